@@ -1,0 +1,28 @@
+//! MCP Flight Recorder: evidence for every tool call an agent makes.
+//!
+//! The crate sits between an MCP client and an unmodified MCP server, passes every byte through untouched and turns the
+//! session into receipts, a hash chain and a signed proof pack that anyone can verify offline.
+//!
+//! | room | owns | must not know |
+//! |---|---|---|
+//! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests | MCP, files |
+#![warn(clippy::pedantic)]
+#![allow(
+    clippy::module_name_repetitions,
+    clippy::missing_errors_doc,
+    clippy::must_use_candidate,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    clippy::doc_markdown,
+    clippy::similar_names,
+    clippy::too_many_lines,
+    clippy::struct_excessive_bools
+)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod canon;
+pub mod relay;
+#[allow(unsafe_code)]
+pub mod sys;
