@@ -5,6 +5,7 @@
 //!
 //! | room | owns | must not know |
 //! |---|---|---|
+//! | [`model`] | plain data on disk: receipts, events, ledger, `session.json` | how it comes about |
 //! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests | MCP, files |
 #![warn(clippy::pedantic)]
 #![allow(
@@ -23,6 +24,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod canon;
+pub mod error;
+pub mod model;
+pub mod pack;
+pub mod paths;
 pub mod relay;
 #[allow(unsafe_code)]
 pub mod sys;
+pub mod text;

@@ -1,0 +1,66 @@
+//! Errors as a user meets them: what failed, what to do, and the exit code (FORMATS §11).
+
+use std::fmt;
+
+/// Exit codes of the commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Clean.
+    Ok = 0,
+    /// Policy violations were recorded; a pack is authentic but a demand is not met; a gate failed.
+    Violation = 1,
+    /// Self-check failure, incomplete session; a pack that is TAMPERED or UNTRUSTED.
+    Failed = 2,
+    /// Bad input.
+    BadInput = 3,
+    /// SIGINT.
+    Interrupted = 130,
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// A command that cannot go on.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// What failed, where; a lower-case fragment.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// Bad input, exit code 3.
+    pub fn bad_input(what: impl fmt::Display) -> Self {
+        Self { exit: Exit::BadInput, what: what.to_string(), hint: None }
+    }
+
+    /// Something broke, exit code 2.
+    pub fn failed(what: impl fmt::Display) -> Self {
+        Self { exit: Exit::Failed, what: what.to_string(), hint: None }
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::text::visible(&self.what))?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {}", crate::text::visible(hint))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}

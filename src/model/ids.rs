@@ -1,0 +1,166 @@
+//! Identifiers that are checked when they are made, so that none of them can be a path or a surprise.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// An identifier that is not of its documented form.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a valid {what}: {text:?}, expected {prefix} and 16 lower-case hex digits")]
+pub struct IdError {
+    what: &'static str,
+    prefix: &'static str,
+    text: String,
+}
+
+macro_rules! hex_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// The prefix that stands before the 16 hex digits.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// An identifier from its 64 bits.
+            #[must_use]
+            pub const fn from_bits(bits: u64) -> Self {
+                Self(bits)
+            }
+
+            /// The 64 bits behind the text.
+            #[must_use]
+            pub const fn bits(self) -> u64 {
+                self.0
+            }
+
+            /// Only the 16 hex digits, as they stand in file names.
+            #[must_use]
+            pub fn hex(self) -> String {
+                format!("{:016x}", self.0)
+            }
+
+            /// Reads the text form.
+            ///
+            /// # Errors
+            /// Anything but the prefix and 16 lower-case hex digits.
+            pub fn parse(text: &str) -> Result<Self, IdError> {
+                let error = || IdError { what: $what, prefix: $prefix, text: text.chars().take(80).collect() };
+                let digits = text.strip_prefix($prefix).ok_or_else(error)?;
+                let lower = digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+                if digits.len() != 16 || !lower {
+                    return Err(error());
+                }
+                u64::from_str_radix(digits, 16).map(Self).map_err(|_| error())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{:016x}"), self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl serde::de::Visitor<'_> for Visitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str(concat!($prefix, " and 16 lower-case hex digits"))
+                    }
+                    fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<$name, E> {
+                        $name::parse(v).map_err(E::custom)
+                    }
+                }
+                d.deserialize_str(Visitor)
+            }
+        }
+    };
+}
+
+hex_id!(
+    /// One recording session: `mcp_` and 16 hex digits. Also the pack's `trace_id`.
+    SessionId,
+    "session id",
+    "mcp_"
+);
+hex_id!(
+    /// One tool call, or one other recorded request: `inv_` and 16 hex digits.
+    InvocationId,
+    "invocation id",
+    "inv_"
+);
+hex_id!(
+    /// One receipt: `mtc_` and 16 hex digits.
+    ReceiptId,
+    "receipt id",
+    "mtc_"
+);
+
+impl SessionId {
+    /// A fresh random session id.
+    ///
+    /// # Errors
+    /// The operating system's random source failed.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        getrandom::u64().map(Self::from_bits)
+    }
+}
+
+/// A JSON-RPC id as it is kept in evidence.
+///
+/// Numbers that a double does not hold exactly are kept as their text with the anomaly `id_out_of_range`, ids of more
+/// than 256 bytes as the hash of their text with `id_too_long`: correlation never uses this form but the raw text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RpcId {
+    /// `null`, or no id at all.
+    Null,
+    /// An integer within ±2^53.
+    Int(i64),
+    /// A string.
+    Text(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_round_trip_and_refuse_anything_else() {
+        let id = SessionId::from_bits(0xab);
+        assert_eq!(id.to_string(), "mcp_00000000000000ab");
+        assert_eq!(SessionId::parse("mcp_00000000000000ab"), Ok(id));
+        for bad in [
+            "",
+            "mcp_",
+            "mcp_00000000000000AB",
+            "inv_00000000000000ab",
+            "mcp_../../../etc/pas",
+            "mcp_0000000000000000a",
+        ] {
+            assert!(SessionId::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rpc_ids_keep_their_json_type() {
+        for (json, id) in [("null", RpcId::Null), ("1", RpcId::Int(1)), ("\"1\"", RpcId::Text("1".into()))] {
+            assert_eq!(serde_json::from_str::<RpcId>(json).unwrap(), id);
+            assert_eq!(serde_json::to_string(&id).unwrap(), json);
+        }
+    }
+}

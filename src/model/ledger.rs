@@ -1,0 +1,66 @@
+//! The ledger: the chain of segments of one audit directory (FORMATS §4).
+
+use super::{SessionId, WallTime};
+use serde::{Deserialize, Serialize};
+
+/// Format version of a ledger line.
+///
+/// | version | change |
+/// |---|---|
+/// | 1 | first |
+pub const LEDGER_VERSION: u32 = 1;
+
+/// What a ledger line says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LedgerKind {
+    /// A session opened its segment; `segment_hash` is the hash of its `chain_start`.
+    SegmentStart,
+    /// A session closed its segment; `segment_hash` is the hash of its last event.
+    SegmentEnd,
+    /// Bytes at the end of a file were no whole line and were set aside; `segment` names the file, `note` says where to.
+    TornTail,
+}
+
+/// One line of `audit/ledger.jsonl`; its line on disk is its RFC 8785 form, `hash` as for audit events.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerLine {
+    /// Wall clock.
+    pub at: WallTime,
+    /// Whether the session was complete; `null` at a start.
+    pub complete: Option<bool>,
+    /// Events in the segment so far.
+    pub event_count: u64,
+    /// SHA-256 over this line's RFC 8785 form without `hash`.
+    pub hash: String,
+    /// What this line says.
+    pub kind: LedgerKind,
+    /// Position in the ledger, from 0 without gaps.
+    pub ledger_seq: u64,
+    /// More, in words.
+    pub note: Option<String>,
+    /// `hash` of the line before.
+    pub prev_hash: String,
+    /// File name of the segment, without directory.
+    pub segment: String,
+    /// Hash of the segment's first (start) or last (end) event.
+    pub segment_hash: String,
+    /// The session.
+    pub session_id: SessionId,
+    /// [`LEDGER_VERSION`].
+    pub v: u32,
+}
+
+impl LedgerLine {
+    /// Computes `hash` from everything else.
+    ///
+    /// # Errors
+    /// As [`super::to_line`].
+    pub fn seal(&mut self) -> Result<(), serde_json::Error> {
+        self.hash = super::GENESIS.to_owned();
+        let line = super::to_line(self)?;
+        self.hash = super::event::hash_of_line(&line).unwrap_or_default();
+        Ok(())
+    }
+}

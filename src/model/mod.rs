@@ -1,0 +1,52 @@
+//! Plain data that goes on disk and on the wire: receipts, audit events, the ledger, `session.json`.
+//!
+//! Every struct declares its fields in the order of their JSON names, so that `serde_json` writes exactly the RFC 8785
+//! form of it (all numbers are integers or have their own serializer); a test holds that against [`crate::canon`].
+
+pub mod event;
+pub mod ids;
+pub mod ledger;
+pub mod receipt;
+pub mod session;
+pub mod time;
+
+pub use event::{AuditEvent, Direction, EventKind};
+pub use ids::{InvocationId, ReceiptId, RpcId, SessionId};
+pub use ledger::{LedgerKind, LedgerLine};
+pub use receipt::{GapReceipt, Outcome, Phases, PolicyVerdict, Profile, SessionEnd, SessionStart, ToolCall};
+pub use session::SessionDoc;
+pub use time::{DurationMs, WallTime};
+
+/// Version of this recorder, as it stands in receipts (`proxy_version`) and `session.json`.
+pub const RECORDER_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The hash before the first: what a chain or ledger without a predecessor links to.
+pub const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// SHA-256 in lower-case hex, 64 digits.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    hex::encode(sha2::Sha256::digest(bytes))
+}
+
+/// One line of a JSONL evidence file: the RFC 8785 form of `value`, without a newline.
+///
+/// Only for the types of this module, whose serializers are canonical by construction.
+///
+/// # Errors
+/// A value that JSON cannot hold; the types of this module have none.
+pub fn to_line<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
+    serde_json::to_vec(value)
+}
+
+/// The last line of a file that was written line by line, and where the good part ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoodTail {
+    /// Byte offset just behind the last newline-terminated line.
+    pub end: u64,
+    /// That line, without its newline; `None` for an empty file.
+    pub last: Option<Vec<u8>>,
+    /// Bytes behind `end`: a torn write.
+    pub torn: u64,
+}

@@ -1,0 +1,1 @@
+//! Proof packs: build, sign, verify, explain.

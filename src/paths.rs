@@ -1,0 +1,250 @@
+//! Directories and permissions: the audit directory, the user directory, and how files in them are made (FORMATS §1).
+
+use crate::model::{SessionId, WallTime};
+use std::{
+    fs::{DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Default audit directory, relative to the working directory.
+pub const DEFAULT_AUDIT_DIR: &str = ".assay/mcp";
+
+/// Something about a directory that keeps us from using it.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// It exists and is no directory.
+    #[error("{0} is not a directory")]
+    NotADirectory(PathBuf),
+    /// It cannot be made, opened or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Neither `ASSAY_HOME` nor a home directory is known.
+    #[error("no home directory: set HOME or ASSAY_HOME")]
+    NoHome,
+}
+
+impl PathError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// The user directory: `$ASSAY_HOME`, else `~/.assay`.
+///
+/// # Errors
+/// [`PathError::NoHome`].
+pub fn assay_home() -> Result<PathBuf, PathError> {
+    if let Some(home) = std::env::var_os("ASSAY_HOME").filter(|h| !h.is_empty()) {
+        return Ok(PathBuf::from(home));
+    }
+    etcetera::home_dir().map(|h| h.join(".assay")).map_err(|_| PathError::NoHome)
+}
+
+/// Makes `dir` and its parents, 0700 for everything that is new; existing ones are left as they are.
+///
+/// # Errors
+/// A parent that is a file, or what the system says.
+pub fn create_private_dir(dir: &Path) -> Result<(), PathError> {
+    match DirBuilder::new().recursive(true).mode(0o700).create(dir) {
+        Ok(()) => Ok(()),
+        Err(_) if dir.exists() && !dir.is_dir() => Err(PathError::NotADirectory(dir.to_owned())),
+        Err(e) => {
+            let file = dir.ancestors().skip(1).find(|a| a.exists()).filter(|a| !a.is_dir());
+            Err(file.map_or_else(|| PathError::io(dir)(e), |f| PathError::NotADirectory(f.to_owned())))
+        }
+    }
+}
+
+/// Options for an evidence file: 0600, append, never through a symlink, never inherited by the server.
+#[must_use]
+pub fn private_append() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.append(true).read(true).create(true).mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    options
+}
+
+/// Writes a whole new file, 0600, synced; refuses to replace one.
+///
+/// # Errors
+/// What the system says.
+pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use io::Write as _;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Syncs a directory, so that names made in it are there after a power cut.
+///
+/// # Errors
+/// What the system says.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// An audit directory: where everything of FORMATS §1 lies. Holding one says nothing about what exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditDir {
+    root: PathBuf,
+}
+
+impl AuditDir {
+    /// The audit directory at `root`.
+    #[must_use]
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Makes it and its parts, 0700.
+    ///
+    /// # Errors
+    /// [`PathError`].
+    pub fn create(&self) -> Result<(), PathError> {
+        for dir in [self.root.clone(), self.receipts(), self.audit(), self.packs(), self.live()] {
+            create_private_dir(&dir)?;
+        }
+        Ok(())
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// `receipts/`.
+    #[must_use]
+    pub fn receipts(&self) -> PathBuf {
+        self.root.join("receipts")
+    }
+
+    /// `audit/`.
+    #[must_use]
+    pub fn audit(&self) -> PathBuf {
+        self.root.join("audit")
+    }
+
+    /// `audit/ledger.jsonl`.
+    #[must_use]
+    pub fn ledger(&self) -> PathBuf {
+        self.audit().join("ledger.jsonl")
+    }
+
+    /// `investigation/`; made on first use.
+    #[must_use]
+    pub fn investigation(&self) -> PathBuf {
+        self.root.join("investigation")
+    }
+
+    /// `packs/`.
+    #[must_use]
+    pub fn packs(&self) -> PathBuf {
+        self.root.join("packs")
+    }
+
+    /// `live/`.
+    #[must_use]
+    pub fn live(&self) -> PathBuf {
+        self.root.join("live")
+    }
+
+    /// The files of one session.
+    #[must_use]
+    pub fn session(&self, started: WallTime, id: SessionId) -> SessionPaths {
+        SessionPaths::new(self, &format!("{}_{}", started.compact(), id.hex()), id)
+    }
+
+    /// The files of the session whose segment has this file name; `None` if it is no segment's name.
+    #[must_use]
+    pub fn session_of_segment(&self, file_name: &str) -> Option<SessionPaths> {
+        let stem = file_name.strip_prefix("segment_")?.strip_suffix(".jsonl")?;
+        let (utc, hex) = stem.split_once('_')?;
+        let utc_ok = utc.len() == 16 && utc.bytes().all(|b| b.is_ascii_digit() || b == b'T' || b == b'Z');
+        let id = SessionId::parse(&format!("{}{hex}", SessionId::PREFIX)).ok()?;
+        utc_ok.then(|| SessionPaths::new(self, stem, id))
+    }
+}
+
+/// Where the files of one session lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionPaths {
+    /// The session.
+    pub id: SessionId,
+    /// `<UTC>_<session>`, as it stands in every file name.
+    pub stem: String,
+    /// `audit/segment_<stem>.jsonl`.
+    pub segment: PathBuf,
+    /// `receipts/session_<stem>.jsonl`.
+    pub receipts: PathBuf,
+    /// `investigation/session_<stem>.jsonl`.
+    pub investigation: PathBuf,
+    /// `packs/proof_pack_<stem>/`.
+    pub pack: PathBuf,
+    /// `live/<hex>.json`: the card of a live session, also what recovery starts from.
+    pub card: PathBuf,
+    /// `live/<hex>.c2s.spool` and `.s2c.spool`: a message too big for memory, while it crosses.
+    pub spools: [PathBuf; 2],
+}
+
+impl SessionPaths {
+    fn new(dir: &AuditDir, stem: &str, id: SessionId) -> Self {
+        let live = dir.live();
+        Self {
+            id,
+            stem: stem.to_owned(),
+            segment: dir.audit().join(format!("segment_{stem}.jsonl")),
+            receipts: dir.receipts().join(format!("session_{stem}.jsonl")),
+            investigation: dir.investigation().join(format!("session_{stem}.jsonl")),
+            pack: dir.packs().join(format!("proof_pack_{stem}")),
+            card: live.join(format!("{}.json", id.hex())),
+            spools: [live.join(format!("{}.c2s.spool", id.hex())), live.join(format!("{}.s2c.spool", id.hex()))],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn directories_are_private_and_a_file_in_the_way_is_named() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = AuditDir::at(tmp.path().join("a/b"));
+        dir.create().unwrap();
+        for d in [tmp.path().join("a"), dir.receipts(), dir.live()] {
+            assert_eq!(d.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        }
+        let file = tmp.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        for (at, culprit) in [(file.clone(), &file), (file.join("sub"), &file)] {
+            let err = AuditDir::at(at).create().unwrap_err();
+            assert_eq!(err.to_string(), format!("{} is not a directory", culprit.display()));
+        }
+    }
+
+    #[test]
+    fn a_segment_name_leads_to_its_session_and_nothing_else_does() {
+        let dir = AuditDir::at("/x");
+        let paths = dir.session(WallTime::from_millis(0), SessionId::from_bits(5));
+        assert_eq!(dir.session_of_segment("segment_19700101T000000Z_0000000000000005.jsonl"), Some(paths));
+        for bad in
+            ["segment_x_0000000000000005.jsonl", "segment_19700101T000000Z_../../../../etc.jsonl", "ledger.jsonl"]
+        {
+            assert_eq!(dir.session_of_segment(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Making untrusted text visible and measurable: the one door to a terminal, a report or a log for anything from outside.
+
+use std::borrow::Cow;
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+/// Whether a character could move the cursor, hide, reorder or fake what a person reads.
+fn is_hidden(c: char) -> bool {
+    matches!(c,
+        '\u{00}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' | '\u{ffa0}')
+}
+
+/// `text` with every control character, escape sequence, bidi override and invisible character made visible.
+///
+/// C0 controls become their Unicode pictures (`␛`, `␍`, `␊`), everything else `⟨U+202E⟩`.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\u{00}'..='\u{1f}' => out.push(char::from_u32(0x2400 + c as u32).unwrap_or('␀')),
+            '\u{7f}' => out.push('␡'),
+            c if is_hidden(c) => {
+                use std::fmt::Write as _;
+                let _ = write!(out, "⟨U+{:04X}⟩", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// As [`visible`] for bytes that may be no UTF-8: what is not is shown as `⟨0xFF⟩`.
+#[must_use]
+pub fn visible_bytes(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(&visible(chunk.valid()));
+        for b in chunk.invalid() {
+            let _ = write!(out, "⟨0x{b:02X}⟩");
+        }
+    }
+    out
+}
+
+/// Columns that `text` takes on a terminal.
+#[must_use]
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// `text` cut to at most `columns`, on a grapheme boundary, with `…` where something was cut.
+#[must_use]
+pub fn fit(text: &str, columns: usize) -> Cow<'_, str> {
+    if text.width() <= columns {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for g in text.graphemes(true) {
+        let w = g.width();
+        if used + w + 1 > columns {
+            break;
+        }
+        used += w;
+        out.push_str(g);
+    }
+    if columns > 0 {
+        out.push('…');
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn escapes_and_overrides_are_shown() {
+        for (raw, shown) in [
+            ("plain 日本", "plain 日本"),
+            ("\u{1b}[31mred", "␛[31mred"),
+            ("a\r\nb\tc", "a␍␊b␉c"),
+            ("\u{202e}gpj.exe", "⟨U+202E⟩gpj.exe"),
+            ("\u{9b}2J\u{7f}", "⟨U+009B⟩2J␡"),
+            ("a\u{200b}b\u{e0041}", "a⟨U+200B⟩b⟨U+E0041⟩"),
+        ] {
+            assert_eq!(visible(raw), shown);
+        }
+        assert_eq!(visible_bytes(b"a\xff\x1bb"), "a⟨0xFF⟩␛b");
+    }
+
+    #[test]
+    fn cutting_keeps_graphemes_whole() {
+        assert_eq!(fit("日本語", 5), "日本…");
+        assert_eq!(fit("abc", 3), "abc");
+        assert_eq!(fit("abcd", 3), "ab…");
+        assert_eq!(fit("abcd", 0), "");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_hidden_survives_and_nothing_is_wider_than_asked(s in "\\PC*|.*", columns in 0usize..40) {
+            let v = visible(&s).into_owned();
+            prop_assert!(!v.chars().any(is_hidden));
+            prop_assert!(width(&fit(&v, columns)) <= columns.max(usize::from(columns > 0)));
+        }
+    }
+}
