@@ -4,7 +4,11 @@
 //! mode, a [`stdio::Decider`].
 
 pub mod capture;
+pub mod child;
+pub mod stdio;
 pub mod waker;
 
 pub use capture::{Capture, Consumer, Direction, Gap, Placement, Producer};
+pub use child::{Child, Exit, LookupError};
+pub use stdio::{RelayEnd, Stop, relay, relay_stderr};
 pub use waker::{Pacer, Waker};

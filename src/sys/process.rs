@@ -41,7 +41,14 @@ pub fn harden_child(command: &mut Command) {
 
 /// Default dispositions and an empty mask; async-signal-safe.
 fn reset_signals() {
-    for signal in [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
+    for signal in [
+        libc::SIGPIPE,
+        libc::SIGXFSZ,
+        libc::SIGTERM,
+        libc::SIGINT,
+        libc::SIGHUP,
+        libc::SIGQUIT,
+    ] {
         // SAFETY: SIG_DFL installs no handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
@@ -58,7 +65,14 @@ fn close_on_exec_from_3() {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: changes descriptor flags only.
-        let done = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_close_range,
+                3u32,
+                u32::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            )
+        };
         if done == 0 {
             return;
         }
@@ -120,7 +134,9 @@ pub fn start_time(pid: u32) -> Option<u64> {
 /// Whether the process `pid` that had this [`start_time`] is still there (a zombie counts). Without a start time, or
 /// where the system does not tell them, only the pid is compared.
 pub fn is_alive(pid: u32, started: Option<u64>) -> bool {
-    let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return false;
+    };
     let there = match test_kill_process(id) {
         Ok(()) => true,
         Err(e) => e == rustix::io::Errno::PERM,
@@ -128,6 +144,41 @@ pub fn is_alive(pid: u32, started: Option<u64>) -> bool {
     match (started, start_time(pid)) {
         (Some(then), Some(now)) => there && then == now,
         _ => there,
+    }
+}
+
+/// Whether a process of the group `pgid` runs (zombies do not). `None` where the system does not tell.
+pub fn group_has_running(pgid: u32) -> Option<bool> {
+    #[cfg(target_os = "linux")]
+    {
+        let running = |entry: std::fs::DirEntry| -> Option<bool> {
+            let stat = std::fs::read(entry.path().join("stat")).ok()?;
+            let after = stat.iter().rposition(|&b| b == b')')? + 1;
+            let text = std::str::from_utf8(stat.get(after..)?).ok()?;
+            let mut fields = text.split_ascii_whitespace();
+            let state = fields.next()?;
+            let group: u32 = fields.nth(1)?.parse().ok()?;
+            Some(group == pgid && !matches!(state, "Z" | "X" | "x"))
+        };
+        let is_pid = |entry: &std::fs::DirEntry| {
+            entry
+                .file_name()
+                .as_encoded_bytes()
+                .iter()
+                .all(u8::is_ascii_digit)
+        };
+        let entries = std::fs::read_dir("/proc").ok()?;
+        Some(
+            entries
+                .flatten()
+                .filter(is_pid)
+                .any(|entry| running(entry).unwrap_or(false)),
+        )
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = pgid;
+        None
     }
 }
 
@@ -164,7 +215,10 @@ mod tests {
         assert!(file.as_raw_fd() > 2);
         let mut command = Command::new("/bin/sh");
         // `ls` itself opens one descriptor to read the directory.
-        command.args(["-c", "ls /proc/self/fd | tr '\\n' ' '; grep -E 'SigIgn|SigBlk' /proc/self/status"]);
+        command.args([
+            "-c",
+            "ls /proc/self/fd | tr '\\n' ' '; grep -E 'SigIgn|SigBlk' /proc/self/status",
+        ]);
         harden_child(&mut command);
         let out = command.output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
