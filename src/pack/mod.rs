@@ -1,1 +1,4 @@
 //! Proof packs: build, sign, verify, explain.
+
+pub mod keys;
+pub mod publish;
