@@ -2,3 +2,5 @@
 
 pub mod keys;
 pub mod publish;
+#[doc(hidden)]
+pub mod testkit;
