@@ -1,6 +1,9 @@
 //! `verify_report.json` and `verify_transcript.md` as they lie in a pack: what its builder checked before it signed.
 
-use super::sign::{Attestation, FileEntry, canonical};
+use super::{
+    sign::{Attestation, FileEntry, canonical},
+    verify::Completeness,
+};
 use crate::model::{SessionDoc, sha256_hex};
 use serde::Serialize;
 
@@ -23,30 +26,6 @@ pub struct Finding {
     /// Which member.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<&'static str>,
-}
-
-/// Whether the session is all there (FORMATS §7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Completeness {
-    /// Everything was recorded and every call ended.
-    Complete,
-    /// It ended, and something is missing.
-    Incomplete,
-    /// Its chain has no end.
-    Unterminated,
-}
-
-impl Completeness {
-    /// The word in reports.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "COMPLETE",
-            Self::Incomplete => "INCOMPLETE",
-            Self::Unterminated => "UNTERMINATED",
-        }
-    }
 }
 
 /// What the builder found.
@@ -238,7 +217,9 @@ pub fn transcript(c: &Checked<'_>) -> String {
     use super::markdown::escape;
     use std::fmt::Write as _;
     let a = c.attestation;
-    let mut out = String::from("# Proof Pack Verification Transcript\n\n## Attestation\n\n| Field | Value |\n|-------|-------|\n");
+    let mut out = String::from(
+        "# Proof Pack Verification Transcript\n\n## Attestation\n\n| Field | Value |\n|-------|-------|\n",
+    );
     for (field, value) in [
         ("Pack ID", escape(&a.pack_id)),
         ("Run ID", escape(&a.run_id)),

@@ -346,13 +346,17 @@ mod tests {
         assert_eq!(manifest.expected_files[3..], ["pack_manifest.json", "pack_signature.sig", "audit_log.jsonl"]);
         let printed = pretty(&manifest).unwrap();
         assert!(printed.is_ascii());
-        assert_eq!(serde_json::from_slice::<Manifest>(&printed).unwrap().attestation.ci_binding.unwrap().actor.unwrap(), actor);
+        assert_eq!(
+            serde_json::from_slice::<Manifest>(&printed).unwrap().attestation.ci_binding.unwrap().actor.unwrap(),
+            actor
+        );
     }
 
     #[test]
     fn pretty_is_what_python_prints() {
         // python3 -c 'import json; print(json.dumps({"b":[1,{}],"a":[],"é😀\x7f\n":None,"t":True}, indent=2))'
-        let python = "{\n  \"b\": [\n    1,\n    {}\n  ],\n  \"a\": [],\n  \"\\u00e9\\ud83d\\ude00\\u007f\\n\": null\n}";
+        let python =
+            "{\n  \"b\": [\n    1,\n    {}\n  ],\n  \"a\": [],\n  \"\\u00e9\\ud83d\\ude00\\u007f\\n\": null\n}";
         struct Ordered;
         impl Serialize for Ordered {
             fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
@@ -369,11 +373,13 @@ mod tests {
 
     #[test]
     fn a_ci_run_is_bound_only_with_a_full_commit_hash() {
-        let with = |sha: &'static str| CiBinding::detect(move |n| match n {
-            "GITHUB_ACTIONS" => Some("true".to_owned()),
-            "GITHUB_SHA" => Some(sha.to_owned()),
-            _ => None,
-        });
+        let with = |sha: &'static str| {
+            CiBinding::detect(move |n| match n {
+                "GITHUB_ACTIONS" => Some("true".to_owned()),
+                "GITHUB_SHA" => Some(sha.to_owned()),
+                _ => None,
+            })
+        };
         assert!(with("0123456789abcdef0123456789abcdef01234567").is_some());
         for bad in ["", "abc", "0123456789ABCDEF0123456789abcdef01234567"] {
             assert!(with(bad).is_none(), "{bad}");

@@ -19,9 +19,7 @@ pub struct Latency {
 
 fn bucket(us: u64) -> usize {
     match us.checked_ilog2() {
-        Some(octave) if octave >= 4 => {
-            (octave as usize - 3) * 16 + ((us >> (octave - 4)) & 15) as usize
-        }
+        Some(octave) if octave >= 4 => (octave as usize - 3) * 16 + ((us >> (octave - 4)) & 15) as usize,
         _ => us as usize,
     }
 }

@@ -1,0 +1,86 @@
+//! Digests of values (FORMATS §2).
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use super::emit::canonicalize_within;
+use super::error::{Anomalies, CanonError, ScanError};
+use super::index::Limits;
+use super::scan::skip_ws;
+
+/// The digest of a JSON value.
+///
+/// Its `Display` is the form that receipts carry: `sha256:<64 hex>` for [`Digest::Jcs`], `sha256-raw:<64 hex>` for
+/// [`Digest::Raw`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Digest {
+    /// SHA-256 of the value's RFC 8785 form.
+    Jcs([u8; 32]),
+    /// SHA-256 of the value's exact bytes, because it has no unambiguous RFC 8785 form, and why.
+    Raw([u8; 32], Anomalies),
+}
+
+impl Digest {
+    /// Why the digest is over raw bytes; empty for [`Digest::Jcs`].
+    pub const fn anomalies(&self) -> Anomalies {
+        match self {
+            Self::Jcs(_) => Anomalies::NONE,
+            Self::Raw(_, anomalies) => *anomalies,
+        }
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, hash) = match self {
+            Self::Jcs(hash) => ("sha256", hash),
+            Self::Raw(hash, _) => ("sha256-raw", hash),
+        };
+        write!(f, "{scheme}:{}", hex::encode(hash))
+    }
+}
+
+/// The digest of `value`, one whole JSON document; white space around it does not count, for [`Digest::Raw`] neither.
+///
+/// Memory beyond `value` itself stays under about 32 MiB. Large values are read twice from start to end, and in the second
+/// pass members of large objects in canonical order. Now and then `page` is called with an offset: what lies below it has
+/// been read and is not needed for reading on, so a caller that maps a file can release those pages; they may be read again
+/// later. Offsets rise to the end of the value in the first pass; in the second they can fall where members are reordered.
+pub fn digest(value: &[u8], page: Option<&dyn Fn(usize)>) -> Result<Digest, ScanError> {
+    digest_within(value, &Limits::DEFAULT, page)
+}
+
+pub(super) fn digest_within(value: &[u8], limits: &Limits, page: Option<&dyn Fn(usize)>) -> Result<Digest, ScanError> {
+    let mut hash = Sha256::new();
+    match canonicalize_within(value, limits, page, &mut |part| hash.update(part)) {
+        Ok(()) => Ok(Digest::Jcs(hash.finalize().into())),
+        Err(CanonError::Syntax(error)) => Err(error),
+        Err(CanonError::Ambiguous(anomalies)) => Ok(Digest::Raw(raw(value, limits, page), anomalies)),
+    }
+}
+
+fn raw(value: &[u8], limits: &Limits, page: Option<&dyn Fn(usize)>) -> [u8; 32] {
+    let start = skip_ws(value, 0);
+    let blank = value.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
+    let mut hash = Sha256::new();
+    let mut at = start;
+    for part in value[start..value.len() - blank].chunks(limits.page.max(1)) {
+        hash.update(part);
+        at += part.len();
+        if let Some(page) = page {
+            page(at);
+        }
+    }
+    hash.finalize().into()
+}
+
+/// SHA-256 (FIPS 180-4) of `bytes`.
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// SHA-256 of `bytes` as 64 lower-case hex digits.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    hex::encode(sha256(bytes))
+}

@@ -1,0 +1,126 @@
+//! Direct members of an object and elements of an array, without a look into them beyond their syntax.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::error::{ScanError, ScanErrorKind};
+use super::scan::{finish, name, scan_at, skip_ws};
+use super::string::decode_string;
+
+/// A direct member of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member<'a> {
+    /// The name as it stands, with its quotes.
+    pub raw_key: &'a [u8],
+    /// The decoded name; `None` where it has none (lone surrogate, invalid UTF-8).
+    pub key: Option<Cow<'a, str>>,
+    /// Where `raw_key` stands in the bytes given to [`members`].
+    pub key_range: Range<usize>,
+    /// Where the value stands in the bytes given to [`members`], without white space around it.
+    pub value: Range<usize>,
+}
+
+/// Iterator of [`members`].
+#[derive(Debug, Clone)]
+pub struct Members<'a>(Walk<'a>);
+
+/// Iterator of [`elements`].
+#[derive(Debug, Clone)]
+pub struct Elements<'a>(Walk<'a>);
+
+#[derive(Debug, Clone)]
+struct Walk<'a> {
+    bytes: &'a [u8],
+    /// Just behind the opening bracket or the last value.
+    at: usize,
+    first: bool,
+    done: bool,
+}
+
+/// The direct members of the one object that `bytes` is, white space around it allowed, in the order they stand in;
+/// duplicate names are not judged. Values are skipped with their syntax checked. After an error the iterator ends.
+pub fn members(bytes: &[u8]) -> Result<Members<'_>, ScanError> {
+    Walk::new(bytes, b'{', ScanErrorKind::NotAnObject).map(Members)
+}
+
+/// The ranges of the elements of the one array that `bytes` is, white space around it allowed. Elements are skipped with
+/// their syntax checked. After an error the iterator ends.
+pub fn elements(bytes: &[u8]) -> Result<Elements<'_>, ScanError> {
+    Walk::new(bytes, b'[', ScanErrorKind::NotAnArray).map(Elements)
+}
+
+impl<'a> Walk<'a> {
+    fn new(bytes: &'a [u8], opening: u8, otherwise: ScanErrorKind) -> Result<Self, ScanError> {
+        let at = skip_ws(bytes, 0);
+        match bytes.get(at) {
+            Some(&byte) if byte == opening => Ok(Self { bytes, at: at + 1, first: true, done: false }),
+            Some(_) => Err(ScanError::new(at, otherwise)),
+            None => Err(ScanError::unexpected(bytes, at)),
+        }
+    }
+
+    /// The start of the next member or element, or `None` behind the closing bracket and whatever may follow it.
+    fn advance(&mut self, closing: u8) -> Result<Option<usize>, ScanError> {
+        let at = skip_ws(self.bytes, self.at);
+        match self.bytes.get(at) {
+            Some(&byte) if byte == closing => {
+                finish(self.bytes, at + 1)?;
+                Ok(None)
+            }
+            Some(b',') if !self.first => Ok(Some(skip_ws(self.bytes, at + 1))),
+            Some(_) if self.first => {
+                self.first = false;
+                Ok(Some(at))
+            }
+            _ => Err(ScanError::unexpected(self.bytes, at)),
+        }
+    }
+
+    fn step<T>(
+        &mut self,
+        closing: u8,
+        read: impl FnOnce(&mut Self, usize) -> Result<T, ScanError>,
+    ) -> Option<Result<T, ScanError>> {
+        if self.done {
+            return None;
+        }
+        let item = match self.advance(closing) {
+            Ok(Some(at)) => read(self, at),
+            Ok(None) => {
+                self.done = true;
+                return None;
+            }
+            Err(error) => Err(error),
+        };
+        self.done = item.is_err();
+        Some(item)
+    }
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = Result<Member<'a>, ScanError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.step(b'}', |walk, at| {
+            let bytes = walk.bytes;
+            let (scanned, value) = name(bytes, at, &mut |_| ())?;
+            walk.at = scan_at(bytes, value)?;
+            let raw_key = &bytes[at..scanned.end];
+            Ok(Member { raw_key, key: decode_string(raw_key), key_range: at..scanned.end, value: value..walk.at })
+        })
+    }
+}
+
+impl Iterator for Elements<'_> {
+    type Item = Result<Range<usize>, ScanError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.step(b']', |walk, at| {
+            walk.at = scan_at(walk.bytes, at)?;
+            Ok(at..walk.at)
+        })
+    }
+}
+
+impl std::iter::FusedIterator for Members<'_> {}
+impl std::iter::FusedIterator for Elements<'_> {}
