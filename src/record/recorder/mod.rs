@@ -13,7 +13,7 @@ mod restore;
 mod tests;
 
 pub use end::Ending;
-pub use restore::Restored;
+pub use restore::{OnDisk, Restored};
 
 use super::{
     chain::{Chain, Entry, Wire},
