@@ -28,7 +28,9 @@ fn main() -> ExitCode {
 fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
-        let what = panic.payload_as_str().unwrap_or("no message");
+        let payload = panic.payload();
+        let what = payload.downcast_ref::<&str>().copied();
+        let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
         out::stderr(&format!("assay: error: internal error at {}: {}", visible(&place), visible(what)));
         out::stderr("  hint: this is a defect in assay; what was recorded so far is on disk: assay recover");
     }));

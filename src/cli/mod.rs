@@ -81,9 +81,17 @@ pub fn parse() -> Result<Cli, Exit> {
             let text = e.render().to_string();
             let text = text.strip_prefix("error: ").unwrap_or(&text);
             out::stderr(&format!("assay: error: {}", out::visible_lines(text.trim_end())));
+            if e.kind() == ErrorKind::UnknownArgument && forgot_dashes(std::env::args_os().skip(1)) {
+                out::stderr("  hint: put -- before the server's command: assay mcp-proxy -- python my_server.py");
+            }
             Exit::BadInput
         }
     })
+}
+
+/// Whether these are arguments of `mcp-proxy` without the `--` before the server's command.
+fn forgot_dashes(mut args: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    args.next().is_some_and(|command| command == "mcp-proxy") && args.all(|arg| arg != "--")
 }
 
 #[cfg(test)]

@@ -20,15 +20,15 @@ pub struct ProxyArgs {
     /// Where receipts, audit events and packs are written
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
     pub audit_dir: PathBuf,
-    /// Observe (audit), enforce a policy (guard)
-    #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileArg::Audit)]
+    /// Observe without interfering (audit), enforce a policy (guard); escrow is reserved
+    #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileArg::Audit, hide_possible_values = true)]
     pub profile: ProfileArg,
     /// Policy file
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Build, sign and check a proof pack when the session ends
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true,
-          default_missing_value = "true", action = ArgAction::Set)]
+          default_missing_value = "true", action = ArgAction::Set, hide_possible_values = true)]
     pub auto_pack: bool,
     /// One pack a session, or one every N minutes (Nm) or N receipts (Nr)
     #[arg(long, value_name = "session|Nm|Nr", default_value = "session")]
@@ -62,11 +62,11 @@ pub struct ProxyArgs {
 /// `--profile`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProfileArg {
-    /// Observe without interfering
+    /// Observe without interfering.
     Audit,
-    /// Enforce a policy
+    /// Enforce a policy.
     Guard,
-    /// Reserved for a transaction protocol
+    /// Reserved for a transaction protocol.
     Escrow,
 }
 

@@ -34,7 +34,7 @@ pub struct VerifyArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Do not accept files that the manifest does not list, an incomplete session or a signer that is not pinned
+    /// Do not accept files that the manifest does not list, or a signer that is not pinned
     #[arg(long)]
     strict: bool,
     /// Fingerprint of a key that may have signed: SHA-256 of the public key, 64 hex digits; may be repeated
