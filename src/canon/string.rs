@@ -437,8 +437,8 @@ pub(super) fn check(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
                 at = match bytes.get(at + 1)? {
                     b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't' => at + 2,
                     b'u' => match bytes.get(at + 2..at + 6)? {
-                        [b'0', b'0', b'0', b'0'..=b'7' | b'b' | b'e' | b'f'] => at + 6,
-                        [b'0', b'0', b'1', b'0'..=b'9' | b'a'..=b'f'] => at + 6,
+                        [b'0', b'0', b'0', b'0'..=b'7' | b'b' | b'e' | b'f']
+                        | [b'0', b'0', b'1', b'0'..=b'9' | b'a'..=b'f'] => at + 6,
                         _ => return None,
                     },
                     _ => return None,

@@ -21,7 +21,7 @@ const fn tiny(small: usize) -> Limits {
 fn streamed(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, CanonError> {
     let mut canonical = Vec::new();
     canonicalize_within(bytes, limits, None, &mut |part| {
-        canonical.extend_from_slice(part)
+        canonical.extend_from_slice(part);
     })?;
     Ok(canonical)
 }
