@@ -224,6 +224,8 @@ impl Emitter<'_> {
 
 /// Long strings report their progress as they are handed on, run by run.
 impl Out for Emitter<'_> {
+    const CHECKED: bool = true;
+
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.stream.put(bytes);

@@ -3,8 +3,9 @@
 use super::MAX_DEPTH;
 use super::error::{Anomalies, ScanError};
 use super::number::Literal;
+use super::order;
 use super::scan::{self, Events};
-use super::string::{self, Scanned};
+use super::string::Scanned;
 
 /// Bounds on the memory of the two passes. Tests lower them to take the large paths with small inputs.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +53,7 @@ impl Member {
     fn cmp(&self, other: &Self, bytes: &[u8]) -> std::cmp::Ordering {
         self.prefix
             .cmp(&other.prefix)
-            .then_with(|| string::compare_at(bytes, self.start, other.start))
+            .then_with(|| order::compare_at(bytes, self.start, other.start))
     }
 }
 
@@ -245,7 +246,7 @@ impl Events for Pass<'_> {
             return;
         }
         let member = Member {
-            prefix: string::prefix_at(bytes, start..name.end, name.escaped),
+            prefix: order::prefix_at(bytes, start..name.end, name.escaped),
             start,
         };
         if frame.ordered

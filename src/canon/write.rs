@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::MAX_DEPTH;
+use super::order;
 use super::scan::{literal, skip_ws};
 use super::string::{self, Out};
 
@@ -94,7 +95,7 @@ impl Writer {
         loop {
             let start = out.len();
             let (name, value) = self.name(bytes, at, out)?;
-            let prefix = string::prefix(name.of(bytes, &self.names));
+            let prefix = order::prefix(name.of(bytes, &self.names));
             at = skip_ws(bytes, self.value(bytes, value, depth, out)?);
             let member = Member {
                 prefix,
@@ -184,6 +185,6 @@ impl Member {
     fn cmp(&self, other: &Self, bytes: &[u8], names: &[u8]) -> std::cmp::Ordering {
         self.prefix
             .cmp(&other.prefix)
-            .then_with(|| string::compare(self.name.of(bytes, names), other.name.of(bytes, names)))
+            .then_with(|| order::compare(self.name.of(bytes, names), other.name.of(bytes, names)))
     }
 }
