@@ -161,7 +161,16 @@ impl Emitter<'_> {
 
     fn string(&mut self, at: usize) -> Option<usize> {
         let bytes = self.bytes;
-        string::write(bytes, at, self).map(|(end, _)| end)
+        let Some(end) = self.index.verbatim(at) else {
+            return string::write(bytes, at, self).map(|(end, _)| end);
+        };
+        let mut from = at;
+        for part in bytes.get(at..end)?.chunks(self.every) {
+            self.stream.put(part);
+            from += part.len();
+            self.passed(from);
+        }
+        Some(end)
     }
 
     fn name(&mut self, at: usize) -> Option<usize> {

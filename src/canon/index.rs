@@ -18,9 +18,14 @@ pub(super) struct Limits {
     pub kept: usize,
     /// Large objects, 16 bytes each.
     pub objects: usize,
+    /// Bytes: a string from this size on, if it is canonical as it stands, is not looked at again in the second pass.
+    pub verbatim: usize,
     /// Bytes between two calls of the page callback.
     pub page: usize,
 }
+
+/// Canonical strings remembered at most, 16 bytes each; those beyond are looked at again.
+const VERBATIM: usize = 1 << 17;
 
 impl Limits {
     /// 16 MiB of open members, 8 MiB of kept ones and 4 MiB of objects at most.
@@ -29,6 +34,7 @@ impl Limits {
         open: 1 << 20,
         kept: 1 << 20,
         objects: 1 << 18,
+        verbatim: 16 * 1024,
         page: 1 << 20,
     };
 
@@ -36,6 +42,7 @@ impl Limits {
     pub(super) const fn scan_only() -> Self {
         Self {
             small: usize::MAX,
+            verbatim: usize::MAX,
             ..Self::DEFAULT
         }
     }
@@ -82,6 +89,8 @@ pub(super) struct Index {
     pub end: usize,
     objects: Vec<Large>,
     kept: Vec<usize>,
+    /// Start and end of long strings that are canonical as they stand, by start.
+    verbatim: Vec<(usize, usize)>,
 }
 
 /// How the second pass has to treat an object.
@@ -113,6 +122,7 @@ impl Index {
                 end: 0,
                 objects: Vec::new(),
                 kept: Vec::new(),
+                verbatim: Vec::new(),
             },
         };
         let end = scan::walk(bytes, 0, &mut pass)?;
@@ -121,6 +131,15 @@ impl Index {
         index.end = end;
         index.objects.sort_unstable_by_key(|object| object.start);
         Ok(index)
+    }
+
+    /// The end of the string that starts at `start` if it is known to be canonical as it stands.
+    pub(super) fn verbatim(&self, start: usize) -> Option<usize> {
+        let found = self
+            .verbatim
+            .binary_search_by_key(&start, |string| string.0)
+            .ok()?;
+        Some(self.verbatim[found].1)
     }
 
     /// How to write the object that starts at `start`.
@@ -258,8 +277,14 @@ impl Events for Pass<'_> {
     }
 
     #[inline]
-    fn string(&mut self, string: Scanned) {
+    fn string(&mut self, start: usize, string: Scanned) {
         self.index.anomalies |= string.anomalies;
+        if string.canonical
+            && string.end - start >= self.limits.verbatim
+            && self.index.verbatim.len() < VERBATIM
+        {
+            self.index.verbatim.push((start, string.end));
+        }
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::error::{Anomalies, ScanError, ScanErrorKind};
-use super::run::{RUN, Run, run};
+use super::run::{Section, section};
 
 #[inline]
 pub(super) fn is_utf8(bytes: &[u8]) -> bool {
@@ -17,6 +17,8 @@ pub(super) struct Scanned {
     pub end: usize,
     /// Whether it has escapes.
     pub escaped: bool,
+    /// Whether it is spelt as RFC 8785 §3.2.2.2 has it.
+    pub canonical: bool,
     /// Lone surrogates and invalid UTF-8.
     pub anomalies: Anomalies,
 }
@@ -28,11 +30,13 @@ pub(super) fn scan(
     start: usize,
     passed: &mut impl FnMut(usize),
 ) -> Result<Scanned, ScanError> {
-    let first = run(bytes, start + 1);
+    let first = section(bytes, start + 1);
     if first.ascii && bytes.get(first.end) == Some(&b'"') {
+        let (end, escaped) = (first.end + 1, first.escaped);
         return Ok(Scanned {
-            end: first.end + 1,
-            escaped: false,
+            end,
+            escaped,
+            canonical: true,
             anomalies: Anomalies::NONE,
         });
     }
@@ -42,60 +46,42 @@ pub(super) fn scan(
 fn scan_rest(
     bytes: &[u8],
     mut at: usize,
-    mut run: Run,
+    mut section: Section,
     passed: &mut impl FnMut(usize),
 ) -> Result<Scanned, ScanError> {
-    let mut escaped = false;
-    let mut anomalies = Anomalies::NONE;
+    let mut string = Scanned {
+        end: at,
+        escaped: false,
+        canonical: true,
+        anomalies: Anomalies::NONE,
+    };
     loop {
-        if !run.ascii && !is_utf8(&bytes[at..run.end]) {
-            anomalies |= Anomalies::INVALID_UTF8;
+        string.escaped |= section.escaped;
+        if !section.ascii && !is_utf8(&bytes[at..section.end]) {
+            string.anomalies |= Anomalies::INVALID_UTF8;
         }
-        at = run.end;
+        at = section.end;
         match bytes.get(at) {
+            Some(_) if section.cut => {}
             Some(b'"') => {
-                return Ok(Scanned {
-                    end: at + 1,
-                    escaped,
-                    anomalies,
-                });
+                string.canonical &= string.anomalies.is_empty();
+                string.end = at + 1;
+                return Ok(string);
             }
             Some(b'\\') => {
-                escaped = true;
-                if let Some(length) = minimal_escape(bytes, at) {
-                    at += length;
-                } else {
-                    at = other_escape(bytes, at, &mut anomalies)?;
+                let escape = Escape::read(bytes, at)?;
+                if matches!(escape.unit, Unit::Surrogate(_)) {
+                    string.anomalies |= Anomalies::LONE_SURROGATE;
                 }
+                string.escaped = true;
+                string.canonical = false;
+                at = escape.end;
             }
-            Some(0..0x20) => return Err(ScanError::new(at, ScanErrorKind::ControlByte)),
-            Some(_) => {}
+            Some(_) => return Err(ScanError::new(at, ScanErrorKind::ControlByte)),
             None => return Err(ScanError::unexpected(bytes, at)),
         }
         passed(at);
-        run = self::run(bytes, at);
-    }
-}
-
-fn other_escape(bytes: &[u8], at: usize, anomalies: &mut Anomalies) -> Result<usize, ScanError> {
-    let escape = Escape::read(bytes, at)?;
-    if matches!(escape.unit, Unit::Surrogate(_)) {
-        *anomalies |= Anomalies::LONE_SURROGATE;
-    }
-    Ok(escape.end)
-}
-
-/// The length of the escape at `at` if it is the one that RFC 8785 §3.2.2.2 writes for its character.
-#[inline]
-fn minimal_escape(bytes: &[u8], at: usize) -> Option<usize> {
-    match bytes.get(at + 1)? {
-        b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
-        b'u' => match bytes.get(at + 2..at + 6)? {
-            [b'0', b'0', b'0', b'0'..=b'7' | b'b' | b'e' | b'f']
-            | [b'0', b'0', b'1', b'0'..=b'9' | b'a'..=b'f'] => Some(6),
-            _ => None,
-        },
-        _ => None,
+        section = self::section(bytes, at);
     }
 }
 
@@ -177,57 +163,36 @@ fn hex4(bytes: &[u8], at: usize) -> Option<u16> {
 /// The text of a JSON string, given with its quotes: the member name or value that `raw` spells. Borrowed where nothing
 /// is escaped. `None` for a lone surrogate, invalid UTF-8, or anything that is not exactly one string.
 pub fn decode_string(raw: &[u8]) -> Option<Cow<'_, str>> {
-    let inner = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    if raw.first() != Some(&b'"') {
+        return None;
+    }
+    let scanned = scan(raw, 0, &mut |_| ()).ok()?;
+    if scanned.end != raw.len() || !scanned.anomalies.is_empty() {
+        return None;
+    }
+    let inner = &raw[1..raw.len() - 1];
+    if !scanned.escaped {
+        return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
+    }
+    let mut text = Vec::with_capacity(inner.len());
+    decode_into(inner, &mut text)?;
+    String::from_utf8(text).ok().map(Cow::Owned)
+}
+
+/// Appends the decoded text of what stands between the quotes of a valid string.
+pub(super) fn decode_into(inner: &[u8], text: &mut Vec<u8>) -> Option<()> {
     let mut at = 0;
-    let mut text = String::new();
-    loop {
-        let mut end = at;
-        let stop = loop {
-            end = run(inner, end).end;
-            match inner.get(end) {
-                None => break None,
-                Some(b'\\') => break Some(()),
-                Some(b'"' | 0..0x20) => return None,
-                Some(_) => {}
-            }
-        };
-        let plain = std::str::from_utf8(&inner[at..end]).ok()?;
-        if stop.is_none() && at == 0 {
-            return Some(Cow::Borrowed(plain));
-        }
-        text.push_str(plain);
-        if stop.is_none() {
-            return Some(Cow::Owned(text));
-        }
-        // The escape must not reach for the closing quote, which `inner` no longer has.
-        let escape = Escape::read(inner, end).ok()?;
+    while let Some(plain) = memchr::memchr(b'\\', &inner[at..]) {
+        text.extend_from_slice(&inner[at..at + plain]);
+        let escape = Escape::read(inner, at + plain).ok()?;
         let Unit::Char(decoded) = escape.unit else {
             return None;
         };
-        text.push(decoded);
+        text.extend_from_slice(decoded.encode_utf8(&mut [0; 4]).as_bytes());
         at = escape.end;
     }
-}
-
-/// Appends the decoded text of the string that starts at `start` and is known to be valid.
-pub(super) fn decode_into(bytes: &[u8], start: usize, text: &mut Vec<u8>) -> Option<()> {
-    let mut at = start + 1;
-    loop {
-        let end = run(bytes, at).end;
-        text.extend_from_slice(bytes.get(at..end)?);
-        at = match bytes.get(end)? {
-            b'"' => return Some(()),
-            b'\\' => {
-                let escape = Escape::read(bytes, end).ok()?;
-                let Unit::Char(decoded) = escape.unit else {
-                    return None;
-                };
-                text.extend_from_slice(decoded.encode_utf8(&mut [0; 4]).as_bytes());
-                escape.end
-            }
-            _ => end,
-        };
-    }
+    text.extend_from_slice(&inner[at..]);
+    Some(())
 }
 
 /// Where canonical bytes go.
@@ -256,52 +221,44 @@ impl Out for Vec<u8> {
 /// `None` where it has no canonical form or is no string.
 #[inline]
 pub(super) fn write<O: Out>(bytes: &[u8], start: usize, out: &mut O) -> Option<(usize, bool)> {
-    let first = run(bytes, start + 1);
+    let first = section(bytes, start + 1);
     if first.ascii && bytes.get(first.end) == Some(&b'"') {
         out.put(&bytes[start..=first.end]);
-        return Some((first.end + 1, false));
+        return Some((first.end + 1, first.escaped));
     }
-    write_rest(bytes, start, first, out)
+    write_rest(bytes, start + 1, first, out)
 }
 
-/// `from` is where the bytes start that are to be written as they stand.
 fn write_rest<O: Out>(
     bytes: &[u8],
-    mut from: usize,
-    mut run: Run,
+    mut at: usize,
+    mut section: Section,
     out: &mut O,
 ) -> Option<(usize, bool)> {
     let mut escaped = false;
-    let mut at = from + 1;
+    out.byte(b'"');
     loop {
-        if !O::CHECKED && !run.ascii && !is_utf8(&bytes[at..run.end]) {
+        let plain = &bytes[at..section.end];
+        if !O::CHECKED && !section.ascii && !is_utf8(plain) {
             return None;
         }
-        at = run.end;
+        out.put(plain);
+        escaped |= section.escaped;
+        at = section.end;
         match bytes.get(at)? {
+            _ if section.cut => {}
             b'"' => {
-                out.put(&bytes[from..=at]);
+                out.byte(b'"');
                 return Some((at + 1, escaped));
             }
             b'\\' => {
                 escaped = true;
-                if let Some(length) = minimal_escape(bytes, at) {
-                    at += length;
-                } else {
-                    out.put(&bytes[from..at]);
-                    at = put_escape(bytes, at, out)?;
-                    from = at;
-                }
+                at = put_escape(bytes, at, out)?;
             }
-            0..0x20 => return None,
-            _ => {}
+            _ => return None,
         }
-        if at - from >= RUN {
-            out.put(&bytes[from..at]);
-            from = at;
-        }
-        out.passed(from);
-        run = self::run(bytes, at);
+        out.passed(at);
+        section = self::section(bytes, at);
     }
 }
 
@@ -342,19 +299,16 @@ pub(super) fn check(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
     let mut at = start + 1;
     let mut escaped = false;
     loop {
-        let run = run(bytes, at);
-        if !run.ascii && !is_utf8(&bytes[at..run.end]) {
+        let section = section(bytes, at);
+        if !section.ascii && !is_utf8(&bytes[at..section.end]) {
             return None;
         }
-        at = run.end;
+        escaped |= section.escaped;
+        at = section.end;
         match bytes.get(at)? {
+            _ if section.cut => {}
             b'"' => return Some((at + 1, escaped)),
-            b'\\' => {
-                escaped = true;
-                at += minimal_escape(bytes, at)?;
-            }
-            0..0x20 => return None,
-            _ => {}
+            _ => return None,
         }
     }
 }

@@ -14,6 +14,7 @@ const fn tiny(small: usize) -> Limits {
     Limits {
         small,
         page: 7,
+        verbatim: 5,
         ..Limits::DEFAULT
     }
 }

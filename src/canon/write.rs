@@ -131,7 +131,7 @@ impl Writer {
         let (end, decoded) = string::write(bytes, at, out)?;
         let text = if decoded {
             let from = self.names.len();
-            string::decode_into(bytes, at, &mut self.names)?;
+            string::decode_into(&bytes[at + 1..end - 1], &mut self.names)?;
             from..self.names.len()
         } else {
             at + 1..end - 1
