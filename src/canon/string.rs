@@ -1,9 +1,9 @@
-//! Strings: RFC 8259 §7 on the way in, RFC 8785 §3.2.2.2 on the way out, and the order of RFC 8785 §3.2.3 between them.
+//! Strings: RFC 8259 §7 on the way in, RFC 8785 §3.2.2.2 on the way out.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 
 use super::error::{Anomalies, ScanError, ScanErrorKind};
+<<<<<<< HEAD
 
 /// Longest run handled at once: small enough to still be in the cache when it is copied or hashed after it was looked at.
 const RUN: usize = 64 * 1024;
@@ -109,6 +109,9 @@ fn cut(bytes: &[u8], start: usize, end: usize) -> usize {
         .find(|&at| bytes.get(at).is_none_or(|byte| byte & 0xC0 != 0x80))
         .unwrap_or(end)
 }
+=======
+use super::run::{Section, section};
+>>>>>>> canon
 
 #[inline]
 pub(super) fn is_utf8(bytes: &[u8]) -> bool {
@@ -122,46 +125,88 @@ pub(super) struct Scanned {
     pub end: usize,
     /// Whether it has escapes.
     pub escaped: bool,
+    /// Whether it is spelt as RFC 8785 §3.2.2.2 has it.
+    pub canonical: bool,
     /// Lone surrogates and invalid UTF-8.
     pub anomalies: Anomalies,
 }
 
 /// Scans the string whose opening quote is at `start`; `passed` hears of the progress through long ones.
 #[inline]
+<<<<<<< HEAD
 pub(super) fn scan(bytes: &[u8], start: usize, passed: &mut impl FnMut(usize)) -> Result<Scanned, ScanError> {
     let first = run(bytes, start + 1);
     if first.ascii && bytes.get(first.end) == Some(&b'"') {
         return Ok(Scanned { end: first.end + 1, escaped: false, anomalies: Anomalies::NONE });
+=======
+pub(super) fn scan(
+    bytes: &[u8],
+    start: usize,
+    passed: &mut impl FnMut(usize),
+) -> Result<Scanned, ScanError> {
+    let first = section(bytes, start + 1);
+    if first.ascii && bytes.get(first.end) == Some(&b'"') {
+        let (end, escaped) = (first.end + 1, first.escaped);
+        return Ok(Scanned {
+            end,
+            escaped,
+            canonical: true,
+            anomalies: Anomalies::NONE,
+        });
+>>>>>>> canon
     }
     scan_rest(bytes, start + 1, first, passed)
 }
 
+<<<<<<< HEAD
 fn scan_rest(bytes: &[u8], mut at: usize, mut run: Run, passed: &mut impl FnMut(usize)) -> Result<Scanned, ScanError> {
     let mut escaped = false;
     let mut anomalies = Anomalies::NONE;
+=======
+fn scan_rest(
+    bytes: &[u8],
+    mut at: usize,
+    mut section: Section,
+    passed: &mut impl FnMut(usize),
+) -> Result<Scanned, ScanError> {
+    let mut string = Scanned {
+        end: at,
+        escaped: false,
+        canonical: true,
+        anomalies: Anomalies::NONE,
+    };
+>>>>>>> canon
     loop {
-        if !run.ascii && !is_utf8(&bytes[at..run.end]) {
-            anomalies |= Anomalies::INVALID_UTF8;
+        string.escaped |= section.escaped;
+        if !section.ascii && !is_utf8(&bytes[at..section.end]) {
+            string.anomalies |= Anomalies::INVALID_UTF8;
         }
-        at = run.end;
+        at = section.end;
         match bytes.get(at) {
+            Some(_) if section.cut => {}
             Some(b'"') => {
+<<<<<<< HEAD
                 return Ok(Scanned { end: at + 1, escaped, anomalies });
+=======
+                string.canonical &= string.anomalies.is_empty();
+                string.end = at + 1;
+                return Ok(string);
+>>>>>>> canon
             }
             Some(b'\\') => {
-                escaped = true;
                 let escape = Escape::read(bytes, at)?;
                 if matches!(escape.unit, Unit::Surrogate(_)) {
-                    anomalies |= Anomalies::LONE_SURROGATE;
+                    string.anomalies |= Anomalies::LONE_SURROGATE;
                 }
+                string.escaped = true;
+                string.canonical = false;
                 at = escape.end;
             }
-            Some(0..0x20) => return Err(ScanError::new(at, ScanErrorKind::ControlByte)),
-            Some(_) => {}
+            Some(_) => return Err(ScanError::new(at, ScanErrorKind::ControlByte)),
             None => return Err(ScanError::unexpected(bytes, at)),
         }
         passed(at);
-        run = self::run(bytes, at);
+        section = self::section(bytes, at);
     }
 }
 
@@ -231,64 +276,46 @@ fn hex4(bytes: &[u8], at: usize) -> Option<u16> {
 /// The text of a JSON string, given with its quotes: the member name or value that `raw` spells. Borrowed where nothing
 /// is escaped. `None` for a lone surrogate, invalid UTF-8, or anything that is not exactly one string.
 pub fn decode_string(raw: &[u8]) -> Option<Cow<'_, str>> {
-    let inner = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    if raw.first() != Some(&b'"') {
+        return None;
+    }
+    let scanned = scan(raw, 0, &mut |_| ()).ok()?;
+    if scanned.end != raw.len() || !scanned.anomalies.is_empty() {
+        return None;
+    }
+    let inner = &raw[1..raw.len() - 1];
+    if !scanned.escaped {
+        return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
+    }
+    let mut text = Vec::with_capacity(inner.len());
+    decode_into(inner, &mut text)?;
+    String::from_utf8(text).ok().map(Cow::Owned)
+}
+
+/// Appends the decoded text of what stands between the quotes of a valid string.
+pub(super) fn decode_into(inner: &[u8], text: &mut Vec<u8>) -> Option<()> {
     let mut at = 0;
-    let mut text = String::new();
-    loop {
-        let mut end = at;
-        let stop = loop {
-            end = run(inner, end).end;
-            match inner.get(end) {
-                None => break None,
-                Some(b'\\') => break Some(()),
-                Some(b'"' | 0..0x20) => return None,
-                Some(_) => {}
-            }
-        };
-        let plain = std::str::from_utf8(&inner[at..end]).ok()?;
-        if stop.is_none() && at == 0 {
-            return Some(Cow::Borrowed(plain));
-        }
-        text.push_str(plain);
-        if stop.is_none() {
-            return Some(Cow::Owned(text));
-        }
-        // The escape must not reach for the closing quote, which `inner` no longer has.
-        let escape = Escape::read(inner, end).ok()?;
+    while let Some(plain) = memchr::memchr(b'\\', &inner[at..]) {
+        text.extend_from_slice(&inner[at..at + plain]);
+        let escape = Escape::read(inner, at + plain).ok()?;
         let Unit::Char(decoded) = escape.unit else {
             return None;
         };
-        text.push(decoded);
+        text.extend_from_slice(decoded.encode_utf8(&mut [0; 4]).as_bytes());
         at = escape.end;
     }
-}
-
-/// Appends the decoded text of the string that starts at `start` and is known to be valid.
-pub(super) fn decode_into(bytes: &[u8], start: usize, text: &mut Vec<u8>) -> Option<()> {
-    let mut at = start + 1;
-    loop {
-        let end = run(bytes, at).end;
-        text.extend_from_slice(bytes.get(at..end)?);
-        at = match bytes.get(end)? {
-            b'"' => return Some(()),
-            b'\\' => {
-                let escape = Escape::read(bytes, end).ok()?;
-                let Unit::Char(decoded) = escape.unit else {
-                    return None;
-                };
-                text.extend_from_slice(decoded.encode_utf8(&mut [0; 4]).as_bytes());
-                escape.end
-            }
-            _ => end,
-        };
-    }
+    text.extend_from_slice(&inner[at..]);
+    Some(())
 }
 
 /// Where canonical bytes go.
 pub(super) trait Out {
+    /// Whether the input has been found to be valid UTF-8 before.
+    const CHECKED: bool = false;
+
     fn put(&mut self, bytes: &[u8]);
     fn byte(&mut self, byte: u8);
-    /// The input has been written up to `at`.
+    /// The input has been written up to `at`, inside of a string.
     fn passed(&mut self, _at: usize) {}
 }
 
@@ -306,45 +333,60 @@ impl Out for Vec<u8> {
 /// Writes the string that starts at `start` as RFC 8785 §3.2.2.2 has it. Gives its end and whether it had escapes;
 /// `None` where it has no canonical form or is no string.
 #[inline]
-pub(super) fn write(bytes: &[u8], start: usize, out: &mut impl Out) -> Option<(usize, bool)> {
-    let first = run(bytes, start + 1);
+pub(super) fn write<O: Out>(bytes: &[u8], start: usize, out: &mut O) -> Option<(usize, bool)> {
+    let first = section(bytes, start + 1);
     if first.ascii && bytes.get(first.end) == Some(&b'"') {
         out.put(&bytes[start..=first.end]);
-        return Some((first.end + 1, false));
+        return Some((first.end + 1, first.escaped));
     }
-    out.byte(b'"');
     write_rest(bytes, start + 1, first, out)
 }
 
+<<<<<<< HEAD
 fn write_rest(bytes: &[u8], mut at: usize, mut run: Run, out: &mut impl Out) -> Option<(usize, bool)> {
+=======
+fn write_rest<O: Out>(
+    bytes: &[u8],
+    mut at: usize,
+    mut section: Section,
+    out: &mut O,
+) -> Option<(usize, bool)> {
+>>>>>>> canon
     let mut escaped = false;
+    out.byte(b'"');
     loop {
-        let plain = &bytes[at..run.end];
-        if !run.ascii && !is_utf8(plain) {
+        let plain = &bytes[at..section.end];
+        if !O::CHECKED && !section.ascii && !is_utf8(plain) {
             return None;
         }
         out.put(plain);
-        at = run.end;
+        escaped |= section.escaped;
+        at = section.end;
         match bytes.get(at)? {
+            _ if section.cut => {}
             b'"' => {
                 out.byte(b'"');
                 return Some((at + 1, escaped));
             }
             b'\\' => {
                 escaped = true;
-                let escape = Escape::read(bytes, at).ok()?;
-                let Unit::Char(decoded) = escape.unit else {
-                    return None;
-                };
-                put_char(decoded, out);
-                at = escape.end;
+                at = put_escape(bytes, at, out)?;
             }
-            0..0x20 => return None,
-            _ => {}
+            _ => return None,
         }
         out.passed(at);
-        run = self::run(bytes, at);
+        section = self::section(bytes, at);
     }
+}
+
+/// Writes the character that the escape at `at` stands for, and gives the end of the escape.
+fn put_escape(bytes: &[u8], at: usize, out: &mut impl Out) -> Option<usize> {
+    let escape = Escape::read(bytes, at).ok()?;
+    let Unit::Char(decoded) = escape.unit else {
+        return None;
+    };
+    put_char(decoded, out);
+    Some(escape.end)
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -374,30 +416,20 @@ pub(super) fn check(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
     let mut at = start + 1;
     let mut escaped = false;
     loop {
-        let run = run(bytes, at);
-        if !run.ascii && !is_utf8(&bytes[at..run.end]) {
+        let section = section(bytes, at);
+        if !section.ascii && !is_utf8(&bytes[at..section.end]) {
             return None;
         }
-        at = run.end;
+        escaped |= section.escaped;
+        at = section.end;
         match bytes.get(at)? {
+            _ if section.cut => {}
             b'"' => return Some((at + 1, escaped)),
-            b'\\' => {
-                escaped = true;
-                at = match bytes.get(at + 1)? {
-                    b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't' => at + 2,
-                    b'u' => match bytes.get(at + 2..at + 6)? {
-                        [b'0', b'0', b'0', b'0'..=b'7' | b'b' | b'e' | b'f'] => at + 6,
-                        [b'0', b'0', b'1', b'0'..=b'9' | b'a'..=b'f'] => at + 6,
-                        _ => return None,
-                    },
-                    _ => return None,
-                };
-            }
-            0..0x20 => return None,
-            _ => {}
+            _ => return None,
         }
     }
 }
+<<<<<<< HEAD
 
 /// Moves U+E000…U+FFFF, whose UTF-8 starts with 0xEE or 0xEF, behind the supplementary planes: then the order of bytes is
 /// the order of UTF-16 code units.
@@ -498,3 +530,5 @@ impl Iterator for Units<'_> {
         Some(0x20_0000 | u32::from(first))
     }
 }
+=======
+>>>>>>> canon
