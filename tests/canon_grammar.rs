@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::canon::{
-    Anomalies, CanonError, Digest, Kind, MAX_DEPTH, ScanErrorKind, canonicalize, decode_string,
-    digest, elements, is_canonical, kind, members, scan, scan_at, sha256,
+    Anomalies, CanonError, Digest, Kind, MAX_DEPTH, ScanErrorKind, canonicalize, decode_string, digest, elements,
+    is_canonical, kind, members, scan, scan_at, sha256,
 };
 
 /// Documents that every parser must accept, named as in JSONTestSuite.
@@ -36,29 +36,17 @@ const ACCEPTED: &[(&str, &[u8])] = &[
     ("object_basic", b"{\"asd\":\"sdf\"}"),
     ("object_empty_key", b"{\"\":0}"),
     ("object_escaped_null_in_key", b"{\"foo\\u0000bar\": 42}"),
-    (
-        "object_extreme_numbers",
-        b"{ \"min\": -1.0e+28, \"max\": 1.0e+28 }",
-    ),
+    ("object_extreme_numbers", b"{ \"min\": -1.0e+28, \"max\": 1.0e+28 }"),
     ("object_with_newlines", b"{\n\"a\": \"b\"\n}"),
     ("object_spaces_around_colon", b"{\"a\" : \t1 , \"b\":2}"),
-    (
-        "string_1_2_3_bytes_UTF-8_sequences",
-        b"[\"\\u0060\\u012a\\u12AB\"]",
-    ),
+    ("string_1_2_3_bytes_UTF-8_sequences", b"[\"\\u0060\\u012a\\u12AB\"]"),
     ("string_accepted_surrogate_pair", b"[\"\\uD801\\udc37\"]"),
-    (
-        "string_allowed_escapes",
-        b"[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"]",
-    ),
+    ("string_allowed_escapes", b"[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"]"),
     ("string_backslash_and_u_escaped_zero", b"[\"\\\\u0000\"]"),
     ("string_double_escape_a", b"[\"\\\\a\"]"),
     ("string_in_array_with_leading_space", b"[ \"asd\"]"),
     ("string_last_surrogates_1_and_2", b"[\"\\uDBFF\\uDFFF\"]"),
-    (
-        "string_nonCharacterInUTF-8_U+FFFF",
-        "[\"\u{ffff}\"]".as_bytes(),
-    ),
+    ("string_nonCharacterInUTF-8_U+FFFF", "[\"\u{ffff}\"]".as_bytes()),
     ("string_null_escape", b"[\"\\u0000\"]"),
     ("string_u+2028_line_sep", "[\"\u{2028}\"]".as_bytes()),
     ("string_unescaped_char_delete", b"[\"\x7f\"]"),
@@ -128,19 +116,11 @@ const REFUSED: &[(&str, &[u8], usize)] = &[
     ("object_non_string_key", b"{1:1}", 1),
     ("object_trailing_comma", b"{\"id\":0,}", 8),
     ("object_trailing_comment", b"{\"a\":\"b\"}/**/", 9),
-    (
-        "object_two_commas_in_a_row",
-        b"{\"a\":\"b\",,\"c\":\"d\"}",
-        9,
-    ),
+    ("object_two_commas_in_a_row", b"{\"a\":\"b\",,\"c\":\"d\"}", 9),
     ("object_with_trailing_garbage", b"{\"a\":\"b\"}#", 9),
     ("object_closed_as_array", b"{\"a\":1]", 6),
     ("single_space", b" ", 1),
-    (
-        "string_1_surrogate_then_escape_u1x",
-        b"[\"\\uD800\\u1x\"]",
-        8,
-    ),
+    ("string_1_surrogate_then_escape_u1x", b"[\"\\uD800\\u1x\"]", 8),
     ("string_backslash_00", b"[\"\\\x00\"]", 2),
     ("string_escape_x", b"[\"\\x00\"]", 2),
     ("string_escaped_emoji", "[\"\\🌀\"]".as_bytes(), 2),
@@ -183,11 +163,7 @@ fn what_the_grammar_allows_is_accepted() {
         assert!(is_canonical(&canonical), "{name}");
         assert_eq!(canonicalize(&canonical).as_ref(), Ok(&canonical), "{name}");
         assert_eq!(is_canonical(text), *text == canonical, "{name}");
-        assert_eq!(
-            scan_at(text, 0).unwrap(),
-            text.trim_ascii_end().len(),
-            "{name}"
-        );
+        assert_eq!(scan_at(text, 0).unwrap(), text.trim_ascii_end().len(), "{name}");
         let parsed: serde_json::Value = serde_json::from_slice(text).unwrap();
         assert_eq!(serde_jcs::to_vec(&parsed).unwrap(), canonical, "{name}");
     }
@@ -201,39 +177,21 @@ fn what_the_grammar_forbids_is_refused_where_it_goes_wrong() {
         assert_eq!(canonicalize(text), Err(CanonError::Syntax(error)), "{name}");
         assert_eq!(digest(text, None), Err(error), "{name}");
         assert!(!is_canonical(text), "{name}");
-        assert!(
-            serde_json::from_slice::<serde_json::Value>(text).is_err(),
-            "{name}"
-        );
+        assert!(serde_json::from_slice::<serde_json::Value>(text).is_err(), "{name}");
     }
 }
 
 #[test]
 fn errors_say_what_and_where() {
-    assert_eq!(
-        scan(b"[1,]").unwrap_err().to_string(),
-        "unexpected byte 0x5d at byte 3"
-    );
-    assert_eq!(
-        scan(b"[1").unwrap_err().to_string(),
-        "unexpected end of input at byte 2"
-    );
-    assert_eq!(
-        scan(b"\"\x01\"").unwrap_err().to_string(),
-        "raw control byte in a string at byte 1"
-    );
-    assert_eq!(
-        scan(b"{} 1").unwrap_err().kind,
-        ScanErrorKind::TrailingBytes
-    );
+    assert_eq!(scan(b"[1,]").unwrap_err().to_string(), "unexpected byte 0x5d at byte 3");
+    assert_eq!(scan(b"[1").unwrap_err().to_string(), "unexpected end of input at byte 2");
+    assert_eq!(scan(b"\"\x01\"").unwrap_err().to_string(), "raw control byte in a string at byte 1");
+    assert_eq!(scan(b"{} 1").unwrap_err().kind, ScanErrorKind::TrailingBytes);
     assert_eq!(scan(br#""\x""#).unwrap_err().kind, ScanErrorKind::BadEscape);
     assert_eq!(scan(b"01").unwrap_err().kind, ScanErrorKind::BadNumber);
     assert_eq!(scan(b"nope").unwrap_err().kind, ScanErrorKind::BadLiteral);
     let ambiguous = canonicalize(br#"{"a":1e999,"a":2}"#).unwrap_err();
-    assert_eq!(
-        ambiguous.to_string(),
-        "no unambiguous canonical form: duplicate_key, number_out_of_range"
-    );
+    assert_eq!(ambiguous.to_string(), "no unambiguous canonical form: duplicate_key, number_out_of_range");
 }
 
 /// Every document here is accepted by lenient peers; none has a canonical form.
@@ -244,10 +202,7 @@ fn what_has_no_canonical_form_is_flagged_and_hashed_raw() {
         (br#"{"a":1,"b":2,"\u0061":3}"#, Anomalies::DUPLICATE_KEY),
         (br#"{"\u0061":1,"\u0061":3}"#, Anomalies::DUPLICATE_KEY),
         (br#"[{"x":{"z":0,"\/":1,"/":2}}]"#, Anomalies::DUPLICATE_KEY),
-        (
-            r#"{"😂":1,"\ud83d\ude02":2}"#.as_bytes(),
-            Anomalies::DUPLICATE_KEY,
-        ),
+        (r#"{"😂":1,"\ud83d\ude02":2}"#.as_bytes(), Anomalies::DUPLICATE_KEY),
         (
             br#"{"longer than eight bytes":1,"longer than eight":2,"longer than eight bytes":3}"#,
             Anomalies::DUPLICATE_KEY,
@@ -276,52 +231,22 @@ fn what_has_no_canonical_form_is_flagged_and_hashed_raw() {
     for (text, anomalies) in cases {
         let name = String::from_utf8_lossy(text);
         assert_eq!(scan(text), Ok(*anomalies), "{name}");
-        assert_eq!(
-            canonicalize(text),
-            Err(CanonError::Ambiguous(*anomalies)),
-            "{name}"
-        );
-        assert_eq!(
-            digest(text, None),
-            Ok(Digest::Raw(sha256(text), *anomalies)),
-            "{name}"
-        );
+        assert_eq!(canonicalize(text), Err(CanonError::Ambiguous(*anomalies)), "{name}");
+        assert_eq!(digest(text, None), Ok(Digest::Raw(sha256(text), *anomalies)), "{name}");
         let padded = [b" \t", *text, b"\r"].concat();
-        assert_eq!(
-            digest(&padded, None),
-            Ok(Digest::Raw(sha256(text), *anomalies)),
-            "{name}"
-        );
+        assert_eq!(digest(&padded, None), Ok(Digest::Raw(sha256(text), *anomalies)), "{name}");
         // The one that is canonical spelling of a double, 2^68, although it is flagged on the wire.
-        assert_eq!(
-            is_canonical(text),
-            *text == b"295147905179352830000",
-            "{name}"
-        );
+        assert_eq!(is_canonical(text), *text == b"295147905179352830000", "{name}");
     }
     let raw = digest(br#"{"a":1,"a":2}"#, None).unwrap().to_string();
-    assert_eq!(
-        raw,
-        format!(
-            "sha256-raw:{}",
-            assay::canon::sha256_hex(br#"{"a":1,"a":2}"#)
-        )
-    );
+    assert_eq!(raw, format!("sha256-raw:{}", assay::canon::sha256_hex(br#"{"a":1,"a":2}"#)));
 }
 
 #[test]
 fn several_reasons_are_named_in_order() {
     let anomalies = scan(b"{\"a\":\"\\ud800\",\"a\":[1e999,\"\xff\"]}").unwrap();
     let names: Vec<_> = anomalies.names().collect();
-    assert_eq!(
-        names,
-        [
-            "duplicate_key",
-            "invalid_utf8",
-            "lone_surrogate",
-            "number_out_of_range"
-        ]
-    );
+    assert_eq!(names, ["duplicate_key", "invalid_utf8", "lone_surrogate", "number_out_of_range"]);
     assert!(names.is_sorted());
 }
 
@@ -359,23 +284,15 @@ fn numbers_are_spelt_as_ecmascript_does() {
         ("333333333.33333329", "333333333.3333333"),
     ];
     for (literal, expected) in cases {
-        let canonical =
-            canonicalize(literal.as_bytes()).unwrap_or_else(|error| panic!("{literal}: {error}"));
+        let canonical = canonicalize(literal.as_bytes()).unwrap_or_else(|error| panic!("{literal}: {error}"));
         assert_eq!(String::from_utf8_lossy(&canonical), expected, "{literal}");
-        assert_eq!(
-            is_canonical(literal.as_bytes()),
-            literal == expected,
-            "{literal}"
-        );
+        assert_eq!(is_canonical(literal.as_bytes()), literal == expected, "{literal}");
         assert!(is_canonical(expected.as_bytes()), "{expected}");
     }
     let huge = format!("1{}", "0".repeat(400));
     assert_eq!(scan(huge.as_bytes()), Ok(Anomalies::NUMBER_OUT_OF_RANGE));
     let exact = format!("{:.0}", f64::MAX);
-    assert_eq!(
-        canonicalize(exact.as_bytes()).unwrap(),
-        b"1.7976931348623157e+308"
-    );
+    assert_eq!(canonicalize(exact.as_bytes()).unwrap(), b"1.7976931348623157e+308");
     let tiny = format!("0.{}1", "0".repeat(400));
     assert_eq!(scan(tiny.as_bytes()), Ok(Anomalies::NUMBER_OUT_OF_RANGE));
 }
@@ -384,10 +301,7 @@ fn numbers_are_spelt_as_ecmascript_does() {
 fn names_are_sorted_by_utf16_code_units() {
     let text = "{\"\u{1f602}\":1,\"\u{fb33}\":2,\"\u{ffff}\":3,\"\u{20ac}\":4,\"a\":5,\"\":6,\"\\u0000\":7,\"a\\u0000\":8,\"aa\":9,\"\u{1f602}x\":10,\"\u{10ffff}\":11,\"\u{e000}\":12,\"\u{d7ff}\":13}";
     let expected = "{\"\":6,\"\\u0000\":7,\"a\":5,\"a\\u0000\":8,\"aa\":9,\"\u{20ac}\":4,\"\u{d7ff}\":13,\"\u{1f602}\":1,\"\u{1f602}x\":10,\"\u{10ffff}\":11,\"\u{e000}\":12,\"\u{fb33}\":2,\"\u{ffff}\":3}";
-    assert_eq!(
-        String::from_utf8(canonicalize(text.as_bytes()).unwrap()).unwrap(),
-        expected
-    );
+    assert_eq!(String::from_utf8(canonicalize(text.as_bytes()).unwrap()).unwrap(), expected);
     assert!(is_canonical(expected.as_bytes()));
 }
 
@@ -395,19 +309,8 @@ fn names_are_sorted_by_utf16_code_units() {
 fn strings_carry_the_least_escapes() {
     let text = r#""\u0000\u0008\u0009\u000A\u000b\u000C\u000d\u001F\u0022\u005C\u002f\/\u007f\u0080\u00e9\u20AC\uD83D\uDE02\u2028""#;
     let expected = "\"\\u0000\\b\\t\\n\\u000b\\f\\r\\u001f\\\"\\\\//\u{7f}\u{80}é€😂\u{2028}\"";
-    assert_eq!(
-        String::from_utf8(canonicalize(text.as_bytes()).unwrap()).unwrap(),
-        expected
-    );
-    for wrong in [
-        r#""\/""#,
-        r#""\u000a""#,
-        r#""\u001F""#,
-        r#""\u0020""#,
-        r#""\u0041""#,
-        r#""\u0022""#,
-        r#""\u0008""#,
-    ] {
+    assert_eq!(String::from_utf8(canonicalize(text.as_bytes()).unwrap()).unwrap(), expected);
+    for wrong in [r#""\/""#, r#""\u000a""#, r#""\u001F""#, r#""\u0020""#, r#""\u0041""#, r#""\u0022""#, r#""\u0008""#] {
         assert!(!is_canonical(wrong.as_bytes()), "{wrong}");
     }
 }
@@ -442,45 +345,24 @@ fn depth_is_bounded_by_a_flag_and_never_by_the_stack() {
     assert_eq!(scan(&deep), Ok(Anomalies::DEPTH_EXCEEDED));
     assert!(!is_canonical(&deep));
     let million = nested(1_000_000);
-    assert_eq!(
-        digest(&million, None),
-        Ok(Digest::Raw(sha256(&million), Anomalies::DEPTH_EXCEEDED))
-    );
+    assert_eq!(digest(&million, None), Ok(Digest::Raw(sha256(&million), Anomalies::DEPTH_EXCEEDED)));
     assert_eq!(scan_at(&million, 0), Ok(2_000_000));
     assert!(!is_canonical(&million));
-    assert_eq!(
-        elements(&million).unwrap().map(Result::unwrap).next(),
-        Some(1..1_999_999)
-    );
-    let objects = [
-        br#"{"a":"#.repeat(1_000_000),
-        b"1".to_vec(),
-        b"}".repeat(1_000_000),
-    ]
-    .concat();
+    assert_eq!(elements(&million).unwrap().map(Result::unwrap).next(), Some(1..1_999_999));
+    let objects = [br#"{"a":"#.repeat(1_000_000), b"1".to_vec(), b"}".repeat(1_000_000)].concat();
     assert_eq!(scan(&objects), Ok(Anomalies::DEPTH_EXCEEDED));
     let open = br#"[{"":"#.repeat(1_000_000);
     assert_eq!(scan(&open).unwrap_err().kind, ScanErrorKind::UnexpectedEnd);
     // A mix of both, across the word boundaries of the level stack, closed in the wrong order once.
     let mixed = [br#"[{"":"#.repeat(100), b"0".to_vec(), b"}]".repeat(100)].concat();
     assert_eq!(scan(&mixed), Ok(Anomalies::DEPTH_EXCEEDED));
-    let crossed = [
-        br#"[{"":"#.repeat(100),
-        b"0".to_vec(),
-        b"}]".repeat(67),
-        b"]}".to_vec(),
-        b"}]".repeat(32),
-    ]
-    .concat();
+    let crossed = [br#"[{"":"#.repeat(100), b"0".to_vec(), b"}]".repeat(67), b"]}".to_vec(), b"}]".repeat(32)].concat();
     assert_eq!(scan(&crossed).unwrap_err().offset, 501 + 134);
 }
 
 #[test]
 fn a_name_that_serde_json_treats_specially_stays_an_object() {
-    for name in [
-        "$serde_json::private::Number",
-        "$serde_json::private::RawValue",
-    ] {
+    for name in ["$serde_json::private::Number", "$serde_json::private::RawValue"] {
         let text = format!(r#"{{"{name}":"1.50"}}"#);
         assert_eq!(canonicalize(text.as_bytes()).unwrap(), text.as_bytes());
         assert!(is_canonical(text.as_bytes()));
@@ -489,34 +371,17 @@ fn a_name_that_serde_json_treats_specially_stays_an_object() {
 
 #[test]
 fn members_come_as_they_stand() {
-    let text =
-        "\n{ \"b\" : [1, {\"x\":2}] ,\"\\u0061\":\"\", \"b\":null,\"\\ud800\":0,\"é\":-1.5e3}\t"
-            .as_bytes();
+    let text = "\n{ \"b\" : [1, {\"x\":2}] ,\"\\u0061\":\"\", \"b\":null,\"\\ud800\":0,\"é\":-1.5e3}\t".as_bytes();
     let found: Vec<_> = members(text).unwrap().map(Result::unwrap).collect();
-    let seen: Vec<_> = found
-        .iter()
-        .map(|it| {
-            (
-                it.key.as_deref(),
-                std::str::from_utf8(&text[it.value.clone()]).unwrap(),
-            )
-        })
-        .collect();
-    let expected = [
-        (Some("b"), "[1, {\"x\":2}]"),
-        (Some("a"), "\"\""),
-        (Some("b"), "null"),
-        (None, "0"),
-        (Some("é"), "-1.5e3"),
-    ];
+    let seen: Vec<_> =
+        found.iter().map(|it| (it.key.as_deref(), std::str::from_utf8(&text[it.value.clone()]).unwrap())).collect();
+    let expected =
+        [(Some("b"), "[1, {\"x\":2}]"), (Some("a"), "\"\""), (Some("b"), "null"), (None, "0"), (Some("é"), "-1.5e3")];
     assert_eq!(seen, expected);
     assert_eq!(found[1].raw_key, br#""\u0061""#);
     assert_eq!(&text[found[1].key_range.clone()], br#""\u0061""#);
     assert_eq!(members(b"{ }").unwrap().count(), 0);
-    assert_eq!(
-        members(b" [1]").unwrap_err().kind,
-        ScanErrorKind::NotAnObject
-    );
+    assert_eq!(members(b" [1]").unwrap_err().kind, ScanErrorKind::NotAnObject);
     assert_eq!(members(b"").unwrap_err().kind, ScanErrorKind::UnexpectedEnd);
 }
 
@@ -532,30 +397,17 @@ fn members_and_elements_stop_at_the_first_error() {
         (br#"{"a":[1,]}"#, 8),
     ] {
         let mut walk = members(text).unwrap();
-        let error = walk
-            .find_map(Result::err)
-            .unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(text)));
+        let error = walk.find_map(Result::err).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(text)));
         assert_eq!(error.offset, offset, "{}", String::from_utf8_lossy(text));
         assert_eq!(walk.next(), None);
     }
-    for (text, offset) in [
-        (&b"[1,]"[..], 3),
-        (b"[1 2]", 3),
-        (b"[1]]", 3),
-        (b"[", 1),
-        (b"[,]", 1),
-    ] {
+    for (text, offset) in [(&b"[1,]"[..], 3), (b"[1 2]", 3), (b"[1]]", 3), (b"[", 1), (b"[,]", 1)] {
         let mut walk = elements(text).unwrap();
-        let error = walk
-            .find_map(Result::err)
-            .unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(text)));
+        let error = walk.find_map(Result::err).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(text)));
         assert_eq!(error.offset, offset, "{}", String::from_utf8_lossy(text));
         assert_eq!(walk.next(), None);
     }
-    let ranges: Vec<_> = elements(b"[ 1, [2] ,\"3\"] ")
-        .unwrap()
-        .map(Result::unwrap)
-        .collect();
+    let ranges: Vec<_> = elements(b"[ 1, [2] ,\"3\"] ").unwrap().map(Result::unwrap).collect();
     assert_eq!(ranges, [2..3, 5..8, 10..13]);
     assert_eq!(elements(b"{}").unwrap_err().kind, ScanErrorKind::NotAnArray);
 }
@@ -565,41 +417,19 @@ fn a_value_is_skipped_where_it_stands() {
     assert_eq!(scan_at(b"x, [1,{\"a\":\"]\"}] rest", 2), Ok(16));
     assert_eq!(scan_at(b"1 2", 0), Ok(1));
     assert_eq!(scan_at(b"[1", 0).unwrap_err().offset, 2);
-    assert_eq!(
-        scan_at(b"1", 9).unwrap_err().kind,
-        ScanErrorKind::UnexpectedEnd
-    );
+    assert_eq!(scan_at(b"1", 9).unwrap_err().kind, ScanErrorKind::UnexpectedEnd);
 }
 
 #[test]
 fn strings_are_decoded_or_refused() {
     assert_eq!(decode_string(br#""plain""#).unwrap(), "plain");
-    assert!(matches!(
-        decode_string(br#""plain""#),
-        Some(std::borrow::Cow::Borrowed(_))
-    ));
-    assert_eq!(
-        decode_string(br#""a\n\ud83d\ude02\u00e9""#).unwrap(),
-        "a\n😂é"
-    );
+    assert!(matches!(decode_string(br#""plain""#), Some(std::borrow::Cow::Borrowed(_))));
+    assert_eq!(decode_string(br#""a\n\ud83d\ude02\u00e9""#).unwrap(), "a\n😂é");
     assert_eq!(decode_string(br#""""#).unwrap(), "");
     let long = format!("\"{}\\t{}\"", "é".repeat(100_000), "x".repeat(100_000));
-    assert_eq!(
-        decode_string(long.as_bytes()).unwrap().chars().count(),
-        200_001
-    );
-    let refused: [&[u8]; 10] = [
-        b"",
-        b"\"",
-        b"\"a",
-        b"a\"",
-        b"1",
-        b"\"a\"b\"",
-        b"\"\\\"",
-        b"\"\xff\"",
-        b"\"\\ud800\"",
-        b"\"\n\"",
-    ];
+    assert_eq!(decode_string(long.as_bytes()).unwrap().chars().count(), 200_001);
+    let refused: [&[u8]; 10] =
+        [b"", b"\"", b"\"a", b"a\"", b"1", b"\"a\"b\"", b"\"\\\"", b"\"\xff\"", b"\"\\ud800\"", b"\"\n\""];
     for raw in refused {
         assert_eq!(decode_string(raw), None, "{}", String::from_utf8_lossy(raw));
     }

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use assay::canon::{
-    self, canonicalize, canonicalize_to, digest, elements, is_canonical, members, scan, scan_at,
-};
+use assay::canon::{self, canonicalize, canonicalize_to, digest, elements, is_canonical, members, scan, scan_at};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
@@ -12,11 +10,7 @@ use serde_json::{Map, Number, Value};
 const EXACT: i64 = 1 << 53;
 
 fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 fn arb_string() -> impl Strategy<Value = String> {
@@ -85,11 +79,7 @@ impl Speller<'_> {
 
     fn units(&mut self, character: char, upper: bool) {
         for unit in character.encode_utf16(&mut [0; 2]) {
-            self.text.push_str(&if upper {
-                format!("\\u{unit:04X}")
-            } else {
-                format!("\\u{unit:04x}")
-            });
+            self.text.push_str(&if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") });
         }
     }
 
@@ -144,10 +134,7 @@ impl Speller<'_> {
 }
 
 fn spell(value: &Value, dice: &[u8]) -> String {
-    let mut speller = Speller {
-        dice: dice.iter().cycle(),
-        text: String::new(),
-    };
+    let mut speller = Speller { dice: dice.iter().cycle(), text: String::new() };
     speller.value(value);
     speller.text
 }
@@ -264,10 +251,7 @@ fn a_large_message_is_canonicalized_like_a_small_one() {
         .collect();
     let mut unsorted = Map::new();
     for nth in 0..30_000u32 {
-        unsorted.insert(
-            format!("key {}", nth.wrapping_mul(2_654_435_761)),
-            Value::from(nth),
-        );
+        unsorted.insert(format!("key {}", nth.wrapping_mul(2_654_435_761)), Value::from(nth));
     }
     let message = serde_json::json!({
         "jsonrpc": "2.0",
@@ -281,10 +265,7 @@ fn a_large_message_is_canonicalized_like_a_small_one() {
     let mut parts = Vec::new();
     canonicalize_to(text.as_bytes(), &mut |part| parts.extend_from_slice(part)).unwrap();
     assert!(parts == expected);
-    assert_eq!(
-        digest(text.as_bytes(), None),
-        Ok(canon::Digest::Jcs(canon::sha256(&expected)))
-    );
+    assert_eq!(digest(text.as_bytes(), None), Ok(canon::Digest::Jcs(canon::sha256(&expected))));
     assert!(is_canonical(&expected));
 }
 
@@ -297,25 +278,11 @@ fn serde_values_that_have_no_canonical_form_are_refused() {
         args: &'a serde_json::value::RawValue,
     }
     let args = serde_json::value::RawValue::from_string(r#"{"b":1.0,"a":2}"#.to_owned()).unwrap();
-    let call = |id| {
-        canon::to_vec(&Call {
-            name: "x",
-            id,
-            args: &args,
-        })
-    };
-    assert_eq!(
-        call(7).unwrap(),
-        br#"{"args":{"a":2,"b":1},"id":7,"name":"x"}"#
-    );
+    let call = |id| canon::to_vec(&Call { name: "x", id, args: &args });
+    assert_eq!(call(7).unwrap(), br#"{"args":{"a":2,"b":1},"id":7,"name":"x"}"#);
     assert!(matches!(
         call((1 << 53) + 1),
-        Err(canon::SerializeError::Canon(canon::CanonError::Ambiguous(
-            canon::Anomalies::NUMBER_OUT_OF_RANGE
-        )))
+        Err(canon::SerializeError::Canon(canon::CanonError::Ambiguous(canon::Anomalies::NUMBER_OUT_OF_RANGE)))
     ));
-    assert_eq!(
-        canon::to_vec(&295_147_905_179_352_830_000f64).unwrap(),
-        b"295147905179352830000"
-    );
+    assert_eq!(canon::to_vec(&295_147_905_179_352_830_000f64).unwrap(), b"295147905179352830000");
 }

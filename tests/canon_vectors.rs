@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use assay::canon::{self, canonicalize, digest, elements, is_canonical, members, sha256_hex};
 
 fn data(part: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/cyberphone")
-        .join(part)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cyberphone").join(part)
 }
 
 #[test]
@@ -21,12 +19,7 @@ fn the_reference_vectors_of_rfc_8785_come_out_byte_for_byte() {
         let expected = std::fs::read(output).unwrap();
         let text = std::fs::read(&input).unwrap();
         let canonical = canonicalize(&text).unwrap();
-        assert_eq!(
-            String::from_utf8_lossy(&canonical),
-            String::from_utf8_lossy(&expected),
-            "{}",
-            input.display()
-        );
+        assert_eq!(String::from_utf8_lossy(&canonical), String::from_utf8_lossy(&expected), "{}", input.display());
         assert!(is_canonical(&expected), "{}", input.display());
         assert_eq!(is_canonical(&text), text == expected, "{}", input.display());
         seen += 1;
@@ -37,27 +30,19 @@ fn the_reference_vectors_of_rfc_8785_come_out_byte_for_byte() {
 /// The head of the ECMAScript number sequence of the reference implementation: values that broke formatters.
 fn hard_numbers() -> Vec<f64> {
     let lines = include_str!("data/cyberphone/numbers.txt").lines();
-    lines
-        .map(|bits| f64::from_bits(u64::from_str_radix(bits, 16).unwrap()))
-        .collect()
+    lines.map(|bits| f64::from_bits(u64::from_str_radix(bits, 16).unwrap())).collect()
 }
 
 /// The sequence of IEEE 754 doubles of the reference implementation: hard cases, 2000 serial ones, then finite and non-zero
 /// doubles out of a chain of SHA-256 blocks.
 fn es6_numbers() -> impl Iterator<Item = f64> {
     let serial = (0..2000).map(|nth| f64::from_bits(0x0010_0000_0000_0000 + nth));
-    let blocks = std::iter::successors(Some(canon::sha256(&[0; 32])), |block| {
-        Some(canon::sha256(block))
-    });
+    let blocks = std::iter::successors(Some(canon::sha256(&[0; 32])), |block| Some(canon::sha256(block)));
     let hashed = blocks.flat_map(|block| {
-        let words: [u64; 4] =
-            std::array::from_fn(|nth| u64::from_le_bytes(*block[nth * 8..].first_chunk().unwrap()));
+        let words: [u64; 4] = std::array::from_fn(|nth| u64::from_le_bytes(*block[nth * 8..].first_chunk().unwrap()));
         words.map(f64::from_bits)
     });
-    hard_numbers()
-        .into_iter()
-        .chain(serial)
-        .chain(hashed.filter(|value| *value != 0.0 && value.is_finite()))
+    hard_numbers().into_iter().chain(serial).chain(hashed.filter(|value| *value != 0.0 && value.is_finite()))
 }
 
 #[test]
@@ -75,31 +60,20 @@ fn a_million_ecmascript_numbers_are_spelt_like_the_reference() {
             1_000_000 => "49415fee2c56c77864931bd3624faad425c3c577d6d74e89a83bc725506dad16",
             _ => continue,
         };
-        assert_eq!(
-            sha256_hex(&lines),
-            expected,
-            "the first {} numbers",
-            nth + 1
-        );
+        assert_eq!(sha256_hex(&lines), expected, "the first {} numbers", nth + 1);
     }
 }
 
 #[test]
 fn serde_floats_are_spelt_like_literals() {
     for value in es6_numbers().take(10_000) {
-        assert_eq!(
-            canon::to_vec(&value).unwrap(),
-            canonicalize(format!("{value:e}").as_bytes()).unwrap()
-        );
+        assert_eq!(canon::to_vec(&value).unwrap(), canonicalize(format!("{value:e}").as_bytes()).unwrap());
     }
 }
 
 /// The members of the object `bytes[range]`, by name.
 fn member<'a>(object: &'a [u8], name: &str) -> &'a [u8] {
-    let found = members(object)
-        .unwrap()
-        .map(Result::unwrap)
-        .find(|it| it.key.as_deref() == Some(name));
+    let found = members(object).unwrap().map(Result::unwrap).find(|it| it.key.as_deref() == Some(name));
     &object[found.unwrap_or_else(|| panic!("no member {name}")).value]
 }
 
@@ -109,17 +83,11 @@ fn text(raw: &[u8]) -> String {
 
 #[test]
 fn the_contract_vectors_of_assay_agree_but_for_the_exponent() {
-    let folder = std::env::var_os("ASSAY_VECTORS").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/vectors"),
-        PathBuf::from,
-    );
+    let folder = std::env::var_os("ASSAY_VECTORS")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/vectors"), PathBuf::from);
     let path = folder.join("assay/jcs_vectors.json");
-    let file = std::fs::read(&path).unwrap_or_else(|error| {
-        panic!(
-            "{}: {error}; set ASSAY_VECTORS to the folder of vectors",
-            path.display()
-        )
-    });
+    let file = std::fs::read(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; set ASSAY_VECTORS to the folder of vectors", path.display()));
     let vectors = member(&file, "vectors");
     let mut seen = 0;
     for range in elements(vectors).unwrap() {
@@ -134,11 +102,7 @@ fn the_contract_vectors_of_assay_agree_but_for_the_exponent() {
         assert_eq!(canonical, expected, "{id}");
         if !exponent {
             let hash = text(member(vector, "expected_sha256"));
-            assert_eq!(
-                digest(input, None).unwrap().to_string(),
-                format!("sha256:{hash}"),
-                "{id}"
-            );
+            assert_eq!(digest(input, None).unwrap().to_string(), format!("sha256:{hash}"), "{id}");
         }
         seen += 1;
     }

@@ -54,15 +54,7 @@ fn object(bytes: &[u8], at: usize, depth: usize) -> Option<usize> {
             let ascending = if escaped || last_escaped {
                 order::compare_at(bytes, last_start, start).is_lt()
             } else {
-<<<<<<< HEAD
-                string::compare(&bytes[last_start + 1..last_end - 1], &bytes[start + 1..end - 1]).is_lt()
-=======
-                order::compare(
-                    &bytes[last_start + 1..last_end - 1],
-                    &bytes[start + 1..end - 1],
-                )
-                .is_lt()
->>>>>>> canon
+                order::compare(&bytes[last_start + 1..last_end - 1], &bytes[start + 1..end - 1]).is_lt()
             };
             if !ascending {
                 return None;

@@ -29,31 +29,12 @@ const VERBATIM: usize = 1 << 17;
 
 impl Limits {
     /// 16 MiB of open members, 8 MiB of kept ones and 4 MiB of objects at most.
-<<<<<<< HEAD
     pub(super) const DEFAULT: Self =
-        Self { small: 64 * 1024, open: 1 << 20, kept: 1 << 20, objects: 1 << 18, page: 1 << 20 };
+        Self { small: 64 * 1024, open: 1 << 20, kept: 1 << 20, objects: 1 << 18, verbatim: 16 * 1024, page: 1 << 20 };
 
     /// Keeps nothing of objects that have closed, for callers that only want the anomalies.
     pub(super) const fn scan_only() -> Self {
-        Self { small: usize::MAX, ..Self::DEFAULT }
-=======
-    pub(super) const DEFAULT: Self = Self {
-        small: 64 * 1024,
-        open: 1 << 20,
-        kept: 1 << 20,
-        objects: 1 << 18,
-        verbatim: 16 * 1024,
-        page: 1 << 20,
-    };
-
-    /// Keeps nothing of objects that have closed, for callers that only want the anomalies.
-    pub(super) const fn scan_only() -> Self {
-        Self {
-            small: usize::MAX,
-            verbatim: usize::MAX,
-            ..Self::DEFAULT
-        }
->>>>>>> canon
+        Self { small: usize::MAX, verbatim: usize::MAX, ..Self::DEFAULT }
     }
 }
 
@@ -67,13 +48,7 @@ struct Member {
 
 impl Member {
     fn cmp(&self, other: &Self, bytes: &[u8]) -> std::cmp::Ordering {
-<<<<<<< HEAD
-        self.prefix.cmp(&other.prefix).then_with(|| string::compare_at(bytes, self.start, other.start))
-=======
-        self.prefix
-            .cmp(&other.prefix)
-            .then_with(|| order::compare_at(bytes, self.start, other.start))
->>>>>>> canon
+        self.prefix.cmp(&other.prefix).then_with(|| order::compare_at(bytes, self.start, other.start))
     }
 }
 
@@ -126,9 +101,6 @@ impl Index {
             frames: Vec::new(),
             open: Vec::new(),
             overflow: false,
-<<<<<<< HEAD
-            index: Self { anomalies: Anomalies::NONE, end: 0, objects: Vec::new(), kept: Vec::new() },
-=======
             index: Self {
                 anomalies: Anomalies::NONE,
                 end: 0,
@@ -136,7 +108,6 @@ impl Index {
                 kept: Vec::new(),
                 verbatim: Vec::new(),
             },
->>>>>>> canon
         };
         let end = scan::walk(bytes, 0, &mut pass)?;
         scan::finish(bytes, end)?;
@@ -148,10 +119,7 @@ impl Index {
 
     /// The end of the string that starts at `start` if it is known to be canonical as it stands.
     pub(super) fn verbatim(&self, start: usize) -> Option<usize> {
-        let found = self
-            .verbatim
-            .binary_search_by_key(&start, |string| string.0)
-            .ok()?;
+        let found = self.verbatim.binary_search_by_key(&start, |string| string.0).ok()?;
         Some(self.verbatim[found].1)
     }
 
@@ -255,14 +223,7 @@ impl Events for Pass<'_> {
             self.overflow();
             return;
         }
-<<<<<<< HEAD
-        let member = Member { prefix: string::prefix_at(bytes, start..name.end, name.escaped), start };
-=======
-        let member = Member {
-            prefix: order::prefix_at(bytes, start..name.end, name.escaped),
-            start,
-        };
->>>>>>> canon
+        let member = Member { prefix: order::prefix_at(bytes, start..name.end, name.escaped), start };
         if frame.ordered
             && let Some(last) = self.open[frame.base..].last()
         {
@@ -274,10 +235,7 @@ impl Events for Pass<'_> {
     #[inline]
     fn string(&mut self, start: usize, string: Scanned) {
         self.index.anomalies |= string.anomalies;
-        if string.canonical
-            && string.end - start >= self.limits.verbatim
-            && self.index.verbatim.len() < VERBATIM
-        {
+        if string.canonical && string.end - start >= self.limits.verbatim && self.index.verbatim.len() < VERBATIM {
             self.index.verbatim.push((start, string.end));
         }
     }

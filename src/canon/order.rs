@@ -9,11 +9,7 @@ use super::string::{Escape, Unit};
 /// the order of UTF-16 code units.
 #[inline]
 const fn weight(byte: u8) -> u8 {
-    if byte & 0xFE == 0xEE {
-        byte | 0x10
-    } else {
-        byte
-    }
+    if byte & 0xFE == 0xEE { byte | 0x10 } else { byte }
 }
 
 /// Compares two decoded names, in UTF-8, by their UTF-16 code units (RFC 8785 §3.2.3).
@@ -43,20 +39,13 @@ pub(super) fn prefix(decoded: &[u8]) -> u64 {
 /// [`prefix`] of the name whose raw string is at `raw`, without decoding the rest of it.
 #[inline]
 pub(super) fn prefix_at(bytes: &[u8], raw: std::ops::Range<usize>, escaped: bool) -> u64 {
-    if escaped {
-        prefix_decoded(bytes, raw.start)
-    } else {
-        prefix(&bytes[raw.start + 1..raw.end - 1])
-    }
+    if escaped { prefix_decoded(bytes, raw.start) } else { prefix(&bytes[raw.start + 1..raw.end - 1]) }
 }
 
 fn prefix_decoded(bytes: &[u8], start: usize) -> u64 {
     let mut head = [0u8; 12];
     let mut filled = 0;
-    let mut units = Units {
-        bytes,
-        at: start + 1,
-    };
+    let mut units = Units { bytes, at: start + 1 };
     while filled < 8
         && let Some(unit) = units.next()
     {
@@ -70,15 +59,9 @@ fn prefix_decoded(bytes: &[u8], start: usize) -> u64 {
 /// Compares the names whose raw strings start at `a` and `b`, whatever their length, without memory of its own.
 pub(super) fn compare_at(bytes: &[u8], a: usize, b: usize) -> Ordering {
     let order = |unit: u32| {
-        if (0xE000..0x1_0000).contains(&unit) {
-            unit | 0x40_0000
-        } else {
-            unit
-        }
+        if (0xE000..0x1_0000).contains(&unit) { unit | 0x40_0000 } else { unit }
     };
-    Units { bytes, at: a + 1 }
-        .map(order)
-        .cmp(Units { bytes, at: b + 1 }.map(order))
+    Units { bytes, at: a + 1 }.map(order).cmp(Units { bytes, at: b + 1 }.map(order))
 }
 
 /// The code points of a string; surrogate halves stand for themselves, bytes that are not UTF-8 lie beyond Unicode.
@@ -112,10 +95,7 @@ impl Iterator for Units<'_> {
             0xE0..0xF0 => 3,
             _ => 4,
         };
-        let decoded = self
-            .bytes
-            .get(self.at..self.at + length)
-            .and_then(|raw| std::str::from_utf8(raw).ok());
+        let decoded = self.bytes.get(self.at..self.at + length).and_then(|raw| std::str::from_utf8(raw).ok());
         if let Some(decoded) = decoded.and_then(|text| text.chars().next()) {
             self.at += length;
             return Some(decoded as u32);

@@ -33,9 +33,7 @@ const fn stops(word: u64) -> u64 {
     let ones = splat(1);
     let quote = word ^ splat(b'"');
     let slash = word ^ splat(b'\\');
-    (quote.wrapping_sub(ones) & !quote
-        | slash.wrapping_sub(ones) & !slash
-        | word.wrapping_sub(splat(0x20)) & !word)
+    (quote.wrapping_sub(ones) & !quote | slash.wrapping_sub(ones) & !slash | word.wrapping_sub(splat(0x20)) & !word)
         & HIGH
 }
 
@@ -53,10 +51,7 @@ fn survey(block: &[u8; 64]) -> (bool, u8) {
 
 #[inline]
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes
-        .get(at..)
-        .and_then(<[u8]>::first_chunk)
-        .map(|word| u64::from_le_bytes(*word))
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map(|word| u64::from_le_bytes(*word))
 }
 
 /// Four words at once: lines of text end within some of them, where a larger block would be looked at twice.
@@ -159,11 +154,7 @@ impl Walk<'_> {
 #[inline]
 pub(super) fn section(bytes: &[u8], start: usize) -> Section {
     let limit = bytes.len().min(start.saturating_add(SECTION));
-    let mut walk = Walk {
-        bytes,
-        at: start,
-        union: 0,
-    };
+    let mut walk = Walk { bytes, at: start, union: 0 };
     let mut escaped = false;
     walk.plain(limit);
     while bytes.get(walk.at) == Some(&b'\\')
@@ -177,18 +168,9 @@ pub(super) fn section(bytes: &[u8], start: usize) -> Section {
         walk.plain(limit);
     }
     let ascii = walk.union & HIGH == 0;
-    let end = if ascii {
-        walk.at
-    } else {
-        between_characters(bytes, start, walk.at)
-    };
+    let end = if ascii { walk.at } else { between_characters(bytes, start, walk.at) };
     let cut = walk.at >= limit && walk.at < bytes.len();
-    Section {
-        end,
-        cut,
-        ascii,
-        escaped,
-    }
+    Section { end, cut, ascii, escaped }
 }
 
 /// The length of the escape at `at` if it is the one that RFC 8785 §3.2.2.2 writes for its character.
@@ -197,8 +179,9 @@ fn minimal_escape(bytes: &[u8], at: usize) -> Option<usize> {
     match bytes.get(at + 1)? {
         b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
         b'u' => match bytes.get(at + 2..at + 6)? {
-            [b'0', b'0', b'0', b'0'..=b'7' | b'b' | b'e' | b'f']
-            | [b'0', b'0', b'1', b'0'..=b'9' | b'a'..=b'f'] => Some(6),
+            [b'0', b'0', b'0', b'0'..=b'7' | b'b' | b'e' | b'f'] | [b'0', b'0', b'1', b'0'..=b'9' | b'a'..=b'f'] => {
+                Some(6)
+            }
             _ => None,
         },
         _ => None,

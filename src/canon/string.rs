@@ -3,115 +3,7 @@
 use std::borrow::Cow;
 
 use super::error::{Anomalies, ScanError, ScanErrorKind};
-<<<<<<< HEAD
-
-/// Longest run handled at once: small enough to still be in the cache when it is copied or hashed after it was looked at.
-const RUN: usize = 64 * 1024;
-
-/// Bytes from some position on that need no escape.
-#[derive(Clone, Copy)]
-pub(super) struct Run {
-    /// Where the run ends: at a quote, a backslash, a control byte, the end of input, or after [`RUN`] bytes.
-    pub end: usize,
-    /// Whether it is all ASCII.
-    pub ascii: bool,
-}
-
-const fn splat(byte: u8) -> u64 {
-    u64::from_ne_bytes([byte; 8])
-}
-
-const HIGH: u64 = splat(0x80);
-
-/// Marks, by their high bit, the bytes of `word` that end a run. Borrows can set bits above the lowest true one, so only
-/// the lowest is meaningful.
-#[inline]
-const fn stops(word: u64) -> u64 {
-    let ones = splat(1);
-    let quote = word ^ splat(b'"');
-    let slash = word ^ splat(b'\\');
-    (quote.wrapping_sub(ones) & !quote | slash.wrapping_sub(ones) & !slash | word.wrapping_sub(splat(0x20)) & !word)
-        & HIGH
-}
-
-/// Whether the block has a byte that ends a run, and the union of its bytes. Branch-free so that it becomes vector code.
-#[inline]
-fn survey(block: &[u8; 64]) -> (bool, u8) {
-    let mut stop = 0u8;
-    let mut union = 0u8;
-    for &byte in block {
-        stop |= u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
-        union |= byte;
-    }
-    (stop != 0, union)
-}
-
-/// The run that starts at `start`. A run cut for its length is cut between characters.
-#[inline]
-pub(super) fn run(bytes: &[u8], start: usize) -> Run {
-    let window = bytes.get(start..bytes.len().min(start.saturating_add(RUN))).unwrap_or_default();
-    let mut at = 0;
-    let mut high = 0u64;
-    // Most names and values are short: two words before the blocks.
-    while at < 16
-        && let Some(word) = window.get(at..).and_then(<[u8]>::first_chunk::<8>)
-    {
-        let word = u64::from_le_bytes(*word);
-        let found = stops(word);
-        if found != 0 {
-            return finish(start, at, word, found, high);
-        }
-        high |= word;
-        at += 8;
-    }
-    let mut union = 0u8;
-    while let Some(block) = window.get(at..).and_then(<[u8]>::first_chunk::<64>) {
-        let (stop, seen) = survey(block);
-        if stop {
-            break;
-        }
-        union |= seen;
-        at += 64;
-    }
-    high |= u64::from(union);
-    while let Some(word) = window.get(at..).and_then(<[u8]>::first_chunk::<8>) {
-        let word = u64::from_le_bytes(*word);
-        let found = stops(word);
-        if found != 0 {
-            return finish(start, at, word, found, high);
-        }
-        high |= word;
-        at += 8;
-    }
-    while let Some(&byte) = window.get(at) {
-        if byte < 0x20 || byte == b'"' || byte == b'\\' {
-            return Run { end: start + at, ascii: high & HIGH == 0 };
-        }
-        high |= u64::from(byte);
-        at += 1;
-    }
-    let ascii = high & HIGH == 0;
-    Run { end: if ascii { start + at } else { cut(bytes, start, start + at) }, ascii }
-}
-
-#[inline]
-fn finish(start: usize, at: usize, word: u64, found: u64, high: u64) -> Run {
-    let offset = (found.trailing_zeros() / 8) as usize;
-    let before = word & ((1u64 << (offset * 8)) - 1);
-    Run { end: start + at + offset, ascii: (high | before) & HIGH == 0 }
-}
-
-/// Moves a cut at `end` back so that it does not split a character.
-fn cut(bytes: &[u8], start: usize, end: usize) -> usize {
-    (0..4)
-        .filter_map(|back| end.checked_sub(back))
-        .take_while(|&at| at > start)
-        .find(|&at| bytes.get(at).is_none_or(|byte| byte & 0xC0 != 0x80))
-        .unwrap_or(end)
-}
-=======
 use super::run::{Section, section};
->>>>>>> canon
 
 #[inline]
 pub(super) fn is_utf8(bytes: &[u8]) -> bool {
@@ -133,49 +25,22 @@ pub(super) struct Scanned {
 
 /// Scans the string whose opening quote is at `start`; `passed` hears of the progress through long ones.
 #[inline]
-<<<<<<< HEAD
 pub(super) fn scan(bytes: &[u8], start: usize, passed: &mut impl FnMut(usize)) -> Result<Scanned, ScanError> {
-    let first = run(bytes, start + 1);
-    if first.ascii && bytes.get(first.end) == Some(&b'"') {
-        return Ok(Scanned { end: first.end + 1, escaped: false, anomalies: Anomalies::NONE });
-=======
-pub(super) fn scan(
-    bytes: &[u8],
-    start: usize,
-    passed: &mut impl FnMut(usize),
-) -> Result<Scanned, ScanError> {
     let first = section(bytes, start + 1);
     if first.ascii && bytes.get(first.end) == Some(&b'"') {
         let (end, escaped) = (first.end + 1, first.escaped);
-        return Ok(Scanned {
-            end,
-            escaped,
-            canonical: true,
-            anomalies: Anomalies::NONE,
-        });
->>>>>>> canon
+        return Ok(Scanned { end, escaped, canonical: true, anomalies: Anomalies::NONE });
     }
     scan_rest(bytes, start + 1, first, passed)
 }
 
-<<<<<<< HEAD
-fn scan_rest(bytes: &[u8], mut at: usize, mut run: Run, passed: &mut impl FnMut(usize)) -> Result<Scanned, ScanError> {
-    let mut escaped = false;
-    let mut anomalies = Anomalies::NONE;
-=======
 fn scan_rest(
     bytes: &[u8],
     mut at: usize,
     mut section: Section,
     passed: &mut impl FnMut(usize),
 ) -> Result<Scanned, ScanError> {
-    let mut string = Scanned {
-        end: at,
-        escaped: false,
-        canonical: true,
-        anomalies: Anomalies::NONE,
-    };
->>>>>>> canon
+    let mut string = Scanned { end: at, escaped: false, canonical: true, anomalies: Anomalies::NONE };
     loop {
         string.escaped |= section.escaped;
         if !section.ascii && !is_utf8(&bytes[at..section.end]) {
@@ -185,13 +50,9 @@ fn scan_rest(
         match bytes.get(at) {
             Some(_) if section.cut => {}
             Some(b'"') => {
-<<<<<<< HEAD
-                return Ok(Scanned { end: at + 1, escaped, anomalies });
-=======
                 string.canonical &= string.anomalies.is_empty();
                 string.end = at + 1;
                 return Ok(string);
->>>>>>> canon
             }
             Some(b'\\') => {
                 let escape = Escape::read(bytes, at)?;
@@ -342,16 +203,7 @@ pub(super) fn write<O: Out>(bytes: &[u8], start: usize, out: &mut O) -> Option<(
     write_rest(bytes, start + 1, first, out)
 }
 
-<<<<<<< HEAD
-fn write_rest(bytes: &[u8], mut at: usize, mut run: Run, out: &mut impl Out) -> Option<(usize, bool)> {
-=======
-fn write_rest<O: Out>(
-    bytes: &[u8],
-    mut at: usize,
-    mut section: Section,
-    out: &mut O,
-) -> Option<(usize, bool)> {
->>>>>>> canon
+fn write_rest<O: Out>(bytes: &[u8], mut at: usize, mut section: Section, out: &mut O) -> Option<(usize, bool)> {
     let mut escaped = false;
     out.byte(b'"');
     loop {
@@ -429,106 +281,3 @@ pub(super) fn check(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
         }
     }
 }
-<<<<<<< HEAD
-
-/// Moves U+E000…U+FFFF, whose UTF-8 starts with 0xEE or 0xEF, behind the supplementary planes: then the order of bytes is
-/// the order of UTF-16 code units.
-#[inline]
-const fn weight(byte: u8) -> u8 {
-    if byte & 0xFE == 0xEE { byte | 0x10 } else { byte }
-}
-
-/// Compares two decoded names, in UTF-8, by their UTF-16 code units (RFC 8785 §3.2.3).
-#[inline]
-pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    match a.iter().zip(b).find(|(x, y)| x != y) {
-        Some((&x, &y)) => weight(x).cmp(&weight(y)),
-        None => a.len().cmp(&b.len()),
-    }
-}
-
-/// The first eight bytes of a decoded name as a number that sorts like the name; equal prefixes decide nothing.
-#[inline]
-pub(super) fn prefix(decoded: &[u8]) -> u64 {
-    let mut head = [0u8; 8];
-    if let Some(full) = decoded.first_chunk::<8>() {
-        head = *full;
-    } else {
-        head[..decoded.len()].copy_from_slice(decoded);
-    }
-    if u64::from_ne_bytes(head) & HIGH != 0 {
-        head = head.map(weight);
-    }
-    u64::from_be_bytes(head)
-}
-
-/// [`prefix`] of the name whose raw string is at `raw`, without decoding the rest of it.
-#[inline]
-pub(super) fn prefix_at(bytes: &[u8], raw: std::ops::Range<usize>, escaped: bool) -> u64 {
-    if escaped { prefix_decoded(bytes, raw.start) } else { prefix(&bytes[raw.start + 1..raw.end - 1]) }
-}
-
-fn prefix_decoded(bytes: &[u8], start: usize) -> u64 {
-    let mut head = [0u8; 12];
-    let mut filled = 0;
-    let mut units = Units { bytes, at: start + 1 };
-    while filled < 8
-        && let Some(unit) = units.next()
-    {
-        // A name with half a surrogate is never sorted for output; any fixed weight will do to find duplicates.
-        let decoded = char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER);
-        filled += decoded.encode_utf8(&mut head[filled..]).len();
-    }
-    prefix(&head[..filled.min(8)])
-}
-
-/// Compares the names whose raw strings start at `a` and `b`, whatever their length, without memory of its own.
-pub(super) fn compare_at(bytes: &[u8], a: usize, b: usize) -> Ordering {
-    let order = |unit: u32| {
-        if (0xE000..0x1_0000).contains(&unit) { unit | 0x40_0000 } else { unit }
-    };
-    Units { bytes, at: a + 1 }.map(order).cmp(Units { bytes, at: b + 1 }.map(order))
-}
-
-/// The code points of a string; surrogate halves stand for themselves, bytes that are not UTF-8 lie beyond Unicode.
-struct Units<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Iterator for Units<'_> {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        let first = *self.bytes.get(self.at)?;
-        if first == b'"' {
-            return None;
-        }
-        if first == b'\\' {
-            let escape = Escape::read(self.bytes, self.at).ok()?;
-            self.at = escape.end;
-            return Some(match escape.unit {
-                Unit::Char(decoded) => decoded as u32,
-                Unit::Surrogate(half) => u32::from(half),
-            });
-        }
-        let length = match first {
-            0..0x80 => {
-                self.at += 1;
-                return Some(u32::from(first));
-            }
-            0xC0..0xE0 => 2,
-            0xE0..0xF0 => 3,
-            _ => 4,
-        };
-        let decoded = self.bytes.get(self.at..self.at + length).and_then(|raw| std::str::from_utf8(raw).ok());
-        if let Some(decoded) = decoded.and_then(|text| text.chars().next()) {
-            self.at += length;
-            return Some(decoded as u32);
-        }
-        self.at += 1;
-        Some(0x20_0000 | u32::from(first))
-    }
-}
-=======
->>>>>>> canon

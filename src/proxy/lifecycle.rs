@@ -33,7 +33,7 @@ pub(super) enum Event {
     /// Server to client ended.
     ServerEnd(RelayEnd),
     /// The server's stderr ended.
-    StderrEnd(RelayEnd),
+    StderrEnd,
     /// The server process ended.
     Exited(Option<Exit>),
     /// We were sent a signal.
@@ -168,7 +168,7 @@ impl Life {
                     self.stops.c2s.drain();
                 }
             }
-            Event::StderrEnd(_) => self.open[STDERR] = false,
+            Event::StderrEnd => self.open[STDERR] = false,
             Event::Exited(exit) => {
                 self.exited = true;
                 self.exit = exit;

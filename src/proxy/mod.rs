@@ -148,7 +148,8 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     Ok(status.finish(&report, &seals, life.interrupted()))
 }
 
-const COMMAND_HINT: &str = "give the server's command after `--`, for example: assay mcp-proxy -- npx -y some-mcp-server";
+const COMMAND_HINT: &str =
+    "give the server's command after `--`, for example: assay mcp-proxy -- npx -y some-mcp-server";
 
 fn no_command() -> Failure {
     Failure::bad_input("no server command after `--`").hint(COMMAND_HINT)
@@ -227,7 +228,9 @@ impl Captures {
             let made = Capture::create(&dirs, &hex, direction, Capture::DEFAULT_CAPACITY, waker);
             let (producer, consumer, placement) = made.map_err(failed)?;
             if placement.path.is_none() {
-                status.warn("no directory could hold the capture: a crash of the proxy would lose what is not on disk yet");
+                status.warn(
+                    "no directory could hold the capture: a crash of the proxy would lose what is not on disk yet",
+                );
             }
             let model = crate::record::engine::DIRECTIONS[index];
             let lane = Lane::new(model, consumer, paths.spools[index].clone()).map_err(failed)?;
@@ -253,20 +256,40 @@ struct Running {
 }
 
 impl Running {
-    fn start(pipes: Pipes, producers: [Producer; 2], child: &Arc<Child>, events: &Sender<Event>) -> Result<Self, Failure> {
+    fn start(
+        pipes: Pipes,
+        producers: [Producer; 2],
+        child: &Arc<Child>,
+        events: &Sender<Event>,
+    ) -> Result<Self, Failure> {
         let failed = |e: std::io::Error| Failure::failed(format_args!("the session cannot be relayed: {e}"));
-        let stops = Stops { c2s: Stop::new().map_err(failed)?, s2c: Stop::new().map_err(failed)?, stderr: Stop::new().map_err(failed)? };
+        let stops = Stops {
+            c2s: Stop::new().map_err(failed)?,
+            s2c: Stop::new().map_err(failed)?,
+            stderr: Stop::new().map_err(failed)?,
+        };
         let stderr = Arc::new(StderrCounts::default());
         let stdin = fd::take_stdio(fd::Stdio::In).map_err(failed)?;
         let stdout = fd::take_stdio(fd::Stdio::Out).map_err(failed)?;
         let [c2s, s2c] = producers;
         let Pipes { stdin: to_server, stdout: from_server, stderr: server_stderr } = pipes;
-        relay_thread("assay-c2s", events, Event::ClientEnd, { let stop = stops.c2s.clone(); move || relay::relay(stdin, to_server, c2s, &stop, Mode::Audit) })?;
-        relay_thread("assay-s2c", events, Event::ServerEnd, { let stop = stops.s2c.clone(); move || relay::relay(from_server, stdout, s2c, &stop, Mode::Audit) })?;
+        relay_thread("assay-c2s", events, Event::ClientEnd, {
+            let stop = stops.c2s.clone();
+            move || relay::relay(stdin, to_server, c2s, &stop, Mode::Audit)
+        })?;
+        relay_thread("assay-s2c", events, Event::ServerEnd, {
+            let stop = stops.s2c.clone();
+            move || relay::relay(from_server, stdout, s2c, &stop, Mode::Audit)
+        })?;
         if let Some(from) = server_stderr {
             let to = fd::copy_stdio(fd::Stdio::Err).map_err(failed)?;
             let (counts, stop) = (stderr.clone(), stops.stderr.clone());
-            relay_thread("assay-stderr", events, Event::StderrEnd, move || relay_stderr(from, to, &counts, None, &stop))?;
+            relay_thread(
+                "assay-stderr",
+                events,
+                |_| Event::StderrEnd,
+                move || relay_stderr(from, to, &counts, None, &stop),
+            )?;
         }
         let (child, events) = (child.clone(), events.clone());
         thread::Builder::new()

@@ -136,7 +136,9 @@ fn self_check(pack: &Path, sealed: &mut Sealed) {
     match verify::verify(pack, &options, &mut |_| ControlFlow::Continue(())) {
         Ok(report) if report.integrity == Integrity::Pass => sealed.verified = true,
         Ok(report) => {
-            sealed.problems.extend(report.errors.iter().take(5).map(|f| format!("self-check: {}: {}", f.code, f.message)));
+            sealed
+                .problems
+                .extend(report.errors.iter().take(5).map(|f| format!("self-check: {}: {}", f.code, f.message)));
         }
         Err(e) => sealed.problems.push(format!("self-check: {e}")),
     }
@@ -147,7 +149,11 @@ fn self_check(pack: &Path, sealed: &mut Sealed) {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn recover_dir(dir: &AuditDir, signer: Option<&Signer>, only_cards: bool) -> std::io::Result<Vec<Result<Sealed, RecoverError>>> {
+pub fn recover_dir(
+    dir: &AuditDir,
+    signer: Option<&Signer>,
+    only_cards: bool,
+) -> std::io::Result<Vec<Result<Sealed, RecoverError>>> {
     let mut all = Vec::new();
     for paths in recover::sessions(dir, only_cards)? {
         let recovered = match recover::recover(dir, &paths) {

@@ -1,13 +1,7 @@
 //! What the proxy says on stderr and in its own log. stdout belongs to the protocol.
 
 use super::seal::Sealed;
-use crate::{
-    error::Exit,
-    model::SessionId,
-    paths::AuditDir,
-    record::engine::Report,
-    text::visible,
-};
+use crate::{error::Exit, model::SessionId, paths::AuditDir, record::engine::Report, text::visible};
 use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _, path::Path};
 use tracing_appender::non_blocking::WorkerGuard;
 

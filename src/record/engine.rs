@@ -388,7 +388,13 @@ impl Engine {
 
     fn roll(&mut self, reason: &str, clean: bool) {
         let Some(mut live) = self.live.take() else { return };
-        let ending = Ending { reason: reason.to_owned(), clean, pending_is_clean: true, carries_over: true, ..Ending::default() };
+        let ending = Ending {
+            reason: reason.to_owned(),
+            clean,
+            pending_is_clean: true,
+            carries_over: true,
+            ..Ending::default()
+        };
         let doc = live.recorder.end(&ending, clock::mono_ns());
         if let Err(e) = live.store.write(&mut live.recorder.lines) {
             self.disk_failed("ending a segment", &e);

@@ -182,7 +182,8 @@ impl Dead {
         let mut notes = Vec::new();
         let first = Events::open(&paths.segment)?.next().transpose()?;
         let started_ns = card.map_or(0, |c| c.started_mono_ns);
-        let started_at = first.as_ref().map(|e| e.at).or(card.map(|c| c.started_at)).unwrap_or(WallTime::from_millis(0));
+        let started_at =
+            first.as_ref().map(|e| e.at).or(card.map(|c| c.started_at)).unwrap_or(WallTime::from_millis(0));
         let (setup, continues) = setup_of(first.as_ref(), card);
         let lanes = card.map(|c| lanes_of(c, paths, &mut notes)).unwrap_or_default();
         let offset = lanes

@@ -19,8 +19,7 @@ fn by_tree(bytes: &[u8]) -> Vec<u8> {
 fn text_result() -> Vec<u8> {
     let line = "    let total = rows.iter().map(|row| row.\"price\" * 1.19).sum::<f64>();\n";
     let text = line.repeat(10_000_000 / line.len());
-    let result =
-        json!({"jsonrpc": "2.0", "id": 7, "result": {"content": [{"type": "text", "text": text}]}});
+    let result = json!({"jsonrpc": "2.0", "id": 7, "result": {"content": [{"type": "text", "text": text}]}});
     serde_json::to_vec(&result).unwrap()
 }
 
@@ -33,8 +32,11 @@ fn rows_result() -> Vec<u8> {
         )
     };
     let rows: Vec<String> = (0..110_000).map(row).collect();
-    format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"structuredContent":{{"rows":[{}]}},"isError":false}}}}"#, rows.join(","))
-        .into_bytes()
+    format!(
+        r#"{{"jsonrpc":"2.0","id":7,"result":{{"structuredContent":{{"rows":[{}]}},"isError":false}}}}"#,
+        rows.join(",")
+    )
+    .into_bytes()
 }
 
 /// A receipt line of about 1.5 kB.
@@ -59,22 +61,14 @@ fn receipt() -> Vec<u8> {
 }
 
 fn canonical_form(c: &mut Criterion) {
-    let documents = [
-        ("call_200b", CALL.to_vec()),
-        ("text_10mb", text_result()),
-        ("rows_10mb", rows_result()),
-    ];
+    let documents = [("call_200b", CALL.to_vec()), ("text_10mb", text_result()), ("rows_10mb", rows_result())];
     for (name, bytes) in &documents {
         assert_eq!(canonicalize(bytes).unwrap(), by_tree(bytes));
         let mut group = c.benchmark_group(format!("canonicalize/{name}"));
         group.throughput(Throughput::Bytes(bytes.len() as u64));
         group.sample_size(if bytes.len() > 1000 { 10 } else { 60 });
-        group.bench_function("canon", |b| {
-            b.iter(|| canonicalize(black_box(bytes)).unwrap())
-        });
-        group.bench_function("value_and_serde_jcs", |b| {
-            b.iter(|| by_tree(black_box(bytes)))
-        });
+        group.bench_function("canon", |b| b.iter(|| canonicalize(black_box(bytes)).unwrap()));
+        group.bench_function("value_and_serde_jcs", |b| b.iter(|| by_tree(black_box(bytes))));
         group.bench_function("scan_only", |b| b.iter(|| scan(black_box(bytes)).unwrap()));
         group.finish();
     }
@@ -84,15 +78,9 @@ fn lines(c: &mut Criterion) {
     let line = receipt();
     let mut group = c.benchmark_group("receipt_line");
     group.throughput(Throughput::Bytes(line.len() as u64));
-    group.bench_function("is_canonical", |b| {
-        b.iter(|| assert!(is_canonical(black_box(&line))))
-    });
-    group.bench_function("canonicalize", |b| {
-        b.iter(|| canonicalize(black_box(&line)).unwrap())
-    });
-    group.bench_function("value_and_serde_jcs", |b| {
-        b.iter(|| by_tree(black_box(&line)))
-    });
+    group.bench_function("is_canonical", |b| b.iter(|| assert!(is_canonical(black_box(&line)))));
+    group.bench_function("canonicalize", |b| b.iter(|| canonicalize(black_box(&line)).unwrap()));
+    group.bench_function("value_and_serde_jcs", |b| b.iter(|| by_tree(black_box(&line))));
     group.bench_function("sha256", |b| b.iter(|| sha256(black_box(&line))));
     group.finish();
 }
@@ -107,11 +95,7 @@ fn digests(c: &mut Criterion) {
     );
     let mut group = c.benchmark_group("digest_64mib_string");
     group.sample_size(10);
-    for (name, bytes) in [
-        ("ascii", &ascii),
-        ("wide", &wide),
-        ("lines", &lines.into_bytes()),
-    ] {
+    for (name, bytes) in [("ascii", &ascii), ("wide", &wide), ("lines", &lines.into_bytes())] {
         group.throughput(Throughput::Bytes(bytes.len() as u64));
         group.bench_function(name, |b| b.iter(|| digest(black_box(bytes), None).unwrap()));
     }
@@ -121,9 +105,7 @@ fn digests(c: &mut Criterion) {
     let mut group = c.benchmark_group("digest_10mb_rows");
     group.sample_size(10);
     group.throughput(Throughput::Bytes(rows.len() as u64));
-    group.bench_function("digest", |b| {
-        b.iter(|| digest(black_box(&rows), None).unwrap())
-    });
+    group.bench_function("digest", |b| b.iter(|| digest(black_box(&rows), None).unwrap()));
     group.finish();
 }
 

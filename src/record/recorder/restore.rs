@@ -318,7 +318,14 @@ impl Recorder {
             }
             let binding = Binding { id: Some(id), sha256: Some(sha256) };
             let note = "the receipt was on disk, its response was not".to_owned();
-            self.anomaly_event("receipt_without_events", Some(note), self.last_ns, None, Some(invocation), Some(binding));
+            self.anomaly_event(
+                "receipt_without_events",
+                Some(note),
+                self.last_ns,
+                None,
+                Some(invocation),
+                Some(binding),
+            );
         }
         self.restored = None;
         for pending in held {
@@ -327,7 +334,12 @@ impl Recorder {
     }
 
     /// `mcp.session_end` and `session.json` of a chain that has ended already.
-    pub fn complete_ended(&mut self, ended: &detail::ChainEnd, end_written: bool, ending: &super::Ending) -> crate::model::SessionDoc {
+    pub fn complete_ended(
+        &mut self,
+        ended: &detail::ChainEnd,
+        end_written: bool,
+        ending: &super::Ending,
+    ) -> crate::model::SessionDoc {
         self.counts = ended.counts;
         if !end_written {
             self.write_session_end(&ended.reason, ended.complete);
@@ -376,4 +388,3 @@ impl Counts {
         self.policy_denied += other.policy_denied;
     }
 }
-
