@@ -106,7 +106,7 @@ impl Store {
     /// Starts a session on disk: files, ledger line, `chain_start`.
     ///
     /// # Errors
-    /// What the system says, with the file; nothing is left behind then but empty files.
+    /// What the system says, with the file, and `rolled` (or what was begun) to try again with; no file is left behind.
     pub fn begin(
         dir: &AuditDir,
         setup: &Arc<Setup>,
@@ -125,9 +125,19 @@ impl Store {
             let ledger = Ledger::lock(dir, session).map_err(|e| (e, dir.ledger()))?;
             Ok((segment, receipts, ledger))
         })();
+        // It is tried again under the same name.
+        let forget = || {
+            let _ = std::fs::remove_file(&paths.segment);
+            let _ = std::fs::remove_file(&paths.receipts);
+        };
         let (segment, receipts, mut ledger) = match opened {
             Ok(opened) => opened,
-            Err((e, path)) => return Err((e, path, rolled.map(Box::new))),
+            Err((e, path)) => {
+                if e.kind() != io::ErrorKind::AlreadyExists {
+                    forget();
+                }
+                return Err((e, path, rolled.map(Box::new)));
+            }
         };
         let begin =
             Begin { session, continues: None, started_ns, started_at, clock, prev_hash: ledger.head().to_owned() };
@@ -149,7 +159,10 @@ impl Store {
         });
         match started {
             Ok(()) => Ok((store, recorder)),
-            Err(e) => Err((e, paths.segment, Some(Box::new(recorder)))),
+            Err(e) => {
+                forget();
+                Err((e, paths.segment, Some(Box::new(recorder))))
+            }
         }
     }
 
@@ -178,10 +191,14 @@ impl Store {
             self.investigation()?.append(&lines.investigation)?;
             lines.investigation.clear();
         }
-        self.receipts.append(&lines.receipts)?;
-        lines.receipts.clear();
+        let before = lines.receipts.len().saturating_sub(lines.behind);
+        self.receipts.append(&lines.receipts[..before])?;
+        lines.receipts.drain(..before);
         self.segment.append(&lines.segment)?;
         lines.segment.clear();
+        self.receipts.append(&lines.receipts)?;
+        lines.receipts.clear();
+        lines.behind = 0;
         Ok(())
     }
 
