@@ -49,8 +49,8 @@ pub use check::is_canonical;
 pub use digest::{Digest, digest, sha256, sha256_hex};
 pub use emit::{canonicalize, canonicalize_to};
 pub use error::{Anomalies, CanonError, ScanError, ScanErrorKind, SerializeError};
-pub use members::{Elements, Member, Members, elements, members};
-pub use scan::{scan, scan_at};
+pub use members::{Elements, Member, Members, Page, elements, elements_paged, members, members_paged};
+pub use scan::{scan, scan_at, scan_paged};
 pub use ser::to_vec;
 pub use string::decode_string;
 
