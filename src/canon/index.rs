@@ -222,6 +222,8 @@ impl Events for Pass<'_> {
     fn open(&mut self, at: usize, _object: bool, depth: usize) {
         if depth > MAX_DEPTH {
             self.index.anomalies |= Anomalies::DEPTH_EXCEEDED;
+            // Nothing but openings may follow for long.
+            self.passed(at);
         } else {
             self.frames.push(Frame {
                 start: at,

@@ -158,7 +158,7 @@ impl Walk<'_> {
 /// The section that starts at `start`. Never empty where the byte at `start` belongs into one.
 #[inline]
 pub(super) fn section(bytes: &[u8], start: usize) -> Section {
-    // Most names and many values end within a word.
+    // Most names and many values end within a word, and escapes that are not minimal often follow each other.
     if let Some(word) = word(bytes, start) {
         let found = stops(word);
         let offset = found.trailing_zeros() / 8;
@@ -169,6 +169,14 @@ pub(super) fn section(bytes: &[u8], start: usize) -> Section {
                 end,
                 cut: false,
                 ascii,
+                escaped: false,
+            };
+        }
+        if word & 0xFF == u64::from(b'\\') && minimal_escape(bytes, start).is_none() {
+            return Section {
+                end: start,
+                cut: false,
+                ascii: true,
                 escaped: false,
             };
         }
