@@ -68,7 +68,7 @@ impl Member {
 #[derive(Clone, Copy)]
 struct Frame {
     start: usize,
-    /// Where its members start in [`Index::open`].
+    /// Where its members start in `Pass::open`.
     base: usize,
     ordered: bool,
 }

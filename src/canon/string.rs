@@ -7,7 +7,7 @@ use super::run::{Section, section};
 
 #[inline]
 pub(super) fn is_utf8(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_ok()
+    simdutf8::basic::from_utf8(bytes).is_ok()
 }
 
 /// What a string turned out to be.
