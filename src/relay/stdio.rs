@@ -122,7 +122,8 @@ pub enum Decision {
 /// something is held and it does not ask for more.
 pub trait Decider: Send {
     /// `held` is everything that was read and not yet decided. `last` says that no more can be held (end of input, or
-    /// the capture is full): [`Decision::More`] is then taken as a refusal of everything held.
+    /// the capture is full): [`Decision::More`] is then taken as a refusal of everything held, and what
+    /// follows of the same message is shown next: a decider remembers that it is still inside a refused message.
     fn decide(&mut self, held: &[u8], last: bool) -> Decision;
 }
 
