@@ -215,6 +215,11 @@ impl RingReader {
         &self.memory
     }
 
+    /// Faults the whole map in (a hint; takes milliseconds).
+    pub fn prefault(&self) {
+        self.memory.map.prefault();
+    }
+
     /// Stream offset of the first byte of [`RingReader::window`].
     pub fn tail(&self) -> u64 {
         self.tail

@@ -48,6 +48,7 @@ pub fn bare(command: &[OsString]) -> ! {
 /// Throws away what it gets, as a recorder would record it.
 fn discard(mut captures: [Consumer; 2], waker: &Waker) {
     let _ = assay::sys::process::nice_this_thread(5);
+    captures.iter().for_each(Consumer::prefault);
     let mut pacer = Pacer::default();
     loop {
         let closed = captures.iter().all(Consumer::is_closed);
