@@ -1,5 +1,7 @@
 //! The server process: found or clearly not, started clean, drained, ended with all it left behind.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use assay::relay::Waker;
 use assay::relay::capture::{Capture, Direction};
 use assay::relay::child::{Child, EndStep, Exit, GroupEnd, Pipes, SpawnError, Stderr};

@@ -1,5 +1,7 @@
 //! SIGKILL of a relaying process: everything that its peer received is in the evidence.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use assay::relay::Waker;
 use assay::relay::capture::{Capture, Consumer, Direction};
 use assay::relay::stdio::{Mode, Stop, relay};

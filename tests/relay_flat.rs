@@ -1,5 +1,7 @@
 //! A message far larger than everything crosses with flat memory.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use assay::relay::capture::{Capture, Direction};
 use assay::relay::stdio::{EndReason, Mode, Stop, relay};
 use assay::relay::{Pacer, Waker};

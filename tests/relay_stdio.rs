@@ -1,5 +1,7 @@
 //! The relay loop over real descriptors: every byte arrives, in order, whatever the chunks, the ring and the recorder do.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use assay::relay::capture::{Capture, Consumer, Direction, Producer};
 use assay::relay::stdio::{
     Decider, Decision, EndReason, Mode, RelayEnd, StderrCounts, Stop, relay, relay_stderr,

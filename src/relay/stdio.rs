@@ -156,6 +156,7 @@ pub fn relay(
         draining: false,
     };
     let reason = relay.run(&input, mode);
+    drop(input);
     RelayEnd {
         reason,
         read: relay.read,

@@ -69,6 +69,7 @@ pub fn relay_stderr(
             Err(e) => break EndReason::ReadFailed(e.into()),
         }
     };
+    drop(input);
     RelayEnd {
         reason,
         read,
