@@ -31,6 +31,8 @@ pub mod error;
 pub mod model;
 pub mod pack;
 pub mod paths;
+pub mod proxy;
+pub mod record;
 pub mod relay;
 #[allow(unsafe_code)]
 pub mod sys;

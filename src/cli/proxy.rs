@@ -4,9 +4,11 @@ use crate::{
     error::{Exit, Failure},
     pack::keys::SignerId,
     paths::DEFAULT_AUDIT_DIR,
+    proxy::Options,
+    record::engine::PackInterval,
 };
 use clap::{ArgAction, Args, ValueEnum};
-use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, str::FromStr, time::Duration};
+use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
 
 /// Arguments of `assay mcp-proxy`.
 #[derive(Debug, Args)]
@@ -31,7 +33,7 @@ pub struct ProxyArgs {
           default_missing_value = "true", action = ArgAction::Set, hide_possible_values = true)]
     pub auto_pack: bool,
     /// One pack a session, or one every N minutes (Nm) or N receipts (Nr)
-    #[arg(long, value_name = "session|Nm|Nr", default_value = "session")]
+    #[arg(long, value_name = "session|Nm|Nr", default_value = "session", value_parser = interval)]
     pub pack_interval: PackInterval,
     /// Keep tool arguments in cleartext; without this only their hashes are kept
     #[arg(long)]
@@ -70,36 +72,21 @@ pub enum ProfileArg {
     Escrow,
 }
 
-/// `--pack-interval`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PackInterval {
-    /// One pack when the session ends.
-    Session,
-    /// A pack every so often.
-    Every(Duration),
-    /// A pack every so many receipts of tool calls.
-    Receipts(NonZeroU64),
-}
-
-impl FromStr for PackInterval {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "session" {
-            return Ok(Self::Session);
-        }
-        let bad =
-            || "expected session, or a number above 0 with m (minutes) or r (receipts), as in 15m or 500r".to_owned();
-        let (digits, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(bad)?;
-        if !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(bad());
-        }
-        let number: NonZeroU64 = digits.parse().map_err(|_| bad())?;
-        match unit {
-            "m" => number.get().checked_mul(60).map(|s| Self::Every(Duration::from_secs(s))).ok_or_else(bad),
-            "r" => Ok(Self::Receipts(number)),
-            _ => Err(bad()),
-        }
+/// Reads `session`, `Nm` or `Nr`.
+fn interval(text: &str) -> Result<PackInterval, String> {
+    if text == "session" {
+        return Ok(PackInterval::Session);
+    }
+    let bad = || "expected session, or a number above 0 with m (minutes) or r (receipts), as in 15m or 500r".to_owned();
+    let (digits, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(bad)?;
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(bad());
+    }
+    let number: NonZeroU64 = digits.parse().map_err(|_| bad())?;
+    match unit {
+        "m" => number.get().checked_mul(60).map(|s| PackInterval::Every(Duration::from_secs(s))).ok_or_else(bad),
+        "r" => Ok(PackInterval::Receipts(number.get())),
+        _ => Err(bad()),
     }
 }
 
@@ -175,7 +162,18 @@ impl ProxyArgs {
 /// Bad input, or what keeps the session from being recorded.
 pub fn run(args: &ProxyArgs) -> Result<Exit, Failure> {
     args.check()?;
-    Err(Failure::failed("this build has no recorder"))
+    crate::proxy::run(&Options {
+        command: args.command.clone(),
+        audit_dir: args.audit_dir.clone(),
+        server_id: args.server_id.clone(),
+        store_args: args.store_args,
+        store_results: args.store_results,
+        store_limit: usize::try_from(args.store_limit).unwrap_or(usize::MAX),
+        auto_pack: args.auto_pack,
+        interval: args.pack_interval,
+        shutdown_timeout: args.shutdown_timeout,
+        json: args.json,
+    })
 }
 
 #[cfg(test)]
@@ -220,10 +218,7 @@ mod tests {
         assert!(plain.auto_pack);
         assert_eq!((plain.store_limit, plain.pack_interval), (1 << 20, PackInterval::Session));
         assert_eq!(plain.audit_dir, PathBuf::from(DEFAULT_AUDIT_DIR));
-        assert_eq!(
-            parse(&["--pack-interval", "500r", "--", "x"]).unwrap().pack_interval,
-            PackInterval::Receipts(NonZeroU64::new(500).unwrap())
-        );
+        assert_eq!(parse(&["--pack-interval", "500r", "--", "x"]).unwrap().pack_interval, PackInterval::Receipts(500));
     }
 
     #[test]

@@ -1,0 +1,121 @@
+//! The hash chain of one segment, as it grows.
+
+use crate::model::{
+    AuditEvent, Direction, EventKind, GENESIS, InvocationId, RpcId, SessionId, WallTime, event, to_line,
+};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// What a new event says; the chain adds sequence and hashes.
+pub struct Entry<'a, D: Serialize> {
+    /// Wall clock.
+    pub at: WallTime,
+    /// Monotonic microseconds since the session began.
+    pub mono_us: u64,
+    /// What happened.
+    pub kind: EventKind,
+    /// Which way the message went.
+    pub direction: Option<Direction>,
+    /// JSON-RPC method.
+    pub method: Option<&'a str>,
+    /// JSON-RPC id.
+    pub rpc_id: Option<&'a RpcId>,
+    /// The request this belongs to.
+    pub invocation: Option<InvocationId>,
+    /// Length and SHA-256 (hex) of the message.
+    pub wire: Option<&'a Wire>,
+    /// The kind's own members.
+    pub detail: D,
+}
+
+/// A message's bytes, as evidence holds them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wire {
+    /// Length without line terminator.
+    pub bytes: u64,
+    /// SHA-256, lower-case hex.
+    pub sha256: String,
+}
+
+/// The growing end of a chain.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    session: SessionId,
+    transport: &'static str,
+    next_seq: u64,
+    head: String,
+    first: String,
+}
+
+impl Chain {
+    /// An empty chain whose first event will link to `prev_hash`.
+    #[must_use]
+    pub fn new(session: SessionId, transport: &'static str, prev_hash: String) -> Self {
+        Self { session, transport, next_seq: 0, head: prev_hash, first: GENESIS.to_owned() }
+    }
+
+    /// A chain that goes on behind `next_seq` events, the first of which has hash `first` and the last `head`.
+    #[must_use]
+    pub fn resume(session: SessionId, transport: &'static str, next_seq: u64, first: String, head: String) -> Self {
+        Self { session, transport, next_seq, head, first }
+    }
+
+    /// Number of events so far.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.next_seq == 0
+    }
+
+    /// Hash of the last event.
+    #[must_use]
+    pub fn head(&self) -> &str {
+        &self.head
+    }
+
+    /// Hash of the first event.
+    #[must_use]
+    pub fn first(&self) -> &str {
+        &self.first
+    }
+
+    /// Adds an event, appends its line and a newline to `out`.
+    ///
+    /// # Errors
+    /// A detail that JSON cannot hold; the types of [`event::detail`] have none.
+    pub fn append<D: Serialize>(&mut self, entry: Entry<'_, D>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let detail = RawValue::from_string(serde_json::to_string(&entry.detail)?)?;
+        let mut record = AuditEvent {
+            at: entry.at,
+            detail,
+            direction: entry.direction,
+            event: entry.kind,
+            event_seq: self.next_seq,
+            hash: String::new(),
+            invocation_id: entry.invocation,
+            method: entry.method.map(ToOwned::to_owned),
+            mono_us: entry.mono_us,
+            prev_hash: self.head.clone(),
+            rpc_id: entry.rpc_id.cloned(),
+            session_id: self.session,
+            transport: self.transport.to_owned(),
+            v: event::EVENT_VERSION,
+            wire_bytes: entry.wire.map(|w| w.bytes),
+            wire_sha256: entry.wire.map(|w| w.sha256.clone()),
+        };
+        record.seal()?;
+        out.extend_from_slice(&to_line(&record)?);
+        out.push(b'\n');
+        if self.next_seq == 0 {
+            self.first.clone_from(&record.hash);
+        }
+        self.next_seq += 1;
+        self.head = record.hash;
+        Ok(())
+    }
+}

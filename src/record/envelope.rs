@@ -1,0 +1,400 @@
+//! The JSON-RPC envelope of a message and the few members of MCP that the recorder needs (MCP.md §1–2).
+//!
+//! Reads what a lenient peer would read: of duplicate members the last counts, invalid UTF-8 and deep nesting are anomalies
+//! and not errors. What is no JSON at all is [`Malformed`].
+
+use crate::canon::{self, Anomalies};
+use std::{borrow::Cow, ops::Range};
+
+/// Why a line is no JSON-RPC message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub String);
+
+impl From<canon::ScanError> for Malformed {
+    fn from(e: canon::ScanError) -> Self {
+        Self(e.to_string())
+    }
+}
+
+/// What kind of JSON-RPC message it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// `method` and `id`.
+    Request,
+    /// `method` without `id`.
+    Notification,
+    /// `result` or `error`.
+    Response,
+}
+
+/// The top level of one message; ranges lie in the message's bytes.
+#[derive(Debug, Clone)]
+pub struct Envelope<'a> {
+    /// The message's bytes.
+    pub bytes: &'a [u8],
+    /// Its kind.
+    pub shape: Shape,
+    /// Raw text of `id`.
+    pub id: Option<&'a [u8]>,
+    /// `method`, decoded; lossy where it cannot be.
+    pub method: Option<Cow<'a, str>>,
+    /// `params`.
+    pub params: Option<Range<usize>>,
+    /// `result`.
+    pub result: Option<Range<usize>>,
+    /// `error`.
+    pub error: Option<Range<usize>>,
+    /// A top-level member occurs twice.
+    pub duplicate_key: bool,
+}
+
+/// The first significant byte says that this is a batch (JSON-RPC 2.0 §6, MCP 2025-03-26).
+#[must_use]
+pub fn is_batch(bytes: &[u8]) -> bool {
+    bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[')
+}
+
+/// The members of one JSON object by name; of duplicates the last counts.
+pub struct Fields<'a, const N: usize> {
+    bytes: &'a [u8],
+    found: [Option<Range<usize>>; N],
+    /// A wanted member occurs twice.
+    pub duplicate: bool,
+}
+
+impl<'a, const N: usize> Fields<'a, N> {
+    /// Looks for `names` among the direct members of `object`; anything but an object has none.
+    ///
+    /// # Errors
+    /// `object` is no JSON.
+    pub fn of(object: &'a [u8], names: [&str; N]) -> Result<Self, canon::ScanError> {
+        let mut fields = Self { bytes: object, found: [const { None }; N], duplicate: false };
+        if canon::kind(object) != Some(canon::Kind::Object) {
+            return Ok(fields);
+        }
+        for member in canon::members(object)? {
+            let member = member?;
+            let Some(key) = member.key else { continue };
+            if let Some(i) = names.iter().position(|n| *n == key) {
+                fields.duplicate |= fields.found[i].replace(member.value).is_some();
+            }
+        }
+        Ok(fields)
+    }
+
+    /// The raw bytes of the `i`th wanted member.
+    #[must_use]
+    pub fn get(&self, i: usize) -> Option<&'a [u8]> {
+        self.found[i].clone().map(|r| &self.bytes[r])
+    }
+
+    /// The same as a string; `None` if it is none.
+    #[must_use]
+    pub fn text(&self, i: usize) -> Option<Cow<'a, str>> {
+        self.get(i).and_then(canon::decode_string)
+    }
+}
+
+/// Reads one message that is no batch.
+///
+/// # Errors
+/// [`Malformed`]: no JSON, no object, or neither request, notification nor response.
+pub fn parse(bytes: &[u8]) -> Result<Envelope<'_>, Malformed> {
+    if canon::kind(bytes) != Some(canon::Kind::Object) {
+        return Err(match canon::scan(bytes) {
+            Ok(_) => Malformed("not a JSON object".into()),
+            Err(e) => e.into(),
+        });
+    }
+    let f = Fields::of(bytes, ["id", "method", "params", "result", "error"])?;
+    let method = f.get(1).map(|raw| canon::decode_string(raw).unwrap_or_else(|| String::from_utf8_lossy(raw)));
+    let id = f.get(0);
+    let shape = match (&method, id) {
+        (Some(_), Some(_)) => Shape::Request,
+        (Some(_), None) => Shape::Notification,
+        (None, _) if f.found[3].is_some() || f.found[4].is_some() => Shape::Response,
+        (None, _) => return Err(Malformed("neither request, notification nor response".into())),
+    };
+    let [_, _, params, result, error] = f.found;
+    Ok(Envelope { bytes, shape, id, method, params, result, error, duplicate_key: f.duplicate })
+}
+
+/// How an id is compared: by JSON type and value, so `1` is not `"1"`, and however a peer re-escapes or re-writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum IdKey {
+    /// A string, decoded.
+    Text(String),
+    /// Anything else: canonical text where there is one, raw text elsewhere (ids beyond 2^53 keep every digit).
+    Other(Vec<u8>),
+}
+
+impl IdKey {
+    /// The key of a raw id.
+    #[must_use]
+    pub fn of(raw: &[u8]) -> Self {
+        match canon::decode_string(raw) {
+            Some(text) => Self::Text(text.into_owned()),
+            None => Self::Other(canon::canonicalize(raw).unwrap_or_else(|_| raw.to_vec())),
+        }
+    }
+}
+
+/// What the classification table of the compatibility seed does with a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Forwarded, not recorded.
+    Pass,
+    /// Recorded.
+    Log,
+    /// Recorded, and policy may look at it.
+    Review,
+}
+
+/// The class of a request's method.
+#[must_use]
+pub fn classify(method: &str) -> Class {
+    match method {
+        "initialize" | "initialized" | "ping" => Class::Pass,
+        "tools/call" | "resources/read" | "sampling/createMessage" => Class::Review,
+        m if m.starts_with("notifications/") => Class::Pass,
+        _ => Class::Log,
+    }
+}
+
+/// What of `params` the recorder reads of a request.
+#[derive(Debug, Default)]
+pub struct Params<'a> {
+    /// `params.name`, raw.
+    pub name: Option<&'a [u8]>,
+    /// `params.arguments`, raw.
+    pub arguments: Option<&'a [u8]>,
+    /// `params._meta`, raw.
+    pub meta: Option<&'a [u8]>,
+    /// `params.requestState`, raw (modern multi-round-trip).
+    pub request_state: Option<&'a [u8]>,
+    /// `params.inputResponses`, raw.
+    pub input_responses: Option<&'a [u8]>,
+    /// `params.taskId`, decoded.
+    pub task_id: Option<Cow<'a, str>>,
+    /// `params.requestId`, raw (notifications/cancelled).
+    pub request_id: Option<&'a [u8]>,
+    /// `params.protocolVersion`, `params.clientInfo`, raw (initialize).
+    pub initialize: (Option<&'a [u8]>, Option<&'a [u8]>),
+    /// Whether `params` is there and an object.
+    pub is_object: bool,
+    /// A member of these occurs twice.
+    pub duplicate_key: bool,
+}
+
+impl<'a> Params<'a> {
+    /// Reads `params`.
+    ///
+    /// # Errors
+    /// Cannot happen behind [`parse`], which has scanned it.
+    pub fn of(envelope: &Envelope<'a>) -> Result<Self, canon::ScanError> {
+        let Some(raw) = envelope.params.clone().map(|r| &envelope.bytes[r]) else { return Ok(Self::default()) };
+        let names = [
+            "name",
+            "arguments",
+            "_meta",
+            "requestState",
+            "inputResponses",
+            "taskId",
+            "requestId",
+            "protocolVersion",
+            "clientInfo",
+        ];
+        let f = Fields::of(raw, names)?;
+        Ok(Self {
+            name: f.get(0),
+            arguments: f.get(1),
+            meta: f.get(2),
+            request_state: f.get(3),
+            input_responses: f.get(4),
+            task_id: f.text(5),
+            request_id: f.get(6),
+            initialize: (f.get(7), f.get(8)),
+            is_object: canon::kind(raw) == Some(canon::Kind::Object),
+            duplicate_key: f.duplicate,
+        })
+    }
+}
+
+/// What of a request's `_meta` the recorder reads.
+#[derive(Debug, Default)]
+pub struct RequestMeta {
+    /// `io.modelcontextprotocol/protocolVersion`: the message is modern (2026-07-28 and later).
+    pub protocol_version: Option<String>,
+    /// `io.modelcontextprotocol/clientInfo`.
+    pub client: Option<crate::model::receipt::PeerInfo>,
+    /// Correlation members worth keeping, as a canonical object.
+    pub kept: Option<Box<serde_json::value::RawValue>>,
+}
+
+/// Self-reported correlation members that receipts keep: MCP progress token, W3C trace context, Claude Code's tool use id,
+/// Codex's call id and turn metadata.
+const KEPT_META: [&str; 7] = [
+    "callId",
+    "claudecode/toolUseId",
+    "codex/callId",
+    "codex/turnMetadata",
+    "progressToken",
+    "traceparent",
+    "x-codex-turn-metadata",
+];
+/// A kept member is at most this long; a longer one is left out.
+const MAX_META: usize = 4096;
+
+impl RequestMeta {
+    /// Reads `params._meta`.
+    #[must_use]
+    pub fn of(raw: Option<&[u8]>) -> Self {
+        let Some(raw) = raw else { return Self::default() };
+        let Ok(f) = Fields::of(raw, KEPT_META) else { return Self::default() };
+        let mut kept = Vec::new();
+        for (i, name) in KEPT_META.iter().enumerate() {
+            let Some(value) = f.get(i).filter(|v| v.len() <= MAX_META) else { continue };
+            let Ok(value) = canon::canonicalize(value) else { continue };
+            if super::content::packable(&value) {
+                kept.push(format!("\"{name}\":{}", String::from_utf8_lossy(&value)));
+            }
+        }
+        let kept = (!kept.is_empty()).then(|| format!("{{{}}}", kept.join(",")));
+        let era = Fields::of(raw, ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientInfo"]);
+        let (protocol_version, client) =
+            era.map_or((None, None), |f| (f.text(0).map(|t| short(&t)), f.get(1).and_then(peer_info)));
+        Self { protocol_version, client, kept: kept.and_then(|k| serde_json::value::RawValue::from_string(k).ok()) }
+    }
+}
+
+/// `{name, version}` of a `clientInfo` or `serverInfo`.
+#[must_use]
+pub fn peer_info(raw: &[u8]) -> Option<crate::model::receipt::PeerInfo> {
+    let f = Fields::of(raw, ["name", "version"]).ok()?;
+    Some(crate::model::receipt::PeerInfo { name: short(&f.text(0)?), version: f.text(1).map(|v| short(&v)) })
+}
+
+/// A peer's text as evidence may hold it.
+#[must_use]
+pub fn short(text: &str) -> String {
+    super::content::receipt_text(text).0.into_owned()
+}
+
+/// What of `result` the recorder reads of a response.
+#[derive(Debug, Default)]
+pub struct ResultFields<'a> {
+    /// `isError`.
+    pub is_error: bool,
+    /// `resultType`, decoded.
+    pub result_type: Option<Cow<'a, str>>,
+    /// `requestState`, raw.
+    pub request_state: Option<&'a [u8]>,
+    /// `inputRequests`, raw.
+    pub input_requests: Option<&'a [u8]>,
+    /// `taskId`, or `task.taskId`, decoded.
+    pub task_id: Option<Cow<'a, str>>,
+    /// Whether there is a `task` object (a legacy task handle).
+    pub has_task: bool,
+    /// `serverInfo`, raw.
+    pub server_info: Option<&'a [u8]>,
+    /// `protocolVersion`, decoded.
+    pub protocol_version: Option<Cow<'a, str>>,
+    /// Whether it carries a task's final `result` (modern `tasks/get`).
+    pub has_result: bool,
+}
+
+impl<'a> ResultFields<'a> {
+    /// Reads a result.
+    ///
+    /// # Errors
+    /// Cannot happen behind [`parse`], which has scanned it.
+    pub fn of(raw: &'a [u8]) -> Result<Self, canon::ScanError> {
+        let names = [
+            "isError",
+            "resultType",
+            "requestState",
+            "inputRequests",
+            "taskId",
+            "task",
+            "serverInfo",
+            "protocolVersion",
+            "result",
+            "_meta",
+        ];
+        let f = Fields::of(raw, names)?;
+        let in_task = f.get(5).and_then(|t| Fields::of(t, ["taskId"]).ok()).and_then(|t| t.text(0));
+        let modern = f.get(9).and_then(|m| Fields::of(m, ["io.modelcontextprotocol/serverInfo"]).ok());
+        Ok(Self {
+            is_error: f.get(0) == Some(b"true"),
+            result_type: f.text(1),
+            request_state: f.get(2),
+            input_requests: f.get(3),
+            task_id: f.text(4).or(in_task),
+            has_task: f.get(5).is_some_and(|t| canon::kind(t) == Some(canon::Kind::Object)),
+            server_info: f.get(6).or_else(|| modern.and_then(|m| m.get(0))),
+            protocol_version: f.text(7),
+            has_result: f.get(8).is_some(),
+        })
+    }
+}
+
+/// Names of the sorted member names of a JSON object, joined: how two rounds of one call are matched.
+#[must_use]
+pub fn member_names(raw: &[u8]) -> Vec<String> {
+    let Ok(members) = canon::members(raw) else { return Vec::new() };
+    let mut names: Vec<String> = members.filter_map(|m| m.ok()?.key.map(Cow::into_owned)).take(1000).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Sorted words for what made a value ambiguous.
+pub fn words(anomalies: Anomalies) -> impl Iterator<Item = String> {
+    anomalies.names().map(ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes() {
+        for (json, shape) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, Some(Shape::Request)),
+            (r#"{"method":"notifications/cancelled","params":{}}"#, Some(Shape::Notification)),
+            (r#" {"id":"x","result":{}} "#, Some(Shape::Response)),
+            (r#"{"id":null,"error":{}}"#, Some(Shape::Response)),
+            (r#"{"m\u0065thod":"tools/call","id":1}"#, Some(Shape::Request)),
+            (r#"{"Method":"tools/call","id":1}"#, None),
+            ("[]", None),
+            ("{\"id\":1", None),
+            ("hello", None),
+        ] {
+            assert_eq!(parse(json.as_bytes()).ok().map(|e| e.shape), shape, "{json}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_duplicate_members_counts_and_is_flagged() {
+        let e = parse(br#"{"id":1,"method":"ping","m\u0065thod":"tools/call"}"#).unwrap();
+        assert_eq!(e.method.as_deref(), Some("tools/call"));
+        assert!(e.duplicate_key);
+    }
+
+    #[test]
+    fn ids_compare_by_type_and_value() {
+        assert_ne!(IdKey::of(b"1"), IdKey::of(b"\"1\""));
+        assert_eq!(IdKey::of(br#""a\u0062""#), IdKey::of(b"\"ab\""));
+        assert_eq!(IdKey::of(b"1.0"), IdKey::of(b"1"));
+        assert_ne!(IdKey::of(b"9007199254740993"), IdKey::of(b"9007199254740992"));
+    }
+
+    #[test]
+    fn only_known_meta_is_kept() {
+        let m = RequestMeta::of(Some(
+            br#"{"progressToken":0,"secret":"x","claudecode/toolUseId":"toolu_1","io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#,
+        ));
+        assert_eq!(m.kept.unwrap().get(), r#"{"claudecode/toolUseId":"toolu_1","progressToken":0}"#);
+        assert_eq!(m.protocol_version.as_deref(), Some("2026-07-28"));
+    }
+}
