@@ -103,6 +103,9 @@ impl Recorder {
         if call.task_leg {
             anomalies.insert("task_leg".to_owned());
         }
+        if self.recovering {
+            anomalies.insert("recovered".to_owned());
+        }
         Some(ToolCall {
             anomalies: anomalies.into_iter().collect(),
             arguments_content: call.arguments_content.clone(),

@@ -116,6 +116,7 @@ impl Recorder {
             r.take_on_disk(receipt, &bound, &mut state);
         }
         r.restored = Some(state);
+        r.recovering = true;
         r
     }
 
