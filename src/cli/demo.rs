@@ -316,7 +316,7 @@ impl Demo {
     }
 
     fn tampered(&mut self, pack: &Path) -> Result<(), Failure> {
-        self.heading("One byte is changed in a copy: the slow tool shall look fast")?;
+        self.heading("One byte is changed in a copy: how long the slow tool took")?;
         let change = self.change(pack).map_err(|e| Failure::failed(format_args!("the copy of the pack: {e}")))?;
         let copy = change.file.parent().unwrap_or(&self.dir).to_owned();
         let name = change.file.file_name().unwrap_or_default().to_string_lossy();

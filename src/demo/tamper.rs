@@ -88,7 +88,7 @@ mod tests {
         assert!(copy(&from, &to).is_err(), "nothing is overwritten");
         let file = to.join("r.jsonl");
         let change = change_digit(&file, "\"tool\":\"slow\"", "duration_ms").unwrap();
-        assert_eq!((change.line, change.offset), (2, 43));
+        assert_eq!((change.line, change.offset), (2, 44));
         assert_eq!((&*change.before, &*change.after), ("\"duration_ms\":913.25", "\"duration_ms\":113.25"));
         let changed = fs::read(&file).unwrap();
         assert_eq!(text.bytes().zip(changed).filter(|(a, b)| a != b).count(), 1);
