@@ -34,14 +34,8 @@ fn a_grandchild_that_holds_the_pipe_does_not_hold_the_session() {
     let (child, pipes) = shell("head -c 150000 /dev/zero; sleep 1000 & exit 3");
     let waker = Arc::new(Waker::new());
     let dirs = [dir.path().join("ring")];
-    let (producer, mut consumer, _) = Capture::create(
-        &dirs,
-        "00000000000000bb",
-        Direction::ServerToClient,
-        1 << 20,
-        &waker,
-    )
-    .unwrap();
+    let (producer, mut consumer, _) =
+        Capture::create(&dirs, "00000000000000bb", Direction::ServerToClient, 1 << 20, &waker).unwrap();
     let stop = Stop::new().unwrap();
     let to = dir.path().join("to");
     let output = File::create(&to).unwrap();
@@ -59,27 +53,17 @@ fn a_grandchild_that_holds_the_pipe_does_not_hold_the_session() {
     assert!(child.group_alive(), "the grandchild is still there");
     assert_eq!(child.end_group(HANG).unwrap(), GroupEnd::Terminated);
     assert!(!child.group_alive());
-    assert_eq!(
-        child.wait().unwrap(),
-        Exit::Code(3),
-        "told again after reaping"
-    );
+    assert_eq!(child.wait().unwrap(), Exit::Code(3), "told again after reaping");
 }
 
 #[test]
 fn a_grandchild_that_ignores_term_is_killed() {
-    let (child, pipes) =
-        shell("(trap '' TERM; echo ready; while :; do sleep 0.05; done) & wait; exit 0");
+    let (child, pipes) = shell("(trap '' TERM; echo ready; while :; do sleep 0.05; done) & wait; exit 0");
     let (line, _reader) = first_line(pipes.stdout);
     assert_eq!(line, "ready\n");
-    let (step, exit) = child
-        .terminate(Duration::ZERO, HANG, || drop(pipes.stdin))
-        .unwrap();
+    let (step, exit) = child.terminate(Duration::ZERO, HANG, || drop(pipes.stdin)).unwrap();
     assert_eq!((step, exit), (EndStep::Terminated, Some(Exit::Signal(15))));
-    assert_eq!(
-        child.end_group(Duration::from_millis(20)).unwrap(),
-        GroupEnd::Killed
-    );
+    assert_eq!(child.end_group(Duration::from_millis(20)).unwrap(), GroupEnd::Killed);
     assert!(!child.group_alive());
 }
 
@@ -100,9 +84,7 @@ fn each_step_of_the_ladder_ends_the_server_that_needs_it() {
 
     let (stubborn, pipes) = shell("trap '' TERM; echo up; while :; do sleep 0.05; done");
     let (_, _reader) = first_line(pipes.stdout);
-    let (step, exit) = stubborn
-        .terminate(short, short, || drop(pipes.stdin))
-        .unwrap();
+    let (step, exit) = stubborn.terminate(short, short, || drop(pipes.stdin)).unwrap();
     assert_eq!((step, exit), (EndStep::Killed, Some(Exit::Signal(9))));
     assert_ne!(stubborn.end_group(HANG).unwrap(), GroupEnd::Left);
 }
@@ -116,8 +98,7 @@ fn the_server_ends_with_the_thread_that_started_it() {
 
 #[test]
 fn the_server_leads_its_own_group_and_sees_its_own_name() {
-    let (child, pipes) =
-        shell("ps -o pgid= -p $$ 2>/dev/null || cut -d' ' -f5 /proc/$$/stat; echo $0");
+    let (child, pipes) = shell("ps -o pgid= -p $$ 2>/dev/null || cut -d' ' -f5 /proc/$$/stat; echo $0");
     drop(pipes.stdin);
     let mut text = String::new();
     File::from(pipes.stdout).read_to_string(&mut text).unwrap();
@@ -143,23 +124,13 @@ fn a_command_that_is_not_there_is_refused_before_anything_starts() {
     };
     assert!(matches!(spawn(&[]), SpawnError::Empty));
     let error = spawn(&["no-such-mcp-server", "--flag"]);
-    let SpawnError::Lookup(lookup) = &error else {
-        panic!("{error:?}")
-    };
+    let SpawnError::Lookup(lookup) = &error else { panic!("{error:?}") };
     let dirs = std::env::var_os("PATH").unwrap();
     assert_eq!(lookup.tried.len(), std::env::split_paths(&dirs).count());
     assert!(
-        error
-            .to_string()
-            .starts_with("command \"no-such-mcp-server\" not found in PATH; looked for \"/"),
+        error.to_string().starts_with("command \"no-such-mcp-server\" not found in PATH; looked for \"/"),
         "{error}"
     );
-    assert_eq!(
-        spawn(&["/no/such"]).to_string(),
-        "cannot execute \"/no/such\": no such file"
-    );
-    assert_eq!(
-        spawn(&["/"]).to_string(),
-        "cannot execute \"/\": not a file"
-    );
+    assert_eq!(spawn(&["/no/such"]).to_string(), "cannot execute \"/no/such\": no such file");
+    assert_eq!(spawn(&["/"]).to_string(), "cannot execute \"/\": not a file");
 }

@@ -27,53 +27,31 @@ fn victim() {
     let dir = Path::new(&dir);
     let waker = Arc::new(Waker::new());
     let dirs = [dir.join("ring")];
-    let (producer, mut consumer, _) = Capture::create(
-        &dirs,
-        "00000000000000cc",
-        Direction::ServerToClient,
-        16384,
-        &waker,
-    )
-    .unwrap();
+    let (producer, mut consumer, _) =
+        Capture::create(&dirs, "00000000000000cc", Direction::ServerToClient, 16384, &waker).unwrap();
     let recorded = File::create(dir.join("recorded")).unwrap();
     thread::spawn(move || {
         loop {
             let n = consumer.available().len().min(3000);
-            recorded
-                .write_all_at(&consumer.available()[..n], consumer.tail())
-                .unwrap();
+            recorded.write_all_at(&consumer.available()[..n], consumer.tail()).unwrap();
             consumer.advance(n);
             waker.nap(std::time::Duration::from_micros(50));
         }
     });
     let input = File::open(dir.join("in")).unwrap();
-    let output = OpenOptions::new()
-        .write(true)
-        .open(dir.join("out"))
-        .unwrap();
-    relay(
-        input.into(),
-        output.into(),
-        producer,
-        &Stop::new().unwrap(),
-        Mode::Audit,
-    );
+    let output = OpenOptions::new().write(true).open(dir.join("out")).unwrap();
+    relay(input.into(), output.into(), producer, &Stop::new().unwrap(), Mode::Audit);
 }
 
 /// Bytes that tell where they are.
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u32)
-        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
-        .collect()
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
 fn kill_after(received: usize, total: usize) {
     let dir = tempfile::tempdir().unwrap();
     for name in ["in", "out"] {
-        let made = Command::new("mkfifo")
-            .arg(dir.path().join(name))
-            .status()
-            .unwrap();
+        let made = Command::new("mkfifo").arg(dir.path().join(name)).status().unwrap();
         assert!(made.success());
     }
     let mut victim = Command::new(std::env::current_exe().unwrap())
@@ -109,12 +87,7 @@ fn kill_after(received: usize, total: usize) {
     assert!(evidence.len() as u64 >= consumer.tail());
     evidence.truncate(consumer.tail() as usize);
     evidence.extend_from_slice(consumer.available());
-    assert!(
-        evidence.len() >= seen.len(),
-        "{} bytes seen, {} in evidence",
-        seen.len(),
-        evidence.len()
-    );
+    assert!(evidence.len() >= seen.len(), "{} bytes seen, {} in evidence", seen.len(), evidence.len());
     assert!(evidence == sent[..evidence.len()]);
     assert!(seen == sent[..seen.len()]);
     assert!(!consumer.is_closed());
@@ -131,13 +104,7 @@ fn what_a_peer_received_before_the_kill_is_in_the_evidence() {
 
 fn ring_file(dir: &Path) -> Vec<u8> {
     let dirs = [dir.join("made")];
-    let made = Capture::create(
-        &dirs,
-        "00000000000000dd",
-        Direction::ServerToClient,
-        4096,
-        &Arc::new(Waker::new()),
-    );
+    let made = Capture::create(&dirs, "00000000000000dd", Direction::ServerToClient, 4096, &Arc::new(Waker::new()));
     let (mut producer, consumer, placement) = made.unwrap();
     producer.reserve()[..4].copy_from_slice(b"abc\n");
     producer.commit(4, 1);
@@ -149,10 +116,7 @@ fn ring_file(dir: &Path) -> Vec<u8> {
 
 /// Uses everything that reads the header.
 fn read_all(consumer: &mut Consumer) {
-    let len = consumer
-        .available()
-        .iter()
-        .fold(0usize, |n, &b| n + usize::from(b) / 256 + 1);
+    let len = consumer.available().iter().fold(0usize, |n, &b| n + usize::from(b) / 256 + 1);
     assert!(len <= consumer.capacity());
     for at in [0, 1, consumer.tail(), consumer.head(), u64::MAX] {
         consumer.read_mark(at);

@@ -15,9 +15,7 @@ const PERIOD: usize = 251;
 
 /// A repeating block with room to start anywhere in its period.
 fn block() -> Vec<u8> {
-    (0..(1 << 20) + PERIOD)
-        .map(|i| (i % PERIOD) as u8)
-        .collect()
+    (0..(1 << 20) + PERIOD).map(|i| (i % PERIOD) as u8).collect()
 }
 
 fn matches_at(block: &[u8], at: u64, bytes: &[u8]) -> bool {
@@ -28,10 +26,7 @@ fn matches_at(block: &[u8], at: u64, bytes: &[u8]) -> bool {
 #[cfg(target_os = "linux")]
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
@@ -45,14 +40,8 @@ fn one_gibibyte_through_a_small_ring_byte_for_byte_in_flat_memory() {
     let dir = tempfile::tempdir().unwrap();
     let waker = Arc::new(Waker::new());
     let dirs = [dir.path().join("ring")];
-    let (mut producer, mut consumer, _) = Capture::create(
-        &dirs,
-        "00000000000000ee",
-        Direction::ServerToClient,
-        64 << 10,
-        &waker,
-    )
-    .unwrap();
+    let (mut producer, mut consumer, _) =
+        Capture::create(&dirs, "00000000000000ee", Direction::ServerToClient, 64 << 10, &waker).unwrap();
     producer.set_stall_bound(Duration::from_secs(60));
     let (in_read, mut in_write) = std::io::pipe().unwrap();
     let (mut out_read, out_write) = std::io::pipe().unwrap();
@@ -101,21 +90,12 @@ fn one_gibibyte_through_a_small_ring_byte_for_byte_in_flat_memory() {
             });
         }
     });
-    let end = relay(
-        in_read.into(),
-        out_write.into(),
-        producer,
-        &Stop::new().unwrap(),
-        Mode::Audit,
-    );
+    let end = relay(in_read.into(), out_write.into(), producer, &Stop::new().unwrap(), Mode::Audit);
     feeder.join().unwrap();
     assert_eq!(reader.join().unwrap(), TOTAL);
     let consumer = recorder.join().unwrap();
     assert!(matches!(end.reason, EndReason::Eof));
-    assert_eq!(
-        (end.read, end.written, consumer.tail(), consumer.gap_bytes()),
-        (TOTAL, TOTAL, TOTAL, 0)
-    );
+    assert_eq!((end.read, end.written, consumer.tail(), consumer.gap_bytes()), (TOTAL, TOTAL, TOTAL, 0));
     let grown = peak_kib() - before;
     assert!(grown < 8 << 10, "grew by {grown} KiB");
 }

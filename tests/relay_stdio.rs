@@ -3,9 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::relay::capture::{Capture, Consumer, Direction, Producer};
-use assay::relay::stdio::{
-    Decider, Decision, EndReason, Mode, RelayEnd, StderrCounts, Stop, relay, relay_stderr,
-};
+use assay::relay::stdio::{Decider, Decision, EndReason, Mode, RelayEnd, StderrCounts, Stop, relay, relay_stderr};
 use assay::relay::{Pacer, Waker};
 use proptest::prelude::*;
 use rustix::fd::OwnedFd;
@@ -32,23 +30,12 @@ struct Rig {
 fn rig(capacity: usize) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let waker = Arc::new(Waker::new());
-    let (mut producer, consumer, placement) = Capture::create(
-        &[dir.path().join("ring")],
-        "00000000000000aa",
-        Direction::ClientToServer,
-        capacity,
-        &waker,
-    )
-    .unwrap();
+    let (mut producer, consumer, placement) =
+        Capture::create(&[dir.path().join("ring")], "00000000000000aa", Direction::ClientToServer, capacity, &waker)
+            .unwrap();
     assert!(placement.path.is_some());
     producer.set_stall_bound(HANG);
-    Rig {
-        _dir: dir,
-        waker,
-        producer,
-        consumer,
-        stop: Stop::new().unwrap(),
-    }
+    Rig { _dir: dir, waker, producer, consumer, stop: Stop::new().unwrap() }
 }
 
 /// Consumes everything in steps of at most `step` bytes until the capture is closed.
@@ -64,9 +51,7 @@ fn record(mut consumer: Consumer, waker: &Waker, step: usize) -> (Vec<u8>, Consu
             return (all, consumer);
         }
         if n == 0 {
-            pacer.pause(waker, false, HANG, || {
-                consumer.is_closed() || !consumer.available().is_empty()
-            });
+            pacer.pause(waker, false, HANG, || consumer.is_closed() || !consumer.available().is_empty());
         }
     }
 }
@@ -92,20 +77,8 @@ fn channel(kind: Kind) -> (OwnedFd, OwnedFd) {
     }
 }
 
-fn pass(
-    input: Kind,
-    output: Kind,
-    capacity: usize,
-    step: usize,
-    chunks: &[Vec<u8>],
-) -> (Vec<u8>, Vec<u8>, RelayEnd) {
-    let Rig {
-        _dir,
-        waker,
-        producer,
-        consumer,
-        stop,
-    } = rig(capacity);
+fn pass(input: Kind, output: Kind, capacity: usize, step: usize, chunks: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>, RelayEnd) {
+    let Rig { _dir, waker, producer, consumer, stop } = rig(capacity);
     let (in_read, in_write) = channel(input);
     let (out_read, out_write) = channel(output);
     for (kind, fd) in [(input, &in_read), (output, &out_write)] {
@@ -132,11 +105,7 @@ fn pass(
 }
 
 fn kinds() -> impl Strategy<Value = Kind> {
-    prop_oneof![
-        Just(Kind::Pipe),
-        Just(Kind::Socket),
-        Just(Kind::NonblockingSocket)
-    ]
+    prop_oneof![Just(Kind::Pipe), Just(Kind::Socket), Just(Kind::NonblockingSocket)]
 }
 
 proptest! {
@@ -161,27 +130,13 @@ proptest! {
 
 #[test]
 fn a_file_is_relayed_into_a_file() {
-    let Rig {
-        _dir,
-        waker,
-        producer,
-        consumer,
-        stop,
-    } = rig(8192);
-    let bytes: Vec<u8> = (0..300_000u32)
-        .map(|i| (i.wrapping_mul(i) >> 3) as u8)
-        .collect();
+    let Rig { _dir, waker, producer, consumer, stop } = rig(8192);
+    let bytes: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(i) >> 3) as u8).collect();
     let (from, to) = (_dir.path().join("from"), _dir.path().join("to"));
     std::fs::write(&from, &bytes).unwrap();
     let recorder = thread::spawn(move || record(consumer, &waker, usize::MAX).0);
     let output = File::create(&to).unwrap();
-    let end = relay(
-        File::open(&from).unwrap().into(),
-        output.into(),
-        producer,
-        &stop,
-        Mode::Audit,
-    );
+    let end = relay(File::open(&from).unwrap().into(), output.into(), producer, &stop, Mode::Audit);
     assert!(matches!(end.reason, EndReason::Eof));
     assert!(std::fs::read(&to).unwrap() == bytes);
     assert!(recorder.join().unwrap() == bytes);
@@ -190,23 +145,13 @@ fn a_file_is_relayed_into_a_file() {
 #[test]
 fn a_gone_reader_closes_the_input_and_what_was_read_stays_captured() {
     for kind in [Kind::Pipe, Kind::Socket] {
-        let Rig {
-            _dir,
-            producer,
-            consumer,
-            stop,
-            ..
-        } = rig(8192);
+        let Rig { _dir, producer, consumer, stop, .. } = rig(8192);
         let (in_read, in_write) = channel(kind);
         let (out_read, out_write) = channel(kind);
         drop(out_read);
         assert_eq!(rustix::io::write(&in_write, b"seen\n"), Ok(5));
         let end = relay(in_read, out_write, producer, &stop, Mode::Audit);
-        assert!(
-            matches!(end.reason, EndReason::OutputClosed),
-            "{:?}",
-            end.reason
-        );
+        assert!(matches!(end.reason, EndReason::OutputClosed), "{:?}", end.reason);
         assert_eq!((end.read, end.written), (5, 0));
         assert_eq!(consumer.available(), b"seen\n");
         assert_eq!(consumer.written(), 0);
@@ -217,13 +162,7 @@ fn a_gone_reader_closes_the_input_and_what_was_read_stays_captured() {
 
 #[test]
 fn drain_passes_on_what_is_there_and_ends_though_the_pipe_stays_open() {
-    let Rig {
-        _dir,
-        producer,
-        mut consumer,
-        stop,
-        ..
-    } = rig(4096);
+    let Rig { _dir, producer, mut consumer, stop, .. } = rig(4096);
     let (in_read, in_write) = channel(Kind::Pipe);
     let (out_read, out_write) = channel(Kind::Pipe);
     let bytes = vec![b'x'; 60_000];
@@ -249,13 +188,7 @@ fn drain_passes_on_what_is_there_and_ends_though_the_pipe_stays_open() {
 #[test]
 fn stop_ends_a_relay_that_waits_for_input_or_for_its_reader() {
     for blocked_on_output in [false, true] {
-        let Rig {
-            _dir,
-            producer,
-            consumer,
-            stop,
-            ..
-        } = rig(1 << 20);
+        let Rig { _dir, producer, consumer, stop, .. } = rig(1 << 20);
         let (in_read, in_write) = channel(Kind::Pipe);
         let (_out_read, out_write) = channel(Kind::NonblockingSocket);
         rustix::io::ioctl_fionbio(&out_write, true).unwrap();
@@ -285,13 +218,7 @@ fn stop_ends_a_relay_that_waits_for_input_or_for_its_reader() {
 
 #[test]
 fn a_recorder_that_never_comes_costs_a_counted_gap_and_no_byte_of_the_session() {
-    let Rig {
-        _dir,
-        mut producer,
-        consumer,
-        stop,
-        ..
-    } = rig(8192);
+    let Rig { _dir, mut producer, consumer, stop, .. } = rig(8192);
     producer.set_stall_bound(Duration::from_millis(5));
     let (in_read, in_write) = channel(Kind::Pipe);
     let (out_read, out_write) = channel(Kind::Pipe);
@@ -315,13 +242,7 @@ fn a_recorder_that_never_comes_costs_a_counted_gap_and_no_byte_of_the_session() 
 
 #[test]
 fn capture_resumes_after_a_gap_and_the_gap_lies_between_the_right_bytes() {
-    let Rig {
-        _dir,
-        mut producer,
-        mut consumer,
-        stop,
-        ..
-    } = rig(4096);
+    let Rig { _dir, mut producer, mut consumer, stop, .. } = rig(4096);
     producer.set_stall_bound(Duration::from_millis(1));
     let (in_read, in_write) = channel(Kind::Pipe);
     let (out_read, out_write) = channel(Kind::Pipe);
@@ -361,13 +282,7 @@ impl Decider for Lines {
 
 #[test]
 fn a_decider_holds_passes_and_refuses_and_all_of_it_is_captured() {
-    let Rig {
-        _dir,
-        producer,
-        consumer,
-        stop,
-        ..
-    } = rig(4096);
+    let Rig { _dir, producer, consumer, stop, .. } = rig(4096);
     let (in_read, in_write) = channel(Kind::Pipe);
     let (out_read, out_write) = channel(Kind::Pipe);
     let text = b"one\ntwo!\nthree\nfour!\nrest without end";
@@ -383,13 +298,7 @@ fn a_decider_holds_passes_and_refuses_and_all_of_it_is_captured() {
 
 #[test]
 fn a_line_that_a_decider_can_not_hold_is_refused_not_passed() {
-    let Rig {
-        _dir,
-        mut producer,
-        mut consumer,
-        stop,
-        ..
-    } = rig(4096);
+    let Rig { _dir, mut producer, mut consumer, stop, .. } = rig(4096);
     producer.set_stall_bound(HANG);
     let (in_read, in_write) = channel(Kind::Pipe);
     let (out_read, out_write) = channel(Kind::Pipe);
@@ -397,8 +306,7 @@ fn a_line_that_a_decider_can_not_hold_is_refused_not_passed() {
     sent.extend_from_slice(b"\nok\n");
     rustix::io::write(&in_write, &sent).unwrap();
     drop(in_write);
-    let loops =
-        thread::spawn(move || relay(in_read, out_write, producer, &stop, Mode::Guard(&mut Lines)));
+    let loops = thread::spawn(move || relay(in_read, out_write, producer, &stop, Mode::Guard(&mut Lines)));
     let mut recorded = Vec::new();
     while !(consumer.is_closed() && consumer.available().is_empty()) {
         recorded.extend_from_slice(consumer.available());
@@ -430,27 +338,17 @@ fn stderr_is_drained_when_nobody_reads_ours() {
         let feeder = thread::spawn(move || {
             let mut sink = File::from(in_write);
             for _ in 0..20_000 {
-                sink.write_all(b"a line of a log, fifty bytes long or a little more\n")
-                    .unwrap();
+                sink.write_all(b"a line of a log, fifty bytes long or a little more\n").unwrap();
             }
         });
         let counts = StderrCounts::default();
         let (tap, tapped) = std::sync::mpsc::sync_channel(1);
-        let end = relay_stderr(
-            in_read,
-            out_write,
-            &counts,
-            Some(&tap),
-            &Stop::new().unwrap(),
-        );
+        let end = relay_stderr(in_read, out_write, &counts, Some(&tap), &Stop::new().unwrap());
         feeder.join().unwrap();
         assert!(matches!(end.reason, EndReason::Eof));
         assert_eq!(counts.lines.load(Ordering::Relaxed), 20_000);
         assert_eq!(counts.bytes.load(Ordering::Relaxed), 20_000 * 51);
-        assert_eq!(
-            counts.lost.load(Ordering::Relaxed) + end.written,
-            20_000 * 51
-        );
+        assert_eq!(counts.lost.load(Ordering::Relaxed) + end.written, 20_000 * 51);
         assert_eq!(end.written == 0, gone);
         assert!(!tapped.recv().unwrap().is_empty());
         assert!(counts.tap_missed.load(Ordering::Relaxed) > 0);

@@ -21,11 +21,11 @@ pub struct Member<'a> {
 }
 
 /// Iterator of [`members`].
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Members<'a>(Walk<'a>);
 
 /// Iterator of [`elements`].
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Elements<'a>(Walk<'a>);
 
 /// Told, now and then, an offset below which nothing will be read again in this pass.
@@ -78,6 +78,12 @@ pub fn elements(bytes: &[u8]) -> Result<Elements<'_>, ScanError> {
 /// As [`elements`], for bytes that lie in pages which can be let go.
 pub fn elements_paged<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Elements<'a>, ScanError> {
     Walk::new(bytes, b'[', ScanErrorKind::NotAnArray, page).map(Elements)
+}
+
+impl std::fmt::Debug for Walk<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Walk").field("at", &self.at).field("done", &self.done).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Walk<'a> {

@@ -160,20 +160,10 @@ pub(super) fn section(bytes: &[u8], start: usize) -> Section {
         if found != 0 && word >> (8 * offset) & 0xFF == u64::from(b'"') {
             let ascii = word & HIGH & ((1 << (8 * offset)) - 1) == 0;
             let end = start + offset as usize;
-            return Section {
-                end,
-                cut: false,
-                ascii,
-                escaped: false,
-            };
+            return Section { end, cut: false, ascii, escaped: false };
         }
         if word & 0xFF == u64::from(b'\\') && minimal_escape(bytes, start).is_none() {
-            return Section {
-                end: start,
-                cut: false,
-                ascii: true,
-                escaped: false,
-            };
+            return Section { end: start, cut: false, ascii: true, escaped: false };
         }
     }
     long_section(bytes, start)

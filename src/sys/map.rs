@@ -63,13 +63,8 @@ impl MirrorMap {
             for at in (0..total).step_by(PIECE) {
                 let len = PIECE.min(total - at);
                 // SAFETY: inside the map; the advice makes page table entries and changes no byte.
-                let done = unsafe {
-                    madvise(
-                        self.base.as_ptr().add(at).cast::<c_void>(),
-                        len,
-                        Advice::LinuxPopulateWrite,
-                    )
-                };
+                let done =
+                    unsafe { madvise(self.base.as_ptr().add(at).cast::<c_void>(), len, Advice::LinuxPopulateWrite) };
                 if done.is_err() {
                     return;
                 }

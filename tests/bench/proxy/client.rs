@@ -19,19 +19,13 @@ pub fn ways() -> io::Result<Vec<Way>> {
     let me = std::env::current_exe()?.into_os_string();
     let assay = OsString::from(env!("CARGO_BIN_EXE_assay"));
     let server = [me.clone(), "server".into()];
-    let way = |name, before: &[OsString]| Way {
-        name,
-        command: before.iter().chain(&server).cloned().collect(),
-    };
+    let way = |name, before: &[OsString]| Way { name, command: before.iter().chain(&server).cloned().collect() };
     let mut ways = vec![
         way("direct", &[]),
         way("bare relay", &[me.clone(), "bare".into(), "--".into()]),
         way("relay only", &[me, "relay-only".into(), "--".into()]),
     ];
-    let help = Command::new(&assay)
-        .args(["mcp-proxy", "--help"])
-        .stderr(Stdio::null())
-        .output()?;
+    let help = Command::new(&assay).args(["mcp-proxy", "--help"]).stderr(Stdio::null()).output()?;
     if help.status.success() && !help.stdout.is_empty() {
         ways.push(way("assay", &[assay, "mcp-proxy".into(), "--".into()]));
     }
@@ -63,14 +57,7 @@ impl Session {
         let gone = || io::Error::other("no pipe");
         let stdin = child.stdin.take().ok_or_else(gone)?;
         let stdout = child.stdout.take().ok_or_else(gone)?;
-        Ok(Self {
-            child,
-            stdin: Some(stdin),
-            stdout,
-            buffer: vec![0; 256 * 1024],
-            id: 0,
-            _home: home,
-        })
+        Ok(Self { child, stdin: Some(stdin), stdout, buffer: vec![0; 256 * 1024], id: 0, _home: home })
     }
 
     /// One call of `sent` bytes whose answer has `wanted` bytes. Returns the time from before the write to the last byte.
@@ -85,10 +72,7 @@ impl Session {
         line.resize(line.len().max(sent.saturating_sub(tail.len())), b'y');
         line.extend_from_slice(tail);
         let start = Instant::now();
-        let stdin = self
-            .stdin
-            .as_mut()
-            .ok_or_else(|| io::Error::other("closed"))?;
+        let stdin = self.stdin.as_mut().ok_or_else(|| io::Error::other("closed"))?;
         stdin.write_all(&line)?;
         let mut received = 0;
         loop {
@@ -102,19 +86,13 @@ impl Session {
             }
         }
         let took = start.elapsed();
-        if received == wanted.max(1) || wanted < 100 {
-            Ok(took)
-        } else {
-            Err(io::Error::other("answer of wrong size"))
-        }
+        if received == wanted.max(1) || wanted < 100 { Ok(took) } else { Err(io::Error::other("answer of wrong size")) }
     }
 
     /// Peak resident memory of the first process of the way, KiB (Linux).
     pub fn peak_kib(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         line.trim().trim_end_matches(" kB").trim().parse().ok()
     }
 
@@ -128,10 +106,7 @@ impl Session {
         if rest.is_empty() && status.success() {
             Ok(start.elapsed())
         } else {
-            Err(io::Error::other(format!(
-                "ended with {status} and {} bytes left over",
-                rest.len()
-            )))
+            Err(io::Error::other(format!("ended with {status} and {} bytes left over", rest.len())))
         }
     }
 }

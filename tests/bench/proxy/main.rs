@@ -26,24 +26,14 @@ pub struct Options {
 
 impl Options {
     fn parse(args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self {
-            only: Vec::new(),
-            rounds: 6,
-            calls: 5000,
-            quick: false,
-            json: false,
-        };
+        let mut options = Self { only: Vec::new(), rounds: 6, calls: 5000, quick: false, json: false };
         let mut args = args;
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
             match arg.as_str() {
                 "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
-                "--rounds" => {
-                    options.rounds = value()?.parse().map_err(|e| format!("--rounds: {e}"))?
-                }
-                "--calls" => {
-                    options.calls = value()?.parse().map_err(|e| format!("--calls: {e}"))?
-                }
+                "--rounds" => options.rounds = value()?.parse().map_err(|e| format!("--rounds: {e}"))?,
+                "--calls" => options.calls = value()?.parse().map_err(|e| format!("--calls: {e}"))?,
                 "--quick" => options.quick = true,
                 "--json" => options.json = true,
                 // `cargo bench` and `cargo test` add these.

@@ -28,15 +28,9 @@ fn copy(mut from: impl Read, mut to: impl Write) {
 
 /// Two threads, two buffers, nothing else.
 pub fn bare(command: &[OsString]) -> ! {
-    let spawned = Command::new(&command[0])
-        .args(&command[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
+    let spawned = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = spawned.unwrap_or_else(|e| fail(e));
-    let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        fail("no pipe")
-    };
+    let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { fail("no pipe") };
     let input = take_stdio(Standard::In).unwrap_or_else(|e| fail(e));
     let output = take_stdio(Standard::Out).unwrap_or_else(|e| fail(e));
     thread::spawn(move || copy(std::fs::File::from(input), stdin));
@@ -65,9 +59,7 @@ fn discard(mut captures: [Consumer; 2], waker: &Waker) {
             return;
         }
         pacer.pause(waker, worked, Duration::from_secs(1), || {
-            captures
-                .iter()
-                .any(|capture| capture.is_closed() || !capture.available().is_empty())
+            captures.iter().any(|capture| capture.is_closed() || !capture.available().is_empty())
         });
     }
 }
@@ -79,15 +71,7 @@ pub fn relay_only(command: &[OsString]) -> ! {
         let waker = Arc::new(Waker::new());
         let dirs = ring_dirs(&std::env::temp_dir().join("assay-bench-rings"));
         let session = format!("{:016x}", u64::from(std::process::id()));
-        let make = |direction| {
-            Capture::create(
-                &dirs,
-                &session,
-                direction,
-                Capture::DEFAULT_CAPACITY,
-                &waker,
-            )
-        };
+        let make = |direction| Capture::create(&dirs, &session, direction, Capture::DEFAULT_CAPACITY, &waker);
         let (to_server, sent, _) = make(Direction::ClientToServer)?;
         let (to_client, received, _) = make(Direction::ServerToClient)?;
         let (input, output) = (take_stdio(Standard::In)?, take_stdio(Standard::Out)?);
@@ -108,12 +92,9 @@ pub fn relay_only(command: &[OsString]) -> ! {
         let ended = child.wait()?;
         stop.drain();
         for part in [down, up] {
-            part.join()
-                .map_err(|_| io::Error::other("a relay thread died"))?;
+            part.join().map_err(|_| io::Error::other("a relay thread died"))?;
         }
-        recorder
-            .join()
-            .map_err(|_| io::Error::other("the recorder died"))?;
+        recorder.join().map_err(|_| io::Error::other("the recorder died"))?;
         child.end_group(Duration::from_secs(1))?;
         Ok(ended.shell_code())
     };

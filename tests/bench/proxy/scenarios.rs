@@ -53,10 +53,7 @@ fn turns<T>(
 fn latencies(ways: &[Way], all: Vec<Vec<Duration>>) -> Vec<Row> {
     let row = |(way, mut times): (&Way, Vec<Duration>)| {
         times.sort_unstable();
-        Row {
-            way: way.name,
-            values: vec![percentile(&times, 0.5), percentile(&times, 0.99)],
-        }
+        Row { way: way.name, values: vec![percentile(&times, 0.5), percentile(&times, 0.99)] }
     };
     ways.iter().zip(all).map(row).collect()
 }
@@ -95,14 +92,7 @@ fn big(ways: &[Way], rounds: usize, count: usize) -> io::Result<Vec<Row>> {
     for rates in &mut all {
         rates.sort_by(f64::total_cmp);
     }
-    Ok(ways
-        .iter()
-        .zip(all)
-        .map(|(way, rates)| Row {
-            way: way.name,
-            values: vec![rates[rates.len() / 2]],
-        })
-        .collect())
+    Ok(ways.iter().zip(all).map(|(way, rates)| Row { way: way.name, values: vec![rates[rates.len() / 2]] }).collect())
 }
 
 fn giant(ways: &[Way], bytes: usize) -> io::Result<Vec<Row>> {
@@ -111,20 +101,9 @@ fn giant(ways: &[Way], bytes: usize) -> io::Result<Vec<Row>> {
         let took = session.call(200, bytes)?;
         let peak = session.peak_kib().unwrap_or(0) as f64 / 1024.0;
         let exit = session.finish()?;
-        Ok(vec![
-            took.as_secs_f64() * 1e3,
-            peak,
-            exit.as_secs_f64() * 1e3,
-        ])
+        Ok(vec![took.as_secs_f64() * 1e3, peak, exit.as_secs_f64() * 1e3])
     })?;
-    Ok(ways
-        .iter()
-        .zip(all)
-        .map(|(way, values)| Row {
-            way: way.name,
-            values,
-        })
-        .collect())
+    Ok(ways.iter().zip(all).map(|(way, values)| Row { way: way.name, values }).collect())
 }
 
 fn start(ways: &[Way], rounds: usize) -> io::Result<Vec<Row>> {
@@ -156,24 +135,14 @@ pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
     let (rounds, quick) = (options.rounds, options.quick);
     let mut report = Vec::new();
     let mut add = |name: String, columns: &[&'static str], more_is_better, rows| {
-        report.push(Scenario {
-            name,
-            columns: columns.to_vec(),
-            more_is_better,
-            rows,
-        });
+        report.push(Scenario { name, columns: columns.to_vec(), more_is_better, rows });
     };
     if options.wants("hot") {
         let rows = calls(ways, rounds, options.calls, Duration::ZERO)?;
         add("hot: 200-byte calls back to back".into(), &US, false, rows);
     }
     if options.wants("think") {
-        let rows = calls(
-            ways,
-            rounds,
-            if quick { 20 } else { 200 },
-            Duration::from_millis(5),
-        )?;
+        let rows = calls(ways, rounds, if quick { 20 } else { 200 }, Duration::from_millis(5))?;
         add("think: 200-byte calls, 5 ms apart".into(), &US, false, rows);
     }
     if options.wants("big") {
@@ -183,12 +152,7 @@ pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
     if options.wants("giant") {
         let bytes = if quick { 64 << 20 } else { 1 << 30 };
         let rows = giant(ways, bytes)?;
-        add(
-            format!("giant: one {} MiB result", bytes >> 20),
-            &["ms", "peak RSS MiB", "exit ms"],
-            false,
-            rows,
-        );
+        add(format!("giant: one {} MiB result", bytes >> 20), &["ms", "peak RSS MiB", "exit ms"], false, rows);
     }
     if options.wants("start") {
         let rows = start(ways, if quick { 5 } else { 40 })?;
@@ -197,12 +161,7 @@ pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
     if options.wants("exit") {
         let count = if quick { 500 } else { 10_000 };
         let rows = ending(ways, rounds.min(3), count)?;
-        add(
-            format!("exit: stdin EOF to exit after {count} calls"),
-            &US,
-            false,
-            rows,
-        );
+        add(format!("exit: stdin EOF to exit after {count} calls"), &US, false, rows);
     }
     Ok(report)
 }

@@ -25,10 +25,7 @@ pub fn serve() -> io::Result<()> {
         };
         let size = number(&line, b"\"size\":").unwrap_or(0) as usize;
         answer.clear();
-        write!(
-            answer,
-            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\""
-        )?;
+        write!(answer, "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"")?;
         let tail = b"\"}]}}\n";
         let mut pad = size.saturating_sub(answer.len() + tail.len());
         while pad > 0 {
