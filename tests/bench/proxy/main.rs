@@ -3,6 +3,9 @@
 //!
 //! `cargo bench --bench proxy -- [--only hot,think,big,giant,start,exit] [--rounds N] [--calls N] [--quick] [--json]`
 //!
+//! Percentiles are of single calls over all rounds, throughput is the median round. Compare ratios, not numbers, and
+//! leave the machine alone meanwhile: a busy one shows in every column.
+//!
 //! The same executable plays all parts: `server` (ping-pong JSON-RPC server), `bare` and `relay-only` (proxies).
 
 mod client;
