@@ -83,7 +83,8 @@ impl Recorder {
     fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<&str>) -> Option<ToolCall> {
         let call = p.call.as_ref()?;
         let response = p.response.as_ref();
-        // As the events have it: a receipt's phases are differences of their whole microseconds.
+        // The difference of the events' own times: a verifier has nothing else to compute it from. A call that was carried
+        // over began before this session did.
         let us = |ns: u64| (ns as i64 - self.started_ns as i64).div_euclid(1000);
         let after = |ns: u64| us(ns).saturating_sub(us(p.read_ns)).max(0).unsigned_abs();
         let ended_ns = response.map_or(self.last_ns, |r| r.delivered_ns.unwrap_or(r.read_ns));
