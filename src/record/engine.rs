@@ -143,6 +143,9 @@ impl Engine {
     pub fn run(mut self, finish: &Receiver<Ending>) -> Report {
         let mut pacer = Pacer::default();
         let mut ending = None;
+        for lane in &self.lanes {
+            lane.consumer().prefault();
+        }
         self.begin(None);
         loop {
             match finish.try_recv() {
@@ -191,6 +194,7 @@ impl Engine {
             let Some(which) = self.earliest() else { break };
             worked = true;
             self.take(which);
+            self.delivered();
             if self.live.as_ref().is_some_and(|l| l.recorder.lines.len() > 1 << 20) {
                 break;
             }
@@ -339,11 +343,11 @@ impl Engine {
         let begun = Store::begin(&c.dir, &c.setup, started_ns, started_at, clock, self.next_session, rolled);
         let (store, recorder) = match begun {
             Ok(begun) => begun,
-            Err((e, path, _)) => {
+            Err(e) => {
                 if carried {
                     tracing::error!("calls in flight could not be carried over");
                 }
-                self.disk_failed(&format!("beginning a session at {}", path.display()), &e);
+                self.disk_failed(&format!("beginning a session at {}", e.path.display()), &e.source);
                 self.retry_at = Some(Instant::now() + RETRY_BEGIN);
                 self.fresh_session();
                 return;

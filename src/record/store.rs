@@ -91,6 +91,16 @@ impl Sink {
     }
 }
 
+/// A session could not be begun on disk.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", .path.display())]
+pub struct BeginError {
+    /// Where.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
 /// The open files of one session. The segment's lock says that the session is alive.
 #[derive(Debug)]
 pub struct Store {
@@ -115,7 +125,7 @@ impl Store {
         clock: Clock,
         session: SessionId,
         rolled: Option<Recorder>,
-    ) -> Result<(Self, Recorder), (io::Error, PathBuf, Option<Box<Recorder>>)> {
+    ) -> Result<(Self, Recorder), BeginError> {
         let paths = dir.session(started_at, session);
         let name = segment_name(&paths);
         let opened = (|| {
@@ -127,7 +137,7 @@ impl Store {
         })();
         let (segment, receipts, mut ledger) = match opened {
             Ok(opened) => opened,
-            Err((e, path)) => return Err((e, path, rolled.map(Box::new))),
+            Err((source, path)) => return Err(BeginError { path, source }),
         };
         let begin =
             Begin { session, continues: None, started_ns, started_at, clock, prev_hash: ledger.head().to_owned() };
@@ -149,7 +159,7 @@ impl Store {
         });
         match started {
             Ok(()) => Ok((store, recorder)),
-            Err(e) => Err((e, paths.segment, Some(Box::new(recorder)))),
+            Err(source) => Err(BeginError { path: paths.segment, source }),
         }
     }
 

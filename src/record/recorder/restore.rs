@@ -9,7 +9,7 @@ use crate::{
     },
     record::{
         chain::{Chain, Wire},
-        correlate::{Call, NextLeg, Pending, Response},
+        correlate::{Call, Pending, Response},
         envelope::IdKey,
     },
 };
@@ -290,7 +290,6 @@ impl Recorder {
             is_final: p.method == "tasks/result" || d.result_type.as_deref() == Some("complete"),
             result_type: d.result_type,
             anomalies: d.anomalies.into_iter().collect::<BTreeSet<_>>(),
-            next: NextLeg::default(),
         });
         self.awaited[lane(direction)].push_back(Awaited {
             end: d.offset + wire_bytes,
@@ -310,7 +309,7 @@ impl Recorder {
             let invocation = InvocationId::from_bits(id.bits());
             if let Some(at) = held.iter().position(|p| p.invocation == invocation) {
                 let pending = held.remove(at);
-                self.close_now(pending, None);
+                self.close_now(&pending, None);
                 continue;
             }
             self.table.remove(invocation);
@@ -330,7 +329,7 @@ impl Recorder {
         }
         self.restored = None;
         for pending in held {
-            self.close_now(pending, None);
+            self.close_now(&pending, None);
         }
     }
 
