@@ -103,12 +103,11 @@ impl Ledger {
         line.seal()?;
         let mut bytes = to_line(&line)?;
         bytes.push(b'\n');
-        if let Err(e) = self.file.write_all(&bytes) {
-            // Half a line would be glued to the next one.
+        if let Err(e) = self.file.write_all(&bytes).and_then(|()| self.file.sync_data()) {
+            // Half a line would be glued to the next one, and a whole one would say what did not happen.
             self.file.set_len(self.end)?;
             return Err(e);
         }
-        self.file.sync_data()?;
         self.end += bytes.len() as u64;
         self.seq += 1;
         self.head = line.hash;

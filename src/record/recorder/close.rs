@@ -80,9 +80,10 @@ impl Recorder {
     fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<&str>) -> Option<ToolCall> {
         let call = p.call.as_ref()?;
         let response = p.response.as_ref();
-        // The difference of the events' own times: a verifier has nothing else to compute it from.
-        let read_us = self.mono_us(p.read_ns);
-        let after = |ns: u64| self.mono_us(ns).saturating_sub(read_us);
+        // The difference of the events' own times: a verifier has nothing else to compute it from. A call that was carried
+        // over began before this session did.
+        let us = |ns: u64| (ns as i64 - self.started_ns as i64).div_euclid(1000);
+        let after = |ns: u64| us(ns).saturating_sub(us(p.read_ns)).max(0).unsigned_abs();
         let ended_ns = response.map_or(self.last_ns, |r| r.delivered_ns.unwrap_or(r.read_ns));
         let outcome = match response {
             None => Outcome::Timeout,

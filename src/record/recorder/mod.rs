@@ -88,6 +88,9 @@ pub struct Lines {
     pub investigation: Vec<u8>,
     /// For the receipts file.
     pub receipts: Vec<u8>,
+    /// How many of the last bytes of `receipts` are written behind the segment: `mcp.session_end` names the hash of
+    /// `chain_end`, so that must be there first.
+    pub behind: usize,
     /// For the segment.
     pub segment: Vec<u8>,
 }

@@ -141,7 +141,9 @@ impl Recorder {
 
     /// Begins the chain of a session that died before it could.
     pub fn begin_restored(&mut self) {
-        self.write_chain_start(Vec::new());
+        let order = self.table.in_order();
+        let carried = order.into_iter().filter(|i| self.table.get(*i).is_some_and(|p| p.recorded)).collect();
+        self.write_chain_start(carried);
     }
 
     /// What is known of a restored session, until [`Recorder::finish_restore`].
