@@ -28,6 +28,7 @@ pub mod error;
 pub mod model;
 pub mod pack;
 pub mod paths;
+pub mod record;
 pub mod relay;
 #[allow(unsafe_code)]
 pub mod sys;

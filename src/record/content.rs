@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn long_and_broken_names_are_cut_on_a_character() {
         assert_eq!(receipt_text("echo").0, "echo");
-        let (long, changed) = receipt_text(&"é".repeat(2000)).clone();
+        let name = "é".repeat(2000);
+        let (long, changed) = receipt_text(&name);
         assert!(changed && long.len() <= MAX_NAME + 3);
         assert_eq!(receipt_text("a\u{2028}b").0, "a\u{fffd}b");
     }

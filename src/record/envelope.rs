@@ -75,7 +75,7 @@ impl<'a, const N: usize> Fields<'a, N> {
         }
         for member in canon::members(object)? {
             let member = member?;
-            let Some(key) = canon::decode_string(member.raw_key) else { continue };
+            let Some(key) = member.key else { continue };
             if let Some(i) = names.iter().position(|n| *n == key) {
                 fields.duplicate |= fields.found[i].replace(member.value).is_some();
             }
@@ -348,7 +348,7 @@ impl<'a> ResultFields<'a> {
 pub fn member_names(raw: &[u8]) -> Vec<String> {
     let Ok(members) = canon::members(raw) else { return Vec::new() };
     let mut names: Vec<String> =
-        members.filter_map(|m| canon::decode_string(m.ok()?.raw_key).map(Cow::into_owned)).take(1000).collect();
+        members.filter_map(|m| m.ok()?.key.map(Cow::into_owned)).take(1000).collect();
     names.sort_unstable();
     names
 }

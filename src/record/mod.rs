@@ -11,6 +11,4 @@ pub mod content;
 pub mod correlate;
 pub mod envelope;
 pub mod frames;
-pub mod ledger;
 pub mod recorder;
-pub mod store;

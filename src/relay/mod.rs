@@ -1,1 +1,14 @@
 //! Bytes across, and observations out: the relay threads, the capture ring and the child process.
+//!
+//! Must not know: JSON, policy files, receipts, packs, sockets of the dashboard. It is given a capture and, in guard
+//! mode, a [`stdio::Decider`].
+
+pub mod capture;
+pub mod child;
+pub mod stdio;
+pub mod waker;
+
+pub use capture::{Capture, Consumer, Direction, Gap, Placement, Producer};
+pub use child::{Child, Exit, LookupError};
+pub use stdio::{RelayEnd, Stop, relay, relay_stderr};
+pub use waker::{Pacer, Waker};

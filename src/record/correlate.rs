@@ -1,0 +1,312 @@
+//! Which response belongs to which request, and which leg to which call.
+//!
+//! Requests are keyed by direction and id, the id by JSON type and value. An id that is reused while in flight never
+//! overwrites: both requests stay, the older one is answered first unless its client cancelled it.
+
+use super::{chain::Wire, envelope::IdKey};
+use crate::model::{Direction, InvocationId, ReceiptId, RpcId, WallTime};
+use serde_json::value::RawValue;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+/// A request that waits for its response, or a response that waits to be delivered.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// The request.
+    pub invocation: InvocationId,
+    /// Which way the request went.
+    pub direction: Direction,
+    /// Its key; `None` for a call sent as a notification.
+    pub key: Option<IdKey>,
+    /// Its method, as evidence holds it.
+    pub method: String,
+    /// Whether it is in the chain.
+    pub recorded: bool,
+    /// Its id, as evidence holds it.
+    pub rpc_id: RpcId,
+    /// Its bytes; `None` where not recorded.
+    pub wire: Option<Wire>,
+    /// Stream offset of its first byte.
+    pub offset: u64,
+    /// When its last byte was read, monotonic ns.
+    pub read_ns: u64,
+    /// When its last byte was written, monotonic ns.
+    pub forwarded_ns: Option<u64>,
+    /// The requester cancelled it.
+    pub cancelled: bool,
+    /// What a receipt needs, if it is a tool call or a leg of one.
+    pub call: Option<Call>,
+    /// The response, once it was read.
+    pub response: Option<Response>,
+}
+
+/// What a receipt says of a request.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Tool name.
+    pub tool_name: String,
+    /// FORMATS §2.
+    pub arguments_hash: String,
+    /// Canonical, where a pack can hold it.
+    pub arguments_content: Option<Box<RawValue>>,
+    /// Machine words.
+    pub anomalies: BTreeSet<String>,
+    /// Kept members of `_meta`.
+    pub meta: Option<Box<RawValue>>,
+    /// Receipt of the leg before.
+    pub parent: Option<ReceiptId>,
+    /// Wall clock when the request's last byte was read.
+    pub at: WallTime,
+    /// A `tasks/get` or `tasks/result` of a task that a tool call started: only a final result makes a receipt.
+    pub task_leg: bool,
+}
+
+/// What a receipt says of a response.
+#[derive(Debug, Clone)]
+pub struct Response {
+    /// Wall clock when its last byte was read.
+    pub at: WallTime,
+    /// When its first and last byte were read, monotonic ns.
+    pub first_byte_ns: u64,
+    /// See `first_byte_ns`.
+    pub read_ns: u64,
+    /// When its last byte was written, monotonic ns.
+    pub delivered_ns: Option<u64>,
+    /// Its bytes.
+    pub wire: Wire,
+    /// Stream offset of its first byte.
+    pub offset: u64,
+    /// Hash of the result or error body.
+    pub result_hash: Option<String>,
+    /// Canonical, where a pack can hold it.
+    pub result_content: Option<Box<RawValue>>,
+    /// `isError`, or a JSON-RPC error.
+    pub is_error: Option<bool>,
+    /// `complete`, `input_required`, `task`, …
+    pub result_type: Option<String>,
+    /// Whether this leg's result is final for a task.
+    pub is_final: bool,
+    /// Machine words that the response adds.
+    pub anomalies: BTreeSet<String>,
+    /// What the next leg is recognized by.
+    pub next: NextLeg,
+}
+
+/// What links a following leg to this one (MCP.md §2).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NextLeg {
+    /// SHA-256 of the exact `requestState`.
+    pub request_state: Option<String>,
+    /// Sorted keys of `inputRequests`.
+    pub input_keys: Option<Vec<String>>,
+    /// Task id of a handle.
+    pub task_id: Option<String>,
+}
+
+/// How many open legs and finished ids are remembered.
+const REMEMBERED: usize = 4096;
+
+/// A call that goes on in another request.
+#[derive(Debug, Clone)]
+struct OpenLeg {
+    receipt: ReceiptId,
+    tool_name: String,
+    arguments_hash: String,
+    next: NextLeg,
+}
+
+/// Everything in flight.
+#[derive(Debug, Default)]
+pub struct Table {
+    pending: HashMap<InvocationId, Pending>,
+    by_key: HashMap<(Direction, IdKey), VecDeque<InvocationId>>,
+    legs: VecDeque<OpenLeg>,
+    finished: VecDeque<(Direction, IdKey)>,
+    finished_set: HashSet<(Direction, IdKey)>,
+}
+
+impl Table {
+    /// Whether a request with this key is in flight.
+    #[must_use]
+    pub fn in_flight(&self, direction: Direction, key: &IdKey) -> bool {
+        self.by_key.get(&(direction, key.clone())).is_some_and(|q| !q.is_empty())
+    }
+
+    /// Adds a request.
+    pub fn insert(&mut self, pending: Pending) {
+        if let Some(key) = &pending.key {
+            self.by_key.entry((pending.direction, key.clone())).or_default().push_back(pending.invocation);
+        }
+        self.pending.insert(pending.invocation, pending);
+    }
+
+    /// A request by its invocation.
+    #[must_use]
+    pub fn get(&self, invocation: InvocationId) -> Option<&Pending> {
+        self.pending.get(&invocation)
+    }
+
+    /// A request by its invocation.
+    pub fn get_mut(&mut self, invocation: InvocationId) -> Option<&mut Pending> {
+        self.pending.get_mut(&invocation)
+    }
+
+    /// The request that a response with this key answers, `direction` being the request's: the oldest that is not
+    /// cancelled, else the oldest. It no longer answers to its id afterwards.
+    pub fn answer(&mut self, direction: Direction, key: &IdKey) -> Option<InvocationId> {
+        let entry = (direction, key.clone());
+        let queue = self.by_key.get_mut(&entry)?;
+        let at = queue.iter().position(|i| self.pending.get(i).is_some_and(|p| !p.cancelled)).unwrap_or(0);
+        let invocation = queue.remove(at);
+        if queue.is_empty() {
+            self.by_key.remove(&entry);
+        }
+        if self.finished_set.insert(entry.clone()) {
+            self.finished.push_back(entry);
+            if self.finished.len() > REMEMBERED
+                && let Some(old) = self.finished.pop_front()
+            {
+                self.finished_set.remove(&old);
+            }
+        }
+        invocation
+    }
+
+    /// The request no longer answers to its id: its response is known.
+    pub fn answered(&mut self, invocation: InvocationId) {
+        let Some(key) = self.pending.get(&invocation).and_then(|p| Some((p.direction, p.key.clone()?))) else { return };
+        if let Some(queue) = self.by_key.get_mut(&key) {
+            queue.retain(|i| *i != invocation);
+            if queue.is_empty() {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+
+    /// Whether a request with this key was answered not long ago.
+    #[must_use]
+    pub fn was_answered(&self, direction: Direction, key: &IdKey) -> bool {
+        self.finished_set.contains(&(direction, key.clone()))
+    }
+
+    /// Marks the newest request with this key as cancelled by its requester.
+    pub fn cancel(&mut self, direction: Direction, key: &IdKey) -> Option<InvocationId> {
+        let invocation = *self.by_key.get(&(direction, key.clone()))?.back()?;
+        self.pending.get_mut(&invocation)?.cancelled = true;
+        Some(invocation)
+    }
+
+    /// Takes a request out.
+    pub fn remove(&mut self, invocation: InvocationId) -> Option<Pending> {
+        let pending = self.pending.remove(&invocation)?;
+        if let Some(key) = &pending.key {
+            let entry = (pending.direction, key.clone());
+            if let Some(queue) = self.by_key.get_mut(&entry) {
+                queue.retain(|i| *i != invocation);
+                if queue.is_empty() {
+                    self.by_key.remove(&entry);
+                }
+            }
+        }
+        Some(pending)
+    }
+
+    /// Everything in flight, in the order of its requests.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<InvocationId> {
+        let mut all: Vec<_> = self.pending.values().map(|p| (p.read_ns, p.offset, p.invocation)).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, _, i)| i).collect()
+    }
+
+    /// Number of tool calls in flight.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.pending.values().filter(|p| p.call.is_some()).count()
+    }
+
+    /// Remembers that `receipt` has a following leg.
+    pub fn open_leg(&mut self, receipt: ReceiptId, tool_name: &str, arguments_hash: &str, next: NextLeg) {
+        if next == NextLeg::default() {
+            return;
+        }
+        if self.legs.len() >= REMEMBERED {
+            self.legs.pop_front();
+        }
+        let (tool_name, arguments_hash) = (tool_name.to_owned(), arguments_hash.to_owned());
+        self.legs.push_back(OpenLeg { receipt, tool_name, arguments_hash, next });
+    }
+
+    /// The leg before a request that carries input responses: by exact state, else by name, arguments and keys.
+    #[must_use]
+    pub fn leg_before(&self, state: Option<&str>, tool: &str, arguments: &str, keys: &[String]) -> Option<ReceiptId> {
+        let newest = || self.legs.iter().rev();
+        let by_state = state.and_then(|s| newest().find(|l| l.next.request_state.as_deref() == Some(s)));
+        let same = |l: &&OpenLeg| {
+            l.tool_name == tool && l.arguments_hash == arguments && l.next.input_keys.as_deref() == Some(keys)
+        };
+        by_state.or_else(|| newest().find(same)).map(|l| l.receipt)
+    }
+
+    /// Receipt and tool name of the call that started a task.
+    #[must_use]
+    pub fn task(&self, task_id: &str) -> Option<(ReceiptId, String)> {
+        let leg = self.legs.iter().rev().find(|l| l.next.task_id.as_deref() == Some(task_id))?;
+        Some((leg.receipt, leg.tool_name.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(bits: u64, id: &str) -> Pending {
+        Pending {
+            invocation: InvocationId::from_bits(bits),
+            direction: Direction::ClientToServer,
+            key: Some(IdKey::of(id.as_bytes())),
+            method: "tools/call".into(),
+            recorded: true,
+            rpc_id: RpcId::Null,
+            wire: None,
+            offset: bits,
+            read_ns: bits,
+            forwarded_ns: None,
+            cancelled: false,
+            call: None,
+            response: None,
+        }
+    }
+
+    #[test]
+    fn an_id_in_use_never_overwrites_and_the_cancelled_one_waits() {
+        let (c2s, one) = (Direction::ClientToServer, IdKey::of(b"1"));
+        let mut t = Table::default();
+        t.insert(pending(1, "1"));
+        assert!(t.in_flight(c2s, &one));
+        assert!(!t.in_flight(Direction::ServerToClient, &one));
+        assert!(!t.in_flight(c2s, &IdKey::of(b"\"1\"")));
+        assert_eq!(t.cancel(c2s, &one), Some(InvocationId::from_bits(1)));
+        t.insert(pending(2, "1"));
+        t.insert(pending(3, "1"));
+        assert_eq!(t.answer(c2s, &one), Some(InvocationId::from_bits(2)));
+        assert_eq!(t.answer(c2s, &one), Some(InvocationId::from_bits(3)));
+        assert_eq!(t.answer(c2s, &one), Some(InvocationId::from_bits(1)));
+        assert_eq!(t.answer(c2s, &one), None);
+        assert!(t.was_answered(c2s, &one));
+        assert_eq!(t.in_order().len(), 3);
+    }
+
+    #[test]
+    fn legs_link_by_state_else_by_name_arguments_and_keys() {
+        let mut t = Table::default();
+        let (a, b) = (ReceiptId::from_bits(1), ReceiptId::from_bits(2));
+        let keys = vec!["k".to_owned()];
+        t.open_leg(a, "ask", "sha256:1", NextLeg { request_state: Some("s".into()), input_keys: Some(keys.clone()), task_id: None });
+        t.open_leg(b, "ask", "sha256:2", NextLeg { request_state: None, input_keys: Some(keys.clone()), task_id: None });
+        assert_eq!(t.leg_before(Some("s"), "ask", "sha256:9", &[]), Some(a));
+        assert_eq!(t.leg_before(None, "ask", "sha256:2", &keys), Some(b));
+        assert_eq!(t.leg_before(None, "ask", "sha256:2", &[]), None);
+        t.open_leg(b, "slow", "x", NextLeg { task_id: Some("t1".into()), ..NextLeg::default() });
+        assert_eq!(t.task("t1"), Some((b, "slow".into())));
+    }
+}

@@ -1,0 +1,194 @@
+//! The end of a call: its receipt, and the event that binds it into the chain.
+
+use super::{Binding, Recorder};
+use crate::{
+    canon,
+    model::{
+        DurationMs, EventKind, InvocationId, Outcome, Phases, PolicyVerdict, RECORDER_VERSION, ReceiptId, RpcId, ToolCall,
+        event::detail,
+        receipt::{INTEGRATION_SOURCE, SCHEMA_VERSION, SESSION_START, SessionStart, TOOL_CALL},
+        to_line,
+    },
+    record::{chain::Entry, correlate::Pending},
+};
+
+impl Recorder {
+    /// The response was delivered, or none will come (a call sent as a notification).
+    pub(super) fn close(&mut self, invocation: InvocationId) {
+        let Some(pending) = self.table.remove(invocation) else { return };
+        if let Some(restored) = &mut self.restored {
+            // After a crash, calls are closed in the order of the receipts that are already on disk.
+            restored.hold(pending);
+            return;
+        }
+        self.close_now(pending, None);
+    }
+
+    /// Writes the receipt, if the request deserves one, and the closing event. `reason` says why there is no response,
+    /// or why it was not delivered.
+    pub(super) fn close_now(&mut self, pending: Pending, reason: Option<&str>) {
+        let reason = reason.or((pending.key.is_none()).then_some("notification"));
+        let receipt = pending.call.as_ref().filter(|c| !c.task_leg || pending.response.as_ref().is_some_and(|r| r.is_final));
+        let binding = receipt.is_some().then(|| self.write_call_receipt(&pending, reason));
+        let now = self.last_ns;
+        match &pending.response {
+            Some(response) if response.delivered_ns.is_some() => {
+                let ns = response.delivered_ns.unwrap_or(now);
+                let (wire, offset) = (response.wire.clone(), response.offset);
+                let binding = binding.unwrap_or_default();
+                self.event(Entry {
+                    at: self.clock.wall(ns),
+                    mono_us: self.mono_us(ns),
+                    kind: EventKind::ResponseSent,
+                    direction: Some(pending.direction.reverse()),
+                    method: Some(&pending.method),
+                    rpc_id: Some(&pending.rpc_id),
+                    invocation: Some(pending.invocation),
+                    wire: Some(&wire),
+                    detail: detail::Forwarded { offset, receipt_id: binding.id, receipt_sha256: binding.sha256 },
+                });
+            }
+            _ if !pending.recorded => {}
+            response => {
+                let kind = if response.is_some() { "not_delivered" } else { "no_response" };
+                let note = reason.unwrap_or("unknown").to_owned();
+                self.anomaly_event(kind, Some(note), now, None, Some(pending.invocation), binding);
+            }
+        }
+    }
+
+    fn write_call_receipt(&mut self, p: &Pending, reason: Option<&str>) -> Binding {
+        self.write_session_start(self.last_ns);
+        let id = ReceiptId::from_bits(p.invocation.bits());
+        if let Some(binding) = self.restored.as_mut().and_then(|r| r.take_receipt(id)) {
+            return Binding { id: Some(id), sha256: Some(binding) };
+        }
+        let Some(receipt) = self.call_receipt(p, id, reason) else { return Binding::default() };
+        self.counts.calls += 1;
+        match receipt.outcome {
+            Outcome::Denied => self.counts.denied += 1,
+            Outcome::Error => self.counts.errors += 1,
+            Outcome::Timeout => self.counts.timeouts += 1,
+            Outcome::Forwarded => {}
+        }
+        self.counts.policy_denied += u64::from(receipt.policy_verdict == PolicyVerdict::Denied);
+        if let (Some(call), Some(response)) = (&p.call, &p.response) {
+            self.table.open_leg(id, &call.tool_name, &call.arguments_hash, response.next.clone());
+        }
+        self.receipt_line(id, &receipt)
+    }
+
+    fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<&str>) -> Option<ToolCall> {
+        let call = p.call.as_ref()?;
+        let response = p.response.as_ref();
+        let after = |ns: u64| ns.saturating_sub(p.read_ns) / 1000;
+        let ended_ns = response.map_or(self.last_ns, |r| r.delivered_ns.unwrap_or(r.read_ns));
+        let outcome = match response {
+            None => Outcome::Timeout,
+            Some(r) if r.is_error == Some(true) => Outcome::Error,
+            Some(_) => Outcome::Forwarded,
+        };
+        let no_response = if p.cancelled { Some("cancelled_by_client") } else { reason };
+        let mut anomalies = call.anomalies.clone();
+        if let Some(r) = response {
+            anomalies.extend(r.anomalies.iter().cloned());
+            if r.delivered_ns.is_none() {
+                anomalies.insert("response_not_delivered".to_owned());
+            }
+        }
+        if call.task_leg {
+            anomalies.insert("task_leg".to_owned());
+        }
+        Some(ToolCall {
+            anomalies: anomalies.into_iter().collect(),
+            arguments_content: call.arguments_content.clone(),
+            arguments_hash: call.arguments_hash.clone(),
+            duration_ms: Some(DurationMs(response.map_or_else(|| after(self.last_ns), |r| after(r.read_ns)))),
+            integration_source: INTEGRATION_SOURCE.to_owned(),
+            invocation_id: p.invocation,
+            mcp_request_id: if p.key.is_some() { p.rpc_id.clone() } else { RpcId::Null },
+            meta: call.meta.clone(),
+            outcome,
+            outcome_reason: if response.is_none() { no_response.map(ToOwned::to_owned) } else { None },
+            parent_receipt_id: call.parent,
+            phases_us: Phases {
+                policy_decided: None,
+                request_forwarded: p.forwarded_ns.map(after),
+                response_first_byte: response.map(|r| after(r.first_byte_ns)),
+                response_forwarded: response.and_then(|r| r.delivered_ns).map(after),
+                response_observed: response.map(|r| after(r.read_ns)),
+            },
+            policy_decided_at: None,
+            policy_hash: self.setup.policy_hash.clone(),
+            policy_reason: None,
+            policy_ref: None,
+            policy_verdict: PolicyVerdict::NoPolicy,
+            proxy_version: RECORDER_VERSION.to_owned(),
+            receipt_id: id,
+            request_observed_at: call.at,
+            response_observed_at: response.map(|r| r.at),
+            result_content: response.and_then(|r| r.result_content.clone()),
+            result_hash: response.and_then(|r| r.result_hash.clone()),
+            result_is_error: response.and_then(|r| r.is_error),
+            result_type: response.and_then(|r| r.result_type.clone()),
+            schema_version: SCHEMA_VERSION.to_owned(),
+            seq: self.next_receipt,
+            server_id: self.setup.server_id.clone(),
+            server_transport: self.setup.transport.to_owned(),
+            session_id: self.session,
+            timestamp: self.clock.wall(ended_ns),
+            tool_name: call.tool_name.clone(),
+            trace_id: self.session,
+            r#type: TOOL_CALL.to_owned(),
+        })
+    }
+
+    /// Writes a receipt's line and returns what binds it.
+    pub(super) fn receipt_line<T: serde::Serialize>(&mut self, id: ReceiptId, receipt: &T) -> Binding {
+        match to_line(receipt) {
+            Ok(line) => {
+                self.lines.receipts.extend_from_slice(&line);
+                self.lines.receipts.push(b'\n');
+                self.next_receipt += 1;
+                Binding { id: Some(id), sha256: Some(canon::sha256_hex(&line)) }
+            }
+            Err(e) => {
+                tracing::error!(error = %e, "a receipt could not be written as JSON");
+                self.counts.missed += 1;
+                Binding::default()
+            }
+        }
+    }
+
+    /// Writes `mcp.session_start` as the session's first receipt, unless it is there.
+    pub(super) fn write_session_start(&mut self, now_ns: u64) {
+        if self.session_start_written {
+            return;
+        }
+        self.session_start_written = true;
+        let id = self.session_receipt("session_start");
+        let receipt = SessionStart {
+            chain_head: self.chain.first().to_owned(),
+            client_info: self.identity.client.clone(),
+            command_digest: self.setup.command_digest(),
+            continues: self.continues,
+            integration_source: INTEGRATION_SOURCE.to_owned(),
+            policy_hash: self.setup.policy_hash.clone(),
+            profile: self.setup.profile,
+            protocol_version: self.identity.protocol.clone(),
+            proxy_version: RECORDER_VERSION.to_owned(),
+            receipt_id: id,
+            schema_version: SCHEMA_VERSION.to_owned(),
+            seq: self.next_receipt,
+            server_id: self.setup.server_id.clone(),
+            server_info: self.identity.server.clone(),
+            server_transport: self.setup.transport.to_owned(),
+            session_id: self.session,
+            started_at: self.started_at,
+            timestamp: self.clock.wall(now_ns),
+            trace_id: self.session,
+            r#type: SESSION_START.to_owned(),
+        };
+        self.receipt_line(id, &receipt);
+    }
+}

@@ -1,0 +1,170 @@
+//! The end of a session, its roll-over into the next, and gaps.
+
+use super::{Begin, Binding, Recorder};
+use crate::model::{
+    EventKind, RECORDER_VERSION, SessionDoc,
+    event::detail,
+    receipt::{GapReceipt, INTEGRATION_SOURCE, RECORDER_GAP, SCHEMA_VERSION, SESSION_END, SessionEnd},
+    session::SESSION_VERSION,
+};
+
+/// Why and how a session ends.
+#[derive(Debug, Clone, Default)]
+pub struct Ending {
+    /// `end_reason` of `session.json`.
+    pub reason: String,
+    /// `outcome_reason` of calls that have no response.
+    pub no_response: String,
+    /// Whether this is a clean end, apart from calls without a response and lost evidence.
+    pub clean: bool,
+    /// Whether calls without a response are part of a clean end (the client left).
+    pub pending_is_clean: bool,
+    /// Calls in flight go on in the next session (rolling packs).
+    pub carries_over: bool,
+    /// Exit code of the server.
+    pub exit_code: Option<i32>,
+    /// How the server was ended.
+    pub teardown: Option<String>,
+    /// Bytes of the server's stderr.
+    pub stderr_bytes: u64,
+    /// Live events that subscribers missed.
+    pub live_events_missed: u64,
+    /// What recovery found and did.
+    pub recovery_notes: Vec<String>,
+}
+
+impl Recorder {
+    /// Evidence was lost: says so in the chain and in a receipt.
+    pub fn gap(&mut self, reason: &str, messages: u64, bytes: u64, now_ns: u64) {
+        self.last_ns = self.last_ns.max(now_ns);
+        self.counts.missed += messages;
+        self.counts.missed_bytes += bytes;
+        self.write_session_start(now_ns);
+        let id = self.session_receipt("gap");
+        let receipt = GapReceipt {
+            bytes,
+            integration_source: INTEGRATION_SOURCE.to_owned(),
+            messages,
+            reason: reason.to_owned(),
+            receipt_id: id,
+            schema_version: SCHEMA_VERSION.to_owned(),
+            seq: self.next_receipt,
+            session_id: self.session,
+            timestamp: self.clock.wall(now_ns),
+            trace_id: self.session,
+            r#type: RECORDER_GAP.to_owned(),
+        };
+        let Binding { id, sha256 } = self.receipt_line(id, &receipt);
+        let detail =
+            detail::Gap { bytes, messages, reason: reason.to_owned(), receipt_id: id, receipt_sha256: sha256 };
+        self.plain_event(EventKind::RecorderGap, now_ns, detail);
+    }
+
+    /// Closes what is open, ends the chain and returns `session.json`.
+    pub fn end(&mut self, ending: &Ending, now_ns: u64) -> SessionDoc {
+        self.last_ns = self.last_ns.max(now_ns);
+        self.write_session_start(self.last_ns);
+        let mut unanswered = 0;
+        let mut carried_out = Vec::new();
+        for invocation in self.table.in_order() {
+            if ending.carries_over {
+                if self.table.get(invocation).is_some_and(|p| p.recorded) {
+                    carried_out.push(invocation);
+                }
+                continue;
+            }
+            let Some(pending) = self.table.remove(invocation) else { continue };
+            if pending.call.is_some() && pending.response.is_none() && !pending.cancelled && pending.key.is_some() {
+                unanswered += 1;
+            }
+            self.close_now(pending, Some(&ending.no_response));
+        }
+        let whole = self.counts.missed == 0 && self.counts.missed_bytes == 0;
+        let complete = ending.clean && whole && (unanswered == 0 || ending.pending_is_clean);
+        self.end_chain(ending, complete, carried_out);
+        self.doc(ending, complete)
+    }
+
+    fn end_chain(&mut self, ending: &Ending, complete: bool, carried_out: Vec<crate::model::InvocationId>) {
+        let detail = detail::ChainEnd {
+            carried_out,
+            complete,
+            counts: self.counts,
+            events: self.chain.len() + 1,
+            reason: ending.reason.clone(),
+            receipts: self.next_receipt,
+        };
+        self.plain_event(EventKind::ChainEnd, self.last_ns, detail);
+        self.write_session_end(&ending.reason, complete);
+    }
+
+    pub(super) fn write_session_end(&mut self, reason: &str, complete: bool) {
+        let id = self.session_receipt("session_end");
+        let receipt = SessionEnd {
+            chain_hash: self.chain.head().to_owned(),
+            counts: self.counts,
+            end_reason: reason.to_owned(),
+            integration_source: INTEGRATION_SOURCE.to_owned(),
+            proxy_version: RECORDER_VERSION.to_owned(),
+            receipt_id: id,
+            schema_version: SCHEMA_VERSION.to_owned(),
+            seq: self.next_receipt,
+            session_complete: complete,
+            session_id: self.session,
+            timestamp: self.clock.wall(self.last_ns),
+            trace_id: self.session,
+            r#type: SESSION_END.to_owned(),
+        };
+        self.receipt_line(id, &receipt);
+    }
+
+    pub(super) fn doc(&self, ending: &Ending, complete: bool) -> SessionDoc {
+        SessionDoc {
+            chain_first: self.chain.first().to_owned(),
+            chain_last: self.chain.head().to_owned(),
+            client_info: self.identity.client.clone(),
+            clock_steps: self.clock.steps.clone(),
+            command: self.setup.store_args.then(|| self.setup.command.clone()),
+            command_digest: self.setup.command_digest(),
+            continues: self.continues,
+            counts: self.counts,
+            end_reason: ending.reason.clone(),
+            ended_at: self.clock.wall(self.last_ns),
+            ended_mono_us: self.mono_us(self.last_ns),
+            event_count: self.chain.len(),
+            exit_code: ending.exit_code,
+            ledger_hash: self.ledger_hash.clone(),
+            live_events_missed: ending.live_events_missed,
+            policy_hash: self.setup.policy_hash.clone(),
+            profile: self.setup.profile,
+            protocol_version: self.identity.protocol.clone(),
+            receipt_count: self.next_receipt,
+            recorder_version: RECORDER_VERSION.to_owned(),
+            recovery_notes: ending.recovery_notes.clone(),
+            server_id: self.setup.server_id.clone(),
+            server_info: self.identity.server.clone(),
+            session_complete: complete,
+            session_id: self.session,
+            started_at: self.started_at,
+            stderr_bytes: ending.stderr_bytes,
+            surface_hash: None,
+            teardown: ending.teardown.clone(),
+            transport: self.setup.transport.to_owned(),
+            v: SESSION_VERSION,
+        }
+    }
+
+    /// The session that follows a rolled one: what is in flight and who takes part go with it.
+    #[must_use]
+    pub fn roll_into(mut self, mut begin: Begin) -> Self {
+        begin.continues = Some(self.session);
+        let mut next = Self::bare(self.setup.clone(), begin);
+        next.table = std::mem::take(&mut self.table);
+        next.awaited = std::mem::take(&mut self.awaited);
+        next.identity = self.identity;
+        let order = next.table.in_order();
+        let carried = order.into_iter().filter(|i| next.table.get(*i).is_some_and(|p| p.recorded)).collect();
+        next.write_chain_start(carried);
+        next
+    }
+}

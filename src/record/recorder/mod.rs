@@ -1,0 +1,482 @@
+//! From messages to evidence lines: the reducer that every transport and every recovery goes through.
+//!
+//! The recorder is given messages in the order in which they crossed and told when they were delivered; it appends lines to
+//! [`Lines`] and never touches a file. What it does is a function of its input: reading the same bytes again after a crash
+//! gives the same identifiers.
+
+mod close;
+mod end;
+mod request;
+mod response;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+pub use end::Ending;
+pub use restore::Restored;
+
+use super::{
+    chain::{Chain, Entry, Wire},
+    correlate::Table,
+    envelope::{self, Shape},
+};
+use crate::{
+    canon,
+    model::{
+        Direction, EventKind, InvocationId, Profile, ReceiptId, RpcId, SessionId, WallTime,
+        event::detail,
+        receipt::{Counts, PeerInfo},
+        session::ClockStep,
+    },
+};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::Range,
+};
+
+/// What does not change while a proxy runs.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Profile.
+    pub profile: Profile,
+    /// `stdio`.
+    pub transport: &'static str,
+    /// Server id.
+    pub server_id: String,
+    /// The server command.
+    pub command: Vec<String>,
+    /// Store tool arguments in cleartext.
+    pub store_args: bool,
+    /// Store tool results in cleartext.
+    pub store_results: bool,
+    /// Content over this many bytes stays in the investigation log.
+    pub store_limit: usize,
+    /// SHA-256 of the active policy file.
+    pub policy_hash: Option<String>,
+}
+
+impl Setup {
+    /// SHA-256 of the RFC 8785 form of the command, `sha256:<hex>`.
+    #[must_use]
+    pub fn command_digest(&self) -> String {
+        let argv = canon::to_vec(&self.command).unwrap_or_default();
+        format!("sha256:{}", canon::sha256_hex(&argv))
+    }
+}
+
+/// One message as it crossed.
+pub struct Message<'a> {
+    /// Which way.
+    pub direction: Direction,
+    /// Stream offset of its first byte.
+    pub offset: u64,
+    /// Stream offset just behind its terminator: delivered once everything before this was written.
+    pub end: u64,
+    /// Its bytes, without terminator.
+    pub bytes: &'a [u8],
+    /// Told which part of `bytes` will not be read again in this pass.
+    pub page: Option<&'a dyn Fn(usize)>,
+    /// When its first byte was read, monotonic ns.
+    pub first_byte_ns: u64,
+    /// When its last byte was read, monotonic ns.
+    pub read_ns: u64,
+}
+
+/// Lines that wait to be written, in the order in which the files must be written.
+#[derive(Debug, Default)]
+pub struct Lines {
+    /// For the investigation log.
+    pub investigation: Vec<u8>,
+    /// For the receipts file.
+    pub receipts: Vec<u8>,
+    /// For the segment.
+    pub segment: Vec<u8>,
+}
+
+impl Lines {
+    /// Bytes in all.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.investigation.len() + self.receipts.len() + self.segment.len()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A stored payload that is too big for memory: the caller writes it to the investigation log from the message's bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BigPayload {
+    /// Everything of its line up to the value.
+    pub head: Vec<u8>,
+    /// The value in the message.
+    pub value: Range<usize>,
+    /// Written in canonical form; otherwise as base64 of the exact bytes.
+    pub canonical: bool,
+}
+
+/// The wall clock against the monotonic one.
+#[derive(Debug, Clone)]
+pub struct Clock {
+    wall_minus_mono_ns: i64,
+    steps: Vec<ClockStep>,
+}
+
+/// A difference under this is slewing, not a step.
+const STEP_MS: i64 = 500;
+/// Steps that are kept one by one.
+const MAX_STEPS: usize = 256;
+
+impl Clock {
+    /// A clock with this difference in ns.
+    #[must_use]
+    pub fn new(wall_minus_mono_ns: i64) -> Self {
+        Self { wall_minus_mono_ns, steps: Vec::new() }
+    }
+
+    /// The wall time of a monotonic one.
+    #[must_use]
+    pub fn wall(&self, ns: u64) -> WallTime {
+        WallTime::from_millis((ns as i64).saturating_add(self.wall_minus_mono_ns).div_euclid(1_000_000))
+    }
+}
+
+/// Who takes part, as they say themselves.
+#[derive(Debug, Clone, Default)]
+pub struct Identity {
+    /// The client.
+    pub client: Option<PeerInfo>,
+    /// The server.
+    pub server: Option<PeerInfo>,
+    /// Protocol version agreed, or asked for per message.
+    pub protocol: Option<String>,
+}
+
+/// A message whose delivery is awaited.
+#[derive(Debug, Clone)]
+struct Awaited {
+    end: u64,
+    offset: u64,
+    invocation: InvocationId,
+    response: bool,
+}
+
+/// The receipt that an event binds into the chain.
+#[derive(Debug, Clone, Default)]
+struct Binding {
+    id: Option<ReceiptId>,
+    sha256: Option<String>,
+}
+
+/// The state of one session's recording.
+pub struct Recorder {
+    setup: std::sync::Arc<Setup>,
+    session: SessionId,
+    continues: Option<SessionId>,
+    started_ns: u64,
+    started_at: WallTime,
+    clock: Clock,
+    chain: Chain,
+    ledger_hash: String,
+    /// Lines that wait to be written.
+    pub lines: Lines,
+    next_receipt: u64,
+    session_start_written: bool,
+    table: Table,
+    awaited: [VecDeque<Awaited>; 2],
+    identity: Identity,
+    counts: Counts,
+    last_ns: u64,
+    restored: Option<Restored>,
+}
+
+const fn lane(direction: Direction) -> usize {
+    match direction {
+        Direction::ClientToServer => 0,
+        Direction::ServerToClient => 1,
+    }
+}
+
+/// How a recorder begins.
+pub struct Begin {
+    /// The session.
+    pub session: SessionId,
+    /// The session before it in the same process.
+    pub continues: Option<SessionId>,
+    /// When it began, monotonic ns.
+    pub started_ns: u64,
+    /// When it began, wall clock.
+    pub started_at: WallTime,
+    /// The wall clock against the monotonic one.
+    pub clock: Clock,
+    /// `hash` of the ledger line before.
+    pub prev_hash: String,
+}
+
+impl Recorder {
+    /// Begins a session: its `chain_start` event waits in `lines`.
+    pub fn begin(setup: std::sync::Arc<Setup>, begin: Begin) -> Self {
+        let mut recorder = Self::bare(setup, begin);
+        recorder.write_chain_start(Vec::new());
+        recorder
+    }
+
+    fn bare(setup: std::sync::Arc<Setup>, begin: Begin) -> Self {
+        Self {
+            chain: Chain::new(begin.session, setup.transport, begin.prev_hash.clone()),
+            setup,
+            session: begin.session,
+            continues: begin.continues,
+            started_ns: begin.started_ns,
+            started_at: begin.started_at,
+            clock: begin.clock,
+            ledger_hash: begin.prev_hash,
+            lines: Lines::default(),
+            next_receipt: 0,
+            session_start_written: false,
+            table: Table::default(),
+            awaited: [VecDeque::new(), VecDeque::new()],
+            identity: Identity::default(),
+            counts: Counts::default(),
+            last_ns: begin.started_ns,
+            restored: None,
+        }
+    }
+
+    fn write_chain_start(&mut self, carried_in: Vec<InvocationId>) {
+        let detail = detail::ChainStart {
+            carried_in,
+            command: self.setup.store_args.then(|| self.setup.command.clone()),
+            command_digest: self.setup.command_digest(),
+            continues: self.continues,
+            profile: self.setup.profile,
+            recorder_version: crate::model::RECORDER_VERSION.to_owned(),
+            server_id: self.setup.server_id.clone(),
+        };
+        self.plain_event(EventKind::ChainStart, self.started_ns, detail);
+    }
+
+    /// The session.
+    #[must_use]
+    pub const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// When it began.
+    #[must_use]
+    pub const fn started_at(&self) -> WallTime {
+        self.started_at
+    }
+
+    /// The chain so far.
+    #[must_use]
+    pub const fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Receipts so far.
+    #[must_use]
+    pub const fn receipts(&self) -> u64 {
+        self.next_receipt
+    }
+
+    /// Tool calls in flight.
+    #[must_use]
+    pub fn calls_in_flight(&self) -> usize {
+        self.table.calls()
+    }
+
+    /// Tells the difference of the clocks now; a step is recorded.
+    pub fn clock_now(&mut self, wall_minus_mono_ns: i64, now_ns: u64) {
+        let delta_ms = (wall_minus_mono_ns - self.clock.wall_minus_mono_ns) / 1_000_000;
+        self.clock.wall_minus_mono_ns = wall_minus_mono_ns;
+        if delta_ms.abs() < STEP_MS {
+            return;
+        }
+        if self.clock.steps.len() < MAX_STEPS {
+            self.clock.steps.push(ClockStep { at: self.clock.wall(now_ns), delta_ms });
+        }
+        self.anomaly_event("clock_step", Some(format!("wall clock moved by {delta_ms} ms")), now_ns, None, None, None);
+    }
+
+    /// Records one message. What it returns is to be written to the investigation log from the message's bytes.
+    pub fn message(&mut self, m: &Message<'_>) -> Vec<BigPayload> {
+        self.last_ns = self.last_ns.max(m.read_ns);
+        let bytes = m.bytes;
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return Vec::new();
+        }
+        if self.restored.as_mut().is_some_and(|r| r.is_known(m)) {
+            return Vec::new();
+        }
+        let mut big = Vec::new();
+        let (body, bom) = match bytes.strip_prefix(b"\xef\xbb\xbf") {
+            Some(rest) => (rest, true),
+            None => (bytes, false),
+        };
+        let flags = || bom.then(|| "byte_order_mark".to_owned()).into_iter().collect::<BTreeSet<_>>();
+        if envelope::is_batch(body) {
+            self.batch(m, body, &flags(), &mut big);
+        } else {
+            match envelope::parse(body) {
+                Ok(e) => self.one(m, &e, None, flags(), &mut big),
+                Err(e) => self.malformed(m, &e.to_string()),
+            }
+        }
+        big
+    }
+
+    fn batch(&mut self, m: &Message<'_>, body: &[u8], flags: &BTreeSet<String>, big: &mut Vec<BigPayload>) {
+        if let Err(e) = canon::scan(body) {
+            self.malformed(m, &e.to_string());
+            return;
+        }
+        let Ok(elements) = canon::elements(body) else { return };
+        let mut any = false;
+        for (index, range) in elements.flatten().enumerate() {
+            any = true;
+            let mut flags = flags.clone();
+            flags.insert("batch_element".to_owned());
+            match envelope::parse(&body[range]) {
+                Ok(e) => self.one(m, &e, Some(index), flags, big),
+                Err(e) => self.malformed(m, &format!("batch element {index}: {e}")),
+            }
+        }
+        if !any {
+            self.malformed(m, "an empty batch");
+        }
+    }
+
+    fn one(
+        &mut self,
+        m: &Message<'_>,
+        e: &envelope::Envelope<'_>,
+        index: Option<usize>,
+        mut flags: BTreeSet<String>,
+        big: &mut Vec<BigPayload>,
+    ) {
+        if e.duplicate_key {
+            flags.insert("duplicate_key".to_owned());
+        }
+        match e.shape {
+            Shape::Request => self.request(m, e, index, flags, big),
+            Shape::Notification => self.notification(m, e, index, flags, big),
+            Shape::Response => self.response(m, e, index, flags, big),
+        }
+    }
+
+    fn malformed(&mut self, m: &Message<'_>, reason: &str) {
+        self.counts.malformed += 1;
+        let wire = wire_of(m);
+        let reason = envelope::short(reason);
+        self.event(Entry {
+            at: self.clock.wall(m.read_ns),
+            mono_us: self.mono_us(m.read_ns),
+            kind: EventKind::Malformed,
+            direction: Some(m.direction),
+            method: None,
+            rpc_id: None,
+            invocation: None,
+            wire: Some(&wire),
+            detail: detail::Seen { offset: m.offset, reason: Some(reason) },
+        });
+    }
+
+    fn mono_us(&self, ns: u64) -> u64 {
+        ns.saturating_sub(self.started_ns) / 1000
+    }
+
+    fn event<D: serde::Serialize>(&mut self, entry: Entry<'_, D>) {
+        if let Err(e) = self.chain.append(entry, &mut self.lines.segment) {
+            // The detail types hold nothing that JSON cannot: this is a bug of ours, and counted like any other loss.
+            tracing::error!(error = %e, "an audit event could not be written as JSON");
+            self.counts.missed += 1;
+        }
+    }
+
+    fn plain_event<D: serde::Serialize>(&mut self, kind: EventKind, ns: u64, detail: D) {
+        let (at, mono_us) = (self.clock.wall(ns), self.mono_us(ns));
+        self.event(Entry {
+            at,
+            mono_us,
+            kind,
+            direction: None,
+            method: None,
+            rpc_id: None,
+            invocation: None,
+            wire: None,
+            detail,
+        });
+    }
+
+    fn anomaly_event(
+        &mut self,
+        kind: &str,
+        note: Option<String>,
+        ns: u64,
+        message: Option<(&Message<'_>, &RpcId)>,
+        invocation: Option<InvocationId>,
+        binding: Option<Binding>,
+    ) {
+        let binding = binding.unwrap_or_default();
+        let wire = message.map(|(m, _)| wire_of(m));
+        self.event(Entry {
+            at: self.clock.wall(ns),
+            mono_us: self.mono_us(ns),
+            kind: EventKind::Anomaly,
+            direction: message.map(|(m, _)| m.direction),
+            method: None,
+            rpc_id: message.map(|(_, id)| id),
+            invocation,
+            wire: wire.as_ref(),
+            detail: detail::Anomaly {
+                kind: kind.to_owned(),
+                note,
+                offset: message.map(|(m, _)| m.offset),
+                receipt_id: binding.id,
+                receipt_sha256: binding.sha256,
+            },
+        });
+    }
+
+    /// The deterministic id of the request at this place in its stream.
+    fn invocation(&self, m: &Message<'_>, index: Option<usize>) -> InvocationId {
+        let place = match index {
+            None => format!("{}:{}:{}", self.session, m.direction.as_str(), m.offset),
+            Some(i) => format!("{}:{}:{}:{i}", self.session, m.direction.as_str(), m.offset),
+        };
+        InvocationId::from_bits(bits_of(&place))
+    }
+
+    /// The deterministic id of a receipt that belongs to the session as a whole.
+    fn session_receipt(&self, what: &str) -> ReceiptId {
+        ReceiptId::from_bits(bits_of(&format!("{}:{what}:{}", self.session, self.next_receipt)))
+    }
+}
+
+fn bits_of(place: &str) -> u64 {
+    let digest = canon::sha256(place.as_bytes());
+    u64::from_be_bytes([digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6], digest[7]])
+}
+
+fn wire_of(m: &Message<'_>) -> Wire {
+    use sha2::Digest as _;
+    const CHUNK: usize = 4 << 20;
+    let mut hash = sha2::Sha256::new();
+    for (i, chunk) in m.bytes.chunks(CHUNK).enumerate() {
+        hash.update(chunk);
+        if let Some(page) = m.page {
+            page(i * CHUNK + chunk.len());
+        }
+    }
+    Wire { bytes: m.bytes.len() as u64, sha256: hex::encode(hash.finalize()) }
+}

@@ -1,0 +1,316 @@
+//! Requests and notifications.
+
+use super::{BigPayload, Message, Recorder, lane, wire_of};
+use crate::{
+    canon::{self, Digest},
+    model::{
+        Direction, EventKind, InvocationId,
+        event::detail,
+    },
+    record::{
+        chain::{Entry, Wire},
+        content,
+        correlate::{Call, Pending},
+        envelope::{self, Class, Envelope, IdKey, Params, RequestMeta},
+    },
+};
+use serde_json::value::RawValue;
+use std::collections::BTreeSet;
+
+impl Recorder {
+    pub(super) fn request(
+        &mut self,
+        m: &Message<'_>,
+        e: &Envelope<'_>,
+        index: Option<usize>,
+        mut flags: BTreeSet<String>,
+        big: &mut Vec<BigPayload>,
+    ) {
+        let Ok(params) = Params::of(e) else { return };
+        let raw_method = e.method.as_deref().unwrap_or_default();
+        let class = envelope::classify(raw_method);
+        let recorded = class != Class::Pass;
+        let key = e.id.map(IdKey::of);
+        let rpc_id = content::evidence_id(e.id, &mut flags);
+        let meta = RequestMeta::of(params.meta);
+        self.learn_client(raw_method, &params, &meta, m.direction);
+        if params.duplicate_key {
+            flags.insert("duplicate_key".to_owned());
+        }
+        if key.as_ref().is_some_and(|k| self.table.in_flight(m.direction, k)) {
+            flags.insert("duplicate_in_flight_id".to_owned());
+        }
+        let invocation = self.invocation(m, index);
+        if self.restored.as_ref().is_some_and(|r| r.is_partial(m) && r.holds(invocation)) {
+            return;
+        }
+        let method = envelope::short(raw_method);
+        let wire = recorded.then(|| wire_of(m));
+        let modern = meta.protocol_version.is_some();
+        let call = if m.direction == Direction::ClientToServer {
+            self.call_of(m, e, &method, &params, meta, &mut flags, invocation, big)
+        } else {
+            None
+        };
+        if let Some(wire) = &wire {
+            self.counts.requests += 1;
+            self.request_event(m, &method, &rpc_id, invocation, wire, modern, &flags, call.as_ref());
+            self.awaited[lane(m.direction)].push_back(super::Awaited {
+                end: m.end,
+                offset: m.offset,
+                invocation,
+                response: false,
+            });
+        }
+        self.table.insert(Pending {
+            invocation,
+            direction: m.direction,
+            key,
+            method,
+            recorded,
+            rpc_id,
+            wire,
+            offset: m.offset,
+            read_ns: m.read_ns,
+            forwarded_ns: None,
+            cancelled: false,
+            call,
+            response: None,
+        });
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one event, all of it known here")]
+    fn request_event(
+        &mut self,
+        m: &Message<'_>,
+        method: &str,
+        rpc_id: &crate::model::RpcId,
+        invocation: InvocationId,
+        wire: &Wire,
+        modern: bool,
+        flags: &BTreeSet<String>,
+        call: Option<&Call>,
+    ) {
+        let detail = detail::RequestReceived {
+            anomalies: call.map_or(flags, |c| &c.anomalies).iter().cloned().collect(),
+            arguments_hash: call.map(|c| c.arguments_hash.clone()),
+            era: if modern { "modern" } else { "legacy" }.to_owned(),
+            meta: call.and_then(|c| c.meta.clone()),
+            offset: m.offset,
+            parent_receipt_id: call.and_then(|c| c.parent),
+            tool_name: call.map(|c| c.tool_name.clone()),
+        };
+        self.event(Entry {
+            at: self.clock.wall(m.read_ns),
+            mono_us: self.mono_us(m.read_ns),
+            kind: EventKind::RequestReceived,
+            direction: Some(m.direction),
+            method: Some(method),
+            rpc_id: Some(rpc_id),
+            invocation: Some(invocation),
+            wire: Some(wire),
+            detail,
+        });
+    }
+
+    fn learn_client(&mut self, method: &str, params: &Params<'_>, meta: &RequestMeta, direction: Direction) {
+        if direction != Direction::ClientToServer {
+            return;
+        }
+        if let Some(version) = &meta.protocol_version {
+            self.identity.protocol = Some(version.clone());
+        }
+        if meta.client.is_some() {
+            self.identity.client.clone_from(&meta.client);
+        }
+        if method == "initialize" {
+            let (version, client) = params.initialize;
+            if self.identity.protocol.is_none() {
+                self.identity.protocol = version.and_then(canon::decode_string).map(|v| envelope::short(&v));
+            }
+            self.identity.client = client.and_then(envelope::peer_info).or(self.identity.client.take());
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one call, all of it known here")]
+    fn call_of(
+        &mut self,
+        m: &Message<'_>,
+        e: &Envelope<'_>,
+        method: &str,
+        params: &Params<'_>,
+        meta: RequestMeta,
+        flags: &mut BTreeSet<String>,
+        invocation: InvocationId,
+        big: &mut Vec<BigPayload>,
+    ) -> Option<Call> {
+        let at = self.clock.wall(m.read_ns);
+        if matches!(method, "tasks/get" | "tasks/result") {
+            let (parent, tool_name) = self.table.task(params.task_id.as_deref()?)?;
+            let raw = e.params.clone().map_or(&b"{}"[..], |r| &e.bytes[r]);
+            let digest = self.value_digest(m, raw, flags);
+            return Some(Call {
+                tool_name,
+                arguments_hash: digest.to_string(),
+                arguments_content: None,
+                anomalies: std::mem::take(flags),
+                meta: meta.kept,
+                parent: Some(parent),
+                at,
+                task_leg: true,
+            });
+        }
+        if method != "tools/call" {
+            return None;
+        }
+        if !params.is_object {
+            flags.insert("params_not_an_object".to_owned());
+        }
+        let tool_name = tool_name(params.name, flags);
+        let arguments = params.arguments.unwrap_or(b"{}");
+        let digest = self.value_digest(m, arguments, flags);
+        let mut stored = None;
+        if self.setup.store_args && params.arguments.is_some() {
+            stored = self.store(m, "arguments", arguments, &digest, invocation, flags, big);
+        }
+        let arguments_hash = digest.to_string();
+        let parent = if params.input_responses.is_some() || params.request_state.is_some() {
+            let state = params.request_state.map(canon::sha256_hex);
+            let keys = params.input_responses.map(envelope::member_names).unwrap_or_default();
+            self.table.leg_before(state.as_deref(), &tool_name, &arguments_hash, &keys)
+        } else {
+            None
+        };
+        Some(Call {
+            tool_name,
+            arguments_hash,
+            arguments_content: stored,
+            anomalies: std::mem::take(flags),
+            meta: meta.kept,
+            parent,
+            at,
+            task_leg: false,
+        })
+    }
+
+    /// Hash of a value inside a message; what makes it ambiguous goes into `flags`.
+    pub(super) fn value_digest(&self, m: &Message<'_>, value: &[u8], flags: &mut BTreeSet<String>) -> Digest {
+        let base = (value.as_ptr() as usize).wrapping_sub(m.bytes.as_ptr() as usize);
+        let inside = base <= m.bytes.len();
+        let release = |upto: usize| {
+            if let (Some(page), true) = (m.page, inside) {
+                page(base + upto);
+            }
+        };
+        let digest = canon::digest(value, m.page.is_some().then_some(&release as &dyn Fn(usize)));
+        // The envelope has been scanned: a value inside it is JSON.
+        let digest = digest.unwrap_or_else(|_| Digest::Raw(canon::sha256(value), canon::Anomalies::default()));
+        if let Digest::Raw(_, anomalies) = &digest {
+            flags.extend(envelope::words(*anomalies));
+        }
+        digest
+    }
+
+    /// Puts a payload into the investigation log, and returns it in canonical form if a pack can hold it.
+    #[expect(clippy::too_many_arguments, reason = "one payload, all of it known here")]
+    pub(super) fn store(
+        &mut self,
+        m: &Message<'_>,
+        kind: &str,
+        value: &[u8],
+        digest: &Digest,
+        invocation: InvocationId,
+        flags: &mut BTreeSet<String>,
+        big: &mut Vec<BigPayload>,
+    ) -> Option<Box<RawValue>> {
+        let canonical = matches!(digest, Digest::Jcs(_));
+        let at = self.clock.wall(m.read_ns);
+        let member = if canonical { "content" } else { "raw_base64" };
+        let head = format!(
+            "{{\"at\":\"{at}\",\"direction\":\"{}\",\"hash\":\"{digest}\",\"invocation_id\":\"{invocation}\",\"kind\":\"{kind}\",\"{member}\":",
+            m.direction.as_str()
+        );
+        if m.page.is_some() || value.len() > self.setup.store_limit {
+            flags.insert("content_in_investigation_log".to_owned());
+            let start = (value.as_ptr() as usize).wrapping_sub(m.bytes.as_ptr() as usize);
+            if start + value.len() <= m.bytes.len() {
+                big.push(BigPayload { head: head.into_bytes(), value: start..start + value.len(), canonical });
+            }
+            return None;
+        }
+        let text = canonical.then(|| canon::canonicalize(value).ok()).flatten();
+        let log = &mut self.lines.investigation;
+        log.extend_from_slice(head.as_bytes());
+        match &text {
+            Some(text) => log.extend_from_slice(text),
+            None => {
+                use base64::Engine as _;
+                log.push(b'"');
+                log.extend_from_slice(base64::engine::general_purpose::STANDARD.encode(value).as_bytes());
+                log.push(b'"');
+            }
+        }
+        log.extend_from_slice(b"}\n");
+        let packed = text.filter(|t| t.len() <= self.setup.store_limit && content::packable(t));
+        let packed = packed.and_then(|t| String::from_utf8(t).ok()).and_then(|t| RawValue::from_string(t).ok());
+        if packed.is_none() {
+            flags.insert("content_in_investigation_log".to_owned());
+        }
+        packed
+    }
+
+    pub(super) fn notification(
+        &mut self,
+        m: &Message<'_>,
+        e: &Envelope<'_>,
+        index: Option<usize>,
+        mut flags: BTreeSet<String>,
+        big: &mut Vec<BigPayload>,
+    ) {
+        let Ok(params) = Params::of(e) else { return };
+        let raw_method = e.method.as_deref().unwrap_or_default();
+        if raw_method == "tools/call" {
+            // A server may well execute it: it gets a receipt, and there is no response to wait for.
+            flags.insert("notification_call".to_owned());
+            self.request(m, e, index, flags, big);
+            return;
+        }
+        let cancelled = if raw_method == "notifications/cancelled" {
+            params.request_id.and_then(|raw| self.table.cancel(m.direction, &IdKey::of(raw)))
+        } else if raw_method.ends_with("/list_changed") {
+            None
+        } else {
+            return;
+        };
+        let wire = wire_of(m);
+        let rpc_id = content::evidence_id(params.request_id, &mut flags);
+        let method = envelope::short(raw_method);
+        self.event(Entry {
+            at: self.clock.wall(m.read_ns),
+            mono_us: self.mono_us(m.read_ns),
+            kind: EventKind::Notification,
+            direction: Some(m.direction),
+            method: Some(&method),
+            rpc_id: params.request_id.is_some().then_some(&rpc_id),
+            invocation: cancelled,
+            wire: Some(&wire),
+            detail: detail::Seen { offset: m.offset, reason: None },
+        });
+    }
+}
+
+fn tool_name(raw: Option<&[u8]>, flags: &mut BTreeSet<String>) -> String {
+    let Some(raw) = raw else {
+        flags.insert("tool_name_missing".to_owned());
+        return String::new();
+    };
+    let Some(name) = canon::decode_string(raw) else {
+        flags.insert("tool_name_not_verbatim".to_owned());
+        return envelope::short(&String::from_utf8_lossy(&raw[..raw.len().min(content::MAX_NAME)]));
+    };
+    let (text, changed) = content::receipt_text(&name);
+    if changed {
+        flags.insert("tool_name_not_verbatim".to_owned());
+    }
+    text.into_owned()
+}

@@ -1,0 +1,193 @@
+//! Responses, and the delivery of messages.
+
+use super::{Awaited, BigPayload, Message, Recorder, lane, wire_of};
+use crate::{
+    canon,
+    model::{Direction, EventKind, InvocationId, event::detail},
+    record::{
+        chain::Entry,
+        content,
+        correlate::{NextLeg, Response},
+        envelope::{self, Envelope, IdKey, ResultFields},
+    },
+};
+use std::collections::BTreeSet;
+
+impl Recorder {
+    pub(super) fn response(
+        &mut self,
+        m: &Message<'_>,
+        e: &Envelope<'_>,
+        _index: Option<usize>,
+        mut flags: BTreeSet<String>,
+        big: &mut Vec<BigPayload>,
+    ) {
+        let asked = m.direction.reverse();
+        let key = e.id.map(IdKey::of);
+        let Some(invocation) = key.as_ref().and_then(|k| self.table.answer(asked, k)) else {
+            self.unmatched(m, e, key.as_ref());
+            return;
+        };
+        let fields = e.result.clone().and_then(|r| ResultFields::of(&e.bytes[r]).ok()).unwrap_or_default();
+        let Some((recorded, method)) = self.table.get(invocation).map(|p| (p.recorded, p.method.clone())) else { return };
+        if m.direction == Direction::ServerToClient && matches!(method.as_str(), "initialize" | "server/discover") {
+            self.learn_server(&fields, m.read_ns);
+        }
+        if !recorded {
+            self.table.remove(invocation);
+            return;
+        }
+        let body = e.error.clone().or(e.result.clone()).map(|r| &e.bytes[r]);
+        if e.error.is_some() && e.result.is_some() {
+            flags.insert("result_and_error".to_owned());
+        }
+        if self.table.get(invocation).is_some_and(|p| p.cancelled) {
+            flags.insert("response_after_cancel".to_owned());
+        }
+        let is_call = self.table.get(invocation).is_some_and(|p| p.call.is_some());
+        let wire = wire_of(m);
+        let digest = body.map(|b| self.value_digest(m, b, &mut flags));
+        let mut stored = None;
+        if let (true, Some(body), Some(digest)) = (is_call && self.setup.store_results, body, &digest) {
+            stored = self.store(m, "result", body, digest, invocation, &mut flags, big);
+        }
+        let response = Response {
+            at: self.clock.wall(m.read_ns),
+            first_byte_ns: m.first_byte_ns,
+            read_ns: m.read_ns,
+            delivered_ns: None,
+            wire,
+            offset: m.offset,
+            result_hash: digest.map(|d| d.to_string()),
+            result_content: stored,
+            is_error: Some(e.error.is_some() || fields.is_error),
+            result_type: e.error.is_none().then(|| result_type(&fields)),
+            is_final: method == "tasks/result" || fields.has_result || e.error.is_some(),
+            anomalies: flags,
+            next: next_leg(&fields),
+        };
+        self.response_event(m, e, invocation, &response);
+        if let Some(p) = self.table.get_mut(invocation) {
+            p.response = Some(response);
+        }
+        self.awaited[lane(m.direction)].push_back(Awaited { end: m.end, offset: m.offset, invocation, response: true });
+    }
+
+    fn response_event(&mut self, m: &Message<'_>, e: &Envelope<'_>, invocation: InvocationId, response: &Response) {
+        let code = e.error.clone().and_then(|r| {
+            let f = envelope::Fields::of(&e.bytes[r], ["code"]).ok()?;
+            std::str::from_utf8(f.get(0)?).ok()?.parse::<i64>().ok()
+        });
+        let Some(p) = self.table.get(invocation) else { return };
+        let (method, rpc_id) = (p.method.clone(), p.rpc_id.clone());
+        let detail = detail::ResponseReceived {
+            anomalies: response.anomalies.iter().cloned().collect(),
+            error_code: code.filter(|c| c.unsigned_abs() <= 1 << 53),
+            first_byte_us: self.mono_us(m.first_byte_ns),
+            is_error: response.is_error,
+            offset: m.offset,
+            result_hash: response.result_hash.clone(),
+            result_type: response.result_type.clone(),
+        };
+        self.event(Entry {
+            at: response.at,
+            mono_us: self.mono_us(m.read_ns),
+            kind: EventKind::ResponseReceived,
+            direction: Some(m.direction),
+            method: Some(&method),
+            rpc_id: Some(&rpc_id),
+            invocation: Some(invocation),
+            wire: Some(&response.wire),
+            detail,
+        });
+    }
+
+    fn unmatched(&mut self, m: &Message<'_>, e: &Envelope<'_>, key: Option<&IdKey>) {
+        if self.restored.as_ref().is_some_and(|r| r.is_partial(m)) {
+            return;
+        }
+        let asked = m.direction.reverse();
+        let late = key.is_some_and(|k| self.table.was_answered(asked, k));
+        let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
+        let (kind, note) = if late {
+            ("late_response", "a request with this id had its response already")
+        } else {
+            ("unmatched_response", "no request with this id is in flight")
+        };
+        self.anomaly_event(kind, Some(note.to_owned()), m.read_ns, Some((m, &rpc_id)), None, None);
+    }
+
+    fn learn_server(&mut self, fields: &ResultFields<'_>, now_ns: u64) {
+        if let Some(server) = fields.server_info.and_then(envelope::peer_info) {
+            self.identity.server = Some(server);
+        }
+        if let Some(version) = &fields.protocol_version {
+            self.identity.protocol = Some(envelope::short(version));
+        }
+        self.write_session_start(now_ns);
+    }
+
+    /// Everything before stream offset `written` has reached the receiver; `when` tells when a byte did.
+    pub fn delivered(&mut self, direction: Direction, written: u64, when: &dyn Fn(u64) -> Option<u64>) {
+        while let Some(front) = self.awaited[lane(direction)].front() {
+            if front.end > written {
+                return;
+            }
+            let ns = when(front.end.saturating_sub(1)).unwrap_or(self.last_ns);
+            if let Some(awaited) = self.awaited[lane(direction)].pop_front() {
+                self.deliver(&awaited, ns);
+            }
+        }
+    }
+
+    fn deliver(&mut self, awaited: &Awaited, ns: u64) {
+        let Some(p) = self.table.get_mut(awaited.invocation) else { return };
+        self.last_ns = self.last_ns.max(ns);
+        if awaited.response {
+            if let Some(r) = &mut p.response {
+                r.delivered_ns = Some(ns);
+            }
+        } else {
+            p.forwarded_ns = Some(ns);
+            self.forwarded_event(awaited, ns);
+        }
+        let Some(p) = self.table.get(awaited.invocation) else { return };
+        let answered = p.forwarded_ns.is_some() && p.response.as_ref().is_some_and(|r| r.delivered_ns.is_some());
+        if answered || p.key.is_none() {
+            self.close(awaited.invocation);
+        }
+    }
+
+    fn forwarded_event(&mut self, awaited: &Awaited, ns: u64) {
+        let Some(p) = self.table.get(awaited.invocation) else { return };
+        let (method, rpc_id, wire, direction) = (p.method.clone(), p.rpc_id.clone(), p.wire.clone(), p.direction);
+        self.event(Entry {
+            at: self.clock.wall(ns),
+            mono_us: self.mono_us(ns),
+            kind: EventKind::RequestForwarded,
+            direction: Some(direction),
+            method: Some(&method),
+            rpc_id: Some(&rpc_id),
+            invocation: Some(awaited.invocation),
+            wire: wire.as_ref(),
+            detail: detail::Forwarded { offset: awaited.offset, receipt_id: None, receipt_sha256: None },
+        });
+    }
+}
+
+fn result_type(fields: &ResultFields<'_>) -> String {
+    match &fields.result_type {
+        Some(t) => envelope::short(t),
+        None if fields.has_task => "task".to_owned(),
+        None => "complete".to_owned(),
+    }
+}
+
+fn next_leg(fields: &ResultFields<'_>) -> NextLeg {
+    let input = fields.result_type.as_deref() == Some("input_required");
+    NextLeg {
+        request_state: fields.request_state.map(canon::sha256_hex),
+        input_keys: input.then(|| fields.input_requests.map(envelope::member_names).unwrap_or_default()),
+        task_id: fields.task_id.as_ref().map(|t| envelope::short(t)),
+    }
+}

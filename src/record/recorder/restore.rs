@@ -1,0 +1,361 @@
+//! Taking up a session whose process is gone: the state of the recorder from the evidence that is on disk.
+
+use super::{Awaited, Begin, Binding, Message, Recorder, lane};
+use crate::{
+    model::{
+        AuditEvent, Direction, EventKind, InvocationId, ReceiptId, RpcId, SessionId,
+        event::detail,
+        receipt::{Counts, PeerInfo},
+    },
+    record::{
+        chain::{Chain, Wire},
+        correlate::{Call, NextLeg, Pending, Response},
+        envelope::IdKey,
+    },
+};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// What is on disk already, while the rest of a dead session is read from its capture.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// Stream offset of the last message whose events are on disk, per direction.
+    known: [Option<u64>; 2],
+    /// Invocations that the segment holds at exactly these offsets: a batch may be there in part.
+    at_known: HashSet<InvocationId>,
+    /// Receipts that no event binds yet, in file order, with the SHA-256 of their lines.
+    unbound: Vec<(ReceiptId, String)>,
+    by_id: HashMap<ReceiptId, String>,
+    held: Vec<Pending>,
+    /// `chain_end` is there.
+    pub ended: Option<detail::ChainEnd>,
+    /// `mcp.session_end` is there.
+    pub session_end_written: bool,
+}
+
+impl Restored {
+    /// Whether everything of this message is on disk already.
+    pub(super) fn is_known(&self, m: &Message<'_>) -> bool {
+        match self.known[lane(m.direction)] {
+            Some(known) if m.offset == known => !super::envelope::is_batch(m.bytes),
+            Some(known) => m.offset < known,
+            None => false,
+        }
+    }
+
+    pub(super) fn holds(&self, invocation: InvocationId) -> bool {
+        self.at_known.contains(&invocation)
+    }
+
+    pub(super) fn is_partial(&self, m: &Message<'_>) -> bool {
+        self.known[lane(m.direction)] == Some(m.offset)
+    }
+
+    pub(super) fn hold(&mut self, pending: Pending) {
+        self.held.push(pending);
+    }
+
+    pub(super) fn take_receipt(&mut self, id: ReceiptId) -> Option<String> {
+        let sha256 = self.by_id.remove(&id)?;
+        self.unbound.retain(|(r, _)| *r != id);
+        Some(sha256)
+    }
+}
+
+/// A receipt that is on disk.
+#[derive(Debug)]
+pub struct OnDisk {
+    /// Its id.
+    pub id: ReceiptId,
+    /// Its type.
+    pub kind: String,
+    /// SHA-256 of its line.
+    pub sha256: String,
+    /// What a tool call's outcome adds to the counts.
+    pub counts: Counts,
+    /// Client, server and protocol version of `mcp.session_start`.
+    pub identity: Option<(Option<PeerInfo>, Option<PeerInfo>, Option<String>)>,
+}
+
+impl Recorder {
+    /// A recorder as it stood when these events and receipts were written. `carried` are events of the session before,
+    /// for the calls that were in flight when it rolled over.
+    pub fn restore(
+        setup: std::sync::Arc<super::Setup>,
+        begin: Begin,
+        carried: &[AuditEvent],
+        events: &[AuditEvent],
+        receipts: &[OnDisk],
+    ) -> Self {
+        let mut r = Self::bare(setup, begin);
+        let mut state = Restored::default();
+        let mut bound = HashSet::new();
+        for event in carried {
+            r.replay(event, &mut Restored::default(), &mut HashSet::new());
+        }
+        r.counts = Counts::default();
+        if let Some(first) = events.first() {
+            r.keep_only_carried(first);
+            r.ledger_hash.clone_from(&first.prev_hash);
+        }
+        for event in events {
+            r.replay(event, &mut state, &mut bound);
+        }
+        if let (Some(first), Some(last)) = (events.first(), events.last()) {
+            r.chain =
+                Chain::resume(r.session, r.setup.transport, last.event_seq + 1, first.hash.clone(), last.hash.clone());
+        }
+        for receipt in receipts {
+            r.next_receipt += 1;
+            r.counts.add_call(&receipt.counts);
+            match receipt.kind.as_str() {
+                crate::model::receipt::SESSION_START => {
+                    r.session_start_written = true;
+                    if let Some((client, server, protocol)) = receipt.identity.clone() {
+                        r.identity = super::Identity { client, server, protocol };
+                    }
+                }
+                crate::model::receipt::SESSION_END => state.session_end_written = true,
+                _ if bound.contains(&receipt.id) => {}
+                _ => {
+                    state.unbound.push((receipt.id, receipt.sha256.clone()));
+                    state.by_id.insert(receipt.id, receipt.sha256.clone());
+                }
+            }
+        }
+        r.restored = Some(state);
+        r
+    }
+
+    /// What is known of a restored session, until [`Recorder::finish_restore`].
+    #[must_use]
+    pub const fn restored(&self) -> Option<&Restored> {
+        self.restored.as_ref()
+    }
+
+    fn keep_only_carried(&mut self, chain_start: &AuditEvent) {
+        let carried = serde_json::from_str::<detail::ChainStart>(chain_start.detail.get()).map(|d| d.carried_in);
+        let carried: HashSet<InvocationId> = carried.unwrap_or_default().into_iter().collect();
+        for invocation in self.table.in_order() {
+            if !carried.contains(&invocation) {
+                self.table.remove(invocation);
+            }
+        }
+        for queue in &mut self.awaited {
+            queue.retain(|a| carried.contains(&a.invocation));
+        }
+    }
+
+    fn replay(&mut self, e: &AuditEvent, state: &mut Restored, bound: &mut HashSet<ReceiptId>) {
+        let ns = self.started_ns + e.mono_us * 1000;
+        self.last_ns = self.last_ns.max(ns);
+        match e.event {
+            EventKind::RequestReceived => {
+                if let Ok(d) = serde_json::from_str::<detail::RequestReceived>(e.detail.get()) {
+                    state.note(e, d.offset);
+                    self.replay_request(e, d, ns);
+                }
+            }
+            EventKind::RequestForwarded => {
+                if let Some(p) = e.invocation_id.and_then(|i| self.table.get_mut(i)) {
+                    p.forwarded_ns = Some(ns);
+                }
+                self.forget_awaited(e, false);
+            }
+            EventKind::ResponseReceived => {
+                if let Ok(d) = serde_json::from_str::<detail::ResponseReceived>(e.detail.get()) {
+                    state.note(e, d.offset);
+                    self.replay_response(e, d, ns);
+                }
+            }
+            EventKind::ResponseSent => {
+                self.forget_awaited(e, true);
+                e.invocation_id.and_then(|i| self.table.remove(i));
+                let d = serde_json::from_str::<detail::Forwarded>(e.detail.get());
+                bound.extend(d.ok().and_then(|d| d.receipt_id));
+            }
+            EventKind::Malformed | EventKind::Notification => {
+                self.counts.malformed += u64::from(e.event == EventKind::Malformed);
+                if let Ok(d) = serde_json::from_str::<detail::Seen>(e.detail.get()) {
+                    state.note(e, d.offset);
+                }
+                if let Some(p) = e.invocation_id.and_then(|i| self.table.get_mut(i)) {
+                    p.cancelled = true;
+                }
+            }
+            EventKind::Anomaly => self.replay_anomaly(e, state, bound),
+            EventKind::RecorderGap => {
+                if let Ok(d) = serde_json::from_str::<detail::Gap>(e.detail.get()) {
+                    self.counts.missed += d.messages;
+                    self.counts.missed_bytes += d.bytes;
+                    bound.extend(d.receipt_id);
+                }
+            }
+            EventKind::ChainEnd => state.ended = serde_json::from_str(e.detail.get()).ok(),
+            EventKind::ChainStart | EventKind::PolicyDecision | EventKind::RequestBlocked => {}
+        }
+    }
+
+    fn replay_anomaly(&mut self, e: &AuditEvent, state: &mut Restored, bound: &mut HashSet<ReceiptId>) {
+        let Ok(d) = serde_json::from_str::<detail::Anomaly>(e.detail.get()) else { return };
+        if let Some(offset) = d.offset {
+            state.note(e, offset);
+        }
+        bound.extend(d.receipt_id);
+        if matches!(d.kind.as_str(), "no_response" | "not_delivered") || d.receipt_id.is_some() {
+            self.forget_awaited(e, true);
+            e.invocation_id.and_then(|i| self.table.remove(i));
+        }
+    }
+
+    fn forget_awaited(&mut self, e: &AuditEvent, response: bool) {
+        for queue in &mut self.awaited {
+            queue.retain(|a| Some(a.invocation) != e.invocation_id || a.response != response);
+        }
+    }
+
+    fn replay_request(&mut self, e: &AuditEvent, d: detail::RequestReceived, ns: u64) {
+        let (Some(invocation), Some(direction)) = (e.invocation_id, e.direction) else { return };
+        self.counts.requests += 1;
+        let rpc_id = e.rpc_id.clone().unwrap_or(RpcId::Null);
+        let key = key_of(&rpc_id, &d.anomalies);
+        let method = e.method.clone().unwrap_or_default();
+        let call = d.tool_name.zip(d.arguments_hash).map(|(tool_name, arguments_hash)| Call {
+            tool_name,
+            arguments_hash,
+            arguments_content: None,
+            anomalies: d.anomalies.into_iter().collect(),
+            meta: d.meta,
+            parent: d.parent_receipt_id,
+            at: e.at,
+            task_leg: method != "tools/call",
+        });
+        let wire_bytes = e.wire_bytes.unwrap_or_default();
+        self.awaited[lane(direction)].push_back(Awaited {
+            end: d.offset + wire_bytes,
+            offset: d.offset,
+            invocation,
+            response: false,
+        });
+        self.table.insert(Pending {
+            invocation,
+            direction,
+            key,
+            method,
+            recorded: true,
+            rpc_id,
+            wire: e.wire_sha256.clone().map(|sha256| Wire { bytes: wire_bytes, sha256 }),
+            offset: d.offset,
+            read_ns: ns,
+            forwarded_ns: None,
+            cancelled: false,
+            call,
+            response: None,
+        });
+    }
+
+    fn replay_response(&mut self, e: &AuditEvent, d: detail::ResponseReceived, ns: u64) {
+        let (Some(invocation), Some(direction)) = (e.invocation_id, e.direction) else { return };
+        self.table.answered(invocation);
+        let first_byte_ns = self.started_ns + d.first_byte_us * 1000;
+        let Some(p) = self.table.get_mut(invocation) else { return };
+        let wire_bytes = e.wire_bytes.unwrap_or_default();
+        p.response = Some(Response {
+            at: e.at,
+            first_byte_ns,
+            read_ns: ns,
+            delivered_ns: None,
+            wire: Wire { bytes: wire_bytes, sha256: e.wire_sha256.clone().unwrap_or_default() },
+            offset: d.offset,
+            result_hash: d.result_hash,
+            result_content: None,
+            is_error: d.is_error,
+            is_final: p.method == "tasks/result" || d.result_type.as_deref() == Some("complete"),
+            result_type: d.result_type,
+            anomalies: d.anomalies.into_iter().collect::<BTreeSet<_>>(),
+            next: NextLeg::default(),
+        });
+        self.awaited[lane(direction)].push_back(Awaited {
+            end: d.offset + wire_bytes,
+            offset: d.offset,
+            invocation,
+            response: true,
+        });
+    }
+
+    /// Everything that the capture still held was given to [`Recorder::message`] and [`Recorder::delivered`]: closes the
+    /// calls that were answered, in the order of the receipts that are on disk, and binds receipts whose events are lost.
+    pub fn finish_restore(&mut self) {
+        let Some(state) = &mut self.restored else { return };
+        let unbound = state.unbound.clone();
+        let mut held = std::mem::take(&mut state.held);
+        for (id, sha256) in unbound {
+            let invocation = InvocationId::from_bits(id.bits());
+            if let Some(at) = held.iter().position(|p| p.invocation == invocation) {
+                let pending = held.remove(at);
+                self.close_now(pending, None);
+                continue;
+            }
+            self.table.remove(invocation);
+            if let Some(state) = &mut self.restored {
+                state.take_receipt(id);
+            }
+            let binding = Binding { id: Some(id), sha256: Some(sha256) };
+            let note = "the receipt was on disk, its response was not".to_owned();
+            self.anomaly_event("receipt_without_events", Some(note), self.last_ns, None, Some(invocation), Some(binding));
+        }
+        self.restored = None;
+        for pending in held {
+            self.close_now(pending, None);
+        }
+    }
+
+    /// `mcp.session_end` and `session.json` of a chain that has ended already.
+    pub fn complete_ended(&mut self, ended: &detail::ChainEnd, end_written: bool, ending: &super::Ending) -> crate::model::SessionDoc {
+        self.counts = ended.counts;
+        if !end_written {
+            self.write_session_end(&ended.reason, ended.complete);
+        }
+        let ending = super::Ending { reason: ended.reason.clone(), ..ending.clone() };
+        self.restored = None;
+        self.doc(&ending, ended.complete)
+    }
+
+    /// The session's id and what it continues, for messages.
+    #[must_use]
+    pub const fn continues(&self) -> Option<SessionId> {
+        self.continues
+    }
+}
+
+impl Restored {
+    fn note(&mut self, e: &AuditEvent, offset: u64) {
+        let Some(direction) = e.direction else { return };
+        let known = &mut self.known[lane(direction)];
+        if known.is_none_or(|k| offset > k) {
+            *known = Some(offset);
+        }
+        self.at_known.extend(e.invocation_id.filter(|_| e.event == EventKind::RequestReceived));
+    }
+}
+
+fn key_of(rpc_id: &RpcId, anomalies: &[String]) -> Option<IdKey> {
+    let flagged = |word: &str| anomalies.iter().any(|a| a == word);
+    match rpc_id {
+        _ if flagged("notification_call") => None,
+        RpcId::Null => Some(IdKey::Other(b"null".to_vec())),
+        RpcId::Int(n) => Some(IdKey::Other(n.to_string().into_bytes())),
+        RpcId::Text(t) if flagged("id_out_of_range") => Some(IdKey::Other(t.clone().into_bytes())),
+        RpcId::Text(t) => Some(IdKey::Text(t.clone())),
+    }
+}
+
+impl Counts {
+    fn add_call(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.denied += other.denied;
+        self.errors += other.errors;
+        self.timeouts += other.timeouts;
+        self.policy_denied += other.policy_denied;
+    }
+}
+

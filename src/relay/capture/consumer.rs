@@ -1,0 +1,320 @@
+//! The recorder's end of a capture, also of one that a killed session left behind.
+
+use super::layout::{Fixed, GAPS, NO_SPOOL, NOTES, a, b, corrupt, get, put};
+use super::place::{Lock, try_lock};
+use super::{Direction, Link, Room};
+use crate::sys::{RingMemory, RingReader, clock, process};
+use rustix::fd::AsFd;
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// Bytes that crossed without being captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The bytes crossed right before the captured byte with this stream offset.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// When the first of them were read, monotonic ns.
+    pub first_ns: u64,
+    /// When the last of them were read, monotonic ns.
+    pub last_ns: u64,
+}
+
+/// The recorder's end of a capture.
+///
+/// Look at [`available`](Self::available), put what is needed into files, then [`advance`](Self::advance).
+#[derive(Debug)]
+pub struct Consumer {
+    reader: RingReader,
+    fixed: Fixed,
+    direction: Direction,
+    path: Option<PathBuf>,
+    link: Arc<Link>,
+}
+
+impl Consumer {
+    pub(super) fn new(
+        reader: RingReader,
+        fixed: Fixed,
+        direction: Direction,
+        path: Option<PathBuf>,
+        link: Arc<Link>,
+    ) -> Self {
+        Self {
+            reader,
+            fixed,
+            direction,
+            path,
+            link,
+        }
+    }
+
+    /// Opens the ring that a session left behind, and locks it for this process.
+    ///
+    /// Errors: [`io::ErrorKind::WouldBlock`] if its session (or another recovery) still lives,
+    /// [`io::ErrorKind::InvalidData`] if the header does not hold together, others as the system reports them.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(corrupt("not a ring file (not a regular file)"));
+        }
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "ring file belongs to another user",
+            ));
+        }
+        let in_use = || io::Error::new(io::ErrorKind::WouldBlock, "ring is in use by its session");
+        let locked = match try_lock(&file)? {
+            Lock::Taken => true,
+            Lock::Busy => return Err(in_use()),
+            Lock::Unsupported => false,
+        };
+        let mut head = [0; 8 * a::COUNT];
+        if rustix::io::pread(&file, &mut head, 0)? != head.len() {
+            return Err(corrupt("not a ring file (too short)"));
+        }
+        let fixed = Fixed::parse(&head, u64::try_from(stat.st_size).unwrap_or(0))?;
+        let direction = Direction::from_word(fixed.direction)
+            .ok_or_else(|| corrupt("ring direction out of range"))?;
+        let owner = u32::try_from(fixed.owner).unwrap_or(0);
+        let started = Some(fixed.owner_start).filter(|&t| t != 0);
+        if !locked && owner != std::process::id() && process::is_alive(owner, started) {
+            return Err(in_use());
+        }
+        let header =
+            usize::try_from(fixed.header()).map_err(|_| corrupt("ring header too large"))?;
+        let capacity = usize::try_from(fixed.capacity).map_err(|_| corrupt("ring too large"))?;
+        let reader = RingMemory::map(file.as_fd(), header, capacity)?.into_reader()?;
+        let link = Arc::new(Link {
+            room: Room::default(),
+            _file: file,
+        });
+        Ok(Self {
+            reader,
+            fixed,
+            direction,
+            path: Some(path.to_path_buf()),
+            link,
+        })
+    }
+
+    /// The session id: 16 hex digits.
+    pub fn session(&self) -> &str {
+        // Checked when the value was made; an empty id would only be seen if that check were gone.
+        std::str::from_utf8(&self.fixed.session).unwrap_or_default()
+    }
+
+    /// Which way the bytes went.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Pid of the process that made the ring, and its start time in clock ticks since boot if known.
+    pub fn owner(&self) -> (u32, Option<u64>) {
+        (
+            u32::try_from(self.fixed.owner).unwrap_or(0),
+            Some(self.fixed.owner_start).filter(|&t| t != 0),
+        )
+    }
+
+    /// When the ring was made, monotonic ns of that boot.
+    pub fn created_ns(&self) -> u64 {
+        self.fixed.created
+    }
+
+    /// The ring file, if it has a name.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Removes the ring file: everything in it is on disk elsewhere. Idempotent.
+    pub fn remove(&self) -> io::Result<()> {
+        match &self.path {
+            Some(path) => match std::fs::remove_file(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Capacity of the ring in bytes.
+    pub fn capacity(&self) -> usize {
+        self.reader.memory().capacity()
+    }
+
+    /// Everything from [`tail`](Self::tail) to [`head`](Self::head), contiguous. Empty if nothing is there yet.
+    pub fn available(&self) -> &[u8] {
+        self.reader.window()
+    }
+
+    /// Whether nothing more fits until [`advance`](Self::advance): a message longer than this has to be spooled.
+    pub fn is_full(&self) -> bool {
+        self.available().len() >= self.capacity()
+    }
+
+    /// Stream offset of the first byte of [`available`](Self::available).
+    pub fn tail(&self) -> u64 {
+        self.reader.tail()
+    }
+
+    /// Stream offset after the last byte captured.
+    pub fn head(&self) -> u64 {
+        self.reader.head()
+    }
+
+    /// Stream offset after the last byte passed on to the peer. What lies between this and [`head`](Self::head) may or
+    /// may not have been seen by it if the process was killed.
+    pub fn written(&self) -> u64 {
+        self.reader.written()
+    }
+
+    /// Releases the first `n` bytes (at most what is there) for reuse.
+    pub fn advance(&mut self, n: usize) {
+        self.reader.advance(n);
+        self.link.room.released();
+    }
+
+    /// When the byte at stream offset `offset` was read, monotonic ns; `None` if it was not read yet. Marks outlive
+    /// [`advance`](Self::advance); when 16 384 newer marks have replaced the right one, the oldest one left answers (an
+    /// upper bound).
+    pub fn read_mark(&self, offset: u64) -> Option<u64> {
+        self.find_mark(b::READ_MARKS, b::MARK_TABLE, offset)
+    }
+
+    /// When the byte at stream offset `offset` was passed on, monotonic ns; `None` if it was not (yet). Else as
+    /// [`read_mark`](Self::read_mark). For bytes that a guard discarded, the time of the next byte passed on.
+    pub fn write_mark(&self, offset: u64) -> Option<u64> {
+        self.find_mark(
+            b::WRITE_MARKS,
+            b::MARK_TABLE + 2 * self.fixed.marks as usize,
+            offset,
+        )
+    }
+
+    fn find_mark(&self, count: usize, table: usize, offset: u64) -> Option<u64> {
+        let words = self.reader.memory().region_b();
+        let marks = self.fixed.marks;
+        let slot = |i: u64| table + 2 * (i & (marks - 1)) as usize;
+        let end = |i: u64| {
+            words
+                .get(slot(i))
+                .map_or(0, |w| u64::from_le(w.load(Ordering::Relaxed)))
+        };
+        let mut answer = None;
+        for _ in 0..8 {
+            let made = get(words, count);
+            // The slot of mark `made - marks` may be in the middle of being reused.
+            let (mut low, mut high) = (made.saturating_sub(marks - 1), made);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if end(middle) > offset {
+                    high = middle;
+                } else {
+                    low = middle + 1;
+                }
+            }
+            if low == made {
+                return None;
+            }
+            answer = words
+                .get(slot(low) + 1)
+                .map(|w| u64::from_le(w.load(Ordering::Relaxed)));
+            fence(Ordering::Acquire);
+            if low > get(words, count).saturating_sub(marks) || get(words, count) < marks {
+                return answer;
+            }
+        }
+        answer
+    }
+
+    /// Bytes that crossed uncaptured so far: look at [`gaps`](Self::gaps) when this grows.
+    pub fn gap_bytes(&self) -> u64 {
+        get(self.reader.memory().region_b(), b::GAP_BYTES)
+    }
+
+    /// All gaps, by offset; at most 64 (later ones are merged into the last). A gap is final once
+    /// [`head`](Self::head) is beyond its offset or the capture [is closed](Self::is_closed).
+    pub fn gaps(&self) -> Vec<Gap> {
+        let words = self.reader.memory().region_b();
+        let used = usize::try_from(get(words, b::GAP_COUNT))
+            .unwrap_or(GAPS)
+            .min(GAPS);
+        (0..used)
+            .map(|slot| {
+                let at = b::GAP_TABLE + slot * 4;
+                let word = |i| get(words, at + i);
+                Gap {
+                    offset: word(0),
+                    bytes: word(1),
+                    first_ns: word(2),
+                    last_ns: word(3),
+                }
+            })
+            .collect()
+    }
+
+    /// Notes that the message which starts at stream offset `start` is being spooled to a file: its bytes before
+    /// [`tail`](Self::tail) are there. `None` when that is over.
+    pub fn set_spool_start(&self, start: Option<u64>) {
+        put(
+            self.reader.memory().region_b(),
+            b::SPOOL_START,
+            start.unwrap_or(NO_SPOOL),
+        );
+    }
+
+    /// See [`set_spool_start`](Self::set_spool_start).
+    pub fn spool_start(&self) -> Option<u64> {
+        Some(get(self.reader.memory().region_b(), b::SPOOL_START))
+            .filter(|&start| start != NO_SPOOL)
+    }
+
+    /// Stores [`clock::wall_minus_mono_ns`], so that recovery can turn marks into wall time.
+    pub fn set_wall_offset(&self, ns: i64) {
+        put(
+            self.reader.memory().region_b(),
+            b::WALL_OFFSET,
+            ns.cast_unsigned(),
+        );
+    }
+
+    /// Wall clock minus monotonic clock in ns as last stored, 0 if never.
+    pub fn wall_offset(&self) -> i64 {
+        get(self.reader.memory().region_b(), b::WALL_OFFSET).cast_signed()
+    }
+
+    /// Word `index` (of [`NOTES`]) for the recorder's own use, 0 at first; kept in the ring file.
+    pub fn note(&self, index: usize) -> u64 {
+        if index < NOTES {
+            get(self.reader.memory().region_b(), b::NOTES + index)
+        } else {
+            0
+        }
+    }
+
+    /// Sets a word that [`note`](Self::note) reads; beyond [`NOTES`] nothing happens.
+    pub fn set_note(&self, index: usize, value: u64) {
+        if index < NOTES {
+            put(self.reader.memory().region_b(), b::NOTES + index, value);
+        }
+    }
+
+    /// Whether the producer is done. Read this *before* [`available`](Self::available): if it was true, that is the
+    /// rest. In a ring that was left behind, `false` means that the session was killed.
+    pub fn is_closed(&self) -> bool {
+        get(self.reader.memory().region_b(), b::CLOSED) != 0
+    }
+
+    /// The clock of marks, for comparisons: `CLOCK_MONOTONIC` in ns.
+    pub fn now() -> u64 {
+        clock::mono_ns()
+    }
+}

@@ -1,0 +1,141 @@
+//! Where ring files live: the first directory that is ours, private, and has room.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Directories to try, best first: `$XDG_RUNTIME_DIR/assay`, `/dev/shm/assay-<uid>` (Linux), `fallback`. The first two are
+/// memory; a fallback on disk works, with write-back of the ring as its cost.
+pub fn ring_dirs(fallback: &Path) -> Vec<PathBuf> {
+    let mut dirs = Vec::new();
+    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+        && runtime.is_absolute()
+    {
+        dirs.push(runtime.join("assay"));
+    }
+    #[cfg(target_os = "linux")]
+    dirs.push(PathBuf::from(format!(
+        "/dev/shm/assay-{}",
+        rustix::process::geteuid().as_raw()
+    )));
+    dirs.push(fallback.to_path_buf());
+    dirs
+}
+
+/// A file that was created for a ring.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub file: OwnedFd,
+    pub path: PathBuf,
+}
+
+/// Creates `dir/name` with `bytes` bytes reserved, locked for us alone. `dir` is created 0700 if need be (not its
+/// parents) and refused unless it is a directory of ours that nobody else can enter.
+pub(super) fn make(dir: &Path, name: &str, bytes: u64) -> io::Result<Made> {
+    let dir_fd = private_dir(dir)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&dir_fd, name, flags, Mode::RUSR | Mode::WUSR)?;
+    if let Err(e) = reserve(&file, bytes).and_then(|()| lock(&file)) {
+        let _ = rustix::fs::unlinkat(&dir_fd, name, AtFlags::empty());
+        return Err(e);
+    }
+    Ok(Made {
+        file,
+        path: dir.join(name),
+    })
+}
+
+fn private_dir(dir: &Path) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdir(dir, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(dir, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&fd)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "directory belongs to another user",
+        ));
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "directory is open to other users",
+        ));
+    }
+    Ok(fd)
+}
+
+/// Reserves the space now, so that a full file system is an error here and not a SIGBUS later.
+fn reserve(file: &OwnedFd, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => return Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let zeros = vec![0; 64 * 1024];
+    let mut at = 0;
+    while at < bytes {
+        let part = usize::try_from(bytes - at)
+            .unwrap_or(usize::MAX)
+            .min(zeros.len());
+        match rustix::io::pwrite(file, &zeros[..part], at) {
+            Ok(n) => at += n as u64,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Takes the lock that says "this ring's session lives"; the kernel drops it with the process. File systems without
+/// locks are accepted.
+fn lock(file: &OwnedFd) -> io::Result<()> {
+    match try_lock(file)? {
+        Lock::Taken | Lock::Unsupported => Ok(()),
+        Lock::Busy => Err(Errno::AGAIN.into()),
+    }
+}
+
+/// Outcome of a try for the lock.
+pub(super) enum Lock {
+    Taken,
+    Busy,
+    Unsupported,
+}
+
+pub(super) fn try_lock(file: &OwnedFd) -> io::Result<Lock> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Lock::Taken),
+        Err(Errno::AGAIN) => Ok(Lock::Busy),
+        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Lock::Unsupported),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A file without a name, for a ring that does not survive its process.
+pub(super) fn anonymous(bytes: u64) -> io::Result<OwnedFd> {
+    #[cfg(target_os = "linux")]
+    let file = rustix::fs::memfd_create("assay-ring", rustix::fs::MemfdFlags::CLOEXEC)?;
+    #[cfg(not(target_os = "linux"))]
+    let file = {
+        let dir = std::env::temp_dir();
+        let name = format!(
+            "assay-ring-{}-{}",
+            std::process::id(),
+            crate::sys::clock::mono_ns()
+        );
+        let path = dir.join(name);
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+        let _ = rustix::fs::unlink(&path);
+        file
+    };
+    reserve(&file, bytes)?;
+    Ok(file)
+}

@@ -1,0 +1,233 @@
+//! Process and thread attributes.
+
+use rustix::process::{Pid, test_kill_process};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Ignores `SIGPIPE` (a gone reader is an error of the write) and `SIGXFSZ` (a file limit is an error of the write),
+/// instead of being killed by them.
+pub fn ignore_write_signals() {
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        // SAFETY: SIG_IGN installs no handler that could run.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Lowers the priority of the calling thread by `nice` steps (Linux, where threads have their own; elsewhere nothing
+/// happens, because there it would slow the whole process).
+pub fn nice_this_thread(nice: i32) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::setpriority_process(None, nice)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = nice;
+    Ok(())
+}
+
+/// Prepares `command` so that the program starts as if its user had started it: default dispositions for the signals
+/// that [`ignore_write_signals`] ignores, an empty signal mask, no descriptor but 0, 1 and 2, and (Linux) `SIGTERM` when the thread that calls
+/// `spawn` ends. Spawn from a thread that lives as long as the session: the kernel ties the signal to the thread.
+pub fn harden_child(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    // SAFETY: the closure runs between fork and exec and makes system calls only: no allocation, no lock, no panic.
+    unsafe {
+        command.pre_exec(move || {
+            reset_signals();
+            close_on_exec_from_3();
+            die_with_parent(parent)
+        });
+    }
+}
+
+/// Default dispositions and an empty mask; async-signal-safe.
+fn reset_signals() {
+    // Only what we ignore ourselves: a SIGHUP that `nohup` ignores is meant to stay ignored.
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        // SAFETY: SIG_DFL installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: `set` is initialised by sigemptyset before it is read.
+    unsafe {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// Marks every descriptor from 3 up close-on-exec (not closed: the standard library reports a failed exec through one).
+fn close_on_exec_from_3() {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: changes descriptor flags only.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_close_range,
+                3u32,
+                u32::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            )
+        };
+        if done == 0 {
+            return;
+        }
+    }
+    // SAFETY: sysconf and fcntl with F_GETFD/F_SETFD touch no memory of ours.
+    unsafe {
+        let limit = libc::sysconf(libc::_SC_OPEN_MAX).clamp(256, 65_536) as i32;
+        for fd in 3..limit {
+            let flags = libc::fcntl(fd, libc::F_GETFD);
+            if flags >= 0 {
+                libc::fcntl(fd, libc::F_SETFD, flags | libc::FD_CLOEXEC);
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn die_with_parent(parent: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    // The parent may have died before the line above; then nobody would ever send the signal.
+    if rustix::process::getppid() == Some(parent) {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with_parent(_parent: Pid) -> io::Result<()> {
+    Ok(())
+}
+
+/// The real parent's death does not matter to us alone: asks the kernel for `SIGTERM` when our own parent ends (Linux
+/// only; stdin end-of-file is the portable sign).
+pub fn term_with_our_parent() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    Ok(())
+}
+
+/// Start time of a process in clock ticks since boot (Linux `/proc/<pid>/stat` field 22): with the pid it names one
+/// process for ever. `None` if there is no such process or the system does not say.
+pub fn start_time(pid: u32) -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // The name in field 2 may contain anything, also `)`: count from the last one.
+        let after = stat.iter().rposition(|&b| b == b')')? + 1;
+        let text = std::str::from_utf8(stat.get(after..)?).ok()?;
+        text.split_ascii_whitespace().nth(19)?.parse().ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = pid;
+        None
+    }
+}
+
+/// Whether the process `pid` that had this [`start_time`] is still there (a zombie counts). Without a start time, or
+/// where the system does not tell them, only the pid is compared.
+pub fn is_alive(pid: u32, started: Option<u64>) -> bool {
+    let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return false;
+    };
+    let there = match test_kill_process(id) {
+        Ok(()) => true,
+        Err(e) => e == rustix::io::Errno::PERM,
+    };
+    match (started, start_time(pid)) {
+        (Some(then), Some(now)) => there && then == now,
+        _ => there,
+    }
+}
+
+/// Whether a process of the group `pgid` runs (zombies do not). `None` where the system does not tell.
+pub fn group_has_running(pgid: u32) -> Option<bool> {
+    #[cfg(target_os = "linux")]
+    {
+        let running = |entry: std::fs::DirEntry| -> Option<bool> {
+            let stat = std::fs::read(entry.path().join("stat")).ok()?;
+            let after = stat.iter().rposition(|&b| b == b')')? + 1;
+            let text = std::str::from_utf8(stat.get(after..)?).ok()?;
+            let mut fields = text.split_ascii_whitespace();
+            let state = fields.next()?;
+            let group: u32 = fields.nth(1)?.parse().ok()?;
+            Some(group == pgid && !matches!(state, "Z" | "X" | "x"))
+        };
+        let is_pid = |entry: &std::fs::DirEntry| {
+            entry
+                .file_name()
+                .as_encoded_bytes()
+                .iter()
+                .all(u8::is_ascii_digit)
+        };
+        let entries = std::fs::read_dir("/proc").ok()?;
+        Some(
+            entries
+                .flatten()
+                .filter(is_pid)
+                .any(|entry| running(entry).unwrap_or(false)),
+        )
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = pgid;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_alive_only_with_its_own_start_time() {
+        let me = std::process::id();
+        let started = start_time(me);
+        assert!(is_alive(me, started));
+        assert!(is_alive(me, None));
+        #[cfg(target_os = "linux")]
+        assert!(!is_alive(me, started.map(|t| t + 1)));
+        assert!(!is_alive(0, None));
+        assert!(!is_alive(u32::MAX, None));
+    }
+
+    #[test]
+    fn a_reaped_child_is_not_alive() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let (pid, started) = (child.id(), start_time(child.id()));
+        child.wait().unwrap();
+        assert!(!is_alive(pid, started));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_hardened_child_sees_three_descriptors_and_no_ignored_signals() {
+        use std::os::fd::AsRawFd;
+        ignore_write_signals();
+        let file = tempfile::tempfile().unwrap();
+        rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
+        assert!(file.as_raw_fd() > 2);
+        let mut command = Command::new("/bin/sh");
+        // `ls` itself opens one descriptor to read the directory.
+        command.args([
+            "-c",
+            "ls /proc/self/fd | tr '\\n' ' '; grep -E 'SigIgn|SigBlk' /proc/self/status",
+        ]);
+        harden_child(&mut command);
+        let out = command.output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert!(text.starts_with("0 1 2 3 SigBlk"), "{text}");
+        let bits = |name: &str| {
+            let line = text
+                .split(['\n', ' '])
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap();
+            u64::from_str_radix(line.trim(), 16).unwrap()
+        };
+        assert_eq!(bits("SigBlk:"), 0);
+        for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+            assert_eq!(bits("SigIgn:") & (1 << (signal - 1)), 0, "{text}");
+        }
+    }
+}
