@@ -2,8 +2,8 @@
 //
 // usage: node drive.mjs JOB.json OUT.json
 //
-// JOB and OUT are those of `drive.py`; besides, JOB has `modules` (the directory with node_modules) and `client`:
-// "ts1" for @modelcontextprotocol/sdk, "ts2" for @modelcontextprotocol/client.
+// JOB and OUT are those of `drive.py`; besides, JOB has `modules` (the directory with node_modules), `client` ("ts1" for
+// @modelcontextprotocol/sdk, "ts2" for @modelcontextprotocol/client) and `stubborn` (the server outlives its stdin).
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -66,6 +66,7 @@ function tappedTransport(Transport) {
       return write(data, ...rest);
     };
     child.stdout.on("data", (chunk) => wire.received.push(chunk));
+    wire.end = () => child.stdin.end();
     wire.exited = new Promise((done) => child.once("close", (code) => done((wire.exit = code))));
   };
   return { transport, wire };
@@ -103,12 +104,12 @@ const steps = {
     return { cancelled: ended === "gave up" };
   },
   task: async ({ name, args }) => {
-    const seen = [];
-    for await (const message of client.experimental.tasks.callToolStream({ name, arguments: args }, undefined, { task: {} })) {
-      const state = message.task?.status ?? message.type;
-      if (seen.at(-1) !== state) seen.push(state);
-      if (message.type === "result") return { seen, result: message.result };
-      if (message.type === "error") return { seen, error: { message: String(message.error) } };
+    const task = client.experimental.tasks.callToolStream({ name, arguments: args }, undefined, { task: {} });
+    let created = false;
+    for await (const message of task) {
+      created ||= message.type === "taskCreated";
+      if (message.type === "result") return { created, content: message.result.content };
+      if (message.type === "error") return { created, error: { message: String(message.error) } };
     }
   },
   notified: async ({ method, count = 1 }) => {
@@ -118,22 +119,31 @@ const steps = {
   },
 };
 
-async function run(step) {
+function within(promise, what) {
   const late = sleep(ANSWER_WITHIN, null, { ref: false }).then(() => {
-    throw new Error(`no answer within ${ANSWER_WITHIN} ms: ${JSON.stringify(step).slice(0, 200)}`);
+    throw new Error(`not done within ${ANSWER_WITHIN} ms: ${what}`);
   });
+  return Promise.race([promise, late]);
+}
+
+async function run(step) {
   const done = steps[step.op](step).catch((error) => {
     if (error.code === undefined) throw error;
     return { error: { code: error.code, message: error.message } };
   });
-  return Promise.race([done, late]);
+  return within(done, JSON.stringify(step).slice(0, 200));
 }
 
 await client.connect(transport);
 const results = [];
 for (const step of job.steps) results.push((await run(step)) ?? null);
+// Ending stdin is how the client closes, too; but it kills what is not gone after two seconds, which a busy machine needs.
+if (!job.stubborn) {
+  wire.end();
+  await within(wire.exited, "end of stdin");
+}
 await client.close();
-await wire.exited;
+await within(wire.exited, "close");
 writeFileSync(
   out,
   JSON.stringify({

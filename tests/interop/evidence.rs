@@ -50,20 +50,23 @@ pub fn check(label: &str, audit: &Path, home: &Path, report: &Report) {
     let packs: Vec<Pack> = install::directories(&audit.join("packs")).iter().map(|path| read_pack(path)).collect();
     assert!(!packs.is_empty(), "{label}: no pack\n{}", report.said());
     for pack in &packs {
-        assert_eq!(verify(&pack.path, home), Some(0), "{label}: assay verify-pack {}", pack.path.display());
         check_frame(label, pack);
         check_chain(label, pack);
     }
-    assert!(
-        assay_ai_accepts(&packs.iter().map(|pack| pack.path.clone()).collect::<Vec<_>>(), home),
-        "{label}: assay-ai refuses a pack"
-    );
-    // A client that probes spawns the server twice; the tool calls are all in one of the two.
-    let with_calls: Vec<&Pack> = packs.iter().filter(|pack| !tool_calls(pack).is_empty()).collect();
+    let paths: Vec<PathBuf> = packs.iter().map(|pack| pack.path.clone()).collect();
+    assert!(assay_ai_accepts(&paths, home), "{label}: assay-ai refuses a pack");
+    let (with_calls, without): (Vec<&Pack>, Vec<&Pack>) = packs.iter().partition(|pack| !tool_calls(pack).is_empty());
     assert_eq!(with_calls.len(), 1, "{label}: packs with tool calls");
-    let probes = report.sent.iter().filter(|line| line.contains("\"server/discover\"")).count() == 0;
-    assert!(packs.len() == 1 || label.contains("ts2:auto") && probes, "{label}: {} packs", packs.len());
-    check_calls(label, with_calls[0], &calls(report));
+    let pack = with_calls[0];
+    assert_eq!(verify(&pack.path, home), Some(0), "{label}: assay verify-pack {}", pack.path.display());
+    assert_eq!(pack.session["session_complete"], true, "{label}: session.json: {}", pack.session);
+    // This client spawns the server once more, asks `server/discover` and terminates it.
+    assert!(without.is_empty() || label.ends_with("ts2:auto"), "{label}: {} packs", packs.len());
+    for pack in without {
+        let code = verify(&pack.path, home);
+        assert!(matches!(code, Some(0 | 1)), "{label}: assay verify-pack {}: {code:?}", pack.path.display());
+    }
+    check_calls(label, pack, &calls(report));
 }
 
 /// Exit code of `assay verify-pack --json`; what it prints must be one JSON document.
@@ -124,7 +127,6 @@ fn check_frame(label: &str, pack: &Pack) {
         assert_eq!(receipt["seq"], seq, "{label}: seq");
         assert_eq!(receipt["trace_id"], first["trace_id"], "{label}: one trace_id");
     }
-    assert_eq!(pack.session["session_complete"], true, "{label}: session.json: {}", pack.session);
 }
 
 /// The hash chain, recomputed with another JCS than the crate's.

@@ -23,6 +23,7 @@ scenarios! {
     everything_with_the_python_client: "everything", "py:";
     everything_with_the_typescript_1_client: "everything", "ts1:";
     everything_with_the_typescript_2_client: "everything", "ts2:";
+    everything_with_tasks_and_a_server_that_has_to_be_signalled: "everything-tasks", "";
     filesystem: "filesystem", "";
     git: "git", "";
     memory: "memory", "";

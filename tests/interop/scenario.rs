@@ -22,6 +22,9 @@ struct Scenario {
     clients: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// The server does not end when its stdin does, so the client has to signal it.
+    #[serde(default)]
+    stubborn: bool,
     /// Files that are in the working directory before the session.
     #[serde(default)]
     files: BTreeMap<PathBuf, String>,
@@ -94,7 +97,8 @@ fn compare(scenario: &Scenario, server: &str, client: &str) {
         (direct.join().expect("direct session"), proxied)
     });
     same(&label, &steps(scenario, &label), &direct, &proxied);
-    assert_eq!(direct.exit, Some(0), "{label}: exit of the server itself");
+    let of_server = if scenario.stubborn { None } else { Some(0) };
+    assert_eq!(direct.exit, of_server, "{label}: exit of the server itself");
     assert_eq!(proxied.exit, Some(0), "{label}: exit of the proxy\n{}", proxied.said());
     evidence::check(&label, &audit, &proxied_dir.join("home"), &proxied);
 }
@@ -139,6 +143,7 @@ fn drive(scenario: &Scenario, server: &str, client: &str, prefix: &[String], dir
         "client": sdk,
         "mode": mode,
         "modules": install::root(),
+        "stubborn": scenario.stubborn,
         "steps": steps,
     });
     let (job_file, out, log) = (dir.join("job.json"), dir.join("out.json"), dir.join("driver.log"));

@@ -147,10 +147,10 @@ pub fn inspector() {
     let run = |name: &str, prefix: &[String]| {
         let mut command = Command::new(npm.join("mcp-inspector"));
         command
-            .arg("--cli")
+            // The inspector takes the first `--` for its own.
+            .args(["--cli", "--method", "tools/call", "--tool-name", "echo", "--tool-arg", "message=żółw", "-q", "--"])
             .args(prefix)
             .arg(npm.join("mcp-server-everything"))
-            .args(["--method", "tools/call", "--tool-name", "echo", "--tool-arg", "message=żółw", "-q"])
             .current_dir(temp.path())
             .env("HOME", temp.path());
         let log = temp.path().join(name);
