@@ -54,11 +54,7 @@ fn object(bytes: &[u8], at: usize, depth: usize) -> Option<usize> {
             let ascending = if escaped || last_escaped {
                 string::compare_at(bytes, last_start, start).is_lt()
             } else {
-                string::compare(
-                    &bytes[last_start + 1..last_end - 1],
-                    &bytes[start + 1..end - 1],
-                )
-                .is_lt()
+                string::compare(&bytes[last_start + 1..last_end - 1], &bytes[start + 1..end - 1]).is_lt()
             };
             if !ascending {
                 return None;

@@ -51,28 +51,18 @@ pub fn digest(value: &[u8], page: Option<&dyn Fn(usize)>) -> Result<Digest, Scan
     digest_within(value, &Limits::DEFAULT, page)
 }
 
-pub(super) fn digest_within(
-    value: &[u8],
-    limits: &Limits,
-    page: Option<&dyn Fn(usize)>,
-) -> Result<Digest, ScanError> {
+pub(super) fn digest_within(value: &[u8], limits: &Limits, page: Option<&dyn Fn(usize)>) -> Result<Digest, ScanError> {
     let mut hash = Sha256::new();
     match canonicalize_within(value, limits, page, &mut |part| hash.update(part)) {
         Ok(()) => Ok(Digest::Jcs(hash.finalize().into())),
         Err(CanonError::Syntax(error)) => Err(error),
-        Err(CanonError::Ambiguous(anomalies)) => {
-            Ok(Digest::Raw(raw(value, limits, page), anomalies))
-        }
+        Err(CanonError::Ambiguous(anomalies)) => Ok(Digest::Raw(raw(value, limits, page), anomalies)),
     }
 }
 
 fn raw(value: &[u8], limits: &Limits, page: Option<&dyn Fn(usize)>) -> [u8; 32] {
     let start = skip_ws(value, 0);
-    let blank = value
-        .iter()
-        .rev()
-        .take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t'))
-        .count();
+    let blank = value.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
     let mut hash = Sha256::new();
     let mut at = start;
     for part in value[start..value.len() - blank].chunks(limits.page.max(1)) {

@@ -45,18 +45,13 @@ pub(super) fn canonicalize_within(
         bytes,
         index: &index,
         writer: Writer::default(),
-        stream: Stream {
-            gathered: Vec::new(),
-            sink,
-        },
+        stream: Stream { gathered: Vec::new(), sink },
         page,
         every: limits.page,
         paged: 0,
     };
     // The first pass found nothing wrong, so only bytes that changed between the passes can make the second fail.
-    emitter
-        .value(skip_ws(bytes, 0), 0)
-        .ok_or_else(|| reason(bytes))?;
+    emitter.value(skip_ws(bytes, 0), 0).ok_or_else(|| reason(bytes))?;
     emitter.stream.flush();
     Ok(())
 }
@@ -139,9 +134,7 @@ impl Emitter<'_> {
             b'[' => self.sequence(at, depth + 1, b']')?,
             b'{' => match self.index.plan(at) {
                 Plan::Small => {
-                    let end = self
-                        .writer
-                        .value(bytes, at, depth, &mut self.stream.gathered)?;
+                    let end = self.writer.value(bytes, at, depth, &mut self.stream.gathered)?;
                     self.stream.flush_full();
                     end
                 }

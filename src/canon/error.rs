@@ -44,10 +44,7 @@ impl Anomalies {
 
     /// The names of the reasons as receipts spell them (FORMATS §3), sorted.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        Self::NAMES
-            .into_iter()
-            .enumerate()
-            .filter_map(move |(bit, name)| (self.0 >> bit & 1 == 1).then_some(name))
+        Self::NAMES.into_iter().enumerate().filter_map(move |(bit, name)| (self.0 >> bit & 1 == 1).then_some(name))
     }
 }
 
@@ -93,11 +90,7 @@ impl ScanError {
 
     /// The error for whatever stands at `offset`, where something else had to stand.
     pub(super) fn unexpected(bytes: &[u8], offset: usize) -> Self {
-        let kind = bytes
-            .get(offset)
-            .map_or(ScanErrorKind::UnexpectedEnd, |&byte| {
-                ScanErrorKind::UnexpectedByte(byte)
-            });
+        let kind = bytes.get(offset).map_or(ScanErrorKind::UnexpectedEnd, |&byte| ScanErrorKind::UnexpectedByte(byte));
         Self { offset, kind }
     }
 }

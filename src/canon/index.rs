@@ -23,20 +23,12 @@ pub(super) struct Limits {
 
 impl Limits {
     /// 16 MiB of open members, 8 MiB of kept ones and 4 MiB of objects at most.
-    pub(super) const DEFAULT: Self = Self {
-        small: 64 * 1024,
-        open: 1 << 20,
-        kept: 1 << 20,
-        objects: 1 << 18,
-        page: 1 << 20,
-    };
+    pub(super) const DEFAULT: Self =
+        Self { small: 64 * 1024, open: 1 << 20, kept: 1 << 20, objects: 1 << 18, page: 1 << 20 };
 
     /// Keeps nothing of objects that have closed, for callers that only want the anomalies.
     pub(super) const fn scan_only() -> Self {
-        Self {
-            small: usize::MAX,
-            ..Self::DEFAULT
-        }
+        Self { small: usize::MAX, ..Self::DEFAULT }
     }
 }
 
@@ -50,9 +42,7 @@ struct Member {
 
 impl Member {
     fn cmp(&self, other: &Self, bytes: &[u8]) -> std::cmp::Ordering {
-        self.prefix
-            .cmp(&other.prefix)
-            .then_with(|| string::compare_at(bytes, self.start, other.start))
+        self.prefix.cmp(&other.prefix).then_with(|| string::compare_at(bytes, self.start, other.start))
     }
 }
 
@@ -95,11 +85,7 @@ pub(super) enum Plan<'a> {
 
 impl Index {
     /// Scans the document `bytes`.
-    pub(super) fn build(
-        bytes: &[u8],
-        limits: &Limits,
-        page: Option<&dyn Fn(usize)>,
-    ) -> Result<Self, ScanError> {
+    pub(super) fn build(bytes: &[u8], limits: &Limits, page: Option<&dyn Fn(usize)>) -> Result<Self, ScanError> {
         let mut pass = Pass {
             limits,
             page,
@@ -107,12 +93,7 @@ impl Index {
             frames: Vec::new(),
             open: Vec::new(),
             overflow: false,
-            index: Self {
-                anomalies: Anomalies::NONE,
-                end: 0,
-                objects: Vec::new(),
-                kept: Vec::new(),
-            },
+            index: Self { anomalies: Anomalies::NONE, end: 0, objects: Vec::new(), kept: Vec::new() },
         };
         let end = scan::walk(bytes, 0, &mut pass)?;
         scan::finish(bytes, end)?;
@@ -124,10 +105,7 @@ impl Index {
 
     /// How to write the object that starts at `start`.
     pub(super) fn plan(&self, start: usize) -> Plan<'_> {
-        let Ok(found) = self
-            .objects
-            .binary_search_by_key(&start, |object| object.start)
-        else {
+        let Ok(found) = self.objects.binary_search_by_key(&start, |object| object.start) else {
             return Plan::Small;
         };
         let object = self.objects[found];
@@ -164,36 +142,21 @@ impl Pass<'_> {
     fn sort(&mut self, bytes: &[u8], base: usize) {
         let members = &mut self.open[base..];
         members.sort_unstable_by(|a, b| a.cmp(b, bytes));
-        if members
-            .windows(2)
-            .any(|pair| pair[0].cmp(&pair[1], bytes).is_eq())
-        {
+        if members.windows(2).any(|pair| pair[0].cmp(&pair[1], bytes).is_eq()) {
             self.index.anomalies |= Anomalies::DUPLICATE_KEY;
         }
     }
 
     /// Keeps what the second pass needs to know of a large object.
     fn keep(&mut self, frame: Frame) {
-        let members = if frame.ordered {
-            &[]
-        } else {
-            &self.open[frame.base..]
-        };
+        let members = if frame.ordered { &[] } else { &self.open[frame.base..] };
         let first = self.index.kept.len();
-        if self.index.objects.len() >= self.limits.objects
-            || first + members.len() > self.limits.kept
-        {
+        if self.index.objects.len() >= self.limits.objects || first + members.len() > self.limits.kept {
             self.overflow();
             return;
         }
-        self.index
-            .kept
-            .extend(members.iter().map(|member| member.start));
-        self.index.objects.push(Large {
-            start: frame.start,
-            first: first as u32,
-            count: members.len() as u32,
-        });
+        self.index.kept.extend(members.iter().map(|member| member.start));
+        self.index.objects.push(Large { start: frame.start, first: first as u32, count: members.len() as u32 });
     }
 }
 
@@ -203,11 +166,7 @@ impl Events for Pass<'_> {
         if depth > MAX_DEPTH {
             self.index.anomalies |= Anomalies::DEPTH_EXCEEDED;
         } else {
-            self.frames.push(Frame {
-                start: at,
-                base: self.open.len(),
-                ordered: true,
-            });
+            self.frames.push(Frame { start: at, base: self.open.len(), ordered: true });
         }
     }
 
@@ -244,10 +203,7 @@ impl Events for Pass<'_> {
             self.overflow();
             return;
         }
-        let member = Member {
-            prefix: string::prefix_at(bytes, start..name.end, name.escaped),
-            start,
-        };
+        let member = Member { prefix: string::prefix_at(bytes, start..name.end, name.escaped), start };
         if frame.ordered
             && let Some(last) = self.open[frame.base..].last()
         {

@@ -53,12 +53,7 @@ impl<'a> Walk<'a> {
     fn new(bytes: &'a [u8], opening: u8, otherwise: ScanErrorKind) -> Result<Self, ScanError> {
         let at = skip_ws(bytes, 0);
         match bytes.get(at) {
-            Some(&byte) if byte == opening => Ok(Self {
-                bytes,
-                at: at + 1,
-                first: true,
-                done: false,
-            }),
+            Some(&byte) if byte == opening => Ok(Self { bytes, at: at + 1, first: true, done: false }),
             Some(_) => Err(ScanError::new(at, otherwise)),
             None => Err(ScanError::unexpected(bytes, at)),
         }
@@ -111,12 +106,7 @@ impl<'a> Iterator for Members<'a> {
             let (scanned, value) = name(bytes, at, &mut |_| ())?;
             walk.at = scan_at(bytes, value)?;
             let raw_key = &bytes[at..scanned.end];
-            Ok(Member {
-                raw_key,
-                key: decode_string(raw_key),
-                key_range: at..scanned.end,
-                value: value..walk.at,
-            })
+            Ok(Member { raw_key, key: decode_string(raw_key), key_range: at..scanned.end, value: value..walk.at })
         })
     }
 }

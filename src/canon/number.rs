@@ -69,14 +69,7 @@ pub(super) fn lex(bytes: &[u8], start: usize) -> Result<Literal, ScanError> {
             return Err(bad(bytes, first));
         }
     }
-    Ok(Literal {
-        start,
-        int,
-        int_digits,
-        fraction_digits,
-        exponent,
-        end,
-    })
+    Ok(Literal { start, int, int_digits, fraction_digits, exponent, end })
 }
 
 impl Literal {
@@ -95,11 +88,7 @@ impl Literal {
             return !(zero && self.int > self.start);
         }
         // From 1e-7 down ECMAScript writes an exponent: five zeros may follow the point, not six.
-        let small = || {
-            bytes
-                .get(self.end - self.fraction_digits..self.end)
-                .is_some_and(|it| it.starts_with(b"000000"))
-        };
+        let small = || bytes.get(self.end - self.fraction_digits..self.end).is_some_and(|it| it.starts_with(b"000000"));
         bytes.get(self.end - 1) != Some(&b'0') && !(zero && small())
     }
 
@@ -116,10 +105,7 @@ impl Literal {
         let value: f64 = text.parse().ok()?;
         if value == 0.0 {
             let mantissa = text.bytes().take_while(|byte| !matches!(byte, b'e' | b'E'));
-            return mantissa
-                .into_iter()
-                .all(|byte| !matches!(byte, b'1'..=b'9'))
-                .then_some(value);
+            return mantissa.into_iter().all(|byte| !matches!(byte, b'1'..=b'9')).then_some(value);
         }
         value.is_finite().then_some(value)
     }
@@ -139,9 +125,7 @@ impl Literal {
     #[inline]
     pub(super) fn in_range(self, bytes: &[u8]) -> bool {
         self.is_short()
-            || self.fraction_digits > 0
-                && !self.exponent
-                && self.int_digits + self.fraction_digits < IN_RANGE_DIGITS
+            || self.fraction_digits > 0 && !self.exponent && self.int_digits + self.fraction_digits < IN_RANGE_DIGITS
             || self.value(bytes).is_some()
     }
 }
@@ -178,8 +162,7 @@ pub(super) fn check(bytes: &[u8], start: usize) -> Option<usize> {
     let literal = lex(bytes, start).ok()?;
     let canonical = literal.is_plainly_canonical(bytes) || {
         let value = literal.nearest(bytes)?;
-        value != 0.0
-            && ryu_js::Buffer::new().format_finite(value).as_bytes() == &bytes[start..literal.end]
+        value != 0.0 && ryu_js::Buffer::new().format_finite(value).as_bytes() == &bytes[start..literal.end]
     };
     canonical.then_some(literal.end)
 }

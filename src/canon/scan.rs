@@ -91,11 +91,7 @@ pub(super) fn literal(bytes: &[u8], at: usize) -> Result<usize, ScanError> {
 
 /// Reads the member name at `at`, the colon, and the white space around it; gives the start of the member's value.
 #[inline]
-pub(super) fn name(
-    bytes: &[u8],
-    at: usize,
-    passed: &mut impl FnMut(usize),
-) -> Result<(Scanned, usize), ScanError> {
+pub(super) fn name(bytes: &[u8], at: usize, passed: &mut impl FnMut(usize)) -> Result<(Scanned, usize), ScanError> {
     if bytes.get(at) != Some(&b'"') {
         return Err(ScanError::unexpected(bytes, at));
     }
@@ -108,11 +104,7 @@ pub(super) fn name(
 }
 
 /// Walks the value that starts at `start`, white space before it allowed, and gives its end.
-pub(super) fn walk(
-    bytes: &[u8],
-    start: usize,
-    events: &mut impl Events,
-) -> Result<usize, ScanError> {
+pub(super) fn walk(bytes: &[u8], start: usize, events: &mut impl Events) -> Result<usize, ScanError> {
     let mut levels = Levels::default();
     let mut at = skip_ws(bytes, start);
     loop {
@@ -137,11 +129,7 @@ pub(super) fn walk(
                 events.open(at, object, levels.depth);
                 let first = skip_ws(bytes, at + 1);
                 if bytes.get(first) != Some(&(opening + 2)) {
-                    at = if object {
-                        member(bytes, first, levels.depth, events)?
-                    } else {
-                        first
-                    };
+                    at = if object { member(bytes, first, levels.depth, events)? } else { first };
                     continue;
                 }
                 events.close(bytes, first + 1, object, levels.depth);
@@ -178,12 +166,7 @@ pub(super) fn walk(
 }
 
 #[inline]
-fn member(
-    bytes: &[u8],
-    at: usize,
-    depth: usize,
-    events: &mut impl Events,
-) -> Result<usize, ScanError> {
+fn member(bytes: &[u8], at: usize, depth: usize, events: &mut impl Events) -> Result<usize, ScanError> {
     let (scanned, value) = name(bytes, at, &mut |passed| events.passed(passed))?;
     events.name(bytes, at, scanned, depth);
     Ok(value)
@@ -209,9 +192,5 @@ pub fn scan_at(bytes: &[u8], pos: usize) -> Result<usize, ScanError> {
 /// Checks that nothing but white space follows from `at` on.
 pub(super) fn finish(bytes: &[u8], at: usize) -> Result<(), ScanError> {
     let rest = skip_ws(bytes, at);
-    if rest < bytes.len() {
-        Err(ScanError::new(rest, ScanErrorKind::TrailingBytes))
-    } else {
-        Ok(())
-    }
+    if rest < bytes.len() { Err(ScanError::new(rest, ScanErrorKind::TrailingBytes)) } else { Ok(()) }
 }

@@ -30,9 +30,7 @@ const fn stops(word: u64) -> u64 {
     let ones = splat(1);
     let quote = word ^ splat(b'"');
     let slash = word ^ splat(b'\\');
-    (quote.wrapping_sub(ones) & !quote
-        | slash.wrapping_sub(ones) & !slash
-        | word.wrapping_sub(splat(0x20)) & !word)
+    (quote.wrapping_sub(ones) & !quote | slash.wrapping_sub(ones) & !slash | word.wrapping_sub(splat(0x20)) & !word)
         & HIGH
 }
 
@@ -51,9 +49,7 @@ fn survey(block: &[u8; 64]) -> (bool, u8) {
 /// The run that starts at `start`. A run cut for its length is cut between characters.
 #[inline]
 pub(super) fn run(bytes: &[u8], start: usize) -> Run {
-    let window = bytes
-        .get(start..bytes.len().min(start.saturating_add(RUN)))
-        .unwrap_or_default();
+    let window = bytes.get(start..bytes.len().min(start.saturating_add(RUN))).unwrap_or_default();
     let mut at = 0;
     let mut high = 0u64;
     // Most names and values are short: two words before the blocks.
@@ -89,33 +85,20 @@ pub(super) fn run(bytes: &[u8], start: usize) -> Run {
     }
     while let Some(&byte) = window.get(at) {
         if byte < 0x20 || byte == b'"' || byte == b'\\' {
-            return Run {
-                end: start + at,
-                ascii: high & HIGH == 0,
-            };
+            return Run { end: start + at, ascii: high & HIGH == 0 };
         }
         high |= u64::from(byte);
         at += 1;
     }
     let ascii = high & HIGH == 0;
-    Run {
-        end: if ascii {
-            start + at
-        } else {
-            cut(bytes, start, start + at)
-        },
-        ascii,
-    }
+    Run { end: if ascii { start + at } else { cut(bytes, start, start + at) }, ascii }
 }
 
 #[inline]
 fn finish(start: usize, at: usize, word: u64, found: u64, high: u64) -> Run {
     let offset = (found.trailing_zeros() / 8) as usize;
     let before = word & ((1u64 << (offset * 8)) - 1);
-    Run {
-        end: start + at + offset,
-        ascii: (high | before) & HIGH == 0,
-    }
+    Run { end: start + at + offset, ascii: (high | before) & HIGH == 0 }
 }
 
 /// Moves a cut at `end` back so that it does not split a character.
@@ -145,28 +128,15 @@ pub(super) struct Scanned {
 
 /// Scans the string whose opening quote is at `start`; `passed` hears of the progress through long ones.
 #[inline]
-pub(super) fn scan(
-    bytes: &[u8],
-    start: usize,
-    passed: &mut impl FnMut(usize),
-) -> Result<Scanned, ScanError> {
+pub(super) fn scan(bytes: &[u8], start: usize, passed: &mut impl FnMut(usize)) -> Result<Scanned, ScanError> {
     let first = run(bytes, start + 1);
     if first.ascii && bytes.get(first.end) == Some(&b'"') {
-        return Ok(Scanned {
-            end: first.end + 1,
-            escaped: false,
-            anomalies: Anomalies::NONE,
-        });
+        return Ok(Scanned { end: first.end + 1, escaped: false, anomalies: Anomalies::NONE });
     }
     scan_rest(bytes, start + 1, first, passed)
 }
 
-fn scan_rest(
-    bytes: &[u8],
-    mut at: usize,
-    mut run: Run,
-    passed: &mut impl FnMut(usize),
-) -> Result<Scanned, ScanError> {
+fn scan_rest(bytes: &[u8], mut at: usize, mut run: Run, passed: &mut impl FnMut(usize)) -> Result<Scanned, ScanError> {
     let mut escaped = false;
     let mut anomalies = Anomalies::NONE;
     loop {
@@ -176,11 +146,7 @@ fn scan_rest(
         at = run.end;
         match bytes.get(at) {
             Some(b'"') => {
-                return Ok(Scanned {
-                    end: at + 1,
-                    escaped,
-                    anomalies,
-                });
+                return Ok(Scanned { end: at + 1, escaped, anomalies });
             }
             Some(b'\\') => {
                 escaped = true;
@@ -233,18 +199,12 @@ impl Escape {
             Some(_) => return Err(bad()),
             None => return Err(ScanError::unexpected(bytes, at + 1)),
         };
-        Ok(Self {
-            unit: Unit::Char(simple),
-            end: at + 2,
-        })
+        Ok(Self { unit: Unit::Char(simple), end: at + 2 })
     }
 
     fn from_unit(bytes: &[u8], end: usize, unit: u16) -> Self {
         if let Some(plain) = char::from_u32(u32::from(unit)) {
-            return Self {
-                unit: Unit::Char(plain),
-                end,
-            };
+            return Self { unit: Unit::Char(plain), end };
         }
         if (0xD800..0xDC00).contains(&unit)
             && bytes.get(end..end + 2) == Some(br"\u")
@@ -253,16 +213,10 @@ impl Escape {
         {
             let code = 0x10000 + (u32::from(unit & 0x3FF) << 10) + u32::from(low & 0x3FF);
             if let Some(pair) = char::from_u32(code) {
-                return Self {
-                    unit: Unit::Char(pair),
-                    end: end + 6,
-                };
+                return Self { unit: Unit::Char(pair), end: end + 6 };
             }
         }
-        Self {
-            unit: Unit::Surrogate(unit),
-            end,
-        }
+        Self { unit: Unit::Surrogate(unit), end }
     }
 }
 
@@ -362,12 +316,7 @@ pub(super) fn write(bytes: &[u8], start: usize, out: &mut impl Out) -> Option<(u
     write_rest(bytes, start + 1, first, out)
 }
 
-fn write_rest(
-    bytes: &[u8],
-    mut at: usize,
-    mut run: Run,
-    out: &mut impl Out,
-) -> Option<(usize, bool)> {
+fn write_rest(bytes: &[u8], mut at: usize, mut run: Run, out: &mut impl Out) -> Option<(usize, bool)> {
     let mut escaped = false;
     loop {
         let plain = &bytes[at..run.end];
@@ -454,11 +403,7 @@ pub(super) fn check(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
 /// the order of UTF-16 code units.
 #[inline]
 const fn weight(byte: u8) -> u8 {
-    if byte & 0xFE == 0xEE {
-        byte | 0x10
-    } else {
-        byte
-    }
+    if byte & 0xFE == 0xEE { byte | 0x10 } else { byte }
 }
 
 /// Compares two decoded names, in UTF-8, by their UTF-16 code units (RFC 8785 §3.2.3).
@@ -488,20 +433,13 @@ pub(super) fn prefix(decoded: &[u8]) -> u64 {
 /// [`prefix`] of the name whose raw string is at `raw`, without decoding the rest of it.
 #[inline]
 pub(super) fn prefix_at(bytes: &[u8], raw: std::ops::Range<usize>, escaped: bool) -> u64 {
-    if escaped {
-        prefix_decoded(bytes, raw.start)
-    } else {
-        prefix(&bytes[raw.start + 1..raw.end - 1])
-    }
+    if escaped { prefix_decoded(bytes, raw.start) } else { prefix(&bytes[raw.start + 1..raw.end - 1]) }
 }
 
 fn prefix_decoded(bytes: &[u8], start: usize) -> u64 {
     let mut head = [0u8; 12];
     let mut filled = 0;
-    let mut units = Units {
-        bytes,
-        at: start + 1,
-    };
+    let mut units = Units { bytes, at: start + 1 };
     while filled < 8
         && let Some(unit) = units.next()
     {
@@ -515,15 +453,9 @@ fn prefix_decoded(bytes: &[u8], start: usize) -> u64 {
 /// Compares the names whose raw strings start at `a` and `b`, whatever their length, without memory of its own.
 pub(super) fn compare_at(bytes: &[u8], a: usize, b: usize) -> Ordering {
     let order = |unit: u32| {
-        if (0xE000..0x1_0000).contains(&unit) {
-            unit | 0x40_0000
-        } else {
-            unit
-        }
+        if (0xE000..0x1_0000).contains(&unit) { unit | 0x40_0000 } else { unit }
     };
-    Units { bytes, at: a + 1 }
-        .map(order)
-        .cmp(Units { bytes, at: b + 1 }.map(order))
+    Units { bytes, at: a + 1 }.map(order).cmp(Units { bytes, at: b + 1 }.map(order))
 }
 
 /// The code points of a string; surrogate halves stand for themselves, bytes that are not UTF-8 lie beyond Unicode.
@@ -557,10 +489,7 @@ impl Iterator for Units<'_> {
             0xE0..0xF0 => 3,
             _ => 4,
         };
-        let decoded = self
-            .bytes
-            .get(self.at..self.at + length)
-            .and_then(|raw| std::str::from_utf8(raw).ok());
+        let decoded = self.bytes.get(self.at..self.at + length).and_then(|raw| std::str::from_utf8(raw).ok());
         if let Some(decoded) = decoded.and_then(|text| text.chars().next()) {
             self.at += length;
             return Some(decoded as u32);

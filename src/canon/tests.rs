@@ -11,18 +11,12 @@ use super::{Digest, canonicalize, digest, scan, sha256};
 
 /// Limits that send an object of `small` bytes and more through the index.
 const fn tiny(small: usize) -> Limits {
-    Limits {
-        small,
-        page: 7,
-        ..Limits::DEFAULT
-    }
+    Limits { small, page: 7, ..Limits::DEFAULT }
 }
 
 fn streamed(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, CanonError> {
     let mut canonical = Vec::new();
-    canonicalize_within(bytes, limits, None, &mut |part| {
-        canonical.extend_from_slice(part)
-    })?;
+    canonicalize_within(bytes, limits, None, &mut |part| canonical.extend_from_slice(part))?;
     Ok(canonical)
 }
 
@@ -41,26 +35,18 @@ fn arb_text() -> impl Strategy<Value = String> {
         Just("null".to_owned()),
         Just("true".to_owned()),
         any::<i32>().prop_map(|number| number.to_string()),
-        any::<f64>()
-            .prop_filter("finite", |number| number.is_finite())
-            .prop_map(|number| format!("{number:e}")),
+        any::<f64>().prop_filter("finite", |number| number.is_finite()).prop_map(|number| format!("{number:e}")),
         string.clone(),
     ];
     leaf.prop_recursive(5, 64, 6, move |inner| {
-        let spaced = (space.clone(), inner, space.clone())
-            .prop_map(|(a, value, b)| format!("{a}{value}{b}"));
+        let spaced = (space.clone(), inner, space.clone()).prop_map(|(a, value, b)| format!("{a}{value}{b}"));
         prop_oneof![
-            prop::collection::vec(spaced.clone(), 0..6)
-                .prop_map(|items| format!("[{}]", items.join(","))),
-            prop::collection::vec((string.clone(), space.clone(), spaced), 0..6).prop_map(
-                |members| {
-                    let members: Vec<_> = members
-                        .into_iter()
-                        .map(|(name, space, value)| format!("{space}{name}{space}:{value}"))
-                        .collect();
-                    format!("{{{}}}", members.join(","))
-                }
-            ),
+            prop::collection::vec(spaced.clone(), 0..6).prop_map(|items| format!("[{}]", items.join(","))),
+            prop::collection::vec((string.clone(), space.clone(), spaced), 0..6).prop_map(|members| {
+                let members: Vec<_> =
+                    members.into_iter().map(|(name, space, value)| format!("{space}{name}{space}:{value}")).collect();
+                format!("{{{}}}", members.join(","))
+            }),
         ]
     })
 }
@@ -105,46 +91,19 @@ fn an_object_beyond_the_member_cap_is_hashed_raw() {
     let text = br#"{"d":1,"c":{"x":1},"b":[{"y":1,"a":2}],"a":2}"#;
     let limits = Limits { open: 4, ..tiny(0) };
     let found = digest_within(text, &limits, None).unwrap();
-    assert_eq!(
-        found,
-        Digest::Raw(sha256(text), Anomalies::TOO_MANY_MEMBERS)
-    );
-    assert!(matches!(
-        digest_within(text, &Limits { open: 6, ..tiny(0) }, None).unwrap(),
-        Digest::Jcs(_)
-    ));
+    assert_eq!(found, Digest::Raw(sha256(text), Anomalies::TOO_MANY_MEMBERS));
+    assert!(matches!(digest_within(text, &Limits { open: 6, ..tiny(0) }, None).unwrap(), Digest::Jcs(_)));
 }
 
 #[test]
 fn large_objects_beyond_the_index_are_hashed_raw() {
     let text = br#"[{"b":1,"a":2},{"b":1,"a":2},{"b":1,"a":2}]"#;
-    for limits in [
-        Limits { kept: 5, ..tiny(4) },
-        Limits {
-            objects: 2,
-            ..tiny(4)
-        },
-    ] {
+    for limits in [Limits { kept: 5, ..tiny(4) }, Limits { objects: 2, ..tiny(4) }] {
         let found = digest_within(text, &limits, None).unwrap();
-        assert_eq!(
-            found,
-            Digest::Raw(sha256(text), Anomalies::TOO_MANY_MEMBERS)
-        );
+        assert_eq!(found, Digest::Raw(sha256(text), Anomalies::TOO_MANY_MEMBERS));
     }
     // The same objects are small by default, and as many of them as anyone likes need no index.
-    assert!(matches!(
-        digest_within(
-            text,
-            &Limits {
-                kept: 0,
-                objects: 0,
-                ..tiny(20)
-            },
-            None
-        )
-        .unwrap(),
-        Digest::Jcs(_)
-    ));
+    assert!(matches!(digest_within(text, &Limits { kept: 0, objects: 0, ..tiny(20) }, None).unwrap(), Digest::Jcs(_)));
 }
 
 #[test]
@@ -157,36 +116,17 @@ fn other_anomalies_are_still_found_behind_too_many_members() {
 
 #[test]
 fn pages_rise_to_the_end_in_the_first_pass_and_stay_inside() {
-    let text = format!(
-        r#" {{"b":["{}"],"a":"{}\n{}"}} "#,
-        "x".repeat(300_000),
-        "é".repeat(200_000),
-        "y".repeat(70_000)
-    );
+    let text =
+        format!(r#" {{"b":["{}"],"a":"{}\n{}"}} "#, "x".repeat(300_000), "é".repeat(200_000), "y".repeat(70_000));
     let seen = std::cell::RefCell::new(Vec::new());
-    let limits = Limits {
-        page: 65_536,
-        small: 100,
-        ..Limits::DEFAULT
-    };
+    let limits = Limits { page: 65_536, small: 100, ..Limits::DEFAULT };
     let page = |at: usize| seen.borrow_mut().push(at);
     digest_within(text.as_bytes(), &limits, Some(&page)).unwrap();
     let seen = seen.into_inner();
     let rising = seen.windows(2).take_while(|pair| pair[0] < pair[1]).count() + 1;
-    assert!(
-        seen[rising - 1] > text.len() - 2 * 65_536 - 70_000,
-        "{seen:?}"
-    );
-    assert!(
-        seen[..rising]
-            .windows(2)
-            .all(|pair| pair[1] - pair[0] <= 3 * 65_536),
-        "{seen:?}"
-    );
-    assert!(
-        seen.len() > rising + 4,
-        "the second pass reports too: {seen:?}"
-    );
+    assert!(seen[rising - 1] > text.len() - 2 * 65_536 - 70_000, "{seen:?}");
+    assert!(seen[..rising].windows(2).all(|pair| pair[1] - pair[0] <= 3 * 65_536), "{seen:?}");
+    assert!(seen.len() > rising + 4, "the second pass reports too: {seen:?}");
     assert!(seen.iter().all(|&at| at <= text.len()), "{seen:?}");
 }
 
@@ -198,11 +138,7 @@ fn nested_large_objects_are_sorted_at_every_level() {
     }
     let expected = serde_jcs::to_vec(&serde_json::from_str::<Value>(&text).unwrap()).unwrap();
     for small in [0, 30, 1000, 100_000] {
-        assert_eq!(
-            streamed(text.as_bytes(), &tiny(small)).unwrap(),
-            expected,
-            "{small}"
-        );
+        assert_eq!(streamed(text.as_bytes(), &tiny(small)).unwrap(), expected, "{small}");
     }
     assert!(scan(text.as_bytes()).unwrap().is_empty());
 }

@@ -32,13 +32,7 @@ struct Name {
 impl Writer {
     /// Appends the canonical form of the value at `at`, where it starts without white space, inside of `depth` open
     /// containers, and gives its end.
-    pub(super) fn value(
-        &mut self,
-        bytes: &[u8],
-        at: usize,
-        depth: usize,
-        out: &mut Vec<u8>,
-    ) -> Option<usize> {
+    pub(super) fn value(&mut self, bytes: &[u8], at: usize, depth: usize, out: &mut Vec<u8>) -> Option<usize> {
         match bytes.get(at)? {
             b'"' => string::write(bytes, at, out).map(|(end, _)| end),
             b'{' if depth < MAX_DEPTH => self.object(bytes, at, depth + 1, out),
@@ -74,13 +68,7 @@ impl Writer {
         }
     }
 
-    fn object(
-        &mut self,
-        bytes: &[u8],
-        at: usize,
-        depth: usize,
-        out: &mut Vec<u8>,
-    ) -> Option<usize> {
+    fn object(&mut self, bytes: &[u8], at: usize, depth: usize, out: &mut Vec<u8>) -> Option<usize> {
         out.byte(b'{');
         let body = out.len();
         let base = self.members.len();
@@ -96,11 +84,7 @@ impl Writer {
             let (name, value) = self.name(bytes, at, out)?;
             let prefix = string::prefix(name.of(bytes, &self.names));
             at = skip_ws(bytes, self.value(bytes, value, depth, out)?);
-            let member = Member {
-                prefix,
-                name,
-                out: start..out.len(),
-            };
+            let member = Member { prefix, name, out: start..out.len() };
             if ordered && let Some(last) = self.members[base..].last() {
                 ordered = last.cmp(&member, bytes, &self.names).is_lt();
             }
@@ -145,17 +129,10 @@ impl Writer {
 
     /// Puts the members from `base` on, written from `body` on, in order; `None` for duplicates.
     fn sort(&mut self, bytes: &[u8], base: usize, body: usize, out: &mut Vec<u8>) -> Option<()> {
-        let Self {
-            members,
-            names,
-            scratch,
-        } = self;
+        let Self { members, names, scratch } = self;
         let members = &mut members[base..];
         members.sort_unstable_by(|a, b| a.cmp(b, bytes, names));
-        if members
-            .windows(2)
-            .any(|pair| pair[0].cmp(&pair[1], bytes, names).is_eq())
-        {
+        if members.windows(2).any(|pair| pair[0].cmp(&pair[1], bytes, names).is_eq()) {
             return None;
         }
         scratch.clear();

@@ -1,1 +1,16 @@
 //! Proof packs: build, sign, verify, explain.
+
+pub mod build;
+pub mod claims;
+pub mod explain;
+pub mod keys;
+pub mod lock;
+pub mod markdown;
+pub mod publish;
+pub mod report;
+pub mod sign;
+pub mod staging;
+pub mod tally;
+#[doc(hidden)]
+pub mod testkit;
+pub mod verify;

@@ -6,9 +6,14 @@
 //! A session is recorded by [`engine`], which takes messages out of the capture and gives them to the [`recorder`], which
 //! turns them into lines, which the [`store`] puts on disk; only then does the capture forget the bytes.
 
+pub mod card;
 pub mod chain;
 pub mod content;
 pub mod correlate;
+pub mod engine;
 pub mod envelope;
 pub mod frames;
+pub mod lane;
+pub mod ledger;
 pub mod recorder;
+pub mod store;

@@ -170,7 +170,7 @@ impl Recorder {
         let receipt = SessionStart {
             chain_head: self.chain.first().to_owned(),
             client_info: self.identity.client.clone(),
-            command_digest: self.setup.command_digest(),
+            command_digest: self.setup.command_digest.clone(),
             continues: self.continues,
             integration_source: INTEGRATION_SOURCE.to_owned(),
             policy_hash: self.setup.policy_hash.clone(),

@@ -43,8 +43,10 @@ pub struct Setup {
     pub transport: &'static str,
     /// Server id.
     pub server_id: String,
-    /// The server command.
-    pub command: Vec<String>,
+    /// The server command; `None` unless it may be stored (`--store-args`).
+    pub command: Option<Vec<String>>,
+    /// `sha256:` of the RFC 8785 form of the server command.
+    pub command_digest: String,
     /// Store tool arguments in cleartext.
     pub store_args: bool,
     /// Store tool results in cleartext.
@@ -55,13 +57,10 @@ pub struct Setup {
     pub policy_hash: Option<String>,
 }
 
-impl Setup {
-    /// SHA-256 of the RFC 8785 form of the command, `sha256:<hex>`.
-    #[must_use]
-    pub fn command_digest(&self) -> String {
-        let argv = canon::to_vec(&self.command).unwrap_or_default();
-        format!("sha256:{}", canon::sha256_hex(&argv))
-    }
+/// `sha256:` of the RFC 8785 form of a command.
+#[must_use]
+pub fn command_digest(argv: &[String]) -> String {
+    format!("sha256:{}", canon::sha256_hex(&canon::to_vec(argv).unwrap_or_default()))
 }
 
 /// One message as it crossed.
@@ -249,8 +248,8 @@ impl Recorder {
     fn write_chain_start(&mut self, carried_in: Vec<InvocationId>) {
         let detail = detail::ChainStart {
             carried_in,
-            command: self.setup.store_args.then(|| self.setup.command.clone()),
-            command_digest: self.setup.command_digest(),
+            command: self.setup.command.clone(),
+            command_digest: self.setup.command_digest.clone(),
             continues: self.continues,
             profile: self.setup.profile,
             recorder_version: crate::model::RECORDER_VERSION.to_owned(),

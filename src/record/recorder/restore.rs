@@ -3,7 +3,7 @@
 use super::{Awaited, Begin, Binding, Message, Recorder, lane};
 use crate::{
     model::{
-        AuditEvent, Direction, EventKind, InvocationId, ReceiptId, RpcId, SessionId,
+        AuditEvent, EventKind, InvocationId, ReceiptId, RpcId, SessionId,
         event::detail,
         receipt::{Counts, PeerInfo},
     },

@@ -1,0 +1,528 @@
+//! From the files of one recorded session to a finished pack (FORMATS §6).
+//!
+//! Streams: what is held is one line at a time and 8 bytes per receipt, for the check that no id comes twice.
+
+use super::{
+    explain::{self, Explanation},
+    keys::Signer,
+    report::{self, Checked, Finding, MAX_FINDINGS},
+    sign::{self, Attestation, CiBinding, DEFAULT_POLICY, EMPTY_HEAD, FileEntry, Manifest, PACK_VERSION},
+    staging::{self, NewFile, Staging, StagingError},
+    tally::Tally,
+    verify::Completeness,
+};
+use crate::{
+    canon,
+    error::Failure,
+    model::{
+        EventKind, GapReceipt, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionEnd, SessionId, SessionStart,
+        ToolCall, WallTime, event::hash_of_line, receipt, sha256_hex, to_line,
+    },
+    paths::{SessionPaths, create_private_dir},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, BufRead as _, BufReader},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// Bytes of a policy or surface file that a pack takes in.
+const MAX_SIDE_FILE: u64 = 64 << 20;
+
+/// What a pack is built from.
+#[derive(Debug)]
+pub struct Input<'a> {
+    /// The session's files; the pack is made at `paths.pack`.
+    pub paths: &'a SessionPaths,
+    /// The session as a whole.
+    pub session: &'a SessionDoc,
+    /// The policy that was in force; its SHA-256 must be the session's `policy_hash`.
+    pub policy: Option<&'a Path>,
+    /// `surface.json`; its SHA-256 must be the session's `surface_hash`.
+    pub surface: Option<&'a [u8]>,
+    /// Who signs.
+    pub signer: &'a Signer,
+    /// The CI run, if any: [`CiBinding::of_process`].
+    pub ci_binding: Option<CiBinding>,
+    /// When the pack is built.
+    pub now: WallTime,
+}
+
+/// A finished pack.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// Where it lies.
+    pub dir: PathBuf,
+    /// Its id.
+    pub pack_id: String,
+    /// `pack_root_sha256`.
+    pub root: String,
+    /// Receipts in it.
+    pub receipts: u64,
+    /// Audit events in it.
+    pub events: u64,
+    /// Whether the session is all there.
+    pub completeness: Completeness,
+    /// What is wrong with its receipts, at most [`MAX_FINDINGS`]; empty for a sound pack.
+    pub findings: Vec<Finding>,
+}
+
+/// What keeps a pack from being built. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// There is something at the pack's place.
+    #[error("{0} exists already")]
+    Exists(PathBuf),
+    /// A file of the session cannot be read.
+    #[error("{path} cannot be read: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of the pack cannot be written.
+    #[error("the pack cannot be written: {0}")]
+    Write(#[from] StagingError),
+    /// The directory for packs cannot be made.
+    #[error(transparent)]
+    Dir(#[from] crate::paths::PathError),
+    /// A line is no line of evidence at all.
+    #[error("{path}:{line}: {what}")]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The session's document and its files do not say the same.
+    #[error("{path}: {what} is {found}, but the session says {expected}")]
+    Mismatch {
+        /// Which file.
+        path: PathBuf,
+        /// What of it.
+        what: &'static str,
+        /// What the session says.
+        expected: String,
+        /// What the file says.
+        found: String,
+    },
+    /// JSON could not be written; the types of a pack hold nothing that it cannot.
+    #[error("the pack cannot be put into JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl From<BuildError> for Failure {
+    fn from(e: BuildError) -> Self {
+        let failure = Self::failed(format_args!("no pack was built: {e}"));
+        match &e {
+            BuildError::Exists(_) => failure.hint("a pack is never replaced; move it away to have it built again"),
+            BuildError::Line { .. } => failure.hint("assay recover sets torn lines aside and finishes the pack"),
+            BuildError::Write(e) if e.source.kind() == io::ErrorKind::StorageFull => {
+                failure.hint("make room, then run: assay recover")
+            }
+            _ => failure,
+        }
+    }
+}
+
+/// Builds and signs the pack of one session.
+///
+/// Findings about single receipts do not stop it: the pack then says `receipt_integrity: FAIL`, and [`Built::findings`]
+/// names them.
+///
+/// # Errors
+/// [`BuildError`]; then there is no pack, and no trace of one.
+pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
+    let target = &input.paths.pack;
+    if std::fs::symlink_metadata(target).is_ok() {
+        return Err(BuildError::Exists(target.clone()));
+    }
+    let parent = target.parent().unwrap_or(Path::new("."));
+    create_private_dir(parent)?;
+    staging::sweep(parent);
+    let staging = Staging::create(parent)?;
+    let receipts = Receipts::copy(input, &staging)?;
+    let (log, completeness) = copy_segment(input, &staging)?;
+    let mut more = vec![log];
+    let mut session = to_line(input.session)?;
+    session.push(b'\n');
+    more.push(staging.write("session.json", &session)?);
+    more.extend(copy_policy(input, &staging)?);
+    more.extend(write_surface(input, &staging)?);
+
+    let attestation = attest(input, &receipts);
+    let root = sha256_hex(&sign::canonical(&attestation)?);
+    let at = input.now.to_string();
+    let checked = Checked {
+        attestation: &attestation,
+        root: &root,
+        session: input.session,
+        completeness,
+        findings: &receipts.findings,
+        finding_count: receipts.finding_count,
+        receipts: &receipts.entry,
+        more: &more,
+        at: &at,
+    };
+    let verify_report = staging.write("verify_report.json", &report::report(&checked)?)?;
+    let transcript = staging.write("verify_transcript.md", report::transcript(&checked).as_bytes())?;
+    let files = [vec![receipts.entry.clone(), verify_report, transcript], more].concat();
+    let (manifest, signature) = Manifest::signed(attestation, files, input.signer)?;
+    staging.write("pack_manifest.json", &sign::pretty(&manifest)?)?;
+    staging.write("pack_signature.sig", &signature)?;
+    let summary = Explanation::new(&manifest, Some(input.session.clone()), &receipts.tally);
+    staging.subdir("_unsigned")?;
+    staging.write("_unsigned/PACK_SUMMARY.md", explain::markdown(&summary).as_bytes())?;
+    staging.sync_subdir("_unsigned")?;
+    staging.publish(target).map_err(|e| match e.source.kind() {
+        io::ErrorKind::AlreadyExists => BuildError::Exists(target.clone()),
+        _ => e.into(),
+    })?;
+    Ok(Built {
+        dir: target.clone(),
+        pack_id: manifest.pack_id,
+        root,
+        receipts: receipts.count,
+        events: input.session.event_count,
+        completeness,
+        findings: receipts.findings,
+    })
+}
+
+fn attest(input: &Input<'_>, receipts: &Receipts) -> Attestation {
+    let text = |s: &str| s.to_owned();
+    Attestation {
+        pack_format_version: text(PACK_VERSION),
+        fingerprint_version: 1,
+        // One session, one pack: building it again after a crash gives the same id.
+        pack_id: format!("pack_{}", input.paths.stem),
+        run_id: input.session.session_id.to_string(),
+        suite_id: text("manual"),
+        suite_hash: sha256_hex(b"manual"),
+        verifier_version: text(RECORDER_VERSION),
+        canon_version: text("jcs-rfc8785"),
+        canon_impl: text("assay.canon"),
+        canon_impl_version: text(RECORDER_VERSION),
+        policy_hash: input.session.policy_hash.clone().unwrap_or_else(|| sha256_hex(DEFAULT_POLICY)),
+        claim_set_id: text("none"),
+        claim_set_hash: sha256_hex(b"none"),
+        receipt_integrity: text(if receipts.finding_count == 0 { "PASS" } else { "FAIL" }),
+        claim_check: text("N/A"),
+        discrepancy_fingerprint: None,
+        assurance_level: text("L0"),
+        proof_tier: text("signed-pack"),
+        mode: text(match input.session.profile {
+            Profile::Audit => "shadow",
+            Profile::Guard => "enforced",
+        }),
+        head_hash: receipts.head_hash.clone(),
+        head_hash_algorithm: text("last-receipt-digest-v0"),
+        time_authority: text("local_clock"),
+        n_receipts: receipts.count,
+        timestamp_start: receipts.span.map_or(input.now, |s| s.0).to_string(),
+        timestamp_end: receipts.span.map_or(input.now, |s| s.1).to_string(),
+        ci_binding: input.ci_binding.clone(),
+        valid_until: None,
+        superseded_by: None,
+    }
+}
+
+fn mismatch(path: &Path, what: &'static str, expected: impl ToString, found: impl ToString) -> BuildError {
+    BuildError::Mismatch { path: path.to_owned(), what, expected: expected.to_string(), found: found.to_string() }
+}
+
+fn open(path: &Path) -> Result<File, BuildError> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)
+        .and_then(|f| if f.metadata()?.is_file() { Ok(f) } else { Err(io::Error::other("it is no regular file")) });
+    file.map_err(|source| BuildError::Read { path: path.to_owned(), source })
+}
+
+/// Copies a JSONL file line by line, each handed to `see` with its number from 1, without its newline.
+fn copy_lines(
+    path: &Path,
+    mut out: NewFile,
+    mut see: impl FnMut(u64, &[u8]) -> Result<(), String>,
+) -> Result<FileEntry, BuildError> {
+    let mut reader = BufReader::with_capacity(1 << 18, open(path)?);
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line);
+        if read.map_err(|source| BuildError::Read { path: path.to_owned(), source })? == 0 {
+            break;
+        }
+        let whole = line.strip_suffix(b"\n").filter(|l| l.first() == Some(&b'{') && l.last() == Some(&b'}'));
+        let seen = match whole {
+            Some(line) => see(number, line),
+            None => Err("the line is not whole: a write was cut off".to_owned()),
+        };
+        seen.map_err(|what| BuildError::Line { path: path.to_owned(), line: number, what })?;
+        out.write(&line)?;
+        if line.capacity() > 4 << 20 {
+            line = Vec::new();
+        }
+    }
+    Ok(out.finish()?)
+}
+
+/// `receipt_pack.jsonl` and what was found while it was copied.
+struct Receipts {
+    entry: FileEntry,
+    count: u64,
+    head_hash: String,
+    span: Option<(WallTime, WallTime)>,
+    findings: Vec<Finding>,
+    finding_count: u64,
+    tally: Tally,
+}
+
+/// The members that frame any receipt, read before the rest of it is known to be in order.
+#[derive(Deserialize)]
+struct Frame<'a> {
+    #[serde(borrow)]
+    r#type: std::borrow::Cow<'a, str>,
+}
+
+impl Receipts {
+    fn copy(input: &Input<'_>, staging: &Staging) -> Result<Self, BuildError> {
+        let path = &input.paths.receipts;
+        let mut check = ReceiptCheck::new(input.session.session_id);
+        let entry = copy_lines(path, staging.file("receipt_pack.jsonl")?, |_, line| check.line(line))?;
+        if check.count != input.session.receipt_count {
+            return Err(mismatch(path, "the number of receipts", input.session.receipt_count, check.count));
+        }
+        check.duplicates();
+        Ok(Self {
+            entry,
+            count: check.count,
+            head_hash: check.head.unwrap_or_else(|| sha256_hex(EMPTY_HEAD)),
+            span: check.span,
+            findings: check.findings,
+            finding_count: check.finding_count,
+            tally: check.tally,
+        })
+    }
+}
+
+struct ReceiptCheck {
+    session: SessionId,
+    count: u64,
+    ids: Vec<u64>,
+    head: Option<String>,
+    span: Option<(WallTime, WallTime)>,
+    findings: Vec<Finding>,
+    finding_count: u64,
+    tally: Tally,
+}
+
+/// What every receipt has.
+struct Common {
+    id: ReceiptId,
+    seq: u64,
+    session: SessionId,
+    trace: SessionId,
+    timestamp: WallTime,
+}
+
+impl ReceiptCheck {
+    fn new(session: SessionId) -> Self {
+        Self {
+            session,
+            count: 0,
+            ids: Vec::new(),
+            head: None,
+            span: None,
+            findings: Vec::new(),
+            finding_count: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    fn find(&mut self, code: &'static str, field: Option<&'static str>, message: impl FnOnce() -> String) {
+        self.finding_count += 1;
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(Finding { code, message: message(), receipt_index: self.count, field });
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let frame: Frame<'_> = serde_json::from_slice(line).map_err(|e| format!("it is no receipt: {e}"))?;
+        self.tally.receipt(&frame.r#type);
+        match self.typed(&frame.r#type, line) {
+            Ok(common) => self.common(&common),
+            Err(e) => self.find("E_SCHEMA_UNKNOWN", None, || format!("not a receipt of schema 3.0: {e}")),
+        }
+        if !canon::is_canonical(line) {
+            self.find("E_CANON_MISMATCH", None, || "not in its canonical form (RFC 8785)".to_owned());
+        }
+        self.count += 1;
+        self.head = Some(sha256_hex(line));
+        Ok(())
+    }
+
+    fn typed(&mut self, kind: &str, line: &[u8]) -> Result<Common, String> {
+        fn read<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+            serde_json::from_slice(line).map_err(|e| e.to_string())
+        }
+        macro_rules! common {
+            ($r:expr) => {
+                Common {
+                    id: $r.receipt_id,
+                    seq: $r.seq,
+                    session: $r.session_id,
+                    trace: $r.trace_id,
+                    timestamp: $r.timestamp,
+                }
+            };
+        }
+        match kind {
+            receipt::TOOL_CALL => {
+                let call: ToolCall = read(line)?;
+                self.tally.call(&call.tool_name, Some(call.outcome), call.duration_ms.map(|d| d.0));
+                call.anomalies.iter().for_each(|a| self.tally.anomaly(a));
+                Ok(common!(call))
+            }
+            receipt::SESSION_START => read::<SessionStart>(line).map(|r| common!(r)),
+            receipt::SESSION_END => read::<SessionEnd>(line).map(|r| common!(r)),
+            receipt::RECORDER_GAP => read::<GapReceipt>(line).map(|r| common!(r)),
+            other => Err(format!("unknown type {other:?}")),
+        }
+    }
+
+    fn common(&mut self, c: &Common) {
+        self.ids.push(c.id.bits());
+        let (count, session) = (self.count, self.session);
+        if c.seq != count {
+            self.find("E_CHAIN_BROKEN", Some("seq"), || format!("seq is {}, expected {count}", c.seq));
+        }
+        if (c.session, c.trace) != (session, session) {
+            self.find("E_SCHEMA_UNKNOWN", Some("trace_id"), || {
+                format!("belongs to {} and {}, expected {session}", c.session, c.trace)
+            });
+        }
+        let (first, last) = self.span.unwrap_or((c.timestamp, c.timestamp));
+        self.span = Some((first.min(c.timestamp), last.max(c.timestamp)));
+    }
+
+    fn duplicates(&mut self) {
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.sort_unstable();
+        for pair in ids.windows(2).filter(|p| p[0] == p[1]) {
+            let id = ReceiptId::from_bits(pair[0]);
+            self.find("E_DUPLICATE_ID", Some("receipt_id"), || format!("receipt id {id} comes more than once"));
+        }
+    }
+}
+
+/// Copies the segment; its first and last hash and its length must be the session's.
+fn copy_segment(input: &Input<'_>, staging: &Staging) -> Result<(FileEntry, Completeness), BuildError> {
+    let (path, session) = (&input.paths.segment, input.session);
+    let (mut count, mut first, mut last) = (0u64, None, Vec::new());
+    let entry = copy_lines(path, staging.file("audit_log.jsonl")?, |number, line| {
+        count = number;
+        if number == 1 {
+            first = hash_in_line(line);
+        }
+        last.clear();
+        last.extend_from_slice(line);
+        Ok(())
+    })?;
+    if count != session.event_count {
+        return Err(mismatch(path, "the number of events", session.event_count, count));
+    }
+    for (what, expected, found) in [
+        ("the hash of the first event", &session.chain_first, first),
+        ("the hash of the last event", &session.chain_last, hash_in_line(&last)),
+    ] {
+        if found.as_ref() != Some(expected) {
+            return Err(mismatch(path, what, expected, found.as_deref().unwrap_or("none")));
+        }
+    }
+    #[derive(Deserialize)]
+    struct Kind {
+        event: EventKind,
+    }
+    let ended = serde_json::from_slice::<Kind>(&last).is_ok_and(|k| k.event == EventKind::ChainEnd);
+    let completeness = match (ended, session.session_complete) {
+        (false, _) => Completeness::Unterminated,
+        (true, true) => Completeness::Complete,
+        (true, false) => Completeness::Incomplete,
+    };
+    Ok((entry, completeness))
+}
+
+/// The hash that an event has and ought to have; `None` if these differ.
+fn hash_in_line(line: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Hash {
+        hash: String,
+    }
+    let stated = serde_json::from_slice::<Hash>(line).ok()?.hash;
+    hash_of_line(line).filter(|h| *h == stated)
+}
+
+fn copy_policy(input: &Input<'_>, staging: &Staging) -> Result<Option<FileEntry>, BuildError> {
+    let Some(path) = input.policy else { return Ok(None) };
+    let mut file = open(path)?;
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(&mut file, MAX_SIDE_FILE + 1), &mut bytes)
+        .and_then(|n| if n as u64 > MAX_SIDE_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(()) })
+        .map_err(|source| BuildError::Read { path: path.to_owned(), source })?;
+    let entry = staging.write("policy.yaml", &bytes)?;
+    let expected = input.session.policy_hash.as_deref().unwrap_or("none");
+    if entry.sha256 != expected {
+        return Err(mismatch(path, "the SHA-256 of the policy", expected, &entry.sha256));
+    }
+    Ok(Some(entry))
+}
+
+fn write_surface(input: &Input<'_>, staging: &Staging) -> Result<Option<FileEntry>, BuildError> {
+    let Some(bytes) = input.surface else { return Ok(None) };
+    let entry = staging.write("surface.json", bytes)?;
+    let expected = input.session.surface_hash.as_deref().unwrap_or("none");
+    if entry.sha256 != expected {
+        return Err(mismatch(Path::new("surface.json"), "the SHA-256 of the surface", expected, &entry.sha256));
+    }
+    Ok(Some(entry))
+}
+
+/// For status messages: what was built.
+#[derive(Debug, Clone, Serialize)]
+pub struct BuiltSummary<'a> {
+    /// Where it lies.
+    pub pack: String,
+    /// Its id.
+    pub pack_id: &'a str,
+    /// `pack_root_sha256`.
+    pub pack_root_sha256: &'a str,
+    /// Receipts in it.
+    pub receipts: u64,
+    /// Audit events in it.
+    pub events: u64,
+    /// Whether the session is all there.
+    pub completeness: Completeness,
+}
+
+impl Built {
+    /// The same as data for `--json`.
+    #[must_use]
+    pub fn summary(&self) -> BuiltSummary<'_> {
+        BuiltSummary {
+            pack: self.dir.display().to_string(),
+            pack_id: &self.pack_id,
+            pack_root_sha256: &self.root,
+            receipts: self.receipts,
+            events: self.events,
+            completeness: self.completeness,
+        }
+    }
+}

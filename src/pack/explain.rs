@@ -1,0 +1,422 @@
+//! A pack in words: who, when, what was called, what that proves and what it does not.
+//!
+//! Explaining is not verifying: nothing here is checked but that it can be read.
+
+use super::{
+    markdown::escape,
+    sign::{Attestation, Manifest},
+    tally::{Row, Tally},
+};
+use crate::{
+    model::{DurationMs, Outcome, SessionDoc, receipt},
+    text::{fit, visible, width},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs::{File, OpenOptions},
+    io::{self, BufRead as _, BufReader, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// Bytes of a manifest or `session.json` that are read.
+const MAX_DOC: u64 = 16 << 20;
+/// Bytes of one receipt that are read.
+const MAX_LINE: u64 = 256 << 20;
+
+/// A pack that cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// No directory, or none with a manifest.
+    #[error("{dir} is not a proof pack: {why}")]
+    NotAPack {
+        /// What was to be explained.
+        dir: PathBuf,
+        /// Why it is none.
+        why: String,
+    },
+    /// One of its files cannot be read or understood.
+    #[error("{path}{}: {why}", .line.map(|l| format!(":{l}")).unwrap_or_default())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: Option<u64>,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl From<ExplainError> for crate::error::Failure {
+    fn from(e: ExplainError) -> Self {
+        let failure = Self::bad_input(&e);
+        match e {
+            ExplainError::NotAPack { .. } => failure.hint("give the directory that holds pack_manifest.json"),
+            ExplainError::File { .. } => failure.hint("assay verify-pack tells what is wrong with the pack"),
+        }
+    }
+}
+
+/// What a pack says. All text in it is as it came.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explanation {
+    /// The pack.
+    pub pack_id: String,
+    /// The session.
+    pub run_id: String,
+    /// Who signed, by their own words.
+    pub signer_id: String,
+    /// SHA-256 of the public key in the manifest.
+    pub signer_fingerprint: String,
+    /// `shadow`, `enforced`, `breakglass`.
+    pub mode: String,
+    /// What the builder attested.
+    pub receipt_integrity: String,
+    /// Earliest receipt.
+    pub first_receipt: String,
+    /// Latest receipt.
+    pub last_receipt: String,
+    /// SHA-256 of the policy, unless there was none.
+    pub policy_hash: Option<String>,
+    /// Where the pack comes from.
+    pub built_by: String,
+    /// Receipts in it.
+    pub receipts: u64,
+    /// Receipts by type.
+    pub receipt_types: BTreeMap<String, u64>,
+    /// Tool calls by tool, most called first.
+    pub tools: Vec<Row>,
+    /// Tool calls together.
+    pub total: Row,
+    /// What was out of the ordinary, by word.
+    pub anomalies: BTreeMap<String, u64>,
+    /// The session as a whole; `null` in a pack of another builder.
+    pub session: Option<SessionDoc>,
+    /// What a reader may conclude once the pack verifies.
+    pub proves: Vec<String>,
+    /// What they may not.
+    pub does_not_prove: Vec<String>,
+}
+
+impl Explanation {
+    /// From what a builder holds.
+    #[must_use]
+    pub fn new(manifest: &Manifest, session: Option<SessionDoc>, tally: &Tally) -> Self {
+        let a = &manifest.attestation;
+        let default_policy = crate::model::sha256_hex(super::sign::DEFAULT_POLICY);
+        Self {
+            pack_id: a.pack_id.clone(),
+            run_id: a.run_id.clone(),
+            signer_id: manifest.signer_id.clone(),
+            signer_fingerprint: manifest.signer_pubkey_sha256.clone(),
+            mode: a.mode.clone(),
+            receipt_integrity: a.receipt_integrity.clone(),
+            first_receipt: a.timestamp_start.clone(),
+            last_receipt: a.timestamp_end.clone(),
+            policy_hash: (a.policy_hash != default_policy).then(|| a.policy_hash.clone()),
+            built_by: format!("{} {}", a.canon_impl, a.verifier_version),
+            receipts: tally.receipts(),
+            receipt_types: tally.types().clone(),
+            tools: tally.rows(),
+            total: tally.total(),
+            anomalies: tally.anomalies().clone(),
+            proves: proves(a, session.as_ref()),
+            does_not_prove: does_not_prove(session.as_ref()),
+            session,
+        }
+    }
+
+    /// Reads a pack, ours or assay-ai's. Writes nothing.
+    ///
+    /// # Errors
+    /// [`ExplainError`].
+    pub fn of_pack(dir: &Path) -> Result<Self, ExplainError> {
+        let not_a_pack = |why: &str| ExplainError::NotAPack { dir: dir.to_owned(), why: why.to_owned() };
+        match std::fs::metadata(dir) {
+            Ok(m) if m.is_dir() => {}
+            Ok(_) => return Err(not_a_pack("it is no directory")),
+            Err(e) => return Err(not_a_pack(&e.to_string())),
+        }
+        let manifest: Manifest =
+            document(&dir.join("pack_manifest.json"))?.ok_or_else(|| not_a_pack("it has no pack_manifest.json"))?;
+        let session = document(&dir.join("session.json"))?;
+        let tally = tally(&dir.join("receipt_pack.jsonl"))?;
+        Ok(Self::new(&manifest, session, &tally))
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+}
+
+fn document<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, ExplainError> {
+    let error = |why: String| ExplainError::File { path: path.to_owned(), line: None, why };
+    let file = match open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|e| error(e.to_string()))?,
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_DOC + 1).read_to_end(&mut bytes).map_err(|e| error(e.to_string()))?;
+    if bytes.len() as u64 > MAX_DOC {
+        return Err(error(format!("it is longer than {} MiB", MAX_DOC >> 20)));
+    }
+    serde_json::from_slice(&bytes).map(Some).map_err(|e| error(e.to_string()))
+}
+
+/// What is read of a receipt, of any producer.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, default)]
+    r#type: Cow<'a, str>,
+    #[serde(borrow, default)]
+    tool_name: Option<Cow<'a, str>>,
+    #[serde(default)]
+    outcome: serde_json::Value,
+    #[serde(default)]
+    duration_ms: serde_json::Value,
+    #[serde(default)]
+    anomalies: serde_json::Value,
+}
+
+fn tally(path: &Path) -> Result<Tally, ExplainError> {
+    let error = |line: u64, why: String| ExplainError::File { path: path.to_owned(), line: Some(line), why };
+    let mut reader = BufReader::with_capacity(1 << 18, open(path).map_err(|e| error(0, e.to_string()))?);
+    let (mut tally, mut bytes) = (Tally::default(), Vec::new());
+    for number in 1.. {
+        bytes.clear();
+        let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut bytes);
+        match read.map_err(|e| error(number, e.to_string()))? {
+            0 => break,
+            _ if bytes.last() != Some(&b'\n') && bytes.len() as u64 == MAX_LINE => {
+                return Err(error(number, format!("the line is longer than {} MiB", MAX_LINE >> 20)));
+            }
+            _ => {}
+        }
+        let line: Line<'_> = serde_json::from_slice(&bytes).map_err(|e| error(number, e.to_string()))?;
+        tally.receipt(&line.r#type);
+        if line.r#type == receipt::TOOL_CALL {
+            let outcome = Outcome::deserialize(&line.outcome).ok();
+            let duration = DurationMs::deserialize(&line.duration_ms).ok().map(|d| d.0);
+            tally.call(line.tool_name.as_deref().unwrap_or("unnamed"), outcome, duration);
+            let words = line.anomalies.as_array().into_iter().flatten();
+            words.filter_map(|w| w.as_str()).for_each(|w| tally.anomaly(w));
+        }
+    }
+    Ok(tally)
+}
+
+fn proves(a: &Attestation, session: Option<&SessionDoc>) -> Vec<String> {
+    let mut out = vec![
+        "Nothing in the pack has changed since it was signed with the key above.".to_owned(),
+        format!("There are exactly {} receipts, in order and without gaps.", a.n_receipts),
+    ];
+    if let Some(s) = session {
+        out.push(format!(
+            "Each receipt is bound into a hash chain of {} events that were seen on the wire, with the hash of the \
+             bytes of every message.",
+            s.event_count
+        ));
+        if s.session_complete {
+            out.push(
+                "The recorder saw the session from its start to its end, and every tool call that passed it has a \
+                 receipt."
+                    .to_owned(),
+            );
+        }
+    }
+    out
+}
+
+fn does_not_prove(session: Option<&SessionDoc>) -> Vec<String> {
+    let mut out = vec![
+        "Who holds the key: compare its fingerprint with one that you got another way.".to_owned(),
+        "That the machine that recorded was honest: whoever holds the key can sign anything.".to_owned(),
+        "The time: it is the clock of that machine.".to_owned(),
+        "What an agent did that did not pass the recorder.".to_owned(),
+        "That a server did what it answered, or that an answer is right.".to_owned(),
+    ];
+    match session {
+        None => out.push("Whether the session is all there: the pack does not say.".to_owned()),
+        Some(s) if !s.session_complete => {
+            out.push(format!("That this is the whole session: the recorder says that it is not ({}).", s.end_reason))
+        }
+        Some(_) => {}
+    }
+    out
+}
+
+/// `1.2 ms`, from microseconds.
+fn time(us: Option<u64>) -> String {
+    match us {
+        None => "-".to_owned(),
+        Some(us) if us < 1_000 => format!("{us} µs"),
+        Some(us) if us < 1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        Some(us) => format!("{:.1} s", us as f64 / 1e6),
+    }
+}
+
+fn peer(p: Option<&receipt::PeerInfo>) -> Option<String> {
+    p.map(|p| p.version.as_ref().map_or_else(|| p.name.clone(), |v| format!("{} {v}", p.name)))
+}
+
+/// Label and text, for both forms.
+fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
+    let mut out = vec![
+        ("Pack", e.pack_id.clone()),
+        ("Session", e.run_id.clone()),
+        ("Signed by", format!("{}, key {}", e.signer_id, e.signer_fingerprint)),
+        ("Receipts", format!("{} from {} to {}", e.receipts, e.first_receipt, e.last_receipt)),
+    ];
+    if let Some(s) = &e.session {
+        let server =
+            peer(s.server_info.as_ref()).map_or_else(|| s.server_id.clone(), |p| format!("{} ({p})", s.server_id));
+        out.push(("Server", server));
+        out.push(("Client", peer(s.client_info.as_ref()).unwrap_or_else(|| "did not name itself".to_owned())));
+        out.push(("Recorded", format!("{} to {}, recorder {}", s.started_at, s.ended_at, s.recorder_version)));
+        let complete = if s.session_complete { "complete" } else { "NOT complete" };
+        out.push(("Ended", format!("{complete}, {}", s.end_reason)));
+        if let Some(previous) = &s.continues {
+            out.push(("Continues", previous.to_string()));
+        }
+        if s.counts.missed + s.counts.missed_bytes > 0 {
+            let lost = format!("{} messages, {} bytes went by unrecorded", s.counts.missed, s.counts.missed_bytes);
+            out.push(("Missing", lost));
+        }
+        out.extend(
+            s.clock_steps.iter().take(5).map(|c| ("Clock", format!("stepped by {} ms at {}", c.delta_ms, c.at))),
+        );
+        out.extend(s.recovery_notes.iter().take(20).map(|n| ("Recovery", n.clone())));
+    }
+    out.push((
+        "Mode",
+        match e.mode.as_str() {
+            "shadow" => "shadow: calls were observed, none was stopped".to_owned(),
+            "enforced" => "enforced: the policy could stop calls".to_owned(),
+            other => other.to_owned(),
+        },
+    ));
+    out.push(("Policy", e.policy_hash.clone().unwrap_or_else(|| "none".to_owned())));
+    if e.receipt_integrity != "PASS" {
+        out.push(("Warning", "its own builder found damaged receipts".to_owned()));
+    }
+    if !e.anomalies.is_empty() {
+        let words: Vec<_> = e.anomalies.iter().take(20).map(|(w, n)| format!("{w} ×{n}")).collect();
+        out.push(("Anomalies", words.join(", ")));
+    }
+    out
+}
+
+const COLUMNS: [&str; 9] = ["Tool", "Calls", "Ok", "Error", "Denied", "No answer", "p50", "p95", "Max"];
+
+fn cells(row: &Row) -> [String; 8] {
+    [
+        row.calls.to_string(),
+        row.forwarded.to_string(),
+        row.errors.to_string(),
+        row.denied.to_string(),
+        row.timeouts.to_string(),
+        time(row.p50_us),
+        time(row.p95_us),
+        time(row.max_us),
+    ]
+}
+
+const HOW: &str = "assay verify-pack --signer FINGERPRINT PACK_DIR";
+
+/// The explanation in Markdown, as it lies in `_unsigned/PACK_SUMMARY.md`.
+#[must_use]
+pub fn markdown(e: &Explanation) -> String {
+    let mut out = String::from("# Proof Pack Summary\n\n| | |\n|---|---|\n");
+    for (label, text) in facts(e) {
+        let _ = writeln!(out, "| {label} | {} |", escape(&text));
+    }
+    out.push_str("\n## What was called\n\n");
+    if e.tools.is_empty() {
+        out.push_str("No tool was called.\n");
+    } else {
+        let _ = writeln!(out, "| {} |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|", COLUMNS.join(" | "));
+        for (name, row) in named(e) {
+            let _ = writeln!(out, "| {} | {} |", escape(name), cells(row).join(" | "));
+        }
+        out.push_str(
+            "\nTimes are round trips on the recorder's monotonic clock; quantiles are rounded up by at most 7 %.\n",
+        );
+    }
+    for (title, lines) in [("What it proves", &e.proves), ("What it does not prove", &e.does_not_prove)] {
+        let _ = writeln!(out, "\n## {title}\n");
+        for line in lines {
+            let _ = writeln!(out, "- {}", escape(line));
+        }
+    }
+    let _ = write!(
+        out,
+        "\nAll of this holds only if the pack verifies. This page itself is not signed.\n\n## Verify it\n\n```\n{HOW}\n```\n\n\
+         assay-ai verifies it too: `pip install assay-ai`, then `assay verify-pack PACK_DIR`.\n"
+    );
+    out
+}
+
+/// The rows with their names, a sum last where there is more than one.
+fn named(e: &Explanation) -> Vec<(&str, &Row)> {
+    let mut rows: Vec<(&str, &Row)> = Vec::with_capacity(e.tools.len() + 1);
+    rows.extend(e.tools.iter().map(|row| match row.tool.as_deref() {
+        Some("") => ("(empty name)", row),
+        Some(name) => (name, row),
+        None => ("(other tools)", row),
+    }));
+    if rows.len() > 1 {
+        rows.push(("all", &e.total));
+    }
+    rows
+}
+
+/// The explanation for a terminal; everything in it is visible text.
+#[must_use]
+pub fn text(e: &Explanation, dir: &Path) -> String {
+    let mut out = String::new();
+    for (label, text) in facts(e) {
+        let _ = writeln!(out, "{label:<10} {}", visible(&text));
+    }
+    out.push('\n');
+    if e.tools.is_empty() {
+        out.push_str("No tool was called.\n");
+    } else {
+        let mut table = vec![COLUMNS.map(str::to_owned).to_vec()];
+        for (name, row) in named(e) {
+            table.push([vec![fit(&visible(name), 40).into_owned()], cells(row).to_vec()].concat());
+        }
+        write_table(&mut out, &table);
+    }
+    for (title, lines) in [("If it verifies, it proves", &e.proves), ("It does not prove", &e.does_not_prove)] {
+        let _ = writeln!(out, "\n{title}:");
+        for line in lines {
+            let _ = writeln!(out, "  - {}", visible(line));
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\nNothing of this was checked. To check it:\n  assay verify-pack --signer FINGERPRINT {}",
+        visible(&dir.display().to_string())
+    );
+    out
+}
+
+/// First column left, the others right.
+fn write_table(out: &mut String, table: &[Vec<String>]) {
+    let columns = table.first().map_or(0, Vec::len);
+    let widths: Vec<usize> =
+        (0..columns).map(|c| table.iter().map(|row| row.get(c).map_or(0, |t| width(t))).max().unwrap_or(0)).collect();
+    for row in table {
+        let mut line = String::new();
+        for (n, (cell, w)) in row.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(w.saturating_sub(width(cell)));
+            let _ = if n == 0 { write!(line, "{cell}{pad}") } else { write!(line, "  {pad}{cell}") };
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+}

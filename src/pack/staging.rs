@@ -1,0 +1,225 @@
+//! A pack under construction: a private directory beside the target that becomes the target in one rename.
+
+use super::{publish, sign::FileEntry};
+use crate::paths;
+use sha2::{Digest as _, Sha256};
+use std::{
+    ffi::OsStr,
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, BufWriter, Write},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// How every staging directory's name begins; the rest of ours is `mcp` and 16 hex digits.
+pub const PREFIX: &str = ".assay_pack_staging_";
+/// The mark of ours: assay-ai does not lock its own, so they are not ours to sweep.
+const OURS: &str = ".assay_pack_staging_mcp";
+
+/// Something about a file of the pack, by its name there.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {source}")]
+pub struct StagingError {
+    /// Where.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> StagingError {
+    let path = path.to_owned();
+    move |source| StagingError { path, source }
+}
+
+/// The directory; removed with everything in it unless it is published.
+#[derive(Debug)]
+pub struct Staging {
+    dir: PathBuf,
+    // Locked as long as its builder lives, so that nobody sweeps it.
+    lock: File,
+    published: bool,
+}
+
+impl Staging {
+    /// A fresh one in `parent`, which must exist.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(parent: &Path) -> Result<Self, StagingError> {
+        // A sweeper may hold or remove a directory in the instant before it is locked; then another name is taken.
+        for _ in 0..16 {
+            let random = getrandom::u64().map_err(|e| at(parent)(io::Error::other(e)))?;
+            let dir = parent.join(format!("{OURS}{random:016x}"));
+            DirBuilder::new().mode(0o700).create(&dir).map_err(at(&dir))?;
+            match File::open(&dir) {
+                Ok(lock) => match lock.try_lock() {
+                    Ok(()) if dir.exists() => return Ok(Self { dir, lock, published: false }),
+                    Ok(()) | Err(TryLockError::WouldBlock) => {}
+                    // A file system without locks has no sweeper either.
+                    Err(TryLockError::Error(_)) => return Ok(Self { dir, lock, published: false }),
+                },
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    let _ = fs::remove_dir(&dir);
+                    return Err(at(&dir)(e));
+                }
+            }
+        }
+        Err(at(parent)(io::Error::other("no staging directory could be locked")))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A new file in it, 0600.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn file(&self, name: &str) -> Result<NewFile, StagingError> {
+        let path = self.dir.join(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(at(&path))?;
+        let entry = FileEntry { path: name.to_owned(), sha256: String::new(), bytes: 0 };
+        Ok(NewFile { path, out: BufWriter::with_capacity(1 << 18, file), hash: Sha256::new(), entry })
+    }
+
+    /// A whole new file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<FileEntry, StagingError> {
+        let mut file = self.file(name)?;
+        file.write(bytes)?;
+        file.finish()
+    }
+
+    /// A new directory in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn subdir(&self, name: &str) -> Result<(), StagingError> {
+        let path = self.dir.join(name);
+        DirBuilder::new().mode(0o700).create(&path).map_err(at(&path))
+    }
+
+    /// Syncs a directory in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sync_subdir(&self, name: &str) -> Result<(), StagingError> {
+        let path = self.dir.join(name);
+        paths::sync_dir(&path).map_err(at(&path))
+    }
+
+    /// Makes it `target`, which must not exist.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`], or what the system says.
+    pub fn publish(mut self, target: &Path) -> Result<(), StagingError> {
+        self.lock.sync_all().map_err(at(&self.dir))?;
+        publish::rename_noreplace(&self.dir, target).map_err(at(target))?;
+        self.published = true;
+        target.parent().map_or(Ok(()), |p| paths::sync_dir(p).map_err(at(p)))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if !self.published {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// A file that is hashed while it is written.
+#[derive(Debug)]
+pub struct NewFile {
+    path: PathBuf,
+    out: BufWriter<File>,
+    hash: Sha256,
+    entry: FileEntry,
+}
+
+impl NewFile {
+    /// Appends.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), StagingError> {
+        self.hash.update(bytes);
+        self.entry.bytes += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(at(&self.path))
+    }
+
+    /// Flushes and syncs; gives what the manifest says about it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn finish(mut self) -> Result<FileEntry, StagingError> {
+        self.out.flush().and_then(|()| self.out.get_ref().sync_all()).map_err(at(&self.path))?;
+        self.entry.sha256 = hex::encode(self.hash.finalize());
+        Ok(self.entry)
+    }
+}
+
+/// Removes staging directories of builders that are dead; gives how many. What cannot be removed stays.
+pub fn sweep(parent: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(parent) else { return 0 };
+    let stale = |name: &OsStr, path: &Path| {
+        let ours = name.to_str().and_then(|n| n.strip_prefix(OURS));
+        let ours = ours.is_some_and(|r| r.len() == 16 && r.bytes().all(|b| b.is_ascii_hexdigit()));
+        if !ours || !fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) {
+            return false;
+        }
+        let Ok(dir) = File::open(path) else { return false };
+        // The lock is held until it is gone, so that no builder takes it up meanwhile.
+        dir.try_lock().is_ok() && fs::remove_dir_all(path).is_ok()
+    };
+    entries.flatten().filter(|e| stale(&e.file_name(), &e.path())).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_pack_is_whole_or_absent() {
+        let tmp = tempfile::tempdir().unwrap();
+        let target = tmp.path().join("pack");
+        let staging = Staging::create(tmp.path()).unwrap();
+        let dir = staging.dir().to_owned();
+        staging.write("a", b"abc").unwrap();
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(dir.join("a")).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(staging);
+        assert!(!dir.exists());
+        let staging = Staging::create(tmp.path()).unwrap();
+        let entry = staging.write("a", b"abc").unwrap();
+        assert_eq!((entry.bytes, entry.sha256), (3, crate::model::sha256_hex(b"abc")));
+        staging.publish(&target).unwrap();
+        assert_eq!(fs::read(target.join("a")).unwrap(), b"abc");
+        let second = Staging::create(tmp.path()).unwrap();
+        assert_eq!(second.publish(&target).unwrap_err().source.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_the_dead_are_swept() {
+        let tmp = tempfile::tempdir().unwrap();
+        let alive = Staging::create(tmp.path()).unwrap();
+        let dead = tmp.path().join(format!("{OURS}{:016x}", 5));
+        fs::create_dir(&dead).unwrap();
+        fs::write(dead.join("receipt_pack.jsonl"), "x").unwrap();
+        let foreign = tmp.path().join(format!("{PREFIX}abcdef"));
+        fs::create_dir(&foreign).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join("keep"), "x").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), tmp.path().join(format!("{OURS}{:016x}", 6))).unwrap();
+        assert_eq!(sweep(tmp.path()), 1);
+        assert!(alive.dir().exists() && foreign.exists() && !dead.exists());
+        assert!(elsewhere.path().join("keep").exists());
+    }
+}

@@ -1,0 +1,271 @@
+//! What a pack's receipts add up to: calls, outcomes and latency by tool, in bounded memory.
+
+use crate::model::Outcome;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Tool names and receipt types that are told apart; what comes after them is counted together.
+const MAX_NAMES: usize = 500;
+/// Bytes of a name that are kept.
+const MAX_NAME: usize = 256;
+
+/// Latencies in microseconds, as a histogram with 16 buckets an octave: quantiles are at most 7 % too high.
+#[derive(Debug, Clone, Default)]
+pub struct Latency {
+    buckets: Vec<u32>,
+    count: u64,
+    max: u64,
+}
+
+fn bucket(us: u64) -> usize {
+    match us.checked_ilog2() {
+        Some(octave) if octave >= 4 => (octave as usize - 3) * 16 + ((us >> (octave - 4)) & 15) as usize,
+        _ => us as usize,
+    }
+}
+
+/// The highest value that falls into a bucket.
+fn upper(bucket: usize) -> u64 {
+    let (octave, step) = (bucket / 16, (bucket % 16) as u64);
+    if octave == 0 { step } else { ((16 + step + 1) << (octave - 1)).wrapping_sub(1) }
+}
+
+impl Latency {
+    /// Adds one.
+    pub fn add(&mut self, us: u64) {
+        let at = bucket(us);
+        if self.buckets.len() <= at {
+            self.buckets.resize(at + 1, 0);
+        }
+        self.buckets[at] = self.buckets[at].saturating_add(1);
+        self.count += 1;
+        self.max = self.max.max(us);
+    }
+
+    /// The value that a share of `per_mille` thousandths does not exceed.
+    #[must_use]
+    pub fn quantile(&self, per_mille: u64) -> Option<u64> {
+        let rank = (self.count * per_mille).div_ceil(1000).max(1);
+        let mut seen = 0;
+        for (at, n) in self.buckets.iter().enumerate() {
+            seen += u64::from(*n);
+            if seen >= rank {
+                return Some(upper(at).min(self.max));
+            }
+        }
+        None
+    }
+
+    /// The longest.
+    #[must_use]
+    pub fn max(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.max)
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.count += other.count;
+        self.max = self.max.max(other.max);
+    }
+}
+
+/// Calls of one tool.
+#[derive(Debug, Clone, Default)]
+pub struct ToolTally {
+    /// Receipts.
+    pub calls: u64,
+    /// Ordinary responses.
+    pub forwarded: u64,
+    /// Refused by policy.
+    pub denied: u64,
+    /// Errors.
+    pub errors: u64,
+    /// Without a response.
+    pub timeouts: u64,
+    /// Round trips.
+    pub latency: Latency,
+}
+
+impl ToolTally {
+    fn merge(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.forwarded += other.forwarded;
+        self.denied += other.denied;
+        self.errors += other.errors;
+        self.timeouts += other.timeouts;
+        self.latency.merge(&other.latency);
+    }
+}
+
+/// A row for reports; times in microseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Tool name as sent; `null` for all that were too many to tell apart.
+    pub tool: Option<String>,
+    /// Receipts.
+    pub calls: u64,
+    /// Ordinary responses.
+    pub forwarded: u64,
+    /// Refused by policy.
+    pub denied: u64,
+    /// Errors.
+    pub errors: u64,
+    /// Without a response.
+    pub timeouts: u64,
+    /// Median round trip.
+    pub p50_us: Option<u64>,
+    /// 95th percentile.
+    pub p95_us: Option<u64>,
+    /// Longest.
+    pub max_us: Option<u64>,
+}
+
+impl Row {
+    fn new(tool: Option<String>, t: &ToolTally) -> Self {
+        Self {
+            tool,
+            calls: t.calls,
+            forwarded: t.forwarded,
+            denied: t.denied,
+            errors: t.errors,
+            timeouts: t.timeouts,
+            p50_us: t.latency.quantile(500),
+            p95_us: t.latency.quantile(950),
+            max_us: t.latency.max(),
+        }
+    }
+}
+
+/// The sums.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    tools: BTreeMap<String, ToolTally>,
+    other_tools: ToolTally,
+    types: BTreeMap<String, u64>,
+    anomalies: BTreeMap<String, u64>,
+    receipts: u64,
+}
+
+fn name(text: &str) -> String {
+    let mut end = text.len().min(MAX_NAME);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    if end == text.len() { text.to_owned() } else { format!("{}…", &text[..end]) }
+}
+
+fn count(map: &mut BTreeMap<String, u64>, text: &str) {
+    let text = name(text);
+    let full = map.len() >= MAX_NAMES && !map.contains_key(&text);
+    *map.entry(if full { "…".to_owned() } else { text }).or_default() += 1;
+}
+
+impl Tally {
+    /// A receipt of any type.
+    pub fn receipt(&mut self, kind: &str) {
+        self.receipts += 1;
+        count(&mut self.types, kind);
+    }
+
+    /// A tool call, after [`Tally::receipt`]; `None` for an outcome that is not ours.
+    pub fn call(&mut self, tool: &str, outcome: Option<Outcome>, duration_us: Option<u64>) {
+        let known = self.tools.len() < MAX_NAMES || self.tools.contains_key(tool);
+        let tally = if known { self.tools.entry(name(tool)).or_default() } else { &mut self.other_tools };
+        tally.calls += 1;
+        match outcome {
+            Some(Outcome::Forwarded) => tally.forwarded += 1,
+            Some(Outcome::Denied) => tally.denied += 1,
+            Some(Outcome::Error) => tally.errors += 1,
+            Some(Outcome::Timeout) => tally.timeouts += 1,
+            None => {}
+        }
+        if let Some(us) = duration_us {
+            tally.latency.add(us);
+        }
+    }
+
+    /// A word in a receipt's `anomalies`.
+    pub fn anomaly(&mut self, word: &str) {
+        count(&mut self.anomalies, word);
+    }
+
+    /// Receipts of all types.
+    #[must_use]
+    pub fn receipts(&self) -> u64 {
+        self.receipts
+    }
+
+    /// Receipts by type.
+    #[must_use]
+    pub fn types(&self) -> &BTreeMap<String, u64> {
+        &self.types
+    }
+
+    /// Anomalies by word.
+    #[must_use]
+    pub fn anomalies(&self) -> &BTreeMap<String, u64> {
+        &self.anomalies
+    }
+
+    /// One row a tool, most called first.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = self.tools.iter().map(|(n, t)| Row::new(Some(n.clone()), t)).collect();
+        rows.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.tool.cmp(&b.tool)));
+        if self.other_tools.calls > 0 {
+            rows.push(Row::new(None, &self.other_tools));
+        }
+        rows
+    }
+
+    /// All tools together.
+    #[must_use]
+    pub fn total(&self) -> Row {
+        let mut total = self.other_tools.clone();
+        for t in self.tools.values() {
+            total.merge(t);
+        }
+        Row::new(None, &total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_quantile_is_never_too_low_and_at_most_7_percent_too_high(
+            mut values in prop::collection::vec(0u64..u64::MAX >> 8, 1..200), per_mille in 1u64..=1000,
+        ) {
+            let mut latency = Latency::default();
+            values.iter().for_each(|v| latency.add(*v));
+            values.sort_unstable();
+            let exact = values[(values.len() as u64 * per_mille).div_ceil(1000) as usize - 1];
+            let found = latency.quantile(per_mille).unwrap();
+            prop_assert!(found >= exact && found as f64 <= exact as f64 * 1.07, "{found} for {exact}");
+            prop_assert_eq!(latency.max(), values.last().copied());
+        }
+    }
+
+    #[test]
+    fn names_are_bounded_in_number_and_length() {
+        let mut tally = Tally::default();
+        for n in 0..2000 {
+            tally.receipt("mcp_tool_call");
+            tally.call(&format!("tool_{n:04}"), Some(Outcome::Forwarded), Some(n));
+        }
+        tally.call(&"é".repeat(1 << 20), None, None);
+        assert_eq!(tally.rows().len(), MAX_NAMES + 1);
+        assert_eq!(tally.total().calls, 2001);
+        assert_eq!(tally.rows().iter().map(|r| r.calls).sum::<u64>(), 2001);
+        assert_eq!(Latency::default().quantile(500), None);
+        assert!(upper(bucket(u64::MAX)) >= u64::MAX - 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! The card of a live session in `live/`: how a dashboard finds it, and what recovery starts from. Nothing in it is secret.
+
+use super::lane::Lane;
+use crate::{
+    model::{SessionId, WallTime},
+    paths::{self, SessionPaths},
+    sys::process,
+};
+use serde::{Deserialize, Serialize};
+use std::{io, path::{Path, PathBuf}};
+
+/// Format version of a card.
+///
+/// | version | change |
+/// |---|---|
+/// | 1 | first |
+pub const CARD_VERSION: u32 = 1;
+
+/// `live/<session>.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// Process id of the proxy.
+    pub pid: u32,
+    /// When that process started, in the system's own unit; tells a reused pid.
+    pub pid_started: Option<u64>,
+    /// Ring files, client to server first; `null` for a capture that does not survive the process.
+    pub rings: [Option<PathBuf>; 2],
+    /// The session.
+    pub session_id: SessionId,
+    /// Spool files, client to server first.
+    pub spools: [PathBuf; 2],
+    /// When the session began.
+    pub started_at: WallTime,
+    /// The same on the monotonic clock, ns.
+    pub started_mono_ns: u64,
+    /// [`CARD_VERSION`].
+    pub v: u32,
+}
+
+impl Card {
+    /// The card of this process's session.
+    #[must_use]
+    pub fn of(paths: &SessionPaths, started_ns: u64, started_at: WallTime, lanes: &[Lane; 2]) -> Self {
+        let pid = std::process::id();
+        Self {
+            pid,
+            pid_started: process::start_time(pid),
+            rings: [0, 1].map(|i: usize| lanes[i].consumer().path().map(Path::to_owned)),
+            session_id: paths.id,
+            spools: [0, 1].map(|i: usize| lanes[i].spool_path().to_owned()),
+            started_at,
+            started_mono_ns: started_ns,
+            v: CARD_VERSION,
+        }
+    }
+
+    /// Writes it so that a reader sees all of it or nothing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let staged = path.with_extension("json.new");
+        let _ = std::fs::remove_file(&staged);
+        let mut bytes = serde_json::to_vec(self)?;
+        bytes.push(b'\n');
+        paths::write_new(&staged, &bytes)?;
+        std::fs::rename(&staged, path)
+    }
+
+    /// Reads one; `None` if there is none or it cannot be read.
+    #[must_use]
+    pub fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok().filter(|c: &Self| c.v == CARD_VERSION)
+    }
+}

@@ -1,0 +1,466 @@
+//! The recorder thread: takes messages out of the captures in the order in which they crossed, has them recorded, and
+//! releases the captures once the evidence is on disk.
+//!
+//! It is never woken per message and never waited for by the forwarding path, unless a capture is full. While a disk
+//! fails it keeps what it can (the ring, then lines in memory) and counts what it cannot.
+
+use super::{
+    card::Card,
+    lane::{Lane, Taken},
+    recorder::{BigPayload, Clock, Ending, Message, Recorder, Setup},
+    store::Store,
+};
+use crate::{
+    model::{Direction, SessionDoc, SessionId, WallTime},
+    paths::AuditDir,
+    relay::{Pacer, Waker},
+    sys::clock,
+};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, TryRecvError},
+    },
+    time::{Duration, Instant},
+};
+
+/// Lines that wait in memory while a disk fails; beyond this, messages are counted instead of recorded.
+const MAX_WAITING: usize = 8 << 20;
+/// How full a capture may get with evidence that could not be written before it is released all the same.
+const HELD_PERCENT: u64 = 75;
+/// Messages are written out at least this often within one burst.
+const BURST: usize = 512;
+/// Pause between two attempts on a disk that fails.
+const RETRY: Duration = Duration::from_millis(100);
+/// Pause between two attempts to begin a session on disk.
+const RETRY_BEGIN: Duration = Duration::from_secs(2);
+/// How long the last evidence is tried to be written when the disk fails at the end.
+const LAST_TRIES: u32 = 10;
+
+/// When a pack is closed and the next one begun (`--pack-interval`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PackInterval {
+    /// One pack for the session.
+    Session,
+    /// Every so often.
+    Every(Duration),
+    /// After so many receipts.
+    Receipts(u64),
+}
+
+/// A session whose chain has ended and whose files wait to be sealed.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its open files; their lock keeps recovery away.
+    pub store: Store,
+    /// `session.json`.
+    pub doc: SessionDoc,
+    /// Its card in `live/`.
+    pub card: Card,
+}
+
+/// What became of the recording when the engine ended.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Messages whose evidence was lost.
+    pub missed_messages: u64,
+    /// Wire bytes that crossed unrecorded.
+    pub missed_bytes: u64,
+    /// The last error of the disk, with what was being done.
+    pub disk_error: Option<String>,
+    /// Evidence of the last session stayed in the capture, for `recover`.
+    pub left_for_recovery: bool,
+    /// No session could be begun on disk at all.
+    pub nothing_recorded: bool,
+}
+
+/// What the engine is given.
+pub struct Config {
+    /// Audit directory.
+    pub dir: AuditDir,
+    /// What does not change.
+    pub setup: Arc<Setup>,
+    /// The first session.
+    pub session: SessionId,
+    /// When the process began, monotonic ns.
+    pub started_ns: u64,
+    /// When it began, wall clock.
+    pub started_at: WallTime,
+    /// When packs are closed.
+    pub interval: PackInterval,
+    /// A sync failed: the segment must not be trusted any more.
+    pub sync_failed: Arc<AtomicBool>,
+    /// Ended sessions go here.
+    pub ended: Sender<Ended>,
+    /// New files to sync go here.
+    pub files: Sender<Vec<std::fs::File>>,
+}
+
+struct Live {
+    store: Store,
+    recorder: Recorder,
+    card: Card,
+    began: Instant,
+}
+
+/// The engine; [`Engine::run`] is the recorder thread.
+pub struct Engine {
+    config: Config,
+    lanes: [Lane; 2],
+    waker: Arc<Waker>,
+    live: Option<Live>,
+    retry_at: Option<Instant>,
+    missed: (u64, u64),
+    /// What of `missed` is in no chain yet.
+    unsaid: (u64, u64),
+    report: Report,
+    next_session: SessionId,
+}
+
+impl Engine {
+    /// An engine over the two directions, client to server first.
+    #[must_use]
+    pub fn new(config: Config, lanes: [Lane; 2], waker: Arc<Waker>) -> Self {
+        let next_session = config.session;
+        Self {
+            config,
+            lanes,
+            waker,
+            live: None,
+            retry_at: None,
+            missed: (0, 0),
+            unsaid: (0, 0),
+            report: Report::default(),
+            next_session,
+        }
+    }
+
+    /// Records until `finish` brings an ending and the captures are drained.
+    pub fn run(mut self, finish: &Receiver<Ending>) -> Report {
+        let mut pacer = Pacer::default();
+        let mut ending = None;
+        self.begin(None);
+        loop {
+            match finish.try_recv() {
+                Ok(e) => ending = Some(e),
+                Err(TryRecvError::Disconnected) if ending.is_none() => {
+                    ending = Some(Ending { reason: "recorder_abandoned".into(), ..Ending::default() });
+                }
+                Err(_) => {}
+            }
+            let worked = self.round();
+            if let Some(ending) = &ending
+                && !worked
+                && self.lanes.iter().all(Lane::is_drained)
+            {
+                self.finish(ending);
+                return self.report;
+            }
+            self.roll_if_due();
+            let deepest = if ending.is_some() { Duration::from_millis(1) } else { self.deepest() };
+            let lanes = &self.lanes;
+            pacer.pause(&self.waker, worked, deepest, || lanes.iter().any(Lane::has_work));
+        }
+    }
+
+    fn deepest(&self) -> Duration {
+        match (self.retry_at, self.config.interval) {
+            (Some(at), _) => at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)),
+            (None, PackInterval::Every(_)) => Duration::from_millis(250),
+            _ => Duration::from_secs(1),
+        }
+    }
+
+    /// One look at everything; returns whether there was anything.
+    fn round(&mut self) -> bool {
+        let now = clock::mono_ns();
+        let offset = clock::wall_minus_mono_ns();
+        for lane in &self.lanes {
+            lane.consumer().set_wall_offset(offset);
+        }
+        if let Some(live) = &mut self.live {
+            live.recorder.clock_now(offset, now);
+        }
+        let mut worked = false;
+        for _ in 0..BURST {
+            let Some(which) = self.earliest() else { break };
+            worked = true;
+            self.take(which);
+            if self.live.as_ref().is_some_and(|l| l.recorder.lines.len() > 1 << 20) {
+                break;
+            }
+        }
+        self.delivered();
+        self.flush();
+        self.make_room();
+        worked
+    }
+
+    /// The lane whose next message crossed first.
+    fn earliest(&mut self) -> Option<usize> {
+        let mut peek = |i: usize| match self.lanes[i].peek() {
+            Ok(found) => found,
+            Err(e) => {
+                self.report.disk_error = Some(format!("spooling a large message: {e}"));
+                None
+            }
+        };
+        // A cause is captured before its effect is: whoever was empty is looked at again behind the other.
+        let mut s2c = peek(1);
+        let c2s = peek(0);
+        if s2c.is_none() && c2s.is_some() {
+            s2c = peek(1);
+        }
+        match (c2s, s2c) {
+            (Some(a), Some(b)) => Some(usize::from(b < a)),
+            (Some(_), None) => Some(0),
+            (None, Some(_)) => Some(1),
+            (None, None) => None,
+        }
+    }
+
+    fn take(&mut self, which: usize) {
+        let now = clock::mono_ns();
+        let Self { lanes, live, .. } = self;
+        let lane = &mut lanes[which];
+        let read_ns = lane.peek().ok().flatten().unwrap_or(now);
+        // What is lost: messages, bytes, and whether the chain says so already.
+        let taken = lane.take(read_ns, |taken| match (taken, live.as_mut()) {
+            (Taken::Message(m), Some(live)) if live.recorder.lines.len() < MAX_WAITING => {
+                let big = live.recorder.message(m);
+                write_big(live, m, &big);
+                (0, 0, true)
+            }
+            (Taken::Message(m), _) => (u64::from(!m.bytes.is_empty()), m.bytes.len() as u64, false),
+            (Taken::Torn(bytes), _) => (1, bytes, false),
+            (Taken::Gap(bytes), Some(live)) if live.recorder.lines.len() < MAX_WAITING => {
+                live.recorder.gap("capture_stuck", 0, bytes, now);
+                (0, bytes, true)
+            }
+            (Taken::Gap(bytes), _) => (0, bytes, false),
+        });
+        match taken {
+            Ok(None) => {}
+            Ok(Some((messages, bytes, true))) => {
+                self.missed.0 += messages;
+                self.missed.1 += bytes;
+            }
+            Ok(Some((messages, bytes, false))) => self.miss(messages, bytes),
+            Err(e) => {
+                self.report.disk_error = Some(format!("reading a spooled message: {e}"));
+                self.miss(1, 0);
+            }
+        }
+    }
+
+    fn miss(&mut self, messages: u64, bytes: u64) {
+        for count in [&mut self.missed, &mut self.unsaid] {
+            count.0 += messages;
+            count.1 += bytes;
+        }
+    }
+
+    fn delivered(&mut self) {
+        let Some(live) = &mut self.live else { return };
+        for lane in &self.lanes {
+            let written = lane.consumer().written();
+            live.recorder.delivered(lane.direction(), written, &|offset| lane.consumer().write_mark(offset));
+        }
+    }
+
+    /// Writes what waits; the captures are released only behind it.
+    fn flush(&mut self) {
+        if self.live.is_none() {
+            if self.retry_at.is_none_or(|at| at <= Instant::now()) {
+                self.begin(None);
+            }
+            self.lanes.iter_mut().for_each(Lane::settled);
+            return;
+        }
+        if self.retry_at.is_some_and(|at| at > Instant::now()) {
+            return;
+        }
+        let Some(live) = &mut self.live else { return };
+        let written = live.store.write(&mut live.recorder.lines);
+        match written {
+            Ok(()) => {
+                if self.retry_at.take().is_some() {
+                    tracing::info!("evidence can be written again");
+                }
+                self.say_missed();
+                self.lanes.iter_mut().for_each(Lane::settled);
+            }
+            Err(e) => self.disk_failed("writing evidence", &e),
+        }
+    }
+
+    /// Puts what was missed into the chain.
+    fn say_missed(&mut self) {
+        let (messages, bytes) = std::mem::take(&mut self.unsaid);
+        if messages + bytes == 0 {
+            return;
+        }
+        let Some(live) = &mut self.live else { return };
+        live.recorder.gap("disk", messages, bytes, clock::mono_ns());
+        if let Err(e) = live.store.write(&mut live.recorder.lines) {
+            self.disk_failed("writing evidence", &e);
+        }
+    }
+
+    fn disk_failed(&mut self, what: &str, e: &io::Error) {
+        let text = format!("{what}: {e}");
+        if self.report.disk_error.as_ref() != Some(&text) {
+            tracing::error!(error = %e, "{what} failed; retrying");
+            eprintln!("assay: warning: {text}; the session goes on, what cannot be recorded is counted");
+        }
+        self.report.disk_error = Some(text);
+        self.retry_at = Some(Instant::now() + RETRY);
+    }
+
+    /// While the disk fails, captures must not stay full: the session goes before the evidence, and that is counted.
+    fn make_room(&mut self) {
+        let failing = self.retry_at.is_some();
+        for which in 0..self.lanes.len() {
+            let lane = &mut self.lanes[which];
+            if failing && lane.held_percent() > HELD_PERCENT {
+                lane.release();
+            }
+            if lane.is_stuffed() && (failing || lane.peek().is_err()) {
+                let bytes = lane.give_up();
+                if failing {
+                    lane.release();
+                }
+                self.miss(1, bytes);
+            }
+        }
+    }
+
+    /// Begins a session on disk, the first one or one that follows `rolled`.
+    fn begin(&mut self, rolled: Option<Recorder>) {
+        let now = clock::mono_ns();
+        let first = rolled.is_none() && self.next_session == self.config.session;
+        let (started_ns, started_at) =
+            if first { (self.config.started_ns, self.config.started_at) } else { (now, WallTime::now()) };
+        let c = &self.config;
+        let clock = Clock::new(clock::wall_minus_mono_ns());
+        let carried = rolled.is_some();
+        let begun = Store::begin(&c.dir, &c.setup, started_ns, started_at, clock, self.next_session, rolled);
+        let (store, recorder) = match begun {
+            Ok(begun) => begun,
+            Err((e, path, _)) => {
+                if carried {
+                    tracing::error!("calls in flight could not be carried over");
+                }
+                self.disk_failed(&format!("beginning a session at {}", path.display()), &e);
+                self.retry_at = Some(Instant::now() + RETRY_BEGIN);
+                self.fresh_session();
+                return;
+            }
+        };
+        self.retry_at = None;
+        for lane in &self.lanes {
+            lane.consumer().set_note(0, self.next_session.bits());
+        }
+        let card = Card::of(&store.paths, started_ns, started_at, &self.lanes);
+        if let Err(e) = card.write(&store.paths.card) {
+            tracing::warn!(path = %store.paths.card.display(), error = %e, "the live card could not be written");
+        }
+        if let Ok(files) = store.sync_handles() {
+            let _ = self.config.files.send(files);
+        }
+        self.live = Some(Live { store, recorder, card, began: Instant::now() });
+        self.say_missed();
+    }
+
+    fn fresh_session(&mut self) {
+        if let Ok(id) = SessionId::random() {
+            self.next_session = id;
+        }
+    }
+
+    fn roll_if_due(&mut self) {
+        let Some(live) = &self.live else { return };
+        if self.retry_at.is_some() {
+            return;
+        }
+        let due = match self.config.interval {
+            PackInterval::Session => false,
+            PackInterval::Every(period) => live.began.elapsed() >= period,
+            PackInterval::Receipts(n) => live.recorder.receipts() > n,
+        };
+        let failed = self.config.sync_failed.swap(false, Ordering::AcqRel);
+        if due && !failed && live.recorder.chain().len() > 1 {
+            self.roll("rolled", true);
+        } else if failed {
+            // What the failed sync covered may be gone from disk: another segment starts clean.
+            self.roll("fsync_failed", false);
+        }
+    }
+
+    fn roll(&mut self, reason: &str, clean: bool) {
+        let Some(mut live) = self.live.take() else { return };
+        let ending = Ending { reason: reason.to_owned(), clean, pending_is_clean: true, carries_over: true, ..Ending::default() };
+        let doc = live.recorder.end(&ending, clock::mono_ns());
+        if let Err(e) = live.store.write(&mut live.recorder.lines) {
+            self.disk_failed("ending a segment", &e);
+        }
+        self.fresh_session();
+        self.begin(Some(live.recorder));
+        let _ = self.config.ended.send(Ended { store: live.store, doc, card: live.card });
+    }
+
+    fn finish(&mut self, ending: &Ending) {
+        self.delivered();
+        self.say_missed();
+        (self.report.missed_messages, self.report.missed_bytes) = self.missed;
+        let Some(mut live) = self.live.take() else {
+            self.report.nothing_recorded = true;
+            self.lanes.iter().for_each(Lane::remove);
+            return;
+        };
+        let mut written = live.store.write(&mut live.recorder.lines);
+        for _ in 0..LAST_TRIES {
+            if written.is_ok() {
+                break;
+            }
+            std::thread::sleep(RETRY);
+            written = live.store.write(&mut live.recorder.lines);
+        }
+        if let Err(e) = written {
+            // The chain stays open: `recover` goes on from the capture and ends it as what it is.
+            self.disk_failed("writing the last evidence", &e);
+            self.report.left_for_recovery = true;
+            return;
+        }
+        let (messages, bytes) = std::mem::take(&mut self.unsaid);
+        if messages + bytes > 0 {
+            live.recorder.gap("disk", messages, bytes, clock::mono_ns());
+        }
+        let doc = live.recorder.end(ending, clock::mono_ns());
+        (self.report.missed_messages, self.report.missed_bytes) = (doc.counts.missed, doc.counts.missed_bytes);
+        if let Err(e) = live.store.write(&mut live.recorder.lines) {
+            self.disk_failed("ending the segment", &e);
+            self.report.left_for_recovery = true;
+            return;
+        }
+        for lane in &mut self.lanes {
+            lane.settled();
+            lane.remove();
+        }
+        let _ = self.config.ended.send(Ended { store: live.store, doc, card: live.card });
+    }
+}
+
+fn write_big(live: &mut Live, m: &Message<'_>, big: &[BigPayload]) {
+    for payload in big {
+        let value = m.bytes.get(payload.value.clone()).unwrap_or_default();
+        if let Err(e) = live.store.payload(&payload.head, value, payload.canonical) {
+            tracing::error!(error = %e, "a payload could not be stored; its hash is in the receipt");
+        }
+    }
+}
+
+/// The two directions, client to server first, as lanes are ordered.
+pub const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];

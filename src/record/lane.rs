@@ -1,0 +1,388 @@
+//! One direction of a capture, read message by message, whatever their size.
+
+use super::{
+    frames::{self, Frame},
+    recorder::Message,
+};
+use crate::{
+    model::Direction,
+    relay::capture::{Consumer, Gap},
+    sys::FileMap,
+};
+use std::{
+    cell::Cell,
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+};
+
+/// A message that is longer than this is put into a file while it crosses, so that memory does not grow with it.
+pub const SPOOL_AT: usize = 1 << 20;
+
+/// What stands next in a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// In the ring: `skip` bytes, then a message of `len`, then `tail` bytes of terminator.
+    Ring { skip: usize, len: usize, tail: usize },
+    /// In the spool: a line of `len` bytes, its newline consumed already.
+    Spool { len: u64 },
+    /// A message that a gap has torn, `len` bytes of it.
+    Torn { len: u64 },
+    /// Bytes that crossed uncaptured.
+    Gap(u64),
+}
+
+/// What [`Lane::take`] hands out.
+pub enum Taken<'a> {
+    /// A whole message.
+    Message(&'a Message<'a>),
+    /// A message of which only this many bytes were captured.
+    Torn(u64),
+    /// Bytes that crossed uncaptured.
+    Gap(u64),
+}
+
+struct Spool {
+    file: File,
+    start: u64,
+    len: u64,
+}
+
+/// One direction.
+pub struct Lane {
+    direction: Direction,
+    consumer: Consumer,
+    spool_path: PathBuf,
+    spool: Option<Spool>,
+    pos: u64,
+    scanned: usize,
+    next: Option<(Next, u64)>,
+    gaps: Vec<Gap>,
+    gap_bytes: u64,
+    gaps_done: usize,
+    /// Something was taken whose evidence is not on disk yet.
+    unsettled: bool,
+    /// The rest of a message that was given up is still coming.
+    skipping: bool,
+}
+
+impl Lane {
+    /// A lane at the place up to which its capture was released.
+    ///
+    /// # Errors
+    /// A spool that a dead session left cannot be read.
+    pub fn new(direction: Direction, consumer: Consumer, spool_path: PathBuf) -> io::Result<Self> {
+        let pos = consumer.tail();
+        let mut lane = Self {
+            direction,
+            consumer,
+            spool_path,
+            spool: None,
+            pos,
+            scanned: 0,
+            next: None,
+            gaps: Vec::new(),
+            gap_bytes: 0,
+            gaps_done: 0,
+            unsettled: false,
+            skipping: false,
+        };
+        // Gaps before the place where recording goes on are recorded already.
+        lane.look_for_gaps();
+        lane.gaps_done = lane.gaps.iter().take_while(|g| g.offset < pos).count();
+        if let Some(start) = lane.consumer.spool_start().filter(|s| *s <= pos) {
+            let file = OpenOptions::new().read(true).append(true).open(&lane.spool_path)?;
+            // Bytes behind the released part are still in the ring, too.
+            file.set_len(pos - start)?;
+            lane.spool = Some(Spool { file, start, len: pos - start });
+        }
+        Ok(lane)
+    }
+
+    /// The capture.
+    #[must_use]
+    pub const fn consumer(&self) -> &Consumer {
+        &self.consumer
+    }
+
+    /// Where a message that is too big for memory is put.
+    #[must_use]
+    pub fn spool_path(&self) -> &std::path::Path {
+        &self.spool_path
+    }
+
+    /// Which way.
+    #[must_use]
+    pub const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Stream offset up to which everything was taken.
+    #[must_use]
+    pub const fn pos(&self) -> u64 {
+        self.pos
+    }
+
+    /// Whether nothing is left and nothing will come.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.consumer.is_closed() && self.pos >= self.consumer.head() && self.next.is_none() && self.spool.is_none()
+    }
+
+    /// Whether something has come that was not looked at.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let seen = self.pos + self.scanned as u64;
+        self.consumer.head() > seen || self.consumer.gap_bytes() != self.gap_bytes
+    }
+
+    /// Lets go of everything that was taken: it is safe on disk.
+    pub fn release(&mut self) {
+        let n = self.pos.saturating_sub(self.consumer.tail());
+        if n > 0 {
+            self.consumer.advance(n as usize);
+        }
+    }
+
+    /// How full the capture is with what was taken but not released, 0 to 100.
+    #[must_use]
+    pub fn held_percent(&self) -> u64 {
+        self.pos.saturating_sub(self.consumer.tail()) * 100 / self.consumer.capacity().max(1) as u64
+    }
+
+    /// When the last byte of the next message was read, monotonic ns; `None` if there is no whole message yet.
+    ///
+    /// # Errors
+    /// The spool file cannot be written: call again later, or [`Lane::give_up`].
+    pub fn peek(&mut self) -> io::Result<Option<u64>> {
+        if self.next.is_none() {
+            self.look_for_gaps();
+            if self.skipping {
+                self.skip_line();
+            }
+            self.next = if self.spool.is_some() { self.fill_spool()? } else { self.look()? };
+        }
+        Ok(self.next.map(|(_, ns)| ns))
+    }
+
+    fn look_for_gaps(&mut self) {
+        if self.consumer.gap_bytes() != self.gap_bytes {
+            self.gap_bytes = self.consumer.gap_bytes();
+            self.gaps = self.consumer.gaps();
+        }
+    }
+
+    fn gap_ahead(&self) -> Option<Gap> {
+        self.gaps.get(self.gaps_done).copied()
+    }
+
+    /// The captured bytes from `pos` to the next gap, and whether nothing can follow before that gap or the end.
+    fn window(&self) -> (&[u8], bool) {
+        let closed = self.consumer.is_closed();
+        let head = self.consumer.head();
+        let skip = self.pos.saturating_sub(self.consumer.tail()) as usize;
+        let all = self.consumer.available().get(skip..).unwrap_or_default();
+        match self.gap_ahead() {
+            Some(gap) if gap.offset <= head && (head > gap.offset || closed) => {
+                let upto = gap.offset.saturating_sub(self.pos) as usize;
+                (all.get(..upto).unwrap_or(all), true)
+            }
+            _ => (all, closed),
+        }
+    }
+
+    fn look(&mut self) -> io::Result<Option<(Next, u64)>> {
+        let gap = self.gap_ahead();
+        let (window, last) = self.window();
+        let before_gap = gap.is_some_and(|g| g.offset == self.pos + window.len() as u64) && last;
+        if before_gap && window.is_empty() {
+            return Ok(gap.map(|g| (Next::Gap(g.bytes), g.last_ns)));
+        }
+        // What a gap cuts off is torn, not a last line.
+        let frame = frames::next(window, self.scanned.min(window.len()), last && !before_gap);
+        let len = window.len();
+        let (next, end) = match frame {
+            Frame::Line { len: line } => {
+                let tail = usize::from(line < len);
+                (Next::Ring { skip: 0, len: line, tail }, line + tail)
+            }
+            Frame::Framed { header, len: body } => (Next::Ring { skip: header, len: body, tail: 0 }, header + body),
+            Frame::Partial if before_gap => (Next::Torn { len: len as u64 }, len),
+            Frame::Partial => {
+                self.scanned = len;
+                // A spool releases the ring, so everything before it must be on disk.
+                if len > SPOOL_AT && !self.unsettled {
+                    self.start_spool()?;
+                    return self.fill_spool();
+                }
+                return Ok(None);
+            }
+        };
+        Ok(Some((next, self.read_ns(self.pos + end as u64))))
+    }
+
+    /// When the byte before `end` was read.
+    fn read_ns(&self, end: u64) -> u64 {
+        self.consumer.read_mark(end.saturating_sub(1)).unwrap_or_else(Consumer::now)
+    }
+
+    fn start_spool(&mut self) -> io::Result<()> {
+        if let Err(e) = std::fs::remove_file(&self.spool_path)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            return Err(e);
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+            .open(&self.spool_path)?;
+        self.consumer.set_spool_start(Some(self.pos));
+        self.spool = Some(Spool { file, start: self.pos, len: 0 });
+        self.scanned = 0;
+        Ok(())
+    }
+
+    /// Moves bytes from the ring to the spool until the line ends.
+    fn fill_spool(&mut self) -> io::Result<Option<(Next, u64)>> {
+        let Some(mut spool) = self.spool.take() else { return Ok(None) };
+        let gap = self.gap_ahead();
+        let (window, last) = self.window();
+        let before_gap = gap.is_some_and(|g| g.offset == self.pos + window.len() as u64) && last;
+        let newline = memchr::memchr(b'\n', window);
+        let part = &window[..newline.unwrap_or(window.len())];
+        if let Err(e) = spool.file.write_all(part) {
+            // Half a write must not be glued to the next one.
+            let _ = spool.file.set_len(spool.len);
+            self.spool = Some(spool);
+            return Err(e);
+        }
+        spool.len += part.len() as u64;
+        let moved = part.len() + usize::from(newline.is_some());
+        let len = spool.len;
+        let next = match newline {
+            Some(_) => Some(Next::Spool { len }),
+            None if before_gap => Some(Next::Torn { len }),
+            None if last => Some(Next::Spool { len }),
+            None => None,
+        };
+        self.spool = Some(spool);
+        self.pos += moved as u64;
+        if next.is_none() {
+            // The spool is as safe as the ring: a file that recovery reads. A finished line is released with its evidence.
+            self.release();
+        }
+        self.scanned = 0;
+        Ok(next.map(|n| (n, self.read_ns(self.pos))))
+    }
+
+    /// Neither ring nor spool can hold the message that is crossing: forgets what there is of it, and what will come of
+    /// it. Returns how many bytes of it there were.
+    pub fn give_up(&mut self) -> u64 {
+        let spooled = self.spool.take().map_or(0, |s| s.len);
+        self.next = None;
+        self.skipping = true;
+        self.unsettled = true;
+        spooled + self.skip_line()
+    }
+
+    fn skip_line(&mut self) -> u64 {
+        let (window, last) = self.window();
+        let newline = memchr::memchr(b'\n', window);
+        let n = newline.map_or(window.len(), |at| at + 1);
+        self.skipping = newline.is_none() && !last;
+        self.pos += n as u64;
+        self.scanned = 0;
+        n as u64
+    }
+
+    /// Whether a message that is not whole yet fills the ring.
+    #[must_use]
+    pub fn is_stuffed(&self) -> bool {
+        self.next.is_none() && self.scanned * 4 > self.consumer.capacity() * 3
+    }
+
+    /// Hands out what [`Lane::peek`] found and moves behind it.
+    ///
+    /// # Errors
+    /// The spool cannot be mapped.
+    pub fn take<R>(&mut self, read_ns: u64, with: impl FnOnce(Taken<'_>) -> R) -> io::Result<Option<R>> {
+        let Some((next, _)) = self.next.take() else { return Ok(None) };
+        self.scanned = 0;
+        self.unsettled = true;
+        match next {
+            Next::Gap(bytes) => {
+                self.gaps_done += 1;
+                Ok(Some(with(Taken::Gap(bytes))))
+            }
+            Next::Torn { len } => {
+                if self.spool.take().is_none() {
+                    self.pos += len;
+                }
+                Ok(Some(with(Taken::Torn(len))))
+            }
+            Next::Ring { skip, len, tail } => {
+                let offset = self.pos + skip as u64;
+                let end = offset + (len + tail) as u64;
+                let at = (self.pos - self.consumer.tail()) as usize + skip;
+                let bytes = self.consumer.available().get(at..at + len).unwrap_or_default();
+                let first_byte_ns = self.consumer.read_mark(offset).unwrap_or(read_ns);
+                let direction = self.direction;
+                let message = Message { direction, offset, end, bytes, page: None, first_byte_ns, read_ns };
+                let result = with(Taken::Message(&message));
+                self.pos = end;
+                Ok(Some(result))
+            }
+            Next::Spool { len } => self.take_spooled(len, read_ns, with).map(Some),
+        }
+    }
+
+    fn take_spooled<R>(&mut self, len: u64, read_ns: u64, with: impl FnOnce(Taken<'_>) -> R) -> io::Result<R> {
+        let Some(spool) = self.spool.take() else { return Err(io::Error::other("no spool")) };
+        let map = FileMap::new(&spool.file, 0, usize::try_from(len).map_err(io::Error::other)?)?;
+        let last = Cell::new(0usize);
+        let release = |upto: usize| {
+            // A new pass begins at the front again.
+            if upto < last.get() || upto - last.get() >= SPOOL_AT {
+                map.release(upto);
+                last.set(upto);
+            }
+        };
+        let message = Message {
+            direction: self.direction,
+            offset: spool.start,
+            end: self.pos,
+            bytes: &map,
+            page: Some(&release),
+            first_byte_ns: self.consumer.read_mark(spool.start).unwrap_or(read_ns),
+            read_ns,
+        };
+        let result = with(Taken::Message(&message));
+        Ok(result)
+    }
+
+    /// The evidence of everything taken is on disk: spools are no longer needed.
+    pub fn settled(&mut self) {
+        self.unsettled = false;
+        if self.spool.is_none() && self.consumer.spool_start().is_some() {
+            self.consumer.set_spool_start(None);
+            if let Err(e) = std::fs::remove_file(&self.spool_path)
+                && e.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(path = %self.spool_path.display(), error = %e, "a spool could not be removed");
+            }
+        }
+        self.release();
+    }
+
+    /// Removes the ring file and any spool: the session is over.
+    pub fn remove(&self) {
+        if let Err(e) = self.consumer.remove() {
+            tracing::warn!(error = %e, "a ring file could not be removed");
+        }
+        let _ = std::fs::remove_file(&self.spool_path);
+    }
+}

@@ -1,0 +1,259 @@
+//! The ledger: one line per segment start and end, appended under an exclusive lock (FORMATS §4).
+
+use crate::{
+    model::{GENESIS, GoodTail, LedgerKind, LedgerLine, SessionId, WallTime, ledger::LEDGER_VERSION, to_line},
+    paths::{self, AuditDir},
+};
+use rustix::fs::FlockOperation;
+use std::{
+    fs::File,
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    path::Path,
+};
+
+/// A ledger line is never longer; a longer last "line" is damage.
+const MAX_LINE: u64 = 64 * 1024;
+
+/// The ledger, locked for this process until dropped.
+pub struct Ledger {
+    file: File,
+    end: u64,
+    seq: u64,
+    head: String,
+}
+
+/// What a ledger line is about.
+pub struct Entry<'a> {
+    /// What it says.
+    pub kind: LedgerKind,
+    /// The session.
+    pub session: SessionId,
+    /// File name of the segment.
+    pub segment: &'a str,
+    /// Hash of its first or last event.
+    pub segment_hash: &'a str,
+    /// Events so far.
+    pub event_count: u64,
+    /// Whether the session was complete.
+    pub complete: Option<bool>,
+    /// More, in words.
+    pub note: Option<String>,
+}
+
+impl Ledger {
+    /// Opens and locks the ledger of an audit directory, waiting for other proxies. A torn last line is set aside beside
+    /// it and recorded as such.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn lock(dir: &AuditDir, session: SessionId) -> io::Result<Self> {
+        let path = dir.ledger();
+        let file = paths::private_append().open(&path)?;
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
+        let tail = good_tail(&file)?;
+        let (seq, head) = match &tail.last {
+            None => (0, GENESIS.to_owned()),
+            Some(line) => match serde_json::from_slice::<LedgerLine>(line) {
+                Ok(l) => (l.ledger_seq + 1, l.hash),
+                // Not for us to judge: verification names it. The chain goes on from its bytes.
+                Err(_) => (0, crate::model::sha256_hex(line)),
+            },
+        };
+        let mut ledger = Self { file, end: tail.end, seq, head };
+        if tail.torn > 0 {
+            let note = set_aside(&ledger.file, &path, &tail, session)?;
+            ledger.append(&Entry {
+                kind: LedgerKind::TornTail,
+                session,
+                segment: "ledger.jsonl",
+                segment_hash: GENESIS,
+                event_count: 0,
+                complete: None,
+                note: Some(note),
+            })?;
+        }
+        Ok(ledger)
+    }
+
+    /// `hash` of the last line.
+    #[must_use]
+    pub fn head(&self) -> &str {
+        &self.head
+    }
+
+    /// Appends a line and syncs it.
+    ///
+    /// # Errors
+    /// What the system says; the ledger is then as it was.
+    pub fn append(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+        let mut line = LedgerLine {
+            at: WallTime::now(),
+            complete: entry.complete,
+            event_count: entry.event_count,
+            hash: String::new(),
+            kind: entry.kind,
+            ledger_seq: self.seq,
+            note: entry.note.clone(),
+            prev_hash: self.head.clone(),
+            segment: entry.segment.to_owned(),
+            segment_hash: entry.segment_hash.to_owned(),
+            session_id: entry.session,
+            v: LEDGER_VERSION,
+        };
+        line.seal()?;
+        let mut bytes = to_line(&line)?;
+        bytes.push(b'\n');
+        if let Err(e) = self.file.write_all(&bytes) {
+            // Half a line would be glued to the next one.
+            self.file.set_len(self.end)?;
+            return Err(e);
+        }
+        self.file.sync_data()?;
+        self.end += bytes.len() as u64;
+        self.seq += 1;
+        self.head = line.hash;
+        Ok(())
+    }
+}
+
+/// Whether the ledger holds a line of this kind for this session.
+///
+/// # Errors
+/// What the system says; a ledger that is not there holds nothing.
+pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result<Option<LedgerLine>> {
+    let text = match std::fs::read(dir.ledger()) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let lines = text.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<LedgerLine>(l).ok());
+    Ok(lines.filter(|l| l.session_id == session && l.kind == kind).last())
+}
+
+/// The last whole line of a file and what is torn behind it. Zeros at the end, as some file systems leave them after a
+/// power cut, are torn too.
+///
+/// # Errors
+/// What the system says.
+pub fn good_tail(file: &File) -> io::Result<GoodTail> {
+    let len = file.metadata()?.len();
+    let mut file = file;
+    let start = len.saturating_sub(2 * MAX_LINE);
+    let mut window = vec![0; usize::try_from(len - start).map_err(io::Error::other)?];
+    file.seek(SeekFrom::Start(start))?;
+    file.read_exact(&mut window)?;
+    let mut end = memchr::memrchr(b'\n', &window).map_or(0, |at| at + 1);
+    // A line that is no JSON object is damage as well, even with a newline behind it.
+    while end > 0 {
+        let line_start = memchr::memrchr(b'\n', &window[..end - 1]).map_or(0, |at| at + 1);
+        let line = &window[line_start..end - 1];
+        if line.first() == Some(&b'{') && crate::canon::is_canonical(line) {
+            break;
+        }
+        end = line_start;
+    }
+    if end == 0 && start > 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no whole line in the last 128 KiB"));
+    }
+    let last_start = memchr::memrchr(b'\n', &window[..end.saturating_sub(1)]).map_or(0, |at| at + 1);
+    let last = (end > 0).then(|| window[last_start..end - 1].to_vec());
+    Ok(GoodTail { end: start + end as u64, last, torn: (window.len() - end) as u64 })
+}
+
+/// Copies the torn end of a file beside it and cuts it off; returns a note that says so.
+///
+/// # Errors
+/// What the system says; nothing is cut off before the copy is on disk.
+pub fn set_aside(file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
+    let mut torn = vec![0; usize::try_from(tail.torn).map_err(io::Error::other)?];
+    let mut reader = file;
+    reader.seek(SeekFrom::Start(tail.end))?;
+    reader.read_exact(&mut torn)?;
+    let sha256 = crate::model::sha256_hex(&torn);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!("{name}.torn_{}_{}", session.hex(), &sha256[..16]));
+    match paths::write_new(&aside, &torn) {
+        // The same bytes were set aside before, by a recovery that was interrupted.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other?,
+    }
+    file.set_len(tail.end)?;
+    file.sync_all()?;
+    let aside = aside.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(format!("{} bytes at offset {} of {name} were no whole line, set aside as {aside}, sha256 {sha256}", tail.torn, tail.end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> (tempfile::TempDir, AuditDir) {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = AuditDir::at(tmp.path().join("audit"));
+        dir.create().unwrap();
+        (tmp, dir)
+    }
+
+    fn entry(session: SessionId) -> Entry<'static> {
+        Entry {
+            kind: LedgerKind::SegmentStart,
+            session,
+            segment: "segment_x.jsonl",
+            segment_hash: GENESIS,
+            event_count: 1,
+            complete: None,
+            note: None,
+        }
+    }
+
+    fn lines(dir: &AuditDir) -> Vec<LedgerLine> {
+        let text = std::fs::read_to_string(dir.ledger()).unwrap();
+        text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_torn_or_zero_filled_tail_at_every_offset_is_set_aside_and_the_chain_goes_on() {
+        let (_tmp, dir) = dir();
+        let id = SessionId::from_bits(1);
+        Ledger::lock(&dir, id).unwrap().append(&entry(id)).unwrap();
+        let one = std::fs::read(dir.ledger()).unwrap();
+        for cut in 1..one.len() {
+            for zeros in [0, 7] {
+                let mut torn = one.clone();
+                torn.extend_from_slice(&one[..cut]);
+                torn.extend(std::iter::repeat_n(0, zeros));
+                std::fs::write(dir.ledger(), &torn).unwrap();
+                let mut ledger = Ledger::lock(&dir, id).unwrap();
+                ledger.append(&entry(id)).unwrap();
+                drop(ledger);
+                let all = lines(&dir);
+                assert_eq!(all.len(), 3, "cut {cut}");
+                assert_eq!(all[1].kind, LedgerKind::TornTail);
+                assert_eq!(all[1].prev_hash, all[0].hash);
+                assert_eq!(all[2].prev_hash, all[1].hash);
+            }
+        }
+    }
+
+    #[test]
+    fn fifty_writers_make_one_chain() {
+        let (_tmp, dir) = dir();
+        std::thread::scope(|s| {
+            for n in 0..50 {
+                let dir = dir.clone();
+                s.spawn(move || {
+                    let id = SessionId::from_bits(n);
+                    let mut ledger = Ledger::lock(&dir, id).unwrap();
+                    ledger.append(&entry(id)).unwrap();
+                });
+            }
+        });
+        let all = lines(&dir);
+        assert_eq!(all.len(), 50);
+        let mut head = GENESIS.to_owned();
+        for (seq, line) in all.into_iter().enumerate() {
+            assert_eq!((line.ledger_seq, line.prev_hash), (seq as u64, head));
+            head = line.hash;
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The files of one session: appended, never rewritten, cut back to the last good line after a failed write.
+
+use super::{
+    ledger::{self, Ledger},
+    recorder::{Begin, Clock, Lines, Recorder, Setup},
+};
+use crate::{
+    canon,
+    model::{LedgerKind, SessionDoc, SessionId, WallTime},
+    paths::{self, AuditDir, SessionPaths},
+};
+use rustix::fs::FlockOperation;
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// An append-only file that remembers where its last whole write ended.
+#[derive(Debug)]
+pub struct Sink {
+    file: File,
+    good: u64,
+    dirty: bool,
+}
+
+impl Sink {
+    /// A new file; refuses one that is there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: paths::private_append().create_new(true).open(path)?, good: 0, dirty: false })
+    }
+
+    /// A file that may be there already.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn append_to(path: &Path) -> io::Result<Self> {
+        let file = paths::private_append().open(path)?;
+        let good = file.metadata()?.len();
+        Ok(Self { file, good, dirty: false })
+    }
+
+    /// Appends all of `bytes`, or nothing that stays: what a failed write left behind is cut off before the next.
+    ///
+    /// # Errors
+    /// What the system says; call again with the same bytes.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.restore()?;
+        self.dirty = true;
+        self.file.write_all(bytes)?;
+        self.good += bytes.len() as u64;
+        self.dirty = false;
+        Ok(())
+    }
+
+    fn restore(&mut self) -> io::Result<()> {
+        if self.dirty {
+            self.file.set_len(self.good)?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Streams one entry with `write`; all of it stays, or nothing.
+    ///
+    /// # Errors
+    /// What `write` or the system says.
+    pub fn stream(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        self.restore()?;
+        self.dirty = true;
+        let mut out = BufWriter::with_capacity(1 << 20, &self.file);
+        write(&mut out)?;
+        out.flush()?;
+        drop(out);
+        self.good = self.file.metadata()?.len();
+        self.dirty = false;
+        Ok(())
+    }
+
+    /// The file, for syncing.
+    #[must_use]
+    pub const fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+/// The open files of one session. The segment's lock says that the session is alive.
+#[derive(Debug)]
+pub struct Store {
+    /// Where they are.
+    pub paths: SessionPaths,
+    dir: AuditDir,
+    segment: Sink,
+    receipts: Sink,
+    investigation: Option<Sink>,
+}
+
+impl Store {
+    /// Starts a session on disk: files, ledger line, `chain_start`.
+    ///
+    /// # Errors
+    /// What the system says, with the file; nothing is left behind then but empty files.
+    pub fn begin(
+        dir: &AuditDir,
+        setup: &Arc<Setup>,
+        started_ns: u64,
+        started_at: WallTime,
+        clock: Clock,
+        session: SessionId,
+        rolled: Option<Recorder>,
+    ) -> Result<(Self, Recorder), (io::Error, PathBuf, Option<Box<Recorder>>)> {
+        let paths = dir.session(started_at, session);
+        let name = segment_name(&paths);
+        let opened = (|| {
+            let segment = Sink::create(&paths.segment).map_err(|e| (e, paths.segment.clone()))?;
+            lock(segment.file()).map_err(|e| (e, paths.segment.clone()))?;
+            let receipts = Sink::create(&paths.receipts).map_err(|e| (e, paths.receipts.clone()))?;
+            let ledger = Ledger::lock(dir, session).map_err(|e| (e, dir.ledger()))?;
+            Ok((segment, receipts, ledger))
+        })();
+        let (segment, receipts, mut ledger) = match opened {
+            Ok(opened) => opened,
+            Err((e, path)) => return Err((e, path, rolled.map(Box::new))),
+        };
+        let begin =
+            Begin { session, continues: None, started_ns, started_at, clock, prev_hash: ledger.head().to_owned() };
+        let mut recorder = match rolled {
+            Some(old) => old.roll_into(begin),
+            None => Recorder::begin(setup.clone(), begin),
+        };
+        let mut store = Self {
+            paths: paths.clone(),
+            dir: dir.clone(),
+            segment,
+            receipts,
+            investigation: None,
+        };
+        let started = store.write(&mut recorder.lines).and_then(|()| {
+            ledger.append(&ledger::Entry {
+                kind: LedgerKind::SegmentStart,
+                session,
+                segment: &name,
+                segment_hash: recorder.chain().first(),
+                event_count: recorder.chain().len(),
+                complete: None,
+                note: None,
+            })
+        });
+        match started {
+            Ok(()) => Ok((store, recorder)),
+            Err(e) => Err((e, paths.segment, Some(Box::new(recorder)))),
+        }
+    }
+
+    /// Takes over the files of a session whose process is gone.
+    ///
+    /// # Errors
+    /// `WouldBlock` if it is not; what the system says.
+    pub fn take_over(dir: &AuditDir, paths: &SessionPaths) -> io::Result<Self> {
+        let segment = Sink::append_to(&paths.segment)?;
+        lock(segment.file())?;
+        Ok(Self {
+            paths: paths.clone(),
+            dir: dir.clone(),
+            segment,
+            receipts: Sink::append_to(&paths.receipts)?,
+            investigation: None,
+        })
+    }
+
+    /// Writes everything that waits, payloads and receipts before the events that bind them.
+    ///
+    /// # Errors
+    /// What the system says; what was not written still waits in `lines`, call again.
+    pub fn write(&mut self, lines: &mut Lines) -> io::Result<()> {
+        if !lines.investigation.is_empty() {
+            self.investigation()?.append(&lines.investigation)?;
+            lines.investigation.clear();
+        }
+        self.receipts.append(&lines.receipts)?;
+        lines.receipts.clear();
+        self.segment.append(&lines.segment)?;
+        lines.segment.clear();
+        Ok(())
+    }
+
+    fn investigation(&mut self) -> io::Result<&mut Sink> {
+        if self.investigation.is_none() {
+            paths::create_private_dir(&self.dir.investigation()).map_err(io::Error::other)?;
+            self.investigation = Some(Sink::append_to(&self.paths.investigation)?);
+        }
+        self.investigation.as_mut().ok_or_else(|| io::Error::other("no investigation log"))
+    }
+
+    /// Writes a payload that is too big for memory.
+    ///
+    /// # Errors
+    /// What the system says; nothing of it stays then.
+    pub fn payload(&mut self, head: &[u8], value: &[u8], canonical: bool) -> io::Result<()> {
+        self.investigation()?.stream(|out| {
+            out.write_all(head)?;
+            if canonical {
+                let mut failed = None;
+                let end = canon::canonicalize_to(value, &mut |part| {
+                    if failed.is_none() {
+                        failed = out.write_all(part).err();
+                    }
+                });
+                match (failed, end) {
+                    (Some(e), _) => return Err(e),
+                    (None, Err(e)) => return Err(io::Error::new(io::ErrorKind::InvalidData, e.to_string())),
+                    (None, Ok(())) => {}
+                }
+            } else {
+                out.write_all(b"\"")?;
+                let engine = &base64::engine::general_purpose::STANDARD;
+                let mut encoder = base64::write::EncoderWriter::new(&mut *out, engine);
+                encoder.write_all(value)?;
+                encoder.finish()?;
+                drop(encoder);
+                out.write_all(b"\"")?;
+            }
+            out.write_all(b"}\n")
+        })
+    }
+
+    /// Handles for a syncing thread.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sync_handles(&self) -> io::Result<Vec<File>> {
+        let mut files = vec![self.receipts.file.try_clone()?, self.segment.file.try_clone()?];
+        if let Some(log) = &self.investigation {
+            files.push(log.file.try_clone()?);
+        }
+        Ok(files)
+    }
+
+    /// Syncs everything and writes the ledger line of the segment's end, unless it is there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn end(&mut self, doc: &SessionDoc, note: Option<String>) -> io::Result<()> {
+        for file in self.sync_handles()? {
+            file.sync_data()?;
+        }
+        let mut ledger = Ledger::lock(&self.dir, doc.session_id)?;
+        if ledger::holds(&self.dir, doc.session_id, LedgerKind::SegmentEnd)?.is_some() {
+            return Ok(());
+        }
+        ledger.append(&ledger::Entry {
+            kind: LedgerKind::SegmentEnd,
+            session: doc.session_id,
+            segment: &segment_name(&self.paths),
+            segment_hash: &doc.chain_last,
+            event_count: doc.event_count,
+            complete: Some(doc.session_complete),
+            note,
+        })
+    }
+}
+
+/// File name of a session's segment.
+#[must_use]
+pub fn segment_name(paths: &SessionPaths) -> String {
+    format!("segment_{}.jsonl", paths.stem)
+}
+
+/// Locks a segment without waiting.
+///
+/// # Errors
+/// `WouldBlock` if its session is alive.
+pub fn lock(file: &File) -> io::Result<()> {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(Into::into)
+}
