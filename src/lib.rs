@@ -7,6 +7,8 @@
 //! |---|---|---|
 //! | [`model`] | plain data on disk: receipts, events, ledger, `session.json` | how it comes about |
 //! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests | MCP, files |
+//! | [`pack`] | keys, building, signing, verifying and explaining packs | relays, terminals |
+//! | [`cli`] | arguments, printing, exit codes | formats |
 #![warn(clippy::pedantic)]
 #![allow(
     clippy::module_name_repetitions,
@@ -24,10 +26,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod canon;
+pub mod cli;
 pub mod error;
 pub mod model;
 pub mod pack;
 pub mod paths;
+pub mod proxy;
 pub mod record;
 pub mod relay;
 #[allow(unsafe_code)]

@@ -2,7 +2,7 @@
 
 use super::MAX_DEPTH;
 use super::scan::literal;
-use super::{number, string};
+use super::{number, order, string};
 
 /// Whether `bytes` are exactly the RFC 8785 form of the value they spell: no white space, minimal escapes, ECMAScript
 /// numbers, names strictly ascending, valid UTF-8, nothing before or after. Allocates only for numbers of unusual length.
@@ -52,9 +52,9 @@ fn object(bytes: &[u8], at: usize, depth: usize) -> Option<usize> {
         let (end, escaped) = string::check(bytes, start)?;
         if let Some((last_start, last_end, last_escaped)) = last {
             let ascending = if escaped || last_escaped {
-                string::compare_at(bytes, last_start, start).is_lt()
+                order::compare_at(bytes, last_start, start).is_lt()
             } else {
-                string::compare(&bytes[last_start + 1..last_end - 1], &bytes[start + 1..end - 1]).is_lt()
+                order::compare(&bytes[last_start + 1..last_end - 1], &bytes[start + 1..end - 1]).is_lt()
             };
             if !ascending {
                 return None;

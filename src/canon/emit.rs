@@ -154,7 +154,16 @@ impl Emitter<'_> {
 
     fn string(&mut self, at: usize) -> Option<usize> {
         let bytes = self.bytes;
-        string::write(bytes, at, self).map(|(end, _)| end)
+        let Some(end) = self.index.verbatim(at) else {
+            return string::write(bytes, at, self).map(|(end, _)| end);
+        };
+        let mut from = at;
+        for part in bytes.get(at..end)?.chunks(self.every) {
+            self.stream.put(part);
+            from += part.len();
+            self.passed(from);
+        }
+        Some(end)
     }
 
     fn name(&mut self, at: usize) -> Option<usize> {
@@ -217,6 +226,8 @@ impl Emitter<'_> {
 
 /// Long strings report their progress as they are handed on, run by run.
 impl Out for Emitter<'_> {
+    const CHECKED: bool = true;
+
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.stream.put(bytes);

@@ -3,8 +3,9 @@
 use super::MAX_DEPTH;
 use super::error::{Anomalies, ScanError};
 use super::number::Literal;
+use super::order;
 use super::scan::{self, Events};
-use super::string::{self, Scanned};
+use super::string::Scanned;
 
 /// Bounds on the memory of the two passes. Tests lower them to take the large paths with small inputs.
 #[derive(Debug, Clone, Copy)]
@@ -17,18 +18,23 @@ pub(super) struct Limits {
     pub kept: usize,
     /// Large objects, 16 bytes each.
     pub objects: usize,
+    /// Bytes: a string from this size on, if it is canonical as it stands, is not looked at again in the second pass.
+    pub verbatim: usize,
     /// Bytes between two calls of the page callback.
     pub page: usize,
 }
 
+/// Canonical strings remembered at most, 16 bytes each; those beyond are looked at again.
+const VERBATIM: usize = 1 << 17;
+
 impl Limits {
     /// 16 MiB of open members, 8 MiB of kept ones and 4 MiB of objects at most.
     pub(super) const DEFAULT: Self =
-        Self { small: 64 * 1024, open: 1 << 20, kept: 1 << 20, objects: 1 << 18, page: 1 << 20 };
+        Self { small: 64 * 1024, open: 1 << 20, kept: 1 << 20, objects: 1 << 18, verbatim: 16 * 1024, page: 1 << 20 };
 
     /// Keeps nothing of objects that have closed, for callers that only want the anomalies.
     pub(super) const fn scan_only() -> Self {
-        Self { small: usize::MAX, ..Self::DEFAULT }
+        Self { small: usize::MAX, verbatim: usize::MAX, ..Self::DEFAULT }
     }
 }
 
@@ -42,7 +48,7 @@ struct Member {
 
 impl Member {
     fn cmp(&self, other: &Self, bytes: &[u8]) -> std::cmp::Ordering {
-        self.prefix.cmp(&other.prefix).then_with(|| string::compare_at(bytes, self.start, other.start))
+        self.prefix.cmp(&other.prefix).then_with(|| order::compare_at(bytes, self.start, other.start))
     }
 }
 
@@ -71,6 +77,8 @@ pub(super) struct Index {
     pub end: usize,
     objects: Vec<Large>,
     kept: Vec<usize>,
+    /// Start and end of long strings that are canonical as they stand, by start.
+    verbatim: Vec<(usize, usize)>,
 }
 
 /// How the second pass has to treat an object.
@@ -93,7 +101,13 @@ impl Index {
             frames: Vec::new(),
             open: Vec::new(),
             overflow: false,
-            index: Self { anomalies: Anomalies::NONE, end: 0, objects: Vec::new(), kept: Vec::new() },
+            index: Self {
+                anomalies: Anomalies::NONE,
+                end: 0,
+                objects: Vec::new(),
+                kept: Vec::new(),
+                verbatim: Vec::new(),
+            },
         };
         let end = scan::walk(bytes, 0, &mut pass)?;
         scan::finish(bytes, end)?;
@@ -101,6 +115,12 @@ impl Index {
         index.end = end;
         index.objects.sort_unstable_by_key(|object| object.start);
         Ok(index)
+    }
+
+    /// The end of the string that starts at `start` if it is known to be canonical as it stands.
+    pub(super) fn verbatim(&self, start: usize) -> Option<usize> {
+        let found = self.verbatim.binary_search_by_key(&start, |string| string.0).ok()?;
+        Some(self.verbatim[found].1)
     }
 
     /// How to write the object that starts at `start`.
@@ -203,7 +223,7 @@ impl Events for Pass<'_> {
             self.overflow();
             return;
         }
-        let member = Member { prefix: string::prefix_at(bytes, start..name.end, name.escaped), start };
+        let member = Member { prefix: order::prefix_at(bytes, start..name.end, name.escaped), start };
         if frame.ordered
             && let Some(last) = self.open[frame.base..].last()
         {
@@ -213,8 +233,11 @@ impl Events for Pass<'_> {
     }
 
     #[inline]
-    fn string(&mut self, string: Scanned) {
+    fn string(&mut self, start: usize, string: Scanned) {
         self.index.anomalies |= string.anomalies;
+        if string.canonical && string.end - start >= self.limits.verbatim && self.index.verbatim.len() < VERBATIM {
+            self.index.verbatim.push((start, string.end));
+        }
     }
 
     #[inline]

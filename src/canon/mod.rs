@@ -35,6 +35,8 @@ mod error;
 mod index;
 mod members;
 mod number;
+mod order;
+mod run;
 mod scan;
 mod ser;
 mod string;

@@ -16,8 +16,8 @@ pub(super) trait Events {
     fn close(&mut self, _bytes: &[u8], _end: usize, _object: bool, _depth: usize) {}
     /// The name of a member of the innermost open object, an object at `depth`.
     fn name(&mut self, _bytes: &[u8], _start: usize, _name: Scanned, _depth: usize) {}
-    /// A string value.
-    fn string(&mut self, _string: Scanned) {}
+    /// A string value that starts at `start`.
+    fn string(&mut self, _start: usize, _string: Scanned) {}
     /// A number.
     fn number(&mut self, _bytes: &[u8], _number: number::Literal) {}
     /// Nothing before `at` will be read sequentially again.
@@ -112,7 +112,7 @@ pub(super) fn walk(bytes: &[u8], start: usize, events: &mut impl Events) -> Resu
         at = match bytes.get(at) {
             Some(b'"') => {
                 let string = string::scan(bytes, at, &mut |passed| events.passed(passed))?;
-                events.string(string);
+                events.string(at, string);
                 string.end
             }
             Some(b'-' | b'0'..=b'9') => {

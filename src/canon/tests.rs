@@ -11,12 +11,14 @@ use super::{Digest, canonicalize, digest, scan, sha256};
 
 /// Limits that send an object of `small` bytes and more through the index.
 const fn tiny(small: usize) -> Limits {
-    Limits { small, page: 7, ..Limits::DEFAULT }
+    Limits { small, page: 7, verbatim: 5, ..Limits::DEFAULT }
 }
 
 fn streamed(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, CanonError> {
     let mut canonical = Vec::new();
-    canonicalize_within(bytes, limits, None, &mut |part| canonical.extend_from_slice(part))?;
+    canonicalize_within(bytes, limits, None, &mut |part| {
+        canonical.extend_from_slice(part);
+    })?;
     Ok(canonical)
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::MAX_DEPTH;
+use super::order;
 use super::scan::{literal, skip_ws};
 use super::string::{self, Out};
 
@@ -82,7 +83,7 @@ impl Writer {
         loop {
             let start = out.len();
             let (name, value) = self.name(bytes, at, out)?;
-            let prefix = string::prefix(name.of(bytes, &self.names));
+            let prefix = order::prefix(name.of(bytes, &self.names));
             at = skip_ws(bytes, self.value(bytes, value, depth, out)?);
             let member = Member { prefix, name, out: start..out.len() };
             if ordered && let Some(last) = self.members[base..].last() {
@@ -114,7 +115,7 @@ impl Writer {
         let (end, decoded) = string::write(bytes, at, out)?;
         let text = if decoded {
             let from = self.names.len();
-            string::decode_into(bytes, at, &mut self.names)?;
+            string::decode_into(&bytes[at + 1..end - 1], &mut self.names)?;
             from..self.names.len()
         } else {
             at + 1..end - 1
@@ -161,6 +162,6 @@ impl Member {
     fn cmp(&self, other: &Self, bytes: &[u8], names: &[u8]) -> std::cmp::Ordering {
         self.prefix
             .cmp(&other.prefix)
-            .then_with(|| string::compare(self.name.of(bytes, names), other.name.of(bytes, names)))
+            .then_with(|| order::compare(self.name.of(bytes, names), other.name.of(bytes, names)))
     }
 }

@@ -232,7 +232,7 @@ fn attest(input: &Input<'_>, receipts: &Receipts) -> Attestation {
     }
 }
 
-fn mismatch(path: &Path, what: &'static str, expected: impl ToString, found: impl ToString) -> BuildError {
+fn mismatch(path: &Path, what: &'static str, expected: &dyn ToString, found: &dyn ToString) -> BuildError {
     BuildError::Mismatch { path: path.to_owned(), what, expected: expected.to_string(), found: found.to_string() }
 }
 
@@ -298,7 +298,7 @@ impl Receipts {
         let mut check = ReceiptCheck::new(input.session.session_id);
         let entry = copy_lines(path, staging.file("receipt_pack.jsonl")?, |_, line| check.line(line))?;
         if check.count != input.session.receipt_count {
-            return Err(mismatch(path, "the number of receipts", input.session.receipt_count, check.count));
+            return Err(mismatch(path, "the number of receipts", &input.session.receipt_count, &check.count));
         }
         check.duplicates();
         Ok(Self {
@@ -423,6 +423,12 @@ impl ReceiptCheck {
     }
 }
 
+/// The kind of an event.
+#[derive(Deserialize)]
+struct Kind {
+    event: EventKind,
+}
+
 /// Copies the segment; its first and last hash and its length must be the session's.
 fn copy_segment(input: &Input<'_>, staging: &Staging) -> Result<(FileEntry, Completeness), BuildError> {
     let (path, session) = (&input.paths.segment, input.session);
@@ -437,19 +443,15 @@ fn copy_segment(input: &Input<'_>, staging: &Staging) -> Result<(FileEntry, Comp
         Ok(())
     })?;
     if count != session.event_count {
-        return Err(mismatch(path, "the number of events", session.event_count, count));
+        return Err(mismatch(path, "the number of events", &session.event_count, &count));
     }
     for (what, expected, found) in [
         ("the hash of the first event", &session.chain_first, first),
         ("the hash of the last event", &session.chain_last, hash_in_line(&last)),
     ] {
         if found.as_ref() != Some(expected) {
-            return Err(mismatch(path, what, expected, found.as_deref().unwrap_or("none")));
+            return Err(mismatch(path, what, expected, &found.as_deref().unwrap_or("none")));
         }
-    }
-    #[derive(Deserialize)]
-    struct Kind {
-        event: EventKind,
     }
     let ended = serde_json::from_slice::<Kind>(&last).is_ok_and(|k| k.event == EventKind::ChainEnd);
     let completeness = match (ended, session.session_complete) {
@@ -480,7 +482,7 @@ fn copy_policy(input: &Input<'_>, staging: &Staging) -> Result<Option<FileEntry>
     let entry = staging.write("policy.yaml", &bytes)?;
     let expected = input.session.policy_hash.as_deref().unwrap_or("none");
     if entry.sha256 != expected {
-        return Err(mismatch(path, "the SHA-256 of the policy", expected, &entry.sha256));
+        return Err(mismatch(path, "the SHA-256 of the policy", &expected, &entry.sha256));
     }
     Ok(Some(entry))
 }
@@ -490,7 +492,7 @@ fn write_surface(input: &Input<'_>, staging: &Staging) -> Result<Option<FileEntr
     let entry = staging.write("surface.json", bytes)?;
     let expected = input.session.surface_hash.as_deref().unwrap_or("none");
     if entry.sha256 != expected {
-        return Err(mismatch(Path::new("surface.json"), "the SHA-256 of the surface", expected, &entry.sha256));
+        return Err(mismatch(Path::new("surface.json"), "the SHA-256 of the surface", &expected, &entry.sha256));
     }
     Ok(Some(entry))
 }

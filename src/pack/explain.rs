@@ -243,7 +243,7 @@ fn does_not_prove(session: Option<&SessionDoc>) -> Vec<String> {
     match session {
         None => out.push("Whether the session is all there: the pack does not say.".to_owned()),
         Some(s) if !s.session_complete => {
-            out.push(format!("That this is the whole session: the recorder says that it is not ({}).", s.end_reason))
+            out.push(format!("That this is the whole session: the recorder says that it is not ({}).", s.end_reason));
         }
         Some(_) => {}
     }

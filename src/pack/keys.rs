@@ -116,6 +116,12 @@ pub enum KeyError {
 }
 
 impl KeyError {
+    /// Whether the key store cannot be written or read at all, rather than holding a key that must not be used.
+    #[must_use]
+    pub const fn is_environment(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Random(_) | Self::Dir(_))
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {

@@ -90,6 +90,7 @@ struct Summary<'a> {
 }
 
 /// Members of assay's report in its order, then ours: its schema admits more.
+#[allow(clippy::struct_field_names)]
 #[derive(Serialize)]
 struct Report<'a> {
     schema_version: &'a str,

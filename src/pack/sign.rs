@@ -352,22 +352,23 @@ mod tests {
         );
     }
 
+    struct Ordered;
+    impl Serialize for Ordered {
+        fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+            use serde::ser::SerializeMap as _;
+            let mut map = s.serialize_map(None)?;
+            map.serialize_entry("b", &serde_json::json!([1, {}]))?;
+            map.serialize_entry("a", &serde_json::json!([]))?;
+            map.serialize_entry("é😀\u{7f}\n", &())?;
+            map.end()
+        }
+    }
+
     #[test]
     fn pretty_is_what_python_prints() {
         // python3 -c 'import json; print(json.dumps({"b":[1,{}],"a":[],"é😀\x7f\n":None,"t":True}, indent=2))'
         let python =
             "{\n  \"b\": [\n    1,\n    {}\n  ],\n  \"a\": [],\n  \"\\u00e9\\ud83d\\ude00\\u007f\\n\": null\n}";
-        struct Ordered;
-        impl Serialize for Ordered {
-            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                use serde::ser::SerializeMap as _;
-                let mut map = s.serialize_map(None)?;
-                map.serialize_entry("b", &serde_json::json!([1, {}]))?;
-                map.serialize_entry("a", &serde_json::json!([]))?;
-                map.serialize_entry("é😀\u{7f}\n", &())?;
-                map.end()
-            }
-        }
         assert_eq!(String::from_utf8(pretty(&Ordered).unwrap()).unwrap(), python);
     }
 

@@ -245,7 +245,9 @@ mod tests {
             mut values in prop::collection::vec(0u64..u64::MAX >> 8, 1..200), per_mille in 1u64..=1000,
         ) {
             let mut latency = Latency::default();
-            values.iter().for_each(|v| latency.add(*v));
+            for v in &values {
+                latency.add(*v);
+            }
             values.sort_unstable();
             let exact = values[(values.len() as u64 * per_mille).div_ceil(1000) as usize - 1];
             let found = latency.quantile(per_mille).unwrap();

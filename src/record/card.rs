@@ -1,13 +1,18 @@
 //! The card of a live session in `live/`: how a dashboard finds it, and what recovery starts from. Nothing in it is secret.
 
-use super::lane::Lane;
+use super::{lane::Lane, recorder::Setup};
 use crate::{
-    model::{SessionId, WallTime},
-    paths::{self, SessionPaths},
+    model::{Profile, SessionId, WallTime},
     sys::process,
 };
 use serde::{Deserialize, Serialize};
-use std::{io, path::{Path, PathBuf}};
+use std::{
+    fs::OpenOptions,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Format version of a card.
 ///
@@ -19,12 +24,20 @@ pub const CARD_VERSION: u32 = 1;
 /// `live/<session>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
+    /// The server command, only with `--store-args`.
+    pub command: Option<Vec<String>>,
+    /// `sha256:` of the server command.
+    pub command_digest: String,
     /// Process id of the proxy.
     pub pid: u32,
     /// When that process started, in the system's own unit; tells a reused pid.
     pub pid_started: Option<u64>,
+    /// Profile.
+    pub profile: Profile,
     /// Ring files, client to server first; `null` for a capture that does not survive the process.
     pub rings: [Option<PathBuf>; 2],
+    /// Server id.
+    pub server_id: String,
     /// The session.
     pub session_id: SessionId,
     /// Spool files, client to server first.
@@ -40,13 +53,17 @@ pub struct Card {
 impl Card {
     /// The card of this process's session.
     #[must_use]
-    pub fn of(paths: &SessionPaths, started_ns: u64, started_at: WallTime, lanes: &[Lane; 2]) -> Self {
+    pub fn of(setup: &Setup, session: SessionId, started_ns: u64, started_at: WallTime, lanes: &[Lane; 2]) -> Self {
         let pid = std::process::id();
         Self {
+            command: setup.command.clone(),
+            command_digest: setup.command_digest.clone(),
             pid,
             pid_started: process::start_time(pid),
+            profile: setup.profile,
             rings: [0, 1].map(|i: usize| lanes[i].consumer().path().map(Path::to_owned)),
-            session_id: paths.id,
+            server_id: setup.server_id.clone(),
+            session_id: session,
             spools: [0, 1].map(|i: usize| lanes[i].spool_path().to_owned()),
             started_at,
             started_mono_ns: started_ns,
@@ -54,7 +71,8 @@ impl Card {
         }
     }
 
-    /// Writes it so that a reader sees all of it or nothing.
+    /// Writes it so that a reader sees all of it or nothing. It is not synced: what it points to does not survive a
+    /// power cut either.
     ///
     /// # Errors
     /// What the system says.
@@ -63,8 +81,24 @@ impl Card {
         let _ = std::fs::remove_file(&staged);
         let mut bytes = serde_json::to_vec(self)?;
         bytes.push(b'\n');
-        paths::write_new(&staged, &bytes)?;
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?.write_all(&bytes)?;
         std::fs::rename(&staged, path)
+    }
+
+    /// What recovery needs to know of the proxy that is gone.
+    #[must_use]
+    pub fn setup(&self) -> Arc<Setup> {
+        Arc::new(Setup {
+            profile: self.profile,
+            transport: "stdio",
+            server_id: self.server_id.clone(),
+            command: self.command.clone(),
+            command_digest: self.command_digest.clone(),
+            store_args: false,
+            store_results: false,
+            store_limit: 0,
+            policy_hash: None,
+        })
     }
 
     /// Reads one; `None` if there is none or it cannot be read.

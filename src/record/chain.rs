@@ -1,6 +1,8 @@
 //! The hash chain of one segment, as it grows.
 
-use crate::model::{AuditEvent, Direction, EventKind, GENESIS, InvocationId, RpcId, SessionId, WallTime, event, to_line};
+use crate::model::{
+    AuditEvent, Direction, EventKind, GENESIS, InvocationId, RpcId, SessionId, WallTime, event, to_line,
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 

@@ -301,8 +301,18 @@ mod tests {
         let mut t = Table::default();
         let (a, b) = (ReceiptId::from_bits(1), ReceiptId::from_bits(2));
         let keys = vec!["k".to_owned()];
-        t.open_leg(a, "ask", "sha256:1", NextLeg { request_state: Some("s".into()), input_keys: Some(keys.clone()), task_id: None });
-        t.open_leg(b, "ask", "sha256:2", NextLeg { request_state: None, input_keys: Some(keys.clone()), task_id: None });
+        t.open_leg(
+            a,
+            "ask",
+            "sha256:1",
+            NextLeg { request_state: Some("s".into()), input_keys: Some(keys.clone()), task_id: None },
+        );
+        t.open_leg(
+            b,
+            "ask",
+            "sha256:2",
+            NextLeg { request_state: None, input_keys: Some(keys.clone()), task_id: None },
+        );
         assert_eq!(t.leg_before(Some("s"), "ask", "sha256:9", &[]), Some(a));
         assert_eq!(t.leg_before(None, "ask", "sha256:2", &keys), Some(b));
         assert_eq!(t.leg_before(None, "ask", "sha256:2", &[]), None);

@@ -6,7 +6,7 @@
 
 use super::{
     card::Card,
-    lane::{Lane, Taken},
+    lane::{self, Lane, Taken},
     recorder::{BigPayload, Clock, Ending, Message, Recorder, Setup},
     store::Store,
 };
@@ -198,26 +198,13 @@ impl Engine {
         worked
     }
 
-    /// The lane whose next message crossed first.
     fn earliest(&mut self) -> Option<usize> {
-        let mut peek = |i: usize| match self.lanes[i].peek() {
-            Ok(found) => found,
+        match lane::earliest(&mut self.lanes) {
+            Ok(which) => which,
             Err(e) => {
                 self.report.disk_error = Some(format!("spooling a large message: {e}"));
                 None
             }
-        };
-        // A cause is captured before its effect is: whoever was empty is looked at again behind the other.
-        let mut s2c = peek(1);
-        let c2s = peek(0);
-        if s2c.is_none() && c2s.is_some() {
-            s2c = peek(1);
-        }
-        match (c2s, s2c) {
-            (Some(a), Some(b)) => Some(usize::from(b < a)),
-            (Some(_), None) => Some(0),
-            (None, Some(_)) => Some(1),
-            (None, None) => None,
         }
     }
 
@@ -363,7 +350,7 @@ impl Engine {
         for lane in &self.lanes {
             lane.consumer().set_note(0, self.next_session.bits());
         }
-        let card = Card::of(&store.paths, started_ns, started_at, &self.lanes);
+        let card = Card::of(&self.config.setup, self.next_session, started_ns, started_at, &self.lanes);
         if let Err(e) = card.write(&store.paths.card) {
             tracing::warn!(path = %store.paths.card.display(), error = %e, "the live card could not be written");
         }
@@ -401,7 +388,13 @@ impl Engine {
 
     fn roll(&mut self, reason: &str, clean: bool) {
         let Some(mut live) = self.live.take() else { return };
-        let ending = Ending { reason: reason.to_owned(), clean, pending_is_clean: true, carries_over: true, ..Ending::default() };
+        let ending = Ending {
+            reason: reason.to_owned(),
+            clean,
+            pending_is_clean: true,
+            carries_over: true,
+            ..Ending::default()
+        };
         let doc = live.recorder.end(&ending, clock::mono_ns());
         if let Err(e) = live.store.write(&mut live.recorder.lines) {
             self.disk_failed("ending a segment", &e);

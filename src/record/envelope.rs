@@ -261,13 +261,9 @@ impl RequestMeta {
             }
         }
         let kept = (!kept.is_empty()).then(|| format!("{{{}}}", kept.join(",")));
-        let era = Fields::of(
-            raw,
-            ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientInfo"],
-        );
-        let (protocol_version, client) = era.map_or((None, None), |f| {
-            (f.text(0).map(|t| short(&t)), f.get(1).and_then(peer_info))
-        });
+        let era = Fields::of(raw, ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientInfo"]);
+        let (protocol_version, client) =
+            era.map_or((None, None), |f| (f.text(0).map(|t| short(&t)), f.get(1).and_then(peer_info)));
         Self { protocol_version, client, kept: kept.and_then(|k| serde_json::value::RawValue::from_string(k).ok()) }
     }
 }
@@ -347,8 +343,7 @@ impl<'a> ResultFields<'a> {
 #[must_use]
 pub fn member_names(raw: &[u8]) -> Vec<String> {
     let Ok(members) = canon::members(raw) else { return Vec::new() };
-    let mut names: Vec<String> =
-        members.filter_map(|m| m.ok()?.key.map(Cow::into_owned)).take(1000).collect();
+    let mut names: Vec<String> = members.filter_map(|m| m.ok()?.key.map(Cow::into_owned)).take(1000).collect();
     names.sort_unstable();
     names
 }

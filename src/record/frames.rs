@@ -129,9 +129,15 @@ mod tests {
 
     #[test]
     fn a_header_that_lies_is_a_junk_line_and_hides_nothing() {
-        let hidden = b"Content-Length: 60\n\n{\"method\":\"tools/call\",\"id\":1}\n{\"method\":\"tools/call\",\"id\":2}\n";
+        let hidden =
+            b"Content-Length: 60\n\n{\"method\":\"tools/call\",\"id\":1}\n{\"method\":\"tools/call\",\"id\":2}\n";
         assert_eq!(next(hidden, 0, false), Frame::Line { len: 18 });
-        for junk in [&b"Content-Length: 99999999999\n\n{}\n"[..], b"Content-Length: x\n", b"content-length of it\n", b"Content-Length: 1\r\n\r\n{}\n"] {
+        for junk in [
+            &b"Content-Length: 99999999999\n\n{}\n"[..],
+            b"Content-Length: x\n",
+            b"content-length of it\n",
+            b"Content-Length: 1\r\n\r\n{}\n",
+        ] {
             assert!(matches!(next(junk, 0, false), Frame::Line { .. }), "{}", String::from_utf8_lossy(junk));
         }
         let early = b"Content-Length: 500\n\n{\"method\":\"tools/call\",\"id\":1}\n";

@@ -137,6 +137,12 @@ impl Lane {
         self.consumer.head() > seen || self.consumer.gap_bytes() != self.gap_bytes
     }
 
+    /// Bytes behind everything that was taken: an unfinished message.
+    #[must_use]
+    pub fn unfinished(&self) -> u64 {
+        self.consumer.head().saturating_sub(self.pos) + self.spool.as_ref().map_or(0, |s| s.len)
+    }
+
     /// Lets go of everything that was taken: it is safe on disk.
     pub fn release(&mut self) {
         let n = self.pos.saturating_sub(self.consumer.tail());
@@ -384,5 +390,29 @@ impl Lane {
             tracing::warn!(error = %e, "a ring file could not be removed");
         }
         let _ = std::fs::remove_file(&self.spool_path);
+    }
+}
+
+/// The lane whose next message crossed first; client to server comes first in `lanes`.
+///
+/// # Errors
+/// As [`Lane::peek`]; a lane that fails does not keep the other one's message back.
+pub fn earliest(lanes: &mut [Lane]) -> io::Result<Option<usize>> {
+    let mut failed = None;
+    let mut first: Option<(u64, usize)> = None;
+    // A cause is captured before its effect is: whoever was empty is looked at again behind the others.
+    for which in (0..lanes.len()).rev().chain(0..lanes.len()) {
+        match lanes[which].peek() {
+            Ok(Some(ns)) if first.is_none_or(|(best, at)| ns < best || (ns == best && which < at)) => {
+                first = Some((ns, which));
+            }
+            Ok(_) => {}
+            Err(e) => failed = Some(e),
+        }
+    }
+    match (first, failed) {
+        (Some((_, which)), _) => Ok(Some(which)),
+        (None, Some(e)) => Err(e),
+        (None, None) => Ok(None),
     }
 }

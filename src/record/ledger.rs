@@ -180,7 +180,10 @@ pub fn set_aside(file: &File, path: &Path, tail: &GoodTail, session: SessionId) 
     file.set_len(tail.end)?;
     file.sync_all()?;
     let aside = aside.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(format!("{} bytes at offset {} of {name} were no whole line, set aside as {aside}, sha256 {sha256}", tail.torn, tail.end))
+    Ok(format!(
+        "{} bytes at offset {} of {name} were no whole line, set aside as {aside}, sha256 {sha256}",
+        tail.torn, tail.end
+    ))
 }
 
 #[cfg(test)]

@@ -16,4 +16,5 @@ pub mod frames;
 pub mod lane;
 pub mod ledger;
 pub mod recorder;
+pub mod recover;
 pub mod store;

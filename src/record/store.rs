@@ -135,13 +135,7 @@ impl Store {
             Some(old) => old.roll_into(begin),
             None => Recorder::begin(setup.clone(), begin),
         };
-        let mut store = Self {
-            paths: paths.clone(),
-            dir: dir.clone(),
-            segment,
-            receipts,
-            investigation: None,
-        };
+        let mut store = Self { paths: paths.clone(), dir: dir.clone(), segment, receipts, investigation: None };
         let started = store.write(&mut recorder.lines).and_then(|()| {
             ledger.append(&ledger::Entry {
                 kind: LedgerKind::SegmentStart,

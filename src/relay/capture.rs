@@ -71,13 +71,7 @@ impl Direction {
     }
 
     fn from_word(word: u64) -> Option<Self> {
-        [
-            Self::ClientToServer,
-            Self::ServerToClient,
-            Self::ServerStderr,
-        ]
-        .into_iter()
-        .find(|d| d.to_word() == word)
+        [Self::ClientToServer, Self::ServerToClient, Self::ServerStderr].into_iter().find(|d| d.to_word() == word)
     }
 }
 
@@ -113,8 +107,7 @@ impl Capture {
         waker: &Arc<Waker>,
     ) -> io::Result<(Producer, Consumer, Placement)> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
-        let id = <[u8; 16]>::try_from(session.as_bytes())
-            .map_err(|_| invalid("session id is not 16 bytes"))?;
+        let id = <[u8; 16]>::try_from(session.as_bytes()).map_err(|_| invalid("session id is not 16 bytes"))?;
         if !id.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(invalid("session id is not lower-case hexadecimal"));
         }
@@ -165,22 +158,14 @@ impl Capture {
         path: Option<PathBuf>,
         waker: &Arc<Waker>,
     ) -> io::Result<(Producer, Consumer)> {
-        let header = usize::try_from(fixed.header())
-            .map_err(|_| layout::corrupt("ring header too large"))?;
-        let capacity =
-            usize::try_from(fixed.capacity).map_err(|_| layout::corrupt("ring too large"))?;
+        let header = usize::try_from(fixed.header()).map_err(|_| layout::corrupt("ring header too large"))?;
+        let capacity = usize::try_from(fixed.capacity).map_err(|_| layout::corrupt("ring too large"))?;
         let memory = RingMemory::map(file.as_fd(), header, capacity)?;
         fixed.write(&memory);
         let (writer, reader) = memory.split();
-        let link = Arc::new(Link {
-            room: Room::default(),
-            _file: file,
-        });
+        let link = Arc::new(Link { room: Room::default(), _file: file });
         let producer = Producer::new(writer, fixed.marks, Arc::clone(&link), Arc::clone(waker));
-        Ok((
-            producer,
-            Consumer::new(reader, fixed, direction, path, link),
-        ))
+        Ok((producer, Consumer::new(reader, fixed, direction, path, link)))
     }
 }
 

@@ -7,9 +7,7 @@ pub use lookup::{LookupError, Tried, Why, find_command};
 use crate::sys::{fd, process};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
-};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -145,10 +143,7 @@ impl Child {
             Stderr::Inherited => Stdio::inherit(),
         });
         process::harden_child(&mut builder);
-        let failed = |source| SpawnError::Start {
-            path: path.clone(),
-            source,
-        };
+        let failed = |source| SpawnError::Start { path: path.clone(), source };
         let mut inner = builder.spawn().map_err(failed)?;
         let (stdin, stdout) = match (inner.stdin.take(), inner.stdout.take()) {
             (Some(stdin), Some(stdout)) => (OwnedFd::from(stdin), OwnedFd::from(stdout)),
@@ -160,20 +155,8 @@ impl Child {
         fd::grow_pipe(&stdout, PIPE_BYTES);
         fd::set_nonblocking(&stdin).map_err(failed)?;
         let pid = Pid::from_child(&inner);
-        let child = Self {
-            inner: Mutex::new(inner),
-            pid,
-            exit: OnceLock::new(),
-            path: path.clone(),
-        };
-        Ok((
-            child,
-            Pipes {
-                stdin,
-                stdout,
-                stderr,
-            },
-        ))
+        let child = Self { inner: Mutex::new(inner), pid, exit: OnceLock::new(), path: path.clone() };
+        Ok((child, Pipes { stdin, stdout, stderr }))
     }
 
     /// Process id, and id of its process group.
@@ -223,11 +206,7 @@ impl Child {
                 Err(Errno::INTR) => {}
                 // Somebody reaped it: whoever did has stored how it ended.
                 Err(e) => {
-                    return self
-                        .exit
-                        .get()
-                        .map(|&exit| Some(exit))
-                        .ok_or_else(|| e.into());
+                    return self.exit.get().map(|&exit| Some(exit)).ok_or_else(|| e.into());
                 }
             }
         }
@@ -287,11 +266,7 @@ impl Child {
         }
         // The group has had members without a break since its leader was reaped, so its id is still its own.
         self.signal_group(Signal::KILL)?;
-        Ok(if self.group_ends_within(Duration::from_secs(2)) {
-            GroupEnd::Killed
-        } else {
-            GroupEnd::Left
-        })
+        Ok(if self.group_ends_within(Duration::from_secs(2)) { GroupEnd::Killed } else { GroupEnd::Left })
     }
 
     fn group_ends_within(&self, limit: Duration) -> bool {

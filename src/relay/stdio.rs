@@ -40,13 +40,7 @@ impl Stop {
     /// A stop that nobody has asked for yet.
     pub fn new() -> io::Result<Self> {
         let (read, write) = pipe()?;
-        Ok(Self {
-            shared: Arc::new(Shared {
-                wish: AtomicU8::new(RUN),
-                read,
-                write,
-            }),
-        })
+        Ok(Self { shared: Arc::new(Shared { wish: AtomicU8::new(RUN), read, write }) })
     }
 
     /// Relay what can be read without waiting, then end: for the output of a process that has exited, whose pipe a
@@ -139,27 +133,10 @@ pub enum Mode<'a> {
 /// Relays `input` to `output` until either ends or `stop` is asked for, then closes both and the capture.
 ///
 /// Works for pipes, sockets, files and ttys, blocking or not (a peer may have set `O_NONBLOCK` on what we share with it).
-pub fn relay(
-    input: OwnedFd,
-    output: OwnedFd,
-    capture: Producer,
-    stop: &Stop,
-    mode: Mode<'_>,
-) -> RelayEnd {
-    let mut relay = Relay {
-        output,
-        capture,
-        stop,
-        read: 0,
-        written: 0,
-        draining: false,
-    };
+pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mode: Mode<'_>) -> RelayEnd {
+    let mut relay = Relay { output, capture, stop, read: 0, written: 0, draining: false };
     let reason = relay.run(&input, mode);
-    RelayEnd {
-        reason,
-        read: relay.read,
-        written: relay.written,
-    }
+    RelayEnd { reason, read: relay.read, written: relay.written }
 }
 
 struct Relay<'a> {
@@ -232,21 +209,12 @@ impl Relay<'_> {
                 _ => return Err(EndReason::Stopped),
             }
             if self.draining {
-                let ready = wait_ready(
-                    input.as_fd(),
-                    Want::Read,
-                    None,
-                    Some(std::time::Duration::ZERO),
-                )
-                .map_err(EndReason::ReadFailed)?;
-                return if ready.fd {
-                    Ok(())
-                } else {
-                    Err(EndReason::Drained)
-                };
+                let ready = wait_ready(input.as_fd(), Want::Read, None, Some(std::time::Duration::ZERO))
+                    .map_err(EndReason::ReadFailed)?;
+                return if ready.fd { Ok(()) } else { Err(EndReason::Drained) };
             }
-            let ready = wait_ready(input.as_fd(), Want::Read, Some(self.stop.fd()), None)
-                .map_err(EndReason::ReadFailed)?;
+            let ready =
+                wait_ready(input.as_fd(), Want::Read, Some(self.stop.fd()), None).map_err(EndReason::ReadFailed)?;
             if ready.fd && !ready.stop {
                 return Ok(());
             }
@@ -281,8 +249,7 @@ impl Relay<'_> {
             RUN => (Some(self.stop.fd()), None),
             _ => (None, Some(std::time::Duration::from_millis(20))),
         };
-        wait_ready(self.output.as_fd(), Want::Write, stop, limit)
-            .map_err(EndReason::WriteFailed)?;
+        wait_ready(self.output.as_fd(), Want::Write, stop, limit).map_err(EndReason::WriteFailed)?;
         Ok(())
     }
 

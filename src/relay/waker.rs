@@ -93,22 +93,12 @@ impl Pacer {
 
     /// A pacer with its own times.
     pub fn new(nap: Duration, idle_limit: Duration) -> Self {
-        Self {
-            nap,
-            idle_limit,
-            idle_since: None,
-        }
+        Self { nap, idle_limit, idle_since: None }
     }
 
     /// Pauses after one look at all captures: `worked` says whether there was anything, `has_work` looks again.
     /// `deepest` bounds a deep sleep (for timers of the recorder).
-    pub fn pause(
-        &mut self,
-        waker: &Waker,
-        worked: bool,
-        deepest: Duration,
-        has_work: impl FnOnce() -> bool,
-    ) {
+    pub fn pause(&mut self, waker: &Waker, worked: bool, deepest: Duration, has_work: impl FnOnce() -> bool) {
         if worked {
             self.idle_since = None;
             return waker.nap(self.nap.min(deepest));
@@ -145,9 +135,7 @@ mod tests {
         let mut seen = 0;
         while seen < 20_000 {
             // A lost wake-up would cost the whole hour.
-            waker.sleep(Duration::from_secs(3600), || {
-                sent.load(Ordering::Acquire) != seen
-            });
+            waker.sleep(Duration::from_secs(3600), || sent.load(Ordering::Acquire) != seen);
             seen = sent.load(Ordering::Acquire);
         }
         relay.join().unwrap();
@@ -174,9 +162,7 @@ mod tests {
     fn a_pacer_sleeps_deeply_only_after_the_idle_limit() {
         let waker = Waker::new();
         let mut pacer = Pacer::new(Duration::ZERO, Duration::from_secs(3600));
-        pacer.pause(&waker, false, Duration::ZERO, || {
-            panic!("napping asks nothing")
-        });
+        pacer.pause(&waker, false, Duration::ZERO, || panic!("napping asks nothing"));
         let mut pacer = Pacer::new(Duration::ZERO, Duration::ZERO);
         let mut asked = false;
         pacer.pause(&waker, false, Duration::from_secs(3600), || {

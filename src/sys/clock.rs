@@ -28,10 +28,7 @@ mod tests {
 
     #[test]
     fn offset_turns_a_mark_into_wall_time() {
-        let wall = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap()
-            .as_nanos() as i128;
+        let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i128;
         let ours = i128::from(mono_ns()) + i128::from(wall_minus_mono_ns());
         assert!((ours - wall).abs() < 5_000_000_000);
     }

@@ -127,18 +127,13 @@ pub fn wait_ready(
                 tv_nsec: i64::from(left.subsec_nanos()),
             }
         });
-        let mut fds = [
-            PollFd::from_borrowed_fd(fd, flags),
-            PollFd::from_borrowed_fd(stop.unwrap_or(fd), PollFlags::IN),
-        ];
+        let mut fds =
+            [PollFd::from_borrowed_fd(fd, flags), PollFd::from_borrowed_fd(stop.unwrap_or(fd), PollFlags::IN)];
         let used = if stop.is_some() { 2 } else { 1 };
         match poll(&mut fds[..used], limit.as_ref()) {
             Ok(_) => {
                 let stop = used == 2 && !fds[1].revents().is_empty();
-                return Ok(Ready {
-                    fd: !fds[0].revents().is_empty(),
-                    stop,
-                });
+                return Ok(Ready { fd: !fds[0].revents().is_empty(), stop });
             }
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -155,22 +150,10 @@ mod tests {
         let (read, write) = pipe().unwrap();
         let now = Some(Duration::ZERO);
         let ready = wait_ready(read.as_fd(), Want::Read, None, now).unwrap();
-        assert_eq!(
-            ready,
-            Ready {
-                fd: false,
-                stop: false
-            }
-        );
+        assert_eq!(ready, Ready { fd: false, stop: false });
         rustix::io::write(&write, b"x").unwrap();
         let ready = wait_ready(write.as_fd(), Want::Write, Some(read.as_fd()), None).unwrap();
-        assert_eq!(
-            ready,
-            Ready {
-                fd: true,
-                stop: true
-            }
-        );
+        assert_eq!(ready, Ready { fd: true, stop: true });
         drop(write);
         assert!(wait_ready(read.as_fd(), Want::Read, None, None).unwrap().fd);
     }

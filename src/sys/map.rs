@@ -32,12 +32,7 @@ unsafe impl Sync for MirrorMap {}
 impl MirrorMap {
     /// Maps `fd`, which must hold at least `header + ring` bytes, both multiples of the page size, `ring` a power of two.
     pub(super) fn new(fd: BorrowedFd<'_>, header: usize, ring: usize) -> io::Result<Self> {
-        let bad = || {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "ring sizes do not fit the page size",
-            )
-        };
+        let bad = || io::Error::new(io::ErrorKind::InvalidInput, "ring sizes do not fit the page size");
         let page = page_size();
         if ring < page || !ring.is_power_of_two() || header == 0 || !header.is_multiple_of(page) {
             return Err(bad());
@@ -45,14 +40,7 @@ impl MirrorMap {
         let file = header.checked_add(ring).ok_or_else(bad)?;
         let total = file.checked_add(ring).ok_or_else(bad)?;
         // SAFETY: a fresh reservation at an address the kernel picks; nothing else lives there.
-        let base = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                total,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE,
-            )?
-        };
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), total, ProtFlags::empty(), MapFlags::PRIVATE)? };
         let Some(base) = NonNull::new(base.cast::<u8>()) else {
             return Err(io::Error::other("the kernel mapped at address 0"));
         };
@@ -107,16 +95,7 @@ unsafe fn fix(at: *mut u8, fd: BorrowedFd<'_>, len: usize, offset: u64) -> io::R
     #[cfg(not(target_os = "linux"))]
     let flags = MapFlags::SHARED | MapFlags::FIXED;
     // SAFETY: see the function's contract.
-    unsafe {
-        mmap(
-            at.cast::<c_void>(),
-            len,
-            ProtFlags::READ | ProtFlags::WRITE,
-            flags,
-            fd,
-            offset,
-        )?
-    };
+    unsafe { mmap(at.cast::<c_void>(), len, ProtFlags::READ | ProtFlags::WRITE, flags, fd, offset)? };
     Ok(())
 }
 
@@ -142,41 +121,20 @@ impl FileMap {
         let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
         let end = offset.checked_add(len as u64).filter(|&end| end <= size);
         if end.is_none() {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "file is shorter than the range to map",
-            ));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "file is shorter than the range to map"));
         }
         if len == 0 {
-            return Ok(Self {
-                base: None,
-                mapped: 0,
-                skip: 0,
-                len: 0,
-            });
+            return Ok(Self { base: None, mapped: 0, skip: 0, len: 0 });
         }
         let skip = (offset % page_size() as u64) as usize;
         let mapped = skip + len;
         // SAFETY: a fresh private read-only map at an address the kernel picks.
-        let base = unsafe {
-            mmap(
-                ptr::null_mut(),
-                mapped,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                fd,
-                offset - skip as u64,
-            )?
-        };
+        let base =
+            unsafe { mmap(ptr::null_mut(), mapped, ProtFlags::READ, MapFlags::SHARED, fd, offset - skip as u64)? };
         let Some(base) = NonNull::new(base.cast::<u8>()) else {
             return Err(io::Error::other("the kernel mapped at address 0"));
         };
-        let map = Self {
-            base: Some(base),
-            mapped,
-            skip,
-            len,
-        };
+        let map = Self { base: Some(base), mapped, skip, len };
         // SAFETY: the range just mapped; the advice changes read-ahead only.
         let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), mapped, Advice::Sequential) };
         Ok(map)
@@ -206,9 +164,7 @@ impl std::ops::Deref for FileMap {
     fn deref(&self) -> &[u8] {
         match self.base {
             // SAFETY: `skip + len` bytes are mapped readable for as long as `self` lives.
-            Some(base) => unsafe {
-                std::slice::from_raw_parts(base.as_ptr().add(self.skip), self.len)
-            },
+            Some(base) => unsafe { std::slice::from_raw_parts(base.as_ptr().add(self.skip), self.len) },
             None => &[],
         }
     }

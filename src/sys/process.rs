@@ -59,14 +59,7 @@ fn close_on_exec_from_3() {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: changes descriptor flags only.
-        let done = unsafe {
-            libc::syscall(
-                libc::SYS_close_range,
-                3u32,
-                u32::MAX,
-                libc::CLOSE_RANGE_CLOEXEC,
-            )
-        };
+        let done = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         if done == 0 {
             return;
         }
@@ -87,11 +80,7 @@ fn close_on_exec_from_3() {
 fn die_with_parent(parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     // The parent may have died before the line above; then nobody would ever send the signal.
-    if rustix::process::getppid() == Some(parent) {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(libc::ESRCH))
-    }
+    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -154,20 +143,9 @@ pub fn group_has_running(pgid: u32) -> Option<bool> {
             let group: u32 = fields.nth(1)?.parse().ok()?;
             Some(group == pgid && !matches!(state, "Z" | "X" | "x"))
         };
-        let is_pid = |entry: &std::fs::DirEntry| {
-            entry
-                .file_name()
-                .as_encoded_bytes()
-                .iter()
-                .all(u8::is_ascii_digit)
-        };
+        let is_pid = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
         let entries = std::fs::read_dir("/proc").ok()?;
-        Some(
-            entries
-                .flatten()
-                .filter(is_pid)
-                .any(|entry| running(entry).unwrap_or(false)),
-        )
+        Some(entries.flatten().filter(is_pid).any(|entry| running(entry).unwrap_or(false)))
     }
     #[cfg(not(target_os = "linux"))]
     {
@@ -210,19 +188,13 @@ mod tests {
         assert!(file.as_raw_fd() > 2);
         let mut command = Command::new("/bin/sh");
         // `ls` itself opens one descriptor to read the directory.
-        command.args([
-            "-c",
-            "ls /proc/self/fd | tr '\\n' ' '; grep -E 'SigIgn|SigBlk' /proc/self/status",
-        ]);
+        command.args(["-c", "ls /proc/self/fd | tr '\\n' ' '; grep -E 'SigIgn|SigBlk' /proc/self/status"]);
         harden_child(&mut command);
         let out = command.output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
         assert!(text.starts_with("0 1 2 3 SigBlk"), "{text}");
         let bits = |name: &str| {
-            let line = text
-                .split(['\n', ' '])
-                .find_map(|line| line.strip_prefix(name))
-                .unwrap();
+            let line = text.split(['\n', ' ']).find_map(|line| line.strip_prefix(name)).unwrap();
             u64::from_str_radix(line.trim(), 16).unwrap()
         };
         assert_eq!(bits("SigBlk:"), 0);

@@ -45,24 +45,14 @@ impl RingMemory {
     /// `header` at least 4 KiB. The file must hold that many bytes.
     pub fn map(fd: BorrowedFd<'_>, header: usize, capacity: usize) -> io::Result<Self> {
         if header < 2 * REGION_B {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "ring header is too small",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "ring header is too small"));
         }
         let size = rustix::fs::fstat(fd)?.st_size;
-        let need = header
-            .checked_add(capacity)
-            .and_then(|n| i64::try_from(n).ok());
+        let need = header.checked_add(capacity).and_then(|n| i64::try_from(n).ok());
         if need.is_none_or(|need| size < need) {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "ring file is too short",
-            ));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "ring file is too short"));
         }
-        Ok(Self {
-            map: MirrorMap::new(fd, header, capacity)?,
-        })
+        Ok(Self { map: MirrorMap::new(fd, header, capacity)? })
     }
 
     /// Capacity of the ring in bytes.
@@ -74,9 +64,7 @@ impl RingMemory {
         debug_assert!(from + count * 8 <= self.map.header_len());
         // SAFETY: inside the header, 8-byte aligned (the map is page aligned), alive as long as `self`; only ever
         // accessed as atomics.
-        unsafe {
-            std::slice::from_raw_parts(self.map.header_ptr().add(from).cast::<AtomicU64>(), count)
-        }
+        unsafe { std::slice::from_raw_parts(self.map.header_ptr().add(from).cast::<AtomicU64>(), count) }
     }
 
     /// Header bytes 0..1024 as words.
@@ -107,11 +95,7 @@ impl RingMemory {
             self.store(at, 0);
         }
         let memory = Arc::new(self);
-        let writer = RingWriter {
-            memory: Arc::clone(&memory),
-            head: 0,
-            written: 0,
-        };
+        let writer = RingWriter { memory: Arc::clone(&memory), head: 0, written: 0 };
         (writer, RingReader { memory, tail: 0 })
     }
 
@@ -120,15 +104,9 @@ impl RingMemory {
         let (head, written, tail) = (self.load(HEAD), self.load(WRITTEN), self.load(TAIL));
         let held = head.checked_sub(tail.min(written));
         if tail > head || written > head || held.is_none_or(|held| held > self.capacity() as u64) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "ring positions contradict each other",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "ring positions contradict each other"));
         }
-        Ok(RingReader {
-            memory: Arc::new(self),
-            tail,
-        })
+        Ok(RingReader { memory: Arc::new(self), tail })
     }
 }
 
@@ -165,9 +143,7 @@ impl RingWriter {
     #[inline]
     pub fn room(&self) -> usize {
         let used = self.head.saturating_sub(self.tail().min(self.written));
-        self.memory
-            .capacity()
-            .saturating_sub(usize::try_from(used).unwrap_or(usize::MAX))
+        self.memory.capacity().saturating_sub(usize::try_from(used).unwrap_or(usize::MAX))
     }
 
     /// The free space, contiguous, at most `max` bytes of it.
@@ -224,10 +200,7 @@ impl RingReader {
     #[inline]
     pub fn head(&self) -> u64 {
         // Never beyond what the ring can hold, whatever another process wrote into the header.
-        self.memory.load(HEAD).clamp(
-            self.tail,
-            self.tail.saturating_add(self.memory.capacity() as u64),
-        )
+        self.memory.load(HEAD).clamp(self.tail, self.tail.saturating_add(self.memory.capacity() as u64))
     }
 
     /// Stream offset after the last byte passed on.
@@ -275,10 +248,7 @@ mod tests {
             assert_eq!(r.window(), vec![step; 40_000]);
             r.advance(40_000);
         }
-        assert_eq!(
-            (w.head(), w.written(), r.tail(), r.head()),
-            (280_000, 280_000, 280_000, 280_000)
-        );
+        assert_eq!((w.head(), w.written(), r.tail(), r.head()), (280_000, 280_000, 280_000, 280_000));
     }
 
     #[test]
@@ -302,12 +272,7 @@ mod tests {
         assert_eq!(r.window().len(), 65536);
         let file = tempfile::tempfile().unwrap();
         file.set_len(65536 + 65536).unwrap();
-        for (head, written, tail) in [
-            (1, 2, 0),
-            (1, 1, 2),
-            (70_000, 70_000, 0),
-            (70_000, 0, 70_000),
-        ] {
+        for (head, written, tail) in [(1, 2, 0), (1, 1, 2), (70_000, 70_000, 0), (70_000, 0, 70_000)] {
             let memory = RingMemory::map(file.as_fd(), 65536, 65536).unwrap();
             memory.store(HEAD, head);
             memory.store(WRITTEN, written);

@@ -4,7 +4,8 @@ use super::{Binding, Recorder};
 use crate::{
     canon,
     model::{
-        DurationMs, EventKind, InvocationId, Outcome, Phases, PolicyVerdict, RECORDER_VERSION, ReceiptId, RpcId, ToolCall,
+        DurationMs, EventKind, InvocationId, Outcome, Phases, PolicyVerdict, RECORDER_VERSION, ReceiptId, RpcId,
+        ToolCall,
         event::detail,
         receipt::{INTEGRATION_SOURCE, SCHEMA_VERSION, SESSION_START, SessionStart, TOOL_CALL},
         to_line,
@@ -28,7 +29,8 @@ impl Recorder {
     /// or why it was not delivered.
     pub(super) fn close_now(&mut self, pending: Pending, reason: Option<&str>) {
         let reason = reason.or((pending.key.is_none()).then_some("notification"));
-        let receipt = pending.call.as_ref().filter(|c| !c.task_leg || pending.response.as_ref().is_some_and(|r| r.is_final));
+        let receipt =
+            pending.call.as_ref().filter(|c| !c.task_leg || pending.response.as_ref().is_some_and(|r| r.is_final));
         let binding = receipt.is_some().then(|| self.write_call_receipt(&pending, reason));
         let now = self.last_ns;
         match &pending.response {
@@ -98,6 +100,9 @@ impl Recorder {
         }
         if call.task_leg {
             anomalies.insert("task_leg".to_owned());
+        }
+        if self.recovering {
+            anomalies.insert("recovered".to_owned());
         }
         Some(ToolCall {
             anomalies: anomalies.into_iter().collect(),

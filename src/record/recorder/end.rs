@@ -55,8 +55,7 @@ impl Recorder {
             r#type: RECORDER_GAP.to_owned(),
         };
         let Binding { id, sha256 } = self.receipt_line(id, &receipt);
-        let detail =
-            detail::Gap { bytes, messages, reason: reason.to_owned(), receipt_id: id, receipt_sha256: sha256 };
+        let detail = detail::Gap { bytes, messages, reason: reason.to_owned(), receipt_id: id, receipt_sha256: sha256 };
         self.plain_event(EventKind::RecorderGap, now_ns, detail);
     }
 

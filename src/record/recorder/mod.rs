@@ -13,7 +13,7 @@ mod restore;
 mod tests;
 
 pub use end::Ending;
-pub use restore::Restored;
+pub use restore::{OnDisk, Restored};
 
 use super::{
     chain::{Chain, Entry, Wire},
@@ -190,6 +190,8 @@ pub struct Recorder {
     counts: Counts,
     last_ns: u64,
     restored: Option<Restored>,
+    /// The session is being finished by another process than the one that recorded it.
+    recovering: bool,
 }
 
 const fn lane(direction: Direction) -> usize {
@@ -242,6 +244,7 @@ impl Recorder {
             counts: Counts::default(),
             last_ns: begin.started_ns,
             restored: None,
+            recovering: false,
         }
     }
 

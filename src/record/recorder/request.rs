@@ -3,10 +3,7 @@
 use super::{BigPayload, Message, Recorder, lane, wire_of};
 use crate::{
     canon::{self, Digest},
-    model::{
-        Direction, EventKind, InvocationId,
-        event::detail,
-    },
+    model::{Direction, EventKind, InvocationId, event::detail},
     record::{
         chain::{Entry, Wire},
         content,

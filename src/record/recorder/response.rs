@@ -29,7 +29,9 @@ impl Recorder {
             return;
         };
         let fields = e.result.clone().and_then(|r| ResultFields::of(&e.bytes[r]).ok()).unwrap_or_default();
-        let Some((recorded, method)) = self.table.get(invocation).map(|p| (p.recorded, p.method.clone())) else { return };
+        let Some((recorded, method)) = self.table.get(invocation).map(|p| (p.recorded, p.method.clone())) else {
+            return;
+        };
         if m.direction == Direction::ServerToClient && matches!(method.as_str(), "initialize" | "server/discover") {
             self.learn_server(&fields, m.read_ns);
         }

@@ -77,53 +77,71 @@ pub struct OnDisk {
 }
 
 impl Recorder {
-    /// A recorder as it stood when these events and receipts were written. `carried` are events of the session before,
-    /// for the calls that were in flight when it rolled over.
+    /// A recorder as it stood when these events and receipts were written. `carried` are the events of the session
+    /// before, for the calls that were in flight when it rolled over.
     pub fn restore(
         setup: std::sync::Arc<super::Setup>,
         begin: Begin,
-        carried: &[AuditEvent],
-        events: &[AuditEvent],
-        receipts: &[OnDisk],
+        carried: &mut dyn Iterator<Item = AuditEvent>,
+        events: &mut dyn Iterator<Item = AuditEvent>,
+        receipts: &mut dyn Iterator<Item = OnDisk>,
     ) -> Self {
         let mut r = Self::bare(setup, begin);
         let mut state = Restored::default();
         let mut bound = HashSet::new();
+        let started_ns = r.started_ns;
         for event in carried {
-            r.replay(event, &mut Restored::default(), &mut HashSet::new());
+            if event.event == EventKind::ChainStart {
+                let earlier_ms = r.started_at.millis() - event.at.millis();
+                r.started_ns = started_ns.saturating_sub(u64::try_from(earlier_ms).unwrap_or(0) * 1_000_000);
+            }
+            r.replay(&event, &mut Restored::default(), &mut HashSet::new());
         }
+        r.started_ns = started_ns;
         r.counts = Counts::default();
-        if let Some(first) = events.first() {
-            r.keep_only_carried(first);
-            r.ledger_hash.clone_from(&first.prev_hash);
-        }
+        let mut ends: Option<(String, u64, String)> = None;
         for event in events {
-            r.replay(event, &mut state, &mut bound);
+            if ends.is_none() {
+                r.keep_only_carried(&event);
+                r.ledger_hash.clone_from(&event.prev_hash);
+            }
+            let first = ends.take().map_or_else(|| event.hash.clone(), |(first, ..)| first);
+            r.replay(&event, &mut state, &mut bound);
+            ends = Some((first, event.event_seq + 1, event.hash));
         }
-        if let (Some(first), Some(last)) = (events.first(), events.last()) {
-            r.chain =
-                Chain::resume(r.session, r.setup.transport, last.event_seq + 1, first.hash.clone(), last.hash.clone());
+        if let Some((first, len, head)) = ends {
+            r.chain = Chain::resume(r.session, r.setup.transport, len, first, head);
         }
         for receipt in receipts {
-            r.next_receipt += 1;
-            r.counts.add_call(&receipt.counts);
-            match receipt.kind.as_str() {
-                crate::model::receipt::SESSION_START => {
-                    r.session_start_written = true;
-                    if let Some((client, server, protocol)) = receipt.identity.clone() {
-                        r.identity = super::Identity { client, server, protocol };
-                    }
-                }
-                crate::model::receipt::SESSION_END => state.session_end_written = true,
-                _ if bound.contains(&receipt.id) => {}
-                _ => {
-                    state.unbound.push((receipt.id, receipt.sha256.clone()));
-                    state.by_id.insert(receipt.id, receipt.sha256.clone());
-                }
-            }
+            r.take_on_disk(receipt, &bound, &mut state);
         }
         r.restored = Some(state);
+        r.recovering = true;
         r
+    }
+
+    fn take_on_disk(&mut self, receipt: OnDisk, bound: &HashSet<ReceiptId>, state: &mut Restored) {
+        self.next_receipt += 1;
+        self.counts.add_call(&receipt.counts);
+        match receipt.kind.as_str() {
+            crate::model::receipt::SESSION_START => {
+                self.session_start_written = true;
+                if let Some((client, server, protocol)) = receipt.identity {
+                    self.identity = super::Identity { client, server, protocol };
+                }
+            }
+            crate::model::receipt::SESSION_END => state.session_end_written = true,
+            _ if bound.contains(&receipt.id) => {}
+            _ => {
+                state.unbound.push((receipt.id, receipt.sha256.clone()));
+                state.by_id.insert(receipt.id, receipt.sha256);
+            }
+        }
+    }
+
+    /// Begins the chain of a session that died before it could.
+    pub fn begin_restored(&mut self) {
+        self.write_chain_start(Vec::new());
     }
 
     /// What is known of a restored session, until [`Recorder::finish_restore`].
@@ -301,7 +319,14 @@ impl Recorder {
             }
             let binding = Binding { id: Some(id), sha256: Some(sha256) };
             let note = "the receipt was on disk, its response was not".to_owned();
-            self.anomaly_event("receipt_without_events", Some(note), self.last_ns, None, Some(invocation), Some(binding));
+            self.anomaly_event(
+                "receipt_without_events",
+                Some(note),
+                self.last_ns,
+                None,
+                Some(invocation),
+                Some(binding),
+            );
         }
         self.restored = None;
         for pending in held {
@@ -310,7 +335,12 @@ impl Recorder {
     }
 
     /// `mcp.session_end` and `session.json` of a chain that has ended already.
-    pub fn complete_ended(&mut self, ended: &detail::ChainEnd, end_written: bool, ending: &super::Ending) -> crate::model::SessionDoc {
+    pub fn complete_ended(
+        &mut self,
+        ended: &detail::ChainEnd,
+        end_written: bool,
+        ending: &super::Ending,
+    ) -> crate::model::SessionDoc {
         self.counts = ended.counts;
         if !end_written {
             self.write_session_end(&ended.reason, ended.complete);
@@ -333,6 +363,7 @@ impl Restored {
         let known = &mut self.known[lane(direction)];
         if known.is_none_or(|k| offset > k) {
             *known = Some(offset);
+            self.at_known.clear();
         }
         self.at_known.extend(e.invocation_id.filter(|_| e.event == EventKind::RequestReceived));
     }
@@ -358,4 +389,3 @@ impl Counts {
         self.policy_denied += other.policy_denied;
     }
 }
-

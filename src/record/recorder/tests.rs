@@ -1,1 +1,452 @@
+use super::*;
+use crate::{
+    model::{AuditEvent, Outcome, ToolCall, event::hash_of_line},
+    record::{content, recorder::restore::OnDisk},
+};
+use Direction::{ClientToServer as C2S, ServerToClient as S2C};
+use proptest::prelude::*;
+use serde_json::Value;
+use std::{collections::HashMap, sync::Arc};
 
+fn setup(store: bool) -> Arc<Setup> {
+    Arc::new(Setup {
+        profile: Profile::Audit,
+        transport: "stdio",
+        server_id: "srv".into(),
+        command: None,
+        command_digest: command_digest(&["srv".into()]),
+        store_args: store,
+        store_results: store,
+        store_limit: 1 << 20,
+        policy_hash: None,
+    })
+}
+
+fn begin(bits: u64) -> Begin {
+    Begin {
+        session: SessionId::from_bits(bits),
+        continues: None,
+        started_ns: 1_000_000,
+        started_at: WallTime::from_millis(1_700_000_000_000),
+        clock: Clock::new(1_700_000_000_000_000_000 - 1_000_000),
+        prev_hash: crate::model::GENESIS.into(),
+    }
+}
+
+/// Plays a session message by message, each delivered at once.
+struct Play {
+    recorder: Recorder,
+    offsets: [u64; 2],
+    ns: u64,
+}
+
+impl Play {
+    fn new(store: bool) -> Self {
+        Self::of(Recorder::begin(setup(store), begin(7)))
+    }
+
+    fn of(recorder: Recorder) -> Self {
+        Self { recorder, offsets: [0; 2], ns: 1_000_000 }
+    }
+
+    fn read(&mut self, direction: Direction, text: &[u8]) {
+        self.ns += 1_000_000;
+        let offset = self.offsets[lane(direction)];
+        let end = offset + text.len() as u64 + 1;
+        let m = Message { direction, offset, end, bytes: text, page: None, first_byte_ns: self.ns - 500, read_ns: self.ns };
+        assert!(self.recorder.message(&m).is_empty());
+        self.offsets[lane(direction)] = end;
+    }
+
+    fn delivered(&mut self) {
+        self.ns += 1000;
+        for d in [C2S, S2C] {
+            let at = self.ns;
+            self.recorder.delivered(d, self.offsets[lane(d)], &|_| Some(at));
+        }
+    }
+
+    fn both(&mut self, direction: Direction, text: impl AsRef<[u8]>) -> &mut Self {
+        self.read(direction, text.as_ref());
+        self.delivered();
+        self
+    }
+
+    fn c2s(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
+        self.both(C2S, text)
+    }
+
+    fn s2c(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
+        self.both(S2C, text)
+    }
+
+    fn end(&mut self, ending: &Ending) -> crate::model::SessionDoc {
+        self.recorder.end(ending, self.ns)
+    }
+
+    fn events(&self) -> Vec<AuditEvent> {
+        events(&self.recorder.lines.segment)
+    }
+
+    fn calls(&self) -> Vec<ToolCall> {
+        let lines = self.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty());
+        lines.filter_map(|l| serde_json::from_slice::<ToolCall>(l).ok()).collect()
+    }
+
+    fn kinds(&self) -> Vec<String> {
+        self.events().iter().map(|e| e.event.as_str().to_owned()).collect()
+    }
+}
+
+/// Checks lines and chain on the way.
+fn events(segment: &[u8]) -> Vec<AuditEvent> {
+    let mut head: Option<AuditEvent> = None;
+    let mut all = Vec::new();
+    for line in segment.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+        assert!(canon::is_canonical(line), "{}", String::from_utf8_lossy(line));
+        let e: AuditEvent = serde_json::from_slice(line).unwrap();
+        assert_eq!(hash_of_line(line).as_ref(), Some(&e.hash));
+        if let Some(head) = &head {
+            assert_eq!((e.event_seq, &e.prev_hash), (head.event_seq + 1, &head.hash));
+        }
+        head = Some(e.clone());
+        all.push(e);
+    }
+    all
+}
+
+fn call(id: &str, tool: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"b":1,"a":2}}}}}}"#)
+}
+
+fn ok(id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[],"isError":false}}}}"#)
+}
+
+fn clean() -> Ending {
+    Ending { reason: "client_closed".into(), no_response: "client_closed".into(), clean: true, pending_is_clean: true, ..Ending::default() }
+}
+
+#[test]
+fn a_call_is_four_events_and_one_receipt_that_the_last_event_binds() {
+    let mut p = Play::new(false);
+    p.c2s(call("1", "echo")).s2c(ok("1"));
+    let doc = p.end(&clean());
+    assert_eq!(
+        p.kinds(),
+        ["chain_start", "request_received", "request_forwarded", "response_received", "response_sent", "chain_end"]
+    );
+    let calls = p.calls();
+    assert_eq!(calls.len(), 1);
+    let r = &calls[0];
+    assert_eq!((r.outcome, r.seq, r.tool_name.as_str()), (Outcome::Forwarded, 1, "echo"));
+    assert_eq!(r.arguments_hash, format!("sha256:{}", canon::sha256_hex(br#"{"a":2,"b":1}"#)));
+    assert_eq!(r.result_hash, Some(format!("sha256:{}", canon::sha256_hex(br#"{"content":[],"isError":false}"#))));
+    assert_eq!(r.phases_us.request_forwarded, Some(1));
+    assert!(r.phases_us.response_forwarded > r.phases_us.response_observed);
+    assert_eq!(r.duration_ms.unwrap().0, 1001);
+    let sent = &p.events()[4];
+    let d: detail::Forwarded = serde_json::from_str(sent.detail.get()).unwrap();
+    let line = p.recorder.lines.receipts.split(|b| *b == b'\n').nth(1).unwrap();
+    assert_eq!(d.receipt_sha256, Some(canon::sha256_hex(line)));
+    assert!(doc.session_complete);
+    assert_eq!((doc.receipt_count, doc.event_count, doc.counts.calls), (3, 6, 1));
+}
+
+#[test]
+fn every_line_is_its_rfc_8785_form() {
+    let mut p = Play::new(true);
+    p.c2s(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","clientInfo":{"name":"cé\n","version":"1"}}}"#)
+        .s2c(r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","serverInfo":{"name":"s"}}}"#)
+        .c2s(r#"{"jsonrpc":"2.0","id":"a\u0007","method":"tools/call","params":{"name":"t\u001b\"é","arguments":{"z":1.50,"a":"\u00e9\/"},"_meta":{"progressToken":0}}}"#)
+        .s2c(r#"{"jsonrpc":"2.0","id":"a\u0007","error":{"code":-32601,"message":"no"}}"#);
+    p.end(&clean());
+    let mut lines = p.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty()).peekable();
+    assert!(lines.peek().is_some());
+    for line in lines {
+        assert!(canon::is_canonical(line), "{}", String::from_utf8_lossy(line));
+    }
+    p.events();
+    let r = &p.calls()[0];
+    assert_eq!(r.tool_name, "t\u{1b}\"é");
+    assert_eq!((r.outcome, r.result_is_error), (Outcome::Error, Some(true)));
+    assert_eq!(r.arguments_content.as_ref().unwrap().get(), r#"{"a":"é/","z":1.5}"#);
+    assert_eq!(r.meta.as_ref().unwrap().get(), r#"{"progressToken":0}"#);
+    let start: crate::model::SessionStart =
+        serde_json::from_slice(p.recorder.lines.receipts.split(|b| *b == b'\n').next().unwrap()).unwrap();
+    assert_eq!(start.server_info.unwrap().name, "s");
+    assert_eq!(start.chain_head, p.events()[0].hash);
+}
+
+/// `(name, messages (c2s unless it begins with '<'), expected receipts as outcome:reason:anomalies)`.
+#[test]
+fn what_peers_do_and_what_receipts_say() {
+    let cases: &[(&str, &[&str], &[&str])] = &[
+        ("is_error", &[&call("1", "x"), r#"<{"id":1,"result":{"isError":true}}"#], &["error::"]),
+        ("numeric 1 is not the string 1", &[&call("1", "x"), &call("\"1\"", "y"), &format!("<{}", ok("\"1\"")), &format!("<{}", ok("1"))], &["forwarded::", "forwarded::"]),
+        ("an id in use", &[&call("1", "x"), &call("1", "y"), &format!("<{}", ok("1")), &format!("<{}", ok("1"))], &["forwarded::", "forwarded::duplicate_in_flight_id"]),
+        ("no answer", &[&call("1", "x")], &["timeout:client_closed:"]),
+        ("cancelled, no answer", &[&call("1", "x"), r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#], &["timeout:cancelled_by_client:"]),
+        ("an answer after cancel", &[&call("1", "x"), r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#, &format!("<{}", ok("1"))], &["forwarded::response_after_cancel"]),
+        ("as a notification", &[r#"{"method":"tools/call","params":{"name":"x","arguments":{}}}"#], &["timeout:notification:notification_call"]),
+        ("a batch", &[&format!("[{},{}]", call("1", "x"), call("2", "y")), &format!("<[{},{}]", ok("2"), ok("1"))], &["forwarded::batch_element", "forwarded::batch_element"]),
+        ("duplicate keys", &[r#"{"id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":1,"a":2}}}"#, &format!("<{}", ok("1"))], &["forwarded::duplicate_key"]),
+        ("a number out of range", &[r#"{"id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":9007199254740993}}}"#, &format!("<{}", ok("1"))], &["forwarded::number_out_of_range"]),
+        ("params that are an array", &[r#"{"id":1,"method":"tools/call","params":["x"]}"#, &format!("<{}", ok("1"))], &["forwarded::params_not_an_object,tool_name_missing"]),
+        ("a huge id", &[&call("99999999999999999999", "x"), &format!("<{}", ok("99999999999999999999"))], &["forwarded::id_out_of_range"]),
+        ("an id that the server re-escapes", &[&call(r#""a\u0062""#, "x"), &format!("<{}", ok("\"ab\""))], &["forwarded::"]),
+        ("a name that splits lines elsewhere", &[&call("1", "a\u{2028}b"), &format!("<{}", ok("1"))], &["forwarded::tool_name_not_verbatim"]),
+        ("a byte order mark", &[&format!("\u{feff}{}", call("1", "x")), &format!("<{}", ok("1"))], &["forwarded::byte_order_mark"]),
+        ("CRLF and blank lines", &[&format!("{}\r", call("1", "x")), "", "\r", &format!("<{}\r", ok("1"))], &["forwarded::"]),
+    ];
+    for (name, messages, expected) in cases {
+        let mut p = Play::new(false);
+        for m in *messages {
+            match m.strip_prefix('<') {
+                Some(m) => p.s2c(m),
+                None => p.c2s(m),
+            };
+        }
+        p.end(&clean());
+        let mut got: Vec<String> = p
+            .calls()
+            .iter()
+            .map(|r| format!("{}:{}:{}", serde_json::to_value(r.outcome).unwrap().as_str().unwrap(), r.outcome_reason.clone().unwrap_or_default(), r.anomalies.join(",")))
+            .collect();
+        got.sort();
+        let mut expected: Vec<String> = expected.iter().map(|s| (*s).to_owned()).collect();
+        expected.sort();
+        assert_eq!(got, expected, "{name}");
+        p.events();
+    }
+}
+
+#[test]
+fn server_requests_have_their_own_ids() {
+    let mut p = Play::new(false);
+    p.c2s(call("1", "x"))
+        .s2c(r#"{"id":1,"method":"sampling/createMessage","params":{}}"#)
+        .c2s(r#"{"id":1,"result":{"role":"assistant"}}"#)
+        .s2c(ok("1"));
+    p.end(&clean());
+    let calls = p.calls();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].result_hash, Some(format!("sha256:{}", canon::sha256_hex(br#"{"content":[],"isError":false}"#))));
+    assert!(!p.kinds().contains(&"anomaly".to_owned()));
+}
+
+#[test]
+fn what_is_not_recorded_and_what_is_an_anomaly() {
+    let mut p = Play::new(false);
+    p.c2s(r#"{"id":1,"method":"ping"}"#)
+        .s2c(r#"{"id":1,"result":{}}"#)
+        .s2c(r#"{"method":"notifications/progress","params":{"progressToken":0,"progress":1}}"#)
+        .s2c(r#"{"method":"notifications/tools/list_changed"}"#)
+        .s2c("Starting server on stdio...")
+        .s2c(r#"{"id":1,"result":{}}"#)
+        .s2c(r#"{"id":77,"result":{}}"#);
+    assert_eq!(p.kinds(), ["chain_start", "notification", "malformed", "anomaly", "anomaly"]);
+    let kind = |i: usize| serde_json::from_str::<detail::Anomaly>(p.events()[i].detail.get()).unwrap().kind;
+    assert_eq!((kind(3).as_str(), kind(4).as_str()), ("late_response", "unmatched_response"));
+    assert_eq!(p.recorder.counts().malformed, 1);
+}
+
+#[test]
+fn legs_of_one_call_are_linked() {
+    let mut p = Play::new(false);
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"m","version":"1"}}"#;
+    p.c2s(format!(r#"{{"id":1,"method":"tools/call","params":{{"name":"ask","arguments":{{}},{meta}}}}}"#))
+        .s2c(r#"{"id":1,"result":{"resultType":"input_required","inputRequests":{"k":{}},"requestState":"opaque"}}"#)
+        .c2s(format!(r#"{{"id":2,"method":"tools/call","params":{{"name":"ask","arguments":{{}},"inputResponses":{{"k":{{}}}},"requestState":"opaque",{meta}}}}}"#))
+        .s2c(r#"{"id":2,"result":{"resultType":"task","taskId":"t1"}}"#)
+        .c2s(format!(r#"{{"id":3,"method":"tasks/get","params":{{"taskId":"t1",{meta}}}}}"#))
+        .s2c(r#"{"id":3,"result":{"status":"working"}}"#)
+        .c2s(format!(r#"{{"id":4,"method":"tasks/get","params":{{"taskId":"t1",{meta}}}}}"#))
+        .s2c(r#"{"id":4,"result":{"status":"completed","result":{"content":[]}}}"#);
+    let doc = p.end(&clean());
+    let calls = p.calls();
+    let chain: Vec<_> = calls.iter().map(|c| (c.result_type.clone().unwrap(), c.parent_receipt_id)).collect();
+    assert_eq!(chain[0], ("input_required".into(), None));
+    assert_eq!(chain[1], ("task".into(), Some(calls[0].receipt_id)));
+    assert_eq!(chain[2], ("complete".into(), Some(calls[1].receipt_id)));
+    assert_eq!(calls.len(), 3, "a poll that finds the task working is no leg");
+    assert_eq!(doc.client_info.unwrap().name, "m");
+    assert_eq!(doc.protocol_version.as_deref(), Some("2026-07-28"));
+    assert!(p.events()[1].detail.get().contains("\"era\":\"modern\""));
+}
+
+#[test]
+fn stored_content_that_a_pack_cannot_hold_stays_in_the_investigation_log() {
+    let mut p = Play::new(true);
+    p.c2s(r#"{"id":1,"method":"tools/call","params":{"name":"x","arguments":{"é":1}}}"#)
+        .s2c(r#"{"id":1,"result":{"big":1e30}}"#);
+    p.end(&clean());
+    let r = &p.calls()[0];
+    assert!(r.arguments_content.is_none() && r.result_content.is_none());
+    assert_eq!(r.anomalies, ["content_in_investigation_log"]);
+    let log: Vec<Value> = p.recorder.lines.investigation.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect();
+    assert_eq!((log[0]["kind"].as_str(), &log[0]["content"]["é"]), (Some("arguments"), &Value::from(1)));
+    assert_eq!(log[1]["kind"], "result");
+    assert_eq!(log[1]["hash"], r.result_hash.clone().unwrap());
+    assert!(!content::packable(br#"{"big":1e+30}"#));
+}
+
+#[test]
+fn a_call_in_flight_is_receipted_in_the_session_in_which_it_ends() {
+    let mut p = Play::new(false);
+    p.c2s(call("1", "slow")).c2s(call("2", "quick")).s2c(ok("2"));
+    let ending = Ending { reason: "rolled".into(), clean: true, pending_is_clean: true, carries_over: true, ..Ending::default() };
+    let doc = p.end(&ending);
+    assert!(doc.session_complete);
+    let end: detail::ChainEnd = serde_json::from_str(p.events().last().unwrap().detail.get()).unwrap();
+    assert_eq!(end.carried_out.len(), 1);
+    let (offsets, ns) = (p.offsets, p.ns);
+    let mut next = Play { recorder: p.recorder.roll_into(Begin { prev_hash: "f".repeat(64), ..begin(8) }), offsets, ns };
+    next.s2c(ok("1"));
+    next.end(&clean());
+    let start: detail::ChainStart = serde_json::from_str(next.events()[0].detail.get()).unwrap();
+    assert_eq!(start.carried_in, end.carried_out);
+    assert_eq!(start.continues, Some(SessionId::from_bits(7)));
+    let calls = next.calls();
+    assert_eq!((calls.len(), calls[0].tool_name.as_str(), calls[0].invocation_id), (1, "slow", end.carried_out[0]));
+}
+
+#[test]
+fn a_clock_that_steps_is_noted_and_durations_do_not_move() {
+    let mut p = Play::new(false);
+    p.c2s(call("1", "x"));
+    let offset = 1_700_000_000_000_000_000 - 1_000_000 - 3_600_000_000_000;
+    p.recorder.clock_now(offset, p.ns);
+    p.s2c(ok("1"));
+    let doc = p.end(&clean());
+    assert_eq!(doc.clock_steps.len(), 1);
+    assert_eq!(doc.clock_steps[0].delta_ms, -3_600_000);
+    assert_eq!(p.calls()[0].duration_ms.unwrap().0, 1001);
+    assert!(p.kinds().contains(&"anomaly".to_owned()));
+}
+
+#[test]
+fn a_server_that_dies_with_a_call_in_flight_leaves_an_incomplete_session() {
+    let mut p = Play::new(false);
+    p.c2s(call("1", "x"));
+    let doc = p.end(&Ending { reason: "server_exited".into(), no_response: "server_exited".into(), clean: true, ..Ending::default() });
+    assert!(!doc.session_complete);
+    assert_eq!(p.calls()[0].outcome_reason.as_deref(), Some("server_exited"));
+}
+
+/// What a crash can leave, and that reading the same bytes again gives the same evidence, once.
+fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize) {
+    let mut whole = Play::new(false);
+    for (d, m) in script {
+        whole.both(*d, m);
+    }
+    let all_events = whole.events();
+    let cut = cut.min(all_events.len());
+    let receipts: Vec<&[u8]> = whole.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty()).collect();
+    let bound: usize = all_events[..cut].iter().filter(|e| e.detail.get().contains("\"receipt_id\":\"")).count();
+    // The session's first receipt precedes every bound one.
+    let least = if bound > 0 { bound + 1 } else { 0 };
+    let on_disk = (least + extra_receipts).min(receipts.len());
+    let mut items = receipts[..on_disk].iter().map(|line| {
+        let v: Value = serde_json::from_slice(line).unwrap();
+        OnDisk {
+            id: ReceiptId::parse(v["receipt_id"].as_str().unwrap()).unwrap(),
+            kind: v["type"].as_str().unwrap().into(),
+            sha256: canon::sha256_hex(line),
+            counts: Counts { calls: u64::from(v["type"] == "mcp_tool_call"), ..Counts::default() },
+            identity: None,
+        }
+    });
+    let mut kept = all_events[..cut].iter().cloned();
+    let restored = Recorder::restore(setup(false), begin(7), &mut std::iter::empty(), &mut kept, &mut items);
+    let mut again = Play::of(restored);
+    if cut == 0 {
+        again.recorder.begin_restored();
+    }
+    for (d, m) in script {
+        again.read(*d, m.as_bytes());
+    }
+    again.delivered();
+    again.recorder.finish_restore();
+    again.end(&Ending { reason: "crashed".into(), no_response: "proxy_killed".into(), ..Ending::default() });
+
+    let mut segment: Vec<u8> = whole.recorder.lines.segment.split_inclusive(|b| *b == b'\n').take(cut).flatten().copied().collect();
+    segment.extend_from_slice(&again.recorder.lines.segment);
+    let after = events(&segment);
+    let mut receipt_lines: Vec<Vec<u8>> = receipts[..on_disk].iter().map(|l| l.to_vec()).collect();
+    receipt_lines.extend(again.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(<[u8]>::to_vec));
+
+    let seen = |evs: &[AuditEvent], kind: EventKind| {
+        let mut n: HashMap<(Option<InvocationId>, Option<String>), u32> = HashMap::new();
+        for e in evs.iter().filter(|e| e.event == kind) {
+            *n.entry((e.invocation_id, e.wire_sha256.clone())).or_default() += 1;
+        }
+        n
+    };
+    for kind in [EventKind::RequestReceived, EventKind::ResponseReceived, EventKind::RequestForwarded, EventKind::Malformed] {
+        assert_eq!(seen(&after, kind), seen(&all_events, kind), "{kind:?} cut {cut} receipts {on_disk}");
+    }
+    // Every receipt once, in the order in which the chain binds them.
+    let ids: Vec<Value> = receipt_lines.iter().map(|l| serde_json::from_slice::<Value>(l).unwrap()).collect();
+    for (seq, v) in ids.iter().enumerate() {
+        assert_eq!(v["seq"], seq as u64, "cut {cut} receipts {on_disk}");
+    }
+    let in_file: Vec<String> = receipt_lines[1..receipt_lines.len() - 1].iter().map(|l| canon::sha256_hex(l)).collect();
+    let in_chain: Vec<String> = after.iter().filter_map(|e| serde_json::from_str::<Value>(e.detail.get()).unwrap()["receipt_sha256"].as_str().map(ToOwned::to_owned)).collect();
+    assert_eq!(in_file, in_chain, "cut {cut} receipts {on_disk}");
+    let wanted = script.iter().filter(|(d, m)| *d == C2S && m.contains("tools/call")).count();
+    assert_eq!(in_file.len(), wanted, "cut {cut} receipts {on_disk}");
+}
+
+fn script() -> Vec<(Direction, String)> {
+    vec![
+        (C2S, r#"{"id":0,"method":"initialize","params":{}}"#.into()),
+        (S2C, r#"{"id":0,"result":{"serverInfo":{"name":"s"}}}"#.into()),
+        (C2S, call("1", "a")),
+        (C2S, call("2", "b")),
+        (S2C, "junk".into()),
+        (S2C, ok("2")),
+        (C2S, r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#.into()),
+        (C2S, call("3", "c")),
+        (S2C, ok("3")),
+        (S2C, ok("1")),
+        (C2S, call("4", "d")),
+    ]
+}
+
+#[test]
+fn a_crash_between_any_two_lines_loses_and_repeats_nothing() {
+    let script = script();
+    for cut in 0..40 {
+        for extra in 0..5 {
+            recover_at(&script, cut, extra);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_recorder_fail(messages in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<u8>(), 0..80)), 0..12)) {
+        let mut p = Play::new(true);
+        for (up, bytes) in &messages {
+            p.both(if *up { C2S } else { S2C }, bytes);
+        }
+        p.end(&clean());
+        p.events();
+    }
+
+    #[test]
+    fn nor_does_anything_that_looks_like_json_rpc(messages in proptest::collection::vec((any::<bool>(), 0u8..4, "tools/call|ping|tasks/get|notifications/cancelled|\\PC{0,5}", "\\PC{0,6}"), 0..16)) {
+        let mut p = Play::new(true);
+        for (up, id, method, name) in &messages {
+            let m = serde_json::json!({"id": id, "method": method, "params": {"name": name, "taskId": name, "requestId": id, "arguments": {name.clone(): name}}});
+            let m = if *id == 3 { serde_json::json!({"id": 1, "result": {"taskId": name, "x": name}}) } else { m };
+            p.both(if *up { C2S } else { S2C }, m.to_string());
+        }
+        p.end(&clean());
+        p.events();
+        for line in p.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+            prop_assert!(canon::is_canonical(line));
+        }
+    }
+}

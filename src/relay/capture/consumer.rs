@@ -44,13 +44,7 @@ impl Consumer {
         path: Option<PathBuf>,
         link: Arc<Link>,
     ) -> Self {
-        Self {
-            reader,
-            fixed,
-            direction,
-            path,
-            link,
-        }
+        Self { reader, fixed, direction, path, link }
     }
 
     /// Opens the ring that a session left behind, and locks it for this process.
@@ -65,10 +59,7 @@ impl Consumer {
             return Err(corrupt("not a ring file (not a regular file)"));
         }
         if stat.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "ring file belongs to another user",
-            ));
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "ring file belongs to another user"));
         }
         let in_use = || io::Error::new(io::ErrorKind::WouldBlock, "ring is in use by its session");
         let locked = match try_lock(&file)? {
@@ -81,28 +72,17 @@ impl Consumer {
             return Err(corrupt("not a ring file (too short)"));
         }
         let fixed = Fixed::parse(&head, u64::try_from(stat.st_size).unwrap_or(0))?;
-        let direction = Direction::from_word(fixed.direction)
-            .ok_or_else(|| corrupt("ring direction out of range"))?;
+        let direction = Direction::from_word(fixed.direction).ok_or_else(|| corrupt("ring direction out of range"))?;
         let owner = u32::try_from(fixed.owner).unwrap_or(0);
         let started = Some(fixed.owner_start).filter(|&t| t != 0);
         if !locked && owner != std::process::id() && process::is_alive(owner, started) {
             return Err(in_use());
         }
-        let header =
-            usize::try_from(fixed.header()).map_err(|_| corrupt("ring header too large"))?;
+        let header = usize::try_from(fixed.header()).map_err(|_| corrupt("ring header too large"))?;
         let capacity = usize::try_from(fixed.capacity).map_err(|_| corrupt("ring too large"))?;
         let reader = RingMemory::map(file.as_fd(), header, capacity)?.into_reader()?;
-        let link = Arc::new(Link {
-            room: Room::default(),
-            _file: file,
-        });
-        Ok(Self {
-            reader,
-            fixed,
-            direction,
-            path: Some(path.to_path_buf()),
-            link,
-        })
+        let link = Arc::new(Link { room: Room::default(), _file: file });
+        Ok(Self { reader, fixed, direction, path: Some(path.to_path_buf()), link })
     }
 
     /// The session id: 16 hex digits.
@@ -118,10 +98,7 @@ impl Consumer {
 
     /// Pid of the process that made the ring, and its start time in clock ticks since boot if known.
     pub fn owner(&self) -> (u32, Option<u64>) {
-        (
-            u32::try_from(self.fixed.owner).unwrap_or(0),
-            Some(self.fixed.owner_start).filter(|&t| t != 0),
-        )
+        (u32::try_from(self.fixed.owner).unwrap_or(0), Some(self.fixed.owner_start).filter(|&t| t != 0))
     }
 
     /// When the ring was made, monotonic ns of that boot.
@@ -192,22 +169,14 @@ impl Consumer {
     /// When the byte at stream offset `offset` was passed on, monotonic ns; `None` if it was not (yet). Else as
     /// [`read_mark`](Self::read_mark). For bytes that a guard discarded, the time of the next byte passed on.
     pub fn write_mark(&self, offset: u64) -> Option<u64> {
-        self.find_mark(
-            b::WRITE_MARKS,
-            b::MARK_TABLE + 2 * self.fixed.marks as usize,
-            offset,
-        )
+        self.find_mark(b::WRITE_MARKS, b::MARK_TABLE + 2 * self.fixed.marks as usize, offset)
     }
 
     fn find_mark(&self, count: usize, table: usize, offset: u64) -> Option<u64> {
         let words = self.reader.memory().region_b();
         let marks = self.fixed.marks;
         let slot = |i: u64| table + 2 * (i & (marks - 1)) as usize;
-        let end = |i: u64| {
-            words
-                .get(slot(i))
-                .map_or(0, |w| u64::from_le(w.load(Ordering::Relaxed)))
-        };
+        let end = |i: u64| words.get(slot(i)).map_or(0, |w| u64::from_le(w.load(Ordering::Relaxed)));
         let mut answer = None;
         for _ in 0..8 {
             let made = get(words, count);
@@ -224,9 +193,7 @@ impl Consumer {
             if low == made {
                 return None;
             }
-            answer = words
-                .get(slot(low) + 1)
-                .map(|w| u64::from_le(w.load(Ordering::Relaxed)));
+            answer = words.get(slot(low) + 1).map(|w| u64::from_le(w.load(Ordering::Relaxed)));
             fence(Ordering::Acquire);
             if low > get(words, count).saturating_sub(marks) || get(words, count) < marks {
                 return answer;
@@ -244,19 +211,12 @@ impl Consumer {
     /// [`head`](Self::head) is beyond its offset or the capture [is closed](Self::is_closed).
     pub fn gaps(&self) -> Vec<Gap> {
         let words = self.reader.memory().region_b();
-        let used = usize::try_from(get(words, b::GAP_COUNT))
-            .unwrap_or(GAPS)
-            .min(GAPS);
+        let used = usize::try_from(get(words, b::GAP_COUNT)).unwrap_or(GAPS).min(GAPS);
         (0..used)
             .map(|slot| {
                 let at = b::GAP_TABLE + slot * 4;
                 let word = |i| get(words, at + i);
-                Gap {
-                    offset: word(0),
-                    bytes: word(1),
-                    first_ns: word(2),
-                    last_ns: word(3),
-                }
+                Gap { offset: word(0), bytes: word(1), first_ns: word(2), last_ns: word(3) }
             })
             .collect()
     }
@@ -264,26 +224,17 @@ impl Consumer {
     /// Notes that the message which starts at stream offset `start` is being spooled to a file: its bytes before
     /// [`tail`](Self::tail) are there. `None` when that is over.
     pub fn set_spool_start(&self, start: Option<u64>) {
-        put(
-            self.reader.memory().region_b(),
-            b::SPOOL_START,
-            start.unwrap_or(NO_SPOOL),
-        );
+        put(self.reader.memory().region_b(), b::SPOOL_START, start.unwrap_or(NO_SPOOL));
     }
 
     /// See [`set_spool_start`](Self::set_spool_start).
     pub fn spool_start(&self) -> Option<u64> {
-        Some(get(self.reader.memory().region_b(), b::SPOOL_START))
-            .filter(|&start| start != NO_SPOOL)
+        Some(get(self.reader.memory().region_b(), b::SPOOL_START)).filter(|&start| start != NO_SPOOL)
     }
 
     /// Stores [`clock::wall_minus_mono_ns`], so that recovery can turn marks into wall time.
     pub fn set_wall_offset(&self, ns: i64) {
-        put(
-            self.reader.memory().region_b(),
-            b::WALL_OFFSET,
-            ns.cast_unsigned(),
-        );
+        put(self.reader.memory().region_b(), b::WALL_OFFSET, ns.cast_unsigned());
     }
 
     /// Wall clock minus monotonic clock in ns as last stored, 0 if never.
@@ -293,11 +244,7 @@ impl Consumer {
 
     /// Word `index` (of [`NOTES`]) for the recorder's own use, 0 at first; kept in the ring file.
     pub fn note(&self, index: usize) -> u64 {
-        if index < NOTES {
-            get(self.reader.memory().region_b(), b::NOTES + index)
-        } else {
-            0
-        }
+        if index < NOTES { get(self.reader.memory().region_b(), b::NOTES + index) } else { 0 }
     }
 
     /// Sets a word that [`note`](Self::note) reads; beyond [`NOTES`] nothing happens.

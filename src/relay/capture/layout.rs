@@ -93,9 +93,7 @@ pub(super) const fn header_bytes(marks: u64) -> u64 {
 /// Loads a word with acquire order.
 #[inline]
 pub(super) fn get(words: &[AtomicU64], at: usize) -> u64 {
-    words
-        .get(at)
-        .map_or(0, |word| u64::from_le(word.load(Ordering::Acquire)))
+    words.get(at).map_or(0, |word| u64::from_le(word.load(Ordering::Acquire)))
 }
 
 /// Stores a word with release order.
@@ -164,19 +162,13 @@ impl Fixed {
         if !fixed.capacity.is_power_of_two() || fixed.capacity > MAX_CAPACITY {
             return Err(corrupt("ring capacity out of range"));
         }
-        if !fixed.marks.is_power_of_two()
-            || fixed.marks > 1 << 24
-            || word(a::HEADER) != fixed.header()
-        {
+        if !fixed.marks.is_power_of_two() || fixed.marks > 1 << 24 || word(a::HEADER) != fixed.header() {
             return Err(corrupt("ring header size out of range"));
         }
         if file_bytes != fixed.header() + fixed.capacity {
             return Err(corrupt("ring file has the wrong length"));
         }
-        if !session
-            .iter()
-            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-        {
+        if !session.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(corrupt("ring session id is not hexadecimal"));
         }
         Ok(fixed)

@@ -16,10 +16,7 @@ pub fn ring_dirs(fallback: &Path) -> Vec<PathBuf> {
         dirs.push(runtime.join("assay"));
     }
     #[cfg(target_os = "linux")]
-    dirs.push(PathBuf::from(format!(
-        "/dev/shm/assay-{}",
-        rustix::process::geteuid().as_raw()
-    )));
+    dirs.push(PathBuf::from(format!("/dev/shm/assay-{}", rustix::process::geteuid().as_raw())));
     dirs.push(fallback.to_path_buf());
     dirs
 }
@@ -41,10 +38,7 @@ pub(super) fn make(dir: &Path, name: &str, bytes: u64) -> io::Result<Made> {
         let _ = rustix::fs::unlinkat(&dir_fd, name, AtFlags::empty());
         return Err(e);
     }
-    Ok(Made {
-        file,
-        path: dir.join(name),
-    })
+    Ok(Made { file, path: dir.join(name) })
 }
 
 fn private_dir(dir: &Path) -> io::Result<OwnedFd> {
@@ -56,16 +50,10 @@ fn private_dir(dir: &Path) -> io::Result<OwnedFd> {
     let fd = rustix::fs::open(dir, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&fd)?;
     if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "directory belongs to another user",
-        ));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "directory belongs to another user"));
     }
     if stat.st_mode & 0o077 != 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "directory is open to other users",
-        ));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "directory is open to other users"));
     }
     Ok(fd)
 }
@@ -80,9 +68,7 @@ fn reserve(file: &OwnedFd, bytes: u64) -> io::Result<()> {
     let zeros = vec![0; 64 * 1024];
     let mut at = 0;
     while at < bytes {
-        let part = usize::try_from(bytes - at)
-            .unwrap_or(usize::MAX)
-            .min(zeros.len());
+        let part = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(zeros.len());
         match rustix::io::pwrite(file, &zeros[..part], at) {
             Ok(n) => at += n as u64,
             Err(Errno::INTR) => {}
@@ -124,14 +110,9 @@ pub(super) fn anonymous(bytes: u64) -> io::Result<OwnedFd> {
     #[cfg(not(target_os = "linux"))]
     let file = {
         let dir = std::env::temp_dir();
-        let name = format!(
-            "assay-ring-{}-{}",
-            std::process::id(),
-            crate::sys::clock::mono_ns()
-        );
+        let name = format!("assay-ring-{}-{}", std::process::id(), crate::sys::clock::mono_ns());
         let path = dir.join(name);
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
         let _ = rustix::fs::unlink(&path);
         file

@@ -124,11 +124,7 @@ impl Producer {
             }
             // A little room is taken when no more comes soon, so that a recorder that needs the rest of a message
             // to go on can get it.
-            let patience = if room > 0 {
-                Duration::from_millis(1)
-            } else {
-                left
-            };
+            let patience = if room > 0 { Duration::from_millis(1) } else { left };
             self.waker.urge();
             self.link.room.wait(patience, || self.writer.tail() != tail);
             let now = self.writer.tail();
@@ -166,9 +162,7 @@ impl Producer {
     fn count_gap(&mut self, lost: u64, ns: u64) {
         let offset = self.writer.head();
         let words = self.writer.memory().region_b();
-        let used = usize::try_from(get(words, b::GAP_COUNT))
-            .unwrap_or(GAPS)
-            .min(GAPS);
+        let used = usize::try_from(get(words, b::GAP_COUNT)).unwrap_or(GAPS).min(GAPS);
         let slot = match self.last_gap {
             Some((at, slot)) if at == offset || used == GAPS => slot,
             _ => used,

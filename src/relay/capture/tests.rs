@@ -6,14 +6,7 @@ const SESSION: &str = "0123456789abcdef";
 
 fn capture(dir: &Path, capacity: usize) -> (Producer, Consumer, Placement) {
     let dirs = [dir.join("ring")];
-    Capture::create(
-        &dirs,
-        SESSION,
-        Direction::ServerToClient,
-        capacity,
-        &Arc::new(Waker::new()),
-    )
-    .unwrap()
+    Capture::create(&dirs, SESSION, Direction::ServerToClient, capacity, &Arc::new(Waker::new())).unwrap()
 }
 
 fn put(producer: &mut Producer, bytes: &[u8], ns: u64) {
@@ -33,31 +26,15 @@ fn what_is_committed_is_available_and_stays_until_released() {
     let dir = tempfile::tempdir().unwrap();
     let (mut producer, mut consumer, placement) = capture(dir.path(), 4096);
     let path = placement.path.unwrap();
-    assert_eq!(
-        path,
-        dir.path().join("ring").join("0123456789abcdef.s2c.ring")
-    );
-    assert_eq!(
-        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
-    assert_eq!(
-        std::fs::metadata(path.parent().unwrap())
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777,
-        0o700
-    );
+    assert_eq!(path, dir.path().join("ring").join("0123456789abcdef.s2c.ring"));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
     producer.reserve()[..5].copy_from_slice(b"hello");
     assert_eq!(consumer.available(), b"");
     producer.commit(5, 10);
     assert_eq!(consumer.available(), b"hello");
     assert_eq!(producer.pending(), b"hello");
-    assert_eq!(
-        (consumer.tail(), consumer.head(), consumer.written()),
-        (0, 5, 0)
-    );
+    assert_eq!((consumer.tail(), consumer.head(), consumer.written()), (0, 5, 0));
     producer.wrote(2, 20);
     assert_eq!(producer.pending(), b"llo");
     assert_eq!(consumer.written(), 2);
@@ -81,29 +58,11 @@ fn marks_tell_when_each_byte_was_read_and_written() {
     producer.reserve()[0] = b'f';
     producer.commit(1, 300);
     let read: Vec<_> = (0..7).map(|at| consumer.read_mark(at)).collect();
-    assert_eq!(
-        read,
-        [
-            Some(100),
-            Some(100),
-            Some(100),
-            Some(200),
-            Some(200),
-            Some(300),
-            None
-        ]
-    );
+    assert_eq!(read, [Some(100), Some(100), Some(100), Some(200), Some(200), Some(300), None]);
     let written: Vec<_> = (0..6).map(|at| consumer.write_mark(at)).collect();
-    assert_eq!(
-        written,
-        [Some(101), Some(101), Some(101), Some(201), Some(201), None]
-    );
+    assert_eq!(written, [Some(101), Some(101), Some(101), Some(201), Some(201), None]);
     consumer.advance(4);
-    assert_eq!(
-        (consumer.read_mark(1), consumer.write_mark(4)),
-        (Some(100), Some(201)),
-        "marks outlive a release"
-    );
+    assert_eq!((consumer.read_mark(1), consumer.write_mark(4)), (Some(100), Some(201)), "marks outlive a release");
 }
 
 #[test]
@@ -155,24 +114,13 @@ fn a_stuck_recorder_is_bypassed_and_every_byte_is_counted() {
     put(&mut producer, &[2; 23], 60);
     assert!(producer.is_bypassing());
     assert_eq!(consumer.gap_bytes(), 123);
-    assert_eq!(
-        consumer.gaps(),
-        [Gap {
-            offset: 4096,
-            bytes: 123,
-            first_ns: 50,
-            last_ns: 60
-        }]
-    );
+    assert_eq!(consumer.gaps(), [Gap { offset: 4096, bytes: 123, first_ns: 50, last_ns: 60 }]);
     assert_eq!(consumer.head(), 4096, "uncaptured bytes have no offset");
     assert_eq!(producer.pending(), b"");
     consumer.advance(4096);
     put(&mut producer, &[3; 10], 70);
     assert!(!producer.is_bypassing());
-    assert_eq!(
-        (consumer.available(), consumer.tail(), consumer.head()),
-        (&[3; 10][..], 4096, 4106)
-    );
+    assert_eq!((consumer.available(), consumer.tail(), consumer.head()), (&[3; 10][..], 4096, 4106));
     assert_eq!(consumer.read_mark(4096), Some(70));
 }
 
@@ -188,25 +136,9 @@ fn more_gaps_than_slots_are_merged_and_none_is_lost() {
     }
     let gaps = consumer.gaps();
     assert_eq!(gaps.len(), layout::GAPS);
-    assert_eq!(
-        gaps[0],
-        Gap {
-            offset: 4096,
-            bytes: 7,
-            first_ns: 5,
-            last_ns: 5
-        }
-    );
+    assert_eq!(gaps[0], Gap { offset: 4096, bytes: 7, first_ns: 5, last_ns: 5 });
     let last = gaps[layout::GAPS - 1];
-    assert_eq!(
-        last,
-        Gap {
-            offset: 64 * 4096,
-            bytes: 37 * 7,
-            first_ns: 635,
-            last_ns: 995
-        }
-    );
+    assert_eq!(last, Gap { offset: 64 * 4096, bytes: 37 * 7, first_ns: 635, last_ns: 995 });
     assert_eq!(consumer.gap_bytes(), 700);
 }
 
@@ -219,10 +151,7 @@ fn held_bytes_are_never_overtaken_by_a_bypass() {
     producer.commit(n, 1);
     assert!(producer.reserve().is_empty());
     producer.wrote(96, 2);
-    assert!(
-        producer.reserve().is_empty(),
-        "the recorder has not released it"
-    );
+    assert!(producer.reserve().is_empty(), "the recorder has not released it");
     producer.discard(4000);
     assert_eq!(producer.reserve().len(), 64 * 1024, "nothing held: bypass");
 }
@@ -239,36 +168,21 @@ fn a_ring_left_behind_tells_everything() {
     consumer.set_wall_offset(-12);
     consumer.set_note(3, 99);
     consumer.set_note(NOTES, 1);
-    assert_eq!(
-        Consumer::open(&path).unwrap_err().kind(),
-        io::ErrorKind::WouldBlock
-    );
+    assert_eq!(Consumer::open(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     let copy = dir.path().join("copy");
     std::fs::copy(&path, &copy).unwrap();
     let mut left = Consumer::open(&copy).unwrap();
-    assert_eq!(
-        (left.session(), left.direction()),
-        (SESSION, Direction::ServerToClient)
-    );
+    assert_eq!((left.session(), left.direction()), (SESSION, Direction::ServerToClient));
     assert_eq!(left.owner().0, std::process::id());
     assert_eq!((left.tail(), left.available()), (4000, &b"left behind"[..]));
-    assert_eq!(
-        (left.read_mark(4000), left.write_mark(4010)),
-        (Some(6), Some(7))
-    );
-    assert_eq!(
-        (left.spool_start(), left.wall_offset(), left.note(3)),
-        (Some(3999), -12, 99)
-    );
+    assert_eq!((left.read_mark(4000), left.write_mark(4010)), (Some(6), Some(7)));
+    assert_eq!((left.spool_start(), left.wall_offset(), left.note(3)), (Some(3999), -12, 99));
     assert_eq!((left.note(NOTES), left.is_closed()), (0, false));
     left.set_spool_start(None);
     left.advance(5);
     drop(left);
     let left = Consumer::open(&copy).unwrap();
-    assert_eq!(
-        (left.available(), left.spool_start()),
-        (&b"behind"[..], None)
-    );
+    assert_eq!((left.available(), left.spool_start()), (&b"behind"[..], None));
     drop((producer, consumer));
     assert!(Consumer::open(&path).unwrap().is_closed());
 }
@@ -286,13 +200,7 @@ fn a_directory_that_is_not_ours_alone_is_passed_over() {
     std::fs::create_dir(&good).unwrap();
     std::fs::set_permissions(&good, std::fs::Permissions::from_mode(0o700)).unwrap();
     std::os::unix::fs::symlink(&good, &link).unwrap();
-    let dirs = [
-        open.clone(),
-        file,
-        link,
-        dir.path().join("no/parent"),
-        good.clone(),
-    ];
+    let dirs = [open.clone(), file, link, dir.path().join("no/parent"), good.clone()];
     let waker = Arc::new(Waker::new());
     let make = || Capture::create(&dirs, SESSION, Direction::ClientToServer, 4096, &waker);
     let (_p, _c, placement) = make().unwrap();
@@ -322,11 +230,7 @@ fn arguments_out_of_range_are_refused_and_leave_nothing() {
         (SESSION, 2 << 30),
     ] {
         let made = Capture::create(&dirs, session, Direction::ServerStderr, capacity, &waker);
-        assert_eq!(
-            made.unwrap_err().kind(),
-            io::ErrorKind::InvalidInput,
-            "{session:?} {capacity}"
-        );
+        assert_eq!(made.unwrap_err().kind(), io::ErrorKind::InvalidInput, "{session:?} {capacity}");
     }
     assert_eq!(std::fs::read_dir(&dirs[0]).map_or(0, Iterator::count), 0);
 }

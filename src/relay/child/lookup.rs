@@ -32,10 +32,7 @@ impl fmt::Display for Why {
             Self::NotAFile => f.write_str("not a file"),
             Self::NotExecutable => f.write_str("not executable"),
             Self::BadInterpreter(path) => {
-                write!(
-                    f,
-                    "its first line names the interpreter {path:?}, which does not exist"
-                )?;
+                write!(f, "its first line names the interpreter {path:?}, which does not exist")?;
                 if path.as_os_str().as_bytes().ends_with(b"\r") {
                     f.write_str("; the line ends in CR LF")?;
                 }
@@ -72,19 +69,9 @@ impl fmt::Display for LookupError {
             let why = self.tried.first().map_or(&Why::Missing, |tried| &tried.why);
             return write!(f, "cannot execute {:?}: {why}", self.program);
         }
-        write!(
-            f,
-            "command {:?} not found in PATH; looked for",
-            self.program
-        )?;
+        write!(f, "command {:?} not found in PATH; looked for", self.program)?;
         for (i, tried) in self.tried.iter().enumerate() {
-            write!(
-                f,
-                "{} {:?} ({})",
-                if i == 0 { "" } else { "," },
-                tried.path,
-                tried.why
-            )?;
+            write!(f, "{} {:?} ({})", if i == 0 { "" } else { "," }, tried.path, tried.why)?;
         }
         if self.tried.is_empty() {
             f.write_str(" nothing (PATH is empty)")?;
@@ -110,11 +97,7 @@ fn find_in(program: &OsStr, search: &OsStr) -> Result<PathBuf, LookupError> {
     } else {
         // An empty entry means the current directory.
         let entries = search.as_bytes().split(|&b| b == b':');
-        entries
-            .map(|dir| {
-                Path::new(OsStr::from_bytes(if dir.is_empty() { b"." } else { dir })).join(program)
-            })
-            .collect()
+        entries.map(|dir| Path::new(OsStr::from_bytes(if dir.is_empty() { b"." } else { dir })).join(program)).collect()
     };
     let mut tried = Vec::new();
     for path in candidates {
@@ -123,11 +106,7 @@ fn find_in(program: &OsStr, search: &OsStr) -> Result<PathBuf, LookupError> {
             Some(why) => tried.push(Tried { path, why }),
         }
     }
-    Err(LookupError {
-        program: program.to_owned(),
-        tried,
-        searched_path: !direct && !program.is_empty(),
-    })
+    Err(LookupError { program: program.to_owned(), tried, searched_path: !direct && !program.is_empty() })
 }
 
 fn check(path: &Path) -> Option<Why> {
@@ -136,9 +115,7 @@ fn check(path: &Path) -> Option<Why> {
         Err(e) => {
             return Some(match e.kind() {
                 std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => Why::Missing,
-                std::io::ErrorKind::PermissionDenied => {
-                    Why::Unreachable("permission denied on the way".into())
-                }
+                std::io::ErrorKind::PermissionDenied => Why::Unreachable("permission denied on the way".into()),
                 _ => Why::Unreachable(e.to_string()),
             });
         }
@@ -151,9 +128,7 @@ fn check(path: &Path) -> Option<Why> {
     }
     let interpreter = interpreter(path)?;
     match std::fs::metadata(&interpreter) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            Some(Why::BadInterpreter(interpreter))
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Some(Why::BadInterpreter(interpreter)),
         _ => None,
     }
 }
@@ -161,15 +136,9 @@ fn check(path: &Path) -> Option<Why> {
 /// The interpreter that a script's first line names.
 fn interpreter(path: &Path) -> Option<PathBuf> {
     let mut start = Vec::with_capacity(256);
-    std::fs::File::open(path)
-        .ok()?
-        .take(256)
-        .read_to_end(&mut start)
-        .ok()?;
+    std::fs::File::open(path).ok()?.take(256).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
-    let name = line
-        .split(|&b| b == b' ' || b == b'\t')
-        .find(|word| !word.is_empty())?;
+    let name = line.split(|&b| b == b' ' || b == b'\t').find(|word| !word.is_empty())?;
     Some(PathBuf::from(OsString::from_vec(name.to_vec())))
 }
 
@@ -196,22 +165,12 @@ mod tests {
         let error = find_in(OsStr::new("server"), &search).unwrap_err();
         let text = error.to_string();
         assert_eq!(
-            error
-                .tried
-                .iter()
-                .map(|t| t.why.clone())
-                .collect::<Vec<_>>(),
+            error.tried.iter().map(|t| t.why.clone()).collect::<Vec<_>>(),
             [Why::NotExecutable, Why::NotAFile, Why::Missing]
         );
-        assert!(
-            text.starts_with("command \"server\" not found in PATH; looked for \""),
-            "{text}"
-        );
+        assert!(text.starts_with("command \"server\" not found in PATH; looked for \""), "{text}");
         assert!(text.contains("a/server\" (not executable), \""), "{text}");
-        assert!(
-            text.ends_with("\"/nowhere/server\" (no such file)"),
-            "{text}"
-        );
+        assert!(text.ends_with("\"/nowhere/server\" (no such file)"), "{text}");
     }
 
     #[test]
@@ -230,22 +189,14 @@ mod tests {
     fn a_bad_interpreter_is_named_with_its_carriage_return() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(dir.path(), "s.sh", "#!/bin/sh\r\necho\r\n", 0o755);
-        let text = find_in(path.as_os_str(), OsStr::new(""))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            text.contains("\"/bin/sh\\r\", which does not exist; the line ends in CR LF"),
-            "{text}"
-        );
+        let text = find_in(path.as_os_str(), OsStr::new("")).unwrap_err().to_string();
+        assert!(text.contains("\"/bin/sh\\r\", which does not exist; the line ends in CR LF"), "{text}");
     }
 
     #[test]
     fn a_path_is_not_searched_for() {
         let error = find_in(OsStr::new("./no-such-server"), OsStr::new("/bin")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "cannot execute \"./no-such-server\": no such file"
-        );
+        assert_eq!(error.to_string(), "cannot execute \"./no-such-server\": no such file");
         let error = find_in(OsStr::new(""), OsStr::new("/bin")).unwrap_err();
         assert_eq!(error.to_string(), "cannot execute \"\": no such file");
     }

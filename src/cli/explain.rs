@@ -1,0 +1,37 @@
+//! `assay explain`.
+
+use super::out;
+use crate::{
+    error::{Exit, Failure},
+    pack::explain::{Explanation, text},
+};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Arguments of `assay explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay explain .assay/mcp/packs/proof_pack_20260315T113000Z_0123456789abcdef\n\n\
+                        Explaining is not verifying: for that there is assay verify-pack.")]
+pub struct ExplainArgs {
+    /// Directory of the pack
+    pack: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `assay explain`.
+///
+/// # Errors
+/// A directory that is no pack, or one that cannot be read.
+pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
+    out::answering(args.json, || {
+        let explanation = Explanation::of_pack(&args.pack)?;
+        if args.json {
+            out::json(&explanation)?;
+        } else {
+            out::stdout(text(&explanation, &args.pack).as_bytes())?;
+        }
+        Ok(Exit::Ok)
+    })
+}

@@ -1,0 +1,207 @@
+//! `assay keys`: list, generate, show, export.
+
+use super::out;
+use crate::{
+    error::{Exit, Failure},
+    pack::keys::{KeyStore, PublicKey, SignerId},
+    text::{visible, width},
+};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+use std::{fmt::Write as _, path::PathBuf};
+
+/// Arguments of `assay keys`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay keys list\n  assay keys export --out assay-local.pem\n\n\
+                        Keys lie in $ASSAY_HOME/keys, else ~/.assay/keys. Secret keys never leave it.")]
+pub struct KeysArgs {
+    #[command(subcommand)]
+    command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeysCommand {
+    /// List the signers and the fingerprints of their keys
+    #[command(after_help = "Example:\n  assay keys list --json")]
+    List {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a new key; one that exists is never replaced
+    #[command(after_help = "Example:\n  assay keys generate --signer ci-2026 --activate")]
+    Generate {
+        /// Name of the signer
+        #[arg(long, value_name = "NAME", default_value = crate::pack::keys::DEFAULT_SIGNER, value_parser = signer_id)]
+        signer: SignerId,
+        /// Sign with this key by default from now on
+        #[arg(long)]
+        activate: bool,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a signer's public key and fingerprint
+    #[command(after_help = "Example:\n  assay keys show assay-local")]
+    Show {
+        /// Name of the signer; the active one if none is given
+        #[arg(value_parser = signer_id)]
+        signer: Option<SignerId>,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a signer's public key, for whoever verifies the packs
+    #[command(after_help = "Example:\n  assay keys export --format pem --out assay-local.pem")]
+    Export {
+        /// Name of the signer; the active one if none is given
+        #[arg(value_parser = signer_id)]
+        signer: Option<SignerId>,
+        /// How to write it
+        #[arg(long, value_enum, default_value_t = Format::Pem)]
+        format: Format,
+        /// A new file to write it to, instead of standard output
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+/// How a public key is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// `SubjectPublicKeyInfo` (RFC 8410), as openssl reads it
+    Pem,
+    /// Base64 of the 32 bytes, as it stands in a manifest
+    Base64,
+    /// SHA-256 of the 32 bytes, as `verify-pack --signer` takes it
+    Fingerprint,
+    /// The 32 bytes
+    Raw,
+}
+
+fn signer_id(text: &str) -> Result<SignerId, String> {
+    SignerId::parse(text).map_err(|e| e.to_string())
+}
+
+/// Runs `assay keys`.
+///
+/// # Errors
+/// A key or key store that cannot be used.
+pub fn run(args: &KeysArgs) -> Result<Exit, Failure> {
+    let store = KeyStore::of_user().map_err(Failure::bad_input)?;
+    match &args.command {
+        KeysCommand::List { json } => out::answering(*json, || list(&store, *json)),
+        KeysCommand::Generate { signer, activate, json } => {
+            out::answering(*json, || generate(&store, signer, *activate, *json))
+        }
+        KeysCommand::Show { signer, json } => out::answering(*json, || show(&store, signer.as_ref(), *json)),
+        KeysCommand::Export { signer, format, out } => export(&store, signer.as_ref(), *format, out.as_ref()),
+    }
+}
+
+fn described(store: &KeyStore, key: &PublicKey) -> Value {
+    json!({
+        "signer_id": key.signer.as_str(),
+        "fingerprint": key.fingerprint(),
+        "public_key": key.base64(),
+        "key_path": store.key_path(&key.signer).display().to_string(),
+        "pub_path": store.pub_path(&key.signer).display().to_string(),
+    })
+}
+
+/// Lists also what cannot be used, and says why: exit code 3 if there is any such.
+fn list(store: &KeyStore, as_json: bool) -> Result<Exit, Failure> {
+    let listed = store.list()?;
+    let broken = listed.iter().any(|l| l.public.is_err());
+    if as_json {
+        let signer = |l: &crate::pack::keys::Listed| {
+            let mut value = match &l.public {
+                Ok(key) => described(store, key),
+                Err(e) => json!({"signer_id": l.signer.as_str(), "error": e.to_string(), "hint": e.hint()}),
+            };
+            value["active"] = json!(l.active);
+            value
+        };
+        out::json(&json!({
+            "keys_dir": store.dir().display().to_string(),
+            "signers": listed.iter().map(signer).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        let mut text = String::new();
+        let column = listed.iter().map(|l| width(l.signer.as_str())).max().unwrap_or(0);
+        for l in &listed {
+            let mark = if l.active { '*' } else { ' ' };
+            let _ = match &l.public {
+                Ok(key) => writeln!(text, "{mark} {:column$}  {}", l.signer.as_str(), key.fingerprint()),
+                Err(e) => {
+                    writeln!(text, "{mark} {:column$}  cannot be used: {}", l.signer.as_str(), visible(&e.to_string()))
+                }
+            };
+            if let Some(hint) = l.public.as_ref().err().and_then(crate::pack::keys::KeyError::hint) {
+                let _ = writeln!(text, "    hint: {}", visible(&hint));
+            }
+        }
+        if listed.is_empty() {
+            let _ = writeln!(
+                text,
+                "no keys in {}\nthe first session makes one; or run: assay keys generate",
+                visible(&store.dir().display().to_string())
+            );
+        }
+        out::stdout(text.as_bytes())?;
+    }
+    Ok(if broken { Exit::BadInput } else { Exit::Ok })
+}
+
+fn generate(store: &KeyStore, signer: &SignerId, activate: bool, as_json: bool) -> Result<Exit, Failure> {
+    store.generate(signer)?;
+    if activate {
+        store.set_active(signer)?;
+    }
+    show(store, Some(signer), as_json)
+}
+
+fn chosen(store: &KeyStore, signer: Option<&SignerId>) -> Result<PublicKey, Failure> {
+    let signer = signer.map_or_else(|| store.active(), |s| Ok(s.clone()))?;
+    Ok(store.public(&signer)?)
+}
+
+fn show(store: &KeyStore, signer: Option<&SignerId>, as_json: bool) -> Result<Exit, Failure> {
+    let key = chosen(store, signer)?;
+    if as_json {
+        out::json(&described(store, &key))?;
+    } else {
+        let text = format!(
+            "signer       {}\nfingerprint  {}\npublic key   {}\nfile         {}\n\n\
+             whoever verifies your packs needs the fingerprint, by another way than the pack:\n  \
+             assay verify-pack --signer {} PACK_DIR\n",
+            key.signer,
+            key.fingerprint(),
+            key.base64(),
+            visible(&store.key_path(&key.signer).display().to_string()),
+            key.fingerprint(),
+        );
+        out::stdout(text.as_bytes())?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn export(
+    store: &KeyStore,
+    signer: Option<&SignerId>,
+    format: Format,
+    file: Option<&PathBuf>,
+) -> Result<Exit, Failure> {
+    let key = chosen(store, signer)?;
+    let bytes = match format {
+        Format::Pem => key.pem().into_bytes(),
+        Format::Base64 => (key.base64() + "\n").into_bytes(),
+        Format::Fingerprint => (key.fingerprint() + "\n").into_bytes(),
+        Format::Raw => key.bytes.to_vec(),
+    };
+    match file {
+        None => out::stdout(&bytes)?,
+        Some(file) => out::new_file(file, &bytes)?,
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,125 @@
+//! The command line (FORMATS §10): one file per command, each reads arguments, calls the library and prints.
+
+pub mod demo;
+pub mod explain;
+pub mod keys;
+pub mod out;
+pub mod proxy;
+pub mod recover;
+pub mod verify;
+
+use crate::error::{Exit, Failure};
+use clap::{Parser, Subcommand};
+
+/// Evidence for every MCP tool call: record a session, seal it in a signed proof pack, verify it anywhere.
+#[derive(Debug, Parser)]
+#[command(
+    name = "assay",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "Example:\n  assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem ~/work\n  \
+                  assay verify-pack .assay/mcp/packs/proof_pack_20260315T113000Z_0123456789abcdef\n\n\
+                  Exit codes: 0 clean; 1 a demand is not met or violations were recorded; 2 tampered, untrusted,\n\
+                  incomplete or failed; 3 bad input; 130 interrupted"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run an MCP server behind the recorder
+    McpProxy(proxy::ProxyArgs),
+    /// Verify a proof pack
+    VerifyPack(verify::VerifyArgs),
+    /// Say in words what a proof pack contains, what it proves and what it does not
+    Explain(explain::ExplainArgs),
+    /// List, make and export signing keys
+    Keys(keys::KeysArgs),
+    /// Finish the packs of sessions whose recorder died
+    Recover(recover::RecoverArgs),
+    /// Record, pack and verify a session with a server that is built in
+    Demo(demo::DemoArgs),
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// What keeps it from being done.
+pub fn run(cli: Cli) -> Result<Exit, Failure> {
+    match cli.command {
+        Command::McpProxy(args) => proxy::run(&args),
+        Command::VerifyPack(args) => verify::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Keys(args) => keys::run(&args),
+        Command::Recover(args) => recover::run(&args),
+        Command::Demo(args) => demo::run(&args),
+    }
+}
+
+/// Parses the process's arguments; `Err` is the exit code when there is nothing to run: help was shown, or they are wrong.
+///
+/// # Errors
+/// [`Exit::Ok`] after help and version, [`Exit::BadInput`] otherwise.
+pub fn parse() -> Result<Cli, Exit> {
+    use clap::error::ErrorKind;
+    Cli::try_parse().map_err(|e| match e.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // clap prints to stdout and keeps its own colours; a closed pipe is no error of ours.
+            let _ = e.print();
+            Exit::Ok
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = e.print();
+            Exit::BadInput
+        }
+        _ => {
+            let text = e.render().to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            out::stderr(&format!("assay: error: {}", out::visible_lines(text.trim_end())));
+            if e.kind() == ErrorKind::UnknownArgument && forgot_dashes(std::env::args_os().skip(1)) {
+                out::stderr("  hint: put -- before the server's command: assay mcp-proxy -- python my_server.py");
+            }
+            Exit::BadInput
+        }
+    })
+}
+
+/// Whether these are arguments of `mcp-proxy` without the `--` before the server's command.
+fn forgot_dashes(mut args: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    args.next().is_some_and(|command| command == "mcp-proxy") && args.all(|arg| arg != "--")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn every(command: &clap::Command, path: &str, see: &mut dyn FnMut(&str, &clap::Command)) {
+        see(path, command);
+        for sub in command.get_subcommands().filter(|c| c.get_name() != "help") {
+            every(sub, &format!("{path} {}", sub.get_name()), see);
+        }
+    }
+
+    #[test]
+    fn the_command_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_help_text_with_an_example_of_itself() {
+        every(&Cli::command(), "assay", &mut |path, command| {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Example"), "{path}: {help}");
+            assert!(help.contains(&format!("\n  {path} ")), "{path}: {help}");
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{path} {}", arg.get_id());
+            }
+        });
+    }
+}

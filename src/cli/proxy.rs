@@ -1,0 +1,271 @@
+//! `assay mcp-proxy`: its flags, checked.
+
+use crate::{
+    error::{Exit, Failure},
+    pack::keys::SignerId,
+    paths::DEFAULT_AUDIT_DIR,
+    proxy::Options,
+    record::engine::PackInterval,
+};
+use clap::{ArgAction, Args, ValueEnum};
+use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
+
+/// Arguments of `assay mcp-proxy`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem ~/work\n  \
+                  assay mcp-proxy --audit-dir ~/evidence --pack-interval 15m -- python server.py\n\n\
+                  In a client's configuration the command becomes assay, and its arguments\n  \
+                  [\"mcp-proxy\", \"--\", \"python\", \"server.py\"]\n\n\
+                  The server sees every byte as the client sent it, and the client as the server did.\n\
+                  Standard output belongs to the protocol; what assay has to say goes to standard error.")]
+pub struct ProxyArgs {
+    /// Where receipts, audit events and packs are written
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
+    pub audit_dir: PathBuf,
+    /// Observe without interfering (audit), enforce a policy (guard); escrow is reserved
+    #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileArg::Audit, hide_possible_values = true)]
+    pub profile: ProfileArg,
+    /// Policy file
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Build, sign and check a proof pack when the session ends
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true,
+          default_missing_value = "true", action = ArgAction::Set, hide_possible_values = true)]
+    pub auto_pack: bool,
+    /// One pack a session, or one every N minutes (Nm) or N receipts (Nr)
+    #[arg(long, value_name = "session|Nm|Nr", default_value = "session", value_parser = interval)]
+    pub pack_interval: PackInterval,
+    /// Keep tool arguments in cleartext; without this only their hashes are kept
+    #[arg(long)]
+    pub store_args: bool,
+    /// Keep tool results in cleartext; without this only their hashes are kept
+    #[arg(long)]
+    pub store_results: bool,
+    /// Largest content that goes into receipts; what is larger stays in the investigation log (bytes, or with K, M, G)
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size)]
+    pub store_limit: u64,
+    /// Name of the server in receipts: letters, digits, '.', '_', '-'; made from the command if not given
+    #[arg(long, value_name = "ID", value_parser = server_id)]
+    pub server_id: Option<String>,
+    /// Seconds that calls in flight get to finish after a signal
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub shutdown_timeout: Duration,
+    /// Status messages as JSON, one a line
+    #[arg(long)]
+    pub json: bool,
+    /// URL of a server that is reached over HTTP
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    pub upstream_url: Option<String>,
+    /// The server's command and its arguments, after --
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `--profile`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProfileArg {
+    /// Observe without interfering.
+    Audit,
+    /// Enforce a policy.
+    Guard,
+    /// Reserved for a transaction protocol.
+    Escrow,
+}
+
+/// Reads `session`, `Nm` or `Nr`.
+fn interval(text: &str) -> Result<PackInterval, String> {
+    if text == "session" {
+        return Ok(PackInterval::Session);
+    }
+    let bad = || "expected session, or a number above 0 with m (minutes) or r (receipts), as in 15m or 500r".to_owned();
+    let (digits, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(bad)?;
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(bad());
+    }
+    let number: NonZeroU64 = digits.parse().map_err(|_| bad())?;
+    match unit {
+        "m" => number.get().checked_mul(60).map(|s| PackInterval::Every(Duration::from_secs(s))).ok_or_else(bad),
+        "r" => Ok(PackInterval::Receipts(number.get())),
+        _ => Err(bad()),
+    }
+}
+
+/// Bytes, with `K`, `M`, `G` for powers of 1024; `KiB` and `k` too.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let unit = match text[digits..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        _ => return Err("expected a number of bytes, or one with K, M or G".to_owned()),
+    };
+    let number: u64 = text[..digits].parse().map_err(|_| "expected a number of bytes".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    if (0.0..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("expected 0 to 86400 seconds".to_owned())
+    }
+}
+
+fn server_id(text: &str) -> Result<String, String> {
+    SignerId::parse(text)
+        .map(|id| id.as_str().to_owned())
+        .map_err(|_| "expected letters, digits, '.', '_' and '-', not starting with a dot".to_owned())
+}
+
+impl ProxyArgs {
+    /// Refuses what cannot be recorded before anything is created.
+    ///
+    /// # Errors
+    /// Bad input, exit code 3.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.profile {
+            ProfileArg::Audit => {}
+            ProfileArg::Guard if self.policy.is_none() => {
+                return Err(Failure::bad_input("--profile guard needs --policy")
+                    .hint("there is no implicit allow-all or deny-all policy"));
+            }
+            ProfileArg::Guard => {
+                return Err(Failure::bad_input("--profile guard is not supported by this version")
+                    .hint("--profile audit records without enforcing"));
+            }
+            ProfileArg::Escrow => {
+                return Err(Failure::bad_input("--profile escrow is reserved and not implemented")
+                    .hint("--profile audit records without enforcing"));
+            }
+        }
+        if self.policy.is_some() {
+            return Err(Failure::bad_input("--policy is not supported by this version")
+                .hint("leave it out; receipts then say no_policy"));
+        }
+        if self.upstream_url.is_some() {
+            return Err(Failure::bad_input("--upstream-url is not supported by this version")
+                .hint("give the server's command after --"));
+        }
+        if self.command.is_empty() {
+            return Err(Failure::bad_input("no server command: nothing stands after --")
+                .hint("assay mcp-proxy -- python my_server.py"));
+        }
+        Ok(())
+    }
+}
+
+/// Runs `assay mcp-proxy`.
+///
+/// # Errors
+/// Bad input, or what keeps the session from being recorded.
+pub fn run(args: &ProxyArgs) -> Result<Exit, Failure> {
+    args.check()?;
+    crate::proxy::run(&Options {
+        command: args.command.clone(),
+        audit_dir: args.audit_dir.clone(),
+        server_id: args.server_id.clone(),
+        store_args: args.store_args,
+        store_results: args.store_results,
+        store_limit: usize::try_from(args.store_limit).unwrap_or(usize::MAX),
+        auto_pack: args.auto_pack,
+        interval: args.pack_interval,
+        shutdown_timeout: args.shutdown_timeout,
+        json: args.json,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser as _;
+
+    fn parse(args: &[&str]) -> Result<ProxyArgs, clap::Error> {
+        match Cli::try_parse_from([&["assay", "mcp-proxy"], args].concat())?.command {
+            Command::McpProxy(args) => Ok(args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_flags_of_a_whole_command_line_are_read() {
+        let args = parse(&[
+            "--audit-dir",
+            "x",
+            "--auto-pack=false",
+            "--pack-interval",
+            "15m",
+            "--store-limit",
+            "4MiB",
+            "--server-id",
+            "fs.1",
+            "--shutdown-timeout",
+            "2.5",
+            "--",
+            "python",
+            "--version",
+            "--json",
+        ])
+        .unwrap();
+        assert!(!args.auto_pack && !args.json && !args.store_args);
+        assert_eq!(args.pack_interval, PackInterval::Every(Duration::from_secs(900)));
+        assert_eq!((args.store_limit, args.shutdown_timeout), (4 << 20, Duration::from_millis(2500)));
+        assert_eq!(args.command, ["python", "--version", "--json"]);
+        args.check().unwrap();
+        let plain = parse(&["--auto-pack", "--", "x"]).unwrap();
+        assert!(plain.auto_pack);
+        assert_eq!((plain.store_limit, plain.pack_interval), (1 << 20, PackInterval::Session));
+        assert_eq!(plain.audit_dir, PathBuf::from(DEFAULT_AUDIT_DIR));
+        assert_eq!(parse(&["--pack-interval", "500r", "--", "x"]).unwrap().pack_interval, PackInterval::Receipts(500));
+    }
+
+    #[test]
+    fn values_that_mean_nothing_are_refused() {
+        for bad in [
+            "0m",
+            "0r",
+            "m",
+            "",
+            "5",
+            "5h",
+            "-1m",
+            "+5m",
+            "1.5m",
+            "99999999999999999999m",
+            "18446744073709551615m",
+            "5é",
+        ] {
+            assert!(parse(&["--pack-interval", bad, "--", "x"]).is_err(), "{bad}");
+        }
+        for bad in ["", "x", "-1", "1T", "99999999999999999999", "18446744073709551615G"] {
+            assert!(parse(&["--store-limit", bad, "--", "x"]).is_err(), "{bad}");
+        }
+        for bad in ["-1", "nan", "inf", "x", "1e9"] {
+            assert!(parse(&["--shutdown-timeout", bad, "--", "x"]).is_err(), "{bad}");
+        }
+        for bad in ["../x", ".x", "a b", ""] {
+            assert!(parse(&["--server-id", bad, "--", "x"]).is_err(), "{bad}");
+        }
+        assert!(parse(&["--auto-pack=maybe", "--", "x"]).is_err());
+        assert!(parse(&["python"]).is_err(), "a command without --");
+    }
+
+    #[test]
+    fn what_this_version_cannot_do_is_said() {
+        for (args, what) in [
+            (&[][..], "no server command"),
+            (&["--profile", "escrow", "--", "x"], "escrow is reserved"),
+            (&["--profile", "guard", "--", "x"], "needs --policy"),
+            (&["--profile", "guard", "--policy", "p", "--", "x"], "guard is not supported"),
+            (&["--policy", "p", "--", "x"], "--policy is not supported"),
+            (&["--upstream-url", "http://localhost"], "--upstream-url is not supported"),
+        ] {
+            let failure = parse(args).unwrap().check().unwrap_err();
+            assert!(failure.what.contains(what), "{failure}");
+            assert_eq!(failure.exit, Exit::BadInput);
+            assert!(failure.hint.is_some());
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `assay recover`: finishes what proxies that died left behind.
+
+use super::out;
+use crate::{
+    error::{Exit, Failure},
+    pack::keys::KeyStore,
+    paths::{AuditDir, DEFAULT_AUDIT_DIR},
+    proxy::seal::{Sealed, recover_dir},
+    record::recover::RecoverError,
+    text::visible,
+};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Arguments of `assay recover`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay recover --audit-dir .assay/mcp\n\n\
+                  Sessions that are still running are left alone. A second run changes nothing.")]
+pub struct RecoverArgs {
+    /// Audit directory
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
+    pub audit_dir: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs `assay recover`.
+///
+/// # Errors
+/// Bad input, or what keeps a session from being finished.
+pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
+    let dir = AuditDir::at(&args.audit_dir);
+    if !dir.audit().is_dir() {
+        return Err(Failure::bad_input(format_args!("{} is no audit directory", args.audit_dir.display()))
+            .hint("name the directory that was given to mcp-proxy with --audit-dir"));
+    }
+    let keys = KeyStore::of_user()?;
+    let signer = keys.active().and_then(|id| keys.load_or_generate(&id))?;
+    let all = recover_dir(&dir, Some(&signer), false)
+        .map_err(|e| Failure::failed(format_args!("{}: {e}", args.audit_dir.display())))?;
+    if args.json {
+        let sessions: Vec<_> = all.iter().map(document).collect();
+        out::json(&serde_json::json!({ "audit_dir": args.audit_dir, "sessions": sessions }))?;
+    } else {
+        print(&all)?;
+    }
+    let failed = |one: &Result<Sealed, RecoverError>| one.as_ref().map_or(true, |s| !s.problems.is_empty());
+    Ok(if all.iter().any(failed) { Exit::Failed } else { Exit::Ok })
+}
+
+fn document(one: &Result<Sealed, RecoverError>) -> serde_json::Value {
+    match one {
+        Ok(s) => serde_json::json!({
+            "session_id": s.session, "pack": s.pack, "verified": s.verified, "session_complete": s.complete,
+            "end_reason": s.end_reason, "calls": s.calls, "notes": s.notes, "problems": s.problems,
+        }),
+        Err(e) => serde_json::json!({ "error": e.to_string() }),
+    }
+}
+
+fn print(all: &[Result<Sealed, RecoverError>]) -> Result<(), Failure> {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for one in all {
+        match one {
+            Ok(s) => {
+                let state = if s.verified { "verified" } else { "not verified" };
+                let complete = if s.complete { "complete" } else { "INCOMPLETE" };
+                let pack = s.pack.as_ref().map_or_else(|| "no pack".to_owned(), |p| p.display().to_string());
+                let _ = writeln!(
+                    text,
+                    "{} ({} calls, {}, {complete}, {state}): {}",
+                    s.session,
+                    s.calls,
+                    s.end_reason,
+                    visible(&pack)
+                );
+                for line in s.notes.iter().chain(&s.problems) {
+                    let _ = writeln!(text, "  - {}", visible(line));
+                }
+            }
+            Err(e) => {
+                let _ = writeln!(text, "not recovered: {}", visible(&e.to_string()));
+            }
+        }
+    }
+    if all.is_empty() {
+        text.push_str("nothing to recover\n");
+    }
+    out::stdout(text.as_bytes())
+}

@@ -1,0 +1,193 @@
+//! From ended evidence to a signed, self-checked pack; also for sessions that died.
+
+use super::Status;
+use crate::{
+    model::WallTime,
+    pack::{
+        build::{self, BuildError},
+        keys::Signer,
+        sign::CiBinding,
+        verify::{self, Integrity, VerifyOptions},
+    },
+    paths::{AuditDir, SessionPaths},
+    record::{
+        engine::Ended,
+        recover::{self, RecoverError},
+        store::Store,
+    },
+};
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc::Receiver},
+};
+
+/// What became of one session's evidence.
+#[derive(Debug, Clone)]
+pub struct Sealed {
+    /// The session.
+    pub session: crate::model::SessionId,
+    /// The pack, if one was built.
+    pub pack: Option<PathBuf>,
+    /// Whether the pack verified.
+    pub verified: bool,
+    /// Whether the session is complete.
+    pub complete: bool,
+    /// Why it ended.
+    pub end_reason: String,
+    /// Receipts whose policy verdict is `denied`.
+    pub policy_denied: u64,
+    /// Tool calls.
+    pub calls: u64,
+    /// What went wrong.
+    pub problems: Vec<String>,
+    /// What recovery found.
+    pub notes: Vec<String>,
+}
+
+/// Seals sessions as they end.
+pub(super) struct Sealer {
+    pub(super) dir: AuditDir,
+    pub(super) signer: Option<Arc<Signer>>,
+    pub(super) auto_pack: bool,
+    pub(super) status: Status,
+}
+
+impl Sealer {
+    /// Until the recorder is gone; returns what became of each session.
+    pub(super) fn run(self, ended: &Receiver<Ended>) -> Vec<Sealed> {
+        let mut all = Vec::new();
+        for Ended { mut store, doc, .. } in ended {
+            let mut sealed = seal(&mut store, &doc, self.auto_pack, self.signer.as_deref(), None);
+            if sealed.problems.is_empty() {
+                forget_card(&store.paths, &mut sealed);
+            }
+            self.status.sealed(&sealed);
+            all.push(sealed);
+        }
+        tracing::debug!(dir = %self.dir.root().display(), packs = all.len(), "sealing is done");
+        all
+    }
+}
+
+fn forget_card(paths: &SessionPaths, sealed: &mut Sealed) {
+    match std::fs::remove_file(&paths.card) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            sealed.problems.push(format!("{}: {e}", paths.card.display()));
+        }
+        _ => {}
+    }
+}
+
+/// Ends the segment in the ledger, builds the pack and verifies it.
+fn seal(
+    store: &mut Store,
+    doc: &crate::model::SessionDoc,
+    auto_pack: bool,
+    signer: Option<&Signer>,
+    note: Option<String>,
+) -> Sealed {
+    let mut sealed = Sealed {
+        session: doc.session_id,
+        pack: None,
+        verified: false,
+        complete: doc.session_complete,
+        end_reason: doc.end_reason.clone(),
+        policy_denied: doc.counts.policy_denied,
+        calls: doc.counts.calls,
+        problems: Vec::new(),
+        notes: doc.recovery_notes.clone(),
+    };
+    if let Err(e) = store.end(doc, note) {
+        sealed.problems.push(format!("the end of the segment could not be made durable: {e}"));
+    }
+    if !auto_pack {
+        return sealed;
+    }
+    let Some(signer) = signer else {
+        sealed.problems.push("no pack was built: there is no key to sign it with".to_owned());
+        return sealed;
+    };
+    let input = build::Input {
+        paths: &store.paths,
+        session: doc,
+        policy: None,
+        surface: None,
+        signer,
+        ci_binding: CiBinding::of_process(),
+        now: WallTime::now(),
+    };
+    match build::build(&input) {
+        Ok(built) => {
+            sealed.problems.extend(built.findings.iter().map(|f| format!("self-check: {}", f.message)));
+            sealed.pack = Some(built.dir);
+        }
+        Err(BuildError::Exists(dir)) => sealed.pack = Some(dir),
+        Err(e) => sealed.problems.push(format!("no pack was built: {e}")),
+    }
+    if let Some(pack) = sealed.pack.clone() {
+        self_check(&pack, &mut sealed);
+    }
+    sealed
+}
+
+fn self_check(pack: &Path, sealed: &mut Sealed) {
+    let options = VerifyOptions::default();
+    match verify::verify(pack, &options, &mut |_| ControlFlow::Continue(())) {
+        Ok(report) if report.integrity == Integrity::Pass => sealed.verified = true,
+        Ok(report) => {
+            sealed
+                .problems
+                .extend(report.errors.iter().take(5).map(|f| format!("self-check: {}: {}", f.code, f.message)));
+        }
+        Err(e) => sealed.problems.push(format!("self-check: {e}")),
+    }
+}
+
+/// Finishes the sessions of an audit directory whose process is gone; `only_cards` looks at those alone that say so
+/// themselves, without reading every segment.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn recover_dir(
+    dir: &AuditDir,
+    signer: Option<&Signer>,
+    only_cards: bool,
+) -> std::io::Result<Vec<Result<Sealed, RecoverError>>> {
+    let mut all = Vec::new();
+    for paths in recover::sessions(dir, only_cards)? {
+        let recovered = match recover::recover(dir, &paths) {
+            Ok(None) => continue,
+            Ok(Some(recovered)) => recovered,
+            Err(e) => {
+                all.push(Err(e));
+                continue;
+            }
+        };
+        let recover::Recovered { mut store, doc, notes } = recovered;
+        let mut sealed = seal(&mut store, &doc, true, signer, notes.first().cloned());
+        if sealed.problems.is_empty() {
+            forget_card(&paths, &mut sealed);
+        }
+        all.push(Ok(sealed));
+    }
+    Ok(all)
+}
+
+/// Finishes what earlier proxies left in this directory, beside the session that is starting.
+pub(super) fn recover_in_background(dir: &AuditDir, signer: Option<Arc<Signer>>, status: Status) {
+    let dir = dir.clone();
+    let run = move || {
+        let _ = crate::sys::process::nice_this_thread(15);
+        match recover_dir(&dir, signer.as_deref(), true) {
+            Ok(all) => all.iter().for_each(|one| match one {
+                Ok(sealed) => status.recovered(sealed),
+                Err(e) => status.warn(&format!("a session that died could not be recovered: {e}")),
+            }),
+            Err(e) => tracing::warn!(error = %e, "looking for sessions that died failed"),
+        }
+    };
+    if let Err(e) = std::thread::Builder::new().name("assay-recover".into()).spawn(run) {
+        tracing::warn!(error = %e, "no thread for recovery");
+    }
+}

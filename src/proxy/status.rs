@@ -1,0 +1,142 @@
+//! What the proxy says on stderr and in its own log. stdout belongs to the protocol.
+
+use super::seal::Sealed;
+use crate::{error::Exit, model::SessionId, paths::AuditDir, record::engine::Report, text::visible};
+use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _, path::Path};
+use tracing_appender::non_blocking::WorkerGuard;
+
+/// The recorder's log is begun anew when it is longer than this; one old log is kept.
+const MAX_LOG: u64 = 8 << 20;
+
+/// Says things on stderr, as text or as JSON lines.
+#[derive(Debug, Clone, Copy)]
+pub struct Status {
+    json: bool,
+}
+
+impl Status {
+    /// Text, or JSON lines with `--json`.
+    #[must_use]
+    pub const fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    fn say(self, event: &str, text: &str, more: &serde_json::Value) {
+        use std::io::Write as _;
+        let line = if self.json {
+            let mut object = serde_json::json!({ "event": event, "message": text });
+            if let (Some(object), Some(more)) = (object.as_object_mut(), more.as_object()) {
+                object.extend(more.clone());
+            }
+            object.to_string()
+        } else {
+            format!("assay: {}", visible(text))
+        };
+        // The client may have closed our stderr: then there is nobody to tell.
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    }
+
+    /// Something is not as it should be, and the session goes on.
+    pub fn warn(self, text: &str) {
+        tracing::warn!("{text}");
+        self.say("warning", &format!("warning: {text}"), &serde_json::Value::Null);
+    }
+
+    pub(super) fn recording(self, dir: &AuditDir, session: SessionId, pid: u32) {
+        let text = format!("recording session {session} in {}", dir.root().display());
+        tracing::info!(%session, pid, "recording");
+        self.say(
+            "session_start",
+            &text,
+            &serde_json::json!({ "session_id": session, "audit_dir": dir.root(), "server_pid": pid }),
+        );
+    }
+
+    pub(super) fn sealed(self, sealed: &Sealed) {
+        self.pack("pack", sealed);
+    }
+
+    pub(super) fn recovered(self, sealed: &Sealed) {
+        self.pack("recovered", sealed);
+    }
+
+    fn pack(self, event: &str, sealed: &Sealed) {
+        let state = match (sealed.verified, sealed.complete) {
+            (true, true) => "verified",
+            (true, false) => "verified, INCOMPLETE",
+            (false, _) => "not verified",
+        };
+        for problem in &sealed.problems {
+            self.warn(&format!("session {}: {problem}", sealed.session));
+        }
+        for note in &sealed.notes {
+            tracing::info!(session = %sealed.session, "{note}");
+        }
+        let Some(pack) = &sealed.pack else { return };
+        let what = if event == "pack" { "proof pack" } else { "recovered proof pack" };
+        let text = format!("{what} ({} calls, {}, {state}): {}", sealed.calls, sealed.end_reason, pack.display());
+        tracing::info!(session = %sealed.session, "{text}");
+        let more = serde_json::json!({
+            "session_id": sealed.session, "pack": pack, "verified": sealed.verified, "session_complete": sealed.complete,
+            "end_reason": sealed.end_reason, "calls": sealed.calls, "notes": sealed.notes,
+        });
+        self.say(event, &text, &more);
+    }
+
+    /// The proxy's last words, and its exit code (FORMATS §11).
+    pub(super) fn finish(self, report: &Report, seals: &[Sealed], interrupted: bool) -> Exit {
+        if report.missed_messages + report.missed_bytes > 0 {
+            let why = report.disk_error.as_deref().unwrap_or("the recorder could not keep up");
+            self.warn(&format!(
+                "evidence is missing: {} messages, {} bytes crossed unrecorded ({why})",
+                report.missed_messages, report.missed_bytes
+            ));
+        }
+        if report.nothing_recorded {
+            self.warn("nothing of this session was recorded");
+        }
+        if report.left_for_recovery {
+            self.warn("the last evidence could not be written; it is kept in memory until a reboot: make room, then run `assay recover`");
+        }
+        let whole = !report.left_for_recovery
+            && !report.nothing_recorded
+            && report.missed_messages + report.missed_bytes == 0
+            && seals.iter().all(|s| s.complete && s.problems.is_empty());
+        let exit = if interrupted {
+            Exit::Interrupted
+        } else if !whole {
+            Exit::Failed
+        } else if seals.iter().any(|s| s.policy_denied > 0) {
+            Exit::Violation
+        } else {
+            Exit::Ok
+        };
+        tracing::info!(exit = exit as u8, "the proxy ends");
+        exit
+    }
+}
+
+/// Writes the recorder's own log to `recorder.log` in the audit directory, 0600, off every thread that matters.
+pub(super) fn log_to(dir: &Path) -> Option<WorkerGuard> {
+    let path = dir.join("recorder.log");
+    if path.metadata().is_ok_and(|m| m.len() > MAX_LOG) {
+        let _ = std::fs::rename(&path, dir.join("recorder.log.1"));
+    }
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(path)
+        .ok()?;
+    let (writer, guard) = tracing_appender::non_blocking(file);
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(writer)
+        .with_ansi(false)
+        .with_max_level(tracing::Level::INFO)
+        .with_thread_names(true)
+        .finish();
+    // Only the first one in a process counts; a library user may have set one.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+    Some(guard)
+}

@@ -1,0 +1,476 @@
+//! Finishing the evidence of sessions whose process is gone (FORMATS §4, §6; FIELD-NOTES "Evidence").
+//!
+//! Recovery goes on where the recorder stopped: it rebuilds the recorder's state from the segment and the receipts, feeds
+//! it what the capture still holds, closes what is open and ends the chain as what it is: a crashed session. It never
+//! rewrites a line, sets torn bytes aside, says what it found, and never makes a session look more complete than it is.
+
+use super::{
+    card::Card,
+    lane::{self, Lane, Taken},
+    ledger,
+    recorder::{Begin, Clock, Ending, OnDisk, Recorder, Setup},
+    store::Store,
+};
+use crate::{
+    canon,
+    model::{
+        AuditEvent, Direction, EventKind, LedgerKind, Outcome, PolicyVerdict, ReceiptId, SessionDoc, WallTime, event,
+        receipt::{Counts, SESSION_START, SessionStart, TOOL_CALL, ToolCall},
+    },
+    paths::{AuditDir, SessionPaths},
+    relay::Consumer,
+};
+use std::{
+    cell::RefCell,
+    fs::{File, OpenOptions},
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The longest line of evidence that is read; a receipt with stored content is far below.
+const MAX_LINE: u64 = 64 << 20;
+
+/// What keeps a session from being recovered. Nothing of it was changed then, but for torn bytes that were set aside.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// A file cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The evidence does not hold together: nothing is signed over it.
+    #[error("{path}:{line}: {what}")]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// A session whose evidence is whole again, as far as it goes.
+pub struct Recovered {
+    /// Its files, still locked.
+    pub store: Store,
+    /// `session.json`.
+    pub doc: SessionDoc,
+    /// What was found and done, in words.
+    pub notes: Vec<String>,
+}
+
+/// Sessions of an audit directory that have a card or a segment, oldest first.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn sessions(dir: &AuditDir, only_cards: bool) -> io::Result<Vec<SessionPaths>> {
+    let mut found: Vec<SessionPaths> = Vec::new();
+    for entry in read_dir(&dir.live())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "json")
+            && let Some(card) = Card::read(&path)
+        {
+            found.push(dir.session(card.started_at, card.session_id));
+        }
+    }
+    if !only_cards {
+        for entry in read_dir(&dir.audit())? {
+            let name = entry?.file_name();
+            found.extend(name.to_str().and_then(|n| dir.session_of_segment(n)));
+        }
+    }
+    found.sort_by(|a, b| a.stem.cmp(&b.stem));
+    found.dedup_by(|a, b| a.stem == b.stem);
+    Ok(found)
+}
+
+fn read_dir(dir: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<std::fs::DirEntry>>>> {
+    match std::fs::read_dir(dir) {
+        Ok(entries) => Ok(Box::new(entries)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Box::new(std::iter::empty())),
+        Err(e) => Err(e),
+    }
+}
+
+/// Finishes the evidence of one session. `None`: its process lives, or there is nothing to finish.
+///
+/// # Errors
+/// [`RecoverError`].
+pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>, RecoverError> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RecoverError::Io { path, source }
+    };
+    let card = Card::read(&paths.card);
+    if card.is_none() && is_finished(dir, paths).map_err(at(&paths.segment))? {
+        return Ok(None);
+    }
+    if card.as_ref().is_some_and(|c| crate::sys::process::is_alive(c.pid, c.pid_started)) && !paths.segment.exists() {
+        // It is just starting.
+        return Ok(None);
+    }
+    let mut store = match Store::take_over(dir, paths) {
+        Ok(store) => store,
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+        Err(e) => return Err(at(&paths.segment)(e)),
+    };
+    if card.is_none() && paths.segment.metadata().is_ok_and(|m| m.len() == 0) {
+        return Ok(None);
+    }
+    let mut notes = Vec::new();
+    for path in [&paths.segment, &paths.receipts, &paths.investigation] {
+        set_torn_aside(path, paths, &mut notes).map_err(at(path))?;
+    }
+    let mut store = {
+        drop(store);
+        store = Store::take_over(dir, paths).map_err(at(&paths.segment))?;
+        store
+    };
+    let mut dead = Dead::read(dir, paths, card.as_ref())?;
+    let doc = dead.finish(paths, card.as_ref(), notes.clone()).map_err(at(&paths.segment))?;
+    store.write(&mut dead.recorder.lines).map_err(at(&paths.segment))?;
+    for lane in &mut dead.lanes {
+        lane.settled();
+        lane.remove();
+    }
+    notes.clone_from(&doc.recovery_notes);
+    Ok(Some(Recovered { store, doc, notes }))
+}
+
+/// Whether the segment has its end and the ledger knows it.
+fn is_finished(dir: &AuditDir, paths: &SessionPaths) -> io::Result<bool> {
+    let file = match File::open(&paths.segment) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(e) => return Err(e),
+    };
+    let tail = ledger::good_tail(&file)?;
+    let ended = tail.torn == 0
+        && tail.last.is_some_and(|line| {
+            serde_json::from_slice::<AuditEvent>(&line).is_ok_and(|e| e.event == EventKind::ChainEnd)
+        });
+    Ok(ended && ledger::holds(dir, paths.id, LedgerKind::SegmentEnd)?.is_some())
+}
+
+fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) -> io::Result<()> {
+    let file = match OpenOptions::new().read(true).append(true).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    let tail = ledger::good_tail(&file)?;
+    if tail.torn > 0 {
+        notes.push(ledger::set_aside(&file, path, &tail, paths.id)?);
+    }
+    Ok(())
+}
+
+/// A dead session's recorder, as far as it came.
+struct Dead {
+    recorder: Recorder,
+    lanes: Vec<Lane>,
+    notes: Vec<String>,
+}
+
+impl Dead {
+    fn read(dir: &AuditDir, paths: &SessionPaths, card: Option<&Card>) -> Result<Self, RecoverError> {
+        let mut notes = Vec::new();
+        let first = Events::open(&paths.segment)?.next().transpose()?;
+        let started_ns = card.map_or(0, |c| c.started_mono_ns);
+        let started_at =
+            first.as_ref().map(|e| e.at).or(card.map(|c| c.started_at)).unwrap_or(WallTime::from_millis(0));
+        let (setup, continues) = setup_of(first.as_ref(), card);
+        let lanes = card.map(|c| lanes_of(c, paths, &mut notes)).unwrap_or_default();
+        let offset = lanes
+            .iter()
+            .map(|l| l.consumer().wall_offset())
+            .find(|o| *o != 0)
+            .unwrap_or_else(|| started_at.millis() * 1_000_000 - started_ns as i64);
+        let prev_hash = match &first {
+            Some(e) => e.prev_hash.clone(),
+            None => ledger::Ledger::lock(dir, paths.id)
+                .map(|l| l.head().to_owned())
+                .map_err(|source| RecoverError::Io { path: dir.ledger(), source })?,
+        };
+        let begin =
+            Begin { session: paths.id, continues, started_ns, started_at, clock: Clock::new(offset), prev_hash };
+        let failed = RefCell::new(None);
+        let mut carried = carried_events(dir, continues, &failed);
+        let mut events = Events::open(&paths.segment)?.checked(&failed);
+        let mut receipts = receipts_on_disk(&paths.receipts, &failed)?;
+        let mut recorder = Recorder::restore(setup, begin, &mut carried, &mut events, &mut receipts);
+        drop((carried, events, receipts));
+        if let Some(e) = failed.into_inner() {
+            return Err(e);
+        }
+        if first.is_none() {
+            recorder.begin_restored();
+        }
+        Ok(Self { recorder, lanes, notes })
+    }
+
+    fn finish(&mut self, paths: &SessionPaths, card: Option<&Card>, torn: Vec<String>) -> io::Result<SessionDoc> {
+        let mut notes = torn;
+        notes.append(&mut self.notes);
+        let ended = self.recorder.restored().and_then(|r| r.ended.clone());
+        let end_written = self.recorder.restored().is_some_and(|r| r.session_end_written);
+        if let Some(ended) = ended {
+            let ending = Ending { recovery_notes: notes, ..Ending::default() };
+            return Ok(self.recorder.complete_ended(&ended, end_written, &ending));
+        }
+        if card.is_none() {
+            notes.push("there is no card of this session: what its capture held is lost".to_owned());
+        }
+        let unfinished = self.drain(&mut notes)?;
+        self.recorder.finish_restore();
+        if unfinished > 0 {
+            notes.push(format!("{unfinished} bytes of unfinished messages were in the capture"));
+            self.recorder.gap("crash", 0, unfinished, 0);
+        }
+        notes.push(format!("the proxy of session {} ended without ending its chain", paths.id));
+        let ending = Ending {
+            reason: "crashed".to_owned(),
+            no_response: "proxy_killed".to_owned(),
+            recovery_notes: notes,
+            ..Ending::default()
+        };
+        Ok(self.recorder.end(&ending, 0))
+    }
+
+    /// Feeds the recorder what the capture still holds; returns how many bytes of unfinished messages are left.
+    fn drain(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
+        let mut messages = 0;
+        while let Some(which) = lane::earliest(&mut self.lanes)? {
+            let lane = &mut self.lanes[which];
+            let Some(read_ns) = lane.peek()? else { break };
+            let recorder = &mut self.recorder;
+            lane.take(read_ns, |taken| match taken {
+                Taken::Message(m) => {
+                    recorder.message(m);
+                    messages += 1;
+                }
+                Taken::Torn(bytes) => recorder.gap("capture_stuck", 1, bytes, read_ns),
+                Taken::Gap(bytes) => recorder.gap("capture_stuck", 0, bytes, read_ns),
+            })?;
+        }
+        let mut unfinished = 0;
+        for lane in &self.lanes {
+            let written = lane.consumer().written();
+            self.recorder.delivered(lane.direction(), written, &|offset| lane.consumer().write_mark(offset));
+            unfinished += lane.unfinished();
+        }
+        if messages > 0 {
+            notes.push(format!("{messages} messages were read from the capture"));
+        }
+        Ok(unfinished)
+    }
+}
+
+fn setup_of(first: Option<&AuditEvent>, card: Option<&Card>) -> (Arc<Setup>, Option<crate::model::SessionId>) {
+    let start = first.and_then(|e| serde_json::from_str::<event::detail::ChainStart>(e.detail.get()).ok());
+    match (start, card) {
+        (Some(start), _) => {
+            let setup = Setup {
+                profile: start.profile,
+                transport: "stdio",
+                server_id: start.server_id,
+                command: start.command,
+                command_digest: start.command_digest,
+                store_args: false,
+                store_results: false,
+                store_limit: 0,
+                policy_hash: None,
+            };
+            (Arc::new(setup), start.continues)
+        }
+        (None, Some(card)) => (card.setup(), None),
+        (None, None) => (
+            Arc::new(Setup {
+                profile: crate::model::Profile::Audit,
+                transport: "stdio",
+                server_id: "unknown".to_owned(),
+                command: None,
+                command_digest: super::recorder::command_digest(&[]),
+                store_args: false,
+                store_results: false,
+                store_limit: 0,
+                policy_hash: None,
+            }),
+            None,
+        ),
+    }
+}
+
+fn lanes_of(card: &Card, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<Lane> {
+    let mut lanes = Vec::new();
+    for (i, direction) in [Direction::ClientToServer, Direction::ServerToClient].into_iter().enumerate() {
+        let name = direction.as_str();
+        let Some(ring) = &card.rings[i] else {
+            notes.push(format!("{name}: the capture did not survive the process"));
+            continue;
+        };
+        let consumer = match Consumer::open(ring) {
+            Ok(consumer) => consumer,
+            Err(e) => {
+                notes.push(format!("{name}: the capture {} cannot be read: {e}", ring.display()));
+                continue;
+            }
+        };
+        let owner = consumer.note(0);
+        if owner != 0 && owner != paths.id.bits() || owner == 0 && consumer.session() != paths.id.hex() {
+            notes.push(format!("{name}: the capture went on to a later session"));
+            continue;
+        }
+        match Lane::new(direction, consumer, card.spools[i].clone()) {
+            Ok(lane) => lanes.push(lane),
+            Err(e) => notes.push(format!("{name}: the spool {} cannot be read: {e}", card.spools[i].display())),
+        }
+    }
+    lanes
+}
+
+/// The lines of a JSONL file, bounded.
+struct Lines {
+    path: PathBuf,
+    reader: Option<BufReader<File>>,
+    line: u64,
+}
+
+impl Lines {
+    fn open(path: &Path) -> Result<Self, RecoverError> {
+        let reader = match File::open(path) {
+            Ok(file) => Some(BufReader::with_capacity(1 << 18, file)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(RecoverError::Io { path: path.to_owned(), source }),
+        };
+        Ok(Self { path: path.to_owned(), reader, line: 0 })
+    }
+
+    fn next(&mut self) -> Result<Option<Vec<u8>>, RecoverError> {
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let mut line = Vec::new();
+        let n = io::Read::take(&mut *reader, MAX_LINE)
+            .read_until(b'\n', &mut line)
+            .map_err(|source| RecoverError::Io { path: self.path.clone(), source })?;
+        if n == 0 {
+            return Ok(None);
+        }
+        self.line += 1;
+        if line.pop() != Some(b'\n') {
+            return Err(self.damaged("not a whole line"));
+        }
+        Ok(Some(line))
+    }
+
+    fn damaged(&self, what: impl std::fmt::Display) -> RecoverError {
+        RecoverError::Damaged { path: self.path.clone(), line: self.line, what: what.to_string() }
+    }
+}
+
+/// The events of a segment, each checked against the one before.
+struct Events {
+    lines: Lines,
+    head: Option<(u64, String)>,
+}
+
+impl Events {
+    fn open(path: &Path) -> Result<Self, RecoverError> {
+        Ok(Self { lines: Lines::open(path)?, head: None })
+    }
+
+    fn read(&mut self) -> Result<Option<AuditEvent>, RecoverError> {
+        let Some(line) = self.lines.next()? else { return Ok(None) };
+        let event: AuditEvent = serde_json::from_slice(&line).map_err(|e| self.lines.damaged(e))?;
+        if event::hash_of_line(&line).as_deref() != Some(&event.hash) {
+            return Err(self.lines.damaged("the event's hash is not the hash of its line"));
+        }
+        if let Some((seq, hash)) = &self.head
+            && (event.event_seq != seq + 1 || event.prev_hash != *hash)
+        {
+            return Err(self.lines.damaged("the event does not follow the one before it"));
+        }
+        self.head = Some((event.event_seq, event.hash.clone()));
+        Ok(Some(event))
+    }
+
+    fn checked(self, failed: &RefCell<Option<RecoverError>>) -> impl Iterator<Item = AuditEvent> + '_ {
+        stop_at_error(self, failed)
+    }
+}
+
+impl Iterator for Events {
+    type Item = Result<AuditEvent, RecoverError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
+    }
+}
+
+fn stop_at_error<'a, T: 'a>(
+    mut items: impl Iterator<Item = Result<T, RecoverError>> + 'a,
+    failed: &'a RefCell<Option<RecoverError>>,
+) -> impl Iterator<Item = T> + 'a {
+    std::iter::from_fn(move || match items.next()? {
+        Ok(item) => Some(item),
+        Err(e) => {
+            failed.borrow_mut().get_or_insert(e);
+            None
+        }
+    })
+}
+
+/// Events of the session before, for the calls that were carried over. Missing ones leave those calls without a receipt.
+fn carried_events<'a>(
+    dir: &AuditDir,
+    continues: Option<crate::model::SessionId>,
+    failed: &'a RefCell<Option<RecoverError>>,
+) -> Box<dyn Iterator<Item = AuditEvent> + 'a> {
+    let before = continues.and_then(|id| {
+        let all = sessions(dir, false).ok()?;
+        all.into_iter().find(|p| p.id == id)
+    });
+    match before.and_then(|p| Events::open(&p.segment).ok()) {
+        Some(events) => Box::new(events.checked(failed)),
+        None => Box::new(std::iter::empty()),
+    }
+}
+
+fn receipts_on_disk<'a>(
+    path: &Path,
+    failed: &'a RefCell<Option<RecoverError>>,
+) -> Result<impl Iterator<Item = OnDisk> + use<'a>, RecoverError> {
+    let mut lines = Lines::open(path)?;
+    let items = std::iter::from_fn(move || {
+        let line = lines.next().transpose()?;
+        Some(line.and_then(|line| on_disk(&line).map_err(|e| lines.damaged(e))))
+    });
+    Ok(stop_at_error(items, failed))
+}
+
+fn on_disk(line: &[u8]) -> Result<OnDisk, serde_json::Error> {
+    #[derive(serde::Deserialize)]
+    struct Any {
+        receipt_id: ReceiptId,
+        r#type: String,
+    }
+    let any: Any = serde_json::from_slice(line)?;
+    let mut counts = Counts::default();
+    let mut identity = None;
+    if any.r#type == TOOL_CALL {
+        let receipt: ToolCall = serde_json::from_slice(line)?;
+        counts.calls = 1;
+        counts.denied = u64::from(receipt.outcome == Outcome::Denied);
+        counts.errors = u64::from(receipt.outcome == Outcome::Error);
+        counts.timeouts = u64::from(receipt.outcome == Outcome::Timeout);
+        counts.policy_denied = u64::from(receipt.policy_verdict == PolicyVerdict::Denied);
+    } else if any.r#type == SESSION_START {
+        let receipt: SessionStart = serde_json::from_slice(line)?;
+        identity = Some((receipt.client_info, receipt.server_info, receipt.protocol_version));
+    }
+    Ok(OnDisk { id: any.receipt_id, kind: any.r#type, sha256: canon::sha256_hex(line), counts, identity })
+}
