@@ -44,6 +44,9 @@ pub enum Command {
     Recover(recover::RecoverArgs),
     /// Record, pack and verify a session with a server that is built in
     Demo(demo::DemoArgs),
+    /// The MCP server that assay demo talks to, over standard input and output
+    #[command(hide = true)]
+    DemoServer(demo::DemoServerArgs),
 }
 
 /// Runs a command.
@@ -58,6 +61,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Keys(args) => keys::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::DemoServer(args) => demo::serve(&args),
     }
 }
 

@@ -121,7 +121,7 @@ fn options(args: &VerifyArgs) -> Result<VerifyOptions, Failure> {
 }
 
 fn read_lock(path: &Path) -> Result<Lock, Failure> {
-    Err(Failure::bad_input(format_args!("{}: this build reads no lock files", path.display())))
+    Lock::load(path).map_err(|e| Failure::bad_input(format_args!("{}: {e}", path.display())))
 }
 
 /// A report is never written over something, nor into the pack that it is about. Said before the work is done.
@@ -215,7 +215,7 @@ fn stage_line(out: &mut String, s: &StageReport, style: Style) {
     let _ = writeln!(out, "{}", line.trim_end());
 }
 
-fn channels(out: &mut String, r: &VerifyReport, style: Style) {
+pub(super) fn channels(out: &mut String, r: &VerifyReport, style: Style) {
     let fingerprint = r.signer.fingerprint.as_deref().map_or_else(|| "no readable key".to_owned(), short);
     let signer = r.signer.signer_id.as_deref().map_or_else(String::new, |id| format!(" ({})", short(id)));
     let signed = format!("signed by {fingerprint}{signer}");
@@ -282,7 +282,7 @@ fn channels(out: &mut String, r: &VerifyReport, style: Style) {
     }
 }
 
-fn finding_lines(out: &mut String, f: &Finding, style: Style) {
+pub(super) fn finding_lines(out: &mut String, f: &Finding, style: Style) {
     let mut place = f.file.as_deref().map(short).unwrap_or_default();
     if let Some(line) = f.line {
         let _ = write!(place, ":{line}");

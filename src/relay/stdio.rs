@@ -40,7 +40,13 @@ impl Stop {
     /// A stop that nobody has asked for yet.
     pub fn new() -> io::Result<Self> {
         let (read, write) = pipe()?;
-        Ok(Self { shared: Arc::new(Shared { wish: AtomicU8::new(RUN), read, write }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                wish: AtomicU8::new(RUN),
+                read,
+                write,
+            }),
+        })
     }
 
     /// Relay what can be read without waiting, then end: for the output of a process that has exited, whose pipe a
@@ -116,7 +122,8 @@ pub enum Decision {
 /// something is held and it does not ask for more.
 pub trait Decider: Send {
     /// `held` is everything that was read and not yet decided. `last` says that no more can be held (end of input, or
-    /// the capture is full): [`Decision::More`] is then taken as a refusal of everything held.
+    /// the capture is full): [`Decision::More`] is then taken as a refusal of everything held, and what
+    /// follows of the same message is shown next: a decider remembers that it is still inside a refused message.
     fn decide(&mut self, held: &[u8], last: bool) -> Decision;
 }
 
@@ -133,10 +140,28 @@ pub enum Mode<'a> {
 /// Relays `input` to `output` until either ends or `stop` is asked for, then closes both and the capture.
 ///
 /// Works for pipes, sockets, files and ttys, blocking or not (a peer may have set `O_NONBLOCK` on what we share with it).
-pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mode: Mode<'_>) -> RelayEnd {
-    let mut relay = Relay { output, capture, stop, read: 0, written: 0, draining: false };
+pub fn relay(
+    input: OwnedFd,
+    output: OwnedFd,
+    capture: Producer,
+    stop: &Stop,
+    mode: Mode<'_>,
+) -> RelayEnd {
+    let mut relay = Relay {
+        output,
+        capture,
+        stop,
+        read: 0,
+        written: 0,
+        draining: false,
+    };
     let reason = relay.run(&input, mode);
-    RelayEnd { reason, read: relay.read, written: relay.written }
+    drop(input);
+    RelayEnd {
+        reason,
+        read: relay.read,
+        written: relay.written,
+    }
 }
 
 struct Relay<'a> {
@@ -209,12 +234,21 @@ impl Relay<'_> {
                 _ => return Err(EndReason::Stopped),
             }
             if self.draining {
-                let ready = wait_ready(input.as_fd(), Want::Read, None, Some(std::time::Duration::ZERO))
-                    .map_err(EndReason::ReadFailed)?;
-                return if ready.fd { Ok(()) } else { Err(EndReason::Drained) };
+                let ready = wait_ready(
+                    input.as_fd(),
+                    Want::Read,
+                    None,
+                    Some(std::time::Duration::ZERO),
+                )
+                .map_err(EndReason::ReadFailed)?;
+                return if ready.fd {
+                    Ok(())
+                } else {
+                    Err(EndReason::Drained)
+                };
             }
-            let ready =
-                wait_ready(input.as_fd(), Want::Read, Some(self.stop.fd()), None).map_err(EndReason::ReadFailed)?;
+            let ready = wait_ready(input.as_fd(), Want::Read, Some(self.stop.fd()), None)
+                .map_err(EndReason::ReadFailed)?;
             if ready.fd && !ready.stop {
                 return Ok(());
             }
@@ -249,7 +283,8 @@ impl Relay<'_> {
             RUN => (Some(self.stop.fd()), None),
             _ => (None, Some(std::time::Duration::from_millis(20))),
         };
-        wait_ready(self.output.as_fd(), Want::Write, stop, limit).map_err(EndReason::WriteFailed)?;
+        wait_ready(self.output.as_fd(), Want::Write, stop, limit)
+            .map_err(EndReason::WriteFailed)?;
         Ok(())
     }
 

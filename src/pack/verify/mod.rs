@@ -2,13 +2,34 @@
 //!
 //! It trusts nothing but what it recomputed and what the caller pinned, and it only ever reads.
 
+mod chain;
+pub(super) mod claims_tally;
+mod cursor;
+mod engine;
+mod event_line;
+mod files;
+mod flight;
+mod foreign;
 mod json;
+mod manifest;
+mod paths;
+mod receipt_line;
+mod receipts;
 mod report;
+mod session;
+mod signature;
+mod source;
+mod time;
+mod trust;
+pub(super) mod walk;
 
 pub use report::{
     Claims, Completeness, Finding, Integrity, MAX_FINDINGS, PackFacts, Signer, SignerVerdict, Stage, StageReport,
     StageStatus, VerifyReport,
 };
+
+pub use foreign::projected as project_receipt;
+pub use signature::{SignatureProblem, verify_ed25519};
 
 use crate::{model::WallTime, pack::lock::Lock};
 use std::{
@@ -99,6 +120,5 @@ pub fn verify(
     options: &VerifyOptions,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<VerifyReport, VerifyError> {
-    let _ = (options, progress);
-    Err(VerifyError::NotAPack { dir: dir.to_owned(), why: "the stages are not built yet".into() })
+    engine::run(dir, options, progress)
 }

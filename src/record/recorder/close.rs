@@ -83,7 +83,9 @@ impl Recorder {
     fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<&str>) -> Option<ToolCall> {
         let call = p.call.as_ref()?;
         let response = p.response.as_ref();
-        let after = |ns: u64| ns.saturating_sub(p.read_ns) / 1000;
+        // The difference of the events' own times: a verifier has nothing else to compute it from.
+        let read_us = self.mono_us(p.read_ns);
+        let after = |ns: u64| self.mono_us(ns).saturating_sub(read_us);
         let ended_ns = response.map_or(self.last_ns, |r| r.delivered_ns.unwrap_or(r.read_ns));
         let outcome = match response {
             None => Outcome::Timeout,

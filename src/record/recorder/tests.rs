@@ -53,7 +53,8 @@ impl Play {
         self.ns += 1_000_000;
         let offset = self.offsets[lane(direction)];
         let end = offset + text.len() as u64 + 1;
-        let m = Message { direction, offset, end, bytes: text, page: None, first_byte_ns: self.ns - 500, read_ns: self.ns };
+        let m =
+            Message { direction, offset, end, bytes: text, page: None, first_byte_ns: self.ns - 500, read_ns: self.ns };
         assert!(self.recorder.message(&m).is_empty());
         self.offsets[lane(direction)] = end;
     }
@@ -116,7 +117,9 @@ fn events(segment: &[u8]) -> Vec<AuditEvent> {
 }
 
 fn call(id: &str, tool: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"b":1,"a":2}}}}}}"#)
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"b":1,"a":2}}}}}}"#
+    )
 }
 
 fn ok(id: &str) -> String {
@@ -124,7 +127,13 @@ fn ok(id: &str) -> String {
 }
 
 fn clean() -> Ending {
-    Ending { reason: "client_closed".into(), no_response: "client_closed".into(), clean: true, pending_is_clean: true, ..Ending::default() }
+    Ending {
+        reason: "client_closed".into(),
+        no_response: "client_closed".into(),
+        clean: true,
+        pending_is_clean: true,
+        ..Ending::default()
+    }
 }
 
 #[test]
@@ -183,21 +192,87 @@ fn every_line_is_its_rfc_8785_form() {
 fn what_peers_do_and_what_receipts_say() {
     let cases: &[(&str, &[&str], &[&str])] = &[
         ("is_error", &[&call("1", "x"), r#"<{"id":1,"result":{"isError":true}}"#], &["error::"]),
-        ("numeric 1 is not the string 1", &[&call("1", "x"), &call("\"1\"", "y"), &format!("<{}", ok("\"1\"")), &format!("<{}", ok("1"))], &["forwarded::", "forwarded::"]),
-        ("an id in use", &[&call("1", "x"), &call("1", "y"), &format!("<{}", ok("1")), &format!("<{}", ok("1"))], &["forwarded::", "forwarded::duplicate_in_flight_id"]),
+        (
+            "numeric 1 is not the string 1",
+            &[&call("1", "x"), &call("\"1\"", "y"), &format!("<{}", ok("\"1\"")), &format!("<{}", ok("1"))],
+            &["forwarded::", "forwarded::"],
+        ),
+        (
+            "an id in use",
+            &[&call("1", "x"), &call("1", "y"), &format!("<{}", ok("1")), &format!("<{}", ok("1"))],
+            &["forwarded::", "forwarded::duplicate_in_flight_id"],
+        ),
         ("no answer", &[&call("1", "x")], &["timeout:client_closed:"]),
-        ("cancelled, no answer", &[&call("1", "x"), r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#], &["timeout:cancelled_by_client:"]),
-        ("an answer after cancel", &[&call("1", "x"), r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#, &format!("<{}", ok("1"))], &["forwarded::response_after_cancel"]),
-        ("as a notification", &[r#"{"method":"tools/call","params":{"name":"x","arguments":{}}}"#], &["timeout:notification:notification_call"]),
-        ("a batch", &[&format!("[{},{}]", call("1", "x"), call("2", "y")), &format!("<[{},{}]", ok("2"), ok("1"))], &["forwarded::batch_element", "forwarded::batch_element"]),
-        ("duplicate keys", &[r#"{"id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":1,"a":2}}}"#, &format!("<{}", ok("1"))], &["forwarded::duplicate_key"]),
-        ("a number out of range", &[r#"{"id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":9007199254740993}}}"#, &format!("<{}", ok("1"))], &["forwarded::number_out_of_range"]),
-        ("params that are an array", &[r#"{"id":1,"method":"tools/call","params":["x"]}"#, &format!("<{}", ok("1"))], &["forwarded::params_not_an_object,tool_name_missing"]),
-        ("a huge id", &[&call("99999999999999999999", "x"), &format!("<{}", ok("99999999999999999999"))], &["forwarded::id_out_of_range"]),
-        ("an id that the server re-escapes", &[&call(r#""a\u0062""#, "x"), &format!("<{}", ok("\"ab\""))], &["forwarded::"]),
-        ("a name that splits lines elsewhere", &[&call("1", "a\u{2028}b"), &format!("<{}", ok("1"))], &["forwarded::tool_name_not_verbatim"]),
-        ("a byte order mark", &[&format!("\u{feff}{}", call("1", "x")), &format!("<{}", ok("1"))], &["forwarded::byte_order_mark"]),
-        ("CRLF and blank lines", &[&format!("{}\r", call("1", "x")), "", "\r", &format!("<{}\r", ok("1"))], &["forwarded::"]),
+        (
+            "cancelled, no answer",
+            &[&call("1", "x"), r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#],
+            &["timeout:cancelled_by_client:"],
+        ),
+        (
+            "an answer after cancel",
+            &[
+                &call("1", "x"),
+                r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#,
+                &format!("<{}", ok("1")),
+            ],
+            &["forwarded::response_after_cancel"],
+        ),
+        (
+            "as a notification",
+            &[r#"{"method":"tools/call","params":{"name":"x","arguments":{}}}"#],
+            &["timeout:notification:notification_call"],
+        ),
+        (
+            "a batch",
+            &[&format!("[{},{}]", call("1", "x"), call("2", "y")), &format!("<[{},{}]", ok("2"), ok("1"))],
+            &["forwarded::batch_element", "forwarded::batch_element"],
+        ),
+        (
+            "duplicate keys",
+            &[
+                r#"{"id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":1,"a":2}}}"#,
+                &format!("<{}", ok("1")),
+            ],
+            &["forwarded::duplicate_key"],
+        ),
+        (
+            "a number out of range",
+            &[
+                r#"{"id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":9007199254740993}}}"#,
+                &format!("<{}", ok("1")),
+            ],
+            &["forwarded::number_out_of_range"],
+        ),
+        (
+            "params that are an array",
+            &[r#"{"id":1,"method":"tools/call","params":["x"]}"#, &format!("<{}", ok("1"))],
+            &["forwarded::params_not_an_object,tool_name_missing"],
+        ),
+        (
+            "a huge id",
+            &[&call("99999999999999999999", "x"), &format!("<{}", ok("99999999999999999999"))],
+            &["forwarded::id_out_of_range"],
+        ),
+        (
+            "an id that the server re-escapes",
+            &[&call(r#""a\u0062""#, "x"), &format!("<{}", ok("\"ab\""))],
+            &["forwarded::"],
+        ),
+        (
+            "a name that splits lines elsewhere",
+            &[&call("1", "a\u{2028}b"), &format!("<{}", ok("1"))],
+            &["forwarded::tool_name_not_verbatim"],
+        ),
+        (
+            "a byte order mark",
+            &[&format!("\u{feff}{}", call("1", "x")), &format!("<{}", ok("1"))],
+            &["forwarded::byte_order_mark"],
+        ),
+        (
+            "CRLF and blank lines",
+            &[&format!("{}\r", call("1", "x")), "", "\r", &format!("<{}\r", ok("1"))],
+            &["forwarded::"],
+        ),
     ];
     for (name, messages, expected) in cases {
         let mut p = Play::new(false);
@@ -211,7 +286,14 @@ fn what_peers_do_and_what_receipts_say() {
         let mut got: Vec<String> = p
             .calls()
             .iter()
-            .map(|r| format!("{}:{}:{}", serde_json::to_value(r.outcome).unwrap().as_str().unwrap(), r.outcome_reason.clone().unwrap_or_default(), r.anomalies.join(",")))
+            .map(|r| {
+                format!(
+                    "{}:{}:{}",
+                    serde_json::to_value(r.outcome).unwrap().as_str().unwrap(),
+                    r.outcome_reason.clone().unwrap_or_default(),
+                    r.anomalies.join(",")
+                )
+            })
             .collect();
         got.sort();
         let mut expected: Vec<String> = expected.iter().map(|s| (*s).to_owned()).collect();
@@ -231,7 +313,10 @@ fn server_requests_have_their_own_ids() {
     p.end(&clean());
     let calls = p.calls();
     assert_eq!(calls.len(), 1);
-    assert_eq!(calls[0].result_hash, Some(format!("sha256:{}", canon::sha256_hex(br#"{"content":[],"isError":false}"#))));
+    assert_eq!(
+        calls[0].result_hash,
+        Some(format!("sha256:{}", canon::sha256_hex(br#"{"content":[],"isError":false}"#)))
+    );
     assert!(!p.kinds().contains(&"anomaly".to_owned()));
 }
 
@@ -284,7 +369,14 @@ fn stored_content_that_a_pack_cannot_hold_stays_in_the_investigation_log() {
     let r = &p.calls()[0];
     assert!(r.arguments_content.is_none() && r.result_content.is_none());
     assert_eq!(r.anomalies, ["content_in_investigation_log"]);
-    let log: Vec<Value> = p.recorder.lines.investigation.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect();
+    let log: Vec<Value> = p
+        .recorder
+        .lines
+        .investigation
+        .split(|b| *b == b'\n')
+        .filter(|l| !l.is_empty())
+        .map(|l| serde_json::from_slice(l).unwrap())
+        .collect();
     assert_eq!((log[0]["kind"].as_str(), &log[0]["content"]["é"]), (Some("arguments"), &Value::from(1)));
     assert_eq!(log[1]["kind"], "result");
     assert_eq!(log[1]["hash"], r.result_hash.clone().unwrap());
@@ -295,13 +387,20 @@ fn stored_content_that_a_pack_cannot_hold_stays_in_the_investigation_log() {
 fn a_call_in_flight_is_receipted_in_the_session_in_which_it_ends() {
     let mut p = Play::new(false);
     p.c2s(call("1", "slow")).c2s(call("2", "quick")).s2c(ok("2"));
-    let ending = Ending { reason: "rolled".into(), clean: true, pending_is_clean: true, carries_over: true, ..Ending::default() };
+    let ending = Ending {
+        reason: "rolled".into(),
+        clean: true,
+        pending_is_clean: true,
+        carries_over: true,
+        ..Ending::default()
+    };
     let doc = p.end(&ending);
     assert!(doc.session_complete);
     let end: detail::ChainEnd = serde_json::from_str(p.events().last().unwrap().detail.get()).unwrap();
     assert_eq!(end.carried_out.len(), 1);
     let (offsets, ns) = (p.offsets, p.ns);
-    let mut next = Play { recorder: p.recorder.roll_into(Begin { prev_hash: "f".repeat(64), ..begin(8) }), offsets, ns };
+    let mut next =
+        Play { recorder: p.recorder.roll_into(Begin { prev_hash: "f".repeat(64), ..begin(8) }), offsets, ns };
     next.s2c(ok("1"));
     next.end(&clean());
     let start: detail::ChainStart = serde_json::from_str(next.events()[0].detail.get()).unwrap();
@@ -329,7 +428,12 @@ fn a_clock_that_steps_is_noted_and_durations_do_not_move() {
 fn a_server_that_dies_with_a_call_in_flight_leaves_an_incomplete_session() {
     let mut p = Play::new(false);
     p.c2s(call("1", "x"));
-    let doc = p.end(&Ending { reason: "server_exited".into(), no_response: "server_exited".into(), clean: true, ..Ending::default() });
+    let doc = p.end(&Ending {
+        reason: "server_exited".into(),
+        no_response: "server_exited".into(),
+        clean: true,
+        ..Ending::default()
+    });
     assert!(!doc.session_complete);
     assert_eq!(p.calls()[0].outcome_reason.as_deref(), Some("server_exited"));
 }
@@ -370,11 +474,13 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize)
     again.recorder.finish_restore();
     again.end(&Ending { reason: "crashed".into(), no_response: "proxy_killed".into(), ..Ending::default() });
 
-    let mut segment: Vec<u8> = whole.recorder.lines.segment.split_inclusive(|b| *b == b'\n').take(cut).flatten().copied().collect();
+    let mut segment: Vec<u8> =
+        whole.recorder.lines.segment.split_inclusive(|b| *b == b'\n').take(cut).flatten().copied().collect();
     segment.extend_from_slice(&again.recorder.lines.segment);
     let after = events(&segment);
     let mut receipt_lines: Vec<Vec<u8>> = receipts[..on_disk].iter().map(|l| l.to_vec()).collect();
-    receipt_lines.extend(again.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(<[u8]>::to_vec));
+    receipt_lines
+        .extend(again.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(<[u8]>::to_vec));
 
     let seen = |evs: &[AuditEvent], kind: EventKind| {
         let mut n: HashMap<(Option<InvocationId>, Option<String>), u32> = HashMap::new();
@@ -383,7 +489,9 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize)
         }
         n
     };
-    for kind in [EventKind::RequestReceived, EventKind::ResponseReceived, EventKind::RequestForwarded, EventKind::Malformed] {
+    for kind in
+        [EventKind::RequestReceived, EventKind::ResponseReceived, EventKind::RequestForwarded, EventKind::Malformed]
+    {
         assert_eq!(seen(&after, kind), seen(&all_events, kind), "{kind:?} cut {cut} receipts {on_disk}");
     }
     // Every receipt once, in the order in which the chain binds them.
@@ -392,7 +500,12 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize)
         assert_eq!(v["seq"], seq as u64, "cut {cut} receipts {on_disk}");
     }
     let in_file: Vec<String> = receipt_lines[1..receipt_lines.len() - 1].iter().map(|l| canon::sha256_hex(l)).collect();
-    let in_chain: Vec<String> = after.iter().filter_map(|e| serde_json::from_str::<Value>(e.detail.get()).unwrap()["receipt_sha256"].as_str().map(ToOwned::to_owned)).collect();
+    let in_chain: Vec<String> = after
+        .iter()
+        .filter_map(|e| {
+            serde_json::from_str::<Value>(e.detail.get()).unwrap()["receipt_sha256"].as_str().map(ToOwned::to_owned)
+        })
+        .collect();
     assert_eq!(in_file, in_chain, "cut {cut} receipts {on_disk}");
     let wanted = script.iter().filter(|(d, m)| *d == C2S && m.contains("tools/call")).count();
     assert_eq!(in_file.len(), wanted, "cut {cut} receipts {on_disk}");

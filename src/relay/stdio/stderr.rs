@@ -36,7 +36,11 @@ pub fn relay_stderr(
     tap: Option<&SyncSender<Vec<u8>>>,
     stop: &Stop,
 ) -> RelayEnd {
-    let mut sink = Sink { output: Some(output), patience: PATIENCE, written: 0 };
+    let mut sink = Sink {
+        output: Some(output),
+        patience: PATIENCE,
+        written: 0,
+    };
     let mut buffer = vec![0; 64 * 1024];
     let mut read = 0;
     let reason = loop {
@@ -51,7 +55,10 @@ pub fn relay_stderr(
                 let bytes = &buffer[..n];
                 read += n as u64;
                 counts.bytes.fetch_add(n as u64, Ordering::Relaxed);
-                counts.lines.fetch_add(memchr::memchr_iter(b'\n', bytes).count() as u64, Ordering::Relaxed);
+                counts.lines.fetch_add(
+                    memchr::memchr_iter(b'\n', bytes).count() as u64,
+                    Ordering::Relaxed,
+                );
                 if tap.is_some_and(|tap| tap.try_send(bytes.to_vec()).is_err()) {
                     counts.tap_missed.fetch_add(1, Ordering::Relaxed);
                 }
@@ -62,7 +69,12 @@ pub fn relay_stderr(
             Err(e) => break EndReason::ReadFailed(e.into()),
         }
     };
-    RelayEnd { reason, read, written: sink.written }
+    drop(input);
+    RelayEnd {
+        reason,
+        read,
+        written: sink.written,
+    }
 }
 
 fn await_input(input: &OwnedFd, stop: &Stop) -> std::io::Result<Option<EndReason>> {
@@ -71,7 +83,11 @@ fn await_input(input: &OwnedFd, stop: &Stop) -> std::io::Result<Option<EndReason
             super::RUN => {}
             super::DRAIN => {
                 let ready = wait_ready(input.as_fd(), Want::Read, None, Some(Duration::ZERO))?;
-                return Ok(if ready.fd { None } else { Some(EndReason::Drained) });
+                return Ok(if ready.fd {
+                    None
+                } else {
+                    Some(EndReason::Drained)
+                });
             }
             _ => return Ok(Some(EndReason::Stopped)),
         }

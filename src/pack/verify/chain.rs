@@ -1,0 +1,195 @@
+//! Stage `verify_chain`: one segment's audit events, line by line.
+
+use super::{
+    Finding, Stage,
+    cursor::shown,
+    event_line::{Detail, Event, explain, hash_without, read},
+    source::Line,
+};
+use crate::model::{EventKind, SessionId, WallTime, event::detail};
+
+/// What a segment amounts to, as far as it was walked.
+#[derive(Debug, Clone, Default)]
+pub struct ChainSummary {
+    /// Lines, whether they read or not.
+    pub events: u64,
+    /// Hash of the first event.
+    pub first_hash: Option<String>,
+    /// `prev_hash` of the first event: the ledger line before.
+    pub first_prev: Option<String>,
+    /// Hash of the last event.
+    pub last_hash: Option<String>,
+    /// Time of the last event.
+    pub last_at: Option<WallTime>,
+    /// Session clock of the last event.
+    pub last_mono_us: u64,
+    /// The session.
+    pub session: Option<SessionId>,
+    /// Its transport.
+    pub transport: Option<String>,
+    /// `detail` of `chain_start`.
+    pub start: Option<detail::ChainStart>,
+    /// `detail` of `chain_end`.
+    pub end: Option<detail::ChainEnd>,
+    /// `request_received` events.
+    pub requests: u64,
+    /// `malformed` events.
+    pub malformed: u64,
+    /// `recorder_gap` events.
+    pub gaps: u64,
+    /// Messages lost in them.
+    pub missed: u64,
+    /// Bytes lost in them.
+    pub missed_bytes: u64,
+    /// `anomaly` events of kind `clock_step`.
+    pub clock_steps: u64,
+    /// Lines that are wrong.
+    pub broken: u64,
+}
+
+/// Walks the lines of one segment.
+#[derive(Debug)]
+pub struct ChainWalk {
+    file: String,
+    /// So far.
+    pub summary: ChainSummary,
+    next_seq: u64,
+    prev: Option<[u8; 64]>,
+    session: Option<SessionId>,
+}
+
+impl ChainWalk {
+    /// A walk over the segment in `file`, which must be of `session` if that is given.
+    #[must_use]
+    pub fn new(file: &str, session: Option<SessionId>) -> Self {
+        Self { file: file.to_owned(), summary: ChainSummary::default(), next_seq: 0, prev: None, session }
+    }
+
+    /// Takes the next line. What is wrong goes to `found`; the event, if the line is one.
+    pub fn step<'a>(&mut self, line: &Line<'a>, found: &mut dyn FnMut(Finding)) -> Option<Event<'a>> {
+        self.summary.events += 1;
+        let mut wrong = 0;
+        let mut report = |code: &'static str, what: String, sides: Option<(String, String)>| {
+            wrong += 1;
+            let mut f = Finding::new(code, Stage::VerifyChain, what).file(&*self.file).line(line.number, line.offset);
+            if let Some((expected, actual)) = sides {
+                f = f.sides(expected, actual);
+            }
+            found(f);
+        };
+        if !line.terminated {
+            report("E_CHAIN_BROKEN", "the last line has no newline: it was cut".into(), None);
+        }
+        let Some(event) = read(line.bytes) else {
+            let (code, what) = explain(line.bytes);
+            report(code, what, Some(("the canonical line of an audit event".into(), shown(line.bytes))));
+            self.next_seq += 1;
+            // The next event says what this one's hash was; only its own statement can be judged.
+            self.prev = None;
+            self.summary.broken += 1;
+            return None;
+        };
+        let hash = hash_without(line.bytes, event.hash_at);
+        if hash != event.hash {
+            report(
+                "E_CHAIN_BROKEN",
+                "the event is not what its hash says".into(),
+                Some((text(event.hash), text(&hash))),
+            );
+        }
+        if event.seq != self.next_seq {
+            let what = "event_seq has a gap or repeats".to_owned();
+            report("E_CHAIN_BROKEN", what, Some((self.next_seq.to_string(), event.seq.to_string())));
+        }
+        if let Some(prev) = self.prev.filter(|p| p != event.prev_hash) {
+            let what = "prev_hash is not the hash of the event before".to_owned();
+            report("E_CHAIN_BROKEN", what, Some((text(&prev), text(event.prev_hash))));
+        }
+        match self.session {
+            None => self.session = Some(event.session),
+            Some(s) if s == event.session => {}
+            Some(s) => {
+                let what = "the event is of another session".to_owned();
+                report("E_CHAIN_BROKEN", what, Some((s.to_string(), event.session.to_string())));
+            }
+        }
+        match &self.summary.transport {
+            None => self.summary.transport = Some(text(event.transport)),
+            Some(t) if t.as_bytes() == event.transport => {}
+            Some(t) => {
+                report("E_CHAIN_BROKEN", "transport changed".into(), Some((t.clone(), text(event.transport))));
+            }
+        }
+        let first = self.summary.events == 1;
+        if first != (event.kind == EventKind::ChainStart) {
+            let what = if first { "the first event is not chain_start" } else { "chain_start is not the first event" };
+            report("E_CHAIN_BROKEN", what.into(), None);
+        }
+        if self.summary.end.is_some() {
+            report("E_CHAIN_BROKEN", "an event stands behind chain_end".into(), None);
+        }
+        if wrong > 0 {
+            self.summary.broken += 1;
+        }
+        self.note(&event, first);
+        Some(event)
+    }
+
+    fn note(&mut self, event: &Event<'_>, first: bool) {
+        self.next_seq = event.seq + 1;
+        self.prev = event.hash.try_into().ok();
+        let s = &mut self.summary;
+        if first {
+            s.first_hash = Some(text(event.hash));
+            s.first_prev = Some(text(event.prev_hash));
+        }
+        s.session = self.session;
+        s.last_at = Some(event.at);
+        s.last_mono_us = event.mono_us;
+        match &event.detail {
+            Detail::ChainStart(d) if s.start.is_none() => s.start = Some((**d).clone()),
+            Detail::ChainEnd(d) => s.end = Some((**d).clone()),
+            Detail::RequestReceived { .. } => s.requests += 1,
+            Detail::Gap { bytes, messages, .. } => {
+                s.gaps += 1;
+                s.missed = s.missed.saturating_add(*messages);
+                s.missed_bytes = s.missed_bytes.saturating_add(*bytes);
+            }
+            Detail::Anomaly { kind: b"clock_step", .. } => s.clock_steps += 1,
+            _ if event.kind == EventKind::Malformed => s.malformed += 1,
+            _ => {}
+        }
+    }
+
+    /// What it amounts to; `chain_end` must have counted the lines.
+    pub fn finish(mut self, found: &mut dyn FnMut(Finding)) -> ChainSummary {
+        self.summary.last_hash = self.prev.map(|p| text(&p));
+        let s = &self.summary;
+        if s.events == 0 {
+            found(Finding::new("E_CHAIN_BROKEN", Stage::VerifyChain, "there is no event").file(&*self.file));
+        }
+        if let Some(end) = &s.end {
+            for (what, stated, actual) in [
+                ("events", end.events, s.events),
+                ("counts.requests", end.counts.requests, s.requests),
+                ("counts.malformed", end.counts.malformed, s.malformed),
+                ("counts.missed", end.counts.missed, s.missed),
+                ("counts.missed_bytes", end.counts.missed_bytes, s.missed_bytes),
+            ] {
+                if stated != actual {
+                    let text = format!("chain_end counts other {what} than the chain has");
+                    found(
+                        Finding::new("E_PACK_OMISSION_DETECTED", Stage::VerifyChain, text)
+                            .file(&*self.file)
+                            .sides(stated, actual),
+                    );
+                }
+            }
+        }
+        self.summary
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,592 @@
+//! An audit event read from its canonical line without a tree or an allocation. Whatever is accepted here is exactly what
+//! [`AuditEvent`] writes; a line that is not is explained by [`explain`].
+
+use super::cursor::Cursor;
+use crate::{
+    canon,
+    model::{
+        AuditEvent, Direction, EventKind, InvocationId, ReceiptId, SessionId, WallTime,
+        event::{EVENT_VERSION, HASH_MEMBER_LEN, detail},
+    },
+};
+use sha2::{Digest as _, Sha256};
+
+/// An event of a line. Texts are as they stand in the line, without quotes and with their escapes: canonical, so equal
+/// texts are equal bytes.
+#[derive(Debug)]
+pub struct Event<'a> {
+    /// When.
+    pub at: WallTime,
+    /// What this kind adds.
+    pub detail: Detail<'a>,
+    /// Which way.
+    pub direction: Option<Direction>,
+    /// What.
+    pub kind: EventKind,
+    /// Position.
+    pub seq: u64,
+    /// Its hash as stated, 64 hex digits.
+    pub hash: &'a [u8],
+    /// Where `"hash":…,` stands in the line.
+    pub hash_at: usize,
+    /// The request.
+    pub invocation: Option<InvocationId>,
+    /// JSON-RPC method.
+    pub method: Option<&'a [u8]>,
+    /// Session clock.
+    pub mono_us: u64,
+    /// Hash of the event before as stated.
+    pub prev_hash: &'a [u8],
+    /// JSON-RPC id as it stands.
+    pub rpc_id: &'a [u8],
+    /// Session.
+    pub session: SessionId,
+    /// Transport.
+    pub transport: &'a [u8],
+}
+
+/// The receipt that an event closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Binding<'a> {
+    /// Its id.
+    pub id: Option<ReceiptId>,
+    /// SHA-256 of its line, hex.
+    pub sha256: Option<&'a [u8]>,
+}
+
+/// `detail` by kind.
+#[derive(Debug)]
+pub enum Detail<'a> {
+    /// `chain_start`.
+    ChainStart(Box<detail::ChainStart>),
+    /// `request_received`.
+    RequestReceived {
+        /// An array of strings as it stands.
+        anomalies: &'a [u8],
+        /// Digest.
+        arguments_hash: Option<&'a [u8]>,
+        /// A value as it stands.
+        meta: &'a [u8],
+        /// Receipt of the leg before.
+        parent: Option<ReceiptId>,
+        /// Tool.
+        tool_name: Option<&'a [u8]>,
+    },
+    /// `request_forwarded`, `response_sent`.
+    Forwarded(Binding<'a>),
+    /// `response_received`.
+    ResponseReceived {
+        /// An array of strings as it stands.
+        anomalies: &'a [u8],
+        /// Session clock.
+        first_byte_us: u64,
+        /// `isError`.
+        is_error: Option<bool>,
+        /// Digest.
+        result_hash: Option<&'a [u8]>,
+        /// `resultType`.
+        result_type: Option<&'a [u8]>,
+    },
+    /// `malformed`, `notification`.
+    Seen,
+    /// `anomaly`.
+    Anomaly {
+        /// Which.
+        kind: &'a [u8],
+        /// Receipt that it closes.
+        binding: Binding<'a>,
+    },
+    /// `recorder_gap`.
+    Gap {
+        /// Bytes lost.
+        bytes: u64,
+        /// Messages lost.
+        messages: u64,
+        /// Why.
+        reason: &'a [u8],
+        /// Receipt that says the same.
+        binding: Binding<'a>,
+    },
+    /// `chain_end`.
+    ChainEnd(Box<detail::ChainEnd>),
+    /// `policy_decision`, `request_blocked`: an object whose members are the policy's, and perhaps a receipt.
+    Other(Binding<'a>),
+}
+
+impl<'a> Detail<'a> {
+    /// The receipt that the event closes.
+    #[must_use]
+    pub fn binding(&self) -> Binding<'a> {
+        match self {
+            Self::Forwarded(b) | Self::Anomaly { binding: b, .. } | Self::Gap { binding: b, .. } | Self::Other(b) => *b,
+            _ => Binding::default(),
+        }
+    }
+}
+
+/// Reads a line; `None` when it is not the canonical line of an event.
+#[must_use]
+pub fn read(line: &[u8]) -> Option<Event<'_>> {
+    let mut c = Cursor::new(line);
+    c.lit(b"{\"at\":")?;
+    let at = c.time()?;
+    c.lit(b",\"detail\":")?;
+    let (shape, raw) = shape(&mut c)?;
+    c.lit(b",\"direction\":")?;
+    let direction = c.opt(direction)?;
+    c.lit(b",\"event\":")?;
+    let kind = kind(c.string()?)?;
+    c.lit(b",\"event_seq\":")?;
+    let seq = c.uint()?;
+    c.lit(b",")?;
+    let hash_at = c.at();
+    c.lit(b"\"hash\":")?;
+    let hash = c.hex64()?;
+    c.lit(b",\"invocation_id\":")?;
+    let invocation = c.opt(|c| c.id(b"inv_").map(InvocationId::from_bits))?;
+    c.lit(b",\"method\":")?;
+    let method = c.opt(Cursor::string)?;
+    c.lit(b",\"mono_us\":")?;
+    let mono_us = c.uint()?;
+    c.lit(b",\"prev_hash\":")?;
+    let prev_hash = c.hex64()?;
+    c.lit(b",\"rpc_id\":")?;
+    let rpc_id = c.rpc_id()?;
+    c.lit(b",\"session_id\":")?;
+    let session = SessionId::from_bits(c.id(b"mcp_")?);
+    c.lit(b",\"transport\":")?;
+    let transport = c.string()?;
+    c.lit(b",\"v\":1,\"wire_bytes\":")?;
+    c.opt(Cursor::uint)?;
+    c.lit(b",\"wire_sha256\":")?;
+    c.opt(Cursor::hex64)?;
+    c.lit(b"}")?;
+    c.end()?;
+    let detail = settle(kind, shape, raw)?;
+    Some(Event {
+        at,
+        detail,
+        direction,
+        kind,
+        seq,
+        hash,
+        hash_at,
+        invocation,
+        method,
+        mono_us,
+        prev_hash,
+        rpc_id,
+        session,
+        transport,
+    })
+}
+
+/// The hash that the line must carry: of everything but `"hash":"…",`.
+#[must_use]
+pub fn hash_without(line: &[u8], hash_at: usize) -> [u8; 64] {
+    let mut hasher = Sha256::new();
+    hasher.update(&line[..hash_at]);
+    hasher.update(&line[hash_at + HASH_MEMBER_LEN..]);
+    super::cursor::hex_of(hasher.finalize().into())
+}
+
+/// What `detail` looks like, before the kind of event is known.
+enum Shape<'a> {
+    Is(Detail<'a>),
+    Object,
+}
+
+fn shape<'a>(c: &mut Cursor<'a>) -> Option<(Shape<'a>, &'a [u8])> {
+    let from = c.at();
+    let mut ahead = c.clone();
+    if let Some(detail) = known(&mut ahead) {
+        *c = ahead;
+        return Some((Shape::Is(detail), c.since(from)));
+    }
+    c.sees(b"{").then_some(())?;
+    c.value().map(|raw| (Shape::Object, raw))
+}
+
+fn known<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
+    if c.sees(b"{\"offset\":") {
+        with_offset(c)
+    } else if c.sees(b"{\"anomalies\":") {
+        message(c)
+    } else {
+        rare(c)
+    }
+}
+
+fn with_offset<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
+    c.lit(b"{\"offset\":")?;
+    c.uint()?;
+    if c.lit(b",\"reason\":").is_some() {
+        c.opt(Cursor::string)?;
+        c.lit(b"}")?;
+        return Some(Detail::Seen);
+    }
+    binding(c).map(Detail::Forwarded)
+}
+
+/// `,"receipt_id":…,"receipt_sha256":…}`
+fn binding<'a>(c: &mut Cursor<'a>) -> Option<Binding<'a>> {
+    c.lit(b",\"receipt_id\":")?;
+    let id = c.opt(receipt)?;
+    c.lit(b",\"receipt_sha256\":")?;
+    let sha256 = c.opt(Cursor::hex64)?;
+    c.lit(b"}")?;
+    Some(Binding { id, sha256 })
+}
+
+fn receipt(c: &mut Cursor<'_>) -> Option<ReceiptId> {
+    c.id(b"mtc_").map(ReceiptId::from_bits)
+}
+
+fn message<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
+    c.lit(b"{\"anomalies\":")?;
+    let anomalies = c.strings()?;
+    if c.lit(b",\"arguments_hash\":").is_some() {
+        let arguments_hash = c.opt(Cursor::digest)?;
+        c.lit(b",\"era\":")?;
+        c.string()?;
+        c.lit(b",\"meta\":")?;
+        let meta = c.value()?;
+        c.lit(b",\"offset\":")?;
+        c.uint()?;
+        c.lit(b",\"parent_receipt_id\":")?;
+        let parent = c.opt(receipt)?;
+        c.lit(b",\"tool_name\":")?;
+        let tool_name = c.opt(Cursor::string)?;
+        c.lit(b"}")?;
+        return Some(Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name });
+    }
+    c.lit(b",\"error_code\":")?;
+    c.opt(Cursor::int)?;
+    c.lit(b",\"first_byte_us\":")?;
+    let first_byte_us = c.uint()?;
+    c.lit(b",\"is_error\":")?;
+    let is_error = c.opt(Cursor::bool)?;
+    c.lit(b",\"offset\":")?;
+    c.uint()?;
+    c.lit(b",\"result_hash\":")?;
+    let result_hash = c.opt(Cursor::digest)?;
+    c.lit(b",\"result_type\":")?;
+    let result_type = c.opt(Cursor::string)?;
+    c.lit(b"}")?;
+    Some(Detail::ResponseReceived { anomalies, first_byte_us, is_error, result_hash, result_type })
+}
+
+fn rare<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
+    if c.lit(b"{\"kind\":").is_some() {
+        let kind = c.string()?;
+        c.lit(b",\"note\":")?;
+        c.opt(Cursor::string)?;
+        c.lit(b",\"offset\":")?;
+        c.opt(Cursor::uint)?;
+        return Some(Detail::Anomaly { kind, binding: binding(c)? });
+    }
+    c.lit(b"{\"bytes\":")?;
+    let bytes = c.uint()?;
+    c.lit(b",\"messages\":")?;
+    let messages = c.uint()?;
+    c.lit(b",\"reason\":")?;
+    let reason = c.string()?;
+    Some(Detail::Gap { bytes, messages, reason, binding: binding(c)? })
+}
+
+/// The detail, if its shape is that of the kind.
+fn settle<'a>(kind: EventKind, shape: Shape<'a>, raw: &'a [u8]) -> Option<Detail<'a>> {
+    use EventKind as K;
+    match (kind, shape) {
+        (K::ChainStart, _) => typed(raw).map(Detail::ChainStart),
+        (K::ChainEnd, _) => typed(raw).map(Detail::ChainEnd),
+        (K::PolicyDecision | K::RequestBlocked, _) => other(raw).map(Detail::Other),
+        (K::RequestReceived, Shape::Is(d @ Detail::RequestReceived { .. }))
+        | (K::RequestForwarded | K::ResponseSent, Shape::Is(d @ Detail::Forwarded(_)))
+        | (K::ResponseReceived, Shape::Is(d @ Detail::ResponseReceived { .. }))
+        | (K::Malformed | K::Notification, Shape::Is(d @ Detail::Seen))
+        | (K::Anomaly, Shape::Is(d @ Detail::Anomaly { .. }))
+        | (K::RecorderGap, Shape::Is(d @ Detail::Gap { .. })) => Some(d),
+        _ => None,
+    }
+}
+
+/// A value that serializes to exactly these bytes: serde alone would also read an array where an object must stand.
+pub fn typed<'a, T: serde::Deserialize<'a> + serde::Serialize>(raw: &'a [u8]) -> Option<Box<T>> {
+    let value: T = serde_json::from_slice(raw).ok()?;
+    (crate::model::to_line(&value).ok()? == raw).then(|| Box::new(value))
+}
+
+fn other(raw: &[u8]) -> Option<Binding<'_>> {
+    let mut binding = Binding::default();
+    if memchr::memmem::find(raw, b"\"receipt_").is_none() {
+        return Some(binding);
+    }
+    for member in canon::members(raw).ok()? {
+        let member = member.ok()?;
+        let mut c = Cursor::new(&raw[member.value]);
+        match member.raw_key {
+            b"\"receipt_id\"" => binding.id = c.opt(receipt)?,
+            b"\"receipt_sha256\"" => binding.sha256 = c.opt(Cursor::hex64)?,
+            _ => continue,
+        }
+        c.end()?;
+    }
+    Some(binding)
+}
+
+fn direction(c: &mut Cursor<'_>) -> Option<Direction> {
+    match c.string()? {
+        b"client_to_server" => Some(Direction::ClientToServer),
+        b"server_to_client" => Some(Direction::ServerToClient),
+        _ => None,
+    }
+}
+
+fn kind(text: &[u8]) -> Option<EventKind> {
+    use EventKind as K;
+    [
+        K::RequestReceived,
+        K::RequestForwarded,
+        K::ResponseReceived,
+        K::ResponseSent,
+        K::PolicyDecision,
+        K::RequestBlocked,
+        K::Notification,
+        K::Anomaly,
+        K::Malformed,
+        K::RecorderGap,
+        K::ChainStart,
+        K::ChainEnd,
+    ]
+    .into_iter()
+    .find(|k| k.as_str().as_bytes() == text)
+}
+
+/// Why [`read`] refuses a line: an error code and words.
+#[must_use]
+pub fn explain(line: &[u8]) -> (&'static str, String) {
+    if let Some(reason) = not_json(line) {
+        return reason;
+    }
+    match serde_json::from_slice::<AuditEvent>(line) {
+        Err(e) => ("E_SCHEMA_UNKNOWN", format!("not an audit event: {}", plain(&e))),
+        Ok(e) if e.v != EVENT_VERSION => ("E_SCHEMA_UNKNOWN", format!("audit event version {} is unknown", e.v)),
+        Ok(_) if !canon::is_canonical(line) => not_canonical(),
+        Ok(e) => {
+            ("E_SCHEMA_UNKNOWN", format!("the members of this {} event are not those of its kind", e.event.as_str()))
+        }
+    }
+}
+
+/// What keeps a line from being unambiguous JSON at all.
+pub fn not_json(line: &[u8]) -> Option<(&'static str, String)> {
+    match canon::scan(line) {
+        Err(e) => Some(("E_CANON_MISMATCH", format!("not JSON: {e}"))),
+        Ok(anomalies) if !anomalies.is_empty() => {
+            Some(("E_CANON_MISMATCH", format!("JSON without one meaning: {anomalies}")))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// The finding for a line that says the right thing in the wrong bytes.
+pub fn not_canonical() -> (&'static str, String) {
+    ("E_CANON_MISMATCH", "not the canonical line (RFC 8785) of what it says".to_owned())
+}
+
+/// Why a document that is one line is not the canonical form of a `T`.
+pub fn explain_document<'a, T: serde::Deserialize<'a>>(line: &'a [u8], newline: bool) -> (&'static str, String) {
+    if let Some(reason) = not_json(line) {
+        return reason;
+    }
+    match serde_json::from_slice::<T>(line) {
+        Err(e) => ("E_SCHEMA_UNKNOWN", plain(&e)),
+        Ok(_) if !newline || !canon::is_canonical(line) => not_canonical(),
+        Ok(_) => ("E_SCHEMA_UNKNOWN", "a member has a value that the schema does not admit".to_owned()),
+    }
+}
+
+/// A serde error without the position, which is always line 1.
+pub fn plain(e: &serde_json::Error) -> String {
+    let text = e.to_string();
+    text.split(" at line ").next().unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{RpcId, event::detail as d, receipt::Counts, to_line};
+    use proptest::prelude::*;
+    use serde_json::value::{RawValue, to_raw_value};
+
+    fn details(text: &str, n: u64) -> Vec<(EventKind, Box<RawValue>)> {
+        let hash = Some(format!("sha256:{}", "ab".repeat(32)));
+        let sha = Some("cd".repeat(32));
+        let id = (n % 2 == 0).then(|| ReceiptId::from_bits(n));
+        let raw = |v: &dyn Fn() -> Result<Box<RawValue>, serde_json::Error>| v().unwrap();
+        vec![
+            (
+                EventKind::ChainStart,
+                raw(&|| {
+                    to_raw_value(&d::ChainStart {
+                        carried_in: vec![InvocationId::from_bits(n)],
+                        command: Some(vec![text.into()]),
+                        command_digest: text.into(),
+                        continues: None,
+                        profile: crate::model::Profile::Audit,
+                        recorder_version: text.into(),
+                        server_id: text.into(),
+                    })
+                }),
+            ),
+            (
+                EventKind::RequestReceived,
+                raw(&|| {
+                    to_raw_value(&d::RequestReceived {
+                        anomalies: vec![text.into(), "b".into()],
+                        arguments_hash: hash.clone(),
+                        era: text.into(),
+                        meta: Some(
+                            RawValue::from_string(
+                                serde_jcs::to_string(&serde_json::json!({"k": [text, n, 1.5]})).unwrap(),
+                            )
+                            .unwrap(),
+                        ),
+                        offset: n,
+                        parent_receipt_id: id,
+                        tool_name: Some(text.into()),
+                    })
+                }),
+            ),
+            (
+                EventKind::ResponseSent,
+                raw(&|| to_raw_value(&d::Forwarded { offset: n, receipt_id: id, receipt_sha256: sha.clone() })),
+            ),
+            (
+                EventKind::ResponseReceived,
+                raw(&|| {
+                    to_raw_value(&d::ResponseReceived {
+                        anomalies: vec![],
+                        error_code: Some(-(n as i64)),
+                        first_byte_us: n,
+                        is_error: Some(n % 3 == 0),
+                        offset: n,
+                        result_hash: hash.clone(),
+                        result_type: Some(text.into()),
+                    })
+                }),
+            ),
+            (EventKind::Notification, raw(&|| to_raw_value(&d::Seen { offset: n, reason: Some(text.into()) }))),
+            (
+                EventKind::Anomaly,
+                raw(&|| {
+                    to_raw_value(&d::Anomaly {
+                        kind: text.into(),
+                        note: None,
+                        offset: Some(n),
+                        receipt_id: id,
+                        receipt_sha256: sha.clone(),
+                    })
+                }),
+            ),
+            (
+                EventKind::RecorderGap,
+                raw(&|| {
+                    to_raw_value(&d::Gap {
+                        bytes: n,
+                        messages: 1,
+                        reason: text.into(),
+                        receipt_id: id,
+                        receipt_sha256: sha.clone(),
+                    })
+                }),
+            ),
+            (
+                EventKind::ChainEnd,
+                raw(&|| {
+                    to_raw_value(&d::ChainEnd {
+                        carried_out: vec![],
+                        complete: true,
+                        counts: Counts::default(),
+                        events: n,
+                        reason: text.into(),
+                        receipts: 2,
+                    })
+                }),
+            ),
+            (EventKind::PolicyDecision, raw(&|| to_raw_value(&serde_json::json!({"a": text, "receipt_id": null})))),
+        ]
+    }
+
+    fn event(kind: EventKind, detail: Box<RawValue>, text: &str, n: u64) -> AuditEvent {
+        let mut e = AuditEvent {
+            at: WallTime::from_millis(n as i64),
+            detail,
+            direction: (n % 2 == 0).then_some(Direction::ServerToClient),
+            event: kind,
+            event_seq: n,
+            hash: String::new(),
+            invocation_id: (n % 3 == 0).then(|| InvocationId::from_bits(n)),
+            method: (n % 5 != 0).then(|| text.to_owned()),
+            mono_us: n,
+            prev_hash: crate::model::GENESIS.into(),
+            rpc_id: Some(if n % 2 == 0 { RpcId::Int(n as i64) } else { RpcId::Text(text.into()) }),
+            session_id: SessionId::from_bits(n),
+            transport: "stdio".into(),
+            v: EVENT_VERSION,
+            wire_bytes: Some(n),
+            wire_sha256: None,
+        };
+        e.seal().unwrap();
+        e
+    }
+
+    proptest! {
+        #[test]
+        fn every_event_that_we_write_is_read(text in "\\PC*|.*", n in 0u64..1 << 53) {
+            for (kind, detail) in details(&text, n) {
+                let e = event(kind, detail, &text, n);
+                let line = to_line(&e).unwrap();
+                let read = read(&line);
+                prop_assert!(read.is_some(), "{}: {:?}", String::from_utf8_lossy(&line), explain(&line));
+                let read = read.unwrap();
+                prop_assert_eq!((read.seq, read.kind, read.session, read.at), (n, kind, e.session_id, e.at));
+                prop_assert_eq!(&hash_without(&line, read.hash_at)[..], e.hash.as_bytes());
+            }
+        }
+
+        #[test]
+        fn whatever_is_read_is_canonical_and_typed(text in "[a-z\"\\\\\u{1}é]{0,6}", n in 0u64..1000, at in 0usize..600, byte in any::<u8>(), remove in any::<bool>()) {
+            for (kind, detail) in details(&text, n) {
+                let mut line = to_line(&event(kind, detail, &text, n)).unwrap();
+                let at = at % line.len();
+                if remove { line.remove(at); } else { line[at] = byte; }
+                if read(&line).is_some() {
+                    prop_assert!(canon::is_canonical(&line));
+                    prop_assert!(serde_json::from_slice::<AuditEvent>(&line).is_ok());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_line_is_explained() {
+        let (kind, detail) = details("x", 3).remove(2);
+        let good = String::from_utf8(to_line(&event(kind, detail, "x", 3)).unwrap()).unwrap();
+        for (bad, words) in [
+            (good.replace("\"v\":1", "\"v\":2"), "version 2"),
+            (good.replace("\"v\":1", "\"v\":1.0"), "not an audit event"),
+            (good.replace("\"offset\":3", "\"offset\": 3"), "not the canonical line"),
+            (good.replace("\"offset\":3", "\"offset\":3,\"offset\":3"), "duplicate_key"),
+            (good.replace("\"event_seq\":3", "\"event_\\u0073eq\":3"), "not the canonical line"),
+            (good.replace("\"event_seq\":3", "\"Event_seq\":3"), "Event_seq"),
+            (good.replace("\"event_seq\":3", "\"event_seq\":-1"), "not an audit event"),
+            (good.replace("response_sent", "response_received"), "not those of its kind"),
+            (good.clone() + "x", "not JSON"),
+        ] {
+            assert!(read(bad.as_bytes()).is_none(), "{bad}");
+            assert!(explain(bad.as_bytes()).1.contains(words), "{bad}: {:?}", explain(bad.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Stage `validate_file_hashes`: every listed file is read once, and what needs it parses it in that same pass.
+
+use super::{
+    Finding, Stage, VerifyError,
+    chain::ChainWalk,
+    claims_tally::Tally,
+    engine::Engine,
+    event_line::not_json,
+    foreign::{self, Foreign},
+    manifest::{AUDIT_LOG, FileEntry, Parsed, RECEIPTS, SESSION},
+    receipts::{ReceiptFile, Totals},
+    session,
+    source::{Lines, MAX_LINE, Meter, OpenProblem, PackDir, ReadStop, Whole, hash_file},
+    walk::{Walked, walk},
+};
+use crate::model::{SessionDoc, sha256_hex};
+use std::{collections::HashMap, fs::File};
+
+/// A listed file that was opened, and how long it is.
+type Opened<'m> = (&'m FileEntry, File, u64);
+
+/// What the files amount to.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// `session.json`.
+    pub doc: Option<SessionDoc>,
+    /// Chain and receipts, in packs of ours.
+    pub walked: Option<Walked>,
+    /// The receipts of a pack of ours.
+    pub totals: Option<Totals>,
+    /// The receipts of another builder's pack.
+    pub foreign: Option<Foreign>,
+}
+
+/// Reads everything that is listed under a usable name.
+///
+/// # Errors
+/// [`VerifyError::Cancelled`].
+pub(super) fn run(
+    engine: &mut Engine<'_>,
+    tally: &mut Tally,
+    meter: &mut Meter<'_>,
+    dir: &PackDir,
+    parsed: &Parsed,
+    usable: &[usize],
+) -> Result<Evidence, VerifyError> {
+    let m = &parsed.manifest;
+    let mut open = HashMap::new();
+    for entry in usable.iter().filter_map(|i| m.files.get(*i)) {
+        match dir.open_file(&entry.path) {
+            Ok((file, len)) => {
+                meter.total = meter.total.saturating_add(len);
+                open.insert(entry.path.as_str(), (entry, file, len));
+            }
+            Err(e) => unopened(engine, &entry.path, &e),
+        }
+    }
+    meter.stage = Stage::ValidateFileHashes;
+    let mut evidence = Evidence::default();
+    let ours = m.is_ours();
+    if ours && let Some((entry, file, len)) = open.remove(SESSION) {
+        if let Some(bytes) = whole(engine, meter, entry, file, len)? {
+            evidence.doc = session::read(engine, &bytes);
+        }
+    }
+    let receipts = open.remove(RECEIPTS);
+    let events = ours.then(|| open.remove(AUDIT_LOG)).flatten();
+    streams(engine, tally, meter, &mut evidence, receipts, events, ours)?;
+    let mut rest: Vec<_> = open.into_values().collect();
+    rest.sort_by_key(|(entry, ..)| &entry.path);
+    meter.stage = Stage::ValidateFileHashes;
+    for (entry, file, len) in rest {
+        if entry.path.ends_with(".json") && len <= MAX_LINE as u64 {
+            let Some(bytes) = whole(engine, meter, entry, file, len)? else { continue };
+            strict(engine, &entry.path, &bytes);
+            if let Some(line) = bytes.strip_suffix(b"\n") {
+                engine.unterminated.insert(entry.path.clone(), sha256_hex(line));
+            }
+        } else {
+            plain(engine, meter, entry, file, len)?;
+        }
+    }
+    Ok(evidence)
+}
+
+fn unopened(engine: &mut Engine<'_>, name: &str, problem: &OpenProblem) {
+    let (code, stage, text) = match problem {
+        OpenProblem::Missing => ("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, format!("file {name} is missing")),
+        OpenProblem::Special(what) => {
+            ("E_PATH_ESCAPE", Stage::ValidatePaths, format!("{name} is {what}, no plain file"))
+        }
+        OpenProblem::Io(e) => ("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, format!("cannot read {name}: {e}")),
+    };
+    engine.found(Finding::new(code, stage, text).file(name));
+}
+
+/// The two files that are read line by line: together where there are both.
+fn streams(
+    engine: &mut Engine<'_>,
+    tally: &mut Tally,
+    meter: &mut Meter<'_>,
+    evidence: &mut Evidence,
+    receipts: Option<Opened<'_>>,
+    events: Option<Opened<'_>>,
+    ours: bool,
+) -> Result<(), VerifyError> {
+    if !ours {
+        let Some((entry, file, _)) = receipts else { return Ok(()) };
+        meter.stage = Stage::ValidateReceipts;
+        let mut lines = Lines::new(file);
+        let walked = foreign::walk(engine, tally, meter, &mut lines);
+        match walked {
+            Ok(found) => evidence.foreign = Some(found),
+            Err(stop) => return stopped(engine, RECEIPTS, &stop),
+        }
+        let hash = lines.finish(meter);
+        return compare(engine, entry, hash);
+    }
+    match (receipts, events) {
+        (Some((receipt_entry, receipt_file, _)), Some((event_entry, event_file, _))) => {
+            let mut events = Lines::new(event_file);
+            let mut receipts = ReceiptFile::new(Lines::new(receipt_file), evidence.doc.as_ref().map(|d| d.session_id));
+            match walk(engine, tally, meter, &mut events, &mut receipts) {
+                Ok(walked) => evidence.walked = Some(walked),
+                Err((name, stop)) => return stopped(engine, name, &stop),
+            }
+            evidence.totals = Some(receipts.totals.clone());
+            meter.stage = Stage::ValidateFileHashes;
+            let hash = receipts.finish(meter);
+            compare(engine, receipt_entry, hash)?;
+            let hash = events.finish(meter);
+            compare(engine, event_entry, hash)
+        }
+        (Some((entry, file, _)), None) => {
+            let mut receipts = ReceiptFile::new(Lines::new(file), evidence.doc.as_ref().map(|d| d.session_id));
+            loop {
+                match receipts.next(engine, tally, meter) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(stop) => return stopped(engine, RECEIPTS, &stop),
+                }
+            }
+            evidence.totals = Some(receipts.totals.clone());
+            let hash = receipts.finish(meter);
+            compare(engine, entry, hash)
+        }
+        (None, Some((entry, file, _))) => {
+            let mut events = Lines::new(file);
+            let mut chain = ChainWalk::new(AUDIT_LOG, None);
+            loop {
+                match events.next(meter) {
+                    Ok(Some(line)) => drop(chain.step(&line, &mut |f| engine.found(f))),
+                    Ok(None) => break,
+                    Err(stop) => return stopped(engine, AUDIT_LOG, &stop),
+                }
+            }
+            chain.finish(&mut |f| engine.found(f));
+            let hash = events.finish(meter);
+            compare(engine, entry, hash)
+        }
+        (None, None) => Ok(()),
+    }
+}
+
+/// A file that could not be read to its end has no hash; that is a finding, unless the caller wanted it so.
+fn stopped(engine: &mut Engine<'_>, name: &str, stop: &ReadStop) -> Result<(), VerifyError> {
+    let text = match stop {
+        ReadStop::Cancelled => return Err(VerifyError::Cancelled),
+        ReadStop::TooLong => {
+            let (line, receipts) = (MAX_LINE >> 20, super::receipts::MAX_RECEIPTS);
+            format!(
+                "{name} is not read to its end: a line is longer than {line} MiB, or it has more than {receipts} receipts"
+            )
+        }
+        ReadStop::Io(e) => format!("cannot read {name}: {e}"),
+    };
+    engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(name));
+    Ok(())
+}
+
+fn compare(
+    engine: &mut Engine<'_>,
+    entry: &FileEntry,
+    hashed: Result<(String, u64), ReadStop>,
+) -> Result<(), VerifyError> {
+    let (sha256, len) = match hashed {
+        Ok(hashed) => hashed,
+        Err(stop) => return stopped(engine, &entry.path, &stop),
+    };
+    engine.facts.total_bytes += len;
+    if entry.path == RECEIPTS {
+        engine.facts.receipt_pack_sha256 = Some(sha256.clone());
+    }
+    if sha256 != entry.sha256 {
+        let text = format!("hash mismatch for {}", entry.path);
+        engine.found(
+            Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text)
+                .file(&entry.path)
+                .sides(&entry.sha256, sha256),
+        );
+    } else if len != entry.bytes {
+        let text = format!("{} has another length than listed", entry.path);
+        engine.found(
+            Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text)
+                .file(&entry.path)
+                .sides(entry.bytes, len),
+        );
+    }
+    Ok(())
+}
+
+fn whole(
+    engine: &mut Engine<'_>,
+    meter: &mut Meter<'_>,
+    entry: &FileEntry,
+    file: File,
+    len: u64,
+) -> Result<Option<Vec<u8>>, VerifyError> {
+    match Whole::read(file, len, meter) {
+        Ok(whole) => {
+            compare(engine, entry, Ok((whole.sha256, whole.bytes.len() as u64)))?;
+            Ok(Some(whole.bytes))
+        }
+        Err(stop) => stopped(engine, &entry.path, &stop).map(|()| None),
+    }
+}
+
+fn plain(
+    engine: &mut Engine<'_>,
+    meter: &mut Meter<'_>,
+    entry: &FileEntry,
+    file: File,
+    len: u64,
+) -> Result<(), VerifyError> {
+    if len != entry.bytes {
+        // Another length is another file; a sparse one of terabytes is not read to learn its hash.
+        let text = format!("hash mismatch for {}: it has another length", entry.path);
+        let f = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path);
+        engine.found(f.sides(format!("{} bytes", entry.bytes), format!("{len} bytes")));
+        return Ok(());
+    }
+    let hash = hash_file(file, meter);
+    compare(engine, entry, hash)
+}
+
+fn strict(engine: &mut Engine<'_>, name: &str, bytes: &[u8]) {
+    if let Some((code, what)) = not_json(bytes) {
+        engine.found(Finding::new(code, Stage::ValidateFileHashes, format!("{name}: {what}")).file(name));
+    }
+}

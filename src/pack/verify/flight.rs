@@ -1,0 +1,242 @@
+//! Requests in flight while the chain is walked: what a receipt will be compared with.
+
+use super::{
+    event_line::{Detail, Event},
+    receipt_line::Call,
+};
+use crate::{
+    canon,
+    model::{EventKind, InvocationId, ReceiptId, WallTime},
+};
+use std::collections::HashMap;
+
+/// Most requests in flight at once; more is no session of a recorder.
+pub const MAX_IN_FLIGHT: usize = 1 << 18;
+/// Longer texts are kept as their hash.
+const KEEP: usize = 512;
+
+/// Texts in one allocation.
+#[derive(Debug, Default)]
+struct Texts {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+/// A text that is absent; no canonical JSON token begins so.
+const ABSENT: &[u8] = b"\x00";
+
+impl Texts {
+    fn push(&mut self, text: Option<&[u8]>) {
+        let text = text.unwrap_or(ABSENT);
+        if text.len() > KEEP {
+            self.bytes.extend_from_slice(&super::cursor::hex_of(canon::sha256(text)));
+            self.bytes.push(0);
+        } else {
+            self.bytes.extend_from_slice(text);
+        }
+        self.ends.push(self.bytes.len() as u32);
+    }
+
+    fn get(&self, at: usize) -> &[u8] {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
+        &self.bytes[start..self.ends[at] as usize]
+    }
+
+    fn is(&self, at: usize, text: &[u8]) -> bool {
+        if text.len() > KEEP {
+            self.get(at).strip_suffix(b"\x00") == Some(&super::cursor::hex_of(canon::sha256(text)))
+        } else {
+            self.get(at) == text
+        }
+    }
+
+    fn absent(&self, at: usize) -> bool {
+        self.get(at) == ABSENT
+    }
+
+    fn show(&self, at: usize) -> String {
+        if self.absent(at) { "null".to_owned() } else { super::cursor::shown(self.get(at)) }
+    }
+}
+
+const TOOL: usize = 0;
+const ARGUMENTS: usize = 1;
+const RPC: usize = 2;
+const META: usize = 3;
+const ANOMALIES: usize = 4;
+const RESULT: usize = 5;
+const RESULT_TYPE: usize = 6;
+const RESPONSE_ANOMALIES: usize = 7;
+
+/// One request.
+#[derive(Debug)]
+struct Flight {
+    texts: Texts,
+    parent: Option<ReceiptId>,
+    at: WallTime,
+    mono_us: u64,
+    is_call: bool,
+    forwarded_us: Option<u64>,
+    response: Option<Response>,
+}
+
+#[derive(Debug)]
+struct Response {
+    at: WallTime,
+    mono_us: u64,
+    first_byte_us: u64,
+    is_error: Option<bool>,
+}
+
+/// A field on which a receipt and its events disagree: its name, the chain's value, the receipt's.
+pub type Disagreement = (&'static str, String, String);
+
+/// All requests in flight.
+#[derive(Debug, Default)]
+pub struct Flights {
+    open: HashMap<InvocationId, Flight>,
+}
+
+impl Flights {
+    /// Takes note of an event that closes nothing. `false` when too many requests are in flight.
+    pub fn note(&mut self, event: &Event<'_>) -> bool {
+        let Some(invocation) = event.invocation else { return true };
+        match &event.detail {
+            Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name } => {
+                if self.open.len() >= MAX_IN_FLIGHT {
+                    return false;
+                }
+                let mut texts = Texts { bytes: Vec::with_capacity(256), ends: Vec::with_capacity(8) };
+                texts.push(*tool_name);
+                texts.push(*arguments_hash);
+                texts.push(Some(event.rpc_id));
+                texts.push(Some(meta));
+                texts.push(Some(anomalies));
+                let is_call = event.method == Some(b"tools/call")
+                    && event.direction == Some(crate::model::Direction::ClientToServer);
+                let flight = Flight {
+                    texts,
+                    parent: *parent,
+                    at: event.at,
+                    mono_us: event.mono_us,
+                    is_call,
+                    forwarded_us: None,
+                    response: None,
+                };
+                self.open.insert(invocation, flight);
+            }
+            Detail::Forwarded(_) if event.kind == EventKind::RequestForwarded => {
+                if let Some(f) = self.open.get_mut(&invocation) {
+                    f.forwarded_us = Some(event.mono_us);
+                }
+            }
+            Detail::ResponseReceived { anomalies, first_byte_us, is_error, result_hash, result_type } => {
+                // Only the first response is the call's; a later one is an anomaly of its own.
+                if let Some(f) = self.open.get_mut(&invocation).filter(|f| f.response.is_none()) {
+                    f.texts.push(*result_hash);
+                    f.texts.push(*result_type);
+                    f.texts.push(Some(anomalies));
+                    f.response = Some(Response {
+                        at: event.at,
+                        mono_us: event.mono_us,
+                        first_byte_us: *first_byte_us,
+                        is_error: *is_error,
+                    });
+                }
+            }
+            _ if matches!(event.kind, EventKind::ResponseSent | EventKind::Anomaly | EventKind::RequestBlocked) => {
+                // A tool call ends with its receipt, any other request with its last event.
+                if self.open.get(&invocation).is_some_and(|f| !f.is_call) {
+                    self.open.remove(&invocation);
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Compares a call's receipt with its events and forgets them. `None` when there is no such request in flight.
+    pub fn close(&mut self, event: &Event<'_>, call: &Call<'_>) -> Option<Vec<Disagreement>> {
+        let flight = self.open.remove(&call.invocation)?;
+        Some(compare(&flight, event, call))
+    }
+
+    /// Tool calls without a receipt that are not among `carried`: how many, and the first few.
+    #[must_use]
+    pub fn unreceipted(&self, carried: &[InvocationId]) -> (u64, Vec<InvocationId>) {
+        let mut open: Vec<_> =
+            self.open.iter().filter(|(id, f)| f.is_call && !carried.contains(id)).map(|(id, _)| *id).collect();
+        open.sort_unstable();
+        let n = open.len() as u64;
+        open.truncate(5);
+        (n, open)
+    }
+}
+
+fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>) -> Vec<Disagreement> {
+    let mut out = Vec::new();
+    let mut text = |name, at: usize, found: Option<&[u8]>| {
+        let same = found.map_or(f.texts.absent(at), |t| f.texts.is(at, t));
+        if !same {
+            out.push((name, f.texts.show(at), found.map_or("null".to_owned(), super::cursor::shown)));
+        }
+    };
+    text("mcp_request_id", RPC, Some(call.rpc_id));
+    text("meta", META, Some(call.meta));
+    // The recorder leaves these null where a call has no name or no arguments to hash.
+    if !f.texts.absent(TOOL) {
+        text("tool_name", TOOL, Some(call.tool_name));
+    }
+    if !f.texts.absent(ARGUMENTS) {
+        text("arguments_hash", ARGUMENTS, Some(call.arguments_hash));
+    }
+    // A receipt has the anomalies of both messages, and may have more of its own.
+    let here = |at: usize| missing(f.texts.get(at), call.anomalies);
+    let anomaly = here(ANOMALIES).or_else(|| f.response.as_ref().and_then(|_| here(RESPONSE_ANOMALIES)));
+    if f.response.is_some() {
+        text("result_hash", RESULT, call.result_hash);
+        text("result_type", RESULT_TYPE, call.result_type);
+    }
+    if let Some(anomaly) = anomaly {
+        out.push(("anomalies", anomaly, super::cursor::shown(call.anomalies)));
+    }
+    let mut value = |name, expected: Option<String>, found: Option<String>| {
+        if expected != found {
+            let show = |v: Option<String>| v.unwrap_or_else(|| "null".to_owned());
+            out.push((name, show(expected), show(found)));
+        }
+    };
+    value("parent_receipt_id", f.parent.map(|p| p.to_string()), call.parent.map(|p| p.to_string()));
+    value("request_observed_at", Some(f.at.to_string()), Some(call.request_at.to_string()));
+    if let Some(r) = &f.response {
+        value("response_observed_at", Some(r.at.to_string()), call.response_at.map(|t| t.to_string()));
+        value("result_is_error", r.is_error.map(|b| b.to_string()), call.is_error.map(|b| b.to_string()));
+    }
+    let response = f.response.as_ref();
+    let sent = (event.kind == EventKind::ResponseSent).then_some(event.mono_us);
+    for (name, chain, receipt) in [
+        ("phases_us.request_forwarded", f.forwarded_us, call.phases.request_forwarded),
+        ("phases_us.response_first_byte", response.map(|r| r.first_byte_us), call.phases.response_first_byte),
+        ("phases_us.response_observed", response.map(|r| r.mono_us), call.phases.response_observed),
+        ("phases_us.response_forwarded", sent, call.phases.response_forwarded),
+        ("duration_ms (µs)", response.map(|r| r.mono_us), call.duration_us),
+    ] {
+        if let (Some(chain), Some(receipt)) = (chain, receipt) {
+            let chain = chain.saturating_sub(f.mono_us);
+            if chain != receipt {
+                out.push((name, chain.to_string(), receipt.to_string()));
+            }
+        }
+    }
+    out
+}
+
+/// The first element of one array of strings that is not in another.
+fn missing(of: &[u8], within: &[u8]) -> Option<String> {
+    if of == b"[]" || of == within {
+        return None;
+    }
+    let elements = |array| canon::elements(array).into_iter().flatten().flatten();
+    let there: Vec<&[u8]> = elements(within).map(|r| &within[r]).collect();
+    elements(of).map(|r| &of[r]).find(|a| !there.contains(a)).map(super::cursor::shown)
+}

@@ -1,0 +1,378 @@
+//! `pack_manifest.json`: assay's schema, checked to the letter, and the bytes that its signature covers.
+//!
+//! The signature covers the RFC 8785 form of the parsed manifest, so assay-ai accepts any formatting of the file. A pack of
+//! ours has exactly one: two-space indent, members in the order below, no newline at the end, as its builder writes it.
+//! Any other bytes are a finding there ([`Manifest::pretty`]) and a warning in a pack that has another builder.
+
+use super::time::parse_date_time;
+use crate::canon;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// Name of the manifest in a pack.
+pub const MANIFEST: &str = "pack_manifest.json";
+/// Name of the detached signature.
+pub const SIGNATURE: &str = "pack_signature.sig";
+/// Name of the receipts.
+pub const RECEIPTS: &str = "receipt_pack.jsonl";
+/// Name of the builder's report.
+pub const REPORT: &str = "verify_report.json";
+/// Name of the builder's transcript.
+pub const TRANSCRIPT: &str = "verify_transcript.md";
+/// Name of the audit events: only in packs of this recorder.
+pub const AUDIT_LOG: &str = "audit_log.jsonl";
+/// Name of the session document: only in packs of this recorder.
+pub const SESSION: &str = "session.json";
+/// Name of the policy in force: only in packs of this recorder.
+pub const POLICY: &str = "policy.yaml";
+/// Name of the server's surface: only in packs of this recorder.
+pub const SURFACE: &str = "surface.json";
+/// What may lie beside the listed files without being one.
+pub const UNSIGNED: &str = "_unsigned";
+/// Files that every pack lists under `files`.
+pub const KERNEL: [&str; 3] = [RECEIPTS, REPORT, TRANSCRIPT];
+
+/// A listed file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileEntry {
+    /// Its name.
+    pub path: String,
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// The attestation: what the builder says about the receipts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attestation {
+    /// `0.1.0`.
+    pub pack_format_version: String,
+    /// 1.
+    pub fingerprint_version: u64,
+    /// As in the manifest.
+    pub pack_id: String,
+    /// The run; the session in packs of ours.
+    pub run_id: String,
+    /// Suite.
+    pub suite_id: String,
+    /// Its hash.
+    pub suite_hash: String,
+    /// Version of the builder.
+    pub verifier_version: String,
+    /// `jcs-rfc8785`.
+    pub canon_version: String,
+    /// Which implementation.
+    pub canon_impl: String,
+    /// Its version.
+    pub canon_impl_version: String,
+    /// Hash of the builder's policy.
+    pub policy_hash: String,
+    /// Claim set.
+    pub claim_set_id: String,
+    /// Its hash.
+    pub claim_set_hash: String,
+    /// `PASS` or `FAIL`.
+    pub receipt_integrity: String,
+    /// `PASS`, `FAIL`, `N/A`.
+    pub claim_check: String,
+    /// Fingerprint of the claim results.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub discrepancy_fingerprint: Option<Option<String>>,
+    /// `L0` … `L3`.
+    pub assurance_level: String,
+    /// `hash-only`, `signed-pack`, `signed-receipts`.
+    pub proof_tier: String,
+    /// `shadow`, `enforced`, `breakglass`.
+    pub mode: String,
+    /// SHA-256 of the last receipt.
+    pub head_hash: String,
+    /// `last-receipt-digest-v0`.
+    pub head_hash_algorithm: String,
+    /// Source of times.
+    pub time_authority: String,
+    /// Number of receipts.
+    pub n_receipts: u64,
+    /// Earliest receipt.
+    pub timestamp_start: String,
+    /// Latest receipt.
+    pub timestamp_end: String,
+    /// CI run.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub ci_binding: Option<Option<CiBinding>>,
+    /// When the pack should be considered stale.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub valid_until: Option<Option<String>>,
+    /// A newer pack.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub superseded_by: Option<Option<String>>,
+}
+
+/// The CI run that a pack is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct CiBinding {
+    pub provider: String,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub repo: Option<String>,
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub git_ref: Option<String>,
+    pub commit_sha: String,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub run_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub run_attempt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub workflow_ref: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub actor: Option<String>,
+}
+
+/// The signed manifest, members in the order in which builders write them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Manifest {
+    pub pack_id: String,
+    pub pack_version: String,
+    pub manifest_version: String,
+    pub hash_alg: String,
+    pub attestation: Attestation,
+    pub attestation_sha256: String,
+    pub suite_hash: String,
+    pub claim_set_id: String,
+    pub claim_set_hash: String,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub redaction_policy_sha256: Option<String>,
+    pub receipt_count_expected: u64,
+    pub files: Vec<FileEntry>,
+    pub expected_files: Vec<String>,
+    pub signer_id: String,
+    pub signer_pubkey: String,
+    pub signer_pubkey_sha256: String,
+    pub signature_alg: String,
+    pub signature_scope: String,
+    pub signature: String,
+    pub pack_root_sha256: String,
+}
+
+/// An optional member that is there, be it `null`.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(d).map(Some)
+}
+
+/// A manifest that is of the schema, with the value that was read.
+#[derive(Debug, Clone)]
+pub struct Parsed {
+    /// Typed.
+    pub manifest: Manifest,
+    /// As read.
+    pub value: Value,
+}
+
+/// What is wrong with a member: its path, and what.
+pub type Problem = (String, String);
+
+impl Parsed {
+    /// Reads and checks a manifest.
+    ///
+    /// # Errors
+    /// Everything about it that is not of the schema.
+    pub fn read(bytes: &[u8]) -> Result<Self, Vec<Problem>> {
+        let root = |what: String| vec![("(root)".to_owned(), what)];
+        let anomalies = canon::scan(bytes).map_err(|e| root(format!("no JSON: {e}")))?;
+        if !anomalies.is_empty() {
+            return Err(root(format!("no unambiguous JSON: {anomalies}")));
+        }
+        let value: Value = serde_json::from_slice(bytes).map_err(|e| root(format!("no JSON: {e}")))?;
+        shape(&value)?;
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| root(e.to_string()))?;
+        let problems = check(&manifest);
+        if problems.is_empty() { Ok(Self { manifest, value }) } else { Err(problems) }
+    }
+
+    /// The RFC 8785 form of the manifest without its signature and root: what is signed.
+    ///
+    /// All its numbers are integers and all its names ASCII, so sorted members and minimal escapes are that form.
+    #[must_use]
+    pub fn signed_bytes(&self) -> Vec<u8> {
+        let mut unsigned = self.value.clone();
+        if let Some(members) = unsigned.as_object_mut() {
+            members.remove("signature");
+            members.remove("pack_root_sha256");
+        }
+        unsigned.to_string().into_bytes()
+    }
+
+    /// The RFC 8785 form of the attestation.
+    #[must_use]
+    pub fn attestation_bytes(&self) -> Vec<u8> {
+        self.value["attestation"].to_string().into_bytes()
+    }
+}
+
+impl Manifest {
+    /// The one form that a pack of ours has on disk.
+    #[must_use]
+    pub fn pretty(&self) -> Vec<u8> {
+        serde_json::to_vec_pretty(self).unwrap_or_default()
+    }
+
+    /// The entry of a listed file.
+    #[must_use]
+    pub fn file(&self, name: &str) -> Option<&FileEntry> {
+        self.files.iter().find(|f| f.path == name)
+    }
+
+    /// Whether this recorder built it: then it has a chain and a session document, and one form.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.file(AUDIT_LOG).is_some() || self.file(SESSION).is_some()
+    }
+}
+
+/// serde reads an array where it expects a struct; the schema does not.
+fn shape(value: &Value) -> Result<(), Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut object = |path: &str, v: &Value| {
+        if !v.is_object() {
+            problems.push((path.to_owned(), "not an object".to_owned()));
+        }
+    };
+    object("(root)", value);
+    if let Some(a) = value.get("attestation") {
+        object("attestation", a);
+        if let Some(ci) = a.get("ci_binding").filter(|ci| !ci.is_null()) {
+            object("attestation.ci_binding", ci);
+        }
+    }
+    for (i, f) in value.get("files").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        object(&format!("files.{i}"), f);
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+struct Check(Vec<Problem>);
+
+impl Check {
+    fn that(&mut self, ok: bool, path: &str, what: impl FnOnce() -> String) {
+        if !ok {
+            self.0.push((path.to_owned(), what()));
+        }
+    }
+
+    fn hash(&mut self, path: &str, text: &str) {
+        let ok = text.len() == 64 && super::cursor::is_hex(text.as_bytes());
+        self.that(ok, path, || format!("{text:?} is no SHA-256 in lower-case hex"));
+    }
+
+    fn some(&mut self, path: &str, text: &str) {
+        self.that(!text.is_empty(), path, || "empty".to_owned());
+    }
+
+    fn token(&mut self, path: &str, text: &str) {
+        let ok = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        self.that(ok, path, || format!("{text:?} has characters beyond letters, digits, . _ -"));
+    }
+
+    fn one_of(&mut self, path: &str, text: &str, allowed: &[&str]) {
+        self.that(allowed.contains(&text), path, || format!("{text:?} is not one of {}", allowed.join(", ")));
+    }
+
+    fn time(&mut self, path: &str, text: &str) {
+        self.that(parse_date_time(text).is_some(), path, || format!("{text:?} is no RFC 3339 date-time"));
+    }
+}
+
+fn check(m: &Manifest) -> Vec<Problem> {
+    let mut c = Check(Vec::new());
+    c.some("pack_id", &m.pack_id);
+    // Unknown versions and algorithms are refused, not tried: what is computed never depends on what the pack asks for.
+    c.one_of("pack_version", &m.pack_version, &["0.1.0"]);
+    c.one_of("manifest_version", &m.manifest_version, &["1.0.0"]);
+    c.one_of("hash_alg", &m.hash_alg, &["sha256"]);
+    check_attestation(&mut c, &m.attestation);
+    for (path, hash) in [
+        ("attestation_sha256", &m.attestation_sha256),
+        ("suite_hash", &m.suite_hash),
+        ("claim_set_hash", &m.claim_set_hash),
+        ("signer_pubkey_sha256", &m.signer_pubkey_sha256),
+        ("pack_root_sha256", &m.pack_root_sha256),
+    ] {
+        c.hash(path, hash);
+    }
+    if let Some(hash) = &m.redaction_policy_sha256 {
+        c.hash("redaction_policy_sha256", hash);
+    }
+    c.some("claim_set_id", &m.claim_set_id);
+    c.that(m.files.len() >= 3, "files", || "fewer than 3 entries".into());
+    for (i, f) in m.files.iter().enumerate() {
+        c.hash(&format!("files.{i}.sha256"), &f.sha256);
+    }
+    c.that(m.expected_files.len() >= 5, "expected_files", || "fewer than 5 entries".into());
+    c.some("signer_id", &m.signer_id);
+    c.one_of("signature_alg", &m.signature_alg, &["ed25519"]);
+    c.one_of(
+        "signature_scope",
+        &m.signature_scope,
+        &["JCS(pack_manifest_excluding_signature_and_pack_root_sha256)", "JCS(pack_manifest_without_signature)"],
+    );
+    c.some("signature", &m.signature);
+    c.0
+}
+
+fn check_attestation(c: &mut Check, a: &Attestation) {
+    c.one_of("attestation.pack_format_version", &a.pack_format_version, &["0.1.0"]);
+    c.that(a.fingerprint_version == 1, "attestation.fingerprint_version", || {
+        format!("{} is not 1", a.fingerprint_version)
+    });
+    for (path, text) in [
+        ("attestation.pack_id", &a.pack_id),
+        ("attestation.run_id", &a.run_id),
+        ("attestation.suite_id", &a.suite_id),
+        ("attestation.claim_set_id", &a.claim_set_id),
+    ] {
+        c.some(path, text);
+    }
+    for (path, hash) in [
+        ("attestation.suite_hash", &a.suite_hash),
+        ("attestation.policy_hash", &a.policy_hash),
+        ("attestation.claim_set_hash", &a.claim_set_hash),
+        ("attestation.head_hash", &a.head_hash),
+    ] {
+        c.hash(path, hash);
+    }
+    if let Some(Some(hash)) = &a.discrepancy_fingerprint {
+        c.hash("attestation.discrepancy_fingerprint", hash);
+    }
+    c.token("attestation.verifier_version", &a.verifier_version);
+    c.one_of("attestation.canon_version", &a.canon_version, &["jcs-rfc8785"]);
+    c.one_of("attestation.receipt_integrity", &a.receipt_integrity, &["PASS", "FAIL"]);
+    c.one_of("attestation.claim_check", &a.claim_check, &["PASS", "FAIL", "N/A"]);
+    c.one_of("attestation.assurance_level", &a.assurance_level, &["L0", "L1", "L2", "L3"]);
+    c.one_of("attestation.proof_tier", &a.proof_tier, &["hash-only", "signed-pack", "signed-receipts"]);
+    c.one_of("attestation.mode", &a.mode, &["shadow", "enforced", "breakglass"]);
+    c.one_of("attestation.head_hash_algorithm", &a.head_hash_algorithm, &["last-receipt-digest-v0"]);
+    c.time("attestation.timestamp_start", &a.timestamp_start);
+    c.time("attestation.timestamp_end", &a.timestamp_end);
+    if let Some(Some(until)) = &a.valid_until {
+        c.time("attestation.valid_until", until);
+    }
+    if let Some(Some(by)) = &a.superseded_by {
+        c.some("attestation.superseded_by", by);
+    }
+    if let Some(Some(ci)) = &a.ci_binding {
+        let providers = ["github_actions", "gitlab_ci", "circleci", "jenkins", "local"];
+        c.one_of("attestation.ci_binding.provider", &ci.provider, &providers);
+        let sha = ci.commit_sha.len() == 40 && super::cursor::is_hex(ci.commit_sha.as_bytes());
+        c.that(sha, "attestation.ci_binding.commit_sha", || format!("{:?} is no commit", ci.commit_sha));
+        for (path, text) in [("run_id", &ci.run_id), ("run_attempt", &ci.run_attempt)] {
+            if let Some(text) = text {
+                c.some(&format!("attestation.ci_binding.{path}"), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Stage `validate_paths`: names are judged before anything is opened, and the directory is a closed world.
+
+use super::{
+    Finding, Stage,
+    engine::Engine,
+    manifest::{AUDIT_LOG, KERNEL, MANIFEST, Manifest, SESSION, SIGNATURE, UNSIGNED},
+    source::{Entry, PackDir},
+};
+use std::collections::HashSet;
+
+/// Unlisted entries that are named one by one.
+const NAMED: usize = 20;
+
+/// What is wrong with a name, if anything: a pack is flat, so a name is one component of plain text.
+#[must_use]
+pub fn name_problem(name: &str) -> Option<&'static str> {
+    match name {
+        "" => Some("is empty"),
+        "." | ".." => Some("is no file name"),
+        _ if name.starts_with('/') => Some("is absolute"),
+        _ if name.contains('/') => Some("leads out of the pack's directory"),
+        _ if name.contains('\\') => Some("has a backslash"),
+        _ if name.chars().any(char::is_control) => Some("has a control character"),
+        _ if name.len() > 255 => Some("is longer than a file name can be"),
+        _ => None,
+    }
+}
+
+/// Judges every name of the manifest; gives the indices in `files` that may be opened.
+pub(super) fn names(engine: &mut Engine<'_>, m: &Manifest) -> Vec<usize> {
+    let mut usable = Vec::new();
+    let mut seen = HashSet::new();
+    for (i, f) in m.files.iter().enumerate() {
+        if !fits(engine, &f.path) {
+            continue;
+        }
+        if [MANIFEST, SIGNATURE].contains(&f.path.as_str()) {
+            let text = format!("{} is listed in itself", f.path);
+            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(&f.path));
+        } else if !seen.insert(f.path.as_str()) {
+            let text = format!("{} is listed twice", f.path);
+            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(&f.path));
+        } else {
+            usable.push(i);
+        }
+    }
+    let mut expected = HashSet::new();
+    for name in &m.expected_files {
+        if fits(engine, name) && !expected.insert(name.as_str()) {
+            let text = format!("{name} is expected twice");
+            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(name));
+        }
+    }
+    let mut must = |name: &str, listed: bool, what: &str| {
+        if !listed {
+            let text = format!("{name} is not {what}");
+            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(name));
+        }
+    };
+    for name in KERNEL {
+        must(name, seen.contains(name), "among the hashed files");
+    }
+    for name in KERNEL.into_iter().chain([MANIFEST, SIGNATURE]) {
+        must(name, expected.contains(name), "among the expected files");
+    }
+    if m.is_ours() {
+        for name in [AUDIT_LOG, SESSION] {
+            must(name, seen.contains(name), "among the hashed files");
+        }
+        for name in &seen {
+            must(name, expected.contains(name), "among the expected files");
+        }
+        for name in &expected {
+            let signed = [MANIFEST, SIGNATURE].contains(name) || seen.contains(name);
+            must(name, signed, "among the hashed files");
+        }
+    }
+    usable
+}
+
+fn fits(engine: &mut Engine<'_>, name: &str) -> bool {
+    let Some(problem) = name_problem(name) else { return true };
+    let text = format!("the name {name:?} {problem}");
+    engine.found(Finding::new("E_PATH_ESCAPE", Stage::ValidatePaths, text).file(name));
+    false
+}
+
+/// Lists the directory: what is expected and not there, and what is there and not listed.
+pub(super) fn closed_world(engine: &mut Engine<'_>, dir: &PackDir, m: &Manifest) {
+    let entries = match dir.list() {
+        Ok(Some(entries)) => entries,
+        Ok(None) => {
+            let text = format!("the directory has more than {} entries", super::source::MAX_ENTRIES);
+            return engine.extra(text);
+        }
+        Err(e) => return engine.extra(format!("the directory cannot be listed: {e}")),
+    };
+    let there: HashSet<&str> = entries.iter().map(|e| e.name.as_str()).collect();
+    for name in &m.expected_files {
+        // Missing hashed files are reported where they are opened, a missing signature where it is verified.
+        let elsewhere = m.file(name).is_some() || name == SIGNATURE;
+        if name_problem(name).is_none() && !elsewhere && !there.contains(name.as_str()) {
+            let text = format!("expected file {name} is missing");
+            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(name));
+        }
+    }
+    let listed: HashSet<&str> =
+        m.files.iter().map(|f| f.path.as_str()).chain(m.expected_files.iter().map(String::as_str)).collect();
+    let allowed = |e: &Entry| listed.contains(e.name.as_str()) || [MANIFEST, SIGNATURE].contains(&e.name.as_str());
+    let extra: Vec<&Entry> = entries.iter().filter(|e| !allowed(e) && !(e.name == UNSIGNED && e.is_dir)).collect();
+    for e in extra.iter().take(NAMED) {
+        let what = if e.name == UNSIGNED { "_unsigned, which is no directory," } else { e.name.as_str() };
+        engine.extra(format!("{what} lies in the pack and is not listed in its manifest"));
+    }
+    if extra.len() > NAMED {
+        engine
+            .extra(format!("{} more entries lie in the pack and are not listed in its manifest", extra.len() - NAMED));
+    }
+    if entries.iter().any(|e| e.name == UNSIGNED && e.is_dir) {
+        engine.warnings.push("_unsigned/ is outside of what is signed: nothing in it is verified".into());
+    }
+}

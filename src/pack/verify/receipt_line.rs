@@ -1,0 +1,401 @@
+//! A receipt read from its canonical line without a tree: what [`ToolCall`] and the session's own receipts write, and nothing else.
+
+use super::{
+    cursor::Cursor,
+    event_line::{not_canonical, not_json, plain, typed},
+};
+use crate::{
+    canon,
+    model::{
+        GapReceipt, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, SessionEnd, SessionId, SessionStart,
+        ToolCall, WallTime,
+        receipt::{INTEGRATION_SOURCE, RECORDER_GAP, SCHEMA_VERSION, SESSION_END, SESSION_START, TOOL_CALL},
+    },
+};
+
+/// A receipt of a session of ours.
+#[derive(Debug)]
+pub enum Receipt<'a> {
+    /// `mcp_tool_call`
+    Call(Call<'a>),
+    /// `mcp.session_start`
+    Start(Box<SessionStart>),
+    /// `mcp.session_end`
+    End(Box<SessionEnd>),
+    /// `mcp.recorder_gap`
+    Gap(Box<GapReceipt>),
+}
+
+/// What is compared of a tool call. Texts as in [`Event`](super::event_line::Event).
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// An array of strings as it stands.
+    pub anomalies: &'a [u8],
+    /// A value as it stands.
+    pub arguments_content: &'a [u8],
+    /// Digest.
+    pub arguments_hash: &'a [u8],
+    /// Microseconds.
+    pub duration_us: Option<u64>,
+    /// The call.
+    pub invocation: InvocationId,
+    /// JSON-RPC id as it stands.
+    pub rpc_id: &'a [u8],
+    /// A value as it stands.
+    pub meta: &'a [u8],
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Receipt of the leg before.
+    pub parent: Option<ReceiptId>,
+    /// Phases.
+    pub phases: Phases,
+    /// The verdict.
+    pub verdict: PolicyVerdict,
+    /// Version of the recorder.
+    pub proxy_version: &'a [u8],
+    /// This receipt.
+    pub receipt_id: ReceiptId,
+    /// When the request was read.
+    pub request_at: WallTime,
+    /// When the response was read.
+    pub response_at: Option<WallTime>,
+    /// A value as it stands.
+    pub result_content: &'a [u8],
+    /// Digest.
+    pub result_hash: Option<&'a [u8]>,
+    /// `isError`.
+    pub is_error: Option<bool>,
+    /// `resultType`.
+    pub result_type: Option<&'a [u8]>,
+    /// Position.
+    pub seq: u64,
+    /// Server.
+    pub server_id: &'a [u8],
+    /// Transport.
+    pub transport: &'a [u8],
+    /// Session.
+    pub session: SessionId,
+    /// When the receipt was made.
+    pub timestamp: WallTime,
+    /// Tool.
+    pub tool_name: &'a [u8],
+    /// Session.
+    pub trace: SessionId,
+}
+
+impl Receipt<'_> {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> ReceiptId {
+        match self {
+            Self::Call(r) => r.receipt_id,
+            Self::Start(r) => r.receipt_id,
+            Self::End(r) => r.receipt_id,
+            Self::Gap(r) => r.receipt_id,
+        }
+    }
+
+    /// Its position.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        match self {
+            Self::Call(r) => r.seq,
+            Self::Start(r) => r.seq,
+            Self::End(r) => r.seq,
+            Self::Gap(r) => r.seq,
+        }
+    }
+
+    /// Its session and trace.
+    #[must_use]
+    pub fn session(&self) -> (SessionId, SessionId) {
+        match self {
+            Self::Call(r) => (r.session, r.trace),
+            Self::Start(r) => (r.session_id, r.trace_id),
+            Self::End(r) => (r.session_id, r.trace_id),
+            Self::Gap(r) => (r.session_id, r.trace_id),
+        }
+    }
+
+    /// When it was made.
+    #[must_use]
+    pub fn timestamp(&self) -> WallTime {
+        match self {
+            Self::Call(r) => r.timestamp,
+            Self::Start(r) => r.timestamp,
+            Self::End(r) => r.timestamp,
+            Self::Gap(r) => r.timestamp,
+        }
+    }
+
+    /// Its type.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Call(_) => TOOL_CALL,
+            Self::Start(_) => SESSION_START,
+            Self::End(_) => SESSION_END,
+            Self::Gap(_) => RECORDER_GAP,
+        }
+    }
+}
+
+/// Reads a line; `None` when it is not the canonical line of a receipt of ours.
+#[must_use]
+pub fn read(line: &[u8]) -> Option<Receipt<'_>> {
+    call(line).map(Receipt::Call).or_else(|| framing(line))
+}
+
+/// The session's own receipts; there are few.
+fn framing(line: &[u8]) -> Option<Receipt<'_>> {
+    let constant = |a: &str, b: &str| a == INTEGRATION_SOURCE && b == SCHEMA_VERSION;
+    if let Some(r) = typed::<SessionStart>(line) {
+        return (r.r#type == SESSION_START && constant(&r.integration_source, &r.schema_version))
+            .then_some(Receipt::Start(r));
+    }
+    if let Some(r) = typed::<SessionEnd>(line) {
+        return (r.r#type == SESSION_END && constant(&r.integration_source, &r.schema_version))
+            .then_some(Receipt::End(r));
+    }
+    let r = typed::<GapReceipt>(line)?;
+    (r.r#type == RECORDER_GAP && constant(&r.integration_source, &r.schema_version)).then_some(Receipt::Gap(r))
+}
+
+fn call(line: &[u8]) -> Option<Call<'_>> {
+    let mut c = Cursor::new(line);
+    c.lit(b"{\"anomalies\":")?;
+    let anomalies = c.strings()?;
+    c.lit(b",\"arguments_content\":")?;
+    let arguments_content = c.value()?;
+    c.lit(b",\"arguments_hash\":")?;
+    let arguments_hash = c.digest()?;
+    c.lit(b",\"duration_ms\":")?;
+    let duration_us = c.opt(Cursor::millis)?;
+    c.lit(b",\"integration_source\":\"assay.mcp_proxy\",\"invocation_id\":")?;
+    let invocation = InvocationId::from_bits(c.id(b"inv_")?);
+    c.lit(b",\"mcp_request_id\":")?;
+    let rpc_id = c.rpc_id()?;
+    c.lit(b",\"meta\":")?;
+    let meta = c.value()?;
+    c.lit(b",\"outcome\":")?;
+    let outcome = outcome(c.string()?)?;
+    c.lit(b",\"outcome_reason\":")?;
+    c.opt(Cursor::string)?;
+    c.lit(b",\"parent_receipt_id\":")?;
+    let parent = c.opt(|c| c.id(b"mtc_").map(ReceiptId::from_bits))?;
+    c.lit(b",\"phases_us\":")?;
+    let phases = phases(&mut c)?;
+    c.lit(b",\"policy_decided_at\":")?;
+    c.opt(Cursor::time)?;
+    c.lit(b",\"policy_hash\":")?;
+    c.opt(Cursor::string)?;
+    c.lit(b",\"policy_reason\":")?;
+    c.opt(Cursor::string)?;
+    c.lit(b",\"policy_ref\":")?;
+    c.opt(Cursor::string)?;
+    c.lit(b",\"policy_verdict\":")?;
+    let verdict = verdict(c.string()?)?;
+    c.lit(b",\"proxy_version\":")?;
+    let proxy_version = c.string()?;
+    c.lit(b",\"receipt_id\":")?;
+    let receipt_id = ReceiptId::from_bits(c.id(b"mtc_")?);
+    c.lit(b",\"request_observed_at\":")?;
+    let request_at = c.time()?;
+    c.lit(b",\"response_observed_at\":")?;
+    let response_at = c.opt(Cursor::time)?;
+    c.lit(b",\"result_content\":")?;
+    let result_content = c.value()?;
+    c.lit(b",\"result_hash\":")?;
+    let result_hash = c.opt(Cursor::digest)?;
+    c.lit(b",\"result_is_error\":")?;
+    let is_error = c.opt(Cursor::bool)?;
+    c.lit(b",\"result_type\":")?;
+    let result_type = c.opt(Cursor::string)?;
+    c.lit(b",\"schema_version\":\"3.0\",\"seq\":")?;
+    let seq = c.uint()?;
+    c.lit(b",\"server_id\":")?;
+    let server_id = c.string()?;
+    c.lit(b",\"server_transport\":")?;
+    let transport = c.string()?;
+    c.lit(b",\"session_id\":")?;
+    let session = SessionId::from_bits(c.id(b"mcp_")?);
+    c.lit(b",\"timestamp\":")?;
+    let timestamp = c.time()?;
+    c.lit(b",\"tool_name\":")?;
+    let tool_name = c.string()?;
+    c.lit(b",\"trace_id\":")?;
+    let trace = SessionId::from_bits(c.id(b"mcp_")?);
+    c.lit(b",\"type\":\"mcp_tool_call\"}")?;
+    c.end()?;
+    Some(Call {
+        anomalies,
+        arguments_content,
+        arguments_hash,
+        duration_us,
+        invocation,
+        rpc_id,
+        meta,
+        outcome,
+        parent,
+        phases,
+        verdict,
+        proxy_version,
+        receipt_id,
+        request_at,
+        response_at,
+        result_content,
+        result_hash,
+        is_error,
+        result_type,
+        seq,
+        server_id,
+        transport,
+        session,
+        timestamp,
+        tool_name,
+        trace,
+    })
+}
+
+fn phases(c: &mut Cursor<'_>) -> Option<Phases> {
+    c.lit(b"{\"policy_decided\":")?;
+    let policy_decided = c.opt(Cursor::uint)?;
+    c.lit(b",\"request_forwarded\":")?;
+    let request_forwarded = c.opt(Cursor::uint)?;
+    c.lit(b",\"response_first_byte\":")?;
+    let response_first_byte = c.opt(Cursor::uint)?;
+    c.lit(b",\"response_forwarded\":")?;
+    let response_forwarded = c.opt(Cursor::uint)?;
+    c.lit(b",\"response_observed\":")?;
+    let response_observed = c.opt(Cursor::uint)?;
+    c.lit(b"}")?;
+    Some(Phases { policy_decided, request_forwarded, response_first_byte, response_forwarded, response_observed })
+}
+
+fn outcome(text: &[u8]) -> Option<Outcome> {
+    match text {
+        b"forwarded" => Some(Outcome::Forwarded),
+        b"denied" => Some(Outcome::Denied),
+        b"error" => Some(Outcome::Error),
+        b"timeout" => Some(Outcome::Timeout),
+        _ => None,
+    }
+}
+
+fn verdict(text: &[u8]) -> Option<PolicyVerdict> {
+    match text {
+        b"allowed" => Some(PolicyVerdict::Allowed),
+        b"denied" => Some(PolicyVerdict::Denied),
+        b"no_policy" => Some(PolicyVerdict::NoPolicy),
+        _ => None,
+    }
+}
+
+/// Why [`read`] refuses a line: an error code and words.
+#[must_use]
+pub fn explain(line: &[u8]) -> (&'static str, String) {
+    #[derive(serde::Deserialize)]
+    struct Kind {
+        r#type: Option<String>,
+    }
+    if let Some(reason) = not_json(line) {
+        return reason;
+    }
+    if canon::kind(line) != Some(canon::Kind::Object) {
+        return ("E_SCHEMA_UNKNOWN", "not a receipt: not an object".to_owned());
+    }
+    let kind = serde_json::from_slice::<Kind>(line).ok().and_then(|k| k.r#type).unwrap_or_default();
+    let error = match kind.as_str() {
+        TOOL_CALL => serde_json::from_slice::<ToolCall>(line).err(),
+        SESSION_START => serde_json::from_slice::<SessionStart>(line).err(),
+        SESSION_END => serde_json::from_slice::<SessionEnd>(line).err(),
+        RECORDER_GAP => serde_json::from_slice::<GapReceipt>(line).err(),
+        _ => return ("E_SCHEMA_UNKNOWN", format!("receipt type {kind:?} is not one of this recorder")),
+    };
+    match error {
+        Some(e) => ("E_SCHEMA_UNKNOWN", format!("not a {kind} receipt: {}", plain(&e))),
+        None if !canon::is_canonical(line) => not_canonical(),
+        None => {
+            ("E_SCHEMA_UNKNOWN", format!("a member of this {kind} receipt has a value that the schema does not admit"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{DurationMs, RpcId, to_line};
+    use proptest::prelude::*;
+    use serde_json::value::RawValue;
+
+    fn sample(text: &str, n: u64) -> ToolCall {
+        let hash = format!("sha256:{}", "0a".repeat(32));
+        let content = serde_jcs::to_string(&serde_json::json!({"t": text, "n": [n, 0.5, null]})).unwrap();
+        ToolCall {
+            anomalies: vec![text.into()],
+            arguments_content: Some(RawValue::from_string(content).unwrap()),
+            arguments_hash: hash.clone(),
+            duration_ms: Some(DurationMs(n)),
+            integration_source: INTEGRATION_SOURCE.into(),
+            invocation_id: InvocationId::from_bits(n),
+            mcp_request_id: RpcId::Text(text.into()),
+            meta: None,
+            outcome: Outcome::Forwarded,
+            outcome_reason: Some(text.into()),
+            parent_receipt_id: None,
+            phases_us: Phases { response_observed: Some(n), ..Phases::default() },
+            policy_decided_at: Some(WallTime::from_millis(n as i64)),
+            policy_hash: Some(text.into()),
+            policy_reason: None,
+            policy_ref: None,
+            policy_verdict: PolicyVerdict::NoPolicy,
+            proxy_version: text.into(),
+            receipt_id: ReceiptId::from_bits(n),
+            request_observed_at: WallTime::from_millis(1),
+            response_observed_at: None,
+            result_content: None,
+            result_hash: Some(hash),
+            result_is_error: Some(true),
+            result_type: Some(text.into()),
+            schema_version: SCHEMA_VERSION.into(),
+            seq: n,
+            server_id: text.into(),
+            server_transport: "stdio".into(),
+            session_id: SessionId::from_bits(n),
+            timestamp: WallTime::from_millis(2),
+            tool_name: text.into(),
+            trace_id: SessionId::from_bits(n),
+            r#type: TOOL_CALL.into(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_receipt_that_we_write_is_read(text in "\\PC*|.*", n in 0u64..1 << 50) {
+            let line = to_line(&sample(&text, n)).unwrap();
+            let Some(Receipt::Call(call)) = read(&line) else { panic!("{:?}", explain(&line)) };
+            prop_assert_eq!((call.seq, call.duration_us, call.receipt_id.bits()), (n, Some(n), n));
+        }
+
+        #[test]
+        fn whatever_is_read_is_canonical_and_typed(text in "[a\"\\\\\u{1}é]{0,4}", n in 0u64..1000, at in 0usize..2000, byte in any::<u8>(), remove in any::<bool>()) {
+            let mut line = to_line(&sample(&text, n)).unwrap();
+            let at = at % line.len();
+            if remove { line.remove(at); } else { line[at] = byte; }
+            if read(&line).is_some() {
+                prop_assert!(canon::is_canonical(&line));
+                prop_assert!(serde_json::from_slice::<ToolCall>(&line).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn a_private_member_name_of_serde_stays_an_object() {
+        let mut call = sample("x", 1);
+        let content = r#"{"$serde_json::private::Number":"1e9999"}"#;
+        call.arguments_content = Some(RawValue::from_string(content.into()).unwrap());
+        let line = to_line(&call).unwrap();
+        let Some(Receipt::Call(read)) = read(&line) else { panic!("refused") };
+        assert_eq!(read.arguments_content, content.as_bytes());
+    }
+}

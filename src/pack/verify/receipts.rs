@@ -1,0 +1,287 @@
+//! Stage `validate_receipts` for packs of ours: every line canonical, typed, in order, unique, its content what its hash says.
+
+use super::{
+    Finding, Stage,
+    claims_tally::Tally,
+    cursor::{hex_of, shown},
+    engine::Engine,
+    manifest::RECEIPTS,
+    receipt_line::{Call, Receipt, explain, read},
+    source::{Lines, Meter, ReadStop},
+};
+use crate::{
+    canon,
+    model::{Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime, receipt::Counts},
+};
+use std::{
+    collections::{HashSet, VecDeque},
+    hash::{BuildHasher, RandomState},
+};
+
+/// Most receipts in one pack; more belong in rolling packs.
+pub const MAX_RECEIPTS: u64 = 10_000_000;
+
+/// Receipt ids seen, in 64 bits each: ours have no more, others are hashed with a key that nobody can know.
+#[derive(Default)]
+pub struct Ids {
+    seen: HashSet<u64, Mixed>,
+    key: RandomState,
+}
+
+/// The set holds random or hashed bits: they need mixing once, not SipHash.
+#[derive(Default, Clone)]
+struct Mixed(RandomKey);
+
+#[derive(Clone)]
+struct RandomKey(u64);
+
+impl Default for RandomKey {
+    fn default() -> Self {
+        Self(RandomState::new().hash_one(0u8) | 1)
+    }
+}
+
+struct MixedHasher {
+    key: u64,
+    value: u64,
+}
+
+impl BuildHasher for Mixed {
+    type Hasher = MixedHasher;
+    fn build_hasher(&self) -> MixedHasher {
+        MixedHasher { key: self.0.0, value: 0 }
+    }
+}
+
+impl std::hash::Hasher for MixedHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        let wide = u128::from(n ^ self.value ^ self.key) * u128::from(self.key);
+        self.value = (wide >> 64) as u64 ^ wide as u64;
+    }
+    fn finish(&self) -> u64 {
+        self.value
+    }
+}
+
+impl Ids {
+    /// Takes an id of ours; `false` when it was there.
+    pub fn add(&mut self, bits: u64) -> bool {
+        self.seen.insert(bits)
+    }
+
+    /// Takes any id; `false` when it was there.
+    pub fn add_text(&mut self, id: &[u8]) -> bool {
+        self.seen.insert(self.key.hash_one(id))
+    }
+}
+
+/// Where a receipt stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// From 1.
+    pub line: u64,
+    /// Bytes.
+    pub offset: u64,
+    /// From 0.
+    pub index: u64,
+    /// SHA-256 of its line, hex digits.
+    pub sha256: [u8; 64],
+}
+
+/// The receipts of a pack of ours, one by one.
+pub struct ReceiptFile {
+    lines: Lines,
+    ids: Ids,
+    session: Option<SessionId>,
+    /// Lines that were looked at ahead of their event.
+    ahead: VecDeque<(Vec<u8>, Place)>,
+    current: Vec<u8>,
+    was_ahead: bool,
+    /// What was read so far.
+    pub totals: Totals,
+}
+
+/// What the receipts amount to.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// Receipts.
+    pub count: u64,
+    /// Hash of the last line.
+    pub head: Option<[u8; 64]>,
+    /// Earliest and latest `timestamp`.
+    pub span: Option<(WallTime, WallTime)>,
+    /// Counts, as far as receipts give them.
+    pub counts: Counts,
+}
+
+impl ReceiptFile {
+    /// Over the lines of `receipt_pack.jsonl`.
+    #[must_use]
+    pub fn new(lines: Lines, session: Option<SessionId>) -> Self {
+        Self {
+            lines,
+            ids: Ids::default(),
+            session,
+            ahead: VecDeque::new(),
+            current: Vec::new(),
+            was_ahead: false,
+            totals: Totals::default(),
+        }
+    }
+
+    /// The next receipt, checked by itself; its second part is `None` where the line is none.
+    ///
+    /// # Errors
+    /// [`ReadStop`].
+    pub fn next(
+        &mut self,
+        engine: &mut Engine<'_>,
+        tally: &mut Tally,
+        meter: &mut Meter<'_>,
+    ) -> Result<Option<(Place, Option<Receipt<'_>>)>, ReadStop> {
+        if let Some((line, place)) = self.ahead.pop_front() {
+            self.current = line;
+            self.was_ahead = true;
+            return Ok(Some((place, read(&self.current))));
+        }
+        self.was_ahead = false;
+        let Some(line) = self.lines.next(meter)? else { return Ok(None) };
+        let place = Place {
+            line: line.number,
+            offset: line.offset,
+            index: self.totals.count,
+            sha256: hex_of(canon::sha256(line.bytes)),
+        };
+        self.totals.count += 1;
+        self.totals.head = Some(place.sha256);
+        let stage = Stage::ValidateReceipts;
+        let at = |code, what: String| {
+            Finding::new(code, stage, what).file(RECEIPTS).line(place.line, place.offset).receipt(place.index, None)
+        };
+        if !line.terminated {
+            engine.found(at("E_MANIFEST_TAMPER", "the last receipt has no newline: it was cut".into()));
+        }
+        let receipt = read(line.bytes);
+        match &receipt {
+            None => {
+                let (code, what) = explain(line.bytes);
+                engine.found(at(code, what).sides("the canonical line of a receipt", shown(line.bytes)));
+            }
+            Some(r) => {
+                let mut check = Check { engine, place, id: r.id() };
+                if !self.ids.add(r.id().bits()) {
+                    check.found("E_DUPLICATE_ID", "receipt_id is there twice", None);
+                }
+                if r.seq() != place.index {
+                    check.found(
+                        "E_CHAIN_BROKEN",
+                        "seq has a gap or repeats",
+                        Some((place.index.to_string(), r.seq().to_string())),
+                    );
+                }
+                let (session, trace) = r.session();
+                let expected = *self.session.get_or_insert(session);
+                if session != expected || trace != expected {
+                    let found = format!("{session} (trace {trace})");
+                    check.found(
+                        "E_CHAIN_BROKEN",
+                        "the receipt is of another session",
+                        Some((expected.to_string(), found)),
+                    );
+                }
+                let t = r.timestamp();
+                self.totals.span = Some(self.totals.span.map_or((t, t), |(a, b)| (a.min(t), b.max(t))));
+                if let Receipt::Call(call) = r {
+                    count(&mut self.totals.counts, call);
+                    content(&mut check, "arguments_content", call.arguments_content, Some(call.arguments_hash));
+                    content(&mut check, "result_content", call.result_content, call.result_hash);
+                }
+                tally.ours(r);
+            }
+        }
+        Ok(Some((place, receipt)))
+    }
+
+    /// Where the receipt after the last one stands, without taking it.
+    ///
+    /// # Errors
+    /// [`ReadStop`].
+    pub fn peek(
+        &mut self,
+        engine: &mut Engine<'_>,
+        tally: &mut Tally,
+        meter: &mut Meter<'_>,
+    ) -> Result<Option<Place>, ReadStop> {
+        if let Some((_, place)) = self.ahead.front() {
+            return Ok(Some(*place));
+        }
+        let Some((place, _)) = self.next(engine, tally, meter)? else { return Ok(None) };
+        self.ahead.push_back((self.lines.last().to_vec(), place));
+        Ok(Some(place))
+    }
+
+    /// The line that [`next`](Self::next) gave last.
+    #[must_use]
+    pub fn last_line(&self) -> Vec<u8> {
+        if self.was_ahead { self.current.clone() } else { self.lines.last().to_vec() }
+    }
+
+    /// Puts back a receipt that was taken.
+    pub fn put_back(&mut self, line: Vec<u8>, place: Place) {
+        self.ahead.push_front((line, place));
+    }
+
+    /// SHA-256 and length of the file.
+    ///
+    /// # Errors
+    /// [`ReadStop`].
+    pub fn finish(self, meter: &mut Meter<'_>) -> Result<(String, u64), ReadStop> {
+        self.lines.finish(meter)
+    }
+}
+
+struct Check<'e, 'o> {
+    engine: &'e mut Engine<'o>,
+    place: Place,
+    id: ReceiptId,
+}
+
+impl Check<'_, '_> {
+    fn found(&mut self, code: &'static str, what: &str, sides: Option<(String, String)>) {
+        let mut f = Finding::new(code, Stage::ValidateReceipts, what)
+            .file(RECEIPTS)
+            .line(self.place.line, self.place.offset)
+            .receipt(self.place.index, Some(self.id.to_string()));
+        if let Some((expected, found)) = sides {
+            f = f.sides(expected, found);
+        }
+        self.engine.found(f);
+    }
+}
+
+fn content(check: &mut Check<'_, '_>, name: &str, content: &[u8], hash: Option<&[u8]>) {
+    if content == b"null" {
+        return;
+    }
+    let actual = format!("sha256:{}", canon::sha256_hex(content));
+    if hash != Some(actual.as_bytes()) {
+        let stated = hash.map_or("null".to_owned(), shown);
+        check.found("E_MANIFEST_TAMPER", &format!("{name} is not what its hash says"), Some((stated, actual)));
+    }
+}
+
+fn count(counts: &mut Counts, call: &Call<'_>) {
+    counts.calls += 1;
+    match call.outcome {
+        Outcome::Denied => counts.denied += 1,
+        Outcome::Error => counts.errors += 1,
+        Outcome::Timeout => counts.timeouts += 1,
+        Outcome::Forwarded => {}
+    }
+    counts.policy_denied += u64::from(call.verdict == PolicyVerdict::Denied);
+}

@@ -1,0 +1,135 @@
+//! Stage `session_completeness`: `session.json` against what was recomputed, and whether the session is whole.
+
+use super::{
+    Completeness, Finding, Stage,
+    engine::Engine,
+    event_line::{explain_document, typed},
+    manifest::{Manifest, POLICY, SESSION, SURFACE},
+    receipts::Totals,
+    walk::Walked,
+};
+use crate::model::{Profile, SessionDoc, session::SESSION_VERSION};
+
+/// Reads `session.json`: its RFC 8785 form and a newline.
+pub(super) fn read(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<SessionDoc> {
+    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let doc = typed::<SessionDoc>(line).filter(|d| d.v == SESSION_VERSION && bytes.len() == line.len() + 1);
+    if doc.is_none() {
+        let (code, what) = explain_document::<SessionDoc>(line, bytes.len() == line.len() + 1);
+        engine.found(Finding::new(code, Stage::SessionCompleteness, format!("session.json: {what}")).file(SESSION));
+    }
+    doc.map(|d| *d)
+}
+
+/// Compares the session's own document with everything else.
+pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w: &Walked, r: &Totals) {
+    let mut wrong: Vec<(&str, String, String)> = Vec::new();
+    let mut same = |field: &'static str, expected: String, found: String| {
+        if expected != found {
+            wrong.push((field, expected, found));
+        }
+    };
+    let text = |o: &Option<String>| o.clone().unwrap_or_else(|| "null".to_owned());
+    same("chain_first", text(&w.chain.first_hash), doc.chain_first.clone());
+    same("chain_last", text(&w.chain.last_hash), doc.chain_last.clone());
+    same("event_count", w.chain.events.to_string(), doc.event_count.to_string());
+    same("receipt_count", r.count.to_string(), doc.receipt_count.to_string());
+    same("session_id", w.chain.session.map_or_else(String::new, |s| s.to_string()), doc.session_id.to_string());
+    same("transport", text(&w.chain.transport), doc.transport.clone());
+    same("run_id of the attestation", doc.session_id.to_string(), m.attestation.run_id.clone());
+    let mode = match doc.profile {
+        Profile::Audit => "shadow",
+        Profile::Guard => "enforced",
+    };
+    same("mode of the attestation", mode.into(), m.attestation.mode.clone());
+    if let Some(e) = &w.chain.start {
+        same("command_digest", e.command_digest.clone(), doc.command_digest.clone());
+        same("command", format!("{:?}", e.command), format!("{:?}", doc.command));
+        same("server_id", e.server_id.clone(), doc.server_id.clone());
+        same("recorder_version", e.recorder_version.clone(), doc.recorder_version.clone());
+        same("profile", format!("{:?}", e.profile), format!("{:?}", doc.profile));
+        same("continues", format!("{:?}", e.continues), format!("{:?}", doc.continues));
+    }
+    if let Some(s) = &w.start {
+        same("policy_hash", text(&s.policy_hash), text(&doc.policy_hash));
+        same("started_at", s.started_at.to_string(), doc.started_at.to_string());
+    }
+    if let Some(e) = &w.chain.end {
+        same("counts", format!("{:?}", e.counts), format!("{:?}", doc.counts));
+        same("end_reason", e.reason.clone(), doc.end_reason.clone());
+        same("session_complete", e.complete.to_string(), doc.session_complete.to_string());
+    } else if doc.session_complete {
+        same("session_complete", "false: the chain has no end".into(), "true".into());
+    }
+    for (field, hash, file) in [("policy_hash", &doc.policy_hash, POLICY), ("surface_hash", &doc.surface_hash, SURFACE)]
+    {
+        let Some(entry) = m.file(file) else { continue };
+        // The surface is hashed as the value it is, without the newline that ends its file.
+        let stated = hash.as_deref().map_or("null", |h| h.trim_start_matches("sha256:"));
+        if stated != entry.sha256 && engine.unterminated.get(file).is_none_or(|h| h != stated) {
+            same(field, format!("{} (the SHA-256 of {file})", entry.sha256), stated.to_owned());
+        }
+    }
+    for (field, expected, found) in wrong {
+        let what = format!("session.json is not what the evidence says: {field}");
+        engine.found(
+            Finding::new("E_MANIFEST_TAMPER", Stage::SessionCompleteness, what).file(SESSION).sides(expected, found),
+        );
+    }
+    let (start, end) = r.span.map_or((None, None), |(a, b)| (Some(a.to_string()), Some(b.to_string())));
+    let a = &m.attestation;
+    for (field, stated, actual) in
+        [("timestamp_start", &a.timestamp_start, start), ("timestamp_end", &a.timestamp_end, end)]
+    {
+        let stated_time = super::time::parse_date_time(stated).map(|t| t.to_string());
+        if actual.is_some() && stated_time != actual {
+            let what = format!("{field} is not that of the receipts");
+            let found = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateAttestation, what).file(field);
+            engine.found(found.sides(actual.unwrap_or_default(), stated));
+        }
+    }
+}
+
+/// The completeness verdict, and each reason why it is not COMPLETE.
+pub(super) fn completeness(doc: Option<&SessionDoc>, w: &Walked) -> (Completeness, Vec<String>) {
+    let mut reasons = Vec::new();
+    let mut add = |yes: bool, reason: &dyn Fn() -> String| {
+        if yes {
+            reasons.push(reason());
+        }
+    };
+    add(w.start.is_none(), &|| "there is no receipt mcp.session_start".into());
+    match &w.chain.end {
+        None => add(true, &|| "the chain has no end: the recording stopped".into()),
+        Some(end) => {
+            add(!end.complete, &|| format!("the recorder ended it as incomplete: {}", end.reason));
+            add(end.counts.timeouts > 0, &|| format!("{} calls got no response", end.counts.timeouts));
+        }
+    }
+    add(w.end.is_none(), &|| "there is no receipt mcp.session_end".into());
+    add(w.chain.gaps > 0 || w.gap_receipts > 0, &|| {
+        let c = &w.chain;
+        format!("{} gaps in the recording: {} messages, {} bytes", c.gaps, c.missed, c.missed_bytes)
+    });
+    add(w.unreceipted > 0, &|| {
+        let first: Vec<_> = w.unreceipted_first.iter().map(ToString::to_string).collect();
+        format!("{} calls have no receipt: {}", w.unreceipted, first.join(", "))
+    });
+    if let Some(doc) = doc {
+        add(!doc.session_complete && w.chain.end.is_none(), &|| format!("session.json: {}", doc.end_reason));
+        for note in &doc.recovery_notes {
+            add(true, &|| format!("recovered: {note}"));
+        }
+    }
+    let complete_end = w.chain.end.as_ref().is_some_and(|e| e.complete);
+    let verdict = match &w.chain.end {
+        None => Completeness::Unterminated,
+        // Calls that a complete session ended without a response are in the recorder's judgement, and it said complete.
+        Some(end) if complete_end && reasons.len() == usize::from(end.counts.timeouts > 0) => {
+            reasons.clear();
+            Completeness::Complete
+        }
+        Some(_) => Completeness::Incomplete,
+    };
+    (verdict, reasons)
+}

@@ -1,0 +1,127 @@
+//! Stages `validate_attestation`, `verify_signature` and `check_d12_invariant`.
+
+use super::{
+    Finding, Stage,
+    engine::Engine,
+    manifest::{MANIFEST, Parsed, SIGNATURE},
+    source::{OpenProblem, PackDir},
+};
+use crate::model::sha256_hex;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ed25519_dalek::{Signature, VerifyingKey};
+use std::io::Read as _;
+
+/// Why a signature is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureProblem {
+    /// Not 32 bytes, or no point of the curve.
+    #[error("the public key is no Ed25519 key")]
+    Key,
+    /// A key of small order: signatures under it hold for many messages.
+    #[error("the public key is weak (a point of small order)")]
+    WeakKey,
+    /// Not 64 bytes.
+    #[error("the signature is not 64 bytes long")]
+    Length,
+    /// It does not hold.
+    #[error("the Ed25519 signature does not hold")]
+    Wrong,
+}
+
+/// Verifies an Ed25519 signature (RFC 8032) strictly: no malleable form, no key or commitment of small order.
+///
+/// # Errors
+/// [`SignatureProblem`].
+pub fn verify_ed25519(public: &[u8], message: &[u8], signature: &[u8]) -> Result<(), SignatureProblem> {
+    let raw = <&[u8; 32]>::try_from(public).map_err(|_| SignatureProblem::Key)?;
+    let key = VerifyingKey::from_bytes(raw).map_err(|_| SignatureProblem::Key)?;
+    if key.is_weak() {
+        return Err(SignatureProblem::WeakKey);
+    }
+    let signature = Signature::from_slice(signature).map_err(|_| SignatureProblem::Length)?;
+    key.verify_strict(message, &signature).map_err(|_| SignatureProblem::Wrong)
+}
+
+/// The attestation hashes to what the manifest says, and both agree.
+pub(super) fn attestation(engine: &mut Engine<'_>, parsed: &Parsed) {
+    let m = &parsed.manifest;
+    let a = &m.attestation;
+    let stage = Stage::ValidateAttestation;
+    let hash = sha256_hex(&parsed.attestation_bytes());
+    if hash != m.attestation_sha256 {
+        let text = "the attestation is not the one that attestation_sha256 names";
+        engine.found(
+            Finding::new("E_MANIFEST_TAMPER", stage, text)
+                .file("attestation_sha256")
+                .sides(&m.attestation_sha256, hash),
+        );
+    }
+    for (field, outside, inside) in [
+        ("pack_id", &m.pack_id, &a.pack_id),
+        ("suite_hash", &m.suite_hash, &a.suite_hash),
+        ("claim_set_id", &m.claim_set_id, &a.claim_set_id),
+        ("claim_set_hash", &m.claim_set_hash, &a.claim_set_hash),
+        ("receipt_count_expected", &m.receipt_count_expected.to_string(), &a.n_receipts.to_string()),
+    ] {
+        if outside != inside {
+            let text = format!("manifest and attestation disagree on {field}");
+            engine.found(Finding::new("E_MANIFEST_TAMPER", stage, text).file(field).sides(inside, outside));
+        }
+    }
+}
+
+/// The manifest's signature, and the detached one.
+pub(super) fn signature(engine: &mut Engine<'_>, dir: &PackDir, parsed: &Parsed) {
+    let stage = Stage::VerifySignature;
+    let m = &parsed.manifest;
+    let bad = |field: &str, text: String| Finding::new("E_PACK_SIG_INVALID", stage, text).file(field);
+    let public = STANDARD.decode(&m.signer_pubkey);
+    let signature = STANDARD.decode(&m.signature);
+    if let Ok(public) = &public {
+        let fingerprint = sha256_hex(public);
+        if fingerprint != m.signer_pubkey_sha256 {
+            let text = "signer_pubkey is not the key that signer_pubkey_sha256 names".to_owned();
+            engine.found(bad("signer_pubkey_sha256", text).sides(&m.signer_pubkey_sha256, &fingerprint));
+        }
+        engine.fingerprint = Some(fingerprint);
+    }
+    match (&public, &signature) {
+        (Err(e), _) => engine.found(bad("signer_pubkey", format!("signer_pubkey is no base64: {e}"))),
+        (_, Err(e)) => engine.found(bad("signature", format!("signature is no base64: {e}"))),
+        (Ok(public), Ok(signature)) => {
+            if let Err(e) = verify_ed25519(public, &parsed.signed_bytes(), signature) {
+                engine.found(bad("signature", format!("{e}: {MANIFEST} is not what was signed")));
+            }
+        }
+    }
+    match detached(dir) {
+        Ok(bytes) if signature.as_ref().is_ok_and(|s| *s == bytes) => {}
+        Ok(_) => engine.found(bad(SIGNATURE, "the detached signature is not the manifest's".to_owned())),
+        Err(e) => engine.found(bad(SIGNATURE, e)),
+    }
+}
+
+fn detached(dir: &PackDir) -> Result<Vec<u8>, String> {
+    let (file, _) = dir.open_file(SIGNATURE).map_err(|e| match e {
+        OpenProblem::Missing => "the detached signature is missing".to_owned(),
+        OpenProblem::Special(what) => format!("the detached signature is {what}"),
+        OpenProblem::Io(e) => format!("cannot read the detached signature: {e}"),
+    })?;
+    let mut bytes = Vec::new();
+    // One byte more than a signature has is enough to see that it is none.
+    file.take(65).read_to_end(&mut bytes).map_err(|e| format!("cannot read the detached signature: {e}"))?;
+    Ok(bytes)
+}
+
+/// `pack_root_sha256` equals `attestation_sha256`: the invariant that assay calls D12.
+pub(super) fn d12(engine: &mut Engine<'_>, parsed: &Parsed) {
+    let m = &parsed.manifest;
+    if m.pack_root_sha256 != m.attestation_sha256 {
+        let text = "pack_root_sha256 is not attestation_sha256";
+        engine.found(
+            Finding::new("E_MANIFEST_TAMPER", Stage::CheckD12Invariant, text)
+                .file("pack_root_sha256")
+                .sides(&m.attestation_sha256, &m.pack_root_sha256),
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Stage `signer_trust`, and the other demands that a caller makes of an authentic pack.
+
+use super::{
+    Claims, Completeness, SignerVerdict, VerifyOptions, engine::Engine, manifest::Manifest, time::parse_date_time,
+};
+use crate::pack::lock::Lock;
+
+/// How far in the future a pack may end: clocks differ (assay's tolerance).
+const MAX_FUTURE_HOURS: f64 = 24.0;
+
+/// Whether the key in the pack is one that the caller named. The key matters by its fingerprint, recomputed; its name in
+/// the pack means nothing.
+#[must_use]
+pub fn signer(options: &VerifyOptions, fingerprint: Option<&str>) -> SignerVerdict {
+    let locked = options.lock.as_ref().and_then(|l| l.allowed_signers.as_ref());
+    if options.signers.is_empty() && locked.is_none() {
+        return SignerVerdict::Unpinned;
+    }
+    let Some(fingerprint) = fingerprint else { return SignerVerdict::Untrusted };
+    let named = |list: &[String]| list.iter().any(|f| f.eq_ignore_ascii_case(fingerprint));
+    let pinned = (options.signers.is_empty() || named(&options.signers)) && locked.is_none_or(|l| named(l));
+    if pinned { SignerVerdict::Pinned } else { SignerVerdict::Untrusted }
+}
+
+/// Adds every demand that is not met.
+pub(super) fn demands(
+    engine: &mut Engine<'_>,
+    m: &Manifest,
+    signer: SignerVerdict,
+    claims: Claims,
+    evaluated: bool,
+    completeness: Completeness,
+) {
+    let options = engine.options;
+    if options.strict && signer == SignerVerdict::Unpinned {
+        engine.unmet.push("the signer is UNPINNED: the pack verifies only against the key inside it".into());
+    }
+    match completeness {
+        Completeness::Incomplete => engine.unmet.push("the session is INCOMPLETE".into()),
+        Completeness::Unterminated => engine.unmet.push("the session is UNTERMINATED".into()),
+        Completeness::Complete | Completeness::NotEvaluated => {}
+    }
+    match claims {
+        Claims::HonestFail if evaluated || options.require_claim_pass => {
+            engine.unmet.push("the claims are not satisfied (HONEST_FAIL)".into());
+        }
+        Claims::NotEvaluated if options.require_claim_pass => {
+            engine.unmet.push("claims must pass, and none were evaluated".into());
+        }
+        _ => {}
+    }
+    if let Some(lock) = &options.lock {
+        locked(engine, lock, m);
+    }
+    age(engine, m);
+}
+
+fn locked(engine: &mut Engine<'_>, lock: &Lock, m: &Manifest) {
+    engine.unmet.extend(lock.problems.iter().map(|p| format!("lock: {p}")));
+    let mut same = |field: &str, expected: &str, found: &str| {
+        if expected != found {
+            engine.unmet.push(format!("lock mismatch: {field}: expected {expected}, found {found}"));
+        }
+    };
+    same("pack_format_version", &lock.pack_format_version, &m.attestation.pack_format_version);
+    same("claim_set_hash", &lock.claim_set_hash, &m.claim_set_hash);
+}
+
+fn age(engine: &mut Engine<'_>, m: &Manifest) {
+    let end = parse_date_time(&m.attestation.timestamp_end);
+    let Some(end) = end else { return };
+    let hours = (engine.options.now.millis() - end.millis()) as f64 / 3_600_000.0;
+    if let Some(max) = engine.options.max_age_hours
+        && hours > max
+    {
+        engine.unmet.push(format!("the pack is too old: {hours:.2} h, at most {max:.2} h"));
+    }
+    if hours < -MAX_FUTURE_HOURS {
+        engine.unmet.push(format!("the pack's last receipt lies {:.2} h in the future", -hours));
+    }
+    let until = m.attestation.valid_until.clone().flatten().and_then(|t| parse_date_time(&t));
+    if until.is_some_and(|t| t < engine.options.now) {
+        engine.warnings.push("the pack is past its valid_until".into());
+    }
+    if let Some(by) = m.attestation.superseded_by.clone().flatten() {
+        engine.warnings.push(format!("the pack says that it is superseded by {by}"));
+    }
+}

@@ -1,0 +1,364 @@
+//! Stages `verify_chain` and `match_receipts_to_chain`, in one walk over both files: memory follows the calls in flight.
+
+use super::{
+    Finding, Stage,
+    chain::{ChainSummary, ChainWalk},
+    claims_tally::Tally,
+    cursor::shown,
+    engine::Engine,
+    event_line::{Binding, Detail, Event},
+    flight::Flights,
+    manifest::{AUDIT_LOG, RECEIPTS},
+    receipt_line::Receipt,
+    receipts::{MAX_RECEIPTS, Place, ReceiptFile},
+    source::{Lines, Meter, ReadStop},
+};
+use crate::model::{GapReceipt, InvocationId, ReceiptId, SessionEnd, SessionStart};
+use std::sync::Arc;
+
+/// What both files amount to together.
+#[derive(Debug, Default)]
+pub struct Walked {
+    /// The chain.
+    pub chain: ChainSummary,
+    /// `mcp.session_start`.
+    pub start: Option<SessionStart>,
+    /// `mcp.session_end`.
+    pub end: Option<SessionEnd>,
+    /// `mcp.recorder_gap` receipts.
+    pub gap_receipts: u64,
+    /// Tool calls of the chain that have no receipt and were not carried out.
+    pub unreceipted: u64,
+    /// The first few of them.
+    pub unreceipted_first: Vec<InvocationId>,
+}
+
+/// Walks both files to their ends.
+///
+/// # Errors
+/// Why one could not be read to its end, with its name.
+pub fn walk(
+    engine: &mut Engine<'_>,
+    tally: &mut Tally,
+    meter: &mut Meter<'_>,
+    events: &mut Lines,
+    receipts: &mut ReceiptFile,
+) -> Result<Walked, (&'static str, ReadStop)> {
+    let mut chain = ChainWalk::new(AUDIT_LOG, None);
+    let mut m = Matcher {
+        engine,
+        tally,
+        flights: Flights::default(),
+        walked: Walked::default(),
+        carried_in: Vec::new(),
+        constant: None,
+        overflow: false,
+    };
+    m.first(receipts, meter).map_err(|e| (RECEIPTS, e))?;
+    loop {
+        meter.stage = Stage::VerifyChain;
+        let Some(line) = events.next(meter).map_err(|e| (AUDIT_LOG, e))? else { break };
+        let event = chain.step(&line, &mut |f| m.engine.found(f));
+        if let Some(event) = event {
+            meter.stage = Stage::MatchReceiptsToChain;
+            m.event(&event, line.number, line.offset, receipts, meter).map_err(|e| (RECEIPTS, e))?;
+        }
+        if receipts.totals.count > MAX_RECEIPTS {
+            return Err((RECEIPTS, ReadStop::TooLong));
+        }
+    }
+    let summary = chain.finish(&mut |f| m.engine.found(f));
+    m.rest(&summary, receipts, meter).map_err(|e| (RECEIPTS, e))?;
+    let carried = summary.end.as_ref().map_or(&[][..], |e| &e.carried_out);
+    let (n, first) = m.flights.unreceipted(carried);
+    let mut walked = m.walked;
+    walked.unreceipted = n;
+    walked.unreceipted_first = first;
+    walked.chain = summary;
+    Ok(walked)
+}
+
+struct Matcher<'e, 'o, 't> {
+    engine: &'e mut Engine<'o>,
+    tally: &'t mut Tally,
+    flights: Flights,
+    walked: Walked,
+    carried_in: Vec<InvocationId>,
+    /// What every receipt of the session repeats, as canonical text: server, transport, version.
+    constant: Option<Arc<[Vec<u8>; 3]>>,
+    overflow: bool,
+}
+
+/// Where an event stands, for findings.
+#[derive(Clone, Copy)]
+struct Spot {
+    line: u64,
+    offset: u64,
+}
+
+impl Matcher<'_, '_, '_> {
+    fn found(
+        &mut self,
+        code: &'static str,
+        what: String,
+        spot: Option<Spot>,
+        place: Option<(Place, Option<ReceiptId>)>,
+    ) {
+        self.sides(code, what, spot, place, None);
+    }
+
+    fn sides(
+        &mut self,
+        code: &'static str,
+        what: String,
+        spot: Option<Spot>,
+        place: Option<(Place, Option<ReceiptId>)>,
+        sides: Option<(String, String)>,
+    ) {
+        let mut f = Finding::new(code, Stage::MatchReceiptsToChain, what);
+        if let Some((place, id)) = place {
+            f = f.file(RECEIPTS).line(place.line, place.offset).receipt(place.index, id.map(|i| i.to_string()));
+        } else if let Some(spot) = spot {
+            f = f.file(AUDIT_LOG).line(spot.line, spot.offset);
+        }
+        if let Some((expected, found)) = sides {
+            f = f.sides(expected, found);
+        }
+        self.engine.found(f);
+    }
+
+    /// The first receipt frames the session; no event binds it, it names the first event.
+    fn first(&mut self, receipts: &mut ReceiptFile, meter: &mut Meter<'_>) -> Result<(), ReadStop> {
+        let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? else {
+            self.found("E_PACK_OMISSION_DETECTED", "there is no receipt".into(), None, None);
+            return Ok(());
+        };
+        if let Some(Receipt::Start(start)) = receipt {
+            let canonical = |text: &str| {
+                let quoted = serde_json::to_vec(text).unwrap_or_default();
+                quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_vec()
+            };
+            self.constant =
+                Some(Arc::new([&start.server_id, &start.server_transport, &start.proxy_version].map(|t| canonical(t))));
+            self.walked.start = Some(*start);
+            return Ok(());
+        }
+        let id = receipt.map(|r| r.id());
+        let line = receipts.last_line();
+        receipts.put_back(line, place);
+        let what = "the first receipt is not mcp.session_start".into();
+        self.found("E_PACK_OMISSION_DETECTED", what, None, Some((place, id)));
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        line: u64,
+        offset: u64,
+        receipts: &mut ReceiptFile,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), ReadStop> {
+        let spot = Spot { line, offset };
+        if let Detail::ChainStart(start) = &event.detail {
+            self.carried_in.clone_from(&start.carried_in);
+        }
+        let binding = event.detail.binding();
+        let Binding { id: Some(id), sha256: Some(sha256) } = binding else {
+            if binding != Binding::default() {
+                let what = "the event names a receipt by half: receipt_id and receipt_sha256 belong together".into();
+                self.found("E_CHAIN_BROKEN", what, Some(spot), None);
+            }
+            if !self.flights.note(event) && !self.overflow {
+                self.overflow = true;
+                let what = format!("more than {} requests are in flight", super::flight::MAX_IN_FLIGHT);
+                self.found("E_CHAIN_BROKEN", what, Some(spot), None);
+            }
+            return Ok(());
+        };
+        let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? else {
+            let what = format!("the event binds receipt {id}, which is not in the pack");
+            self.found("E_PACK_OMISSION_DETECTED", what, Some(spot), None);
+            return Ok(());
+        };
+        if place.sha256 == sha256 {
+            self.bound(event, id, place, receipt, spot);
+            return Ok(());
+        }
+        let other = receipt.map(|r| r.id());
+        if other == Some(id) {
+            let what = format!("receipt {id} is not the one that its event binds (audit_log.jsonl line {line})");
+            let sides =
+                (String::from_utf8_lossy(sha256).into_owned(), String::from_utf8_lossy(&place.sha256).into_owned());
+            self.sides("E_CHAIN_BROKEN", what, None, Some((place, other)), Some(sides));
+            return Ok(());
+        }
+        let line = receipts.last_line();
+        let next = receipts.peek(self.engine, self.tally, meter)?;
+        if next.is_some_and(|n| n.sha256 == sha256) {
+            let what = "no event at this place binds the receipt".into();
+            self.found("E_CHAIN_BROKEN", what, None, Some((place, other)));
+            if let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? {
+                self.bound(event, id, place, receipt, spot);
+            }
+            return Ok(());
+        }
+        receipts.put_back(line, place);
+        let what = format!("the event binds receipt {id}, which does not stand at its place");
+        let found = other.map_or_else(|| format!("line {}, which is no receipt", place.line), |o| o.to_string());
+        self.sides("E_PACK_OMISSION_DETECTED", what, Some(spot), None, Some((id.to_string(), found)));
+        Ok(())
+    }
+
+    /// A receipt whose bytes are those that the event binds: do they say the same?
+    fn bound(&mut self, event: &Event<'_>, id: ReceiptId, place: Place, receipt: Option<Receipt<'_>>, spot: Spot) {
+        // A line that is no receipt was reported where it was read.
+        let Some(receipt) = receipt else { return };
+        let here = Some((place, Some(receipt.id())));
+        if receipt.id() != id {
+            let sides = Some((id.to_string(), receipt.id().to_string()));
+            self.sides("E_CHAIN_BROKEN", "the event names another receipt_id".into(), Some(spot), None, sides);
+        }
+        match &receipt {
+            Receipt::Call(call) => {
+                if let Some(constant) = self.constant.clone() {
+                    let [server, transport, version] = &*constant;
+                    for (field, expected, stated) in [
+                        ("server_id", server, call.server_id),
+                        ("server_transport", transport, call.transport),
+                        ("proxy_version", version, call.proxy_version),
+                    ] {
+                        if expected != stated {
+                            let what = format!("{field} is not that of mcp.session_start");
+                            self.sides("E_CHAIN_BROKEN", what, None, here, Some((shown(expected), shown(stated))));
+                        }
+                    }
+                }
+                if event.invocation.is_some_and(|i| i != call.invocation) {
+                    let sides = event.invocation.map(|i| (i.to_string(), call.invocation.to_string()));
+                    self.sides("E_CHAIN_BROKEN", "the event is of another invocation".into(), None, here, sides);
+                }
+                match self.flights.close(event, call) {
+                    Some(disagreements) => {
+                        for (field, chain, stated) in disagreements {
+                            let what = format!("{field} is not what the audit events say");
+                            self.sides("E_CHAIN_BROKEN", what, None, here, Some((chain, stated)));
+                        }
+                    }
+                    None if self.carried_in.contains(&call.invocation) => {}
+                    None => {
+                        let what = "the receipt is of a request that the chain does not have".into();
+                        self.found("E_CHAIN_BROKEN", what, None, here);
+                    }
+                }
+            }
+            Receipt::Gap(gap) => self.gap(event, gap, here),
+            Receipt::Start(_) | Receipt::End(_) => {
+                let what = format!("a {} receipt stands among the calls", receipt.kind());
+                self.found("E_CHAIN_BROKEN", what, None, here);
+            }
+        }
+    }
+
+    fn gap(&mut self, event: &Event<'_>, gap: &GapReceipt, here: Option<(Place, Option<ReceiptId>)>) {
+        self.walked.gap_receipts += 1;
+        let Detail::Gap { bytes, messages, reason, .. } = &event.detail else {
+            let what = "a gap receipt is bound by an event of another kind".into();
+            return self.found("E_CHAIN_BROKEN", what, None, here);
+        };
+        let same_reason = serde_json::to_vec(&gap.reason).is_ok_and(|r| r.get(1..r.len() - 1) == Some(reason));
+        if (gap.bytes, gap.messages) != (*bytes, *messages) || !same_reason {
+            let sides = (
+                format!("{bytes} bytes, {messages} messages"),
+                format!("{} bytes, {} messages", gap.bytes, gap.messages),
+            );
+            let what = "the gap is not what the audit event says".into();
+            self.sides("E_CHAIN_BROKEN", what, None, here, Some(sides));
+        }
+    }
+
+    /// What stands behind the last bound receipt: `mcp.session_end`, if the chain has an end.
+    fn rest(
+        &mut self,
+        chain: &ChainSummary,
+        receipts: &mut ReceiptFile,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), ReadStop> {
+        while let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? {
+            if place.index >= MAX_RECEIPTS {
+                return Err(ReadStop::TooLong);
+            }
+            let id = receipt.as_ref().map(Receipt::id);
+            match receipt {
+                Some(Receipt::End(end)) if self.walked.end.is_none() => self.walked.end = Some(*end),
+                _ => {
+                    let what = "no event binds the receipt".into();
+                    self.found("E_CHAIN_BROKEN", what, None, Some((place, id)));
+                }
+            }
+        }
+        self.framing(chain, receipts);
+        Ok(())
+    }
+
+    /// The two receipts that frame the session against the two events that do.
+    fn framing(&mut self, chain: &ChainSummary, receipts: &ReceiptFile) {
+        let mut wrong: Vec<(&str, String, String)> = Vec::new();
+        let mut same = |field: &'static str, expected: String, found: String| {
+            if expected != found {
+                wrong.push((field, expected, found));
+            }
+        };
+        let none = || "null".to_owned();
+        if let Some(r) = &self.walked.start {
+            same("session_start.chain_head", chain.first_hash.clone().unwrap_or_default(), r.chain_head.clone());
+            same(
+                "session_start.server_transport",
+                chain.transport.clone().unwrap_or_default(),
+                r.server_transport.clone(),
+            );
+            same(
+                "session_start.session_id",
+                chain.session.map_or_else(none, |s| s.to_string()),
+                r.session_id.to_string(),
+            );
+            if let Some(e) = &chain.start {
+                same("session_start.command_digest", e.command_digest.clone(), r.command_digest.clone());
+                same("session_start.server_id", e.server_id.clone(), r.server_id.clone());
+                same("session_start.proxy_version", e.recorder_version.clone(), r.proxy_version.clone());
+                same("session_start.profile", format!("{:?}", e.profile), format!("{:?}", r.profile));
+                let id = |s: Option<crate::model::SessionId>| s.map_or_else(none, |s| s.to_string());
+                same("session_start.continues", id(e.continues), id(r.continues));
+            }
+        }
+        match (&self.walked.end, &chain.end) {
+            (Some(r), Some(e)) => {
+                same("session_end.chain_hash", chain.last_hash.clone().unwrap_or_default(), r.chain_hash.clone());
+                same("session_end.end_reason", e.reason.clone(), r.end_reason.clone());
+                same("session_end.session_complete", e.complete.to_string(), r.session_complete.to_string());
+                same("session_end.seq", e.receipts.to_string(), r.seq.to_string());
+                same("session_end.counts", format!("{:?}", e.counts), format!("{:?}", r.counts));
+            }
+            (None, Some(_)) => same("session_end", "a receipt mcp.session_end".into(), "none".into()),
+            (Some(_), None) => same("chain_end", "an event chain_end".into(), "none".into()),
+            (None, None) => {}
+        }
+        if let Some(e) = &chain.end {
+            let c = &receipts.totals.counts;
+            for (field, stated, actual) in [
+                ("chain_end.receipts", e.receipts, receipts.totals.count - u64::from(self.walked.end.is_some())),
+                ("chain_end.counts.calls", e.counts.calls, c.calls),
+                ("chain_end.counts.denied", e.counts.denied, c.denied),
+                ("chain_end.counts.errors", e.counts.errors, c.errors),
+                ("chain_end.counts.timeouts", e.counts.timeouts, c.timeouts),
+                ("chain_end.counts.policy_denied", e.counts.policy_denied, c.policy_denied),
+            ] {
+                same(field, stated.to_string(), actual.to_string());
+            }
+        }
+        for (field, expected, found) in wrong {
+            let what = format!("receipts and chain disagree on {field}");
+            self.sides("E_CHAIN_BROKEN", what, None, None, Some((expected, found)));
+        }
+    }
+}
