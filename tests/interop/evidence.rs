@@ -66,7 +66,8 @@ pub fn check(label: &str, audit: &Path, home: &Path, report: &Report) {
         let code = verify(&pack.path, home);
         assert!(matches!(code, Some(0 | 1)), "{label}: assay verify-pack {}: {code:?}", pack.path.display());
     }
-    check_calls(label, pack, &calls(report));
+    let fetched = report.sent.iter().filter(|line| line.contains("\"method\":\"tasks/result\"")).count();
+    check_calls(label, pack, &calls(report), fetched);
 }
 
 /// Exit code of `assay verify-pack --json`; what it prints must be one JSON document.
@@ -146,10 +147,13 @@ fn check_chain(label: &str, pack: &Pack) {
     assert_eq!(kinds.last(), Some(&&Value::from("chain_end")), "{label}");
 }
 
-fn check_calls(label: &str, pack: &Pack, calls: &[Call]) {
+fn check_calls(label: &str, pack: &Pack, calls: &[Call], fetched: usize) {
     assert!(!calls.is_empty(), "{label}: the script calls no tool");
-    let receipts = tool_calls(pack);
+    let task_leg =
+        |receipt: &&Value| receipt["anomalies"].as_array().is_some_and(|all| all.contains(&"task_leg".into()));
+    let (legs, receipts): (Vec<&Value>, Vec<&Value>) = tool_calls(pack).into_iter().partition(task_leg);
     assert_eq!(receipts.len(), calls.len(), "{label}: receipts of tool calls");
+    check_task_legs(label, &legs, &receipts, fetched);
     let by_id: BTreeMap<String, &Value> =
         receipts.iter().map(|receipt| (id(&receipt["mcp_request_id"]), *receipt)).collect();
     assert_eq!(by_id.len(), calls.len(), "{label}: receipts by request id");
@@ -164,6 +168,17 @@ fn check_calls(label: &str, pack: &Pack, calls: &[Call]) {
             has_event(label, pack, "response_sent", line);
         }
         check_parent(label, call, receipt, calls, &by_id);
+    }
+}
+
+/// Every `tasks/result` has a receipt, whose parent is that of the call that was answered with a task.
+fn check_task_legs(label: &str, legs: &[&Value], receipts: &[&Value], fetched: usize) {
+    assert_eq!(legs.len(), fetched, "{label}: receipts of tasks/result");
+    for leg in legs {
+        let parent = receipts.iter().find(|receipt| receipt["receipt_id"] == leg["parent_receipt_id"]);
+        let parent = parent.unwrap_or_else(|| panic!("{label}: no parent: {leg}"));
+        assert_eq!(parent["result_type"], "task", "{label}: parent of {leg}");
+        assert_eq!(parent["tool_name"], leg["tool_name"], "{label}: tool of {leg}");
     }
 }
 

@@ -6,9 +6,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
-/// The binary under test; `ASSAY_INTEROP_PROXY` puts another proxy in its place while the tests themselves are debugged.
+/// The binary under test.
 pub fn assay() -> PathBuf {
-    std::env::var_os("ASSAY_INTEROP_PROXY").map_or_else(|| env!("CARGO_BIN_EXE_assay").into(), Into::into)
+    env!("CARGO_BIN_EXE_assay").into()
 }
 
 /// Held for reading by ordinary tests, for writing by suites that measure how fast a process ends.
