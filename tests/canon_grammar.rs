@@ -454,3 +454,34 @@ fn kinds_are_told_by_the_first_byte() {
         assert_eq!(kind(text), expected, "{}", String::from_utf8_lossy(text));
     }
 }
+
+/// Long strings are handled in sections of 64 KiB, and within them in words and blocks: whatever stands across a border
+/// has to come out as it does elsewhere.
+#[test]
+fn strings_are_the_same_across_every_internal_border() {
+    let tails = ["é", "€", "😂", r"\n", r"\u00e9", r"\ud83d\ude02", r"\/", r#"\""#, r"\\\\", "\u{7f}x", r"\u001f"];
+    let borders = (0..75).chain(250..300).chain(65_526..65_542).chain(131_062..131_074);
+    for border in borders {
+        let filler = "x".repeat(border);
+        for tail in tails {
+            let text = format!("\"{filler}{tail}{tail}{}\"", "yé".repeat(usize::from(border % 7 == 0) * 40));
+            let decoded: String = serde_json::from_str(&text).unwrap();
+            let canonical = serde_json::to_vec(&decoded).unwrap();
+            assert_eq!(canonicalize(text.as_bytes()).unwrap(), canonical, "{border} {tail}");
+            assert_eq!(decode_string(text.as_bytes()).unwrap(), decoded, "{border} {tail}");
+            assert!(is_canonical(&canonical), "{border} {tail}");
+            assert_eq!(is_canonical(text.as_bytes()), text.as_bytes() == canonical, "{border} {tail}");
+            assert_eq!(digest(text.as_bytes(), None), Ok(Digest::Jcs(sha256(&canonical))), "{border} {tail}");
+        }
+        for bad in [&b"\xe2\x82"[..], b"\xff", b"\x80", b"\xf0\x9f\x98", b"\xc3\\n"] {
+            let text = [b"\"", filler.as_bytes(), bad, b"\""].concat();
+            assert_eq!(scan(&text), Ok(Anomalies::INVALID_UTF8), "{border} {bad:?}");
+            assert!(!is_canonical(&text), "{border} {bad:?}");
+        }
+        for bad in ["\n", "\0", "\u{1f}", r"\x", r"\u12"] {
+            let text = format!("\"{filler}{bad}\"");
+            assert_eq!(scan(text.as_bytes()).unwrap_err().offset, border + 1, "{border} {bad:?}");
+            assert!(!is_canonical(text.as_bytes()), "{border} {bad:?}");
+        }
+    }
+}

@@ -43,10 +43,13 @@ impl fmt::Display for Digest {
 
 /// The digest of `value`, one whole JSON document; white space around it does not count, for [`Digest::Raw`] neither.
 ///
-/// Memory beyond `value` itself stays under about 32 MiB. Large values are read twice from start to end, and in the second
-/// pass members of large objects in canonical order. Now and then `page` is called with an offset: what lies below it has
-/// been read and is not needed for reading on, so a caller that maps a file can release those pages; they may be read again
-/// later. Offsets rise to the end of the value in the first pass; in the second they can fall where members are reordered.
+/// Memory beyond `value` itself stays under about 32 MiB. Large values are read twice from start to end, but for the
+/// members of large objects that have to be reordered, which the second time are read in canonical order.
+///
+/// Once for about each MiB read, `page` is called with an offset: nothing below it is needed for reading on, so a caller
+/// that maps a file can release all pages from the start up to there. They can be read again all the same, in the second
+/// pass and for comparing long names. The offsets rise in the first pass; in the second they may fall, or be the length of
+/// `value` after reading went back.
 pub fn digest(value: &[u8], page: Option<&dyn Fn(usize)>) -> Result<Digest, ScanError> {
     digest_within(value, &Limits::DEFAULT, page)
 }

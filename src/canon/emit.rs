@@ -48,7 +48,9 @@ pub(super) fn canonicalize_within(
         stream: Stream { gathered: Vec::new(), sink },
         page,
         every: limits.page,
-        paged: 0,
+        position: 0,
+        read: 0,
+        went_back: false,
     };
     // The first pass found nothing wrong, so only bytes that changed between the passes can make the second fail.
     emitter.value(skip_ws(bytes, 0), 0).ok_or_else(|| reason(bytes))?;
@@ -120,8 +122,12 @@ struct Emitter<'a> {
     stream: Stream<'a>,
     page: Option<&'a dyn Fn(usize)>,
     every: usize,
-    /// Where the page callback was called last.
-    paged: usize,
+    /// Where reading has come to.
+    position: usize,
+    /// Bytes read since the page callback was called last.
+    read: usize,
+    /// Whether reading went back since then, so that pages ahead may have been read too.
+    went_back: bool,
 }
 
 impl Emitter<'_> {
@@ -205,6 +211,8 @@ impl Emitter<'_> {
             if nth > 0 {
                 self.stream.put(b",");
             }
+            self.went_back |= at < self.position;
+            self.position = at;
             let value = self.name(at)?;
             last = last.max(self.value(value, depth)?);
         }
@@ -215,11 +223,14 @@ impl Emitter<'_> {
 
     #[inline]
     fn passed(&mut self, at: usize) {
-        if at.abs_diff(self.paged) >= self.every {
-            self.paged = at;
+        self.read += at.saturating_sub(self.position);
+        self.position = at;
+        if self.read >= self.every {
             if let Some(page) = self.page {
-                page(at);
+                page(if self.went_back { self.bytes.len() } else { at });
             }
+            self.read = 0;
+            self.went_back = false;
         }
     }
 }

@@ -123,7 +123,7 @@ pub enum ScanErrorKind {
     /// Deeper than the scanner can follow in bounded memory (2^27 levels).
     #[error("nesting beyond all bounds")]
     TooDeep,
-    /// [`members`](super::members) was asked for the members of something else.
+    /// [`members`](super::members()) was asked for the members of something else.
     #[error("not an object")]
     NotAnObject,
     /// [`elements`](super::elements) was asked for the elements of something else.

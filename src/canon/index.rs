@@ -56,7 +56,7 @@ impl Member {
 #[derive(Clone, Copy)]
 struct Frame {
     start: usize,
-    /// Where its members start in [`Index::open`].
+    /// Where its members start in `Pass::open`.
     base: usize,
     ordered: bool,
 }
@@ -185,6 +185,8 @@ impl Events for Pass<'_> {
     fn open(&mut self, at: usize, _object: bool, depth: usize) {
         if depth > MAX_DEPTH {
             self.index.anomalies |= Anomalies::DEPTH_EXCEEDED;
+            // Nothing but openings may follow for long.
+            self.passed(at);
         } else {
             self.frames.push(Frame { start: at, base: self.open.len(), ordered: true });
         }

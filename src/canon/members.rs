@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::error::{ScanError, ScanErrorKind};
-use super::scan::{finish, name, scan_at, skip_ws};
+use super::scan::{Events, finish, name, scan_at, skip_ws, walk};
 use super::string::decode_string;
 
 /// A direct member of an object.
@@ -28,9 +28,30 @@ pub struct Members<'a>(Walk<'a>);
 #[derive(Debug, Clone)]
 pub struct Elements<'a>(Walk<'a>);
 
-#[derive(Debug, Clone)]
+/// Told, now and then, an offset below which nothing will be read again in this pass.
+pub type Page<'a> = Option<&'a dyn Fn(usize)>;
+
+struct Paging<'a>(Page<'a>);
+
+impl Events for Paging<'_> {
+    fn passed(&mut self, at: usize) {
+        if let Some(page) = self.0 {
+            page(at);
+        }
+    }
+}
+
+fn skip(bytes: &[u8], pos: usize, page: Page<'_>) -> Result<usize, ScanError> {
+    match page {
+        None => scan_at(bytes, pos),
+        Some(_) => walk(bytes, pos, &mut Paging(page)),
+    }
+}
+
+#[derive(Clone)]
 struct Walk<'a> {
     bytes: &'a [u8],
+    page: Page<'a>,
     /// Just behind the opening bracket or the last value.
     at: usize,
     first: bool,
@@ -40,20 +61,36 @@ struct Walk<'a> {
 /// The direct members of the one object that `bytes` is, white space around it allowed, in the order they stand in;
 /// duplicate names are not judged. Values are skipped with their syntax checked. After an error the iterator ends.
 pub fn members(bytes: &[u8]) -> Result<Members<'_>, ScanError> {
-    Walk::new(bytes, b'{', ScanErrorKind::NotAnObject).map(Members)
+    members_paged(bytes, None)
+}
+
+/// As [`members`], for bytes that lie in pages which can be let go.
+pub fn members_paged<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Members<'a>, ScanError> {
+    Walk::new(bytes, b'{', ScanErrorKind::NotAnObject, page).map(Members)
 }
 
 /// The ranges of the elements of the one array that `bytes` is, white space around it allowed. Elements are skipped with
 /// their syntax checked. After an error the iterator ends.
 pub fn elements(bytes: &[u8]) -> Result<Elements<'_>, ScanError> {
-    Walk::new(bytes, b'[', ScanErrorKind::NotAnArray).map(Elements)
+    elements_paged(bytes, None)
+}
+
+/// As [`elements`], for bytes that lie in pages which can be let go.
+pub fn elements_paged<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Elements<'a>, ScanError> {
+    Walk::new(bytes, b'[', ScanErrorKind::NotAnArray, page).map(Elements)
+}
+
+impl std::fmt::Debug for Walk<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Walk").field("at", &self.at).field("done", &self.done).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Walk<'a> {
-    fn new(bytes: &'a [u8], opening: u8, otherwise: ScanErrorKind) -> Result<Self, ScanError> {
+    fn new(bytes: &'a [u8], opening: u8, otherwise: ScanErrorKind, page: Page<'a>) -> Result<Self, ScanError> {
         let at = skip_ws(bytes, 0);
         match bytes.get(at) {
-            Some(&byte) if byte == opening => Ok(Self { bytes, at: at + 1, first: true, done: false }),
+            Some(&byte) if byte == opening => Ok(Self { bytes, page, at: at + 1, first: true, done: false }),
             Some(_) => Err(ScanError::new(at, otherwise)),
             None => Err(ScanError::unexpected(bytes, at)),
         }
@@ -103,8 +140,8 @@ impl<'a> Iterator for Members<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         self.0.step(b'}', |walk, at| {
             let bytes = walk.bytes;
-            let (scanned, value) = name(bytes, at, &mut |_| ())?;
-            walk.at = scan_at(bytes, value)?;
+            let (scanned, value) = name(bytes, at, &mut |passed| Paging(walk.page).passed(passed))?;
+            walk.at = skip(bytes, value, walk.page)?;
             let raw_key = &bytes[at..scanned.end];
             Ok(Member { raw_key, key: decode_string(raw_key), key_range: at..scanned.end, value: value..walk.at })
         })
@@ -116,7 +153,7 @@ impl Iterator for Elements<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.0.step(b']', |walk, at| {
-            walk.at = scan_at(walk.bytes, at)?;
+            walk.at = skip(walk.bytes, at, walk.page)?;
             Ok(at..walk.at)
         })
     }

@@ -94,7 +94,7 @@ impl Walk<'_> {
     /// Goes to the next quote, backslash or control, to the end of input, or somewhere behind `limit`.
     #[inline]
     fn plain(&mut self, limit: usize) {
-        // Most names are short.
+        // Escapes often follow each other closely.
         if let Some(word) = word(self.bytes, self.at)
             && self.by_word(word)
         {
@@ -153,6 +153,23 @@ impl Walk<'_> {
 /// The section that starts at `start`. Never empty where the byte at `start` belongs into one.
 #[inline]
 pub(super) fn section(bytes: &[u8], start: usize) -> Section {
+    // Most names and many values end within a word, and escapes that are not minimal often follow each other.
+    if let Some(word) = word(bytes, start) {
+        let found = stops(word);
+        let offset = found.trailing_zeros() / 8;
+        if found != 0 && word >> (8 * offset) & 0xFF == u64::from(b'"') {
+            let ascii = word & HIGH & ((1 << (8 * offset)) - 1) == 0;
+            let end = start + offset as usize;
+            return Section { end, cut: false, ascii, escaped: false };
+        }
+        if word & 0xFF == u64::from(b'\\') && minimal_escape(bytes, start).is_none() {
+            return Section { end: start, cut: false, ascii: true, escaped: false };
+        }
+    }
+    long_section(bytes, start)
+}
+
+fn long_section(bytes: &[u8], start: usize) -> Section {
     let limit = bytes.len().min(start.saturating_add(SECTION));
     let mut walk = Walk { bytes, at: start, union: 0 };
     let mut escaped = false;

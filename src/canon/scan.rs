@@ -180,7 +180,12 @@ fn member(bytes: &[u8], at: usize, depth: usize, events: &mut impl Events) -> Re
 ///
 /// Iterative, and bounded in memory like [`digest`](super::digest()).
 pub fn scan(bytes: &[u8]) -> Result<Anomalies, ScanError> {
-    Ok(Index::build(bytes, &super::index::Limits::scan_only(), None)?.anomalies)
+    scan_paged(bytes, None)
+}
+
+/// As [`scan`], for bytes that lie in pages which can be let go.
+pub fn scan_paged(bytes: &[u8], page: super::Page<'_>) -> Result<Anomalies, ScanError> {
+    Ok(Index::build(bytes, &super::index::Limits::scan_only(), page)?.anomalies)
 }
 
 /// Skips the value at `pos`, white space before it allowed, and gives the position behind it. Checks syntax only; what

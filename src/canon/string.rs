@@ -7,7 +7,7 @@ use super::run::{Section, section};
 
 #[inline]
 pub(super) fn is_utf8(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_ok()
+    simdutf8::basic::from_utf8(bytes).is_ok()
 }
 
 /// What a string turned out to be.
@@ -126,12 +126,24 @@ impl Escape {
     }
 }
 
+/// The value of each hex digit; 0xFF for other bytes.
+const HEX_VALUES: [u8; 256] = {
+    let mut values = [0xFF; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        values[HEX[digit] as usize] = digit as u8;
+        values[HEX[digit].to_ascii_uppercase() as usize] = digit as u8;
+        digit += 1;
+    }
+    values
+};
+
+#[inline]
 fn hex4(bytes: &[u8], at: usize) -> Option<u16> {
-    let digits = bytes.get(at..at + 4)?;
-    digits.iter().try_fold(0u16, |value, &digit| {
-        let digit = char::from(digit).to_digit(16)?;
-        Some(value << 4 | digit as u16)
-    })
+    let digits: &[u8; 4] = bytes.get(at..)?.first_chunk()?;
+    let [a, b, c, d] = digits.map(|digit| HEX_VALUES[usize::from(digit)]);
+    let value = u16::from(a) << 12 | u16::from(b) << 8 | u16::from(c) << 4 | u16::from(d);
+    (a | b | c | d < 16).then_some(value)
 }
 
 /// The text of a JSON string, given with its quotes: the member name or value that `raw` spells. Borrowed where nothing

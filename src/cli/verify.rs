@@ -121,7 +121,7 @@ fn options(args: &VerifyArgs) -> Result<VerifyOptions, Failure> {
 }
 
 fn read_lock(path: &Path) -> Result<Lock, Failure> {
-    Err(Failure::bad_input(format_args!("{}: this build reads no lock files", path.display())))
+    Lock::load(path).map_err(|e| Failure::bad_input(format_args!("{}: {e}", path.display())))
 }
 
 /// A report is never written over something, nor into the pack that it is about. Said before the work is done.

@@ -98,7 +98,7 @@ impl EventKind {
 pub struct AuditEvent {
     /// Wall clock when it happened.
     pub at: WallTime,
-    /// What this kind of event adds; canonical JSON, an object. See [`detail`](self::detail).
+    /// What this kind of event adds; canonical JSON, an object. See [`detail`].
     pub detail: Box<RawValue>,
     /// Which way the message went; `null` for events of the recorder itself.
     pub direction: Option<Direction>,

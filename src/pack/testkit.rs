@@ -358,9 +358,10 @@ impl Writer<'_> {
         };
         self.event(EventKind::RequestReceived, Some(&request), &received)?;
         let mut forwarded = detail::Forwarded { offset, receipt_id: None, receipt_sha256: None };
+        self.now_us += 12;
         self.event(EventKind::RequestForwarded, Some(&request), &forwarded)?;
         let took_us = 200 + mix(n ^ self.plan.seed.rotate_left(17)) % 5_000;
-        self.now_us += took_us;
+        self.now_us += took_us - 12;
         let content = (n == 0 && !error && !timeout).then_some(self.plan.big_result).flatten().map(big).transpose()?;
         let result_hash = match &content {
             Some(raw) => sha256_hex(raw.get().as_bytes()),
@@ -445,6 +446,7 @@ impl Writer<'_> {
             result_type: (!error).then(|| "complete".to_owned()),
         };
         self.event(EventKind::ResponseReceived, Some(&response), &received)?;
+        self.now_us += 9;
         forwarded = detail::Forwarded { offset, receipt_id: Some(id), receipt_sha256 };
         self.event(EventKind::ResponseSent, Some(&response), &forwarded)
     }

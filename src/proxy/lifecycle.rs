@@ -10,14 +10,13 @@ use std::{
     io,
     sync::{
         Arc,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender},
     },
     thread,
     time::{Duration, Instant},
 };
 
-/// How long a server may take to end after its stdin was closed, before it is signalled.
-const AFTER_STDIN: Duration = Duration::from_secs(5);
 /// How long it may take after SIGTERM of our own, before SIGKILL.
 const AFTER_TERM: Duration = Duration::from_secs(3);
 /// How long a killed server's pipes may take.
@@ -77,6 +76,8 @@ pub(super) struct Life {
     child: Arc<Child>,
     stops: Stops,
     shutdown_timeout: Duration,
+    activity: Arc<AtomicU64>,
+    seen_activity: u64,
     status: Status,
     cause: Option<Cause>,
     interrupted: bool,
@@ -94,11 +95,19 @@ const SERVER: usize = 1;
 const STDERR: usize = 2;
 
 impl Life {
-    pub(super) fn new(child: Arc<Child>, stops: Stops, shutdown_timeout: Duration, status: Status) -> Self {
+    pub(super) fn new(
+        child: Arc<Child>,
+        stops: Stops,
+        shutdown_timeout: Duration,
+        activity: Arc<AtomicU64>,
+        status: Status,
+    ) -> Self {
         Self {
             child,
             stops,
             shutdown_timeout,
+            activity,
+            seen_activity: 0,
             status,
             cause: None,
             interrupted: false,
@@ -156,7 +165,8 @@ impl Life {
                 // EPIPE here means that the server closed its stdin or is ending: its exit tells the cause.
                 if !self.exited && !matches!(end.reason, EndReason::OutputClosed) {
                     self.began(Cause::ClientClosed);
-                    self.step = Step::Term(Instant::now() + AFTER_STDIN.min(self.shutdown_timeout));
+                    self.still_works();
+                    self.step = Step::Term(Instant::now() + self.shutdown_timeout);
                 }
             }
             Event::ServerEnd(end) => {
@@ -228,10 +238,20 @@ impl Life {
         }
     }
 
+    /// Whether the server has said something since this was asked last: a client may close its end and read on.
+    fn still_works(&mut self) -> bool {
+        let now = self.activity.load(Ordering::Relaxed);
+        std::mem::replace(&mut self.seen_activity, now) != now
+    }
+
     /// A deadline has passed; returns whether nothing more can be done.
     fn next_step(&mut self) -> bool {
         match self.step {
             Step::Term(_) => {
+                if self.still_works() {
+                    self.step = Step::Term(Instant::now() + self.shutdown_timeout);
+                    return false;
+                }
                 self.status.warn("the server did not end after its stdin was closed; sending SIGTERM");
                 self.signal(Signal::TERM);
                 self.ended_by = EndStep::Terminated;

@@ -36,7 +36,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Sender},
     },
     thread,
@@ -111,6 +111,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let (ended, sealed) = mpsc::channel();
     let (files, to_sync) = mpsc::channel();
     let sync_failed = Arc::new(AtomicBool::new(false));
+    let activity = Arc::new(AtomicU64::new(0));
     let recorder = {
         let config = Config {
             dir: dir.clone(),
@@ -119,6 +120,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             started_ns: started.0,
             started_at: started.1,
             interval: options.interval,
+            activity: activity.clone(),
             sync_failed: sync_failed.clone(),
             ended,
             files,
@@ -136,7 +138,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         .name("assay-sealer".into())
         .spawn(move || sealer.run(&sealed))
         .map_err(|e| Failure::failed(format_args!("no thread for sealing: {e}")))?;
-    let mut life = Life::new(child, running.stops.clone(), options.shutdown_timeout, status);
+    let mut life = Life::new(child, running.stops.clone(), options.shutdown_timeout, activity, status);
     life.run(&inbox);
     let stderr_bytes = running.stderr.bytes.load(Ordering::Relaxed);
     let ending = Ending { stderr_bytes, ..life.ending() };

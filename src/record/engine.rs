@@ -20,7 +20,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, Sender, TryRecvError},
     },
     time::{Duration, Instant},
@@ -90,6 +90,8 @@ pub struct Config {
     pub started_at: WallTime,
     /// When packs are closed.
     pub interval: PackInterval,
+    /// Stream offset up to which the server's output has been seen: whether it still works after its stdin was closed.
+    pub activity: Arc<AtomicU64>,
     /// A sync failed: the segment must not be trusted any more.
     pub sync_failed: Arc<AtomicBool>,
     /// Ended sessions go here.
@@ -180,6 +182,7 @@ impl Engine {
         for lane in &self.lanes {
             lane.consumer().set_wall_offset(offset);
         }
+        self.config.activity.store(self.lanes[1].consumer().head(), Ordering::Relaxed);
         if let Some(live) = &mut self.live {
             live.recorder.clock_now(offset, now);
         }

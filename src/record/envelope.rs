@@ -3,8 +3,11 @@
 //! Reads what a lenient peer would read: of duplicate members the last counts, invalid UTF-8 and deep nesting are anomalies
 //! and not errors. What is no JSON at all is [`Malformed`].
 
-use crate::canon::{self, Anomalies};
+use crate::canon::{self, Anomalies, Page};
 use std::{borrow::Cow, ops::Range};
+
+/// Names and ids are decoded up to this many raw bytes; a longer one is no name that anything answers to.
+const MAX_DECODED: usize = 64 * 1024;
 
 /// Why a line is no JSON-RPC message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,10 +32,12 @@ pub enum Shape {
 }
 
 /// The top level of one message; ranges lie in the message's bytes.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Envelope<'a> {
     /// The message's bytes.
     pub bytes: &'a [u8],
+    /// Told which part of `bytes` will not be read again in this pass.
+    pub page: Page<'a>,
     /// Its kind.
     pub shape: Shape,
     /// Raw text of `id`.
@@ -69,11 +74,19 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// # Errors
     /// `object` is no JSON.
     pub fn of(object: &'a [u8], names: [&str; N]) -> Result<Self, canon::ScanError> {
+        Self::paged(object, names, None)
+    }
+
+    /// As [`Fields::of`], for bytes that lie in pages which can be let go.
+    ///
+    /// # Errors
+    /// `object` is no JSON.
+    pub fn paged(object: &'a [u8], names: [&str; N], page: Page<'_>) -> Result<Self, canon::ScanError> {
         let mut fields = Self { bytes: object, found: [const { None }; N], duplicate: false };
         if canon::kind(object) != Some(canon::Kind::Object) {
             return Ok(fields);
         }
-        for member in canon::members(object)? {
+        for member in canon::members_paged(object, page)? {
             let member = member?;
             let Some(key) = member.key else { continue };
             if let Some(i) = names.iter().position(|n| *n == key) {
@@ -92,7 +105,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// The same as a string; `None` if it is none.
     #[must_use]
     pub fn text(&self, i: usize) -> Option<Cow<'a, str>> {
-        self.get(i).and_then(canon::decode_string)
+        self.get(i).filter(|raw| raw.len() <= MAX_DECODED).and_then(canon::decode_string)
     }
 }
 
@@ -100,15 +113,15 @@ impl<'a, const N: usize> Fields<'a, N> {
 ///
 /// # Errors
 /// [`Malformed`]: no JSON, no object, or neither request, notification nor response.
-pub fn parse(bytes: &[u8]) -> Result<Envelope<'_>, Malformed> {
+pub fn parse<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Envelope<'a>, Malformed> {
     if canon::kind(bytes) != Some(canon::Kind::Object) {
-        return Err(match canon::scan(bytes) {
+        return Err(match canon::scan_paged(bytes, page) {
             Ok(_) => Malformed("not a JSON object".into()),
             Err(e) => e.into(),
         });
     }
-    let f = Fields::of(bytes, ["id", "method", "params", "result", "error"])?;
-    let method = f.get(1).map(|raw| canon::decode_string(raw).unwrap_or_else(|| String::from_utf8_lossy(raw)));
+    let f = Fields::paged(bytes, ["id", "method", "params", "result", "error"], page)?;
+    let method = f.get(1).map(name_of);
     let id = f.get(0);
     let shape = match (&method, id) {
         (Some(_), Some(_)) => Shape::Request,
@@ -117,7 +130,16 @@ pub fn parse(bytes: &[u8]) -> Result<Envelope<'_>, Malformed> {
         (None, _) => return Err(Malformed("neither request, notification nor response".into())),
     };
     let [_, _, params, result, error] = f.found;
-    Ok(Envelope { bytes, shape, id, method, params, result, error, duplicate_key: f.duplicate })
+    Ok(Envelope { bytes, page, shape, id, method, params, result, error, duplicate_key: f.duplicate })
+}
+
+/// A name as it is decoded; lossy where it cannot be, cut where it is too long to be one.
+#[must_use]
+pub fn name_of(raw: &[u8]) -> Cow<'_, str> {
+    match raw.len() {
+        0..=MAX_DECODED => canon::decode_string(raw).unwrap_or_else(|| String::from_utf8_lossy(raw)),
+        _ => String::from_utf8_lossy(&raw[..MAX_DECODED]),
+    }
 }
 
 /// How an id is compared: by JSON type and value, so `1` is not `"1"`, and however a peer re-escapes or re-writes it.
@@ -133,6 +155,9 @@ impl IdKey {
     /// The key of a raw id.
     #[must_use]
     pub fn of(raw: &[u8]) -> Self {
+        if raw.len() > MAX_DECODED {
+            return Self::Other(canon::sha256(raw).to_vec());
+        }
         match canon::decode_string(raw) {
             Some(text) => Self::Text(text.into_owned()),
             None => Self::Other(canon::canonicalize(raw).unwrap_or_else(|_| raw.to_vec())),
@@ -205,7 +230,9 @@ impl<'a> Params<'a> {
             "protocolVersion",
             "clientInfo",
         ];
-        let f = Fields::of(raw, names)?;
+        let base = envelope.params.as_ref().map_or(0, |r| r.start);
+        let page = envelope.page.map(|page| move |upto: usize| page(base + upto));
+        let f = Fields::paged(raw, names, page.as_ref().map(|p| p as &dyn Fn(usize)))?;
         Ok(Self {
             name: f.get(0),
             arguments: f.get(1),
@@ -309,7 +336,11 @@ impl<'a> ResultFields<'a> {
     ///
     /// # Errors
     /// Cannot happen behind [`parse`], which has scanned it.
-    pub fn of(raw: &'a [u8]) -> Result<Self, canon::ScanError> {
+    pub fn of(envelope: &Envelope<'a>) -> Result<Self, canon::ScanError> {
+        let Some(range) = envelope.result.clone() else { return Ok(Self::default()) };
+        let base = range.start;
+        let raw = &envelope.bytes[range];
+        let page = envelope.page.map(|page| move |upto: usize| page(base + upto));
         let names = [
             "isError",
             "resultType",
@@ -322,7 +353,7 @@ impl<'a> ResultFields<'a> {
             "result",
             "_meta",
         ];
-        let f = Fields::of(raw, names)?;
+        let f = Fields::paged(raw, names, page.as_ref().map(|p| p as &dyn Fn(usize)))?;
         let in_task = f.get(5).and_then(|t| Fields::of(t, ["taskId"]).ok()).and_then(|t| t.text(0));
         let modern = f.get(9).and_then(|m| Fields::of(m, ["io.modelcontextprotocol/serverInfo"]).ok());
         Ok(Self {
@@ -370,13 +401,13 @@ mod tests {
             ("{\"id\":1", None),
             ("hello", None),
         ] {
-            assert_eq!(parse(json.as_bytes()).ok().map(|e| e.shape), shape, "{json}");
+            assert_eq!(parse(json.as_bytes(), None).ok().map(|e| e.shape), shape, "{json}");
         }
     }
 
     #[test]
     fn the_last_of_duplicate_members_counts_and_is_flagged() {
-        let e = parse(br#"{"id":1,"method":"ping","m\u0065thod":"tools/call"}"#).unwrap();
+        let e = parse(br#"{"id":1,"method":"ping","m\u0065thod":"tools/call"}"#, None).unwrap();
         assert_eq!(e.method.as_deref(), Some("tools/call"));
         assert!(e.duplicate_key);
     }

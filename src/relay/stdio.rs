@@ -116,7 +116,8 @@ pub enum Decision {
 /// something is held and it does not ask for more.
 pub trait Decider: Send {
     /// `held` is everything that was read and not yet decided. `last` says that no more can be held (end of input, or
-    /// the capture is full): [`Decision::More`] is then taken as a refusal of everything held.
+    /// the capture is full): [`Decision::More`] is then taken as a refusal of everything held, and what
+    /// follows of the same message is shown next: a decider remembers that it is still inside a refused message.
     fn decide(&mut self, held: &[u8], last: bool) -> Decision;
 }
 
@@ -136,6 +137,7 @@ pub enum Mode<'a> {
 pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mode: Mode<'_>) -> RelayEnd {
     let mut relay = Relay { output, capture, stop, read: 0, written: 0, draining: false };
     let reason = relay.run(&input, mode);
+    drop(input);
     RelayEnd { reason, read: relay.read, written: relay.written }
 }
 

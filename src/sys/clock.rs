@@ -19,7 +19,7 @@ pub fn wall_minus_mono_ns() -> i64 {
     let before = ns(ClockId::Monotonic);
     let wall = ns(ClockId::Realtime);
     let after = ns(ClockId::Monotonic);
-    (wall - (before + after) / 2) as i64
+    (wall - i128::midpoint(before, after)) as i64
 }
 
 #[cfg(test)]

@@ -60,6 +60,8 @@ impl RingMemory {
         self.map.ring_len()
     }
 
+    // The map starts at a page, and `from` is a multiple of 8 in all callers.
+    #[allow(clippy::cast_ptr_alignment)]
     fn words(&self, from: usize, count: usize) -> &[AtomicU64] {
         debug_assert!(from + count * 8 <= self.map.header_len());
         // SAFETY: inside the header, 8-byte aligned (the map is page aligned), alive as long as `self`; only ever
@@ -189,6 +191,11 @@ impl RingReader {
     /// The memory, for its header words.
     pub fn memory(&self) -> &RingMemory {
         &self.memory
+    }
+
+    /// Faults the whole map in (a hint; takes milliseconds).
+    pub fn prefault(&self) {
+        self.memory.map.prefault();
     }
 
     /// Stream offset of the first byte of [`RingReader::window`].

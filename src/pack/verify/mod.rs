@@ -28,6 +28,7 @@ pub use report::{
     StageStatus, VerifyReport,
 };
 
+pub use foreign::projected as project_receipt;
 pub use signature::{SignatureProblem, verify_ed25519};
 
 use crate::{model::WallTime, pack::lock::Lock};

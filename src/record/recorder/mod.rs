@@ -325,11 +325,14 @@ impl Recorder {
             Some(rest) => (rest, true),
             None => (bytes, false),
         };
+        let skipped = bytes.len() - body.len();
+        let page = m.page.map(|page| move |upto: usize| page(skipped + upto));
+        let page = page.as_ref().map(|p| p as &dyn Fn(usize));
         let flags = || bom.then(|| "byte_order_mark".to_owned()).into_iter().collect::<BTreeSet<_>>();
         if envelope::is_batch(body) {
-            self.batch(m, body, &flags(), &mut big);
+            self.batch(m, body, page, &flags(), &mut big);
         } else {
-            match envelope::parse(body) {
+            match envelope::parse(body, page) {
                 Ok(e) => self.one(m, &e, None, flags(), &mut big),
                 Err(e) => self.malformed(m, &e.to_string()),
             }
@@ -337,18 +340,25 @@ impl Recorder {
         big
     }
 
-    fn batch(&mut self, m: &Message<'_>, body: &[u8], flags: &BTreeSet<String>, big: &mut Vec<BigPayload>) {
-        if let Err(e) = canon::scan(body) {
+    fn batch(
+        &mut self,
+        m: &Message<'_>,
+        body: &[u8],
+        page: canon::Page<'_>,
+        flags: &BTreeSet<String>,
+        big: &mut Vec<BigPayload>,
+    ) {
+        if let Err(e) = canon::scan_paged(body, page) {
             self.malformed(m, &e.to_string());
             return;
         }
-        let Ok(elements) = canon::elements(body) else { return };
+        let Ok(elements) = canon::elements_paged(body, page) else { return };
         let mut any = false;
         for (index, range) in elements.flatten().enumerate() {
             any = true;
             let mut flags = flags.clone();
             flags.insert("batch_element".to_owned());
-            match envelope::parse(&body[range]) {
+            match envelope::parse(&body[range], None) {
                 Ok(e) => self.one(m, &e, Some(index), flags, big),
                 Err(e) => self.malformed(m, &format!("batch element {index}: {e}")),
             }

@@ -301,12 +301,9 @@ fn tool_name(raw: Option<&[u8]>, flags: &mut BTreeSet<String>) -> String {
         flags.insert("tool_name_missing".to_owned());
         return String::new();
     };
-    let Some(name) = canon::decode_string(raw) else {
-        flags.insert("tool_name_not_verbatim".to_owned());
-        return envelope::short(&String::from_utf8_lossy(&raw[..raw.len().min(content::MAX_NAME)]));
-    };
+    let name = envelope::name_of(raw);
     let (text, changed) = content::receipt_text(&name);
-    if changed {
+    if changed || raw.len() > 8 * content::MAX_NAME || canon::decode_string(raw).is_none() {
         flags.insert("tool_name_not_verbatim".to_owned());
     }
     text.into_owned()

@@ -28,7 +28,7 @@ impl Recorder {
             self.unmatched(m, e, key.as_ref());
             return;
         };
-        let fields = e.result.clone().and_then(|r| ResultFields::of(&e.bytes[r]).ok()).unwrap_or_default();
+        let fields = ResultFields::of(e).unwrap_or_default();
         let Some((recorded, method)) = self.table.get(invocation).map(|p| (p.recorded, p.method.clone())) else {
             return;
         };

@@ -1,5 +1,8 @@
 //! Which file a command names, and what was wrong with every candidate.
 
+// Paths come from configuration files and are printed to terminals: escaped and quoted, not raw.
+#![allow(clippy::unnecessary_debug_formatting)]
+
 use rustix::fs::{Access, AtFlags};
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -62,6 +62,7 @@ pub fn relay_stderr(
             Err(e) => break EndReason::ReadFailed(e.into()),
         }
     };
+    drop(input);
     RelayEnd { reason, read, written: sink.written }
 }
 

@@ -1,0 +1,112 @@
+//! The client's side: start a way to the server, call, measure.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A way from client to server.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// Name in the table.
+    pub name: &'static str,
+    /// Command line, server included.
+    pub command: Vec<OsString>,
+}
+
+/// All ways that exist in this build.
+pub fn ways() -> io::Result<Vec<Way>> {
+    let me = std::env::current_exe()?.into_os_string();
+    let assay = OsString::from(env!("CARGO_BIN_EXE_assay"));
+    let server = [me.clone(), "server".into()];
+    let way = |name, before: &[OsString]| Way { name, command: before.iter().chain(&server).cloned().collect() };
+    let mut ways = vec![
+        way("direct", &[]),
+        way("bare relay", &[me.clone(), "bare".into(), "--".into()]),
+        way("relay only", &[me, "relay-only".into(), "--".into()]),
+    ];
+    let help = Command::new(&assay).args(["mcp-proxy", "--help"]).stderr(Stdio::null()).output()?;
+    if help.status.success() && !help.stdout.is_empty() {
+        ways.push(way("assay", &[assay, "mcp-proxy".into(), "--".into()]));
+    }
+    Ok(ways)
+}
+
+/// A running session.
+pub struct Session {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    buffer: Vec<u8>,
+    id: u64,
+    _home: tempfile::TempDir,
+}
+
+impl Session {
+    /// Starts `way` in a directory of its own.
+    pub fn start(way: &Way) -> io::Result<Self> {
+        let home = tempfile::tempdir()?;
+        let mut child = Command::new(&way.command[0])
+            .args(&way.command[1..])
+            .current_dir(home.path())
+            .env("ASSAY_HOME", home.path().join("home"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let gone = || io::Error::other("no pipe");
+        let stdin = child.stdin.take().ok_or_else(gone)?;
+        let stdout = child.stdout.take().ok_or_else(gone)?;
+        Ok(Self { child, stdin: Some(stdin), stdout, buffer: vec![0; 256 * 1024], id: 0, _home: home })
+    }
+
+    /// One call of `sent` bytes whose answer has `wanted` bytes. Returns the time from before the write to the last byte.
+    pub fn call(&mut self, sent: usize, wanted: usize) -> io::Result<Duration> {
+        self.id += 1;
+        let mut line = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{{"name":"echo","arguments":{{"size":{wanted},"pad":""#,
+            self.id
+        )
+        .into_bytes();
+        let tail = b"\"}}}\n";
+        line.resize(line.len().max(sent.saturating_sub(tail.len())), b'y');
+        line.extend_from_slice(tail);
+        let start = Instant::now();
+        let stdin = self.stdin.as_mut().ok_or_else(|| io::Error::other("closed"))?;
+        stdin.write_all(&line)?;
+        let mut received = 0;
+        loop {
+            let n = self.stdout.read(&mut self.buffer)?;
+            if n == 0 {
+                return Err(io::Error::other("the server's answer ended early"));
+            }
+            received += n;
+            if self.buffer[n - 1] == b'\n' {
+                break;
+            }
+        }
+        let took = start.elapsed();
+        if received == wanted.max(1) || wanted < 100 { Ok(took) } else { Err(io::Error::other("answer of wrong size")) }
+    }
+
+    /// Peak resident memory of the first process of the way, KiB (Linux).
+    pub fn peak_kib(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().trim_end_matches(" kB").trim().parse().ok()
+    }
+
+    /// Closes stdin and waits for the exit. Returns how long that took.
+    pub fn finish(mut self) -> io::Result<Duration> {
+        let start = Instant::now();
+        drop(self.stdin.take());
+        let mut rest = Vec::new();
+        self.stdout.read_to_end(&mut rest)?;
+        let status = self.child.wait()?;
+        if rest.is_empty() && status.success() {
+            Ok(start.elapsed())
+        } else {
+            Err(io::Error::other(format!("ended with {status} and {} bytes left over", rest.len())))
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What is measured. Every scenario visits all ways in turns, so that the machine's moods hit all alike.
+
+use crate::Options;
+use crate::client::{Session, Way};
+use serde::Serialize;
+use std::io;
+use std::time::Duration;
+
+/// One scenario's numbers.
+#[derive(Debug, Serialize)]
+pub struct Scenario {
+    /// Its name and what it does.
+    pub name: String,
+    /// What the numbers are.
+    pub columns: Vec<&'static str>,
+    /// Whether more is better (throughput).
+    pub more_is_better: bool,
+    /// Per way, in the order of the ways.
+    pub rows: Vec<Row>,
+}
+
+/// One way's numbers.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// The way.
+    pub way: &'static str,
+    /// One per column.
+    pub values: Vec<f64>,
+}
+
+fn percentile(sorted: &[Duration], share: f64) -> f64 {
+    let at = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
+    sorted.get(at).map_or(f64::NAN, |d| d.as_secs_f64() * 1e6)
+}
+
+/// Runs `measure` for every way, `rounds` times in turns, and collects what it returns.
+fn turns<T>(
+    ways: &[Way],
+    rounds: usize,
+    mut measure: impl FnMut(&Way) -> io::Result<Vec<T>>,
+) -> io::Result<Vec<Vec<T>>> {
+    let mut all: Vec<Vec<T>> = ways.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        for step in 0..ways.len() {
+            let at = (round + step) % ways.len();
+            let context = |e| io::Error::other(format!("{}: {e}", ways[at].name));
+            all[at].extend(measure(&ways[at]).map_err(context)?);
+        }
+    }
+    Ok(all)
+}
+
+fn latencies(ways: &[Way], all: Vec<Vec<Duration>>) -> Vec<Row> {
+    let row = |(way, mut times): (&Way, Vec<Duration>)| {
+        times.sort_unstable();
+        Row { way: way.name, values: vec![percentile(&times, 0.5), percentile(&times, 0.99)] }
+    };
+    ways.iter().zip(all).map(row).collect()
+}
+
+fn calls(ways: &[Way], rounds: usize, count: usize, think: Duration) -> io::Result<Vec<Row>> {
+    let all = turns(ways, rounds, |way| {
+        let mut session = Session::start(way)?;
+        let mut times = Vec::with_capacity(count);
+        for i in 0..count + count / 10 {
+            let took = session.call(200, 200)?;
+            // The first tenth warms up.
+            if i >= count / 10 {
+                times.push(took);
+            }
+            if !think.is_zero() {
+                std::thread::sleep(think);
+            }
+        }
+        session.finish()?;
+        Ok(times)
+    })?;
+    Ok(latencies(ways, all))
+}
+
+fn big(ways: &[Way], rounds: usize, count: usize) -> io::Result<Vec<Row>> {
+    let mut all = turns(ways, rounds, |way| {
+        let mut session = Session::start(way)?;
+        session.call(200, 1 << 20)?;
+        let mut total = Duration::ZERO;
+        for _ in 0..count {
+            total += session.call(200, 1 << 20)?;
+        }
+        session.finish()?;
+        Ok(vec![count as f64 / total.as_secs_f64()])
+    })?;
+    for rates in &mut all {
+        rates.sort_by(f64::total_cmp);
+    }
+    Ok(ways.iter().zip(all).map(|(way, rates)| Row { way: way.name, values: vec![rates[rates.len() / 2]] }).collect())
+}
+
+fn giant(ways: &[Way], bytes: usize) -> io::Result<Vec<Row>> {
+    let all = turns(ways, 1, |way| {
+        let mut session = Session::start(way)?;
+        let took = session.call(200, bytes)?;
+        let peak = session.peak_kib().unwrap_or(0) as f64 / 1024.0;
+        let exit = session.finish()?;
+        Ok(vec![took.as_secs_f64() * 1e3, peak, exit.as_secs_f64() * 1e3])
+    })?;
+    Ok(ways.iter().zip(all).map(|(way, values)| Row { way: way.name, values }).collect())
+}
+
+fn start(ways: &[Way], rounds: usize) -> io::Result<Vec<Row>> {
+    let all = turns(ways, rounds, |way| {
+        let begin = std::time::Instant::now();
+        let mut session = Session::start(way)?;
+        session.call(200, 200)?;
+        let took = begin.elapsed();
+        session.finish()?;
+        Ok(vec![took])
+    })?;
+    Ok(latencies(ways, all))
+}
+
+fn ending(ways: &[Way], rounds: usize, count: usize) -> io::Result<Vec<Row>> {
+    let all = turns(ways, rounds, |way| {
+        let mut session = Session::start(way)?;
+        for _ in 0..count {
+            session.call(200, 200)?;
+        }
+        Ok(vec![session.finish()?])
+    })?;
+    Ok(latencies(ways, all))
+}
+
+/// Runs everything that was asked for.
+pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
+    const US: [&str; 2] = ["p50 µs", "p99 µs"];
+    let (rounds, quick) = (options.rounds, options.quick);
+    let mut report = Vec::new();
+    let mut add = |name: String, columns: &[&'static str], more_is_better, rows| {
+        report.push(Scenario { name, columns: columns.to_vec(), more_is_better, rows });
+    };
+    if options.wants("hot") {
+        let rows = calls(ways, rounds, options.calls, Duration::ZERO)?;
+        add("hot: 200-byte calls back to back".into(), &US, false, rows);
+    }
+    if options.wants("think") {
+        let rows = calls(ways, rounds, if quick { 20 } else { 200 }, Duration::from_millis(5))?;
+        add("think: 200-byte calls, 5 ms apart".into(), &US, false, rows);
+    }
+    if options.wants("big") {
+        let rows = big(ways, rounds, if quick { 10 } else { 200 })?;
+        add("big: 1 MiB results".into(), &["MiB/s"], true, rows);
+    }
+    if options.wants("giant") {
+        let bytes = if quick { 64 << 20 } else { 1 << 30 };
+        let rows = giant(ways, bytes)?;
+        add(format!("giant: one {} MiB result", bytes >> 20), &["ms", "peak RSS MiB", "exit ms"], false, rows);
+    }
+    if options.wants("start") {
+        let rows = start(ways, if quick { 5 } else { 40 })?;
+        add("start: command to first answer".into(), &US, false, rows);
+    }
+    if options.wants("exit") {
+        let count = if quick { 500 } else { 10_000 };
+        let rows = ending(ways, rounds.min(3), count)?;
+        add(format!("exit: stdin EOF to exit after {count} calls"), &US, false, rows);
+    }
+    Ok(report)
+}

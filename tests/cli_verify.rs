@@ -1,0 +1,189 @@
+//! `assay verify-pack` and `assay explain` on whole packs, run as a user runs them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use assay::{
+    model::WallTime,
+    pack::{
+        build::{Input, build},
+        keys::{Signer, SignerId},
+        testkit::{self, Ending, Plan},
+    },
+    paths::AuditDir,
+};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+struct Fixture {
+    tmp: tempfile::TempDir,
+    pack: PathBuf,
+    fingerprint: String,
+}
+
+impl Fixture {
+    fn new(plan: &Plan) -> Self {
+        let tmp = tempfile::tempdir().unwrap();
+        let written = testkit::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
+        let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
+        let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
+        let input = Input {
+            paths: &written.paths,
+            session: &written.doc,
+            policy: None,
+            surface: None,
+            signer: &signer,
+            ci_binding: None,
+            now,
+        };
+        let pack = build(&input).unwrap().dir;
+        Self { tmp, pack, fingerprint: signer.fingerprint() }
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_assay"));
+        command.args(args).current_dir(self.tmp.path()).env("ASSAY_HOME", self.tmp.path().join("home"));
+        command.env_remove("CLICOLOR_FORCE").env("NO_COLOR", "1").output().unwrap()
+    }
+
+    fn verify(&self, args: &[&str]) -> Output {
+        self.run(&[&["verify-pack", self.pack.to_str().unwrap()], args].concat())
+    }
+
+    /// Every file below the fixture's directory with its bytes.
+    fn tree(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        fn walk(dir: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
+            for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+                if entry.path().is_dir() {
+                    walk(&entry.path(), all)
+                } else {
+                    all.insert(entry.path(), fs::read(entry.path()).unwrap());
+                }
+            }
+        }
+        let mut all = BTreeMap::new();
+        walk(self.tmp.path(), &mut all);
+        all
+    }
+}
+
+fn stdout(out: &Output) -> String {
+    String::from_utf8(out.stdout.clone()).unwrap()
+}
+
+fn stderr(out: &Output) -> String {
+    String::from_utf8(out.stderr.clone()).unwrap()
+}
+
+#[test]
+fn an_intact_pack_is_said_to_be_so_in_words_and_in_json_and_nothing_is_written() {
+    let f = Fixture::new(&Plan::default());
+    let before = f.tree();
+    let out = f.verify(&[]);
+    assert_eq!(out.status.code(), Some(0), "{}{}", stdout(&out), stderr(&out));
+    let text = stdout(&out);
+    for word in [
+        "✓ validate_schema",
+        "✓ verify_chain",
+        "✓ match_receipts_to_chain",
+        "integrity     PASS",
+        "completeness  COMPLETE",
+        "signer        UNPINNED",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "no colours without a terminal");
+    assert!(stderr(&out).is_empty(), "no progress without a terminal: {}", stderr(&out));
+    let pinned = f.verify(&["--json", "--strict", "--signer", &f.fingerprint]);
+    assert_eq!(pinned.status.code(), Some(0), "{}", stdout(&pinned));
+    let report: Value = serde_json::from_slice(&pinned.stdout).unwrap();
+    assert_eq!(report["integrity_verdict"], "PASS");
+    assert_eq!(report["completeness_verdict"], "COMPLETE");
+    assert_eq!(f.tree(), before);
+}
+
+#[test]
+fn every_demand_that_is_not_met_is_exit_code_1() {
+    let f = Fixture::new(&Plan::default());
+    for args in [&["--strict"][..], &["--max-age-hours", "1"], &["--require-claim-pass"]] {
+        let out = f.verify(args);
+        assert_eq!(out.status.code(), Some(1), "{args:?}: {}", stdout(&out));
+        assert!(stdout(&out).contains("Demands that are not met\n  - "), "{args:?}: {}", stdout(&out));
+        assert!(stdout(&out).contains("integrity     PASS"), "{args:?}");
+    }
+    for ending in [Ending::Incomplete, Ending::Unterminated] {
+        let f = Fixture::new(&Plan { ending, ..Plan::default() });
+        let out = f.verify(&["--signer", &f.fingerprint]);
+        assert_eq!(out.status.code(), Some(1), "{ending:?}: {}", stdout(&out));
+        assert!(stdout(&out).contains("Not complete because\n  - "), "{ending:?}: {}", stdout(&out));
+    }
+    let claims = f.verify(&["--require-claim-pass", "--cards", "mcp_session_completeness,receipt_completeness"]);
+    assert_eq!(claims.status.code(), Some(0), "{}", stdout(&claims));
+}
+
+#[test]
+fn another_signer_or_a_changed_byte_is_exit_code_2_and_the_place_is_named() {
+    let f = Fixture::new(&Plan::default());
+    let out = f.verify(&["--signer", &"ab".repeat(32)]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(stdout(&out).contains("signer        UNTRUSTED"), "{}", stdout(&out));
+    let path = f.pack.join("receipt_pack.jsonl");
+    let text = fs::read_to_string(&path).unwrap().replacen("\"seq\":3,", "\"seq\":4,", 1);
+    fs::write(&path, text).unwrap();
+    let out = f.verify(&["--signer", &f.fingerprint]);
+    assert_eq!(out.status.code(), Some(2));
+    let text = stdout(&out);
+    assert!(text.contains("integrity     TAMPERED") && text.contains("receipt_pack.jsonl:4"), "{text}");
+    assert!(text.contains("expected ") && text.contains("found "), "{text}");
+    let report: Value = serde_json::from_slice(&f.verify(&["--json"]).stdout).unwrap();
+    assert_eq!(report["integrity_verdict"], "TAMPERED");
+}
+
+#[test]
+fn a_report_goes_to_a_new_file_and_to_no_other() {
+    let f = Fixture::new(&Plan::default());
+    assert_eq!(f.verify(&["--out", "report.json"]).status.code(), Some(0));
+    let written: Value = serde_json::from_slice(&fs::read(f.tmp.path().join("report.json")).unwrap()).unwrap();
+    assert_eq!(written["integrity_verdict"], "PASS");
+    let before = f.tree();
+    let inside = f.pack.join("report.json");
+    for file in ["report.json", inside.to_str().unwrap(), "no/such/dir/report.json"] {
+        let out = f.verify(&["--out", file]);
+        assert_eq!(out.status.code(), Some(3), "{file}");
+        assert!(out.stdout.is_empty(), "{file}: said before the work is done");
+    }
+    assert_eq!(f.tree(), before);
+}
+
+#[test]
+fn lock_files_and_cards_that_mean_nothing_are_bad_input() {
+    let f = Fixture::new(&Plan::default());
+    fs::write(f.tmp.path().join("bad.lock"), "{").unwrap();
+    for args in [&["--lock", "gone.lock"][..], &["--lock", "bad.lock"], &["--cards", "no_such_card"]] {
+        let out = f.verify(args);
+        assert_eq!(out.status.code(), Some(3), "{args:?}: {}", stdout(&out));
+        let name = args[1];
+        assert!(stderr(&out).contains(name), "{args:?}: {}", stderr(&out));
+        let json: Value = serde_json::from_slice(&f.verify(&[args, &["--json"]].concat()).stdout).unwrap();
+        assert_eq!((&json["status"], &json["exit_code"]), (&"error".into(), &3.into()));
+    }
+}
+
+#[test]
+fn explain_says_what_is_in_a_pack_and_writes_nothing() {
+    let f = Fixture::new(&Plan { calls: 9, error_every: 4, ..Plan::default() });
+    let before = f.tree();
+    let out = f.run(&["explain", f.pack.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    let text = stdout(&out);
+    for word in ["synthetic-client 1.0", "synthetic-server", "read_file", "日本語の道具", &f.fingerprint, "not prove"]
+    {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let json: Value = serde_json::from_slice(&f.run(&["explain", "--json", f.pack.to_str().unwrap()]).stdout).unwrap();
+    assert_eq!((&json["total"]["calls"], &json["total"]["errors"]), (&9.into(), &2.into()));
+    assert_eq!(f.tree(), before);
+}
