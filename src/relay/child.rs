@@ -255,12 +255,12 @@ impl Child {
     /// nothing is left. Blocks until the server has ended.
     pub fn end_group(&self, grace: Duration) -> io::Result<GroupEnd> {
         self.wait()?;
-        // While the server is a zombie its id is taken, and the signal cannot reach a stranger.
-        self.signal_group(Signal::TERM)?;
         self.reap()?;
+        // A pid is not given out again while a group bears its number: members found now are the server's own.
         if !self.group_alive() {
             return Ok(GroupEnd::Empty);
         }
+        self.signal_group(Signal::TERM)?;
         if self.group_ends_within(grace) {
             return Ok(GroupEnd::Terminated);
         }

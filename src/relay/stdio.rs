@@ -44,7 +44,8 @@ impl Stop {
     }
 
     /// Relay what can be read without waiting, then end: for the output of a process that has exited, whose pipe a
-    /// grandchild may hold open for ever.
+    /// grandchild may hold open for ever. A loop whose output takes nothing goes on waiting for it; [`Stop::now`] ends
+    /// that, if the output is non-blocking.
     pub fn drain(&self) {
         self.ask(DRAIN);
     }

@@ -88,8 +88,8 @@ fn die_with_parent(_parent: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// The real parent's death does not matter to us alone: asks the kernel for `SIGTERM` when our own parent ends (Linux
-/// only; stdin end-of-file is the portable sign).
+/// Asks the kernel for `SIGTERM` when our own parent (strictly: the thread of it that started us) ends. Linux only;
+/// end of file on stdin is the portable sign.
 pub fn term_with_our_parent() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
