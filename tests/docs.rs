@@ -306,3 +306,18 @@ fn documents_speak_of_what_is_there() {
         assert!(text.starts_with("# "), "{}", path.display());
     }
 }
+
+/// A test that a document names is in the file that it links to.
+#[test]
+fn tests_that_the_documents_name_exist() {
+    let security = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let mut rows = 0;
+    for line in security.lines().filter(|l| l.contains("](../tests/")) {
+        let file = line.split("](../").nth(1).unwrap().split(')').next().unwrap();
+        let name = line.rsplit('`').nth(1).unwrap();
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        assert!(text.contains(&format!("fn {name}(")), "{file} has no test {name}");
+        rows += 1;
+    }
+    assert_eq!(rows, 30, "rows of the table of attacks");
+}
