@@ -158,7 +158,7 @@ impl Demo {
     }
 
     /// Holds what happened against what should have happened.
-    fn check<T: PartialEq + Display>(&mut self, what: &str, expected: T, found: T) {
+    fn check<T: PartialEq + Display + Copy>(&mut self, what: &str, expected: T, found: T) {
         if expected != found {
             self.problems.push(format!("{what}: expected {expected}, found {found}"));
         }
@@ -205,7 +205,7 @@ impl Demo {
         let closed = closed.map_err(broken)?;
         let code = closed.status.code().map_or_else(|| closed.status.to_string(), |code| format!("exit code {code}"));
         Self::timed("end", &format!("the client hangs up, the pack is sealed: {code}"), begun.elapsed())?;
-        self.check("the proxy's exit", "exit code 0".to_owned(), code);
+        self.check("the proxy's exit", "exit code 0", code.as_str());
         self.expected_order(&calls);
         Ok((closed, calls))
     }

@@ -165,11 +165,12 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.stdin = None;
-        if self.child.is_some() && self.reap(GRACE).is_none() {
-            if let Some(child) = &mut self.child {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
+        if self.child.is_some()
+            && self.reap(GRACE).is_none()
+            && let Some(child) = &mut self.child
+        {
+            let _ = child.kill();
+            let _ = child.wait();
         }
     }
 }

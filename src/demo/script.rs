@@ -161,7 +161,7 @@ fn handshake(client: &mut Client, see: &mut dyn FnMut(Happened<'_>)) -> Result<(
         "capabilities": {},
         "clientInfo": {"name": "assay-demo-client", "version": env!("CARGO_PKG_VERSION")},
     });
-    let (result, took) = request(client, "initialize", params)?;
+    let (result, took) = request(client, "initialize", &params)?;
     let info = &result["serverInfo"];
     let server = format!("{} {}", info["name"].as_str().unwrap_or("?"), info["version"].as_str().unwrap_or("?"));
     let protocol = result["protocolVersion"].as_str().unwrap_or("?").to_owned();
@@ -171,7 +171,7 @@ fn handshake(client: &mut Client, see: &mut dyn FnMut(Happened<'_>)) -> Result<(
 }
 
 fn list_tools(client: &mut Client, see: &mut dyn FnMut(Happened<'_>)) -> Result<(), ClientError> {
-    let (result, took) = request(client, "tools/list", json!({}))?;
+    let (result, took) = request(client, "tools/list", &json!({}))?;
     let names = result["tools"].as_array().into_iter().flatten();
     let names = names.filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect();
     see(Happened::Tools { names, took });
@@ -179,7 +179,7 @@ fn list_tools(client: &mut Client, see: &mut dyn FnMut(Happened<'_>)) -> Result<
 }
 
 /// One request when nothing else is in flight.
-fn request(client: &mut Client, method: &str, params: Value) -> Result<(Value, Duration), ClientError> {
+fn request(client: &mut Client, method: &str, params: &Value) -> Result<(Value, Duration), ClientError> {
     let id = client.fresh_id();
     let sent = Instant::now();
     client.send(&[json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})])?;
@@ -248,7 +248,7 @@ fn cancel(client: &mut Client, call: &Call) -> Result<Ended, ClientError> {
     client.send(&[json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})])?;
     let (id, tool, took) = (call.id, call.tool, call.sent.elapsed());
     // Its answer shows that the server has seen the cancellation and that no late answer is on its way.
-    request(client, "ping", json!({}))?;
+    request(client, "ping", &json!({}))?;
     Ok(Ended { id, tool, ending: Ending::Cancelled, took, bytes: 0, progress: 1, parallel: false })
 }
 

@@ -154,6 +154,9 @@ impl Engine {
     pub fn run(mut self, finish: &Receiver<Ending>) -> Report {
         let mut pacer = Pacer::default();
         let mut ending = None;
+        for lane in &self.lanes {
+            lane.consumer().prefault();
+        }
         self.begin();
         loop {
             match finish.try_recv() {
@@ -202,6 +205,7 @@ impl Engine {
             let Some(which) = self.earliest() else { break };
             worked = true;
             self.take(which);
+            self.delivered();
             if self.live.as_ref().is_some_and(|l| l.recorder.lines.len() > 1 << 20) {
                 break;
             }
@@ -346,10 +350,10 @@ impl Engine {
         let begun = Store::begin(&c.dir, &c.setup, started_ns, started_at, clock, session, self.rolled.take());
         let (store, recorder) = match begun {
             Ok(begun) => begun,
-            Err((e, path, rolled)) => {
-                let in_the_way = e.kind() == io::ErrorKind::AlreadyExists;
-                self.rolled = rolled.map(|r| *r);
-                self.disk_failed(&format!("beginning a session at {}", path.display()), &e);
+            Err(e) => {
+                let in_the_way = e.source.kind() == io::ErrorKind::AlreadyExists;
+                self.disk_failed(&format!("beginning a session at {}", e.path.display()), &e.source);
+                self.rolled = e.rolled.map(|r| *r);
                 self.retry_at = Some(Instant::now() + RETRY_BEGIN);
                 if in_the_way && let Some(next) = fresh() {
                     self.forget_card();

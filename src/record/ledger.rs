@@ -125,8 +125,8 @@ pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
-    let lines = text.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<LedgerLine>(l).ok());
-    Ok(lines.filter(|l| l.session_id == session && l.kind == kind).last())
+    let mut lines = text.rsplit(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<LedgerLine>(l).ok());
+    Ok(lines.find(|l| l.session_id == session && l.kind == kind))
 }
 
 /// The last whole line of a file and what is torn behind it. Zeros at the end, as some file systems leave them after a

@@ -91,6 +91,24 @@ impl Sink {
     }
 }
 
+/// A session could not be begun on disk.
+#[derive(thiserror::Error)]
+#[error("{}: {source}", .path.display())]
+pub struct BeginError {
+    /// Where.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+    /// What was to go over from the session before.
+    pub rolled: Option<Box<Recorder>>,
+}
+
+impl std::fmt::Debug for BeginError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BeginError").field("path", &self.path).field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
 /// The open files of one session. The segment's lock says that the session is alive.
 #[derive(Debug)]
 pub struct Store {
@@ -115,7 +133,7 @@ impl Store {
         clock: Clock,
         session: SessionId,
         rolled: Option<Recorder>,
-    ) -> Result<(Self, Recorder), (io::Error, PathBuf, Option<Box<Recorder>>)> {
+    ) -> Result<(Self, Recorder), BeginError> {
         let paths = dir.session(started_at, session);
         let name = segment_name(&paths);
         let opened = (|| {
@@ -132,11 +150,11 @@ impl Store {
         };
         let (segment, receipts, mut ledger) = match opened {
             Ok(opened) => opened,
-            Err((e, path)) => {
-                if e.kind() != io::ErrorKind::AlreadyExists {
+            Err((source, path)) => {
+                if source.kind() != io::ErrorKind::AlreadyExists {
                     forget();
                 }
-                return Err((e, path, rolled.map(Box::new)));
+                return Err(BeginError { path, source, rolled: rolled.map(Box::new) });
             }
         };
         let begin =
@@ -159,9 +177,9 @@ impl Store {
         });
         match started {
             Ok(()) => Ok((store, recorder)),
-            Err(e) => {
+            Err(source) => {
                 forget();
-                Err((e, paths.segment, Some(Box::new(recorder))))
+                Err(BeginError { path: paths.segment, source, rolled: Some(Box::new(recorder)) })
             }
         }
     }

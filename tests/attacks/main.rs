@@ -1,1 +1,8 @@
-fn main() {}
+//! Attacks on packs and directories: each is a row of data with the verdict that it must get.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bits;
+mod directory;
+mod filesystem;
+mod forge;
+mod rows;

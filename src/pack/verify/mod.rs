@@ -5,6 +5,7 @@
 mod chain;
 pub(super) mod claims_tally;
 mod cursor;
+mod dir;
 mod engine;
 mod event_line;
 mod files;
@@ -28,6 +29,7 @@ pub use report::{
     StageStatus, VerifyReport,
 };
 
+pub use dir::{AuditDirReport, SegmentReport, SegmentState, verify_audit_dir};
 pub use foreign::projected as project_receipt;
 pub use signature::{SignatureProblem, verify_ed25519};
 

@@ -12,13 +12,19 @@ use crate::model::{Profile, SessionDoc, session::SESSION_VERSION};
 
 /// Reads `session.json`: its RFC 8785 form and a newline.
 pub(super) fn read(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<SessionDoc> {
-    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    let doc = typed::<SessionDoc>(line).filter(|d| d.v == SESSION_VERSION && bytes.len() == line.len() + 1);
+    let doc = parse(bytes);
     if doc.is_none() {
+        let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let (code, what) = explain_document::<SessionDoc>(line, bytes.len() == line.len() + 1);
         engine.found(Finding::new(code, Stage::SessionCompleteness, format!("session.json: {what}")).file(SESSION));
     }
-    doc.map(|d| *d)
+    doc
+}
+
+/// The document, if the bytes are exactly its one form.
+pub(super) fn parse(bytes: &[u8]) -> Option<SessionDoc> {
+    let doc = typed::<SessionDoc>(bytes.strip_suffix(b"\n")?)?;
+    (doc.v == SESSION_VERSION).then_some(*doc)
 }
 
 /// Compares the session's own document with everything else.

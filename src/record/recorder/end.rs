@@ -76,7 +76,7 @@ impl Recorder {
             if pending.call.is_some() && pending.response.is_none() && !pending.cancelled && pending.key.is_some() {
                 unanswered += 1;
             }
-            self.close_now(pending, Some(&ending.no_response));
+            self.close_now(&pending, Some(&ending.no_response));
         }
         let whole = self.counts.missed == 0 && self.counts.missed_bytes == 0;
         let complete = ending.clean && whole && (unanswered == 0 || ending.pending_is_clean);

@@ -9,7 +9,7 @@ use crate::{
     },
     record::{
         chain::{Chain, Wire},
-        correlate::{Call, NextLeg, Pending, Response},
+        correlate::{Call, Pending, Response},
         envelope::IdKey,
     },
 };
@@ -307,7 +307,6 @@ impl Recorder {
             is_final: p.method == "tasks/result" || d.result_type.as_deref() == Some("complete"),
             result_type: d.result_type,
             anomalies: d.anomalies.into_iter().collect::<BTreeSet<_>>(),
-            next: NextLeg::default(),
         });
         self.awaited[lane(direction)].push_back(Awaited {
             end: d.offset + wire_bytes,
@@ -327,7 +326,7 @@ impl Recorder {
             let invocation = InvocationId::from_bits(id.bits());
             if let Some(at) = held.iter().position(|p| p.invocation == invocation) {
                 let pending = held.remove(at);
-                self.close_now(pending, None);
+                self.close_now(&pending, None);
                 continue;
             }
             self.table.remove(invocation);
@@ -352,7 +351,7 @@ impl Recorder {
             self.anomaly_event(RECEIPT_LOST, Some(note), self.last_ns, None, None, Some(binding));
         }
         for pending in held {
-            self.close_now(pending, None);
+            self.close_now(&pending, None);
         }
     }
 

@@ -1,0 +1,351 @@
+//! A whole audit directory: its ledger, every segment that the ledger names, and every pack that rests on it (FORMATS §4).
+//!
+//! A ledger proves what is missing between its lines, not what was cut off its end together with everything that says so.
+//! What still gives a cut away: segments and packs that it does not name, and the hash that each of them took over.
+
+use super::{
+    Finding, MAX_FINDINGS, Progress, Stage, VerifyError,
+    chain::{ChainSummary, ChainWalk},
+    event_line::{explain_document, typed},
+    manifest::{RECEIPTS, SESSION},
+    session,
+    source::{Lines, Meter, OpenProblem, PackDir, ReadStop},
+};
+use crate::{
+    model::{GENESIS, LedgerKind, LedgerLine, SessionId, event::hash_of_line, ledger::LEDGER_VERSION},
+    paths::AuditDir,
+};
+use serde::Serialize;
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::ControlFlow,
+    path::Path,
+};
+
+const LEDGER: &str = "ledger.jsonl";
+
+/// How a segment stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SegmentState {
+    /// It has its end, and the ledger has it too.
+    Ended,
+    /// It has no end: its session is running, or died.
+    Unterminated,
+    /// The ledger names it, and it is not there.
+    Missing,
+    /// It is not one unbroken chain, or not the one that the ledger names.
+    Broken,
+    /// It is there, and the ledger does not name it.
+    NotInLedger,
+}
+
+/// One segment of an audit directory.
+#[derive(Debug, Clone, Serialize)]
+pub struct SegmentReport {
+    /// Its file name.
+    pub file: String,
+    /// Its session; `null` when nothing says.
+    pub session: Option<SessionId>,
+    /// How it stands.
+    pub state: SegmentState,
+    /// Events in it.
+    pub events: u64,
+    /// Bytes behind its last whole line.
+    pub torn: bool,
+}
+
+/// What an audit directory amounts to.
+#[derive(Debug, Clone, Serialize)]
+pub struct AuditDirReport {
+    /// Segments, by file name.
+    pub segments: Vec<SegmentReport>,
+    /// Lines of the ledger.
+    pub ledger_lines: u64,
+    /// Packs that were looked at: only their `session.json`; verify each by itself.
+    pub packs: u64,
+    /// What is wrong, at most [`MAX_FINDINGS`].
+    pub findings: Vec<Finding>,
+    /// Findings beyond those.
+    pub findings_omitted: u64,
+}
+
+impl AuditDirReport {
+    /// Whether nothing is missing, changed or out of place. Unterminated segments are named, not wrong.
+    #[must_use]
+    pub fn intact(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn found(&mut self, finding: Finding) {
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding);
+        } else {
+            self.findings_omitted += 1;
+        }
+    }
+}
+
+/// What the ledger says of one segment.
+#[derive(Debug, Default)]
+struct Named {
+    start: Option<LedgerLine>,
+    end: Option<LedgerLine>,
+}
+
+/// Verifies the ledger and the segments of an audit directory; reads only.
+///
+/// # Errors
+/// The directory cannot be read, or `progress` broke.
+pub fn verify_audit_dir(
+    dir: &Path,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<AuditDirReport, VerifyError> {
+    let root = PackDir::open(dir)?;
+    let Some(audit) = root.sub("audit") else {
+        return Err(VerifyError::NotAPack { dir: dir.to_owned(), why: "it has no audit/: no audit directory".into() });
+    };
+    let mut meter = Meter::new(progress);
+    meter.stage = Stage::VerifyChain;
+    let mut report =
+        AuditDirReport { segments: Vec::new(), ledger_lines: 0, packs: 0, findings: Vec::new(), findings_omitted: 0 };
+    let mut hashes = HashSet::from([GENESIS.to_owned()]);
+    let named = ledger(&audit, &mut meter, &mut report, &mut hashes)?;
+    let names = AuditDir::at(dir);
+    let io = |source| VerifyError::Io { path: audit.path().to_owned(), source };
+    let there = audit.list().map_err(io)?.unwrap_or_default();
+    let there: HashSet<&str> =
+        there.iter().map(|e| e.name.as_str()).filter(|n| names.session_of_segment(n).is_some()).collect();
+    let mut all: Vec<&str> = named.keys().map(String::as_str).chain(there.iter().copied()).collect();
+    all.sort_unstable();
+    all.dedup();
+    for file in all {
+        let session = names.session_of_segment(file).map(|p| p.id);
+        segment(&audit, file, session, named.get(file), &hashes, &mut meter, &mut report)?;
+    }
+    packs(&root, &hashes, &mut meter, &mut report)?;
+    Ok(report)
+}
+
+fn wrong(code: &'static str, file: &str, what: impl Into<String>) -> Finding {
+    Finding::new(code, Stage::VerifyChain, what).file(file)
+}
+
+fn stop(audit: &PackDir, file: &str, stop: ReadStop, report: &mut AuditDirReport) -> Result<(), VerifyError> {
+    match stop {
+        ReadStop::Cancelled => Err(VerifyError::Cancelled),
+        ReadStop::Io(source) => Err(VerifyError::Io { path: audit.path().join(file), source }),
+        ReadStop::TooLong => {
+            report.found(wrong("E_CHAIN_BROKEN", file, "a line is too long to be one"));
+            Ok(())
+        }
+    }
+}
+
+/// Walks the ledger; gives what it says of each segment, and collects the hashes of its lines.
+fn ledger(
+    audit: &PackDir,
+    meter: &mut Meter<'_>,
+    report: &mut AuditDirReport,
+    hashes: &mut HashSet<String>,
+) -> Result<BTreeMap<String, Named>, VerifyError> {
+    let mut named: BTreeMap<String, Named> = BTreeMap::new();
+    let file = match audit.open_file(LEDGER) {
+        Ok((file, _)) => file,
+        Err(OpenProblem::Missing) => {
+            report.found(wrong("E_PACK_OMISSION_DETECTED", LEDGER, "there is no ledger"));
+            return Ok(named);
+        }
+        Err(OpenProblem::Special(what)) => {
+            report.found(wrong("E_PATH_ESCAPE", LEDGER, format!("the ledger is {what}, no plain file")));
+            return Ok(named);
+        }
+        Err(OpenProblem::Io(source)) => return Err(VerifyError::Io { path: audit.path().join(LEDGER), source }),
+    };
+    let mut lines = Lines::new(file);
+    let mut prev = Some(GENESIS.to_owned());
+    let mut seq = 0;
+    loop {
+        let line = match lines.next(meter) {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(e) => {
+                stop(audit, LEDGER, e, report)?;
+                break;
+            }
+        };
+        report.ledger_lines += 1;
+        let mut found = |code, what: String| report.found(wrong(code, LEDGER, what).line(line.number, line.offset));
+        if !line.terminated {
+            found("E_CHAIN_BROKEN", "the last line has no newline: it was cut".into());
+        }
+        let Some(entry) = typed::<LedgerLine>(line.bytes).filter(|l| l.v == LEDGER_VERSION) else {
+            let (code, what) = explain_document::<LedgerLine>(line.bytes, true);
+            found(code, format!("no line of a ledger: {what}"));
+            prev = None;
+            seq += 1;
+            continue;
+        };
+        if hash_of_line(line.bytes).as_ref() != Some(&entry.hash) {
+            found("E_CHAIN_BROKEN", "the line is not what its hash says".into());
+        }
+        if entry.ledger_seq != seq {
+            found(
+                "E_CHAIN_BROKEN",
+                format!("ledger_seq is {}, expected {seq}: lines are missing or repeat", entry.ledger_seq),
+            );
+        }
+        if prev.as_ref().is_some_and(|p| *p != entry.prev_hash) {
+            found("E_CHAIN_BROKEN", "prev_hash is not the hash of the line before".into());
+        }
+        seq = entry.ledger_seq.saturating_add(1);
+        prev = Some(entry.hash.clone());
+        hashes.insert(entry.hash.clone());
+        let slot = named.entry(entry.segment.clone());
+        match entry.kind {
+            LedgerKind::TornTail => {}
+            LedgerKind::SegmentStart => {
+                if slot.or_default().start.replace(*entry).is_some() {
+                    found("E_CHAIN_BROKEN", "the segment starts twice".into());
+                }
+            }
+            LedgerKind::SegmentEnd => {
+                let slot = slot.or_default();
+                if slot.start.is_none() || slot.end.replace(*entry).is_some() {
+                    found("E_CHAIN_BROKEN", "the segment ends twice, or without a start".into());
+                }
+            }
+        }
+    }
+    named.retain(|_, n| n.start.is_some() || n.end.is_some());
+    Ok(named)
+}
+
+fn segment(
+    audit: &PackDir,
+    file: &str,
+    session: Option<SessionId>,
+    named: Option<&Named>,
+    hashes: &HashSet<String>,
+    meter: &mut Meter<'_>,
+    report: &mut AuditDirReport,
+) -> Result<(), VerifyError> {
+    let mut out =
+        SegmentReport { file: file.to_owned(), session, state: SegmentState::Missing, events: 0, torn: false };
+    // A name that is no segment's is never opened, whoever signed the ledger.
+    let opened = if session.is_some() { audit.open_file(file) } else { Err(OpenProblem::Special("no segment's name")) };
+    let opened = match opened {
+        Ok((opened, _)) => opened,
+        Err(e) => {
+            let what = match e {
+                OpenProblem::Missing => "the ledger names this segment, and it is missing".to_owned(),
+                OpenProblem::Special(what) => format!("the segment is {what}, no plain file"),
+                OpenProblem::Io(e) => format!("the segment cannot be read: {e}"),
+            };
+            report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
+            report.segments.push(out);
+            return Ok(());
+        }
+    };
+    let before = report.findings.len() as u64 + report.findings_omitted;
+    let mut lines = Lines::new(opened);
+    let mut chain = ChainWalk::new(file, session);
+    loop {
+        match lines.next(meter) {
+            // A torn last line belongs to a crash: it is set aside by the next writer, and the prefix stands.
+            Ok(Some(line)) if !line.terminated => out.torn = true,
+            Ok(Some(line)) => drop(chain.step(&line, &mut |f| report.found(f))),
+            Ok(None) => break,
+            Err(e) => {
+                stop(audit, file, e, report)?;
+                break;
+            }
+        }
+    }
+    let summary = chain.finish(&mut |f| report.found(f));
+    out.events = summary.events;
+    against_ledger(file, &summary, named, hashes, report);
+    let after = report.findings.len() as u64 + report.findings_omitted;
+    out.state = match named {
+        None => SegmentState::NotInLedger,
+        Some(_) if after > before => SegmentState::Broken,
+        Some(_) if summary.end.is_some() => SegmentState::Ended,
+        Some(_) => SegmentState::Unterminated,
+    };
+    report.segments.push(out);
+    Ok(())
+}
+
+fn against_ledger(
+    file: &str,
+    s: &ChainSummary,
+    named: Option<&Named>,
+    hashes: &HashSet<String>,
+    report: &mut AuditDirReport,
+) {
+    let Some(named) = named else {
+        let what =
+            "the ledger does not name this segment: its last lines were removed, or an older ledger was put back";
+        return report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
+    };
+    if s.first_prev.as_ref().is_some_and(|p| !hashes.contains(p)) {
+        let what = "the segment took over the hash of a ledger line that is not there";
+        report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
+    }
+    let mut same = |what: &str, expected: Option<&String>, found: Option<&String>| {
+        if expected != found {
+            let text = |v: Option<&String>| v.map_or("none", String::as_str).to_owned();
+            let what = format!("{what} is not that which the ledger names");
+            report.found(wrong("E_CHAIN_BROKEN", file, what).sides(text(expected), text(found)));
+        }
+    };
+    if let Some(start) = &named.start {
+        same("the first event", Some(&start.segment_hash), s.first_hash.as_ref());
+        same("the ledger line before", Some(&start.prev_hash), s.first_prev.as_ref());
+    }
+    match (&named.end, &s.end) {
+        (Some(end), Some(chain_end)) => {
+            same("the last event", Some(&end.segment_hash), s.last_hash.as_ref());
+            same("the number of events", Some(&end.event_count.to_string()), Some(&s.events.to_string()));
+            same("complete", end.complete.map(|c| c.to_string()).as_ref(), Some(&chain_end.complete.to_string()));
+        }
+        (Some(end), None) => {
+            let what = format!(
+                "the ledger says that the segment ended after {} events; it has {} and no end",
+                end.event_count, s.events
+            );
+            report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
+        }
+        (None, Some(_)) => {
+            let what = "the segment has its end, and the ledger does not: its last line was removed, or never written";
+            report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
+        }
+        (None, None) => {}
+    }
+}
+
+/// Packs carry the hash of the ledger line of their start: a ledger that lacks it is not the one they were made beside.
+fn packs(
+    root: &PackDir,
+    hashes: &HashSet<String>,
+    meter: &mut Meter<'_>,
+    report: &mut AuditDirReport,
+) -> Result<(), VerifyError> {
+    let Some(packs) = root.sub("packs") else { return Ok(()) };
+    let io = |source| VerifyError::Io { path: packs.path().to_owned(), source };
+    for entry in packs.list().map_err(io)?.unwrap_or_default() {
+        let Some(pack) = packs.sub(&entry.name).filter(|p| p.open_file(RECEIPTS).is_ok()) else { continue };
+        let Ok(Ok(whole)) = pack.read_whole(SESSION, meter) else { continue };
+        report.packs += 1;
+        let Some(doc) = session::parse(&whole.bytes) else { continue };
+        if !hashes.contains(&doc.ledger_hash) {
+            let what = format!("the pack of {} rests on a ledger line that is not there", doc.session_id);
+            report.found(wrong("E_PACK_OMISSION_DETECTED", &format!("packs/{}", entry.name), what));
+        }
+        if !report.segments.iter().any(|s| s.session == Some(doc.session_id) && s.state != SegmentState::Missing) {
+            let what = format!("the segment of {} is missing, and its pack is there", doc.session_id);
+            report.found(wrong("E_PACK_OMISSION_DETECTED", &format!("packs/{}", entry.name), what));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Attacks on a whole audit directory: segments, ledger, crashed sessions.
+
+use crate::forge::{check, pinned, scratch, seal};
+use assay::{
+    error::Exit,
+    pack::{
+        testkit::{self, Ending, Plan, Written},
+        verify::{AuditDirReport, Completeness, SegmentState, verify_audit_dir},
+    },
+    paths::AuditDir,
+};
+use std::{fs, ops::ControlFlow, path::Path};
+
+fn directory() -> (tempfile::TempDir, Vec<Written>) {
+    let tmp = scratch();
+    let dir = AuditDir::at(tmp.path());
+    let write = |seed, ending| testkit::write(&Plan { seed, ending, calls: 3, ..Plan::default() }, &dir).unwrap();
+    let sessions = vec![write(1, Ending::Complete), write(2, Ending::Complete), write(3, Ending::Complete)];
+    for s in &sessions {
+        seal(s);
+    }
+    (tmp, sessions)
+}
+
+fn run(dir: &Path) -> AuditDirReport {
+    verify_audit_dir(dir, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn says(report: &AuditDirReport, words: &str) -> bool {
+    report.findings.iter().any(|f| f.message.contains(words))
+}
+
+#[test]
+fn a_directory_that_nobody_touched_is_intact() {
+    let (tmp, _) = directory();
+    let report = run(tmp.path());
+    assert!(report.intact(), "{:#?}", report.findings);
+    assert_eq!((report.ledger_lines, report.segments.len(), report.packs), (6, 3, 3));
+    assert!(report.segments.iter().all(|s| s.state == SegmentState::Ended));
+}
+
+#[test]
+fn what_is_missing_from_a_directory_is_named() {
+    let (tmp, sessions) = directory();
+    fs::remove_file(&sessions[1].paths.segment).unwrap();
+    let report = run(tmp.path());
+    assert!(says(&report, "the ledger names this segment, and it is missing"), "{:#?}", report.findings);
+    assert!(says(&report, "the segment of"), "its pack says so too: {:#?}", report.findings);
+
+    let (tmp, sessions) = directory();
+    let ledger = AuditDir::at(tmp.path()).ledger();
+    let text = fs::read_to_string(&ledger).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    fs::write(&ledger, lines[..5].join("\n") + "\n").unwrap();
+    assert!(says(&run(tmp.path()), "its last line was removed, or never written"));
+    fs::write(&ledger, lines[..4].join("\n") + "\n").unwrap();
+    let report = run(tmp.path());
+    assert!(
+        says(&report, "an older ledger was put back") && says(&report, "rests on a ledger line"),
+        "{:#?}",
+        report.findings
+    );
+    fs::remove_file(&sessions[2].paths.segment).unwrap();
+    assert!(says(&run(tmp.path()), "rests on a ledger line"), "the pack still gives the cut away");
+    fs::write(&ledger, [&lines[..2], &lines[3..]].concat().join("\n") + "\n").unwrap();
+    assert!(says(&run(tmp.path()), "lines are missing"));
+    fs::remove_file(&ledger).unwrap();
+    assert!(says(&run(tmp.path()), "there is no ledger"));
+}
+
+#[test]
+fn a_segment_that_was_cut_or_changed_is_not_the_one_that_the_ledger_names() {
+    let (tmp, sessions) = directory();
+    let segment = &sessions[0].paths.segment;
+    let text = fs::read_to_string(segment).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    fs::write(segment, lines[..lines.len() - 3].join("\n") + "\n").unwrap();
+    assert!(says(&run(tmp.path()), "the ledger says that the segment ended"));
+    fs::write(segment, text.replacen("tools/call", "tools/list", 1)).unwrap();
+    assert!(says(&run(tmp.path()), "not what its hash says"));
+}
+
+#[test]
+fn a_crashed_session_is_unterminated_never_complete() {
+    let tmp = scratch();
+    let dir = AuditDir::at(tmp.path());
+    let plan = Plan { ending: Ending::Unterminated, ..Plan::default() };
+    let written = testkit::write(&plan, &dir).unwrap();
+    let report = run(tmp.path());
+    assert!(report.intact(), "{:#?}", report.findings);
+    assert_eq!(report.segments[0].state, SegmentState::Unterminated);
+    let pack = check(&seal(&written), &pinned());
+    assert_eq!((pack.completeness, pack.exit()), (Completeness::Unterminated, Exit::Violation), "{:#?}", pack.errors);
+    assert!(pack.authentic() && !pack.completeness_reasons.is_empty());
+
+    // A torn line behind the good ones is said, and the prefix stands.
+    let mut torn = fs::read(&written.paths.segment).unwrap();
+    torn.extend_from_slice(b"{\"at\":\"2026");
+    fs::write(&written.paths.segment, torn).unwrap();
+    let report = run(tmp.path());
+    assert!(report.intact() && report.segments[0].torn, "{:#?}", report.findings);
+}
+
+#[test]
+fn an_incomplete_session_is_incomplete_with_its_reasons() {
+    let tmp = scratch();
+    let plan = Plan { timeout_every: 6, ..Plan::default() };
+    let written = testkit::write(&plan, &AuditDir::at(tmp.path())).unwrap();
+    let report = check(&seal(&written), &pinned());
+    assert_eq!(
+        (report.completeness, report.exit()),
+        (Completeness::Incomplete, Exit::Violation),
+        "{:#?}",
+        report.errors
+    );
+    assert!(
+        report.completeness_reasons.iter().any(|r| r.contains("3 calls got no response")),
+        "{:?}",
+        report.completeness_reasons
+    );
+}
+
+#[test]
+fn a_clock_that_was_set_back_is_noted_and_valid() {
+    let tmp = scratch();
+    let mut written = testkit::write(&Plan::default(), &AuditDir::at(tmp.path())).unwrap();
+    let at = written.doc.started_at;
+    written.doc.clock_steps.push(assay::model::session::ClockStep { at, delta_ms: -3_600_000 });
+    let report = check(&seal(&written), &pinned());
+    assert_eq!(report.exit(), Exit::Ok, "{:#?}", report.errors);
+    assert!(report.warnings.iter().any(|w| w.contains("clock_step")), "{:?}", report.warnings);
+}

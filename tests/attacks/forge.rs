@@ -1,0 +1,288 @@
+//! A pack in memory, and what an attacker can do to it.
+
+use assay::{
+    canon,
+    model::{WallTime, event::hash_of_line, sha256_hex},
+    pack::{
+        build,
+        keys::{Signer, SignerId},
+        sign::{self, Manifest},
+        testkit::{self, Plan},
+        verify::{VerifyOptions, VerifyReport, verify},
+    },
+    paths::AuditDir,
+};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fs,
+    ops::ControlFlow,
+    path::Path,
+    sync::{LazyLock, OnceLock},
+};
+
+pub const MANIFEST: &str = "pack_manifest.json";
+pub const SIGNATURE: &str = "pack_signature.sig";
+pub const RECEIPTS: &str = "receipt_pack.jsonl";
+pub const EVENTS: &str = "audit_log.jsonl";
+pub const SESSION: &str = "session.json";
+
+/// The key that the owner pinned.
+pub fn key_k() -> Signer {
+    Signer::from_seed(SignerId::parse("owner").unwrap(), &[1; 32])
+}
+
+/// The attacker's.
+pub fn key_e() -> Signer {
+    Signer::from_seed(SignerId::parse("owner").unwrap(), &[2; 32])
+}
+
+/// Files of a pack by name.
+#[derive(Clone)]
+pub struct Pack(pub BTreeMap<String, Vec<u8>>);
+
+/// Temporary directories of tests: in memory where there is such a place.
+pub fn scratch() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    tempfile::tempdir_in(shm).or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+pub fn recorded(plan: &Plan) -> (tempfile::TempDir, std::path::PathBuf) {
+    let tmp = scratch();
+    let written = testkit::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
+    let dir = seal(&written);
+    (tmp, dir)
+}
+
+pub fn seal(written: &testkit::Written) -> std::path::PathBuf {
+    let input = build::Input {
+        paths: &written.paths,
+        session: &written.doc,
+        policy: None,
+        surface: None,
+        signer: &key_k(),
+        ci_binding: None,
+        now: WallTime::from_millis(written.doc.ended_at.millis() + 1),
+    };
+    build::build(&input).unwrap().dir
+}
+
+/// P: 20 calls, one result of 1 MB with its content stored.
+pub fn valid() -> Pack {
+    static P: LazyLock<Pack> =
+        LazyLock::new(|| Pack::read(&recorded(&Plan { big_result: Some(1 << 20), ..Plan::default() }).1));
+    P.clone()
+}
+
+/// A pack of another session.
+pub fn other() -> Pack {
+    static P: LazyLock<Pack> = LazyLock::new(|| Pack::read(&recorded(&Plan { seed: 2, ..Plan::default() }).1));
+    P.clone()
+}
+
+/// A small pack.
+pub fn small() -> Pack {
+    static P: OnceLock<Pack> = OnceLock::new();
+    P.get_or_init(|| {
+        let tools = vec!["t".to_owned()];
+        Pack::read(&recorded(&Plan { calls: 1, tools, ..Plan::default() }).1)
+    })
+    .clone()
+}
+
+impl Pack {
+    fn read(dir: &Path) -> Self {
+        let files = fs::read_dir(dir).unwrap().map(|e| e.unwrap()).filter(|e| e.file_type().unwrap().is_file());
+        Self(files.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect())
+    }
+
+    pub fn write(&self, dir: &Path) {
+        fs::create_dir_all(dir).unwrap();
+        for (name, bytes) in &self.0 {
+            fs::write(dir.join(name), bytes).unwrap();
+        }
+    }
+
+    pub fn file(&mut self, name: &str) -> &mut Vec<u8> {
+        self.0.get_mut(name).unwrap()
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        String::from_utf8(self.0[name].clone()).unwrap()
+    }
+
+    pub fn set(&mut self, name: &str, text: impl Into<Vec<u8>>) {
+        self.0.insert(name.to_owned(), text.into());
+    }
+
+    /// Replaces the first occurrence, which must be there.
+    pub fn replace(&mut self, name: &str, from: &str, to: &str) {
+        let text = self.text(name);
+        assert!(text.contains(from), "{name} has no {from}");
+        self.set(name, text.replacen(from, to, 1));
+    }
+
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        self.text(name).lines().map(str::to_owned).collect()
+    }
+
+    pub fn set_lines(&mut self, name: &str, lines: &[String]) {
+        self.set(name, lines.iter().map(|l| format!("{l}\n")).collect::<String>());
+    }
+
+    /// Changes one line as a value; its new text is canonical.
+    pub fn edit(&mut self, name: &str, line: usize, f: impl FnOnce(&mut Value)) {
+        let mut lines = self.lines(name);
+        let mut value: Value = serde_json::from_str(&lines[line]).unwrap();
+        f(&mut value);
+        lines[line] = canonical(&value);
+        self.set_lines(name, &lines);
+    }
+
+    /// Renumbers and chains the events anew, as an attacker does who knows the format.
+    pub fn restamp_events(&mut self) {
+        let mut prev: Option<String> = None;
+        let lines: Vec<String> = self
+            .lines(EVENTS)
+            .iter()
+            .enumerate()
+            .map(|(n, line)| {
+                let mut event: Value = serde_json::from_str(line).unwrap();
+                event["event_seq"] = n.into();
+                if let Some(prev) = &prev {
+                    event["prev_hash"] = prev.as_str().into();
+                }
+                let hash = hash_of_line(canonical(&event).as_bytes()).unwrap();
+                event["hash"] = hash.as_str().into();
+                prev = Some(hash);
+                canonical(&event)
+            })
+            .collect();
+        self.set_lines(EVENTS, &lines);
+    }
+
+    /// Renumbers the receipts.
+    pub fn renumber_receipts(&mut self) {
+        for n in 0..self.lines(RECEIPTS).len() {
+            self.edit(RECEIPTS, n, |r| r["seq"] = n.into());
+        }
+    }
+
+    /// Makes everything agree with the receipts and events that there are: bindings, ends, counts, session.json.
+    pub fn make_consistent(&mut self) {
+        self.renumber_receipts();
+        let receipts: BTreeMap<String, String> = self
+            .lines(RECEIPTS)
+            .iter()
+            .map(|l| {
+                let r: Value = serde_json::from_str(l).unwrap();
+                (r["receipt_id"].as_str().unwrap().to_owned(), sha256_hex(l.as_bytes()))
+            })
+            .collect();
+        let events = self.lines(EVENTS);
+        for (n, line) in events.iter().enumerate() {
+            let event: Value = serde_json::from_str(line).unwrap();
+            let bound = event["detail"]["receipt_id"].as_str().and_then(|id| receipts.get(id)).cloned();
+            let (count, total) = (events.len(), receipts.len());
+            self.edit(EVENTS, n, |e| {
+                if let Some(sha) = bound {
+                    e["detail"]["receipt_sha256"] = sha.into();
+                }
+                if e["event"] == "chain_end" {
+                    e["detail"]["events"] = count.into();
+                    e["detail"]["receipts"] = (total - 1).into();
+                }
+            });
+        }
+        self.restamp_events();
+        let hashes: Vec<String> = self
+            .lines(EVENTS)
+            .iter()
+            .map(|l| serde_json::from_str::<Value>(l).unwrap()["hash"].as_str().unwrap().to_owned())
+            .collect();
+        let (first, last) = (hashes[0].clone(), hashes[hashes.len() - 1].clone());
+        let end = self.lines(RECEIPTS).len() - 1;
+        self.edit(RECEIPTS, 0, |r| r["chain_head"] = first.as_str().into());
+        self.edit(RECEIPTS, end, |r| r["chain_hash"] = last.as_str().into());
+        let (count, total) = (hashes.len(), end + 1);
+        self.edit(SESSION, 0, |s| {
+            s["chain_first"] = first.into();
+            s["chain_last"] = last.into();
+            s["event_count"] = count.into();
+            s["receipt_count"] = total.into();
+        });
+    }
+
+    /// Puts new hashes into the manifest and signs it.
+    pub fn sign(&mut self, signer: &Signer) {
+        self.sign_with(signer, |_| ());
+    }
+
+    /// The same, with a last change to the manifest before it is signed.
+    pub fn sign_with(&mut self, signer: &Signer, change: impl FnOnce(&mut Manifest)) {
+        let mut m: Manifest = serde_json::from_slice(&self.0[MANIFEST]).unwrap();
+        for f in &mut m.files {
+            let bytes = &self.0[&f.path];
+            f.sha256 = sha256_hex(bytes);
+            f.bytes = bytes.len() as u64;
+        }
+        let receipts = self.lines_lossy(RECEIPTS);
+        m.attestation.n_receipts = receipts.len() as u64;
+        m.attestation.head_hash = sha256_hex(receipts.last().map_or(b"empty", |l| l.as_slice()));
+        let (mut m, _) = Manifest::signed(m.attestation.clone(), m.files.clone(), signer).unwrap();
+        change(&mut m);
+        use base64::Engine as _;
+        let signature = signer.sign(&m.signed_bytes().unwrap());
+        m.signature = base64::engine::general_purpose::STANDARD.encode(signature);
+        self.set(MANIFEST, sign::pretty(&m).unwrap());
+        self.set(SIGNATURE, signature);
+    }
+
+    fn lines_lossy(&self, name: &str) -> Vec<Vec<u8>> {
+        self.0[name].split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(<[u8]>::to_vec).collect()
+    }
+}
+
+pub fn canonical(value: &Value) -> String {
+    String::from_utf8(canon::canonicalize(value.to_string().as_bytes()).unwrap()).unwrap()
+}
+
+pub fn pinned() -> VerifyOptions {
+    VerifyOptions {
+        signers: vec![key_k().fingerprint()],
+        now: WallTime::from_millis(1_773_600_000_000),
+        ..Default::default()
+    }
+}
+
+pub fn unpinned() -> VerifyOptions {
+    VerifyOptions { signers: Vec::new(), ..pinned() }
+}
+
+pub fn check(dir: &Path, options: &VerifyOptions) -> VerifyReport {
+    verify(dir, options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Verifies, and holds every demand that all attacks share: nothing is written, nothing hidden is shown.
+pub fn check_pack(pack: &Pack, options: &VerifyOptions) -> VerifyReport {
+    let tmp = scratch();
+    let dir = tmp.path().join("p");
+    pack.write(&dir);
+    let before = tree(&dir);
+    let report = check(&dir, options);
+    assert_eq!(tree(&dir), before, "the verifier changed something");
+    assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 1, "the verifier made something");
+    let document = serde_json::to_string(&report).unwrap();
+    assert!(!document.bytes().any(|b| b < 0x20), "a control byte in the report");
+    report
+}
+
+fn tree(dir: &Path) -> Vec<(std::ffi::OsString, u64, std::time::SystemTime)> {
+    let of = |e: fs::DirEntry| {
+        let m = fs::symlink_metadata(e.path()).unwrap();
+        (e.file_name(), m.len(), m.modified().unwrap())
+    };
+    let mut all: Vec<_> = fs::read_dir(dir).unwrap().map(|e| of(e.unwrap())).collect();
+    all.sort();
+    all
+}

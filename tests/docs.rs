@@ -1,0 +1,323 @@
+//! The documents say what the code does: formats member by member, links that lead somewhere, flags that exist.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use assay::{
+    model::{
+        AuditEvent, GapReceipt, LedgerLine, SessionDoc, SessionEnd, SessionStart, ToolCall, WallTime, event::detail,
+    },
+    pack::{
+        build::{Input, build},
+        keys::{Signer, SignerId},
+        sign::{CiBinding, Manifest},
+        testkit::{self, Plan},
+        verify::{self, Finding, Stage, VerifyOptions},
+    },
+    paths::AuditDir,
+    record::card::Card,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn formats() -> String {
+    fs::read_to_string(root().join("docs/formats.md")).unwrap()
+}
+
+/// The members in the first table below a heading.
+fn documented(doc: &str, heading: &str) -> BTreeSet<String> {
+    let mut lines = doc.lines().skip_while(|l| l.trim_start_matches('#').trim() != heading || !l.starts_with('#'));
+    assert!(lines.next().is_some(), "docs/formats.md has no heading {heading:?}");
+    let section = lines.take_while(|l| !l.starts_with('#'));
+    let table = section.skip_while(|l| !l.starts_with("| member |")).take_while(|l| l.starts_with('|'));
+    table.filter_map(|l| l.strip_prefix("| `")?.split_once('`').map(|(name, _)| name.to_owned())).collect()
+}
+
+fn members(value: &Value) -> BTreeSet<String> {
+    value.as_object().expect("an object").keys().cloned().collect()
+}
+
+/// Every member that the code writes is in the table, and the table has no others.
+fn agree(heading: &str, value: &Value) {
+    assert_eq!(
+        documented(&formats(), heading),
+        members(value),
+        "docs/formats.md, {heading:?} (left) and the code (right)"
+    );
+}
+
+/// A value with all its members: those that `T` demands are given, the optional ones are written as `null`. A member that
+/// is added to `T` makes this fail, or appears in what is written.
+fn sample<T: DeserializeOwned + Serialize>(demanded: Value) -> Value {
+    let value: T = serde_json::from_value(demanded).expect("a demanded member is not in the sample");
+    serde_json::to_value(value).unwrap()
+}
+
+const TIME: &str = "2026-03-15T11:30:00.000Z";
+const SESSION: &str = "mcp_0123456789abcdef";
+const RECEIPT: &str = "mtc_0123456789abcdef";
+const INVOCATION: &str = "inv_0123456789abcdef";
+
+fn with(mut base: Value, more: Value) -> Value {
+    base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    base
+}
+
+/// What receipts of all types have.
+fn receipt(kind: &str, more: Value) -> Value {
+    let base = json!({
+        "type": kind, "receipt_id": RECEIPT, "timestamp": TIME, "schema_version": "3.0", "seq": 1, "session_id": SESSION,
+        "trace_id": SESSION, "integration_source": "assay.mcp_proxy",
+    });
+    with(base, more)
+}
+
+fn counts() -> Value {
+    json!({"calls": 0, "denied": 0, "errors": 0, "malformed": 0, "missed": 0, "missed_bytes": 0, "policy_denied": 0,
+           "requests": 0, "timeouts": 0})
+}
+
+#[test]
+fn receipts_are_documented_member_by_member() {
+    let call = sample::<ToolCall>(receipt(
+        "mcp_tool_call",
+        json!({
+            "anomalies": [], "arguments_hash": "sha256:", "invocation_id": INVOCATION, "mcp_request_id": 1,
+            "outcome": "forwarded", "phases_us": {}, "policy_verdict": "no_policy", "proxy_version": "0",
+            "request_observed_at": TIME, "server_id": "s", "server_transport": "stdio", "tool_name": "t",
+        }),
+    ));
+    agree("Receipt `mcp_tool_call`", &call);
+    agree("Phases `phases_us`", &call["phases_us"]);
+    let start = sample::<SessionStart>(receipt(
+        "mcp.session_start",
+        json!({
+            "chain_head": "", "client_info": {"name": "c"}, "command_digest": "", "profile": "audit", "proxy_version": "0",
+            "server_id": "s", "server_transport": "stdio", "started_at": TIME,
+        }),
+    ));
+    agree("Receipt `mcp.session_start`", &start);
+    agree("Peer `client_info`, `server_info`", &start["client_info"]);
+    let end = sample::<SessionEnd>(receipt(
+        "mcp.session_end",
+        json!({"chain_hash": "", "counts": counts(), "end_reason": "", "proxy_version": "0", "session_complete": true}),
+    ));
+    agree("Receipt `mcp.session_end`", &end);
+    agree("Counts `counts`", &end["counts"]);
+    let gap = sample::<GapReceipt>(receipt("mcp.recorder_gap", json!({"bytes": 0, "messages": 0, "reason": "disk"})));
+    agree("Receipt `mcp.recorder_gap`", &gap);
+}
+
+#[test]
+fn events_and_their_details_are_documented_member_by_member() {
+    let event = sample::<AuditEvent>(json!({
+        "at": TIME, "detail": {}, "event": "chain_start", "event_seq": 0, "hash": "", "mono_us": 0, "prev_hash": "",
+        "session_id": SESSION, "transport": "stdio", "v": 1,
+    }));
+    agree("Event", &event);
+    let start =
+        json!({"carried_in": [], "command_digest": "", "profile": "audit", "recorder_version": "", "server_id": ""});
+    agree("Detail of `chain_start`", &sample::<detail::ChainStart>(start));
+    let request = json!({"anomalies": [], "era": "legacy", "offset": 0});
+    agree("Detail of `request_received`", &sample::<detail::RequestReceived>(request));
+    agree("Detail of `request_forwarded`, `response_sent`", &sample::<detail::Forwarded>(json!({"offset": 0})));
+    let response = json!({"anomalies": [], "first_byte_us": 0, "offset": 0});
+    agree("Detail of `response_received`", &sample::<detail::ResponseReceived>(response));
+    agree("Detail of `malformed`, `notification`", &sample::<detail::Seen>(json!({"offset": 0})));
+    agree("Detail of `anomaly`", &sample::<detail::Anomaly>(json!({"kind": ""})));
+    agree("Detail of `recorder_gap`", &sample::<detail::Gap>(json!({"bytes": 0, "messages": 0, "reason": ""})));
+    let end =
+        json!({"carried_out": [], "complete": true, "counts": counts(), "events": 1, "reason": "", "receipts": 0});
+    agree("Detail of `chain_end`", &sample::<detail::ChainEnd>(end));
+}
+
+#[test]
+fn ledger_session_and_card_are_documented_member_by_member() {
+    let line = json!({
+        "at": TIME, "event_count": 0, "hash": "", "kind": "segment_start", "ledger_seq": 0, "prev_hash": "", "segment": "",
+        "segment_hash": "", "session_id": SESSION, "v": 1,
+    });
+    agree("Ledger line", &sample::<LedgerLine>(line));
+    let doc = sample::<SessionDoc>(json!({
+        "chain_first": "", "chain_last": "", "clock_steps": [{"at": TIME, "delta_ms": 1}], "command_digest": "",
+        "counts": counts(), "end_reason": "", "ended_at": TIME, "ended_mono_us": 0, "event_count": 0, "ledger_hash": "",
+        "live_events_missed": 0, "profile": "audit", "receipt_count": 0, "recorder_version": "", "recovery_notes": [],
+        "server_id": "", "session_complete": true, "session_id": SESSION, "started_at": TIME, "stderr_bytes": 0,
+        "transport": "stdio", "v": 1,
+    }));
+    agree("Document `session.json`", &doc);
+    agree("Element of `clock_steps`", &doc["clock_steps"][0]);
+    let card = json!({
+        "command_digest": "", "pid": 1, "profile": "audit", "rings": [null, null], "server_id": "", "session_id": SESSION,
+        "spools": ["", ""], "started_at": TIME, "started_mono_ns": 0, "v": 1,
+    });
+    agree("Card `live/<session>.json`", &sample::<Card>(card));
+}
+
+/// A pack of a synthetic session.
+fn pack(dir: &Path) -> PathBuf {
+    let written = testkit::write(&Plan::default(), &AuditDir::at(dir.join("audit"))).unwrap();
+    let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
+    let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
+    let session = &written.doc;
+    let input =
+        Input { paths: &written.paths, session, policy: None, surface: None, signer: &signer, ci_binding: None, now };
+    build(&input).unwrap().dir
+}
+
+#[test]
+fn packs_and_reports_are_documented_member_by_member() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = pack(tmp.path());
+    let read = |name: &str| -> Value { serde_json::from_slice(&fs::read(dir.join(name)).unwrap()).unwrap() };
+    let written = read("pack_manifest.json");
+    let mut manifest: Manifest = serde_json::from_value(written.clone()).unwrap();
+    manifest.redaction_policy_sha256 = Some(String::new());
+    let manifest = serde_json::to_value(manifest).unwrap();
+    agree("Manifest `pack_manifest.json`", &manifest);
+    agree("Element of `files`", &manifest["files"][0]);
+    agree("Attestation `attestation`", &manifest["attestation"]);
+    let github = |name: &str| match name {
+        "GITHUB_ACTIONS" => Some("true".to_owned()),
+        "GITHUB_SHA" => Some("a".repeat(40)),
+        _ => Some("x".to_owned()),
+    };
+    agree("CI run `ci_binding`", &serde_json::to_value(CiBinding::detect(github).unwrap()).unwrap());
+    agree("Builder's report `verify_report.json`", &read("verify_report.json"));
+
+    let names = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    for name in names.map(|n| if n == "_unsigned" { "_unsigned/PACK_SUMMARY.md".to_owned() } else { n }) {
+        assert!(formats().contains(&format!("`{name}`")), "{name} is in a pack and not in docs/formats.md");
+    }
+    let options = VerifyOptions { cards: vec!["mcp_session_completeness".to_owned()], ..VerifyOptions::default() };
+    let report = verify::verify(&dir, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+    agree("Report of `verify-pack`", &serde_json::to_value(&report).unwrap());
+    let finding =
+        Finding::new("E_X", Stage::VerifyChain, "m").file("f").line(1, 0).receipt(0, Some("r".into())).sides(1, 2);
+    agree("Element of `errors`", &serde_json::to_value(finding).unwrap());
+}
+
+#[test]
+fn every_word_that_evidence_can_hold_is_documented() {
+    let doc = formats();
+    let sources = ["src/record", "src/proxy", "src/canon"].map(|d| root().join(d));
+    let mut text = String::new();
+    let mut stack: Vec<PathBuf> = sources.to_vec();
+    while let Some(path) = stack.pop() {
+        if path.is_dir() {
+            stack.extend(fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
+        } else if path.file_name().is_some_and(|n| n != "tests.rs") {
+            text += &fs::read_to_string(path).unwrap();
+        }
+    }
+    let inserted = text.split(".insert(\"").chain(text.split("flag(\"")).skip(1);
+    let words: BTreeSet<&str> = inserted
+        .filter_map(|rest| rest.split_once('"').map(|(word, _)| word))
+        .filter(|w| !w.is_empty() && w.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+        .collect();
+    assert!(words.len() > 10, "{words:?}");
+    for word in words {
+        assert!(doc.contains(&format!("`{word}`")), "the anomaly {word} is not in docs/formats.md");
+    }
+}
+
+fn documents() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|e| e.unwrap().path());
+    let mut all: Vec<_> = docs.filter(|p| p.extension().is_some_and(|e| e == "md")).collect();
+    all.push(root().join("README.md"));
+    all.sort();
+    all
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    for path in documents() {
+        let text = fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(link, _)| link)) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: {link}", path.display());
+            if !anchor.is_empty() {
+                let slug = |l: &str| -> String {
+                    let text = l.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+                    text.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+                };
+                let target = fs::read_to_string(target).unwrap();
+                let found = target.lines().filter(|l| l.starts_with('#')).any(|l| slug(l) == anchor);
+                assert!(found, "{}: {link}", path.display());
+            }
+        }
+    }
+}
+
+/// Flags in code spans and blocks of lines that call `assay` are flags that the command has.
+#[test]
+fn commands_in_the_documents_have_the_flags_that_are_shown() {
+    let help = |command: &str| {
+        let out = Command::new(env!("CARGO_BIN_EXE_assay")).args([command, "--help"]).output().unwrap();
+        out.status.success().then(|| String::from_utf8(out.stdout).unwrap())
+    };
+    let mut checked = 0;
+    for path in documents() {
+        let text = fs::read_to_string(&path).unwrap().replace("\\\n", " ");
+        for line in text.lines() {
+            for call in line.split("assay ").skip(1) {
+                let call = call.split(" -- ").next().unwrap().split(['`', '|', '#', ';']).next().unwrap();
+                let mut words = call.split_whitespace();
+                let Some(command) = words.next().filter(|c| c.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))
+                else {
+                    continue;
+                };
+                let flags: Vec<_> = words.filter(|w| w.starts_with("--") && w.len() > 2).collect();
+                if flags.is_empty() || command == "keys" || call.contains("assay-ai") {
+                    continue;
+                }
+                let Some(help) = help(command) else { panic!("{}: assay {command}", path.display()) };
+                for flag in flags {
+                    let name = flag.split('=').next().unwrap().trim_end_matches([',', '.', ')', ':']);
+                    assert!(help.contains(name), "{}: assay {command} has no {name}", path.display());
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 5, "{checked}");
+}
+
+#[test]
+fn documents_speak_of_what_is_there() {
+    for path in documents() {
+        let text = fs::read_to_string(&path).unwrap();
+        for word in ["TODO", "FIXME", "TBD", "../shared", "lorem"] {
+            assert!(!text.contains(word), "{}: {word}", path.display());
+        }
+        assert!(text.starts_with("# "), "{}", path.display());
+    }
+}
+
+/// A test that a document names is in the file that it links to.
+#[test]
+fn tests_that_the_documents_name_exist() {
+    let security = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let mut rows = 0;
+    for line in security.lines().filter(|l| l.contains("](../tests/")) {
+        let file = line.split("](../").nth(1).unwrap().split(')').next().unwrap();
+        let name = line.rsplit('`').nth(1).unwrap();
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        assert!(text.contains(&format!("fn {name}(")), "{file} has no test {name}");
+        rows += 1;
+    }
+    assert_eq!(rows, 30, "rows of the table of attacks");
+}
