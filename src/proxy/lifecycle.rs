@@ -153,6 +153,7 @@ impl Life {
         }
     }
 
+    /// Whether all that is left to do is to let the client's side end.
     fn is_over(&self) -> bool {
         self.exited && !self.open[SERVER] && !self.open[STDERR]
     }
@@ -167,6 +168,10 @@ impl Life {
                     self.began(Cause::ClientClosed);
                     self.still_works();
                     self.step = Step::Term(Instant::now() + self.shutdown_timeout);
+                } else if self.exited {
+                    // The client's end made the server end, and the news of that was faster.
+                    let closed = matches!(end.reason, EndReason::Eof);
+                    self.began(if closed { Cause::ClientClosed } else { Cause::ServerEnded });
                 }
             }
             Event::ServerEnd(end) => {
@@ -182,7 +187,12 @@ impl Life {
             Event::Exited(exit) => {
                 self.exited = true;
                 self.exit = exit;
-                self.began(Cause::ServerEnded);
+                if self.open[CLIENT] {
+                    // If it has read the client's end already, it says so.
+                    self.stops.c2s.now();
+                } else {
+                    self.began(Cause::ServerEnded);
+                }
                 self.step = Step::None;
                 self.stops.s2c.drain();
                 self.stops.stderr.drain();

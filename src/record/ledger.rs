@@ -5,6 +5,7 @@ use crate::{
     paths::{self, AuditDir},
 };
 use rustix::fs::FlockOperation;
+use sha2::Digest as _;
 use std::{
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
@@ -13,6 +14,10 @@ use std::{
 
 /// A ledger line is never longer; a longer last "line" is damage.
 const MAX_LINE: u64 = 64 * 1024;
+/// A receipt or an event is never longer: stored content is limited, names are cut.
+const MAX_TORN: u64 = 64 << 20;
+/// Bytes that are looked at or copied at a time.
+const PIECE: usize = 1 << 20;
 
 /// The ledger, locked for this process until dropped.
 pub struct Ledger {
@@ -135,16 +140,34 @@ pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result
 /// # Errors
 /// What the system says.
 pub fn good_tail(file: &File) -> io::Result<GoodTail> {
+    let mut reach = 2 * MAX_LINE;
+    loop {
+        let tail = tail_within(file, reach)?;
+        match tail {
+            Some(tail) => return Ok(tail),
+            None if reach < 2 * MAX_TORN => reach *= 8,
+            None => return Err(io::Error::new(io::ErrorKind::InvalidData, "no whole line at the end of the file")),
+        }
+    }
+}
+
+/// [`good_tail`] if it is in the last `reach` bytes.
+fn tail_within(file: &File, reach: u64) -> io::Result<Option<GoodTail>> {
     let len = file.metadata()?.len();
     let mut file = file;
-    let start = len.saturating_sub(2 * MAX_LINE);
+    let start = len.saturating_sub(reach);
     let mut window = vec![0; usize::try_from(len - start).map_err(io::Error::other)?];
     file.seek(SeekFrom::Start(start))?;
     file.read_exact(&mut window)?;
     let mut end = memchr::memrchr(b'\n', &window).map_or(0, |at| at + 1);
     // A line that is no JSON object is damage as well, even with a newline behind it.
     while end > 0 {
-        let line_start = memchr::memrchr(b'\n', &window[..end - 1]).map_or(0, |at| at + 1);
+        let line_start = match memchr::memrchr(b'\n', &window[..end - 1]) {
+            Some(at) => at + 1,
+            // Its beginning lies further back.
+            None if start > 0 => return Ok(None),
+            None => 0,
+        };
         let line = &window[line_start..end - 1];
         if line.first() == Some(&b'{') && crate::canon::is_canonical(line) {
             break;
@@ -152,11 +175,11 @@ pub fn good_tail(file: &File) -> io::Result<GoodTail> {
         end = line_start;
     }
     if end == 0 && start > 0 {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no whole line in the last 128 KiB"));
+        return Ok(None);
     }
     let last_start = memchr::memrchr(b'\n', &window[..end.saturating_sub(1)]).map_or(0, |at| at + 1);
     let last = (end > 0).then(|| window[last_start..end - 1].to_vec());
-    Ok(GoodTail { end: start + end as u64, last, torn: (window.len() - end) as u64 })
+    Ok(Some(GoodTail { end: start + end as u64, last, torn: (window.len() - end) as u64 }))
 }
 
 /// Copies the torn end of a file beside it and cuts it off; returns a note that says so.
@@ -164,17 +187,27 @@ pub fn good_tail(file: &File) -> io::Result<GoodTail> {
 /// # Errors
 /// What the system says; nothing is cut off before the copy is on disk.
 pub fn set_aside(file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
-    let mut torn = vec![0; usize::try_from(tail.torn).map_err(io::Error::other)?];
-    let mut reader = file;
-    reader.seek(SeekFrom::Start(tail.end))?;
-    reader.read_exact(&mut torn)?;
-    let sha256 = crate::model::sha256_hex(&torn);
+    let mut digest = sha2::Sha256::new();
+    copy_from(file, tail, &mut |part| {
+        digest.update(part);
+        Ok(())
+    })?;
+    let sha256 = hex::encode(digest.finalize());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!("{name}.torn_{}_{}", session.hex(), &sha256[..16]));
-    match paths::write_new(&aside, &torn) {
-        // The same bytes were set aside before, by a recovery that was interrupted.
+    // A recovery that was interrupted may have left a part of it; its name says that it is a part of this.
+    if aside.symlink_metadata().is_ok_and(|m| m.len() != tail.torn) {
+        std::fs::remove_file(&aside)?;
+    }
+    match paths::write_new(&aside, b"") {
+        // The same bytes were set aside before.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        other => other?,
+        Err(e) => return Err(e),
+        Ok(()) => {
+            let mut out = paths::private_append().open(&aside)?;
+            copy_from(file, tail, &mut |part| out.write_all(part))?;
+            out.sync_all()?;
+        }
     }
     file.set_len(tail.end)?;
     file.sync_all()?;
@@ -183,6 +216,45 @@ pub fn set_aside(file: &File, path: &Path, tail: &GoodTail, session: SessionId) 
         "{} bytes at offset {} of {name} were no whole line, set aside as {aside}, sha256 {sha256}",
         tail.torn, tail.end
     ))
+}
+
+/// Hands out what is torn, in pieces: a payload may be of any size.
+fn copy_from(file: &File, tail: &GoodTail, to: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut reader = file;
+    reader.seek(SeekFrom::Start(tail.end))?;
+    let mut reader = reader.take(tail.torn);
+    let mut buffer = vec![0; PIECE];
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return Ok(()),
+            n => to(&buffer[..n])?,
+        }
+    }
+}
+
+/// As [`good_tail`], for the investigation log, whose lines may be of any size: the last whole line is the last one that
+/// ends as one, and it is not looked at.
+///
+/// # Errors
+/// What the system says.
+pub fn good_end(file: &File) -> io::Result<GoodTail> {
+    let len = file.metadata()?.len();
+    let mut file = file;
+    let mut window = vec![0; PIECE];
+    let mut upto = len;
+    while upto > 0 {
+        // One byte of the piece behind is looked at again: an end has two.
+        let start = upto.saturating_sub(PIECE as u64);
+        let window = &mut window[..usize::try_from(upto - start).map_err(io::Error::other)?];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(window)?;
+        if let Some(at) = memchr::memmem::rfind(window, b"}\n") {
+            let end = start + at as u64 + 2;
+            return Ok(GoodTail { end, last: None, torn: len - end });
+        }
+        upto = if start == 0 { 0 } else { start + 1 };
+    }
+    Ok(GoodTail { end: 0, last: None, torn: len })
 }
 
 #[cfg(test)]

@@ -246,7 +246,7 @@ fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) ->
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
     };
-    let tail = ledger::good_tail(&file)?;
+    let tail = if path == paths.investigation { ledger::good_end(&file)? } else { ledger::good_tail(&file)? };
     if tail.torn > 0 {
         notes.push(ledger::set_aside(&file, path, &tail, paths.id)?);
     }
@@ -298,14 +298,17 @@ impl Dead {
     }
 
     fn finish(&mut self, paths: &SessionPaths, card: Option<&Card>, torn: Vec<String>) -> io::Result<SessionDoc> {
-        let mut notes = torn;
-        notes.append(&mut self.notes);
         let ended = self.recorder.restored().and_then(|r| r.ended.clone());
         let end_written = self.recorder.restored().is_some_and(|r| r.session_end_written);
         if let Some(ended) = ended {
+            // What became of its captures does not matter any more.
+            let mut notes = torn;
+            notes.push(format!("the chain had ended ({}); its pack was finished later", ended.reason));
             let ending = Ending { recovery_notes: notes, ..Ending::default() };
             return Ok(self.recorder.complete_ended(&ended, end_written, &ending));
         }
+        let mut notes = torn;
+        notes.append(&mut self.notes);
         if card.is_none() {
             notes.push("there is no card of this session: what its capture held is lost".to_owned());
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     check::{self, Crossed},
-    rig::{Client, INITIALIZE, Rig, call, until},
+    rig::{Client, INITIALIZE, Rig, call},
 };
 use assay::pack::verify::Completeness;
 use std::fs;
@@ -58,7 +58,8 @@ fn of_fifty_proxies_that_start_beside_a_dead_session_one_recovers_it() {
     let said = crowd(&rig);
     let recovered = said.iter().filter(|s| s.contains("recovered proof pack")).count();
     assert!(recovered <= 1, "recovered {recovered} times");
-    until("the dead session's pack", || (check::tree(&rig.audit.join("packs")).len() > CROWD * 7).then_some(()));
+    // A proxy that ended meanwhile may have left it half done.
+    assert_eq!(rig.recover().status.code(), Some(0));
     check::settled(&rig);
     let sessions = check::sessions(&rig);
     assert_eq!(sessions.len(), CROWD + 1);

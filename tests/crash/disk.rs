@@ -18,15 +18,8 @@ fn begin(flags: &[&str]) -> (Rig, Client) {
     let rig = Rig::new();
     let mut client = Client::start(rig.proxy(flags));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
-    events_come_to(&rig, 13);
+    rig.await_events(13);
     (rig, client)
-}
-
-fn events_come_to(rig: &Rig, n: usize) {
-    until(&format!("{n} events on disk"), || {
-        let text = fs::read(rig.segments().first()?).ok()?;
-        (text.iter().filter(|b| **b == b'\n').count() >= n).then_some(())
-    });
 }
 
 /// From now on no file of the proxy can be longer than `bytes`.
@@ -75,7 +68,7 @@ fn what_a_short_outage_of_the_disk_held_back_is_written_afterwards() {
     until("the warning", || client.said().contains("warning: writing evidence").then_some(()));
     limit(&client, None);
     client.converse(small_calls(44, 2));
-    events_come_to(&rig, 13 + 4 * 42);
+    rig.await_events(13 + 4 * 42);
     assert_eq!(client.end().code(), Some(0), "{}", client.said());
     assert_answers(&client, 45);
     check::settled(&rig);

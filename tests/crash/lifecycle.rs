@@ -2,7 +2,7 @@
 
 use crate::{
     check::{self, Crossed},
-    rig::{Client, INITIALIZE, Rig, call, files, until},
+    rig::{Client, INITIALIZE, Rig, call, until},
 };
 use assay::pack::verify::Completeness;
 use rustix::process::Signal;
@@ -192,29 +192,18 @@ fn more_sessions_end_as_they_should() {
     play_every(1);
 }
 
-/// Pids whose environment names this rig's server log: servers of this test.
-fn servers(rig: &Rig) -> Vec<String> {
-    let mark = rig.server_log().display().to_string();
-    let pids = files(std::path::Path::new("/proc"), |n| n.bytes().all(|b| b.is_ascii_digit()));
-    let of_us = |pid: &std::path::PathBuf| {
-        let environ = fs::read(pid.join("environ")).unwrap_or_default();
-        memchr::memmem::find(&environ, mark.as_bytes()).is_some()
-    };
-    pids.into_iter().filter(of_us).map(|p| p.display().to_string()).collect()
-}
-
 #[test]
 fn nothing_lives_on_when_the_client_is_killed() {
     let rig = Rig::new();
     // The client is a shell that hands its own stdin and stdout on; killing it closes what only it held.
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
-    assert!(!servers(&rig).is_empty());
+    assert!(!rig.processes().is_empty());
     // What SIGKILL of a client is to a proxy: both pipes closed at once, nothing said.
     client.stdin = None;
     drop(client.child.stdout.take());
     assert_eq!(client.end().code(), Some(0), "{}", client.said());
-    until("every process to end", || servers(&rig).is_empty().then_some(()));
+    rig.await_silence();
 }
 
 #[test]
@@ -223,7 +212,7 @@ fn the_server_ends_when_the_proxy_is_killed() {
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
     client.kill();
-    until("every process to end", || servers(&rig).is_empty().then_some(()));
+    rig.await_silence();
 }
 
 #[test]

@@ -95,6 +95,31 @@ impl Rig {
         self.assay(&["recover", "--json", "--audit-dir", self.audit.to_str().unwrap()])
     }
 
+    /// Processes of this rig: those whose environment names its server log.
+    pub fn processes(&self) -> Vec<PathBuf> {
+        let mark = self.server_log();
+        let mut all = files(Path::new("/proc"), |n| n.bytes().all(|b| b.is_ascii_digit()));
+        all.retain(|pid| {
+            let environ = fs::read(pid.join("environ")).unwrap_or_default();
+            memchr::memmem::find(&environ, mark.as_os_str().as_encoded_bytes()).is_some()
+        });
+        all
+    }
+
+    /// Waits until they are gone: a server may still write down what it has, and one that was just being started holds
+    /// what the proxy held.
+    pub fn await_silence(&self) {
+        until("every process to end", || self.processes().is_empty().then_some(()));
+    }
+
+    /// Waits until the only segment has so many events.
+    pub fn await_events(&self, n: usize) {
+        until(&format!("{n} events on disk"), || {
+            let text = fs::read(self.segments().first()?).ok()?;
+            (text.iter().filter(|b| **b == b'\n').count() >= n).then_some(())
+        });
+    }
+
     pub fn segments(&self) -> Vec<PathBuf> {
         files(&self.audit.join("audit"), |name| name.starts_with("segment_") && name.ends_with(".jsonl"))
     }

@@ -73,8 +73,8 @@ fn session_killed_at(syscall: &str, n: u32) -> bool {
         (client.lines() >= 11 || client.child.try_wait().unwrap().is_some()).then_some(())
     });
     let status = client.end();
+    rig.await_silence();
     let server = fs::read(rig.server_log()).unwrap_or_default();
-    // A tracer that dies leaves the server a moment in which it still writes down what it has.
     check::recovered(&rig, &Crossed { client: client.got(), server, damaged: false });
     status.signal().is_some() || status.code() != Some(0)
 }
@@ -114,6 +114,7 @@ fn recover_killed(share: usize) {
     }
     client.await_lines(20);
     client.kill();
+    rig.await_silence();
     let server = fs::read(rig.server_log()).unwrap();
     let crossed = Crossed { client: client.got(), server, damaged: false };
     let all = check::tree(&rig.root).into_keys().filter(|p| p.is_file());
@@ -264,6 +265,7 @@ fn a_full_file_system_and_space_again() {
     let Some(small) = Small::at(&rig.audit) else { return };
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    rig.await_events(5);
     small.fill();
     client.converse((2..60).map(|i| call(i, "echo", i)));
     until("the warning", || client.said().contains("writing evidence").then_some(()));
@@ -282,7 +284,7 @@ fn a_file_system_that_stays_full_to_the_end() {
     let Some(small) = Small::at(&rig.audit) else { return };
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
-    until("the segment", || (!rig.segments().is_empty()).then_some(()));
+    rig.await_events(5);
     small.fill();
     client.converse((2..60).map(|i| call(i, "echo", i)));
     assert_eq!(client.end().code(), Some(2), "{}", client.said());

@@ -23,7 +23,7 @@ fn dead(calls: u64) -> Dead {
     let mut client = Client::start(rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=calls).map(|i| call(i, "echo", i))));
     // All four events of the last call are on disk.
-    let segment = rig.segments().remove(0);
+    let segment = crate::rig::until("a segment", || rig.segments().pop());
     let want = 1 + 4 * usize::try_from(calls).unwrap();
     crate::rig::until("the evidence", || (lines(&segment) == want).then_some(()));
     client.kill();
@@ -204,4 +204,44 @@ fn a_cut_journal_is_signed_by_the_next_start_as_what_it_is() {
     let mut complete: Vec<bool> = sessions.iter().map(|s| s.completeness == Completeness::Complete).collect();
     complete.sort_unstable();
     assert_eq!(complete, [false, true]);
+}
+
+#[test]
+fn a_payload_of_any_size_that_is_torn_is_set_aside() {
+    for (whole, torn) in [(0, 300_000), (2, 5), (2, 3 << 20), (1, 1 << 20)] {
+        let dead = dead(1);
+        let name = dead.segment.file_name().unwrap().to_str().unwrap().replacen("segment", "session", 1);
+        let log = dead.rig.audit.join("investigation").join(&name);
+        fs::create_dir(log.parent().unwrap()).unwrap();
+        let mut text = b"{\"content\":1}\n".repeat(whole);
+        let kept = text.len();
+        text.extend(std::iter::repeat_n(b'x', torn));
+        fs::write(&log, &text).unwrap();
+        let session = only(check::recovered(&dead.rig, &damaged()));
+        let notes = session.doc.recovery_notes.join("\n");
+        assert!(notes.contains(&format!("{torn} bytes at offset {kept} of {name}")), "{notes}");
+        assert_eq!(fs::read(&log).unwrap(), text[..kept]);
+        let aside = files(log.parent().unwrap(), |n| n.contains(".torn_"));
+        assert_eq!(fs::read(&aside[0]).unwrap(), text[kept..]);
+    }
+}
+
+#[test]
+fn a_part_of_what_is_torn_that_an_interrupted_recovery_left_is_made_whole() {
+    let dead = dead(1);
+    let saved = save(&dead.rig);
+    let tear = || {
+        let mut text = fs::read(&dead.segment).unwrap();
+        text.extend_from_slice(b"{\"torn\":");
+        fs::write(&dead.segment, text).unwrap();
+    };
+    tear();
+    only(check::recovered(&dead.rig, &damaged()));
+    let dir = dead.segment.parent().unwrap().to_owned();
+    let aside = files(&dir, |n| n.contains(".torn_")).remove(0);
+    restore(&dead.rig, &saved);
+    tear();
+    fs::write(&aside, b"{\"to").unwrap();
+    only(check::recovered(&dead.rig, &damaged()));
+    assert_eq!(fs::read(&aside).unwrap(), b"{\"torn\":");
 }

@@ -261,7 +261,18 @@ impl Recorder {
             recorder_version: crate::model::RECORDER_VERSION.to_owned(),
             server_id: self.setup.server_id.clone(),
         };
-        self.plain_event(EventKind::ChainStart, self.started_ns, detail);
+        // Not the clock's word for the same moment, which may be a millisecond off: recovery reads `started_at` here.
+        self.event(Entry {
+            at: self.started_at,
+            mono_us: 0,
+            kind: EventKind::ChainStart,
+            direction: None,
+            method: None,
+            rpc_id: None,
+            invocation: None,
+            wire: None,
+            detail,
+        });
     }
 
     /// The session.
