@@ -136,7 +136,7 @@ impl AuditEvent {
     /// # Errors
     /// As [`super::to_line`].
     pub fn seal(&mut self) -> Result<(), serde_json::Error> {
-        self.hash = super::GENESIS.to_owned();
+        super::GENESIS.clone_into(&mut self.hash);
         let line = super::to_line(self)?;
         self.hash = hash_of_line(&line).unwrap_or_default();
         Ok(())

@@ -16,6 +16,7 @@ use crate::{
         store::Store,
     },
 };
+use rustix::fs::FlockOperation::{LockExclusive, NonBlockingLockExclusive};
 use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -155,6 +156,18 @@ pub fn recover_dir(
     only_cards: bool,
 ) -> std::io::Result<Vec<Result<Sealed, RecoverError>>> {
     let mut all = Vec::new();
+    // One recovery at a time in one directory: sessions of one process share captures. Whoever only looks in passing leaves
+    // it to the one that is at it.
+    let live = match std::fs::File::open(dir.live()) {
+        Ok(live) => live,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(all),
+        Err(e) => return Err(e),
+    };
+    match rustix::fs::flock(&live, if only_cards { NonBlockingLockExclusive } else { LockExclusive }) {
+        Err(rustix::io::Errno::AGAIN) => return Ok(all),
+        // A file system without locks.
+        Ok(()) | Err(_) => {}
+    }
     for paths in recover::sessions(dir, only_cards)? {
         let recovered = match recover::recover(dir, &paths) {
             Ok(None) => continue,
@@ -171,6 +184,8 @@ pub fn recover_dir(
         }
         all.push(Ok(sealed));
     }
+    crate::record::card::sweep(&dir.live());
+    crate::relay::capture::sweep(&crate::relay::capture::ring_dirs(&dir.live()));
     Ok(all)
 }
 

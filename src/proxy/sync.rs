@@ -15,7 +15,7 @@ use std::{
 /// How often files are synced.
 const EVERY: Duration = Duration::from_secs(1);
 /// The longest pause between two segments that are given up because syncing fails.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_mins(1);
 
 /// Syncs what comes over `files` until its sender is gone; each set replaces the one before.
 ///

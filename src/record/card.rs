@@ -21,6 +21,21 @@ use std::{
 /// | 1 | first |
 pub const CARD_VERSION: u32 = 1;
 
+/// How the name of a card under construction ends; the writer's pid and a dot stand before it.
+const STAGED: &str = ".new";
+
+/// Removes what killed writers of cards left in `live/`.
+pub fn sweep(live: &Path) {
+    let Ok(entries) = std::fs::read_dir(live) else { return };
+    for path in entries.flatten().map(|e| e.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let pid = name.strip_suffix(STAGED).and_then(|n| n.rsplit('.').next()?.parse().ok());
+        if pid.is_some_and(|pid| !process::is_alive(pid, None)) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
 /// `live/<session>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
@@ -28,6 +43,9 @@ pub struct Card {
     pub command: Option<Vec<String>>,
     /// `sha256:` of the server command.
     pub command_digest: String,
+    /// The session before it in the same process (rolling packs).
+    #[serde(default)]
+    pub continues: Option<SessionId>,
     /// Process id of the proxy.
     pub pid: u32,
     /// When that process started, in the system's own unit; tells a reused pid.
@@ -58,6 +76,7 @@ impl Card {
         Self {
             command: setup.command.clone(),
             command_digest: setup.command_digest.clone(),
+            continues: None,
             pid,
             pid_started: process::start_time(pid),
             profile: setup.profile,
@@ -77,12 +96,16 @@ impl Card {
     /// # Errors
     /// What the system says.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        let staged = path.with_extension("json.new");
+        let staged = path.with_extension(format!("{}{STAGED}", self.pid));
         let _ = std::fs::remove_file(&staged);
         let mut bytes = serde_json::to_vec(self)?;
         bytes.push(b'\n');
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?.write_all(&bytes)?;
-        std::fs::rename(&staged, path)
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
+        let written = file.write_all(&bytes).and_then(|()| std::fs::rename(&staged, path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&staged);
+        }
+        written
     }
 
     /// What recovery needs to know of the proxy that is gone.

@@ -88,7 +88,7 @@ impl Chain {
     ///
     /// # Errors
     /// A detail that JSON cannot hold; the types of [`event::detail`] have none.
-    pub fn append<D: Serialize>(&mut self, entry: Entry<'_, D>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    pub fn append<D: Serialize>(&mut self, entry: &Entry<'_, D>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let detail = RawValue::from_string(serde_json::to_string(&entry.detail)?)?;
         let mut record = AuditEvent {
             at: entry.at,

@@ -88,19 +88,18 @@ pub fn evidence_id(raw: Option<&[u8]>, anomalies: &mut BTreeSet<String>) -> RpcI
     }
     match raw.first() {
         Some(b'n') => RpcId::Null,
-        Some(b'"') => match crate::canon::decode_string(raw) {
-            Some(text) => {
+        Some(b'"') => {
+            if let Some(text) = crate::canon::decode_string(raw) {
                 let (text, changed) = receipt_text(&text);
                 if changed {
                     flag("id_not_verbatim");
                 }
                 RpcId::Text(text.into_owned())
-            }
-            None => {
+            } else {
                 flag("id_not_verbatim");
                 RpcId::Text(String::from_utf8_lossy(raw).into_owned())
             }
-        },
+        }
         _ => match std::str::from_utf8(raw).ok().and_then(|t| t.parse::<i64>().ok()) {
             Some(n) if n.unsigned_abs() <= 1 << 53 => RpcId::Int(n),
             _ => {

@@ -87,8 +87,6 @@ pub struct Response {
     pub is_final: bool,
     /// Machine words that the response adds.
     pub anomalies: BTreeSet<String>,
-    /// What the next leg is recognized by.
-    pub next: NextLeg,
 }
 
 /// What links a following leg to this one (MCP.md §2).

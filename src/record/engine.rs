@@ -107,6 +107,14 @@ struct Live {
     began: Instant,
 }
 
+/// The session that is begun next.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    session: SessionId,
+    started_ns: u64,
+    started_at: WallTime,
+}
+
 /// The engine; [`Engine::run`] is the recorder thread.
 pub struct Engine {
     config: Config,
@@ -118,14 +126,16 @@ pub struct Engine {
     /// What of `missed` is in no chain yet.
     unsaid: (u64, u64),
     report: Report,
-    next_session: SessionId,
+    next: Next,
+    /// What goes over into the next session, as long as that cannot be begun on disk.
+    rolled: Option<Recorder>,
 }
 
 impl Engine {
     /// An engine over the two directions, client to server first.
     #[must_use]
     pub fn new(config: Config, lanes: [Lane; 2], waker: Arc<Waker>) -> Self {
-        let next_session = config.session;
+        let next = Next { session: config.session, started_ns: config.started_ns, started_at: config.started_at };
         Self {
             config,
             lanes,
@@ -135,7 +145,8 @@ impl Engine {
             missed: (0, 0),
             unsaid: (0, 0),
             report: Report::default(),
-            next_session,
+            next,
+            rolled: None,
         }
     }
 
@@ -143,7 +154,10 @@ impl Engine {
     pub fn run(mut self, finish: &Receiver<Ending>) -> Report {
         let mut pacer = Pacer::default();
         let mut ending = None;
-        self.begin(None);
+        for lane in &self.lanes {
+            lane.consumer().prefault();
+        }
+        self.begin();
         loop {
             match finish.try_recv() {
                 Ok(e) => ending = Some(e),
@@ -191,6 +205,7 @@ impl Engine {
             let Some(which) = self.earliest() else { break };
             worked = true;
             self.take(which);
+            self.delivered();
             if self.live.as_ref().is_some_and(|l| l.recorder.lines.len() > 1 << 20) {
                 break;
             }
@@ -264,7 +279,7 @@ impl Engine {
     fn flush(&mut self) {
         if self.live.is_none() {
             if self.retry_at.is_none_or(|at| at <= Instant::now()) {
-                self.begin(None);
+                self.begin();
             }
             self.lanes.iter_mut().for_each(Lane::settled);
             return;
@@ -315,48 +330,44 @@ impl Engine {
         for which in 0..self.lanes.len() {
             let lane = &mut self.lanes[which];
             if failing && lane.held_percent() > HELD_PERCENT {
-                lane.release();
+                lane.let_go();
             }
             if lane.is_stuffed() && (failing || lane.peek().is_err()) {
                 let bytes = lane.give_up();
                 if failing {
-                    lane.release();
+                    lane.let_go();
                 }
                 self.miss(1, bytes);
             }
         }
     }
 
-    /// Begins a session on disk, the first one or one that follows `rolled`.
-    fn begin(&mut self, rolled: Option<Recorder>) {
-        let now = clock::mono_ns();
-        let first = rolled.is_none() && self.next_session == self.config.session;
-        let (started_ns, started_at) =
-            if first { (self.config.started_ns, self.config.started_at) } else { (now, WallTime::now()) };
+    /// Begins the next session on disk.
+    fn begin(&mut self) {
         let c = &self.config;
         let clock = Clock::new(clock::wall_minus_mono_ns());
-        let carried = rolled.is_some();
-        let begun = Store::begin(&c.dir, &c.setup, started_ns, started_at, clock, self.next_session, rolled);
+        let Next { session, started_ns, started_at } = self.next;
+        let begun = Store::begin(&c.dir, &c.setup, started_ns, started_at, clock, session, self.rolled.take());
         let (store, recorder) = match begun {
             Ok(begun) => begun,
-            Err((e, path, _)) => {
-                if carried {
-                    tracing::error!("calls in flight could not be carried over");
-                }
-                self.disk_failed(&format!("beginning a session at {}", path.display()), &e);
+            Err(e) => {
+                let in_the_way = e.source.kind() == io::ErrorKind::AlreadyExists;
+                self.disk_failed(&format!("beginning a session at {}", e.path.display()), &e.source);
+                self.rolled = e.rolled.map(|r| *r);
                 self.retry_at = Some(Instant::now() + RETRY_BEGIN);
-                self.fresh_session();
+                if in_the_way && let Some(next) = fresh() {
+                    self.forget_card();
+                    self.next = next;
+                }
                 return;
             }
         };
         self.retry_at = None;
-        for lane in &self.lanes {
-            lane.consumer().set_note(0, self.next_session.bits());
-        }
-        let card = Card::of(&self.config.setup, self.next_session, started_ns, started_at, &self.lanes);
+        let card = self.card(recorder.continues());
         if let Err(e) = card.write(&store.paths.card) {
             tracing::warn!(path = %store.paths.card.display(), error = %e, "the live card could not be written");
         }
+        self.own_captures(session);
         if let Ok(files) = store.sync_handles() {
             let _ = self.config.files.send(files);
         }
@@ -364,10 +375,20 @@ impl Engine {
         self.say_missed();
     }
 
-    fn fresh_session(&mut self) {
-        if let Ok(id) = SessionId::random() {
-            self.next_session = id;
+    /// Tells recovery whose messages the captures hold. The first one decides.
+    fn own_captures(&self, session: SessionId) {
+        for lane in &self.lanes {
+            lane.consumer().set_note(lane::NOTE_OWNER, session.bits());
         }
+    }
+
+    fn card(&self, continues: Option<SessionId>) -> Card {
+        let Next { session, started_ns, started_at } = self.next;
+        Card { continues, ..Card::of(&self.config.setup, session, started_ns, started_at, &self.lanes) }
+    }
+
+    fn forget_card(&self) {
+        let _ = std::fs::remove_file(self.config.dir.session(self.next.started_at, self.next.session).card);
     }
 
     fn roll_if_due(&mut self) {
@@ -390,7 +411,17 @@ impl Engine {
     }
 
     fn roll(&mut self, reason: &str, clean: bool) {
+        let Some(next) = fresh() else { return };
         let Some(mut live) = self.live.take() else { return };
+        self.next = next;
+        // The next card is there before this chain ends: whenever we are killed, recovery finds whose the messages are
+        // that the captures hold, and which calls go over.
+        let card = self.config.dir.session(next.started_at, next.session).card;
+        if let Err(e) = self.card(Some(live.recorder.session())).write(&card) {
+            self.live = Some(live);
+            self.disk_failed("rolling over", &e);
+            return;
+        }
         let ending = Ending {
             reason: reason.to_owned(),
             clean,
@@ -402,8 +433,9 @@ impl Engine {
         if let Err(e) = live.store.write(&mut live.recorder.lines) {
             self.disk_failed("ending a segment", &e);
         }
-        self.fresh_session();
-        self.begin(Some(live.recorder));
+        self.own_captures(next.session);
+        self.rolled = Some(live.recorder);
+        self.begin();
         let _ = self.config.ended.send(Ended { store: live.store, doc, card: live.card });
     }
 
@@ -412,8 +444,16 @@ impl Engine {
         self.say_missed();
         (self.report.missed_messages, self.report.missed_bytes) = self.missed;
         let Some(mut live) = self.live.take() else {
+            let card = self.config.dir.session(self.next.started_at, self.next.session).card;
+            if self.rolled.is_some() && card.exists() {
+                // A session that could not be begun behind one that was: `recover` begins it, for the calls that went over.
+                self.lanes[0].note_lost(self.unsaid.1);
+                self.report.left_for_recovery = true;
+                return;
+            }
             self.report.nothing_recorded = true;
             self.lanes.iter().for_each(Lane::remove);
+            self.forget_card();
             return;
         };
         let mut written = live.store.write(&mut live.recorder.lines);
@@ -447,6 +487,11 @@ impl Engine {
         }
         let _ = self.config.ended.send(Ended { store: live.store, doc, card: live.card });
     }
+}
+
+fn fresh() -> Option<Next> {
+    let session = SessionId::random().ok()?;
+    Some(Next { session, started_ns: clock::mono_ns(), started_at: WallTime::now() })
 }
 
 fn write_big(live: &mut Live, m: &Message<'_>, big: &[BigPayload]) {

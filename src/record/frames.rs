@@ -37,9 +37,9 @@ pub enum Frame {
 pub fn next(window: &[u8], scanned: usize, closed: bool) -> Frame {
     if could_be_header(window) {
         match framed(window) {
-            Some(Some((header, len))) => return Frame::Framed { header, len },
+            Framed::Whole { header, len } => return Frame::Framed { header, len },
             // Waiting is safe: nothing is consumed, and a window that can grow no further is read as lines.
-            Some(None) if !closed && window.len() < MAX_HEADER + MAX_FRAMED => return Frame::Partial,
+            Framed::Maybe if !closed && window.len() < MAX_HEADER + MAX_FRAMED => return Frame::Partial,
             _ => {}
         }
     }
@@ -56,39 +56,51 @@ fn could_be_header(window: &[u8]) -> bool {
     n > 0 && window[..n].eq_ignore_ascii_case(&NAME[..n])
 }
 
-/// `None`: no Content-Length message. `Some(None)`: could become one. `Some(Some(..))`: header length and body length.
-fn framed(window: &[u8]) -> Option<Option<(usize, usize)>> {
+enum Framed {
+    No,
+    Maybe,
+    Whole { header: usize, len: usize },
+}
+
+fn framed(window: &[u8]) -> Framed {
     let mut at = 0;
     let mut length = None;
     loop {
         let rest = &window[at..];
         let Some(eol) = memchr::memchr(b'\n', rest) else {
-            return (window.len() < MAX_HEADER).then_some(None);
+            return if window.len() < MAX_HEADER { Framed::Maybe } else { Framed::No };
         };
         let line = rest[..eol].strip_suffix(b"\r").unwrap_or(&rest[..eol]);
         at += eol + 1;
-        if at > MAX_HEADER {
-            return None;
-        }
         if line.is_empty() {
             break;
         }
-        let (name, value) = line.split_at(memchr::memchr(b':', line)?);
-        if !name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-') {
-            return None;
-        }
-        if name.eq_ignore_ascii_case(b"content-length") {
-            let digits = std::str::from_utf8(&value[1..]).ok()?.trim();
-            length = Some(digits.parse::<usize>().ok().filter(|n| (2..=MAX_FRAMED).contains(n))?);
+        match header_line(line) {
+            Some(found) if at <= MAX_HEADER => length = found.or(length),
+            _ => return Framed::No,
         }
     }
-    let len = length?;
+    let Some(len) = length else { return Framed::No };
     let body = &window[at..];
     if body.len() < len {
-        return no_message_within(body).then_some(None);
+        return if no_message_within(body) { Framed::Maybe } else { Framed::No };
     }
     let body = &body[..len];
-    (canon::scan(body).is_ok() && no_message_within(body)).then_some(Some((at, len)))
+    if canon::scan(body).is_ok() && no_message_within(body) { Framed::Whole { header: at, len } } else { Framed::No }
+}
+
+/// `None`: no header line. Otherwise the length that it declares, if it is the one that does.
+#[expect(clippy::option_option, reason = "no header, a header, the header")]
+fn header_line(line: &[u8]) -> Option<Option<usize>> {
+    let (name, value) = line.split_at(memchr::memchr(b':', line)?);
+    if !name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-') {
+        return None;
+    }
+    if !name.eq_ignore_ascii_case(b"content-length") {
+        return Some(None);
+    }
+    let digits = std::str::from_utf8(&value[1..]).ok()?.trim();
+    digits.parse::<usize>().ok().filter(|n| (2..=MAX_FRAMED).contains(n)).map(Some)
 }
 
 /// Whether no line of a body, taken alone, is a JSON object: a newline peer would read it as a message.

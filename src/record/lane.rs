@@ -20,6 +20,11 @@ use std::{
 /// A message that is longer than this is put into a file while it crosses, so that memory does not grow with it.
 pub const SPOOL_AT: usize = 1 << 20;
 
+/// Word of a capture: the session whose messages it holds.
+pub const NOTE_OWNER: usize = 0;
+/// Word of a capture: bytes that were released although their evidence was not on disk.
+pub const NOTE_LOST: usize = 1;
+
 /// What stands next in a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -93,9 +98,12 @@ impl Lane {
         lane.gaps_done = lane.gaps.iter().take_while(|g| g.offset < pos).count();
         if let Some(start) = lane.consumer.spool_start().filter(|s| *s <= pos) {
             let file = OpenOptions::new().read(true).append(true).open(&lane.spool_path)?;
-            // Bytes behind the released part are still in the ring, too.
-            file.set_len(pos - start)?;
-            lane.spool = Some(Spool { file, start, len: pos - start });
+            // Bytes behind the released part are still in the ring, too. If there are fewer, the message was released
+            // with its newline, which is never spooled: its evidence is on disk.
+            if file.metadata()?.len() >= pos - start {
+                file.set_len(pos - start)?;
+                lane.spool = Some(Spool { file, start, len: pos - start });
+            }
         }
         Ok(lane)
     }
@@ -149,6 +157,25 @@ impl Lane {
         if n > 0 {
             self.consumer.advance(n as usize);
         }
+    }
+
+    /// Lets go of it although it is not: there is no more room. The capture says how much that is, until it is safe after
+    /// all ([`Lane::settled`]).
+    pub fn let_go(&mut self) {
+        let bytes = self.pos.saturating_sub(self.consumer.tail());
+        self.note_lost(bytes);
+        self.release();
+    }
+
+    /// So many bytes more crossed without evidence.
+    pub fn note_lost(&self, bytes: u64) {
+        self.consumer.set_note(NOTE_LOST, self.consumer.note(NOTE_LOST) + bytes);
+    }
+
+    /// Bytes that were let go of and are not in the evidence, if the session was killed now.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.consumer.note(NOTE_LOST)
     }
 
     /// How full the capture is with what was taken but not released, 0 to 100.
@@ -373,6 +400,9 @@ impl Lane {
     /// The evidence of everything taken is on disk: spools are no longer needed.
     pub fn settled(&mut self) {
         self.unsettled = false;
+        // First, so that the ring never begins in the middle of a message whose spool is gone.
+        self.release();
+        self.consumer.set_note(NOTE_LOST, 0);
         if self.spool.is_none() && self.consumer.spool_start().is_some() {
             self.consumer.set_spool_start(None);
             if let Err(e) = std::fs::remove_file(&self.spool_path)
@@ -381,7 +411,6 @@ impl Lane {
                 tracing::warn!(path = %self.spool_path.display(), error = %e, "a spool could not be removed");
             }
         }
-        self.release();
     }
 
     /// Removes the ring file and any spool: the session is over.

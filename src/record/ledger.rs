@@ -103,12 +103,11 @@ impl Ledger {
         line.seal()?;
         let mut bytes = to_line(&line)?;
         bytes.push(b'\n');
-        if let Err(e) = self.file.write_all(&bytes) {
-            // Half a line would be glued to the next one.
+        if let Err(e) = self.file.write_all(&bytes).and_then(|()| self.file.sync_data()) {
+            // Half a line would be glued to the next one, and a whole one would say what did not happen.
             self.file.set_len(self.end)?;
             return Err(e);
         }
-        self.file.sync_data()?;
         self.end += bytes.len() as u64;
         self.seq += 1;
         self.head = line.hash;
@@ -126,8 +125,8 @@ pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
-    let lines = text.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<LedgerLine>(l).ok());
-    Ok(lines.filter(|l| l.session_id == session && l.kind == kind).last())
+    let mut lines = text.rsplit(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<LedgerLine>(l).ok());
+    Ok(lines.find(|l| l.session_id == session && l.kind == kind))
 }
 
 /// The last whole line of a file and what is torn behind it. Zeros at the end, as some file systems leave them after a

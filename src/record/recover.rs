@@ -110,8 +110,12 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
     if card.is_none() && is_finished(dir, paths).map_err(at(&paths.segment))? {
         return Ok(None);
     }
-    if card.as_ref().is_some_and(|c| crate::sys::process::is_alive(c.pid, c.pid_started)) && !paths.segment.exists() {
-        // It is just starting.
+    if card.as_ref().is_some_and(|c| is_alive(c, paths)) {
+        return Ok(None);
+    }
+    check_ledger(dir, paths)?;
+    if card.as_ref().is_some_and(|c| never_began(c, paths)) {
+        std::fs::remove_file(&paths.card).map_err(at(&paths.card))?;
         return Ok(None);
     }
     let mut store = match Store::take_over(dir, paths) {
@@ -131,6 +135,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
         store = Store::take_over(dir, paths).map_err(at(&paths.segment))?;
         store
     };
+    hand_over(dir, paths, card.as_ref()).map_err(at(&dir.live()))?;
     let mut dead = Dead::read(dir, paths, card.as_ref())?;
     let doc = dead.finish(paths, card.as_ref(), notes.clone()).map_err(at(&paths.segment))?;
     store.write(&mut dead.recorder.lines).map_err(at(&paths.segment))?;
@@ -138,8 +143,85 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
         lane.settled();
         lane.remove();
     }
+    // The spool of a capture that is gone (a reboot) is of no use.
+    for (ring, spool) in card.iter().flat_map(|c| c.rings.iter().zip(&c.spools)) {
+        if ring.as_ref().is_none_or(|r| !r.exists()) {
+            let _ = std::fs::remove_file(spool);
+        }
+    }
     notes.clone_from(&doc.recovery_notes);
     Ok(Some(Recovered { store, doc, notes }))
+}
+
+/// Whether the process of this card lives: it holds the locks of its captures. (A zombie does not.)
+fn is_alive(card: &Card, paths: &SessionPaths) -> bool {
+    let mut rings = card.rings.iter().flatten().peekable();
+    if rings.peek().is_none() {
+        // Without captures only the segment's lock can tell, once it is there.
+        return crate::sys::process::is_alive(card.pid, card.pid_started) && !paths.segment.exists();
+    }
+    rings.any(|ring| matches!(Consumer::open(ring), Err(e) if e.kind() == io::ErrorKind::WouldBlock))
+}
+
+/// Whether a proxy was killed after it had announced its next session and before that one began.
+fn never_began(card: &Card, paths: &SessionPaths) -> bool {
+    card.continues.is_some() && !paths.segment.exists() && owner_of(card) != Some(paths.id.bits())
+}
+
+/// The session whose messages the captures of a card hold.
+fn owner_of(card: &Card) -> Option<u64> {
+    let consumer = card.rings.iter().flatten().find_map(|ring| Consumer::open(ring).ok())?;
+    let owner = consumer.note(lane::NOTE_OWNER);
+    let first = || u64::from_str_radix(consumer.session(), 16).ok();
+    if owner == 0 { first() } else { Some(owner) }
+}
+
+/// A proxy was killed between the end of this segment and the beginning of the next one: what its captures hold goes to
+/// the session whose card says that it continues this one.
+fn hand_over(dir: &AuditDir, paths: &SessionPaths, card: Option<&Card>) -> io::Result<()> {
+    let Some(card) = card.filter(|c| owner_of(c) == Some(paths.id.bits())) else { return Ok(()) };
+    if !last_event(paths)?.is_some_and(|e| e.event == EventKind::ChainEnd) {
+        return Ok(());
+    }
+    for entry in read_dir(&dir.live())? {
+        let Some(next) = Card::read(&entry?.path()).filter(|c| c.continues == Some(paths.id)) else { continue };
+        for ring in card.rings.iter().flatten() {
+            Consumer::open(ring)?.set_note(lane::NOTE_OWNER, next.session_id.bits());
+        }
+    }
+    Ok(())
+}
+
+fn last_event(paths: &SessionPaths) -> io::Result<Option<AuditEvent>> {
+    let file = match File::open(&paths.segment) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let tail = ledger::good_tail(&file)?;
+    Ok(tail.last.and_then(|line| serde_json::from_slice(&line).ok()))
+}
+
+/// A segment whose end the ledger knows must end so: nothing is signed over one that was shortened or changed since.
+fn check_ledger(dir: &AuditDir, paths: &SessionPaths) -> Result<(), RecoverError> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RecoverError::Io { path, source }
+    };
+    let Some(end) = ledger::holds(dir, paths.id, LedgerKind::SegmentEnd).map_err(at(&dir.ledger()))? else {
+        return Ok(());
+    };
+    let last = last_event(paths).map_err(at(&paths.segment))?;
+    let (count, hash) = last.map_or((0, String::new()), |e| (e.event_seq + 1, e.hash));
+    if count == end.event_count && hash == end.segment_hash {
+        return Ok(());
+    }
+    let what = format!(
+        "the ledger says that this segment ended with event {} of hash {}, but it ends with event {count} of hash {hash}; \
+         it was shortened or changed after its end, and nothing is signed over it",
+        end.event_count, end.segment_hash
+    );
+    Err(RecoverError::Damaged { path: paths.segment.clone(), line: count, what })
 }
 
 /// Whether the segment has its end and the ledger knows it.
@@ -150,11 +232,12 @@ fn is_finished(dir: &AuditDir, paths: &SessionPaths) -> io::Result<bool> {
         Err(e) => return Err(e),
     };
     let tail = ledger::good_tail(&file)?;
-    let ended = tail.torn == 0
-        && tail.last.is_some_and(|line| {
-            serde_json::from_slice::<AuditEvent>(&line).is_ok_and(|e| e.event == EventKind::ChainEnd)
-        });
-    Ok(ended && ledger::holds(dir, paths.id, LedgerKind::SegmentEnd)?.is_some())
+    let last = tail.last.and_then(|line| serde_json::from_slice::<AuditEvent>(&line).ok());
+    let ended = tail.torn == 0 && last.as_ref().is_some_and(|e| e.event == EventKind::ChainEnd);
+    // What does not agree with the ledger is looked at, and named.
+    let known = ledger::holds(dir, paths.id, LedgerKind::SegmentEnd)?;
+    Ok(ended
+        && known.is_some_and(|k| last.is_some_and(|e| e.hash == k.segment_hash && e.event_seq + 1 == k.event_count)))
 }
 
 fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) -> io::Result<()> {
@@ -228,6 +311,11 @@ impl Dead {
         }
         let unfinished = self.drain(&mut notes)?;
         self.recorder.finish_restore();
+        let lost: u64 = self.lanes.iter().map(Lane::lost).sum();
+        if lost > 0 {
+            notes.push(format!("{lost} bytes crossed while no evidence could be written"));
+            self.recorder.gap("disk", 0, lost, 0);
+        }
         if unfinished > 0 {
             notes.push(format!("{unfinished} bytes of unfinished messages were in the capture"));
             self.recorder.gap("crash", 0, unfinished, 0);
@@ -288,7 +376,7 @@ fn setup_of(first: Option<&AuditEvent>, card: Option<&Card>) -> (Arc<Setup>, Opt
             };
             (Arc::new(setup), start.continues)
         }
-        (None, Some(card)) => (card.setup(), None),
+        (None, Some(card)) => (card.setup(), card.continues),
         (None, None) => (
             Arc::new(Setup {
                 profile: crate::model::Profile::Audit,
@@ -307,6 +395,7 @@ fn setup_of(first: Option<&AuditEvent>, card: Option<&Card>) -> (Arc<Setup>, Opt
 }
 
 fn lanes_of(card: &Card, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<Lane> {
+    let owner = owner_of(card);
     let mut lanes = Vec::new();
     for (i, direction) in [Direction::ClientToServer, Direction::ServerToClient].into_iter().enumerate() {
         let name = direction.as_str();
@@ -321,8 +410,7 @@ fn lanes_of(card: &Card, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<L
                 continue;
             }
         };
-        let owner = consumer.note(0);
-        if owner != 0 && owner != paths.id.bits() || owner == 0 && consumer.session() != paths.id.hex() {
+        if owner != Some(paths.id.bits()) {
             notes.push(format!("{name}: the capture went on to a later session"));
             continue;
         }

@@ -91,6 +91,24 @@ impl Sink {
     }
 }
 
+/// A session could not be begun on disk.
+#[derive(thiserror::Error)]
+#[error("{}: {source}", .path.display())]
+pub struct BeginError {
+    /// Where.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+    /// What was to go over from the session before.
+    pub rolled: Option<Box<Recorder>>,
+}
+
+impl std::fmt::Debug for BeginError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BeginError").field("path", &self.path).field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
 /// The open files of one session. The segment's lock says that the session is alive.
 #[derive(Debug)]
 pub struct Store {
@@ -106,7 +124,7 @@ impl Store {
     /// Starts a session on disk: files, ledger line, `chain_start`.
     ///
     /// # Errors
-    /// What the system says, with the file; nothing is left behind then but empty files.
+    /// What the system says, with the file, and `rolled` (or what was begun) to try again with; no file is left behind.
     pub fn begin(
         dir: &AuditDir,
         setup: &Arc<Setup>,
@@ -115,7 +133,7 @@ impl Store {
         clock: Clock,
         session: SessionId,
         rolled: Option<Recorder>,
-    ) -> Result<(Self, Recorder), (io::Error, PathBuf, Option<Box<Recorder>>)> {
+    ) -> Result<(Self, Recorder), BeginError> {
         let paths = dir.session(started_at, session);
         let name = segment_name(&paths);
         let opened = (|| {
@@ -125,9 +143,19 @@ impl Store {
             let ledger = Ledger::lock(dir, session).map_err(|e| (e, dir.ledger()))?;
             Ok((segment, receipts, ledger))
         })();
+        // It is tried again under the same name.
+        let forget = || {
+            let _ = std::fs::remove_file(&paths.segment);
+            let _ = std::fs::remove_file(&paths.receipts);
+        };
         let (segment, receipts, mut ledger) = match opened {
             Ok(opened) => opened,
-            Err((e, path)) => return Err((e, path, rolled.map(Box::new))),
+            Err((source, path)) => {
+                if source.kind() != io::ErrorKind::AlreadyExists {
+                    forget();
+                }
+                return Err(BeginError { path, source, rolled: rolled.map(Box::new) });
+            }
         };
         let begin =
             Begin { session, continues: None, started_ns, started_at, clock, prev_hash: ledger.head().to_owned() };
@@ -149,7 +177,10 @@ impl Store {
         });
         match started {
             Ok(()) => Ok((store, recorder)),
-            Err(e) => Err((e, paths.segment, Some(Box::new(recorder)))),
+            Err(source) => {
+                forget();
+                Err(BeginError { path: paths.segment, source, rolled: Some(Box::new(recorder)) })
+            }
         }
     }
 
@@ -178,10 +209,14 @@ impl Store {
             self.investigation()?.append(&lines.investigation)?;
             lines.investigation.clear();
         }
-        self.receipts.append(&lines.receipts)?;
-        lines.receipts.clear();
+        let before = lines.receipts.len().saturating_sub(lines.behind);
+        self.receipts.append(&lines.receipts[..before])?;
+        lines.receipts.drain(..before);
         self.segment.append(&lines.segment)?;
         lines.segment.clear();
+        self.receipts.append(&lines.receipts)?;
+        lines.receipts.clear();
+        lines.behind = 0;
         Ok(())
     }
 

@@ -20,7 +20,7 @@ mod tests;
 
 pub use consumer::{Consumer, Gap};
 pub use layout::{NOTES, VERSION};
-pub use place::ring_dirs;
+pub use place::{ring_dirs, sweep};
 pub use producer::Producer;
 
 use crate::relay::waker::Waker;

@@ -55,13 +55,11 @@ fn every_single_bit_of_every_file_flipped_is_never_a_pass() {
 fn a_byte_inserted_or_deleted_anywhere_is_never_a_pass() {
     let pack = small();
     for (name, good) in &pack.0 {
-        for inserted in [b' ', b'\n', b'0', 0u8] {
-            never_passes(&pack, name, good.len() + 1, |good, n| {
-                let mut bad = good.to_vec();
-                bad.insert(n, inserted);
-                Some(bad)
-            });
-        }
+        never_passes(&pack, name, good.len() + 1, |good, n| {
+            let mut bad = good.to_vec();
+            bad.insert(n, [b' ', b'\n', b'0', 0][n % 4]);
+            Some(bad)
+        });
         never_passes(&pack, name, good.len(), |good, n| {
             let mut bad = good.to_vec();
             bad.remove(n);

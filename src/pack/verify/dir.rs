@@ -342,7 +342,7 @@ fn packs(
             let what = format!("the pack of {} rests on a ledger line that is not there", doc.session_id);
             report.found(wrong("E_PACK_OMISSION_DETECTED", &format!("packs/{}", entry.name), what));
         }
-        if !report.segments.iter().any(|s| s.session == Some(doc.session_id)) {
+        if !report.segments.iter().any(|s| s.session == Some(doc.session_id) && s.state != SegmentState::Missing) {
             let what = format!("the segment of {} is missing, and its pack is there", doc.session_id);
             report.found(wrong("E_PACK_OMISSION_DETECTED", &format!("packs/{}", entry.name), what));
         }

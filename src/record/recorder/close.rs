@@ -22,16 +22,16 @@ impl Recorder {
             restored.hold(pending);
             return;
         }
-        self.close_now(pending, None);
+        self.close_now(&pending, None);
     }
 
     /// Writes the receipt, if the request deserves one, and the closing event. `reason` says why there is no response,
     /// or why it was not delivered.
-    pub(super) fn close_now(&mut self, pending: Pending, reason: Option<&str>) {
+    pub(super) fn close_now(&mut self, pending: &Pending, reason: Option<&str>) {
         let reason = reason.or((pending.key.is_none()).then_some("notification"));
         let receipt =
             pending.call.as_ref().filter(|c| !c.task_leg || pending.response.as_ref().is_some_and(|r| r.is_final));
-        let binding = receipt.is_some().then(|| self.write_call_receipt(&pending, reason));
+        let binding = receipt.is_some().then(|| self.write_call_receipt(pending, reason));
         let now = self.last_ns;
         match &pending.response {
             Some(response) if response.delivered_ns.is_some() => {
@@ -74,18 +74,16 @@ impl Recorder {
             Outcome::Forwarded => {}
         }
         self.counts.policy_denied += u64::from(receipt.policy_verdict == PolicyVerdict::Denied);
-        if let (Some(call), Some(response)) = (&p.call, &p.response) {
-            self.table.open_leg(id, &call.tool_name, &call.arguments_hash, response.next.clone());
-        }
         self.receipt_line(id, &receipt)
     }
 
     fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<&str>) -> Option<ToolCall> {
         let call = p.call.as_ref()?;
         let response = p.response.as_ref();
-        // The difference of the events' own times: a verifier has nothing else to compute it from.
-        let read_us = self.mono_us(p.read_ns);
-        let after = |ns: u64| self.mono_us(ns).saturating_sub(read_us);
+        // The difference of the events' own times: a verifier has nothing else to compute it from. A call that was carried
+        // over began before this session did.
+        let us = |ns: u64| (ns as i64 - self.started_ns as i64).div_euclid(1000);
+        let after = |ns: u64| us(ns).saturating_sub(us(p.read_ns)).max(0).unsigned_abs();
         let ended_ns = response.map_or(self.last_ns, |r| r.delivered_ns.unwrap_or(r.read_ns));
         let outcome = match response {
             None => Outcome::Timeout,

@@ -76,7 +76,7 @@ impl Recorder {
             if pending.call.is_some() && pending.response.is_none() && !pending.cancelled && pending.key.is_some() {
                 unanswered += 1;
             }
-            self.close_now(pending, Some(&ending.no_response));
+            self.close_now(&pending, Some(&ending.no_response));
         }
         let whole = self.counts.missed == 0 && self.counts.missed_bytes == 0;
         let complete = ending.clean && whole && (unanswered == 0 || ending.pending_is_clean);
@@ -114,7 +114,9 @@ impl Recorder {
             trace_id: self.session,
             r#type: SESSION_END.to_owned(),
         };
+        let before = self.lines.receipts.len();
         self.receipt_line(id, &receipt);
+        self.lines.behind = self.lines.receipts.len() - before;
     }
 
     pub(super) fn doc(&self, ending: &Ending, complete: bool) -> SessionDoc {
@@ -156,7 +158,8 @@ impl Recorder {
     /// The session that follows a rolled one: what is in flight and who takes part go with it.
     #[must_use]
     pub fn roll_into(mut self, mut begin: Begin) -> Self {
-        begin.continues = Some(self.session);
+        // The same session once more: it could not be begun on disk before.
+        begin.continues = if self.session == begin.session { self.continues } else { Some(self.session) };
         let mut next = Self::bare(self.setup.clone(), begin);
         next.table = std::mem::take(&mut self.table);
         next.awaited = std::mem::take(&mut self.awaited);

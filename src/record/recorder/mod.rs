@@ -88,6 +88,9 @@ pub struct Lines {
     pub investigation: Vec<u8>,
     /// For the receipts file.
     pub receipts: Vec<u8>,
+    /// How many of the last bytes of `receipts` are written behind the segment: `mcp.session_end` names the hash of
+    /// `chain_end`, so that must be there first.
+    pub behind: usize,
     /// For the segment.
     pub segment: Vec<u8>,
 }
@@ -407,8 +410,9 @@ impl Recorder {
         ns.saturating_sub(self.started_ns) / 1000
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "an entry is written for the call and used up by it")]
     fn event<D: serde::Serialize>(&mut self, entry: Entry<'_, D>) {
-        if let Err(e) = self.chain.append(entry, &mut self.lines.segment) {
+        if let Err(e) = self.chain.append(&entry, &mut self.lines.segment) {
             // The detail types hold nothing that JSON cannot: this is a bug of ours, and counted like any other loss.
             tracing::error!(error = %e, "an audit event could not be written as JSON");
             self.counts.missed += 1;

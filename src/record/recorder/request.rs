@@ -145,7 +145,7 @@ impl Recorder {
         if matches!(method, "tasks/get" | "tasks/result") {
             let (parent, tool_name) = self.table.task(params.task_id.as_deref()?)?;
             let raw = e.params.clone().map_or(&b"{}"[..], |r| &e.bytes[r]);
-            let digest = self.value_digest(m, raw, flags);
+            let digest = value_digest(m, raw, flags);
             return Some(Call {
                 tool_name,
                 arguments_hash: digest.to_string(),
@@ -165,7 +165,7 @@ impl Recorder {
         }
         let tool_name = tool_name(params.name, flags);
         let arguments = params.arguments.unwrap_or(b"{}");
-        let digest = self.value_digest(m, arguments, flags);
+        let digest = value_digest(m, arguments, flags);
         let mut stored = None;
         if self.setup.store_args && params.arguments.is_some() {
             stored = self.store(m, "arguments", arguments, &digest, invocation, flags, big);
@@ -188,24 +188,6 @@ impl Recorder {
             at,
             task_leg: false,
         })
-    }
-
-    /// Hash of a value inside a message; what makes it ambiguous goes into `flags`.
-    pub(super) fn value_digest(&self, m: &Message<'_>, value: &[u8], flags: &mut BTreeSet<String>) -> Digest {
-        let base = (value.as_ptr() as usize).wrapping_sub(m.bytes.as_ptr() as usize);
-        let inside = base <= m.bytes.len();
-        let release = |upto: usize| {
-            if let (Some(page), true) = (m.page, inside) {
-                page(base + upto);
-            }
-        };
-        let digest = canon::digest(value, m.page.is_some().then_some(&release as &dyn Fn(usize)));
-        // The envelope has been scanned: a value inside it is JSON.
-        let digest = digest.unwrap_or_else(|_| Digest::Raw(canon::sha256(value), canon::Anomalies::default()));
-        if let Digest::Raw(_, anomalies) = &digest {
-            flags.extend(envelope::words(*anomalies));
-        }
-        digest
     }
 
     /// Puts a payload into the investigation log, and returns it in canonical form if a pack can hold it.
@@ -238,14 +220,13 @@ impl Recorder {
         let text = canonical.then(|| canon::canonicalize(value).ok()).flatten();
         let log = &mut self.lines.investigation;
         log.extend_from_slice(head.as_bytes());
-        match &text {
-            Some(text) => log.extend_from_slice(text),
-            None => {
-                use base64::Engine as _;
-                log.push(b'"');
-                log.extend_from_slice(base64::engine::general_purpose::STANDARD.encode(value).as_bytes());
-                log.push(b'"');
-            }
+        if let Some(text) = &text {
+            log.extend_from_slice(text);
+        } else {
+            use base64::Engine as _;
+            log.push(b'"');
+            log.extend_from_slice(base64::engine::general_purpose::STANDARD.encode(value).as_bytes());
+            log.push(b'"');
         }
         log.extend_from_slice(b"}\n");
         let packed = text.filter(|t| t.len() <= self.setup.store_limit && content::packable(t));
@@ -294,6 +275,24 @@ impl Recorder {
             detail: detail::Seen { offset: m.offset, reason: None },
         });
     }
+}
+
+/// Hash of a value inside a message; what makes it ambiguous goes into `flags`.
+pub(super) fn value_digest(m: &Message<'_>, value: &[u8], flags: &mut BTreeSet<String>) -> Digest {
+    let base = (value.as_ptr() as usize).wrapping_sub(m.bytes.as_ptr() as usize);
+    let inside = base <= m.bytes.len();
+    let release = |upto: usize| {
+        if let (Some(page), true) = (m.page, inside) {
+            page(base + upto);
+        }
+    };
+    let digest = canon::digest(value, m.page.is_some().then_some(&release as &dyn Fn(usize)));
+    // The envelope has been scanned: a value inside it is JSON.
+    let digest = digest.unwrap_or_else(|_| Digest::Raw(canon::sha256(value), canon::Anomalies::default()));
+    if let Digest::Raw(_, anomalies) = &digest {
+        flags.extend(envelope::words(*anomalies));
+    }
+    digest
 }
 
 fn tool_name(raw: Option<&[u8]>, flags: &mut BTreeSet<String>) -> String {

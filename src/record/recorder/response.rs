@@ -1,9 +1,9 @@
 //! Responses, and the delivery of messages.
 
-use super::{Awaited, BigPayload, Message, Recorder, lane, wire_of};
+use super::{Awaited, BigPayload, Message, Recorder, lane, request::value_digest, wire_of};
 use crate::{
     canon,
-    model::{Direction, EventKind, InvocationId, event::detail},
+    model::{Direction, EventKind, InvocationId, ReceiptId, event::detail},
     record::{
         chain::Entry,
         content,
@@ -48,7 +48,7 @@ impl Recorder {
         }
         let is_call = self.table.get(invocation).is_some_and(|p| p.call.is_some());
         let wire = wire_of(m);
-        let digest = body.map(|b| self.value_digest(m, b, &mut flags));
+        let digest = body.map(|b| value_digest(m, b, &mut flags));
         let mut stored = None;
         if let (true, Some(body), Some(digest)) = (is_call && self.setup.store_results, body, &digest) {
             stored = self.store(m, "result", body, digest, invocation, &mut flags, big);
@@ -66,9 +66,15 @@ impl Recorder {
             result_type: e.error.is_none().then(|| result_type(&fields)),
             is_final: method == "tasks/result" || fields.has_result || e.error.is_some(),
             anomalies: flags,
-            next: next_leg(&fields),
         };
         self.response_event(m, e, invocation, &response);
+        // The next leg may be read before this one is delivered.
+        let call =
+            self.table.get(invocation).and_then(|p| p.call.as_ref()).filter(|c| !c.task_leg || response.is_final);
+        if let Some((tool, arguments)) = call.map(|c| (c.tool_name.clone(), c.arguments_hash.clone())) {
+            let receipt = ReceiptId::from_bits(invocation.bits());
+            self.table.open_leg(receipt, &tool, &arguments, next_leg(&fields));
+        }
         if let Some(p) = self.table.get_mut(invocation) {
             p.response = Some(response);
         }

@@ -9,7 +9,7 @@ use crate::{
     },
     record::{
         chain::{Chain, Wire},
-        correlate::{Call, NextLeg, Pending, Response},
+        correlate::{Call, Pending, Response},
         envelope::IdKey,
     },
 };
@@ -141,7 +141,9 @@ impl Recorder {
 
     /// Begins the chain of a session that died before it could.
     pub fn begin_restored(&mut self) {
-        self.write_chain_start(Vec::new());
+        let order = self.table.in_order();
+        let carried = order.into_iter().filter(|i| self.table.get(*i).is_some_and(|p| p.recorded)).collect();
+        self.write_chain_start(carried);
     }
 
     /// What is known of a restored session, until [`Recorder::finish_restore`].
@@ -290,7 +292,6 @@ impl Recorder {
             is_final: p.method == "tasks/result" || d.result_type.as_deref() == Some("complete"),
             result_type: d.result_type,
             anomalies: d.anomalies.into_iter().collect::<BTreeSet<_>>(),
-            next: NextLeg::default(),
         });
         self.awaited[lane(direction)].push_back(Awaited {
             end: d.offset + wire_bytes,
@@ -310,7 +311,7 @@ impl Recorder {
             let invocation = InvocationId::from_bits(id.bits());
             if let Some(at) = held.iter().position(|p| p.invocation == invocation) {
                 let pending = held.remove(at);
-                self.close_now(pending, None);
+                self.close_now(&pending, None);
                 continue;
             }
             self.table.remove(invocation);
@@ -330,7 +331,7 @@ impl Recorder {
         }
         self.restored = None;
         for pending in held {
-            self.close_now(pending, None);
+            self.close_now(&pending, None);
         }
     }
 

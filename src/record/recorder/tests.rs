@@ -361,6 +361,18 @@ fn legs_of_one_call_are_linked() {
 }
 
 #[test]
+fn a_leg_that_is_sent_before_the_one_before_is_closed_is_linked_too() {
+    let mut p = Play::new(false);
+    p.c2s(call("1", "ask"));
+    p.read(S2C, br#"{"id":1,"result":{"resultType":"input_required","inputRequests":{"k":{}},"requestState":"s"}}"#);
+    p.read(C2S, br#"{"id":2,"method":"tools/call","params":{"name":"ask","arguments":{},"inputResponses":{"k":{}},"requestState":"s"}}"#);
+    p.delivered();
+    p.s2c(ok("2"));
+    let calls = p.calls();
+    assert_eq!(calls[1].parent_receipt_id, Some(calls[0].receipt_id));
+}
+
+#[test]
 fn stored_content_that_a_pack_cannot_hold_stays_in_the_investigation_log() {
     let mut p = Play::new(true);
     p.c2s(r#"{"id":1,"method":"tools/call","params":{"name":"x","arguments":{"é":1}}}"#)

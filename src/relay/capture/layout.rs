@@ -35,6 +35,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// `ASSAYRNG` as it lies in the file.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"ASSAYRNG");
 
+/// Where the magic lies, in bytes.
+pub(super) const MAGIC_AT: u64 = 0;
+/// Where `head` lies, in bytes.
+pub(super) const HEAD_AT: u64 = 1024;
+
 /// Format of ring files. 1: first.
 pub const VERSION: u64 = 1;
 

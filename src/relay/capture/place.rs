@@ -34,7 +34,7 @@ pub(super) fn make(dir: &Path, name: &str, bytes: u64) -> io::Result<Made> {
     let dir_fd = private_dir(dir)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&dir_fd, name, flags, Mode::RUSR | Mode::WUSR)?;
-    if let Err(e) = reserve(&file, bytes).and_then(|()| lock(&file)) {
+    if let Err(e) = lock(&file).and_then(|()| reserve(&file, bytes)).and_then(|()| still_there(&file)) {
         let _ = rustix::fs::unlinkat(&dir_fd, name, AtFlags::empty());
         return Err(e);
     }
@@ -56,6 +56,46 @@ fn private_dir(dir: &Path) -> io::Result<OwnedFd> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "directory is open to other users"));
     }
     Ok(fd)
+}
+
+/// A sweeper may have removed the file in the instant before it was locked.
+fn still_there(file: &OwnedFd) -> io::Result<()> {
+    if rustix::fs::fstat(file)?.st_nlink == 0 { Err(Errno::AGAIN.into()) } else { Ok(()) }
+}
+
+/// Removes ring files that hold nothing and whose process is gone: it was killed before its session began. Whatever holds
+/// bytes is left to the recovery of its audit directory.
+pub fn sweep(dirs: &[PathBuf]) {
+    for dir in dirs {
+        let Ok(entries) = std::fs::read_dir(dir) else { continue };
+        for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "ring")) {
+            if let Err(e) = sweep_one(&path) {
+                tracing::debug!(path = %path.display(), error = %e, "a ring file was left alone");
+            }
+        }
+    }
+}
+
+fn sweep_one(path: &Path) -> io::Result<()> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+    if !ours || !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Ok(());
+    }
+    // Held until the file is gone, so that no process can begin to use it.
+    if !matches!(try_lock(&file)?, Lock::Taken) {
+        return Ok(());
+    }
+    let word = |at: u64| {
+        let mut word = [0; 8];
+        rustix::io::pread(&file, &mut word, at).map(|n| (n == 8).then(|| u64::from_le_bytes(word)))
+    };
+    // The magic is written last; `head` counts the bytes that were captured.
+    let empty =
+        word(super::layout::MAGIC_AT)? != Some(super::layout::MAGIC) || word(super::layout::HEAD_AT)? == Some(0);
+    if empty { std::fs::remove_file(path) } else { Ok(()) }
 }
 
 /// Reserves the space now, so that a full file system is an error here and not a SIGBUS later.

@@ -1,0 +1,25 @@
+//! What is left when things go wrong: killed proxies, full disks, torn files, crowds and bad ends, with real processes.
+//!
+//! The server and the client are this binary's own; each writes down exactly what it received. `ASSAY_KILLS` sets how many
+//! times the proxy is killed (default 100). Feature `interop` adds the tests that need `strace` or root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod check;
+mod crowd;
+mod disk;
+mod kills;
+mod lifecycle;
+mod peer;
+mod rig;
+mod steps;
+#[cfg(feature = "interop")]
+mod strace;
+mod tails;
+
+#[test]
+#[ignore = "this is the server that the other tests start"]
+fn server() {
+    if let Some(log) = std::env::var_os("CRASH_SERVER_LOG") {
+        peer::serve(log.as_ref());
+    }
+}

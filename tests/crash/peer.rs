@@ -1,0 +1,88 @@
+//! The server at the far end: one thread, answers in order, writes down what it reads before it looks at it.
+
+use serde_json::{Value, json};
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read as _, Write as _},
+    os::fd::AsFd as _,
+    path::Path,
+    process::Command,
+};
+
+/// Speaks on fd 3, where the wrapper put the real stdout, away from what libtest prints.
+pub fn serve(log: &Path) -> ! {
+    let how = std::env::var("CRASH_SERVER").unwrap_or_default();
+    let has = |flag: &str| how.split(' ').any(|f| f == flag);
+    let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    let mut out = OpenOptions::new().write(true).open("/dev/fd/3").unwrap();
+    let mut log = OpenOptions::new().create(true).append(true).open(log).unwrap();
+    if has("grandchild") {
+        // It holds our stdout for longer than any test runs.
+        let to = out.try_clone().unwrap();
+        Command::new("sleep").arg("600").stdout(to).spawn().unwrap();
+    }
+    let mut held = Vec::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match input.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(n) => {
+                log.write_all(&buffer[..n]).unwrap();
+                held.extend_from_slice(&buffer[..n]);
+            }
+        }
+        while let Some(end) = held.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = held.drain(..=end).collect();
+            answer(&line, &mut out);
+        }
+    }
+    if has("ignore-eof") {
+        loop {
+            std::thread::park();
+        }
+    }
+    let code = how.split(' ').find_map(|f| f.strip_prefix("exit=")).map_or(0, |c| c.parse().unwrap());
+    std::process::exit(code);
+}
+
+fn answer(line: &[u8], out: &mut File) {
+    let Ok(message) = serde_json::from_slice::<Value>(line) else { return };
+    let (Some(method), id) = (message["method"].as_str(), &message["id"]) else { return };
+    let say = |out: &mut File, value: &Value| {
+        let mut text = serde_json::to_vec(value).unwrap();
+        text.push(b'\n');
+        // The proxy may be gone.
+        let _ = out.write_all(&text);
+    };
+    let reply = |result: Value| json!({ "jsonrpc": "2.0", "id": id, "result": result });
+    let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
+    if method == "initialize" {
+        let info = json!({ "name": "crash-server", "version": "1" });
+        say(out, &reply(json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info })));
+        return;
+    }
+    if id.is_null() {
+        return;
+    }
+    let arguments = &message["params"]["arguments"];
+    let number = || arguments["n"].as_u64().unwrap_or_default();
+    match message["params"]["name"].as_str() {
+        Some("big") => say(out, &reply(text("x".repeat(usize::try_from(number()).unwrap()) + &id.to_string()))),
+        Some("ask") => {
+            let ask = json!({ "jsonrpc": "2.0", "id": format!("s{id}"), "method": "sampling/createMessage",
+                "params": { "messages": [], "maxTokens": 1 } });
+            say(out, &ask);
+            say(out, &reply(text(format!("asked {id}"))));
+        }
+        Some("fail") => {
+            say(out, &reply(json!({ "isError": true, "content": [{ "type": "text", "text": id.to_string() }] })))
+        }
+        Some("hang") => {}
+        Some("die") => std::process::exit(i32::try_from(number()).unwrap()),
+        Some("noise") => {
+            std::io::stderr().write_all(&vec![b'!'; usize::try_from(number()).unwrap()]).unwrap();
+            say(out, &reply(text(format!("noise {id}"))));
+        }
+        _ => say(out, &reply(text(format!("echo {id}")))),
+    }
+}

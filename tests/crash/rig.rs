@@ -1,0 +1,223 @@
+//! A place for one test: directories of its own, the proxy with its server, and a client that writes down what it gets.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio},
+    sync::{Arc, Mutex},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// The longest that anything here may take.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Polls until `done` answers; panics with `what` after [`LIMIT`].
+pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = done() {
+            return answer;
+        }
+        assert!(start.elapsed() < LIMIT, "waited too long for {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Directories of one test.
+pub struct Rig {
+    pub root: PathBuf,
+    pub audit: PathBuf,
+    _tmp: tempfile::TempDir,
+}
+
+impl Rig {
+    /// On tmpfs where there is one, so that syncing costs nothing.
+    pub fn new() -> Self {
+        let tmp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let root = tmp.path().to_owned();
+        fs::create_dir(root.join("run")).unwrap();
+        Self { audit: root.join("audit"), root, _tmp: tmp }
+    }
+
+    pub fn server_log(&self) -> PathBuf {
+        self.root.join("server.log")
+    }
+
+    /// Any command with this rig's environment.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.root)
+            .env("ASSAY_HOME", self.root.join("home"))
+            .env("HOME", &self.root)
+            .env("XDG_RUNTIME_DIR", self.root.join("run"))
+            .env("CRASH_SERVER_LOG", self.server_log())
+            .env_remove("CRASH_SERVER")
+            .env("NO_COLOR", "1");
+        command
+    }
+
+    /// Arguments of a proxy in front of this binary's server, the program `assay` first. `before` is shell text that runs
+    /// before the server.
+    pub fn proxy_argv(&self, flags: &[&str], before: &str) -> Vec<String> {
+        let mut argv = vec![env!("CARGO_BIN_EXE_assay").to_owned(), "mcp-proxy".to_owned()];
+        argv.extend(["--audit-dir".to_owned(), self.audit.display().to_string()]);
+        argv.extend(flags.iter().map(|f| (*f).to_owned()));
+        let me = std::env::current_exe().unwrap().display().to_string();
+        let wrapper = format!("{before} exec 3>&1 >/dev/null; exec \"$0\" \"$@\"");
+        argv.extend(["--", "sh", "-c", &wrapper, &me].map(str::to_owned));
+        argv.extend(["--ignored", "--exact", "server", "--nocapture", "--test-threads=1"].map(str::to_owned));
+        argv
+    }
+
+    /// The proxy, ready to be started.
+    pub fn proxy(&self, flags: &[&str]) -> Command {
+        self.wrapped(&[], flags, "")
+    }
+
+    /// The same behind another command (`strace …`).
+    pub fn wrapped(&self, wrapper: &[&str], flags: &[&str], before: &str) -> Command {
+        let mut argv: Vec<String> = wrapper.iter().map(|w| (*w).to_owned()).collect();
+        argv.extend(self.proxy_argv(flags, before));
+        let mut command = self.command(&argv[0]);
+        command.args(&argv[1..]);
+        command
+    }
+
+    pub fn assay(&self, args: &[&str]) -> Output {
+        self.command(env!("CARGO_BIN_EXE_assay")).args(args).output().unwrap()
+    }
+
+    pub fn recover(&self) -> Output {
+        self.assay(&["recover", "--json", "--audit-dir", self.audit.to_str().unwrap()])
+    }
+
+    pub fn segments(&self) -> Vec<PathBuf> {
+        files(&self.audit.join("audit"), |name| name.starts_with("segment_") && name.ends_with(".jsonl"))
+    }
+}
+
+/// The entries of a directory whose name passes, sorted; none if there is no directory.
+pub fn files(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let mut all: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).collect();
+    all.retain(|p| wanted(p.file_name().unwrap().to_str().unwrap()));
+    all.sort();
+    all
+}
+
+/// A client in front of a running proxy.
+pub struct Client {
+    pub child: Child,
+    pub stdin: Option<ChildStdin>,
+    got: Arc<Mutex<Vec<u8>>>,
+    said: Arc<Mutex<Vec<u8>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Client {
+    pub fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let (got, said) = (Arc::default(), Arc::default());
+        let threads = vec![
+            collect(child.stdout.take().unwrap(), Arc::clone(&got)),
+            collect(child.stderr.take().unwrap(), Arc::clone(&said)),
+        ];
+        Self { child, stdin, got, said, threads }
+    }
+
+    /// Sends one line; a proxy that is gone is no error.
+    pub fn send(&mut self, line: &str) {
+        if let Some(stdin) = &mut self.stdin {
+            let _ = stdin.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+
+    pub fn got(&self) -> Vec<u8> {
+        self.got.lock().unwrap().clone()
+    }
+
+    pub fn shared(&self) -> Arc<Mutex<Vec<u8>>> {
+        Arc::clone(&self.got)
+    }
+
+    pub fn said(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
+
+    /// Lines received so far.
+    pub fn lines(&self) -> usize {
+        self.got.lock().unwrap().iter().filter(|b| **b == b'\n').count()
+    }
+
+    pub fn await_lines(&self, n: usize) {
+        until(&format!("{n} lines"), || (self.lines() >= n).then_some(()));
+    }
+
+    /// Waits for an answer to each of `lines` in turn; returns the longest wait.
+    pub fn converse(&mut self, lines: impl Iterator<Item = String>) -> Duration {
+        let mut longest = Duration::ZERO;
+        for line in lines {
+            let (before, start) = (self.lines(), Instant::now());
+            self.send(&line);
+            self.await_lines(before + 1);
+            longest = longest.max(start.elapsed());
+        }
+        longest
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Kills the proxy, whatever it does, and collects what is still in its pipes.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        self.end();
+    }
+
+    /// Closes stdin and waits for the proxy.
+    pub fn end(&mut self) -> ExitStatus {
+        self.stdin = None;
+        let status = self.wait();
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+        status
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        until("the proxy to end", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(mut from: impl std::io::Read + Send + 'static, into: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            into.lock().unwrap().extend_from_slice(&buffer[..n]);
+        }
+    })
+}
+
+/// A `tools/call`.
+pub fn call(id: u64, tool: &str, n: u64) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"n":{n},"id":{id}}}}}}}"#
+    )
+}
+
+pub const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"crash-client","version":"1"}}}"#;

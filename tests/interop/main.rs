@@ -1,0 +1,56 @@
+//! Real MCP servers, driven by real SDK clients, directly and through `assay mcp-proxy`.
+//!
+//! Every session runs twice: the results must be the same, and what the proxy recorded must be what the client saw on
+//! its own pipe. `tests/run.sh` installs the servers, the SDKs and assay-ai into `target/interop`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod evidence;
+mod install;
+mod scenario;
+mod suites;
+
+/// One test per scenario file and family of clients, so that they run side by side and are named in the output.
+macro_rules! scenarios {
+    ($($name:ident: $file:literal, $clients:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            scenario::run($file, $clients);
+        }
+    )*};
+}
+
+scenarios! {
+    everything_with_the_python_client: "everything", "py:";
+    everything_with_the_typescript_1_client: "everything", "ts1:";
+    everything_with_the_typescript_2_client: "everything", "ts2:";
+    everything_with_tasks_and_a_server_that_has_to_be_signalled: "everything-tasks", "";
+    filesystem: "filesystem", "";
+    git: "git", "";
+    memory: "memory", "";
+    sequential_thinking: "sequential-thinking", "";
+    time: "time", "";
+    fastmcp_with_the_python_client: "own", "own.py py:";
+    fastmcp_with_the_typescript_clients: "own", "own.py ts";
+    typescript_2_with_the_python_client: "own", "own.mjs py:";
+    typescript_2_with_the_typescript_clients: "own", "own.mjs ts";
+}
+
+#[test]
+fn the_python_sdks_own_stdio_tests_pass_through_the_proxy() {
+    suites::python_sdk_stdio_tests();
+}
+
+#[test]
+fn the_python_sdks_stories_pass_through_the_proxy() {
+    suites::python_sdk_stories();
+}
+
+#[test]
+fn a_pack_that_assay_ai_built_verifies_and_one_changed_byte_is_found() {
+    suites::packs_of_assay_ai();
+}
+
+#[test]
+fn the_inspector_calls_a_tool_through_the_proxy() {
+    suites::inspector();
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Runs every test of the project: the crate's own, then those with real MCP servers and clients (`interop`).
+#
+# usage: tests/run.sh [--install-only]
+#
+# The servers, the SDKs and assay-ai go into target/interop, once; later runs find them there. Needed on the machine:
+# cargo, git, python3 (3.10 or later) with venv, node (20 or later) with npm.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+here=tests/interop
+there=target/interop
+mcp_sdist=mcp-2.3.0
+
+fail() {
+    printf 'tests/run.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+# Installs Debian packages, if this is such a machine and we may; otherwise says what is missing.
+system_packages() {
+    local as_root=()
+    [ "$(id -u)" = 0 ] || as_root=(sudo -n)
+    command -v apt-get >/dev/null || fail "please install: $*"
+    "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -qq -y "$@" >/dev/null || fail "please install: $*"
+}
+
+needs() {
+    command -v git >/dev/null || system_packages git
+    command -v python3 >/dev/null || system_packages python3
+    python3 -c 'import venv, ensurepip' 2>/dev/null || system_packages python3-venv
+    command -v node >/dev/null || system_packages nodejs
+    command -v npm >/dev/null || system_packages npm
+    # Crash tests inject faults with it where it is there; they do without where it is not.
+    command -v strace >/dev/null || (system_packages strace) || true
+}
+
+# The installation is complete when its mark holds the digest of everything that decides what is in it.
+digest() {
+    cat tests/run.sh "$here/requirements.txt" "$here/constraints.txt" "$here/package.json" | git hash-object --stdin
+}
+
+install() {
+    rm -rf "$there"
+    mkdir -p "$there"
+    python3 -m venv "$there/venv"
+    local pip=("$there/venv/bin/python" -m pip --quiet --disable-pip-version-check)
+    "${pip[@]}" install -r "$here/requirements.txt" -c "$here/constraints.txt"
+    # The SDK's own tests and examples are only in its source distribution.
+    "${pip[@]}" download --no-deps --no-binary :all: --dest "$there" mcp=="${mcp_sdist#mcp-}"
+    tar -xzf "$there/$mcp_sdist.tar.gz" -C "$there"
+    mv "$there/$mcp_sdist" "$there/mcp-sdist"
+    # The stories' servers import `stories`, in processes whose environment the SDK has filtered.
+    "$there/venv/bin/python" - "$PWD/$there/mcp-sdist/examples" <<'PYTHON'
+import pathlib, sys, sysconfig
+pathlib.Path(sysconfig.get_path("purelib"), "stories.pth").write_text(sys.argv[1] + "\n")
+PYTHON
+    cp "$here/package.json" "$there/"
+    npm install --prefix "$there" --silent --no-audit --no-fund --no-package-lock --ignore-scripts
+    digest >"$there/complete"
+}
+
+needs
+if [ "$(cat "$there/complete" 2>/dev/null)" != "$(digest)" ]; then
+    printf 'tests/run.sh: installing into %s\n' "$there" >&2
+    install
+fi
+[ "${1-}" = --install-only ] && exit 0
+
+cargo test
+cargo test --features interop --test interop
