@@ -1,1 +1,68 @@
-//!
+//! Many proxies in one directory at once.
+
+use crate::{
+    check::{self, Crossed},
+    rig::{Client, INITIALIZE, Rig, call, until},
+};
+use assay::pack::verify::Completeness;
+use std::fs;
+
+const CROWD: usize = 50;
+
+/// Starts a crowd, lets everyone speak, ends everyone; returns what they said on stderr.
+fn crowd(rig: &Rig) -> Vec<String> {
+    let start = |n: usize| {
+        let mut command = rig.proxy(&[]);
+        command.env("CRASH_SERVER_LOG", rig.root.join(format!("server.{n}.log")));
+        Client::start(command)
+    };
+    let mut clients: Vec<Client> = (0..CROWD).map(start).collect();
+    for client in &mut clients {
+        client.send(INITIALIZE);
+        client.send(&call(1, "echo", 1));
+    }
+    for client in &clients {
+        client.await_lines(2);
+    }
+    for client in &mut clients {
+        client.stdin = None;
+    }
+    clients
+        .iter_mut()
+        .map(|client| {
+            assert_eq!(client.end().code(), Some(0), "{}", client.said());
+            client.said()
+        })
+        .collect()
+}
+
+#[test]
+fn fifty_proxies_in_one_directory_make_one_chain() {
+    let rig = Rig::new();
+    crowd(&rig);
+    check::settled(&rig);
+    let sessions = check::sessions(&rig);
+    assert_eq!(sessions.len(), CROWD);
+    assert!(sessions.iter().all(|s| s.completeness == Completeness::Complete && s.doc.counts.calls == 1));
+    // One key for all, made by whoever came first.
+    assert_eq!(check::ledger(&rig).len(), 2 * CROWD);
+}
+
+#[test]
+fn of_fifty_proxies_that_start_beside_a_dead_session_one_recovers_it() {
+    let rig = Rig::new();
+    let mut client = Client::start(rig.proxy(&[]));
+    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    client.kill();
+    let crossed = Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false };
+    let said = crowd(&rig);
+    let recovered = said.iter().filter(|s| s.contains("recovered proof pack")).count();
+    assert!(recovered <= 1, "recovered {recovered} times");
+    until("the dead session's pack", || (check::tree(&rig.audit.join("packs")).len() > CROWD * 7).then_some(()));
+    check::settled(&rig);
+    let sessions = check::sessions(&rig);
+    assert_eq!(sessions.len(), CROWD + 1);
+    assert_eq!(sessions.iter().filter(|s| s.doc.end_reason == "crashed").count(), 1);
+    let of_the_dead: Vec<_> = sessions.into_iter().filter(|s| s.doc.end_reason == "crashed").collect();
+    check::evidence(&of_the_dead, &crossed);
+}

@@ -1,1 +1,173 @@
+//! Disks that are full, full again, or cannot be written at all: the session goes on, and what is missing is said.
 //!
+//! A limit on file sizes stands in for a full disk: it needs no privileges, and cuts a write in the middle as a full disk
+//! does. The `interop` tests do the same with a file system that is really full.
+
+use crate::{
+    check::{self, Crossed, Session},
+    rig::{Client, INITIALIZE, LIMIT, Rig, call, files, until},
+};
+use assay::{model::EventKind, pack::verify::Completeness};
+use rustix::process::{Pid, Resource, Rlimit};
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
+
+/// The longest that a client may wait for a small answer, whatever the disk does. The machine may be busy.
+const STALL: Duration = Duration::from_millis(2500);
+
+fn begin(flags: &[&str]) -> (Rig, Client) {
+    let rig = Rig::new();
+    let mut client = Client::start(rig.proxy(flags));
+    client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
+    events_come_to(&rig, 13);
+    (rig, client)
+}
+
+fn events_come_to(rig: &Rig, n: usize) {
+    until(&format!("{n} events on disk"), || {
+        let text = fs::read(rig.segments().first()?).ok()?;
+        (text.iter().filter(|b| **b == b'\n').count() >= n).then_some(())
+    });
+}
+
+/// From now on no file of the proxy can be longer than `bytes`.
+fn limit(client: &Client, bytes: Option<u64>) {
+    let pid = Pid::from_child(&client.child);
+    rustix::process::prlimit(Some(pid), Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+}
+
+/// Only a hundred bytes more fit: the next write is cut in the middle of a line.
+fn fill(rig: &Rig, client: &Client) {
+    let len = fs::metadata(&rig.segments()[0]).unwrap().len();
+    limit(client, Some(len + 100));
+}
+
+fn crossed(rig: &Rig, client: &Client) -> Crossed {
+    Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false }
+}
+
+fn only(rig: &Rig) -> Session {
+    let mut sessions = check::sessions(rig);
+    assert_eq!(sessions.len(), 1);
+    sessions.remove(0)
+}
+
+fn small_calls(from: u64, n: u64) -> impl Iterator<Item = String> {
+    (from..from + n).map(|i| call(i, "echo", i))
+}
+
+/// Every answer is the one that the server gave, in order.
+fn assert_answers(client: &Client, last: u64) {
+    let got = client.got();
+    let ids: Vec<u64> = got
+        .split(|b| *b == b'\n')
+        .filter(|l| !l.is_empty())
+        .map(|l| serde_json::from_slice::<serde_json::Value>(l).unwrap()["id"].as_u64().unwrap())
+        .collect();
+    assert_eq!(ids, (0..=last).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_short_outage_of_the_disk_held_back_is_written_afterwards() {
+    let (rig, mut client) = begin(&[]);
+    fill(&rig, &client);
+    let longest = client.converse(small_calls(4, 40));
+    assert!(longest < STALL, "{longest:?}");
+    until("the warning", || client.said().contains("warning: writing evidence").then_some(()));
+    limit(&client, None);
+    client.converse(small_calls(44, 2));
+    events_come_to(&rig, 13 + 4 * 42);
+    assert_eq!(client.end().code(), Some(0), "{}", client.said());
+    assert_answers(&client, 45);
+    check::settled(&rig);
+    let session = only(&rig);
+    assert_eq!((session.doc.counts.calls, session.completeness), (45, Completeness::Complete));
+    check::evidence(&[session], &crossed(&rig, &client));
+}
+
+/// Results with content of nearly 1 MiB: more evidence than is kept in memory.
+fn flood(client: &mut Client, from: u64) -> u64 {
+    const CALLS: u64 = 14;
+    client.converse((from..from + CALLS).map(|i| call(i, "big", 1_000_000)));
+    from + CALLS
+}
+
+#[test]
+fn a_long_outage_of_the_disk_leaves_a_gap_that_is_in_the_chain_a_receipt_and_the_exit_code() {
+    let (rig, mut client) = begin(&["--store-results"]);
+    fill(&rig, &client);
+    let next = flood(&mut client, 4);
+    let longest = client.converse(small_calls(next, 5));
+    assert!(longest < STALL, "{longest:?}");
+    limit(&client, None);
+    client.converse(small_calls(next + 5, 1));
+    until("the gap", || fs::read_to_string(&rig.segments()[0]).unwrap().contains("recorder_gap").then_some(()));
+    assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    assert_answers(&client, next + 5);
+    assert!(client.said().contains("evidence is missing"), "{}", client.said());
+    check::settled(&rig);
+    let session = only(&rig);
+    assert!(session.count(EventKind::RecorderGap) > 0);
+    assert!(session.receipts.iter().any(|r| r["type"] == "mcp.recorder_gap"));
+    assert!(session.doc.counts.missed > 0 && session.doc.counts.missed_bytes > 0);
+    assert_eq!(session.completeness, Completeness::Incomplete);
+}
+
+#[test]
+fn a_disk_that_stays_full_to_the_end_is_made_up_for_by_recover() {
+    let (rig, mut client) = begin(&[]);
+    fill(&rig, &client);
+    let longest = client.converse(small_calls(4, 40));
+    assert!(longest < STALL, "{longest:?}");
+    assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    assert_answers(&client, 43);
+    assert!(client.said().contains("assay recover"), "{}", client.said());
+    let sessions = check::recovered(&rig, &crossed(&rig, &client));
+    assert_eq!(sessions[0].doc.counts.calls, 43);
+}
+
+#[test]
+fn what_was_let_go_of_while_the_disk_stayed_full_is_a_gap_after_recover() {
+    let (rig, mut client) = begin(&["--store-results"]);
+    fill(&rig, &client);
+    let next = flood(&mut client, 4);
+    client.converse(small_calls(next, 3));
+    assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    assert_answers(&client, next + 2);
+    let sessions = check::recovered(&rig, &Crossed { damaged: true, ..Crossed::default() });
+    assert!(sessions[0].count(EventKind::RecorderGap) > 0);
+    assert!(sessions[0].doc.counts.missed_bytes > 0);
+}
+
+/// Arguments that run a command as a user who is not root, and that user's id; nothing if we are not.
+fn unprivileged() -> (&'static [&'static str], Option<u32>) {
+    const NOBODY: u32 = 65534;
+    match rustix::process::geteuid().is_root() {
+        true => (&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], Some(NOBODY)),
+        false => (&[], None),
+    }
+}
+
+#[test]
+fn an_audit_directory_that_cannot_be_written_costs_the_evidence_and_not_the_session() {
+    let rig = Rig::new();
+    fs::create_dir(&rig.audit).unwrap();
+    fs::create_dir(rig.root.join("home")).unwrap();
+    fs::create_dir(rig.root.join("logs")).unwrap();
+    let (wrapper, user) = unprivileged();
+    fs::set_permissions(&rig.audit, fs::Permissions::from_mode(0o555)).unwrap();
+    for dir in ["home", "run", "logs", ""] {
+        std::os::unix::fs::chown(rig.root.join(dir), user, user).unwrap();
+    }
+    let mut command = rig.wrapped(wrapper, &[], "");
+    command.env("CRASH_SERVER_LOG", rig.root.join("logs/server.log"));
+    let mut client = Client::start(command);
+    let longest = client.converse(std::iter::once(INITIALIZE.to_owned()).chain(small_calls(1, 20)));
+    assert!(longest < LIMIT, "{longest:?}");
+    assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    assert_answers(&client, 20);
+    let said = client.said();
+    assert!(said.contains("warning: the audit directory cannot be used"), "{said}");
+    assert!(said.contains("nothing of this session was recorded"), "{said}");
+    assert_eq!(files(&rig.audit, |_| true), Vec::<std::path::PathBuf>::new());
+    assert_eq!(files(&rig.root.join("run/assay"), |_| true), Vec::<std::path::PathBuf>::new());
+}

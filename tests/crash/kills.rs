@@ -159,7 +159,8 @@ fn kill_at(plan: &Plan) {
     stop.store(true, Ordering::Relaxed);
     client.kill();
     writer.join().unwrap();
-    let crossed = Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap_or_default() };
+    let crossed =
+        Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap_or_default(), damaged: false };
     check::recovered(&rig, &crossed);
 }
 

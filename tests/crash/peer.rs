@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::{
     fs::{File, OpenOptions},
-    io::{Read as _, Write as _},
+    io::{IoSlice, Read as _, Write as _},
     os::fd::AsFd as _,
     path::Path,
     process::Command,
@@ -27,7 +27,7 @@ pub fn serve(log: &Path) -> ! {
         match input.read(&mut buffer) {
             Ok(0) | Err(_) => break,
             Ok(n) => {
-                log.write_all(&buffer[..n]).unwrap();
+                write(&mut log, &buffer[..n]).unwrap();
                 held.extend_from_slice(&buffer[..n]);
             }
         }
@@ -45,6 +45,15 @@ pub fn serve(log: &Path) -> ! {
     std::process::exit(code);
 }
 
+/// With `writev`, so that tests which trap `write` trap the proxy's.
+fn write(file: &mut File, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        let n = file.write_vectored(&[IoSlice::new(bytes)])?;
+        bytes = &bytes[n..];
+    }
+    Ok(())
+}
+
 fn answer(line: &[u8], out: &mut File) {
     let Ok(message) = serde_json::from_slice::<Value>(line) else { return };
     let (Some(method), id) = (message["method"].as_str(), &message["id"]) else { return };
@@ -52,7 +61,7 @@ fn answer(line: &[u8], out: &mut File) {
         let mut text = serde_json::to_vec(value).unwrap();
         text.push(b'\n');
         // The proxy may be gone.
-        let _ = out.write_all(&text);
+        let _ = write(out, &text);
     };
     let reply = |result: Value| json!({ "jsonrpc": "2.0", "id": id, "result": result });
     let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });

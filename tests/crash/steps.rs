@@ -1,1 +1,92 @@
-//!
+//! A wall clock that steps while a session is recorded.
+
+use assay::{
+    model::{Profile, SessionId, WallTime},
+    pack::{
+        build::{self, Input},
+        keys::Signer,
+        sign::CiBinding,
+        verify::{self, Completeness, Integrity, VerifyOptions},
+    },
+    paths::AuditDir,
+    record::{
+        recorder::{Clock, Ending, Message, Setup, command_digest},
+        store::Store,
+    },
+};
+use std::{ops::ControlFlow, sync::Arc};
+
+#[test]
+fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
+    const SECOND: i64 = 1_000_000_000;
+    const NOW: i64 = 1_800_000_000;
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = AuditDir::at(tmp.path().join("audit"));
+    dir.create().unwrap();
+    let setup = Arc::new(Setup {
+        profile: Profile::Audit,
+        transport: "stdio",
+        server_id: "server".into(),
+        command: None,
+        command_digest: command_digest(&["server".into()]),
+        store_args: false,
+        store_results: false,
+        store_limit: 1 << 20,
+        policy_hash: None,
+    });
+    let offset = NOW * SECOND;
+    let started_at = WallTime::from_millis(NOW * 1000);
+    let id = SessionId::from_bits(7);
+    let (mut store, mut recorder) =
+        Store::begin(&dir, &setup, 0, started_at, Clock::new(offset), id, None).map_err(|(e, ..)| e).unwrap();
+    let mut at = [0u64; 2];
+    let mut say = |recorder: &mut assay::record::recorder::Recorder, back: bool, text: &str, second: u64| {
+        use assay::model::Direction::{ClientToServer, ServerToClient};
+        let direction = if back { ServerToClient } else { ClientToServer };
+        let at = &mut at[usize::from(back)];
+        let (offset, end) = (*at, *at + text.len() as u64 + 1);
+        *at = end;
+        let ns = second * SECOND as u64;
+        let bytes = text.as_bytes();
+        recorder.message(&Message { direction, offset, end, bytes, page: None, first_byte_ns: ns, read_ns: ns });
+        recorder.delivered(direction, end, &|_| Some(ns + 1000));
+    };
+    // Back an hour in the middle of a call, then forward by a minute; slewing is no step.
+    say(&mut recorder, false, &crate::rig::call(1, "echo", 1), 1);
+    recorder.clock_now(offset - 3600 * SECOND, 2 * SECOND as u64);
+    say(&mut recorder, true, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, 3);
+    recorder.clock_now(offset - 3600 * SECOND + SECOND / 10, 4 * SECOND as u64);
+    recorder.clock_now(offset - 3540 * SECOND, 5 * SECOND as u64);
+    say(&mut recorder, false, &crate::rig::call(2, "echo", 2), 6);
+    say(&mut recorder, true, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#, 7);
+    let ending = Ending { reason: "client_closed".into(), clean: true, pending_is_clean: true, ..Ending::default() };
+    let doc = recorder.end(&ending, 8 * SECOND as u64);
+    let steps: Vec<i64> = doc.clock_steps.iter().map(|s| s.delta_ms).collect();
+    assert_eq!(steps, [-3_600_000, 59_900]);
+    assert!(doc.ended_at < doc.started_at);
+    store.write(&mut recorder.lines).unwrap();
+    let segment = std::fs::read_to_string(&store.paths.segment).unwrap();
+    assert_eq!(segment.matches("clock_step").count(), 2);
+    // `duration_ms` knows nothing of it.
+    let receipts = std::fs::read_to_string(&store.paths.receipts).unwrap();
+    assert!(receipts.contains("\"duration_ms\":2000,") && receipts.contains("\"duration_ms\":1000,"), "{receipts}");
+    store.end(&doc, None).unwrap();
+    let signer = Signer::from_seed(assay::pack::keys::SignerId::parse("test").unwrap(), &[7; 32]);
+    let built = build::build(&Input {
+        paths: &store.paths,
+        session: &doc,
+        policy: None,
+        surface: None,
+        signer: &signer,
+        ci_binding: CiBinding::of_process(),
+        now: WallTime::now(),
+    })
+    .unwrap();
+    let report = verify::verify(&built.dir, &VerifyOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(
+        (report.integrity, report.completeness),
+        (Integrity::Pass, Completeness::Complete),
+        "{:?}",
+        report.errors
+    );
+}

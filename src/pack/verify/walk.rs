@@ -53,6 +53,7 @@ pub fn walk(
         carried_in: Vec::new(),
         constant: None,
         overflow: false,
+        omitted: Vec::new(),
     };
     m.first(receipts, meter).map_err(|e| (RECEIPTS, e))?;
     loop {
@@ -69,6 +70,9 @@ pub fn walk(
     }
     let summary = chain.finish(&mut |f| m.engine.found(f));
     m.rest(&summary, receipts, meter).map_err(|e| (RECEIPTS, e))?;
+    for omitted in std::mem::take(&mut m.omitted) {
+        m.report(omitted);
+    }
     let carried = summary.end.as_ref().map_or(&[][..], |e| &e.carried_out);
     let (n, first) = m.flights.unreceipted(carried);
     let mut walked = m.walked;
@@ -87,13 +91,29 @@ struct Matcher<'e, 'o, 't> {
     /// What every receipt of the session repeats, as canonical text: server, transport, version.
     constant: Option<Arc<[Vec<u8>; 3]>>,
     overflow: bool,
+    /// Receipts that events bind and that are not at their place, until an event says that they were lost.
+    omitted: Vec<Omitted>,
 }
+
+struct Omitted {
+    id: ReceiptId,
+    what: String,
+    spot: Spot,
+    found: Option<String>,
+}
+
+/// Omissions that are remembered; beyond this they are reported at once.
+const MAX_OMITTED: usize = 4096;
 
 /// Where an event stands, for findings.
 #[derive(Clone, Copy)]
 struct Spot {
     line: u64,
     offset: u64,
+}
+
+fn is_anomaly(event: &Event<'_>, which: &[u8]) -> bool {
+    matches!(&event.detail, Detail::Anomaly { kind, .. } if *kind == which)
 }
 
 impl Matcher<'_, '_, '_> {
@@ -176,9 +196,14 @@ impl Matcher<'_, '_, '_> {
             }
             return Ok(());
         };
+        if is_anomaly(event, b"receipt_lost") {
+            // A recovery found the receipts cut, and says so in the chain, which cannot be complete then.
+            self.omitted.retain(|o| o.id != id);
+            return Ok(());
+        }
         let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? else {
             let what = format!("the event binds receipt {id}, which is not in the pack");
-            self.found("E_PACK_OMISSION_DETECTED", what, Some(spot), None);
+            self.omit(Omitted { id, what, spot, found: None });
             return Ok(());
         };
         if place.sha256 == sha256 {
@@ -206,8 +231,22 @@ impl Matcher<'_, '_, '_> {
         receipts.put_back(line, place);
         let what = format!("the event binds receipt {id}, which does not stand at its place");
         let found = other.map_or_else(|| format!("line {}, which is no receipt", place.line), |o| o.to_string());
-        self.sides("E_PACK_OMISSION_DETECTED", what, Some(spot), None, Some((id.to_string(), found)));
+        self.omit(Omitted { id, what, spot, found: Some(found) });
         Ok(())
+    }
+
+    fn omit(&mut self, omitted: Omitted) {
+        if self.omitted.len() < MAX_OMITTED {
+            self.omitted.push(omitted);
+        } else {
+            self.report(omitted);
+        }
+    }
+
+    fn report(&mut self, omitted: Omitted) {
+        let Omitted { id, what, spot, found } = omitted;
+        let sides = found.map(|found| (id.to_string(), found));
+        self.sides("E_PACK_OMISSION_DETECTED", what, Some(spot), None, sides);
     }
 
     /// A receipt whose bytes are those that the event binds: do they say the same?
@@ -246,6 +285,8 @@ impl Matcher<'_, '_, '_> {
                         }
                     }
                     None if self.carried_in.contains(&call.invocation) => {}
+                    // A recovery found the segment cut.
+                    None if is_anomaly(event, b"receipt_without_events") => {}
                     None => {
                         let what = "the receipt is of a request that the chain does not have".into();
                         self.found("E_CHAIN_BROKEN", what, None, here);

@@ -15,6 +15,12 @@ use crate::{
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+/// Receipts that events bind, with the SHA-256 of their lines.
+type Bound = HashMap<ReceiptId, String>;
+
+/// The event of a receipt that was on disk once, and is not any more.
+const RECEIPT_LOST: &str = "receipt_lost";
+
 /// What is on disk already, while the rest of a dead session is read from its capture.
 #[derive(Debug, Default)]
 pub struct Restored {
@@ -25,6 +31,8 @@ pub struct Restored {
     /// Receipts that no event binds yet, in file order, with the SHA-256 of their lines.
     unbound: Vec<(ReceiptId, String)>,
     by_id: HashMap<ReceiptId, String>,
+    /// Receipts that events bind and that are not on disk, with the SHA-256 of their lines.
+    lost: Vec<(ReceiptId, String)>,
     held: Vec<Pending>,
     /// `chain_end` is there.
     pub ended: Option<detail::ChainEnd>,
@@ -88,14 +96,14 @@ impl Recorder {
     ) -> Self {
         let mut r = Self::bare(setup, begin);
         let mut state = Restored::default();
-        let mut bound = HashSet::new();
+        let mut bound = HashMap::new();
         let started_ns = r.started_ns;
         for event in carried {
             if event.event == EventKind::ChainStart {
                 let earlier_ms = r.started_at.millis() - event.at.millis();
                 r.started_ns = started_ns.saturating_sub(u64::try_from(earlier_ms).unwrap_or(0) * 1_000_000);
             }
-            r.replay(&event, &mut Restored::default(), &mut HashSet::new());
+            r.replay(&event, &mut Restored::default(), &mut HashMap::new());
         }
         r.started_ns = started_ns;
         r.counts = Counts::default();
@@ -113,14 +121,16 @@ impl Recorder {
             r.chain = Chain::resume(r.session, r.setup.transport, len, first, head);
         }
         for receipt in receipts {
-            r.take_on_disk(receipt, &bound, &mut state);
+            r.take_on_disk(receipt, &mut bound, &mut state);
         }
+        state.lost = bound.into_iter().collect();
+        state.lost.sort_unstable_by_key(|(id, _)| id.bits());
         r.restored = Some(state);
         r.recovering = true;
         r
     }
 
-    fn take_on_disk(&mut self, receipt: OnDisk, bound: &HashSet<ReceiptId>, state: &mut Restored) {
+    fn take_on_disk(&mut self, receipt: OnDisk, bound: &mut Bound, state: &mut Restored) {
         self.next_receipt += 1;
         self.counts.add_call(&receipt.counts);
         match receipt.kind.as_str() {
@@ -131,7 +141,7 @@ impl Recorder {
                 }
             }
             crate::model::receipt::SESSION_END => state.session_end_written = true,
-            _ if bound.contains(&receipt.id) => {}
+            _ if bound.remove(&receipt.id).is_some() => {}
             _ => {
                 state.unbound.push((receipt.id, receipt.sha256.clone()));
                 state.by_id.insert(receipt.id, receipt.sha256);
@@ -165,7 +175,7 @@ impl Recorder {
         }
     }
 
-    fn replay(&mut self, e: &AuditEvent, state: &mut Restored, bound: &mut HashSet<ReceiptId>) {
+    fn replay(&mut self, e: &AuditEvent, state: &mut Restored, bound: &mut Bound) {
         let ns = self.started_ns + e.mono_us * 1000;
         self.last_ns = self.last_ns.max(ns);
         match e.event {
@@ -190,8 +200,9 @@ impl Recorder {
             EventKind::ResponseSent => {
                 self.forget_awaited(e, true);
                 e.invocation_id.and_then(|i| self.table.remove(i));
-                let d = serde_json::from_str::<detail::Forwarded>(e.detail.get());
-                bound.extend(d.ok().and_then(|d| d.receipt_id));
+                if let Ok(d) = serde_json::from_str::<detail::Forwarded>(e.detail.get()) {
+                    bound.extend(d.receipt_id.zip(d.receipt_sha256));
+                }
             }
             EventKind::Malformed | EventKind::Notification => {
                 self.counts.malformed += u64::from(e.event == EventKind::Malformed);
@@ -207,7 +218,7 @@ impl Recorder {
                 if let Ok(d) = serde_json::from_str::<detail::Gap>(e.detail.get()) {
                     self.counts.missed += d.messages;
                     self.counts.missed_bytes += d.bytes;
-                    bound.extend(d.receipt_id);
+                    bound.extend(d.receipt_id.zip(d.receipt_sha256));
                 }
             }
             EventKind::ChainEnd => state.ended = serde_json::from_str(e.detail.get()).ok(),
@@ -215,12 +226,16 @@ impl Recorder {
         }
     }
 
-    fn replay_anomaly(&mut self, e: &AuditEvent, state: &mut Restored, bound: &mut HashSet<ReceiptId>) {
+    fn replay_anomaly(&mut self, e: &AuditEvent, state: &mut Restored, bound: &mut Bound) {
         let Ok(d) = serde_json::from_str::<detail::Anomaly>(e.detail.get()) else { return };
         if let Some(offset) = d.offset {
             state.note(e, offset);
         }
-        bound.extend(d.receipt_id);
+        if d.kind == RECEIPT_LOST {
+            d.receipt_id.and_then(|id| bound.remove(&id));
+            return;
+        }
+        bound.extend(d.receipt_id.zip(d.receipt_sha256));
         if matches!(d.kind.as_str(), "no_response" | "not_delivered") || d.receipt_id.is_some() {
             self.forget_awaited(e, true);
             e.invocation_id.and_then(|i| self.table.remove(i));
@@ -329,7 +344,12 @@ impl Recorder {
                 Some(binding),
             );
         }
-        self.restored = None;
+        let lost = self.restored.take().map(|state| state.lost).unwrap_or_default();
+        for (id, sha256) in lost {
+            let binding = Binding { id: Some(id), sha256: Some(sha256) };
+            let note = "an event binds this receipt, and it is not on disk any more".to_owned();
+            self.anomaly_event(RECEIPT_LOST, Some(note), self.last_ns, None, None, Some(binding));
+        }
         for pending in held {
             self.close_now(&pending, None);
         }

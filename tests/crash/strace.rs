@@ -1,0 +1,311 @@
+//! Faults at chosen system calls, with `strace`; and a file system that is really full, which needs root.
+
+use crate::{
+    check::{self, Crossed},
+    rig::{Client, INITIALIZE, Rig, call, files, until},
+};
+use assay::pack::verify::Completeness;
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Everything that changes what lies on disk.
+const CALLS: &[&str] = &[
+    "write",
+    "openat",
+    "fdatasync",
+    "fsync",
+    "rename",
+    "renameat2",
+    "unlink",
+    "unlinkat",
+    "rmdir",
+    "ftruncate",
+    "mkdir",
+    "mkdirat",
+    "fallocate",
+    "linkat",
+];
+
+fn kill_at(syscall: &str, n: u32) -> Vec<String> {
+    let inject = format!("inject={syscall}:signal=SIGKILL:when={n}");
+    ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={syscall}"), "-e", &inject]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// How many threads share a sweep over system calls.
+const SHARES: usize = 2;
+
+/// Calls `killed` for every system call of one share with 1, 2, 3, …, until it says that nothing was killed.
+fn sweep(share: usize, killed: impl Fn(&str, u32) -> bool) {
+    let mut failed = Vec::new();
+    for syscall in CALLS.iter().skip(share).step_by(SHARES) {
+        for n in 1.. {
+            assert!(n < 500, "{syscall} has no end");
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| killed(syscall, n))) {
+                Ok(true) => {}
+                Ok(false) => {
+                    eprintln!("{syscall}: {} places", n - 1);
+                    break;
+                }
+                Err(_) => failed.push(format!("{syscall} {n}")),
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// A short session under `strace`; the server may be hit, too, which ends the session in another way.
+fn session_killed_at(syscall: &str, n: u32) -> bool {
+    let rig = Rig::new();
+    let wrapper = kill_at(syscall, n);
+    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+    let mut client = Client::start(rig.wrapped(&wrapper, &["--pack-interval", "3r"], ""));
+    client.send(INITIALIZE);
+    for i in 1..=9 {
+        client.send(&call(i, if i == 4 { "ask" } else { "echo" }, i));
+    }
+    until("the answers or the end", || {
+        (client.lines() >= 11 || client.child.try_wait().unwrap().is_some()).then_some(())
+    });
+    let status = client.end();
+    let server = fs::read(rig.server_log()).unwrap_or_default();
+    // A tracer that dies leaves the server a moment in which it still writes down what it has.
+    check::recovered(&rig, &Crossed { client: client.got(), server, damaged: false });
+    status.signal().is_some() || status.code() != Some(0)
+}
+
+#[test]
+fn a_proxy_that_is_killed_at_any_system_call_loses_nothing() {
+    sweep(0, session_killed_at);
+}
+
+#[test]
+fn a_proxy_that_is_killed_at_any_other_system_call_loses_nothing() {
+    sweep(1, session_killed_at);
+}
+
+/// Puts `root` back as it was.
+fn restore(root: &Path, saved: &[(PathBuf, Vec<u8>)]) {
+    for path in check::tree(root).into_keys().filter(|p| p.is_file()) {
+        if !saved.iter().any(|(p, _)| *p == path) {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    for pack in files(&root.join("audit/packs"), |_| true) {
+        fs::remove_dir_all(pack).unwrap();
+    }
+    for (path, bytes) in saved {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+fn recover_killed(share: usize) {
+    let rig = Rig::new();
+    let mut client = Client::start(rig.proxy(&["--pack-interval", "4r"]));
+    client.send(INITIALIZE);
+    for i in 1..=40 {
+        client.send(&call(i, if i % 9 == 4 { "ask" } else { "echo" }, i));
+    }
+    client.await_lines(20);
+    client.kill();
+    let server = fs::read(rig.server_log()).unwrap();
+    let crossed = Crossed { client: client.got(), server, damaged: false };
+    let all = check::tree(&rig.root).into_keys().filter(|p| p.is_file());
+    let saved: Vec<(PathBuf, Vec<u8>)> = all.map(|p| (p.clone(), fs::read(&p).unwrap())).collect();
+    sweep(share, |syscall, n| {
+        restore(&rig.root, &saved);
+        let argv = kill_at(syscall, n);
+        let mut command = rig.command(&argv[0]);
+        command.args(&argv[1..]).arg(env!("CARGO_BIN_EXE_assay")).args(["recover", "--audit-dir"]).arg(&rig.audit);
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        check::recovered(&rig, &crossed);
+        status.signal().is_some() || status.code() == Some(137)
+    });
+}
+
+#[test]
+fn a_recovery_that_is_killed_at_any_system_call_is_made_up_for_by_the_next() {
+    recover_killed(0);
+}
+
+#[test]
+fn a_recovery_that_is_killed_at_any_other_system_call_is_made_up_for_by_the_next() {
+    recover_killed(1);
+}
+
+/// The thread of a process that has this name.
+fn thread(pid: u32, name: &str) -> String {
+    until(name, || {
+        files(Path::new(&format!("/proc/{pid}/task")), |_| true)
+            .into_iter()
+            .find(|t| fs::read_to_string(t.join("comm")).is_ok_and(|c| c.trim() == name))
+            .map(|t| t.file_name().unwrap().to_str().unwrap().to_owned())
+    })
+}
+
+/// Makes the next `fdatasync` of one thread fail with an I/O error.
+struct FailingSync(std::process::Child);
+
+impl FailingSync {
+    fn of(rig: &Rig, client: &Client, name: &str) -> Self {
+        let tid = thread(client.child.id(), name);
+        let inject = "inject=fdatasync:error=EIO:when=1";
+        let mut command = rig.command("strace");
+        command.args(["-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", inject, "-p", &tid]);
+        let tracer = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until("the tracer", || {
+            let status = fs::read_to_string(format!("/proc/{}/task/{tid}/status", client.child.id())).ok()?;
+            (!status.contains("TracerPid:\t0")).then_some(())
+        });
+        Self(tracer)
+    }
+}
+
+impl Drop for FailingSync {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_failed_sync_begins_another_segment_and_the_old_pack_is_incomplete() {
+    let rig = Rig::new();
+    let mut client = Client::start(rig.proxy(&[]));
+    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    until("the segment", || (!rig.segments().is_empty()).then_some(()));
+    let failing = FailingSync::of(&rig, &client, "assay-sync");
+    let mut id = 1;
+    until("a second segment", || {
+        id += 1;
+        client.converse(std::iter::once(call(id, "echo", id)));
+        (rig.segments().len() > 1).then_some(())
+    });
+    drop(failing);
+    client.converse((id + 1..id + 4).map(|i| call(i, "echo", i)));
+    assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    check::settled(&rig);
+    let mut sessions = check::sessions(&rig);
+    sessions.sort_by_key(|s| s.doc.continues.is_some());
+    assert_eq!(sessions.len(), 2);
+    assert_eq!(sessions[0].doc.end_reason, "fsync_failed");
+    assert_eq!(sessions[0].completeness, Completeness::Incomplete);
+    assert_eq!(sessions[1].doc.continues, Some(sessions[0].doc.session_id));
+    assert_eq!(sessions[1].completeness, Completeness::Complete);
+    let server = fs::read(rig.server_log()).unwrap();
+    check::evidence(&sessions, &Crossed { client: client.got(), server, damaged: false });
+}
+
+#[test]
+fn a_ledger_that_cannot_be_synced_when_rolling_over_is_tried_again() {
+    let rig = Rig::new();
+    let mut client = Client::start(rig.proxy(&["--pack-interval", "3r"]));
+    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    until("the segment", || (!rig.segments().is_empty()).then_some(()));
+    let failing = FailingSync::of(&rig, &client, "assay-recorder");
+    client.converse((2..8).map(|i| call(i, "echo", i)));
+    until("the warning", || client.said().contains("beginning a session").then_some(()));
+    drop(failing);
+    until("the next segment", || (rig.segments().len() > 1).then_some(()));
+    client.converse((8..10).map(|i| call(i, "echo", i)));
+    client.end();
+    let server = fs::read(rig.server_log()).unwrap();
+    check::settled(&rig);
+    let sessions = check::sessions(&rig);
+    assert!(sessions.len() > 1);
+    // What crossed meanwhile is a gap, not a silence.
+    let missed: u64 = sessions.iter().map(|s| s.doc.counts.missed).sum();
+    let found = sessions.iter().map(|s| s.doc.counts.calls).sum::<u64>();
+    assert!(missed > 0 || found == 9, "{missed} missed, {found} found");
+    assert!(!server.is_empty());
+}
+
+/// A small file system of its own, unmounted on drop.
+struct Small(PathBuf);
+
+impl Small {
+    /// Nothing if we may not mount, which only root may.
+    fn at(dir: &Path) -> Option<Self> {
+        fs::create_dir(dir).unwrap();
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", "size=512k,mode=700", "assay-test"]).arg(dir);
+        let mounted = command.stderr(Stdio::null()).status().unwrap().success();
+        assert!(mounted || !rustix::process::geteuid().is_root(), "root cannot mount");
+        mounted.then(|| Self(dir.to_owned()))
+    }
+
+    fn fill(&self) {
+        use std::io::Write as _;
+        let mut file = fs::File::options().append(true).create(true).open(self.0.join("filler")).unwrap();
+        while file.write_all(&[b'.'; 1024]).is_ok() {}
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_file_system_and_space_again() {
+    let rig = Rig::new();
+    let Some(small) = Small::at(&rig.audit) else { return };
+    let mut client = Client::start(rig.proxy(&[]));
+    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    small.fill();
+    client.converse((2..60).map(|i| call(i, "echo", i)));
+    until("the warning", || client.said().contains("writing evidence").then_some(()));
+    small.free();
+    client.converse((60..62).map(|i| call(i, "echo", i)));
+    assert_eq!(client.end().code(), Some(0), "{}", client.said());
+    check::settled(&rig);
+    let sessions = check::sessions(&rig);
+    assert_eq!(sessions[0].doc.counts.calls, 61);
+    assert_eq!(sessions[0].completeness, Completeness::Complete);
+}
+
+#[test]
+fn a_file_system_that_stays_full_to_the_end() {
+    let rig = Rig::new();
+    let Some(small) = Small::at(&rig.audit) else { return };
+    let mut client = Client::start(rig.proxy(&[]));
+    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    until("the segment", || (!rig.segments().is_empty()).then_some(()));
+    small.fill();
+    client.converse((2..60).map(|i| call(i, "echo", i)));
+    assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    small.free();
+    let server = fs::read(rig.server_log()).unwrap();
+    let sessions = check::recovered(&rig, &Crossed { client: client.got(), server, damaged: false });
+    assert_eq!(sessions[0].doc.counts.calls, 59);
+}
+
+#[test]
+fn a_file_system_that_is_full_from_the_start() {
+    let rig = Rig::new();
+    let Some(small) = Small::at(&rig.audit) else { return };
+    small.fill();
+    let mut client = Client::start(rig.proxy(&[]));
+    client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..20).map(|i| call(i, "echo", i))));
+    assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    assert!(client.said().contains("warning"), "{}", client.said());
+    assert_eq!(client.lines(), 20);
+    small.free();
+    // Whatever was begun is finished, and nothing claims to be whole.
+    let server = fs::read(rig.server_log()).unwrap();
+    let sessions = check::recovered(&rig, &Crossed { damaged: true, ..Crossed::default() });
+    assert!(sessions.iter().all(|s| s.completeness != Completeness::Complete));
+    assert!(!server.is_empty());
+}
