@@ -340,7 +340,7 @@ impl Demo {
         out::stdout(indented(&text).as_bytes())?;
         self.check("integrity of the changed copy", Integrity::Tampered, report.integrity);
         self.check("the changed line is named", true, !found.is_empty());
-        self.check("exit code for the changed copy", Exit::Failed as u8, report.exit() as u8);
+        self.check("exit code for the changed copy", Exit::Failed.code(), report.exit().code());
         Ok(())
     }
 

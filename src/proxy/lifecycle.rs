@@ -274,9 +274,16 @@ impl Life {
         }
     }
 
-    /// Ends what the server left running.
+    /// Ends what a server left running that had to be ended itself. What a server leaves behind that ended by itself is
+    /// its own business, as it is without us.
     pub(super) fn sweep(&self) {
         if !self.exited {
+            return;
+        }
+        if !matches!(self.ended_by, EndStep::Terminated | EndStep::Killed) {
+            if self.child.group_alive() {
+                tracing::info!("the server left processes running");
+            }
             return;
         }
         match self.child.end_group(LEFTOVERS) {
@@ -286,6 +293,14 @@ impl Life {
                 self.status.warn(&format!("the server left processes behind: {end:?}").to_lowercase());
             }
             Err(e) => tracing::warn!(error = %e, "the server's process group could not be checked"),
+        }
+    }
+
+    /// The exit code of a server that ended by itself, if it says that something failed.
+    pub(super) fn server_code(&self) -> Option<u8> {
+        match (&self.cause, self.exit) {
+            (Some(Cause::ServerEnded), Some(Exit::Code(code))) => u8::try_from(code).ok().filter(|c| *c != 0),
+            _ => None,
         }
     }
 

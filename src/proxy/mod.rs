@@ -147,7 +147,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let report = recorder.1.join().unwrap_or_else(|_| Report { left_for_recovery: true, ..Report::default() });
     let seals = sealing.join().unwrap_or_default();
     life.sweep();
-    Ok(status.finish(&report, &seals, life.interrupted()))
+    Ok(status.finish(&report, &seals, life.interrupted(), life.server_code()))
 }
 
 const COMMAND_HINT: &str =

@@ -25,7 +25,7 @@ pub fn nice_this_thread(nice: i32) -> io::Result<()> {
 }
 
 /// Prepares `command` so that the program starts as if its user had started it: default dispositions for the signals
-/// that [`ignore_write_signals`] ignores, an empty signal mask, no descriptor but 0, 1 and 2, and (Linux) `SIGTERM` when the thread that calls
+/// that [`ignore_write_signals`] ignores, an empty signal mask, no descriptor but 0, 1 and 2, and (Linux) `SIGKILL` when the thread that calls
 /// `spawn` ends. Spawn from a thread that lives as long as the session: the kernel ties the signal to the thread.
 pub fn harden_child(command: &mut Command) {
     let parent = rustix::process::getpid();
@@ -78,7 +78,7 @@ fn close_on_exec_from_3() {
 
 #[cfg(target_os = "linux")]
 fn die_with_parent(parent: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     // The parent may have died before the line above; then nobody would ever send the signal.
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
