@@ -5,21 +5,38 @@ use std::fmt;
 /// Exit codes of the commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Clean.
-    Ok = 0,
-    /// Policy violations were recorded; a pack is authentic but a demand is not met; a gate failed.
-    Violation = 1,
+    /// Clean: 0.
+    Ok,
+    /// Policy violations were recorded; a pack is authentic but a demand is not met; a gate failed: 1.
+    Violation,
     /// Self-check failure, incomplete session; a pack that is TAMPERED or UNTRUSTED.
-    Failed = 2,
+    Failed,
     /// Bad input.
-    BadInput = 3,
+    BadInput,
     /// SIGINT.
-    Interrupted = 130,
+    Interrupted,
+    /// The server ended by itself, non-zero: the proxy ends with the server's own code, as a client would have seen it.
+    Server(u8),
+}
+
+impl Exit {
+    /// The process's exit code.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Violation => 1,
+            Self::Failed => 2,
+            Self::BadInput => 3,
+            Self::Interrupted => 130,
+            Self::Server(code) => code,
+        }
+    }
 }
 
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(exit.code())
     }
 }
 

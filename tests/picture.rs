@@ -1,5 +1,6 @@
 //! The picture in the README is a capture of `assay demo`: this makes it, and fails when it shows something else than the
-//! program prints. To make it anew: `UPDATE_ASSETS=1 cargo test --test picture`.
+//! program prints. To make it anew: `UPDATE_ASSETS=1 cargo test --test picture`, with `ASSAY_BINARY` naming another build of
+//! the program (an optimized one, for the times that it shows).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::text::{fit, width};
@@ -27,7 +28,8 @@ fn picture() -> PathBuf {
 fn capture() -> String {
     let tmp = tempfile::tempdir().unwrap();
     let home = tmp.path().canonicalize().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_assay"));
+    let program = std::env::var_os("ASSAY_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_assay").into());
+    let mut command = Command::new(program);
     command.arg("demo").current_dir(&home).env("HOME", &home).env("CLICOLOR_FORCE", "1");
     let out = command.env_remove("NO_COLOR").env_remove("ASSAY_HOME").output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();

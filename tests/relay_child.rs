@@ -18,7 +18,7 @@ const HANG: Duration = Duration::from_secs(60);
 
 fn shell(script: &str) -> (Child, Pipes) {
     let command: Vec<OsString> = ["sh", "-c", script].map(OsString::from).to_vec();
-    Child::spawn(&command, Stderr::Piped).unwrap()
+    Child::spawn(&command, Stderr::Piped, assay::relay::child::Group::Own).unwrap()
 }
 
 fn first_line(pipe: impl Into<File>) -> (String, BufReader<File>) {
@@ -129,7 +129,7 @@ fn a_dead_server_is_a_broken_pipe_and_not_our_death() {
 fn a_command_that_is_not_there_is_refused_before_anything_starts() {
     let spawn = |words: &[&str]| {
         let command: Vec<OsString> = words.iter().map(OsString::from).collect();
-        Child::spawn(&command, Stderr::Inherited).unwrap_err()
+        Child::spawn(&command, Stderr::Inherited, assay::relay::child::Group::Own).unwrap_err()
     };
     assert!(matches!(spawn(&[]), SpawnError::Empty));
     let error = spawn(&["no-such-mcp-server", "--flag"]);

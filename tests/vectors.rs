@@ -94,7 +94,7 @@ fn the_golden_pack_verifies_to_the_expected_hashes() {
         VerifyOptions { signers: report.signer.fingerprint.clone().into_iter().collect(), ..Default::default() };
     assert_eq!(run_with(&base.join("golden_minimal"), &pinned).signer.verdict, SignerVerdict::Pinned);
     let other = VerifyOptions { signers: vec!["0".repeat(64)], ..Default::default() };
-    assert_eq!(run_with(&base.join("golden_minimal"), &other).exit() as u8, 2);
+    assert_eq!(run_with(&base.join("golden_minimal"), &other).exit().code(), 2);
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn the_claim_specimens_verify_and_keep_what_was_attested() {
     for (name, claims) in [("claim_pass", Claims::Pass), ("claim_insufficient", Claims::HonestFail)] {
         let report = run(&base.join(name));
         assert_eq!((report.integrity, report.claims), (Integrity::Pass, claims), "{name}: {:#?}", report.errors);
-        assert_eq!(report.exit() as u8, 0, "{name}");
+        assert_eq!(report.exit().code(), 0, "{name}");
         let demanding = VerifyOptions { require_claim_pass: true, ..Default::default() };
         let code = u8::from(claims == Claims::HonestFail);
-        assert_eq!(run_with(&base.join(name), &demanding).exit() as u8, code, "{name}");
+        assert_eq!(run_with(&base.join(name), &demanding).exit().code(), code, "{name}");
     }
     let cards = VerifyOptions {
         cards: vec!["guardian_enforcement".into(), "receipt_completeness".into()],
@@ -114,7 +114,7 @@ fn the_claim_specimens_verify_and_keep_what_was_attested() {
     };
     assert_eq!(run_with(&base.join("claim_pass"), &cards).claims, Claims::Pass);
     let insufficient = run_with(&base.join("claim_insufficient"), &cards);
-    assert_eq!((insufficient.claims, insufficient.exit() as u8), (Claims::HonestFail, 1));
+    assert_eq!((insufficient.claims, insufficient.exit().code()), (Claims::HonestFail, 1));
 }
 
 #[test]

@@ -46,11 +46,12 @@ const SHOWN_FINDINGS: usize = 3;
 /// Arguments of `assay demo`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay demo --dir ./assay-demo\n\n\
-                  A small MCP server that is part of this program runs behind assay mcp-proxy, and a small client calls\n\
-                  its tools. The session is recorded, sealed in a signed pack and verified; then one byte is changed in a\n\
-                  copy of the pack, and the copy is verified. It takes a few seconds and needs no network.\n\n\
-                  Nothing is overwritten. The signing key is the one in $ASSAY_HOME/keys, else ~/.assay/keys; it is made\n\
-                  if there is none.\n\n\
+                  A small MCP server that is part of this program runs behind assay mcp-proxy, and a small\n\
+                  client calls its tools. The session is recorded, sealed in a signed pack and verified; then\n\
+                  one byte is changed in a copy of the pack, and the copy is verified. It takes a few seconds\n\
+                  and needs no network.\n\n\
+                  Nothing is overwritten. The signing key is the one in $ASSAY_HOME/keys, else ~/.assay/keys;\n\
+                  it is made if there is none.\n\n\
                   Exit codes: 0 everything was as it should be; 2 something was not; 3 bad input")]
 pub struct DemoArgs {
     /// A directory to leave the session and its pack in; must not exist [default: assay-demo, then assay-demo-2, …]
@@ -339,7 +340,7 @@ impl Demo {
         out::stdout(indented(&text).as_bytes())?;
         self.check("integrity of the changed copy", Integrity::Tampered, report.integrity);
         self.check("the changed line is named", true, !found.is_empty());
-        self.check("exit code for the changed copy", Exit::Failed as u8, report.exit() as u8);
+        self.check("exit code for the changed copy", Exit::Failed.code(), report.exit().code());
         Ok(())
     }
 

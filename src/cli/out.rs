@@ -69,7 +69,7 @@ pub fn json_failure(failure: &Failure) -> Result<(), Failure> {
         "status": "error",
         "error": failure.what,
         "hint": failure.hint,
-        "exit_code": failure.exit as u8,
+        "exit_code": failure.exit.code(),
     }))
 }
 

@@ -53,7 +53,7 @@ pub struct SessionDoc {
     pub event_count: u64,
     /// Exit code of the server; `null` when a signal ended it or it is not known.
     pub exit_code: Option<i32>,
-    /// Hash of the ledger line of this segment's start.
+    /// Hash of the ledger line before this segment's start: what its `chain_start` links to.
     pub ledger_hash: String,
     /// How many live events subscribers missed.
     pub live_events_missed: u64,

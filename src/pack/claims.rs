@@ -329,7 +329,7 @@ fn receipted(c: &ClaimContext<'_>) -> Outcome {
 
 fn escrow(c: &ClaimContext<'_>) -> Outcome {
     let (requested, settled, stray) = c.tally.escrow_counts();
-    let percent = if requested == 0 { 0 } else { settled * 100 / requested };
+    let percent = (settled * 100).checked_div(requested).unwrap_or(0);
     let actual = format!(
         "{settled} of {requested} requests have their outcome ({percent}%), {stray} outcomes without a request"
     );

@@ -3,7 +3,7 @@
 use super::{Status, Stops};
 use crate::{
     record::recorder::Ending,
-    relay::{Child, Exit, RelayEnd, child::EndStep, stdio::EndReason},
+    relay::{Child, Exit, Group, RelayEnd, child::EndStep, stdio::EndReason},
 };
 use rustix::process::Signal;
 use std::{
@@ -19,6 +19,8 @@ use std::{
 
 /// How long it may take after SIGTERM of our own, before SIGKILL.
 const AFTER_TERM: Duration = Duration::from_secs(3);
+/// How long a server that shares our group gets to act on a signal to the group, before it is passed on.
+const AFTER_GROUP: Duration = Duration::from_millis(100);
 /// How long a killed server's pipes may take.
 const AFTER_KILL: Duration = Duration::from_secs(2);
 /// How long processes that the server left behind get after SIGTERM.
@@ -28,15 +30,32 @@ const LEFTOVERS: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) enum Event {
     /// Client to server ended.
-    ClientEnd(RelayEnd),
+    ClientEnd(Ended),
     /// Server to client ended.
-    ServerEnd(RelayEnd),
+    ServerEnd(Ended),
     /// The server's stderr ended.
     StderrEnd,
     /// The server process ended.
     Exited(Option<Exit>),
     /// We were sent a signal.
     Signal(i32),
+}
+
+/// How a relay ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    output_closed: bool,
+    failed: Option<String>,
+}
+
+impl From<&RelayEnd> for Ended {
+    fn from(end: &RelayEnd) -> Self {
+        let failed = match &end.reason {
+            EndReason::ReadFailed(e) | EndReason::WriteFailed(e) => Some(e.to_string()),
+            _ => None,
+        };
+        Self { output_closed: matches!(end.reason, EndReason::OutputClosed), failed }
+    }
 }
 
 /// Sends every SIGTERM, SIGINT and SIGHUP as an event.
@@ -66,6 +85,7 @@ enum Cause {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     None,
+    PassOn(Signal, Instant),
     Term(Instant),
     Kill(Instant),
     GiveUp(Instant),
@@ -126,7 +146,7 @@ impl Life {
         while !self.is_over() {
             let event = match self.step {
                 Step::None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Step::Term(at) | Step::Kill(at) | Step::GiveUp(at) => {
+                Step::PassOn(_, at) | Step::Term(at) | Step::Kill(at) | Step::GiveUp(at) => {
                     inbox.recv_timeout(at.saturating_duration_since(Instant::now()))
                 }
             };
@@ -153,7 +173,6 @@ impl Life {
         }
     }
 
-    /// Whether all that is left to do is to let the client's side end.
     fn is_over(&self) -> bool {
         self.exited && !self.open[SERVER] && !self.open[STDERR]
     }
@@ -164,20 +183,16 @@ impl Life {
                 self.open[CLIENT] = false;
                 self.note_end("client to server", &end);
                 // EPIPE here means that the server closed its stdin or is ending: its exit tells the cause.
-                if !self.exited && !matches!(end.reason, EndReason::OutputClosed) {
+                if !self.exited && !end.output_closed {
                     self.began(Cause::ClientClosed);
                     self.still_works();
                     self.step = Step::Term(Instant::now() + self.shutdown_timeout);
-                } else if self.exited {
-                    // The client's end made the server end, and the news of that was faster.
-                    let closed = matches!(end.reason, EndReason::Eof);
-                    self.began(if closed { Cause::ClientClosed } else { Cause::ServerEnded });
                 }
             }
             Event::ServerEnd(end) => {
                 self.open[SERVER] = false;
                 self.note_end("server to client", &end);
-                if !self.exited && matches!(end.reason, EndReason::OutputClosed) {
+                if !self.exited && end.output_closed {
                     // The client reads no more: it is gone, whatever its stdin says.
                     self.began(Cause::ClientClosed);
                     self.stops.c2s.drain();
@@ -187,12 +202,7 @@ impl Life {
             Event::Exited(exit) => {
                 self.exited = true;
                 self.exit = exit;
-                if self.open[CLIENT] {
-                    // If it has read the client's end already, it says so.
-                    self.stops.c2s.now();
-                } else {
-                    self.began(Cause::ServerEnded);
-                }
+                self.began(Cause::ServerEnded);
                 self.step = Step::None;
                 self.stops.s2c.drain();
                 self.stops.stderr.drain();
@@ -208,13 +218,9 @@ impl Life {
         }
     }
 
-    fn note_end(&self, which: &str, end: &RelayEnd) {
-        match &end.reason {
-            EndReason::ReadFailed(e) | EndReason::WriteFailed(e) => {
-                tracing::warn!(error = %e, "relaying {which} ended");
-                self.status.warn(&format!("relaying {which} ended: {e}"));
-            }
-            reason => tracing::debug!(?reason, read = end.read, written = end.written, "relaying {which} ended"),
+    fn note_end(&self, which: &str, end: &Ended) {
+        if let Some(e) = &end.failed {
+            self.status.warn(&format!("relaying {which} ended: {e}"));
         }
     }
 
@@ -237,9 +243,10 @@ impl Life {
             self.step = Step::Kill(Instant::now());
             return;
         }
-        self.signal(pass_on);
-        self.ended_by = EndStep::Terminated;
-        self.step = Step::Kill(Instant::now() + self.shutdown_timeout);
+        // Whoever signals the group that the server shares with us has signalled the server, too: it gets its chance
+        // before it is told a second time.
+        let wait = if self.child.group() == Group::Shared { AFTER_GROUP } else { Duration::ZERO };
+        self.step = Step::PassOn(pass_on, Instant::now() + wait);
     }
 
     fn signal(&self, signal: Signal) {
@@ -257,6 +264,12 @@ impl Life {
     /// A deadline has passed; returns whether nothing more can be done.
     fn next_step(&mut self) -> bool {
         match self.step {
+            Step::PassOn(signal, _) => {
+                self.signal(signal);
+                self.ended_by = EndStep::Terminated;
+                self.step = Step::Kill(Instant::now() + self.shutdown_timeout);
+                false
+            }
             Step::Term(_) => {
                 if self.still_works() {
                     self.step = Step::Term(Instant::now() + self.shutdown_timeout);
@@ -284,9 +297,16 @@ impl Life {
         }
     }
 
-    /// Ends what the server left running.
+    /// Ends what a server left running that had to be ended itself. What a server leaves behind that ended by itself is
+    /// its own business, as it is without us.
     pub(super) fn sweep(&self) {
         if !self.exited {
+            return;
+        }
+        if !matches!(self.ended_by, EndStep::Terminated | EndStep::Killed) {
+            if self.child.group_alive() {
+                tracing::info!("the server left processes running");
+            }
             return;
         }
         match self.child.end_group(LEFTOVERS) {
@@ -296,6 +316,17 @@ impl Life {
                 self.status.warn(&format!("the server left processes behind: {end:?}").to_lowercase());
             }
             Err(e) => tracing::warn!(error = %e, "the server's process group could not be checked"),
+        }
+    }
+
+    /// The exit code of a server that ended by itself, if it says that something failed.
+    pub(super) fn server_code(&self) -> Option<u8> {
+        match (&self.cause, self.exit) {
+            (Some(Cause::Signal(_)), _) => None,
+            (_, Some(Exit::Code(code))) if self.ended_by == EndStep::StdinClosed => {
+                u8::try_from(code).ok().filter(|c| *c != 0)
+            }
+            _ => None,
         }
     }
 
@@ -323,6 +354,7 @@ impl Life {
         };
         let teardown = match self.ended_by {
             EndStep::StdinClosed if self.cause == Some(Cause::ServerEnded) => "exited",
+            EndStep::StdinClosed if self.signals > 0 => "terminated",
             EndStep::StdinClosed => "stdin_closed",
             EndStep::Terminated => "terminated",
             EndStep::Killed => "killed",

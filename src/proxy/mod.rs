@@ -23,10 +23,10 @@ use crate::{
         recorder::{Ending, Setup, command_digest},
     },
     relay::{
-        self, Capture, Child, Producer, RelayEnd, Stop, Waker,
+        self, Capture, Child, Producer, Stop, Waker,
         capture::ring_dirs,
         child::{Pipes, SpawnError, Stderr},
-        stdio::{Mode, StderrCounts, relay_stderr},
+        stdio::{Mode, StderrCounts, relay_and_tell, relay_stderr},
     },
     sys::{self, clock, fd},
 };
@@ -105,7 +105,8 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             status.warn(&format!("{}: {e}; a crash of the proxy could not be recovered", path.display()));
         }
     }
-    let (child, pipes) = Child::spawn(&options.command, Stderr::Piped).map_err(spawn_failure)?;
+    let (child, pipes) =
+        Child::spawn(&options.command, Stderr::Piped, relay::Group::fitting()).map_err(spawn_failure)?;
     let child = Arc::new(child);
     let running = Running::start(pipes, captures.producers, &child, &events)?;
     let (ended, sealed) = mpsc::channel();
@@ -147,7 +148,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let report = recorder.1.join().unwrap_or_else(|_| Report { left_for_recovery: true, ..Report::default() });
     let seals = sealing.join().unwrap_or_default();
     life.sweep();
-    Ok(status.finish(&report, &seals, life.interrupted()))
+    Ok(status.finish(&report, &seals, life.interrupted(), life.server_code()))
 }
 
 const COMMAND_HINT: &str =
@@ -275,23 +276,21 @@ impl Running {
         let stdout = fd::take_stdio(fd::Stdio::Out).map_err(failed)?;
         let [c2s, s2c] = producers;
         let Pipes { stdin: to_server, stdout: from_server, stderr: server_stderr } = pipes;
-        relay_thread("assay-c2s", events, Event::ClientEnd, {
-            let stop = stops.c2s.clone();
-            move || relay::relay(stdin, to_server, c2s, &stop, Mode::Audit)
+        let c2s_stop = stops.c2s.clone();
+        relay_thread("assay-c2s", events, move |tell| {
+            relay_and_tell(stdin, to_server, c2s, &c2s_stop, Mode::Audit, |end| tell(Event::ClientEnd(end.into())));
         })?;
-        relay_thread("assay-s2c", events, Event::ServerEnd, {
-            let stop = stops.s2c.clone();
-            move || relay::relay(from_server, stdout, s2c, &stop, Mode::Audit)
+        let s2c_stop = stops.s2c.clone();
+        relay_thread("assay-s2c", events, move |tell| {
+            relay_and_tell(from_server, stdout, s2c, &s2c_stop, Mode::Audit, |end| tell(Event::ServerEnd(end.into())));
         })?;
         if let Some(from) = server_stderr {
             let to = fd::copy_stdio(fd::Stdio::Err).map_err(failed)?;
             let (counts, stop) = (stderr.clone(), stops.stderr.clone());
-            relay_thread(
-                "assay-stderr",
-                events,
-                |_| Event::StderrEnd,
-                move || relay_stderr(from, to, &counts, None, &stop),
-            )?;
+            relay_thread("assay-stderr", events, move |tell| {
+                relay_stderr(from, to, &counts, None, &stop);
+                tell(Event::StderrEnd);
+            })?;
         }
         let (child, events) = (child.clone(), events.clone());
         thread::Builder::new()
@@ -308,13 +307,11 @@ impl Running {
 fn relay_thread(
     name: &str,
     events: &Sender<Event>,
-    event: fn(RelayEnd) -> Event,
-    body: impl FnOnce() -> RelayEnd + Send + 'static,
+    body: impl FnOnce(&dyn Fn(Event)) + Send + 'static,
 ) -> Result<(), Failure> {
     let events = events.clone();
-    let run = move || {
-        let _ = events.send(event(body()));
-    };
+    // The main thread may have gone on without this one.
+    let run = move || body(&|event| drop(events.send(event)));
     thread::Builder::new()
         .name(name.into())
         .spawn(run)

@@ -2,7 +2,7 @@
 
 use super::seal::Sealed;
 use crate::{error::Exit, model::SessionId, paths::AuditDir, record::engine::Report, text::visible};
-use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _, path::Path};
+use std::{fs::OpenOptions, io::IsTerminal as _, os::unix::fs::OpenOptionsExt as _, path::Path};
 use tracing_appender::non_blocking::WorkerGuard;
 
 /// The recorder's log is begun anew when it is longer than this; one old log is kept.
@@ -12,13 +12,15 @@ const MAX_LOG: u64 = 8 << 20;
 #[derive(Debug, Clone, Copy)]
 pub struct Status {
     json: bool,
+    routine: bool,
 }
 
 impl Status {
-    /// Text, or JSON lines with `--json`.
+    /// Text, or JSON lines with `--json`. What goes as it should is said only to a person at a terminal or to who asked
+    /// for it: a client that keeps its server's stderr finds there what the server said.
     #[must_use]
-    pub const fn new(json: bool) -> Self {
-        Self { json }
+    pub fn new(json: bool) -> Self {
+        Self { json, routine: json || std::io::stderr().is_terminal() }
     }
 
     fn say(self, event: &str, text: &str, more: &serde_json::Value) {
@@ -45,6 +47,9 @@ impl Status {
     pub(super) fn recording(self, dir: &AuditDir, session: SessionId, pid: u32) {
         let text = format!("recording session {session} in {}", dir.root().display());
         tracing::info!(%session, pid, "recording");
+        if !self.routine {
+            return;
+        }
         self.say(
             "session_start",
             &text,
@@ -80,11 +85,13 @@ impl Status {
             "session_id": sealed.session, "pack": pack, "verified": sealed.verified, "session_complete": sealed.complete,
             "end_reason": sealed.end_reason, "calls": sealed.calls, "notes": sealed.notes,
         });
-        self.say(event, &text, &more);
+        if self.routine || !sealed.verified || !sealed.complete {
+            self.say(event, &text, &more);
+        }
     }
 
     /// The proxy's last words, and its exit code (FORMATS §11).
-    pub(super) fn finish(self, report: &Report, seals: &[Sealed], interrupted: bool) -> Exit {
+    pub(super) fn finish(self, report: &Report, seals: &[Sealed], interrupted: bool, server_code: Option<u8>) -> Exit {
         if report.missed_messages + report.missed_bytes > 0 {
             let why = report.disk_error.as_deref().unwrap_or("the recorder could not keep up");
             self.warn(&format!(
@@ -98,20 +105,19 @@ impl Status {
         if report.left_for_recovery {
             self.warn("the last evidence could not be written; it is kept in memory until a reboot: make room, then run `assay recover`");
         }
-        let whole = !report.left_for_recovery
+        let recorded = !report.left_for_recovery
             && !report.nothing_recorded
             && report.missed_messages + report.missed_bytes == 0
-            && seals.iter().all(|s| s.complete && s.problems.is_empty());
-        let exit = if interrupted {
-            Exit::Interrupted
-        } else if !whole {
-            Exit::Failed
-        } else if seals.iter().any(|s| s.policy_denied > 0) {
-            Exit::Violation
-        } else {
-            Exit::Ok
+            && seals.iter().all(|s| s.problems.is_empty());
+        let exit = match server_code {
+            _ if interrupted => Exit::Interrupted,
+            _ if !recorded => Exit::Failed,
+            Some(code) => Exit::Server(code),
+            None if !seals.iter().all(|s| s.complete) => Exit::Failed,
+            None if seals.iter().any(|s| s.policy_denied > 0) => Exit::Violation,
+            None => Exit::Ok,
         };
-        tracing::info!(exit = exit as u8, "the proxy ends");
+        tracing::info!(exit = exit.code(), "the proxy ends");
         exit
     }
 }

@@ -114,7 +114,25 @@ pub enum GroupEnd {
     Left,
 }
 
-/// A running (or ended, not yet released) server process, leader of its own process group.
+/// Which process group a server is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// One of its own.
+    Own,
+    /// Ours: our client made it for us and signals all of it, as it would for a server without us.
+    Shared,
+}
+
+impl Group {
+    /// [`Group::Shared`] if this process was started as the leader of a group, else [`Group::Own`]: never the group of
+    /// our client itself.
+    #[must_use]
+    pub fn fitting() -> Self {
+        if process::leads_a_group() { Self::Shared } else { Self::Own }
+    }
+}
+
+/// A running (or ended, not yet released) server process.
 ///
 /// It is reaped only in [`Child::end_group`] or on drop, so that its pid, and with it the group's id, cannot come to
 /// name anything else while signals are sent to it.
@@ -122,6 +140,7 @@ pub enum GroupEnd {
 pub struct Child {
     inner: Mutex<std::process::Child>,
     pid: Pid,
+    group: Group,
     exit: OnceLock<Exit>,
     path: PathBuf,
 }
@@ -129,14 +148,17 @@ pub struct Child {
 impl Child {
     /// Starts `command[0]` (looked up as [`find_command`] says) with the arguments after it.
     ///
-    /// The child has its own process group, default signal dispositions, an empty signal mask, no descriptors of ours
-    /// but the three pipes, and on Linux gets `SIGTERM` when the *thread* that called this ends: call it from one that
+    /// The child has its own process group unless that is shared with us, default signal dispositions, an empty signal mask, no descriptors of ours
+    /// but the three pipes, and on Linux gets `SIGKILL` when the *thread* that called this ends: call it from one that
     /// lives as long as the session.
-    pub fn spawn(command: &[OsString], stderr: Stderr) -> Result<(Self, Pipes), SpawnError> {
+    pub fn spawn(command: &[OsString], stderr: Stderr, group: Group) -> Result<(Self, Pipes), SpawnError> {
         let (program, args) = command.split_first().ok_or(SpawnError::Empty)?;
         let path = find_command(program)?;
         let mut builder = Command::new(&path);
-        builder.arg0(program).args(args).process_group(0);
+        builder.arg0(program).args(args);
+        if group == Group::Own {
+            builder.process_group(0);
+        }
         builder.stdin(Stdio::piped()).stdout(Stdio::piped());
         builder.stderr(match stderr {
             Stderr::Piped => Stdio::piped(),
@@ -155,7 +177,7 @@ impl Child {
         fd::grow_pipe(&stdout, PIPE_BYTES);
         fd::set_nonblocking(&stdin).map_err(failed)?;
         let pid = Pid::from_child(&inner);
-        let child = Self { inner: Mutex::new(inner), pid, exit: OnceLock::new(), path: path.clone() };
+        let child = Self { inner: Mutex::new(inner), pid, group, exit: OnceLock::new(), path: path.clone() };
         Ok((child, Pipes { stdin, stdout, stderr }))
     }
 
@@ -212,20 +234,45 @@ impl Child {
         }
     }
 
-    /// Sends a signal to every process in the server's group. Quietly nothing if none is left.
+    /// Sends a signal to every process in the server's group, but not to this one. Quietly nothing if none is left.
     pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
-        match kill_process_group(self.pid, signal) {
+        let result = match self.group {
+            Group::Own => kill_process_group(self.pid, signal),
+            Group::Shared => self.signal_members(signal),
+        };
+        match result {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// Whether any process of the group still runs; zombies do not count (Linux; elsewhere they may).
+    fn signal_members(&self, signal: Signal) -> Result<(), Errno> {
+        let ours = rustix::process::getpgrp().as_raw_nonzero().get().unsigned_abs();
+        let members = process::group_members(ours).unwrap_or_else(|| vec![self.pid()]);
+        for pid in members.into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+            match rustix::process::kill_process(pid, signal) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any process of the group but this one still runs; zombies do not count (Linux; elsewhere they may).
     pub fn group_alive(&self) -> bool {
+        if self.group == Group::Shared {
+            let ours = rustix::process::getpgrp().as_raw_nonzero().get().unsigned_abs();
+            return process::group_has_running(ours).unwrap_or(false);
+        }
         match test_kill_process_group(self.pid) {
             Err(Errno::SRCH) => false,
             _ => process::group_has_running(self.pid()).unwrap_or(true),
         }
+    }
+
+    /// Which group the server is in.
+    pub fn group(&self) -> Group {
+        self.group
     }
 
     /// Ends the server: `close_stdin`, wait `after_stdin`, `SIGTERM` to the group, wait `after_term`, `SIGKILL` to the

@@ -9,6 +9,6 @@ pub mod stdio;
 pub mod waker;
 
 pub use capture::{Capture, Consumer, Direction, Gap, Placement, Producer};
-pub use child::{Child, Exit, LookupError};
+pub use child::{Child, Exit, Group, LookupError};
 pub use stdio::{RelayEnd, Stop, relay, relay_stderr};
 pub use waker::{Pacer, Waker};

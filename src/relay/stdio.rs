@@ -136,10 +136,25 @@ pub enum Mode<'a> {
 ///
 /// Works for pipes, sockets, files and ttys, blocking or not (a peer may have set `O_NONBLOCK` on what we share with it).
 pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mode: Mode<'_>) -> RelayEnd {
+    relay_and_tell(input, output, capture, stop, mode, |_| ())
+}
+
+/// As [`relay`]; tells `ended` before anything is closed. What follows from the closing, the exit of a server for one,
+/// follows the telling.
+pub fn relay_and_tell(
+    input: OwnedFd,
+    output: OwnedFd,
+    capture: Producer,
+    stop: &Stop,
+    mode: Mode<'_>,
+    ended: impl FnOnce(&RelayEnd),
+) -> RelayEnd {
     let mut relay = Relay { output, capture, stop, read: 0, written: 0, draining: false };
     let reason = relay.run(&input, mode);
+    let end = RelayEnd { reason, read: relay.read, written: relay.written };
+    ended(&end);
     drop(input);
-    RelayEnd { reason, read: relay.read, written: relay.written }
+    end
 }
 
 struct Relay<'a> {

@@ -25,7 +25,7 @@ pub fn nice_this_thread(nice: i32) -> io::Result<()> {
 }
 
 /// Prepares `command` so that the program starts as if its user had started it: default dispositions for the signals
-/// that [`ignore_write_signals`] ignores, an empty signal mask, no descriptor but 0, 1 and 2, and (Linux) `SIGTERM` when the thread that calls
+/// that [`ignore_write_signals`] ignores, an empty signal mask, no descriptor but 0, 1 and 2, and (Linux) `SIGKILL` when the thread that calls
 /// `spawn` ends. Spawn from a thread that lives as long as the session: the kernel ties the signal to the thread.
 pub fn harden_child(command: &mut Command) {
     let parent = rustix::process::getpid();
@@ -78,7 +78,7 @@ fn close_on_exec_from_3() {
 
 #[cfg(target_os = "linux")]
 fn die_with_parent(parent: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     // The parent may have died before the line above; then nobody would ever send the signal.
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
@@ -130,28 +130,38 @@ pub fn is_alive(pid: u32, started: Option<u64>) -> bool {
     }
 }
 
-/// Whether a process of the group `pgid` runs (zombies do not). `None` where the system does not tell.
+/// Whether a process of the group `pgid` runs (zombies do not), this one aside. `None` where the system does not tell.
 pub fn group_has_running(pgid: u32) -> Option<bool> {
+    group_members(pgid).map(|members| !members.is_empty())
+}
+
+/// The processes of the group `pgid` that run (zombies do not), without this one. `None` where the system does not tell.
+pub fn group_members(pgid: u32) -> Option<Vec<u32>> {
     #[cfg(target_os = "linux")]
     {
-        let running = |entry: std::fs::DirEntry| -> Option<bool> {
+        let member = |entry: std::fs::DirEntry| -> Option<u32> {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read(entry.path().join("stat")).ok()?;
             let after = stat.iter().rposition(|&b| b == b')')? + 1;
             let text = std::str::from_utf8(stat.get(after..)?).ok()?;
             let mut fields = text.split_ascii_whitespace();
             let state = fields.next()?;
             let group: u32 = fields.nth(1)?.parse().ok()?;
-            Some(group == pgid && !matches!(state, "Z" | "X" | "x"))
+            let runs = group == pgid && pid != std::process::id() && !matches!(state, "Z" | "X" | "x");
+            runs.then_some(pid)
         };
-        let is_pid = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        let entries = std::fs::read_dir("/proc").ok()?;
-        Some(entries.flatten().filter(is_pid).any(|entry| running(entry).unwrap_or(false)))
+        Some(std::fs::read_dir("/proc").ok()?.flatten().filter_map(member).collect())
     }
     #[cfg(not(target_os = "linux"))]
     {
         let _ = pgid;
         None
     }
+}
+
+/// Whether this process leads a process group of its own: whoever started it made one for it and what it starts.
+pub fn leads_a_group() -> bool {
+    rustix::process::getpgrp() == rustix::process::getpid()
 }
 
 #[cfg(test)]

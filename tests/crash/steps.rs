@@ -37,7 +37,8 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
     let offset = NOW * SECOND;
     let started_at = WallTime::from_millis(NOW * 1000);
     let id = SessionId::from_bits(7);
-    let (mut store, mut recorder) = Store::begin(&dir, &setup, 0, started_at, Clock::new(offset), id, None).unwrap();
+    let (mut store, mut recorder) =
+        Store::begin(&dir, &setup, 0, started_at, Clock::new(offset), id, None).map_err(|e| e.source).unwrap();
     let mut at = [0u64; 2];
     let mut say = |recorder: &mut assay::record::recorder::Recorder, back: bool, text: &str, second: u64| {
         use assay::model::Direction::{ClientToServer, ServerToClient};

@@ -58,10 +58,11 @@ pub(super) fn run(
     meter.stage = Stage::ValidateFileHashes;
     let mut evidence = Evidence::default();
     let ours = m.is_ours();
-    if ours && let Some((entry, file, len)) = open.remove(SESSION) {
-        if let Some(bytes) = whole(engine, meter, entry, file, len)? {
-            evidence.doc = session::read(engine, &bytes);
-        }
+    if ours
+        && let Some((entry, file, len)) = open.remove(SESSION)
+        && let Some(bytes) = whole(engine, meter, entry, file, len)?
+    {
+        evidence.doc = session::read(engine, &bytes);
     }
     let receipts = open.remove(RECEIPTS);
     let events = ours.then(|| open.remove(AUDIT_LOG)).flatten();
@@ -70,7 +71,7 @@ pub(super) fn run(
     rest.sort_by_key(|(entry, ..)| &entry.path);
     meter.stage = Stage::ValidateFileHashes;
     for (entry, file, len) in rest {
-        if entry.path.ends_with(".json") && len <= MAX_LINE as u64 {
+        if entry.path.to_ascii_lowercase().ends_with(".json") && len <= MAX_LINE as u64 {
             let Some(bytes) = whole(engine, meter, entry, file, len)? else { continue };
             strict(engine, &entry.path, &bytes);
             if let Some(line) = bytes.strip_suffix(b"\n") {

@@ -229,11 +229,11 @@ impl<'de> Visitor<'de> for Names<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
-            if !name.is_ascii() {
+            if name.is_ascii() {
+                map.next_value_seed(Names(self.0))?;
+            } else {
                 self.0.get_or_insert_with(|| name.into_owned());
                 map.next_value::<IgnoredAny>()?;
-            } else {
-                map.next_value_seed(Names(self.0))?;
             }
         }
         Ok(())

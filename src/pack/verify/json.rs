@@ -86,7 +86,7 @@ pub(super) fn document(r: &VerifyReport) -> Result<Value, serde_json::Error> {
         "overall_reason": reason,
         "blocking_channel": blocking,
         "unmet": r.unmet,
-        "exit_code": r.exit() as u8,
+        "exit_code": r.exit().code(),
         "verified_at": r.verified_at,
         "verifier": {"name": "assay", "version": RECORDER_VERSION, "policy_id": POLICY_ID},
         "expectations": {

@@ -4,6 +4,9 @@
 //! ours has exactly one: two-space indent, members in the order below, no newline at the end, as its builder writes it.
 //! Any other bytes are a finding there ([`Manifest::pretty`]) and a warning in a pack that has another builder.
 
+// A member that is absent is not one that is null.
+#![allow(clippy::option_option, clippy::struct_field_names)]
+
 use super::time::parse_date_time;
 use crate::canon;
 use serde::{Deserialize, Deserializer, Serialize};

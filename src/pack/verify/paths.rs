@@ -107,7 +107,7 @@ pub(super) fn closed_world(engine: &mut Engine<'_>, dir: &PackDir, m: &Manifest)
     let listed: HashSet<&str> =
         m.files.iter().map(|f| f.path.as_str()).chain(m.expected_files.iter().map(String::as_str)).collect();
     let allowed = |e: &Entry| listed.contains(e.name.as_str()) || [MANIFEST, SIGNATURE].contains(&e.name.as_str());
-    let extra: Vec<&Entry> = entries.iter().filter(|e| !allowed(e) && !(e.name == UNSIGNED && e.is_dir)).collect();
+    let extra: Vec<&Entry> = entries.iter().filter(|e| !(allowed(e) || e.name == UNSIGNED && e.is_dir)).collect();
     for e in extra.iter().take(NAMED) {
         let what = if e.name == UNSIGNED { "_unsigned, which is no directory," } else { e.name.as_str() };
         engine.extra(format!("{what} lies in the pack and is not listed in its manifest"));

@@ -13,7 +13,8 @@ use crate::{
     },
 };
 
-/// A receipt of a session of ours.
+/// A receipt of a session of ours. A call is by far the most frequent and is not boxed for it.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Receipt<'a> {
     /// `mcp_tool_call`

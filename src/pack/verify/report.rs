@@ -245,6 +245,7 @@ impl Finding {
 
     /// Both sides of a disagreement.
     #[must_use]
+    #[allow(clippy::needless_pass_by_value)]
     pub fn sides(mut self, expected: impl ToString, found: impl ToString) -> Self {
         self.expected = Some(expected.to_string());
         self.found = Some(found.to_string());

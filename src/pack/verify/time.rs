@@ -51,6 +51,7 @@ fn parse(text: &str, strict: bool) -> Option<(WallTime, Option<i64>)> {
     Some((time, zone_millis(zone)?))
 }
 
+#[allow(clippy::option_option)]
 fn zone_millis(zone: &str) -> Option<Option<i64>> {
     match zone {
         "" => Some(None),

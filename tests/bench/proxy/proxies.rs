@@ -67,7 +67,8 @@ fn discard(mut captures: [Consumer; 2], waker: &Waker) {
 /// This crate's hot path with a consumer that only discards.
 pub fn relay_only(command: &[OsString]) -> ! {
     let run = || -> io::Result<i32> {
-        let (child, pipes) = Child::spawn(command, Stderr::Inherited).map_err(io::Error::other)?;
+        let (child, pipes) =
+            Child::spawn(command, Stderr::Inherited, assay::relay::child::Group::Own).map_err(io::Error::other)?;
         let waker = Arc::new(Waker::new());
         let dirs = ring_dirs(&std::env::temp_dir().join("assay-bench-rings"));
         let session = format!("{:016x}", u64::from(std::process::id()));
