@@ -59,7 +59,8 @@ const STORIES: &[Story] = &[
         outcome: Some(("timeout", "client_closed")),
         ..PLAIN
     },
-    Story { name: "a server that fails once its stdin is closed", server: "exit=3", ..PLAIN },
+    // The server's own exit code is the proxy's.
+    Story { name: "a server that fails once its stdin is closed", server: "exit=3", exit: 3, ..PLAIN },
     Story { name: "a server that ignores the end of stdin", server: "ignore-eof", teardown: "terminated", ..PLAIN },
     Story {
         name: "a server that ignores the end of stdin and SIGTERM",
@@ -84,7 +85,7 @@ const STORIES: &[Story] = &[
         name: "a server that fails with a call in flight",
         last: Some(("die", 7)),
         closes: false,
-        exit: 2,
+        exit: 7,
         reason: "server_failed",
         teardown: "exited",
         complete: false,

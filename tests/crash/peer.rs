@@ -10,6 +10,7 @@ use std::{
 };
 
 /// Speaks on fd 3, where the wrapper put the real stdout, away from what libtest prints.
+#[expect(clippy::zombie_processes, reason = "the grandchild is to be left behind")]
 pub fn serve(log: &Path) -> ! {
     let how = std::env::var("CRASH_SERVER").unwrap_or_default();
     let has = |flag: &str| how.split(' ').any(|f| f == flag);
