@@ -163,10 +163,10 @@ pub fn recover_dir(
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(all),
         Err(e) => return Err(e),
     };
-    match rustix::fs::flock(&live, if only_cards { NonBlockingLockExclusive } else { LockExclusive }) {
-        Err(rustix::io::Errno::AGAIN) => return Ok(all),
-        // A file system without locks.
-        Ok(()) | Err(_) => {}
+    let lock = if only_cards { NonBlockingLockExclusive } else { LockExclusive };
+    // Any other answer is of a file system without locks.
+    if rustix::fs::flock(&live, lock) == Err(rustix::io::Errno::AGAIN) {
+        return Ok(all);
     }
     for paths in recover::sessions(dir, only_cards)? {
         let recovered = match recover::recover(dir, &paths) {
