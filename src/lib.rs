@@ -24,7 +24,16 @@
     clippy::too_many_lines,
     clippy::struct_excessive_bools
 )]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::manual_is_multiple_of,
+        clippy::duration_suboptimal_units
+    )
+)]
 
 pub mod canon;
 pub mod cli;

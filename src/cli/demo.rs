@@ -39,7 +39,7 @@ const DEFAULT_DIR: &str = "assay-demo";
 /// How many default directories are tried.
 const MAX_DIRS: u32 = 99;
 /// How long the proxy may take from the end of its input to its own.
-const SEALING: Duration = Duration::from_secs(60);
+const SEALING: Duration = Duration::from_mins(1);
 /// Findings of the tampered copy that are shown.
 const SHOWN_FINDINGS: usize = 3;
 

@@ -210,7 +210,7 @@ mod tests {
         ])
         .unwrap();
         assert!(!args.auto_pack && !args.json && !args.store_args);
-        assert_eq!(args.pack_interval, PackInterval::Every(Duration::from_secs(900)));
+        assert_eq!(args.pack_interval, PackInterval::Every(Duration::from_mins(15)));
         assert_eq!((args.store_limit, args.shutdown_timeout), (4 << 20, Duration::from_millis(2500)));
         assert_eq!(args.command, ["python", "--version", "--json"]);
         args.check().unwrap();

@@ -24,7 +24,7 @@ const MODERN: &str = "2026-07-28";
 /// Member of `params._meta` that makes a request modern.
 const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 /// Longest that a tool waits.
-const MAX_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 /// Largest result of `big`.
 const MAX_BIG_KIB: u64 = 64 << 10;
 
