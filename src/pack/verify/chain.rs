@@ -43,6 +43,8 @@ pub struct ChainSummary {
     pub missed_bytes: u64,
     /// `anomaly` events of kind `clock_step`.
     pub clock_steps: u64,
+    /// `anomaly` events with which a recovery says that receipts, or the events of receipts, are missing.
+    pub lost: u64,
     /// Lines that are wrong.
     pub broken: u64,
 }
@@ -156,6 +158,7 @@ impl ChainWalk {
                 s.missed_bytes = s.missed_bytes.saturating_add(*bytes);
             }
             Detail::Anomaly { kind: b"clock_step", .. } => s.clock_steps += 1,
+            Detail::Anomaly { kind: b"receipt_without_events" | b"receipt_lost", .. } => s.lost += 1,
             _ if event.kind == EventKind::Malformed => s.malformed += 1,
             _ => {}
         }

@@ -117,6 +117,7 @@ pub(super) fn completeness(doc: Option<&SessionDoc>, w: &Walked) -> (Completenes
         let c = &w.chain;
         format!("{} gaps in the recording: {} messages, {} bytes", c.gaps, c.missed, c.missed_bytes)
     });
+    add(w.chain.lost > 0, &|| format!("recovery found {} receipts or their events missing", w.chain.lost));
     add(w.unreceipted > 0, &|| {
         let first: Vec<_> = w.unreceipted_first.iter().map(ToString::to_string).collect();
         format!("{} calls have no receipt: {}", w.unreceipted, first.join(", "))
