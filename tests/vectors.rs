@@ -1,11 +1,11 @@
 //! assay's public contract vectors and Wycheproof's Ed25519 cases through our verifier.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use assay::model::sha256_hex;
 use assay::pack::verify::{
     Claims, Completeness, Integrity, SignerVerdict, Stage, StageStatus, VerifyOptions, VerifyReport, project_receipt,
     verify, verify_ed25519,
 };
-use assay::{canon, model::sha256_hex};
 use serde_json::Value;
 use std::{
     ops::ControlFlow,

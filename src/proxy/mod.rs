@@ -89,11 +89,14 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         }
     };
     let signer = signer()?.map(Arc::new);
-    let _log = usable.then(|| status::log_to(dir.root())).flatten();
     let (events, inbox) = mpsc::channel();
     lifecycle::watch_signals(&events).map_err(|e| Failure::failed(format_args!("signals cannot be watched: {e}")))?;
-    let started = (clock::mono_ns(), WallTime::now());
     let session = SessionId::random().map_err(|e| Failure::failed(format_args!("no random session id: {e}")))?;
+    let started = (clock::mono_ns(), WallTime::now());
+    // The server starts up while we do: nothing that could still be refused as bad input comes behind this.
+    let (child, pipes) =
+        Child::spawn(&options.command, Stderr::Piped, relay::Group::fitting()).map_err(spawn_failure)?;
+    let child = Arc::new(child);
     let waker = Arc::new(Waker::new());
     let captures = Captures::make(&dir, session, &waker, status)?;
     let setup = setup(options);
@@ -105,10 +108,8 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             status.warn(&format!("{}: {e}; a crash of the proxy could not be recovered", path.display()));
         }
     }
-    let (child, pipes) =
-        Child::spawn(&options.command, Stderr::Piped, relay::Group::fitting()).map_err(spawn_failure)?;
-    let child = Arc::new(child);
     let running = Running::start(pipes, captures.producers, &child, &events)?;
+    let _log = usable.then(|| status::log_to(dir.root())).flatten();
     let (ended, sealed) = mpsc::channel();
     let (files, to_sync) = mpsc::channel();
     let sync_failed = Arc::new(AtomicBool::new(false));
