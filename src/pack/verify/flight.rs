@@ -201,17 +201,12 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>) -> Vec<Disagreement> 
     if let Some(anomaly) = anomaly {
         out.push(("anomalies", anomaly, super::cursor::shown(call.anomalies)));
     }
-    let mut value = |name, expected: Option<String>, found: Option<String>| {
-        if expected != found {
-            let show = |v: Option<String>| v.unwrap_or_else(|| "null".to_owned());
-            out.push((name, show(expected), show(found)));
-        }
-    };
-    value("parent_receipt_id", f.parent.map(|p| p.to_string()), call.parent.map(|p| p.to_string()));
-    value("request_observed_at", Some(f.at.to_string()), Some(call.request_at.to_string()));
+    // Put into words only where they differ: this runs for every call of a pack.
+    differ(&mut out, "parent_receipt_id", f.parent, call.parent);
+    differ(&mut out, "request_observed_at", Some(f.at), Some(call.request_at));
     if let Some(r) = &f.response {
-        value("response_observed_at", Some(r.at.to_string()), call.response_at.map(|t| t.to_string()));
-        value("result_is_error", r.is_error.map(|b| b.to_string()), call.is_error.map(|b| b.to_string()));
+        differ(&mut out, "response_observed_at", Some(r.at), call.response_at);
+        differ(&mut out, "result_is_error", r.is_error, call.is_error);
     }
     let response = f.response.as_ref();
     let sent = (event.kind == EventKind::ResponseSent).then_some(event.mono_us);
@@ -230,6 +225,18 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>) -> Vec<Disagreement> 
         }
     }
     out
+}
+
+fn differ<T: PartialEq + std::fmt::Display>(
+    out: &mut Vec<(&'static str, String, String)>,
+    name: &'static str,
+    expected: Option<T>,
+    found: Option<T>,
+) {
+    if expected != found {
+        let show = |v: Option<T>| v.map_or_else(|| "null".to_owned(), |v| v.to_string());
+        out.push((name, show(expected), show(found)));
+    }
 }
 
 /// The first element of one array of strings that is not in another.
