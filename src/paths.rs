@@ -155,6 +155,12 @@ impl AuditDir {
         self.root.join("packs")
     }
 
+    /// `surface/`; made on first use.
+    #[must_use]
+    pub fn surface(&self) -> PathBuf {
+        self.root.join("surface")
+    }
+
     /// `live/`.
     #[must_use]
     pub fn live(&self) -> PathBuf {
@@ -191,6 +197,8 @@ pub struct SessionPaths {
     pub receipts: PathBuf,
     /// `investigation/session_<stem>.jsonl`.
     pub investigation: PathBuf,
+    /// `surface/observed_<stem>.json`: the server's surface as this session saw it.
+    pub surface: PathBuf,
     /// `packs/proof_pack_<stem>/`.
     pub pack: PathBuf,
     /// `live/<hex>.json`: the card of a live session, also what recovery starts from.
@@ -208,6 +216,7 @@ impl SessionPaths {
             segment: dir.audit().join(format!("segment_{stem}.jsonl")),
             receipts: dir.receipts().join(format!("session_{stem}.jsonl")),
             investigation: dir.investigation().join(format!("session_{stem}.jsonl")),
+            surface: dir.surface().join(format!("observed_{stem}.json")),
             pack: dir.packs().join(format!("proof_pack_{stem}")),
             card: live.join(format!("{}.json", id.hex())),
             spools: [live.join(format!("{}.c2s.spool", id.hex())), live.join(format!("{}.s2c.spool", id.hex()))],

@@ -175,6 +175,21 @@ fn pack(dir: &Path) -> PathBuf {
 }
 
 #[test]
+fn the_surface_is_documented_member_by_member() {
+    use assay::record::{
+        envelope::parse,
+        recorder::Identity,
+        surface::{Part, Surface},
+    };
+    let mut surface = Surface::default();
+    let listing = br#"{"id":1,"result":{"tools":[{"name":"t"}]}}"#;
+    surface.observe(Part::Tools, false, &parse(listing, None).unwrap(), false);
+    let value: Value = serde_json::from_slice(&surface.document(&Identity::default()).unwrap()).unwrap();
+    agree("Document `surface.json`", &value);
+    agree("Entry of a list in `surface.json`", &value["tools"][0]);
+}
+
+#[test]
 fn packs_and_reports_are_documented_member_by_member() {
     let tmp = tempfile::tempdir().unwrap();
     let dir = pack(tmp.path());

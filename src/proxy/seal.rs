@@ -58,8 +58,8 @@ impl Sealer {
     /// Until the recorder is gone; returns what became of each session.
     pub(super) fn run(self, ended: &Receiver<Ended>) -> Vec<Sealed> {
         let mut all = Vec::new();
-        for Ended { mut store, doc, .. } in ended {
-            let mut sealed = seal(&mut store, &doc, self.auto_pack, self.signer.as_deref(), None);
+        for Ended { mut store, doc, surface, .. } in ended {
+            let mut sealed = seal(&mut store, &doc, surface.as_deref(), self.auto_pack, self.signer.as_deref(), None);
             if sealed.problems.is_empty() {
                 forget_card(&store.paths, &mut sealed);
             }
@@ -84,6 +84,7 @@ fn forget_card(paths: &SessionPaths, sealed: &mut Sealed) {
 fn seal(
     store: &mut Store,
     doc: &crate::model::SessionDoc,
+    surface: Option<&[u8]>,
     auto_pack: bool,
     signer: Option<&Signer>,
     note: Option<String>,
@@ -113,7 +114,7 @@ fn seal(
         paths: &store.paths,
         session: doc,
         policy: None,
-        surface: None,
+        surface,
         signer,
         ci_binding: CiBinding::of_process(),
         now: WallTime::now(),
@@ -177,8 +178,8 @@ pub fn recover_dir(
                 continue;
             }
         };
-        let recover::Recovered { mut store, doc, notes } = recovered;
-        let mut sealed = seal(&mut store, &doc, true, signer, notes.first().cloned());
+        let recover::Recovered { mut store, doc, notes, surface } = recovered;
+        let mut sealed = seal(&mut store, &doc, surface.as_deref(), true, signer, notes.first().cloned());
         if sealed.problems.is_empty() {
             forget_card(&paths, &mut sealed);
         }

@@ -37,6 +37,8 @@ pub struct Pending {
     pub call: Option<Call>,
     /// The response, once it was read.
     pub response: Option<Response>,
+    /// The part of the server's surface that the result will be, and whether this asks for a further page.
+    pub surface: Option<(super::surface::Part, bool)>,
 }
 
 /// What a receipt says of a request.
@@ -272,6 +274,7 @@ mod tests {
             cancelled: false,
             call: None,
             response: None,
+            surface: None,
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Ended {
     pub store: Store,
     /// `session.json`.
     pub doc: SessionDoc,
+    /// `surface.json`.
+    pub surface: Option<Vec<u8>>,
     /// Its card in `live/`.
     pub card: Card,
 }
@@ -288,6 +290,11 @@ impl Engine {
             return;
         }
         let Some(live) = &mut self.live else { return };
+        if let Some(surface) = live.recorder.new_surface()
+            && let Err(e) = live.store.surface(&surface)
+        {
+            tracing::warn!(error = %e, "the observed surface could not be written; it goes into the pack all the same");
+        }
         let written = live.store.write(&mut live.recorder.lines);
         match written {
             Ok(()) => {
@@ -429,6 +436,7 @@ impl Engine {
             carries_over: true,
             ..Ending::default()
         };
+        let surface = live.recorder.surface();
         let doc = live.recorder.end(&ending, clock::mono_ns());
         if let Err(e) = live.store.write(&mut live.recorder.lines) {
             self.disk_failed("ending a segment", &e);
@@ -436,7 +444,7 @@ impl Engine {
         self.own_captures(next.session);
         self.rolled = Some(live.recorder);
         self.begin();
-        let _ = self.config.ended.send(Ended { store: live.store, doc, card: live.card });
+        let _ = self.config.ended.send(Ended { store: live.store, doc, surface, card: live.card });
     }
 
     fn finish(&mut self, ending: &Ending) {
@@ -474,6 +482,7 @@ impl Engine {
         if messages + bytes > 0 {
             live.recorder.gap("disk", messages, bytes, clock::mono_ns());
         }
+        let surface = live.recorder.surface();
         let doc = live.recorder.end(ending, clock::mono_ns());
         (self.report.missed_messages, self.report.missed_bytes) = (doc.counts.missed, doc.counts.missed_bytes);
         if let Err(e) = live.store.write(&mut live.recorder.lines) {
@@ -485,7 +494,7 @@ impl Engine {
             lane.settled();
             lane.remove();
         }
-        let _ = self.config.ended.send(Ended { store: live.store, doc, card: live.card });
+        let _ = self.config.ended.send(Ended { store: live.store, doc, surface, card: live.card });
     }
 }
 

@@ -206,6 +206,8 @@ pub struct Params<'a> {
     pub request_id: Option<&'a [u8]>,
     /// `params.protocolVersion`, `params.clientInfo`, raw (initialize).
     pub initialize: (Option<&'a [u8]>, Option<&'a [u8]>),
+    /// Whether there is a `params.cursor`: a further page of a list is asked for.
+    pub cursor: bool,
     /// Whether `params` is there and an object.
     pub is_object: bool,
     /// A member of these occurs twice.
@@ -229,6 +231,7 @@ impl<'a> Params<'a> {
             "requestId",
             "protocolVersion",
             "clientInfo",
+            "cursor",
         ];
         let base = envelope.params.as_ref().map_or(0, |r| r.start);
         let page = envelope.page.map(|page| move |upto: usize| page(base + upto));
@@ -242,6 +245,7 @@ impl<'a> Params<'a> {
             task_id: f.text(5),
             request_id: f.get(6),
             initialize: (f.get(7), f.get(8)),
+            cursor: f.get(9).is_some_and(|c| canon::kind(c) == Some(canon::Kind::String)),
             is_object: canon::kind(raw) == Some(canon::Kind::Object),
             duplicate_key: f.duplicate,
         })

@@ -18,3 +18,4 @@ pub mod ledger;
 pub mod recorder;
 pub mod recover;
 pub mod store;
+pub mod surface;

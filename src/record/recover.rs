@@ -62,6 +62,8 @@ pub struct Recovered {
     pub doc: SessionDoc,
     /// What was found and done, in words.
     pub notes: Vec<String>,
+    /// `surface.json`, as the dead recorder wrote it last.
+    pub surface: Option<Vec<u8>>,
 }
 
 /// Sessions of an audit directory that have a card or a segment, oldest first.
@@ -137,7 +139,9 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
     };
     hand_over(dir, paths, card.as_ref()).map_err(at(&dir.live()))?;
     let mut dead = Dead::read(dir, paths, card.as_ref())?;
+    dead.recorder.restore_surface(surface_of(paths, &mut notes));
     let doc = dead.finish(paths, card.as_ref(), notes.clone()).map_err(at(&paths.segment))?;
+    let surface = dead.recorder.surface();
     store.write(&mut dead.recorder.lines).map_err(at(&paths.segment))?;
     for lane in &mut dead.lanes {
         lane.settled();
@@ -150,7 +154,17 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
         }
     }
     notes.clone_from(&doc.recovery_notes);
-    Ok(Some(Recovered { store, doc, notes }))
+    Ok(Some(Recovered { store, doc, notes, surface }))
+}
+
+/// The observed surface, if it is whole.
+fn surface_of(paths: &SessionPaths, notes: &mut Vec<String>) -> Option<Vec<u8>> {
+    let bytes = std::fs::read(&paths.surface).ok()?;
+    let whole = canon::is_canonical(&bytes);
+    if !whole {
+        notes.push(format!("{} is not whole and was left out", paths.surface.display()));
+    }
+    whole.then_some(bytes)
 }
 
 /// Whether the process of this card lives: it holds the locks of its captures. (A zombie does not.)

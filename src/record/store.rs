@@ -260,6 +260,21 @@ impl Store {
         })
     }
 
+    /// Writes the observed surface, so that a reader sees all of it or the one before.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn surface(&self, document: &[u8]) -> io::Result<()> {
+        paths::create_private_dir(&self.dir.surface()).map_err(io::Error::other)?;
+        let staged = self.paths.surface.with_extension("json.new");
+        let _ = std::fs::remove_file(&staged);
+        let written = paths::write_new(&staged, document).and_then(|()| std::fs::rename(&staged, &self.paths.surface));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&staged);
+        }
+        written
+    }
+
     /// Handles for a syncing thread.
     ///
     /// # Errors

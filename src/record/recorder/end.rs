@@ -148,7 +148,7 @@ impl Recorder {
             session_id: self.session,
             started_at: self.started_at,
             stderr_bytes: ending.stderr_bytes,
-            surface_hash: None,
+            surface_hash: self.surface().map(|s| crate::canon::sha256_hex(&s)),
             teardown: ending.teardown.clone(),
             transport: self.setup.transport.to_owned(),
             v: SESSION_VERSION,
@@ -164,6 +164,7 @@ impl Recorder {
         next.table = std::mem::take(&mut self.table);
         next.awaited = std::mem::take(&mut self.awaited);
         next.identity = self.identity;
+        next.surface = self.surface;
         let order = next.table.in_order();
         let carried = order.into_iter().filter(|i| next.table.get(*i).is_some_and(|p| p.recorded)).collect();
         next.write_chain_start(carried);

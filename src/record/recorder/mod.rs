@@ -19,6 +19,7 @@ use super::{
     chain::{Chain, Entry, Wire},
     correlate::Table,
     envelope::{self, Shape},
+    surface::Surface,
 };
 use crate::{
     canon,
@@ -190,9 +191,11 @@ pub struct Recorder {
     table: Table,
     awaited: [VecDeque<Awaited>; 2],
     identity: Identity,
+    surface: Surface,
     counts: Counts,
     last_ns: u64,
     restored: Option<Restored>,
+    restored_surface: Option<Vec<u8>>,
     /// The session is being finished by another process than the one that recorded it.
     recovering: bool,
 }
@@ -244,9 +247,11 @@ impl Recorder {
             table: Table::default(),
             awaited: [VecDeque::new(), VecDeque::new()],
             identity: Identity::default(),
+            surface: Surface::default(),
             counts: Counts::default(),
             last_ns: begin.started_ns,
             restored: None,
+            restored_surface: None,
             recovering: false,
         }
     }
@@ -303,6 +308,22 @@ impl Recorder {
     #[must_use]
     pub const fn receipts(&self) -> u64 {
         self.next_receipt
+    }
+
+    /// `surface.json` as far as it was observed.
+    #[must_use]
+    pub fn surface(&self) -> Option<Vec<u8>> {
+        self.restored_surface.clone().or_else(|| self.surface.document(&self.identity))
+    }
+
+    /// The same, if something of it is new since this was asked last.
+    pub fn new_surface(&mut self) -> Option<Vec<u8>> {
+        if self.surface.take_dirty() { self.surface() } else { None }
+    }
+
+    /// The surface that a dead recorder left on disk.
+    pub fn restore_surface(&mut self, document: Option<Vec<u8>>) {
+        self.restored_surface = document;
     }
 
     /// Tool calls in flight.

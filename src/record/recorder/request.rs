@@ -9,6 +9,7 @@ use crate::{
         content,
         correlate::{Call, Pending},
         envelope::{self, Class, Envelope, IdKey, Params, RequestMeta},
+        surface::Part,
     },
 };
 use serde_json::value::RawValue;
@@ -44,11 +45,10 @@ impl Recorder {
         let method = envelope::short(raw_method);
         let wire = recorded.then(|| wire_of(m));
         let modern = meta.protocol_version.is_some();
-        let call = if m.direction == Direction::ClientToServer {
-            self.call_of(m, e, &method, &params, meta, &mut flags, invocation, big)
-        } else {
-            None
-        };
+        let from_client = m.direction == Direction::ClientToServer;
+        let surface = Part::of(raw_method).filter(|_| from_client).map(|part| (part, params.cursor));
+        let call =
+            if from_client { self.call_of(m, e, &method, &params, meta, &mut flags, invocation, big) } else { None };
         if let Some(wire) = &wire {
             self.counts.requests += 1;
             self.request_event(m, &method, &rpc_id, invocation, wire, modern, &flags, call.as_ref());
@@ -73,6 +73,7 @@ impl Recorder {
             cancelled: false,
             call,
             response: None,
+            surface,
         });
     }
 

@@ -35,6 +35,9 @@ impl Recorder {
         if m.direction == Direction::ServerToClient && matches!(method.as_str(), "initialize" | "server/discover") {
             self.learn_server(&fields, m.read_ns);
         }
+        if let Some((part, follows)) = self.table.get(invocation).and_then(|p| p.surface) {
+            self.surface.observe(part, follows, e, self.setup.store_results);
+        }
         if !recorded {
             self.table.remove(invocation);
             return;

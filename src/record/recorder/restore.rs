@@ -285,6 +285,7 @@ impl Recorder {
             cancelled: false,
             call,
             response: None,
+            surface: None,
         });
     }
 

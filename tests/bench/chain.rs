@@ -1,0 +1,106 @@
+//! What recording costs the recorder thread: one event on the chain, the check of one event's hash, and one whole call
+//! (four events and a receipt) from its bytes to its lines.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use assay::{
+    model::{
+        Direction, EventKind, GENESIS, SessionId, WallTime,
+        event::{detail, hash_of_line},
+    },
+    record::{
+        chain::{Chain, Entry, Wire},
+        recorder::{Begin, Clock, Message, Recorder, Setup, command_digest},
+    },
+};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use std::{hint::black_box, sync::Arc};
+
+fn entry(wire: &Wire) -> Entry<'_, detail::Forwarded> {
+    Entry {
+        at: WallTime::from_millis(1_700_000_000_000),
+        mono_us: 1,
+        kind: EventKind::RequestForwarded,
+        direction: Some(Direction::ClientToServer),
+        method: Some("tools/call"),
+        rpc_id: None,
+        invocation: None,
+        wire: Some(wire),
+        detail: detail::Forwarded { offset: 0, receipt_id: None, receipt_sha256: None },
+    }
+}
+
+fn chain(c: &mut Criterion) {
+    let wire = Wire { bytes: 200, sha256: GENESIS.to_owned() };
+    let mut chain = Chain::new(SessionId::from_bits(1), "stdio", GENESIS.to_owned());
+    let mut line = Vec::new();
+    chain.append(&entry(&wire), &mut line).unwrap();
+    line.pop();
+    let mut group = c.benchmark_group("chain");
+    group.throughput(Throughput::Elements(1));
+    let mut out = Vec::with_capacity(4096);
+    group.bench_function("append one event", |b| {
+        b.iter(|| {
+            out.clear();
+            chain.append(&entry(black_box(&wire)), &mut out).unwrap();
+        });
+    });
+    group.bench_function("hash of one line", |b| b.iter(|| hash_of_line(black_box(&line)).unwrap()));
+    group.finish();
+}
+
+fn call(c: &mut Criterion) {
+    let setup = Arc::new(Setup {
+        profile: assay::model::Profile::Audit,
+        transport: "stdio",
+        server_id: "bench".into(),
+        command: None,
+        command_digest: command_digest(&[]),
+        store_args: false,
+        store_results: false,
+        store_limit: 1 << 20,
+        policy_hash: None,
+    });
+    let begin = Begin {
+        session: SessionId::from_bits(1),
+        continues: None,
+        started_ns: 0,
+        started_at: WallTime::from_millis(0),
+        clock: Clock::new(0),
+        prev_hash: GENESIS.into(),
+    };
+    let mut recorder = Recorder::begin(setup, begin);
+    let request = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{{"message":"{}"}}}}}}"#,
+        "x".repeat(100)
+    );
+    let result = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"result":{{"content":[{{"type":"text","text":"{}"}}]}}}}"#,
+        "x".repeat(100)
+    );
+    let mut offset = 0;
+    c.bench_function("record one call", |b| {
+        b.iter(|| {
+            for (direction, text) in [(Direction::ClientToServer, &request), (Direction::ServerToClient, &result)] {
+                let end = offset + text.len() as u64 + 1;
+                let bytes = text.as_bytes();
+                recorder.message(&Message {
+                    direction,
+                    offset,
+                    end,
+                    bytes,
+                    page: None,
+                    first_byte_ns: offset,
+                    read_ns: end,
+                });
+                recorder.delivered(direction, end, &|at| Some(at));
+                offset = end;
+            }
+            recorder.lines.receipts.clear();
+            recorder.lines.segment.clear();
+        });
+    });
+}
+
+criterion_group!(benches, chain, call);
+criterion_main!(benches);
