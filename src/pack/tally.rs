@@ -184,7 +184,8 @@ impl Tally {
             Some(Outcome::Timeout) => tally.timeouts += 1,
             None => {}
         }
-        if let Some(us) = duration_us {
+        // A call without a response has no latency: its duration is how long it was waited for.
+        if let Some(us) = duration_us.filter(|_| outcome != Some(Outcome::Timeout)) {
             tally.latency.add(us);
         }
     }
