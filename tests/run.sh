@@ -67,5 +67,13 @@ if [ "$(cat "$there/complete" 2>/dev/null)" != "$(digest)" ]; then
 fi
 [ "${1-}" = --install-only ] && exit 0
 
+features=interop
+targets=(--test interop --test crash --test pack_build)
+if [ -d "${ASSAY_VECTORS:-../shared/vectors}" ] || [ -n "${CI-}" ]; then
+    features+=,vectors
+    targets+=(--test vectors)
+else
+    printf 'tests/run.sh: without the contract vectors of assay: name their folder in ASSAY_VECTORS\n' >&2
+fi
 cargo test
-cargo test --features interop --test interop
+cargo test --features "$features" "${targets[@]}"
