@@ -215,7 +215,10 @@ fn delta(a: u64, b: u64) -> String {
 
 fn percent(a: Option<u64>, b: Option<u64>) -> String {
     match (a, b) {
-        (Some(a), Some(b)) if a > 0 && a != b => format!("  {:+.0} %", (b as f64 - a as f64) / a as f64 * 100.0),
+        (Some(a), Some(b)) if a > 0 => match ((b as f64 - a as f64) / a as f64 * 100.0).round() {
+            0.0 => String::new(),
+            percent => format!("  {percent:+} %"),
+        },
         _ => String::new(),
     }
 }
@@ -241,8 +244,7 @@ fn tool_line(out: &mut String, row: &ToolRow, style: Style) {
     let name = short(&row.tool);
     let name = fit(&name, 22);
     let pad = " ".repeat(24 - width(&name).min(24));
-    let _ = writeln!(
-        out,
+    let line = format!(
         "  {name}{pad}{:>6} → {:<6}{:>6} → {:<6}{:>10} → {:<10}{:>10} → {:<10}{}",
         a.totals.calls,
         b.totals.calls,
@@ -254,6 +256,7 @@ fn tool_line(out: &mut String, row: &ToolRow, style: Style) {
         time(b.latency.p95_us),
         style.paint(tone, note)
     );
+    let _ = writeln!(out, "{}", line.trim_end());
 }
 
 fn changes(out: &mut String, c: &Comparison, style: Style) {

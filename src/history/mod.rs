@@ -35,7 +35,7 @@ const LOCK: &str = "history.lock";
 /// Bytes of the list of directories that are read.
 const MAX_DIRECTORIES: u64 = 4 << 20;
 /// How long a proxy that ends waits for others.
-const PATIENCE_OF_PROXY: Duration = Duration::from_secs(2);
+const PATIENCE_OF_PROXY: Duration = Duration::from_secs(5);
 /// How long a command waits for others.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -383,6 +383,8 @@ fn connect(path: &Path, patience: Duration) -> Result<Connection, HistoryError> 
     db.busy_timeout(patience).map_err(&sql)?;
     db.pragma_update(None, "foreign_keys", true).map_err(&sql)?;
     db.pragma_update(None, "trusted_schema", false).map_err(&sql)?;
+    // A session's end does not wait for the disk: what a power cut damages is found and made anew from the journals.
+    db.pragma_update(None, "synchronous", "OFF").map_err(&sql)?;
     Ok(db)
 }
 
