@@ -9,6 +9,8 @@
 //! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests | MCP, files |
 //! | [`pack`] | keys, building, signing, verifying and explaining packs | relays, terminals |
 //! | [`demo`] | a small MCP server, a client and a script for them | recording, packs, terminals |
+//! | [`history`] | the index over all sessions of this user | the truth: it is rebuilt from the journals |
+//! | [`report`] | pages for a browser | how their content comes about |
 //! | [`cli`] | arguments, printing, exit codes | formats |
 #![warn(clippy::pedantic)]
 #![allow(
@@ -39,12 +41,14 @@ pub mod canon;
 pub mod cli;
 pub mod demo;
 pub mod error;
+pub mod history;
 pub mod model;
 pub mod pack;
 pub mod paths;
 pub mod proxy;
 pub mod record;
 pub mod relay;
+pub mod report;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod text;

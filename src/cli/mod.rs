@@ -1,6 +1,8 @@
 //! The command line (FORMATS §10): one file per command, each reads arguments, calls the library and prints.
 
+pub mod analyze;
 pub mod demo;
+pub mod diff;
 pub mod explain;
 pub mod keys;
 pub mod out;
@@ -38,6 +40,10 @@ pub enum Command {
     VerifyPack(verify::VerifyArgs),
     /// Say in words what a proof pack contains, what it proves and what it does not
     Explain(explain::ExplainArgs),
+    /// Count calls, errors, denials and latency of packs, or of everything that you recorded
+    Analyze(analyze::AnalyzeArgs),
+    /// Compare two proof packs: calls, outcomes, results, latency and what they ran with
+    Diff(diff::DiffArgs),
     /// List, make and export signing keys
     Keys(keys::KeysArgs),
     /// Finish the packs of sessions whose recorder died
@@ -58,6 +64,8 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::McpProxy(args) => proxy::run(&args),
         Command::VerifyPack(args) => verify::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Analyze(args) => analyze::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -57,7 +57,7 @@ pub struct VerifyArgs {
     out: Option<PathBuf>,
 }
 
-fn fingerprint(text: &str) -> Result<String, String> {
+pub(super) fn fingerprint(text: &str) -> Result<String, String> {
     let digits = text.strip_prefix("sha256:").unwrap_or(text).to_ascii_lowercase();
     if digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         Ok(digits)
@@ -88,7 +88,7 @@ impl From<VerifyError> for Failure {
 pub fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
         if let Some(file) = &args.out {
-            check_out(file, &args.pack)?;
+            check_out("--out", file, &args.pack)?;
         }
         let mut progress = Meter::new();
         let report = verify(&args.pack, &options(args)?, &mut |p| progress.show(p));
@@ -125,8 +125,8 @@ fn read_lock(path: &Path) -> Result<Lock, Failure> {
 }
 
 /// A report is never written over something, nor into the pack that it is about. Said before the work is done.
-fn check_out(file: &Path, pack: &Path) -> Result<(), Failure> {
-    let bad = |what: &str| Failure::bad_input(format_args!("--out {}: {what}", file.display()));
+pub(super) fn check_out(flag: &str, file: &Path, pack: &Path) -> Result<(), Failure> {
+    let bad = |what: &str| Failure::bad_input(format_args!("{flag} {}: {what}", file.display()));
     if std::fs::symlink_metadata(file).is_ok() {
         return Err(bad("it exists already").hint("nothing is overwritten; name a new file"));
     }
@@ -142,17 +142,17 @@ fn check_out(file: &Path, pack: &Path) -> Result<(), Failure> {
 }
 
 /// Progress on stderr, where a person watches.
-struct Meter {
+pub(super) struct Meter {
     terminal: bool,
     shown: Option<u64>,
 }
 
 impl Meter {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { terminal: io::stderr().is_terminal(), shown: None }
     }
 
-    fn show(&mut self, p: Progress) -> ControlFlow<()> {
+    pub(super) fn show(&mut self, p: Progress) -> ControlFlow<()> {
         let percent = (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(0).min(100);
         if self.terminal && self.shown != Some(percent) {
             self.shown = Some(percent);
@@ -161,7 +161,7 @@ impl Meter {
         ControlFlow::Continue(())
     }
 
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         if self.shown.is_some() {
             let _ = write!(io::stderr().lock(), "\r{:<48}\r", "");
         }
@@ -444,10 +444,10 @@ mod tests {
             (pack.join("../pack/r.json"), "inside the pack"),
             (tmp.path().join("gone/r.json"), "gone"),
         ] {
-            let failure = check_out(&file, &pack).unwrap_err();
+            let failure = check_out("--out", &file, &pack).unwrap_err();
             assert!(failure.what.contains(what), "{failure}");
             assert_eq!(failure.exit, Exit::BadInput);
         }
-        check_out(&tmp.path().join("pack.json"), &pack).unwrap();
+        check_out("--out", &tmp.path().join("pack.json"), &pack).unwrap();
     }
 }

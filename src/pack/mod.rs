@@ -1,7 +1,10 @@
 //! Proof packs: build, sign, verify, explain.
 
+pub mod analysis;
 pub mod build;
+pub mod calls;
 pub mod claims;
+pub mod diff;
 pub mod explain;
 pub mod keys;
 pub mod lock;

@@ -62,6 +62,29 @@ impl Latency {
         (self.count > 0).then_some(self.max)
     }
 
+    /// Its buckets that are not empty, with how many fell into each, for storing; [`Latency::from_parts`] reads them.
+    pub fn parts(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
+        self.buckets.iter().enumerate().filter(|(_, n)| **n > 0).map(|(at, n)| (at as u16, *n))
+    }
+
+    /// What [`Latency::parts`] gave, and the longest; `None` for a bucket that there is not.
+    #[must_use]
+    pub fn from_parts(parts: impl IntoIterator<Item = (u16, u32)>, max: u64) -> Option<Self> {
+        let mut out = Self { max, ..Self::default() };
+        for (at, n) in parts {
+            let at = usize::from(at);
+            if at > bucket(u64::MAX) {
+                return None;
+            }
+            if out.buckets.len() <= at {
+                out.buckets.resize(at + 1, 0);
+            }
+            out.buckets[at] = out.buckets[at].saturating_add(n);
+            out.count += u64::from(n);
+        }
+        Some(out)
+    }
+
     fn merge(&mut self, other: &Self) {
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0);
@@ -92,7 +115,24 @@ pub struct ToolTally {
 }
 
 impl ToolTally {
-    fn merge(&mut self, other: &Self) {
+    /// One more call; `None` for an outcome that is not ours.
+    pub fn add(&mut self, outcome: Option<Outcome>, duration_us: Option<u64>) {
+        self.calls += 1;
+        match outcome {
+            Some(Outcome::Forwarded) => self.forwarded += 1,
+            Some(Outcome::Denied) => self.denied += 1,
+            Some(Outcome::Error) => self.errors += 1,
+            Some(Outcome::Timeout) => self.timeouts += 1,
+            None => {}
+        }
+        // A call without a response has no latency: its duration is how long it was waited for.
+        if let Some(us) = duration_us.filter(|_| outcome != Some(Outcome::Timeout)) {
+            self.latency.add(us);
+        }
+    }
+
+    /// Adds the calls of another.
+    pub fn merge(&mut self, other: &Self) {
         self.calls += other.calls;
         self.forwarded += other.forwarded;
         self.denied += other.denied;
@@ -176,18 +216,7 @@ impl Tally {
     pub fn call(&mut self, tool: &str, outcome: Option<Outcome>, duration_us: Option<u64>) {
         let known = self.tools.len() < MAX_NAMES || self.tools.contains_key(tool);
         let tally = if known { self.tools.entry(name(tool)).or_default() } else { &mut self.other_tools };
-        tally.calls += 1;
-        match outcome {
-            Some(Outcome::Forwarded) => tally.forwarded += 1,
-            Some(Outcome::Denied) => tally.denied += 1,
-            Some(Outcome::Error) => tally.errors += 1,
-            Some(Outcome::Timeout) => tally.timeouts += 1,
-            None => {}
-        }
-        // A call without a response has no latency: its duration is how long it was waited for.
-        if let Some(us) = duration_us.filter(|_| outcome != Some(Outcome::Timeout)) {
-            tally.latency.add(us);
-        }
+        tally.add(outcome, duration_us);
     }
 
     /// A word in a receipt's `anomalies`.
@@ -254,6 +283,8 @@ mod tests {
             let found = latency.quantile(per_mille).unwrap();
             prop_assert!(found >= exact && found as f64 <= exact as f64 * 1.07, "{found} for {exact}");
             prop_assert_eq!(latency.max(), values.last().copied());
+            let stored = Latency::from_parts(latency.parts(), latency.max().unwrap()).unwrap();
+            prop_assert_eq!(stored.quantile(per_mille), latency.quantile(per_mille));
         }
     }
 

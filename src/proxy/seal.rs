@@ -64,10 +64,21 @@ impl Sealer {
                 forget_card(&store.paths, &mut sealed);
             }
             self.status.sealed(&sealed);
+            index(&self.dir, &store.paths);
             all.push(sealed);
         }
         tracing::debug!(dir = %self.dir.root().display(), packs = all.len(), "sealing is done");
         all
+    }
+}
+
+/// Notes the session in the user's history. The evidence is sealed by now; that there is no index is no more than a log line.
+fn index(dir: &AuditDir, paths: &SessionPaths) {
+    let noted = crate::paths::assay_home()
+        .map_err(|e| e.to_string())
+        .and_then(|home| crate::history::note(&home, dir, paths).map_err(|e| e.to_string()));
+    if let Err(e) = noted {
+        tracing::warn!(session = %paths.id, "the session is not in the history yet: {e}");
     }
 }
 
@@ -183,6 +194,7 @@ pub fn recover_dir(
         if sealed.problems.is_empty() {
             forget_card(&paths, &mut sealed);
         }
+        index(dir, &paths);
         all.push(Ok(sealed));
     }
     crate::record::card::sweep(&dir.live());

@@ -19,7 +19,7 @@ mod receipts;
 mod report;
 mod session;
 mod signature;
-mod source;
+pub(crate) mod source;
 mod time;
 mod trust;
 pub(super) mod walk;

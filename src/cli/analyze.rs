@@ -1,0 +1,285 @@
+//! `assay analyze`.
+
+use super::{
+    out::{self, Style, Tone, short},
+    verify::Meter,
+};
+use crate::{
+    error::{Exit, Failure},
+    history::{self, HistoryError, Refreshed},
+    pack::{
+        analysis::{ANALYSIS_SCHEMA, Analysis, Row},
+        calls::{self, CallsError, Seen},
+        diff::time,
+        verify::{Completeness, Integrity, SignerVerdict, VerifyOptions, source::PackDir, verify},
+    },
+    paths::{DEFAULT_AUDIT_DIR, assay_home},
+    text::{fit, width},
+};
+use clap::Args;
+use serde::Serialize;
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// Rows of a table that are printed; `--json` has all.
+const SHOWN: usize = 30;
+/// Problems that are printed.
+const PROBLEMS: usize = 10;
+
+/// Arguments of `assay analyze`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay analyze proof_pack_20260315T113000Z_0123456789abcdef\n  \
+                  assay analyze --history\n\n\
+                  The history is an index over every audit directory that you recorded in. It is no evidence: it is made\n\
+                  from the journals there, and --rebuild makes it anew.\n\n\
+                  Exit codes: 0 counted; 2 a pack is TAMPERED and was left out, or the history does not read; 3 bad input")]
+pub struct AnalyzeArgs {
+    /// Directories of packs
+    #[arg(value_name = "PACK")]
+    packs: Vec<PathBuf>,
+    /// Count every session that you recorded, whatever the audit directory
+    #[arg(long, conflicts_with = "packs")]
+    history: bool,
+    /// Make the history anew from the journals first; implies --history
+    #[arg(long, conflicts_with = "packs")]
+    rebuild: bool,
+    /// Also look into this audit directory from now on; may be repeated
+    #[arg(long, value_name = "DIR", conflicts_with = "packs")]
+    audit_dir: Vec<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl From<HistoryError> for Failure {
+    fn from(e: HistoryError) -> Self {
+        match e {
+            HistoryError::Damaged { .. } => Self::failed(e).hint("make it anew: assay analyze --history --rebuild"),
+            HistoryError::Newer { .. } => Self::bad_input(e).hint("use the newer assay, or move the file away"),
+            HistoryError::Foreign { .. } => Self::bad_input(e).hint("move the file away"),
+            HistoryError::Path(_) => Self::bad_input(e),
+            HistoryError::Busy | HistoryError::Io { .. } | HistoryError::Journal(_) | HistoryError::Sql { .. } => {
+                Self::failed(e)
+            }
+        }
+    }
+}
+
+/// One pack that was asked for.
+#[derive(Debug, Serialize)]
+struct PackView {
+    path: String,
+    integrity: Integrity,
+    completeness: Completeness,
+    signer: SignerVerdict,
+}
+
+/// The history, where it was asked for.
+#[derive(Debug, Serialize)]
+struct HistoryView {
+    path: String,
+    directories: u64,
+    sessions: u64,
+    /// Of these, those that say that everything was recorded.
+    complete: u64,
+    rebuilt: bool,
+    /// Sessions that were read for this answer.
+    indexed: u64,
+    /// Sessions whose journal is gone.
+    dropped: u64,
+    problems: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: &'static str,
+    packs: Vec<PackView>,
+    history: Option<HistoryView>,
+    total: Row,
+    tools: Vec<Row>,
+    servers: Vec<Row>,
+    days: Vec<Row>,
+}
+
+/// Runs `assay analyze`.
+///
+/// # Errors
+/// Nothing to count, a directory that is no pack, a history that does not read.
+pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
+    out::answering(args.json, || {
+        let mut exit = Exit::Ok;
+        let (analysis, packs, history) = if args.history || args.rebuild || !args.audit_dir.is_empty() {
+            let (analysis, view) = of_history(args)?;
+            (analysis, Vec::new(), Some(view))
+        } else if args.packs.is_empty() {
+            return Err(Failure::bad_input("there is nothing to count").hint("name a pack, or give --history"));
+        } else {
+            let (analysis, views) = of_packs(&args.packs)?;
+            if views.iter().any(|v| v.integrity == Integrity::Tampered) {
+                exit = Exit::Failed;
+            }
+            (analysis, views, None)
+        };
+        let document = Document {
+            schema: ANALYSIS_SCHEMA,
+            packs,
+            history,
+            total: analysis.total(),
+            tools: analysis.by_tool(),
+            servers: analysis.by_server(),
+            days: analysis.by_day(),
+        };
+        if args.json {
+            out::json(&document)?;
+        } else {
+            out::stdout(words(&document, Style::of_stdout()).as_bytes())?;
+        }
+        Ok(exit)
+    })
+}
+
+fn of_packs(packs: &[PathBuf]) -> Result<(Analysis, Vec<PackView>), Failure> {
+    let (mut analysis, mut views) = (Analysis::default(), Vec::new());
+    for path in packs {
+        let mut progress = Meter::new();
+        let report = verify(path, &VerifyOptions::default(), &mut |p| progress.show(p));
+        progress.clear();
+        let report = report?;
+        views.push(PackView {
+            path: path.display().to_string(),
+            integrity: report.integrity,
+            completeness: report.completeness,
+            signer: report.signer.verdict,
+        });
+        if report.integrity == Integrity::Pass {
+            count(path, report.facts.receipt_pack_sha256.as_deref(), &mut analysis)?;
+        }
+    }
+    Ok((analysis, views))
+}
+
+/// Counts the receipts of a pack that was verified; that they are the same bytes is checked.
+fn count(pack: &Path, verified: Option<&str>, analysis: &mut Analysis) -> Result<(), Failure> {
+    const RECEIPTS: &str = "receipt_pack.jsonl";
+    let dir = PackDir::open(pack)?;
+    let (sha256, _) = calls::lines(&dir, RECEIPTS, |line| {
+        if let Some(seen) = Seen::read(line.bytes) {
+            analysis.receipt(&seen);
+        }
+    })
+    .map_err(Failure::failed)?;
+    if verified == Some(sha256.as_str()) {
+        Ok(())
+    } else {
+        Err(Failure::failed(CallsError::Changed { path: pack.join(RECEIPTS) }))
+    }
+}
+
+fn of_history(args: &AnalyzeArgs) -> Result<(Analysis, HistoryView), Failure> {
+    let home = assay_home()?;
+    for dir in &args.audit_dir {
+        if !dir.join("receipts").is_dir() {
+            return Err(Failure::bad_input(format_args!("{} is no audit directory", dir.display()))
+                .hint("name the directory that was given to mcp-proxy with --audit-dir"));
+        }
+        history::register(&home, dir)?;
+    }
+    let here = Path::new(DEFAULT_AUDIT_DIR);
+    if here.join("receipts").is_dir() {
+        history::register(&home, here)?;
+    }
+    let (history, refreshed) = if args.rebuild {
+        history::rebuild(&home)?
+    } else {
+        let mut history = history::History::open(&home, history::PATIENCE)?;
+        history.check()?;
+        let refreshed = history::refresh(&mut history, &home)?;
+        (history, refreshed)
+    };
+    let sessions = history.sessions()?;
+    let Refreshed { directories, indexed, dropped, problems } = refreshed;
+    let view = HistoryView {
+        path: home.join(history::DATABASE).display().to_string(),
+        directories,
+        sessions: sessions.len() as u64,
+        complete: sessions.iter().filter(|s| s.complete).count() as u64,
+        rebuilt: args.rebuild,
+        indexed,
+        dropped,
+        problems,
+    };
+    Ok((history.analysis()?, view))
+}
+
+fn words(d: &Document, style: Style) -> String {
+    let mut out = String::new();
+    for pack in &d.packs {
+        let tampered = pack.integrity == Integrity::Tampered;
+        let tone = if tampered { Tone::Bad } else { Tone::Good };
+        let left_out = if tampered { "  left out" } else { "" };
+        let verdicts = format!("{}  {}  {}", pack.integrity, pack.completeness, pack.signer);
+        let _ = writeln!(out, "{}\n  {}{left_out}", short(&pack.path), style.paint(tone, &verdicts));
+    }
+    if let Some(h) = &d.history {
+        let rebuilt = if h.rebuilt { ", made anew" } else { "" };
+        let _ = writeln!(
+            out,
+            "{} sessions ({} complete) in {} audit directories{rebuilt}",
+            h.sessions, h.complete, h.directories
+        );
+        for problem in h.problems.iter().take(PROBLEMS) {
+            let _ = writeln!(out, "  {} {}", style.paint(Tone::Warn, "not read:"), short(problem));
+        }
+        if h.problems.len() > PROBLEMS {
+            let _ = writeln!(out, "  and {} more", h.problems.len() - PROBLEMS);
+        }
+    }
+    for (title, rows) in [("Tool", &d.tools), ("Server", &d.servers), ("Day (UTC)", &d.days)] {
+        table(&mut out, title, rows, &d.total, style);
+    }
+    if d.total.calls == 0 {
+        out.push_str("\nNo tool calls.\n");
+    }
+    out
+}
+
+fn table(out: &mut String, title: &str, rows: &[Row], total: &Row, style: Style) {
+    if rows.is_empty() {
+        return;
+    }
+    let head = format!(
+        "{title:<28}{:>9}{:>9}{:>8}{:>10}{:>11}{:>11}{:>11}",
+        "calls", "errors", "denied", "timeouts", "p50", "p95", "max"
+    );
+    let _ = writeln!(out, "\n{}", style.paint(Tone::Strong, &head));
+    // Of many days the last ones say most.
+    let skip = if title.starts_with("Day") { rows.len().saturating_sub(SHOWN) } else { 0 };
+    for row in rows.iter().skip(skip).take(SHOWN) {
+        row_line(out, row);
+    }
+    if rows.len() > SHOWN {
+        let _ = writeln!(out, "and {} more", rows.len() - SHOWN);
+    }
+    if rows.len() > 1 {
+        row_line(out, total);
+    }
+}
+
+fn row_line(out: &mut String, r: &Row) {
+    let name = if r.name.is_empty() { "–".to_owned() } else { short(&r.name) };
+    let name = fit(&name, 27);
+    let _ = writeln!(
+        out,
+        "{name}{}{:>9}{:>9}{:>8}{:>10}{:>11}{:>11}{:>11}",
+        " ".repeat(28 - width(&name).min(28)),
+        r.calls,
+        r.errors,
+        r.denied,
+        r.timeouts,
+        time(r.p50_us),
+        time(r.p95_us),
+        time(r.max_us)
+    );
+}

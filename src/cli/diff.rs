@@ -1,0 +1,340 @@
+//! `assay diff`.
+
+use super::{
+    out::{self, Style, Tone, short},
+    verify::{Meter, check_out, fingerprint},
+};
+use crate::{
+    error::{Exit, Failure},
+    pack::{
+        diff::{
+            Answer, CallChange, ChangeKind, Comparison, DiffError, Document, Quantiles, SideView, ToolRow, diff,
+            gates::{GateResult, Gates, GatesError},
+            time,
+        },
+        verify::{Completeness, Integrity, SignerVerdict, VerifyOptions},
+    },
+    report,
+    text::{fit, width},
+};
+use clap::Args;
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// Rows and changes that are printed; `--json` and `--report` have more.
+const SHOWN: usize = 20;
+/// Places in one result that are printed.
+const PLACES: usize = 5;
+
+/// Arguments of `assay diff`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay diff baseline_pack proof_pack_20260315T113000Z_0123456789abcdef\n  \
+                  assay diff --gates assay.gates.yaml --report gate_report.html BASELINE PACK\n\n\
+                  A is the baseline, B what is compared with it. Both are verified first. Calls are paired by tool and\n\
+                  arguments, in whatever order. Without gates only this is a regression: B is less complete, a claim no\n\
+                  longer holds, or a call that was answered in A is denied, an error or without a response in B.\n\n\
+                  Exit codes: 0 no regression; 1 a regression, or a gate does not hold; 2 a pack does not verify;\n\
+                  3 bad input")]
+pub struct DiffArgs {
+    /// Directory of the baseline pack
+    a: PathBuf,
+    /// Directory of the pack to compare with it
+    b: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// File of limits: assay.gates.yaml
+    #[arg(long, value_name = "FILE")]
+    gates: Option<PathBuf>,
+    /// Also write a report to a new file, one page for a browser
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Fingerprint of a key that may have signed either pack: 64 hex digits; may be repeated
+    #[arg(long, value_name = "FPR", value_parser = fingerprint)]
+    signer: Vec<String>,
+}
+
+impl From<DiffError> for Failure {
+    fn from(e: DiffError) -> Self {
+        match e {
+            DiffError::Verify(e) => e.into(),
+            DiffError::Read(e) => Self::failed(e).hint("nothing may write into a pack while it is compared"),
+        }
+    }
+}
+
+impl From<GatesError> for Failure {
+    fn from(e: GatesError) -> Self {
+        Self::bad_input(e).hint("docs/diff.md lists the gates")
+    }
+}
+
+/// Runs `assay diff`.
+///
+/// # Errors
+/// Gates that cannot be read, a directory that is no pack, a report that cannot be written.
+pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
+    out::answering(args.json, || {
+        if let Some(file) = &args.report {
+            check_out("--report", file, &args.a)?;
+            check_out("--report", file, &args.b)?;
+        }
+        let gates = args.gates.as_deref().map(Gates::load).transpose()?;
+        let options = VerifyOptions { signers: args.signer.clone(), ..VerifyOptions::default() };
+        let mut progress = Meter::new();
+        let document = diff(&args.a, &args.b, &options, gates.as_ref(), &mut |p| progress.show(p));
+        progress.clear();
+        let document = document?;
+        if let Some(file) = &args.report {
+            out::new_file(file, report::diff::page(&document).as_bytes())?;
+        }
+        if args.json {
+            out::json(&document)?;
+        } else {
+            out::stdout(words(&document, args.report.as_deref(), Style::of_stdout()).as_bytes())?;
+        }
+        Ok(document.exit())
+    })
+}
+
+/// The document in words.
+fn words(d: &Document, report: Option<&Path>, style: Style) -> String {
+    let mut out = String::new();
+    side(&mut out, "A", &d.a, style);
+    side(&mut out, "B", &d.b, style);
+    if let Some(c) = &d.comparison {
+        comparison(&mut out, c, style);
+    }
+    if let Some(gates) = &d.gates {
+        heading(&mut out, "Gates", style);
+        for gate in &gates.results {
+            gate_line(&mut out, gate, style);
+        }
+    }
+    if !d.regressions.is_empty() {
+        heading(&mut out, "Worse in B", style);
+        for r in &d.regressions {
+            let judged = r.judged_by.map_or_else(String::new, |gate| format!(" (judged by {gate})"));
+            let tone = if r.judged_by.is_some() { Tone::Dim } else { Tone::Bad };
+            let _ = writeln!(out, "  {} {}{judged}", style.paint(tone, "✗"), short(&r.what));
+        }
+    }
+    let (tone, text) = match d.answer {
+        Answer::NoRegression => (Tone::Good, "No regression."),
+        Answer::Regression => (Tone::Bad, "Regression: B is worse than A, or a gate does not hold."),
+        Answer::NotVerified => {
+            (Tone::Bad, "Nothing was compared: a pack does not verify. assay verify-pack says more about it.")
+        }
+    };
+    let _ = writeln!(out, "\n{}", style.paint(tone, text));
+    if let Some(file) = report {
+        let _ = writeln!(out, "Report: {}", short(&file.display().to_string()));
+    }
+    out
+}
+
+fn heading(out: &mut String, text: &str, style: Style) {
+    let _ = writeln!(out, "\n{}", style.paint(Tone::Strong, text));
+}
+
+fn side(out: &mut String, name: &str, s: &SideView, style: Style) {
+    let integrity = if s.integrity == Integrity::Pass { Tone::Good } else { Tone::Bad };
+    let complete = if s.completeness == Completeness::Complete { Tone::Good } else { Tone::Warn };
+    let signer = match s.signer.verdict {
+        SignerVerdict::Pinned => Tone::Good,
+        SignerVerdict::Unpinned => Tone::Warn,
+        SignerVerdict::Untrusted => Tone::Bad,
+    };
+    let _ = writeln!(
+        out,
+        "{} {}\n  {}  {}  {}  {} receipts{}",
+        style.paint(Tone::Strong, name),
+        short(&s.path),
+        style.paint(integrity, s.integrity.as_str()),
+        style.paint(complete, s.completeness.as_str()),
+        style.paint(signer, s.signer.verdict.as_str()),
+        s.receipt_count,
+        s.timestamp_start.as_deref().map_or_else(String::new, |t| format!("  {}", short(t))),
+    );
+    for finding in &s.errors {
+        let _ = writeln!(out, "  {} {}", style.paint(Tone::Bad, finding.code), short(&finding.message));
+    }
+    if s.error_count > s.errors.len() as u64 {
+        let _ = writeln!(out, "  and {} more", s.error_count - s.errors.len() as u64);
+    }
+}
+
+fn comparison(out: &mut String, c: &Comparison, style: Style) {
+    heading(out, "Calls", style);
+    let p = &c.calls;
+    let _ = writeln!(out, "  {} paired, {} new, {} gone", p.paired, p.new, p.gone);
+    let _ = writeln!(
+        out,
+        "  of the pairs: {} with another outcome, {} with another verdict, {} with another result",
+        p.outcome_changed, p.verdict_changed, p.result_changed
+    );
+    heading(out, "Totals                    A          B", style);
+    let (a, b) = (&c.totals_a, &c.totals_b);
+    for (what, a, b) in [
+        ("calls", a.calls, b.calls),
+        ("answered", a.forwarded, b.forwarded),
+        ("denied by policy", a.policy_denied, b.policy_denied),
+        ("errors", a.errors, b.errors),
+        ("without response", a.timeouts, b.timeouts),
+        ("other outcomes", a.other, b.other),
+    ] {
+        if a + b > 0 || what == "calls" {
+            let _ = writeln!(out, "  {what:<18}{a:>7}    {b:>7}{}", style.paint(Tone::Dim, &delta(a, b)));
+        }
+    }
+    for (what, pick) in QUANTILES {
+        let (a, b) = (pick(&c.latency_a), pick(&c.latency_b));
+        let _ = writeln!(out, "  {what:<15}{:>10} {:>10}{}", time(a), time(b), style.paint(Tone::Dim, &percent(a, b)));
+    }
+    tools(out, c, style);
+    if !c.context.is_empty() {
+        heading(out, "Ran with", style);
+        for change in &c.context {
+            let text = |t: &Option<String>| t.as_deref().map_or_else(|| "–".to_owned(), short);
+            let what = change.what.replace('_', " ");
+            let _ = writeln!(out, "  {what:<20} {} → {}", text(&change.a), text(&change.b));
+        }
+    }
+    changes(out, c, style);
+}
+
+type Pick = fn(&Quantiles) -> Option<u64>;
+const QUANTILES: [(&str, Pick); 3] =
+    [("latency p50", |q| q.p50_us), ("latency p95", |q| q.p95_us), ("latency p99", |q| q.p99_us)];
+
+fn delta(a: u64, b: u64) -> String {
+    if a == b { String::new() } else { format!("  {:+}", i128::from(b) - i128::from(a)) }
+}
+
+fn percent(a: Option<u64>, b: Option<u64>) -> String {
+    match (a, b) {
+        (Some(a), Some(b)) if a > 0 => match ((b as f64 - a as f64) / a as f64 * 100.0).round() {
+            0.0 => String::new(),
+            percent => format!("  {percent:+} %"),
+        },
+        _ => String::new(),
+    }
+}
+
+fn tools(out: &mut String, c: &Comparison, style: Style) {
+    heading(out, "Tools                     calls A → B   failed A → B    p50 A → B               p95 A → B", style);
+    for row in c.tools.iter().take(SHOWN) {
+        tool_line(out, row, style);
+    }
+    let more = c.tools.len().saturating_sub(SHOWN) as u64 + c.tools_omitted;
+    if more > 0 {
+        let _ = writeln!(out, "  and {more} more tools");
+    }
+}
+
+fn tool_line(out: &mut String, row: &ToolRow, style: Style) {
+    let (a, b) = (&row.a, &row.b);
+    let (note, tone) = match (a.totals.calls, b.totals.calls) {
+        (0, _) => ("new", Tone::Warn),
+        (_, 0) => ("gone", Tone::Warn),
+        _ => ("", Tone::Dim),
+    };
+    let name = short(&row.tool);
+    let name = fit(&name, 22);
+    let pad = " ".repeat(24 - width(&name).min(24));
+    let line = format!(
+        "  {name}{pad}{:>6} → {:<6}{:>6} → {:<6}{:>10} → {:<10}{:>10} → {:<10}{}",
+        a.totals.calls,
+        b.totals.calls,
+        a.totals.failed(),
+        b.totals.failed(),
+        time(a.latency.p50_us),
+        time(b.latency.p50_us),
+        time(a.latency.p95_us),
+        time(b.latency.p95_us),
+        style.paint(tone, note)
+    );
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+fn changes(out: &mut String, c: &Comparison, style: Style) {
+    for (kind, title) in [
+        (ChangeKind::Changed, "Changed calls"),
+        (ChangeKind::New, "New calls (only in B)"),
+        (ChangeKind::Gone, "Gone calls (only in A)"),
+    ] {
+        let all: Vec<&CallChange> = c.changes.iter().filter(|x| x.kind == kind).collect();
+        if all.is_empty() {
+            continue;
+        }
+        heading(out, title, style);
+        for change in all.iter().take(SHOWN) {
+            change_lines(out, change, style);
+        }
+        let total = match kind {
+            ChangeKind::Changed => all.len() as u64,
+            ChangeKind::New => c.calls.new,
+            ChangeKind::Gone => c.calls.gone,
+        };
+        if total > SHOWN as u64 {
+            let _ = writeln!(out, "  and {} more", total - SHOWN as u64);
+        }
+    }
+    if c.changes_omitted > 0 {
+        let _ = writeln!(out, "\n{} changes are counted above and listed nowhere.", c.changes_omitted);
+    }
+}
+
+fn change_lines(out: &mut String, change: &CallChange, style: Style) {
+    let hash = change.arguments_hash.rsplit(':').next().unwrap_or_default();
+    let hash: String = hash.chars().take(12).collect();
+    let name = short(&change.tool);
+    let _ = write!(out, "  {} {}", fit(&name, 40), style.paint(Tone::Dim, &short(&hash)));
+    match (&change.a, &change.b) {
+        (Some(a), Some(b)) => {
+            if a.outcome != b.outcome {
+                let _ = write!(out, "  {} → {}", short(&a.outcome), short(&b.outcome));
+            }
+            if a.policy_verdict != b.policy_verdict {
+                let _ = write!(out, "  policy {} → {}", short(&a.policy_verdict), short(&b.policy_verdict));
+            }
+            if a.result_hash != b.result_hash {
+                out.push_str("  another result");
+            }
+            let _ = write!(out, "  {}", style.paint(Tone::Dim, &short(&b.receipt_id)));
+        }
+        (None, Some(one)) | (Some(one), None) => {
+            let _ = write!(out, "  {}  {}", short(&one.outcome), style.paint(Tone::Dim, &short(&one.receipt_id)));
+        }
+        (None, None) => {}
+    }
+    out.push('\n');
+    for place in change.result_differences.iter().take(PLACES) {
+        let text = |v: &Option<serde_json::Value>| {
+            v.as_ref().map_or_else(|| "–".to_owned(), |v| fit(&short(&v.to_string()), 60).into_owned())
+        };
+        let path = if place.path.is_empty() { "(all of it)" } else { &place.path };
+        let path = short(path);
+        let _ = writeln!(out, "    {}  {} → {}", fit(&path, 60), text(&place.old), text(&place.new));
+    }
+    let more = change.result_differences.len().saturating_sub(PLACES) as u64 + change.result_differences_omitted;
+    if more > 0 {
+        let _ = writeln!(out, "    and {more} more places");
+    }
+}
+
+fn gate_line(out: &mut String, gate: &GateResult, style: Style) {
+    let (mark, tone) = if gate.passed { ("✓", Tone::Good) } else { ("✗", Tone::Bad) };
+    let note = gate.note.as_deref().map_or_else(String::new, |n| format!("  {}", short(n)));
+    let actual = if gate.actual.is_null() { "–".to_owned() } else { gate.actual.to_string() };
+    let _ = writeln!(
+        out,
+        "  {} {:<22} limit {:<8} found {actual}{}",
+        style.paint(tone, mark),
+        gate.gate,
+        gate.limit.to_string(),
+        style.paint(Tone::Dim, &note)
+    );
+}

@@ -1,0 +1,236 @@
+//! The history: an embedded SQLite index over every audit directory that this user recorded in (FORMATS §10 `analyze`).
+//!
+//! It is never the truth. Everything in it comes from the receipt journals of the audit directories, by one function,
+//! whether a session is noted when it ends or the whole is rebuilt; so it may be deleted at any time. Which directories there
+//! are stands in a text file beside it, one JSON string a line, and survives a database that does not.
+
+mod store;
+
+pub use store::{History, HistoryError, SCHEMA_VERSION, SessionRow};
+
+use crate::{
+    model::WallTime,
+    pack::{
+        analysis::Analysis,
+        calls::{self, CallsError, Seen},
+        verify::source::PackDir,
+    },
+    paths::{AuditDir, SessionPaths, create_private_dir, private_append},
+};
+use rustix::fs::{FlockOperation, flock};
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// The database, in the user directory.
+pub const DATABASE: &str = "history.sqlite3";
+/// The audit directories, in the user directory.
+pub const DIRECTORIES: &str = "audit_dirs.jsonl";
+/// Held shared by everyone who has the database open, and alone by who replaces it.
+const LOCK: &str = "history.lock";
+/// Bytes of the list of directories that are read.
+const MAX_DIRECTORIES: u64 = 4 << 20;
+/// How long a proxy that ends waits for others.
+const PATIENCE_OF_PROXY: Duration = Duration::from_secs(5);
+/// How long a command waits for others.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One session as its journal has it.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// `server_id`.
+    pub server_id: String,
+    /// Time of the first receipt, as it stands.
+    pub started_at: String,
+    /// Time of the last receipt.
+    pub ended_at: String,
+    /// `end_reason`; empty where the session has no end.
+    pub end_reason: String,
+    /// Whether it says that everything was recorded.
+    pub complete: bool,
+    /// Receipts.
+    pub receipts: u64,
+    /// Lines that are no receipt.
+    pub unreadable: u64,
+    /// Length and time of change of the journal, to know one that has changed.
+    pub stamp: (u64, i64),
+    /// Calls.
+    pub analysis: Analysis,
+}
+
+/// What a look at the directories changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refreshed {
+    /// Directories that could be read.
+    pub directories: u64,
+    /// Sessions that were read anew.
+    pub indexed: u64,
+    /// Sessions whose journal is gone.
+    pub dropped: u64,
+    /// What could not be read, and why.
+    pub problems: Vec<String>,
+}
+
+/// Notes a session that has just been sealed. Waits a few seconds for others at most.
+///
+/// # Errors
+/// [`HistoryError`]; the next `assay analyze --history` finds the session then.
+pub fn note(home: &Path, dir: &AuditDir, paths: &SessionPaths) -> Result<(), HistoryError> {
+    let root = register(home, dir.root())?;
+    let summary = summarize(&AuditDir::at(&root), &paths.stem).map_err(HistoryError::Journal)?;
+    History::open(home, PATIENCE_OF_PROXY)?.put(&root, paths, &summary)
+}
+
+/// Adds an audit directory to the list; gives its absolute path.
+///
+/// # Errors
+/// [`HistoryError`].
+pub fn register(home: &Path, dir: &Path) -> Result<PathBuf, HistoryError> {
+    let root = dir.canonicalize().map_err(HistoryError::io(dir))?;
+    let text = root.to_str().ok_or_else(|| HistoryError::Path(root.clone()))?;
+    let line = serde_json::to_string(text).map_err(|_| HistoryError::Path(root.clone()))?;
+    create_private_dir(home).map_err(|e| HistoryError::Io { path: home.to_owned(), source: io::Error::other(e) })?;
+    let path = home.join(DIRECTORIES);
+    let mut file = private_append().open(&path).map_err(HistoryError::io(&path))?;
+    lock(&file, FlockOperation::NonBlockingLockExclusive, PATIENCE_OF_PROXY)?;
+    let mut known = String::new();
+    (&file).take(MAX_DIRECTORIES).read_to_string(&mut known).map_err(HistoryError::io(&path))?;
+    if !known.lines().any(|l| l == line) {
+        // A line that a power cut tore is ended first.
+        let gap = if known.is_empty() || known.ends_with('\n') { "" } else { "\n" };
+        file.write_all(format!("{gap}{line}\n").as_bytes()).map_err(HistoryError::io(&path))?;
+    }
+    Ok(root)
+}
+
+/// The audit directories of the list, sorted; lines that do not read are passed over.
+///
+/// # Errors
+/// [`HistoryError::Io`].
+pub fn directories(home: &Path) -> Result<Vec<PathBuf>, HistoryError> {
+    let path = home.join(DIRECTORIES);
+    let mut text = String::new();
+    match File::open(&path) {
+        Ok(file) => file.take(MAX_DIRECTORIES).read_to_string(&mut text).map_err(HistoryError::io(&path))?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
+        Err(e) => return Err(HistoryError::io(&path)(e)),
+    };
+    let mut all: Vec<PathBuf> =
+        text.lines().filter_map(|l| serde_json::from_str::<String>(l).ok()).map(PathBuf::from).collect();
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+/// Empties the history, replacing a database that is damaged, and reads every journal again.
+///
+/// # Errors
+/// [`HistoryError`]; a database of a newer version or of something else is left alone.
+pub fn rebuild(home: &Path) -> Result<(History, Refreshed), HistoryError> {
+    store::wipe(home, PATIENCE)?;
+    let mut history = History::open(home, PATIENCE)?;
+    let refreshed = refresh(&mut history, home)?;
+    Ok((history, refreshed))
+}
+
+/// Reads the journals that are new or have changed.
+///
+/// # Errors
+/// [`HistoryError`] of the database; a journal that does not read is a problem in [`Refreshed`].
+pub fn refresh(history: &mut History, home: &Path) -> Result<Refreshed, HistoryError> {
+    let mut out = Refreshed::default();
+    for root in directories(home)? {
+        let dir = AuditDir::at(&root);
+        let names = match std::fs::read_dir(dir.receipts()) {
+            Ok(entries) => entries.filter_map(Result::ok).filter_map(|e| e.file_name().into_string().ok()),
+            // What is not mounted today is not forgotten.
+            Err(e) => {
+                out.problems.push(format!("{}: {e}", dir.receipts().display()));
+                continue;
+            }
+        };
+        out.directories += 1;
+        let known = history.stamps(&root)?;
+        let mut seen = std::collections::BTreeSet::new();
+        for name in names {
+            let Some(paths) = session_of(&dir, &name) else { continue };
+            let stamp = std::fs::symlink_metadata(&paths.receipts).map(|m| stamp_of(&m)).ok();
+            if known.get(&paths.stem).copied() != stamp || stamp.is_none() {
+                match summarize(&dir, &paths.stem) {
+                    Ok(summary) => {
+                        history.put(&root, &paths, &summary)?;
+                        out.indexed += 1;
+                    }
+                    Err(e) => out.problems.push(e.to_string()),
+                }
+            }
+            seen.insert(paths.stem);
+        }
+        for stem in known.keys().filter(|stem| !seen.contains(*stem)) {
+            history.forget(&root, stem)?;
+            out.dropped += 1;
+        }
+    }
+    Ok(out)
+}
+
+fn session_of(dir: &AuditDir, name: &str) -> Option<SessionPaths> {
+    dir.session_of_segment(&format!("segment_{}", name.strip_prefix("session_")?))
+}
+
+fn stamp_of(m: &std::fs::Metadata) -> (u64, i64) {
+    (m.len(), m.mtime().wrapping_mul(1_000_000_000).wrapping_add(m.mtime_nsec()))
+}
+
+/// Reads a session's journal. A torn last line of a session that is running or was cut is counted, not refused.
+fn summarize(dir: &AuditDir, stem: &str) -> Result<Summary, CallsError> {
+    let receipts = dir.receipts();
+    let name = format!("session_{stem}.jsonl");
+    let failed = |what: String| CallsError::NotOpened { path: receipts.join(&name), what };
+    let opened = PackDir::open(&receipts).map_err(|e| failed(e.to_string()))?;
+    let stamp =
+        std::fs::symlink_metadata(receipts.join(&name)).map(|m| stamp_of(&m)).map_err(|e| failed(e.to_string()))?;
+    let mut out = Summary { stamp, ..Summary::default() };
+    calls::lines(&opened, &name, |line| {
+        let Some(seen) = Seen::read(line.bytes) else {
+            out.unreadable += u64::from(!line.bytes.is_empty());
+            return;
+        };
+        out.receipts += 1;
+        if let Some(at) = WallTime::parse(&seen.timestamp) {
+            out.ended_at = at.to_string();
+            if out.started_at.is_empty() {
+                out.started_at = at.to_string();
+            }
+        }
+        if out.server_id.is_empty() {
+            out.server_id = seen.server.to_string();
+        }
+        if seen.kind == crate::model::receipt::SESSION_END {
+            out.end_reason = seen.end_reason.to_string();
+            out.complete = seen.session_complete == Some(true);
+        }
+        out.analysis.receipt(&seen);
+    })?;
+    Ok(out)
+}
+
+/// Locks a file, waiting no longer than `patience`.
+fn lock(file: &File, how: FlockOperation, patience: Duration) -> Result<(), HistoryError> {
+    let until = Instant::now() + patience;
+    loop {
+        match rustix::io::retry_on_intr(|| flock(file, how)) {
+            Err(rustix::io::Errno::AGAIN) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
+            Err(rustix::io::Errno::AGAIN) => return Err(HistoryError::Busy),
+            // Another error means a file system without locks.
+            _ => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! Calls, errors, denials and latency by tool, server and day: of packs, or of the history.
+
+use super::{calls::Seen, tally::ToolTally};
+use crate::model::Outcome;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Format of the document.
+///
+/// | version | change |
+/// |---|---|
+/// | `assay.analysis.v1` | first |
+pub const ANALYSIS_SCHEMA: &str = "assay.analysis.v1";
+/// Combinations of tool, server and day that are told apart; what comes after them is counted under `…`.
+const MAX_CELLS: usize = 20_000;
+/// Bytes of a name that are kept.
+const MAX_NAME: usize = 256;
+
+/// What is counted together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cell {
+    /// Tool name as sent, cut at 256 bytes.
+    pub tool: String,
+    /// `server_id`, cut at 256 bytes.
+    pub server: String,
+    /// Day of the receipt in UTC, `2026-03-15`; empty where the receipt does not say.
+    pub day: String,
+}
+
+/// A row; times in microseconds, at most 7 % too high.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Tool, server or day.
+    pub name: String,
+    /// Calls.
+    pub calls: u64,
+    /// Ordinary responses.
+    pub forwarded: u64,
+    /// Refused by policy.
+    pub denied: u64,
+    /// Errors.
+    pub errors: u64,
+    /// Without a response.
+    pub timeouts: u64,
+    /// Median round trip.
+    pub p50_us: Option<u64>,
+    /// 95th percentile.
+    pub p95_us: Option<u64>,
+    /// 99th percentile.
+    pub p99_us: Option<u64>,
+    /// Longest.
+    pub max_us: Option<u64>,
+}
+
+impl Row {
+    fn new(name: &str, t: &ToolTally) -> Self {
+        Self {
+            name: name.to_owned(),
+            calls: t.calls,
+            forwarded: t.forwarded,
+            denied: t.denied,
+            errors: t.errors,
+            timeouts: t.timeouts,
+            p50_us: t.latency.quantile(500),
+            p95_us: t.latency.quantile(950),
+            p99_us: t.latency.quantile(990),
+            max_us: t.latency.max(),
+        }
+    }
+}
+
+/// The sums.
+#[derive(Debug, Clone, Default)]
+pub struct Analysis {
+    cells: BTreeMap<Cell, ToolTally>,
+}
+
+impl Analysis {
+    /// Counts a receipt, if it is a tool call.
+    pub fn receipt(&mut self, seen: &Seen<'_>) {
+        if !seen.is_call() {
+            return;
+        }
+        let outcome = match seen.outcome.as_ref() {
+            "forwarded" => Some(Outcome::Forwarded),
+            "denied" => Some(Outcome::Denied),
+            "error" => Some(Outcome::Error),
+            "timeout" => Some(Outcome::Timeout),
+            _ => None,
+        };
+        let cell =
+            Cell { tool: cut(&seen.tool), server: cut(&seen.server), day: seen.day().unwrap_or_default().to_owned() };
+        self.entry(cell).add(outcome, seen.duration_us);
+    }
+
+    /// Adds what was counted before.
+    pub fn add(&mut self, cell: Cell, tally: &ToolTally) {
+        self.entry(cell).merge(tally);
+    }
+
+    fn entry(&mut self, cell: Cell) -> &mut ToolTally {
+        let full = self.cells.len() >= MAX_CELLS && !self.cells.contains_key(&cell);
+        let other = || Cell { tool: "…".to_owned(), server: "…".to_owned(), day: String::new() };
+        self.cells.entry(if full { other() } else { cell }).or_default()
+    }
+
+    /// What was counted, in order.
+    pub fn cells(&self) -> impl Iterator<Item = (&Cell, &ToolTally)> {
+        self.cells.iter()
+    }
+
+    fn by(&self, key: impl Fn(&Cell) -> &str) -> Vec<Row> {
+        let mut sums: BTreeMap<&str, ToolTally> = BTreeMap::new();
+        for (cell, tally) in &self.cells {
+            sums.entry(key(cell)).or_default().merge(tally);
+        }
+        sums.iter().map(|(name, tally)| Row::new(name, tally)).collect()
+    }
+
+    /// By tool, most called first.
+    #[must_use]
+    pub fn by_tool(&self) -> Vec<Row> {
+        let mut rows = self.by(|c| &c.tool);
+        rows.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
+        rows
+    }
+
+    /// By server, most called first.
+    #[must_use]
+    pub fn by_server(&self) -> Vec<Row> {
+        let mut rows = self.by(|c| &c.server);
+        rows.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
+        rows
+    }
+
+    /// By day, the earliest first.
+    #[must_use]
+    pub fn by_day(&self) -> Vec<Row> {
+        self.by(|c| &c.day)
+    }
+
+    /// All together.
+    #[must_use]
+    pub fn total(&self) -> Row {
+        let mut sum = ToolTally::default();
+        self.cells.values().for_each(|t| sum.merge(t));
+        Row::new("total", &sum)
+    }
+}
+
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(MAX_NAME);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    if end == text.len() { text.to_owned() } else { format!("{}…", &text[..end]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_of_counting_gives_the_same_sum() {
+        let mut a = Analysis::default();
+        for n in 0..MAX_CELLS as u64 + 500 {
+            let tool = format!("tool{n}");
+            let seen = Seen {
+                kind: "mcp_tool_call".into(),
+                tool: tool.as_str().into(),
+                server: if n % 2 == 0 { "a" } else { "b" }.into(),
+                timestamp: if n % 3 == 0 { "2026-03-15T00:00:00.000Z" } else { "soon" }.into(),
+                outcome: if n % 5 == 0 { "error" } else { "forwarded" }.into(),
+                duration_us: Some(n),
+                ..Seen::default()
+            };
+            a.receipt(&seen);
+        }
+        a.receipt(&Seen { kind: "mcp.session_end".into(), ..Seen::default() });
+        let total = a.total();
+        assert_eq!(total.calls, MAX_CELLS as u64 + 500);
+        assert_eq!(total.errors, total.calls.div_ceil(5));
+        for rows in [a.by_tool(), a.by_server(), a.by_day()] {
+            assert_eq!(rows.iter().map(|r| r.calls).sum::<u64>(), total.calls);
+            assert_eq!(rows.iter().map(|r| r.errors).sum::<u64>(), total.errors);
+        }
+        assert_eq!(a.by_tool()[0].name, "…");
+    }
+}

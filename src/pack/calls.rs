@@ -1,0 +1,174 @@
+//! Tool calls read from receipts of any builder, line by line, for comparing and counting; tolerant where verifying is strict.
+
+use super::verify::source::{Line, Lines, Meter, OpenProblem, PackDir, ReadStop};
+use crate::canon;
+use std::{borrow::Cow, io, ops::ControlFlow, path::PathBuf};
+
+/// What is read of a receipt.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen<'a> {
+    /// `type`.
+    pub kind: Cow<'a, str>,
+    /// `receipt_id`.
+    pub receipt_id: Cow<'a, str>,
+    /// `timestamp`, as it stands.
+    pub timestamp: Cow<'a, str>,
+    /// `tool_name`; empty where there is none.
+    pub tool: Cow<'a, str>,
+    /// `server_id`; empty where there is none.
+    pub server: Cow<'a, str>,
+    /// `arguments_hash`; empty where there is none.
+    pub arguments_hash: Cow<'a, str>,
+    /// `result_hash`.
+    pub result_hash: Option<Cow<'a, str>>,
+    /// `outcome`; empty where there is none.
+    pub outcome: Cow<'a, str>,
+    /// `policy_verdict`; empty where there is none.
+    pub verdict: Cow<'a, str>,
+    /// `duration_ms`, in microseconds.
+    pub duration_us: Option<u64>,
+    /// `result_content` as it stands; `None` where it is null.
+    pub result_content: Option<&'a [u8]>,
+    /// `end_reason` of a session's end.
+    pub end_reason: Cow<'a, str>,
+    /// `session_complete` of a session's end.
+    pub session_complete: Option<bool>,
+}
+
+impl<'a> Seen<'a> {
+    /// Reads a line; `None` when it is no JSON object. A member of another type than expected counts as absent.
+    #[must_use]
+    pub fn read(line: &'a [u8]) -> Option<Self> {
+        let mut seen = Self::default();
+        for member in canon::members(line).ok()? {
+            let member = member.ok()?;
+            let raw = &line[member.value];
+            let text = || canon::decode_string(raw);
+            match member.key.as_deref() {
+                Some("type") => seen.kind = text().unwrap_or_default(),
+                Some("receipt_id") => seen.receipt_id = text().unwrap_or_default(),
+                Some("timestamp") => seen.timestamp = text().unwrap_or_default(),
+                Some("tool_name") => seen.tool = text().unwrap_or_default(),
+                Some("server_id") => seen.server = text().unwrap_or_default(),
+                Some("arguments_hash") => seen.arguments_hash = text().unwrap_or_default(),
+                Some("result_hash") => seen.result_hash = text(),
+                Some("outcome") => seen.outcome = text().unwrap_or_default(),
+                Some("policy_verdict") => seen.verdict = text().unwrap_or_default(),
+                Some("duration_ms") => seen.duration_us = micros(raw),
+                Some("result_content") => seen.result_content = (raw != b"null").then_some(raw),
+                Some("end_reason") => seen.end_reason = text().unwrap_or_default(),
+                Some("session_complete") => seen.session_complete = bool_of(raw),
+                _ => {}
+            }
+        }
+        Some(seen)
+    }
+
+    /// Whether it is a tool call.
+    #[must_use]
+    pub fn is_call(&self) -> bool {
+        self.kind == crate::model::receipt::TOOL_CALL
+    }
+
+    /// The day of `timestamp` in UTC as `2026-03-15`, where it begins with one.
+    #[must_use]
+    pub fn day(&self) -> Option<&str> {
+        let day = self.timestamp.get(..10)?;
+        let form = day.bytes().enumerate().all(|(i, b)| if i == 4 || i == 7 { b == b'-' } else { b.is_ascii_digit() });
+        form.then_some(day)
+    }
+}
+
+fn bool_of(raw: &[u8]) -> Option<bool> {
+    match raw {
+        b"true" => Some(true),
+        b"false" => Some(false),
+        _ => None,
+    }
+}
+
+fn micros(raw: &[u8]) -> Option<u64> {
+    let ms: f64 = std::str::from_utf8(raw).ok()?.parse().ok()?;
+    (ms.is_finite() && (0.0..1e15).contains(&ms)).then(|| (ms * 1000.0).round() as u64)
+}
+
+/// Why receipts could not be read to their end.
+#[derive(Debug, thiserror::Error)]
+pub enum CallsError {
+    /// It is not there, or is nothing that is opened.
+    #[error("{}: {what}", .path.display())]
+    NotOpened {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+    /// A line is too long, or what the system says.
+    #[error("{}: {what}", .path.display())]
+    Broken {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+    /// The file is not the one that was verified.
+    #[error("{}: it changed while it was read", .path.display())]
+    Changed {
+        /// Which file.
+        path: PathBuf,
+    },
+}
+
+/// Calls `each` with every line of a file in a directory; gives the SHA-256 (hex) and the length of what was read.
+///
+/// # Errors
+/// [`CallsError`].
+pub fn lines(dir: &PackDir, name: &str, mut each: impl FnMut(&Line<'_>)) -> Result<(String, u64), CallsError> {
+    let path = dir.path().join(name);
+    let (file, _) = dir.open_file(name).map_err(|e| CallsError::NotOpened { path: path.clone(), what: problem(&e) })?;
+    let mut ignore = |_| ControlFlow::Continue(());
+    let mut meter = Meter::new(&mut ignore);
+    let mut lines = Lines::new(file);
+    let broken = |stop: ReadStop| CallsError::Broken { path: path.clone(), what: stopped(&stop) };
+    while let Some(line) = lines.next(&mut meter).map_err(broken)? {
+        each(&line);
+    }
+    lines.finish(&mut meter).map_err(broken)
+}
+
+fn problem(e: &OpenProblem) -> String {
+    match e {
+        OpenProblem::Missing => "there is no such file".to_owned(),
+        OpenProblem::Special(what) => format!("it is {what}"),
+        OpenProblem::Io(e) => e.to_string(),
+    }
+}
+
+fn stopped(stop: &ReadStop) -> String {
+    match stop {
+        ReadStop::TooLong => "a line is too long".to_owned(),
+        ReadStop::Io(e) => e.to_string(),
+        ReadStop::Cancelled => io::Error::from(io::ErrorKind::Interrupted).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_another_type_count_as_absent() {
+        let line = br#"{"type":"mcp_tool_call","tool_name":7,"duration_ms":1.234,"result_content":null,"timestamp":"2026-03-15T1","result_hash":{}}"#;
+        let seen = Seen::read(line).unwrap();
+        assert!(seen.is_call());
+        assert_eq!((seen.tool.as_ref(), seen.duration_us, seen.result_hash.clone()), ("", Some(1234), None));
+        assert_eq!((seen.day(), seen.result_content), (Some("2026-03-15"), None));
+        assert_eq!(Seen::read(b"[1]"), None);
+        assert_eq!(Seen::read(br#"{"a":1"#), None);
+        for (raw, us) in [("-1", None), ("1e400", None), ("\"1\"", None), ("0", Some(0)), ("1e3", Some(1_000_000))] {
+            assert_eq!(micros(raw.as_bytes()), us, "{raw}");
+        }
+        let odd = Seen { timestamp: "20260315".into(), ..Seen::default() };
+        assert_eq!(odd.day(), None);
+    }
+}

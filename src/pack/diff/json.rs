@@ -1,0 +1,167 @@
+//! Two JSON values, difference by difference: what stands where (RFC 6901), before and after.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Differences that are listed of one pair of values.
+pub const MAX_DIFFERENCES: usize = 50;
+/// Bytes of a value that are shown; a longer one is cut.
+const MAX_VALUE: usize = 1024;
+
+/// How a place differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DifferenceKind {
+    /// Only the second value has it.
+    Added,
+    /// Only the first value has it.
+    Removed,
+    /// Both have it.
+    Changed,
+}
+
+/// A place that differs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// JSON Pointer (RFC 6901); empty for the whole value. Elements are numbered as in the second value, those that
+    /// are gone as in the first.
+    pub path: String,
+    /// How.
+    pub kind: DifferenceKind,
+    /// What stood there; absent when nothing did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old: Option<Value>,
+    /// What stands there; absent when nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new: Option<Value>,
+    /// Whether a value was too long and is the beginning of its JSON text instead.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
+}
+
+/// The differences, and how many more there are than [`MAX_DIFFERENCES`].
+#[must_use]
+pub fn differences(old: &Value, new: &Value) -> (Vec<Difference>, u64) {
+    let mut walk = Walk { path: String::new(), found: Vec::new(), omitted: 0 };
+    walk.values(old, new);
+    (walk.found, walk.omitted)
+}
+
+struct Walk {
+    path: String,
+    found: Vec<Difference>,
+    omitted: u64,
+}
+
+impl Walk {
+    fn at(&mut self, token: &str, f: impl FnOnce(&mut Self)) {
+        let before = self.path.len();
+        self.path.push('/');
+        self.path.push_str(&token.replace('~', "~0").replace('/', "~1"));
+        f(self);
+        self.path.truncate(before);
+    }
+
+    fn found(&mut self, old: Option<&Value>, new: Option<&Value>) {
+        if self.found.len() >= MAX_DIFFERENCES {
+            self.omitted += 1;
+            return;
+        }
+        let kind = match (old, new) {
+            (None, _) => DifferenceKind::Added,
+            (_, None) => DifferenceKind::Removed,
+            _ => DifferenceKind::Changed,
+        };
+        let (old, new) = (old.map(shown), new.map(shown));
+        let cut = [&old, &new].into_iter().flatten().any(|(_, cut)| *cut);
+        let path = self.path.clone();
+        self.found.push(Difference { path, kind, old: old.map(|o| o.0), new: new.map(|n| n.0), cut });
+    }
+
+    fn values(&mut self, old: &Value, new: &Value) {
+        if old == new {
+            return;
+        }
+        match (old, new) {
+            (Value::Object(a), Value::Object(b)) => {
+                for (name, x) in a {
+                    match b.get(name) {
+                        Some(y) => self.at(name, |w| w.values(x, y)),
+                        None => self.at(name, |w| w.found(Some(x), None)),
+                    }
+                }
+                for (name, y) in b.iter().filter(|(name, _)| !a.contains_key(*name)) {
+                    self.at(name, |w| w.found(None, Some(y)));
+                }
+            }
+            (Value::Array(a), Value::Array(b)) => self.arrays(a, b),
+            _ => self.found(Some(old), Some(new)),
+        }
+    }
+
+    /// What both begin and end with is passed over, so that one inserted element is one difference.
+    fn arrays(&mut self, a: &[Value], b: &[Value]) {
+        let start = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+        let (a, b) = (&a[start..], &b[start..]);
+        let end = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
+        let (a, b) = (&a[..a.len() - end], &b[..b.len() - end]);
+        for at in 0..a.len().max(b.len()) {
+            let token = (start + at).to_string();
+            match (a.get(at), b.get(at)) {
+                (Some(x), Some(y)) => self.at(&token, |w| w.values(x, y)),
+                (x, y) => self.at(&token, |w| w.found(x, y)),
+            }
+        }
+    }
+}
+
+fn shown(value: &Value) -> (Value, bool) {
+    let text = value.to_string();
+    if text.len() <= MAX_VALUE {
+        return (value.clone(), false);
+    }
+    let mut end = MAX_VALUE;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    (Value::String(format!("{}…", &text[..end])), true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn said(old: &Value, new: &Value) -> Vec<String> {
+        let (found, _) = differences(old, new);
+        found.iter().map(|d| format!("{} {:?} {:?}", d.path, d.old.as_ref(), d.new.as_ref())).collect()
+    }
+
+    #[test]
+    fn every_place_is_named_once() {
+        let old = json!({"a/b~": 1, "gone": null, "deep": {"x": [1, 2, 3]}, "same": [1]});
+        let new = json!({"a/b~": 2, "deep": {"x": [0, 1, 2, 3]}, "same": [1], "new": "n"});
+        assert_eq!(
+            said(&old, &new),
+            [
+                "/a~1b~0 Some(Number(1)) Some(Number(2))",
+                "/deep/x/0 None Some(Number(0))",
+                "/gone Some(Null) None",
+                "/new None Some(String(\"n\"))"
+            ]
+        );
+        assert!(said(&old, &old).is_empty());
+        assert_eq!(said(&json!(1), &json!("1")), [" Some(Number(1)) Some(String(\"1\"))"]);
+    }
+
+    #[test]
+    fn listings_and_values_are_bounded() {
+        let (found, omitted) = differences(
+            &json!({}),
+            &json!((0..500).map(|n| (n.to_string(), n)).collect::<std::collections::BTreeMap<_, _>>()),
+        );
+        assert_eq!((found.len(), omitted), (MAX_DIFFERENCES, 450));
+        let (found, _) = differences(&json!(""), &json!("é".repeat(1 << 20)));
+        assert!(found[0].cut && found[0].new.as_ref().unwrap().as_str().unwrap().len() < 1100);
+    }
+}

@@ -1,0 +1,221 @@
+//! What differs between two packs: calls paired by tool and arguments, outcomes, results, latency, and what they ran with
+//! (FORMATS §10 `assay diff`).
+//!
+//! Nothing is compared before both sides have been verified. Memory is about 70 bytes a call and side and 300 a tool,
+//! whatever else the receipts hold; listings are cut and say how much was left out.
+
+pub mod gates;
+mod json;
+mod latency;
+mod listing;
+mod pair;
+mod regress;
+mod side;
+mod view;
+
+pub use json::{Difference, DifferenceKind};
+pub use latency::{Quantiles, time};
+pub use listing::{CallChange, ChangeKind, Listing};
+pub use regress::Regression;
+pub use view::{ContextChange, SideView, ToolRow, ToolSide, Totals};
+
+use super::{
+    calls::CallsError,
+    verify::{self, Integrity, Progress, SignerVerdict, VerifyError, VerifyOptions, VerifyReport},
+};
+use crate::error::Exit;
+use gates::{GateReport, Gates};
+use serde::Serialize;
+use std::{ops::ControlFlow, path::Path};
+
+/// Format of the document.
+///
+/// | version | change |
+/// |---|---|
+/// | `assay.diff.v1` | first |
+pub const DIFF_SCHEMA: &str = "assay.diff.v1";
+/// Changes that are listed one by one for each [`ChangeKind`]; all are counted.
+pub const MAX_LISTED: usize = 200;
+/// Tools with a row of their own; all are counted.
+pub const MAX_ROWS: usize = 500;
+
+/// Why two packs could not be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum DiffError {
+    /// A side gives no verdict.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+    /// A side's receipts could not be read again.
+    #[error(transparent)]
+    Read(#[from] CallsError),
+}
+
+/// How calls were paired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Pairing {
+    /// In both packs.
+    pub paired: u64,
+    /// Only in B.
+    pub new: u64,
+    /// Only in A.
+    pub gone: u64,
+    /// Pairs with another outcome.
+    pub outcome_changed: u64,
+    /// Pairs with another policy verdict.
+    pub verdict_changed: u64,
+    /// Pairs with another result hash, or one where there was none.
+    pub result_changed: u64,
+}
+
+/// A tool that only one side has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ToolCount {
+    /// Its name as sent, cut at 256 bytes.
+    pub tool: String,
+    /// Calls.
+    pub calls: u64,
+}
+
+/// What two verified packs differ in.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// What the sessions ran with and how they were recorded, where it differs.
+    pub context: Vec<ContextChange>,
+    /// Outcomes in A.
+    pub totals_a: Totals,
+    /// Outcomes in B.
+    pub totals_b: Totals,
+    /// Round trips in A, microseconds.
+    pub latency_a: Quantiles,
+    /// Round trips in B, microseconds.
+    pub latency_b: Quantiles,
+    /// Tools that only B calls.
+    pub new_tools: Vec<ToolCount>,
+    /// Tools that only A calls.
+    pub gone_tools: Vec<ToolCount>,
+    /// Every tool, most called in B first; at most [`MAX_ROWS`].
+    pub tools: Vec<ToolRow>,
+    /// Tools without a row.
+    pub tools_omitted: u64,
+    /// How calls were paired.
+    pub calls: Pairing,
+    /// Pairs that differ, new and gone calls, as far as they are listed.
+    pub changes: Vec<CallChange>,
+    /// Changes that are not listed.
+    pub changes_omitted: u64,
+}
+
+/// The answer as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Nothing is worse, and every gate holds.
+    NoRegression,
+    /// Something is worse, or a gate does not hold.
+    Regression,
+    /// A side does not verify: nothing was compared.
+    NotVerified,
+}
+
+/// The document of `assay diff --json`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Document {
+    /// [`DIFF_SCHEMA`].
+    pub schema: &'static str,
+    /// The answer.
+    pub answer: Answer,
+    /// Exit code (FORMATS §11).
+    pub exit_code: u8,
+    /// The baseline.
+    pub a: SideView,
+    /// What is compared with it.
+    pub b: SideView,
+    /// The differences; `null` when a side does not verify.
+    pub comparison: Option<Comparison>,
+    /// What is worse in B.
+    pub regressions: Vec<Regression>,
+    /// The gates, where a file of them was given.
+    pub gates: Option<GateReport>,
+}
+
+impl Document {
+    /// The exit code as a type.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self.answer {
+            Answer::NoRegression => Exit::Ok,
+            Answer::Regression => Exit::Violation,
+            Answer::NotVerified => Exit::Failed,
+        }
+    }
+}
+
+fn verified(report: &VerifyReport) -> bool {
+    report.integrity == Integrity::Pass && report.signer.verdict != SignerVerdict::Untrusted
+}
+
+/// Verifies both packs, compares B with the baseline A and judges it.
+///
+/// # Errors
+/// [`DiffError`]. A pack that is tampered gives a document that says so.
+pub fn diff(
+    a: &Path,
+    b: &Path,
+    options: &VerifyOptions,
+    gates: Option<&Gates>,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Document, DiffError> {
+    let reports = [verify::verify(a, options, progress)?, verify::verify(b, options, progress)?];
+    let [report_a, report_b] = &reports;
+    let mut document = Document {
+        schema: DIFF_SCHEMA,
+        answer: Answer::NotVerified,
+        exit_code: Exit::Failed.code(),
+        a: SideView::new(a, report_a),
+        b: SideView::new(b, report_b),
+        comparison: None,
+        regressions: Vec::new(),
+        gates: None,
+    };
+    if reports.iter().all(verified) {
+        let comparison = compare(a, b, report_a, report_b)?;
+        document.regressions = regress::find(report_a, report_b, &comparison.1, gates);
+        document.gates = gates.map(|g| g.judge(&comparison.0, report_a, report_b));
+        document.comparison = Some(comparison.0);
+        let worse = document.regressions.iter().any(|r| r.judged_by.is_none());
+        let failed = document.gates.as_ref().is_some_and(|g| !g.passed);
+        document.answer = if worse || failed { Answer::Regression } else { Answer::NoRegression };
+    }
+    document.exit_code = document.exit().code();
+    Ok(document)
+}
+
+fn compare(
+    a: &Path,
+    b: &Path,
+    report_a: &VerifyReport,
+    report_b: &VerifyReport,
+) -> Result<(Comparison, pair::Paired), DiffError> {
+    let mut names = side::Names::default();
+    let side_a = side::Side::load(a, report_a, &mut names)?;
+    let side_b = side::Side::load(b, report_b, &mut names)?;
+    let paired = pair::pair(&side_a.calls, &side_b.calls);
+    let listing = Listing::read(&paired, &side_a, &side_b, &names)?;
+    let (rows, new_tools, gone_tools) = view::tools(&side_a, &side_b, &names);
+    let tools_omitted = rows.len().saturating_sub(MAX_ROWS) as u64;
+    let comparison = Comparison {
+        context: view::context(report_a, report_b),
+        totals_a: Totals::of(&side_a.calls),
+        totals_b: Totals::of(&side_b.calls),
+        latency_a: Quantiles::of(side_a.durations()),
+        latency_b: Quantiles::of(side_b.durations()),
+        new_tools,
+        gone_tools,
+        tools: rows.into_iter().take(MAX_ROWS).collect(),
+        tools_omitted,
+        calls: paired.counts,
+        changes: listing.changes,
+        changes_omitted: listing.omitted,
+    };
+    Ok((comparison, paired))
+}

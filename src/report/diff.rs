@@ -1,0 +1,227 @@
+//! `assay diff --report`: the comparison as a page.
+
+use super::html::{self, escape};
+use crate::pack::{
+    diff::{Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, gates::GateReport, time},
+    verify::{Completeness, Integrity, SignerVerdict},
+};
+use std::fmt::Write as _;
+
+/// Tools and changes of one kind that the page shows.
+const SHOWN: usize = 100;
+/// Places in one result that it shows.
+const PLACES: usize = 20;
+
+/// The page.
+#[must_use]
+pub fn page(d: &Document) -> String {
+    let mut out = String::new();
+    let (tone, text) = match d.answer {
+        Answer::NoRegression => ("good", "No regression"),
+        Answer::Regression => ("bad", "Regression: B is worse than A, or a gate does not hold"),
+        Answer::NotVerified => ("bad", "Nothing was compared: a pack does not verify"),
+    };
+    out.push_str("<h1>Proof packs compared</h1>\n");
+    let _ = writeln!(out, "<p class=\"answer {tone}\">{text}</p>");
+    out.push_str("<div class=\"sides\">\n");
+    side(&mut out, "A, the baseline", &d.a);
+    side(&mut out, "B", &d.b);
+    out.push_str("</div>\n");
+    if let Some(gates) = &d.gates {
+        gate_table(&mut out, gates);
+    }
+    if !d.regressions.is_empty() {
+        out.push_str("<h2>Worse in B</h2>\n<ul>\n");
+        for r in &d.regressions {
+            let judged = r.judged_by.map_or_else(String::new, |g| format!(" <span class=\"dim\">judged by {g}</span>"));
+            let _ = writeln!(out, "<li>{}{judged}</li>", escape(&r.what));
+        }
+        out.push_str("</ul>\n");
+    }
+    if let Some(c) = &d.comparison {
+        comparison(&mut out, c);
+    }
+    html::page("Proof packs compared", &out)
+}
+
+fn side(out: &mut String, title: &str, s: &SideView) {
+    let tone = |good: bool, soft: &'static str| if good { "good" } else { soft };
+    let signer = match s.signer.verdict {
+        SignerVerdict::Pinned => "good",
+        SignerVerdict::Unpinned => "warn",
+        SignerVerdict::Untrusted => "bad",
+    };
+    let _ = writeln!(
+        out,
+        "<div class=\"side\">\n<h2>{title}</h2>\n<p><code>{}</code></p>\n<p><span class=\"{}\">{}</span> · \
+         <span class=\"{}\">{}</span> · <span class=\"{signer}\">{}</span></p>\n<p>{} receipts, {} to {}</p>\n\
+         <p class=\"dim\">signed by <code>{}</code></p>",
+        escape(&s.path),
+        tone(s.integrity == Integrity::Pass, "bad"),
+        s.integrity,
+        tone(s.completeness == Completeness::Complete, "warn"),
+        s.completeness,
+        s.signer.verdict,
+        s.receipt_count,
+        escape(s.timestamp_start.as_deref().unwrap_or("–")),
+        escape(s.timestamp_end.as_deref().unwrap_or("–")),
+        escape(s.signer.fingerprint.as_deref().unwrap_or("no readable key")),
+    );
+    for finding in &s.errors {
+        let _ = writeln!(out, "<p class=\"bad\">{} {}</p>", escape(finding.code), escape(&finding.message));
+    }
+    out.push_str("</div>\n");
+}
+
+fn table(out: &mut String, title: &str, head: &[&str], rows: impl Iterator<Item = String>) {
+    let _ = writeln!(out, "<h2>{}</h2>\n<div class=\"wide\"><table>\n<thead><tr>", escape(title));
+    for cell in head {
+        let (class, cell) = cell.strip_prefix('#').map_or(("", *cell), |cell| (" class=\"n\"", cell));
+        let _ = write!(out, "<th{class}>{}</th>", escape(cell));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for row in rows {
+        let _ = writeln!(out, "<tr>{row}</tr>");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+fn gate_table(out: &mut String, gates: &GateReport) {
+    let rows = gates.results.iter().map(|g| {
+        let (tone, word) = if g.passed { ("good", "pass") } else { ("bad", "FAIL") };
+        let actual = if g.actual.is_null() { "–".to_owned() } else { g.actual.to_string() };
+        format!(
+            "<td class=\"{tone}\">{word}</td><td><code>{}</code></td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>",
+            escape(g.gate),
+            escape(&g.limit.to_string()),
+            escape(&actual),
+            escape(g.note.as_deref().unwrap_or_default())
+        )
+    });
+    table(out, "Gates", &["", "gate", "#limit", "#found", "note"], rows);
+}
+
+fn totals(out: &mut String, c: &Comparison) {
+    let (a, b) = (&c.totals_a, &c.totals_b);
+    let counts = [
+        ("calls", a.calls, b.calls),
+        ("answered", a.forwarded, b.forwarded),
+        ("denied by policy", a.policy_denied, b.policy_denied),
+        ("errors", a.errors, b.errors),
+        ("without response", a.timeouts, b.timeouts),
+        ("other outcomes", a.other, b.other),
+    ];
+    let counts = counts.into_iter().map(|(what, a, b)| (what, a.to_string(), b.to_string()));
+    let (old, new) = (&c.latency_a, &c.latency_b);
+    let times = [("p50", old.p50_us, new.p50_us), ("p95", old.p95_us, new.p95_us), ("p99", old.p99_us, new.p99_us)];
+    let times = times.into_iter().map(|(what, a, b)| (what, time(a), time(b)));
+    let rows = counts.chain(times);
+    let rows = rows.map(|(what, a, b)| format!("<td>{what}</td><td class=\"n\">{a}</td><td class=\"n\">{b}</td>"));
+    table(out, "Totals", &["", "#A", "#B"], rows);
+}
+
+fn comparison(out: &mut String, c: &Comparison) {
+    totals(out, c);
+    let p = &c.calls;
+    let _ = writeln!(
+        out,
+        "<p>{} calls are in both packs, {} only in B, {} only in A. Of the pairs, {} have another outcome, {} another \
+         policy verdict, {} another result.</p>",
+        p.paired, p.new, p.gone, p.outcome_changed, p.verdict_changed, p.result_changed
+    );
+    let head = ["tool", "", "#calls A", "#calls B", "#failed A", "#failed B", "#p50 A", "#p50 B", "#p95 A", "#p95 B"];
+    table(out, "Tools", &head, c.tools.iter().take(SHOWN).map(tool_row));
+    let more = c.tools.len().saturating_sub(SHOWN) as u64 + c.tools_omitted;
+    if more > 0 {
+        let _ = writeln!(out, "<p class=\"dim\">and {more} more tools</p>");
+    }
+    if !c.context.is_empty() {
+        let rows = c.context.iter().map(|change| {
+            let text = |t: &Option<String>| escape(t.as_deref().unwrap_or("–"));
+            format!(
+                "<td>{}</td><td>{}</td><td>{}</td>",
+                change.what.replace('_', " "),
+                text(&change.a),
+                text(&change.b)
+            )
+        });
+        table(out, "Ran with", &["", "A", "B"], rows);
+    }
+    for (kind, title) in [
+        (ChangeKind::Changed, "Changed calls"),
+        (ChangeKind::New, "New calls, only in B"),
+        (ChangeKind::Gone, "Gone calls, only in A"),
+    ] {
+        let all: Vec<_> = c.changes.iter().filter(|x| x.kind == kind).collect();
+        if !all.is_empty() {
+            table(out, title, &["tool", "arguments", "what", "receipt"], all.iter().take(SHOWN).map(|x| change_row(x)));
+        }
+        if all.len() > SHOWN {
+            let _ = writeln!(out, "<p class=\"dim\">and {} more in the JSON document</p>", all.len() - SHOWN);
+        }
+    }
+    if c.changes_omitted > 0 {
+        let _ = writeln!(out, "<p class=\"dim\">{} changes are counted and not listed</p>", c.changes_omitted);
+    }
+}
+
+fn tool_row(row: &ToolRow) -> String {
+    let (a, b) = (&row.a, &row.b);
+    let note = match (a.totals.calls, b.totals.calls) {
+        (0, _) => "<span class=\"warn\">new</span>",
+        (_, 0) => "<span class=\"warn\">gone</span>",
+        _ => "",
+    };
+    let mut out = format!("<td class=\"name\">{}</td><td>{note}</td>", escape(&row.tool));
+    for cell in [
+        a.totals.calls.to_string(),
+        b.totals.calls.to_string(),
+        a.totals.failed().to_string(),
+        b.totals.failed().to_string(),
+        time(a.latency.p50_us),
+        time(b.latency.p50_us),
+        time(a.latency.p95_us),
+        time(b.latency.p95_us),
+    ] {
+        let _ = write!(out, "<td class=\"n\">{cell}</td>");
+    }
+    out
+}
+
+fn change_row(change: &CallChange) -> String {
+    let mut what = Vec::new();
+    match (&change.a, &change.b) {
+        (Some(a), Some(b)) => {
+            if a.outcome != b.outcome {
+                what.push(format!("{} → {}", escape(&a.outcome), escape(&b.outcome)));
+            }
+            if a.policy_verdict != b.policy_verdict {
+                what.push(format!("policy {} → {}", escape(&a.policy_verdict), escape(&b.policy_verdict)));
+            }
+            if a.result_hash != b.result_hash {
+                what.push("another result".to_owned());
+            }
+        }
+        (None, Some(one)) | (Some(one), None) => what.push(escape(&one.outcome)),
+        (None, None) => {}
+    }
+    for place in change.result_differences.iter().take(PLACES) {
+        let text =
+            |v: &Option<serde_json::Value>| escape(&v.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string));
+        let path = if place.path.is_empty() { "(all of it)" } else { &place.path };
+        what.push(format!("<code>{}</code> {} → {}", escape(path), text(&place.old), text(&place.new)));
+    }
+    let more = change.result_differences.len().saturating_sub(PLACES) as u64 + change.result_differences_omitted;
+    if more > 0 {
+        what.push(format!("and {more} more places"));
+    }
+    let receipt = change.b.as_ref().or(change.a.as_ref()).map_or("", |s| s.receipt_id.as_str());
+    let hash: String = change.arguments_hash.rsplit(':').next().unwrap_or_default().chars().take(16).collect();
+    format!(
+        "<td class=\"name\">{}</td><td><code>{}</code></td><td>{}</td><td><code>{}</code></td>",
+        escape(&change.tool),
+        escape(&hash),
+        what.join("<br>"),
+        escape(receipt)
+    )
+}
