@@ -40,6 +40,7 @@ pub mod canon;
 pub mod cli;
 pub mod demo;
 pub mod error;
+pub mod filter;
 pub mod live;
 pub mod model;
 pub mod pack;

@@ -230,10 +230,7 @@ impl Fold {
     fn anomaly(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
         let Some(d) = read::<detail::Anomaly>(e) else { return Line::Chain };
         match d.kind.as_str() {
-            "no_response" | "not_delivered" => {
-                let reason = d.note.unwrap_or_default();
-                self.ends(e, d.receipt_id, Some((d.kind == "not_delivered", reason)), told)
-            }
+            "no_response" | "not_delivered" => self.ends(e, d.receipt_id, Some(d.note), told),
             _ => {
                 told.note = Some(d.note.map_or_else(|| d.kind.clone(), |note| format!("{}: {note}", d.kind)));
                 Line::Chain
@@ -241,12 +238,12 @@ impl Fold {
         }
     }
 
-    /// `undelivered`: whether a response was read that did not reach the client, and why there is no ordinary end.
+    /// `undelivered`: there is no ordinary end, and why.
     fn ends(
         &mut self,
         e: &AuditEvent,
         receipt: Option<crate::model::ReceiptId>,
-        undelivered: Option<(bool, String)>,
+        undelivered: Option<Option<String>>,
         told: &mut Chained,
     ) -> fn(Box<Chained>) -> Line {
         let Some(invocation) = e.invocation_id else { return Line::Chain };
@@ -275,7 +272,7 @@ impl Fold {
 }
 
 /// Completes a call as its receipt does.
-fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<(bool, String)>) {
+fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<Option<String>>) {
     let after = open.after(e.mono_us);
     let row = &mut open.row;
     match (open.answered, undelivered) {
@@ -290,8 +287,7 @@ fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<(bool, String)>) 
         (None, why) => {
             row.ended_at = Some(e.at);
             row.duration_ms = Some(DurationMs(after));
-            let reason = why.map(|(_, reason)| reason);
-            row.outcome_reason = if open.cancelled { Some("cancelled_by_client".to_owned()) } else { reason };
+            row.outcome_reason = if open.cancelled { Some("cancelled_by_client".to_owned()) } else { why.flatten() };
         }
     }
     row.policy_verdict = row.policy_verdict.or(Some(PolicyVerdict::NoPolicy));

@@ -63,7 +63,9 @@ impl MarkCell {
     fn store(&self, m: Mark) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::SeqCst);
-        for (field, value) in self.fields.iter().zip([m.session, m.segment_len, m.calls, m.denied, m.errors, m.timeouts]) {
+        for (field, value) in
+            self.fields.iter().zip([m.session, m.segment_len, m.calls, m.denied, m.errors, m.timeouts])
+        {
             field.store(value, Ordering::SeqCst);
         }
         self.version.store(version + 2, Ordering::SeqCst);

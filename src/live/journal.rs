@@ -1,13 +1,7 @@
 //! Reading evidence files of a session that may still be growing: whole lines, up to where they are known to be good.
 
 use crate::model::{AuditEvent, ReceiptId, ToolCall};
-use std::{
-    collections::HashSet,
-    fs::File,
-    io,
-    os::unix::fs::FileExt as _,
-    path::Path,
-};
+use std::{collections::HashSet, fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 /// Read at once.
 const CHUNK: usize = 256 << 10;

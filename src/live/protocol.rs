@@ -159,6 +159,8 @@ pub struct Stderr {
     pub cursor: u64,
     /// Its bytes, what is no UTF-8 replaced; not yet safe for a terminal.
     pub line: String,
+    /// Its number in this process: the same line has the same number.
+    pub seq: u64,
     /// The session.
     pub session_id: SessionId,
 }

@@ -76,6 +76,7 @@ pub fn start_in(audit_dir: &Path, run_dirs: Vec<PathBuf>) -> io::Result<(Arc<Hub
         paused_until: None,
         next_round: Instant::now(),
         closing: false,
+        stderr_seq: 0,
     };
     let run = move || {
         if let Err(e) = sys::process::nice_this_thread(15) {
@@ -113,6 +114,7 @@ struct Server {
     paused_until: Option<Instant>,
     next_round: Instant,
     closing: bool,
+    stderr_seq: u64,
 }
 
 impl Server {
@@ -312,8 +314,10 @@ impl Server {
                 at,
                 cursor,
                 line: String::from_utf8_lossy(&bytes).into_owned(),
+                seq: self.stderr_seq,
                 session_id: session.card.card.session_id,
             });
+            self.stderr_seq += 1;
             let bytes = line.to_bytes().into();
             self.ring.push(Entry { session: self.current, cursor, chained: false, bytes });
         }
@@ -350,7 +354,7 @@ fn open_place_in(dir: &Path, card: &RunCard) -> io::Result<Place> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is too long for a socket"));
     }
     discovery::private_run_dir(dir)?;
-    discovery::live_in(dir);
+    drop(discovery::live_in(dir));
     let mut card = card.clone();
     card.card.socket = Some(socket.clone());
     // The card first: a socket without one is taken for a dead proxy's.

@@ -2,6 +2,7 @@
 
 use super::Status;
 use crate::{
+    live::{hub::Hub, protocol::PackState},
     model::WallTime,
     pack::{
         build::{self, BuildError},
@@ -9,7 +10,6 @@ use crate::{
         sign::CiBinding,
         verify::{self, Integrity, VerifyOptions},
     },
-    live::{hub::Hub, protocol::PackState},
     paths::{AuditDir, SessionPaths},
     record::{
         engine::Ended,

@@ -71,7 +71,14 @@ impl Feed {
     }
 
     /// Makes lines of what is there: up to `end` where the session has ended; of all of it if `eager`, else of a piece.
-    pub fn read(&mut self, mark: Mark, end: Option<u64>, eager: bool, next: Option<SessionId>, ring: &mut Ring) -> io::Result<()> {
+    pub fn read(
+        &mut self,
+        mark: Mark,
+        end: Option<u64>,
+        eager: bool,
+        next: Option<SessionId>,
+        ring: &mut Ring,
+    ) -> io::Result<()> {
         let Some(good) = end.or((mark.session == self.session).then_some(mark.segment_len)) else { return Ok(()) };
         let behind = good.saturating_sub(self.lines.position());
         if behind > TOO_FAR || self.lines.position() == 0 && behind > WHOLE {
@@ -80,7 +87,8 @@ impl Feed {
             self.fold.set_server(&self.server_id);
             self.uncounted = true;
         }
-        let limit = if end.is_some() || eager || self.uncounted { good } else { good.min(self.lines.position() + AT_ONCE) };
+        let limit =
+            if end.is_some() || eager || self.uncounted { good } else { good.min(self.lines.position() + AT_ONCE) };
         let Self { lines, fold, number, cursor, hash, .. } = self;
         while lines.next(limit, &mut |line| {
             let Ok(event) = serde_json::from_slice::<AuditEvent>(line) else { return };
