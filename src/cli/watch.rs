@@ -16,7 +16,7 @@ use crate::{
 };
 use clap::Args;
 use std::{
-    collections::HashMap,
+    collections::HashSet,
     path::PathBuf,
     sync::{
         Arc,
@@ -85,7 +85,7 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     let mut watch = Watch {
         wanted,
         printer: Printer { json: args.json, filter, style: Style::of_stdout(), ascii: !speaks_unicode() },
-        followed: HashMap::new(),
+        followed: HashSet::new(),
         active: 0,
         updates,
         stop,
@@ -131,7 +131,7 @@ struct Watch {
     wanted: Wanted,
     printer: Printer,
     /// By socket: one thread a proxy.
-    followed: HashMap<PathBuf, ()>,
+    followed: HashSet<PathBuf>,
     active: usize,
     updates: SyncSender<Update>,
     stop: Arc<AtomicBool>,
@@ -170,7 +170,7 @@ impl Watch {
     fn look(&mut self) -> Result<(), Failure> {
         for card in discovery::live_sessions() {
             let Some(socket) = card.card.socket.clone().filter(|_| self.wanted.has(&card)) else { continue };
-            if self.followed.insert(socket, ()).is_some() {
+            if !self.followed.insert(socket) {
                 continue;
             }
             client::follow(card, BACKLOG, self.updates.clone(), Arc::clone(&self.stop))
