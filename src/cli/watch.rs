@@ -17,6 +17,7 @@ use crate::{
 use clap::Args;
 use std::{
     collections::HashSet,
+    io::Write as _,
     path::PathBuf,
     sync::{
         Arc,
@@ -215,7 +216,6 @@ impl Printer {
     fn print(&self, update: &Update) -> Result<bool, Failure> {
         let text = if self.json { self.json(update) } else { self.plain(update).map(|line| line + "\n") };
         let Some(text) = text else { return Ok(true) };
-        use std::io::Write as _;
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
             Ok(()) => Ok(true),

@@ -15,7 +15,7 @@ use crate::{
     paths::AuditDir,
 };
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::UnixStream,
     path::PathBuf,
@@ -63,7 +63,8 @@ pub fn follow(
         card,
         cursor: None,
         backlog,
-        ended: None,
+        ended: false,
+        next: None,
         sealed: false,
         updates,
         stop,
@@ -86,7 +87,9 @@ struct Follower {
     cursor: Option<u64>,
     backlog: u64,
     /// The session's chain has its end, and the session that follows.
-    ended: Option<Option<SessionId>>,
+    ended: bool,
+    /// The session that its end announced.
+    next: Option<SessionId>,
     /// Its pack is done.
     sealed: bool,
     updates: SyncSender<Update>,
@@ -206,7 +209,8 @@ impl Follower {
     fn begin(&mut self, hello: &Hello) {
         self.session = hello.session.card.session_id;
         self.card = hello.session.clone();
-        self.ended = None;
+        self.ended = false;
+        self.next = None;
         self.sealed = false;
     }
 
@@ -245,12 +249,12 @@ impl Follower {
         let Some(c) = line.chained() else { return Some(()) };
         self.cursor = Some(c.cursor + 1);
         if let Some(end) = &c.end {
-            self.ended = Some(end.next);
+            (self.ended, self.next) = (true, end.next);
         }
         let partial = c.call.as_ref().filter(|call| call.tool_name.is_none()).and_then(|call| call.receipt_id);
         self.tell(Update::Line(Box::new(line)))?;
         if let Some(receipt) = partial {
-            self.receipts(&HashSet::from([receipt]))?;
+            self.receipts(&BTreeSet::from([receipt]))?;
         }
         Some(())
     }
@@ -261,7 +265,7 @@ impl Follower {
         let mut fold = Fold::default();
         fold.set_server(&self.card.card.server_id);
         let (segment, mut ends) = (self.card.segment.clone(), None);
-        let mut partial = HashSet::new();
+        let mut partial = BTreeSet::new();
         let mut listening = Some(());
         let healed = journal::events(&segment, from.saturating_sub(RUN_UP), to, &mut |e| {
             let mut line = fold.event(e);
@@ -272,7 +276,7 @@ impl Follower {
                 uncounted(&mut line);
             }
             if let Some(c) = line.chained() {
-                ends = c.end.as_ref().map(|end| end.next);
+                ends.clone_from(&c.end);
                 let call = c.call.as_ref().filter(|call| call.tool_name.is_none());
                 partial.extend(call.and_then(|call| call.receipt_id));
             }
@@ -284,14 +288,14 @@ impl Follower {
         if to != u64::MAX {
             self.cursor = Some(to);
         }
-        if let Some(next) = ends {
-            self.ended = Some(next);
+        if let Some(end) = ends {
+            (self.ended, self.next) = (true, end.next);
         }
         listening?;
         if partial.is_empty() { Some(()) } else { self.receipts(&partial) }
     }
 
-    fn receipts(&self, wanted: &HashSet<ReceiptId>) -> Option<()> {
+    fn receipts(&self, wanted: &BTreeSet<ReceiptId>) -> Option<()> {
         let mut rows = Vec::new();
         if let Err(e) = journal::calls(&self.card.receipts, Some(wanted), &mut |r| rows.push(CallRow::of_receipt(r))) {
             tracing::warn!(path = %self.card.receipts.display(), error = %e, "receipts could not be read");
@@ -302,13 +306,14 @@ impl Follower {
     /// Tells what a process left in its files, behind what was heard: the rest of the session, and those that followed it.
     fn rest(&mut self) -> Option<()> {
         loop {
-            if self.ended.is_none() {
+            if !self.ended {
                 self.heal(self.cursor.unwrap_or_default(), u64::MAX)?;
             }
             let Some((next, card)) = self.follower_of() else { return Some(()) };
             self.card = card;
             self.session = next;
-            self.ended = None;
+            self.ended = false;
+            self.next = None;
             self.cursor = Some(0);
         }
     }
@@ -317,7 +322,7 @@ impl Follower {
     fn follower_of(&self) -> Option<(SessionId, RunCard)> {
         let dir = AuditDir::at(&self.card.audit_dir);
         let segments: Vec<PathBuf> = std::fs::read_dir(dir.audit()).ok()?.flatten().map(|e| e.path()).collect();
-        let announced = self.ended.flatten();
+        let announced = self.next;
         segments.into_iter().find_map(|path| {
             let paths = dir.session_of_segment(path.file_name()?.to_str()?)?;
             if announced.is_some_and(|id| id != paths.id) || paths.id == self.session {

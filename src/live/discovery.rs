@@ -119,8 +119,8 @@ fn place(path: &Path, card: &RunCard) -> io::Result<File> {
     bytes.push(b'\n');
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
     let placed = file.write_all(&bytes).and_then(|()| match try_lock(&file)? {
-        false => Err(io::ErrorKind::WouldBlock.into()),
-        true => std::fs::rename(&staged, path),
+        Lock::Busy => Err(io::ErrorKind::WouldBlock.into()),
+        Lock::Free => std::fs::rename(&staged, path),
     });
     if let Err(e) = placed {
         let _ = std::fs::remove_file(&staged);
@@ -129,11 +129,20 @@ fn place(path: &Path, card: &RunCard) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes the lock without waiting; `false` if somebody holds it. A file system without locks is taken as free.
-fn try_lock(file: &File) -> io::Result<bool> {
+/// What became of a try for the lock.
+#[derive(Debug, PartialEq, Eq)]
+enum Lock {
+    /// It is ours now.
+    Free,
+    /// Somebody holds it.
+    Busy,
+}
+
+/// Takes the lock without waiting. A file system without locks is taken as free.
+fn try_lock(file: &File) -> io::Result<Lock> {
     match rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
-        Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(true),
-        Err(Errno::AGAIN) => Ok(false),
+        Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Lock::Free),
+        Err(Errno::AGAIN) => Ok(Lock::Busy),
         Err(e) => Err(e.into()),
     }
 }
@@ -153,7 +162,7 @@ fn look(path: &Path) -> io::Result<Found> {
     if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() || meta.len() > MAX_CARD {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "no card of ours"));
     }
-    let alive = !try_lock(&file)?;
+    let alive = try_lock(&file)? == Lock::Busy;
     let mut text = Vec::new();
     (&mut file).take(MAX_CARD).read_to_end(&mut text)?;
     let card = serde_json::from_slice::<RunCard>(&text).ok().filter(|c| c.v == RUN_CARD_VERSION);

@@ -230,7 +230,7 @@ impl Fold {
     fn anomaly(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
         let Some(d) = read::<detail::Anomaly>(e) else { return Line::Chain };
         match d.kind.as_str() {
-            "no_response" | "not_delivered" => self.ends(e, d.receipt_id, Some(d.note), told),
+            "no_response" | "not_delivered" => self.ends(e, d.receipt_id, Some(Undelivered { why: d.note }), told),
             _ => {
                 told.note = Some(d.note.map_or_else(|| d.kind.clone(), |note| format!("{}: {note}", d.kind)));
                 Line::Chain
@@ -238,12 +238,11 @@ impl Fold {
         }
     }
 
-    /// `undelivered`: there is no ordinary end, and why.
     fn ends(
         &mut self,
         e: &AuditEvent,
         receipt: Option<crate::model::ReceiptId>,
-        undelivered: Option<Option<String>>,
+        undelivered: Option<Undelivered>,
         told: &mut Chained,
     ) -> fn(Box<Chained>) -> Line {
         let Some(invocation) = e.invocation_id else { return Line::Chain };
@@ -271,8 +270,13 @@ impl Fold {
     }
 }
 
+/// There is no ordinary end.
+struct Undelivered {
+    why: Option<String>,
+}
+
 /// Completes a call as its receipt does.
-fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<Option<String>>) {
+fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<Undelivered>) {
     let after = open.after(e.mono_us);
     let row = &mut open.row;
     match (open.answered, undelivered) {
@@ -287,7 +291,8 @@ fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<Option<String>>) 
         (None, why) => {
             row.ended_at = Some(e.at);
             row.duration_ms = Some(DurationMs(after));
-            row.outcome_reason = if open.cancelled { Some("cancelled_by_client".to_owned()) } else { why.flatten() };
+            row.outcome_reason =
+                if open.cancelled { Some("cancelled_by_client".to_owned()) } else { why.and_then(|u| u.why) };
         }
     }
     row.policy_verdict = row.policy_verdict.or(Some(PolicyVerdict::NoPolicy));

@@ -1,7 +1,7 @@
 //! Reading evidence files of a session that may still be growing: whole lines, up to where they are known to be good.
 
 use crate::model::{AuditEvent, ReceiptId, ToolCall};
-use std::{collections::HashSet, fs::File, io, os::unix::fs::FileExt as _, path::Path};
+use std::{collections::BTreeSet, fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 /// Read at once.
 const CHUNK: usize = 256 << 10;
@@ -188,7 +188,7 @@ pub fn events(path: &Path, from: u64, to: u64, each: &mut dyn FnMut(&AuditEvent)
 ///
 /// # Errors
 /// What the system says.
-pub fn calls(path: &Path, wanted: Option<&HashSet<ReceiptId>>, each: &mut dyn FnMut(&ToolCall)) -> io::Result<()> {
+pub fn calls(path: &Path, wanted: Option<&BTreeSet<ReceiptId>>, each: &mut dyn FnMut(&ToolCall)) -> io::Result<()> {
     let mut lines = Lines::open(path)?;
     let limit = lines.len()?;
     while lines.next(limit, &mut |line| {

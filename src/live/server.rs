@@ -205,14 +205,12 @@ impl Server {
                 continue;
             }
             if self.subscribers.len() >= MAX_SUBSCRIBERS {
-                match self.subscribers.iter().position(|s| s.is_stalled(STALLED)) {
-                    Some(at) => drop(self.subscribers.swap_remove(at)),
-                    None => {
-                        // A thousand who come in a row must not keep this thread busy.
-                        self.paused_until = Some(Instant::now() + PAUSE);
-                        continue;
-                    }
-                }
+                let Some(at) = self.subscribers.iter().position(|s| s.is_stalled(STALLED)) else {
+                    // A thousand who come in a row must not keep this thread busy.
+                    self.paused_until = Some(Instant::now() + PAUSE);
+                    continue;
+                };
+                drop(self.subscribers.swap_remove(at));
             }
             if let Ok(subscriber) = Subscriber::new(stream) {
                 self.subscribers.push(subscriber);
@@ -261,14 +259,14 @@ impl Server {
                     tracing::warn!(error = %e, "the card in the run directory could not be brought up to date");
                 }
             }
-            None => self.open_place(card),
+            None => self.open_place(&card),
         }
     }
 
     /// Makes the socket and its card in the first run directory that serves.
-    fn open_place(&mut self, card: RunCard) {
+    fn open_place(&mut self, card: &RunCard) {
         for dir in &self.run_dirs {
-            match open_place_in(dir, &card) {
+            match open_place_in(dir, card) {
                 Ok(place) => {
                     self.ear.hub.listens_at(place.socket.clone());
                     self.place = Some(place);

@@ -128,7 +128,10 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             interval: options.interval,
             activity: activity.clone(),
             sync_failed: sync_failed.clone(),
-            broadcast: hub.clone().map_or_else(|| Arc::new(Silent) as Arc<dyn Broadcast>, |hub| hub),
+            broadcast: match hub.clone() {
+                Some(hub) => hub,
+                None => Arc::new(Silent) as Arc<dyn Broadcast>,
+            },
             ended,
             files,
         };
@@ -181,7 +184,9 @@ fn stderr_tap(hub: &Arc<Hub>) -> Option<mpsc::SyncSender<Vec<u8>>> {
     let hub = Arc::clone(hub);
     let run = move || {
         let _ = sys::process::nice_this_thread(15);
-        pieces.into_iter().for_each(|piece| hub.stderr(&piece));
+        for piece in pieces {
+            hub.stderr(&piece);
+        }
     };
     thread::Builder::new().name("assay-err-tap".into()).spawn(run).ok().map(|_| tap)
 }

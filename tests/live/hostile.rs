@@ -53,6 +53,15 @@ fn who_reads_again_after_a_pause_is_told_how_much_it_lost() {
         client.send(&call(id, "echo", id));
     }
     client.await_lines(usize::try_from(CALLS).unwrap() + 1);
+    // Who comes now is greeted when the live thread has read all of it.
+    until("the live thread to come by", || {
+        let stream = UnixStream::connect(&socket).ok()?;
+        stream.set_read_timeout(Some(rig::LIMIT)).ok()?;
+        let mut hello = String::new();
+        BufReader::new(stream).read_line(&mut hello).ok()?;
+        let hello: serde_json::Value = serde_json::from_str(&hello).ok()?;
+        (hello["cursor"].as_u64()? >= 4 * CALLS).then_some(())
+    });
     let gap = loop {
         line.clear();
         assert!(reader.read_line(&mut line).unwrap() > 0, "no gap was told");
