@@ -8,6 +8,7 @@
 //! | [`model`] | plain data on disk: receipts, events, ledger, `session.json` | how it comes about |
 //! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests | MCP, files |
 //! | [`pack`] | keys, building, signing, verifying and explaining packs | relays, terminals |
+//! | [`live`] | the live socket, who is found on it, the reducer behind every screen | relays, terminals |
 //! | [`demo`] | a small MCP server, a client and a script for them | recording, packs, terminals |
 //! | [`history`] | the index over all sessions of this user | the truth: it is rebuilt from the journals |
 //! | [`report`] | pages for a browser | how their content comes about |
@@ -41,7 +42,9 @@ pub mod canon;
 pub mod cli;
 pub mod demo;
 pub mod error;
+pub mod filter;
 pub mod history;
+pub mod live;
 pub mod model;
 pub mod pack;
 pub mod paths;

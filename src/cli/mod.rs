@@ -9,6 +9,7 @@ pub mod out;
 pub mod proxy;
 pub mod recover;
 pub mod verify;
+pub mod watch;
 
 use crate::error::{Exit, Failure};
 use clap::{Parser, Subcommand};
@@ -36,6 +37,8 @@ pub struct Cli {
 pub enum Command {
     /// Run an MCP server behind the recorder
     McpProxy(proxy::ProxyArgs),
+    /// Watch live sessions: every call as it starts and ends
+    Watch(watch::WatchArgs),
     /// Verify a proof pack
     VerifyPack(verify::VerifyArgs),
     /// Say in words what a proof pack contains, what it proves and what it does not
@@ -62,6 +65,7 @@ pub enum Command {
 pub fn run(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::McpProxy(args) => proxy::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::VerifyPack(args) => verify::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Analyze(args) => analyze::run(&args),

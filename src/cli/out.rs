@@ -40,7 +40,7 @@ pub fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
 }
 
 /// JSON text with C1 controls, bidi marks and other hidden characters as `\uXXXX`; they can only be inside strings.
-fn ascii_controls(text: &str) -> Cow<'_, str> {
+pub(super) fn ascii_controls(text: &str) -> Cow<'_, str> {
     let hidden =
         |c: char| !c.is_ascii() && matches!(visible(c.encode_utf8(&mut [0; 4])), Cow::Owned(_)) || c == '\u{7f}';
     if !text.chars().any(hidden) {

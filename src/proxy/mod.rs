@@ -13,10 +13,12 @@ pub use status::Status;
 
 use crate::{
     error::{Exit, Failure},
+    live::{hub::Hub, server},
     model::{Profile, SessionId, WallTime},
     pack::keys::{KeyStore, Signer},
     paths::{AuditDir, PathError},
     record::{
+        broadcast::{Broadcast, Silent},
         card::Card,
         engine::{Config, Engine, PackInterval, Report},
         lane::Lane,
@@ -108,7 +110,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             status.warn(&format!("{}: {e}; a crash of the proxy could not be recovered", path.display()));
         }
     }
-    let running = Running::start(pipes, captures.producers, &child, &events)?;
+    let live = usable.then(|| live(&dir)).flatten();
+    let hub = live.as_ref().map(|(hub, _)| Arc::clone(hub));
+    let running = Running::start(pipes, captures.producers, &child, &events, hub.as_ref())?;
     let _log = usable.then(|| status::log_to(dir.root())).flatten();
     let (ended, sealed) = mpsc::channel();
     let (files, to_sync) = mpsc::channel();
@@ -124,6 +128,10 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             interval: options.interval,
             activity: activity.clone(),
             sync_failed: sync_failed.clone(),
+            broadcast: match hub.clone() {
+                Some(hub) => hub,
+                None => Arc::new(Silent) as Arc<dyn Broadcast>,
+            },
             ended,
             files,
         };
@@ -135,7 +143,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         status.recording(&dir, session, child.pid());
         seal::recover_in_background(&dir, signer.clone(), status);
     }
-    let sealer = seal::Sealer { dir: dir.clone(), signer, auto_pack: options.auto_pack, status };
+    let sealer = seal::Sealer { dir: dir.clone(), signer, auto_pack: options.auto_pack, status, live: hub };
     let sealing = thread::Builder::new()
         .name("assay-sealer".into())
         .spawn(move || sealer.run(&sealed))
@@ -148,8 +156,39 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     waker.urge();
     let report = recorder.1.join().unwrap_or_else(|_| Report { left_for_recovery: true, ..Report::default() });
     let seals = sealing.join().unwrap_or_default();
+    if let Some((hub, thread)) = live {
+        hub.close();
+        let _ = thread.join();
+    }
     life.sweep();
     Ok(status.finish(&report, &seals, life.interrupted(), life.server_code()))
+}
+
+/// The live thread. That a session cannot be watched is no failure of it.
+fn live(dir: &AuditDir) -> Option<(Arc<Hub>, thread::JoinHandle<()>)> {
+    match server::start(dir.root()) {
+        Ok(live) => Some(live),
+        Err(e) => {
+            tracing::warn!(error = %e, "this session cannot be watched");
+            None
+        }
+    }
+}
+
+/// Pieces of stderr that wait for the live thread; more are dropped.
+const STDERR_PIECES: usize = 64;
+
+/// Where the relay of stderr leaves a copy of what it passes on.
+fn stderr_tap(hub: &Arc<Hub>) -> Option<mpsc::SyncSender<Vec<u8>>> {
+    let (tap, pieces) = mpsc::sync_channel::<Vec<u8>>(STDERR_PIECES);
+    let hub = Arc::clone(hub);
+    let run = move || {
+        let _ = sys::process::nice_this_thread(15);
+        for piece in pieces {
+            hub.stderr(&piece);
+        }
+    };
+    thread::Builder::new().name("assay-err-tap".into()).spawn(run).ok().map(|_| tap)
 }
 
 const COMMAND_HINT: &str =
@@ -265,6 +304,7 @@ impl Running {
         producers: [Producer; 2],
         child: &Arc<Child>,
         events: &Sender<Event>,
+        hub: Option<&Arc<Hub>>,
     ) -> Result<Self, Failure> {
         let failed = |e: std::io::Error| Failure::failed(format_args!("the session cannot be relayed: {e}"));
         let stops = Stops {
@@ -288,8 +328,9 @@ impl Running {
         if let Some(from) = server_stderr {
             let to = fd::copy_stdio(fd::Stdio::Err).map_err(failed)?;
             let (counts, stop) = (stderr.clone(), stops.stderr.clone());
+            let tap = hub.and_then(stderr_tap);
             relay_thread("assay-stderr", events, move |tell| {
-                relay_stderr(from, to, &counts, None, &stop);
+                relay_stderr(from, to, &counts, tap.as_ref(), &stop);
                 tell(Event::StderrEnd);
             })?;
         }

@@ -2,6 +2,7 @@
 
 use super::Status;
 use crate::{
+    live::{hub::Hub, protocol::PackState},
     model::WallTime,
     pack::{
         build::{self, BuildError},
@@ -52,6 +53,7 @@ pub(super) struct Sealer {
     pub(super) signer: Option<Arc<Signer>>,
     pub(super) auto_pack: bool,
     pub(super) status: Status,
+    pub(super) live: Option<Arc<Hub>>,
 }
 
 impl Sealer {
@@ -59,16 +61,30 @@ impl Sealer {
     pub(super) fn run(self, ended: &Receiver<Ended>) -> Vec<Sealed> {
         let mut all = Vec::new();
         for Ended { mut store, doc, surface, .. } in ended {
+            self.tell(doc.session_id, PackState::Sealing, None);
             let mut sealed = seal(&mut store, &doc, surface.as_deref(), self.auto_pack, self.signer.as_deref(), None);
             if sealed.problems.is_empty() {
                 forget_card(&store.paths, &mut sealed);
             }
+            let state = match &sealed {
+                s if !s.problems.is_empty() => PackState::Failed,
+                s if s.verified => PackState::Verified,
+                _ => PackState::None,
+            };
+            self.tell(doc.session_id, state, Some(&sealed));
             self.status.sealed(&sealed);
             index(&self.dir, &store.paths);
             all.push(sealed);
         }
         tracing::debug!(dir = %self.dir.root().display(), packs = all.len(), "sealing is done");
         all
+    }
+
+    fn tell(&self, session: crate::model::SessionId, state: PackState, sealed: Option<&Sealed>) {
+        if let Some(live) = &self.live {
+            let pack = sealed.and_then(|s| s.pack.clone());
+            live.pack(session, state, pack, sealed.map(|s| s.problems.clone()).unwrap_or_default());
+        }
     }
 }
 

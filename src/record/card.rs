@@ -2,7 +2,7 @@
 
 use super::{lane::Lane, recorder::Setup};
 use crate::{
-    model::{Profile, SessionId, WallTime},
+    model::{Profile, SessionId, WallTime, receipt::PeerInfo},
     sys::process,
 };
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ pub fn sweep(live: &Path) {
 /// `live/<session>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
+    /// The client as it names itself, once it did.
+    #[serde(default)]
+    pub client_info: Option<PeerInfo>,
     /// The server command, only with `--store-args`.
     pub command: Option<Vec<String>>,
     /// `sha256:` of the server command.
@@ -56,8 +59,14 @@ pub struct Card {
     pub rings: [Option<PathBuf>; 2],
     /// Server id.
     pub server_id: String,
+    /// The server as it names itself, once it did.
+    #[serde(default)]
+    pub server_info: Option<PeerInfo>,
     /// The session.
     pub session_id: SessionId,
+    /// The Unix socket on which it can be watched, once there is one.
+    #[serde(default)]
+    pub socket: Option<PathBuf>,
     /// Spool files, client to server first.
     pub spools: [PathBuf; 2],
     /// When the session began.
@@ -74,6 +83,7 @@ impl Card {
     pub fn of(setup: &Setup, session: SessionId, started_ns: u64, started_at: WallTime, lanes: &[Lane; 2]) -> Self {
         let pid = std::process::id();
         Self {
+            client_info: None,
             command: setup.command.clone(),
             command_digest: setup.command_digest.clone(),
             continues: None,
@@ -82,7 +92,9 @@ impl Card {
             profile: setup.profile,
             rings: [0, 1].map(|i: usize| lanes[i].consumer().path().map(Path::to_owned)),
             server_id: setup.server_id.clone(),
+            server_info: None,
             session_id: session,
+            socket: None,
             spools: [0, 1].map(|i: usize| lanes[i].spool_path().to_owned()),
             started_at,
             started_mono_ns: started_ns,

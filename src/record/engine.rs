@@ -5,6 +5,7 @@
 //! fails it keeps what it can (the ring, then lines in memory) and counts what it cannot.
 
 use super::{
+    broadcast::{Begun, Broadcast, Progress},
     card::Card,
     lane::{self, Lane, Taken},
     recorder::{BigPayload, Clock, Ending, Message, Recorder, Setup},
@@ -96,6 +97,8 @@ pub struct Config {
     pub activity: Arc<AtomicU64>,
     /// A sync failed: the segment must not be trusted any more.
     pub sync_failed: Arc<AtomicBool>,
+    /// Told what is on disk.
+    pub broadcast: Arc<dyn Broadcast>,
     /// Ended sessions go here.
     pub ended: Sender<Ended>,
     /// New files to sync go here.
@@ -107,6 +110,8 @@ struct Live {
     recorder: Recorder,
     card: Card,
     began: Instant,
+    /// Length of the segment that the broadcast knows.
+    told: u64,
 }
 
 /// The session that is begun next.
@@ -302,9 +307,35 @@ impl Engine {
                     tracing::info!("evidence can be written again");
                 }
                 self.say_missed();
+                self.announce();
                 self.lanes.iter_mut().for_each(Lane::settled);
             }
             Err(e) => self.disk_failed("writing evidence", &e),
+        }
+    }
+
+    /// Tells who watches how far the files have come, and who takes part.
+    fn announce(&mut self) {
+        let broadcast = &self.config.broadcast;
+        let Some(live) = &mut self.live else { return };
+        let segment_len = live.store.segment_len();
+        let identity = live.recorder.identity();
+        let (socket, card) = (broadcast.socket(), &mut live.card);
+        let new = socket != card.socket.as_deref()
+            || identity.client != card.client_info
+            || identity.server != card.server_info;
+        if new {
+            card.socket = socket.map(std::path::Path::to_owned);
+            card.client_info.clone_from(&identity.client);
+            card.server_info.clone_from(&identity.server);
+            if let Err(e) = card.write(&live.store.paths.card) {
+                tracing::warn!(error = %e, "the live card could not be brought up to date");
+            }
+            broadcast.card(card);
+        }
+        if new || segment_len != live.told {
+            live.told = segment_len;
+            broadcast.written(Progress { segment_len, counts: live.recorder.counts() });
         }
     }
 
@@ -378,7 +409,9 @@ impl Engine {
         if let Ok(files) = store.sync_handles() {
             let _ = self.config.files.send(files);
         }
-        self.live = Some(Live { store, recorder, card, began: Instant::now() });
+        let told = store.segment_len();
+        self.config.broadcast.begun(Begun { card: card.clone(), paths: store.paths.clone(), segment_len: told });
+        self.live = Some(Live { store, recorder, card, began: Instant::now(), told });
         self.say_missed();
     }
 
@@ -391,7 +424,8 @@ impl Engine {
 
     fn card(&self, continues: Option<SessionId>) -> Card {
         let Next { session, started_ns, started_at } = self.next;
-        Card { continues, ..Card::of(&self.config.setup, session, started_ns, started_at, &self.lanes) }
+        let socket = self.config.broadcast.socket().map(std::path::Path::to_owned);
+        Card { continues, socket, ..Card::of(&self.config.setup, session, started_ns, started_at, &self.lanes) }
     }
 
     fn forget_card(&self) {
@@ -434,6 +468,7 @@ impl Engine {
             clean,
             pending_is_clean: true,
             carries_over: true,
+            live_events_missed: self.config.broadcast.take_missed(),
             ..Ending::default()
         };
         let surface = live.recorder.surface();
@@ -441,6 +476,7 @@ impl Engine {
         if let Err(e) = live.store.write(&mut live.recorder.lines) {
             self.disk_failed("ending a segment", &e);
         }
+        self.config.broadcast.ended(live.recorder.session(), live.store.segment_len(), Some(next.session));
         self.own_captures(next.session);
         self.rolled = Some(live.recorder);
         self.begin();
@@ -483,13 +519,15 @@ impl Engine {
             live.recorder.gap("disk", messages, bytes, clock::mono_ns());
         }
         let surface = live.recorder.surface();
-        let doc = live.recorder.end(ending, clock::mono_ns());
+        let ending = Ending { live_events_missed: self.config.broadcast.take_missed(), ..ending.clone() };
+        let doc = live.recorder.end(&ending, clock::mono_ns());
         (self.report.missed_messages, self.report.missed_bytes) = (doc.counts.missed, doc.counts.missed_bytes);
         if let Err(e) = live.store.write(&mut live.recorder.lines) {
             self.disk_failed("ending the segment", &e);
             self.report.left_for_recovery = true;
             return;
         }
+        self.config.broadcast.ended(live.recorder.session(), live.store.segment_len(), None);
         for lane in &mut self.lanes {
             lane.settled();
             lane.remove();

@@ -6,6 +6,7 @@
 //! A session is recorded by [`engine`], which takes messages out of the capture and gives them to the [`recorder`], which
 //! turns them into lines, which the [`store`] puts on disk; only then does the capture forget the bytes.
 
+pub mod broadcast;
 pub mod card;
 pub mod chain;
 pub mod content;

@@ -275,6 +275,12 @@ impl Store {
         written
     }
 
+    /// Length of the segment in bytes: whole lines that were written.
+    #[must_use]
+    pub const fn segment_len(&self) -> u64 {
+        self.segment.good
+    }
+
     /// Handles for a syncing thread.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod fd;
 mod map;
+pub mod peer;
 pub mod process;
 mod ring;
 pub mod wait;

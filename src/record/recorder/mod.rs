@@ -304,6 +304,12 @@ impl Recorder {
         &self.counts
     }
 
+    /// Who takes part, as far as they have said.
+    #[must_use]
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     /// Receipts so far.
     #[must_use]
     pub const fn receipts(&self) -> u64 {

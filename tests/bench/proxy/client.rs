@@ -12,6 +12,8 @@ pub struct Way {
     pub name: &'static str,
     /// Command line, server included.
     pub command: Vec<OsString>,
+    /// A subscriber reads its live socket.
+    pub watched: bool,
 }
 
 /// All ways that exist in this build.
@@ -19,7 +21,11 @@ pub fn ways() -> io::Result<Vec<Way>> {
     let me = std::env::current_exe()?.into_os_string();
     let assay = OsString::from(env!("CARGO_BIN_EXE_assay"));
     let server = [me.clone(), "server".into()];
-    let way = |name, before: &[OsString]| Way { name, command: before.iter().chain(&server).cloned().collect() };
+    let way = |name, before: &[OsString]| Way {
+        name,
+        command: before.iter().chain(&server).cloned().collect(),
+        watched: false,
+    };
     let mut ways = vec![
         way("direct", &[]),
         way("bare relay", &[me.clone(), "bare".into(), "--".into()]),
@@ -27,9 +33,24 @@ pub fn ways() -> io::Result<Vec<Way>> {
     ];
     let help = Command::new(&assay).args(["mcp-proxy", "--help"]).stderr(Stdio::null()).output()?;
     if help.status.success() && !help.stdout.is_empty() {
-        ways.push(way("assay", &[assay, "mcp-proxy".into(), "--".into()]));
+        let proxy = way("assay", &[assay, "mcp-proxy".into(), "--".into()]);
+        ways.push(proxy.clone());
+        ways.push(Way { name: "watched", watched: true, ..proxy });
     }
     Ok(ways)
+}
+
+/// Reads everything that the session in this run directory tells, as a dashboard does.
+fn watch(run: &std::path::Path) {
+    let socket = || assay::live::discovery::live_in(run).pop().and_then(|c| c.card.socket).filter(|s| s.exists());
+    // A session that is over before it was found leaves no directory.
+    for _ in 0..5000 {
+        if let Some(mut stream) = socket().and_then(|s| std::os::unix::net::UnixStream::connect(s).ok()) {
+            let _ = io::copy(&mut stream, &mut io::sink());
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A running session.
@@ -46,14 +67,21 @@ impl Session {
     /// Starts `way` in a directory of its own.
     pub fn start(way: &Way) -> io::Result<Self> {
         let home = tempfile::tempdir()?;
+        let run = home.path().join("run");
+        std::fs::create_dir(&run)?;
         let mut child = Command::new(&way.command[0])
             .args(&way.command[1..])
             .current_dir(home.path())
             .env("ASSAY_HOME", home.path().join("home"))
+            .env("XDG_RUNTIME_DIR", &run)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
+        if way.watched {
+            let run = run.join("assay");
+            std::thread::spawn(move || watch(&run));
+        }
         let gone = || io::Error::other("no pipe");
         let stdin = child.stdin.take().ok_or_else(gone)?;
         let stdout = child.stdout.take().ok_or_else(gone)?;

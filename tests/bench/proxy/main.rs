@@ -1,5 +1,5 @@
-//! What the proxy costs: direct connection, bare two-thread relay, this crate's relay alone, and `assay mcp-proxy`, one
-//! after the other in turns within one run, compared by ratio.
+//! What the proxy costs: direct connection, bare two-thread relay, this crate's relay alone, and `assay mcp-proxy`
+//! unwatched and with a subscriber on its live socket, one after the other in turns within one run, compared by ratio.
 //!
 //! `cargo bench --bench proxy -- [--only hot,think,big,giant,start,exit] [--rounds N] [--calls N] [--quick] [--json]`
 //!

@@ -1,0 +1,392 @@
+//! `assay watch`: live sessions as lines.
+
+use super::out::{self, Style, Tone};
+use crate::{
+    error::{Exit, Failure},
+    filter::Filter,
+    live::{
+        client::{self, Update},
+        discovery,
+        protocol::{Line, PackState, RunCard},
+        row::CallRow,
+        state::facts,
+    },
+    model::{Outcome, PolicyVerdict, SessionId},
+    text::{fit, visible},
+};
+use clap::Args;
+use std::{
+    collections::HashSet,
+    io::Write as _,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
+    },
+    time::{Duration, Instant},
+};
+
+/// Events that are told of the time before, a session.
+const BACKLOG: u64 = 400;
+/// How often new sessions are looked for.
+const LOOK: Duration = Duration::from_millis(250);
+/// Updates that wait to be printed.
+const WAITING: usize = 4096;
+/// Columns of a tool's name.
+const TOOL: usize = 32;
+
+/// Arguments of `assay watch`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay watch\n  \
+                  assay watch --filter 'tool:read* !outcome:forwarded ms>250'\n  \
+                  assay watch --json | jq -r 'select(.event == \"call_finished\") | .call.tool_name'\n\n\
+                  Prints lines, on a terminal too; a full-screen dashboard is to come. Without a live session it says how\n\
+                  to start one and ends. Otherwise it ends with the last session that it watches, or with Ctrl-C; the\n\
+                  exit code is 0 in all three cases.\n\n\
+                  Filter: words that must all fit. tool:NAME server:NAME verdict:allowed|denied|no_policy\n\
+                  outcome:running|forwarded|denied|error|timeout id:ID ms>250; ! before a word negates it, * stands for\n\
+                  anything, plain text looks at names and ids.")]
+pub struct WatchArgs {
+    /// Only this session: mcp_…, its 16 digits, or their beginning
+    #[arg(long, value_name = "ID")]
+    pub session: Option<String>,
+    /// Only sessions of this audit directory
+    #[arg(long, value_name = "DIR", conflicts_with = "session")]
+    pub audit_dir: Option<PathBuf>,
+    /// Print lines of text; this is also what is done without asking
+    #[arg(long)]
+    pub plain: bool,
+    /// Print the events of the live protocol, one JSON object a line
+    #[arg(long, conflicts_with = "plain")]
+    pub json: bool,
+    /// Only calls that pass
+    #[arg(long, value_name = "FILTER")]
+    pub filter: Option<String>,
+}
+
+/// Runs `assay watch`.
+///
+/// # Errors
+/// A filter that means nothing, a session that is not live, or output that cannot be written.
+pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
+    let text = args.filter.as_deref().unwrap_or_default();
+    let filter = Filter::parse(text).map_err(|e| {
+        let mark = e.under(text);
+        out::stderr(&mark);
+        Failure::bad_input(format_args!("--filter: {e}, at byte {}", e.at)).hint("assay watch --help shows the grammar")
+    })?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|e| Failure::failed(format_args!("signals cannot be watched: {e}")))?;
+    }
+    let wanted = Wanted::of(args)?;
+    let (updates, inbox) = mpsc::sync_channel(WAITING);
+    let mut watch = Watch {
+        wanted,
+        printer: Printer { json: args.json, filter, style: Style::of_stdout(), ascii: !speaks_unicode() },
+        followed: HashSet::new(),
+        active: 0,
+        updates,
+        stop,
+    };
+    let done = watch.run(&inbox);
+    watch.stop.store(true, Ordering::Relaxed);
+    done.map(|()| Exit::Ok)
+}
+
+/// Which sessions.
+struct Wanted {
+    session: Option<String>,
+    audit_dir: Option<PathBuf>,
+}
+
+impl Wanted {
+    fn of(args: &WatchArgs) -> Result<Self, Failure> {
+        let session = args.session.as_ref().map(|id| {
+            let digits = id.strip_prefix(SessionId::PREFIX).unwrap_or(id);
+            let ok = (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
+            if ok {
+                Ok(digits.to_ascii_lowercase())
+            } else {
+                Err(Failure::bad_input(format_args!("--session: {id:?} is no session id")))
+            }
+        });
+        let audit_dir = args.audit_dir.as_ref().map(|dir| {
+            std::fs::canonicalize(dir).map_err(|e| Failure::bad_input(format_args!("{}: {e}", dir.display())))
+        });
+        Ok(Self { session: session.transpose()?, audit_dir: audit_dir.transpose()? })
+    }
+
+    fn has(&self, card: &RunCard) -> bool {
+        let dir = |wanted: &PathBuf| {
+            *wanted == card.audit_dir || std::fs::canonicalize(&card.audit_dir).is_ok_and(|d| d == *wanted)
+        };
+        self.session.as_ref().is_none_or(|s| card.card.session_id.hex().starts_with(s))
+            && self.audit_dir.as_ref().is_none_or(dir)
+    }
+}
+
+struct Watch {
+    wanted: Wanted,
+    printer: Printer,
+    /// By socket: one thread a proxy.
+    followed: HashSet<PathBuf>,
+    active: usize,
+    updates: SyncSender<Update>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Watch {
+    fn run(&mut self, inbox: &Receiver<Update>) -> Result<(), Failure> {
+        self.look()?;
+        if self.active == 0 {
+            return self.nothing();
+        }
+        let mut looked = Instant::now();
+        while !self.stop.load(Ordering::Relaxed) {
+            match inbox.recv_timeout(LOOK) {
+                Ok(update) => {
+                    self.active -= usize::from(matches!(update, Update::Gone(_)));
+                    if !self.printer.print(&update)? {
+                        return Ok(());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if looked.elapsed() >= LOOK || self.active == 0 {
+                looked = Instant::now();
+                self.look()?;
+            }
+            if self.active == 0 {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows what is new.
+    fn look(&mut self) -> Result<(), Failure> {
+        for card in discovery::live_sessions() {
+            let Some(socket) = card.card.socket.clone().filter(|_| self.wanted.has(&card)) else { continue };
+            if !self.followed.insert(socket) {
+                continue;
+            }
+            client::follow(card, BACKLOG, self.updates.clone(), Arc::clone(&self.stop))
+                .map_err(|e| Failure::failed(format_args!("no thread for following: {e}")))?;
+            self.active += 1;
+        }
+        Ok(())
+    }
+
+    fn nothing(&self) -> Result<(), Failure> {
+        if let Some(id) = &self.wanted.session {
+            return Err(Failure::bad_input(format_args!("no live session mcp_{id}"))
+                .hint("assay watch shows every live session"));
+        }
+        let text = "no live session\n\n\
+                    Start one by putting the recorder before an MCP server's command, in a client's configuration or here:\n  \
+                    assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem .\n";
+        if self.printer.json {
+            out::stderr(text.trim_end());
+            return Ok(());
+        }
+        out::stdout(text.as_bytes())
+    }
+}
+
+/// Whether the locale says UTF-8.
+fn speaks_unicode() -> bool {
+    let set = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default().to_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+struct Printer {
+    json: bool,
+    filter: Filter,
+    style: Style,
+    ascii: bool,
+}
+
+impl Printer {
+    /// Prints an update; `false` when nobody reads any more.
+    fn print(&self, update: &Update) -> Result<bool, Failure> {
+        let text = if self.json { self.json(update) } else { self.plain(update).map(|line| line + "\n") };
+        let Some(text) = text else { return Ok(true) };
+        let mut stdout = std::io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(e) => Err(Failure::failed(format_args!("standard output: {e}"))),
+        }
+    }
+
+    fn passes(&self, row: &CallRow) -> bool {
+        self.filter.is_empty() || self.filter.passes(&facts(row))
+    }
+
+    fn json(&self, update: &Update) -> Option<String> {
+        let bytes = match update {
+            Update::Line(line) => {
+                let call = line.chained().and_then(|c| c.call.as_ref());
+                if call.map_or(!self.filter.is_empty() && line.chained().is_some(), |row| !self.passes(row)) {
+                    return None;
+                }
+                line.to_bytes()
+            }
+            Update::Call(row) if self.passes(row) => {
+                let mut bytes = serde_json::to_vec(&serde_json::json!({ "event": "call", "call": row })).ok()?;
+                bytes.push(b'\n');
+                bytes
+            }
+            _ => return None,
+        };
+        String::from_utf8(bytes).ok().map(|text| out::ascii_controls(&text).into_owned())
+    }
+
+    fn plain(&self, update: &Update) -> Option<String> {
+        match update {
+            Update::Line(line) => self.line(line),
+            Update::Call(row) => self.call(row),
+            Update::Lost(id) => Some(self.style.paint(Tone::Warn, &format!("{id}: connection lost, trying again"))),
+            Update::Gone(_) => None,
+        }
+    }
+
+    fn line(&self, line: &Line) -> Option<String> {
+        match line {
+            Line::Hello(hello) => {
+                let card = &hello.session.card;
+                let client = card.client_info.as_ref().map(|c| format!(" with {}", c.name)).unwrap_or_default();
+                let text =
+                    format!("{}  {}  {}{client}", card.session_id, card.server_id, hello.session.audit_dir.display());
+                Some(self.style.paint(Tone::Dim, &fit(&visible(&text), 200)))
+            }
+            Line::CallStarted(c) | Line::CallFinished(c) => c.call.as_ref().and_then(|row| self.call(row)),
+            Line::SessionEnd(c) => {
+                let end = c.end.as_ref()?;
+                let state = if end.complete { "complete" } else { "INCOMPLETE" };
+                let calls = c.totals.finished;
+                Some(format!(
+                    "{}  {}  ended: {}, {calls} calls, {state}",
+                    clock(c.at),
+                    c.session_id,
+                    visible(&end.reason)
+                ))
+            }
+            Line::PackProgress(p) if p.state != PackState::Sealing => {
+                let state = match p.state {
+                    PackState::Verified => "pack verified",
+                    PackState::None => "no pack",
+                    PackState::Failed | PackState::Sealing => "pack failed",
+                };
+                let pack = p.pack.as_ref().map(|p| format!(": {}", p.display())).unwrap_or_default();
+                Some(format!("{}  {state}{}", p.session_id, visible(&pack)))
+            }
+            Line::Chain(c) if self.filter.is_empty() => {
+                let note = c.note.as_ref()?;
+                Some(format!(
+                    "{}  {}  {}",
+                    clock(c.at),
+                    self.word(Tone::Warn, "!", c.kind.as_str()),
+                    fit(&visible(note), 200)
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    fn call(&self, row: &CallRow) -> Option<String> {
+        if !self.passes(row) {
+            return None;
+        }
+        let at = row.ended_at.filter(|_| !row.is_running()).or(row.requested_at)?;
+        let server = visible(row.server_id.as_deref().unwrap_or("?")).into_owned();
+        let tool = visible(row.tool_name.as_deref().unwrap_or("?")).into_owned();
+        let took = row.duration_ms.filter(|_| !row.is_running()).map_or_else(String::new, |d| took(d.0));
+        let reason = row.outcome_reason.as_ref().or(row.policy_reason.as_ref());
+        let reason = reason.map(|r| format!("  {}", fit(&visible(r), 60))).unwrap_or_default();
+        let tool = fit(&tool, TOOL).into_owned();
+        let pad = " ".repeat(TOOL - crate::text::width(&tool));
+        Some(format!("{}  {}  {tool}{pad}  {}{took}{reason}", clock(at), fit(&server, 24), self.state(row)))
+    }
+
+    /// The state in words (glyph, then word).
+    fn state(&self, row: &CallRow) -> String {
+        match (row.outcome, row.policy_verdict) {
+            (None, _) => self.word(Tone::Dim, if self.ascii { "." } else { "…" }, "running"),
+            (Some(Outcome::Denied), _) => self.word(Tone::Bad, if self.ascii { "x" } else { "✗" }, "denied"),
+            (Some(Outcome::Error), _) => self.word(Tone::Bad, "!", "error"),
+            (Some(Outcome::Timeout), _) => self.word(Tone::Warn, "!", "timeout"),
+            (Some(Outcome::Forwarded), Some(PolicyVerdict::Denied)) => {
+                self.word(Tone::Warn, if self.ascii { "x" } else { "✗" }, "denied, not enforced")
+            }
+            (Some(Outcome::Forwarded), verdict) => {
+                let word = if verdict == Some(PolicyVerdict::Allowed) { "allowed" } else { "forwarded" };
+                self.word(Tone::Good, if self.ascii { "+" } else { "✓" }, word)
+            }
+        }
+    }
+
+    fn word(&self, tone: Tone, glyph: &str, word: &str) -> String {
+        self.style.paint(tone, &format!("{glyph} {word}"))
+    }
+}
+
+/// Time of day, UTC.
+fn clock(at: crate::model::WallTime) -> String {
+    at.to_string().chars().skip(11).take(12).collect()
+}
+
+fn took(us: u64) -> String {
+    match us {
+        0..10_000 => format!("  {:.2} ms", us as f64 / 1000.0),
+        10_000..10_000_000 => format!("  {} ms", us / 1000),
+        _ => format!("  {:.1} s", us as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{DurationMs, InvocationId, WallTime};
+
+    fn row() -> CallRow {
+        CallRow {
+            requested_at: Some(WallTime::from_millis(1_773_574_200_123)),
+            server_id: Some("fs".into()),
+            tool_name: Some("read\u{1b}[31m".into()),
+            ..CallRow::new(SessionId::from_bits(1), InvocationId::from_bits(2))
+        }
+    }
+
+    #[test]
+    fn calls_are_lines_of_the_dashboards_words() {
+        let printer = |ascii| Printer { json: false, filter: Filter::default(), style: Style::plain(), ascii };
+        let done = |outcome, verdict| CallRow {
+            outcome: Some(outcome),
+            policy_verdict: Some(verdict),
+            ended_at: row().requested_at,
+            duration_ms: Some(DurationMs(12_345)),
+            ..row()
+        };
+        for (row, text, ascii) in [
+            (row(), "… running", ". running"),
+            (done(Outcome::Forwarded, PolicyVerdict::Allowed), "✓ allowed  12 ms", "+ allowed  12 ms"),
+            (done(Outcome::Forwarded, PolicyVerdict::NoPolicy), "✓ forwarded  12 ms", "+ forwarded  12 ms"),
+            (done(Outcome::Denied, PolicyVerdict::Denied), "✗ denied  12 ms", "x denied  12 ms"),
+            (done(Outcome::Error, PolicyVerdict::NoPolicy), "! error  12 ms", "! error  12 ms"),
+            (done(Outcome::Timeout, PolicyVerdict::NoPolicy), "! timeout  12 ms", "! timeout  12 ms"),
+        ] {
+            let line = printer(false).call(&row).unwrap();
+            assert!(line.starts_with("11:30:00.123  fs  read␛[31m "), "{line}");
+            assert!(line.ends_with(text), "{line}");
+            assert!(printer(true).call(&row).unwrap().ends_with(ascii));
+        }
+        let narrow = Printer { filter: Filter::parse("outcome:error").unwrap(), ..printer(false) };
+        assert_eq!(narrow.call(&row()), None);
+    }
+}

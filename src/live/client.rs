@@ -1,0 +1,359 @@
+//! Following live sessions: connect, hear, heal what was missed from the files, and connect again.
+//!
+//! One blocking thread a proxy, which gives updates into a bounded channel: a reader that is slow slows the thread, which
+//! then is the slow subscriber that loses events and heals them.
+
+use super::{
+    discovery,
+    fold::Fold,
+    journal,
+    protocol::{Hello, Line, MAX_LINE, PROTOCOL, PackState, Request, RunCard},
+    row::{CallRow, Totals},
+};
+use crate::{
+    model::{ReceiptId, SessionId},
+    paths::AuditDir,
+};
+use std::{
+    collections::BTreeSet,
+    io::{self, BufRead as _, BufReader, Write as _},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::SyncSender,
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// How often a thread that waits looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// Pause before a lost connection is tried again.
+const RETRY: Duration = Duration::from_millis(100);
+/// Events that are read before a gap, so that calls which began there are whole.
+const RUN_UP: u64 = 512;
+
+/// What a follower has to say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Update {
+    /// A line of the protocol, from the socket or made from the files. In the order of cursors, each event once.
+    Line(Box<Line>),
+    /// A call whose beginning was not seen, from its receipt.
+    Call(Box<CallRow>),
+    /// The connection was lost; it is tried again.
+    Lost(SessionId),
+    /// The process has ended, and everything that it left has been told.
+    Gone(SessionId),
+}
+
+/// Starts following a proxy. `backlog` events before the present are told first, from the files if need be.
+///
+/// # Errors
+/// No thread could be made.
+pub fn follow(
+    card: RunCard,
+    backlog: u64,
+    updates: SyncSender<Update>,
+    stop: Arc<AtomicBool>,
+) -> io::Result<JoinHandle<()>> {
+    let mut follower = Follower {
+        session: card.card.session_id,
+        card,
+        cursor: None,
+        backlog,
+        ended: false,
+        next: None,
+        sealed: false,
+        updates,
+        stop,
+    };
+    thread::Builder::new().name("assay-follow".into()).spawn(move || follower.run())
+}
+
+/// Why a connection is over.
+enum Over {
+    /// Nobody wants to hear more.
+    Stopped,
+    /// The other side closed it, or it broke.
+    Closed,
+}
+
+struct Follower {
+    card: RunCard,
+    session: SessionId,
+    /// Cursor of the next event that is to be told; `None` before the first.
+    cursor: Option<u64>,
+    backlog: u64,
+    /// The session's chain has its end, and the session that follows.
+    ended: bool,
+    /// The session that its end announced.
+    next: Option<SessionId>,
+    /// Its pack is done.
+    sealed: bool,
+    updates: SyncSender<Update>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Follower {
+    fn run(&mut self) {
+        loop {
+            match self.connected() {
+                Ok(Over::Stopped) => return,
+                Ok(Over::Closed) => {}
+                Err(e) => tracing::debug!(session = %self.session, error = %e, "the live connection broke"),
+            }
+            if self.stopped() {
+                return;
+            }
+            let Some(card) = self.still_there() else { break };
+            if self.tell(Update::Lost(self.session)).is_none() {
+                return;
+            }
+            self.card = card;
+            thread::sleep(RETRY);
+        }
+        if self.rest().is_some() {
+            let _ = self.tell(Update::Gone(self.session));
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// `None` if nobody listens any more.
+    fn tell(&self, update: Update) -> Option<()> {
+        if self.stopped() { None } else { self.updates.send(update).ok() }
+    }
+
+    /// The card of the process that is followed, if it lives.
+    fn still_there(&self) -> Option<RunCard> {
+        let socket = self.card.card.socket.as_deref()?;
+        let dir = socket.parent()?;
+        discovery::live_in(dir).into_iter().find(|c| c.card.socket.as_deref() == Some(socket))
+    }
+
+    fn connected(&mut self) -> io::Result<Over> {
+        let Some(socket) = self.card.card.socket.clone() else { return Ok(Over::Closed) };
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+        let mut reader = BufReader::with_capacity(64 << 10, stream.try_clone()?);
+        let mut bytes = Vec::new();
+        let mut asked = false;
+        loop {
+            match self.line(&mut reader, &mut bytes) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Over::Closed),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Over::Stopped),
+                Err(e) => return Err(e),
+            }
+            let line = Line::parse(&bytes)?;
+            bytes.clear();
+            if !asked {
+                let Line::Hello(hello) = &line else {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "no hello"));
+                };
+                if hello.protocol != PROTOCOL {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "another protocol version"));
+                }
+                asked = true;
+                self.ask(hello, &stream)?;
+            }
+            if self.hear(line).is_none() {
+                return Ok(Over::Stopped);
+            }
+        }
+    }
+
+    /// Reads a line; `false` at the end, `Interrupted` when it is to stop.
+    fn line(&self, reader: &mut BufReader<UnixStream>, bytes: &mut Vec<u8>) -> io::Result<bool> {
+        loop {
+            match reader.read_until(b'\n', bytes) {
+                Ok(0) => return Ok(false),
+                Ok(_) if bytes.ends_with(b"\n") => return Ok(true),
+                Ok(_) => {}
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if self.stopped() {
+                        return Err(io::ErrorKind::Interrupted.into());
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+            if bytes.len() > MAX_LINE {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long"));
+            }
+        }
+    }
+
+    /// Asks for what is missing up to now.
+    fn ask(&mut self, hello: &Hello, mut stream: &UnixStream) -> io::Result<()> {
+        let now = hello.session.card.session_id;
+        if self.cursor.is_some() && now != self.session {
+            // Sessions have passed since; their files tell of them.
+            let _ = self.rest();
+        }
+        if now != self.session || self.cursor.is_none() {
+            let first = self.cursor.is_none();
+            self.begin(hello);
+            self.cursor = Some(if first { hello.cursor.saturating_sub(self.backlog) } else { 0 });
+        }
+        let request = Request { from: self.cursor.unwrap_or_default(), session_id: Some(self.session) };
+        let mut bytes = serde_json::to_vec(&request)?;
+        bytes.push(b'\n');
+        stream.write_all(&bytes)
+    }
+
+    fn begin(&mut self, hello: &Hello) {
+        self.session = hello.session.card.session_id;
+        self.card = hello.session.clone();
+        self.ended = false;
+        self.next = None;
+        self.sealed = false;
+    }
+
+    fn hear(&mut self, line: Line) -> Option<()> {
+        match &line {
+            Line::Hello(hello) if hello.session.card.session_id != self.session => {
+                self.begin(hello);
+                self.cursor = Some(0);
+            }
+            Line::Gap(gap) if gap.session_id == self.session => {
+                self.heal(gap.from, gap.to)?;
+                return Some(());
+            }
+            Line::PackProgress(p) => self.sealed |= p.session_id == self.session && p.state != PackState::Sealing,
+            _ => {}
+        }
+        match line.chained() {
+            Some(c) if c.session_id != self.session => Some(()),
+            Some(c) => {
+                let expected = self.cursor.unwrap_or_default();
+                if c.cursor < expected {
+                    return Some(());
+                }
+                // What a lost line leaves behind is a gap, whoever lost it.
+                if c.cursor > expected {
+                    self.heal(expected, c.cursor)?;
+                }
+                self.chained(line)
+            }
+            None => self.tell(Update::Line(Box::new(line))),
+        }
+    }
+
+    /// Tells an event of the chain that is next.
+    fn chained(&mut self, line: Line) -> Option<()> {
+        let Some(c) = line.chained() else { return Some(()) };
+        self.cursor = Some(c.cursor + 1);
+        if let Some(end) = &c.end {
+            (self.ended, self.next) = (true, end.next);
+        }
+        let partial = c.call.as_ref().filter(|call| call.tool_name.is_none()).and_then(|call| call.receipt_id);
+        self.tell(Update::Line(Box::new(line)))?;
+        if let Some(receipt) = partial {
+            self.receipts(&BTreeSet::from([receipt]))?;
+        }
+        Some(())
+    }
+
+    /// Tells the events `from..to` from the segment.
+    fn heal(&mut self, from: u64, to: u64) -> Option<()> {
+        let from = from.max(self.cursor.unwrap_or_default());
+        let mut fold = Fold::default();
+        fold.set_server(&self.card.card.server_id);
+        let (segment, mut ends) = (self.card.segment.clone(), None);
+        let mut partial = BTreeSet::new();
+        let mut listening = Some(());
+        let healed = journal::events(&segment, from.saturating_sub(RUN_UP), to, &mut |e| {
+            let mut line = fold.event(e);
+            if e.event_seq < from || listening.is_none() {
+                return;
+            }
+            if from > RUN_UP {
+                uncounted(&mut line);
+            }
+            if let Some(c) = line.chained() {
+                ends.clone_from(&c.end);
+                let call = c.call.as_ref().filter(|call| call.tool_name.is_none());
+                partial.extend(call.and_then(|call| call.receipt_id));
+            }
+            listening = self.tell(Update::Line(Box::new(line)));
+        });
+        if let Err(e) = healed {
+            tracing::warn!(path = %segment.display(), error = %e, "a gap could not be healed");
+        }
+        if to != u64::MAX {
+            self.cursor = Some(to);
+        }
+        if let Some(end) = ends {
+            (self.ended, self.next) = (true, end.next);
+        }
+        listening?;
+        if partial.is_empty() { Some(()) } else { self.receipts(&partial) }
+    }
+
+    fn receipts(&self, wanted: &BTreeSet<ReceiptId>) -> Option<()> {
+        let mut rows = Vec::new();
+        if let Err(e) = journal::calls(&self.card.receipts, Some(wanted), &mut |r| rows.push(CallRow::of_receipt(r))) {
+            tracing::warn!(path = %self.card.receipts.display(), error = %e, "receipts could not be read");
+        }
+        rows.into_iter().try_for_each(|row| self.tell(Update::Call(Box::new(row))))
+    }
+
+    /// Tells what a process left in its files, behind what was heard: the rest of the session, and those that followed it.
+    fn rest(&mut self) -> Option<()> {
+        loop {
+            if !self.ended {
+                self.heal(self.cursor.unwrap_or_default(), u64::MAX)?;
+            }
+            let Some((next, card)) = self.follower_of() else { return Some(()) };
+            self.card = card;
+            self.session = next;
+            self.ended = false;
+            self.next = None;
+            self.cursor = Some(0);
+        }
+    }
+
+    /// The session that continues this one, from the files alone.
+    fn follower_of(&self) -> Option<(SessionId, RunCard)> {
+        let dir = AuditDir::at(&self.card.audit_dir);
+        let segments: Vec<PathBuf> = std::fs::read_dir(dir.audit()).ok()?.flatten().map(|e| e.path()).collect();
+        let announced = self.next;
+        segments.into_iter().find_map(|path| {
+            let paths = dir.session_of_segment(path.file_name()?.to_str()?)?;
+            if announced.is_some_and(|id| id != paths.id) || paths.id == self.session {
+                return None;
+            }
+            let mut continues = None;
+            journal::events(&paths.segment, 0, 1, &mut |e| {
+                let start = serde_json::from_str::<crate::model::event::detail::ChainStart>(e.detail.get());
+                continues = start.ok().and_then(|s| s.continues);
+            })
+            .ok()?;
+            (continues == Some(self.session)).then(|| {
+                let mut card = self.card.clone();
+                card.card.session_id = paths.id;
+                card.segment = paths.segment;
+                card.receipts = paths.receipts;
+                (paths.id, card)
+            })
+        })
+    }
+}
+
+/// Counts that were not made from the beginning say nothing.
+fn uncounted(line: &mut Line) {
+    match line {
+        Line::CallStarted(c)
+        | Line::PolicyDecided(c)
+        | Line::CallFinished(c)
+        | Line::Chain(c)
+        | Line::Notification(c)
+        | Line::SessionEnd(c) => c.totals = Totals::default(),
+        _ => {}
+    }
+}

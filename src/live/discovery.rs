@@ -1,0 +1,320 @@
+//! Where live sessions of this user are: the run directory, its cards and sockets, and who of them still lives.
+//!
+//! A proxy holds the lock of its card as long as it runs; the kernel drops it with the process. A card whose lock is free is
+//! a dead one, whatever its pid says, and is swept together with its socket by whoever sees it.
+
+use super::protocol::{RUN_CARD_VERSION, RunCard};
+use crate::{paths, sys};
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags},
+    io::Errno,
+};
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// The longest path of a Unix socket, in bytes (Linux; 103 elsewhere, `sun_path` with its NUL).
+pub const MAX_SOCKET_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+/// The largest card that is read.
+const MAX_CARD: u64 = 1 << 20;
+
+/// Directories in which sockets may lie, best first: `$XDG_RUNTIME_DIR/assay`, `/run/user/<uid>/assay`, `run` in the user
+/// directory. Never below `TMPDIR`, which others may share.
+#[must_use]
+pub fn run_dirs() -> Vec<PathBuf> {
+    let mut dirs = Vec::new();
+    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|d| d.is_absolute()) {
+        dirs.push(runtime.join("assay"));
+    }
+    let of_system = PathBuf::from(format!("/run/user/{}", rustix::process::geteuid().as_raw()));
+    if of_system.is_dir() {
+        dirs.push(of_system.join("assay"));
+    }
+    if let Ok(home) = paths::assay_home()
+        && let Ok(home) = std::path::absolute(home)
+    {
+        dirs.push(home.join("run"));
+    }
+    dirs.dedup();
+    dirs
+}
+
+/// Makes `dir` 0700 if need be, and refuses it unless it is a directory of ours that nobody else can enter.
+///
+/// # Errors
+/// What the system says; a directory of somebody else, or one that is open to others.
+pub fn private_run_dir(dir: &Path) -> io::Result<()> {
+    // Its parent is there, or is our own user directory.
+    match std::fs::DirBuilder::new().mode(0o700).recursive(dir.ends_with("run")).create(dir) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let stat = rustix::fs::fstat(rustix::fs::open(dir, flags, Mode::empty())?)?;
+    let denied = |what: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, what.to_owned()));
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return denied("the directory belongs to another user");
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return denied("the directory is open to other users");
+    }
+    Ok(())
+}
+
+/// Whether a socket can be bound at this path.
+#[must_use]
+pub fn fits(socket: &Path) -> bool {
+    socket.as_os_str().len() <= MAX_SOCKET_PATH
+}
+
+/// A proxy's own card in the run directory; while this is held, its lock says that the session lives.
+#[derive(Debug)]
+pub struct OwnCard {
+    path: PathBuf,
+    /// The card as it is now.
+    card: RunCard,
+    lock: File,
+}
+
+impl OwnCard {
+    /// Writes the card; a reader sees all of it and locked, or nothing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(path: PathBuf, card: RunCard) -> io::Result<Self> {
+        let lock = place(&path, &card)?;
+        Ok(Self { path, card, lock })
+    }
+
+    /// The card.
+    #[must_use]
+    pub const fn card(&self) -> &RunCard {
+        &self.card
+    }
+
+    /// Replaces it.
+    ///
+    /// # Errors
+    /// What the system says; the old one stands then.
+    pub fn update(&mut self, card: RunCard) -> io::Result<()> {
+        self.lock = place(&self.path, &card)?;
+        self.card = card;
+        Ok(())
+    }
+
+    /// Removes it.
+    pub fn remove(self) {
+        let _ = std::fs::remove_file(&self.path);
+        drop(self.lock);
+    }
+}
+
+fn place(path: &Path, card: &RunCard) -> io::Result<File> {
+    let staged = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = std::fs::remove_file(&staged);
+    let mut bytes = serde_json::to_vec(card)?;
+    bytes.push(b'\n');
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
+    let placed = file.write_all(&bytes).and_then(|()| match try_lock(&file)? {
+        Lock::Busy => Err(io::ErrorKind::WouldBlock.into()),
+        Lock::Free => std::fs::rename(&staged, path),
+    });
+    if let Err(e) = placed {
+        let _ = std::fs::remove_file(&staged);
+        return Err(e);
+    }
+    Ok(file)
+}
+
+/// What became of a try for the lock.
+#[derive(Debug, PartialEq, Eq)]
+enum Lock {
+    /// It is ours now.
+    Free,
+    /// Somebody holds it.
+    Busy,
+}
+
+/// Takes the lock without waiting. A file system without locks is taken as free.
+fn try_lock(file: &File) -> io::Result<Lock> {
+    match rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Lock::Free),
+        Err(Errno::AGAIN) => Ok(Lock::Busy),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A card of the run directory, and whether its proxy lives.
+struct Found {
+    card: Option<RunCard>,
+    alive: bool,
+    /// Held until the card has been swept.
+    file: File,
+}
+
+fn look(path: &Path) -> io::Result<Found> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() || meta.len() > MAX_CARD {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no card of ours"));
+    }
+    let alive = try_lock(&file)? == Lock::Busy;
+    let mut text = Vec::new();
+    (&mut file).take(MAX_CARD).read_to_end(&mut text)?;
+    let card = serde_json::from_slice::<RunCard>(&text).ok().filter(|c| c.v == RUN_CARD_VERSION);
+    Ok(Found { card, alive, file })
+}
+
+/// Every live session of this user, oldest first. What is dead is swept on the way.
+#[must_use]
+pub fn live_sessions() -> Vec<RunCard> {
+    let mut found: Vec<RunCard> = run_dirs().iter().flat_map(|dir| live_in(dir)).collect();
+    found.sort_by_key(|c| (c.card.started_at, c.card.session_id));
+    found.dedup_by_key(|c| c.card.session_id);
+    found
+}
+
+/// The live sessions of one run directory; dead cards and sockets are removed.
+#[must_use]
+pub fn live_in(dir: &Path) -> Vec<RunCard> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let mut live = Vec::new();
+    for path in entries.flatten().map(|e| e.path()) {
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        match name.split_once('.') {
+            Some((stem, "json")) if is_hex(stem) => {
+                let Ok(found) = look(&path) else { continue };
+                if found.alive {
+                    live.extend(found.card);
+                } else {
+                    sweep(&path, &found);
+                }
+            }
+            Some((stem, "sock")) if is_hex(stem) => sweep_lone_socket(&path),
+            Some((stem, rest)) if is_hex(stem) => {
+                let pid = rest.strip_suffix(".new").and_then(|pid| pid.parse().ok());
+                if pid.is_some_and(|pid| !sys::process::is_alive(pid, None)) {
+                    let _ = std::fs::remove_file(&path);
+                }
+            }
+            _ => {}
+        }
+    }
+    live
+}
+
+fn is_hex(stem: &str) -> bool {
+    stem.len() == 16 && stem.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// Removes a dead proxy's card and socket, unless another card has been put in its place since.
+fn sweep(path: &Path, found: &Found) {
+    let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    let still = found.file.metadata().is_ok_and(|held| std::fs::symlink_metadata(path).is_ok_and(|m| same(&held, &m)));
+    if still {
+        tracing::debug!(path = %path.display(), "sweeping a dead session's card");
+        let _ = std::fs::remove_file(path.with_extension("sock"));
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A socket without a card: its proxy was killed between the two, or has just bound it and writes its card now. Only one
+/// that nobody listens on is removed.
+fn sweep_lone_socket(path: &Path) {
+    if path.with_extension("json").exists() {
+        return;
+    }
+    if let Err(e) = std::os::unix::net::UnixStream::connect(path)
+        && e.kind() == io::ErrorKind::ConnectionRefused
+    {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::model::{Profile, SessionId, WallTime};
+    use crate::record::card::{CARD_VERSION, Card};
+
+    pub(in crate::live) fn run_card(session: SessionId) -> RunCard {
+        let card = Card {
+            client_info: None,
+            command: None,
+            command_digest: String::new(),
+            continues: None,
+            pid: std::process::id(),
+            pid_started: None,
+            profile: Profile::Audit,
+            rings: [None, None],
+            server_id: "s".into(),
+            server_info: None,
+            session_id: session,
+            socket: None,
+            spools: [PathBuf::new(), PathBuf::new()],
+            started_at: WallTime::from_millis(0),
+            started_mono_ns: 0,
+            v: CARD_VERSION,
+        };
+        let (audit_dir, receipts, segment) = (PathBuf::from("/a"), PathBuf::from("/a/r"), PathBuf::from("/a/s"));
+        RunCard { audit_dir, card, receipts, segment, v: RUN_CARD_VERSION }
+    }
+
+    #[test]
+    fn a_held_card_is_found_and_a_dropped_one_is_swept_with_its_socket() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (a, b) = (SessionId::from_bits(1), SessionId::from_bits(2));
+        let at = |id: SessionId, ext: &str| tmp.path().join(format!("{}.{ext}", id.hex()));
+        let mut held = OwnCard::create(at(a, "json"), run_card(a)).unwrap();
+        let dead = OwnCard::create(at(b, "json"), run_card(b)).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(at(b, "sock")).unwrap());
+        let ids = || live_in(tmp.path()).into_iter().map(|c| c.card.session_id).collect::<Vec<_>>();
+        let mut all = ids();
+        all.sort();
+        assert_eq!(all, [a, b]);
+        // As if its process had ended: the pid lives on, the lock does not.
+        drop(dead);
+        assert_eq!(ids(), [a]);
+        assert!(!at(b, "json").exists() && !at(b, "sock").exists());
+        held.update(RunCard { audit_dir: "/b".into(), ..run_card(a) }).unwrap();
+        assert_eq!(live_in(tmp.path())[0].audit_dir, Path::new("/b"));
+        held.remove();
+        assert!(ids().is_empty());
+    }
+
+    #[test]
+    fn strange_things_in_the_run_directory_are_left_alone() {
+        let tmp = tempfile::tempdir().unwrap();
+        let link = tmp.path().join("0000000000000001.json");
+        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+        let ring = tmp.path().join("0000000000000001.c2s.ring");
+        std::fs::write(&ring, b"x").unwrap();
+        let other = tmp.path().join("notes.json");
+        std::fs::write(&other, b"{}").unwrap();
+        let listened = tmp.path().join("0000000000000002.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&listened).unwrap();
+        assert!(live_in(tmp.path()).is_empty());
+        for path in [link, ring, other, listened] {
+            assert!(std::fs::symlink_metadata(path).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_run_directory_that_others_can_enter_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("assay");
+        private_run_dir(&dir).unwrap();
+        assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(private_run_dir(&dir).is_err());
+        std::os::unix::fs::symlink(&dir, tmp.path().join("link")).unwrap();
+        assert!(private_run_dir(&tmp.path().join("link")).is_err());
+        assert!(!fits(&PathBuf::from(format!("/{}", "x".repeat(107)))));
+        assert!(fits(&PathBuf::from(format!("/{}", "x".repeat(106)))) || !cfg!(target_os = "linux"));
+    }
+}

@@ -1,0 +1,320 @@
+//! From the audit events of a session, in their order, to what is told live: the one way from evidence to rows, for the
+//! socket, for a journal that is read, and for a pack.
+
+use super::{
+    protocol::{Chained, End, Line},
+    row::{CallRow, Totals},
+};
+use crate::model::{
+    AuditEvent, DurationMs, EventKind, InvocationId, Outcome, PolicyVerdict, RpcId, SessionId, WallTime, event::detail,
+};
+use serde::Deserialize;
+use std::collections::HashMap;
+
+/// Calls in flight that are remembered; those beyond are told with less than is known.
+const MAX_OPEN: usize = 1 << 16;
+
+/// A call that has not ended.
+#[derive(Debug)]
+struct Open {
+    row: CallRow,
+    /// When its request was read, microseconds on the session's clock; negative for one that came over.
+    asked_us: i64,
+    /// When its response was read.
+    answered: Option<(u64, WallTime)>,
+    cancelled: bool,
+    /// It was not forwarded.
+    blocked: bool,
+    /// A leg of a task: a call only when it has a receipt.
+    leg: bool,
+}
+
+/// What was seen so far of one session.
+#[derive(Debug, Default)]
+pub struct Fold {
+    open: HashMap<InvocationId, Open>,
+    server_id: Option<String>,
+    totals: Totals,
+    session: Option<SessionId>,
+    /// By how much the clock of the next session begins later than this one's, microseconds.
+    shift_us: i64,
+}
+
+impl Fold {
+    /// Counts so far.
+    #[must_use]
+    pub const fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Calls in flight so far.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Counts from here on, when not everything before was seen. What is in flight is added.
+    pub fn set_totals(&mut self, totals: Totals) {
+        let open = self.open.values().filter(|o| !o.leg).count() as u64;
+        self.totals = Totals { started: totals.finished + open, ..totals };
+    }
+
+    /// The server's name, for a segment that is not read from its beginning.
+    pub fn set_server(&mut self, server_id: &str) {
+        self.server_id = Some(server_id.to_owned());
+    }
+
+    /// The next session's clock begins `us` microseconds later; calls in flight may go over into it.
+    pub fn rolls(&mut self, us: i64) {
+        self.shift_us = us;
+    }
+
+    /// Forgets what is in flight: events were passed over.
+    pub fn forget(&mut self) {
+        self.open.clear();
+    }
+
+    /// What one event says.
+    pub fn event(&mut self, e: &AuditEvent) -> Line {
+        let mut told = Chained {
+            at: e.at,
+            call: None,
+            cursor: e.event_seq,
+            direction: e.direction,
+            end: None,
+            hash: e.hash.clone(),
+            kind: e.event,
+            method: e.method.clone(),
+            mono_us: e.mono_us,
+            note: None,
+            session_id: e.session_id,
+            totals: self.totals,
+        };
+        let line: fn(Box<Chained>) -> Line = match e.event {
+            EventKind::ChainStart => {
+                self.begins(e);
+                Line::Chain
+            }
+            EventKind::RequestReceived => self.asked(e, &mut told),
+            EventKind::PolicyDecision | EventKind::RequestBlocked => self.decided(e, &mut told),
+            EventKind::RequestForwarded => {
+                self.forwarded(e, &mut told);
+                Line::Chain
+            }
+            EventKind::ResponseReceived => {
+                self.answered(e, &mut told);
+                Line::Chain
+            }
+            EventKind::ResponseSent => {
+                let receipt = read::<detail::Forwarded>(e).and_then(|d| d.receipt_id);
+                self.ends(e, receipt, None, &mut told)
+            }
+            EventKind::Anomaly => self.anomaly(e, &mut told),
+            EventKind::Notification => {
+                if e.method.as_deref() == Some("notifications/cancelled")
+                    && let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i))
+                {
+                    open.cancelled = true;
+                }
+                Line::Notification
+            }
+            EventKind::Malformed => {
+                told.note = read::<detail::Seen>(e).and_then(|d| d.reason);
+                Line::Chain
+            }
+            EventKind::RecorderGap => {
+                told.note = read::<detail::Gap>(e)
+                    .map(|d| format!("{}: {} messages, {} bytes unrecorded", d.reason, d.messages, d.bytes));
+                Line::Chain
+            }
+            EventKind::ChainEnd => {
+                told.end =
+                    read::<detail::ChainEnd>(e).map(|d| End { complete: d.complete, next: None, reason: d.reason });
+                Line::SessionEnd
+            }
+        };
+        self.session = Some(e.session_id);
+        told.totals = self.totals;
+        line(Box::new(told))
+    }
+
+    fn begins(&mut self, e: &AuditEvent) {
+        let start = read::<detail::ChainStart>(e);
+        let goes_on = start.as_ref().is_some_and(|s| s.continues.is_some() && s.continues == self.session);
+        if goes_on {
+            let carried = start.as_ref().map(|s| s.carried_in.as_slice()).unwrap_or_default();
+            self.open.retain(|i, _| carried.contains(i));
+            let shift = std::mem::take(&mut self.shift_us);
+            for open in self.open.values_mut() {
+                open.asked_us -= shift;
+                open.answered = open.answered.map(|(us, at)| (us.saturating_sub_signed(shift), at));
+            }
+        } else {
+            self.open.clear();
+        }
+        self.totals = Totals::default();
+        if goes_on {
+            self.totals.started = self.open.values().filter(|o| !o.leg).count() as u64;
+        }
+        self.server_id = start.map(|s| s.server_id).or(self.server_id.take());
+    }
+
+    fn asked(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
+        let Some((invocation, d)) = e.invocation_id.zip(read::<detail::RequestReceived>(e)) else { return Line::Chain };
+        let Some(tool) = d.tool_name else { return Line::Chain };
+        let leg = e.method.as_deref() != Some("tools/call");
+        let mut row = CallRow::new(e.session_id, invocation);
+        row.anomalies = d.anomalies.into_iter().collect();
+        if leg {
+            row.anomalies.insert("task_leg".to_owned());
+        }
+        row.arguments_hash = d.arguments_hash;
+        row.mcp_request_id = e.rpc_id.clone().filter(|id| *id != RpcId::Null);
+        row.parent_receipt_id = d.parent_receipt_id;
+        row.requested_at = Some(e.at);
+        row.server_id.clone_from(&self.server_id);
+        row.tool_name = Some(tool);
+        if !leg {
+            self.totals.started += 1;
+            told.call = Some(row.clone());
+        }
+        if self.open.len() < MAX_OPEN {
+            let asked_us = e.mono_us as i64;
+            self.open.insert(invocation, Open { row, asked_us, answered: None, cancelled: false, blocked: false, leg });
+        }
+        if leg { Line::Chain } else { Line::CallStarted }
+    }
+
+    fn decided(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
+        /// The members of a decision that a row shows; the others are in the file.
+        #[derive(Deserialize)]
+        struct Decision {
+            verdict: Option<PolicyVerdict>,
+            reason: Option<String>,
+        }
+        if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
+            if e.event == EventKind::PolicyDecision
+                && let Some(d) = read::<Decision>(e)
+            {
+                open.row.policy_verdict = d.verdict;
+                open.row.policy_reason = d.reason;
+                open.row.phases_us.policy_decided = Some(open.after(e.mono_us));
+            }
+            open.blocked |= e.event == EventKind::RequestBlocked;
+            open.tell(told);
+        }
+        Line::PolicyDecided
+    }
+
+    fn forwarded(&mut self, e: &AuditEvent, told: &mut Chained) {
+        if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
+            open.row.phases_us.request_forwarded = Some(open.after(e.mono_us));
+            open.tell(told);
+        }
+    }
+
+    fn answered(&mut self, e: &AuditEvent, told: &mut Chained) {
+        let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) else { return };
+        let Some(d) = read::<detail::ResponseReceived>(e) else { return };
+        open.answered = Some((e.mono_us, e.at));
+        open.row.anomalies.extend(d.anomalies);
+        open.row.duration_ms = Some(DurationMs(open.after(e.mono_us)));
+        open.row.phases_us.response_first_byte = Some(open.after(d.first_byte_us));
+        open.row.phases_us.response_observed = Some(open.after(e.mono_us));
+        open.row.result_hash = d.result_hash;
+        open.row.result_is_error = d.is_error;
+        open.row.result_type = d.result_type;
+        open.tell(told);
+    }
+
+    fn anomaly(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
+        let Some(d) = read::<detail::Anomaly>(e) else { return Line::Chain };
+        match d.kind.as_str() {
+            "no_response" | "not_delivered" => self.ends(e, d.receipt_id, Some(Undelivered { why: d.note }), told),
+            _ => {
+                told.note = Some(d.note.map_or_else(|| d.kind.clone(), |note| format!("{}: {note}", d.kind)));
+                Line::Chain
+            }
+        }
+    }
+
+    fn ends(
+        &mut self,
+        e: &AuditEvent,
+        receipt: Option<crate::model::ReceiptId>,
+        undelivered: Option<Undelivered>,
+        told: &mut Chained,
+    ) -> fn(Box<Chained>) -> Line {
+        let Some(invocation) = e.invocation_id else { return Line::Chain };
+        let open = self.open.remove(&invocation);
+        let Some(receipt) = receipt else { return Line::Chain };
+        let leg = open.as_ref().is_some_and(|o| o.leg);
+        let (mut row, known) = match open {
+            Some(mut open) => {
+                finish(&mut open, e, undelivered);
+                (open.row, true)
+            }
+            None => (CallRow::new(e.session_id, invocation), false),
+        };
+        row.session_id = e.session_id;
+        row.receipt_id = Some(receipt);
+        if let Some(outcome) = row.outcome {
+            self.totals.started += u64::from(leg);
+            self.totals.ended(outcome);
+        } else {
+            self.totals.finished += 1;
+            self.totals.started = (self.totals.started + u64::from(!known)).max(self.totals.finished);
+        }
+        told.call = Some(row);
+        Line::CallFinished
+    }
+}
+
+/// There is no ordinary end.
+struct Undelivered {
+    why: Option<String>,
+}
+
+/// Completes a call as its receipt does.
+fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<Undelivered>) {
+    let after = open.after(e.mono_us);
+    let row = &mut open.row;
+    match (open.answered, undelivered) {
+        (Some(_), None) => {
+            row.phases_us.response_forwarded = Some(after);
+            row.ended_at = Some(e.at);
+        }
+        (Some((_, at)), Some(_)) => {
+            row.ended_at = Some(at);
+            row.anomalies.insert("response_not_delivered".to_owned());
+        }
+        (None, why) => {
+            row.ended_at = Some(e.at);
+            row.duration_ms = Some(DurationMs(after));
+            row.outcome_reason =
+                if open.cancelled { Some("cancelled_by_client".to_owned()) } else { why.and_then(|u| u.why) };
+        }
+    }
+    row.policy_verdict = row.policy_verdict.or(Some(PolicyVerdict::NoPolicy));
+    row.outcome = Some(match (open.answered, row.result_is_error) {
+        _ if open.blocked => Outcome::Denied,
+        (None, _) => Outcome::Timeout,
+        (Some(_), Some(true)) => Outcome::Error,
+        (Some(_), _) => Outcome::Forwarded,
+    });
+}
+
+impl Open {
+    /// Microseconds after the request.
+    fn after(&self, us: u64) -> u64 {
+        (us as i64).saturating_sub(self.asked_us).max(0).unsigned_abs()
+    }
+
+    fn tell(&self, told: &mut Chained) {
+        told.call = (!self.leg).then(|| self.row.clone());
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(e: &'a AuditEvent) -> Option<T> {
+    serde_json::from_str(e.detail.get()).ok()
+}

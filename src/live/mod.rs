@@ -1,0 +1,26 @@
+//! Watching sessions while they run (FORMATS §9): the socket, who is found on it, and the one reducer behind every screen.
+//!
+//! The journal on disk is the truth and the socket a convenience: every event told has the number that it has in the segment,
+//! so that whatever is missed is read from there. docs/live-protocol.md is the protocol for others.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`hub`] | where the session leaves word, without waiting |
+//! | [`server`] | the socket and its subscribers |
+//! | [`discovery`] | run directory, cards, who lives |
+//! | [`protocol`] | the lines |
+//! | [`fold`] | audit events to lines and rows |
+//! | [`journal`] | evidence files, read in whole lines from any place |
+//! | [`row`], [`state`] | calls, and what is known of all of them |
+//! | [`client`] | following sessions: connect, heal, reconnect |
+
+pub mod client;
+pub mod discovery;
+pub mod fold;
+pub mod hub;
+pub mod journal;
+pub mod protocol;
+mod ring;
+pub mod row;
+pub mod server;
+pub mod state;

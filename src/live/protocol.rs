@@ -1,0 +1,251 @@
+//! What crosses the live socket: NDJSON, one object a line (FORMATS §9, docs/live-protocol.md).
+
+use super::row::{CallRow, Totals};
+use crate::{
+    model::{Direction, EventKind, SessionId, WallTime},
+    record::card::Card,
+};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Version of the protocol.
+///
+/// | version | change |
+/// |---|---|
+/// | 1 | first |
+pub const PROTOCOL: u32 = 1;
+
+/// Format version of the card in the run directory.
+///
+/// | version | change |
+/// |---|---|
+/// | 1 | first |
+pub const RUN_CARD_VERSION: u32 = 1;
+
+/// The longest request that is read, in bytes with its line feed.
+pub const MAX_REQUEST: usize = 4096;
+/// The longest line that a client accepts, in bytes.
+pub const MAX_LINE: usize = 4 << 20;
+
+/// The card in the run directory: where a live session of this user is recorded and watched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCard {
+    /// The audit directory, absolute.
+    pub audit_dir: PathBuf,
+    /// The session's card, as it lies in `live/` of the audit directory.
+    pub card: Card,
+    /// The session's receipts.
+    pub receipts: PathBuf,
+    /// The session's audit events: what a gap is healed from.
+    pub segment: PathBuf,
+    /// [`RUN_CARD_VERSION`].
+    pub v: u32,
+}
+
+/// One line from the proxy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Line {
+    /// The first line, and the first of every session that follows in the same process.
+    Hello(Box<Hello>),
+    /// Events that this subscriber does not get here.
+    Gap(Gap),
+    /// A tool call was read from the client.
+    CallStarted(Box<Chained>),
+    /// A policy was evaluated for a call.
+    PolicyDecided(Box<Chained>),
+    /// A call has its receipt.
+    CallFinished(Box<Chained>),
+    /// Any other event of the chain.
+    Chain(Box<Chained>),
+    /// A notification that matters to the evidence.
+    Notification(Box<Chained>),
+    /// The chain has its end.
+    SessionEnd(Box<Chained>),
+    /// A line of the server's stderr.
+    Stderr(Stderr),
+    /// How far the pack of a session is.
+    PackProgress(PackProgress),
+    /// What was asked for by `from` has been told; what follows is news.
+    CaughtUp(CaughtUp),
+    /// A request could not be understood.
+    Error(ErrorLine),
+    /// A kind that this version does not know: to be passed over.
+    #[serde(other)]
+    Unknown,
+}
+
+/// `hello`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// `hash` of the last event before `cursor`; `null` before the first.
+    pub chain_head: Option<String>,
+    /// Cursor of the next event.
+    pub cursor: u64,
+    /// Cursor of the oldest event that is still told here; older ones are in the files.
+    pub oldest: u64,
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// The session's card.
+    pub session: RunCard,
+    /// Counts up to `cursor`.
+    pub totals: Totals,
+}
+
+/// `gap`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// How many events.
+    pub gap: u64,
+    /// Cursor of the first that is missing.
+    pub from: u64,
+    /// The session.
+    pub session_id: SessionId,
+    /// Cursor of the next that follows here.
+    pub to: u64,
+}
+
+/// An event of the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chained {
+    /// When it happened, wall clock.
+    pub at: WallTime,
+    /// The call, with all that is known of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallRow>,
+    /// Its `event_seq`.
+    pub cursor: u64,
+    /// Which way the message went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+    /// `session_end`: what the chain says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<End>,
+    /// Its `hash`.
+    pub hash: String,
+    /// Its `event`.
+    pub kind: EventKind,
+    /// JSON-RPC method.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Microseconds since the session began, monotonic.
+    pub mono_us: u64,
+    /// What is wrong, for `malformed`, `anomaly` and `recorder_gap`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The session.
+    pub session_id: SessionId,
+    /// Counts up to this event.
+    pub totals: Totals,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Whether everything was recorded and every call ended.
+    pub complete: bool,
+    /// The session that follows in the same process (rolling packs).
+    pub next: Option<SessionId>,
+    /// `end_reason`.
+    pub reason: String,
+}
+
+/// `stderr`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stderr {
+    /// When it was read.
+    pub at: WallTime,
+    /// Cursor of the next event of the chain: stderr is in no file and does not count.
+    pub cursor: u64,
+    /// Its bytes, what is no UTF-8 replaced; not yet safe for a terminal.
+    pub line: String,
+    /// Its number in this process: the same line has the same number.
+    pub seq: u64,
+    /// The session.
+    pub session_id: SessionId,
+}
+
+/// `pack_progress`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackProgress {
+    /// The pack, once there is one.
+    pub pack: Option<PathBuf>,
+    /// What went wrong.
+    pub problems: Vec<String>,
+    /// The session.
+    pub session_id: SessionId,
+    /// How far it is.
+    pub state: PackState,
+}
+
+/// How far a pack is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PackState {
+    /// It is being built.
+    Sealing,
+    /// It is there and verified.
+    Verified,
+    /// No pack was asked for.
+    None,
+    /// It could not be built, or does not verify.
+    Failed,
+}
+
+/// `caught_up`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaughtUp {
+    /// Cursor of the next event.
+    pub cursor: u64,
+}
+
+/// `error`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorLine {
+    /// What is wrong with the request.
+    pub error: String,
+}
+
+/// One line from a subscriber: tell again from this cursor on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Cursor of the first event that is wanted.
+    pub from: u64,
+    /// Of which session; the one that runs, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+}
+
+impl Line {
+    /// The chain event in it.
+    #[must_use]
+    pub fn chained(&self) -> Option<&Chained> {
+        match self {
+            Self::CallStarted(c)
+            | Self::PolicyDecided(c)
+            | Self::CallFinished(c)
+            | Self::Chain(c)
+            | Self::Notification(c)
+            | Self::SessionEnd(c) => Some(c),
+            _ => None,
+        }
+    }
+
+    /// The line with its line feed.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // The types here hold nothing that JSON cannot.
+        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Reads a line, with or without its line feed.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+}

@@ -1,0 +1,211 @@
+//! What is known of all sessions that are watched: one reducer for a live stream, a journal and a finished pack.
+//!
+//! The state is a join of everything it was told: in any order, any number of times, with anything missing, the same lines
+//! give the same state. Calls are kept in a bounded window, the newest by the time of their request; older ones are in
+//! the files. What a call shows never depends on the window.
+
+use super::{
+    fold::Fold,
+    journal,
+    protocol::{Chained, End, Line, PackProgress, PackState, RunCard, Stderr},
+    row::{CallRow, Place, Totals},
+};
+use crate::{
+    filter::Facts,
+    model::{AuditEvent, InvocationId, RpcId, SessionId},
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    path::Path,
+};
+
+/// Calls that are kept unless another number is asked for.
+pub const WINDOW: usize = 10_000;
+/// Lines of stderr that are kept of one session.
+const STDERR: usize = 1000;
+
+/// One session.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SessionView {
+    /// Its card, if it was seen live.
+    pub card: Option<RunCard>,
+    /// Cursor behind the last event.
+    pub cursor: u64,
+    /// Hash of that event.
+    pub head: Option<String>,
+    /// Counts.
+    pub totals: Totals,
+    /// How it ended.
+    pub end: Option<End>,
+    /// How far its pack is.
+    pub pack: Option<PackProgress>,
+    /// The last lines of its server's stderr, by number.
+    pub stderr: BTreeMap<u64, Stderr>,
+}
+
+/// Everything that is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    window: usize,
+    rows: BTreeMap<Place, CallRow>,
+    places: HashMap<InvocationId, Place>,
+    /// The newest place that has left the window.
+    floor: Option<Place>,
+    sessions: BTreeMap<SessionId, SessionView>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::new(WINDOW)
+    }
+}
+
+impl State {
+    /// Nothing yet; `window` calls will be kept.
+    #[must_use]
+    pub fn new(window: usize) -> Self {
+        Self {
+            window: window.max(1),
+            rows: BTreeMap::new(),
+            places: HashMap::new(),
+            floor: None,
+            sessions: BTreeMap::new(),
+        }
+    }
+
+    /// The calls in the window, oldest first.
+    pub fn rows(&self) -> impl DoubleEndedIterator<Item = &CallRow> {
+        self.rows.values()
+    }
+
+    /// A call in the window.
+    #[must_use]
+    pub fn row(&self, invocation: InvocationId) -> Option<&CallRow> {
+        self.rows.get(self.places.get(&invocation)?)
+    }
+
+    /// Whether calls have left the window: they are in the files.
+    #[must_use]
+    pub const fn is_cut(&self) -> bool {
+        self.floor.is_some()
+    }
+
+    /// The sessions.
+    #[must_use]
+    pub const fn sessions(&self) -> &BTreeMap<SessionId, SessionView> {
+        &self.sessions
+    }
+
+    /// Takes a line of the live protocol.
+    pub fn apply(&mut self, line: &Line) {
+        match line {
+            Line::Hello(hello) => {
+                let card = &hello.session;
+                let s = self.sessions.entry(card.card.session_id).or_default();
+                s.totals.join(hello.totals);
+                // Who takes part is told only once it is known.
+                let known = |c: &RunCard| {
+                    let who = [c.card.client_info.is_some(), c.card.server_info.is_some(), c.card.socket.is_some()];
+                    (who.iter().filter(|k| **k).count(), serde_json::to_string(c).unwrap_or_default())
+                };
+                if s.card.as_ref().is_none_or(|old| known(card) > known(old)) {
+                    s.card = Some(card.clone());
+                }
+            }
+            Line::Stderr(stderr) => {
+                let lines = &mut self.sessions.entry(stderr.session_id).or_default().stderr;
+                lines.insert(stderr.seq, stderr.clone());
+                while lines.len() > STDERR {
+                    lines.pop_first();
+                }
+            }
+            Line::PackProgress(pack) => {
+                let s = self.sessions.entry(pack.session_id).or_default();
+                let rank = |p: &PackProgress| (p.state != PackState::Sealing, p.pack.clone(), p.problems.clone());
+                if s.pack.as_ref().is_none_or(|old| rank(pack) > rank(old)) {
+                    s.pack = Some(pack.clone());
+                }
+            }
+            Line::Gap(_) | Line::CaughtUp(_) | Line::Error(_) | Line::Unknown => {}
+            _ => {
+                if let Some(chained) = line.chained() {
+                    self.chained(chained);
+                }
+            }
+        }
+    }
+
+    fn chained(&mut self, c: &Chained) {
+        let s = self.sessions.entry(c.session_id).or_default();
+        s.totals.join(c.totals);
+        if c.cursor >= s.cursor {
+            s.cursor = c.cursor + 1;
+            s.head = Some(c.hash.clone());
+        }
+        if let Some(end) = &c.end {
+            let rank = |e: &End| (e.next, e.reason.clone());
+            if s.end.as_ref().is_none_or(|old| rank(end) > rank(old)) {
+                s.end = Some(end.clone());
+            }
+        }
+        if let Some(call) = &c.call {
+            self.call(call.clone());
+        }
+    }
+
+    /// Takes an account of a call.
+    pub fn call(&mut self, row: CallRow) {
+        let row = match self.places.get(&row.invocation_id).and_then(|place| self.rows.remove(place)) {
+            Some(mut known) => {
+                known.join(row);
+                known
+            }
+            None => row,
+        };
+        let (place, invocation) = (row.place(), row.invocation_id);
+        if self.floor.is_some_and(|floor| place <= floor) {
+            self.places.remove(&invocation);
+            return;
+        }
+        self.places.insert(invocation, place);
+        self.rows.insert(place, row);
+        while self.rows.len() > self.window {
+            let Some((place, row)) = self.rows.pop_first() else { return };
+            self.places.remove(&row.invocation_id);
+            self.floor = self.floor.max(Some(place));
+        }
+    }
+
+    /// Takes all that a segment and its receipts say; of a finished pack, `audit_log.jsonl` and `receipt_pack.jsonl`.
+    ///
+    /// # Errors
+    /// What the system says; what was read until then stays.
+    pub fn read(&mut self, segment: &Path, receipts: &Path) -> io::Result<()> {
+        let mut fold = Fold::default();
+        journal::events(segment, 0, u64::MAX, &mut |e: &AuditEvent| self.apply(&fold.event(e)))?;
+        journal::calls(receipts, None, &mut |r| self.call(CallRow::of_receipt(r)))
+    }
+}
+
+/// What a filter looks at in a call.
+#[must_use]
+pub fn facts(row: &CallRow) -> Facts<'_> {
+    let rpc = row.mcp_request_id.as_ref().map(|id| match id {
+        RpcId::Null => "null".to_owned(),
+        RpcId::Int(n) => n.to_string(),
+        RpcId::Text(t) => t.clone(),
+    });
+    let ids = [Some(row.invocation_id.to_string()), row.receipt_id.map(|r| r.to_string()), rpc];
+    Facts {
+        tool: row.tool_name.as_deref().unwrap_or_default(),
+        server: row.server_id.as_deref().unwrap_or_default(),
+        verdict: row.policy_verdict,
+        outcome: row.outcome,
+        ids: ids.into_iter().flatten().collect(),
+        us: row.duration_ms.map(|d| d.0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

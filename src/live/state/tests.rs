@@ -1,0 +1,141 @@
+use super::*;
+use crate::{
+    model::{Outcome, WallTime},
+    pack::testkit::{self, Plan},
+    paths::{AuditDir, SessionPaths},
+};
+use proptest::prelude::*;
+
+/// A session on disk, and what would be told of it live.
+fn session(calls: u64) -> (tempfile::TempDir, SessionPaths, Vec<Line>) {
+    let tmp = tempfile::tempdir().unwrap();
+    let plan = Plan { calls, error_every: 5, timeout_every: 7, ..Plan::default() };
+    let paths = testkit::write(&plan, &AuditDir::at(tmp.path())).unwrap().paths;
+    let lines = told(&paths);
+    (tmp, paths, lines)
+}
+
+fn told(paths: &SessionPaths) -> Vec<Line> {
+    let (mut fold, mut lines) = (Fold::default(), Vec::new());
+    journal::events(&paths.segment, 0, u64::MAX, &mut |e| lines.push(fold.event(e))).unwrap();
+    lines
+}
+
+fn state_of<'a>(window: usize, lines: impl IntoIterator<Item = &'a Line>) -> State {
+    let mut state = State::new(window);
+    lines.into_iter().for_each(|l| state.apply(l));
+    state
+}
+
+#[test]
+fn stream_journal_and_receipts_give_the_same_calls() {
+    let (_tmp, paths, lines) = session(60);
+    let live = state_of(100, &lines);
+    let mut journal = State::new(100);
+    journal.read(&paths.segment, &paths.receipts).unwrap();
+    assert_eq!(live, journal);
+    let mut receipts = State::new(100);
+    journal::calls(&paths.receipts, None, &mut |r| receipts.call(CallRow::of_receipt(r))).unwrap();
+    let rows = |s: &State| s.rows().cloned().collect::<Vec<_>>();
+    assert_eq!(rows(&live), rows(&receipts));
+    assert_eq!(rows(&live).len(), 60);
+    let view = live.sessions().values().next().unwrap();
+    assert_eq!((view.totals.started, view.totals.finished, view.totals.in_flight()), (60, 60, 0));
+    let count = |o| rows(&live).iter().filter(|r| r.outcome == Some(o)).count() as u64;
+    assert_eq!(view.totals.errors, count(Outcome::Error));
+    assert_eq!(view.totals.timeouts, count(Outcome::Timeout));
+    assert!(view.totals.errors > 0 && view.totals.timeouts > 0 && view.end.is_some());
+}
+
+#[test]
+fn every_line_survives_the_wire() {
+    for line in session(20).2 {
+        let bytes = line.to_bytes();
+        assert_eq!(memchr::memchr(b'\n', &bytes), Some(bytes.len() - 1));
+        assert_eq!(Line::parse(&bytes).unwrap(), line);
+    }
+    assert_eq!(Line::parse(br#"{"event":"of a later version","x":1}"#).unwrap(), Line::Unknown);
+    assert!(Line::parse(b"{}").is_err());
+}
+
+#[test]
+fn a_call_whose_beginning_was_missed_is_completed_by_its_receipt() {
+    let (_tmp, paths, _) = session(10);
+    let (mut fold, mut state) = (Fold::default(), State::new(100));
+    // The fold begins in the middle of a call.
+    journal::events(&paths.segment, 4, u64::MAX, &mut |e| state.apply(&fold.event(e))).unwrap();
+    let partial: Vec<_> = state.rows().filter(|r| r.tool_name.is_none()).map(|r| r.invocation_id).collect();
+    assert_eq!(partial.len(), 1);
+    journal::calls(&paths.receipts, None, &mut |r| state.call(CallRow::of_receipt(r))).unwrap();
+    let mut whole = State::new(100);
+    whole.read(&paths.segment, &paths.receipts).unwrap();
+    assert!(state.rows().eq(whole.rows()));
+}
+
+#[test]
+fn the_window_keeps_the_newest_and_says_that_it_is_cut() {
+    let (_tmp, _, lines) = session(50);
+    let (all, cut) = (state_of(100, &lines), state_of(10, &lines));
+    assert!(!all.is_cut() && cut.is_cut());
+    assert!(cut.rows().eq(all.rows().skip(40)));
+    let newest = cut.rows().next_back().unwrap().invocation_id;
+    assert!(cut.row(newest).is_some());
+    assert!(cut.row(all.rows().next().unwrap().invocation_id).is_none());
+    assert_eq!(cut.sessions().values().next().unwrap().totals.finished, 50);
+}
+
+#[test]
+fn stderr_and_pack_progress_are_kept_once_and_bounded() {
+    let id = SessionId::from_bits(1);
+    let stderr = |seq| {
+        Line::Stderr(Stderr { at: WallTime::from_millis(0), cursor: 0, line: format!("{seq}"), seq, session_id: id })
+    };
+    let pack = |state| Line::PackProgress(PackProgress { pack: None, problems: vec![], session_id: id, state });
+    let mut state = State::default();
+    for seq in (0..2000).chain(0..2000).rev() {
+        state.apply(&stderr(seq));
+    }
+    state.apply(&pack(PackState::Verified));
+    state.apply(&pack(PackState::Sealing));
+    let view = &state.sessions()[&id];
+    assert_eq!(view.stderr.keys().copied().collect::<Vec<_>>(), (1000..2000).collect::<Vec<_>>());
+    assert_eq!(view.pack.as_ref().unwrap().state, PackState::Verified);
+}
+
+fn shuffled() -> impl Strategy<Value = Vec<usize>> {
+    let count = session(12).2.len();
+    // Every line once, in any order, and any of them again at any place.
+    (
+        Just((0..count).collect::<Vec<_>>()).prop_shuffle(),
+        prop::collection::vec((0..count, any::<prop::sample::Index>()), 0..40),
+    )
+        .prop_map(|(mut order, again)| {
+            for (line, at) in again {
+                let at = at.index(order.len() + 1);
+                order.insert(at, line);
+            }
+            order
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_order_with_duplicates_gives_the_same_state(order in shuffled(), window in 1usize..20) {
+        let (_tmp, _, lines) = session(12);
+        let expected = state_of(window, &lines);
+        let got = state_of(window, order.iter().map(|i| &lines[*i]));
+        prop_assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn what_was_lost_is_healed_by_reading_the_files(lost in prop::collection::vec(any::<bool>(), 60), order in shuffled()) {
+        let (_tmp, paths, lines) = session(12);
+        let mut got = state_of(100, order.iter().filter(|i| !lost[**i % 60]).map(|i| &lines[*i]));
+        got.read(&paths.segment, &paths.receipts).unwrap();
+        let mut expected = State::new(100);
+        expected.read(&paths.segment, &paths.receipts).unwrap();
+        prop_assert_eq!(got, expected);
+    }
+}

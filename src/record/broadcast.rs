@@ -1,0 +1,65 @@
+//! What the recorder tells whoever watches a session while it runs.
+//!
+//! The recorder knows nothing of sockets and subscribers: it says that evidence has reached the files, and how far. What is
+//! told there is read from the files; nothing is handed over that could pile up.
+
+use super::card::Card;
+use crate::{
+    model::{SessionId, receipt::Counts},
+    paths::SessionPaths,
+};
+use std::path::Path;
+
+/// A session has begun on disk.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    /// Its card.
+    pub card: Card,
+    /// Its files.
+    pub paths: SessionPaths,
+    /// Length of its segment in bytes, all of it whole lines.
+    pub segment_len: u64,
+}
+
+/// How far a session has come.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// Length of the segment in bytes, all of it whole lines.
+    pub segment_len: u64,
+    /// Counts so far.
+    pub counts: &'a Counts,
+}
+
+/// Told by the recorder thread. No method may wait for anything or anyone, and [`Broadcast::written`] may cost no more than
+/// a few stores while nobody watches.
+pub trait Broadcast: Send + Sync {
+    /// A session has begun on disk.
+    fn begun(&self, begun: Begun);
+    /// Evidence has reached the files.
+    fn written(&self, progress: Progress<'_>);
+    /// The card says more than it did.
+    fn card(&self, card: &Card);
+    /// The session's chain has its end; `next` is the session that follows in the same process.
+    fn ended(&self, session: SessionId, segment_len: u64, next: Option<SessionId>);
+    /// Where a session can be watched, once that is known.
+    fn socket(&self) -> Option<&Path>;
+    /// Live events that subscribers missed since this was asked last.
+    fn take_missed(&self) -> u64;
+}
+
+/// Nobody watches.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Broadcast for Silent {
+    fn begun(&self, _: Begun) {}
+    fn written(&self, _: Progress<'_>) {}
+    fn card(&self, _: &Card) {}
+    fn ended(&self, _: SessionId, _: u64, _: Option<SessionId>) {}
+    fn socket(&self) -> Option<&Path> {
+        None
+    }
+    fn take_missed(&self) -> u64 {
+        0
+    }
+}

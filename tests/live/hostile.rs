@@ -1,0 +1,132 @@
+//! Those who do not: none of them may cost the session anything.
+
+use super::*;
+use crate::rig::call;
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+const CALLS: u64 = 6000;
+
+fn session_is_whole(rig: &Rig, client: &mut Client, calls: u64) {
+    assert_eq!(client.end().code(), Some(0));
+    let doc = &documents(rig)[0];
+    assert!(doc.session_complete);
+    assert_eq!((doc.counts.calls, doc.counts.missed), (calls, 0));
+    assert_eq!(client.lines() as u64, calls + 1);
+}
+
+#[test]
+fn subscribers_that_do_not_read_lose_events_that_are_counted() {
+    let rig = Rig::new();
+    let (mut client, card) = start(&rig, &[]);
+    let socket = card.card.socket.clone().unwrap();
+    let deaf: Vec<UnixStream> = (0..3).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let mut drop_by_drop = UnixStream::connect(&socket).unwrap();
+    let mut byte = [0];
+    for id in 1..=CALLS {
+        client.send(&call(id, "echo", id));
+        if id % 100 == 0 {
+            drop_by_drop.read_exact(&mut byte).unwrap();
+        }
+    }
+    client.await_lines(usize::try_from(CALLS).unwrap() + 1);
+    session_is_whole(&rig, &mut client, CALLS);
+    // Three deaf ones and a slow one; the first lines were in their buffers, the last were lost or never tried.
+    drop((deaf, drop_by_drop));
+}
+
+#[test]
+fn who_reads_again_after_a_pause_is_told_how_much_it_lost() {
+    let rig = Rig::new();
+    let (mut client, card) = start(&rig, &[]);
+    let socket = card.card.socket.clone().unwrap();
+    let stream = UnixStream::connect(&socket).unwrap();
+    stream.set_read_timeout(Some(rig::LIMIT)).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert!(line.contains("\"event\":\"hello\""), "{line}");
+    for id in 1..=CALLS {
+        client.send(&call(id, "echo", id));
+    }
+    client.await_lines(usize::try_from(CALLS).unwrap() + 1);
+    // Who comes now is greeted when the live thread has read all of it.
+    until("the live thread to come by", || {
+        let stream = UnixStream::connect(&socket).ok()?;
+        stream.set_read_timeout(Some(rig::LIMIT)).ok()?;
+        let mut hello = String::new();
+        BufReader::new(stream).read_line(&mut hello).ok()?;
+        let hello: serde_json::Value = serde_json::from_str(&hello).ok()?;
+        (hello["cursor"].as_u64()? >= 4 * CALLS).then_some(())
+    });
+    let gap = loop {
+        line.clear();
+        assert!(reader.read_line(&mut line).unwrap() > 0, "no gap was told");
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if value["event"] == "gap" {
+            break value;
+        }
+    };
+    assert_eq!(gap["to"].as_u64().unwrap() - gap["from"].as_u64().unwrap(), gap["gap"].as_u64().unwrap());
+    session_is_whole(&rig, &mut client, CALLS);
+    assert!(documents(&rig)[0].live_events_missed >= gap["gap"].as_u64().unwrap());
+}
+
+#[test]
+fn a_thousand_connections_and_endless_requests_are_turned_away() {
+    let rig = Rig::new();
+    let (mut client, card) = start(&rig, &[]);
+    let socket = card.card.socket.clone().unwrap();
+    let crowd = {
+        let socket = socket.clone();
+        std::thread::spawn(move || (0..1000).filter_map(|_| UnixStream::connect(&socket).ok()).collect::<Vec<_>>())
+    };
+    client.converse((1..=50).map(|id| call(id, "echo", id)));
+    let crowd = crowd.join().unwrap();
+    assert!(crowd.len() > 900, "{}", crowd.len());
+    let greeted = crowd.iter().filter(|s| {
+        s.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        matches!((&**s).read(&mut [0; 16]), Ok(1..))
+    });
+    assert!(greeted.count() <= assay::live::server::MAX_SUBSCRIBERS);
+    drop(crowd);
+    // A gigabyte of request: cut off long before.
+    let flood = until("a place among the subscribers", || {
+        let stream = UnixStream::connect(&socket).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        matches!((&stream).read(&mut [0; 16]), Ok(1..)).then_some(stream)
+    });
+    let piece = vec![b'x'; 1 << 20];
+    let sent = (0..1024).take_while(|_| (&flood).write_all(&piece).is_ok()).count();
+    assert!(sent < 16, "{sent} MiB were read");
+    let wrong = until("another place", || {
+        let stream = UnixStream::connect(&socket).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        (reader.read_line(&mut line).ok()? > 0).then_some(reader)
+    });
+    (&mut wrong.get_ref()).write_all(b"{\"from\":\"x\"}\n{\"from\":0}\n").unwrap();
+    let lines: Vec<String> = wrong.lines().map_while(Result::ok).take(3).collect();
+    assert!(lines[0].contains("\"event\":\"error\""), "{lines:?}");
+    assert!(lines[1].contains("\"cursor\":0"), "{lines:?}");
+    client.converse((51..=60).map(|id| call(id, "echo", id)));
+    session_is_whole(&rig, &mut client, 60);
+}
+
+#[test]
+fn a_session_goes_on_where_no_socket_can_be_made() {
+    let rig = Rig::new();
+    fs::write(rig.root.join("run/assay"), b"in the way").unwrap();
+    fs::create_dir_all(rig.root.join("home")).unwrap();
+    fs::write(rig.root.join("home/run"), b"in the way").unwrap();
+    let mut command = rig.proxy(&[]);
+    command.env("ASSAY_HOME", rig.root.join("home"));
+    let mut client = Client::start(command);
+    client.converse([rig::INITIALIZE.to_owned(), call(1, "echo", 0)].into_iter());
+    session_is_whole(&rig, &mut client, 1);
+    assert_eq!(client.said(), "");
+}
