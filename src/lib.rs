@@ -55,3 +55,4 @@ pub mod report;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod text;
+pub mod tui;

@@ -1,0 +1,31 @@
+//! The dashboard: `assay watch`, `assay open`, `assay diff --tui`. One program, and one reducer for live streams, journals and
+//! finished packs ([`crate::live::state`]).
+//!
+//! event → [`msg::Msg`] → [`app::App::update`] → [`msg::Effect`] and, when something changed, [`app::App::draw`]. `update` does no
+//! I/O and `draw` changes nothing; files and sockets are reached through [`crate::live`], [`crate::pack`] and [`crate::history`] only,
+//! on threads of their own ([`msg::Job`]).
+//!
+//! | module | owns |
+//! |---|---|
+//! | `run`, `term` | the loop; the terminal and how it is given back |
+//! | [`app`], [`view`] | the screens, what lies over them, header and footer |
+//! | [`keymap`] | every key, command and help text |
+//! | [`live`], [`packs`], [`pack`], [`diff`] | one screen each |
+//! | [`detail`] | one call |
+//! | [`paint`], [`theme`], [`cursor`], [`input`], [`palette`] | drawing, meaning, lists, typing |
+
+pub mod app;
+pub mod cursor;
+pub mod detail;
+pub mod diff;
+pub mod input;
+pub mod keymap;
+pub mod live;
+pub mod msg;
+pub mod pack;
+pub mod packs;
+pub mod paint;
+pub mod palette;
+pub mod screen;
+pub mod theme;
+pub mod view;

@@ -1,0 +1,253 @@
+//! Putting text on the screen: cells, clipped, never more columns than there are, and nothing that a terminal obeys.
+
+use super::theme::{Role, Theme};
+use crate::text::{fit, visible, width};
+use ratatui::{
+    buffer::Buffer,
+    layout::{Position, Rect},
+    style::Style,
+};
+
+/// A pen on a buffer.
+#[derive(Debug)]
+pub struct Pen<'a> {
+    buffer: &'a mut Buffer,
+    /// How meanings look.
+    pub theme: Theme,
+    /// Where the terminal's own cursor goes.
+    pub cursor: Option<Position>,
+}
+
+impl<'a> Pen<'a> {
+    /// A pen.
+    pub const fn new(buffer: &'a mut Buffer, theme: Theme) -> Self {
+        Self { buffer, theme, cursor: None }
+    }
+
+    /// The whole screen.
+    #[must_use]
+    pub const fn area(&self) -> Rect {
+        self.buffer.area
+    }
+
+    /// Writes text of ours, clipped to `columns`; returns the columns used. Text from outside goes through [`Self::outside`].
+    pub fn put(&mut self, x: u16, y: u16, columns: u16, text: &str, role: Role) -> u16 {
+        let style = self.theme.style(role);
+        self.styled(x, y, columns, text, style)
+    }
+
+    /// Writes text from outside: made visible, cut on a grapheme boundary with a mark where something was cut.
+    pub fn outside(&mut self, x: u16, y: u16, columns: u16, text: &str, role: Role) -> u16 {
+        // No terminal has more columns than this, and a megabyte is not measured for one line.
+        let head: String = text.chars().take(4096).collect();
+        let text = clean(&head);
+        let text = self.fitted(&text, columns);
+        let style = self.theme.style(role);
+        self.styled(x, y, columns, &text, style)
+    }
+
+    /// `text` cut to `columns`, with the theme's mark.
+    #[must_use]
+    pub fn fitted(&self, text: &str, columns: u16) -> String {
+        let cut = fit(text, columns as usize);
+        if self.theme.ascii { cut.replace('…', "~") } else { cut.into_owned() }
+    }
+
+    /// Writes with a style.
+    pub fn styled(&mut self, x: u16, y: u16, columns: u16, text: &str, style: Style) -> u16 {
+        let area = self.buffer.area;
+        if x >= area.right() || y >= area.bottom() || columns == 0 {
+            return 0;
+        }
+        let columns = columns.min(area.right() - x);
+        let (end, _) = self.buffer.set_stringn(x, y, text, columns as usize, style);
+        end - x
+    }
+
+    /// Writes several pieces, one after the other.
+    pub fn pieces(&mut self, x: u16, y: u16, columns: u16, pieces: &[(&str, Role)]) -> u16 {
+        let mut used = 0;
+        for (text, role) in pieces {
+            used += self.put(x + used, y, columns.saturating_sub(used), text, *role);
+        }
+        used
+    }
+
+    /// Right-aligned text.
+    pub fn right(&mut self, x: u16, y: u16, columns: u16, text: &str, role: Role) {
+        let text = self.fitted(text, columns);
+        let w = width(&text) as u16;
+        self.put(x + columns.saturating_sub(w), y, w, &text, role);
+    }
+
+    /// Adds a style to cells that are there.
+    pub fn over(&mut self, area: Rect, style: Style) {
+        self.buffer.set_style(area.intersection(self.buffer.area), style);
+    }
+
+    /// Marks a row as the selected one and puts the terminal's cursor there.
+    pub fn select(&mut self, row: Rect, focused: bool) {
+        self.over(row, self.theme.selected(focused));
+        if focused {
+            self.cursor = Some(Position::new(row.x, row.y));
+        }
+    }
+
+    /// Empties an area for something that lies over the rest; a wide glyph that it would cut in half goes as a whole.
+    pub fn clear(&mut self, area: Rect) {
+        let area = area.intersection(self.buffer.area);
+        for y in area.top()..area.bottom() {
+            if let Some(left) = area.x.checked_sub(1).and_then(|x| self.buffer.cell_mut((x, y)))
+                && width(left.symbol()) > 1
+            {
+                left.set_symbol(" ");
+            }
+            for x in area.left()..area.right() {
+                if let Some(cell) = self.buffer.cell_mut((x, y)) {
+                    cell.reset();
+                }
+            }
+        }
+    }
+
+    /// A frame with a title; returns what is inside.
+    pub fn boxed(&mut self, area: Rect, title: &str, focused: bool) -> Rect {
+        let area = area.intersection(self.buffer.area);
+        if area.width < 2 || area.height < 2 {
+            return Rect { width: 0, height: 0, ..area };
+        }
+        let role = if focused { Role::Accent } else { Role::Dim };
+        let t = self.theme;
+        let across = t.glyph("─", "-").repeat(area.width as usize - 2);
+        let corners = if t.ascii { ["+", "+", "+", "+"] } else { ["┌", "┐", "└", "┘"] };
+        self.put(area.x, area.y, area.width, &format!("{}{across}{}", corners[0], corners[1]), role);
+        self.put(area.x, area.bottom() - 1, area.width, &format!("{}{across}{}", corners[2], corners[3]), role);
+        for y in area.y + 1..area.bottom() - 1 {
+            self.put(area.x, y, 1, t.glyph("│", "|"), role);
+            self.put(area.right() - 1, y, 1, t.glyph("│", "|"), role);
+        }
+        if area.width > 6 && !title.is_empty() {
+            let title = self.fitted(title, area.width - 6);
+            self.put(
+                area.x + 2,
+                area.y,
+                area.width - 4,
+                &format!(" {title} "),
+                if focused { Role::Strong } else { Role::Dim },
+            );
+        }
+        Rect { x: area.x + 1, y: area.y + 1, width: area.width - 2, height: area.height - 2 }
+    }
+
+    /// A heading over a pane without a frame: a rule with a title in it. Returns what is below.
+    pub fn headed(&mut self, area: Rect, title: &str, focused: bool) -> Rect {
+        let area = area.intersection(self.buffer.area);
+        if area.height == 0 || area.width == 0 {
+            return area;
+        }
+        let rule = self.theme.glyph("─", "-").repeat(area.width as usize);
+        self.put(area.x, area.y, area.width, &rule, Role::Dim);
+        let title = self.fitted(title, area.width.saturating_sub(3));
+        if area.width > 3 {
+            let role = if focused { Role::Strong } else { Role::Dim };
+            self.put(area.x + 1, area.y, area.width - 2, &format!(" {title} "), role);
+        }
+        Rect { y: area.y + 1, height: area.height - 1, ..area }
+    }
+
+    /// A vertical rule.
+    pub fn rule(&mut self, x: u16, top: u16, bottom: u16) {
+        for y in top..bottom {
+            self.put(x, y, 1, self.theme.glyph("│", "|"), Role::Dim);
+        }
+    }
+}
+
+/// Text from outside, safe: tabs become spaces, everything hidden becomes visible.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    visible(&text.replace('\t', "    ")).into_owned()
+}
+
+/// A number with thin groups: `3 400`.
+#[must_use]
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A size for people.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for u in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = u;
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// A duration in the unit that reads best; at most 7 columns below an hour.
+#[must_use]
+pub fn took(us: u64) -> String {
+    match us {
+        0..1000 => format!("{us} µs"),
+        1000..10_000 => format!("{}.{:02} ms", us / 1000, us % 1000 / 10),
+        10_000..10_000_000 => format!("{} ms", us / 1000),
+        10_000_000..60_000_000 => format!("{}.{} s", us / 1_000_000, us % 1_000_000 / 100_000),
+        60_000_000..3_600_000_000 => format!("{}m{:02}s", us / 60_000_000, us / 1_000_000 % 60),
+        _ => format!("{}h{:02}m", us / 3_600_000_000, us / 60_000_000 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_over_a_wide_glyph_takes_all_of_it() {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 8, 1));
+        let mut pen = Pen::new(&mut buffer, Theme::default());
+        pen.put(0, 0, 8, "漢字漢字", Role::Text);
+        pen.clear(Rect::new(3, 0, 2, 1));
+        pen.put(3, 0, 2, "ab", Role::Text);
+        let text: String = buffer.content().iter().map(|c| c.symbol()).collect();
+        assert_eq!(text.replace(' ', "."), "漢..ab.字.".replace(' ', "."), "{text:?}");
+    }
+
+    #[test]
+    fn texts_from_outside_are_harmless_and_stay_in_their_columns() {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 1));
+        let mut pen = Pen::new(&mut buffer, Theme::default());
+        assert!(pen.outside(0, 0, 6, "\u{1b}[31m\u{202e}漢字漢字", Role::Text) <= 6);
+        for cell in buffer.content() {
+            assert!(!cell.symbol().contains(['\u{1b}', '\u{202e}']));
+        }
+        assert_eq!(buffer.content()[7].symbol(), " ");
+    }
+
+    #[test]
+    fn numbers_are_for_people() {
+        assert_eq!(
+            [0, 999, 1000, 3400, 1_234_567].map(grouped),
+            ["0", "999", "1 000", "3 400", "1 234 567"].map(str::to_owned)
+        );
+        assert_eq!([5, 1500, 12_345, 61_000_000].map(took), ["5 µs", "1.50 ms", "12 ms", "1m01s"].map(str::to_owned));
+        assert_eq!([12, 2048, 5 << 30].map(size), ["12 B", "2.0 KiB", "5.0 GiB"].map(str::to_owned));
+    }
+}
