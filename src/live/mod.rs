@@ -13,6 +13,7 @@
 //! | [`journal`] | evidence files, read in whole lines from any place |
 //! | [`row`], [`state`] | calls, and what is known of all of them |
 //! | [`client`] | following sessions: connect, heal, reconnect |
+//! | [`watcher`] | finding sessions as they come |
 
 pub mod client;
 pub mod discovery;
@@ -24,3 +25,4 @@ mod ring;
 pub mod row;
 pub mod server;
 pub mod state;
+pub mod watcher;
