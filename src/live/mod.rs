@@ -9,6 +9,8 @@
 //! | [`server`] | the socket and its subscribers |
 //! | [`discovery`] | run directory, cards, who lives |
 //! | [`protocol`] | the lines |
+//! | [`evidence`] | receipt and events of one call |
+//! | [`words`] | the state of a call in words |
 //! | [`fold`] | audit events to lines and rows |
 //! | [`journal`] | evidence files, read in whole lines from any place |
 //! | [`row`], [`state`] | calls, and what is known of all of them |
@@ -17,6 +19,7 @@
 
 pub mod client;
 pub mod discovery;
+pub mod evidence;
 pub mod fold;
 pub mod hub;
 pub mod journal;
@@ -26,3 +29,4 @@ pub mod row;
 pub mod server;
 pub mod state;
 pub mod watcher;
+pub mod words;
