@@ -303,7 +303,7 @@ impl App {
             self.toast = None;
             self.dirty = true;
         }
-        Vec::new()
+        self.live.tick(now)
     }
 
     /// Does what can be done inside; the rest is for outside.

@@ -3,6 +3,9 @@
 mod tabs;
 mod timing;
 
+pub(super) use tabs::{clock, role};
+pub(super) use timing::bar;
+
 use super::{
     cursor::Cursor,
     keymap::Command,
