@@ -137,7 +137,7 @@ impl Follower {
 
     fn connected(&mut self) -> io::Result<Over> {
         let Some(socket) = self.card.card.socket.clone() else { return Ok(Over::Closed) };
-        let stream = UnixStream::connect(socket)?;
+        let stream = discovery::connect(&socket)?;
         stream.set_read_timeout(Some(LOOK))?;
         stream.set_write_timeout(Some(Duration::from_secs(5)))?;
         let mut reader = BufReader::with_capacity(64 << 10, stream.try_clone()?);

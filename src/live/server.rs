@@ -11,8 +11,8 @@ mod subscriber;
 
 use super::{
     discovery::{self, OwnCard},
-    hub::{Ear, Hub, Note},
-    protocol::{Line, PackProgress, RUN_CARD_VERSION, RunCard},
+    hub::{Ear, Hub, Note, StderrLine},
+    protocol::{Line, PackProgress, RUN_CARD_VERSION, RunCard, Stderr, StderrLost},
     ring::{Entry, Ring},
 };
 use crate::{
@@ -76,7 +76,7 @@ pub fn start_in(audit_dir: &Path, run_dirs: Vec<PathBuf>) -> io::Result<(Arc<Hub
         paused_until: None,
         next_round: Instant::now(),
         closing: false,
-        stderr_seq: 0,
+        stderr_lost: 0,
     };
     let run = move || {
         if let Err(e) = sys::process::nice_this_thread(15) {
@@ -114,7 +114,8 @@ struct Server {
     paused_until: Option<Instant>,
     next_round: Instant,
     closing: bool,
-    stderr_seq: u64,
+    /// Lines of stderr whose loss has been told.
+    stderr_lost: u64,
 }
 
 impl Server {
@@ -170,7 +171,7 @@ impl Server {
         }
         if !self.subscribers.is_empty() {
             self.catch_up(None);
-            self.tell_stderr();
+            self.tell_stderr(false);
             self.serve();
         }
     }
@@ -304,27 +305,35 @@ impl Server {
         }
     }
 
-    fn tell_stderr(&mut self) {
+    /// Makes lines of the server's stderr; of an unfinished one too, if `all`.
+    fn tell_stderr(&mut self, all: bool) {
         let Some(session) = self.sessions.get(&self.current) else { return };
-        let cursor = self.feed.as_ref().map_or(0, |f| f.head().cursor);
-        for (at, bytes) in self.ear.hub.take_stderr() {
-            let line = Line::Stderr(super::protocol::Stderr {
-                at,
-                cursor,
-                line: String::from_utf8_lossy(&bytes).into_owned(),
-                seq: self.stderr_seq,
-                session_id: session.card.card.session_id,
-            });
-            self.stderr_seq += 1;
-            let bytes = line.to_bytes().into();
-            self.ring.push(Entry { session: self.current, cursor, chained: false, bytes });
+        let session_id = session.card.card.session_id;
+        let taken = self.ear.hub.take_stderr(all);
+        if taken.lost > self.stderr_lost {
+            self.stderr_lost = taken.lost;
+            let next = taken.lines.front().map_or(taken.next, |l| l.seq);
+            self.say(&Line::StderrLost(StderrLost { lost: taken.lost, next, session_id }));
+        }
+        let cursor = self.cursor();
+        for StderrLine { seq, at, text } in taken.lines {
+            let line = String::from_utf8_lossy(&text).into_owned();
+            self.say(&Line::Stderr(Stderr { at, cursor, line, seq, session_id }));
         }
     }
 
+    fn cursor(&self) -> u64 {
+        self.feed.as_ref().map_or(0, Feed::cursor)
+    }
+
+    /// Tells what is not in the chain.
+    fn say(&mut self, line: &Line) {
+        let cursor = self.cursor();
+        self.ring.push(Entry { session: self.current, cursor, chained: false, bytes: line.to_bytes().into() });
+    }
+
     fn pack(&mut self, progress: PackProgress) {
-        let cursor = self.feed.as_ref().map_or(0, |f| f.head().cursor);
-        let bytes = Line::PackProgress(progress).to_bytes().into();
-        self.ring.push(Entry { session: self.current, cursor, chained: false, bytes });
+        self.say(&Line::PackProgress(progress));
     }
 
     /// What is left to say is said to those who listen.
@@ -332,7 +341,7 @@ impl Server {
         let until = Instant::now() + LAST_WORDS;
         loop {
             self.catch_up(None);
-            self.tell_stderr();
+            self.tell_stderr(true);
             self.serve();
             let behind = self.feed.as_ref().is_some_and(|f| f.is_behind(self.ear.hub.mark()));
             // Who has taken nothing of late is not waited for.

@@ -58,6 +58,40 @@ fn the_servers_stderr_is_told_in_lines() {
 }
 
 #[test]
+fn stderr_of_before_is_told_as_far_as_it_is_kept_and_the_rest_is_counted() {
+    const LINES: u64 = 20_000;
+    let rig = Rig::new();
+    let mut client = Client::start(rig.wrapped(&[], &[], &format!("seq 1 {LINES} >&2; printf unfinished >&2;")));
+    client.converse([rig::INITIALIZE.to_owned()].into_iter());
+    let card = until("a live session", || {
+        discovery::live_in(&run_dir(&rig)).pop().filter(|c| c.card.socket.as_ref().is_some_and(|s| s.exists()))
+    });
+    let (inbox, mut state) = (follow(&card, 100_000), State::default());
+    let view = |s: &State| s.sessions().get(&card.card.session_id).cloned().unwrap_or_default();
+    let mut told = Vec::new();
+    until("the last line", || {
+        while let Ok(update) = inbox.try_recv() {
+            apply(&mut state, &update);
+            if let Update::Line(line) = &update
+                && let Line::Stderr(line) = &**line
+            {
+                told.push((line.seq, line.line.clone()));
+            }
+        }
+        told.last().is_some_and(|(seq, _)| *seq + 1 == LINES).then_some(())
+    });
+    assert!(told.iter().all(|(seq, line)| *line == (seq + 1).to_string()));
+    assert_eq!(view(&state).stderr_lost + told.len() as u64, LINES);
+    assert!(told.len() > 1000);
+    client.end();
+    to_the_end(&inbox, &mut state);
+    assert_eq!(
+        view(&state).stderr.last_key_value().map(|(seq, l)| (*seq, l.line.as_str())),
+        Some((LINES, "unfinished"))
+    );
+}
+
+#[test]
 fn whoever_falls_behind_heals_from_the_files_and_misses_nothing() {
     const CALLS: u64 = 6000;
     let rig = Rig::new();
@@ -99,6 +133,30 @@ fn a_killed_proxy_is_told_to_the_end_from_its_files_and_swept_by_the_next() {
     let live = discovery::live_in(&run_dir(&rig));
     assert_eq!(live.iter().map(|c| c.card.session_id).collect::<Vec<_>>(), [next.card.session_id]);
     client.end();
+}
+
+#[test]
+fn recovery_sweeps_what_a_killed_proxy_left_and_leaves_the_living() {
+    let rig = Rig::new();
+    let (mut killed, dead) = start(&rig, &[]);
+    let (mut living, card) = start(&rig, &[]);
+    let left = |c: &RunCard| {
+        let stem = c.card.session_id.hex();
+        rig::files(&run_dir(&rig), |n| n.starts_with(&stem)).len()
+    };
+    killed.kill();
+    rig::until("its server to end", || (rig.processes().len() == 2).then_some(()));
+    assert!(left(&dead) >= 2);
+    assert_eq!(rig.recover().status.code(), Some(0));
+    assert_eq!(left(&dead), 0);
+    assert_eq!(
+        discovery::live_in(&run_dir(&rig)).iter().map(|c| c.card.session_id).collect::<Vec<_>>(),
+        [card.card.session_id]
+    );
+    let (inbox, mut state) = (follow(&card, 1000), State::default());
+    living.converse([call(1, "echo", 0)].into_iter());
+    watch_until("the call", &inbox, &mut state, |s| s.rows().any(|r| !r.is_running()));
+    assert_eq!(living.end().code(), Some(0));
 }
 
 #[test]
