@@ -249,7 +249,9 @@ impl Hub {
     }
 
     pub(super) fn missed(&self, events: u64) {
-        self.missed.fetch_add(events, Ordering::Relaxed);
+        if events > 0 {
+            self.missed.fetch_add(events, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn watched_by(&self, subscribers: usize) {

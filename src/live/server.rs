@@ -98,6 +98,8 @@ struct Place {
 struct Session {
     card: RunCard,
     next: Option<SessionId>,
+    /// Cursor behind its last event, once it has ended.
+    end: Option<u64>,
 }
 
 struct Server {
@@ -182,11 +184,8 @@ impl Server {
         let view = subscriber::View { ring, sessions, current: *current, head };
         let before = subscribers.len();
         subscribers.retain_mut(|s| {
-            let lost = s.serve(&view);
-            if let Ok(lost) = lost {
-                ear.hub.missed(lost);
-            }
-            lost.is_ok()
+            let lost = |events| ear.hub.missed(events);
+            s.serve(&view, &lost).is_ok()
         });
         if subscribers.len() != before {
             ear.hub.watched_by(subscribers.len());
@@ -229,6 +228,10 @@ impl Server {
                     s.next = next;
                 }
                 self.catch_up(Some(segment_len));
+                let end = self.feed.as_ref().map(Feed::cursor);
+                if let Some(s) = self.sessions.get_mut(&self.current).filter(|s| s.card.card.session_id == session) {
+                    s.end = end;
+                }
             }
             Note::Pack(progress) => self.pack(progress),
             Note::Close => self.closing = true,
@@ -251,9 +254,11 @@ impl Server {
                 None
             }
         };
-        self.sessions.insert(self.current, Session { card: card.clone(), next: None });
+        self.sessions.insert(self.current, Session { card: card.clone(), next: None, end: None });
         let oldest = self.ring.get(self.ring.first()).map_or(self.current, |e| e.session);
-        self.sessions.retain(|number, _| *number >= oldest || *number + 1 >= self.current);
+        let (current, subscribers) = (self.current, &self.subscribers);
+        let wanted = |number| number + 1 >= current || subscribers.iter().any(|s| s.session() == number);
+        self.sessions.retain(|number, _| *number >= oldest || wanted(*number));
         match &mut self.place {
             Some(place) => {
                 if let Err(e) = place.card.update(card) {
