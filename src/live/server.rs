@@ -49,6 +49,9 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// At most this often the segment is looked at, however often the recorder writes.
 const ROUND: Duration = Duration::from_millis(4);
 
+/// As the recorder, which it tells of: on a busy machine a dashboard is to lag behind no more than the evidence does.
+const NICE: i32 = 10;
+
 /// Starts the live thread. It makes its socket when the first session has begun on disk.
 ///
 /// # Errors
@@ -79,7 +82,7 @@ pub fn start_in(audit_dir: &Path, run_dirs: Vec<PathBuf>) -> io::Result<(Arc<Hub
         stderr_lost: 0,
     };
     let run = move || {
-        if let Err(e) = sys::process::nice_this_thread(15) {
+        if let Err(e) = sys::process::nice_this_thread(NICE) {
             tracing::debug!(error = %e, "the live thread keeps its priority");
         }
         server.run();
