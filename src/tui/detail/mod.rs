@@ -1,5 +1,7 @@
 //! Everything about one call: evidence from the files, in tabs.
 
+pub mod tree;
+
 use super::{
     keymap::Command,
     msg::{Effect, Told},
