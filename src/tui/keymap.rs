@@ -236,7 +236,12 @@ pub static TABLE: &[Binding] = &[
     bind(&["ctrl-u"], Command::HalfUp, Contexts::GLOBAL, 0),
     bind(&["ctrl-d"], Command::HalfDown, Contexts::GLOBAL, 0),
     bind(&["Enter"], Command::Enter, PANES, 3),
-    bind(&["/"], Command::Filter, Contexts::LISTS.and(Contexts::SESSIONS).and(Contexts::PACKS).and(Contexts::DIFF), 4),
+    bind(
+        &["/"],
+        Command::Filter,
+        Contexts::LISTS.and(Contexts::SESSIONS).and(Contexts::DETAIL).and(Contexts::PACKS).and(Contexts::DIFF),
+        4,
+    ),
     bind(&["f"], Command::Follow, CALLS_AND, 6),
     bind(&["Space"], Command::Pause, CALLS_AND, 9),
     bind(&["n"], Command::Next, PANES, 5),

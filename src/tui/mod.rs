@@ -30,6 +30,8 @@ pub mod palette;
 mod run;
 pub mod screen;
 pub mod term;
+#[cfg(test)]
+pub mod testkit;
 pub mod theme;
 pub mod view;
 

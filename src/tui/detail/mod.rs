@@ -2,6 +2,7 @@
 
 mod tabs;
 mod timing;
+pub mod tree;
 
 pub(super) use tabs::{clock, role};
 pub(super) use timing::bar;
@@ -24,7 +25,8 @@ use crate::{
 };
 use ratatui::layout::Rect;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
+use tree::Tree;
 
 /// Evidence is read again at most this often while the selection moves by itself, milliseconds.
 const AGAIN_MS: i64 = 200;
@@ -59,9 +61,39 @@ pub struct News {
 #[derive(Debug, Default)]
 struct Found {
     evidence: Evidence,
-    receipt: Option<Value>,
     events: Vec<Value>,
+    /// The whole receipt.
+    receipt: Option<Tree>,
+    /// Arguments and result, as far as they are stored.
+    content: Option<Tree>,
+    /// Which of them are.
+    stored: [bool; 2],
 }
+
+impl Found {
+    /// Reads and takes apart.
+    fn new(evidence: Evidence) -> Self {
+        let events = evidence.events.iter().filter_map(|e| serde_json::from_slice(e).ok()).collect();
+        let mut out = Self { events, ..Self::default() };
+        if let Some(line) = &evidence.receipt {
+            let mut content = serde_json::Map::new();
+            if let Ok(Value::Object(mut members)) = serde_json::from_slice::<Value>(line) {
+                for (n, (name, member)) in CONTENT.into_iter().enumerate() {
+                    if let Some(value) = members.remove(member).filter(|v| !v.is_null()) {
+                        content.insert(name.to_owned(), value);
+                        out.stored[n] = true;
+                    }
+                }
+            }
+            out.content = (!content.is_empty()).then(|| Tree::new("call", Value::Object(content)));
+            out.receipt = Some(Tree::of_bytes("receipt", Arc::from(line.as_slice())));
+        }
+        Self { evidence, ..out }
+    }
+}
+
+/// What is stored of a call, and where in its receipt.
+const CONTENT: [(&str, &str); 2] = [("arguments", "arguments_content"), ("result", "result_content")];
 
 /// A tab of the pane.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -126,6 +158,7 @@ pub struct Detail {
     started: i64,
     tab: Tab,
     cursor: Cursor,
+    search: String,
 }
 
 impl Detail {
@@ -165,9 +198,7 @@ impl Detail {
         let job = Job::new(&ticket, "evidence", move |teller| {
             let files = &subject.files;
             let evidence = evidence::find(&files.receipts, &files.events, &subject.row, &teller.flag());
-            let receipt = evidence.receipt.as_deref().and_then(|r| serde_json::from_slice(r).ok());
-            let events = evidence.events.iter().filter_map(|e| serde_json::from_slice(e).ok()).collect();
-            teller.tell(msg::News::Detail(News { found: Box::new(Found { evidence, receipt, events }) }));
+            teller.tell(msg::News::Detail(News { found: Box::new(Found::new(evidence)) }));
         });
         vec![Effect::Start(job)]
     }
@@ -191,6 +222,12 @@ impl Detail {
 
     /// Does what was asked for while the pane has the focus; `at.area` is the pane. `None` if it means nothing here.
     pub fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        if command != Command::CopyRaw
+            && let Some((tree, area)) = self.tree_mut(at)
+            && let Some(effects) = tree.command(command, area)
+        {
+            return Some(effects);
+        }
         let lines = self.lines(at.area.width, at.now, false);
         let (len, height) = (lines.len() as u64, at.area.height.saturating_sub(1));
         let page = i64::from(height.max(1));
@@ -238,10 +275,52 @@ impl Detail {
         }
     }
 
+    /// The tree of the tab, and which part of the pane it has: all below the tabs and what is said above it.
+    fn tree_at(&self, at: At) -> Option<(&Tree, Rect)> {
+        let found = self.found.as_ref()?;
+        let tree = match self.tab {
+            Tab::Content => found.content.as_ref()?,
+            Tab::Receipt => found.receipt.as_ref()?,
+            _ => return None,
+        };
+        let above = 1 + self.lines(at.area.width, at.now, false).len() as u16;
+        let area = at.area;
+        let above = above.min(area.height);
+        Some((tree, Rect { y: area.y + above, height: area.height - above, ..area }))
+    }
+
+    fn tree_mut(&mut self, at: At) -> Option<(&mut Tree, Rect)> {
+        let area = self.tree_at(at)?.1;
+        let found = self.found.as_mut()?;
+        let tree = if self.tab == Tab::Content { found.content.as_mut() } else { found.receipt.as_mut() };
+        Some((tree?, area))
+    }
+
+    /// Looks for text in the tree of this tab; `None` when there is none.
+    pub fn search(&mut self, text: &str, at: At) -> Option<bool> {
+        let (tree, area) = self.tree_mut(at)?;
+        let found = tree.search(text, area);
+        text.clone_into(&mut self.search);
+        Some(found)
+    }
+
+    /// What is looked for in this tab, if one can look for anything.
+    #[must_use]
+    pub fn searched(&self) -> Option<&str> {
+        let found = self.found.as_ref()?;
+        let has = match self.tab {
+            Tab::Content => found.content.is_some(),
+            Tab::Receipt => found.receipt.is_some(),
+            _ => false,
+        };
+        has.then_some(self.search.as_str())
+    }
+
     fn go(&mut self, tab: Tab) {
         if tab != self.tab {
             self.tab = tab;
             self.cursor = Cursor::default();
+            self.search.clear();
         }
     }
 
@@ -250,19 +329,25 @@ impl Detail {
         if !self.reading.as_ref().is_some_and(|(ticket, _)| ticket.is_of(&told)) {
             return Some(told);
         }
-        let msg::News::Detail(news) = told.news else { return None };
+        let msg::News::Detail(news) = told.news else { return Some(told) };
         self.known = self.reading.take().map(|(_, row)| row);
         self.found = Some(news.found);
         None
     }
 
     /// A click in the pane.
-    pub fn click(&mut self, x: u16, y: u16, at: At) -> Vec<Effect> {
+    pub fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
         if y == at.area.y {
             if let Some((_, tab)) = self.tab_places(at.area).into_iter().find(|(r, _)| (r.x..r.right()).contains(&x)) {
                 self.go(tab);
             }
             return self.poll(at.now);
+        }
+        if let Some((tree, area)) = self.tree_mut(at)
+            && y >= area.y
+        {
+            tree.click(y - area.y, twice, area);
+            return Vec::new();
         }
         let len = self.lines(at.area.width, at.now, false).len() as u64;
         let height = at.area.height.saturating_sub(1);
@@ -312,6 +397,10 @@ impl Detail {
                 pen.put(r.x + used, r.y, room.saturating_sub(used), &text, Role::Dim);
             }
         }
+        let tree = self.tree_at(at);
+        if let Some((tree, area)) = tree {
+            tree.draw(pen, area, focused);
+        }
         let body = Rect { y: area.y + 1, height: area.height - 1, ..area };
         let lines = self.lines(body.width, at.now, pen.theme.ascii);
         let window = self.cursor.window(lines.len() as u64, body.height);
@@ -323,7 +412,7 @@ impl Detail {
                 let shown = if width(text) > room as usize { pen.fitted(text, room) } else { text.clone() };
                 x += pen.put(x, y, room, &shown, *role);
             }
-            if focused && n == self.cursor.at {
+            if focused && tree.is_none() && n == self.cursor.at {
                 pen.select(Rect::new(body.x, y, body.width, 1), true);
             }
         }

@@ -1,6 +1,6 @@
 //! What stands in each tab.
 
-use super::{Detail, Line, Role, Subject, Tab, timing};
+use super::{CONTENT, Detail, Line, Role, Subject, Tab, timing};
 use crate::{
     live::{row::CallRow, words::CallState},
     model::{RpcId, WallTime},
@@ -30,46 +30,43 @@ impl Detail {
         }
     }
 
+    /// What is said above the tree: why there is no more in it.
     fn content(&self, subject: &Subject) -> Vec<Line> {
-        let mut out = Vec::new();
-        let receipt = self.found.as_ref().and_then(|f| f.receipt.as_ref());
-        if subject.row.receipt_id.is_some() && receipt.is_none() {
+        let stored = self.found.as_ref().filter(|f| f.receipt.is_some()).map(|f| f.stored);
+        if subject.row.receipt_id.is_some() && stored.is_none() {
             return self.waiting();
         }
-        for (title, member, hash) in [
-            ("arguments", "arguments_content", subject.row.arguments_hash.as_deref()),
-            ("result", "result_content", subject.row.result_hash.as_deref()),
-        ] {
-            out.push(said(title, Role::Strong));
-            match receipt.and_then(|r| r.get(member)).filter(|v| !v.is_null()) {
-                Some(value) => out.extend(json(value, &format!("$.{member}"))),
-                None => {
-                    let why = match hash {
-                        None if subject.row.is_running() => "not there yet",
-                        None => "there was none",
-                        Some(_) if subject.row.anomalies.contains("content_in_investigation_log") => {
-                            "too big for a receipt: it is in the investigation log of its audit directory"
-                        }
-                        Some(_) if subject.row.is_running() => "shown with the receipt, once the call has ended",
-                        Some(_) => "not stored: only its hash is; mcp-proxy --store-args and --store-results store it",
-                    };
-                    out.push(said(&format!("  {why}"), Role::Dim));
-                    if let Some(hash) = hash {
-                        out.push(field("  hash", hash, Role::Text));
-                    }
+        let hashes = [subject.row.arguments_hash.as_deref(), subject.row.result_hash.as_deref()];
+        let mut out = Vec::new();
+        for (n, (name, _)) in CONTENT.into_iter().enumerate().filter(|(n, _)| !stored.unwrap_or_default()[*n]) {
+            let running = subject.row.is_running();
+            let why = match hashes[n] {
+                None if running => "not there yet",
+                None => "there was none",
+                Some(_) if subject.row.anomalies.contains("content_in_investigation_log") => {
+                    "too big for a receipt: it is in the investigation log of its audit directory"
                 }
+                Some(_) if running => "shown once the call has ended",
+                Some(_) if n == 0 => "not stored, only its hash is; mcp-proxy --store-args stores it",
+                Some(_) => "not stored, only its hash is; mcp-proxy --store-results stores it",
+            };
+            let mut line = said(&format!("{name}: {why}"), Role::Dim);
+            name.clone_into(&mut line.path);
+            out.push(line);
+            if let Some(hash) = hashes[n] {
+                out.push(field("  hash", hash, Role::Text));
             }
         }
         out
     }
 
     fn receipt(&self, subject: &Subject) -> Vec<Line> {
-        match self.found.as_ref().and_then(|f| f.receipt.as_ref()) {
-            Some(receipt) => json(receipt, "$"),
-            None if subject.row.receipt_id.is_none() => {
+        match &self.found {
+            Some(found) if found.receipt.is_some() => Vec::new(),
+            _ if subject.row.receipt_id.is_none() => {
                 vec![said("The call has not ended: it has no receipt yet.", Role::Dim)]
             }
-            None => self.waiting(),
+            _ => self.waiting(),
         }
     }
 
@@ -203,52 +200,6 @@ fn timing_lines(row: &CallRow, now: WallTime, columns: u16, ascii: bool) -> Vec<
     let mut out = timing::waterfall(&row.phases_us, running, columns, ascii);
     if out.is_empty() {
         out.push(said("No time was measured for this call.", Role::Dim));
-    }
-    out
-}
-
-/// A value, one line a member, with its path.
-fn json(value: &Value, path: &str) -> Vec<Line> {
-    fn walk(out: &mut Vec<Line>, name: &str, value: &Value, path: &str, depth: usize) {
-        let indent = "  ".repeat(depth);
-        let name = if name.is_empty() { String::new() } else { format!("{}: ", clean(name)) };
-        let mut line = |text: String, role: Role| {
-            let copy = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-            out.push(Line {
-                pieces: vec![(format!("{indent}{name}"), Role::Dim), (text, role)],
-                copy,
-                path: path.to_owned(),
-            });
-        };
-        match value {
-            Value::Object(members) if !members.is_empty() => {
-                line(String::new(), Role::Dim);
-                for (k, v) in members {
-                    let below = format!("{path}[{}]", Value::String(k.clone()));
-                    walk(out, k, v, &below, depth + 1);
-                }
-            }
-            Value::Array(items) if !items.is_empty() => {
-                line(format!("[{}]", items.len()), Role::Dim);
-                for (n, v) in items.iter().enumerate() {
-                    walk(out, &n.to_string(), v, &format!("{path}[{n}]"), depth + 1);
-                }
-            }
-            Value::String(s) => {
-                let head: String = s.chars().take(2000).collect();
-                line(clean(&head), Role::Text);
-            }
-            other => line(other.to_string(), Role::Value),
-        }
-    }
-    let mut out = Vec::new();
-    match value {
-        Value::Object(members) => {
-            for (k, v) in members {
-                walk(&mut out, k, v, &format!("{path}.{k}"), 0);
-            }
-        }
-        other => walk(&mut out, "", other, path, 0),
     }
     out
 }

@@ -344,11 +344,14 @@ impl Screen for LiveScreen {
             Pane::Sessions => self.in_sessions(command, at),
             Pane::Calls => self.in_calls(command, at),
             Pane::Detail => match command {
+                Command::Back if self.detail.searched().is_some_and(|s| !s.is_empty()) => None,
                 Command::Back | Command::Quit => {
                     (self.full, self.pane) = (false, Pane::Calls);
                     Some(Vec::new())
                 }
-                Command::Next | Command::Previous => self.in_calls(command, at),
+                Command::Next | Command::Previous if self.detail.searched().is_none_or(str::is_empty) => {
+                    self.in_calls(command, at)
+                }
                 _ => self.detail.command(command, self.detail_at(at)),
             },
         }
@@ -364,7 +367,7 @@ impl Screen for LiveScreen {
         let inside = |r: ratatui::layout::Rect| (r.x..r.right()).contains(&x) && (r.y..r.bottom()).contains(&y);
         if let Some(body) = panes.detail_body().filter(|r| inside(*r)) {
             self.pane = Pane::Detail;
-            return self.detail.click(x, y, At { area: body, ..at });
+            return self.detail.click(x, y, twice, At { area: body, ..at });
         }
         if let Some(list) = panes.sessions.filter(|r| inside(*r)) {
             self.pane = Pane::Sessions;
@@ -416,10 +419,14 @@ impl Screen for LiveScreen {
     }
 
     fn filter(&self) -> Option<&str> {
-        Some(&self.filter_text)
+        if self.pane == Pane::Detail { self.detail.searched() } else { Some(&self.filter_text) }
     }
 
     fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
+        if self.pane == Pane::Detail {
+            self.detail.search(text, self.detail_at(at));
+            return Ok(Vec::new());
+        }
         let filter = Filter::parse(text)?;
         self.filter_text = text.trim().to_owned();
         if filter != self.filter {
