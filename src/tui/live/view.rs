@@ -70,7 +70,7 @@ pub(super) fn panes(at: At, sessions_open: Option<bool>, full: bool, in_sessions
         rest = Rect { x: rest.x + w + 1, width: rest.width - w - 1, ..rest };
     }
     if area.width >= WIDE {
-        let w = (rest.width * 2 / 5).max(40).min(rest.width / 2);
+        let w = (rest.width / 3).max(40).min(rest.width / 2);
         out.detail = Some(Rect { x: rest.right() - w, width: w, ..rest });
         rest.width -= w + 1;
     } else if rest.height >= 14 {
