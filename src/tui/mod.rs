@@ -27,5 +27,7 @@ pub mod packs;
 pub mod paint;
 pub mod palette;
 pub mod screen;
+#[cfg(test)]
+pub mod testkit;
 pub mod theme;
 pub mod view;
