@@ -105,10 +105,15 @@ impl Theme {
         modified.fg(colour)
     }
 
-    /// What marks the selected row, over whatever is there.
+    /// What marks the selected row, over whatever is there. Reversed colours would make a patchwork of it.
     #[must_use]
     pub fn selected(self, focused: bool) -> Style {
-        if focused { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new().add_modifier(Modifier::BOLD) }
+        let plain = Style::new();
+        if focused {
+            plain.fg(Color::Reset).add_modifier(Modifier::REVERSED).remove_modifier(Modifier::DIM)
+        } else {
+            plain.add_modifier(Modifier::BOLD)
+        }
     }
 
     /// A glyph, or what stands for it in ASCII.
