@@ -304,7 +304,9 @@ impl App {
             self.toast = None;
             self.dirty = true;
         }
-        self.live.tick(now)
+        let mut effects = self.live.tick(now);
+        effects.extend(self.pack.tick(now));
+        effects
     }
 
     /// Does what can be done inside; the rest is for outside.

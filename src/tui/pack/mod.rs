@@ -302,12 +302,19 @@ impl PackScreen {
             None => (None, None),
         };
         if number == self.detailed {
-            return Vec::new();
+            return self.detail.poll(at.now);
         }
         self.detailed = number;
         let path = |book: &Option<Book>| book.as_ref().map(|b| b.source().path()).unwrap_or_default();
         let files = Files { receipts: path(&self.receipts), events: path(&self.chain) };
-        self.detail.show(row.map(|row| Subject { row, files, line: number }))
+        let mut effects = self.detail.show(row.map(|row| Subject { row, files, line: number }));
+        effects.extend(self.detail.poll(at.now));
+        effects
+    }
+
+    /// Time passes: the detail reads what it did not read at once, while one scrolled.
+    pub fn tick(&mut self, now: crate::model::WallTime) -> Vec<Effect> {
+        if self.tab == Tab::Receipts { self.detail.poll(now) } else { Vec::new() }
     }
 
     /// Opens what is selected.
@@ -460,7 +467,9 @@ impl PackScreen {
                 let (what, text) = line.row.value();
                 copy(what, text)
             }
-            Command::CopyPath => copy("place", format!("{}:{}", book.source().path().to_string_lossy(), line.number + 1)),
+            Command::CopyPath => {
+                copy("place", format!("{}:{}", book.source().path().to_string_lossy(), line.number + 1))
+            }
             _ => {
                 let (source, offset) = (book.source().clone(), line.offset);
                 self.raw(source, offset)
@@ -548,13 +557,18 @@ impl PackScreen {
         Err(told)
     }
 
-    fn verified(&mut self, result: Result<Box<VerifyReport>, VerifyError>) {
+    fn verified(&mut self, result: Result<Box<VerifyReport>, VerifyError>) -> Vec<Effect> {
         self.check = None;
-        self.state = match result {
-            Ok(report) => State::Verified(report),
-            Err(VerifyError::Cancelled) => State::Stopped,
-            Err(e) => State::Failed(e.to_string()),
-        };
+        match result {
+            Ok(report) => self.state = State::Verified(report),
+            Err(VerifyError::Cancelled) => self.state = State::Stopped,
+            Err(e) => {
+                self.state = State::Failed(e.to_string());
+                // What else is missing is said too.
+                return self.chain.as_mut().filter(|b| !b.is_open()).map(Book::open).unwrap_or_default();
+            }
+        }
+        Vec::new()
     }
 }
 
@@ -594,9 +608,12 @@ impl Screen for PackScreen {
     }
 
     fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let searched = self.inside && self.detail.searched().is_some_and(|text| !text.is_empty());
         match command {
-            Command::Next => return Some(self.next(true, at)),
-            Command::Previous => return Some(self.next(false, at)),
+            Command::Next if !searched => return Some(self.next(true, at)),
+            Command::Previous if !searched => return Some(self.next(false, at)),
+            // The search goes first.
+            Command::Back if searched && self.bytes.is_none() => return None,
             Command::Verify => return Some(self.again()),
             _ => {}
         }
@@ -649,7 +666,7 @@ impl Screen for PackScreen {
         }
         match told.news {
             Message::Pack(News::Progress(p)) if of_check => self.state = State::Running(Some(p)),
-            Message::Pack(News::Verified(result)) if of_check => self.verified(result),
+            Message::Pack(News::Verified(result)) if of_check => return self.verified(result),
             Message::Pack(News::Raw(raw)) if of_copy => {
                 self.copying = None;
                 return vec![match raw {
@@ -675,7 +692,7 @@ impl Screen for PackScreen {
             && let Some(side) = panes.side.filter(|r| is_in(*r))
         {
             self.inside = true;
-            return self.detail.click(x, y, At { area: side, ..at });
+            return self.detail.click(x, y, twice, At { area: side, ..at });
         }
         if !is_in(panes.list) {
             return Vec::new();
@@ -728,28 +745,33 @@ impl Screen for PackScreen {
     }
 
     fn title(&self) -> String {
-        let name = clean(&self.name);
+        let name = clean(self.name.strip_prefix("proof_pack_").unwrap_or(&self.name));
         match &self.state {
             State::Empty => "no pack".to_owned(),
-            State::Running(p) => format!("{name}  verifying {} %", p.map_or(0, percent)),
-            State::Verified(r) => {
-                let word = Verdicts::of(r).in_one();
-                format!("{name}  {}", word.word)
-            }
-            State::Stopped => format!("{name}  not verified"),
-            State::Failed(_) => format!("{name}  cannot be verified"),
-            State::Journal => format!("{name}  no pack"),
+            State::Running(p) => format!("verifying {} %  {name}", p.map_or(0, percent)),
+            State::Verified(r) => format!("{}  {name}", Verdicts::of(r).in_one().word),
+            State::Stopped => format!("not verified  {name}"),
+            State::Failed(_) => format!("cannot be verified  {name}"),
+            State::Journal => format!("no pack  {name}"),
         }
     }
 
     fn filter(&self) -> Option<&str> {
-        let receipts = self.tab == Tab::Receipts && self.bytes.is_none() && !self.inside;
+        let receipts = self.tab == Tab::Receipts && self.bytes.is_none();
+        if receipts && self.inside {
+            return self.detail.searched();
+        }
         self.receipts.as_ref().filter(|_| receipts).map(Book::filter)
     }
 
     fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
+        let panes = self.panes(at);
+        if self.inside {
+            self.detail.search(text, At { area: panes.side.unwrap_or(at.area), ..at });
+            return Ok(Vec::new());
+        }
         let filter = Filter::parse(text)?;
-        let height = self.panes(at).list.height;
+        let height = panes.list.height;
         let Some(book) = self.receipts.as_mut() else { return Ok(Vec::new()) };
         let mut effects = book.narrow(text, filter, height);
         effects.extend(self.follow(at));

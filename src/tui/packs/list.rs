@@ -94,6 +94,18 @@ pub struct Places {
     pub run_dirs: Option<Vec<PathBuf>>,
 }
 
+impl Places {
+    /// Those of this user; in tests none, so that they never see the files of whoever runs them.
+    #[must_use]
+    pub fn of_user() -> Self {
+        if cfg!(test) {
+            let nowhere = PathBuf::from("/nonexistent");
+            return Self { audit_dir: Some(nowhere.clone()), home: Some(nowhere), run_dirs: Some(Vec::new()) };
+        }
+        Self::default()
+    }
+}
+
 /// What the search says.
 #[derive(Debug)]
 pub enum Found {
@@ -245,8 +257,7 @@ fn has_end(segment: &Path) -> bool {
     let len = file.metadata().map_or(0, |m| m.len());
     let mut tail = vec![0; TAIL.min(len) as usize];
     let from = len - tail.len() as u64;
-    file.read_exact_at(&mut tail, from).is_ok()
-        && memchr::memmem::rfind(&tail, b"\"event\":\"chain_end\"").is_some()
+    file.read_exact_at(&mut tail, from).is_ok() && memchr::memmem::rfind(&tail, b"\"event\":\"chain_end\"").is_some()
 }
 
 fn document(dir: &PackDir, name: &str) -> Option<Value> {
@@ -273,15 +284,8 @@ fn weigh(dir: &Path) -> (u64, u64) {
 fn started_of_stem(stem: &str) -> String {
     let t = stem.split('_').next().unwrap_or_default();
     let part = |r: std::ops::Range<usize>| t.get(r).unwrap_or_default();
-    let whole = format!(
-        "{}-{}-{}T{}:{}:{}.000Z",
-        part(0..4),
-        part(4..6),
-        part(6..8),
-        part(9..11),
-        part(11..13),
-        part(13..15)
-    );
+    let whole =
+        format!("{}-{}-{}T{}:{}:{}.000Z", part(0..4), part(4..6), part(6..8), part(9..11), part(11..13), part(13..15));
     WallTime::parse(&whole).map(|t| t.to_string()).unwrap_or_default()
 }
 
