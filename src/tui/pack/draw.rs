@@ -246,7 +246,7 @@ fn receipts(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, at: At) {
     }
     if let Some(side) = panes.side {
         if panes.beside {
-            pen.rule(side.x - 1, side.y, side.bottom());
+            pen.rule(side.x - 2, side.y, side.bottom());
         }
         match book.selected().map(|l| &l.row) {
             Some(Said::Call(_)) | None => s.detail.draw(pen, At { area: side, ..at }, s.inside),

@@ -2,12 +2,14 @@
 
 mod book;
 mod bytes;
+mod copy;
 mod draw;
 mod layout;
 mod row;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use super::{
     detail::{Detail, Files, Subject},
@@ -22,18 +24,10 @@ use crate::{
     pack::verify::{Progress, VerifyError, VerifyOptions, VerifyReport, verify},
 };
 use book::{Book, Kind, Source};
-use bytes::{Bytes, Opened, Place};
+use bytes::{Bytes, Opened};
 use layout::Panes;
 use row::Row as Said;
-use std::{
-    cell::Cell,
-    ops::ControlFlow,
-    os::unix::fs::FileExt as _,
-    path::{Path, PathBuf},
-};
-
-/// The longest line of evidence that is copied, in bytes.
-const MAX_COPY: u64 = 8 << 20;
+use std::{cell::Cell, ops::ControlFlow, path::Path};
 
 /// What the jobs of this screen say.
 #[derive(Debug)]
@@ -317,181 +311,10 @@ impl PackScreen {
         if self.tab == Tab::Receipts { self.detail.poll(now) } else { Vec::new() }
     }
 
-    /// Opens what is selected.
-    fn enter(&mut self, at: At) -> Vec<Effect> {
-        match self.tab {
-            Tab::Verification => {
-                let rows = self.list(at);
-                match rows.get(self.cursor.at as usize).and_then(|r| r.finding) {
-                    Some(i) => self.show_finding(i),
-                    None => Vec::new(),
-                }
-            }
-            Tab::Receipts => match self.receipts.as_ref().and_then(Book::selected).map(|l| &l.row) {
-                Some(Said::Call(_)) => {
-                    self.inside = true;
-                    self.follow(at)
-                }
-                Some(_) => self.show_line(),
-                None => Vec::new(),
-            },
-            Tab::Chain => self.show_line(),
-        }
-    }
-
-    fn show_finding(&mut self, i: usize) -> Vec<Effect> {
-        let (State::Verified(report), Some(Target::Pack(dir))) = (&self.state, &self.target) else {
-            return Vec::new();
-        };
-        let Some(finding) = report.errors.get(i) else { return Vec::new() };
-        let (bytes, effects) = Bytes::new(dir.clone(), Place::from(finding));
-        self.bytes = Some(bytes);
-        self.finding = Some(i);
-        effects
-    }
-
-    /// The bytes of the selected line.
-    fn show_line(&mut self) -> Vec<Effect> {
-        let Some(book) = self.book() else { return Vec::new() };
-        let Some(line) = book.selected() else { return Vec::new() };
-        let mut place = Place {
-            file: book.source().name.clone(),
-            line: Some(line.number + 1),
-            offset: Some(line.offset),
-            ..Place::default()
-        };
-        match &line.row {
-            Said::Event(e) => {
-                if let Some(hash) = &e.hashes_to {
-                    "the event is not what its hash says".clone_into(&mut place.message);
-                    (place.expected, place.found) = (Some(e.hash.clone()), Some(hash.clone()));
-                } else if let Some(before) = &e.before {
-                    "prev_hash is not the hash of the event before".clone_into(&mut place.message);
-                    (place.expected, place.found) = (Some(before.clone()), Some(e.prev_hash.clone()));
-                }
-            }
-            Said::Bad { why, .. } => place.message.clone_from(why),
-            _ => {}
-        }
-        let (bytes, effects) = Bytes::new(book.source().dir.clone(), place);
-        self.bytes = Some(bytes);
-        self.finding = None;
-        effects
-    }
-
-    /// The next finding, or the next line that is worth a look.
-    fn next(&mut self, forward: bool, at: At) -> Vec<Effect> {
-        let nothing = |what: &str| vec![Effect::Say(format!("no other {what} in this direction"))];
-        if self.bytes.is_some() && self.tab == Tab::Verification {
-            let State::Verified(report) = &self.state else { return Vec::new() };
-            let here = self.finding.unwrap_or(0);
-            let next = if forward { here.checked_add(1) } else { here.checked_sub(1) };
-            return match next.filter(|n| *n < report.errors.len()) {
-                Some(n) => self.show_finding(n),
-                None => nothing("finding"),
-            };
-        }
-        let height = self.panes(at).list.height;
-        if self.tab == Tab::Verification {
-            let rows = self.list(at);
-            let here = self.cursor.at as usize;
-            let found = if forward {
-                rows.iter().enumerate().skip(here + 1).find(|(_, r)| r.first)
-            } else {
-                rows.iter().enumerate().take(here).rev().find(|(_, r)| r.first)
-            };
-            return match found {
-                Some((i, _)) => {
-                    self.cursor.to(i as u64, rows.len() as u64, height);
-                    Vec::new()
-                }
-                None => nothing("finding"),
-            };
-        }
-        self.bytes = None;
-        match self.book_mut().and_then(|b| b.problem(forward, height)) {
-            Some(mut effects) => {
-                effects.extend(self.follow(at));
-                effects
-            }
-            None => match self.book().and_then(Book::percent) {
-                Some(percent) => vec![Effect::Say(format!("no other problem in the {percent} % that were read"))],
-                None => nothing("problem"),
-            },
-        }
-    }
-
     /// The lines of the verification's list.
     fn list(&self, at: At) -> Vec<rows::Row> {
         let theme = super::theme::Theme::default();
         draw::verification(self, at, theme)
-    }
-
-    fn copy(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
-        let copy = |what: &str, text: String| Some(vec![Effect::Copy { what: what.to_owned(), text }]);
-        if let Some(bytes) = &self.bytes {
-            return match command {
-                Command::CopyValue => copy("what was found", bytes.value()),
-                Command::CopyPath => copy("place", bytes.where_it_is()),
-                _ => {
-                    let place = bytes.place.clone();
-                    let dir = bytes_dir(&self.target, self.book());
-                    self.raw(Source { dir, name: place.file, kind: Kind::Receipts }, place.offset.unwrap_or(0))
-                }
-            };
-        }
-        if self.tab == Tab::Verification {
-            let row = self.list(at).into_iter().nth(self.cursor.at as usize)?;
-            let finding = match (&self.state, row.finding) {
-                (State::Verified(r), Some(i)) => r.errors.get(i).cloned(),
-                _ => None,
-            };
-            return match (command, finding) {
-                (Command::CopyValue, _) if !row.value.is_empty() => copy("line", row.value),
-                (Command::CopyPath, Some(f)) => {
-                    let file = f.file.unwrap_or_default();
-                    copy("place", f.line.map_or(file.clone(), |line| format!("{file}:{line}")))
-                }
-                (Command::CopyPath, None) => copy("path", self.path()),
-                (Command::CopyRaw, Some(f)) => {
-                    let (dir, name) = (PathBuf::from(self.path()), f.file.unwrap_or_default());
-                    self.raw(Source { dir, name, kind: Kind::Receipts }, f.offset.unwrap_or(0))
-                }
-                _ => Some(vec![Effect::Warn("nothing to copy here".to_owned())]),
-            };
-        }
-        let book = self.book()?;
-        let line = book.selected()?;
-        match command {
-            Command::CopyValue => {
-                let (what, text) = line.row.value();
-                copy(what, text)
-            }
-            Command::CopyPath => {
-                copy("place", format!("{}:{}", book.source().path().to_string_lossy(), line.number + 1))
-            }
-            _ => {
-                let (source, offset) = (book.source().clone(), line.offset);
-                self.raw(source, offset)
-            }
-        }
-    }
-
-    /// Reads a line to be copied.
-    fn raw(&mut self, source: Source, offset: u64) -> Option<Vec<Effect>> {
-        let ticket = Ticket::new();
-        self.copying = Some(ticket.clone());
-        Some(vec![Effect::Start(Job::new(&ticket, "copy a line", move |teller: &Teller| {
-            teller.tell(Message::Pack(News::Raw(raw_line(&source, offset))));
-        }))])
-    }
-
-    fn path(&self) -> String {
-        match &self.target {
-            Some(Target::Pack(dir)) => dir.to_string_lossy().into_owned(),
-            Some(Target::Journal { segment, .. }) => segment.to_string_lossy().into_owned(),
-            None => String::new(),
-        }
     }
 
     /// While bytes are shown.
@@ -572,29 +395,9 @@ impl PackScreen {
     }
 }
 
-fn bytes_dir(target: &Option<Target>, book: Option<&Book>) -> PathBuf {
-    match (target, book) {
-        (_, Some(book)) => book.source().dir.clone(),
-        (Some(Target::Pack(dir)), None) => dir.clone(),
-        _ => PathBuf::new(),
-    }
-}
-
 fn book_of(path: &Path, kind: Kind) -> Option<Book> {
     let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_string_lossy().into_owned());
     Some(Book::new(Source { dir, name, kind }))
-}
-
-fn raw_line(source: &Source, offset: u64) -> Result<String, String> {
-    let (file, len) = source.open()?;
-    let mut text = vec![0; MAX_COPY.min(len.saturating_sub(offset)) as usize];
-    file.read_exact_at(&mut text, offset).map_err(|e| e.to_string())?;
-    let end = memchr::memchr(b'\n', &text);
-    if end.is_none() && text.len() as u64 == MAX_COPY {
-        return Err("the line is too long to copy".to_owned());
-    }
-    text.truncate(end.unwrap_or(text.len()));
-    String::from_utf8(text).map_err(|_| "the line is not UTF-8".to_owned())
 }
 
 impl Screen for PackScreen {

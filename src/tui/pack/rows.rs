@@ -37,7 +37,7 @@ impl Row {
 }
 
 /// Text in lines of at most `width` columns, broken between words, indented.
-fn wrapped(text: &str, indent: &str, width: u16, role: Role) -> Vec<Row> {
+pub(super) fn wrapped(text: &str, indent: &str, width: u16, role: Role) -> Vec<Row> {
     let room = usize::from(width).saturating_sub(indent.len()).max(8);
     let text = crate::tui::paint::clean(&text.chars().take(2000).collect::<String>());
     let mut lines = vec![String::new()];
@@ -129,10 +129,13 @@ fn done(report: &VerifyReport, stage: Stage, theme: Theme) -> Row {
 
 fn running(progress: Option<Progress>, stage: Stage, theme: Theme) -> Row {
     let at = progress.map_or(Stage::ValidateSchema, |p| p.stage);
-    let here = if TOGETHER.contains(&at) { TOGETHER.contains(&stage) } else { stage == at };
+    let together = TOGETHER.contains(&at);
+    let here = if together { TOGETHER.contains(&stage) } else { stage == at };
+    // What stands between them in the list is done after all of them.
+    let passed = stage < if together { Stage::ValidateFileHashes } else { at };
     let (glyph, said, role) = if here {
         (theme.glyph("▸", ">"), "running", Role::Accent)
-    } else if stage < at {
+    } else if passed {
         // What it found is not known before the end.
         (theme.glyph("·", "."), "read", Role::Text)
     } else {
@@ -150,7 +153,10 @@ fn running(progress: Option<Progress>, stage: Stage, theme: Theme) -> Row {
 pub(super) fn progress(p: Option<Progress>, width: u16, theme: Theme) -> String {
     let Some(p) = p else { return "opening…".to_owned() };
     let percent = percent(p);
-    let text = format!(" {percent} %  {} of {}", size(p.done_bytes), size(p.total_bytes));
+    let mut text = format!(" {percent} %");
+    if width >= 40 {
+        text = format!("{text}  {} of {}", size(p.done_bytes), size(p.total_bytes));
+    }
     let room = usize::from(width).saturating_sub(text.len() + 2).min(40);
     let full = room * percent as usize / 100;
     let (on, off) = (theme.glyph("█", "#"), theme.glyph("░", "."));
