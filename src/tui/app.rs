@@ -182,6 +182,10 @@ impl App {
                 self.dirty = true;
                 self.told(told)
             }
+            Msg::Ask(effect) => {
+                self.dirty = true;
+                vec![effect]
+            }
             Msg::Tick(now) => self.tick(now),
         };
         self.inside(effects)
@@ -259,6 +263,11 @@ impl App {
             Some(Overlay::Filter { .. }) => Contexts::TYPING,
             None => self.screen().place(),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn place_for_tests(&self) -> Contexts {
+        self.place()
     }
 
     pub(super) fn screen(&self) -> &dyn Screen {

@@ -268,8 +268,10 @@ fn calls(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
         if !screen.filter_text.is_empty() {
             title = format!("{title}  /{}", crate::tui::paint::clean(&screen.filter_text));
         }
+        let more = seen.state.is_cut() && seen.calls.at_top(body.height);
         let follows = match (screen.held.is_some(), seen.calls.follows(), seen.calls.new_ones()) {
             (true, ..) => "paused".to_owned(),
+            _ if more => "older ones: o opens its files".to_owned(),
             (_, true, _) => "following".to_owned(),
             (_, _, 0) => "f follows".to_owned(),
             (_, _, n) => format!("+{} new", grouped(n)),
