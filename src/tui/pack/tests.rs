@@ -14,7 +14,7 @@ use crate::{
         testkit::{assert_frames, check, frame, press, press_only, settle, text},
     },
 };
-use std::fs;
+use std::{fs, path::PathBuf};
 
 /// A pack whose bytes are always the same.
 fn packed(plan: &Plan) -> (tempfile::TempDir, PathBuf) {
