@@ -11,6 +11,7 @@
 //! | [`protocol`] | the lines |
 //! | [`fold`] | audit events to lines and rows |
 //! | [`journal`] | evidence files, read in whole lines from any place |
+//! | [`pages`] | any page of an evidence file at once; looking for lines |
 //! | [`row`], [`state`] | calls, and what is known of all of them |
 //! | [`client`] | following sessions: connect, heal, reconnect |
 
@@ -19,6 +20,7 @@ pub mod discovery;
 pub mod fold;
 pub mod hub;
 pub mod journal;
+pub mod pages;
 pub mod protocol;
 mod ring;
 pub mod row;
