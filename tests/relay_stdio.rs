@@ -343,6 +343,7 @@ fn stderr_is_drained_when_nobody_reads_ours() {
         });
         let counts = StderrCounts::default();
         let (tap, tapped) = std::sync::mpsc::sync_channel(1);
+        let tap = |piece: &[u8]| tap.try_send(piece.to_vec()).is_ok();
         let end = relay_stderr(in_read, out_write, &counts, Some(&tap), &Stop::new().unwrap());
         feeder.join().unwrap();
         assert!(matches!(end.reason, EndReason::Eof));

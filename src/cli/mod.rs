@@ -8,6 +8,7 @@ pub mod keys;
 pub mod out;
 pub mod proxy;
 pub mod recover;
+pub mod screen;
 pub mod verify;
 pub mod watch;
 
@@ -19,17 +20,17 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "assay",
     version,
-    arg_required_else_help = true,
     max_term_width = 100,
     after_help = "Example:\n  assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem ~/work\n  \
+                  assay watch\n  \
                   assay verify-pack .assay/mcp/packs/proof_pack_20260315T113000Z_0123456789abcdef\n\n\
                   Exit codes: 0 clean; 1 a demand is not met or violations were recorded; 2 tampered, untrusted,\n\
                   incomplete or failed; 3 bad input; 130 interrupted"
 )]
 pub struct Cli {
-    /// What to do.
+    /// What to do; on a terminal, without a command: watch.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 /// The commands.
@@ -63,7 +64,8 @@ pub enum Command {
 /// # Errors
 /// What keeps it from being done.
 pub fn run(cli: Cli) -> Result<Exit, Failure> {
-    match cli.command {
+    let Some(command) = cli.command else { return watch::run(&watch::WatchArgs::default()) };
+    match command {
         Command::McpProxy(args) => proxy::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::VerifyPack(args) => verify::run(&args),
@@ -83,7 +85,16 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
 /// [`Exit::Ok`] after help and version, [`Exit::BadInput`] otherwise.
 pub fn parse() -> Result<Cli, Exit> {
     use clap::error::ErrorKind;
-    Cli::try_parse().map_err(|e| match e.kind() {
+    let parsed = Cli::try_parse().and_then(|cli| {
+        // Without a command there is the dashboard, or nothing that could be meant.
+        if cli.command.is_some() || screen::is_there() {
+            return Ok(cli);
+        }
+        let mut command = <Cli as clap::CommandFactory>::command();
+        let help = command.render_help();
+        Err(command.error(ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, help))
+    });
+    parsed.map_err(|e| match e.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // clap prints to stdout and keeps its own colours; a closed pipe is no error of ours.
             let _ = e.print();

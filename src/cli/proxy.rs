@@ -184,7 +184,7 @@ mod tests {
 
     fn parse(args: &[&str]) -> Result<ProxyArgs, clap::Error> {
         match Cli::try_parse_from([&["assay", "mcp-proxy"], args].concat())?.command {
-            Command::McpProxy(args) => Ok(args),
+            Some(Command::McpProxy(args)) => Ok(args),
             other => panic!("{other:?}"),
         }
     }

@@ -346,7 +346,7 @@ mod tests {
 
     fn args(more: &[&str]) -> Result<VerifyArgs, clap::Error> {
         match Cli::try_parse_from([&["assay", "verify-pack", "some/pack"], more].concat())?.command {
-            Command::VerifyPack(args) => Ok(args),
+            Some(Command::VerifyPack(args)) => Ok(args),
             other => panic!("{other:?}"),
         }
     }

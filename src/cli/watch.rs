@@ -7,12 +7,14 @@ use crate::{
     live::{
         client::{self, Update},
         discovery,
-        protocol::{Line, PackState, RunCard},
+        protocol::{Line, PackState},
         row::CallRow,
         state::facts,
+        watcher::Wanted,
+        words::CallState,
     },
-    model::{Outcome, PolicyVerdict, SessionId},
     text::{fit, visible},
+    tui::{self, app::Start},
 };
 use clap::Args;
 use std::{
@@ -37,13 +39,13 @@ const WAITING: usize = 4096;
 const TOOL: usize = 32;
 
 /// Arguments of `assay watch`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "Example:\n  assay watch\n  \
                   assay watch --filter 'tool:read* !outcome:forwarded ms>250'\n  \
                   assay watch --json | jq -r 'select(.event == \"call_finished\") | .call.tool_name'\n\n\
-                  Prints lines, on a terminal too; a full-screen dashboard is to come. Without a live session it says how\n\
-                  to start one and ends. Otherwise it ends with the last session that it watches, or with Ctrl-C; the\n\
-                  exit code is 0 in all three cases.\n\n\
+                  On a terminal this is the dashboard; ? shows its keys. Elsewhere, with TERM=dumb, --plain or --json it prints\n\
+                  lines: without a live session it says how to start one and ends, otherwise it ends with the last\n\
+                  session that it watches, or with Ctrl-C; the exit code is 0 in all these cases.\n\n\
                   Filter: words that must all fit. tool:NAME server:NAME verdict:allowed|denied|no_policy\n\
                   outcome:running|forwarded|denied|error|timeout id:ID ms>250; ! before a word negates it, * stands for\n\
                   anything, plain text looks at names and ids.")]
@@ -54,7 +56,7 @@ pub struct WatchArgs {
     /// Only sessions of this audit directory
     #[arg(long, value_name = "DIR", conflicts_with = "session")]
     pub audit_dir: Option<PathBuf>,
-    /// Print lines of text; this is also what is done without asking
+    /// Print lines of text; done without asking where there is no terminal
     #[arg(long)]
     pub plain: bool,
     /// Print the events of the live protocol, one JSON object a line
@@ -63,6 +65,9 @@ pub struct WatchArgs {
     /// Only calls that pass
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
+    /// How the dashboard looks.
+    #[command(flatten)]
+    pub screen: super::screen::ScreenArgs,
 }
 
 /// Runs `assay watch`.
@@ -76,12 +81,17 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
         out::stderr(&mark);
         Failure::bad_input(format_args!("--filter: {e}, at byte {}", e.at)).hint("assay watch --help shows the grammar")
     })?;
+    let wanted = wanted(args)?;
+    if !args.plain && !args.json && super::screen::is_there() {
+        let start =
+            Start { live: true, filter: text.to_owned(), audit_dir: args.audit_dir.clone(), ..args.screen.start() };
+        return tui::run(start, wanted);
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|e| Failure::failed(format_args!("signals cannot be watched: {e}")))?;
     }
-    let wanted = Wanted::of(args)?;
     let (updates, inbox) = mpsc::sync_channel(WAITING);
     let mut watch = Watch {
         wanted,
@@ -96,36 +106,15 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     done.map(|()| Exit::Ok)
 }
 
-/// Which sessions.
-struct Wanted {
-    session: Option<String>,
-    audit_dir: Option<PathBuf>,
-}
-
-impl Wanted {
-    fn of(args: &WatchArgs) -> Result<Self, Failure> {
-        let session = args.session.as_ref().map(|id| {
-            let digits = id.strip_prefix(SessionId::PREFIX).unwrap_or(id);
-            let ok = (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
-            if ok {
-                Ok(digits.to_ascii_lowercase())
-            } else {
-                Err(Failure::bad_input(format_args!("--session: {id:?} is no session id")))
-            }
-        });
-        let audit_dir = args.audit_dir.as_ref().map(|dir| {
-            std::fs::canonicalize(dir).map_err(|e| Failure::bad_input(format_args!("{}: {e}", dir.display())))
-        });
-        Ok(Self { session: session.transpose()?, audit_dir: audit_dir.transpose()? })
-    }
-
-    fn has(&self, card: &RunCard) -> bool {
-        let dir = |wanted: &PathBuf| {
-            *wanted == card.audit_dir || std::fs::canonicalize(&card.audit_dir).is_ok_and(|d| d == *wanted)
-        };
-        self.session.as_ref().is_none_or(|s| card.card.session_id.hex().starts_with(s))
-            && self.audit_dir.as_ref().is_none_or(dir)
-    }
+fn wanted(args: &WatchArgs) -> Result<Wanted, Failure> {
+    let session = args.session.as_ref().map(|id| {
+        Wanted::digits(id).ok_or_else(|| Failure::bad_input(format_args!("--session: {id:?} is no session id")))
+    });
+    let audit_dir = args
+        .audit_dir
+        .as_ref()
+        .map(|dir| std::fs::canonicalize(dir).map_err(|e| Failure::bad_input(format_args!("{}: {e}", dir.display()))));
+    Ok(Wanted { session: session.transpose()?, audit_dir: audit_dir.transpose()? })
 }
 
 struct Watch {
@@ -314,21 +303,16 @@ impl Printer {
         Some(format!("{}  {}  {tool}{pad}  {}{took}{reason}", clock(at), fit(&server, 24), self.state(row)))
     }
 
-    /// The state in words (glyph, then word).
+    /// The state in words, the dashboard's.
     fn state(&self, row: &CallRow) -> String {
-        match (row.outcome, row.policy_verdict) {
-            (None, _) => self.word(Tone::Dim, if self.ascii { "." } else { "…" }, "running"),
-            (Some(Outcome::Denied), _) => self.word(Tone::Bad, if self.ascii { "x" } else { "✗" }, "denied"),
-            (Some(Outcome::Error), _) => self.word(Tone::Bad, "!", "error"),
-            (Some(Outcome::Timeout), _) => self.word(Tone::Warn, "!", "timeout"),
-            (Some(Outcome::Forwarded), Some(PolicyVerdict::Denied)) => {
-                self.word(Tone::Warn, if self.ascii { "x" } else { "✗" }, "denied, not enforced")
-            }
-            (Some(Outcome::Forwarded), verdict) => {
-                let word = if verdict == Some(PolicyVerdict::Allowed) { "allowed" } else { "forwarded" };
-                self.word(Tone::Good, if self.ascii { "+" } else { "✓" }, word)
-            }
-        }
+        let state = CallState::of(row);
+        let tone = match state {
+            CallState::Running => Tone::Dim,
+            CallState::Denied | CallState::Error => Tone::Bad,
+            CallState::Timeout | CallState::NotEnforced => Tone::Warn,
+            CallState::Forwarded | CallState::Allowed => Tone::Good,
+        };
+        self.word(tone, state.glyph(self.ascii), state.word())
     }
 
     fn word(&self, tone: Tone, glyph: &str, word: &str) -> String {
@@ -352,7 +336,7 @@ fn took(us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DurationMs, InvocationId, WallTime};
+    use crate::model::{DurationMs, InvocationId, Outcome, PolicyVerdict, SessionId, WallTime};
 
     fn row() -> CallRow {
         CallRow {

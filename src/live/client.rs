@@ -114,7 +114,7 @@ impl Follower {
             self.card = card;
             thread::sleep(RETRY);
         }
-        if self.rest().is_some() {
+        if self.rest(None).is_some() {
             let _ = self.tell(Update::Gone(self.session));
         }
     }
@@ -137,7 +137,7 @@ impl Follower {
 
     fn connected(&mut self) -> io::Result<Over> {
         let Some(socket) = self.card.card.socket.clone() else { return Ok(Over::Closed) };
-        let stream = UnixStream::connect(socket)?;
+        let stream = discovery::connect(&socket)?;
         stream.set_read_timeout(Some(LOOK))?;
         stream.set_write_timeout(Some(Duration::from_secs(5)))?;
         let mut reader = BufReader::with_capacity(64 << 10, stream.try_clone()?);
@@ -193,7 +193,7 @@ impl Follower {
         let now = hello.session.card.session_id;
         if self.cursor.is_some() && now != self.session {
             // Sessions have passed since; their files tell of them.
-            let _ = self.rest();
+            let _ = self.rest(Some(now));
         }
         if now != self.session || self.cursor.is_none() {
             let first = self.cursor.is_none();
@@ -217,6 +217,10 @@ impl Follower {
     fn hear(&mut self, line: Line) -> Option<()> {
         match &line {
             Line::Hello(hello) if hello.session.card.session_id != self.session => {
+                if !self.ended || self.next != Some(hello.session.card.session_id) {
+                    // The end of this session has not been heard, or others lie between: the files tell of them.
+                    self.rest(Some(hello.session.card.session_id))?;
+                }
                 self.begin(hello);
                 self.cursor = Some(0);
             }
@@ -266,7 +270,7 @@ impl Follower {
         fold.set_server(&self.card.card.server_id);
         let (segment, mut ends) = (self.card.segment.clone(), None);
         let mut partial = BTreeSet::new();
-        let mut listening = Some(());
+        let (mut listening, mut behind) = (Some(()), from);
         let healed = journal::events(&segment, from.saturating_sub(RUN_UP), to, &mut |e| {
             let mut line = fold.event(e);
             if e.event_seq < from || listening.is_none() {
@@ -281,13 +285,12 @@ impl Follower {
                 partial.extend(call.and_then(|call| call.receipt_id));
             }
             listening = self.tell(Update::Line(Box::new(line)));
+            behind = e.event_seq + 1;
         });
         if let Err(e) = healed {
             tracing::warn!(path = %segment.display(), error = %e, "a gap could not be healed");
         }
-        if to != u64::MAX {
-            self.cursor = Some(to);
-        }
+        self.cursor = Some(if to == u64::MAX { behind } else { to });
         if let Some(end) = ends {
             (self.ended, self.next) = (true, end.next);
         }
@@ -303,13 +306,15 @@ impl Follower {
         rows.into_iter().try_for_each(|row| self.tell(Update::Call(Box::new(row))))
     }
 
-    /// Tells what a process left in its files, behind what was heard: the rest of the session, and those that followed it.
-    fn rest(&mut self) -> Option<()> {
+    /// Tells what a process left in its files, behind what was heard: the rest of the session, and those that followed it,
+    /// but `before`.
+    fn rest(&mut self, before: Option<SessionId>) -> Option<()> {
         loop {
             if !self.ended {
                 self.heal(self.cursor.unwrap_or_default(), u64::MAX)?;
             }
-            let Some((next, card)) = self.follower_of() else { return Some(()) };
+            let follower = self.follower_of().filter(|(next, _)| Some(*next) != before);
+            let Some((next, card)) = follower else { return Some(()) };
             self.card = card;
             self.session = next;
             self.ended = false;

@@ -7,12 +7,16 @@ use super::protocol::{RUN_CARD_VERSION, RunCard};
 use crate::{paths, sys};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags},
-    io::Errno,
+    io::{Errno, FdFlags},
+    net::{AddressFamily, SocketAddrUnix, SocketType},
 };
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    os::unix::{
+        fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+        net::UnixStream,
+    },
     path::{Path, PathBuf},
 };
 
@@ -178,6 +182,11 @@ pub fn live_sessions() -> Vec<RunCard> {
     found
 }
 
+/// Removes the cards and sockets that killed proxies left in the run directories, whatever their audit directory.
+pub fn sweep_all() {
+    drop(live_sessions());
+}
+
 /// The live sessions of one run directory; dead cards and sockets are removed.
 #[must_use]
 pub fn live_in(dir: &Path) -> Vec<RunCard> {
@@ -211,6 +220,20 @@ fn is_hex(stem: &str) -> bool {
     stem.len() == 16 && stem.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
+/// Connects without waiting for one who listens but does not answer: `WouldBlock` if too many wait for it already. The
+/// stream blocks.
+///
+/// # Errors
+/// What the system says.
+pub fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let stream: UnixStream = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?.into();
+    rustix::io::fcntl_setfd(&stream, FdFlags::CLOEXEC)?;
+    stream.set_nonblocking(true)?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 /// Removes a dead proxy's card and socket, unless another card has been put in its place since.
 fn sweep(path: &Path, found: &Found) {
     let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
@@ -228,9 +251,7 @@ fn sweep_lone_socket(path: &Path) {
     if path.with_extension("json").exists() {
         return;
     }
-    if let Err(e) = std::os::unix::net::UnixStream::connect(path)
-        && e.kind() == io::ErrorKind::ConnectionRefused
-    {
+    if connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
         let _ = std::fs::remove_file(path);
     }
 }
@@ -301,6 +322,21 @@ pub(super) mod tests {
         for path in [link, ring, other, listened] {
             assert!(std::fs::symlink_metadata(path).is_ok());
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn nobody_waits_for_a_listener_that_does_not_answer() {
+        let tmp = tempfile::tempdir().unwrap();
+        let path = tmp.path().join("0000000000000001.sock");
+        let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let waiting = connect(&path).unwrap();
+        assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(live_in(tmp.path()).is_empty() && path.exists());
+        drop((listener, waiting));
+        assert!(live_in(tmp.path()).is_empty() && !path.exists());
     }
 
     #[test]

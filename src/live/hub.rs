@@ -18,7 +18,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc::{self, Receiver, Sender},
     },
@@ -26,8 +26,11 @@ use std::{
 
 /// Lines of stderr that are kept for who comes later.
 const MAX_STDERR: usize = 64 << 10;
-/// The longest piece of stderr that is told as one line, in bytes.
+/// The longest piece of stderr that is told as one line, in bytes; a longer line is told in pieces.
 const MAX_STDERR_LINE: usize = 4096;
+/// How often stderr tries to be heard before it goes on. The live thread holds the place for nanoseconds, but may be taken
+/// off its core while it does.
+const TRIES: usize = 64;
 
 /// Word that is rare: it wakes the live thread, whoever watches.
 #[derive(Debug)]
@@ -87,11 +90,35 @@ impl MarkCell {
 /// Lines of the server's stderr that the live thread has not taken yet.
 #[derive(Debug, Default)]
 struct Stderr {
-    lines: VecDeque<(WallTime, Vec<u8>)>,
+    lines: VecDeque<StderrLine>,
     bytes: usize,
     /// The beginning of a line whose end has not come.
     open: Vec<u8>,
+    /// Number of the next line. Lost ones have theirs too.
+    next: u64,
     lost: u64,
+}
+
+/// A line of the server's stderr.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct StderrLine {
+    /// Its number.
+    pub seq: u64,
+    /// When it ended.
+    pub at: WallTime,
+    /// Without its line feed.
+    pub text: Vec<u8>,
+}
+
+/// What the live thread takes.
+#[derive(Debug, Default)]
+pub(super) struct StderrTaken {
+    /// Oldest first.
+    pub lines: VecDeque<StderrLine>,
+    /// Lines that were lost since the process began.
+    pub lost: u64,
+    /// Number of the line that comes next.
+    pub next: u64,
 }
 
 /// The meeting place.
@@ -107,6 +134,10 @@ pub struct Hub {
     socket: OnceLock<PathBuf>,
     missed: AtomicU64,
     stderr: Mutex<Stderr>,
+    /// Lines of stderr that found nobody to hear them, not counted in `stderr` yet.
+    unheard: AtomicU64,
+    /// A piece of stderr was not heard: the line it was part of is cut there.
+    torn: AtomicBool,
 }
 
 /// The live thread's end.
@@ -134,6 +165,8 @@ impl Hub {
             socket: OnceLock::new(),
             missed: AtomicU64::new(0),
             stderr: Mutex::default(),
+            unheard: AtomicU64::new(0),
+            torn: AtomicBool::new(false),
         });
         Ok((Arc::clone(&hub), Ear { hub, notes: inbox, bell: heard }))
     }
@@ -161,37 +194,54 @@ impl Hub {
         self.note(Note::Close);
     }
 
-    /// Takes bytes of the server's stderr.
-    pub fn stderr(&self, bytes: &[u8]) {
+    /// Takes bytes of the server's stderr, without waiting; says whether it did. What it did not take is counted.
+    pub fn stderr(&self, bytes: &[u8]) -> bool {
         let at = WallTime::now();
-        {
-            let mut held = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-            for piece in bytes.split_inclusive(|b| *b == b'\n') {
-                held.open.extend_from_slice(piece);
-                if piece.ends_with(b"\n") || held.open.len() >= MAX_STDERR_LINE {
-                    let mut line = std::mem::take(&mut held.open);
-                    while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
-                        line.pop();
-                    }
-                    let rest = line.split_off(line.len().min(MAX_STDERR_LINE));
-                    held.lost += u64::from(!rest.is_empty());
-                    held.push(at, line);
-                }
-            }
-        }
+        let Some(mut held) = self.try_stderr() else {
+            self.unheard.fetch_add(memchr::memchr_iter(b'\n', bytes).count() as u64, Ordering::SeqCst);
+            self.torn.store(true, Ordering::SeqCst);
+            return false;
+        };
+        self.settle(&mut held, at);
+        held.take(at, bytes);
+        drop(held);
         if self.subscribers.load(Ordering::SeqCst) > 0 {
             self.ring();
         }
+        true
     }
 
-    pub(super) fn take_stderr(&self) -> Vec<(WallTime, Vec<u8>)> {
-        let mut held = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        held.bytes = 0;
-        let lost = std::mem::take(&mut held.lost);
-        if lost > 0 {
-            tracing::debug!(lost, "lines of stderr were not told in full");
+    fn try_stderr(&self) -> Option<MutexGuard<'_, Stderr>> {
+        for _ in 0..TRIES {
+            match self.stderr.try_lock() {
+                Ok(held) => return Some(held),
+                Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
         }
-        held.lines.drain(..).collect()
+        None
+    }
+
+    /// Counts what was not heard.
+    fn settle(&self, held: &mut Stderr, at: WallTime) {
+        if self.torn.swap(false, Ordering::SeqCst) {
+            held.cut(at);
+            let unheard = self.unheard.swap(0, Ordering::SeqCst);
+            held.lost += unheard;
+            held.next += unheard;
+        }
+    }
+
+    /// What has come since; with the beginning of a line that has no end, if none will come.
+    pub(super) fn take_stderr(&self, all: bool) -> StderrTaken {
+        let mut held = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = WallTime::now();
+        self.settle(&mut held, at);
+        if all {
+            held.cut(at);
+        }
+        held.bytes = 0;
+        StderrTaken { lines: std::mem::take(&mut held.lines), lost: held.lost, next: held.next }
     }
 
     pub(super) fn mark(&self) -> Mark {
@@ -199,7 +249,9 @@ impl Hub {
     }
 
     pub(super) fn missed(&self, events: u64) {
-        self.missed.fetch_add(events, Ordering::Relaxed);
+        if events > 0 {
+            self.missed.fetch_add(events, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn watched_by(&self, subscribers: usize) {
@@ -212,14 +264,53 @@ impl Hub {
 }
 
 impl Stderr {
-    fn push(&mut self, at: WallTime, line: Vec<u8>) {
-        self.bytes += line.len() + 32;
-        self.lines.push_back((at, line));
+    fn take(&mut self, at: WallTime, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|b| *b == b'\n') {
+            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
+            for part in text.chunks(MAX_STDERR_LINE) {
+                self.open.extend_from_slice(part);
+                while self.open.len() > MAX_STDERR_LINE {
+                    let rest = self.open.split_off(whole_chars(&self.open[..MAX_STDERR_LINE]));
+                    let line = std::mem::replace(&mut self.open, rest);
+                    self.push(at, line);
+                }
+            }
+            if piece.len() > text.len() {
+                let mut line = std::mem::take(&mut self.open);
+                while line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+                self.push(at, line);
+            }
+        }
+    }
+
+    /// Ends a line that was begun.
+    fn cut(&mut self, at: WallTime) {
+        if !self.open.is_empty() {
+            let line = std::mem::take(&mut self.open);
+            self.push(at, line);
+        }
+    }
+
+    fn push(&mut self, at: WallTime, text: Vec<u8>) {
+        self.bytes += text.len() + 32;
+        self.lines.push_back(StderrLine { seq: self.next, at, text });
+        self.next += 1;
         while self.bytes > MAX_STDERR {
-            let Some((_, old)) = self.lines.pop_front() else { return };
-            self.bytes -= old.len() + 32;
+            let Some(old) = self.lines.pop_front() else { return };
+            self.bytes -= old.text.len() + 32;
             self.lost += 1;
         }
+    }
+}
+
+/// Length of `bytes` without the beginning of a UTF-8 character at their end.
+fn whole_chars(bytes: &[u8]) -> usize {
+    let tail = bytes.iter().rev().take(4).position(|b| b & 0xc0 != 0x80).map(|n| bytes.len() - n - 1);
+    match tail {
+        Some(at) if std::str::from_utf8(&bytes[at..]).is_err_and(|e| e.error_len().is_none()) => at,
+        _ => bytes.len(),
     }
 }
 
@@ -294,17 +385,57 @@ mod tests {
         assert_eq!(cell.load().timeouts, 20_000);
     }
 
+    fn texts(taken: &StderrTaken) -> Vec<String> {
+        taken.lines.iter().map(|l| String::from_utf8(l.text.clone()).unwrap()).collect()
+    }
+
     #[test]
-    fn stderr_is_cut_into_lines_and_bounded() {
+    fn stderr_is_cut_into_lines() {
         let (hub, _ear) = Hub::new().unwrap();
-        hub.stderr(b"one\r\ntw");
-        hub.stderr(b"o\nthree");
-        let lines = |hub: &Hub| hub.take_stderr().into_iter().map(|(_, l)| l).collect::<Vec<_>>();
-        assert_eq!(lines(&hub), [b"one".to_vec(), b"two".to_vec()]);
-        hub.stderr(&vec![b'x'; 1 << 20]);
-        hub.stderr(&b"y\n".repeat(100_000));
-        let held = lines(&hub);
-        assert!(held.len() < 4000 && held.iter().map(Vec::len).sum::<usize>() <= MAX_STDERR);
-        assert_eq!(held.last().unwrap(), b"y");
+        assert!(hub.stderr(b"one\r\ntw") && hub.stderr(b"o\n\nthr"));
+        assert_eq!(texts(&hub.take_stderr(false)), ["one", "two", ""]);
+        assert!(hub.stderr(b"ee"));
+        let last = hub.take_stderr(true);
+        assert_eq!((texts(&last), last.lines[0].seq, last.next, last.lost), (vec!["three".to_owned()], 3, 4, 0));
+    }
+
+    #[test]
+    fn a_long_line_is_told_in_pieces_and_no_character_is_torn() {
+        let (hub, _ear) = Hub::new().unwrap();
+        let long = "€".repeat(6000);
+        for piece in long.as_bytes().chunks(5000) {
+            hub.stderr(piece);
+        }
+        hub.stderr(b"\n");
+        let taken = hub.take_stderr(false);
+        assert_eq!(texts(&taken).concat(), long);
+        assert!(taken.lines.len() == 5 && taken.lines.iter().all(|l| l.text.len() <= MAX_STDERR_LINE));
+        assert_eq!(taken.lost, 0);
+    }
+
+    #[test]
+    fn stderr_is_bounded_and_what_is_lost_is_counted() {
+        let (hub, _ear) = Hub::new().unwrap();
+        for n in 0..100_000 {
+            hub.stderr(format!("{n}\n").as_bytes());
+        }
+        let taken = hub.take_stderr(false);
+        let kept = taken.lines.len() as u64;
+        assert!(kept > 1000 && taken.lines.iter().map(|l| l.text.len() + 32).sum::<usize>() <= MAX_STDERR);
+        assert_eq!((taken.lost, taken.next), (100_000 - kept, 100_000));
+        assert!(taken.lines.iter().all(|l| l.text == l.seq.to_string().as_bytes()));
+    }
+
+    #[test]
+    fn stderr_that_is_not_heard_is_counted_and_not_glued() {
+        let (hub, _ear) = Hub::new().unwrap();
+        hub.stderr(b"one\ntw");
+        let held = hub.stderr.lock().unwrap();
+        assert!(!hub.stderr(b"o\nthree\nfo"));
+        drop(held);
+        hub.stderr(b"ur\n");
+        let taken = hub.take_stderr(false);
+        assert_eq!((texts(&taken), taken.lost), (vec!["one".to_owned(), "tw".to_owned(), "ur".to_owned()], 2));
+        assert_eq!(taken.lines.iter().map(|l| l.seq).collect::<Vec<_>>(), [0, 1, 4]);
     }
 }

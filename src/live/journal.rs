@@ -134,6 +134,26 @@ impl Lines {
         }
     }
 
+    /// Goes to a line before the first whose time is `millis` or later, and not far before it, as far as times rise in the file:
+    /// they do unless the clock was set.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn seek_time(&mut self, millis: i64) -> io::Result<()> {
+        let (mut low, mut high) = (0, self.len()?);
+        while high - low > CHUNK as u64 {
+            let middle = low + (high - low) / 2;
+            self.seek(middle)?;
+            let start = self.position;
+            match self.peek()?.as_deref().and_then(super::evidence::time_of) {
+                Some(at) if at < millis && start < high => low = start,
+                _ => high = middle,
+            }
+        }
+        self.position = low;
+        Ok(())
+    }
+
     /// The next line, without going behind it.
     fn peek(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut size = 4096;

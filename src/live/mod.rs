@@ -9,13 +9,17 @@
 //! | [`server`] | the socket and its subscribers |
 //! | [`discovery`] | run directory, cards, who lives |
 //! | [`protocol`] | the lines |
+//! | [`evidence`] | receipt and events of one call |
+//! | [`words`] | the state of a call in words |
 //! | [`fold`] | audit events to lines and rows |
 //! | [`journal`] | evidence files, read in whole lines from any place |
 //! | [`row`], [`state`] | calls, and what is known of all of them |
 //! | [`client`] | following sessions: connect, heal, reconnect |
+//! | [`watcher`] | finding sessions as they come |
 
 pub mod client;
 pub mod discovery;
+pub mod evidence;
 pub mod fold;
 pub mod hub;
 pub mod journal;
@@ -24,3 +28,5 @@ mod ring;
 pub mod row;
 pub mod server;
 pub mod state;
+pub mod watcher;
+pub mod words;

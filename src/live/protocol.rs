@@ -64,6 +64,8 @@ pub enum Line {
     SessionEnd(Box<Chained>),
     /// A line of the server's stderr.
     Stderr(Stderr),
+    /// Lines of the server's stderr that nobody will be told.
+    StderrLost(StderrLost),
     /// How far the pack of a session is.
     PackProgress(PackProgress),
     /// What was asked for by `from` has been told; what follows is news.
@@ -159,8 +161,19 @@ pub struct Stderr {
     pub cursor: u64,
     /// Its bytes, what is no UTF-8 replaced; not yet safe for a terminal.
     pub line: String,
-    /// Its number in this process: the same line has the same number.
+    /// Its number in this process: the same line has the same number, and lost lines have theirs too.
     pub seq: u64,
+    /// The session.
+    pub session_id: SessionId,
+}
+
+/// `stderr_lost`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StderrLost {
+    /// Lines lost since the process began.
+    pub lost: u64,
+    /// Number of the line that comes next.
+    pub next: u64,
     /// The session.
     pub session_id: SessionId,
 }

@@ -11,8 +11,8 @@ mod subscriber;
 
 use super::{
     discovery::{self, OwnCard},
-    hub::{Ear, Hub, Note},
-    protocol::{Line, PackProgress, RUN_CARD_VERSION, RunCard},
+    hub::{Ear, Hub, Note, StderrLine},
+    protocol::{Line, PackProgress, RUN_CARD_VERSION, RunCard, Stderr, StderrLost},
     ring::{Entry, Ring},
 };
 use crate::{
@@ -49,6 +49,9 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// At most this often the segment is looked at, however often the recorder writes.
 const ROUND: Duration = Duration::from_millis(4);
 
+/// As the recorder, which it tells of: on a busy machine a dashboard is to lag behind no more than the evidence does.
+const NICE: i32 = 10;
+
 /// Starts the live thread. It makes its socket when the first session has begun on disk.
 ///
 /// # Errors
@@ -76,10 +79,10 @@ pub fn start_in(audit_dir: &Path, run_dirs: Vec<PathBuf>) -> io::Result<(Arc<Hub
         paused_until: None,
         next_round: Instant::now(),
         closing: false,
-        stderr_seq: 0,
+        stderr_lost: 0,
     };
     let run = move || {
-        if let Err(e) = sys::process::nice_this_thread(15) {
+        if let Err(e) = sys::process::nice_this_thread(NICE) {
             tracing::debug!(error = %e, "the live thread keeps its priority");
         }
         server.run();
@@ -98,6 +101,8 @@ struct Place {
 struct Session {
     card: RunCard,
     next: Option<SessionId>,
+    /// Cursor behind its last event, once it has ended.
+    end: Option<u64>,
 }
 
 struct Server {
@@ -114,7 +119,8 @@ struct Server {
     paused_until: Option<Instant>,
     next_round: Instant,
     closing: bool,
-    stderr_seq: u64,
+    /// Lines of stderr whose loss has been told.
+    stderr_lost: u64,
 }
 
 impl Server {
@@ -170,7 +176,7 @@ impl Server {
         }
         if !self.subscribers.is_empty() {
             self.catch_up(None);
-            self.tell_stderr();
+            self.tell_stderr(false);
             self.serve();
         }
     }
@@ -181,11 +187,8 @@ impl Server {
         let view = subscriber::View { ring, sessions, current: *current, head };
         let before = subscribers.len();
         subscribers.retain_mut(|s| {
-            let lost = s.serve(&view);
-            if let Ok(lost) = lost {
-                ear.hub.missed(lost);
-            }
-            lost.is_ok()
+            let lost = |events| ear.hub.missed(events);
+            s.serve(&view, &lost).is_ok()
         });
         if subscribers.len() != before {
             ear.hub.watched_by(subscribers.len());
@@ -228,6 +231,10 @@ impl Server {
                     s.next = next;
                 }
                 self.catch_up(Some(segment_len));
+                let end = self.feed.as_ref().map(Feed::cursor);
+                if let Some(s) = self.sessions.get_mut(&self.current).filter(|s| s.card.card.session_id == session) {
+                    s.end = end;
+                }
             }
             Note::Pack(progress) => self.pack(progress),
             Note::Close => self.closing = true,
@@ -250,9 +257,11 @@ impl Server {
                 None
             }
         };
-        self.sessions.insert(self.current, Session { card: card.clone(), next: None });
+        self.sessions.insert(self.current, Session { card: card.clone(), next: None, end: None });
         let oldest = self.ring.get(self.ring.first()).map_or(self.current, |e| e.session);
-        self.sessions.retain(|number, _| *number >= oldest || *number + 1 >= self.current);
+        let (current, subscribers) = (self.current, &self.subscribers);
+        let wanted = |number| number + 1 >= current || subscribers.iter().any(|s| s.session() == number);
+        self.sessions.retain(|number, _| *number >= oldest || wanted(*number));
         match &mut self.place {
             Some(place) => {
                 if let Err(e) = place.card.update(card) {
@@ -304,27 +313,35 @@ impl Server {
         }
     }
 
-    fn tell_stderr(&mut self) {
+    /// Makes lines of the server's stderr; of an unfinished one too, if `all`.
+    fn tell_stderr(&mut self, all: bool) {
         let Some(session) = self.sessions.get(&self.current) else { return };
-        let cursor = self.feed.as_ref().map_or(0, |f| f.head().cursor);
-        for (at, bytes) in self.ear.hub.take_stderr() {
-            let line = Line::Stderr(super::protocol::Stderr {
-                at,
-                cursor,
-                line: String::from_utf8_lossy(&bytes).into_owned(),
-                seq: self.stderr_seq,
-                session_id: session.card.card.session_id,
-            });
-            self.stderr_seq += 1;
-            let bytes = line.to_bytes().into();
-            self.ring.push(Entry { session: self.current, cursor, chained: false, bytes });
+        let session_id = session.card.card.session_id;
+        let taken = self.ear.hub.take_stderr(all);
+        if taken.lost > self.stderr_lost {
+            self.stderr_lost = taken.lost;
+            let next = taken.lines.front().map_or(taken.next, |l| l.seq);
+            self.say(&Line::StderrLost(StderrLost { lost: taken.lost, next, session_id }));
+        }
+        let cursor = self.cursor();
+        for StderrLine { seq, at, text } in taken.lines {
+            let line = String::from_utf8_lossy(&text).into_owned();
+            self.say(&Line::Stderr(Stderr { at, cursor, line, seq, session_id }));
         }
     }
 
+    fn cursor(&self) -> u64 {
+        self.feed.as_ref().map_or(0, Feed::cursor)
+    }
+
+    /// Tells what is not in the chain.
+    fn say(&mut self, line: &Line) {
+        let cursor = self.cursor();
+        self.ring.push(Entry { session: self.current, cursor, chained: false, bytes: line.to_bytes().into() });
+    }
+
     fn pack(&mut self, progress: PackProgress) {
-        let cursor = self.feed.as_ref().map_or(0, |f| f.head().cursor);
-        let bytes = Line::PackProgress(progress).to_bytes().into();
-        self.ring.push(Entry { session: self.current, cursor, chained: false, bytes });
+        self.say(&Line::PackProgress(progress));
     }
 
     /// What is left to say is said to those who listen.
@@ -332,7 +349,7 @@ impl Server {
         let until = Instant::now() + LAST_WORDS;
         loop {
             self.catch_up(None);
-            self.tell_stderr();
+            self.tell_stderr(true);
             self.serve();
             let behind = self.feed.as_ref().is_some_and(|f| f.is_behind(self.ear.hub.mark()));
             // Who has taken nothing of late is not waited for.

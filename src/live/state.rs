@@ -42,6 +42,8 @@ pub struct SessionView {
     pub pack: Option<PackProgress>,
     /// The last lines of its server's stderr, by number.
     pub stderr: BTreeMap<u64, Stderr>,
+    /// Lines of stderr that its process lost up to now.
+    pub stderr_lost: u64,
 }
 
 /// Everything that is known.
@@ -119,6 +121,10 @@ impl State {
                 while lines.len() > STDERR {
                     lines.pop_first();
                 }
+            }
+            Line::StderrLost(lost) => {
+                let s = self.sessions.entry(lost.session_id).or_default();
+                s.stderr_lost = s.stderr_lost.max(lost.lost);
             }
             Line::PackProgress(pack) => {
                 let s = self.sessions.entry(pack.session_id).or_default();

@@ -238,6 +238,8 @@ struct Message {
 }
 
 const SERVER_ID: &str = "synthetic";
+/// Why a call that gets no response gets none.
+const NO_RESPONSE: &str = "server_exited";
 
 impl Writer<'_> {
     fn wall(&self) -> WallTime {
@@ -378,13 +380,13 @@ impl Writer<'_> {
             anomalies: Vec::new(),
             arguments_content: None,
             arguments_hash,
-            duration_ms: (!timeout).then_some(DurationMs(took_us)),
+            duration_ms: Some(DurationMs(took_us)),
             integration_source: receipt::INTEGRATION_SOURCE.to_owned(),
             invocation_id: request.invocation,
             mcp_request_id: request.rpc_id.clone(),
             meta: None,
             outcome,
-            outcome_reason: timeout.then(|| "server_exited".to_owned()),
+            outcome_reason: timeout.then(|| NO_RESPONSE.to_owned()),
             parent_receipt_id: None,
             phases_us: Phases {
                 policy_decided: None,
@@ -427,7 +429,7 @@ impl Writer<'_> {
         if timeout {
             let anomaly = detail::Anomaly {
                 kind: "no_response".to_owned(),
-                note: None,
+                note: Some(NO_RESPONSE.to_owned()),
                 offset: None,
                 receipt_id: Some(id),
                 receipt_sha256,

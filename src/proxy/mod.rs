@@ -175,22 +175,6 @@ fn live(dir: &AuditDir) -> Option<(Arc<Hub>, thread::JoinHandle<()>)> {
     }
 }
 
-/// Pieces of stderr that wait for the live thread; more are dropped.
-const STDERR_PIECES: usize = 64;
-
-/// Where the relay of stderr leaves a copy of what it passes on.
-fn stderr_tap(hub: &Arc<Hub>) -> Option<mpsc::SyncSender<Vec<u8>>> {
-    let (tap, pieces) = mpsc::sync_channel::<Vec<u8>>(STDERR_PIECES);
-    let hub = Arc::clone(hub);
-    let run = move || {
-        let _ = sys::process::nice_this_thread(15);
-        for piece in pieces {
-            hub.stderr(&piece);
-        }
-    };
-    thread::Builder::new().name("assay-err-tap".into()).spawn(run).ok().map(|_| tap)
-}
-
 const COMMAND_HINT: &str =
     "give the server's command after `--`, for example: assay mcp-proxy -- npx -y some-mcp-server";
 
@@ -328,9 +312,10 @@ impl Running {
         if let Some(from) = server_stderr {
             let to = fd::copy_stdio(fd::Stdio::Err).map_err(failed)?;
             let (counts, stop) = (stderr.clone(), stops.stderr.clone());
-            let tap = hub.and_then(stderr_tap);
+            let hub = hub.cloned();
             relay_thread("assay-stderr", events, move |tell| {
-                relay_stderr(from, to, &counts, tap.as_ref(), &stop);
+                let tap = |piece: &[u8]| hub.as_ref().is_none_or(|hub| hub.stderr(piece));
+                relay_stderr(from, to, &counts, Some(&tap), &stop);
                 tell(Event::StderrEnd);
             })?;
         }

@@ -215,6 +215,7 @@ pub fn recover_dir(
     }
     crate::record::card::sweep(&dir.live());
     crate::relay::capture::sweep(&crate::relay::capture::ring_dirs(&dir.live()));
+    crate::live::discovery::sweep_all();
     Ok(all)
 }
 

@@ -6,7 +6,7 @@
 
 mod stderr;
 
-pub use stderr::{StderrCounts, relay_stderr};
+pub use stderr::{StderrCounts, Tap, relay_stderr};
 
 use super::capture::Producer;
 use crate::sys::fd::{Want, pipe, wait_ready};

@@ -197,6 +197,11 @@ impl App {
         self.dirty = false;
     }
 
+    /// The screen is to be drawn again.
+    pub(super) const fn touch(&mut self) {
+        self.dirty = true;
+    }
+
     /// Whether a clock runs on the screen.
     #[must_use]
     pub fn has_clocks(&self) -> bool {
@@ -298,11 +303,11 @@ impl App {
             self.toast = None;
             self.dirty = true;
         }
-        Vec::new()
+        self.live.tick(now)
     }
 
     /// Does what can be done inside; the rest is for outside.
-    fn inside(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+    pub(super) fn inside(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let mut outside = Vec::new();
         let mut queue = std::collections::VecDeque::from(effects);
         while let Some(effect) = queue.pop_front() {

@@ -192,6 +192,7 @@ commands! {
     ShowPack = "pack", "The pack that was opened last";
     ShowDiff = "diff", "The comparison that was made last";
     Sessions = "sessions", "Show or hide the list of sessions";
+    OpenFiles = "open files", "Open the evidence of the session: its pack, or its files while there is none";
     FoldAll = "fold all", "Fold or unfold everything";
     Mark = "mark", "Mark a pack as the baseline of a comparison";
     Compare = "compare", "Compare the marked pack with this one";
@@ -236,7 +237,12 @@ pub static TABLE: &[Binding] = &[
     bind(&["ctrl-u"], Command::HalfUp, Contexts::GLOBAL, 0),
     bind(&["ctrl-d"], Command::HalfDown, Contexts::GLOBAL, 0),
     bind(&["Enter"], Command::Enter, PANES, 3),
-    bind(&["/"], Command::Filter, Contexts::LISTS.and(Contexts::SESSIONS).and(Contexts::PACKS).and(Contexts::DIFF), 4),
+    bind(
+        &["/"],
+        Command::Filter,
+        Contexts::LISTS.and(Contexts::SESSIONS).and(Contexts::DETAIL).and(Contexts::PACKS).and(Contexts::DIFF),
+        4,
+    ),
     bind(&["f"], Command::Follow, CALLS_AND, 6),
     bind(&["Space"], Command::Pause, CALLS_AND, 9),
     bind(&["n"], Command::Next, PANES, 5),
@@ -249,6 +255,7 @@ pub static TABLE: &[Binding] = &[
     bind(&["Y"], Command::CopyPath, PANES, 0),
     bind(&["ctrl-y"], Command::CopyRaw, PANES, 0),
     bind(&["z"], Command::FoldAll, WITH_DETAIL.and(Contexts::DIFF), 0),
+    bind(&["o"], Command::OpenFiles, CALLS_AND, 12),
     bind(&["s"], Command::Sessions, CALLS_AND, 11),
     bind(&["m"], Command::Mark, Contexts::PACKS, 5),
     bind(&["d"], Command::Compare, Contexts::PACKS, 6),

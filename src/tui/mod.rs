@@ -7,7 +7,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `run`, `term` | the loop; the terminal and how it is given back |
+//! | [`run()`], [`term`], [`clipboard`] | the loop; the terminal and how it is given back; copying |
 //! | [`app`], [`view`] | the screens, what lies over them, header and footer |
 //! | [`keymap`] | every key, command and help text |
 //! | [`live`], [`packs`], [`pack`], [`diff`] | one screen each |
@@ -15,6 +15,7 @@
 //! | [`paint`], [`theme`], [`cursor`], [`input`], [`palette`] | drawing, meaning, lists, typing |
 
 pub mod app;
+pub mod clipboard;
 pub mod cursor;
 pub mod detail;
 pub mod diff;
@@ -26,8 +27,12 @@ pub mod pack;
 pub mod packs;
 pub mod paint;
 pub mod palette;
+mod run;
 pub mod screen;
+pub mod term;
 #[cfg(test)]
 pub mod testkit;
 pub mod theme;
 pub mod view;
+
+pub use run::run;

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// The longest that anything here may take.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// Polls until `done` answers; panics with `what` after [`LIMIT`].
 pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {

@@ -1,9 +1,12 @@
 //! Those who mean well: what they see, when, and that nothing is missing.
 
 use super::*;
-use crate::rig::call;
+use crate::{
+    hostile::{CALLS, wide},
+    rig::call,
+};
 use assay::live::protocol::{Line, PackState};
-use assay::model::Outcome;
+use assay::model::{Outcome, SessionId};
 use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, process::Stdio};
 
 #[test]
@@ -58,30 +61,74 @@ fn the_servers_stderr_is_told_in_lines() {
 }
 
 #[test]
-fn whoever_falls_behind_heals_from_the_files_and_misses_nothing() {
-    const CALLS: u64 = 6000;
+fn stderr_of_before_is_told_as_far_as_it_is_kept_and_the_rest_is_counted() {
+    const LINES: u64 = 20_000;
     let rig = Rig::new();
-    let (mut client, card) = start(&rig, &["--auto-pack=false"]);
+    let mut client = Client::start(rig.wrapped(&[], &[], &format!("seq 1 {LINES} >&2; printf unfinished >&2;")));
+    client.converse([rig::INITIALIZE.to_owned()].into_iter());
+    let card = until("a live session", || {
+        discovery::live_in(&run_dir(&rig)).pop().filter(|c| c.card.socket.as_ref().is_some_and(|s| s.exists()))
+    });
+    let (inbox, mut state) = (follow(&card, 100_000), State::default());
+    let view = |s: &State| s.sessions().get(&card.card.session_id).cloned().unwrap_or_default();
+    let mut told = Vec::new();
+    until("the last line", || {
+        while let Ok(update) = inbox.try_recv() {
+            apply(&mut state, &update);
+            if let Update::Line(line) = &update
+                && let Line::Stderr(line) = &**line
+            {
+                told.push((line.seq, line.line.clone()));
+            }
+        }
+        told.last().is_some_and(|(seq, _)| *seq + 1 == LINES).then_some(())
+    });
+    assert!(told.iter().all(|(seq, line)| *line == (seq + 1).to_string()));
+    assert_eq!(view(&state).stderr_lost + told.len() as u64, LINES);
+    assert!(told.len() > 1000);
+    client.end();
+    to_the_end(&inbox, &mut state);
+    assert_eq!(
+        view(&state).stderr.last_key_value().map(|(seq, l)| (*seq, l.line.as_str())),
+        Some((LINES, "unfinished"))
+    );
+}
+
+fn falls_behind(flags: &[&str]) {
+    let rig = Rig::new();
+    let (mut client, card) = start(&rig, flags);
     // Nobody takes anything from this one until all is over.
     let inbox = follow(&card, 1);
     for id in 1..=CALLS {
-        client.send(&call(id, "echo", id));
+        client.send(&wide(id));
     }
     client.await_lines(usize::try_from(CALLS).unwrap() + 1);
     let mut state = State::new(usize::MAX);
-    watch_until("all calls", &inbox, &mut state, |s| {
-        s.sessions().get(&card.card.session_id).is_some_and(|v| v.totals.finished == CALLS || v.cursor > 4 * CALLS)
-    });
+    watch_until("all calls", &inbox, &mut state, |s| s.rows().filter(|r| !r.is_running()).count() as u64 == CALLS);
     client.end();
-    let mut cursors: Vec<u64> = Vec::new();
+    let mut cursors: BTreeMap<SessionId, u64> = BTreeMap::new();
     for update in to_the_end(&inbox, &mut state) {
-        if let Update::Line(line) = update {
-            cursors.extend(line.chained().map(|c| c.cursor));
+        if let Update::Line(line) = update
+            && let Some(c) = line.chained()
+        {
+            let before = cursors.insert(c.session_id, c.cursor);
+            assert!(before.is_none_or(|b| b + 1 == c.cursor), "each event once, in order");
         }
     }
-    assert!(cursors.windows(2).all(|w| w[1] == w[0] + 1), "each event once, in order");
-    assert!(state.rows().cloned().eq(receipts(&rig)));
-    assert_eq!(state.rows().count() as u64, CALLS);
+    let untimed = |row: &CallRow| CallRow { phases_us: Default::default(), duration_ms: None, ..row.clone() };
+    assert_eq!(state.rows().map(untimed).collect::<Vec<_>>(), receipts(&rig).iter().map(untimed).collect::<Vec<_>>());
+    assert!(state.sessions().values().all(|v| v.end.is_some()));
+    assert_eq!(state.sessions().len(), rig.segments().len());
+}
+
+#[test]
+fn whoever_falls_behind_heals_from_the_files_and_misses_nothing() {
+    falls_behind(&["--auto-pack=false"]);
+}
+
+#[test]
+fn whoever_falls_behind_by_whole_sessions_misses_nothing() {
+    falls_behind(&["--auto-pack=false", "--pack-interval", "50r"]);
 }
 
 #[test]
@@ -99,6 +146,30 @@ fn a_killed_proxy_is_told_to_the_end_from_its_files_and_swept_by_the_next() {
     let live = discovery::live_in(&run_dir(&rig));
     assert_eq!(live.iter().map(|c| c.card.session_id).collect::<Vec<_>>(), [next.card.session_id]);
     client.end();
+}
+
+#[test]
+fn recovery_sweeps_what_a_killed_proxy_left_and_leaves_the_living() {
+    let rig = Rig::new();
+    let (mut killed, dead) = start(&rig, &[]);
+    let (mut living, card) = start(&rig, &[]);
+    let left = |c: &RunCard| {
+        let stem = c.card.session_id.hex();
+        rig::files(&run_dir(&rig), |n| n.starts_with(&stem)).len()
+    };
+    killed.kill();
+    rig::until("its server to end", || (rig.processes().len() == 2).then_some(()));
+    assert!(left(&dead) >= 2);
+    assert_eq!(rig.recover().status.code(), Some(0));
+    assert_eq!(left(&dead), 0);
+    assert_eq!(
+        discovery::live_in(&run_dir(&rig)).iter().map(|c| c.card.session_id).collect::<Vec<_>>(),
+        [card.card.session_id]
+    );
+    let (inbox, mut state) = (follow(&card, 1000), State::default());
+    living.converse([call(1, "echo", 0)].into_iter());
+    watch_until("the call", &inbox, &mut state, |s| s.rows().any(|r| !r.is_running()));
+    assert_eq!(living.end().code(), Some(0));
 }
 
 #[test]

@@ -65,6 +65,11 @@ impl Feed {
         Head { cursor: self.cursor, hash: self.hash.clone(), totals: self.fold.totals() }
     }
 
+    /// Cursor of the next event.
+    pub const fn cursor(&self) -> u64 {
+        self.cursor
+    }
+
     /// Whether there is something to read.
     pub fn is_behind(&self, mark: Mark) -> bool {
         mark.session == self.session && self.lines.position() < mark.segment_len

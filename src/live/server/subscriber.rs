@@ -25,6 +25,13 @@ pub(super) struct View<'a> {
     pub head: Option<Head>,
 }
 
+impl View<'_> {
+    /// Cursor behind the last event of a session that has ended.
+    fn end_of(&self, session: u32) -> u64 {
+        self.sessions.get(&session).and_then(|s| s.end).unwrap_or_default()
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Subscriber {
     stream: UnixStream,
@@ -41,6 +48,8 @@ pub(super) struct Subscriber {
     asked: bool,
     /// What it asked for may be gone; that is no loss of ours.
     forgiven: bool,
+    /// Events before this cursor that it has lost are counted.
+    counted: u64,
     took: Instant,
 }
 
@@ -57,6 +66,7 @@ impl Subscriber {
             expected: 0,
             asked: false,
             forgiven: false,
+            counted: 0,
             took: Instant::now(),
         })
     }
@@ -68,6 +78,11 @@ impl Subscriber {
     /// Whether it has not been greeted.
     pub const fn is_new(&self) -> bool {
         self.session == 0
+    }
+
+    /// Number of the session that it is told of.
+    pub const fn session(&self) -> u32 {
+        self.session
     }
 
     pub const fn has_output(&self) -> bool {
@@ -84,20 +99,36 @@ impl Subscriber {
         self.has_output() && self.took.elapsed() >= long
     }
 
-    /// Hears it and tells it what it can take. Returns how many events it has lost for being slow.
+    /// Hears it and tells it what it can take; `lost` counts events that it has lost for being slow, before it is told.
     ///
     /// # Errors
     /// It is gone, or to be dropped.
-    pub fn serve(&mut self, view: &View<'_>) -> io::Result<u64> {
-        let mut lost = 0;
+    pub fn serve(&mut self, view: &View<'_>, lost: &dyn Fn(u64)) -> io::Result<()> {
         self.greet(view);
         self.hear(view)?;
         loop {
-            lost += self.fill(view);
+            lost(self.overrun(view));
+            lost(self.fill(view));
             if !self.has_output() || !self.write()? {
-                return Ok(lost);
+                return Ok(());
             }
         }
+    }
+
+    /// Events that have left the ring since, before it was told of them. That it will hear of the gap later, or never, does
+    /// not matter.
+    fn overrun(&mut self, view: &View<'_>) -> u64 {
+        let oldest = view.ring.get(view.ring.first()).filter(|_| self.place < view.ring.first());
+        let Some(oldest) = oldest.filter(|_| self.session > 0 && !self.forgiven) else { return 0 };
+        let to = if oldest.session == self.session { oldest.cursor } else { view.end_of(self.session) };
+        self.count(to)
+    }
+
+    /// How many of the events up to `to` are lost and were not counted.
+    fn count(&mut self, to: u64) -> u64 {
+        let from = self.expected.max(self.counted);
+        self.counted = self.counted.max(to);
+        if self.forgiven { 0 } else { to.saturating_sub(from) }
     }
 
     fn greet(&mut self, view: &View<'_>) {
@@ -176,6 +207,7 @@ impl Subscriber {
         self.place = view.ring.find(session, self.expected);
         self.asked = true;
         self.forgiven = true;
+        self.counted = 0;
         if changed {
             self.hello(view);
         }
@@ -199,13 +231,14 @@ impl Subscriber {
                 break;
             };
             if entry.session != self.session {
+                lost += self.gap(view, view.end_of(self.session));
                 self.session = entry.session;
                 self.expected = 0;
+                self.counted = 0;
                 self.hello(view);
             }
-            if entry.chained && entry.cursor > self.expected {
-                let gap = self.gap(view, entry.cursor);
-                lost += if self.forgiven { 0 } else { gap };
+            if entry.chained {
+                lost += self.gap(view, entry.cursor);
             }
             self.output.extend_from_slice(&entry.bytes);
             if entry.chained {
@@ -217,13 +250,15 @@ impl Subscriber {
         lost
     }
 
+    /// Tells that the events from the expected one up to `to` do not come, if there are any; returns how many of them it has
+    /// lost for being slow and that were not counted.
     fn gap(&mut self, view: &View<'_>, to: u64) -> u64 {
-        let Some(session) = view.sessions.get(&self.session) else { return 0 };
-        let gap = to.saturating_sub(self.expected);
-        let line = Gap { gap, from: self.expected, session_id: session.card.card.session_id, to };
-        self.say(&Line::Gap(line));
+        let Some(session) = view.sessions.get(&self.session).filter(|_| to > self.expected) else { return 0 };
+        let lost = self.count(to);
+        let (gap, from) = (to - self.expected, self.expected);
+        self.say(&Line::Gap(Gap { gap, from, session_id: session.card.card.session_id, to }));
         self.expected = to;
-        gap
+        lost
     }
 
     fn all_told(&mut self, view: &View<'_>) {
@@ -231,7 +266,7 @@ impl Subscriber {
             return;
         }
         // What was asked for may be older than all that the ring holds.
-        if let Some(head) = view.head.as_ref().filter(|h| self.session == view.current && h.cursor > self.expected) {
+        if let Some(head) = view.head.as_ref().filter(|_| self.session == view.current) {
             self.gap(view, head.cursor);
         }
         self.asked = false;

@@ -5,7 +5,6 @@ use crate::sys::fd::{Want, wait_ready};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 /// A write of at most this many bytes does not block on a pipe that says it is writable (`PIPE_BUF`).
@@ -26,14 +25,17 @@ pub struct StderrCounts {
     pub tap_missed: AtomicU64,
 }
 
-/// Copies `input` to `output` until `input` ends or `stop` is asked for. Pieces also go to `tap` if it has room.
+/// Sees the pieces that pass; says whether it took one. It must not wait.
+pub type Tap<'a> = &'a dyn Fn(&[u8]) -> bool;
+
+/// Copies `input` to `output` until `input` ends or `stop` is asked for, and shows every piece to `tap`.
 ///
 /// A closed or stuck `output` never stops the copying from `input`; see [`StderrCounts::lost`].
 pub fn relay_stderr(
     input: OwnedFd,
     output: OwnedFd,
     counts: &StderrCounts,
-    tap: Option<&SyncSender<Vec<u8>>>,
+    tap: Option<Tap<'_>>,
     stop: &Stop,
 ) -> RelayEnd {
     let mut sink = Sink { output: Some(output), patience: PATIENCE, written: 0 };
@@ -52,7 +54,7 @@ pub fn relay_stderr(
                 read += n as u64;
                 counts.bytes.fetch_add(n as u64, Ordering::Relaxed);
                 counts.lines.fetch_add(memchr::memchr_iter(b'\n', bytes).count() as u64, Ordering::Relaxed);
-                if tap.is_some_and(|tap| tap.try_send(bytes.to_vec()).is_err()) {
+                if tap.is_some_and(|tap| !tap(bytes)) {
                     counts.tap_missed.fetch_add(1, Ordering::Relaxed);
                 }
                 let lost = sink.put(bytes);

@@ -1,15 +1,35 @@
 //! Everything about one call: evidence from the files, in tabs.
 
+mod tabs;
+mod timing;
 pub mod tree;
 
+pub(super) use tabs::{clock, role};
+pub(super) use timing::bar;
+
 use super::{
+    cursor::Cursor,
     keymap::Command,
-    msg::{Effect, Told},
+    msg::{self, Effect, Job, Ticket, Told},
     paint::Pen,
     screen::At,
+    theme::Role,
 };
-use crate::live::row::CallRow;
-use std::path::PathBuf;
+use crate::{
+    live::{
+        evidence::{self, Evidence},
+        row::CallRow,
+    },
+    model::WallTime,
+    text::width,
+};
+use ratatui::layout::Rect;
+use serde_json::Value;
+use std::{path::PathBuf, sync::Arc};
+use tree::Tree;
+
+/// Evidence is read again at most this often while the selection moves by itself, milliseconds.
+const AGAIN_MS: i64 = 200;
 
 /// Where a call's evidence lies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,34 +53,368 @@ pub struct Subject {
 
 /// What its jobs say.
 #[derive(Debug)]
-pub enum News {}
+pub struct News {
+    found: Box<Found>,
+}
+
+/// Evidence, read.
+#[derive(Debug, Default)]
+struct Found {
+    evidence: Evidence,
+    events: Vec<Value>,
+    /// The whole receipt.
+    receipt: Option<Tree>,
+    /// Arguments and result, as far as they are stored.
+    content: Option<Tree>,
+    /// Which of them are.
+    stored: [bool; 2],
+}
+
+impl Found {
+    /// Reads and takes apart.
+    fn new(evidence: Evidence) -> Self {
+        let events = evidence.events.iter().filter_map(|e| serde_json::from_slice(e).ok()).collect();
+        let mut out = Self { events, ..Self::default() };
+        if let Some(line) = &evidence.receipt {
+            let mut content = serde_json::Map::new();
+            if let Ok(Value::Object(mut members)) = serde_json::from_slice::<Value>(line) {
+                for (n, (name, member)) in CONTENT.into_iter().enumerate() {
+                    if let Some(value) = members.remove(member).filter(|v| !v.is_null()) {
+                        content.insert(name.to_owned(), value);
+                        out.stored[n] = true;
+                    }
+                }
+            }
+            out.content = (!content.is_empty()).then(|| Tree::new("call", Value::Object(content)));
+            out.receipt = Some(Tree::of_bytes("receipt", Arc::from(line.as_slice())));
+        }
+        Self { evidence, ..out }
+    }
+}
+
+/// What is stored of a call, and where in its receipt.
+const CONTENT: [(&str, &str); 2] = [("arguments", "arguments_content"), ("result", "result_content")];
+
+/// A tab of the pane.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tab {
+    /// What matters, in words.
+    #[default]
+    Summary,
+    /// The phases.
+    Timing,
+    /// Arguments and result.
+    Content,
+    /// The receipt as a tree.
+    Receipt,
+    /// The audit events.
+    Events,
+    /// The server's stderr around that time.
+    Stderr,
+}
+
+impl Tab {
+    const ALL: [Self; 6] = [Self::Summary, Self::Timing, Self::Content, Self::Receipt, Self::Events, Self::Stderr];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Summary => "summary",
+            Self::Timing => "timing",
+            Self::Content => "arguments/result",
+            Self::Receipt => "receipt",
+            Self::Events => "events",
+            Self::Stderr => "stderr",
+        }
+    }
+
+    fn step(self, by: usize) -> Self {
+        let at = Self::ALL.iter().position(|t| *t == self).unwrap_or(0);
+        Self::ALL[(at + by) % Self::ALL.len()]
+    }
+}
+
+/// A line of a tab.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    /// What stands there; safe.
+    pub pieces: Vec<(String, Role)>,
+    /// What `y` copies.
+    pub copy: String,
+    /// What `Y` copies.
+    pub path: String,
+}
 
 /// The pane.
 #[derive(Debug, Default)]
-pub struct Detail {}
+pub struct Detail {
+    subject: Option<Subject>,
+    /// The server's stderr around that time: when, what.
+    stderr: Option<Vec<(WallTime, String)>>,
+    found: Option<Box<Found>>,
+    /// What is being read, and of which state of the call.
+    reading: Option<(Ticket, CallRow)>,
+    /// The state of the call of which `found` is.
+    known: Option<CallRow>,
+    started: i64,
+    tab: Tab,
+    cursor: Cursor,
+    search: String,
+}
 
 impl Detail {
     /// Shows a call, or nothing. The same call again only renews what is known of it; another one stops what was read for
     /// the one before.
-    pub fn show(&mut self, _subject: Option<Subject>) -> Vec<Effect> {
+    pub fn show(&mut self, subject: Option<Subject>) -> Vec<Effect> {
+        let same = |a: &Subject, b: &Subject| a.row.invocation_id == b.row.invocation_id && a.files == b.files;
+        let other = match (&self.subject, &subject) {
+            (Some(a), Some(b)) => !same(a, b),
+            (None, None) => false,
+            _ => true,
+        };
+        if other {
+            if let Some((ticket, _)) = self.reading.take() {
+                ticket.cancel();
+            }
+            (self.found, self.known) = (None, None);
+            self.cursor = Cursor::default();
+        }
+        self.subject = subject;
         Vec::new()
     }
 
+    /// Starts reading what the tab needs and is not there yet. To be called after changes and as time passes; not more often
+    /// than it makes sense will anything be read.
+    pub fn poll(&mut self, now: WallTime) -> Vec<Effect> {
+        let needed = matches!(self.tab, Tab::Content | Tab::Receipt | Tab::Events);
+        let Some(subject) = self.subject.as_ref().filter(|_| needed) else { return Vec::new() };
+        let fresh = self.known.as_ref() == Some(&subject.row);
+        if fresh || self.reading.is_some() || (now.millis() - self.started).abs() < AGAIN_MS {
+            return Vec::new();
+        }
+        self.started = now.millis();
+        let ticket = Ticket::new();
+        self.reading = Some((ticket.clone(), subject.row.clone()));
+        let subject = subject.clone();
+        let job = Job::new(&ticket, "evidence", move |teller| {
+            let files = &subject.files;
+            let evidence = evidence::find(&files.receipts, &files.events, &subject.row, &teller.flag());
+            teller.tell(msg::News::Detail(News { found: Box::new(Found::new(evidence)) }));
+        });
+        vec![Effect::Start(job)]
+    }
+
+    /// Gives the server's stderr around that time; `None` where there is no record of it.
+    pub fn set_stderr(&mut self, lines: Option<Vec<(WallTime, String)>>) {
+        self.stderr = lines;
+    }
+
+    /// The call that is shown.
+    #[must_use]
+    pub const fn subject(&self) -> Option<&Subject> {
+        self.subject.as_ref()
+    }
+
+    /// The tab that is shown.
+    #[must_use]
+    pub const fn tab(&self) -> Tab {
+        self.tab
+    }
+
     /// Does what was asked for while the pane has the focus; `at.area` is the pane. `None` if it means nothing here.
-    pub fn command(&mut self, _command: Command, _at: At) -> Option<Vec<Effect>> {
-        None
+    pub fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        if command != Command::CopyRaw
+            && let Some((tree, area)) = self.tree_mut(at)
+            && let Some(effects) = tree.command(command, area)
+        {
+            return Some(effects);
+        }
+        let lines = self.lines(at.area.width, at.now, false);
+        let (len, height) = (lines.len() as u64, at.area.height.saturating_sub(1));
+        let page = i64::from(height.max(1));
+        let mut effects = Vec::new();
+        match command {
+            Command::Up => self.cursor.step(-1, len, height),
+            Command::Down => self.cursor.step(1, len, height),
+            Command::PageUp => self.cursor.step(-page, len, height),
+            Command::PageDown => self.cursor.step(page, len, height),
+            Command::HalfUp => self.cursor.step(-(page / 2).max(1), len, height),
+            Command::HalfDown => self.cursor.step((page / 2).max(1), len, height),
+            Command::Top => self.cursor.to(0, len, height),
+            Command::Bottom => self.cursor.to(len.saturating_sub(1), len, height),
+            Command::NextTab | Command::Right => self.go(self.tab.step(1)),
+            Command::PreviousTab | Command::Left => self.go(self.tab.step(Tab::ALL.len() - 1)),
+            Command::CopyValue | Command::CopyPath => {
+                let line = usize::try_from(self.cursor.at).ok().and_then(|at| lines.get(at))?;
+                let path = command == Command::CopyPath;
+                let text = if path { &line.path } else { &line.copy };
+                if text.is_empty() {
+                    return Some(vec![Effect::Say("there is nothing to copy on this line".to_owned())]);
+                }
+                let what = if path { "the path" } else { "the value" };
+                effects.push(Effect::Copy { what: what.to_owned(), text: text.clone() });
+            }
+            Command::CopyRaw => effects.push(self.copy_raw()),
+            _ => return None,
+        }
+        effects.extend(self.poll(at.now));
+        Some(effects)
+    }
+
+    /// Copies the receipt as it is on disk, or what is known when there is none yet.
+    pub fn copy_raw(&self) -> Effect {
+        let receipt = self.found.as_ref().and_then(|f| f.evidence.receipt.as_deref());
+        match (receipt, &self.subject) {
+            (Some(line), _) => {
+                Effect::Copy { what: "the receipt's line".to_owned(), text: String::from_utf8_lossy(line).into_owned() }
+            }
+            (None, Some(subject)) => Effect::Copy {
+                what: "what is known of the call".to_owned(),
+                text: serde_json::to_string(&subject.row).unwrap_or_default(),
+            },
+            (None, None) => Effect::Say("no call is selected".to_owned()),
+        }
+    }
+
+    /// The tree of the tab, and which part of the pane it has: all below the tabs and what is said above it.
+    fn tree_at(&self, at: At) -> Option<(&Tree, Rect)> {
+        let found = self.found.as_ref()?;
+        let tree = match self.tab {
+            Tab::Content => found.content.as_ref()?,
+            Tab::Receipt => found.receipt.as_ref()?,
+            _ => return None,
+        };
+        let above = 1 + self.lines(at.area.width, at.now, false).len() as u16;
+        let area = at.area;
+        let above = above.min(area.height);
+        Some((tree, Rect { y: area.y + above, height: area.height - above, ..area }))
+    }
+
+    fn tree_mut(&mut self, at: At) -> Option<(&mut Tree, Rect)> {
+        let area = self.tree_at(at)?.1;
+        let found = self.found.as_mut()?;
+        let tree = if self.tab == Tab::Content { found.content.as_mut() } else { found.receipt.as_mut() };
+        Some((tree?, area))
+    }
+
+    /// Looks for text in the tree of this tab; `None` when there is none.
+    pub fn search(&mut self, text: &str, at: At) -> Option<bool> {
+        let (tree, area) = self.tree_mut(at)?;
+        let found = tree.search(text, area);
+        text.clone_into(&mut self.search);
+        Some(found)
+    }
+
+    /// What is looked for in this tab, if one can look for anything.
+    #[must_use]
+    pub fn searched(&self) -> Option<&str> {
+        let found = self.found.as_ref()?;
+        let has = match self.tab {
+            Tab::Content => found.content.is_some(),
+            Tab::Receipt => found.receipt.is_some(),
+            _ => false,
+        };
+        has.then_some(self.search.as_str())
+    }
+
+    fn go(&mut self, tab: Tab) {
+        if tab != self.tab {
+            self.tab = tab;
+            self.cursor = Cursor::default();
+            self.search.clear();
+        }
     }
 
     /// Takes what a job of this pane said; gives back what is not for it.
     pub fn told(&mut self, told: Told) -> Option<Told> {
-        Some(told)
+        if !self.reading.as_ref().is_some_and(|(ticket, _)| ticket.is_of(&told)) {
+            return Some(told);
+        }
+        let msg::News::Detail(news) = told.news else { return Some(told) };
+        self.known = self.reading.take().map(|(_, row)| row);
+        self.found = Some(news.found);
+        None
     }
 
     /// A click in the pane.
-    pub fn click(&mut self, _x: u16, _y: u16, _at: At) -> Vec<Effect> {
+    pub fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
+        if y == at.area.y {
+            if let Some((_, tab)) = self.tab_places(at.area).into_iter().find(|(r, _)| (r.x..r.right()).contains(&x)) {
+                self.go(tab);
+            }
+            return self.poll(at.now);
+        }
+        if let Some((tree, area)) = self.tree_mut(at)
+            && y >= area.y
+        {
+            tree.click(y - area.y, twice, area);
+            return Vec::new();
+        }
+        let len = self.lines(at.area.width, at.now, false).len() as u64;
+        let height = at.area.height.saturating_sub(1);
+        let top = self.cursor.window(len, height).start;
+        let line = top + u64::from(y.saturating_sub(at.area.y + 1));
+        if line < len {
+            self.cursor.to(line, len, height);
+        }
         Vec::new()
     }
 
+    fn tab_places(&self, area: Rect) -> Vec<(Rect, Tab)> {
+        let all: usize = Tab::ALL.iter().map(|t| t.name().len() + 2).sum();
+        let mut x = area.x;
+        let mut out = Vec::new();
+        for tab in Tab::ALL {
+            // Where not all fit, the one that is shown and arrows.
+            if all > area.width as usize && tab != self.tab {
+                continue;
+            }
+            let w = tab.name().len() as u16 + 2;
+            out.push((Rect::new(x, area.y, w, 1), tab));
+            x += w;
+        }
+        out
+    }
+
     /// Draws the pane, tabs first.
-    pub fn draw(&self, _pen: &mut Pen<'_>, _at: At, _focused: bool) {}
+    pub fn draw(&self, pen: &mut Pen<'_>, at: At, focused: bool) {
+        let area = at.area;
+        if area.height == 0 || area.width == 0 {
+            return;
+        }
+        let places = self.tab_places(area);
+        let cut = places.len() < Tab::ALL.len();
+        for (r, tab) in &places {
+            let role = if *tab == self.tab { Role::Strong } else { Role::Dim };
+            let room = area.right().saturating_sub(r.x);
+            let used = pen.put(r.x, r.y, room, &format!(" {} ", tab.name()), role);
+            if *tab == self.tab {
+                let style = pen.theme.selected(focused);
+                pen.over(Rect { width: used, ..*r }, style);
+            }
+            if cut {
+                let at = Tab::ALL.iter().position(|t| t == tab).unwrap_or(0) + 1;
+                let text = format!(" {at} of {}  [ ]", Tab::ALL.len());
+                pen.put(r.x + used, r.y, room.saturating_sub(used), &text, Role::Dim);
+            }
+        }
+        let tree = self.tree_at(at);
+        if let Some((tree, area)) = tree {
+            tree.draw(pen, area, focused);
+        }
+        let body = Rect { y: area.y + 1, height: area.height - 1, ..area };
+        let lines = self.lines(body.width, at.now, pen.theme.ascii);
+        let window = self.cursor.window(lines.len() as u64, body.height);
+        for (y, n) in (body.y..body.bottom()).zip(window) {
+            let Some(line) = lines.get(n as usize) else { break };
+            let mut x = body.x;
+            for (text, role) in &line.pieces {
+                let room = body.right().saturating_sub(x);
+                let shown = if width(text) > room as usize { pen.fitted(text, room) } else { text.clone() };
+                x += pen.put(x, y, room, &shown, *role);
+            }
+            if focused && tree.is_none() && n == self.cursor.at {
+                pen.select(Rect::new(body.x, y, body.width, 1), true);
+            }
+        }
+    }
 }

@@ -1,71 +1,471 @@
-//! The live screen.
+//! The live screen: every live session of this user, and their calls as they come.
+
+mod calls;
+mod sessions;
+#[cfg(test)]
+mod tests;
+mod view;
 
 use super::{
+    detail::{Detail, Files, Subject},
     keymap::{Command, Contexts},
-    msg::{Effect, Told},
-    paint::Pen,
+    msg::{Effect, Target, Told},
+    paint::{Pen, grouped},
     screen::{At, Screen},
 };
-use crate::live::client::Update;
+use crate::{
+    filter::{Filter, FilterError},
+    live::{
+        client::Update,
+        protocol::{Line, PackState},
+        row::CallRow,
+        state::State,
+    },
+    model::{EventKind, InvocationId, SessionId, WallTime},
+};
+use calls::Calls;
+use sessions::Sessions;
+use std::collections::BTreeMap;
+use view::Panes;
+
+/// Lines of stderr that the detail shows, and how far around the call, milliseconds.
+const STDERR_LINES: usize = 200;
+const STDERR_MS: i64 = 5_000;
+
+/// Where keys go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Pane {
+    Sessions,
+    #[default]
+    Calls,
+    Detail,
+}
+
+/// What is shown, or was when the screen was paused.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    state: State,
+    calls: Calls,
+    sessions: Sessions,
+}
 
 /// The screen.
 #[derive(Debug, Default)]
-pub struct LiveScreen {}
+pub struct LiveScreen {
+    now: Seen,
+    /// What is shown while the screen is held still.
+    held: Option<Box<Seen>>,
+    filter: Filter,
+    filter_text: String,
+    pane: Pane,
+    /// Shown, hidden, or as the width says.
+    sessions_open: Option<bool>,
+    /// The detail covers the rest.
+    full: bool,
+    detail: Detail,
+    /// Messages that recorders could not record, by the event that says so.
+    missed: BTreeMap<(SessionId, u64), u64>,
+    /// Whether anything was ever heard.
+    heard: bool,
+}
 
 impl LiveScreen {
+    fn seen(&self) -> &Seen {
+        self.held.as_deref().unwrap_or(&self.now)
+    }
+
+    fn seen_mut(&mut self) -> &mut Seen {
+        self.held.as_deref_mut().unwrap_or(&mut self.now)
+    }
+
     /// Takes news; whether anything that is shown changed.
-    pub fn live(&mut self, _update: Update, _at: At) -> (bool, Vec<Effect>) {
-        (false, Vec::new())
+    pub fn live(&mut self, update: Update, at: At) -> (bool, Vec<Effect>) {
+        self.heard = true;
+        let seen = &mut self.now;
+        let mut touched = None;
+        match update {
+            Update::Line(line) => {
+                if let Some(c) = line.chained() {
+                    touched = c.call.as_ref().map(|row| row.invocation_id);
+                    if c.kind == EventKind::RecorderGap {
+                        self.missed.insert((c.session_id, c.cursor), messages(c.note.as_deref()));
+                    }
+                }
+                if let Line::Hello(hello) = &*line {
+                    seen.sessions.found(hello.session.card.session_id);
+                }
+                seen.state.apply(&line);
+            }
+            Update::Call(row) => {
+                touched = Some(row.invocation_id);
+                seen.state.call(*row);
+            }
+            Update::Lost(session) => seen.sessions.lost(session),
+            Update::Gone(session) => seen.sessions.gone(session),
+        }
+        if let Some(invocation) = touched {
+            seen.calls.touched(&seen.state, invocation, &self.filter);
+        }
+        if self.held.is_some() {
+            return (false, Vec::new());
+        }
+        (true, self.refresh(at))
+    }
+
+    /// The selection shows what is known now.
+    fn refresh(&mut self, at: At) -> Vec<Effect> {
+        let seen = self.held.as_deref().unwrap_or(&self.now);
+        let row = seen.calls.selected().and_then(|i| seen.state.row(i));
+        let subject =
+            row.map(|row| Subject { row: row.clone(), files: files(&seen.state, row.session_id), line: None });
+        let stderr = row.map(|row| stderr(&seen.state, row));
+        let mut effects = self.detail.show(subject);
+        self.detail.set_stderr(stderr);
+        effects.extend(self.detail.poll(at.now));
+        effects
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self, now: WallTime) -> Vec<Effect> {
+        self.detail.poll(now)
     }
 
     /// Whether a clock runs.
     #[must_use]
     pub fn has_clocks(&self) -> bool {
-        false
+        self.held.is_none()
+            && self.now.state.rows().next_back().is_some()
+            && self.now.sessions.in_flight(&self.now.state) > 0
     }
 
     /// Whether an age is shown.
     #[must_use]
     pub fn has_ages(&self) -> bool {
-        false
+        self.held.is_none() && !self.now.state.sessions().is_empty()
     }
 
     /// One line about what was seen.
     #[must_use]
     pub fn farewell(&self) -> String {
-        String::new()
+        let t = self.now.sessions.totals(&self.now.state);
+        if self.now.state.sessions().is_empty() {
+            return String::new();
+        }
+        format!(
+            "assay: watched {}, {}, {} denied, {} errors",
+            counted(self.now.state.sessions().len() as u64, "session"),
+            counted(t.finished, "call"),
+            grouped(t.denied),
+            grouped(t.errors + t.timeouts)
+        )
     }
 
     /// Takes evidence that it asked for; gives back what is not for it.
     pub fn detail_told(&mut self, told: Told) -> Option<Told> {
-        Some(told)
+        self.detail.told(told)
+    }
+
+    fn panes(&self, at: At) -> Panes {
+        view::panes(at, self.sessions_open, self.full, self.pane == Pane::Sessions)
+    }
+
+    /// Commands of the list of calls.
+    fn in_calls(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let height = self.panes(at).calls_body().height;
+        let page = i64::from(height.max(1));
+        let slow = self.seen().calls.slow_us();
+        let beside = self.panes(at).sessions.is_some();
+        let seen = self.seen_mut();
+        let (calls, state) = (&mut seen.calls, &seen.state);
+        match command {
+            Command::Up => calls.step(-1, height),
+            Command::Down => calls.step(1, height),
+            Command::PageUp => calls.step(-page, height),
+            Command::PageDown => calls.step(page, height),
+            Command::HalfUp => calls.step(-(page / 2).max(1), height),
+            Command::HalfDown => calls.step((page / 2).max(1), height),
+            Command::Top => calls.step(i64::MIN, height),
+            Command::Bottom => calls.step(i64::MAX, height),
+            Command::Next | Command::Previous => {
+                let forwards = command == Command::Next;
+                if !calls.problem(state, forwards, slow, height) {
+                    let word = if forwards { "below" } else { "above" };
+                    return Some(vec![Effect::Say(format!("no denied, failed or slow call {word}"))]);
+                }
+            }
+            Command::Enter => {
+                calls.selected()?;
+                self.full = self.panes(at).detail.is_none();
+                self.pane = Pane::Detail;
+            }
+            Command::Right => {
+                calls.selected()?;
+                if self.panes(at).detail.is_some() {
+                    self.pane = Pane::Detail;
+                }
+            }
+            Command::Left if beside => self.pane = Pane::Sessions,
+            Command::Back if seen.sessions.only().is_some() => {
+                self.narrow(None);
+                return Some(self.refresh(at));
+            }
+            Command::CopyValue => {
+                let row = calls.selected().and_then(|i| state.row(i))?;
+                let text = row.receipt_id.map_or_else(|| row.invocation_id.to_string(), |r| r.to_string());
+                return Some(vec![Effect::Copy { what: format!("id {text}"), text }]);
+            }
+            Command::CopyRaw => return Some(vec![self.detail.copy_raw()]),
+            Command::NextTab | Command::PreviousTab => return self.detail.command(command, self.detail_at(at)),
+            _ => return None,
+        }
+        Some(self.refresh(at))
+    }
+
+    fn in_sessions(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let len = self.seen().sessions.listed(&self.seen().state).len();
+        let page = self.panes(at).sessions.map_or(1, |r| usize::from(r.height.max(2)) - 1);
+        let sessions = &mut self.seen_mut().sessions;
+        match command {
+            Command::Up => sessions.step(-1, len),
+            Command::Down => sessions.step(1, len),
+            Command::PageUp | Command::HalfUp => sessions.step(-(page as i64), len),
+            Command::PageDown | Command::HalfDown => sessions.step(page as i64, len),
+            Command::Top => sessions.step(i64::MIN, len),
+            Command::Bottom => sessions.step(i64::MAX, len),
+            Command::Right | Command::Back => self.pane = Pane::Calls,
+            Command::Enter => {
+                let seen = self.seen();
+                let chosen = seen.sessions.selected(&seen.state)?;
+                let only = if seen.sessions.only() == Some(chosen) { None } else { Some(chosen) };
+                self.narrow(only);
+                self.pane = Pane::Calls;
+                return Some(self.refresh(at));
+            }
+            Command::CopyValue => {
+                let text = self.seen().sessions.selected(&self.seen().state)?.to_string();
+                return Some(vec![Effect::Copy { what: format!("id {text}"), text }]);
+            }
+            _ => return None,
+        }
+        Some(Vec::new())
+    }
+
+    fn detail_at(&self, at: At) -> At {
+        let panes = self.panes(at);
+        At { area: panes.detail_body().unwrap_or(at.area), ..at }
+    }
+
+    /// Shows only one session's calls, or all.
+    fn narrow(&mut self, only: Option<SessionId>) {
+        let filter = self.filter.clone();
+        for seen in [Some(&mut self.now), self.held.as_deref_mut()].into_iter().flatten() {
+            seen.sessions.set_only(only);
+            seen.calls.only(&seen.state, only, &filter);
+        }
+    }
+
+    /// The files of the selected session, on the pack screen: all its calls, also those that are no longer here.
+    fn open_files(&self) -> Vec<Effect> {
+        let seen = self.seen();
+        let session = match self.pane {
+            Pane::Sessions => seen.sessions.selected(&seen.state),
+            _ => seen.calls.selected().and_then(|i| seen.state.row(i)).map(|row| row.session_id),
+        };
+        let view = session.and_then(|s| seen.state.sessions().get(&s).map(|v| (s, v)));
+        let Some((id, view)) = view else { return vec![Effect::Say("no session is selected".to_owned())] };
+        let pack = view.pack.as_ref().filter(|p| p.state == PackState::Verified).and_then(|p| p.pack.clone());
+        if let Some(pack) = pack {
+            return vec![Effect::Open(Target::Pack(pack))];
+        }
+        match &view.card {
+            Some(card) => vec![Effect::Open(Target::Journal {
+                title: id.to_string(),
+                segment: card.segment.clone(),
+                receipts: card.receipts.clone(),
+            })],
+            None => vec![Effect::Say("where this session is recorded is not known yet".to_owned())],
+        }
     }
 }
 
 impl Screen for LiveScreen {
     fn place(&self) -> Contexts {
-        Contexts::CALLS
+        match self.pane {
+            Pane::Sessions => Contexts::SESSIONS,
+            Pane::Calls => Contexts::CALLS,
+            Pane::Detail => Contexts::DETAIL,
+        }
     }
 
-    fn command(&mut self, _command: Command, _at: At) -> Option<Vec<Effect>> {
-        None
+    fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        match command {
+            Command::Follow => {
+                let height = self.panes(at).calls_body().height;
+                let calls = &mut self.seen_mut().calls;
+                if calls.follows() {
+                    calls.stop()
+                } else {
+                    calls.step(i64::MAX, height)
+                }
+                return Some(self.refresh(at));
+            }
+            Command::Pause => {
+                self.held = match self.held.take() {
+                    Some(_) => None,
+                    None => Some(Box::new(self.now.clone())),
+                };
+                return Some(self.refresh(at));
+            }
+            Command::Sessions => {
+                let open = self.panes(at).sessions.is_some();
+                self.sessions_open = Some(!open);
+                self.pane = if open { Pane::Calls } else { Pane::Sessions };
+                return Some(Vec::new());
+            }
+            Command::OpenFiles => return Some(self.open_files()),
+            Command::NextPane | Command::PreviousPane => {
+                let panes = self.panes(at);
+                let mut order = vec![Pane::Calls];
+                if panes.detail.is_some() {
+                    order.push(Pane::Detail);
+                }
+                if panes.sessions.is_some() {
+                    order.insert(0, Pane::Sessions);
+                }
+                let step = if command == Command::NextPane { 1 } else { order.len() - 1 };
+                let here = order.iter().position(|p| *p == self.pane).unwrap_or(0);
+                self.pane = order[(here + step) % order.len()];
+                self.full &= self.pane == Pane::Detail;
+                return Some(Vec::new());
+            }
+            _ => {}
+        }
+        match self.pane {
+            Pane::Sessions => self.in_sessions(command, at),
+            Pane::Calls => self.in_calls(command, at),
+            Pane::Detail => match command {
+                Command::Back if self.detail.searched().is_some_and(|s| !s.is_empty()) => None,
+                Command::Back | Command::Quit => {
+                    (self.full, self.pane) = (false, Pane::Calls);
+                    Some(Vec::new())
+                }
+                Command::Next | Command::Previous if self.detail.searched().is_none_or(str::is_empty) => {
+                    self.in_calls(command, at)
+                }
+                _ => self.detail.command(command, self.detail_at(at)),
+            },
+        }
     }
 
-    fn told(&mut self, _told: Told, _at: At) -> Vec<Effect> {
+    fn told(&mut self, told: Told, _at: At) -> Vec<Effect> {
+        self.detail.told(told);
         Vec::new()
     }
 
-    fn click(&mut self, _x: u16, _y: u16, _twice: bool, _at: At) -> Vec<Effect> {
+    fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
+        let panes = self.panes(at);
+        let inside = |r: ratatui::layout::Rect| (r.x..r.right()).contains(&x) && (r.y..r.bottom()).contains(&y);
+        if let Some(body) = panes.detail_body().filter(|r| inside(*r)) {
+            self.pane = Pane::Detail;
+            return self.detail.click(x, y, twice, At { area: body, ..at });
+        }
+        if let Some(list) = panes.sessions.filter(|r| inside(*r)) {
+            self.pane = Pane::Sessions;
+            let len = self.seen().sessions.listed(&self.seen().state).len();
+            let line = usize::from(y - list.y).saturating_sub(1);
+            self.seen_mut().sessions.click(line / view::SESSION_LINES as usize, usize::from(list.height), len);
+            return if twice { self.in_sessions(Command::Enter, at).unwrap_or_default() } else { Vec::new() };
+        }
+        let body = panes.calls_body();
+        if inside(body) {
+            self.pane = Pane::Calls;
+            self.seen_mut().calls.click(y - body.y, body.height);
+            let mut effects = self.refresh(at);
+            if twice {
+                effects.extend(self.in_calls(Command::Enter, at).unwrap_or_default());
+            }
+            return effects;
+        }
         Vec::new()
     }
 
-    fn wheel(&mut self, _x: u16, _y: u16, _lines: i64, _at: At) -> Vec<Effect> {
-        Vec::new()
+    fn wheel(&mut self, x: u16, y: u16, lines: i64, at: At) -> Vec<Effect> {
+        let panes = self.panes(at);
+        let inside = |r: ratatui::layout::Rect| (r.x..r.right()).contains(&x) && (r.y..r.bottom()).contains(&y);
+        let command = if lines < 0 { Command::Up } else { Command::Down };
+        if panes.detail_body().is_some_and(inside) {
+            for _ in 0..lines.abs() {
+                self.detail.command(command, self.detail_at(at));
+            }
+            return Vec::new();
+        }
+        if panes.sessions.is_some_and(inside) {
+            return self.in_sessions(command, at).unwrap_or_default();
+        }
+        let height = panes.calls_body().height;
+        self.seen_mut().calls.step(lines, height);
+        self.refresh(at)
     }
 
-    fn draw(&self, _pen: &mut Pen<'_>, _at: At) {}
+    fn draw(&self, pen: &mut Pen<'_>, at: At) {
+        view::draw(self, pen, at);
+    }
 
     fn title(&self) -> String {
-        String::new()
+        let t = self.now.sessions.totals(&self.now.state);
+        let alive = self.now.sessions.alive(&self.now.state);
+        let paused = if self.held.is_some() { "PAUSED  " } else { "" };
+        format!("{paused}{} live  {}", counted(alive, "session"), counted(t.started, "call"))
+    }
+
+    fn filter(&self) -> Option<&str> {
+        if self.pane == Pane::Detail { self.detail.searched() } else { Some(&self.filter_text) }
+    }
+
+    fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
+        if self.pane == Pane::Detail {
+            self.detail.search(text, self.detail_at(at));
+            return Ok(Vec::new());
+        }
+        let filter = Filter::parse(text)?;
+        self.filter_text = text.trim().to_owned();
+        if filter != self.filter {
+            self.filter = filter;
+            let only = self.now.sessions.only();
+            self.narrow(only);
+        }
+        Ok(self.refresh(at))
     }
 }
+
+/// `1 call`, `2 calls`.
+pub(super) fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
+/// Where the evidence of a session lies.
+fn files(state: &State, session: SessionId) -> Files {
+    let card = state.sessions().get(&session).and_then(|v| v.card.as_ref());
+    card.map(|c| Files { receipts: c.receipts.clone(), events: c.segment.clone() }).unwrap_or_default()
+}
+
+/// The server's stderr around a call.
+fn stderr(state: &State, row: &CallRow) -> Vec<(WallTime, String)> {
+    let Some(view) = state.sessions().get(&row.session_id) else { return Vec::new() };
+    let from = row.requested_at.map_or(i64::MIN, |at| at.millis() - STDERR_MS);
+    let to = row.ended_at.map_or(i64::MAX, |at| at.millis() + STDERR_MS);
+    let around = view.stderr.values().filter(|s| (from..=to).contains(&s.at.millis()));
+    let mut lines: Vec<_> = around.map(|s| (s.at, s.line.chars().take(2000).collect())).collect();
+    let first = lines.len().saturating_sub(STDERR_LINES);
+    lines.drain(..first);
+    lines
+}
+
+/// How many messages a gap says are missing.
+fn messages(note: Option<&str>) -> u64 {
+    let words = note.unwrap_or_default().rsplit(": ").next().unwrap_or_default();
+    words.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
+/// Used by the detail of the pack screen too: a call of no live session.
+pub(super) type Selected = Option<InvocationId>;

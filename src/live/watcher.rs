@@ -1,0 +1,86 @@
+//! Finding live sessions as they come, and following each.
+
+use super::{
+    client::{self, Update},
+    discovery,
+    protocol::RunCard,
+};
+use crate::model::SessionId;
+use std::{
+    collections::HashMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::SyncSender,
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// How often new sessions are looked for.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often a thread that waits looks whether it is to stop.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Which sessions.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Only the one whose hexadecimal digits begin like this.
+    pub session: Option<String>,
+    /// Only those of this audit directory, absolute and without links.
+    pub audit_dir: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// Reads a session id as a person gives it: `mcp_…`, its digits, or their beginning.
+    #[must_use]
+    pub fn digits(id: &str) -> Option<String> {
+        let digits = id.strip_prefix(SessionId::PREFIX).unwrap_or(id);
+        let ok = (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
+        ok.then(|| digits.to_ascii_lowercase())
+    }
+
+    /// Whether a session is meant.
+    #[must_use]
+    pub fn has(&self, card: &RunCard) -> bool {
+        let same = |wanted: &Path| {
+            wanted == card.audit_dir || std::fs::canonicalize(&card.audit_dir).is_ok_and(|dir| dir == wanted)
+        };
+        self.session.as_ref().is_none_or(|s| card.card.session_id.hex().starts_with(s))
+            && self.audit_dir.as_deref().is_none_or(same)
+    }
+}
+
+/// Starts following every live session that is wanted, now and later, until `stop`. `backlog` events before the present are told
+/// of each.
+///
+/// # Errors
+/// No thread could be made.
+pub fn watch(
+    wanted: Wanted,
+    backlog: u64,
+    updates: SyncSender<Update>,
+    stop: Arc<AtomicBool>,
+) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("assay-find".into()).spawn(move || {
+        let mut followed: HashMap<PathBuf, JoinHandle<()>> = HashMap::new();
+        while !stop.load(Ordering::Relaxed) {
+            followed.retain(|_, thread| !thread.is_finished());
+            for card in discovery::live_sessions() {
+                let Some(socket) = card.card.socket.clone().filter(|_| wanted.has(&card)) else { continue };
+                if followed.contains_key(&socket) {
+                    continue;
+                }
+                if let Ok(thread) = client::follow(card, backlog, updates.clone(), Arc::clone(&stop)) {
+                    followed.insert(socket, thread);
+                }
+            }
+            let until = Instant::now() + LOOK;
+            while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+                thread::sleep(STEP);
+            }
+        }
+    })
+}

@@ -1,0 +1,73 @@
+//! The state of a call in words, the same in lines and on the screen: word, then glyph, then colour.
+
+use super::row::CallRow;
+use crate::model::{Outcome, PolicyVerdict};
+
+/// What became of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallState {
+    /// It has no end yet.
+    Running,
+    /// It was answered; no policy was asked.
+    Forwarded,
+    /// A policy allows it, and it was answered.
+    Allowed,
+    /// A policy denies it, and nobody enforced that.
+    NotEnforced,
+    /// It was not forwarded.
+    Denied,
+    /// It was answered with an error.
+    Error,
+    /// It was never answered.
+    Timeout,
+}
+
+impl CallState {
+    /// Of a call.
+    #[must_use]
+    pub const fn of(row: &CallRow) -> Self {
+        match (row.outcome, row.policy_verdict) {
+            (None, _) => Self::Running,
+            (Some(Outcome::Denied), _) => Self::Denied,
+            (Some(Outcome::Error), _) => Self::Error,
+            (Some(Outcome::Timeout), _) => Self::Timeout,
+            (Some(Outcome::Forwarded), Some(PolicyVerdict::Denied)) => Self::NotEnforced,
+            (Some(Outcome::Forwarded), Some(PolicyVerdict::Allowed)) => Self::Allowed,
+            (Some(Outcome::Forwarded), _) => Self::Forwarded,
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Forwarded => "forwarded",
+            Self::Allowed => "allowed",
+            Self::NotEnforced => "denied, not enforced",
+            Self::Denied => "denied",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+        }
+    }
+
+    /// Its glyph, or what stands for it in ASCII.
+    #[must_use]
+    pub const fn glyph(self, ascii: bool) -> &'static str {
+        match (self, ascii) {
+            (Self::Running, false) => "…",
+            (Self::Running, true) => ".",
+            (Self::Forwarded | Self::Allowed, false) => "✓",
+            (Self::Forwarded | Self::Allowed, true) => "+",
+            (Self::NotEnforced | Self::Denied, false) => "✗",
+            (Self::NotEnforced | Self::Denied, true) => "x",
+            (Self::Error | Self::Timeout, _) => "!",
+        }
+    }
+
+    /// Whether it is worth a look.
+    #[must_use]
+    pub const fn is_problem(self) -> bool {
+        matches!(self, Self::NotEnforced | Self::Denied | Self::Error | Self::Timeout)
+    }
+}

@@ -1,0 +1,205 @@
+//! What stands in each tab.
+
+use super::{CONTENT, Detail, Line, Role, Subject, Tab, timing};
+use crate::{
+    live::{row::CallRow, words::CallState},
+    model::{RpcId, WallTime},
+    text::width,
+    tui::paint::{clean, took},
+};
+use serde_json::Value;
+
+impl Detail {
+    /// The lines of the tab.
+    pub(super) fn lines(&self, columns: u16, now: WallTime, ascii: bool) -> Vec<Line> {
+        let Some(subject) = &self.subject else { return vec![said("No call is selected.", Role::Dim)] };
+        match self.tab {
+            Tab::Summary => summary(&subject.row, now, ascii),
+            Tab::Timing => timing_lines(&subject.row, now, columns, ascii),
+            Tab::Content => self.content(subject),
+            Tab::Receipt => self.receipt(subject),
+            Tab::Events => self.events(),
+            Tab::Stderr => self.stderr(),
+        }
+    }
+
+    fn waiting(&self) -> Vec<Line> {
+        match &self.found {
+            Some(found) => found.evidence.problems.iter().map(|p| said(&clean(p), Role::Bad)).collect(),
+            None => vec![said("Reading the evidence…", Role::Dim)],
+        }
+    }
+
+    /// What is said above the tree: why there is no more in it.
+    fn content(&self, subject: &Subject) -> Vec<Line> {
+        let stored = self.found.as_ref().filter(|f| f.receipt.is_some()).map(|f| f.stored);
+        if subject.row.receipt_id.is_some() && stored.is_none() {
+            return self.waiting();
+        }
+        let hashes = [subject.row.arguments_hash.as_deref(), subject.row.result_hash.as_deref()];
+        let mut out = Vec::new();
+        for (n, (name, _)) in CONTENT.into_iter().enumerate().filter(|(n, _)| !stored.unwrap_or_default()[*n]) {
+            let running = subject.row.is_running();
+            let why = match hashes[n] {
+                None if running => "not there yet",
+                None => "there was none",
+                Some(_) if subject.row.anomalies.contains("content_in_investigation_log") => {
+                    "too big for a receipt: it is in the investigation log of its audit directory"
+                }
+                Some(_) if running => "shown once the call has ended",
+                Some(_) if n == 0 => "not stored, only its hash is; mcp-proxy --store-args stores it",
+                Some(_) => "not stored, only its hash is; mcp-proxy --store-results stores it",
+            };
+            let mut line = said(&format!("{name}: {why}"), Role::Dim);
+            name.clone_into(&mut line.path);
+            out.push(line);
+            if let Some(hash) = hashes[n] {
+                out.push(field("  hash", hash, Role::Text));
+            }
+        }
+        out
+    }
+
+    fn receipt(&self, subject: &Subject) -> Vec<Line> {
+        match &self.found {
+            Some(found) if found.receipt.is_some() => Vec::new(),
+            _ if subject.row.receipt_id.is_none() => {
+                vec![said("The call has not ended: it has no receipt yet.", Role::Dim)]
+            }
+            _ => self.waiting(),
+        }
+    }
+
+    fn events(&self) -> Vec<Line> {
+        let Some(found) = &self.found else { return self.waiting() };
+        if found.events.is_empty() {
+            let mut out = self.waiting();
+            out.push(said("No audit events of this call were found.", Role::Dim));
+            return out;
+        }
+        let mut out = Vec::new();
+        for event in &found.events {
+            let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+            let seq = event.get("event_seq").and_then(Value::as_u64).unwrap_or_default();
+            let us = event.get("mono_us").and_then(Value::as_u64).unwrap_or_default();
+            out.push(Line {
+                pieces: vec![
+                    (format!("#{seq:<6}"), Role::Accent),
+                    (clean(text("event")), Role::Strong),
+                    (format!("  +{}", took(us)), Role::Dim),
+                ],
+                copy: text("event").to_owned(),
+                path: format!("event_seq {seq}"),
+            });
+            for name in ["at", "hash", "prev_hash"] {
+                out.push(field(&format!("  {name}"), text(name), Role::Text));
+            }
+            if let Some(detail) = event.get("detail").and_then(Value::as_object) {
+                for (name, value) in detail.iter().filter(|(_, v)| !v.is_null()) {
+                    let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+                    out.push(field(&format!("  {name}"), &value, Role::Value));
+                }
+            }
+        }
+        out
+    }
+
+    fn stderr(&self) -> Vec<Line> {
+        match &self.stderr {
+            None => vec![said("The server's stderr is in no file: it is shown while a session lives.", Role::Dim)],
+            Some(lines) if lines.is_empty() => vec![said("The server wrote nothing to stderr.", Role::Dim)],
+            Some(lines) => lines
+                .iter()
+                .map(|(at, text)| Line {
+                    pieces: vec![(format!("{}  ", clock(*at)), Role::Dim), (clean(text), Role::Text)],
+                    copy: text.clone(),
+                    path: String::new(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Time of day with milliseconds, UTC.
+pub(in crate::tui) fn clock(at: WallTime) -> String {
+    at.to_string().chars().skip(11).take(12).collect()
+}
+
+/// How a state looks.
+pub(in crate::tui) const fn role(state: CallState) -> Role {
+    match state {
+        CallState::Running => Role::Accent,
+        CallState::Forwarded | CallState::Allowed => Role::Good,
+        CallState::NotEnforced | CallState::Timeout => Role::Warn,
+        CallState::Denied | CallState::Error => Role::Bad,
+    }
+}
+
+fn said(text: &str, role: Role) -> Line {
+    Line { pieces: vec![(text.to_owned(), role)], copy: String::new(), path: String::new() }
+}
+
+fn field(name: &str, value: &str, role: Role) -> Line {
+    let pad = 20usize.saturating_sub(width(name)).max(1);
+    let shown: String = value.chars().take(2000).collect();
+    Line {
+        pieces: vec![(format!("{}{}", clean(name), " ".repeat(pad)), Role::Dim), (clean(&shown), role)],
+        copy: value.to_owned(),
+        path: name.trim().to_owned(),
+    }
+}
+
+fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<Line> {
+    let state = CallState::of(row);
+    let mut out = Vec::new();
+    let mut add = |name: &str, value: Option<String>, role: Role| {
+        if let Some(value) = value {
+            out.push(field(name, &value, role));
+        }
+    };
+    add("tool", row.tool_name.clone(), Role::Strong);
+    add("server", row.server_id.clone(), Role::Text);
+    add("state", Some(format!("{} {}", state.glyph(ascii), state.word())), role(state));
+    add("why", row.outcome_reason.clone(), Role::Warn);
+    let verdict = row.policy_verdict.map(|v| match v {
+        crate::model::PolicyVerdict::NoPolicy => "no policy",
+        crate::model::PolicyVerdict::Allowed => "allowed",
+        crate::model::PolicyVerdict::Denied => "denied",
+    });
+    add("policy", verdict.map(ToOwned::to_owned), Role::Text);
+    add("policy reason", row.policy_reason.clone(), Role::Text);
+    add("took", row.duration_ms.map(|d| took(d.0)), Role::Text);
+    if let (true, Some(at)) = (row.is_running(), row.requested_at) {
+        let us = now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000;
+        add("running for", Some(took(us)), Role::Accent);
+    }
+    add("asked at", row.requested_at.map(|t| t.to_string()), Role::Text);
+    add("ended at", row.ended_at.map(|t| t.to_string()), Role::Text);
+    let anomalies: Vec<&str> = row.anomalies.iter().map(String::as_str).collect();
+    add("anomalies", (!anomalies.is_empty()).then(|| anomalies.join(", ")), Role::Warn);
+    add("result", row.result_is_error.map(|e| if e { "an error" } else { "no error" }.to_owned()), Role::Text);
+    add("result type", row.result_type.clone(), Role::Text);
+    let id = row.mcp_request_id.as_ref().map(|id| match id {
+        RpcId::Null => "null".to_owned(),
+        RpcId::Int(n) => n.to_string(),
+        RpcId::Text(t) => format!("{t:?}"),
+    });
+    add("JSON-RPC id", id, Role::Text);
+    add("call", Some(row.invocation_id.to_string()), Role::Text);
+    add("receipt", row.receipt_id.map(|r| r.to_string()), Role::Text);
+    add("leg of", row.parent_receipt_id.map(|r| r.to_string()), Role::Text);
+    add("session", Some(row.session_id.to_string()), Role::Text);
+    add("arguments hash", row.arguments_hash.clone(), Role::Text);
+    add("result hash", row.result_hash.clone(), Role::Text);
+    out
+}
+
+fn timing_lines(row: &CallRow, now: WallTime, columns: u16, ascii: bool) -> Vec<Line> {
+    let running = row.requested_at.filter(|_| row.is_running());
+    let running = running.map(|at| now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000);
+    let mut out = timing::waterfall(&row.phases_us, running, columns, ascii);
+    if out.is_empty() {
+        out.push(said("No time was measured for this call.", Role::Dim));
+    }
+    out
+}

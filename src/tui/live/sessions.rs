@@ -1,0 +1,142 @@
+//! The sessions on the left, and what is known of all of them together.
+
+use crate::{
+    live::{
+        protocol::PackState,
+        row::Totals,
+        state::{SessionView, State},
+    },
+    model::SessionId,
+    tui::theme::Role,
+};
+use std::collections::HashSet;
+
+/// Which sessions are listed and how they are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sessions {
+    lost: HashSet<SessionId>,
+    gone: HashSet<SessionId>,
+    at: usize,
+    only: Option<SessionId>,
+}
+
+impl Sessions {
+    /// It speaks, for the first time or again.
+    pub fn found(&mut self, session: SessionId) {
+        self.lost.remove(&session);
+        self.gone.remove(&session);
+    }
+
+    pub fn lost(&mut self, session: SessionId) {
+        self.lost.insert(session);
+    }
+
+    pub fn gone(&mut self, session: SessionId) {
+        self.lost.remove(&session);
+        self.gone.insert(session);
+    }
+
+    pub const fn only(&self) -> Option<SessionId> {
+        self.only
+    }
+
+    pub const fn set_only(&mut self, only: Option<SessionId>) {
+        self.only = only;
+    }
+
+    /// Whether it still records.
+    fn is_alive(&self, id: SessionId, view: &SessionView) -> bool {
+        view.end.is_none() && !self.gone.contains(&id)
+    }
+
+    /// Those that live first, the newest of each kind first.
+    pub fn listed<'a>(&self, state: &'a State) -> Vec<(SessionId, &'a SessionView)> {
+        let mut all: Vec<_> = state.sessions().iter().map(|(id, view)| (*id, view)).collect();
+        all.sort_by_key(|(id, view)| {
+            let started = view.card.as_ref().map(|c| c.card.started_at);
+            (!self.is_alive(*id, view), std::cmp::Reverse(started), *id)
+        });
+        all
+    }
+
+    pub fn selected(&self, state: &State) -> Option<SessionId> {
+        let listed = self.listed(state);
+        listed.get(self.at.min(listed.len().saturating_sub(1))).map(|(id, _)| *id)
+    }
+
+    pub fn at(&self, len: usize) -> usize {
+        self.at.min(len.saturating_sub(1))
+    }
+
+    pub fn step(&mut self, by: i64, len: usize) {
+        let at = (self.at as u64).saturating_add_signed(by);
+        self.at = usize::try_from(at).unwrap_or(usize::MAX).min(len.saturating_sub(1));
+    }
+
+    /// Which one is on top of the list.
+    pub fn top(&self, height: usize, len: usize) -> usize {
+        let fit = (height.saturating_sub(1) / super::view::SESSION_LINES as usize).max(1);
+        (self.at(len) + 1).saturating_sub(fit)
+    }
+
+    pub fn click(&mut self, entry: usize, height: usize, len: usize) {
+        let to = self.top(height, len) + entry;
+        if to < len {
+            self.at = to;
+        }
+    }
+
+    /// Sessions that record.
+    pub fn alive(&self, state: &State) -> u64 {
+        state.sessions().iter().filter(|(id, view)| self.is_alive(**id, view)).count() as u64
+    }
+
+    /// Calls that run in sessions that record.
+    pub fn in_flight(&self, state: &State) -> u64 {
+        let alive = state.sessions().iter().filter(|(id, view)| self.is_alive(**id, view));
+        alive.map(|(_, view)| view.totals.in_flight()).sum()
+    }
+
+    /// Counts over all sessions, or the one that is shown.
+    pub fn totals(&self, state: &State) -> Totals {
+        let mut sum = Totals::default();
+        for (_, view) in state.sessions().iter().filter(|(id, _)| self.only.is_none_or(|o| o == **id)) {
+            let t = view.totals;
+            sum.started += t.started;
+            sum.finished += t.finished;
+            sum.denied += t.denied;
+            sum.errors += t.errors;
+            sum.timeouts += t.timeouts;
+        }
+        sum
+    }
+
+    /// How the recorders are, all together.
+    pub fn recorder(&self, state: &State, missed: u64) -> (&'static str, Role) {
+        if missed > 0 {
+            return ("evidence missing", Role::Bad);
+        }
+        let lost = state.sessions().iter().any(|(id, view)| self.is_alive(*id, view) && self.lost.contains(id));
+        match (lost, self.alive(state)) {
+            (true, _) => ("connection lost, retrying", Role::Warn),
+            (false, 0) => ("nothing records", Role::Dim),
+            (false, _) => ("recording", Role::Good),
+        }
+    }
+
+    /// How a session is, in words.
+    pub fn word(&self, id: SessionId, view: &SessionView) -> (&'static str, Role) {
+        let pack = view.pack.as_ref().map(|p| p.state);
+        match (&view.end, pack) {
+            (_, Some(PackState::Failed)) => ("pack failed", Role::Bad),
+            (Some(end), _) if !end.complete => ("ended, INCOMPLETE", Role::Bad),
+            (_, Some(PackState::Sealing)) => ("sealing", Role::Accent),
+            (_, Some(PackState::Verified)) => ("pack verified", Role::Good),
+            (Some(_), Some(PackState::None)) => ("ended, no pack", Role::Dim),
+            (Some(_), None) => ("ended", Role::Dim),
+            (None, _) if self.gone.contains(&id) => ("died: assay recover", Role::Bad),
+            (None, _) if self.lost.contains(&id) => ("lost, retrying", Role::Warn),
+            (None, _) => ("recording", Role::Good),
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Drawing the live screen.
+
+use super::{LiveScreen, Pane, counted};
+use crate::{
+    live::{row::CallRow, words::CallState},
+    model::{PolicyVerdict, Profile, WallTime},
+    text::width,
+    tui::{
+        detail::{bar, clock, role},
+        paint::{Pen, grouped, took},
+        screen::At,
+        theme::Role,
+    },
+};
+use ratatui::layout::Rect;
+
+/// Lines that a session takes.
+pub(super) const SESSION_LINES: u16 = 3;
+/// From this width on panes stand side by side.
+const WIDE: u16 = 100;
+
+/// Where everything is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Panes {
+    /// The line of numbers.
+    stats: Option<Rect>,
+    /// The sessions, heading included.
+    pub sessions: Option<Rect>,
+    /// The calls, heading included.
+    pub calls: Rect,
+    /// The detail, heading included.
+    pub detail: Option<Rect>,
+    tiny: bool,
+}
+
+impl Panes {
+    /// The rows of calls.
+    pub fn calls_body(&self) -> Rect {
+        let head = if self.tiny { 0 } else { 2.min(self.calls.height) };
+        Rect { y: self.calls.y + head, height: self.calls.height - head, ..self.calls }
+    }
+
+    /// Tabs and text of the detail.
+    pub fn detail_body(&self) -> Option<Rect> {
+        self.detail.map(|r| Rect { y: r.y + 1.min(r.height), height: r.height.saturating_sub(1), ..r })
+    }
+}
+
+/// Divides the screen.
+pub(super) fn panes(at: At, sessions_open: Option<bool>, full: bool, in_sessions: bool) -> Panes {
+    let area = at.area;
+    let none = Rect { width: 0, height: 0, ..area };
+    let mut out = Panes { stats: None, sessions: None, calls: area, detail: None, tiny: at.is_tiny() };
+    if full {
+        return Panes { calls: none, detail: Some(area), ..out };
+    }
+    if out.tiny {
+        // One list: that of the sessions while it is asked for.
+        if sessions_open == Some(true) && in_sessions {
+            return Panes { calls: none, sessions: Some(area), ..out };
+        }
+        return out;
+    }
+    out.stats = Some(Rect { height: 1, ..area });
+    let mut rest = Rect { y: area.y + 1, height: area.height - 1, ..area };
+    let open = sessions_open.unwrap_or(area.width >= WIDE);
+    if open {
+        let w = if area.width >= WIDE { 26 } else { (area.width / 3).clamp(16, 26) };
+        out.sessions = Some(Rect { width: w, ..rest });
+        rest = Rect { x: rest.x + w + 1, width: rest.width - w - 1, ..rest };
+    }
+    if area.width >= WIDE {
+        let w = (rest.width * 2 / 5).max(40).min(rest.width / 2);
+        out.detail = Some(Rect { x: rest.right() - w, width: w, ..rest });
+        rest.width -= w + 1;
+    } else if rest.height >= 14 {
+        let h = (rest.height * 2 / 5).max(6);
+        out.detail = Some(Rect { y: rest.bottom() - h, height: h, ..rest });
+        rest.height -= h;
+    }
+    out.calls = rest;
+    out
+}
+
+/// Draws the screen.
+pub(super) fn draw(screen: &LiveScreen, pen: &mut Pen<'_>, at: At) {
+    let panes = screen.panes(at);
+    let seen = screen.seen();
+    if seen.state.sessions().is_empty() {
+        nothing(screen, pen, at.area);
+        return;
+    }
+    if let Some(area) = panes.stats {
+        stats(screen, pen, area);
+    }
+    if let Some(area) = panes.sessions {
+        sessions(screen, pen, area, at.now);
+        if area.right() < at.area.right() {
+            pen.rule(area.right(), area.y, area.bottom());
+        }
+    }
+    if panes.calls.height > 0 {
+        calls(screen, pen, &panes, at.now);
+    }
+    if let (Some(area), Some(body)) = (panes.detail, panes.detail_body()) {
+        if area.x > panes.calls.right() && panes.calls.width > 0 {
+            pen.rule(area.x - 1, area.y, area.bottom());
+        }
+        let focused = screen.pane == Pane::Detail;
+        let row = screen.detail.subject().map(|s| &s.row);
+        let tool = row.and_then(|r| r.tool_name.as_deref()).unwrap_or("no call");
+        let title = crate::tui::paint::clean(&tool.chars().take(200).collect::<String>());
+        pen.headed(area, &title, focused);
+        screen.detail.draw(pen, At { area: body, ..at }, focused);
+    }
+}
+
+/// How to begin.
+fn nothing(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect) {
+    let looking = if screen.heard { "No session lives any more." } else { "No live session." };
+    let lines = [
+        (looking, Role::Strong),
+        ("", Role::Text),
+        ("Put the recorder before an MCP server's command,", Role::Text),
+        ("in your client's configuration or here:", Role::Text),
+        ("", Role::Text),
+        ("  assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem .", Role::Accent),
+        ("", Role::Text),
+        ("It appears here by itself. See it work at once:", Role::Text),
+        ("", Role::Text),
+        ("  assay demo --live", Role::Accent),
+        ("", Role::Text),
+        ("2 shows the packs that were recorded, ? all keys.", Role::Dim),
+    ];
+    let wide = lines.iter().map(|(t, _)| width(t) as u16).max().unwrap_or(0);
+    let x = area.x + area.width.saturating_sub(wide) / 2;
+    let first = area.y + area.height.saturating_sub(lines.len() as u16) / 3;
+    let x = if area.width < wide { area.x } else { x };
+    for (y, (text, role)) in (first..area.bottom()).zip(lines) {
+        let room = area.right().saturating_sub(x);
+        let text = pen.fitted(text, room);
+        pen.put(x, y, room, &text, role);
+    }
+}
+
+fn stats(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect) {
+    let seen = screen.seen();
+    let t = seen.sessions.totals(&seen.state);
+    let missed: u64 = screen.missed.values().sum();
+    let (word, tone) = seen.sessions.recorder(&seen.state, missed);
+    let count = |n: u64, role: Role| if n == 0 { Role::Dim } else { role };
+    let mut pieces: Vec<(String, Role)> = vec![
+        (format!("{} ", if pen.theme.ascii { "*" } else { "●" }), tone),
+        (format!("{word}  "), tone),
+        (format!("{} in flight  ", grouped(t.in_flight())), count(t.in_flight(), Role::Accent)),
+        (format!("{} denied  ", grouped(t.denied)), count(t.denied, Role::Bad)),
+        (format!("{} failed  ", grouped(t.errors + t.timeouts)), count(t.errors + t.timeouts, Role::Bad)),
+    ];
+    if let (Some(p50), Some(p95)) = (seen.calls.quantile(0.5), seen.calls.quantile(0.95)) {
+        pieces.push((format!("p50 {}  p95 {}  ", took(p50), took(p95)), Role::Text));
+    }
+    pieces.push((format!("{} missed", grouped(missed)), count(missed, Role::Bad)));
+    let mut x = area.x;
+    for (text, role) in &pieces {
+        let room = area.right().saturating_sub(x);
+        if width(text.trim_end()) > room as usize {
+            break;
+        }
+        x += pen.put(x, area.y, room, text, *role);
+    }
+}
+
+fn age(since: WallTime, now: WallTime) -> String {
+    let s = now.millis().saturating_sub(since.millis()).max(0) / 1000;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min", s / 60),
+        3600..86_400 => format!("{} h", s / 3600),
+        _ => format!("{} d", s / 86_400),
+    }
+}
+
+fn sessions(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect, now: WallTime) {
+    let seen = screen.seen();
+    let listed = seen.sessions.listed(&seen.state);
+    let focused = screen.pane == Pane::Sessions;
+    let body = pen.headed(area, &format!("Sessions {}", listed.len()), focused);
+    let top = seen.sessions.top(usize::from(area.height), listed.len());
+    let at = seen.sessions.at(listed.len());
+    for (n, (id, view)) in listed.iter().enumerate().skip(top) {
+        let y = body.y + (n - top) as u16 * SESSION_LINES;
+        if y >= body.bottom() {
+            break;
+        }
+        let (word, tone) = seen.sessions.word(*id, view);
+        let only = seen.sessions.only() == Some(*id);
+        let mark = if only { pen.theme.glyph("▸", ">") } else { " " };
+        pen.put(body.x, y, body.width, mark, Role::Accent);
+        let card = view.card.as_ref().map(|c| &c.card);
+        let server = card.map_or_else(|| id.to_string(), |c| c.server_id.clone());
+        pen.outside(body.x + 2, y, body.width.saturating_sub(2), &server, Role::Strong);
+        let mut line = |n: u16, text: &str, role: Role| {
+            if y + n < body.bottom() {
+                pen.outside(body.x + 2, y + n, body.width.saturating_sub(2), text, role);
+            }
+        };
+        let when = card.map(|c| age(c.started_at, now)).unwrap_or_default();
+        line(1, &format!("{word} {when}"), tone);
+        let client = card.and_then(|c| c.client_info.as_ref()).map_or("unknown client", |c| c.name.as_str());
+        let profile = if card.is_some_and(|c| c.profile == Profile::Guard) { "guard" } else { "audit" };
+        line(2, &format!("{profile} stdio {} {client}", grouped(view.totals.started)), Role::Dim);
+        if n == at {
+            pen.select(Rect { x: body.x, y, width: body.width, height: 1 }, focused);
+        }
+    }
+}
+
+/// Columns of the list, from left to right; the least important go first.
+struct Columns {
+    time: u16,
+    server: u16,
+    tool: u16,
+    verdict: u16,
+    outcome: u16,
+    took: u16,
+    bar: u16,
+}
+
+fn columns(room: u16) -> Columns {
+    let mut c = Columns { time: 13, server: 15, tool: 0, verdict: 12, outcome: 12, took: 9, bar: 9 };
+    let used = |c: &Columns| c.time + c.server + c.verdict + c.outcome + c.took + c.bar;
+    let short = |c: &Columns| used(c) + 14 > room;
+    if short(&c) {
+        c.bar = 0;
+    }
+    if short(&c) {
+        c.server = 0;
+    }
+    if short(&c) {
+        c.time = 9;
+    }
+    if short(&c) {
+        c.verdict = 0;
+    }
+    if short(&c) {
+        c.time = 0;
+    }
+    if short(&c) && room < 30 {
+        c.took = 0;
+    }
+    c.tool = room.saturating_sub(used(&c));
+    c
+}
+
+fn calls(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
+    let seen = screen.seen();
+    let focused = screen.pane == Pane::Calls;
+    let body = panes.calls_body();
+    let total = seen.sessions.totals(&seen.state).started;
+    let c = columns(body.width);
+    if !panes.tiny {
+        let shown = if screen.filter_text.is_empty() && !seen.state.is_cut() {
+            counted(seen.calls.len() as u64, "call")
+        } else {
+            format!("{} of {}", grouped(seen.calls.len() as u64), counted(total, "call"))
+        };
+        let mut title = shown;
+        if !screen.filter_text.is_empty() {
+            title = format!("{title}  /{}", crate::tui::paint::clean(&screen.filter_text));
+        }
+        let follows = match (screen.held.is_some(), seen.calls.follows(), seen.calls.new_ones()) {
+            (true, ..) => "paused".to_owned(),
+            (_, true, _) => "following".to_owned(),
+            (_, _, 0) => "f follows".to_owned(),
+            (_, _, n) => format!("+{} new", grouped(n)),
+        };
+        pen.headed(panes.calls, &format!("{title}  {follows}"), focused);
+        let mut x = body.x;
+        let y = panes.calls.y + 1;
+        for (w, name) in [
+            (c.time, "time"),
+            (c.server, "server"),
+            (c.tool, "tool"),
+            (c.verdict, "verdict"),
+            (c.outcome, if c.verdict == 0 { "state" } else { "outcome" }),
+        ] {
+            if w > 1 && y < panes.calls.bottom() {
+                pen.put(x, y, w - 1, name, Role::Dim);
+            }
+            x += w;
+        }
+        if c.took > 0 && y < panes.calls.bottom() {
+            pen.right(x, y, c.took - 1, "ms", Role::Dim);
+        }
+        if c.bar > 0 && y < panes.calls.bottom() {
+            pen.put(x + c.took, y, c.bar - 1, "phases", Role::Dim);
+        }
+    }
+    let (rows, selected) = seen.calls.window(&seen.state, body.height);
+    let slow = seen.calls.slow_us();
+    for (y, row) in (body.y..body.bottom()).zip(&rows) {
+        call(pen, Rect { y, height: 1, ..body }, row, &c, now, slow);
+    }
+    if let Some(line) = selected {
+        pen.select(Rect { y: body.y + line, height: 1, ..body }, focused);
+    }
+    if rows.is_empty() && body.height > 0 {
+        let text = match (screen.filter_text.is_empty(), seen.sessions.only()) {
+            (false, _) => "no call passes the filter; Esc clears it",
+            (true, Some(_)) => "no call in this session yet; Esc shows all sessions",
+            (true, None) => "no call yet",
+        };
+        let text = pen.fitted(text, body.width);
+        pen.put(body.x, body.y, body.width, &text, Role::Dim);
+    }
+}
+
+/// One row of the list.
+fn call(pen: &mut Pen<'_>, area: Rect, row: &CallRow, c: &Columns, now: WallTime, slow_us: u64) {
+    let state = CallState::of(row);
+    let (mut x, y) = (area.x, area.y);
+    if c.time > 1 {
+        let at = row.requested_at.or(row.ended_at).map(clock).unwrap_or_default();
+        let text: String = at.chars().take(c.time as usize - 1).collect();
+        pen.put(x, y, c.time - 1, &text, Role::Dim);
+    }
+    x += c.time;
+    if c.server > 1 {
+        pen.outside(x, y, c.server - 1, row.server_id.as_deref().unwrap_or("?"), Role::Dim);
+    }
+    x += c.server;
+    let tool = if state.is_problem() { role(state) } else { Role::Text };
+    pen.outside(x, y, c.tool.saturating_sub(1), row.tool_name.as_deref().unwrap_or("?"), tool);
+    x += c.tool;
+    let ascii = pen.theme.ascii;
+    if c.verdict > 1 {
+        let (text, tone) = match row.policy_verdict {
+            Some(PolicyVerdict::Allowed) => (format!("{} allowed", pen.theme.glyph("✓", "+")), Role::Good),
+            Some(PolicyVerdict::Denied) => (format!("{} denied", pen.theme.glyph("✗", "x")), Role::Bad),
+            Some(PolicyVerdict::NoPolicy) => (format!("{} no policy", pen.theme.glyph("–", "-")), Role::Dim),
+            None => (String::new(), Role::Dim),
+        };
+        pen.put(x, y, c.verdict - 1, &text, tone);
+    }
+    x += c.verdict;
+    let word = match state {
+        // The verdict has a column of its own; without it, the state says both.
+        CallState::Allowed | CallState::NotEnforced if c.verdict > 0 => "forwarded",
+        CallState::NotEnforced => "advised no",
+        other => other.word(),
+    };
+    pen.put(x, y, c.outcome.saturating_sub(1), &format!("{} {word}", state.glyph(ascii)), role(state));
+    x += c.outcome;
+    let running = row.is_running();
+    let us = match row.duration_ms {
+        Some(d) if !running => Some(d.0),
+        _ => row.requested_at.map(|at| now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000),
+    };
+    if let Some(us) = us.filter(|_| c.took > 1) {
+        let tone = if running {
+            Role::Accent
+        } else if us >= slow_us {
+            Role::Warn
+        } else {
+            Role::Text
+        };
+        let text = if running { took(us / 100_000 * 100_000) } else { took(us) };
+        pen.right(x, y, c.took - 1, &text, tone);
+    }
+    x += c.took;
+    if let Some(us) = us.filter(|_| c.bar > 1) {
+        pen.put(x, y, c.bar - 1, &bar(&row.phases_us, us, c.bar as usize - 1, ascii), Role::Dim);
+    }
+}
