@@ -121,7 +121,7 @@ impl App {
             shown: if start.live { ScreenId::Live } else { ScreenId::Packs },
             before: Vec::new(),
             live: LiveScreen::default(),
-            packs: PacksScreen::new(start.audit_dir),
+            packs: PacksScreen::new(start.audit_dir, start.signers.clone()),
             pack: PackScreen::new(start.signers.clone()),
             diff: DiffScreen::new(start.signers),
             overlay: None,
@@ -171,10 +171,11 @@ impl App {
                 Vec::new()
             }
             Msg::Live(update) => {
-                self.packs.live(&update);
+                let mut effects = self.packs.live(&update);
                 let at = self.at();
-                let (changed, effects) = self.live.live(update, at);
+                let (changed, more) = self.live.live(update, at);
                 self.dirty |= changed && matches!(self.shown, ScreenId::Live | ScreenId::Packs);
+                effects.extend(more);
                 effects
             }
             Msg::Told(told) => {

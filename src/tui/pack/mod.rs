@@ -1,57 +1,758 @@
-//! The pack screen.
+//! The pack screen: a pack is verified before one's eyes, every finding leads to its byte, receipts and chain can be walked.
+
+mod book;
+mod bytes;
+mod draw;
+mod layout;
+mod row;
+mod rows;
+#[cfg(test)]
+mod tests;
 
 use super::{
+    detail::{Detail, Files, Subject},
     keymap::{Command, Contexts},
-    msg::{Effect, Told},
-    paint::Pen,
+    msg::{Effect, Job, News as Message, Target, Teller, Ticket, Told},
+    packs::{percent, words::Verdicts},
+    paint::{Pen, clean},
     screen::{At, Screen},
 };
+use crate::{
+    filter::{Filter, FilterError},
+    pack::verify::{Progress, VerifyError, VerifyOptions, VerifyReport, verify},
+};
+use book::{Book, Kind, Source};
+use bytes::{Bytes, Opened, Place};
+use layout::Panes;
+use row::Row as Said;
+use std::{
+    cell::Cell,
+    ops::ControlFlow,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
 
-/// What its jobs say.
+/// The longest line of evidence that is copied, in bytes.
+const MAX_COPY: u64 = 8 << 20;
+
+/// What the jobs of this screen say.
 #[derive(Debug)]
-pub enum News {}
+pub enum News {
+    /// How far the verification is.
+    Progress(Progress),
+    /// Its end.
+    Verified(Result<Box<VerifyReport>, VerifyError>),
+    /// Lines of receipts or of the chain.
+    Lines(book::News),
+    /// Bytes of a file.
+    Bytes(Result<Opened, String>),
+    /// A line as it is on disk.
+    Raw(Result<String, String>),
+}
+
+/// How the verification stands.
+#[derive(Debug)]
+enum State {
+    /// Nothing is open.
+    Empty,
+    /// It runs; nothing was heard of it yet, or this.
+    Running(Option<Progress>),
+    /// It is done.
+    Verified(Box<VerifyReport>),
+    /// Somebody stopped it.
+    Stopped,
+    /// It could not be done.
+    Failed(String),
+    /// There is nothing to verify: a session without a pack.
+    Journal,
+}
+
+/// The part that is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Tab {
+    #[default]
+    Verification,
+    Receipts,
+    Chain,
+}
+
+impl Tab {
+    const ALL: [Self; 3] = [Self::Verification, Self::Receipts, Self::Chain];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Verification => "verification",
+            Self::Receipts => "receipts",
+            Self::Chain => "chain",
+        }
+    }
+
+    fn after(self, by: usize) -> Self {
+        Self::ALL[(self as usize + by) % 3]
+    }
+}
 
 /// The screen.
-#[derive(Debug, Default)]
-pub struct PackScreen {}
+#[derive(Debug)]
+pub struct PackScreen {
+    signers: Vec<String>,
+    target: Option<Target>,
+    name: String,
+    state: State,
+    check: Option<Ticket>,
+    tab: Tab,
+    /// Where the list of the verification is.
+    cursor: super::cursor::Cursor,
+    receipts: Option<Book>,
+    chain: Option<Book>,
+    detail: Detail,
+    /// The detail has the keys.
+    inside: bool,
+    /// The line that the detail shows.
+    detailed: Option<u64>,
+    bytes: Option<Bytes>,
+    /// The finding that the bytes are of.
+    finding: Option<usize>,
+    copying: Option<Ticket>,
+}
 
-impl Screen for PackScreen {
-    fn place(&self) -> Contexts {
-        Contexts::PACK
-    }
-
-    fn command(&mut self, _command: Command, _at: At) -> Option<Vec<Effect>> {
-        None
-    }
-
-    fn told(&mut self, _told: Told, _at: At) -> Vec<Effect> {
-        Vec::new()
-    }
-
-    fn click(&mut self, _x: u16, _y: u16, _twice: bool, _at: At) -> Vec<Effect> {
-        Vec::new()
-    }
-
-    fn wheel(&mut self, _x: u16, _y: u16, _lines: i64, _at: At) -> Vec<Effect> {
-        Vec::new()
-    }
-
-    fn draw(&self, _pen: &mut Pen<'_>, _at: At) {}
-
-    fn title(&self) -> String {
-        "No pack".to_owned()
+impl Default for PackScreen {
+    fn default() -> Self {
+        Self::new(Vec::new())
     }
 }
 
 impl PackScreen {
     /// Nothing is open yet; packs of these signers are trusted.
     #[must_use]
-    pub fn new(_signers: Vec<String>) -> Self {
-        Self {}
+    pub fn new(signers: Vec<String>) -> Self {
+        Self {
+            signers,
+            target: None,
+            name: String::new(),
+            state: State::Empty,
+            check: None,
+            tab: Tab::default(),
+            cursor: super::cursor::Cursor::default(),
+            receipts: None,
+            chain: None,
+            detail: Detail::default(),
+            inside: false,
+            detailed: None,
+            bytes: None,
+            finding: None,
+            copying: None,
+        }
     }
 
     /// Opens a pack, or the files of a session.
-    pub fn open(&mut self, _target: super::msg::Target) -> Vec<Effect> {
+    pub fn open(&mut self, target: Target) -> Vec<Effect> {
+        self.close();
+        let signers = std::mem::take(&mut self.signers);
+        *self = Self { target: Some(target.clone()), ..Self::new(signers) };
+        let mut effects = Vec::new();
+        match target {
+            Target::Pack(dir) => {
+                self.name = dir.file_name().map_or_else(|| dir.to_string_lossy(), |n| n.to_string_lossy()).into_owned();
+                let book = |name: &str, kind| Book::new(Source { dir: dir.clone(), name: name.to_owned(), kind });
+                self.receipts = Some(book("receipt_pack.jsonl", Kind::Receipts));
+                self.chain = Some(book("audit_log.jsonl", Kind::Events));
+                effects.extend(self.verify());
+            }
+            Target::Journal { title, segment, receipts } => {
+                self.name = title;
+                self.state = State::Journal;
+                self.receipts = book_of(&receipts, Kind::Receipts);
+                self.chain = book_of(&segment, Kind::Events);
+                effects.extend(self.chain.as_mut().map(Book::open).unwrap_or_default());
+            }
+        }
+        effects.extend(self.receipts.as_mut().map(Book::open).unwrap_or_default());
+        effects.extend(self.detail.show(None));
+        effects
+    }
+
+    fn close(&mut self) {
+        for book in [&mut self.receipts, &mut self.chain].into_iter().flatten() {
+            book.close();
+        }
+        for ticket in [self.check.take(), self.copying.take()].into_iter().flatten() {
+            ticket.cancel();
+        }
+    }
+
+    fn verify(&mut self) -> Vec<Effect> {
+        let Some(Target::Pack(dir)) = self.target.clone() else { return Vec::new() };
+        if let Some(old) = self.check.take() {
+            old.cancel();
+        }
+        let ticket = Ticket::new();
+        self.check = Some(ticket.clone());
+        self.state = State::Running(None);
+        self.cursor = super::cursor::Cursor::default();
+        let signers = self.signers.clone();
+        vec![Effect::Start(Job::new(&ticket, "verify", move |teller: &Teller| {
+            let options = VerifyOptions { signers, ..VerifyOptions::default() };
+            let last = Cell::new(None);
+            let report = verify(&dir, &options, &mut |p| {
+                let now = Some((p.stage, percent(p)));
+                if last.replace(now) != now {
+                    teller.tell(Message::Pack(News::Progress(p)));
+                }
+                if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            teller.tell(Message::Pack(News::Verified(report.map(Box::new))));
+        }))]
+    }
+
+    fn stop(&mut self) -> Option<Vec<Effect>> {
+        self.check.take()?.cancel();
+        self.state = State::Stopped;
+        Some(vec![Effect::Say("verification stopped: no verdict; v starts it again".to_owned())])
+    }
+
+    fn again(&mut self) -> Vec<Effect> {
+        match &self.target {
+            None => Vec::new(),
+            Some(Target::Pack(_)) => {
+                let mut effects = self.verify();
+                effects.push(Effect::Say("verifying again".to_owned()));
+                effects
+            }
+            Some(journal) => {
+                let (tab, journal) = (self.tab, journal.clone());
+                let effects = self.open(journal);
+                self.tab = tab;
+                effects
+            }
+        }
+    }
+
+    fn book(&self) -> Option<&Book> {
+        match self.tab {
+            Tab::Receipts => self.receipts.as_ref(),
+            Tab::Chain => self.chain.as_ref(),
+            Tab::Verification => None,
+        }
+    }
+
+    fn book_mut(&mut self) -> Option<&mut Book> {
+        match self.tab {
+            Tab::Receipts => self.receipts.as_mut(),
+            Tab::Chain => self.chain.as_mut(),
+            Tab::Verification => None,
+        }
+    }
+
+    /// Where a file is, in words.
+    fn place_of(&self, book: &Option<Book>) -> String {
+        book.as_ref().map_or_else(|| "–".to_owned(), |b| b.source().path().to_string_lossy().into_owned())
+    }
+
+    fn panes(&self, at: At) -> Panes {
+        Panes::of(self.tab, self.inside, at)
+    }
+
+    /// Shows another part.
+    fn turn(&mut self, tab: Tab, at: At) -> Vec<Effect> {
+        self.tab = tab;
+        self.inside = false;
+        self.bytes = None;
+        let height = self.panes(at).list.height;
+        let Some(book) = self.book_mut() else { return Vec::new() };
+        let mut effects = if book.is_open() { Vec::new() } else { book.open() };
+        effects.extend(book.need(height));
+        effects.extend(self.follow(at));
+        effects
+    }
+
+    /// The next pane: list, detail, next part.
+    fn pane(&mut self, forward: bool, at: At) -> Vec<Effect> {
+        let has_detail = self.tab == Tab::Receipts && self.panes(at).side.is_some();
+        match (forward, self.inside) {
+            (true, false) if has_detail => {
+                self.inside = true;
+                Vec::new()
+            }
+            (false, true) => {
+                self.inside = false;
+                Vec::new()
+            }
+            (true, _) => self.turn(self.tab.after(1), at),
+            (false, _) => self.turn(self.tab.after(2), at),
+        }
+    }
+
+    /// Lets the detail show what is selected.
+    fn follow(&mut self, at: At) -> Vec<Effect> {
+        if self.tab != Tab::Receipts || !(self.inside || self.panes(at).side.is_some()) {
+            return Vec::new();
+        }
+        let Some(book) = &self.receipts else { return Vec::new() };
+        let line = book.selected();
+        if line.is_none() && book.len() > 0 {
+            // It is being read: what is shown stays until it is there.
+            return Vec::new();
+        }
+        let (number, row) = match line {
+            Some(line) => match &line.row {
+                Said::Call(call) => (Some(line.number), Some((**call).clone())),
+                _ => (Some(line.number), None),
+            },
+            None => (None, None),
+        };
+        if number == self.detailed {
+            return Vec::new();
+        }
+        self.detailed = number;
+        let path = |book: &Option<Book>| book.as_ref().map(|b| b.source().path()).unwrap_or_default();
+        let files = Files { receipts: path(&self.receipts), events: path(&self.chain) };
+        self.detail.show(row.map(|row| Subject { row, files, line: number }))
+    }
+
+    /// Opens what is selected.
+    fn enter(&mut self, at: At) -> Vec<Effect> {
+        match self.tab {
+            Tab::Verification => {
+                let rows = self.list(at);
+                match rows.get(self.cursor.at as usize).and_then(|r| r.finding) {
+                    Some(i) => self.show_finding(i),
+                    None => Vec::new(),
+                }
+            }
+            Tab::Receipts => match self.receipts.as_ref().and_then(Book::selected).map(|l| &l.row) {
+                Some(Said::Call(_)) => {
+                    self.inside = true;
+                    self.follow(at)
+                }
+                Some(_) => self.show_line(),
+                None => Vec::new(),
+            },
+            Tab::Chain => self.show_line(),
+        }
+    }
+
+    fn show_finding(&mut self, i: usize) -> Vec<Effect> {
+        let (State::Verified(report), Some(Target::Pack(dir))) = (&self.state, &self.target) else {
+            return Vec::new();
+        };
+        let Some(finding) = report.errors.get(i) else { return Vec::new() };
+        let (bytes, effects) = Bytes::new(dir.clone(), Place::from(finding));
+        self.bytes = Some(bytes);
+        self.finding = Some(i);
+        effects
+    }
+
+    /// The bytes of the selected line.
+    fn show_line(&mut self) -> Vec<Effect> {
+        let Some(book) = self.book() else { return Vec::new() };
+        let Some(line) = book.selected() else { return Vec::new() };
+        let mut place = Place {
+            file: book.source().name.clone(),
+            line: Some(line.number + 1),
+            offset: Some(line.offset),
+            ..Place::default()
+        };
+        match &line.row {
+            Said::Event(e) => {
+                if let Some(hash) = &e.hashes_to {
+                    "the event is not what its hash says".clone_into(&mut place.message);
+                    (place.expected, place.found) = (Some(e.hash.clone()), Some(hash.clone()));
+                } else if let Some(before) = &e.before {
+                    "prev_hash is not the hash of the event before".clone_into(&mut place.message);
+                    (place.expected, place.found) = (Some(before.clone()), Some(e.prev_hash.clone()));
+                }
+            }
+            Said::Bad { why, .. } => place.message.clone_from(why),
+            _ => {}
+        }
+        let (bytes, effects) = Bytes::new(book.source().dir.clone(), place);
+        self.bytes = Some(bytes);
+        self.finding = None;
+        effects
+    }
+
+    /// The next finding, or the next line that is worth a look.
+    fn next(&mut self, forward: bool, at: At) -> Vec<Effect> {
+        let nothing = |what: &str| vec![Effect::Say(format!("no other {what} in this direction"))];
+        if self.bytes.is_some() && self.tab == Tab::Verification {
+            let State::Verified(report) = &self.state else { return Vec::new() };
+            let here = self.finding.unwrap_or(0);
+            let next = if forward { here.checked_add(1) } else { here.checked_sub(1) };
+            return match next.filter(|n| *n < report.errors.len()) {
+                Some(n) => self.show_finding(n),
+                None => nothing("finding"),
+            };
+        }
+        let height = self.panes(at).list.height;
+        if self.tab == Tab::Verification {
+            let rows = self.list(at);
+            let here = self.cursor.at as usize;
+            let found = if forward {
+                rows.iter().enumerate().skip(here + 1).find(|(_, r)| r.first)
+            } else {
+                rows.iter().enumerate().take(here).rev().find(|(_, r)| r.first)
+            };
+            return match found {
+                Some((i, _)) => {
+                    self.cursor.to(i as u64, rows.len() as u64, height);
+                    Vec::new()
+                }
+                None => nothing("finding"),
+            };
+        }
+        self.bytes = None;
+        match self.book_mut().and_then(|b| b.problem(forward, height)) {
+            Some(mut effects) => {
+                effects.extend(self.follow(at));
+                effects
+            }
+            None => match self.book().and_then(Book::percent) {
+                Some(percent) => vec![Effect::Say(format!("no other problem in the {percent} % that were read"))],
+                None => nothing("problem"),
+            },
+        }
+    }
+
+    /// The lines of the verification's list.
+    fn list(&self, at: At) -> Vec<rows::Row> {
+        let theme = super::theme::Theme::default();
+        draw::verification(self, at, theme)
+    }
+
+    fn copy(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let copy = |what: &str, text: String| Some(vec![Effect::Copy { what: what.to_owned(), text }]);
+        if let Some(bytes) = &self.bytes {
+            return match command {
+                Command::CopyValue => copy("what was found", bytes.value()),
+                Command::CopyPath => copy("place", bytes.where_it_is()),
+                _ => {
+                    let place = bytes.place.clone();
+                    let dir = bytes_dir(&self.target, self.book());
+                    self.raw(Source { dir, name: place.file, kind: Kind::Receipts }, place.offset.unwrap_or(0))
+                }
+            };
+        }
+        if self.tab == Tab::Verification {
+            let row = self.list(at).into_iter().nth(self.cursor.at as usize)?;
+            let finding = match (&self.state, row.finding) {
+                (State::Verified(r), Some(i)) => r.errors.get(i).cloned(),
+                _ => None,
+            };
+            return match (command, finding) {
+                (Command::CopyValue, _) if !row.value.is_empty() => copy("line", row.value),
+                (Command::CopyPath, Some(f)) => {
+                    let file = f.file.unwrap_or_default();
+                    copy("place", f.line.map_or(file.clone(), |line| format!("{file}:{line}")))
+                }
+                (Command::CopyPath, None) => copy("path", self.path()),
+                (Command::CopyRaw, Some(f)) => {
+                    let (dir, name) = (PathBuf::from(self.path()), f.file.unwrap_or_default());
+                    self.raw(Source { dir, name, kind: Kind::Receipts }, f.offset.unwrap_or(0))
+                }
+                _ => Some(vec![Effect::Warn("nothing to copy here".to_owned())]),
+            };
+        }
+        let book = self.book()?;
+        let line = book.selected()?;
+        match command {
+            Command::CopyValue => {
+                let (what, text) = line.row.value();
+                copy(what, text)
+            }
+            Command::CopyPath => copy("place", format!("{}:{}", book.source().path().to_string_lossy(), line.number + 1)),
+            _ => {
+                let (source, offset) = (book.source().clone(), line.offset);
+                self.raw(source, offset)
+            }
+        }
+    }
+
+    /// Reads a line to be copied.
+    fn raw(&mut self, source: Source, offset: u64) -> Option<Vec<Effect>> {
+        let ticket = Ticket::new();
+        self.copying = Some(ticket.clone());
+        Some(vec![Effect::Start(Job::new(&ticket, "copy a line", move |teller: &Teller| {
+            teller.tell(Message::Pack(News::Raw(raw_line(&source, offset))));
+        }))])
+    }
+
+    fn path(&self) -> String {
+        match &self.target {
+            Some(Target::Pack(dir)) => dir.to_string_lossy().into_owned(),
+            Some(Target::Journal { segment, .. }) => segment.to_string_lossy().into_owned(),
+            None => String::new(),
+        }
+    }
+
+    /// While bytes are shown.
+    fn in_bytes(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let width = at.area.width;
+        let bytes = self.bytes.as_mut()?;
+        let row = bytes::per_row(width) as i64;
+        let page = row * i64::from(at.area.height / 2).max(1);
+        Some(match command {
+            Command::Up => bytes.step(-row),
+            Command::Down => bytes.step(row),
+            Command::Left => bytes.step(-1),
+            Command::Right => bytes.step(1),
+            Command::PageUp => bytes.step(-page),
+            Command::PageDown => bytes.step(page),
+            Command::HalfUp => bytes.step(-(page / 2).max(row)),
+            Command::HalfDown => bytes.step((page / 2).max(row)),
+            Command::Top => bytes.step(i64::MIN),
+            Command::Bottom => bytes.step(i64::MAX),
+            Command::Enter => bytes.home(),
+            Command::Back => {
+                self.bytes = None;
+                Vec::new()
+            }
+            _ => return None,
+        })
+    }
+
+    fn step_of(command: Command, height: u16) -> Option<i64> {
+        let page = i64::from(height.max(1));
+        Some(match command {
+            Command::Up => -1,
+            Command::Down => 1,
+            Command::PageUp => -page,
+            Command::PageDown => page,
+            Command::HalfUp => -(page / 2).max(1),
+            Command::HalfDown => (page / 2).max(1),
+            Command::Top => i64::MIN,
+            Command::Bottom => i64::MAX,
+            _ => return None,
+        })
+    }
+
+    fn step(&mut self, by: i64, at: At) -> Vec<Effect> {
+        let height = self.panes(at).list.height;
+        if self.tab == Tab::Verification {
+            let len = self.list(at).len() as u64;
+            self.cursor.step(by, len, height);
+            return Vec::new();
+        }
+        let mut effects = self.book_mut().map(|b| b.step(by, height)).unwrap_or_default();
+        effects.extend(self.follow(at));
+        effects
+    }
+
+    fn of_books(&mut self, mut told: Told, height: u16) -> Result<Vec<Effect>, Told> {
+        for book in [&mut self.receipts, &mut self.chain].into_iter().flatten() {
+            told = match book.told(told, height) {
+                Ok(effects) => return Ok(effects),
+                Err(other) => other,
+            };
+        }
+        Err(told)
+    }
+
+    fn verified(&mut self, result: Result<Box<VerifyReport>, VerifyError>) {
+        self.check = None;
+        self.state = match result {
+            Ok(report) => State::Verified(report),
+            Err(VerifyError::Cancelled) => State::Stopped,
+            Err(e) => State::Failed(e.to_string()),
+        };
+    }
+}
+
+fn bytes_dir(target: &Option<Target>, book: Option<&Book>) -> PathBuf {
+    match (target, book) {
+        (_, Some(book)) => book.source().dir.clone(),
+        (Some(Target::Pack(dir)), None) => dir.clone(),
+        _ => PathBuf::new(),
+    }
+}
+
+fn book_of(path: &Path, kind: Kind) -> Option<Book> {
+    let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_string_lossy().into_owned());
+    Some(Book::new(Source { dir, name, kind }))
+}
+
+fn raw_line(source: &Source, offset: u64) -> Result<String, String> {
+    let (file, len) = source.open()?;
+    let mut text = vec![0; MAX_COPY.min(len.saturating_sub(offset)) as usize];
+    file.read_exact_at(&mut text, offset).map_err(|e| e.to_string())?;
+    let end = memchr::memchr(b'\n', &text);
+    if end.is_none() && text.len() as u64 == MAX_COPY {
+        return Err("the line is too long to copy".to_owned());
+    }
+    text.truncate(end.unwrap_or(text.len()));
+    String::from_utf8(text).map_err(|_| "the line is not UTF-8".to_owned())
+}
+
+impl Screen for PackScreen {
+    fn place(&self) -> Contexts {
+        match (self.tab, self.inside, self.bytes.is_some()) {
+            (_, _, true) | (Tab::Verification, ..) => Contexts::PACK,
+            (Tab::Receipts, true, _) => Contexts::DETAIL,
+            (Tab::Receipts, ..) => Contexts::RECEIPTS,
+            (Tab::Chain, ..) => Contexts::CHAIN,
+        }
+    }
+
+    fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        match command {
+            Command::Next => return Some(self.next(true, at)),
+            Command::Previous => return Some(self.next(false, at)),
+            Command::Verify => return Some(self.again()),
+            _ => {}
+        }
+        if let Some(effects) = self.in_bytes(command, at) {
+            return Some(effects);
+        }
+        if self.inside && self.bytes.is_none() {
+            let area = self.panes(at).side.unwrap_or(at.area);
+            if !matches!(command, Command::NextPane | Command::PreviousPane | Command::Back)
+                && let Some(effects) = self.detail.command(command, At { area, ..at })
+            {
+                return Some(effects);
+            }
+            if matches!(command, Command::Back | Command::Left) {
+                self.inside = false;
+                return Some(Vec::new());
+            }
+        }
+        match command {
+            Command::NextPane => Some(self.pane(true, at)),
+            Command::PreviousPane => Some(self.pane(false, at)),
+            Command::NextTab => Some(self.turn(self.tab.after(1), at)),
+            Command::PreviousTab => Some(self.turn(self.tab.after(2), at)),
+            Command::Enter => Some(self.enter(at)),
+            Command::Right if self.tab == Tab::Receipts => Some(self.enter(at)),
+            Command::CopyValue | Command::CopyPath | Command::CopyRaw => self.copy(command, at),
+            Command::Back => self.stop(),
+            command if self.inside => Self::step_of(command, 1).map(|_| Vec::new()),
+            command => Self::step_of(command, self.panes(at).list.height).map(|by| self.step(by, at)),
+        }
+    }
+
+    fn told(&mut self, told: Told, at: At) -> Vec<Effect> {
+        let of_check = self.check.as_ref().is_some_and(|t| t.is_of(&told));
+        let of_copy = self.copying.as_ref().is_some_and(|t| t.is_of(&told));
+        let Some(mut told) = self.detail.told(told) else { return Vec::new() };
+        let height = self.panes(at).list.height;
+        match self.of_books(told, height) {
+            Ok(mut effects) => {
+                effects.extend(self.follow(at));
+                return effects;
+            }
+            Err(other) => told = other,
+        }
+        if let Some(bytes) = &mut self.bytes {
+            match bytes.told(told) {
+                Ok(()) => return Vec::new(),
+                Err(other) => told = other,
+            }
+        }
+        match told.news {
+            Message::Pack(News::Progress(p)) if of_check => self.state = State::Running(Some(p)),
+            Message::Pack(News::Verified(result)) if of_check => self.verified(result),
+            Message::Pack(News::Raw(raw)) if of_copy => {
+                self.copying = None;
+                return vec![match raw {
+                    Ok(text) => Effect::Copy { what: "line of evidence".to_owned(), text },
+                    Err(why) => Effect::Warn(clean(&why)),
+                }];
+            }
+            _ => {}
+        }
         Vec::new()
+    }
+
+    fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
+        let panes = self.panes(at);
+        if let Some(tab) = draw::tab_at(self, &panes, x, y) {
+            return self.turn(tab, at);
+        }
+        if self.bytes.is_some() {
+            return Vec::new();
+        }
+        let is_in = |r: ratatui::layout::Rect| r.contains(ratatui::layout::Position { x, y });
+        if self.tab == Tab::Receipts
+            && let Some(side) = panes.side.filter(|r| is_in(*r))
+        {
+            self.inside = true;
+            return self.detail.click(x, y, At { area: side, ..at });
+        }
+        if !is_in(panes.list) {
+            return Vec::new();
+        }
+        self.inside = false;
+        let down = u64::from(y - panes.list.y);
+        if self.tab == Tab::Verification {
+            let len = self.list(at).len() as u64;
+            let line = self.cursor.window(len, panes.list.height).start + down;
+            if line >= len {
+                return Vec::new();
+            }
+            self.cursor.to(line, len, panes.list.height);
+        } else {
+            let Some(book) = self.book_mut() else { return Vec::new() };
+            let line = book.cursor.window(book.len(), panes.list.height).start + down;
+            if line >= book.len() {
+                return Vec::new();
+            }
+            let mut effects = book.to(line, panes.list.height);
+            effects.extend(self.follow(at));
+            if twice {
+                effects.extend(self.enter(at));
+            }
+            return effects;
+        }
+        if twice { self.enter(at) } else { Vec::new() }
+    }
+
+    fn wheel(&mut self, x: u16, y: u16, lines: i64, at: At) -> Vec<Effect> {
+        if let Some(bytes) = &mut self.bytes {
+            return bytes.step(lines * bytes::per_row(at.area.width) as i64);
+        }
+        let panes = self.panes(at);
+        let over_side = panes.side.is_some_and(|r| r.contains(ratatui::layout::Position { x, y }));
+        if self.tab == Tab::Receipts && (over_side || self.inside) {
+            let area = panes.side.unwrap_or(at.area);
+            let command = if lines < 0 { Command::Up } else { Command::Down };
+            let mut effects = Vec::new();
+            for _ in 0..lines.unsigned_abs().min(10) {
+                effects.extend(self.detail.command(command, At { area, ..at }).unwrap_or_default());
+            }
+            return effects;
+        }
+        self.step(lines, at)
+    }
+
+    fn draw(&self, pen: &mut Pen<'_>, at: At) {
+        draw::screen(self, pen, at);
+    }
+
+    fn title(&self) -> String {
+        let name = clean(&self.name);
+        match &self.state {
+            State::Empty => "no pack".to_owned(),
+            State::Running(p) => format!("{name}  verifying {} %", p.map_or(0, percent)),
+            State::Verified(r) => {
+                let word = Verdicts::of(r).in_one();
+                format!("{name}  {}", word.word)
+            }
+            State::Stopped => format!("{name}  not verified"),
+            State::Failed(_) => format!("{name}  cannot be verified"),
+            State::Journal => format!("{name}  no pack"),
+        }
+    }
+
+    fn filter(&self) -> Option<&str> {
+        let receipts = self.tab == Tab::Receipts && self.bytes.is_none() && !self.inside;
+        self.receipts.as_ref().filter(|_| receipts).map(Book::filter)
+    }
+
+    fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
+        let filter = Filter::parse(text)?;
+        let height = self.panes(at).list.height;
+        let Some(book) = self.receipts.as_mut() else { return Ok(Vec::new()) };
+        let mut effects = book.narrow(text, filter, height);
+        effects.extend(self.follow(at));
+        Ok(effects)
     }
 }

@@ -1,60 +1,579 @@
-//! The packs screen.
+//! The packs screen: what was recorded, what each pack verified to, and what is being recorded now.
+
+mod draw;
+mod list;
+#[cfg(test)]
+mod tests;
+pub mod words;
+
+pub use list::{Entry, Places, Standing};
 
 use super::{
+    cursor::Cursor,
     keymap::{Command, Contexts},
-    msg::{Effect, Told},
-    paint::Pen,
+    msg::{Effect, Job, News as Message, Target, Teller, Ticket, Told},
+    paint::{Pen, clean, grouped},
     screen::{At, Screen},
 };
+use crate::{
+    filter::{Facts, Filter, FilterError},
+    live::{
+        client::Update,
+        protocol::{Line, PackState, RunCard},
+    },
+    model::SessionId,
+    pack::verify::{Progress, VerifyError, VerifyOptions, verify},
+    paths::AuditDir,
+};
+use list::Found;
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+use words::Verdicts;
 
-/// What its jobs say.
+/// Packs up to so many bytes are verified without asking.
+pub const SMALL: u64 = 64 << 20;
+
+/// What the jobs of this screen say.
 #[derive(Debug)]
-pub enum News {}
+pub enum News {
+    /// Of the search.
+    Found(list::Found),
+    /// Of a verification.
+    Progress(Progress),
+    /// Its end.
+    Verified(Result<Verdicts, VerifyError>),
+}
+
+/// What is known of a pack's verdicts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Check {
+    /// It is being verified; percent.
+    Running(u64),
+    /// They were computed from the files with this stamp.
+    Known(Verdicts),
+    /// It cannot be verified, and why.
+    Failed(String),
+    /// Somebody stopped it.
+    Stopped,
+}
+
+/// A verification that runs.
+#[derive(Debug)]
+struct Running {
+    pack: PathBuf,
+    ticket: Ticket,
+    /// A person asked for it.
+    asked: bool,
+}
+
+/// What is heard of a session that is recorded now.
+#[derive(Debug, Clone, Default)]
+struct Heard {
+    receipts: u64,
+    pack: Option<PathBuf>,
+    /// `None` once the files say how it stands.
+    standing: Option<Standing>,
+}
 
 /// The screen.
-#[derive(Debug, Default)]
-pub struct PacksScreen {}
+#[derive(Debug)]
+pub struct PacksScreen {
+    places: Places,
+    signers: Vec<String>,
+    entries: Vec<Entry>,
+    /// Of the search that runs: what it has found so far.
+    fresh: Vec<Entry>,
+    search: Option<Ticket>,
+    problems: Vec<String>,
+    /// Whether a search has come to its end.
+    listed: bool,
+    checks: HashMap<PathBuf, (u64, Check)>,
+    running: Option<Running>,
+    heard: HashMap<SessionId, Heard>,
+    marked: Option<PathBuf>,
+    filter: String,
+    parsed: Filter,
+    /// Indexes into `entries` that pass the filter.
+    shown: Vec<usize>,
+    cursor: Cursor,
+    /// It has been on the screen.
+    seen: bool,
+}
+
+impl Default for PacksScreen {
+    fn default() -> Self {
+        Self::new(None, Vec::new())
+    }
+}
+
+impl PacksScreen {
+    /// Nothing is listed yet; packs of these signers are trusted.
+    #[must_use]
+    pub fn new(audit_dir: Option<PathBuf>, signers: Vec<String>) -> Self {
+        Self {
+            places: Places { audit_dir, ..Places::default() },
+            signers,
+            entries: Vec::new(),
+            fresh: Vec::new(),
+            search: None,
+            problems: Vec::new(),
+            listed: false,
+            checks: HashMap::new(),
+            running: None,
+            heard: HashMap::new(),
+            marked: None,
+            filter: String::new(),
+            parsed: Filter::default(),
+            shown: Vec::new(),
+            cursor: Cursor::default(),
+            seen: false,
+        }
+    }
+
+    /// The same with other places, for tests.
+    #[must_use]
+    pub fn looking_at(mut self, places: Places) -> Self {
+        self.places = places;
+        self
+    }
+
+    /// It is shown now: the list is read again.
+    pub fn shown(&mut self) -> Vec<Effect> {
+        self.seen = true;
+        self.look()
+    }
+
+    fn look(&mut self) -> Vec<Effect> {
+        if let Some(old) = self.search.take() {
+            old.cancel();
+        }
+        let ticket = Ticket::new();
+        self.search = Some(ticket.clone());
+        self.fresh.clear();
+        self.problems.clear();
+        let places = self.places.clone();
+        let job = Job::new(&ticket, "look for packs", move |teller: &Teller| {
+            let tell = |found| teller.tell(Message::Packs(News::Found(found)));
+            list::find(&places, &tell, &|| teller.cancelled());
+        });
+        vec![Effect::Start(job)]
+    }
+
+    /// Takes news of a live session: its pack's state moves. Cheap, for it comes with every event.
+    pub fn live(&mut self, update: &Update) -> Vec<Effect> {
+        let line = match update {
+            Update::Line(line) => line,
+            Update::Gone(session) => {
+                let known = self.heard.remove(session).is_some();
+                return self.again(known);
+            }
+            Update::Call(_) | Update::Lost(_) => return Vec::new(),
+        };
+        match &**line {
+            Line::Hello(hello) => {
+                self.add(&hello.session);
+                self.heard.entry(hello.session.card.session_id).or_default().receipts = hello.totals.finished;
+            }
+            Line::PackProgress(p) => {
+                let heard = self.heard.entry(p.session_id).or_default();
+                heard.pack.clone_from(&p.pack);
+                heard.standing = match p.state {
+                    PackState::Sealing => Some(Standing::Sealing),
+                    PackState::Failed => Some(Standing::Failed(p.problems.first().cloned().unwrap_or_default())),
+                    PackState::Verified | PackState::None => None,
+                };
+                let over = heard.standing.is_none();
+                if over {
+                    self.heard.remove(&p.session_id);
+                }
+                return self.again(over);
+            }
+            line => {
+                if let Some(c) = line.chained()
+                    && let Some(heard) = self.heard.get_mut(&c.session_id)
+                {
+                    heard.receipts = heard.receipts.max(c.totals.finished);
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    fn again(&mut self, wanted: bool) -> Vec<Effect> {
+        if wanted && self.seen { self.look() } else { Vec::new() }
+    }
+
+    /// A session that has just begun.
+    fn add(&mut self, run: &RunCard) {
+        let card = &run.card;
+        let paths = AuditDir::at(&run.audit_dir).session(card.started_at, card.session_id);
+        let heard = self.heard.entry(card.session_id).or_default();
+        heard.standing.get_or_insert(Standing::Recording);
+        let session = card.session_id.to_string();
+        if self.entries.iter().any(|e| e.session == session) {
+            return;
+        }
+        self.merge(vec![Entry {
+            pack: paths.pack,
+            session,
+            server: card.server_id.clone(),
+            started: card.started_at.to_string(),
+            receipts: None,
+            bytes: 0,
+            standing: Standing::Recording,
+            files: Some((run.segment.clone(), run.receipts.clone())),
+            stamp: 0,
+        }]);
+    }
+
+    /// Puts entries into the list; the selection stays on its pack.
+    fn merge(&mut self, more: Vec<Entry>) {
+        let selected = self.selected().map(|e| e.pack.clone());
+        let mut at: HashMap<PathBuf, usize> =
+            self.entries.iter().enumerate().map(|(i, e)| (e.pack.clone(), i)).collect();
+        for e in more {
+            match at.get(&e.pack) {
+                Some(i) => self.entries[*i] = e,
+                None => {
+                    at.insert(e.pack.clone(), self.entries.len());
+                    self.entries.push(e);
+                }
+            }
+        }
+        self.settle(selected.as_deref());
+    }
+
+    fn settle(&mut self, selected: Option<&Path>) {
+        self.entries.sort_by_cached_key(Entry::rank);
+        let passes = |e: &Entry| {
+            self.parsed.is_empty() || {
+                let ids = vec![e.session.clone(), e.name(), e.pack.to_string_lossy().into_owned()];
+                self.parsed.passes(&Facts { server: &e.server, ids, ..Facts::default() })
+            }
+        };
+        self.shown = (0..self.entries.len()).filter(|i| passes(&self.entries[*i])).collect();
+        let found = selected.and_then(|p| self.shown.iter().position(|i| self.entries[*i].pack == p));
+        if let Some(found) = found {
+            self.cursor.at = found as u64;
+        }
+        self.cursor.at = self.cursor.at.min((self.shown.len() as u64).saturating_sub(1));
+    }
+
+    fn selected(&self) -> Option<&Entry> {
+        self.entries.get(*self.shown.get(self.cursor.at as usize)?)
+    }
+
+    /// How an entry stands, with what is heard of it.
+    fn standing(&self, e: &Entry) -> Standing {
+        let heard = SessionId::parse(&e.session).ok().and_then(|id| self.heard.get(&id));
+        match (heard.and_then(|h| h.standing.clone()), &e.standing) {
+            (Some(Standing::Recording), Standing::Packed) | (None, _) => e.standing.clone(),
+            (Some(heard), _) => heard,
+        }
+    }
+
+    fn receipts(&self, e: &Entry) -> Option<u64> {
+        let heard = SessionId::parse(&e.session).ok().and_then(|id| self.heard.get(&id));
+        e.receipts.or_else(|| heard.map(|h| h.receipts))
+    }
+
+    fn check(&self, e: &Entry) -> Option<&Check> {
+        self.checks.get(&e.pack).filter(|(stamp, _)| *stamp == e.stamp).map(|(_, check)| check)
+    }
+
+    fn found(&mut self, found: Found, at: At) -> Vec<Effect> {
+        match found {
+            Found::Some(entries) => {
+                self.fresh.extend(entries.iter().cloned());
+                self.merge(entries);
+            }
+            Found::Problem(text) => self.problems.push(text),
+            Found::All => {
+                self.search = None;
+                self.listed = true;
+                let selected = self.selected().map(|e| e.pack.clone());
+                let fresh = std::mem::take(&mut self.fresh);
+                let live: Vec<Entry> = self
+                    .entries
+                    .drain(..)
+                    .filter(|e| e.standing == Standing::Recording && !fresh.iter().any(|f| f.pack == e.pack))
+                    .filter(|e| SessionId::parse(&e.session).is_ok_and(|id| self.heard.contains_key(&id)))
+                    .collect();
+                // What was found twice was found better the second time.
+                let mut by_pack: HashMap<PathBuf, Entry> = HashMap::new();
+                for e in live.into_iter().chain(fresh) {
+                    by_pack.insert(e.pack.clone(), e);
+                }
+                self.entries = by_pack.into_values().collect();
+                self.settle(selected.as_deref());
+            }
+        }
+        self.next_check(at)
+    }
+
+    /// Starts the next verification: what is on the screen first, then everything small.
+    fn next_check(&mut self, at: At) -> Vec<Effect> {
+        if self.running.is_some() {
+            return Vec::new();
+        }
+        let wanted =
+            |e: &&Entry| e.standing == Standing::Packed && e.bytes <= SMALL && self.check(e).is_none();
+        let window = self.cursor.window(self.shown.len() as u64, draw::rows(at));
+        let visible = self.shown.get(window.start as usize..window.end as usize).unwrap_or_default();
+        let first = visible.iter().filter_map(|i| self.entries.get(*i)).find(wanted);
+        match first.or_else(|| self.entries.iter().find(wanted)) {
+            Some(e) => {
+                let e = e.clone();
+                self.verify(&e, false)
+            }
+            None => Vec::new(),
+        }
+    }
+
+    fn verify(&mut self, e: &Entry, asked: bool) -> Vec<Effect> {
+        if let Some(old) = self.running.take() {
+            old.ticket.cancel();
+            self.checks.remove(&old.pack);
+        }
+        let ticket = Ticket::new();
+        self.running = Some(Running { pack: e.pack.clone(), ticket: ticket.clone(), asked });
+        self.checks.insert(e.pack.clone(), (e.stamp, Check::Running(0)));
+        let (dir, signers) = (e.pack.clone(), self.signers.clone());
+        vec![Effect::Start(Job::new(&ticket, "verify a pack of the list", move |teller: &Teller| {
+            let options = VerifyOptions { signers, ..VerifyOptions::default() };
+            let last = Cell::new(None);
+            let report = verify(&dir, &options, &mut |p| {
+                let percent = percent(p);
+                if last.replace(Some(percent)) != Some(percent) {
+                    teller.tell(Message::Packs(News::Progress(p)));
+                }
+                if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            teller.tell(Message::Packs(News::Verified(report.map(|r| Verdicts::of(&r)))));
+        }))]
+    }
+
+    fn verified(&mut self, result: Result<Verdicts, VerifyError>, at: At) -> Vec<Effect> {
+        let Some(running) = self.running.take() else { return Vec::new() };
+        let check = match result {
+            Ok(verdicts) => Check::Known(verdicts),
+            Err(VerifyError::Cancelled) => Check::Stopped,
+            Err(e) => Check::Failed(e.to_string()),
+        };
+        if let Some(entry) = self.checks.get_mut(&running.pack) {
+            entry.1 = check;
+        }
+        self.next_check(at)
+    }
+
+    fn open(&self) -> Vec<Effect> {
+        let Some(e) = self.selected() else { return Vec::new() };
+        let target = match (&e.standing, &e.files) {
+            (Standing::Packed | Standing::Half, _) | (_, None) if e.pack.is_absolute() && self.has_dir(e) => {
+                Target::Pack(e.pack.clone())
+            }
+            (_, Some((segment, receipts))) => {
+                Target::Journal { title: e.name(), segment: segment.clone(), receipts: receipts.clone() }
+            }
+            _ => Target::Pack(e.pack.clone()),
+        };
+        vec![Effect::Open(target)]
+    }
+
+    fn has_dir(&self, e: &Entry) -> bool {
+        matches!(e.standing, Standing::Packed | Standing::Half)
+    }
+
+    fn compare(&self) -> Vec<Effect> {
+        let packed = self.selected().filter(|e| e.standing == Standing::Packed);
+        match (&self.marked, packed) {
+            (_, None) => vec![Effect::Warn("a session without a pack cannot be compared".to_owned())],
+            (None, _) => vec![Effect::Warn("mark the baseline first: m on another pack".to_owned())],
+            (Some(a), Some(b)) if *a == b.pack => {
+                vec![Effect::Warn("this is the marked pack: compare it with another one".to_owned())]
+            }
+            (Some(a), Some(b)) => vec![Effect::Compare(a.clone(), b.pack.clone())],
+        }
+    }
+
+    fn mark(&mut self) -> Vec<Effect> {
+        let Some(e) = self.selected().cloned() else { return Vec::new() };
+        if e.standing != Standing::Packed {
+            return vec![Effect::Warn("only a pack can be a baseline".to_owned())];
+        }
+        if self.marked.take_if(|m| *m == e.pack).is_some() {
+            return vec![Effect::Say("mark removed".to_owned())];
+        }
+        self.marked = Some(e.pack.clone());
+        vec![Effect::Say(format!("baseline: {}; d on another pack compares", clean(&e.name())))]
+    }
+
+    fn check_now(&mut self) -> Vec<Effect> {
+        let Some(e) = self.selected().cloned() else { return Vec::new() };
+        if e.standing != Standing::Packed {
+            return vec![Effect::Warn("there is no pack to verify yet".to_owned())];
+        }
+        self.verify(&e, true)
+    }
+
+    fn cancel(&mut self) -> Option<Vec<Effect>> {
+        let running = self.running.take_if(|r| r.asked)?;
+        running.ticket.cancel();
+        if let Some(entry) = self.checks.get_mut(&running.pack) {
+            entry.1 = Check::Stopped;
+        }
+        Some(vec![Effect::Say("verification stopped: no verdict; v starts it again".to_owned())])
+    }
+}
+
+/// How far a verification is.
+#[must_use]
+pub fn percent(p: Progress) -> u64 {
+    (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(0).min(100)
+}
+
+/// Which filters mean something here.
+fn fitting(text: &str) -> Result<Filter, FilterError> {
+    let mut at = 0;
+    for word in text.split(' ') {
+        let bare = word.strip_prefix('!').unwrap_or(word);
+        let calls = ["tool:", "verdict:", "outcome:", "ms>", "ms<", "ms="];
+        if calls.iter().any(|c| bare.starts_with(c)) {
+            let what = "packs are found by server:, id: and plain text".to_owned();
+            return Err(FilterError { at: at + word.len() - bare.len(), what });
+        }
+        at += word.len() + 1;
+    }
+    Filter::parse(text)
+}
 
 impl Screen for PacksScreen {
     fn place(&self) -> Contexts {
         Contexts::PACKS
     }
 
-    fn command(&mut self, _command: Command, _at: At) -> Option<Vec<Effect>> {
-        None
+    fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let (len, height) = (self.shown.len() as u64, draw::rows(at));
+        let page = i64::from(height.max(1));
+        let step = match command {
+            Command::Up => -1,
+            Command::Down => 1,
+            Command::PageUp => -page,
+            Command::PageDown => page,
+            Command::HalfUp => -(page / 2).max(1),
+            Command::HalfDown => (page / 2).max(1),
+            Command::Top => i64::MIN,
+            Command::Bottom => i64::MAX,
+            Command::Enter | Command::Right => return Some(self.open()),
+            Command::Mark => return Some(self.mark()),
+            Command::Compare => return Some(self.compare()),
+            Command::Verify => return Some(self.check_now()),
+            Command::Next | Command::Previous => return Some(self.next_problem(command == Command::Next, height)),
+            Command::CopyValue | Command::CopyPath => {
+                let text = self.selected()?.pack.to_string_lossy().into_owned();
+                return Some(vec![Effect::Copy { what: "path".to_owned(), text }]);
+            }
+            Command::CopyRaw => {
+                let text = self.selected()?.session.clone();
+                return Some(vec![Effect::Copy { what: "session id".to_owned(), text }]);
+            }
+            Command::Back => return self.cancel(),
+            _ => return None,
+        };
+        self.cursor.step(step, len, height);
+        Some(self.next_check(at))
     }
 
-    fn told(&mut self, _told: Told, _at: At) -> Vec<Effect> {
-        Vec::new()
+    fn told(&mut self, told: Told, at: At) -> Vec<Effect> {
+        let of_search = self.search.as_ref().is_some_and(|t| t.is_of(&told));
+        let of_check = self.running.as_ref().is_some_and(|r| r.ticket.is_of(&told));
+        match told.news {
+            Message::Packs(News::Found(found)) if of_search => self.found(found, at),
+            Message::Packs(News::Progress(p)) if of_check => {
+                if let Some(entry) = self.running.as_ref().and_then(|r| self.checks.get_mut(&r.pack)) {
+                    entry.1 = Check::Running(percent(p));
+                }
+                Vec::new()
+            }
+            Message::Packs(News::Verified(result)) if of_check => self.verified(result, at),
+            _ => Vec::new(),
+        }
     }
 
-    fn click(&mut self, _x: u16, _y: u16, _twice: bool, _at: At) -> Vec<Effect> {
-        Vec::new()
+    fn click(&mut self, _x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
+        let body = draw::body(at);
+        if !(body.top()..body.bottom()).contains(&y) {
+            return Vec::new();
+        }
+        let line = self.cursor.window(self.shown.len() as u64, body.height).start + u64::from(y - body.y);
+        if line >= self.shown.len() as u64 {
+            return Vec::new();
+        }
+        self.cursor.to(line, self.shown.len() as u64, body.height);
+        if twice { self.open() } else { Vec::new() }
     }
 
-    fn wheel(&mut self, _x: u16, _y: u16, _lines: i64, _at: At) -> Vec<Effect> {
-        Vec::new()
+    fn wheel(&mut self, _x: u16, _y: u16, lines: i64, at: At) -> Vec<Effect> {
+        self.cursor.step(lines, self.shown.len() as u64, draw::rows(at));
+        self.next_check(at)
     }
 
-    fn draw(&self, _pen: &mut Pen<'_>, _at: At) {}
+    fn draw(&self, pen: &mut Pen<'_>, at: At) {
+        draw::screen(self, pen, at);
+    }
 
     fn title(&self) -> String {
-        "Packs".to_owned()
+        let (shown, all) = (self.shown.len() as u64, self.entries.len() as u64);
+        let count = match (self.filter.is_empty(), all) {
+            (false, _) => format!("{} of {}: {}", grouped(shown), grouped(all), clean(&self.filter)),
+            (true, 1) => "1 session".to_owned(),
+            (true, _) => format!("{} sessions", grouped(all)),
+        };
+        if self.search.is_some() { format!("{count}, looking…") } else { count }
+    }
+
+    fn filter(&self) -> Option<&str> {
+        Some(&self.filter)
+    }
+
+    fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
+        self.parsed = fitting(text)?;
+        text.clone_into(&mut self.filter);
+        let selected = self.selected().map(|e| e.pack.clone());
+        self.settle(selected.as_deref());
+        self.cursor.settle(self.shown.len() as u64, draw::rows(at));
+        Ok(self.next_check(at))
     }
 }
 
 impl PacksScreen {
-    /// Nothing is listed yet.
-    #[must_use]
-    pub fn new(_audit_dir: Option<std::path::PathBuf>) -> Self {
-        Self {}
-    }
-
-    /// Takes news of a live session: its pack's state moves.
-    pub fn live(&mut self, _update: &crate::live::client::Update) {}
-
-    /// It is shown now: the list is read again.
-    pub fn shown(&mut self) -> Vec<Effect> {
-        Vec::new()
+    /// The next one that a person should look at.
+    fn next_problem(&mut self, forward: bool, height: u16) -> Vec<Effect> {
+        let len = self.shown.len();
+        let order: Vec<usize> = if forward {
+            (self.cursor.at as usize + 1..len).collect()
+        } else {
+            (0..(self.cursor.at as usize).min(len)).rev().collect()
+        };
+        let bad = |i: &usize| {
+            let e = &self.entries[self.shown[*i]];
+            let known = match self.check(e) {
+                Some(Check::Known(v)) => v.in_one().role != super::theme::Role::Good,
+                Some(Check::Failed(_)) => true,
+                _ => false,
+            };
+            known || matches!(self.standing(e), Standing::Died | Standing::Failed(_) | Standing::Half)
+        };
+        match order.into_iter().find(bad) {
+            Some(i) => {
+                self.cursor.to(i as u64, len as u64, height);
+                Vec::new()
+            }
+            None => vec![Effect::Say("no other pack with a problem in this direction".to_owned())],
+        }
     }
 }

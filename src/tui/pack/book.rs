@@ -1,0 +1,614 @@
+//! A file of evidence lines as a list: read by pages, indexed and filtered beside the screen, so that a million of them open at
+//! once and memory stays flat.
+//!
+//! In memory are the page on the screen, the offset of every 64th line, and the lines that pass the filter.
+
+use super::row::{Row, problem, read};
+use crate::{
+    filter::{Facts, Filter},
+    live::state::facts,
+    pack::verify::source::{OpenProblem, PackDir},
+    tui::{
+        cursor::Cursor,
+        msg::{Effect, Job, News as Message, Teller, Ticket, Told},
+    },
+};
+use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _, path::PathBuf};
+
+/// Lines from one mark to the next.
+const STRIDE: u64 = 64;
+/// Bytes read at once.
+const CHUNK: usize = 256 << 10;
+/// The longest line that is looked at (as in the verifier).
+const MAX_LINE: usize = 64 << 20;
+/// Bytes between two reports of a scan.
+const REPORT: u64 = 2 << 20;
+/// Lines that are remembered as problems.
+const MAX_PROBLEMS: usize = 100_000;
+/// Lines of a page besides those on the screen, before and behind.
+const MARGIN: u64 = 60;
+
+/// What the lines are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Receipts.
+    Receipts,
+    /// Audit events.
+    Events,
+}
+
+/// Where a file of lines is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub kind: Kind,
+}
+
+impl Source {
+    /// Opens it, if it is an ordinary file; never through a link, never waiting.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn open(&self) -> Result<(File, u64), String> {
+        let dir = PackDir::open(&self.dir).map_err(|e| e.to_string())?;
+        dir.open_file(&self.name).map_err(|e| match e {
+            OpenProblem::Missing => format!("{} is missing", self.name),
+            OpenProblem::Special(what) => format!("{} is {what}, no plain file", self.name),
+            OpenProblem::Io(e) => format!("{}: {e}", self.name),
+        })
+    }
+
+    /// The whole path.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+}
+
+/// One line of the file.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// Its number, from 0.
+    pub number: u64,
+    /// Where it begins.
+    pub offset: u64,
+    /// Its length without the newline.
+    pub bytes: u64,
+    /// What it says.
+    pub row: Row,
+}
+
+/// What the jobs of a book say.
+#[derive(Debug)]
+pub enum News {
+    /// The index grows.
+    Indexed {
+        /// Offsets of the lines `STRIDE · n`.
+        marks: Vec<u64>,
+        /// Lines so far.
+        lines: u64,
+        /// Bytes so far, and of the file.
+        bytes: (u64, u64),
+        /// Lines that a person should look at.
+        problems: Vec<u64>,
+    },
+    /// The index is whole; so many bytes stand behind the last whole line.
+    Whole {
+        /// Torn bytes.
+        torn: u64,
+    },
+    /// Lines of the list.
+    Page {
+        /// Place of the first in the list.
+        from: u64,
+        /// They.
+        lines: Vec<Line>,
+    },
+    /// Lines that pass the filter: number and offset.
+    Matches {
+        /// They.
+        more: Vec<(u32, u64)>,
+        /// Bytes so far.
+        bytes: u64,
+        /// That was all.
+        done: bool,
+    },
+    /// It cannot be read, or not further.
+    Failed(String),
+}
+
+/// What passes the filter.
+#[derive(Debug, Default)]
+struct Passed {
+    numbers: Vec<u32>,
+    offsets: Vec<u64>,
+    bytes: u64,
+    done: bool,
+}
+
+/// The list.
+#[derive(Debug)]
+pub struct Book {
+    source: Source,
+    marks: Vec<u64>,
+    lines: u64,
+    bytes: (u64, u64),
+    /// Bytes behind the last whole line, once the end was seen.
+    torn: Option<u64>,
+    error: Option<String>,
+    problems: Vec<u64>,
+    index: Option<Ticket>,
+    page: (u64, Vec<Line>),
+    reading: Option<(Ticket, Range<u64>)>,
+    filter: String,
+    passed: Option<Passed>,
+    scan: Option<Ticket>,
+    /// The line that stays selected while a filter changes what is around it.
+    anchor: Option<u64>,
+    to_end: bool,
+    /// Where the list is.
+    pub cursor: Cursor,
+}
+
+impl Book {
+    /// Nothing is read yet.
+    #[must_use]
+    pub fn new(source: Source) -> Self {
+        Self {
+            source,
+            marks: Vec::new(),
+            lines: 0,
+            bytes: (0, 0),
+            torn: None,
+            error: None,
+            problems: Vec::new(),
+            index: None,
+            page: (0, Vec::new()),
+            reading: None,
+            filter: String::new(),
+            passed: None,
+            scan: None,
+            anchor: None,
+            to_end: false,
+            cursor: Cursor::default(),
+        }
+    }
+
+    /// The file.
+    #[must_use]
+    pub const fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Whether it was ever opened.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.index.is_some() || self.torn.is_some() || self.error.is_some()
+    }
+
+    /// Begins to read.
+    pub fn open(&mut self) -> Vec<Effect> {
+        let ticket = Ticket::new();
+        self.index = Some(ticket.clone());
+        let source = self.source.clone();
+        vec![Effect::Start(Job::new(&ticket, "index evidence", move |teller| index(&source, teller)))]
+    }
+
+    /// Stops everything.
+    pub fn close(&mut self) {
+        let reading = self.reading.take().map(|(t, _)| t);
+        for ticket in [self.index.take(), self.scan.take(), reading].into_iter().flatten() {
+            ticket.cancel();
+        }
+    }
+
+    /// Lines of the list.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.passed.as_ref().map_or(self.lines, |p| p.numbers.len() as u64)
+    }
+
+    /// Lines of the file, so far.
+    #[must_use]
+    pub const fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// Whether all of the file has been seen.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.torn.is_some()
+    }
+
+    /// Bytes behind the last whole line.
+    #[must_use]
+    pub const fn torn(&self) -> u64 {
+        match self.torn {
+            Some(n) => n,
+            None => 0,
+        }
+    }
+
+    /// What keeps it from being read.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// Lines that are worth a look, as far as the file was read.
+    #[must_use]
+    pub fn problems(&self) -> &[u64] {
+        &self.problems
+    }
+
+    /// Percent of the file that was indexed, or that the filter has seen; `None` when nothing is left.
+    #[must_use]
+    pub fn percent(&self) -> Option<u64> {
+        let of = |done: u64| (done * 100).checked_div(self.bytes.1).unwrap_or(0).min(99);
+        match &self.passed {
+            Some(p) if !p.done && self.scan.is_some() => Some(of(p.bytes)),
+            _ if self.index.is_some() && self.torn.is_none() => Some(of(self.bytes.0)),
+            _ => None,
+        }
+    }
+
+    /// The filter as typed.
+    #[must_use]
+    pub fn filter(&self) -> &str {
+        &self.filter
+    }
+
+    /// A line of the list, if it has been read.
+    #[must_use]
+    pub fn line(&self, at: u64) -> Option<&Line> {
+        self.page.1.get(usize::try_from(at.checked_sub(self.page.0)?).ok()?)
+    }
+
+    /// The selected line.
+    #[must_use]
+    pub fn selected(&self) -> Option<&Line> {
+        self.line(self.cursor.at)
+    }
+
+    /// Moves the selection.
+    pub fn step(&mut self, lines: i64, height: u16) -> Vec<Effect> {
+        self.anchor = None;
+        self.to_end = lines == i64::MAX;
+        self.cursor.step(lines, self.len(), height);
+        self.need(height)
+    }
+
+    /// Goes to a line of the list.
+    pub fn to(&mut self, at: u64, height: u16) -> Vec<Effect> {
+        self.anchor = None;
+        self.to_end = false;
+        self.cursor.to(at, self.len(), height);
+        self.need(height)
+    }
+
+    /// Goes to a line of the file, if it is in the list.
+    pub fn to_number(&mut self, number: u64, height: u16) -> Option<Vec<Effect>> {
+        let at = match &self.passed {
+            Some(p) => p.numbers.binary_search(&u32::try_from(number).ok()?).ok()? as u64,
+            None => Some(number).filter(|n| *n < self.lines)?,
+        };
+        Some(self.to(at, height))
+    }
+
+    /// Goes to the next problem in a direction; `None` if there is none.
+    pub fn problem(&mut self, forward: bool, height: u16) -> Option<Vec<Effect>> {
+        let here = self.number(self.cursor.at).unwrap_or(0);
+        let from = self.problems.partition_point(|n| if forward { *n <= here } else { *n < here });
+        let candidates: Vec<u64> = if forward {
+            self.problems[from..].to_vec()
+        } else {
+            self.problems[..from].iter().rev().copied().collect()
+        };
+        // With a filter only what it lets through.
+        candidates.into_iter().find_map(|n| self.to_number(n, height))
+    }
+
+    fn number(&self, at: u64) -> Option<u64> {
+        match &self.passed {
+            Some(p) => p.numbers.get(at as usize).map(|n| u64::from(*n)),
+            None => Some(at),
+        }
+    }
+
+    /// Narrows the list.
+    pub fn narrow(&mut self, text: &str, filter: Filter, height: u16) -> Vec<Effect> {
+        if text == self.filter {
+            return Vec::new();
+        }
+        let anchor = self.anchor.or_else(|| self.number(self.cursor.at));
+        text.clone_into(&mut self.filter);
+        if let Some(old) = self.scan.take() {
+            old.cancel();
+        }
+        self.forget();
+        self.to_end = false;
+        if filter.is_empty() {
+            self.passed = None;
+            self.cursor.to(anchor.unwrap_or(0), self.lines, height);
+            self.anchor = None;
+            return self.need(height);
+        }
+        self.anchor = anchor;
+        self.passed = Some(Passed::default());
+        self.cursor = Cursor::default();
+        let ticket = Ticket::new();
+        self.scan = Some(ticket.clone());
+        let source = self.source.clone();
+        vec![Effect::Start(Job::new(&ticket, "filter evidence", move |teller| scan(&source, &filter, teller)))]
+    }
+
+    fn forget(&mut self) {
+        self.page = (0, Vec::new());
+        if let Some((ticket, _)) = self.reading.take() {
+            ticket.cancel();
+        }
+    }
+
+    /// Asks for the lines on the screen, if they are not there.
+    pub fn need(&mut self, height: u16) -> Vec<Effect> {
+        let len = self.len();
+        let window = self.cursor.window(len, height.max(1));
+        let have = self.page.0..self.page.0 + self.page.1.len() as u64;
+        if window.is_empty() || have.start <= window.start && window.end <= have.end {
+            return Vec::new();
+        }
+        if self.reading.as_ref().is_some_and(|(_, r)| r.start <= window.start && window.end <= r.end) {
+            return Vec::new();
+        }
+        let wanted = window.start.saturating_sub(MARGIN)..(window.end + MARGIN).min(len);
+        if let Some((old, _)) = self.reading.take() {
+            old.cancel();
+        }
+        let ticket = Ticket::new();
+        self.reading = Some((ticket.clone(), wanted.clone()));
+        let source = self.source.clone();
+        let work: Box<dyn FnOnce(&Teller) + Send> = match &self.passed {
+            Some(p) => {
+                let range = wanted.start as usize..wanted.end as usize;
+                let places: Vec<(u64, u64)> = p.numbers[range.clone()]
+                    .iter()
+                    .map(|n| u64::from(*n))
+                    .zip(p.offsets[range].iter().copied())
+                    .collect();
+                Box::new(move |teller| page_of(&source, wanted.start, &places, teller))
+            }
+            None => {
+                // A line before is read too: a link has two sides.
+                let first = wanted.start.saturating_sub(1);
+                let mark = self.marks.get((first / STRIDE) as usize).copied().unwrap_or(0);
+                Box::new(move |teller| page(&source, &wanted, mark, teller))
+            }
+        };
+        vec![Effect::Start(Job::new(&ticket, "read evidence", work))]
+    }
+
+    /// Takes what a job of this book said; gives back what is another's.
+    pub fn told(&mut self, told: Told, height: u16) -> Result<Vec<Effect>, Told> {
+        let of_index = self.index.as_ref().is_some_and(|t| t.is_of(&told));
+        let of_scan = self.scan.as_ref().is_some_and(|t| t.is_of(&told));
+        let of_page = self.reading.as_ref().is_some_and(|(t, _)| t.is_of(&told));
+        if !(of_index || of_scan || of_page) {
+            return Err(told);
+        }
+        let Message::Pack(super::News::Lines(news)) = told.news else { return Ok(Vec::new()) };
+        match news {
+            News::Indexed { marks, lines, bytes, problems } => {
+                self.marks.extend(marks);
+                self.lines = lines;
+                self.bytes = bytes;
+                self.problems.extend(problems);
+            }
+            News::Whole { torn } => self.torn = Some(torn),
+            News::Page { from, lines } => {
+                self.reading = None;
+                self.page = (from, lines);
+                return Ok(Vec::new());
+            }
+            News::Matches { more, bytes, done } => self.passing(&more, bytes, done, height),
+            News::Failed(why) if of_page => {
+                self.reading = None;
+                self.error = Some(why);
+                return Ok(Vec::new());
+            }
+            News::Failed(why) => {
+                self.error = Some(why);
+                self.index = None;
+            }
+        }
+        if self.to_end {
+            self.cursor.to(u64::MAX, self.len(), height);
+        }
+        Ok(self.need(height))
+    }
+
+    fn passing(&mut self, more: &[(u32, u64)], bytes: u64, done: bool, height: u16) {
+        let Some(p) = &mut self.passed else { return };
+        let known = p.numbers.len();
+        p.numbers.extend(more.iter().map(|m| m.0));
+        p.offsets.extend(more.iter().map(|m| m.1));
+        (p.bytes, p.done) = (bytes, done);
+        let len = p.numbers.len() as u64;
+        if let Some(anchor) = self.anchor {
+            // The first at or behind the line that was selected.
+            let at = known as u64 + more.partition_point(|m| u64::from(m.0) < anchor) as u64;
+            self.cursor.to(at, len, height);
+            if at < len || done {
+                self.anchor = None;
+            }
+        }
+    }
+}
+
+/// Reads whole lines from `offset` on: number from `first`, offset, bytes. Gives the bytes behind the last whole line.
+fn lines(
+    file: &File,
+    first: u64,
+    offset: u64,
+    each: &mut dyn FnMut(u64, u64, &[u8]) -> bool,
+) -> io::Result<Option<u64>> {
+    let (mut number, mut start) = (first, offset);
+    let mut buffer = vec![0; CHUNK];
+    let mut have = 0;
+    loop {
+        let n = match file.read_at(&mut buffer[have..], start + have as u64) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        if n == 0 {
+            return Ok(Some(have as u64));
+        }
+        let mut from = 0;
+        for at in memchr::memchr_iter(b'\n', &buffer[have..have + n]) {
+            let end = have + at;
+            if !each(number, start + from as u64, &buffer[from..end]) {
+                return Ok(None);
+            }
+            number += 1;
+            from = end + 1;
+        }
+        have += n;
+        buffer.copy_within(from..have, 0);
+        have -= from;
+        start += from as u64;
+        if have == buffer.len() {
+            if have > MAX_LINE {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long to be evidence"));
+            }
+            buffer.resize(have * 2, 0);
+        } else if buffer.len() > 4 * CHUNK && have < CHUNK {
+            buffer.truncate(CHUNK);
+            buffer.shrink_to_fit();
+        }
+    }
+}
+
+fn tell(teller: &Teller, news: News) {
+    teller.tell(Message::Pack(super::News::Lines(news)));
+}
+
+fn failed(teller: &Teller, source: &Source, e: &io::Error) {
+    tell(teller, News::Failed(format!("{}: {e}", source.name)));
+}
+
+fn index(source: &Source, teller: &Teller) {
+    let (file, total) = match source.open() {
+        Ok(opened) => opened,
+        Err(why) => return tell(teller, News::Failed(why)),
+    };
+    let (mut marks, mut problems, mut seen, mut next) = (Vec::new(), Vec::new(), 0, 0);
+    let mut known = 0;
+    let mut before = None;
+    let mut last = (0, 0);
+    let done = lines(&file, 0, 0, &mut |number, offset, line| {
+        if number.is_multiple_of(STRIDE) {
+            marks.push(offset);
+        }
+        if problem(source.kind, number, line, &mut before) && known < MAX_PROBLEMS {
+            known += 1;
+            problems.push(number);
+        }
+        seen = offset + line.len() as u64 + 1;
+        last = (number + 1, seen);
+        // The first screen comes at once.
+        if seen >= next || number == 2 * STRIDE {
+            next = seen + REPORT;
+            let (marks, problems) = (std::mem::take(&mut marks), std::mem::take(&mut problems));
+            tell(teller, News::Indexed { marks, lines: number + 1, bytes: (seen, total.max(seen)), problems });
+        }
+        !teller.cancelled()
+    });
+    let bytes = (last.1, total.max(last.1));
+    tell(teller, News::Indexed { marks, lines: last.0, bytes, problems });
+    match done {
+        Ok(Some(torn)) => tell(teller, News::Whole { torn }),
+        Ok(None) => {}
+        Err(e) => failed(teller, source, &e),
+    }
+}
+
+fn scan(source: &Source, filter: &Filter, teller: &Teller) {
+    let file = match source.open() {
+        Ok((file, _)) => file,
+        Err(why) => return tell(teller, News::Failed(why)),
+    };
+    let (mut more, mut seen, mut next) = (Vec::new(), 0, CHUNK as u64);
+    let done = lines(&file, 0, 0, &mut |number, offset, line| {
+        if passes(filter, &read(source.kind, line, None))
+            && let Ok(number) = u32::try_from(number)
+        {
+            more.push((number, offset));
+        }
+        seen = offset + line.len() as u64 + 1;
+        if seen >= next {
+            next = seen + REPORT;
+            tell(teller, News::Matches { more: std::mem::take(&mut more), bytes: seen, done: false });
+        }
+        !teller.cancelled()
+    });
+    tell(teller, News::Matches { more, bytes: seen, done: true });
+    if let Err(e) = done {
+        failed(teller, source, &e);
+    }
+}
+
+fn passes(filter: &Filter, row: &Row) -> bool {
+    match row {
+        Row::Call(call) => filter.passes(&facts(call)),
+        Row::Event(e) => filter.passes(&Facts { tool: e.tool.as_deref().unwrap_or_default(), ..Facts::default() }),
+        _ => false,
+    }
+}
+
+fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller) {
+    let file = match source.open() {
+        Ok((file, _)) => file,
+        Err(why) => return tell(teller, News::Failed(why)),
+    };
+    let first = wanted.start.saturating_sub(1) / STRIDE * STRIDE;
+    let mut out = Vec::new();
+    let mut before: Option<Vec<u8>> = None;
+    let done = lines(&file, first, mark, &mut |number, offset, line| {
+        if number >= wanted.start {
+            let row = read(source.kind, line, before.as_deref());
+            out.push(Line { number, offset, bytes: line.len() as u64, row });
+        }
+        if source.kind == Kind::Events && number + 1 >= wanted.start {
+            before = Some(line.to_vec());
+        }
+        number + 1 < wanted.end && !teller.cancelled()
+    });
+    match done {
+        Err(e) => failed(teller, source, &e),
+        Ok(_) => tell(teller, News::Page { from: wanted.start, lines: out }),
+    }
+}
+
+fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Teller) {
+    let file = match source.open() {
+        Ok((file, _)) => file,
+        Err(why) => return tell(teller, News::Failed(why)),
+    };
+    let mut out = Vec::new();
+    for (number, offset) in places {
+        if teller.cancelled() {
+            return;
+        }
+        let done = lines(&file, *number, *offset, &mut |number, offset, line| {
+            out.push(Line { number, offset, bytes: line.len() as u64, row: read(source.kind, line, None) });
+            false
+        });
+        if let Err(e) = done {
+            return failed(teller, source, &e);
+        }
+    }
+    tell(teller, News::Page { from, lines: out });
+}

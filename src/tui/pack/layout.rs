@@ -1,0 +1,88 @@
+//! Which part of the screen is what.
+
+use super::Tab;
+use crate::tui::screen::At;
+use ratatui::layout::Rect;
+
+/// From so many columns on, panes stand beside each other.
+const BESIDE: u16 = 100;
+/// Columns of the stages beside the rest.
+const STAGES: u16 = 46;
+/// From so many lines on, the detail stands below the list.
+const BELOW: u16 = 18;
+/// Lines of what is said of the selected event.
+const EVENT: u16 = 6;
+
+/// The panes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Panes {
+    /// The names of the parts.
+    pub tabs: Rect,
+    /// The names of the columns.
+    pub head: Rect,
+    /// The list.
+    pub list: Rect,
+    /// What stands beside or below it.
+    pub side: Option<Rect>,
+    /// Whether it stands beside.
+    pub beside: bool,
+    /// One line about the list.
+    pub status: Rect,
+    /// All but the tabs.
+    pub body: Rect,
+}
+
+impl Panes {
+    pub(super) fn of(tab: Tab, inside: bool, at: At) -> Self {
+        let all = at.area;
+        let bar = u16::from(all.height >= 4);
+        let tabs = Rect { height: bar, ..all };
+        let body = Rect { y: all.y + bar, height: all.height - bar, ..all };
+        let none = Rect { height: 0, ..body };
+        let mut panes = Self { tabs, head: none, list: body, side: None, beside: false, status: none, body };
+        match tab {
+            Tab::Verification => {
+                if body.width >= BESIDE {
+                    panes.beside = true;
+                    panes.side = Some(Rect { width: STAGES, ..body });
+                    let x = body.x + STAGES + 2;
+                    panes.list = Rect { x, width: body.right() - x, ..body };
+                }
+            }
+            Tab::Receipts => {
+                let mut list = body;
+                if body.width >= BESIDE {
+                    panes.beside = true;
+                    list.width = body.width * 9 / 20;
+                    let x = list.right() + 2;
+                    panes.side = Some(Rect { x, width: body.right() - x, ..body });
+                } else if inside {
+                    // Full screen.
+                    panes.side = Some(body);
+                } else if body.height >= BELOW && !at.is_tiny() {
+                    list.height = body.height * 9 / 20;
+                    panes.side = Some(Rect { y: list.bottom(), height: body.bottom() - list.bottom(), ..body });
+                }
+                panes.split(list);
+            }
+            Tab::Chain => {
+                let mut list = body;
+                if body.height >= BELOW && !at.is_tiny() {
+                    list.height = body.height - EVENT - 1;
+                    panes.side = Some(Rect { y: list.bottom(), height: EVENT + 1, ..body });
+                }
+                panes.split(list);
+            }
+        }
+        panes
+    }
+
+    /// Column names above a list, one line about it below.
+    fn split(&mut self, list: Rect) {
+        let head = u16::from(list.height >= 6);
+        let foot = u16::from(list.height >= 3);
+        self.head = Rect { height: head, ..list };
+        self.list = Rect { y: list.y + head, height: list.height - head - foot, ..list };
+        self.status = Rect { y: self.list.bottom(), height: foot, ..list };
+    }
+}

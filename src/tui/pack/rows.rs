@@ -1,0 +1,346 @@
+//! The verification as lines: stages, verdicts, findings, facts. Every line can be selected and copied.
+
+use super::{PackScreen, State};
+use crate::{
+    model::SessionDoc,
+    pack::verify::{Finding, Progress, Stage, StageStatus, VerifyReport},
+    tui::{
+        packs::{percent, words},
+        paint::{grouped, size, took},
+        theme::{Role, Theme},
+    },
+};
+
+/// A line of pieces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Row {
+    /// What it says; anything may come from outside.
+    pub pieces: Vec<(String, Role)>,
+    /// The finding it belongs to.
+    pub finding: Option<usize>,
+    /// The first line of that finding.
+    pub first: bool,
+    /// What is copied.
+    pub value: String,
+}
+
+impl Row {
+    fn new(pieces: Vec<(String, Role)>) -> Self {
+        Self { pieces, ..Self::default() }
+    }
+
+    fn text(text: impl Into<String>, role: Role) -> Self {
+        let text = text.into();
+        Self { value: text.clone(), pieces: vec![(text, role)], ..Self::default() }
+    }
+}
+
+/// Columns of a stage's name.
+const STAGE: usize = 25;
+/// Columns of a fact's name.
+const FACT: usize = 13;
+
+/// Stages that read the same files in one pass.
+const TOGETHER: [Stage; 4] =
+    [Stage::ValidateFileHashes, Stage::ValidateReceipts, Stage::VerifyChain, Stage::MatchReceiptsToChain];
+
+/// The stages, with what is known of each.
+#[must_use]
+pub(super) fn stages(s: &PackScreen, theme: Theme) -> Vec<Row> {
+    Stage::ALL
+        .iter()
+        .map(|stage| match &s.state {
+            State::Verified(report) => done(report, *stage, theme),
+            State::Running(progress) => running(*progress, *stage, theme),
+            _ => Row::new(vec![
+                (format!("{} {:<STAGE$}", theme.glyph("·", "."), stage.as_str()), Role::Dim),
+                ("not run".to_owned(), Role::Dim),
+            ]),
+        })
+        .collect()
+}
+
+fn done(report: &VerifyReport, stage: Stage, theme: Theme) -> Row {
+    let Some(s) = report.stage(stage) else { return Row::default() };
+    let (glyph, role) = match s.status {
+        StageStatus::Ok => (words::GOOD, Role::Good),
+        StageStatus::Fail => (words::BAD, Role::Bad),
+        StageStatus::Skipped => (words::NONE, Role::Dim),
+    };
+    let counts: Vec<String> = s
+        .detail
+        .iter()
+        .map(|(name, value)| {
+            let value = value.as_u64().map_or_else(|| value.to_string(), grouped);
+            format!("{} {value}", name.replace('_', " "))
+        })
+        .collect();
+    let (said, tone) = match (&s.reason, counts.is_empty()) {
+        (Some(why), _) => (why.clone(), if s.status == StageStatus::Fail { Role::Bad } else { Role::Dim }),
+        (None, false) => (counts.join(", "), Role::Dim),
+        (None, true) => (s.status.as_str().to_owned(), Role::Dim),
+    };
+    let mut row = Row::new(vec![
+        (format!("{} ", theme.glyph(glyph.0, glyph.1)), role),
+        (format!("{:<STAGE$}", stage.as_str()), Role::Text),
+        (said.clone(), tone),
+    ]);
+    row.finding = report.errors.iter().position(|f| f.stage == stage);
+    row.value = format!("{stage}: {}, {said}", s.status);
+    row
+}
+
+fn running(progress: Option<Progress>, stage: Stage, theme: Theme) -> Row {
+    let at = progress.map_or(Stage::ValidateSchema, |p| p.stage);
+    let here = if TOGETHER.contains(&at) { TOGETHER.contains(&stage) } else { stage == at };
+    let (glyph, said, role) = if here {
+        (theme.glyph("▸", ">"), "running", Role::Accent)
+    } else if stage < at {
+        // What it found is not known before the end.
+        (theme.glyph("·", "."), "read", Role::Text)
+    } else {
+        (theme.glyph("·", "."), "waiting", Role::Dim)
+    };
+    Row::new(vec![
+        (format!("{glyph} "), role),
+        (format!("{:<STAGE$}", stage.as_str()), if here { Role::Strong } else { Role::Text }),
+        (said.to_owned(), role),
+    ])
+}
+
+/// The line of the progress bar.
+#[must_use]
+pub(super) fn progress(p: Option<Progress>, width: u16, theme: Theme) -> String {
+    let Some(p) = p else { return "opening…".to_owned() };
+    let percent = percent(p);
+    let text = format!(" {percent} %  {} of {}", size(p.done_bytes), size(p.total_bytes));
+    let room = usize::from(width).saturating_sub(text.len() + 2).min(40);
+    let full = room * percent as usize / 100;
+    let (on, off) = (theme.glyph("█", "#"), theme.glyph("░", "."));
+    format!("{}{}{text}", on.repeat(full), off.repeat(room - full))
+}
+
+/// Verdicts, findings and facts.
+#[must_use]
+pub(super) fn lines(s: &PackScreen, theme: Theme) -> Vec<Row> {
+    match &s.state {
+        State::Verified(report) => of_report(report, theme),
+        State::Running(_) => vec![
+            Row::text("No verdict yet: the verification runs.", Role::Strong),
+            Row::text("Esc stops it. Receipts and chain can be walked meanwhile.", Role::Dim),
+        ],
+        State::Stopped => vec![
+            Row::text("The verification was stopped: there is no verdict.", Role::Warn),
+            Row::text("v starts it again.", Role::Dim),
+        ],
+        State::Failed(why) => {
+            let mut out = vec![
+                Row::text("! This cannot be verified: there is no verdict.", Role::Bad),
+                Row::text(format!("  {why}"), Role::Text),
+            ];
+            out.extend(missing(s, theme));
+            out.push(Row::text("Receipts and chain are shown as far as they read.", Role::Dim));
+            out
+        }
+        State::Journal => journal(s, theme),
+        State::Empty => vec![Row::text("No pack is open. 2 lists them, Enter opens one.", Role::Dim)],
+    }
+}
+
+/// Files that a pack of a session has, and this one has not.
+fn missing(s: &PackScreen, theme: Theme) -> Vec<Row> {
+    [s.receipts.as_ref(), s.chain.as_ref()]
+        .into_iter()
+        .flatten()
+        .filter_map(|book| {
+            let why = book.error()?;
+            Some(Row::text(format!("{} {why}", theme.glyph("✗", "x")), Role::Bad))
+        })
+        .collect()
+}
+
+fn journal(s: &PackScreen, theme: Theme) -> Vec<Row> {
+    let mut out = vec![
+        Row::text("These are the files of a session that has no pack.", Role::Strong),
+        Row::text("Nothing is signed: there is no verdict to give. The links of the chain are checked as they are read.", Role::Dim),
+        Row::default(),
+    ];
+    out.extend(missing(s, theme));
+    for (name, book) in [("receipts", &s.receipts), ("events", &s.chain)] {
+        let Some(book) = book.as_ref().filter(|b| b.error().is_none()) else { continue };
+        let more = if book.is_whole() { "" } else { " so far" };
+        out.push(fact(name, &format!("{}{more}", grouped(book.lines())), Role::Text));
+        if book.torn() > 0 {
+            let text = format!("{} bytes behind the last whole line: it was cut, or is being written", book.torn());
+            out.push(fact("torn", &text, Role::Warn));
+        }
+        if let Some(first) = book.problems().first().filter(|_| name == "events") {
+            let text = format!("{} to look at, the first in line {}", book.problems().len(), first + 1);
+            out.push(fact("chain", &text, Role::Warn));
+        }
+    }
+    out.push(fact("events in", &s.place_of(&s.chain), Role::Text));
+    out.push(fact("receipts in", &s.place_of(&s.receipts), Role::Text));
+    out
+}
+
+fn fact(name: &str, value: &str, role: Role) -> Row {
+    let mut row = Row::new(vec![(format!("{name:<FACT$}"), Role::Dim), (value.to_owned(), role)]);
+    value.clone_into(&mut row.value);
+    row
+}
+
+fn head(text: impl Into<String>) -> Row {
+    Row::text(text, Role::Strong)
+}
+
+fn of_report(r: &VerifyReport, theme: Theme) -> Vec<Row> {
+    let mut out = verdicts(r, theme);
+    let n = r.errors.len() as u64 + r.errors_omitted;
+    if n > 0 {
+        out.push(Row::default());
+        out.push(head(if n == 1 { "1 finding".to_owned() } else { format!("{} findings", grouped(n)) }));
+        for (i, f) in r.errors.iter().enumerate() {
+            out.extend(finding(i, f, theme));
+        }
+        if r.errors_omitted > 0 {
+            out.push(Row::text(format!("and {} more", grouped(r.errors_omitted)), Role::Dim));
+        }
+    }
+    for (title, list, role) in [
+        ("Demands that are not met", &r.unmet, Role::Bad),
+        ("Not complete because", &r.completeness_reasons, Role::Warn),
+        ("Worth knowing", &r.warnings, Role::Warn),
+    ] {
+        if !list.is_empty() {
+            out.push(Row::default());
+            out.push(head(title));
+            out.extend(list.iter().map(|text| Row::text(format!("- {text}"), role)));
+        }
+    }
+    out.push(Row::default());
+    out.extend(facts(r));
+    out
+}
+
+fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
+    use crate::pack::verify::{Claims, Completeness, Integrity, SignerVerdict};
+    let integrity = match r.integrity {
+        Integrity::Pass => "nothing has changed since it was signed",
+        Integrity::Tampered => "this is not what was signed",
+    };
+    let completeness = match r.completeness {
+        Completeness::Complete => "the session was recorded from start to end",
+        Completeness::Incomplete => "the session ended, and something of it is missing",
+        Completeness::Unterminated => "the recording stops without an end",
+        Completeness::NotEvaluated => "the pack does not say",
+    };
+    let claims = match (r.claims, &r.claim_results) {
+        (_, Some(c)) => format!("{} of {} claims hold", c.n_passed, c.n_claims),
+        (Claims::NotEvaluated, None) => "no claim was evaluated".to_owned(),
+        (_, None) => "as the builder attested".to_owned(),
+    };
+    let signer = match r.signer.verdict {
+        SignerVerdict::Pinned => "a key that you named",
+        SignerVerdict::Unpinned => "nobody vouches for that key",
+        SignerVerdict::Untrusted => "none of the keys that you named",
+    };
+    [
+        ("integrity", words::integrity(r.integrity), integrity.to_owned()),
+        ("completeness", words::completeness(r.completeness), completeness.to_owned()),
+        ("claims", words::claims(r.claims), claims),
+        ("signer", words::signer(r.signer.verdict), signer.to_owned()),
+    ]
+    .into_iter()
+    .map(|(name, word, said)| {
+        let mut row = Row::new(vec![
+            (format!("{name:<FACT$}"), Role::Dim),
+            (format!("{:<16}", word.text(theme)), word.role),
+            (said.clone(), Role::Text),
+        ]);
+        row.value = format!("{name} {}: {said}", word.word);
+        row
+    })
+    .collect()
+}
+
+fn finding(i: usize, f: &Finding, theme: Theme) -> Vec<Row> {
+    let mut place = f.file.clone().unwrap_or_default();
+    if let Some(line) = f.line {
+        place = format!("{place}:{line}");
+    }
+    let mut out = vec![Row {
+        pieces: vec![
+            (format!("{} ", theme.glyph("✗", "x")), Role::Bad),
+            (format!("{}  ", f.code), Role::Bad),
+            (place, Role::Accent),
+        ],
+        first: true,
+        ..Row::default()
+    }];
+    out.push(Row::new(vec![(format!("  {}", f.message), Role::Text)]));
+    for (side, text, role) in [("expected", &f.expected, Role::Good), ("found", &f.found, Role::Bad)] {
+        if let Some(text) = text {
+            out.push(Row::new(vec![(format!("  {side:<9}"), Role::Dim), (text.clone(), role)]));
+        }
+    }
+    let value = format!("{} {}: {}", f.code, f.file.as_deref().unwrap_or_default(), f.message);
+    for row in &mut out {
+        row.finding = Some(i);
+        row.value.clone_from(&value);
+    }
+    out
+}
+
+fn facts(r: &VerifyReport) -> Vec<Row> {
+    let f = &r.facts;
+    let mut out = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            out.push(fact(name, &value, Role::Text));
+        }
+    };
+    if let Some(doc) = &f.session {
+        session(doc, &mut add);
+    } else {
+        add("run", f.run_id.clone());
+        add("began", f.timestamp_start.clone());
+        add("ended", f.timestamp_end.clone());
+    }
+    add("receipts", Some(grouped(f.receipt_count)));
+    add("events", Some(grouped(f.event_count)).filter(|_| f.event_count > 0));
+    add("size", Some(size(f.total_bytes)));
+    add("root hash", f.pack_root_sha256.clone());
+    add("head hash", f.head_hash.clone());
+    add("signer", r.signer.signer_id.clone());
+    add("fingerprint", r.signer.fingerprint.clone());
+    add("policy", f.policy_hash.clone().filter(|h| !h.is_empty()));
+    add("claim set", f.claim_set_id.clone());
+    add("mode", f.mode.clone());
+    add("built by", f.built_by.clone());
+    add("pack id", f.pack_id.clone());
+    add("verified", Some(r.verified_at.to_string()));
+    out
+}
+
+fn session(doc: &SessionDoc, add: &mut dyn FnMut(&str, Option<String>)) {
+    let peer = |p: &crate::model::receipt::PeerInfo| {
+        p.version.as_ref().map_or_else(|| p.name.clone(), |v| format!("{} {v}", p.name))
+    };
+    let said = |p: &Option<crate::model::receipt::PeerInfo>| p.as_ref().map(peer);
+    add("session", Some(doc.session_id.to_string()));
+    let server = said(&doc.server_info).map_or_else(String::new, |p| format!(", which calls itself {p}"));
+    add("server", Some(format!("{}{server}", doc.server_id)));
+    add("client", said(&doc.client_info).or_else(|| Some("it did not say".to_owned())));
+    add("began", Some(doc.started_at.to_string()));
+    add("lasted", Some(format!("{}, {}", took(doc.ended_mono_us), doc.end_reason)));
+    let c = &doc.counts;
+    let calls = format!(
+        "{}, {} denied, {} errors, {} timeouts",
+        grouped(c.calls),
+        grouped(c.denied),
+        grouped(c.errors),
+        grouped(c.timeouts)
+    );
+    add("calls", Some(calls));
+}

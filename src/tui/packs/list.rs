@@ -1,0 +1,319 @@
+//! Finding packs and sessions: audit directories are listed, `session.json` is read, nothing is verified here.
+
+use crate::{
+    history::{self, History},
+    live::{discovery, protocol::RunCard},
+    model::WallTime,
+    pack::verify::source::PackDir,
+    paths::{self, AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
+    record::card::Card,
+    sys::process,
+    text::visible,
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, HashSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io::Read as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+/// Bytes of a document that are read to say what a pack is.
+const MAX_DOC: u64 = 4 << 20;
+/// Bytes at the end of a segment in which its last event is looked for.
+const TAIL: u64 = 64 << 10;
+/// Packs that are told of at once.
+const BATCH: usize = 200;
+
+/// How a session stands, as its files say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It has a pack.
+    Packed,
+    /// A directory is there for its pack, without a manifest.
+    Half,
+    /// It is being recorded.
+    Recording,
+    /// Its pack is being built.
+    Sealing,
+    /// Its pack could not be built, or does not verify.
+    Failed(String),
+    /// It has its end and no pack.
+    Ended,
+    /// It has no end, and nobody records it any more.
+    Died,
+}
+
+/// One line of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Where its pack is or would be: what it is known by.
+    pub pack: PathBuf,
+    /// Session id as in evidence, `mcp_…`; of a pack that does not say, its `run_id` or nothing.
+    pub session: String,
+    /// Server id.
+    pub server: String,
+    /// When it began, as it says; empty if nothing does.
+    pub started: String,
+    /// Receipts, once known.
+    pub receipts: Option<u64>,
+    /// Bytes in the files of the pack, or of the session.
+    pub bytes: u64,
+    /// How it stands.
+    pub standing: Standing,
+    /// Audit events and receipts of the session, where they are.
+    pub files: Option<(PathBuf, PathBuf)>,
+    /// Names, lengths and times of the pack's files: another one means that they may have changed.
+    pub stamp: u64,
+}
+
+impl Entry {
+    /// What it is called: the last digits of its session, or its directory.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let dir = self.pack.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        dir.strip_prefix("proof_pack_").map(str::to_owned).unwrap_or(dir)
+    }
+
+    /// What sorts it: the newest first.
+    #[must_use]
+    pub fn rank(&self) -> (std::cmp::Reverse<String>, PathBuf) {
+        (std::cmp::Reverse(self.started.clone()), self.pack.clone())
+    }
+}
+
+/// Where to look.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// The audit directory that was named, or the default one.
+    pub audit_dir: Option<PathBuf>,
+    /// The user directory; `None` is found out.
+    pub home: Option<PathBuf>,
+    /// Where live sessions have their cards; `None` is found out.
+    pub run_dirs: Option<Vec<PathBuf>>,
+}
+
+/// What the search says.
+#[derive(Debug)]
+pub enum Found {
+    /// Some of them; what is known of the same pack is replaced.
+    Some(Vec<Entry>),
+    /// What is wrong on the way.
+    Problem(String),
+    /// That was all.
+    All,
+}
+
+/// Looks everywhere; stops when `go` says so.
+pub fn find(places: &Places, tell: &dyn Fn(Found), stop: &dyn Fn() -> bool) {
+    let home = places.home.clone().or_else(|| paths::assay_home().ok());
+    let first = places.audit_dir.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_AUDIT_DIR));
+    let named = places.audit_dir.is_some();
+    let mut roots = Vec::new();
+    match std::fs::canonicalize(&first) {
+        Ok(root) => roots.push(root),
+        Err(e) if named => tell(Found::Problem(format!("{}: {e}", first.display()))),
+        Err(_) => {}
+    }
+    if let Some(home) = home.as_deref() {
+        roots.extend(history::directories(home).unwrap_or_default());
+    }
+    let mut seen = HashSet::new();
+    roots.retain(|root| seen.insert(root.clone()));
+    let run_dirs = places.run_dirs.clone().unwrap_or_else(discovery::run_dirs);
+    let live: Vec<RunCard> = run_dirs.iter().flat_map(|dir| discovery::live_in(dir)).collect();
+    let live: HashSet<String> = live.iter().map(|c| c.card.session_id.to_string()).collect();
+    for root in &roots {
+        if stop() {
+            return;
+        }
+        directory(root, &live, tell, stop);
+    }
+    if let Some(home) = home.as_deref().filter(|home| home.join(history::DIRECTORIES).is_file()) {
+        from_history(home, &roots, &live, tell);
+    }
+    tell(Found::All);
+}
+
+/// One audit directory.
+fn directory(root: &Path, live: &HashSet<String>, tell: &dyn Fn(Found), stop: &dyn Fn() -> bool) {
+    let dir = AuditDir::at(root);
+    let mut all: BTreeMap<PathBuf, Option<SessionPaths>> = BTreeMap::new();
+    for name in names(&dir.audit()) {
+        if let Some(paths) = dir.session_of_segment(&name) {
+            all.insert(paths.pack.clone(), Some(paths));
+        }
+    }
+    for name in names(&dir.packs()).into_iter().filter(|n| !n.starts_with('.')) {
+        let path = dir.packs().join(name);
+        if std::fs::symlink_metadata(&path).is_ok_and(|m| m.is_dir()) {
+            all.entry(path).or_default();
+        }
+    }
+    let mut batch = Vec::new();
+    // The newest first: names begin with the time.
+    for (pack, paths) in all.into_iter().rev() {
+        if stop() {
+            return;
+        }
+        batch.push(entry(&pack, paths.as_ref(), live));
+        if batch.len() == BATCH {
+            tell(Found::Some(std::mem::take(&mut batch)));
+        }
+    }
+    tell(Found::Some(batch));
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect()
+}
+
+fn entry(pack: &Path, paths: Option<&SessionPaths>, live: &HashSet<String>) -> Entry {
+    let mut e = Entry {
+        pack: pack.to_owned(),
+        session: paths.map(|p| p.id.to_string()).unwrap_or_default(),
+        server: String::new(),
+        started: paths.map_or_else(|| started_of_name(pack), |p| started_of_stem(&p.stem)),
+        receipts: None,
+        bytes: 0,
+        standing: Standing::Half,
+        files: paths.map(|p| (p.segment.clone(), p.receipts.clone())),
+        stamp: 0,
+    };
+    if let Ok(dir) = PackDir::open(pack) {
+        (e.bytes, e.stamp) = weigh(pack);
+        if let Some(doc) = document(&dir, "session.json") {
+            let text = |name: &str| doc[name].as_str().map(str::to_owned);
+            e.server = text("server_id").unwrap_or_default();
+            e.started = text("started_at").unwrap_or(e.started);
+            e.session = text("session_id").unwrap_or(e.session);
+            e.receipts = doc["receipt_count"].as_u64();
+        }
+        if let Some(doc) = document(&dir, "pack_manifest.json") {
+            let text = |name: &str| doc["attestation"][name].as_str().map(str::to_owned);
+            if e.session.is_empty() {
+                e.session = text("run_id").unwrap_or_default();
+            }
+            if e.started.is_empty() {
+                e.started = text("timestamp_start").unwrap_or_default();
+            }
+            e.receipts = e.receipts.or_else(|| doc["receipt_count_expected"].as_u64());
+        }
+        if dir.open_file("pack_manifest.json").is_ok() {
+            e.standing = Standing::Packed;
+            return e;
+        }
+    }
+    if let Some(paths) = paths {
+        of_session(&mut e, paths, live);
+    }
+    e
+}
+
+/// What the files of a session without a pack say.
+fn of_session(e: &mut Entry, paths: &SessionPaths, live: &HashSet<String>) {
+    let len = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |m| m.len());
+    e.bytes += len(&paths.segment) + len(&paths.receipts);
+    let recorded = || {
+        let card = Card::read(&paths.card);
+        card.is_some_and(|c| c.session_id == paths.id && process::is_alive(c.pid, c.pid_started))
+    };
+    e.standing = if live.contains(&e.session) || recorded() {
+        Standing::Recording
+    } else if has_end(&paths.segment) {
+        if e.pack.is_dir() { Standing::Half } else { Standing::Ended }
+    } else {
+        Standing::Died
+    };
+    let first = std::fs::File::open(&paths.receipts).ok().and_then(|file| {
+        let mut text = Vec::new();
+        file.take(TAIL).read_to_end(&mut text).ok()?;
+        let line = text.split(|b| *b == b'\n').next()?;
+        serde_json::from_slice::<Value>(line).ok()
+    });
+    if let Some(first) = first {
+        let text = |name: &str| first[name].as_str().map(str::to_owned);
+        e.server = text("server_id").unwrap_or_default();
+        e.started = text("started_at").unwrap_or_else(|| e.started.clone());
+    }
+}
+
+fn has_end(segment: &Path) -> bool {
+    let Ok(file) = std::fs::File::open(segment) else { return false };
+    let len = file.metadata().map_or(0, |m| m.len());
+    let mut tail = vec![0; TAIL.min(len) as usize];
+    let from = len - tail.len() as u64;
+    file.read_exact_at(&mut tail, from).is_ok()
+        && memchr::memmem::rfind(&tail, b"\"event\":\"chain_end\"").is_some()
+}
+
+fn document(dir: &PackDir, name: &str) -> Option<Value> {
+    let (file, len) = dir.open_file(name).ok()?;
+    let mut bytes = Vec::new();
+    (len <= MAX_DOC).then(|| file.take(MAX_DOC).read_to_end(&mut bytes)).and_then(Result::ok)?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// Bytes in a directory, and a number that changes with its files.
+fn weigh(dir: &Path) -> (u64, u64) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return (0, 0) };
+    let mut files: Vec<_> = entries
+        .flatten()
+        .filter_map(|e| e.path().symlink_metadata().ok().map(|m| (e.file_name(), m.len(), m.mtime(), m.mtime_nsec())))
+        .collect();
+    files.sort();
+    let mut hasher = DefaultHasher::new();
+    files.hash(&mut hasher);
+    (files.iter().map(|f| f.1).sum(), hasher.finish())
+}
+
+/// `20260315T113000Z` of a stem, in the form of evidence.
+fn started_of_stem(stem: &str) -> String {
+    let t = stem.split('_').next().unwrap_or_default();
+    let part = |r: std::ops::Range<usize>| t.get(r).unwrap_or_default();
+    let whole = format!(
+        "{}-{}-{}T{}:{}:{}.000Z",
+        part(0..4),
+        part(4..6),
+        part(6..8),
+        part(9..11),
+        part(11..13),
+        part(13..15)
+    );
+    WallTime::parse(&whole).map(|t| t.to_string()).unwrap_or_default()
+}
+
+fn started_of_name(pack: &Path) -> String {
+    let name = pack.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    started_of_stem(name.strip_prefix("proof_pack_").unwrap_or_default())
+}
+
+/// What the history knows besides: receipts of sessions without a pack.
+fn from_history(home: &Path, roots: &[PathBuf], live: &HashSet<String>, tell: &dyn Fn(Found)) {
+    let read = || -> Result<Vec<Entry>, history::HistoryError> {
+        let mut h = History::open(home, history::PATIENCE)?;
+        let refreshed = history::refresh(&mut h, home)?;
+        for problem in refreshed.problems.iter().take(3) {
+            tell(Found::Problem(problem.clone()));
+        }
+        let rows = h.sessions()?;
+        Ok(rows
+            .into_iter()
+            .filter(|row| !row.pack.is_dir() && roots.iter().any(|root| Path::new(&row.audit_dir) == root))
+            .filter_map(|row| {
+                let stem = row.pack.file_name()?.to_str()?.strip_prefix("proof_pack_")?.to_owned();
+                let paths = AuditDir::at(&row.audit_dir).session_of_segment(&format!("segment_{stem}.jsonl"))?;
+                let mut e = entry(&row.pack, Some(&paths), live);
+                e.receipts = Some(row.receipts);
+                e.server = row.server_id;
+                Some(e)
+            })
+            .collect())
+    };
+    match read() {
+        Ok(entries) => tell(Found::Some(entries)),
+        Err(e) => tell(Found::Problem(visible(&e.to_string()).into_owned())),
+    }
+}
