@@ -201,13 +201,14 @@ impl Builder {
                 self.field(label, &joined, Role::Warn);
             } else {
                 self.text(label, Role::Dim);
-                self.signed("-", old, Role::Bad);
-                self.signed("+", new, Role::Good);
+                self.signed("-", old, Role::Warn);
+                self.signed("+", new, Role::Warn);
             }
             return;
         }
-        let (role_a, role_b) = if same { (Role::Text, Role::Text) } else { (Role::Bad, Role::Good) };
-        self.columns_of(LABEL, label, (old, role_a), (new, role_b));
+        // Which of the two is the better one is not for colours to say.
+        let role = if same { Role::Text } else { Role::Warn };
+        self.columns_of(LABEL, label, (old, role), (new, role));
     }
 
     /// Two values side by side, wrapped.
@@ -322,10 +323,10 @@ impl Builder {
         if self.beside {
             let none = self.none();
             let (a, b) = (old.as_deref().unwrap_or(none), new.as_deref().unwrap_or(none));
-            self.columns_of(2, "", (a, Role::Bad), (b, Role::Good));
+            self.columns_of(2, "", (a, Role::Warn), (b, Role::Good));
         } else {
             if let Some(old) = &old {
-                self.signed("-", old, Role::Bad);
+                self.signed("-", old, Role::Warn);
             }
             if let Some(new) = &new {
                 self.signed("+", new, Role::Good);
@@ -370,13 +371,14 @@ impl Builder {
     }
 
     fn pack(&mut self, side: &SideView, which: Side) {
-        for (label, (text, role)) in
-            ["integrity", "completeness", "signer", "claims"].into_iter().zip(list::four(side, self.theme))
-        {
+        let verdicts = ["integrity", "completeness", "signer", "claims"].into_iter().zip(list::four(side, self.theme));
+        for (label, (text, role)) in verdicts {
             self.field(label, text.trim_start_matches("- claims "), role);
-        }
-        for reason in &side.completeness_reasons {
-            self.field("", reason, Role::Warn);
+            if label == "completeness" {
+                for reason in &side.completeness_reasons {
+                    self.field("", reason, Role::Warn);
+                }
+            }
         }
         let none = self.none();
         let opt = |t: &Option<String>| t.clone().unwrap_or_else(|| none.to_owned());

@@ -282,7 +282,8 @@ fn call(pen: &mut Pen<'_>, line: Rect, change: &CallChange) {
         pen.right(line.x + used, line.y, room, &text, Role::Text);
         room -= TIMES + 1;
     }
-    let name = (room * 2 / 5).clamp(8.min(room), 40);
+    // On a narrow screen the glyph says what is up with it; the name is worth more than half a word.
+    let name = if room >= 32 { (room * 2 / 5).min(40) } else { room };
     let named = pen.outside(line.x + used, line.y, name, &change.tool, Role::Text);
     let x = used + if room >= 32 { name } else { named } + 2;
     let left = (used + room).saturating_sub(x);

@@ -12,7 +12,7 @@ use super::{
     msg::{self, Effect, Job, Teller, Ticket, Told},
     paint::{Pen, clean, grouped, size},
     screen::{At, Screen},
-    theme::Role,
+    theme::{Role, Theme},
 };
 use crate::{
     error::Failure,
@@ -82,6 +82,8 @@ pub struct DiffScreen {
     folds: Folds,
     rows: Vec<Row>,
     cursor: Cursor,
+    /// The row that was chosen; selected again when a filter that hid it is gone.
+    held: Option<Row>,
     focus: Focus,
     /// The detail has all of the screen.
     whole: bool,
@@ -110,7 +112,8 @@ impl DiffScreen {
         self.ticket = Some(ticket.clone());
         self.state = State::Running(Side::A, None);
         self.asked = Some((a.clone(), b.clone()));
-        (self.rows, self.cursor, self.detail) = (Vec::new(), Cursor::default(), Cursor::default());
+        (self.rows, self.held) = (Vec::new(), None);
+        (self.cursor, self.detail) = (Cursor::default(), Cursor::default());
         (self.focus, self.whole) = (Focus::List, false);
         let options = VerifyOptions { signers: self.signers.clone(), ..VerifyOptions::default() };
         let job = Job::new(&ticket, "compare", move |teller| {
@@ -138,7 +141,7 @@ impl DiffScreen {
         if area.width >= BESIDE {
             let left = area.width / 2;
             let list = Rect { width: left, ..area };
-            let detail = Rect { x: area.x + left + 2, width: area.width - left - 2, ..area };
+            let detail = Rect { x: area.x + left + 3, width: area.width - left - 3, ..area };
             return Places { list: Some(list), detail: Some(detail), beside: true };
         }
         if detail_has_it || self.focus == Focus::Detail && (at.is_tiny() || area.height < BELOW) {
@@ -173,12 +176,11 @@ impl DiffScreen {
 
     /// Makes the rows again; the selected one stays selected where it still is.
     fn renew(&mut self, height: u16) {
-        let selected = self.selected();
         self.rows = match &self.state {
             State::Done(document) => rows::rows(document, &self.filter, self.folds),
             _ => Vec::new(),
         };
-        let found = selected.and_then(|row| self.rows.iter().position(|r| *r == row));
+        let found = self.held.and_then(|row| self.rows.iter().position(|r| *r == row));
         if found.is_none() {
             self.detail = Cursor::default();
         }
@@ -192,6 +194,7 @@ impl DiffScreen {
         if self.selected() != before {
             self.detail = Cursor::default();
         }
+        self.held = self.selected();
     }
 
     fn move_by(&mut self, lines: i64, at: At) {
@@ -242,6 +245,7 @@ impl DiffScreen {
 
     fn enter(&mut self, at: At) {
         if let Some(Row::Head(section)) = self.selected() {
+            self.held = self.selected();
             self.folds.toggle(section);
             self.renew(list_height(&self.places(at)));
         } else if self.document().is_some() {
@@ -257,6 +261,7 @@ impl DiffScreen {
         let height = list_height(&self.places(at));
         match self.selected() {
             Some(Row::Head(section)) => {
+                self.held = self.selected();
                 self.folds.set(section, true);
                 self.renew(height);
             }
@@ -272,6 +277,7 @@ impl DiffScreen {
         match self.selected() {
             Some(Row::Head(section)) if self.focus == Focus::List => {
                 if self.folds.has(section) {
+                    self.held = self.selected();
                     self.folds.set(section, false);
                     self.renew(list_height(&self.places(at)));
                 } else {
@@ -314,13 +320,13 @@ fn list_height(places: &Places) -> u16 {
 /// Verifies and compares, on a thread of its own.
 fn work(a: &std::path::Path, b: &std::path::Path, options: &VerifyOptions, teller: &Teller) -> News {
     let mut side = Side::A;
-    let mut last: Option<Progress> = None;
+    let mut begun = false;
     let compared = diff(a, b, options, None, &mut |p| {
-        // The second verification begins where the first one began, and the comparison when both are through.
-        if p.stage == Stage::SignerTrust || last.is_some_and(|l| p.stage < l.stage || p.done_bytes < l.done_bytes) {
+        // The manifest is read first and at once: the second one is that of the other pack.
+        if begun && matches!(p.stage, Stage::ValidateSchema | Stage::SignerTrust) {
             side = Side::B;
         }
-        last = Some(p);
+        begun = true;
         teller.tell(msg::News::Diff(News::Progress(side, p)));
         if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -443,7 +449,7 @@ impl Screen for DiffScreen {
         }
         if let Some(area) = places.detail {
             if places.beside {
-                pen.rule(area.x - 1, area.y, area.bottom());
+                pen.rule(area.x - 2, area.y, area.bottom());
             }
             let title = self.selected().map_or_else(String::new, |row| rows::title(document, row));
             let focused = self.focus == Focus::Detail;
@@ -519,6 +525,10 @@ impl DiffScreen {
             say(pen, &format!("{side:?}  {}", path.display()), Role::Text);
             if let State::Running(now, progress) = &self.state {
                 say(pen, &progress_words(side, *now, *progress), Role::Dim);
+                if let Some(p) = progress.filter(|_| side == *now) {
+                    let bar = bar(percent(p), area.width, pen.theme);
+                    say(pen, &bar, Role::Accent);
+                }
             }
         }
         match self.state {
@@ -542,7 +552,16 @@ fn progress_words(side: Side, now: Side, progress: Option<Progress>) -> String {
     if side == Side::B && p.stage == Stage::SignerTrust {
         return "   verified; the calls are paired".to_owned();
     }
-    let percent = (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(100).min(100);
     let stage = p.stage.as_str().replace('_', " ");
-    format!("   {percent} %  {stage}  {} of {}", size(p.done_bytes), size(p.total_bytes))
+    format!("   {} %  {stage}  {} of {}", percent(p), size(p.done_bytes), size(p.total_bytes))
+}
+
+fn percent(p: Progress) -> u64 {
+    (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(100).min(100)
+}
+
+fn bar(percent: u64, columns: u16, theme: Theme) -> String {
+    let cells = usize::from(columns.saturating_sub(5).min(50));
+    let full = cells * percent as usize / 100;
+    format!("   {}{}", theme.glyph("█", "#").repeat(full), theme.glyph("░", ".").repeat(cells - full))
 }

@@ -143,7 +143,10 @@ pub fn within(document: &Document, filter: &Filter, section: Section) -> Vec<Row
         Section::Worse => (0..document.regressions.len()).map(Row::Worse).collect(),
         Section::Changed | Section::New | Section::Gone => {
             let of = c.changes.iter().enumerate().filter(|(_, x)| Section::of(x.kind) == section);
-            let mut rows: Vec<Row> = of.filter(|(_, x)| passes(x, filter)).map(|(n, _)| Row::Change(n)).collect();
+            let passing: Vec<_> = of.filter(|(_, x)| passes(x, filter)).collect();
+            // What is worse is found without looking for it.
+            let (worse, rest): (Vec<_>, Vec<_>) = passing.into_iter().partition(|(_, x)| change_is_worse(x));
+            let mut rows: Vec<Row> = worse.into_iter().chain(rest).map(|(n, _)| Row::Change(n)).collect();
             if omitted(document, section) > 0 {
                 rows.push(Row::Omitted(section));
             }

@@ -185,12 +185,9 @@ fn receipt(line: &[u8]) -> Row {
             let complete = if value["session_complete"] == true { "complete" } else { "not complete" };
             format!("session end: {}, {complete}", text("end_reason"))
         }
-        crate::model::receipt::RECORDER_GAP => format!(
-            "recorder gap: {} messages, {} bytes lost: {}",
-            value["messages"],
-            value["bytes"],
-            text("reason")
-        ),
+        crate::model::receipt::RECORDER_GAP => {
+            format!("recorder gap: {} messages, {} bytes lost: {}", value["messages"], value["bytes"], text("reason"))
+        }
         _ => [text("tool_name"), text("model_id"), text("outcome")]
             .into_iter()
             .filter(|t| !t.is_empty())

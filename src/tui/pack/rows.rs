@@ -162,7 +162,10 @@ fn missing(s: &PackScreen, theme: Theme) -> Vec<Row> {
 fn journal(s: &PackScreen, theme: Theme) -> Vec<Row> {
     let mut out = vec![
         Row::text("These are the files of a session that has no pack.", Role::Strong),
-        Row::text("Nothing is signed: there is no verdict to give. The links of the chain are checked as they are read.", Role::Dim),
+        Row::text(
+            "Nothing is signed: there is no verdict to give. The links of the chain are checked as they are read.",
+            Role::Dim,
+        ),
         Row::default(),
     ];
     out.extend(missing(s, theme));

@@ -302,10 +302,11 @@ fn below(s: &PacksScreen, pen: &mut Pen<'_>, row: Rect, tiny: bool) {
 
 /// Nothing to list: why, and what to do.
 fn empty(s: &PacksScreen, pen: &mut Pen<'_>, area: Rect) {
-    let dir = s.places.audit_dir.as_ref().map_or_else(
-        || crate::paths::DEFAULT_AUDIT_DIR.to_owned(),
-        |d| d.to_string_lossy().into_owned(),
-    );
+    let dir = s
+        .places
+        .audit_dir
+        .as_ref()
+        .map_or_else(|| crate::paths::DEFAULT_AUDIT_DIR.to_owned(), |d| d.to_string_lossy().into_owned());
     let mut lines: Vec<(String, Role)> = Vec::new();
     if !s.entries.is_empty() {
         lines.push(("No pack fits the filter.".to_owned(), Role::Strong));

@@ -245,8 +245,7 @@ fn has_end(segment: &Path) -> bool {
     let len = file.metadata().map_or(0, |m| m.len());
     let mut tail = vec![0; TAIL.min(len) as usize];
     let from = len - tail.len() as u64;
-    file.read_exact_at(&mut tail, from).is_ok()
-        && memchr::memmem::rfind(&tail, b"\"event\":\"chain_end\"").is_some()
+    file.read_exact_at(&mut tail, from).is_ok() && memchr::memmem::rfind(&tail, b"\"event\":\"chain_end\"").is_some()
 }
 
 fn document(dir: &PackDir, name: &str) -> Option<Value> {
@@ -273,15 +272,8 @@ fn weigh(dir: &Path) -> (u64, u64) {
 fn started_of_stem(stem: &str) -> String {
     let t = stem.split('_').next().unwrap_or_default();
     let part = |r: std::ops::Range<usize>| t.get(r).unwrap_or_default();
-    let whole = format!(
-        "{}-{}-{}T{}:{}:{}.000Z",
-        part(0..4),
-        part(4..6),
-        part(6..8),
-        part(9..11),
-        part(11..13),
-        part(13..15)
-    );
+    let whole =
+        format!("{}-{}-{}T{}:{}:{}.000Z", part(0..4), part(4..6), part(6..8), part(9..11), part(11..13), part(13..15));
     WallTime::parse(&whole).map(|t| t.to_string()).unwrap_or_default()
 }
 

@@ -320,8 +320,7 @@ impl PacksScreen {
         if self.running.is_some() {
             return Vec::new();
         }
-        let wanted =
-            |e: &&Entry| e.standing == Standing::Packed && e.bytes <= SMALL && self.check(e).is_none();
+        let wanted = |e: &&Entry| e.standing == Standing::Packed && e.bytes <= SMALL && self.check(e).is_none();
         let window = self.cursor.window(self.shown.len() as u64, draw::rows(at));
         let visible = self.shown.get(window.start as usize..window.end as usize).unwrap_or_default();
         let first = visible.iter().filter_map(|i| self.entries.get(*i)).find(wanted);
