@@ -12,6 +12,7 @@ use crate::{
         tamper::{self, Change},
     },
     error::{Exit, Failure},
+    live::watcher::Wanted,
     pack::{
         claims::{MCP_SESSION, RECEIPT_COMPLETENESS},
         explain::Explanation,
@@ -20,6 +21,11 @@ use crate::{
     },
     paths::{self, PathError},
     text::{fit, visible, width},
+    tui::{
+        self, Beside,
+        app::Start,
+        msg::{Effect, Target},
+    },
 };
 use clap::Args;
 use serde_json::Value;
@@ -45,11 +51,12 @@ const SHOWN_FINDINGS: usize = 3;
 
 /// Arguments of `assay demo`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  assay demo --dir ./assay-demo\n\n\
+#[command(after_help = "Example:\n  assay demo --dir ./assay-demo\n  assay demo --live\n\n\
                   A small MCP server that is part of this program runs behind assay mcp-proxy, and a small\n\
                   client calls its tools. The session is recorded, sealed in a signed pack and verified; then\n\
                   one byte is changed in a copy of the pack, and the copy is verified. It takes a few seconds\n\
-                  and needs no network.\n\n\
+                  and needs no network. With --live the dashboard shows a session of a minute as it happens,\n\
+                  and opens its pack.\n\n\
                   Nothing is overwritten. The signing key is the one in $ASSAY_HOME/keys, else ~/.assay/keys;\n\
                   it is made if there is none.\n\n\
                   Exit codes: 0 everything was as it should be; 2 something was not; 3 bad input")]
@@ -57,6 +64,12 @@ pub struct DemoArgs {
     /// A directory to leave the session and its pack in; must not exist [default: assay-demo, then assay-demo-2, …]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Watch a scripted agent work for a minute in the dashboard; then its pack opens and verifies
+    #[arg(long)]
+    pub live: bool,
+    /// How the dashboard looks.
+    #[command(flatten)]
+    pub screen: super::screen::ScreenArgs,
 }
 
 /// Arguments of `assay demo-server`.
@@ -79,6 +92,9 @@ pub fn serve(_args: &DemoServerArgs) -> Result<Exit, Failure> {
 /// # Errors
 /// A directory that exists or cannot be made, a key that cannot be used, or what keeps the session from being recorded.
 pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
+    if args.live && !super::screen::is_there() {
+        return Err(Failure::bad_input("--live needs a terminal").hint("assay demo says in lines what it does"));
+    }
     let program = std::env::current_exe()
         .map_err(|e| Failure::failed(format_args!("the path of this program is not known: {e}")))?;
     let keys = KeyStore::of_user()?;
@@ -90,6 +106,9 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         let _ = std::fs::remove_dir(&dir);
     })?;
     let mut demo = Demo { program, dir, signer, style: Style::of_stdout(), problems: Vec::new() };
+    if args.live {
+        return demo.live(&args.screen);
+    }
     demo.title(&keys, fresh)?;
     let (closed, calls) = demo.session()?;
     let pack = demo.sealed(&closed)?;
@@ -178,11 +197,37 @@ impl Demo {
         Self::row("fingerprint", &fingerprint)
     }
 
+    /// The proxy before the server that is built in.
+    fn proxy(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["mcp-proxy", "--json", "--server-id", server::NAME, "--audit-dir"]).arg(self.audit_dir());
+        command
+    }
+
+    /// The dashboard, while an agent works for a minute beside it.
+    fn live(&self, screen: &super::screen::ScreenArgs) -> Result<Exit, Failure> {
+        let audit_dir = self.audit_dir();
+        crate::paths::create_private_dir(&audit_dir).map_err(|e| unusable(&self.dir, &e))?;
+        let mut command = self.proxy();
+        command.args(["--store-args", "--store-results", "--"]).arg(&self.program).arg("demo-server");
+        let start = Start {
+            live: true,
+            audit_dir: Some(audit_dir.clone()),
+            signers: vec![self.signer.fingerprint()],
+            ..screen.start()
+        };
+        let wanted = Wanted { session: None, audit_dir: std::fs::canonicalize(&audit_dir).ok() };
+        let beside = Box::new(move |teller: &Beside| agent(command, teller));
+        let exit = tui::run_beside(start, wanted, Some(beside))?;
+        let text = format!("The session and its pack: {}\n", shown(&self.dir));
+        out::stdout(visible_text(&text).as_bytes())?;
+        Ok(exit)
+    }
+
     /// Client, proxy and server, three processes as in real life.
     fn session(&mut self) -> Result<(Closed, Vec<Ended>), Failure> {
         self.heading("A client calls the tools of a server, through assay mcp-proxy")?;
-        let mut command = Command::new(&self.program);
-        command.args(["mcp-proxy", "--json", "--server-id", server::NAME, "--audit-dir"]).arg(self.audit_dir());
+        let mut command = self.proxy();
         command.arg("--").arg(&self.program).arg("demo-server");
         let mut client = Client::start(&mut command).map_err(broken)?;
         let mut shown = Ok(());
@@ -387,6 +432,29 @@ impl Demo {
         out::stdout(text.as_bytes())?;
         Ok(Exit::Failed)
     }
+}
+
+/// Works for a minute, or until the dashboard is left; then its pack is shown.
+fn agent(mut command: Command, beside: &Beside) {
+    let said = worked(&mut command, beside).unwrap_or_else(|e| Effect::Warn(format!("the demo's session broke: {e}")));
+    beside.ask(said);
+}
+
+fn worked(command: &mut Command, beside: &Beside) -> Result<Effect, ClientError> {
+    let mut client = Client::start(command)?;
+    for (pause, step) in script::minute() {
+        if !beside.pause(pause) {
+            break;
+        }
+        script::play(&mut client, &[step], &mut |_| ())?;
+    }
+    let closed = client.close(SEALING)?;
+    let said = closed.stderr.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let pack = said.filter(|v| v["event"] == "pack").find_map(|v| v["pack"].as_str().map(PathBuf::from));
+    Ok(match pack {
+        Some(pack) => Effect::Open(Target::Pack(pack)),
+        None => Effect::Warn(format!("no pack was built: {}", closed.stderr.join("; "))),
+    })
 }
 
 impl From<ClientError> for Failure {

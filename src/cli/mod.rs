@@ -5,6 +5,7 @@ pub mod demo;
 pub mod diff;
 pub mod explain;
 pub mod keys;
+pub mod open;
 pub mod out;
 pub mod proxy;
 pub mod recover;
@@ -40,6 +41,8 @@ pub enum Command {
     McpProxy(proxy::ProxyArgs),
     /// Watch live sessions: every call as it starts and ends
     Watch(watch::WatchArgs),
+    /// Open a proof pack, or the files of a session, in the dashboard: verify it, walk to what is wrong
+    Open(open::OpenArgs),
     /// Verify a proof pack
     VerifyPack(verify::VerifyArgs),
     /// Say in words what a proof pack contains, what it proves and what it does not
@@ -68,6 +71,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
     match command {
         Command::McpProxy(args) => proxy::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Open(args) => open::run(&args),
         Command::VerifyPack(args) => verify::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Analyze(args) => analyze::run(&args),

@@ -57,6 +57,23 @@ pub struct VerifyArgs {
     out: Option<PathBuf>,
 }
 
+impl VerifyArgs {
+    /// What `assay open` asks for without a terminal.
+    pub(super) const fn of(pack: PathBuf, signer: Vec<String>, json: bool) -> Self {
+        Self {
+            pack,
+            json,
+            strict: false,
+            signer,
+            lock: None,
+            cards: Vec::new(),
+            max_age_hours: None,
+            require_claim_pass: false,
+            out: None,
+        }
+    }
+}
+
 pub(super) fn fingerprint(text: &str) -> Result<String, String> {
     let digits = text.strip_prefix("sha256:").unwrap_or(text).to_ascii_lowercase();
     if digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {

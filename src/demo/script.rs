@@ -56,6 +56,35 @@ pub fn tour() -> Vec<Step> {
     ]
 }
 
+/// A minute of an agent at work, for whoever watches: each step with the pause before it.
+#[must_use]
+pub fn minute() -> Vec<(Duration, Step)> {
+    let call = |tool, arguments| Call::new(tool, arguments);
+    let search = |query: &str, delay: u32| Call::new("search", json!({"query": query, "delay_millis": delay}));
+    let echo = |text: &str| Call::new("echo", json!({"text": text}));
+    let slow = |millis: u32| Call::new("slow", json!({"millis": millis, "steps": 5}));
+    let mut out = vec![(0, Step::Handshake), (300, Step::ListTools)];
+    let mut at = |pause: u64, calls: Vec<Call>| out.push((pause, Step::Together(calls)));
+    at(700, vec![echo("Good morning.")]);
+    at(400, vec![search("receipt", 120)]);
+    at(600, vec![search("chain", 900), search("hash", 500), search("evidence", 200)]);
+    at(900, vec![slow(2600)]);
+    at(300, vec![call("fail", json!({"why": "the disk is full"}))]);
+    at(800, vec![call("big", json!({"kib": 512}))]);
+    for round in 0..4 {
+        at(700, vec![echo("next task"), search("proof", 300 + 100 * round)]);
+        at(500, vec![slow(1800 + 900 * round), search("verdict", 700), search("signer", 400), echo("meanwhile")]);
+        at(400, vec![search("nothing like it", 60)]);
+        at(900, vec![call("fail", json!({"why": format!("try {} of 4", round + 1)}))]);
+        at(300, vec![echo("again"), call("big", json!({"kib": 64 << round}))]);
+    }
+    at(600, vec![slow(4200), slow(3100), slow(2200), search("black box", 1500)]);
+    at(800, vec![echo("Nearly done.")]);
+    out.push((400, Step::Cancel(slow(30_000))));
+    out.push((700, Step::Together(vec![search("cockpit", 250), echo("Good bye.")])));
+    out.into_iter().map(|(pause, step)| (Duration::from_millis(pause), step)).collect()
+}
+
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {

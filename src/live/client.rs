@@ -13,6 +13,7 @@ use super::{
 use crate::{
     model::{ReceiptId, SessionId},
     paths::AuditDir,
+    sys,
 };
 use std::{
     collections::BTreeSet,
@@ -34,6 +35,9 @@ const LOOK: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(100);
 /// Events that are read before a gap, so that calls which began there are whole.
 const RUN_UP: u64 = 512;
+
+/// As the proxy's live thread.
+const NICE: i32 = 12;
 
 /// What a follower has to say.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +73,14 @@ pub fn follow(
         updates,
         stop,
     };
-    thread::Builder::new().name("assay-follow".into()).spawn(move || follower.run())
+    let run = move || {
+        // To heal what was lost while a session works hard must not be at its cost.
+        if let Err(e) = sys::process::nice_this_thread(NICE) {
+            tracing::debug!(error = %e, "the follower keeps its priority");
+        }
+        follower.run();
+    };
+    thread::Builder::new().name("assay-follow".into()).spawn(run)
 }
 
 /// Why a connection is over.

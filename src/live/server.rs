@@ -49,8 +49,10 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// At most this often the segment is looked at, however often the recorder writes.
 const ROUND: Duration = Duration::from_millis(4);
 
-/// As the recorder, which it tells of: on a busy machine a dashboard is to lag behind no more than the evidence does.
-const NICE: i32 = 10;
+/// A little below the recorder: on a busy machine a dashboard is to lag behind the evidence, but not to starve.
+const NICE: i32 = 12;
+/// After working for some time it rests for twice as long, but no longer than this: whatever happens, most of a core is left.
+const REST: Duration = Duration::from_millis(20);
 
 /// Starts the live thread. It makes its socket when the first session has begun on disk.
 ///
@@ -149,7 +151,6 @@ impl Server {
         if !self.subscribers.is_empty() && self.next_round > now {
             thread::sleep(self.next_round - now);
         }
-        self.next_round = Instant::now() + ROUND;
         // There may be more in the file than one round has taken.
         let busy = !self.subscribers.is_empty() && self.feed.as_ref().is_some_and(|f| f.is_behind(self.ear.hub.mark()));
         let limit = if busy { Some(Duration::ZERO) } else { self.paused_until.map(|_| PAUSE) };
@@ -169,6 +170,7 @@ impl Server {
     }
 
     fn round(&mut self) {
+        let began = Instant::now();
         self.ear.hush();
         self.accept();
         while let Ok(note) = self.ear.notes.try_recv() {
@@ -179,6 +181,8 @@ impl Server {
             self.tell_stderr(false);
             self.serve();
         }
+        let ended = Instant::now();
+        self.next_round = ended + (2 * (ended - began)).clamp(ROUND, REST);
     }
 
     fn serve(&mut self) {

@@ -182,6 +182,10 @@ impl App {
                 self.dirty = true;
                 self.told(told)
             }
+            Msg::Ask(effect) => {
+                self.dirty = true;
+                vec![effect]
+            }
             Msg::Tick(now) => self.tick(now),
         };
         self.inside(effects)
@@ -261,6 +265,11 @@ impl App {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn place_for_tests(&self) -> Contexts {
+        self.place()
+    }
+
     pub(super) fn screen(&self) -> &dyn Screen {
         match self.shown {
             ScreenId::Live => &self.live,
@@ -304,7 +313,9 @@ impl App {
             self.toast = None;
             self.dirty = true;
         }
-        self.live.tick(now)
+        let mut effects = self.live.tick(now);
+        effects.extend(self.pack.tick(now));
+        effects
     }
 
     /// Does what can be done inside; the rest is for outside.

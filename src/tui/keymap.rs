@@ -185,8 +185,8 @@ commands! {
     Pause = "pause", "Hold the screen still; recording goes on";
     NextPane = "next pane", "To the next pane";
     PreviousPane = "previous pane", "To the pane before";
-    NextTab = "next tab", "Next tab of the detail";
-    PreviousTab = "previous tab", "Tab before of the detail";
+    NextTab = "next tab", "Next tab, of the detail or of the pack";
+    PreviousTab = "previous tab", "Tab before, of the detail or of the pack";
     ShowLive = "live", "Live sessions";
     ShowPacks = "packs", "Packs that were recorded";
     ShowPack = "pack", "The pack that was opened last";

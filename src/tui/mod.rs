@@ -35,4 +35,4 @@ pub mod testkit;
 pub mod theme;
 pub mod view;
 
-pub use run::run;
+pub use run::{Beside, BesideWork, run, run_beside};

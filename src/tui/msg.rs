@@ -27,6 +27,8 @@ pub enum Msg {
     Live(Update),
     /// A job has something to say.
     Told(Told),
+    /// Something is asked for from outside.
+    Ask(Effect),
     /// Time passes.
     Tick(WallTime),
 }

@@ -60,6 +60,8 @@ impl<'a> Pen<'a> {
             return 0;
         }
         let columns = columns.min(area.right() - x);
+        let plain = if self.theme.ascii && text.contains('µ') { text.replace('µ', "u") } else { String::new() };
+        let text = if plain.is_empty() { text } else { &plain };
         let (end, _) = self.buffer.set_stringn(x, y, text, columns as usize, style);
         end - x
     }

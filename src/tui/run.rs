@@ -46,11 +46,50 @@ const BATCH: usize = 512;
 /// Events before the present that are told of a live session.
 const BACKLOG: u64 = 4 * crate::live::state::WINDOW as u64;
 
+/// What is done beside the dashboard while it runs.
+pub type BesideWork = Box<dyn FnOnce(&Beside) + Send>;
+
+/// How work beside the dashboard knows of it.
+#[derive(Debug)]
+pub struct Beside {
+    messages: mpsc::Sender<Msg>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Beside {
+    /// Asks the dashboard for something.
+    pub fn ask(&self, effect: Effect) {
+        let _ = self.messages.blocking_send(Msg::Ask(effect));
+    }
+
+    /// Waits; `false` once the dashboard has been left.
+    #[must_use]
+    pub fn pause(&self, time: Duration) -> bool {
+        let until = std::time::Instant::now() + time;
+        while !self.stop.load(Ordering::Relaxed) {
+            let rest = until.saturating_duration_since(std::time::Instant::now());
+            if rest.is_zero() {
+                return true;
+            }
+            thread::sleep(rest.min(Duration::from_millis(50)));
+        }
+        false
+    }
+}
+
 /// Runs the dashboard until the user leaves it.
 ///
 /// # Errors
 /// There is no terminal, or it went away in an unusual manner.
 pub fn run(start: Start, wanted: Wanted) -> Result<Exit, Failure> {
+    run_beside(start, wanted, None)
+}
+
+/// As [`run`], with work of its own beside it, which has ended when this returns.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -60,8 +99,11 @@ pub fn run(start: Start, wanted: Wanted) -> Result<Exit, Failure> {
     if start.live {
         listen(wanted, &messages, &stop).map_err(|e| Failure::failed(format_args!("no thread for following: {e}")))?;
     }
+    let beside = Beside { messages: messages.clone(), stop: Arc::clone(&stop) };
     let mut term =
         Term::take(start.mouse).map_err(|e| Failure::failed(format_args!("the terminal cannot be used: {e}")))?;
+    let work = work.map(|work| thread::Builder::new().name("assay-beside".into()).spawn(move || work(&beside)));
+    let work = work.transpose().map_err(|e| Failure::failed(format_args!("no thread for the demo: {e}")))?;
     let result: io::Result<(Exit, String)> = runtime.block_on(async {
         let size = term.size()?;
         let (app, effects) = App::new(start, size.0, size.1, WallTime::now());
@@ -71,6 +113,9 @@ pub fn run(start: Start, wanted: Wanted) -> Result<Exit, Failure> {
     });
     stop.store(true, Ordering::Relaxed);
     drop(term);
+    if let Some(work) = work {
+        let _ = work.join();
+    }
     runtime.shutdown_background();
     match result {
         Ok((exit, farewell)) => {
@@ -166,6 +211,8 @@ impl Shell<'_> {
     }
 
     fn input(&mut self, event: Event) -> io::Result<()> {
+        #[cfg(debug_assertions)]
+        panic_for_a_test(&event);
         let msg = match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => Msg::Key(key),
             Event::Paste(text) => Msg::Paste(text),
@@ -229,5 +276,15 @@ impl Shell<'_> {
         if let Err(e) = spawned {
             self.app.inside(vec![Effect::Warn(format!("{what}: {e}"))]);
         }
+    }
+}
+
+/// Builds for tests have a key that panics, so that a test can see the terminal being given back.
+#[cfg(debug_assertions)]
+#[expect(clippy::panic, reason = "it is asked for by a test, in builds for tests only")]
+fn panic_for_a_test(event: &Event) {
+    let key = matches!(event, Event::Key(key) if key.code == crossterm::event::KeyCode::F(12));
+    if key && std::env::var_os("ASSAY_TEST_PANIC_KEY").is_some() {
+        panic!("a test asked for it");
     }
 }

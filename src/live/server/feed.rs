@@ -20,7 +20,7 @@ const TAIL: u64 = 4 << 20;
 /// Further behind than this, what lies between is passed over.
 const TOO_FAR: u64 = 16 << 20;
 /// So much is read in one round.
-const AT_ONCE: u64 = 1 << 20;
+const AT_ONCE: u64 = 256 << 10;
 
 /// Where the feed is.
 #[derive(Debug, Clone)]
@@ -95,7 +95,7 @@ impl Feed {
         let limit =
             if end.is_some() || eager || self.uncounted { good } else { good.min(self.lines.position() + AT_ONCE) };
         let Self { lines, fold, number, cursor, hash, .. } = self;
-        while lines.next(limit, &mut |line| {
+        let mut each = |line: &[u8]| {
             let Ok(event) = serde_json::from_slice::<AuditEvent>(line) else { return };
             let mut told = fold.event(&event);
             if let Line::SessionEnd(c) = &mut told
@@ -111,7 +111,13 @@ impl Feed {
                 bytes: told.to_bytes().into(),
             });
             *hash = Some(event.hash);
-        })? {}
+        };
+        let before = lines.position();
+        while lines.next(limit, &mut each)? {}
+        if lines.position() == before && limit < good {
+            // A line that is longer than what is read at once.
+            lines.next(good, &mut each)?;
+        }
         if self.uncounted && end.is_none() {
             self.uncounted = false;
             let Mark { calls: finished, denied, errors, timeouts, .. } = mark;

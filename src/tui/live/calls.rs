@@ -1,6 +1,5 @@
 //! Which calls are listed, which one is selected, and where the list stands: it holds on to the call, not to the row number.
 
-use super::Selected;
 use crate::{
     filter::Filter,
     live::{
@@ -63,7 +62,7 @@ impl Calls {
         self.new
     }
 
-    pub fn selected(&self) -> Selected {
+    pub fn selected(&self) -> Option<InvocationId> {
         self.selected.map(|p| p.1)
     }
 
@@ -217,6 +216,11 @@ impl Calls {
         rows.reverse();
         let line = self.selected.and_then(|s| rows.iter().position(|r| r.invocation_id == s.1));
         (rows, line.map(|l| l as u16))
+    }
+
+    /// Whether the first listed call is on the screen.
+    pub fn at_top(&self, height: u16) -> bool {
+        self.top(self.rank(), height) == 0
     }
 
     /// A quantile of recent round trips, microseconds.

@@ -144,6 +144,17 @@ impl LiveScreen {
         self.held.is_none() && !self.now.state.sessions().is_empty()
     }
 
+    /// The call that is selected.
+    #[must_use]
+    pub fn selected(&self) -> Option<InvocationId> {
+        self.seen().calls.selected()
+    }
+
+    #[cfg(test)]
+    pub(super) fn open_files_for_tests(&self) -> Option<Target> {
+        self.open_files().into_iter().find_map(|e| if let Effect::Open(target) = e { Some(target) } else { None })
+    }
+
     /// One line about what was seen.
     #[must_use]
     pub fn farewell(&self) -> String {
@@ -466,6 +477,3 @@ fn messages(note: Option<&str>) -> u64 {
     let words = note.unwrap_or_default().rsplit(": ").next().unwrap_or_default();
     words.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
-
-/// Used by the detail of the pack screen too: a call of no live session.
-pub(super) type Selected = Option<InvocationId>;

@@ -1,1 +1,419 @@
 //! What a person sees and does.
+
+use crate::{
+    live::{
+        client::Update,
+        protocol::{Chained, End, Hello, Line, PackProgress, PackState, RunCard, Stderr},
+        row::{CallRow, Totals},
+    },
+    model::{
+        DurationMs, EventKind, InvocationId, Outcome, Phases, PolicyVerdict, Profile, ReceiptId, RpcId, SessionId,
+        WallTime, receipt::PeerInfo,
+    },
+    record::card::Card,
+    tui::{
+        app::{App, Start},
+        keymap::Contexts,
+        msg::{Effect, Msg, ScreenId, Target},
+        testkit::{self, Background, assert_frame, assert_frames, assert_picture, frame, press, text},
+        theme::{Palette, Theme},
+    },
+};
+use std::path::PathBuf;
+
+/// A session that is told of.
+pub(in crate::tui) struct Told {
+    pub id: SessionId,
+    pub server: &'static str,
+    cursor: u64,
+    pub totals: Totals,
+}
+
+impl Told {
+    pub fn new(n: u64, server: &'static str) -> Self {
+        Self { id: SessionId::from_bits(0xabc0 + n), server, cursor: 1, totals: Totals::default() }
+    }
+
+    pub fn hello(&self, client: Option<&str>, profile: Profile) -> Update {
+        let who = |name: &str| PeerInfo { name: name.to_owned(), version: Some("1.0".to_owned()) };
+        let file = |name: &str| PathBuf::from(format!("/work/.assay/mcp/{name}_{}.jsonl", self.id));
+        let card = Card {
+            client_info: client.map(who),
+            command: None,
+            command_digest: format!("sha256:{}", "0".repeat(64)),
+            continues: None,
+            pid: 4711,
+            pid_started: Some(1),
+            profile,
+            rings: [None, None],
+            server_id: self.server.to_owned(),
+            server_info: Some(who(self.server)),
+            session_id: self.id,
+            socket: Some(PathBuf::from(format!("/run/user/1000/assay/{}.sock", self.id.hex()))),
+            spools: [file("c2s"), file("s2c")],
+            started_at: at(-90_000),
+            started_mono_ns: 0,
+            v: 1,
+        };
+        Update::Line(Box::new(Line::Hello(Box::new(Hello {
+            chain_head: None,
+            cursor: self.cursor,
+            oldest: 0,
+            protocol: 1,
+            session: RunCard {
+                audit_dir: PathBuf::from("/work/.assay/mcp"),
+                card,
+                receipts: file("receipts"),
+                segment: file("segment"),
+                v: 1,
+            },
+            totals: self.totals,
+        }))))
+    }
+
+    fn chained(&mut self, kind: EventKind, call: Option<CallRow>) -> Box<Chained> {
+        self.cursor += 1;
+        Box::new(Chained {
+            at: testkit::now(),
+            call,
+            cursor: self.cursor,
+            direction: None,
+            end: None,
+            hash: format!("{:064x}", self.cursor),
+            kind,
+            method: None,
+            mono_us: self.cursor * 1000,
+            note: None,
+            session_id: self.id,
+            totals: self.totals,
+        })
+    }
+
+    /// A call begins, `ms` after now.
+    pub fn begins(&mut self, n: u64, tool: &str, ms: i64) -> Update {
+        self.totals.started += 1;
+        let row = self.row(n, tool, ms);
+        Update::Line(Box::new(Line::CallStarted(self.chained(EventKind::RequestReceived, Some(row)))))
+    }
+
+    pub fn row(&self, n: u64, tool: &str, ms: i64) -> CallRow {
+        CallRow {
+            arguments_hash: Some(format!("sha256:{:064x}", n * 7)),
+            mcp_request_id: Some(RpcId::Int(n as i64)),
+            phases_us: Phases { request_forwarded: Some(21), ..Phases::default() },
+            requested_at: Some(at(ms)),
+            server_id: Some(self.server.to_owned()),
+            tool_name: Some(tool.to_owned()),
+            ..CallRow::new(self.id, InvocationId::from_bits(self.id.bits() << 32 | n))
+        }
+    }
+
+    /// A call has its end.
+    pub fn ends(&mut self, n: u64, tool: &str, ms: i64, outcome: Outcome, verdict: PolicyVerdict, us: u64) -> Update {
+        self.totals.ended(outcome);
+        let answered = matches!(outcome, Outcome::Forwarded | Outcome::Error);
+        let row = CallRow {
+            duration_ms: Some(DurationMs(us)),
+            ended_at: Some(at(ms + us as i64 / 1000)),
+            outcome: Some(outcome),
+            outcome_reason: (outcome == Outcome::Timeout).then(|| "server_exited".to_owned()),
+            phases_us: Phases {
+                policy_decided: (verdict != PolicyVerdict::NoPolicy).then_some(4),
+                request_forwarded: answered.then_some(21),
+                response_first_byte: answered.then_some(us * 9 / 10),
+                response_observed: answered.then_some(us),
+                response_forwarded: answered.then_some(us + 18),
+            },
+            policy_reason: (verdict == PolicyVerdict::Denied).then(|| "denylist".to_owned()),
+            policy_verdict: Some(verdict),
+            receipt_id: Some(ReceiptId::from_bits(self.id.bits() << 32 | n)),
+            result_hash: answered.then(|| format!("sha256:{:064x}", n * 13)),
+            result_is_error: answered.then_some(outcome == Outcome::Error),
+            result_type: answered.then(|| "complete".to_owned()),
+            ..self.row(n, tool, ms)
+        };
+        Update::Line(Box::new(Line::CallFinished(self.chained(EventKind::ResponseSent, Some(row)))))
+    }
+
+    fn gap(&mut self, note: &str) -> Update {
+        let mut c = self.chained(EventKind::RecorderGap, None);
+        c.note = Some(note.to_owned());
+        Update::Line(Box::new(Line::Chain(c)))
+    }
+
+    fn stderr(&self, seq: u64, line: &str) -> Update {
+        Update::Line(Box::new(Line::Stderr(Stderr {
+            at: at(-9_000),
+            cursor: self.cursor,
+            line: line.to_owned(),
+            seq,
+            session_id: self.id,
+        })))
+    }
+
+    fn end(&mut self) -> Update {
+        let mut c = self.chained(EventKind::ChainEnd, None);
+        c.end = Some(End { complete: true, next: None, reason: "client_closed".to_owned() });
+        Update::Line(Box::new(Line::SessionEnd(c)))
+    }
+
+    fn pack(&self, state: PackState) -> Update {
+        let pack = (state == PackState::Verified).then(|| PathBuf::from("/work/.assay/mcp/packs/proof_pack_x"));
+        Update::Line(Box::new(Line::PackProgress(PackProgress {
+            pack,
+            problems: Vec::new(),
+            session_id: self.id,
+            state,
+        })))
+    }
+}
+
+fn at(ms: i64) -> WallTime {
+    WallTime::from_millis(testkit::now().millis() + ms)
+}
+
+fn hear(app: &mut App, updates: impl IntoIterator<Item = Update>) {
+    for update in updates {
+        let effects = app.update(Msg::Live(update));
+        testkit::settle(app, effects);
+    }
+}
+
+fn start() -> Start {
+    Start { live: true, mouse: true, ..Start::default() }
+}
+
+/// Two sessions at work, with one of everything.
+pub(in crate::tui) fn at_work() -> App {
+    let mut app = testkit::app(start());
+    let (mut files, mut web) = (Told::new(1, "filesystem"), Told::new(2, "fetch"));
+    hear(&mut app, [files.hello(Some("claude-code"), Profile::Audit), web.hello(Some("cursor"), Profile::Guard)]);
+    let tools = ["read_text_file", "list_directory", "search_files", "write_file"];
+    for n in 0..24 {
+        let (tool, ms) = (tools[n as usize % 4], -60_000 + n as i64 * 2000);
+        let us = [340, 1_870, 12_400, 48_000][n as usize % 4] + n * 11;
+        let outcome = if n % 11 == 7 { Outcome::Error } else { Outcome::Forwarded };
+        hear(&mut app, [files.begins(n, tool, ms), files.ends(n, tool, ms, outcome, PolicyVerdict::NoPolicy, us)]);
+        if n % 5 == 0 {
+            let outcome = if n == 15 { Outcome::Denied } else { Outcome::Forwarded };
+            let verdict = if n == 15 { PolicyVerdict::Denied } else { PolicyVerdict::Allowed };
+            let us = if n == 15 { 90 } else { 830_000 + n * 40_000 };
+            hear(&mut app, [web.begins(n, "fetch", ms + 500), web.ends(n, "fetch", ms + 500, outcome, verdict, us)]);
+        }
+    }
+    hear(&mut app, [web.begins(30, "fetch", -4_200), files.begins(31, "search_files", -1_300)]);
+    hear(&mut app, [files.stderr(0, "ready\t\u{1b}[32mok\u{1b}[0m"), web.stderr(0, "fetching")]);
+    app
+}
+
+#[test]
+fn the_live_screen_is_drawn() {
+    let mut app = at_work();
+    assert_frames("live", |w, h| frame(&mut app, w, h));
+    let mut app = at_work();
+    press(&mut app, "N N ]");
+    assert_frames("live-timing", |w, h| frame(&mut app, w, h));
+    let light = frame(&mut app, 140, 40);
+    assert_picture("live-light", &light, Background::Light);
+}
+
+#[test]
+fn nothing_to_watch_says_how_to_begin() {
+    let mut app = testkit::app(start());
+    assert_frames("live-nothing", |w, h| frame(&mut app, w, h));
+}
+
+#[test]
+fn without_colours_and_without_unicode_everything_is_still_said() {
+    let theme = Theme { palette: Palette::Colourless, ascii: true };
+    let mut app = at_work();
+    app.theme = theme;
+    let frame = frame(&mut app, 140, 40);
+    assert_frame("live-ascii", &frame);
+    assert!(text(&frame).is_ascii(), "{}", text(&frame));
+    for cell in frame.buffer.content() {
+        assert_eq!((cell.fg, cell.bg), (ratatui::style::Color::Reset, ratatui::style::Color::Reset));
+    }
+}
+
+#[test]
+fn help_palette_and_filter_lie_over_it() {
+    let mut app = at_work();
+    press(&mut app, "?");
+    assert_frames("help", |w, h| frame(&mut app, w, h));
+    press(&mut app, "Esc : 'copy'");
+    assert_frames("palette", |w, h| frame(&mut app, w, h));
+    press(&mut app, "Esc / 'tool:read outcome:oops'");
+    assert_frames("filter-error", |w, h| frame(&mut app, w, h));
+}
+
+#[test]
+fn a_filter_narrows_while_it_is_typed_and_a_wrong_one_keeps_the_last_good_result() {
+    let mut app = at_work();
+    press(&mut app, "/ 'tool:read'");
+    let shown = text(&frame(&mut app, 140, 40));
+    assert!(shown.contains("6 of 31 calls") && !shown.contains("list_dir"), "{shown}");
+    let _ = app.update(Msg::Paste(" outcome:oops".to_owned()));
+    let shown = text(&frame(&mut app, 140, 40));
+    assert!(shown.contains("6 of 31 calls") && shown.contains('↓'), "{shown}");
+    press(&mut app, "Esc");
+    assert!(text(&frame(&mut app, 140, 40)).contains("31 calls"));
+    press(&mut app, "/ 'nothing like it' Enter");
+    assert!(text(&frame(&mut app, 140, 40)).contains("no call passes the filter"));
+    press(&mut app, "Esc");
+    assert!(text(&frame(&mut app, 140, 40)).contains("31 calls"));
+}
+
+#[test]
+fn moving_up_stops_following_and_the_end_resumes_it() {
+    let mut app = at_work();
+    let mut more = Told::new(1, "filesystem");
+    press(&mut app, "k k");
+    let before = app.live.selected();
+    hear(&mut app, (40..77).map(|n| more.begins(n, "read_text_file", n as i64)));
+    assert_eq!(app.live.selected(), before, "the selection holds on to its call");
+    assert!(text(&frame(&mut app, 140, 40)).contains("+37 new"));
+    press(&mut app, "G");
+    assert!(text(&frame(&mut app, 140, 40)).contains("following"));
+    hear(&mut app, [more.begins(90, "the_last_one", 90)]);
+    assert!(text(&frame(&mut app, 140, 40)).contains("the_last_one"));
+    press(&mut app, "f");
+    assert!(text(&frame(&mut app, 140, 40)).contains("f follows"));
+    press(&mut app, "f");
+    assert!(text(&frame(&mut app, 140, 40)).contains("following"));
+}
+
+#[test]
+fn a_pause_holds_the_screen_still_and_nothing_is_lost() {
+    let mut app = at_work();
+    press(&mut app, "Space");
+    let before = text(&frame(&mut app, 140, 40));
+    assert!(before.contains("PAUSED") && before.contains("paused"), "{before}");
+    let mut more = Told::new(1, "filesystem");
+    app.drawn();
+    hear(&mut app, [more.begins(40, "came_meanwhile", 10)]);
+    assert!(!app.is_dirty(), "nothing repaints while it is held");
+    assert!(!text(&frame(&mut app, 140, 40)).contains("came_meanwhile"));
+    press(&mut app, "Space");
+    assert!(text(&frame(&mut app, 140, 40)).contains("came_meanwhile"));
+}
+
+#[test]
+fn problems_are_found_without_looking_for_them() {
+    let mut app = at_work();
+    press(&mut app, "g");
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        press(&mut app, "n");
+        let selected = app.live.selected().unwrap();
+        assert!(!seen.contains(&selected));
+        seen.push(selected);
+    }
+    press(&mut app, "G n");
+    assert!(app.toast().unwrap().text.starts_with("no denied, failed or slow call"));
+    press(&mut app, "N");
+    assert!(app.toast().is_some());
+}
+
+#[test]
+fn one_session_alone_and_all_again() {
+    let mut app = at_work();
+    let effects = app.update(Msg::Resize(140, 40));
+    testkit::settle(&mut app, effects);
+    press(&mut app, "h");
+    assert_eq!(app.place_for_tests(), Contexts::SESSIONS);
+    press(&mut app, "Enter");
+    let one = text(&frame(&mut app, 140, 40));
+    assert!(one.contains("─ 25 calls") && !one.contains("✓ allowed"), "{one}");
+    press(&mut app, "Esc");
+    assert!(text(&frame(&mut app, 140, 40)).contains("31 calls"));
+}
+
+#[test]
+fn ends_losses_and_gaps_are_said() {
+    let mut app = testkit::app(start());
+    let mut told = Told::new(1, "filesystem");
+    hear(&mut app, [told.hello(None, Profile::Audit), told.begins(1, "read", 0)]);
+    let see = |app: &mut App| text(&frame(app, 140, 40));
+    hear(&mut app, [Update::Lost(told.id)]);
+    assert!(see(&mut app).contains("connection lost, retrying"));
+    hear(&mut app, [told.hello(Some("late"), Profile::Audit)]);
+    assert!(!see(&mut app).contains("lost") && see(&mut app).contains("late"));
+    hear(&mut app, [told.gap("full: 12 messages, 3400 bytes unrecorded")]);
+    assert!(see(&mut app).contains("evidence missing") && see(&mut app).contains("12 missed"));
+    hear(&mut app, [told.end(), told.pack(PackState::Sealing)]);
+    assert!(see(&mut app).contains("sealing"));
+    hear(&mut app, [told.pack(PackState::Verified), Update::Gone(told.id)]);
+    assert!(see(&mut app).contains("pack verified"));
+    let effects = press(&mut app, "o");
+    assert_eq!(app.shown(), ScreenId::Pack, "{effects:?}");
+    let mut dead = Told::new(2, "other");
+    hear(&mut app, [dead.hello(None, Profile::Audit), dead.begins(1, "x", 0), Update::Gone(dead.id)]);
+    press(&mut app, "1");
+    assert!(see(&mut app).contains("died: assay recover"));
+}
+
+#[test]
+fn what_is_copied_is_said() {
+    let mut app = at_work();
+    let effects = press(&mut app, "g y");
+    assert!(matches!(&effects[..], [Effect::Copy { what, text }] if what.contains("mtc_") && text.starts_with("mtc_")));
+    let effects = press(&mut app, "ctrl-y");
+    assert!(matches!(&effects[..], [Effect::Copy { text, .. }] if text.contains("\"invocation_id\"")), "{effects:?}");
+}
+
+#[test]
+fn q_goes_back_and_then_out() {
+    let mut app = at_work();
+    press(&mut app, "Enter");
+    assert_eq!(app.place_for_tests(), Contexts::DETAIL);
+    assert!(press(&mut app, "q").is_empty());
+    assert_eq!(app.place_for_tests(), Contexts::CALLS);
+    press(&mut app, "2 3 2");
+    assert!(press(&mut app, "q").is_empty());
+    assert!(matches!(press(&mut app, "q q").as_slice(), [.., Effect::Leave]));
+    assert!(matches!(press(&mut at_work(), "ctrl-c").as_slice(), [Effect::Leave]));
+    assert_eq!(at_work().farewell(), "assay: watched 2 sessions, 29 calls, 1 denied, 2 errors");
+}
+
+#[test]
+fn clicks_and_the_wheel_do_what_keys_do() {
+    use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+    let mut app = at_work();
+    let before = app.live.selected();
+    let mouse = |app: &mut App, kind, column, row| {
+        let _ = frame(app, 140, 40);
+        let event = MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE };
+        let effects = app.update(Msg::Mouse(event));
+        testkit::settle(app, effects)
+    };
+    mouse(&mut app, MouseEventKind::ScrollUp, 50, 10);
+    assert_ne!(app.live.selected(), before);
+    mouse(&mut app, MouseEventKind::Down(MouseButton::Left), 50, 6);
+    let clicked = app.live.selected();
+    assert_ne!(clicked, before);
+    assert!(text(&frame(&mut app, 140, 40)).contains("f follows"));
+    mouse(&mut app, MouseEventKind::Down(MouseButton::Left), 10, 0);
+    assert_eq!(app.shown(), ScreenId::Packs);
+    mouse(&mut app, MouseEventKind::Down(MouseButton::Left), 1, 0);
+    assert_eq!(app.shown(), ScreenId::Live);
+    mouse(&mut app, MouseEventKind::Down(MouseButton::Left), 0, 39);
+    assert!(text(&frame(&mut app, 140, 40)).contains("Keys: "), "the hint in the footer is a button");
+}
+
+#[test]
+fn only_a_window_of_a_long_session_is_kept_and_the_rest_is_in_its_files() {
+    let mut app = testkit::app(start());
+    let mut told = Told::new(1, "filesystem");
+    hear(&mut app, [told.hello(None, Profile::Audit)]);
+    let window = crate::live::state::WINDOW as u64;
+    for n in 0..window + 500 {
+        hear(&mut app, [told.ends(n, "read", n as i64, Outcome::Forwarded, PolicyVerdict::NoPolicy, 1000)]);
+    }
+    let shown = text(&frame(&mut app, 140, 40));
+    assert!(shown.contains("10 000 of 10 500 calls"), "{shown}");
+    press(&mut app, "g");
+    let shown = text(&frame(&mut app, 140, 40));
+    assert!(shown.contains("older ones: o opens its files"), "{shown}");
+    assert!(matches!(app.live.open_files_for_tests(), Some(Target::Journal { .. })));
+}

@@ -70,7 +70,7 @@ pub(super) fn panes(at: At, sessions_open: Option<bool>, full: bool, in_sessions
         rest = Rect { x: rest.x + w + 1, width: rest.width - w - 1, ..rest };
     }
     if area.width >= WIDE {
-        let w = (rest.width * 2 / 5).max(40).min(rest.width / 2);
+        let w = (rest.width / 3).max(40).min(rest.width / 2);
         out.detail = Some(Rect { x: rest.right() - w, width: w, ..rest });
         rest.width -= w + 1;
     } else if rest.height >= 14 {
@@ -268,8 +268,10 @@ fn calls(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
         if !screen.filter_text.is_empty() {
             title = format!("{title}  /{}", crate::tui::paint::clean(&screen.filter_text));
         }
+        let more = seen.state.is_cut() && seen.calls.at_top(body.height);
         let follows = match (screen.held.is_some(), seen.calls.follows(), seen.calls.new_ones()) {
             (true, ..) => "paused".to_owned(),
+            _ if more => "older ones: o opens its files".to_owned(),
             (_, true, _) => "following".to_owned(),
             (_, _, 0) => "f follows".to_owned(),
             (_, _, n) => format!("+{} new", grouped(n)),

@@ -1,6 +1,9 @@
 //! A file around one byte: what was expected, what stands there, the line as text and the bytes as hex.
 
-use super::book::{Kind, Source};
+use super::{
+    book::{Kind, Source},
+    rows::wrapped,
+};
 use crate::{
     pack::verify::Finding,
     tui::{
@@ -200,7 +203,11 @@ fn open(dir: &Path, place: &Place) -> Result<Opened, String> {
     };
     let (file, len) = source(dir, name).open()?;
     let (caret, line, whole) = match (place.line, place.offset, field) {
-        (Some(line), Some(start), _) => (in_line(&file, start, place).map_err(io)?, Some(line), false),
+        (Some(line), Some(start), _) => {
+            let found = in_line(&file, start, place).map_err(io)?;
+            let hashes = [&place.expected, &place.found].map(|s| s.as_ref().is_some_and(|s| is_hash(s)));
+            (start + found.unwrap_or(0), Some(line), found.is_none() && hashes == [true, true])
+        }
         (_, Some(offset), _) => (offset, line_of(&file, offset).map_err(io)?, false),
         (_, None, Some(field)) => {
             let mut text = vec![0; len.min(SEARCH) as usize];
@@ -244,8 +251,12 @@ fn around(file: &File, len: u64, caret: u64) -> io::Result<Opened> {
     Ok(Opened { len, from, bytes, caret, ..Opened::default() })
 }
 
-/// The byte of a line that a finding is about: where what was found stands, else the member it names, else the beginning.
-fn in_line(file: &File, start: u64, place: &Place) -> io::Result<u64> {
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// The byte of a line that a finding is about: where what was found stands, else the member that it names.
+fn in_line(file: &File, start: u64, place: &Place) -> io::Result<Option<u64>> {
     let mut text = vec![0; SEARCH as usize];
     let n = read_at(file, &mut text, start)?;
     let line = text[..n].split(|b| *b == b'\n').next().unwrap_or_default();
@@ -262,7 +273,7 @@ fn in_line(file: &File, start: u64, place: &Place) -> io::Result<u64> {
         .or_else(|| sides.into_iter().flatten().filter(long).find_map(find))
         .or_else(member)
         .or_else(|| sides.into_iter().flatten().find_map(find));
-    Ok(start + at.unwrap_or(0) as u64)
+    Ok(at.map(|at| at as u64))
 }
 
 /// The line, from 1, in which a byte stands; `None` far from the beginning.
@@ -326,12 +337,21 @@ pub(super) fn draw(b: &Bytes, pen: &mut Pen<'_>, at: At) {
     let line = o.line.map_or_else(String::new, |n| format!(" line {n},"));
     put(pen, &format!("{}{line} byte {} of {}", o.file, b.caret, o.len), Role::Strong);
     if !b.place.message.is_empty() {
-        let code = if at.is_tiny() { String::new() } else { format!("{}  ", b.place.code) };
-        put(pen, &format!("{code}{}", b.place.message), Role::Bad);
+        let named = !at.is_tiny() && !b.place.code.is_empty();
+        let said = if named { format!("{}  {}", b.place.code, b.place.message) } else { b.place.message.clone() };
+        let most = if at.is_tiny() { 1 } else { 3 };
+        for line in wrapped(&said, "", area.width, Role::Bad).iter().take(most).flat_map(|l| &l.pieces) {
+            put(pen, &line.0, Role::Bad);
+        }
     }
     if !at.is_tiny() {
         if o.whole {
-            put(pen, "the file as a whole is another; which byte changed, a hash does not say", Role::Dim);
+            let what = b.place.line.map_or("the file", |_| "the line");
+            put(
+                pen,
+                &format!("{what} as a whole is another; which byte of it changed, a hash does not say"),
+                Role::Dim,
+            );
         }
         for (side, text, role) in [("expected", &b.place.expected, Role::Good), ("found", &b.place.found, Role::Bad)] {
             if let Some(text) = text {

@@ -101,17 +101,23 @@ pub(super) fn verification(s: &PackScreen, at: At, theme: Theme) -> Vec<Row> {
     let mut out = Vec::new();
     if at.is_tiny() {
         if let State::Running(p) = &s.state {
-            out.push(Row { pieces: vec![(rows::progress(*p, panes.list.width, theme), Role::Accent)], ..Row::default() });
+            out.push(Row {
+                pieces: vec![(rows::progress(*p, panes.list.width, theme), Role::Accent)],
+                ..Row::default()
+            });
         }
     } else if !panes.beside && matches!(s.state, State::Running(_) | State::Verified(_) | State::Stopped) {
         out.extend(rows::stages(s, theme));
         if let State::Running(p) = &s.state {
             out.push(Row::default());
-            out.push(Row { pieces: vec![(rows::progress(*p, panes.list.width, theme), Role::Accent)], ..Row::default() });
+            out.push(Row {
+                pieces: vec![(rows::progress(*p, panes.list.width, theme), Role::Accent)],
+                ..Row::default()
+            });
         }
         out.push(Row::default());
     }
-    out.extend(rows::lines(s, theme));
+    out.extend(rows::lines(s, panes.list.width, theme));
     out
 }
 
@@ -186,7 +192,8 @@ fn status(book: &Book, pen: &mut Pen<'_>, r: Rect, what: &str) {
     }
     let problems = book.problems().len() as u64;
     let here = book.len().min(book.cursor.at + 1);
-    let right = if r.width >= 60 { format!("{} to look at  {}", grouped(problems), grouped(here)) } else { String::new() };
+    let right =
+        if r.width >= 60 { format!("{} to look at  {}", grouped(problems), grouped(here)) } else { String::new() };
     let room = r.width.saturating_sub(right.len() as u16 + 1);
     pen.outside(r.x, r.y, room, &text, role);
     pen.right(r.x + room, r.y, r.width - room, &right, Role::Dim);
@@ -239,7 +246,7 @@ fn receipts(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, at: At) {
     }
     if let Some(side) = panes.side {
         if panes.beside {
-            pen.rule(side.x - 1, side.y, side.bottom());
+            pen.rule(side.x - 2, side.y, side.bottom());
         }
         match book.selected().map(|l| &l.row) {
             Some(Said::Call(_)) | None => s.detail.draw(pen, At { area: side, ..at }, s.inside),

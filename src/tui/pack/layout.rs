@@ -6,8 +6,8 @@ use ratatui::layout::Rect;
 
 /// From so many columns on, panes stand beside each other.
 const BESIDE: u16 = 100;
-/// Columns of the stages beside the rest.
-const STAGES: u16 = 46;
+/// Columns of the stages beside the rest, and where there is more room.
+const STAGES: [u16; 2] = [46, 54];
 /// From so many lines on, the detail stands below the list.
 const BELOW: u16 = 18;
 /// Lines of what is said of the selected event.
@@ -44,8 +44,9 @@ impl Panes {
             Tab::Verification => {
                 if body.width >= BESIDE {
                     panes.beside = true;
-                    panes.side = Some(Rect { width: STAGES, ..body });
-                    let x = body.x + STAGES + 2;
+                    let stages = STAGES[usize::from(body.width >= BESIDE + 34)];
+                    panes.side = Some(Rect { width: stages, ..body });
+                    let x = body.x + stages + 2;
                     panes.list = Rect { x, width: body.right() - x, ..body };
                 }
             }
@@ -54,7 +55,7 @@ impl Panes {
                 if body.width >= BESIDE {
                     panes.beside = true;
                     list.width = body.width * 9 / 20;
-                    let x = list.right() + 2;
+                    let x = list.right() + 3;
                     panes.side = Some(Rect { x, width: body.right() - x, ..body });
                 } else if inside {
                     // Full screen.

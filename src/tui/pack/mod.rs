@@ -2,12 +2,14 @@
 
 mod book;
 mod bytes;
+mod copy;
 mod draw;
 mod layout;
 mod row;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use super::{
     detail::{Detail, Files, Subject},
@@ -22,18 +24,10 @@ use crate::{
     pack::verify::{Progress, VerifyError, VerifyOptions, VerifyReport, verify},
 };
 use book::{Book, Kind, Source};
-use bytes::{Bytes, Opened, Place};
+use bytes::{Bytes, Opened};
 use layout::Panes;
 use row::Row as Said;
-use std::{
-    cell::Cell,
-    ops::ControlFlow,
-    os::unix::fs::FileExt as _,
-    path::{Path, PathBuf},
-};
-
-/// The longest line of evidence that is copied, in bytes.
-const MAX_COPY: u64 = 8 << 20;
+use std::{cell::Cell, ops::ControlFlow, path::Path};
 
 /// What the jobs of this screen say.
 #[derive(Debug)]
@@ -302,187 +296,25 @@ impl PackScreen {
             None => (None, None),
         };
         if number == self.detailed {
-            return Vec::new();
+            return self.detail.poll(at.now);
         }
         self.detailed = number;
         let path = |book: &Option<Book>| book.as_ref().map(|b| b.source().path()).unwrap_or_default();
         let files = Files { receipts: path(&self.receipts), events: path(&self.chain) };
-        self.detail.show(row.map(|row| Subject { row, files, line: number }))
-    }
-
-    /// Opens what is selected.
-    fn enter(&mut self, at: At) -> Vec<Effect> {
-        match self.tab {
-            Tab::Verification => {
-                let rows = self.list(at);
-                match rows.get(self.cursor.at as usize).and_then(|r| r.finding) {
-                    Some(i) => self.show_finding(i),
-                    None => Vec::new(),
-                }
-            }
-            Tab::Receipts => match self.receipts.as_ref().and_then(Book::selected).map(|l| &l.row) {
-                Some(Said::Call(_)) => {
-                    self.inside = true;
-                    self.follow(at)
-                }
-                Some(_) => self.show_line(),
-                None => Vec::new(),
-            },
-            Tab::Chain => self.show_line(),
-        }
-    }
-
-    fn show_finding(&mut self, i: usize) -> Vec<Effect> {
-        let (State::Verified(report), Some(Target::Pack(dir))) = (&self.state, &self.target) else {
-            return Vec::new();
-        };
-        let Some(finding) = report.errors.get(i) else { return Vec::new() };
-        let (bytes, effects) = Bytes::new(dir.clone(), Place::from(finding));
-        self.bytes = Some(bytes);
-        self.finding = Some(i);
+        let mut effects = self.detail.show(row.map(|row| Subject { row, files, line: number }));
+        effects.extend(self.detail.poll(at.now));
         effects
     }
 
-    /// The bytes of the selected line.
-    fn show_line(&mut self) -> Vec<Effect> {
-        let Some(book) = self.book() else { return Vec::new() };
-        let Some(line) = book.selected() else { return Vec::new() };
-        let mut place = Place {
-            file: book.source().name.clone(),
-            line: Some(line.number + 1),
-            offset: Some(line.offset),
-            ..Place::default()
-        };
-        match &line.row {
-            Said::Event(e) => {
-                if let Some(hash) = &e.hashes_to {
-                    "the event is not what its hash says".clone_into(&mut place.message);
-                    (place.expected, place.found) = (Some(e.hash.clone()), Some(hash.clone()));
-                } else if let Some(before) = &e.before {
-                    "prev_hash is not the hash of the event before".clone_into(&mut place.message);
-                    (place.expected, place.found) = (Some(before.clone()), Some(e.prev_hash.clone()));
-                }
-            }
-            Said::Bad { why, .. } => place.message.clone_from(why),
-            _ => {}
-        }
-        let (bytes, effects) = Bytes::new(book.source().dir.clone(), place);
-        self.bytes = Some(bytes);
-        self.finding = None;
-        effects
-    }
-
-    /// The next finding, or the next line that is worth a look.
-    fn next(&mut self, forward: bool, at: At) -> Vec<Effect> {
-        let nothing = |what: &str| vec![Effect::Say(format!("no other {what} in this direction"))];
-        if self.bytes.is_some() && self.tab == Tab::Verification {
-            let State::Verified(report) = &self.state else { return Vec::new() };
-            let here = self.finding.unwrap_or(0);
-            let next = if forward { here.checked_add(1) } else { here.checked_sub(1) };
-            return match next.filter(|n| *n < report.errors.len()) {
-                Some(n) => self.show_finding(n),
-                None => nothing("finding"),
-            };
-        }
-        let height = self.panes(at).list.height;
-        if self.tab == Tab::Verification {
-            let rows = self.list(at);
-            let here = self.cursor.at as usize;
-            let found = if forward {
-                rows.iter().enumerate().skip(here + 1).find(|(_, r)| r.first)
-            } else {
-                rows.iter().enumerate().take(here).rev().find(|(_, r)| r.first)
-            };
-            return match found {
-                Some((i, _)) => {
-                    self.cursor.to(i as u64, rows.len() as u64, height);
-                    Vec::new()
-                }
-                None => nothing("finding"),
-            };
-        }
-        self.bytes = None;
-        match self.book_mut().and_then(|b| b.problem(forward, height)) {
-            Some(mut effects) => {
-                effects.extend(self.follow(at));
-                effects
-            }
-            None => match self.book().and_then(Book::percent) {
-                Some(percent) => vec![Effect::Say(format!("no other problem in the {percent} % that were read"))],
-                None => nothing("problem"),
-            },
-        }
+    /// Time passes: the detail reads what it did not read at once, while one scrolled.
+    pub fn tick(&mut self, now: crate::model::WallTime) -> Vec<Effect> {
+        if self.tab == Tab::Receipts { self.detail.poll(now) } else { Vec::new() }
     }
 
     /// The lines of the verification's list.
     fn list(&self, at: At) -> Vec<rows::Row> {
         let theme = super::theme::Theme::default();
         draw::verification(self, at, theme)
-    }
-
-    fn copy(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
-        let copy = |what: &str, text: String| Some(vec![Effect::Copy { what: what.to_owned(), text }]);
-        if let Some(bytes) = &self.bytes {
-            return match command {
-                Command::CopyValue => copy("what was found", bytes.value()),
-                Command::CopyPath => copy("place", bytes.where_it_is()),
-                _ => {
-                    let place = bytes.place.clone();
-                    let dir = bytes_dir(&self.target, self.book());
-                    self.raw(Source { dir, name: place.file, kind: Kind::Receipts }, place.offset.unwrap_or(0))
-                }
-            };
-        }
-        if self.tab == Tab::Verification {
-            let row = self.list(at).into_iter().nth(self.cursor.at as usize)?;
-            let finding = match (&self.state, row.finding) {
-                (State::Verified(r), Some(i)) => r.errors.get(i).cloned(),
-                _ => None,
-            };
-            return match (command, finding) {
-                (Command::CopyValue, _) if !row.value.is_empty() => copy("line", row.value),
-                (Command::CopyPath, Some(f)) => {
-                    let file = f.file.unwrap_or_default();
-                    copy("place", f.line.map_or(file.clone(), |line| format!("{file}:{line}")))
-                }
-                (Command::CopyPath, None) => copy("path", self.path()),
-                (Command::CopyRaw, Some(f)) => {
-                    let (dir, name) = (PathBuf::from(self.path()), f.file.unwrap_or_default());
-                    self.raw(Source { dir, name, kind: Kind::Receipts }, f.offset.unwrap_or(0))
-                }
-                _ => Some(vec![Effect::Warn("nothing to copy here".to_owned())]),
-            };
-        }
-        let book = self.book()?;
-        let line = book.selected()?;
-        match command {
-            Command::CopyValue => {
-                let (what, text) = line.row.value();
-                copy(what, text)
-            }
-            Command::CopyPath => copy("place", format!("{}:{}", book.source().path().to_string_lossy(), line.number + 1)),
-            _ => {
-                let (source, offset) = (book.source().clone(), line.offset);
-                self.raw(source, offset)
-            }
-        }
-    }
-
-    /// Reads a line to be copied.
-    fn raw(&mut self, source: Source, offset: u64) -> Option<Vec<Effect>> {
-        let ticket = Ticket::new();
-        self.copying = Some(ticket.clone());
-        Some(vec![Effect::Start(Job::new(&ticket, "copy a line", move |teller: &Teller| {
-            teller.tell(Message::Pack(News::Raw(raw_line(&source, offset))));
-        }))])
-    }
-
-    fn path(&self) -> String {
-        match &self.target {
-            Some(Target::Pack(dir)) => dir.to_string_lossy().into_owned(),
-            Some(Target::Journal { segment, .. }) => segment.to_string_lossy().into_owned(),
-            None => String::new(),
-        }
     }
 
     /// While bytes are shown.
@@ -548,39 +380,24 @@ impl PackScreen {
         Err(told)
     }
 
-    fn verified(&mut self, result: Result<Box<VerifyReport>, VerifyError>) {
+    fn verified(&mut self, result: Result<Box<VerifyReport>, VerifyError>) -> Vec<Effect> {
         self.check = None;
-        self.state = match result {
-            Ok(report) => State::Verified(report),
-            Err(VerifyError::Cancelled) => State::Stopped,
-            Err(e) => State::Failed(e.to_string()),
-        };
-    }
-}
-
-fn bytes_dir(target: &Option<Target>, book: Option<&Book>) -> PathBuf {
-    match (target, book) {
-        (_, Some(book)) => book.source().dir.clone(),
-        (Some(Target::Pack(dir)), None) => dir.clone(),
-        _ => PathBuf::new(),
+        match result {
+            Ok(report) => self.state = State::Verified(report),
+            Err(VerifyError::Cancelled) => self.state = State::Stopped,
+            Err(e) => {
+                self.state = State::Failed(e.to_string());
+                // What else is missing is said too.
+                return self.chain.as_mut().filter(|b| !b.is_open()).map(Book::open).unwrap_or_default();
+            }
+        }
+        Vec::new()
     }
 }
 
 fn book_of(path: &Path, kind: Kind) -> Option<Book> {
     let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_string_lossy().into_owned());
     Some(Book::new(Source { dir, name, kind }))
-}
-
-fn raw_line(source: &Source, offset: u64) -> Result<String, String> {
-    let (file, len) = source.open()?;
-    let mut text = vec![0; MAX_COPY.min(len.saturating_sub(offset)) as usize];
-    file.read_exact_at(&mut text, offset).map_err(|e| e.to_string())?;
-    let end = memchr::memchr(b'\n', &text);
-    if end.is_none() && text.len() as u64 == MAX_COPY {
-        return Err("the line is too long to copy".to_owned());
-    }
-    text.truncate(end.unwrap_or(text.len()));
-    String::from_utf8(text).map_err(|_| "the line is not UTF-8".to_owned())
 }
 
 impl Screen for PackScreen {
@@ -594,9 +411,12 @@ impl Screen for PackScreen {
     }
 
     fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let searched = self.inside && self.detail.searched().is_some_and(|text| !text.is_empty());
         match command {
-            Command::Next => return Some(self.next(true, at)),
-            Command::Previous => return Some(self.next(false, at)),
+            Command::Next if !searched => return Some(self.next(true, at)),
+            Command::Previous if !searched => return Some(self.next(false, at)),
+            // The search goes first.
+            Command::Back if searched && self.bytes.is_none() => return None,
             Command::Verify => return Some(self.again()),
             _ => {}
         }
@@ -649,7 +469,7 @@ impl Screen for PackScreen {
         }
         match told.news {
             Message::Pack(News::Progress(p)) if of_check => self.state = State::Running(Some(p)),
-            Message::Pack(News::Verified(result)) if of_check => self.verified(result),
+            Message::Pack(News::Verified(result)) if of_check => return self.verified(result),
             Message::Pack(News::Raw(raw)) if of_copy => {
                 self.copying = None;
                 return vec![match raw {
@@ -675,7 +495,7 @@ impl Screen for PackScreen {
             && let Some(side) = panes.side.filter(|r| is_in(*r))
         {
             self.inside = true;
-            return self.detail.click(x, y, At { area: side, ..at });
+            return self.detail.click(x, y, twice, At { area: side, ..at });
         }
         if !is_in(panes.list) {
             return Vec::new();
@@ -728,28 +548,33 @@ impl Screen for PackScreen {
     }
 
     fn title(&self) -> String {
-        let name = clean(&self.name);
+        let name = clean(self.name.strip_prefix("proof_pack_").unwrap_or(&self.name));
         match &self.state {
             State::Empty => "no pack".to_owned(),
-            State::Running(p) => format!("{name}  verifying {} %", p.map_or(0, percent)),
-            State::Verified(r) => {
-                let word = Verdicts::of(r).in_one();
-                format!("{name}  {}", word.word)
-            }
-            State::Stopped => format!("{name}  not verified"),
-            State::Failed(_) => format!("{name}  cannot be verified"),
-            State::Journal => format!("{name}  no pack"),
+            State::Running(p) => format!("verifying {} %  {name}", p.map_or(0, percent)),
+            State::Verified(r) => format!("{}  {name}", Verdicts::of(r).in_one().word),
+            State::Stopped => format!("not verified  {name}"),
+            State::Failed(_) => format!("cannot be verified  {name}"),
+            State::Journal => format!("no pack  {name}"),
         }
     }
 
     fn filter(&self) -> Option<&str> {
-        let receipts = self.tab == Tab::Receipts && self.bytes.is_none() && !self.inside;
+        let receipts = self.tab == Tab::Receipts && self.bytes.is_none();
+        if receipts && self.inside {
+            return self.detail.searched();
+        }
         self.receipts.as_ref().filter(|_| receipts).map(Book::filter)
     }
 
     fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
+        let panes = self.panes(at);
+        if self.inside {
+            self.detail.search(text, At { area: panes.side.unwrap_or(at.area), ..at });
+            return Ok(Vec::new());
+        }
         let filter = Filter::parse(text)?;
-        let height = self.panes(at).list.height;
+        let height = panes.list.height;
         let Some(book) = self.receipts.as_mut() else { return Ok(Vec::new()) };
         let mut effects = book.narrow(text, filter, height);
         effects.extend(self.follow(at));

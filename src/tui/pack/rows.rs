@@ -10,6 +10,7 @@ use crate::{
         theme::{Role, Theme},
     },
 };
+use unicode_width::UnicodeWidthStr as _;
 
 /// A line of pieces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +34,42 @@ impl Row {
         let text = text.into();
         Self { value: text.clone(), pieces: vec![(text, role)], ..Self::default() }
     }
+}
+
+/// Text in lines of at most `width` columns, broken between words, indented.
+pub(super) fn wrapped(text: &str, indent: &str, width: u16, role: Role) -> Vec<Row> {
+    let room = usize::from(width).saturating_sub(indent.len()).max(8);
+    let text = crate::tui::paint::clean(&text.chars().take(2000).collect::<String>());
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word = word.to_owned();
+        loop {
+            let Some(line) = lines.last_mut() else { break };
+            let used = line.width();
+            if used > 0 && used + 1 + word.width() > room {
+                lines.push(String::new());
+                continue;
+            }
+            if used > 0 {
+                line.push(' ');
+            }
+            // A word that is longer than a line is broken anywhere.
+            let cut =
+                word.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|i| word[..*i].width() <= room).last();
+            let Some(cut) = cut.filter(|cut| *cut < word.len()) else {
+                line.push_str(&word);
+                break;
+            };
+            let rest = word.split_off(cut);
+            line.push_str(&word);
+            lines.push(String::new());
+            word = rest;
+        }
+    }
+    lines
+        .into_iter()
+        .map(|line| Row { value: text.clone(), ..Row::new(vec![(format!("{indent}{line}"), role)]) })
+        .collect()
 }
 
 /// Columns of a stage's name.
@@ -92,10 +129,13 @@ fn done(report: &VerifyReport, stage: Stage, theme: Theme) -> Row {
 
 fn running(progress: Option<Progress>, stage: Stage, theme: Theme) -> Row {
     let at = progress.map_or(Stage::ValidateSchema, |p| p.stage);
-    let here = if TOGETHER.contains(&at) { TOGETHER.contains(&stage) } else { stage == at };
+    let together = TOGETHER.contains(&at);
+    let here = if together { TOGETHER.contains(&stage) } else { stage == at };
+    // What stands between them in the list is done after all of them.
+    let passed = stage < if together { Stage::ValidateFileHashes } else { at };
     let (glyph, said, role) = if here {
         (theme.glyph("▸", ">"), "running", Role::Accent)
-    } else if stage < at {
+    } else if passed {
         // What it found is not known before the end.
         (theme.glyph("·", "."), "read", Role::Text)
     } else {
@@ -113,7 +153,10 @@ fn running(progress: Option<Progress>, stage: Stage, theme: Theme) -> Row {
 pub(super) fn progress(p: Option<Progress>, width: u16, theme: Theme) -> String {
     let Some(p) = p else { return "opening…".to_owned() };
     let percent = percent(p);
-    let text = format!(" {percent} %  {} of {}", size(p.done_bytes), size(p.total_bytes));
+    let mut text = format!(" {percent} %");
+    if width >= 40 {
+        text = format!("{text}  {} of {}", size(p.done_bytes), size(p.total_bytes));
+    }
     let room = usize::from(width).saturating_sub(text.len() + 2).min(40);
     let full = room * percent as usize / 100;
     let (on, off) = (theme.glyph("█", "#"), theme.glyph("░", "."));
@@ -122,9 +165,9 @@ pub(super) fn progress(p: Option<Progress>, width: u16, theme: Theme) -> String 
 
 /// Verdicts, findings and facts.
 #[must_use]
-pub(super) fn lines(s: &PackScreen, theme: Theme) -> Vec<Row> {
+pub(super) fn lines(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
     match &s.state {
-        State::Verified(report) => of_report(report, theme),
+        State::Verified(report) => of_report(report, width, theme),
         State::Running(_) => vec![
             Row::text("No verdict yet: the verification runs.", Role::Strong),
             Row::text("Esc stops it. Receipts and chain can be walked meanwhile.", Role::Dim),
@@ -134,15 +177,13 @@ pub(super) fn lines(s: &PackScreen, theme: Theme) -> Vec<Row> {
             Row::text("v starts it again.", Role::Dim),
         ],
         State::Failed(why) => {
-            let mut out = vec![
-                Row::text("! This cannot be verified: there is no verdict.", Role::Bad),
-                Row::text(format!("  {why}"), Role::Text),
-            ];
+            let mut out = vec![Row::text("! This cannot be verified: there is no verdict.", Role::Bad)];
+            out.extend(wrapped(why, "  ", width, Role::Text));
             out.extend(missing(s, theme));
             out.push(Row::text("Receipts and chain are shown as far as they read.", Role::Dim));
             out
         }
-        State::Journal => journal(s, theme),
+        State::Journal => journal(s, width, theme),
         State::Empty => vec![Row::text("No pack is open. 2 lists them, Enter opens one.", Role::Dim)],
     }
 }
@@ -159,15 +200,11 @@ fn missing(s: &PackScreen, theme: Theme) -> Vec<Row> {
         .collect()
 }
 
-fn journal(s: &PackScreen, theme: Theme) -> Vec<Row> {
-    let mut out = vec![
-        Row::text("These are the files of a session that has no pack.", Role::Strong),
-        Row::text(
-            "Nothing is signed: there is no verdict to give. The links of the chain are checked as they are read.",
-            Role::Dim,
-        ),
-        Row::default(),
-    ];
+fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
+    let mut out = vec![Row::text("These are the files of a session that has no pack.", Role::Strong)];
+    let text = "Nothing is signed: there is no verdict to give. The links of the chain are checked as they are read.";
+    out.extend(wrapped(text, "", width, Role::Dim));
+    out.push(Row::default());
     out.extend(missing(s, theme));
     for (name, book) in [("receipts", &s.receipts), ("events", &s.chain)] {
         let Some(book) = book.as_ref().filter(|b| b.error().is_none()) else { continue };
@@ -197,14 +234,14 @@ fn head(text: impl Into<String>) -> Row {
     Row::text(text, Role::Strong)
 }
 
-fn of_report(r: &VerifyReport, theme: Theme) -> Vec<Row> {
+fn of_report(r: &VerifyReport, width: u16, theme: Theme) -> Vec<Row> {
     let mut out = verdicts(r, theme);
     let n = r.errors.len() as u64 + r.errors_omitted;
     if n > 0 {
         out.push(Row::default());
         out.push(head(if n == 1 { "1 finding".to_owned() } else { format!("{} findings", grouped(n)) }));
         for (i, f) in r.errors.iter().enumerate() {
-            out.extend(finding(i, f, theme));
+            out.extend(finding(i, f, width, theme));
         }
         if r.errors_omitted > 0 {
             out.push(Row::text(format!("and {} more", grouped(r.errors_omitted)), Role::Dim));
@@ -218,7 +255,7 @@ fn of_report(r: &VerifyReport, theme: Theme) -> Vec<Row> {
         if !list.is_empty() {
             out.push(Row::default());
             out.push(head(title));
-            out.extend(list.iter().map(|text| Row::text(format!("- {text}"), role)));
+            out.extend(list.iter().flat_map(|text| wrapped(&format!("- {text}"), "", width, role)));
         }
     }
     out.push(Row::default());
@@ -267,7 +304,7 @@ fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
     .collect()
 }
 
-fn finding(i: usize, f: &Finding, theme: Theme) -> Vec<Row> {
+fn finding(i: usize, f: &Finding, width: u16, theme: Theme) -> Vec<Row> {
     let mut place = f.file.clone().unwrap_or_default();
     if let Some(line) = f.line {
         place = format!("{place}:{line}");
@@ -281,7 +318,7 @@ fn finding(i: usize, f: &Finding, theme: Theme) -> Vec<Row> {
         first: true,
         ..Row::default()
     }];
-    out.push(Row::new(vec![(format!("  {}", f.message), Role::Text)]));
+    out.extend(wrapped(&f.message, "  ", width, Role::Text));
     for (side, text, role) in [("expected", &f.expected, Role::Good), ("found", &f.found, Role::Bad)] {
         if let Some(text) = text {
             out.push(Row::new(vec![(format!("  {side:<9}"), Role::Dim), (text.clone(), role)]));

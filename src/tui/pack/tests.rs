@@ -1,1 +1,349 @@
+use super::*;
+use crate::{
+    model::{WallTime, event::hash_of_line},
+    pack::{
+        build::{Input, build},
+        keys::{Signer, SignerId},
+        testkit::{self as sessions, Ending, Plan},
+        verify::Stage,
+    },
+    paths::AuditDir,
+    tui::{
+        app::{App, Start},
+        msg::Msg,
+        testkit::{assert_frames, check, frame, press, press_only, settle, text},
+    },
+};
+use std::{fs, path::PathBuf};
 
+/// A pack whose bytes are always the same.
+fn packed(plan: &Plan) -> (tempfile::TempDir, PathBuf) {
+    let tmp = tempfile::tempdir().unwrap();
+    let written = sessions::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
+    let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
+    let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
+    let (paths, session) = (&written.paths, &written.doc);
+    let input = Input { paths, session, policy: None, surface: None, signer: &signer, ci_binding: None, now };
+    let dir = build(&input).unwrap().dir;
+    (tmp, dir)
+}
+
+fn plan() -> Plan {
+    Plan { calls: 60, error_every: 7, timeout_every: 0, ..Plan::default() }
+}
+
+/// Changes one line of a file.
+fn change(file: &Path, line: usize, edit: impl FnOnce(&str) -> String) {
+    let text = fs::read_to_string(file).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines[line] = edit(&lines[line]);
+    fs::write(file, lines.join("\n") + "\n").unwrap();
+}
+
+/// The dashboard with a pack open, 80×24.
+fn opened(dir: &Path) -> App {
+    app_of(Target::Pack(dir.to_owned()), 80, 24)
+}
+
+fn app_of(target: Target, columns: u16, lines: u16) -> App {
+    let start = Start { open: Some(target), ..Start::default() };
+    let (mut app, effects) = App::new(start, columns, lines, crate::tui::testkit::now());
+    settle(&mut app, effects);
+    set_time(&mut app);
+    app
+}
+
+/// The time of verification is the only thing that is not in the pack.
+fn set_time(app: &mut App) {
+    if let State::Verified(report) = &mut app.pack.state {
+        report.verified_at = crate::tui::testkit::now();
+    }
+}
+
+fn shown(app: &mut App) -> String {
+    let frame = frame(app, 80, 24);
+    check(&frame);
+    text(&frame)
+}
+
+/// Pictures at every size, after the same keys.
+fn pictures(name: &str, target: &Target, keys: &str) {
+    assert_frames(name, |columns, lines| {
+        let mut app = app_of(target.clone(), columns, lines);
+        press(&mut app, keys);
+        let frame = frame(&mut app, columns, lines);
+        check(&frame);
+        frame
+    });
+}
+
+#[test]
+fn a_verified_pack_says_so_in_words() {
+    let (_tmp, dir) = packed(&plan());
+    let mut app = opened(&dir);
+    let text = shown(&mut app);
+    for words in ["✓ PASS", "✓ COMPLETE", "! UNPINNED", "– NOT_EVALUATED", "nobody vouches", "verify_signature"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    pictures("pack-verified", &Target::Pack(dir), "");
+}
+
+#[test]
+fn a_pinned_signer_is_one_that_was_named() {
+    let (_tmp, dir) = packed(&plan());
+    let key = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]).fingerprint();
+    let start = Start { open: Some(Target::Pack(dir)), signers: vec![key], ..Start::default() };
+    let mut app = crate::tui::testkit::app(start);
+    assert!(shown(&mut app).contains("✓ PINNED"));
+}
+
+#[test]
+fn a_verification_shows_how_far_it_is_and_esc_stops_it() {
+    let (_tmp, dir) = packed(&plan());
+    let running = |columns, lines| {
+        let start = Start { open: Some(Target::Pack(dir.clone())), ..Start::default() };
+        let (mut app, effects) = App::new(start, columns, lines, crate::tui::testkit::now());
+        let progress = Progress { stage: Stage::VerifyChain, done_bytes: 340 << 20, total_bytes: 1 << 30 };
+        app.pack.state = State::Running(Some(progress));
+        (app, effects)
+    };
+    assert_frames("pack-verifying", |columns, lines| frame(&mut running(columns, lines).0, columns, lines));
+    let (mut app, effects) = running(80, 24);
+    let text = shown(&mut app);
+    assert!(text.contains("33 %") && text.contains("No verdict yet") && !text.contains("PASS"), "{text}");
+    let said = press_only(&mut app, "Esc");
+    assert!(said.is_empty());
+    assert!(app.toast().unwrap().text.contains("verification stopped"), "{:?}", app.toast());
+    // What the job says afterwards changes nothing.
+    settle(&mut app, effects);
+    let text = shown(&mut app);
+    assert!(text.contains("stopped: there is no verdict") && !text.contains("PASS"), "{text}");
+    press(&mut app, "v");
+    assert!(shown(&mut app).contains("✓ PASS"));
+}
+
+#[test]
+fn a_changed_receipt_is_found_and_enter_goes_to_the_byte() {
+    let (_tmp, dir) = packed(&plan());
+    change(&dir.join("receipt_pack.jsonl"), 6, |l| l.replacen("\"duration_ms\":", "\"duration_ms\":9", 1));
+    let mut app = opened(&dir);
+    let text = shown(&mut app);
+    assert!(text.contains("✗ TAMPERED") && text.contains("this is not what was signed"), "{text}");
+    press(&mut app, "n");
+    let text = shown(&mut app);
+    assert!(text.contains("receipt_pack.jsonl:7") || text.contains("receipt_pack.jsonl"), "{text}");
+    let target = Target::Pack(dir.clone());
+    pictures("pack-tampered", &target, "n");
+    // Every finding can be opened, and none panics.
+    let State::Verified(report) = &app.pack.state else { panic!() };
+    let n = report.errors.len();
+    let with_line = report.errors.iter().position(|f| f.line == Some(7)).expect("a finding in line 7");
+    for i in 0..n {
+        press(&mut app, "Enter");
+        let text = shown(&mut app);
+        assert!(text.contains("byte"), "{text}");
+        if i == with_line {
+            assert!(text.contains("line 7") && text.contains("expected"), "{text}");
+        }
+        press(&mut app, "Esc n");
+    }
+    pictures("pack-byte", &target, &format!("{} Enter", "n ".repeat(with_line + 1).trim()));
+}
+
+#[test]
+fn the_caret_stands_at_the_byte_and_moves() {
+    let (_tmp, dir) = packed(&plan());
+    let file = dir.join("audit_log.jsonl");
+    change(&file, 4, |l| l.replacen("\"mono_us\":", "\"mono_us\":1", 1));
+    let mut app = opened(&dir);
+    press(&mut app, "n");
+    let State::Verified(report) = &app.pack.state else { panic!() };
+    let changed = report.errors.iter().position(|f| f.message.contains("not what its hash says")).unwrap();
+    press(&mut app, &"n ".repeat(changed));
+    press(&mut app, "Enter");
+    let bytes = fs::read(&file).unwrap();
+    let caret = app.pack.bytes.as_ref().unwrap().caret as usize;
+    let line: &[u8] = bytes.split(|b| *b == b'\n').nth(4).unwrap();
+    let stated: crate::model::AuditEvent = serde_json::from_slice(line).unwrap();
+    assert!(bytes[caret..].starts_with(stated.hash.as_bytes()), "the caret is at the hash that is not true");
+    let text = shown(&mut app);
+    assert!(text.contains(&hash_of_line(line).unwrap()), "{text}");
+    press(&mut app, "l l j");
+    assert_eq!(app.pack.bytes.as_ref().unwrap().caret as usize, caret + 2 + 16);
+    press(&mut app, "G");
+    assert_eq!(app.pack.bytes.as_ref().unwrap().caret as usize, bytes.len() - 1);
+    press(&mut app, "Enter");
+    assert_eq!(app.pack.bytes.as_ref().unwrap().caret as usize, caret);
+    let copied = press(&mut app, "Y");
+    assert!(matches!(&copied[..], [Effect::Copy { text, .. }] if text == &format!("audit_log.jsonl:5:{caret}")));
+    let copied = press(&mut app, "ctrl-y");
+    assert!(matches!(&copied[..], [Effect::Copy { text, .. }] if text.as_bytes() == line), "{copied:?}");
+}
+
+#[test]
+fn a_broken_link_shows_both_sides() {
+    let (_tmp, dir) = packed(&plan());
+    let file = dir.join("audit_log.jsonl");
+    // An event that is sealed anew after a change: it is what its hash says, and the next one hangs on the old.
+    change(&file, 9, |l| {
+        let mut e: crate::model::AuditEvent = serde_json::from_str(l).unwrap();
+        e.mono_us += 1;
+        e.seal().unwrap();
+        String::from_utf8(crate::model::to_line(&e).unwrap()).unwrap()
+    });
+    let target = Target::Pack(dir);
+    let mut app = app_of(target.clone(), 80, 24);
+    press(&mut app, "[ n");
+    let line = app.pack.chain.as_ref().unwrap().selected().unwrap().clone();
+    assert_eq!(line.number, 10);
+    let Said::Event(e) = &line.row else { panic!("{line:?}") };
+    let before = e.before.clone().expect("the other side");
+    let text = shown(&mut app);
+    for side in [&before, &e.prev_hash] {
+        assert!(text.contains(&**side), "{text}");
+    }
+    assert!(text.contains("broken link: both sides") && text.contains("differs from here"), "{text}");
+    press(&mut app, "Enter");
+    let text = shown(&mut app);
+    assert!(text.contains("broken link between lines 10 and 11"), "{text}");
+    press(&mut app, "Esc");
+    pictures("pack-broken-link", &target, "[ n");
+    pictures("pack-broken-link-bytes", &target, "[ n Enter");
+    let (_tmp, dir) = packed(&plan());
+    pictures("pack-chain", &Target::Pack(dir), "[ G k k");
+}
+
+#[test]
+fn receipts_are_walked_filtered_and_shown_in_detail() {
+    let (_tmp, dir) = packed(&plan());
+    let target = Target::Pack(dir);
+    pictures("pack-receipts", &target, "] j j j");
+    pictures("pack-receipts-filtered", &target, "] / 'tool:search outcome:err' Enter");
+    let mut app = app_of(target, 80, 24);
+    press(&mut app, "] G");
+    assert_eq!(app.pack.receipts.as_ref().unwrap().selected().unwrap().number, 61);
+    press(&mut app, "g n");
+    let first = app.pack.receipts.as_ref().unwrap().selected().unwrap().number;
+    assert_eq!(first, 7, "call 6 is the first error; the receipts begin with the session's");
+    press(&mut app, "/ 'outcome:err' Enter");
+    let text = shown(&mut app);
+    assert!(text.contains("8 of 62"), "{text}");
+    assert_eq!(app.pack.receipts.as_ref().unwrap().selected().unwrap().number, first, "the selection stays");
+    press(&mut app, "/ ' nonsense:' Esc");
+    assert!(shown(&mut app).contains("8 of 62"), "a wrong filter changes nothing");
+    press(&mut app, "n");
+    assert_eq!(app.pack.receipts.as_ref().unwrap().selected().unwrap().number, 14);
+    press(&mut app, "Esc");
+    assert_eq!(app.pack.receipts.as_ref().unwrap().len(), 62);
+    assert_eq!(app.pack.receipts.as_ref().unwrap().selected().unwrap().number, 14);
+    press(&mut app, "Enter");
+    assert!(app.pack.inside);
+    press(&mut app, "Esc");
+    assert!(!app.pack.inside);
+    let copied = press(&mut app, "y");
+    assert!(matches!(&copied[..], [Effect::Copy { text, .. }] if text.starts_with("mtc_")), "{copied:?}");
+}
+
+#[test]
+fn a_long_list_is_paged_and_the_end_is_reached() {
+    let (_tmp, dir) = packed(&Plan { calls: 5000, error_every: 999, ..Plan::default() });
+    let mut app = opened(&dir);
+    press(&mut app, "]");
+    let book = |app: &App| {
+        let b = app.pack.receipts.as_ref().unwrap();
+        (b.cursor.at, b.selected().map(|l| l.number), b.len())
+    };
+    for (keys, at) in [("G", 5001), ("g", 0), ("PgDn PgDn", 14), ("G k", 5000)] {
+        press(&mut app, keys);
+        let (cursor, number, len) = book(&app);
+        assert_eq!((cursor, number, len), (number.unwrap(), Some(cursor), 5002), "{keys}");
+        if at > 14 || at == 0 {
+            assert_eq!(cursor, at, "{keys}");
+        }
+    }
+    press(&mut app, "g n n");
+    assert_eq!(book(&app).1, Some(1998));
+    press(&mut app, "N");
+    assert_eq!(book(&app).1, Some(999));
+    press(&mut app, "[ [");
+    press(&mut app, "G");
+    let chain = app.pack.chain.as_ref().unwrap();
+    assert_eq!(chain.selected().map(|l| l.number), Some(chain.len() - 1));
+}
+
+#[test]
+fn what_is_half_written_opens_as_far_as_it_can_be_read() {
+    let (tmp, dir) = packed(&plan());
+    for name in ["pack_manifest.json", "audit_log.jsonl"] {
+        fs::remove_file(dir.join(name)).unwrap();
+    }
+    let file = dir.join("receipt_pack.jsonl");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes.truncate(bytes.len() - 40);
+    fs::write(&file, bytes).unwrap();
+    let mut app = opened(&dir);
+    let said = shown(&mut app);
+    assert!(said.contains("no verdict") && said.contains("pack_manifest.json"), "{said}");
+    press(&mut app, "]");
+    let said = shown(&mut app);
+    assert!(said.contains("behind the last whole line") && said.contains("read_file"), "{said}");
+    press(&mut app, "]");
+    assert!(shown(&mut app).contains("audit_log.jsonl is missing"));
+    // A fifo is never opened, a link never followed.
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        dir.join("audit_log.jsonl"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let mut app = opened(&dir);
+    press(&mut app, "[");
+    assert!(shown(&mut app).contains("a fifo"));
+    for what in ["nothing", "audit"] {
+        let mut app = opened(&tmp.path().join(what));
+        let said = shown(&mut app);
+        assert!(said.contains("cannot be verified"), "{said}");
+        press(&mut app, "] j Enter ] j Enter Esc v y Y ctrl-y");
+        shown(&mut app);
+    }
+}
+
+#[test]
+fn a_session_without_a_pack_is_walked_and_no_verdict_is_claimed() {
+    let tmp = tempfile::tempdir().unwrap();
+    let plan = Plan { ending: Ending::Unterminated, ..Plan::default() };
+    let written = sessions::write(&plan, &AuditDir::at(tmp.path())).unwrap();
+    let target = Target::Journal {
+        title: written.paths.stem.clone(),
+        segment: written.paths.segment.clone(),
+        receipts: written.paths.receipts.clone(),
+    };
+    let mut app = app_of(target, 80, 24);
+    let said = shown(&mut app);
+    assert!(said.contains("has no pack") && !said.contains("PASS"), "{said}");
+    press(&mut app, "] G");
+    assert!(shown(&mut app).contains("21 receipts"));
+    press(&mut app, "]");
+    let said = shown(&mut app);
+    assert!(said.contains("0 to look at"), "{said}");
+    press(&mut app, "v");
+    assert!(shown(&mut app).contains("events"));
+}
+
+#[test]
+fn names_from_outside_are_harmless_at_any_size() {
+    let evil = "\u{1b}]52;c;AAAA\u{7}\u{9b}2J\r\n\u{202e}漢字\u{200b}".to_owned();
+    let tools = vec![evil, "x".repeat(5000), "é漢".repeat(50)];
+    let (_tmp, dir) = packed(&Plan { tools, calls: 12, ..Plan::default() });
+    change(&dir.join("receipt_pack.jsonl"), 4, |_| "{\"\u{1b}[31m\u{202e}\": oops".to_owned());
+    let mut app = opened(&dir);
+    for keys in ["", "j", "n Enter", "Esc ]", "j j j", "Enter", "Esc ]", "j Enter"] {
+        press(&mut app, keys);
+        for (columns, lines) in [(1, 1), (2, 3), (9, 4), (24, 8), (40, 10), (80, 24), (101, 30), (200, 60)] {
+            check(&frame(&mut app, columns, lines));
+        }
+        let _ = app.update(Msg::Resize(80, 24));
+    }
+}

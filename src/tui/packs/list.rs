@@ -94,6 +94,18 @@ pub struct Places {
     pub run_dirs: Option<Vec<PathBuf>>,
 }
 
+impl Places {
+    /// Those of this user; in tests none, so that they never see the files of whoever runs them.
+    #[must_use]
+    pub fn of_user() -> Self {
+        if cfg!(test) {
+            let nowhere = PathBuf::from("/nonexistent");
+            return Self { audit_dir: Some(nowhere.clone()), home: Some(nowhere), run_dirs: Some(Vec::new()) };
+        }
+        Self::default()
+    }
+}
+
 /// What the search says.
 #[derive(Debug)]
 pub enum Found {

@@ -115,7 +115,7 @@ impl PacksScreen {
     #[must_use]
     pub fn new(audit_dir: Option<PathBuf>, signers: Vec<String>) -> Self {
         Self {
-            places: Places { audit_dir, ..Places::default() },
+            places: Places { audit_dir, ..Places::of_user() },
             signers,
             entries: Vec::new(),
             fresh: Vec::new(),

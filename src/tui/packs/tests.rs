@@ -1,1 +1,349 @@
+use super::*;
+use crate::{
+    history,
+    live::{
+        protocol::{Hello, PackProgress, RUN_CARD_VERSION},
+        row::Totals,
+    },
+    model::{Profile, WallTime},
+    pack::{
+        build::{Input, build},
+        keys::{Signer, SignerId},
+        testkit::{self as sessions, Ending, Plan, Written},
+        verify::{Completeness, Integrity, SignerVerdict, Stage},
+    },
+    record::card::{CARD_VERSION, Card},
+    tui::{
+        app::{App, Start},
+        msg::Msg,
+        testkit::{assert_frames, check, frame, now, press, settle, text},
+    },
+};
+use std::fs;
 
+struct Rig {
+    tmp: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self { tmp: tempfile::tempdir().unwrap() }
+    }
+
+    fn dir(&self) -> AuditDir {
+        AuditDir::at(self.tmp.path().join("audit"))
+    }
+
+    /// A session that began so many minutes after the first.
+    fn session(&self, minutes: i64, plan: Plan) -> Written {
+        let started = WallTime::from_millis(now().millis() + minutes * 60_000);
+        let plan = Plan { seed: 100 + minutes.unsigned_abs(), started, ..plan };
+        sessions::write(&plan, &self.dir()).unwrap()
+    }
+
+    fn packed(&self, minutes: i64, plan: Plan) -> PathBuf {
+        let written = self.session(minutes, plan);
+        let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
+        let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
+        let (paths, session) = (&written.paths, &written.doc);
+        build(&Input { paths, session, policy: None, surface: None, signer: &signer, ci_binding: None, now })
+            .unwrap()
+            .dir
+    }
+
+    /// Five sessions: sealed, sealed and then changed, incomplete, ended without a pack, died.
+    fn five(&self) {
+        self.packed(0, Plan { calls: 300, ..Plan::default() });
+        let changed = self.packed(17, Plan { calls: 40, ..Plan::default() });
+        let file = changed.join("receipt_pack.jsonl");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replacen("\"seq\":3", "\"seq\":4", 1)).unwrap();
+        self.packed(42, Plan { calls: 11, ending: Ending::Incomplete, ..Plan::default() });
+        self.session(95, Plan { calls: 3, ..Plan::default() });
+        self.session(1500, Plan { calls: 5, ending: Ending::Unterminated, ..Plan::default() });
+    }
+
+    fn places(&self) -> Places {
+        let home = self.tmp.path().join("home");
+        Places { audit_dir: Some(self.dir().root().to_owned()), home: Some(home), run_dirs: Some(Vec::new()) }
+    }
+
+    /// A dashboard that shows the packs of this directory, before anything was looked for.
+    fn app(&self) -> App {
+        let (mut app, _) = App::new(Start::default(), 80, 24, now());
+        app.packs = PacksScreen::new(None, Vec::new()).looking_at(self.places());
+        app
+    }
+
+    /// The same, after everything was found and verified.
+    fn looked(&self) -> App {
+        let mut app = self.app();
+        press(&mut app, "2");
+        app
+    }
+
+    /// Paths that are the same on every machine, for pictures.
+    fn tidy(&self, app: &mut App) {
+        let root = self.dir().root().canonicalize().unwrap_or_else(|_| self.dir().root().to_owned());
+        let s = &mut app.packs;
+        let tidy = |path: &mut PathBuf| {
+            if let Ok(rest) = path.strip_prefix(&root) {
+                *path = Path::new("/home/ada/work/.assay/mcp").join(rest);
+            }
+        };
+        s.entries.iter_mut().for_each(|e| tidy(&mut e.pack));
+        s.checks = std::mem::take(&mut s.checks).into_iter().map(|(mut p, c)| (tidy(&mut p), (p, c)).1).collect();
+        s.marked.iter_mut().for_each(tidy);
+        s.places.audit_dir = Some("/home/ada/work/.assay/mcp".into());
+    }
+}
+
+fn shown(app: &mut App) -> String {
+    let frame = frame(app, 80, 24);
+    check(&frame);
+    text(&frame)
+}
+
+#[test]
+fn packs_are_listed_newest_first_with_what_they_verified_to() {
+    let rig = Rig::new();
+    rig.five();
+    let mut app = rig.looked();
+    let said = shown(&mut app);
+    let at = |what: &str| said.find(what).unwrap_or_else(|| panic!("{what}: {said}"));
+    let order = [
+        at("died: assay recover"),
+        at("ended without a pack"),
+        at("! INCOMPLETE"),
+        at("✗ TAMPERED"),
+        at("✓ PASS     ✓ COMPLETE"),
+    ];
+    assert!(order.is_sorted(), "{order:?} {said}");
+    assert!(said.contains("5 sessions"), "{said}");
+    assert_frames("packs", |columns, lines| {
+        let mut app = rig.looked();
+        press(&mut app, "G m k");
+        rig.tidy(&mut app);
+        let _ = app.update(Msg::Tick(WallTime::from_millis(now().millis() + 60_000)));
+        frame(&mut app, columns, lines)
+    });
+}
+
+#[test]
+fn nothing_is_claimed_before_it_was_computed() {
+    let rig = Rig::new();
+    rig.packed(0, Plan::default());
+    let mut app = rig.app();
+    let effects = crate::tui::testkit::press_only(&mut app, "2");
+    assert!(shown(&mut app).contains("Looking for packs"));
+    // The search runs, the verification that it leads to does not.
+    let [Effect::Start(job)] = <[Effect; 1]>::try_from(effects).unwrap() else { panic!() };
+    let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let ear = std::sync::Arc::clone(&heard);
+    job.run(move |told| {
+        ear.lock().unwrap().push(told);
+        true
+    });
+    let mut later = Vec::new();
+    for told in std::mem::take(&mut *heard.lock().unwrap()) {
+        later.extend(app.update(Msg::Told(told)));
+    }
+    let said = shown(&mut app);
+    assert!(said.contains("verifying 0 %") && !said.contains("PASS"), "{said}");
+    settle(&mut app, later);
+    assert!(shown(&mut app).contains("✓ PASS"));
+    // Files that changed since are another pack: the old verdict is gone, the new one comes.
+    let pack = app.packs.entries[0].pack.clone();
+    fs::write(pack.join("session.json"), "{}").unwrap();
+    press(&mut app, "2");
+    assert!(shown(&mut app).contains("✗ TAMPERED"));
+}
+
+#[test]
+fn a_big_pack_waits_for_v_and_esc_stops_it() {
+    let rig = Rig::new();
+    rig.packed(0, Plan::default());
+    let mut app = rig.looked();
+    app.packs.entries[0].bytes = 1 << 30;
+    app.packs.checks.clear();
+    assert!(shown(&mut app).contains("not verified; v verifies"));
+    let jobs = crate::tui::testkit::press_only(&mut app, "v");
+    assert!(matches!(&jobs[..], [Effect::Start(job)] if job.what.contains("verify")), "{jobs:?}");
+    let percent = Progress { stage: Stage::VerifyChain, done_bytes: 30, total_bytes: 100 };
+    let pack = app.packs.entries[0].pack.clone();
+    app.packs.checks.get_mut(&pack).unwrap().1 = Check::Running(super::percent(percent));
+    assert!(shown(&mut app).contains("verifying 30 %"));
+    press(&mut app, "Esc");
+    assert_eq!(app.shown(), crate::tui::msg::ScreenId::Packs);
+    settle(&mut app, jobs);
+    let _ = app.update(Msg::Tick(WallTime::from_millis(now().millis() + 60_000)));
+    let said = shown(&mut app);
+    assert!(said.contains("stopped; v verifies") && !said.contains("PASS"), "{said}");
+}
+
+#[test]
+fn an_empty_list_says_how_to_record_something() {
+    let rig = Rig::new();
+    let mut app = rig.looked();
+    let said = shown(&mut app);
+    assert!(said.contains("assay mcp-proxy --") && said.contains("assay demo"), "{said}");
+    assert_frames("packs-empty", |columns, lines| {
+        let mut app = rig.looked();
+        app.packs.problems.clear();
+        rig.tidy(&mut app);
+        frame(&mut app, columns, lines)
+    });
+}
+
+#[test]
+fn a_filter_narrows_and_the_selection_stays_on_its_pack() {
+    let rig = Rig::new();
+    rig.five();
+    let mut app = rig.looked();
+    press(&mut app, "j j j");
+    let selected = app.packs.selected().unwrap().pack.clone();
+    let name = app.packs.selected().unwrap().session.clone();
+    press(&mut app, &format!("/ 'id:{}' Enter", &name[4..]));
+    assert!(shown(&mut app).contains("1 of 5"));
+    assert_eq!(app.packs.selected().unwrap().pack, selected);
+    press(&mut app, "Esc");
+    assert_eq!(app.packs.selected().unwrap().pack, selected);
+    press(&mut app, "/ 'server:nobody' Enter");
+    assert!(shown(&mut app).contains("No pack fits the filter"));
+    press(&mut app, "Esc / 'tool:x'");
+    assert!(shown(&mut app).contains("packs are found by server:"));
+    press(&mut app, "Esc");
+    assert!(shown(&mut app).contains("5 sessions"));
+}
+
+#[test]
+fn packs_open_are_marked_compared_and_copied() {
+    let rig = Rig::new();
+    rig.five();
+    let mut app = rig.looked();
+    let warned = |app: &mut App, keys: &str, words: &str| {
+        press(app, keys);
+        let toast = app.toast().unwrap().text.clone();
+        assert!(toast.contains(words), "{keys}: {toast}");
+    };
+    // Died, ended, incomplete, changed, whole.
+    warned(&mut app, "m", "only a pack");
+    warned(&mut app, "j j d", "mark the baseline");
+    press(&mut app, "m");
+    warned(&mut app, "d", "this is the marked pack");
+    let (a, b) = (app.packs.entries[2].pack.clone(), app.packs.entries[3].pack.clone());
+    assert_eq!(app.packs.marked.as_ref(), Some(&a));
+    let effects = app.packs.command(Command::Down, app_at()).unwrap();
+    assert!(effects.is_empty());
+    let effects = app.packs.command(Command::Compare, app_at()).unwrap();
+    assert!(matches!(&effects[..], [Effect::Compare(x, y)] if *x == a && *y == b), "{effects:?}");
+    let effects = app.packs.command(Command::Enter, app_at()).unwrap();
+    assert!(matches!(&effects[..], [Effect::Open(Target::Pack(p))] if *p == b), "{effects:?}");
+    let copied = press(&mut app, "y");
+    assert!(matches!(&copied[..], [Effect::Copy { text, .. }] if Path::new(text) == b), "{copied:?}");
+    app.packs.command(Command::Top, app_at());
+    let effects = app.packs.command(Command::Enter, app_at()).unwrap();
+    assert!(matches!(&effects[..], [Effect::Open(Target::Journal { .. })]), "{effects:?}");
+    press(&mut app, "n");
+    assert_eq!(app.packs.cursor.at, 2, "the next that is not as it should be");
+}
+
+fn app_at() -> At {
+    At { area: ratatui::layout::Rect::new(0, 1, 80, 22), now: now() }
+}
+
+#[test]
+fn sessions_that_are_recorded_now_move() {
+    let rig = Rig::new();
+    let mut app = rig.looked();
+    let id = SessionId::from_bits(77);
+    let root = rig.dir().root().to_owned();
+    let card = Card {
+        client_info: None,
+        command: None,
+        command_digest: String::new(),
+        continues: None,
+        pid: 1,
+        pid_started: None,
+        profile: Profile::Audit,
+        rings: [None, None],
+        server_id: "files".into(),
+        server_info: None,
+        session_id: id,
+        socket: None,
+        spools: [PathBuf::new(), PathBuf::new()],
+        started_at: now(),
+        started_mono_ns: 0,
+        v: CARD_VERSION,
+    };
+    let session = RunCard { audit_dir: root, card, receipts: "/r".into(), segment: "/s".into(), v: RUN_CARD_VERSION };
+    let totals = Totals { finished: 12, ..Totals::default() };
+    let hello = Hello { chain_head: None, cursor: 0, oldest: 0, protocol: 1, session, totals };
+    let line = |line| Msg::Live(Update::Line(Box::new(line)));
+    let _ = app.update(line(Line::Hello(Box::new(hello))));
+    let said = shown(&mut app);
+    assert!(said.contains("files") && said.contains("… recording") && said.contains("12"), "{said}");
+    let progress =
+        |state, problems| line(Line::PackProgress(PackProgress { pack: None, problems, session_id: id, state }));
+    let _ = app.update(progress(PackState::Sealing, Vec::new()));
+    assert!(shown(&mut app).contains("sealing its pack"));
+    let _ = app.update(progress(PackState::Failed, vec!["the disk is full".into()]));
+    assert!(shown(&mut app).contains("no pack: the disk is full"));
+    // A pack that is done is looked for, and verified here before anything is said of it.
+    let effects = app.update(progress(PackState::Verified, Vec::new()));
+    assert!(matches!(&effects[..], [Effect::Start(job)] if job.what == "look for packs"), "{effects:?}");
+}
+
+#[test]
+fn sessions_of_other_directories_come_from_the_history() {
+    let rig = Rig::new();
+    let other = AuditDir::at(rig.tmp.path().join("elsewhere"));
+    sessions::write(&Plan { calls: 7, ..Plan::default() }, &other).unwrap();
+    history::register(&rig.tmp.path().join("home"), other.root()).unwrap();
+    let app = rig.looked();
+    let [e] = &app.packs.entries[..] else { panic!("{:?}", app.packs.entries) };
+    assert_eq!((e.receipts, &*e.server, &e.standing), (Some(9), "synthetic", &Standing::Ended));
+    assert!(app.packs.problems.iter().all(|p| p.contains("audit")), "{:?}", app.packs.problems);
+}
+
+#[test]
+fn names_from_outside_are_harmless_at_any_size() {
+    let rig = Rig::new();
+    rig.five();
+    let mut app = rig.looked();
+    let evil = "\u{1b}]52;c;AAAA\u{7}\u{9b}2J\r\n\u{202e}漢字\u{200b}";
+    for e in &mut app.packs.entries {
+        e.server = evil.repeat(200);
+        e.session = evil.to_owned();
+        e.started = evil.to_owned();
+        e.pack = Path::new("/x").join(evil.replace('/', "")).join(e.pack.file_name().unwrap());
+    }
+    app.packs.problems.push(evil.to_owned());
+    let why = Check::Failed(evil.to_owned());
+    let first = &app.packs.entries[3];
+    app.packs.checks.insert(first.pack.clone(), (first.stamp, why));
+    for (columns, lines) in
+        [(1, 1), (2, 3), (9, 4), (24, 8), (40, 10), (41, 12), (63, 9), (80, 24), (101, 30), (300, 60)]
+    {
+        check(&frame(&mut app, columns, lines));
+        press(&mut app, "j");
+    }
+}
+
+#[test]
+fn the_worst_verdict_stands_for_all() {
+    let v = |integrity, completeness, signer| Verdicts {
+        integrity,
+        completeness,
+        claims: crate::pack::verify::Claims::NotEvaluated,
+        signer,
+    };
+    for (verdicts, word) in [
+        (v(Integrity::Tampered, Completeness::NotEvaluated, SignerVerdict::Untrusted), "TAMPERED"),
+        (v(Integrity::Pass, Completeness::Incomplete, SignerVerdict::Untrusted), "UNTRUSTED"),
+        (v(Integrity::Pass, Completeness::Incomplete, SignerVerdict::Pinned), "INCOMPLETE"),
+        (v(Integrity::Pass, Completeness::Complete, SignerVerdict::Unpinned), "PASS"),
+    ] {
+        assert_eq!(verdicts.in_one().word, word);
+    }
+}

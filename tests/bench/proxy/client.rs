@@ -1,5 +1,6 @@
 //! The client's side: start a way to the server, call, measure.
 
+use crate::watchers::{Watcher, Watching};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,19 +13,19 @@ pub struct Way {
     pub name: &'static str,
     /// Command line, server included.
     pub command: Vec<OsString>,
-    /// A subscriber reads its live socket.
-    pub watched: bool,
+    /// Who is at its live socket.
+    pub watcher: Watcher,
 }
 
-/// All ways that exist in this build.
-pub fn ways() -> io::Result<Vec<Way>> {
+/// All ways that exist in this build; with the proxy of `other`, another build of `assay`.
+pub fn ways(other: Option<&str>) -> io::Result<Vec<Way>> {
     let me = std::env::current_exe()?.into_os_string();
     let assay = OsString::from(env!("CARGO_BIN_EXE_assay"));
     let server = [me.clone(), "server".into()];
     let way = |name, before: &[OsString]| Way {
         name,
         command: before.iter().chain(&server).cloned().collect(),
-        watched: false,
+        watcher: Watcher::Nobody,
     };
     let mut ways = vec![
         way("direct", &[]),
@@ -35,22 +36,12 @@ pub fn ways() -> io::Result<Vec<Way>> {
     if help.status.success() && !help.stdout.is_empty() {
         let proxy = way("assay", &[assay, "mcp-proxy".into(), "--".into()]);
         ways.push(proxy.clone());
-        ways.push(Way { name: "watched", watched: true, ..proxy });
+        ways.push(Way { name: "watched", watcher: Watcher::Follows, ..proxy });
+        if let Some(other) = other {
+            ways.push(way("other", &[other.into(), "mcp-proxy".into(), "--".into()]));
+        }
     }
     Ok(ways)
-}
-
-/// Reads everything that the session in this run directory tells, as a dashboard does.
-fn watch(run: &std::path::Path) {
-    let socket = || assay::live::discovery::live_in(run).pop().and_then(|c| c.card.socket).filter(|s| s.exists());
-    // A session that is over before it was found leaves no directory.
-    for _ in 0..5000 {
-        if let Some(mut stream) = socket().and_then(|s| std::os::unix::net::UnixStream::connect(s).ok()) {
-            let _ = io::copy(&mut stream, &mut io::sink());
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A running session.
@@ -60,7 +51,8 @@ pub struct Session {
     stdout: ChildStdout,
     buffer: Vec<u8>,
     id: u64,
-    _home: tempfile::TempDir,
+    watching: Option<Watching>,
+    home: tempfile::TempDir,
 }
 
 impl Session {
@@ -78,14 +70,24 @@ impl Session {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        if way.watched {
-            let run = run.join("assay");
-            std::thread::spawn(move || watch(&run));
-        }
+        let watching = (way.watcher != Watcher::Nobody).then(|| Watching::start(way.watcher, run.join("assay")));
         let gone = || io::Error::other("no pipe");
         let stdin = child.stdin.take().ok_or_else(gone)?;
         let stdout = child.stdout.take().ok_or_else(gone)?;
-        Ok(Self { child, stdin: Some(stdin), stdout, buffer: vec![0; 256 * 1024], id: 0, _home: home })
+        Ok(Self { child, stdin: Some(stdin), stdout, buffer: vec![0; 256 * 1024], id: 0, watching, home })
+    }
+
+    /// Waits until whoever watches has been greeted.
+    pub fn ready(&self) -> io::Result<()> {
+        self.watching.as_ref().map_or(Ok(()), Watching::ready)
+    }
+
+    /// Live events that subscribers missed, as the session's pack says; after [`Session::finish`].
+    fn missed(&self) -> u64 {
+        let packs = std::fs::read_dir(self.home.path().join(".assay/mcp/packs")).into_iter().flatten().flatten();
+        let documents = packs.filter_map(|p| std::fs::read(p.path().join("session.json")).ok());
+        let document = documents.filter_map(|text| serde_json::from_slice::<serde_json::Value>(&text).ok()).next();
+        document.and_then(|d| d["live_events_missed"].as_u64()).unwrap_or_default()
     }
 
     /// One call of `sent` bytes whose answer has `wanted` bytes. Returns the time from before the write to the last byte.
@@ -125,14 +127,21 @@ impl Session {
     }
 
     /// Closes stdin and waits for the exit. Returns how long that took.
-    pub fn finish(mut self) -> io::Result<Duration> {
+    pub fn finish(self) -> io::Result<Duration> {
+        self.finish_and_tell().map(|(took, _)| took)
+    }
+
+    /// The same, with the number of events that subscribers missed.
+    pub fn finish_and_tell(mut self) -> io::Result<(Duration, u64)> {
         let start = Instant::now();
         drop(self.stdin.take());
         let mut rest = Vec::new();
         self.stdout.read_to_end(&mut rest)?;
         let status = self.child.wait()?;
+        let took = start.elapsed();
+        drop(self.watching.take());
         if rest.is_empty() && status.success() {
-            Ok(start.elapsed())
+            Ok((took, self.missed()))
         } else {
             Err(io::Error::other(format!("ended with {status} and {} bytes left over", rest.len())))
         }

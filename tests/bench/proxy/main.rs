@@ -1,7 +1,8 @@
 //! What the proxy costs: direct connection, bare two-thread relay, this crate's relay alone, and `assay mcp-proxy`
 //! unwatched and with a subscriber on its live socket, one after the other in turns within one run, compared by ratio.
 //!
-//! `cargo bench --bench proxy -- [--only hot,think,big,giant,start,exit] [--rounds N] [--calls N] [--quick] [--json]`
+//! `cargo bench --bench proxy -- [--only hot,think,big,giant,start,exit,hostile] [--rounds N] [--calls N]
+//! [--against PATH] [--quick] [--json]`; `--against` takes another build of `assay` as one more way.
 //!
 //! Percentiles are of single calls over all rounds, throughput is the median round. Compare ratios, not numbers, and
 //! leave the machine alone meanwhile: a busy one shows in every column.
@@ -13,6 +14,7 @@ mod proxies;
 mod scenarios;
 mod server;
 mod table;
+mod watchers;
 
 use std::ffi::OsString;
 use std::io;
@@ -25,11 +27,12 @@ pub struct Options {
     calls: usize,
     quick: bool,
     json: bool,
+    against: Option<String>,
 }
 
 impl Options {
     fn parse(args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self { only: Vec::new(), rounds: 6, calls: 5000, quick: false, json: false };
+        let mut options = Self { only: Vec::new(), rounds: 6, calls: 5000, quick: false, json: false, against: None };
         let mut args = args;
         let mut bench = false;
         while let Some(arg) = args.next() {
@@ -39,6 +42,7 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse().map_err(|e| format!("--rounds: {e}"))?,
                 "--calls" => options.calls = value()?.parse().map_err(|e| format!("--calls: {e}"))?,
                 "--quick" => options.quick = true,
+                "--against" => options.against = Some(value()?),
                 "--json" => options.json = true,
                 // `cargo bench` adds this; without it (`cargo test --benches`) the question is whether all of it runs.
                 "--bench" => bench = true,
@@ -69,7 +73,7 @@ fn run() -> io::Result<()> {
         _ => {}
     }
     let options = Options::parse(std::env::args().skip(1)).map_err(io::Error::other)?;
-    let ways = client::ways()?;
+    let ways = client::ways(options.against.as_deref())?;
     let report = scenarios::run(&options, &ways)?;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

@@ -2,6 +2,7 @@
 
 use crate::Options;
 use crate::client::{Session, Way};
+use crate::watchers::Watcher;
 use serde::Serialize;
 use std::io;
 use std::time::Duration;
@@ -15,6 +16,8 @@ pub struct Scenario {
     pub columns: Vec<&'static str>,
     /// Whether more is better (throughput).
     pub more_is_better: bool,
+    /// Names of the first two ways, with which the others are compared.
+    pub against: [&'static str; 2],
     /// Per way, in the order of the ways.
     pub rows: Vec<Row>,
 }
@@ -61,6 +64,8 @@ fn latencies(ways: &[Way], all: Vec<Vec<Duration>>) -> Vec<Row> {
 fn calls(ways: &[Way], rounds: usize, count: usize, think: Duration) -> io::Result<Vec<Row>> {
     let all = turns(ways, rounds, |way| {
         let mut session = Session::start(way)?;
+        session.call(200, 200)?;
+        session.ready()?;
         let mut times = Vec::with_capacity(count);
         for i in 0..count + count / 10 {
             let took = session.call(200, 200)?;
@@ -129,13 +134,71 @@ fn ending(ways: &[Way], rounds: usize, count: usize) -> io::Result<Vec<Row>> {
     Ok(latencies(ways, all))
 }
 
+/// What came of bursts of calls.
+#[derive(Default)]
+struct Bursts {
+    /// The first call of each burst.
+    first: Vec<Duration>,
+    others: Vec<Duration>,
+    /// Live events that subscribers missed.
+    missed: u64,
+}
+
+/// Calls in bursts, with everyone at the live socket who could want to disturb them.
+fn hostile(ways: &[Way], rounds: usize, count: usize) -> io::Result<Vec<Row>> {
+    let all = turns(ways, rounds, |way| {
+        let mut session = Session::start(way)?;
+        session.call(200, 200)?;
+        session.ready()?;
+        let mut seen = Bursts::default();
+        for i in 0..count {
+            let took = session.call(200, 200)?;
+            if i % 50 == 49 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if i % 50 == 0 { seen.first.push(took) } else { seen.others.push(took) }
+        }
+        seen.missed = session.finish_and_tell()?.1;
+        Ok(vec![seen])
+    })?;
+    let row = |(way, rounds): (&Way, Vec<Bursts>)| {
+        let missed = rounds.iter().map(|r| r.missed).sum::<u64>() as f64 / rounds.len() as f64;
+        let mut all = Bursts::default();
+        for round in rounds {
+            all.first.extend(round.first);
+            all.others.extend(round.others);
+        }
+        all.first.sort_unstable();
+        all.others.sort_unstable();
+        let values =
+            vec![percentile(&all.first, 0.5), percentile(&all.others, 0.5), percentile(&all.others, 0.99), missed];
+        Row { way: way.name, values }
+    };
+    Ok(ways.iter().zip(all).map(row).collect())
+}
+
+/// The proxy alone, and with each kind of company.
+fn company(ways: &[Way]) -> Vec<Way> {
+    let mut all: Vec<Way> = ways.iter().filter(|w| matches!(w.name, "direct" | "assay" | "watched")).cloned().collect();
+    if let Some(proxy) = ways.iter().find(|w| w.name == "assay") {
+        let kinds = [
+            ("16 deaf", Watcher::Deaf),
+            ("1 byte/s", Watcher::Drip),
+            ("flood", Watcher::Flood),
+            ("crowd", Watcher::Crowd),
+        ];
+        all.extend(kinds.map(|(name, watcher)| Way { name, watcher, ..proxy.clone() }));
+    }
+    all
+}
+
 /// Runs everything that was asked for.
 pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
     const US: [&str; 2] = ["p50 µs", "p99 µs"];
     let (rounds, quick) = (options.rounds, options.quick);
     let mut report = Vec::new();
     let mut add = |name: String, columns: &[&'static str], more_is_better, rows| {
-        report.push(Scenario { name, columns: columns.to_vec(), more_is_better, rows });
+        report.push(Scenario { name, columns: columns.to_vec(), more_is_better, against: ["direct", "bare"], rows });
     };
     if options.wants("hot") {
         let rows = calls(ways, rounds, options.calls, Duration::ZERO)?;
@@ -162,6 +225,16 @@ pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
         let count = if quick { 500 } else { 10_000 };
         let rows = ending(ways, rounds.min(3), count)?;
         add(format!("exit: stdin EOF to exit after {count} calls"), &US, false, rows);
+    }
+    if options.wants("hostile") {
+        let rows = hostile(&company(ways), rounds, if quick { 500 } else { 10_000 })?;
+        report.push(Scenario {
+            name: "hostile: 200-byte calls, fifty at a time, 5 ms apart".into(),
+            columns: vec!["first p50 µs", "others p50 µs", "others p99 µs", "missed"],
+            more_is_better: false,
+            against: ["direct", "assay"],
+            rows,
+        });
     }
     Ok(report)
 }

@@ -2,13 +2,14 @@
 
 use crate::scenarios::Scenario;
 
-/// Prints every scenario with its ratios to the bare relay and to the direct connection.
+/// Prints every scenario with its ratios to the first two ways.
 pub fn print(report: &[Scenario]) {
     for scenario in report {
         println!("\n{}{}", scenario.name, if scenario.more_is_better { " (more is better)" } else { "" });
         print!("  {:<12}", "");
         for column in &scenario.columns {
-            print!("{column:>14}{:>9}{:>9}", "/direct", "/bare");
+            let [first, second] = scenario.against;
+            print!("{column:>14}{:>9}{:>9}", format!("/{first}"), format!("/{second}"));
         }
         println!();
         for row in &scenario.rows {

@@ -1,0 +1,104 @@
+//! What is copied: values, places, whole lines of evidence.
+
+use super::{
+    News, PackScreen, State, Tab,
+    book::{Book, Kind, Source},
+};
+use crate::tui::{
+    keymap::Command,
+    msg::{Effect, Job, News as Message, Target, Teller, Ticket},
+    screen::At,
+};
+use std::{os::unix::fs::FileExt as _, path::PathBuf};
+
+/// The longest line of evidence that is copied, in bytes.
+const MAX_COPY: u64 = 8 << 20;
+
+impl PackScreen {
+    pub(super) fn copy(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let copy = |what: &str, text: String| Some(vec![Effect::Copy { what: what.to_owned(), text }]);
+        if let Some(bytes) = &self.bytes {
+            return match command {
+                Command::CopyValue => copy("what was found", bytes.value()),
+                Command::CopyPath => copy("place", bytes.where_it_is()),
+                _ => {
+                    let place = bytes.place.clone();
+                    let dir = bytes_dir(&self.target, self.book());
+                    self.raw(Source { dir, name: place.file, kind: Kind::Receipts }, place.offset.unwrap_or(0))
+                }
+            };
+        }
+        if self.tab == Tab::Verification {
+            let row = self.list(at).into_iter().nth(self.cursor.at as usize)?;
+            let finding = match (&self.state, row.finding) {
+                (State::Verified(r), Some(i)) => r.errors.get(i).cloned(),
+                _ => None,
+            };
+            return match (command, finding) {
+                (Command::CopyValue, _) if !row.value.is_empty() => copy("line", row.value),
+                (Command::CopyPath, Some(f)) => {
+                    let file = f.file.unwrap_or_default();
+                    copy("place", f.line.map_or(file.clone(), |line| format!("{file}:{line}")))
+                }
+                (Command::CopyPath, None) => copy("path", self.path()),
+                (Command::CopyRaw, Some(f)) => {
+                    let (dir, name) = (PathBuf::from(self.path()), f.file.unwrap_or_default());
+                    self.raw(Source { dir, name, kind: Kind::Receipts }, f.offset.unwrap_or(0))
+                }
+                _ => Some(vec![Effect::Warn("nothing to copy here".to_owned())]),
+            };
+        }
+        let book = self.book()?;
+        let line = book.selected()?;
+        match command {
+            Command::CopyValue => {
+                let (what, text) = line.row.value();
+                copy(what, text)
+            }
+            Command::CopyPath => {
+                copy("place", format!("{}:{}", book.source().path().to_string_lossy(), line.number + 1))
+            }
+            _ => {
+                let (source, offset) = (book.source().clone(), line.offset);
+                self.raw(source, offset)
+            }
+        }
+    }
+
+    /// Reads a line to be copied.
+    pub(super) fn raw(&mut self, source: Source, offset: u64) -> Option<Vec<Effect>> {
+        let ticket = Ticket::new();
+        self.copying = Some(ticket.clone());
+        Some(vec![Effect::Start(Job::new(&ticket, "copy a line", move |teller: &Teller| {
+            teller.tell(Message::Pack(News::Raw(raw_line(&source, offset))));
+        }))])
+    }
+
+    pub(super) fn path(&self) -> String {
+        match &self.target {
+            Some(Target::Pack(dir)) => dir.to_string_lossy().into_owned(),
+            Some(Target::Journal { segment, .. }) => segment.to_string_lossy().into_owned(),
+            None => String::new(),
+        }
+    }
+}
+
+fn bytes_dir(target: &Option<Target>, book: Option<&Book>) -> PathBuf {
+    match (target, book) {
+        (_, Some(book)) => book.source().dir.clone(),
+        (Some(Target::Pack(dir)), None) => dir.clone(),
+        _ => PathBuf::new(),
+    }
+}
+
+fn raw_line(source: &Source, offset: u64) -> Result<String, String> {
+    let (file, len) = source.open()?;
+    let mut text = vec![0; MAX_COPY.min(len.saturating_sub(offset)) as usize];
+    file.read_exact_at(&mut text, offset).map_err(|e| e.to_string())?;
+    let end = memchr::memchr(b'\n', &text);
+    if end.is_none() && text.len() as u64 == MAX_COPY {
+        return Err("the line is too long to copy".to_owned());
+    }
+    text.truncate(end.unwrap_or(text.len()));
+    String::from_utf8(text).map_err(|_| "the line is not UTF-8".to_owned())
+}

@@ -1,0 +1,198 @@
+//! The dashboard under load, as a person has it: the real binary on a pseudo terminal.
+//!
+//! `cargo bench --bench dashboard -- events --rate 1000 --seconds 20` sends calls through a real proxy, four events each, and
+//! measures from the moment in which the client sends a call until it, or a later one, is on the screen.
+//!
+//! `cargo bench --bench dashboard -- pack --calls 1000000` opens a pack of so many calls, measures the time to the first
+//! receipts on the screen, how keys are answered while it is verified, and memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[path = "../tui/pty.rs"]
+#[allow(dead_code)]
+mod pty;
+#[path = "../crash/rig.rs"]
+#[allow(dead_code)]
+mod rig;
+
+use assay::{
+    model::WallTime,
+    pack::{
+        build,
+        keys::{Signer, SignerId},
+        testkit::{self, Plan},
+    },
+    paths::AuditDir,
+};
+use pty::Tty;
+use rig::Rig;
+use std::{
+    io::{Read as _, Write as _},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let value = |name: &str, default: u64| {
+        let at = args.iter().position(|a| a == name);
+        at.and_then(|at| args.get(at + 1)).map_or(default, |v| v.parse().unwrap())
+    };
+    match args.first().map(String::as_str) {
+        Some("events") => events(value("--rate", 1000), value("--seconds", 20)),
+        Some("pack") => pack(value("--calls", 1_000_000)),
+        _ => {
+            events(value("--rate", 1000), 3);
+            pack(value("--calls", 20_000));
+        }
+    }
+}
+
+fn quantile(sorted: &[Duration], q: f64) -> f64 {
+    let at = ((sorted.len() as f64 * q).ceil() as usize).clamp(1, sorted.len()) - 1;
+    sorted[at].as_secs_f64() * 1e3
+}
+
+fn told(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    println!(
+        "{what}: {} samples, p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms, max {:.1} ms",
+        times.len(),
+        quantile(&times, 0.5),
+        quantile(&times, 0.9),
+        quantile(&times, 0.99),
+        quantile(&times, 1.0)
+    );
+}
+
+fn status(pid: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or(": 0");
+    line.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
+}
+
+/// Ticks of processor time, user and system.
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    [11, 12].iter().filter_map(|n| fields.get(*n)?.parse::<u64>().ok()).sum()
+}
+
+/// The number of the newest call on the screen: tools are named `n<number>.`.
+fn newest(screen: &vt100::Screen) -> Option<usize> {
+    let contents = screen.contents();
+    let numbers = contents.split(['n', ' ', '\n']).filter_map(|w| w.strip_suffix('.')?.parse().ok());
+    numbers.max()
+}
+
+fn events(rate: u64, seconds: u64) {
+    let rig = Rig::new();
+    let tty = Tty::start(&rig, &["watch"], 120, 40);
+    tty.wait("No live session.");
+    let assay = env!("CARGO_BIN_EXE_assay");
+    let mut command = rig.command(assay);
+    command.args(["mcp-proxy", "--audit-dir"]).arg(&rig.audit).args(["--", assay, "demo-server"]);
+    let mut proxy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut answers = proxy.stdout.take().unwrap();
+    thread::spawn(move || while answers.read(&mut [0; 65_536]).is_ok_and(|n| n > 0) {});
+    let mut stdin = proxy.stdin.take().unwrap();
+    writeln!(stdin, "{}", rig::INITIALIZE).unwrap();
+    tty.wait("recording");
+    let seen: Arc<Mutex<Vec<(usize, Instant)>>> = Arc::default();
+    let eye = Arc::clone(&seen);
+    tty.watch(Box::new(move |screen| {
+        let now = Instant::now();
+        let mut seen = eye.lock().unwrap();
+        if let Some(n) = newest(screen).filter(|n| seen.last().is_none_or(|l| l.0 < *n)) {
+            seen.push((n, now));
+        }
+    }));
+    let calls = (rate * seconds / 4) as usize;
+    let (begun, frames, cpu) = (Instant::now(), tty.frames(), ticks(tty.pid()));
+    let mut sent = Vec::with_capacity(calls);
+    for n in 0..calls {
+        let due = begun + Duration::from_nanos(4_000_000_000 / rate * n as u64);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        sent.push(Instant::now());
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":{n},"method":"tools/call","params":{{"name":"n{n}.","arguments":{{"text":"x"}}}}}}"#
+        );
+        writeln!(stdin, "{call}").unwrap();
+    }
+    tty.wait(&format!("n{}.", calls - 1));
+    let (elapsed, frames) = (begun.elapsed(), tty.frames() - frames);
+    let cpu = (ticks(tty.pid()) - cpu) as f64;
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    let mut late = Vec::with_capacity(calls);
+    let mut shown = seen.iter().peekable();
+    for (n, sent) in sent.iter().enumerate() {
+        while shown.peek().is_some_and(|s| s.0 < n) {
+            shown.next();
+        }
+        if let Some(s) = shown.peek() {
+            late.push(s.1.saturating_duration_since(*sent));
+        }
+    }
+    println!("{} events in {:.1} s: {:.0}/s", calls * 4, elapsed.as_secs_f64(), calls as f64 * 4.0 / elapsed.as_secs_f64());
+    told("from sending a call to the screen", late);
+    println!(
+        "frames: {frames}, {:.1}/s; dashboard: {:.0} % of a processor, {} MiB resident",
+        frames as f64 / elapsed.as_secs_f64(),
+        cpu / elapsed.as_secs_f64(),
+        status(tty.pid(), "VmHWM") / 1024
+    );
+    drop(stdin);
+    let _ = proxy.wait();
+}
+
+fn built(root: &Path, calls: u64) -> PathBuf {
+    let written = testkit::write(&Plan { calls, ..Plan::default() }, &AuditDir::at(root.join("audit"))).unwrap();
+    let signer = Signer::from_seed(SignerId::parse("bench").unwrap(), &[7; 32]);
+    let input = build::Input {
+        paths: &written.paths,
+        session: &written.doc,
+        policy: None,
+        surface: None,
+        signer: &signer,
+        ci_binding: None,
+        now: WallTime::now(),
+    };
+    build::build(&input).unwrap().dir
+}
+
+fn pack(calls: u64) {
+    let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let tmp = tempfile::tempdir_in(root).unwrap();
+    let dir = built(tmp.path(), calls);
+    let rig = Rig::new();
+    let begun = Instant::now();
+    let mut tty = Tty::start(&rig, &["open", dir.to_str().unwrap()], 140, 40);
+    tty.wait("validate_");
+    println!("{calls} calls: verification on the screen after {:.0} ms", begun.elapsed().as_secs_f64() * 1e3);
+    tty.keys("]");
+    tty.wait("mtc_");
+    println!("receipts on the screen after {:.0} ms", begun.elapsed().as_secs_f64() * 1e3);
+    // Each key changes the screen; while it verifies, and after.
+    for round in ["while it verifies", "when it is verified"] {
+        let mut times = Vec::new();
+        for key in ["j", "j", "\u{4}", "G", "g", "\u{4}", "j", "k", "G", "k"].repeat(5) {
+            let (before, start) = (tty.bytes().len(), Instant::now());
+            tty.keys(key);
+            let answered = rig::until("an answer", || {
+                let more = tty.bytes().len() > before;
+                (more || start.elapsed() > Duration::from_secs(2)).then(|| start.elapsed())
+            });
+            times.push(answered);
+            thread::sleep(Duration::from_millis(20));
+        }
+        told(&format!("keys {round}"), times);
+        println!("{} MiB resident", status(tty.pid(), "VmHWM") / 1024);
+        tty.keys("[");
+        tty.wait("PASS");
+        tty.keys("]");
+    }
+    println!("all of it after {:.1} s", begun.elapsed().as_secs_f64());
+    tty.keys("\u{3}");
+}

@@ -1,0 +1,224 @@
+//! Watching: how late an event reaches a client at a given rate, and how fast a long session's files are opened.
+//!
+//! `cargo bench --bench live -- [--rates 1000,10000] [--seconds N] [--calls N]`
+//!
+//! A real client, proxy and server are driven at each rate (events a second; a call has four), with one client of the live
+//! socket that keeps a dashboard's state. The time is from the event itself, as the recorder notes it, to the client having
+//! applied it. Then a session of `--calls` (in `ASSAY_BENCH_DIR`, else the system's temporary directory; a million take
+//! 3.9 GB) is opened in a process of its own that does nothing else.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[path = "proxy/server.rs"]
+mod server;
+
+use assay::{
+    filter::Filter,
+    live::{
+        client::{self, Update},
+        discovery,
+        pages::{Events, Receipts, Scan},
+        protocol::{Line, RunCard},
+        state::State,
+    },
+    model::SessionDoc,
+    pack::testkit::{self, Plan},
+    paths::AuditDir,
+    sys::clock::mono_ns,
+};
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Command, Stdio},
+    sync::{Arc, atomic::AtomicBool, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What a follower saw.
+struct Seen {
+    /// Nanoseconds from an event to its being known, of those behind the first half second.
+    late: Vec<u64>,
+    events: u64,
+    /// The longest time without an update, while calls were made.
+    pause: Duration,
+}
+
+fn follow(card: RunCard) -> thread::JoinHandle<Seen> {
+    let (updates, inbox) = mpsc::sync_channel(4096);
+    let begun = card.card.started_mono_ns;
+    client::follow(card, u64::MAX, updates, Arc::new(AtomicBool::new(false))).unwrap();
+    thread::spawn(move || {
+        let (mut state, mut next) = (State::default(), 0);
+        let mut seen = Seen { late: Vec::new(), events: 0, pause: Duration::ZERO };
+        let (mut last, first) = (Instant::now(), Instant::now());
+        for update in inbox {
+            let Update::Line(line) = update else { continue };
+            state.apply(&line);
+            let Some(event) = line.chained() else { continue };
+            assert_eq!(event.cursor, next, "an event is missing");
+            next += 1;
+            seen.events += 1;
+            if matches!(*line, Line::SessionEnd(_)) {
+                continue;
+            }
+            if first.elapsed() > Duration::from_millis(500) {
+                seen.late.push(mono_ns().saturating_sub(begun + event.mono_us * 1000));
+                seen.pause = seen.pause.max(last.elapsed());
+            }
+            last = Instant::now();
+        }
+        seen
+    })
+}
+
+fn drive(rate: u64, seconds: u64) {
+    let home = tempfile::tempdir().unwrap();
+    let run = home.path().join("run");
+    std::fs::create_dir(&run).unwrap();
+    let mut proxy = Command::new(env!("CARGO_BIN_EXE_assay"))
+        .args(["mcp-proxy", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .arg("server")
+        .current_dir(home.path())
+        .env("ASSAY_HOME", home.path().join("home"))
+        .env("XDG_RUNTIME_DIR", &run)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = proxy.stdin.take().unwrap();
+    let answers = BufReader::new(proxy.stdout.take().unwrap());
+    let answers = thread::spawn(move || answers.lines().map_while(Result::ok).count() as u64);
+    let card = loop {
+        let card = discovery::live_in(&run.join("assay")).pop();
+        if let Some(card) = card.filter(|c| c.card.socket.as_ref().is_some_and(|s| s.exists())) {
+            break card;
+        }
+        thread::sleep(Duration::from_millis(1));
+    };
+    let follower = follow(card);
+    let start = Instant::now();
+    let mut sent = 0;
+    while start.elapsed() < Duration::from_secs(seconds) {
+        // Whoever was held up makes up for it.
+        let due = (start.elapsed().as_secs_f64() * rate as f64 / 4.0) as u64;
+        while sent < due {
+            sent += 1;
+            let call = format!(
+                r#"{{"jsonrpc":"2.0","id":{sent},"method":"tools/call","params":{{"name":"echo","arguments":{{"size":200,"pad":"{}"}}}}}}"#,
+                "y".repeat(100)
+            );
+            stdin.write_all(call.as_bytes()).and_then(|()| stdin.write_all(b"\n")).unwrap();
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    let took = start.elapsed().as_secs_f64();
+    drop(stdin);
+    assert_eq!(answers.join().unwrap(), sent);
+    assert!(proxy.wait().unwrap().success());
+    let mut seen = follower.join().unwrap();
+    assert_eq!(seen.events, 4 * sent + 2);
+    seen.late.sort_unstable();
+    let late =
+        |share: f64| seen.late[((seen.late.len() as f64 * share) as usize).min(seen.late.len() - 1)] as f64 / 1e6;
+    let pack = std::fs::read_dir(home.path().join(".assay/mcp/packs")).unwrap().next().unwrap().unwrap().path();
+    let doc: SessionDoc = serde_json::from_slice(&std::fs::read(pack.join("session.json")).unwrap()).unwrap();
+    println!(
+        "{rate:>6} events/s: {:.0} made, event to client p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms; longest pause {:.0} ms; \
+         {} healed from the files",
+        4.0 * sent as f64 / took,
+        late(0.5),
+        late(0.99),
+        late(1.0),
+        seen.pause.as_secs_f64() * 1e3,
+        doc.live_events_missed,
+    );
+}
+
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0");
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0) / 1024
+}
+
+fn finish(scan: &Scan) {
+    while !scan.progress().done {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn open(receipts: &Path, segment: &Path) {
+    let began = Instant::now();
+    let opened = Receipts::open(receipts).unwrap();
+    let len = opened.len();
+    let page = opened.rows(len.saturating_sub(60)..len).unwrap();
+    println!("  last page of {len} receipts: {:.1} ms, {} rows", ms(began), page.len());
+    let middle = Instant::now();
+    let page = opened.rows(len / 2..len / 2 + 60).unwrap();
+    println!("  a page in the middle, before the index: {:.1} ms, {} rows", ms(middle), page.len());
+    let row = page[0].call.clone().unwrap();
+    let events = Events::open(segment).unwrap();
+    let call = Instant::now();
+    assert!(events.of_call(&row).unwrap().whole);
+    println!("  the four events of a call: {:.1} ms", ms(call));
+    opened.pages().wait(&mut |_| true);
+    println!("  receipts indexed: {:.0} ms", ms(began));
+    events.pages().wait(&mut |_| true);
+    println!("  {} events indexed: {:.0} ms", events.len(), ms(began));
+    let mut slowest = 0.0f64;
+    for n in 0..1000 {
+        let (at, page) = ((n * 7919 * 997) % len, Instant::now());
+        let rows = opened.rows(at..at + 60).unwrap();
+        assert_eq!(rows.len() as u64, 60.min(len - at));
+        slowest = slowest.max(ms(page));
+    }
+    println!("  the slowest of 1000 pages anywhere: {slowest:.1} ms");
+    for filter in ["tool:search ms>4", "id:id-77"] {
+        let scan = Instant::now();
+        let found = opened.scan(Filter::parse(filter).unwrap()).unwrap();
+        while found.progress().matches == 0 && !found.progress().done {
+            thread::sleep(Duration::from_micros(100));
+        }
+        let first = ms(scan);
+        finish(&found);
+        let matches = found.progress().matches;
+        println!("  search {filter:?}: first after {first:.1} ms, {matches} in {:.0} ms", ms(scan));
+    }
+    println!("  peak resident memory: {} MiB", peak_mib());
+}
+
+fn pages(calls: u64) {
+    let base = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into);
+    let tmp = tempfile::tempdir_in(base).unwrap();
+    let plan = Plan { calls, error_every: 50, ..Plan::default() };
+    let paths = testkit::write(&plan, &AuditDir::at(tmp.path())).unwrap().paths;
+    println!("a session of {calls} calls:");
+    let me = std::env::current_exe().unwrap();
+    assert!(Command::new(me).arg("open").args([&paths.receipts, &paths.segment]).status().unwrap().success());
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("server") => return server::serve().unwrap(),
+        Some("open") => return open(args[1].as_ref(), args[2].as_ref()),
+        _ => {}
+    }
+    let value = |name: &str| args.iter().position(|a| a == name).and_then(|at| args.get(at + 1)).cloned();
+    // `cargo test --benches` asks whether all of it runs.
+    let bench = args.iter().any(|a| a == "--bench");
+    let rates = value("--rates").unwrap_or_else(|| if bench { "1000,10000" } else { "1000" }.to_owned());
+    let number = |name, full, quick| value(name).map_or(if bench { full } else { quick }, |v| v.parse().unwrap());
+    for rate in rates.split(',').filter(|r| !r.is_empty()) {
+        drive(rate.parse().unwrap(), number("--seconds", 10, 1));
+    }
+    match number("--calls", 100_000, 5000) {
+        0 => {}
+        calls => pages(calls),
+    }
+}

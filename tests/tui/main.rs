@@ -1,0 +1,179 @@
+//! The dashboard as a person has it: the real binary on a pseudo terminal. What is waited for is text, never time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../crash/peer.rs"]
+mod peer;
+mod pty;
+#[path = "../crash/rig.rs"]
+#[allow(dead_code)]
+mod rig;
+
+use pty::Tty;
+use rig::{Client, Rig};
+use std::time::Instant;
+
+#[test]
+#[ignore = "this is the server that the other tests start"]
+fn server() {
+    if let Some(log) = std::env::var_os("CRASH_SERVER_LOG") {
+        peer::serve(log.as_ref());
+    }
+}
+
+/// A proxy that has answered `initialize`.
+fn session(rig: &Rig, flags: &[&str]) -> Client {
+    let mut client = Client::start(rig.proxy(flags));
+    client.converse([rig::INITIALIZE.to_owned()].into_iter());
+    client
+}
+
+#[test]
+fn a_live_call_is_seen_while_it_runs_and_when_it_has_ended() {
+    let rig = Rig::new();
+    let mut tty = Tty::start(&rig, &["watch"], 120, 30);
+    tty.wait("No live session.");
+    let mut client = session(&rig, &["--store-args", "--store-results"]);
+    tty.wait("recording");
+    client.send(&rig::call(1, "hang", 0));
+    tty.wait("hang");
+    tty.wait("… running");
+    tty.wait("1 in flight");
+    client.converse([rig::call(2, "echo", 7)].into_iter());
+    tty.wait("✓ forwarded");
+    // Its arguments are read from the receipt on disk.
+    tty.keys("]]");
+    tty.wait("n: 7");
+    client.end();
+    tty.wait("pack verified");
+    tty.wait("! timeout");
+    let (code, normal) = tty.quit("q");
+    assert_eq!(code, 0);
+    assert!(normal.contains("assay: watched 1 session, 2 calls"), "{normal}");
+}
+
+#[test]
+fn assay_alone_is_the_dashboard_and_every_size_will_do() {
+    let rig = Rig::new();
+    let mut tty = Tty::start(&rig, &[], 120, 30);
+    let mut client = session(&rig, &[]);
+    client.converse((1..30).map(|n| rig::call(n, "echo", n)));
+    tty.wait("29 calls");
+    for (columns, lines) in [(60, 20), (39, 9), (24, 8), (10, 3), (1, 1), (200, 60), (80, 24)] {
+        tty.resize(columns, lines);
+    }
+    tty.wait("29 calls  following");
+    // A key that comes with a resize is not lost.
+    tty.resize(100, 30);
+    tty.keys("?");
+    tty.wait("Keys: Live: calls");
+    client.end();
+    assert_eq!(tty.quit("\u{3}").0, 0);
+}
+
+#[test]
+fn filter_help_and_palette_work_by_keys() {
+    let rig = Rig::new();
+    let mut tty = Tty::start(&rig, &["watch", "--no-mouse"], 120, 30);
+    let mut client = session(&rig, &[]);
+    client.converse((1..6).map(|n| rig::call(n, if n == 3 { "fail" } else { "echo" }, n)));
+    tty.wait("5 calls");
+    tty.keys("/outcome:error");
+    tty.wait("1 of 5 calls");
+    tty.keys(" nonsense:");
+    tty.wait("↓");
+    tty.keys("\u{1b}");
+    tty.wait("5 calls  following");
+    tty.keys(":follow\r");
+    tty.wait("f follows");
+    tty.keys("?");
+    tty.wait("Keys: Live: calls");
+    tty.keys("\u{1b}g\u{1b}[B");
+    tty.wait("f follows");
+    client.end();
+    assert_eq!(tty.quit("q").0, 0);
+}
+
+#[test]
+fn the_terminal_is_given_back_however_it_ends() {
+    let rig = Rig::new();
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP, rustix::process::Signal::INT] {
+        let mut tty = Tty::start(&rig, &["watch"], 80, 24);
+        tty.wait("No live session.");
+        tty.signal(signal);
+        let (code, _) = tty.ended();
+        assert_eq!(code, if signal == rustix::process::Signal::INT { 130 } else { 0 }, "{signal:?}");
+    }
+    // Only builds for tests have the key that panics.
+    if cfg!(debug_assertions) {
+        let mut tty = Tty::start_with(&rig, &["watch"], 80, 24, &[("ASSAY_TEST_PANIC_KEY", "1")]);
+        tty.wait("No live session.");
+        tty.keys("\u{1b}[24~");
+        let (code, normal) = tty.ended();
+        assert_eq!(code, 2);
+        assert!(normal.contains("internal error at"), "{normal}");
+    }
+}
+
+#[test]
+fn ten_thousand_calls_draw_few_frames() {
+    let rig = Rig::new();
+    let mut tty = Tty::start(&rig, &["watch"], 120, 30);
+    tty.wait("No live session.");
+    let (begun, before) = (Instant::now(), tty.frames());
+    let mut client = session(&rig, &[]);
+    for n in 1..=10_000 {
+        client.send(&rig::call(n, "echo", n));
+    }
+    client.await_lines(10_001);
+    tty.wait("10 000 calls");
+    let (drawn, seconds) = (tty.frames() - before, begun.elapsed().as_secs_f64());
+    assert!(drawn as f64 <= 31.0 * seconds + 5.0, "{drawn} frames in {seconds} s");
+    client.end();
+    tty.wait("pack verified");
+    assert_eq!(tty.quit("q").0, 0);
+}
+
+#[test]
+fn no_colour_keeps_the_highlight() {
+    let rig = Rig::new();
+    let mut tty = Tty::start_with(&rig, &["watch"], 120, 30, &[("NO_COLOR", "1")]);
+    let mut client = session(&rig, &[]);
+    client.converse([rig::call(1, "fail", 1)].into_iter());
+    tty.wait("! error");
+    let bytes = tty.bytes();
+    assert!(memchr::memmem::find(&bytes, b"\x1b[7m").is_some(), "nothing is reversed");
+    for colour in 0..8 {
+        for lead in ["3", "4", "9", "10"] {
+            let code = format!("\x1b[{lead}{colour}m");
+            assert!(memchr::memmem::find(&bytes, code.as_bytes()).is_none(), "{code:?}");
+        }
+    }
+    client.end();
+    assert_eq!(tty.quit("q").0, 0);
+}
+
+#[test]
+fn hostile_names_reach_no_terminal() {
+    let rig = Rig::new();
+    let mut tty = Tty::start(&rig, &["watch"], 120, 30);
+    let mut client = session(&rig, &[]);
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a\u001b[2J\u001b]0;owned\u0007\u202ez","arguments":{}}}"#;
+    client.converse([call.to_owned()].into_iter());
+    tty.wait("a␛[2J");
+    let bytes = tty.bytes();
+    for evil in ["\x1b[2J\x1b]0;owned", "owned\x07", "\u{202e}"] {
+        assert!(memchr::memmem::find(&bytes, evil.as_bytes()).is_none(), "{evil:?}");
+    }
+    client.end();
+    assert_eq!(tty.quit("q").0, 0);
+}
+
+#[test]
+fn a_dumb_terminal_gets_lines() {
+    let rig = Rig::new();
+    let mut tty = Tty::start_with(&rig, &["watch"], 80, 24, &[("TERM", "dumb")]);
+    let (code, normal) = tty.ended();
+    assert_eq!(code, 0);
+    assert!(normal.contains("no live session"), "{normal}");
+    assert!(memchr::memmem::find(&tty.bytes(), b"\x1b").is_none());
+}
