@@ -291,7 +291,7 @@ impl Book {
     }
 
     /// Goes to a line of the file, if it is in the list.
-    pub fn to_number(&mut self, number: u64, height: u16) -> Option<Vec<Effect>> {
+    pub fn go_to_number(&mut self, number: u64, height: u16) -> Option<Vec<Effect>> {
         let at = match &self.passed {
             Some(p) => p.numbers.binary_search(&u32::try_from(number).ok()?).ok()? as u64,
             None => Some(number).filter(|n| *n < self.lines)?,
@@ -309,7 +309,7 @@ impl Book {
             self.problems[..from].iter().rev().copied().collect()
         };
         // With a filter only what it lets through.
-        candidates.into_iter().find_map(|n| self.to_number(n, height))
+        candidates.into_iter().find_map(|n| self.go_to_number(n, height))
     }
 
     fn number(&self, at: u64) -> Option<u64> {
@@ -371,22 +371,16 @@ impl Book {
         let ticket = Ticket::new();
         self.reading = Some((ticket.clone(), wanted.clone()));
         let source = self.source.clone();
-        let work: Box<dyn FnOnce(&Teller) + Send> = match &self.passed {
-            Some(p) => {
-                let range = wanted.start as usize..wanted.end as usize;
-                let places: Vec<(u64, u64)> = p.numbers[range.clone()]
-                    .iter()
-                    .map(|n| u64::from(*n))
-                    .zip(p.offsets[range].iter().copied())
-                    .collect();
-                Box::new(move |teller| page_of(&source, wanted.start, &places, teller))
-            }
-            None => {
-                // A line before is read too: a link has two sides.
-                let first = wanted.start.saturating_sub(1);
-                let mark = self.marks.get((first / STRIDE) as usize).copied().unwrap_or(0);
-                Box::new(move |teller| page(&source, &wanted, mark, teller))
-            }
+        let work: Box<dyn FnOnce(&Teller) + Send> = if let Some(p) = &self.passed {
+            let range = wanted.start as usize..wanted.end as usize;
+            let numbers = p.numbers[range.clone()].iter().map(|n| u64::from(*n));
+            let places: Vec<(u64, u64)> = numbers.zip(p.offsets[range].iter().copied()).collect();
+            Box::new(move |teller| page_of(&source, wanted.start, &places, teller))
+        } else {
+            // A line before is read too: a link has two sides.
+            let first = wanted.start.saturating_sub(1);
+            let mark = self.marks.get((first / STRIDE) as usize).copied().unwrap_or(0);
+            Box::new(move |teller| page(&source, &wanted, mark, teller))
         };
         vec![Effect::Start(Job::new(&ticket, "read evidence", work))]
     }

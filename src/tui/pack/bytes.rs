@@ -99,7 +99,7 @@ pub struct Bytes {
     /// What it is about.
     pub place: Place,
     /// What was read; `Err` says why nothing was.
-    pub opened: Option<Result<Opened, String>>,
+    pub opened: Option<Result<Box<Opened>, String>>,
     /// The byte that is selected.
     pub caret: u64,
     ticket: Ticket,
@@ -112,7 +112,7 @@ impl Bytes {
         let ticket = Ticket::new();
         let (d, p) = (dir.clone(), place.clone());
         let job = Job::new(&ticket, "read bytes", move |teller: &Teller| {
-            teller.tell(Message::Pack(super::News::Bytes(open(&d, &p))));
+            teller.tell(Message::Pack(super::News::Bytes(open(&d, &p).map(Box::new))));
         });
         (Self { dir, place, opened: None, caret: 0, ticket }, vec![Effect::Start(job)])
     }
@@ -129,7 +129,9 @@ impl Bytes {
             }
             // Only the bytes are new after the first time.
             self.opened = Some(match (self.opened.take(), opened) {
-                (Some(Ok(old)), Ok(new)) => Ok(Opened { from: new.from, bytes: new.bytes, len: new.len, ..old }),
+                (Some(Ok(old)), Ok(new)) => {
+                    Ok(Box::new(Opened { from: new.from, bytes: new.bytes, len: new.len, ..*old }))
+                }
                 (Some(Ok(old)), Err(_)) => Ok(old),
                 (_, new) => new,
             });
@@ -154,7 +156,7 @@ impl Bytes {
                 let (file, len) = source(&dir, &file).open()?;
                 around(&file, len, caret).map_err(|e| e.to_string())
             };
-            teller.tell(Message::Pack(super::News::Bytes(read())));
+            teller.tell(Message::Pack(super::News::Bytes(read().map(Box::new))));
         }))]
     }
 
@@ -248,7 +250,7 @@ fn around(file: &File, len: u64, caret: u64) -> io::Result<Opened> {
     let mut bytes = vec![0; CHUNK.min(len.saturating_sub(from)) as usize];
     let n = read_at(file, &mut bytes, from)?;
     bytes.truncate(n);
-    Ok(Opened { len, from, bytes, caret, ..Opened::default() })
+    Ok(Opened { len, caret, from, bytes, ..Opened::default() })
 }
 
 fn is_hash(text: &str) -> bool {
@@ -363,11 +365,12 @@ pub(super) fn draw(b: &Bytes, pen: &mut Pen<'_>, at: At) {
             let (mark, role) = if broken { ("✗ broken link", Role::Bad) } else { ("✓ link", Role::Good) };
             let mark = if pen.theme.ascii { mark.replace('✗', "x").replace('✓', "+") } else { mark.to_owned() };
             put(pen, &format!("{mark} between lines {} and {}", link.lines.0, link.lines.1), role);
-            put(pen, &format!("  line {:<6} hash      {}", link.lines.0, link.hash), Role::Text);
-            put(pen, &format!("  line {:<6} prev_hash {}", link.lines.1, link.prev_hash), Role::Text);
+            let number = link.lines.1.to_string().len();
+            put(pen, &format!("  {:>number$} hash      {}", link.lines.0, link.hash), Role::Text);
+            put(pen, &format!("  {:>number$} prev_hash {}", link.lines.1, link.prev_hash), Role::Text);
             if broken {
                 let same = link.hash.bytes().zip(link.prev_hash.bytes()).take_while(|(a, b)| a == b).count();
-                put(pen, &format!("{}^ differs from here", " ".repeat(24 + same)), Role::Bad);
+                put(pen, &format!("{}^ differs from here", " ".repeat(13 + number + same)), Role::Bad);
             }
         }
     }

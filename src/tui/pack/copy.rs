@@ -23,8 +23,8 @@ impl PackScreen {
                 Command::CopyPath => copy("place", bytes.where_it_is()),
                 _ => {
                     let place = bytes.place.clone();
-                    let dir = bytes_dir(&self.target, self.book());
-                    self.raw(Source { dir, name: place.file, kind: Kind::Receipts }, place.offset.unwrap_or(0))
+                    let dir = bytes_dir(self.target.as_ref(), self.book());
+                    Some(self.raw(Source { dir, name: place.file, kind: Kind::Receipts }, place.offset.unwrap_or(0)))
                 }
             };
         }
@@ -43,7 +43,7 @@ impl PackScreen {
                 (Command::CopyPath, None) => copy("path", self.path()),
                 (Command::CopyRaw, Some(f)) => {
                     let (dir, name) = (PathBuf::from(self.path()), f.file.unwrap_or_default());
-                    self.raw(Source { dir, name, kind: Kind::Receipts }, f.offset.unwrap_or(0))
+                    Some(self.raw(Source { dir, name, kind: Kind::Receipts }, f.offset.unwrap_or(0)))
                 }
                 _ => Some(vec![Effect::Warn("nothing to copy here".to_owned())]),
             };
@@ -60,18 +60,18 @@ impl PackScreen {
             }
             _ => {
                 let (source, offset) = (book.source().clone(), line.offset);
-                self.raw(source, offset)
+                Some(self.raw(source, offset))
             }
         }
     }
 
     /// Reads a line to be copied.
-    pub(super) fn raw(&mut self, source: Source, offset: u64) -> Option<Vec<Effect>> {
+    pub(super) fn raw(&mut self, source: Source, offset: u64) -> Vec<Effect> {
         let ticket = Ticket::new();
         self.copying = Some(ticket.clone());
-        Some(vec![Effect::Start(Job::new(&ticket, "copy a line", move |teller: &Teller| {
+        vec![Effect::Start(Job::new(&ticket, "copy a line", move |teller: &Teller| {
             teller.tell(Message::Pack(News::Raw(raw_line(&source, offset))));
-        }))])
+        }))]
     }
 
     pub(super) fn path(&self) -> String {
@@ -83,7 +83,7 @@ impl PackScreen {
     }
 }
 
-fn bytes_dir(target: &Option<Target>, book: Option<&Book>) -> PathBuf {
+fn bytes_dir(target: Option<&Target>, book: Option<&Book>) -> PathBuf {
     match (target, book) {
         (_, Some(book)) => book.source().dir.clone(),
         (Some(Target::Pack(dir)), None) => dir.clone(),

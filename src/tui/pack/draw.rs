@@ -401,7 +401,7 @@ fn chain(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes) {
     if panes.head.height > 0 {
         event_head(pen, panes.head);
     }
-    list(book, pen, panes, true, |pen, row, line| event(pen, row, line));
+    list(book, pen, panes, true, event);
     status(book, pen, panes.status, "events");
     if let (Some(side), Some(line)) = (panes.side, book.selected()) {
         let inner = pen.headed(side, &format!("line {}, {}", grouped(line.number + 1), size(line.bytes)), false);

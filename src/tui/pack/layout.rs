@@ -6,6 +6,8 @@ use ratatui::layout::Rect;
 
 /// From so many columns on, panes stand beside each other.
 const BESIDE: u16 = 100;
+/// The same for the stages, so that a hash still fits beside them.
+const WITH_HASHES: u16 = 126;
 /// Columns of the stages beside the rest, and where there is more room.
 const STAGES: [u16; 2] = [46, 54];
 /// From so many lines on, the detail stands below the list.
@@ -42,9 +44,9 @@ impl Panes {
         let mut panes = Self { tabs, head: none, list: body, side: None, beside: false, status: none, body };
         match tab {
             Tab::Verification => {
-                if body.width >= BESIDE {
+                if body.width >= WITH_HASHES {
                     panes.beside = true;
-                    let stages = STAGES[usize::from(body.width >= BESIDE + 34)];
+                    let stages = STAGES[usize::from(body.width >= WITH_HASHES + 8)];
                     panes.side = Some(Rect { width: stages, ..body });
                     let x = body.x + stages + 2;
                     panes.list = Rect { x, width: body.right() - x, ..body };

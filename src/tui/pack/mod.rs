@@ -39,7 +39,7 @@ pub enum News {
     /// Lines of receipts or of the chain.
     Lines(book::News),
     /// Bytes of a file.
-    Bytes(Result<Opened, String>),
+    Bytes(Result<Box<Opened>, String>),
     /// A line as it is on disk.
     Raw(Result<String, String>),
 }
@@ -239,8 +239,8 @@ impl PackScreen {
     }
 
     /// Where a file is, in words.
-    fn place_of(&self, book: &Option<Book>) -> String {
-        book.as_ref().map_or_else(|| "–".to_owned(), |b| b.source().path().to_string_lossy().into_owned())
+    fn place_of(book: Option<&Book>) -> String {
+        book.map_or_else(|| "–".to_owned(), |b| b.source().path().to_string_lossy().into_owned())
     }
 
     fn panes(&self, at: At) -> Panes {

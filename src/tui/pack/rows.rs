@@ -43,8 +43,7 @@ pub(super) fn wrapped(text: &str, indent: &str, width: u16, role: Role) -> Vec<R
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let mut word = word.to_owned();
-        loop {
-            let Some(line) = lines.last_mut() else { break };
+        while let Some(line) = lines.last_mut() {
             let used = line.width();
             if used > 0 && used + 1 + word.width() > room {
                 lines.push(String::new());
@@ -219,8 +218,8 @@ fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
             out.push(fact("chain", &text, Role::Warn));
         }
     }
-    out.push(fact("events in", &s.place_of(&s.chain), Role::Text));
-    out.push(fact("receipts in", &s.place_of(&s.receipts), Role::Text));
+    out.push(fact("events in", &PackScreen::place_of(s.chain.as_ref()), Role::Text));
+    out.push(fact("receipts in", &PackScreen::place_of(s.receipts.as_ref()), Role::Text));
     out
 }
 

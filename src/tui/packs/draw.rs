@@ -55,11 +55,9 @@ impl Column {
         match self {
             Self::Time => 16,
             Self::Server => SERVER,
-            Self::Receipts => 9,
-            Self::Size => 9,
+            Self::Receipts | Self::Size => 9,
             Self::Integrity => 10,
-            Self::Completeness | Self::Verdict => 15,
-            Self::Claims => 15,
+            Self::Completeness | Self::Verdict | Self::Claims => 15,
             Self::Signer => 11,
             Self::Pack => 33,
         }
@@ -187,14 +185,14 @@ fn mark(s: &PacksScreen, pen: &mut Pen<'_>, row: Rect, e: &Entry) {
     }
 }
 
-fn entry(s: &PacksScreen, pen: &mut Pen<'_>, row: Rect, e: &Entry, columns: &[Column], wide: u16) {
-    mark(s, pen, row, e);
+fn entry(screen: &PacksScreen, pen: &mut Pen<'_>, row: Rect, e: &Entry, columns: &[Column], wide: u16) {
+    mark(screen, pen, row, e);
     let mut x = row.x + MARK;
     let mut stated = false;
-    for c in columns {
-        let w = if *c == Column::Server { wide } else { c.width() };
+    for column in columns {
+        let w = if *column == Column::Server { wide } else { column.width() };
         let left = row.right().saturating_sub(x);
-        match c {
+        match column {
             Column::Time => {
                 pen.outside(x, row.y, w.min(left), &when(&e.started), Role::Text);
             }
@@ -202,16 +200,16 @@ fn entry(s: &PacksScreen, pen: &mut Pen<'_>, row: Rect, e: &Entry, columns: &[Co
                 pen.outside(x, row.y, w.min(left), if e.server.is_empty() { "–" } else { &e.server }, Role::Strong);
             }
             Column::Receipts => {
-                let n = s.receipts(e).map(grouped).unwrap_or_default();
+                let n = screen.receipts(e).map(grouped).unwrap_or_default();
                 pen.right(x, row.y, w.min(left), &n, Role::Text);
             }
             Column::Size => pen.right(x, row.y, w.min(left), &size(e.bytes), Role::Dim),
             Column::Pack => {
                 pen.outside(x, row.y, w.min(left), &e.name(), Role::Dim);
             }
-            _ => match known(s, e) {
+            _ => match known(screen, e) {
                 Ok(v) => {
-                    let word = match c {
+                    let word = match column {
                         Column::Integrity => words::integrity(v.integrity),
                         Column::Completeness => words::completeness(v.completeness),
                         Column::Claims => words::claims(v.claims),
@@ -326,7 +324,7 @@ fn empty(s: &PacksScreen, pen: &mut Pen<'_>, area: Rect) {
         lines.push((format!("! {problem}"), Role::Warn));
     }
     let indent = if area.width >= 40 { 2 } else { 0 };
-    let top = if area.height > lines.len() as u16 + 2 { 1 } else { 0 };
+    let top = u16::from(area.height > lines.len() as u16 + 2);
     for ((text, role), y) in lines.into_iter().zip(area.y + top..area.bottom()) {
         pen.outside(area.x + indent, y, area.width.saturating_sub(indent), &text, role);
     }

@@ -236,12 +236,11 @@ impl PacksScreen {
         let mut at: HashMap<PathBuf, usize> =
             self.entries.iter().enumerate().map(|(i, e)| (e.pack.clone(), i)).collect();
         for e in more {
-            match at.get(&e.pack) {
-                Some(i) => self.entries[*i] = e,
-                None => {
-                    at.insert(e.pack.clone(), self.entries.len());
-                    self.entries.push(e);
-                }
+            if let Some(i) = at.get(&e.pack) {
+                self.entries[*i] = e;
+            } else {
+                at.insert(e.pack.clone(), self.entries.len());
+                self.entries.push(e);
             }
         }
         self.settle(selected.as_deref());
@@ -371,20 +370,14 @@ impl PacksScreen {
 
     fn open(&self) -> Vec<Effect> {
         let Some(e) = self.selected() else { return Vec::new() };
-        let target = match (&e.standing, &e.files) {
-            (Standing::Packed | Standing::Half, _) | (_, None) if e.pack.is_absolute() && self.has_dir(e) => {
-                Target::Pack(e.pack.clone())
-            }
-            (_, Some((segment, receipts))) => {
+        let has_dir = matches!(e.standing, Standing::Packed | Standing::Half);
+        let target = match &e.files {
+            Some((segment, receipts)) if !has_dir => {
                 Target::Journal { title: e.name(), segment: segment.clone(), receipts: receipts.clone() }
             }
             _ => Target::Pack(e.pack.clone()),
         };
         vec![Effect::Open(target)]
-    }
-
-    fn has_dir(&self, e: &Entry) -> bool {
-        matches!(e.standing, Standing::Packed | Standing::Half)
     }
 
     fn compare(&self) -> Vec<Effect> {
