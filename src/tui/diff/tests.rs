@@ -289,7 +289,7 @@ fn a_filter_narrows_calls_and_tools_and_keeps_the_selected_one() {
     assert_eq!(app.diff.filter(), Some(""));
     press(&mut app, "/ 'outcome:denied' Enter");
     let lines = shown(&mut app);
-    assert!(lines.contains("list_directory") && !lines.contains("+ "), "{lines}");
+    assert!(lines.contains("list_directory") && !lines.contains("  + "), "{lines}");
 }
 
 #[test]
