@@ -64,10 +64,12 @@ pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
             pack = Some(dir);
             Ok(Exit::Ok)
         }
-        Target::Journal { title, .. } => Err(Failure::bad_input(format_args!("session {title} has no pack to verify"))
-            .hint(
-                "assay recover makes the packs of sessions whose recorder died; on a terminal its files can be opened",
-            )),
+        Target::Journal { title, .. } => {
+            let what = format_args!("these are the files of session {title}: only a pack can be verified");
+            Err(Failure::bad_input(what).hint(
+                "assay recover makes the packs of sessions whose recorder died; on a terminal the files can be walked",
+            ))
+        }
     })?;
     match pack {
         Some(dir) => verify::run(&VerifyArgs::of(dir, args.signer.clone(), args.json)),

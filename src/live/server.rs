@@ -170,7 +170,7 @@ impl Server {
     }
 
     fn round(&mut self) {
-        let began = Instant::now();
+        let began = worked();
         self.ear.hush();
         self.accept();
         while let Ok(note) = self.ear.notes.try_recv() {
@@ -181,8 +181,7 @@ impl Server {
             self.tell_stderr(false);
             self.serve();
         }
-        let ended = Instant::now();
-        self.next_round = ended + (2 * (ended - began)).clamp(ROUND, REST);
+        self.next_round = Instant::now() + (2 * worked().saturating_sub(began)).clamp(ROUND, REST);
     }
 
     fn serve(&mut self) {
@@ -364,6 +363,12 @@ impl Server {
             thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// How long this thread has worked; what it waited for a core does not count.
+fn worked() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 fn open_place_in(dir: &Path, card: &RunCard) -> io::Result<Place> {

@@ -367,6 +367,9 @@ impl App {
             Some(Overlay::Palette(palette)) => return self.palette_key(palette, event),
             other => self.overlay = other,
         }
+        if event.modifiers.contains(KeyModifiers::ALT) {
+            return Vec::new();
+        }
         keymap::command(key, place).map(|c| self.command(c)).unwrap_or_default()
     }
 

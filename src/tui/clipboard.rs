@@ -71,6 +71,7 @@ fn given(program: &str, args: &[&str], text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn the_terminal_gets_what_it_can_take_and_a_file_the_rest() {
@@ -81,7 +82,6 @@ mod tests {
         let long = "x".repeat(OSC52_MAX + 1);
         let Copied::File(path) = copy(&long, &|_| None, home.path()).unwrap() else { panic!("no file") };
         assert_eq!(std::fs::read_to_string(&path).unwrap(), long);
-        use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

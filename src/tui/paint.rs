@@ -228,7 +228,7 @@ mod tests {
         pen.put(0, 0, 8, "漢字漢字", Role::Text);
         pen.clear(Rect::new(3, 0, 2, 1));
         pen.put(3, 0, 2, "ab", Role::Text);
-        let text: String = buffer.content().iter().map(|c| c.symbol()).collect();
+        let text: String = buffer.content().iter().map(ratatui::buffer::Cell::symbol).collect();
         assert_eq!(text.replace(' ', "."), "漢..ab.字.".replace(' ', "."), "{text:?}");
     }
 

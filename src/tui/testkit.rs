@@ -2,6 +2,8 @@
 //!
 //! `UPDATE_SNAPSHOTS=1 cargo test --lib tui` writes the pictures in `snapshots/` again; look at every one that changed.
 
+#![allow(clippy::missing_panics_doc)]
+
 mod svg;
 
 pub use svg::{Background, svg};
@@ -21,6 +23,7 @@ use ratatui::{
     layout::{Position, Rect},
 };
 use std::{
+    fmt::Write as _,
     fs,
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -81,7 +84,9 @@ pub fn text(frame: &Frame) -> String {
         out.push('\n');
     }
     match frame.cursor {
-        Some(at) => out.push_str(&format!("cursor: line {}, column {}\n", at.y, at.x)),
+        Some(at) => {
+            let _ = writeln!(out, "cursor: line {}, column {}", at.y, at.x);
+        }
         None => out.push_str("cursor: hidden\n"),
     }
     out

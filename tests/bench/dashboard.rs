@@ -135,7 +135,12 @@ fn events(rate: u64, seconds: u64) {
             late.push(s.1.saturating_duration_since(*sent));
         }
     }
-    println!("{} events in {:.1} s: {:.0}/s", calls * 4, elapsed.as_secs_f64(), calls as f64 * 4.0 / elapsed.as_secs_f64());
+    println!(
+        "{} events in {:.1} s: {:.0}/s",
+        calls * 4,
+        elapsed.as_secs_f64(),
+        calls as f64 * 4.0 / elapsed.as_secs_f64()
+    );
     told("from sending a call to the screen", late);
     println!(
         "frames: {frames}, {:.1}/s; dashboard: {:.0} % of a processor, {} MiB resident",

@@ -87,7 +87,9 @@ fn filter_help_and_palette_work_by_keys() {
     tty.wait("f follows");
     tty.keys("?");
     tty.wait("Keys: Live: calls");
-    tty.keys("\u{1b}g\u{1b}[B");
+    tty.keys("\u{1b}");
+    tty.wait("5 calls  f follows");
+    tty.keys("G\u{1b}[A");
     tty.wait("f follows");
     client.end();
     assert_eq!(tty.quit("q").0, 0);

@@ -38,8 +38,9 @@ pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, 
     let mut out: Vec<Line> = stretches
         .iter()
         .map(|(name, from, to)| {
-            let start = (*from as u128 * room as u128 / u128::from(all)) as usize;
-            let end = ((*to as u128 * room as u128).div_ceil(u128::from(all)) as usize).max(start + 1).min(room.max(1));
+            let start = (u128::from(*from) * room as u128 / u128::from(all)) as usize;
+            let end =
+                ((u128::from(*to) * room as u128).div_ceil(u128::from(all)) as usize).max(start + 1).min(room.max(1));
             let role = match *name {
                 "server works" | "running" => Role::Accent,
                 "answer arrives" => Role::Value,

@@ -9,7 +9,10 @@ use crate::{
     },
     model::{InvocationId, SessionId},
 };
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    ops::Bound::{Excluded, Unbounded},
+};
 
 /// Round trips of which quantiles are shown.
 const RECENT: usize = 1000;
@@ -29,7 +32,7 @@ pub(super) struct Calls {
     /// Calls that came at the end while it did not follow.
     new: u64,
     recent: VecDeque<u64>,
-    ended: HashMap<InvocationId, ()>,
+    ended: HashSet<InvocationId>,
 }
 
 impl Default for Calls {
@@ -43,7 +46,7 @@ impl Default for Calls {
             follow: true,
             new: 0,
             recent: VecDeque::new(),
-            ended: HashMap::new(),
+            ended: HashSet::new(),
         }
     }
 }
@@ -75,7 +78,7 @@ impl Calls {
     pub fn touched(&mut self, state: &State, invocation: InvocationId, filter: &Filter) {
         let row = state.row(invocation);
         if let Some(us) = row.filter(|r| !r.is_running()).and_then(|r| r.duration_ms)
-            && self.ended.insert(invocation, ()).is_none()
+            && self.ended.insert(invocation)
         {
             self.recent.push_back(us.0);
             if self.recent.len() > RECENT {
@@ -105,7 +108,7 @@ impl Calls {
             self.ended.remove(&first.1);
         }
         if self.ended.len() > 4 * RECENT && self.ended.len() > 2 * self.places.len() {
-            self.ended.retain(|i, ()| state.row(*i).is_some());
+            self.ended.retain(|i| state.row(*i).is_some());
         }
         self.settle();
     }
@@ -191,7 +194,6 @@ impl Calls {
                 .row(p.1)
                 .is_some_and(|row| CallState::of(row).is_problem() || row.duration_ms.is_some_and(|d| d.0 >= slow_us))
         };
-        use std::ops::Bound::{Excluded, Unbounded};
         let found = if forwards {
             self.shown.range((Excluded(here), Unbounded)).find(wanted)
         } else {

@@ -314,9 +314,9 @@ impl Screen for LiveScreen {
                 let height = self.panes(at).calls_body().height;
                 let calls = &mut self.seen_mut().calls;
                 if calls.follows() {
-                    calls.stop()
+                    calls.stop();
                 } else {
-                    calls.step(i64::MAX, height)
+                    calls.step(i64::MAX, height);
                 }
                 return Some(self.refresh(at));
             }
@@ -439,7 +439,7 @@ impl Screen for LiveScreen {
             return Ok(Vec::new());
         }
         let filter = Filter::parse(text)?;
-        self.filter_text = text.trim().to_owned();
+        text.trim().clone_into(&mut self.filter_text);
         if filter != self.filter {
             self.filter = filter;
             let only = self.now.sessions.only();
