@@ -6,20 +6,23 @@ use super::{
 };
 use crate::{
     error::{Exit, Failure},
+    live::watcher::Wanted,
     pack::{
         diff::{
             Answer, CallChange, ChangeKind, Comparison, DiffError, Document, Quantiles, SideView, ToolRow, diff,
             gates::{GateResult, Gates, GatesError},
             time,
         },
-        verify::{Completeness, Integrity, SignerVerdict, VerifyOptions},
+        verify::{Completeness, Integrity, SignerVerdict, VerifyError, VerifyOptions},
     },
     report,
     text::{fit, width},
+    tui::{self, app::Start},
 };
 use clap::Args;
 use std::{
     fmt::Write as _,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -36,7 +39,7 @@ const PLACES: usize = 5;
                   arguments, in whatever order. Without gates only this is a regression: B is less complete, a claim no\n\
                   longer holds, or a call that was answered in A is denied, an error or without a response in B.\n\n\
                   Exit codes: 0 no regression; 1 a regression, or a gate does not hold; 2 a pack does not verify;\n\
-                  3 bad input")]
+                  3 bad input. With --tui: 0 when you leave it, however the comparison came out; 3 bad input")]
 pub struct DiffArgs {
     /// Directory of the baseline pack
     a: PathBuf,
@@ -54,6 +57,12 @@ pub struct DiffArgs {
     /// Fingerprint of a key that may have signed either pack: 64 hex digits; may be repeated
     #[arg(long, value_name = "FPR", value_parser = fingerprint)]
     signer: Vec<String>,
+    /// Walk through the comparison in the dashboard
+    #[arg(long, conflicts_with_all = ["json", "gates", "report"])]
+    tui: bool,
+    /// How the dashboard looks.
+    #[command(flatten)]
+    screen: super::screen::ScreenArgs,
 }
 
 impl From<DiffError> for Failure {
@@ -76,6 +85,9 @@ impl From<GatesError> for Failure {
 /// # Errors
 /// Gates that cannot be read, a directory that is no pack, a report that cannot be written.
 pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
+    if args.tui {
+        return dashboard(args);
+    }
     out::answering(args.json, || {
         if let Some(file) = &args.report {
             check_out("--report", file, &args.a)?;
@@ -97,6 +109,25 @@ pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
         }
         Ok(document.exit())
     })
+}
+
+/// The comparison in the dashboard. What is no pack at all is said before the screen is taken.
+fn dashboard(args: &DiffArgs) -> Result<Exit, Failure> {
+    for dir in [&args.a, &args.b] {
+        let why = match std::fs::symlink_metadata(dir.join("pack_manifest.json")) {
+            Ok(_) => continue,
+            Err(e) if dir.is_dir() && e.kind() == ErrorKind::NotFound => "it has no pack_manifest.json".to_owned(),
+            Err(_) if dir.exists() && !dir.is_dir() => "it is no directory".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        return Err(VerifyError::NotAPack { dir: dir.clone(), why }.into());
+    }
+    if !super::screen::is_there() {
+        return Err(Failure::bad_input("--tui needs a terminal").hint("leave --tui out for words, or use --json"));
+    }
+    let start =
+        Start { compare: Some((args.a.clone(), args.b.clone())), signers: args.signer.clone(), ..args.screen.start() };
+    tui::run(start, Wanted::default())
 }
 
 /// The document in words.

@@ -63,7 +63,9 @@ impl Line {
             column -= width(first.encode_utf8(&mut [0; 4])).min(column);
         }
         pen.put(x, y, columns, &shown, Role::Text);
-        pen.cursor = Some(Position::new(x + column as u16, y));
+        // A label in front may have left no column at all.
+        let last = pen.area().right().saturating_sub(1);
+        pen.cursor = Some(Position::new((x + column as u16).min(last), y));
     }
 }
 

@@ -196,7 +196,7 @@ commands! {
     FoldAll = "fold all", "Fold or unfold everything";
     Mark = "mark", "Mark a pack as the baseline of a comparison";
     Compare = "compare", "Compare the marked pack with this one";
-    Verify = "verify", "Verify the pack again";
+    Verify = "verify", "Verify the pack, or compare the packs, again";
     Mouse = "mouse", "Mouse on and off; off lets the terminal select text";
     Theme = "theme", "Next theme: terminal colours, bright, without colours";
     Redraw = "redraw", "Draw everything again";
@@ -222,6 +222,7 @@ const fn bind(keys: &'static [&'static str], command: Command, contexts: Context
 const PANES: Contexts = Contexts::SCREENS;
 const CALLS_AND: Contexts = Contexts::CALLS.and(Contexts::SESSIONS).and(Contexts::DETAIL);
 const WITH_DETAIL: Contexts = CALLS_AND.and(Contexts::RECEIPTS).and(Contexts::CHAIN);
+const PACK_AND: Contexts = Contexts::PACK.and(Contexts::RECEIPTS).and(Contexts::CHAIN).and(Contexts::DIFF);
 
 /// The table.
 pub static TABLE: &[Binding] = &[
@@ -258,7 +259,7 @@ pub static TABLE: &[Binding] = &[
     bind(&["s"], Command::Sessions, CALLS_AND, 11),
     bind(&["m"], Command::Mark, Contexts::PACKS, 5),
     bind(&["d"], Command::Compare, Contexts::PACKS, 6),
-    bind(&["v"], Command::Verify, Contexts::PACKS.and(Contexts::PACK).and(Contexts::RECEIPTS).and(Contexts::CHAIN), 7),
+    bind(&["v"], Command::Verify, Contexts::PACKS.and(PACK_AND), 7),
     bind(&["1"], Command::ShowLive, PANES, 0),
     bind(&["2"], Command::ShowPacks, PANES, 0),
     bind(&["3"], Command::ShowPack, PANES, 0),

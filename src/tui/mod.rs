@@ -27,6 +27,8 @@ pub mod pack;
 pub mod packs;
 pub mod paint;
 pub mod palette;
+#[cfg(test)]
+mod property;
 mod run;
 pub mod screen;
 pub mod term;

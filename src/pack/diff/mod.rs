@@ -14,14 +14,14 @@ mod side;
 mod view;
 
 pub use json::{Difference, DifferenceKind};
-pub use latency::{Quantiles, time};
-pub use listing::{CallChange, ChangeKind, Listing};
+pub use latency::{Quantiles, increase_pct, time};
+pub use listing::{CallChange, CallSide, ChangeKind, Listing};
 pub use regress::Regression;
 pub use view::{ContextChange, SideView, ToolRow, ToolSide, Totals};
 
 use super::{
     calls::CallsError,
-    verify::{self, Integrity, Progress, SignerVerdict, VerifyError, VerifyOptions, VerifyReport},
+    verify::{self, Integrity, Progress, SignerVerdict, Stage, VerifyError, VerifyOptions, VerifyReport},
 };
 use crate::error::Exit;
 use gates::{GateReport, Gates};
@@ -154,7 +154,9 @@ fn verified(report: &VerifyReport) -> bool {
     report.integrity == Integrity::Pass && report.signer.verdict != SignerVerdict::Untrusted
 }
 
-/// Verifies both packs, compares B with the baseline A and judges it.
+/// Verifies both packs, compares B with the baseline A and judges it. `progress` is told of the verifications, and of
+/// [`Stage::SignerTrust`] with everything read before each step of the comparison; when it breaks, that is
+/// [`VerifyError::Cancelled`].
 ///
 /// # Errors
 /// [`DiffError`]. A pack that is tampered gives a document that says so.
@@ -178,7 +180,7 @@ pub fn diff(
         gates: None,
     };
     if reports.iter().all(verified) {
-        let comparison = compare(a, b, report_a, report_b)?;
+        let comparison = compare([a, b], [report_a, report_b], progress)?;
         document.regressions = regress::find(report_a, report_b, &comparison.1, gates);
         document.gates = gates.map(|g| g.judge(&comparison.0, report_a, report_b));
         document.comparison = Some(comparison.0);
@@ -191,14 +193,20 @@ pub fn diff(
 }
 
 fn compare(
-    a: &Path,
-    b: &Path,
-    report_a: &VerifyReport,
-    report_b: &VerifyReport,
+    [a, b]: [&Path; 2],
+    [report_a, report_b]: [&VerifyReport; 2],
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(Comparison, pair::Paired), DiffError> {
+    let mut step = || match progress(Progress { stage: Stage::SignerTrust, done_bytes: 1, total_bytes: 1 }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(VerifyError::Cancelled),
+    };
     let mut names = side::Names::default();
+    step()?;
     let side_a = side::Side::load(a, report_a, &mut names)?;
+    step()?;
     let side_b = side::Side::load(b, report_b, &mut names)?;
+    step()?;
     let paired = pair::pair(&side_a.calls, &side_b.calls);
     let listing = Listing::read(&paired, &side_a, &side_b, &names)?;
     let (rows, new_tools, gone_tools) = view::tools(&side_a, &side_b, &names);

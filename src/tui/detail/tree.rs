@@ -5,6 +5,7 @@ mod fold;
 mod lines;
 mod path;
 
+pub use fold::rows as text_rows;
 pub use path::of_pointer;
 
 use crate::tui::{cursor::Cursor, keymap::Command, msg::Effect, paint};

@@ -1,57 +1,567 @@
-//! The diff screen.
+//! The diff screen: what each pack verified to, then what differs, in one list; beside it or below it the selected difference.
+
+mod detail;
+mod list;
+mod rows;
+#[cfg(test)]
+mod tests;
 
 use super::{
+    cursor::Cursor,
     keymap::{Command, Contexts},
-    msg::{Effect, Told},
-    paint::Pen,
+    msg::{self, Effect, Job, Teller, Ticket, Told},
+    paint::{Pen, clean, grouped, size},
     screen::{At, Screen},
+    theme::{Role, Theme},
 };
+use crate::{
+    error::Failure,
+    filter::{Filter, FilterError},
+    pack::{
+        diff::{Answer, DiffError, Document, diff},
+        verify::{Progress, Stage, VerifyError, VerifyOptions},
+    },
+};
+use ratatui::layout::Rect;
+use rows::{Folds, Row};
+use std::{ops::ControlFlow, path::PathBuf};
+
+/// From so many columns on the detail lies beside the list.
+const BESIDE: u16 = 120;
+/// From so many lines on there is room for the detail below the list.
+const BELOW: u16 = 16;
 
 /// What its jobs say.
 #[derive(Debug)]
-pub enum News {}
+pub enum News {
+    /// How far the verification of one side is.
+    Progress(Side, Progress),
+    /// The comparison.
+    Done(Box<Document>),
+    /// It was stopped.
+    Stopped,
+    /// There is none.
+    Failed(Failure),
+}
+
+/// One of the two packs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The baseline.
+    A,
+    /// What is compared with it.
+    B,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Nothing,
+    Running(Side, Option<Progress>),
+    Done(Box<Document>),
+    Stopped,
+    Failed(Failure),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Focus {
+    #[default]
+    List,
+    Detail,
+}
 
 /// The screen.
 #[derive(Debug, Default)]
-pub struct DiffScreen {}
+pub struct DiffScreen {
+    signers: Vec<String>,
+    asked: Option<(PathBuf, PathBuf)>,
+    ticket: Option<Ticket>,
+    state: State,
+    filter_text: String,
+    filter: Filter,
+    folds: Folds,
+    rows: Vec<Row>,
+    cursor: Cursor,
+    /// The row that was chosen; selected again when a filter that hid it is gone.
+    held: Option<Row>,
+    focus: Focus,
+    /// The detail has all of the screen.
+    whole: bool,
+    detail: Cursor,
+}
+
+/// Where things are.
+struct Places {
+    list: Option<Rect>,
+    detail: Option<Rect>,
+    /// The detail lies beside the list, and old beside new.
+    beside: bool,
+}
+
+impl DiffScreen {
+    /// Nothing is compared yet; packs of these signers are trusted.
+    #[must_use]
+    pub fn new(signers: Vec<String>) -> Self {
+        Self { signers, ..Self::default() }
+    }
+
+    /// Compares pack `b` with the baseline `a`.
+    pub fn compare(&mut self, a: PathBuf, b: PathBuf) -> Vec<Effect> {
+        self.cancel();
+        let ticket = Ticket::new();
+        self.ticket = Some(ticket.clone());
+        self.state = State::Running(Side::A, None);
+        self.asked = Some((a.clone(), b.clone()));
+        (self.rows, self.held) = (Vec::new(), None);
+        (self.cursor, self.detail) = (Cursor::default(), Cursor::default());
+        (self.focus, self.whole) = (Focus::List, false);
+        let options = VerifyOptions { signers: self.signers.clone(), ..VerifyOptions::default() };
+        let job = Job::new(&ticket, "compare", move |teller| {
+            teller.tell(msg::News::Diff(work(&a, &b, &options, teller)));
+        });
+        vec![Effect::Start(job)]
+    }
+
+    fn cancel(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            ticket.cancel();
+        }
+    }
+
+    fn document(&self) -> Option<&Document> {
+        match &self.state {
+            State::Done(document) => Some(document),
+            _ => None,
+        }
+    }
+
+    fn places(&self, at: At) -> Places {
+        let area = at.area;
+        let detail_has_it = self.whole && self.focus == Focus::Detail;
+        if area.width >= BESIDE {
+            let left = area.width / 2;
+            let list = Rect { width: left, ..area };
+            let detail = Rect { x: area.x + left + 3, width: area.width - left - 3, ..area };
+            return Places { list: Some(list), detail: Some(detail), beside: true };
+        }
+        if detail_has_it || self.focus == Focus::Detail && (at.is_tiny() || area.height < BELOW) {
+            return Places { list: None, detail: Some(area), beside: false };
+        }
+        if at.is_tiny() || area.height < BELOW {
+            return Places { list: Some(area), detail: None, beside: false };
+        }
+        let top = area.height * 3 / 5;
+        let list = Rect { height: top, ..area };
+        let detail = Rect { y: area.y + top, height: area.height - top, ..area };
+        Places { list: Some(list), detail: Some(detail), beside: false }
+    }
+
+    /// The part of a detail pane below its heading.
+    fn inside(detail: Rect) -> Rect {
+        Rect { y: detail.y + detail.height.min(1), height: detail.height.saturating_sub(1), ..detail }
+    }
+
+    fn selected(&self) -> Option<Row> {
+        self.rows.get(self.cursor.at as usize).copied()
+    }
+
+    fn detail_lines(&self, places: &Places, pen_ascii: bool) -> Vec<detail::Line> {
+        match (self.document(), self.selected(), places.detail) {
+            (Some(document), Some(row), Some(area)) => {
+                detail::lines(document, row, area.width, places.beside, pen_ascii)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Makes the rows again; the selected one stays selected where it still is.
+    fn renew(&mut self, height: u16) {
+        self.rows = match &self.state {
+            State::Done(document) => rows::rows(document, &self.filter, self.folds),
+            _ => Vec::new(),
+        };
+        let found = self.held.and_then(|row| self.rows.iter().position(|r| *r == row));
+        if found.is_none() {
+            self.detail = Cursor::default();
+        }
+        let line = found.map_or(self.cursor.at, |n| n as u64);
+        self.cursor.to(line, self.rows.len() as u64, height);
+    }
+
+    fn go(&mut self, to: u64, height: u16) {
+        let before = self.selected();
+        self.cursor.to(to, self.rows.len() as u64, height);
+        if self.selected() != before {
+            self.detail = Cursor::default();
+        }
+        self.held = self.selected();
+    }
+
+    fn move_by(&mut self, lines: i64, at: At) {
+        let places = self.places(at);
+        if self.focus == Focus::Detail {
+            let lines_there = self.detail_lines(&places, false).len() as u64;
+            let height = places.detail.map_or(0, |d| Self::inside(d).height);
+            self.detail.step(lines, lines_there, height);
+        } else {
+            let to = self.cursor.at.saturating_add_signed(lines);
+            self.go(to, list_height(&places));
+        }
+    }
+
+    fn problem(&mut self, forward: bool, at: At) -> Vec<Effect> {
+        let places = self.places(at);
+        if self.focus == Focus::Detail {
+            let lines = self.detail_lines(&places, false);
+            let here = self.detail.at as usize;
+            let starts = |n: &usize| lines[*n].begins;
+            let found = if forward {
+                (here + 1..lines.len()).find(starts)
+            } else {
+                (0..here.min(lines.len())).rev().find(starts)
+            };
+            if let (Some(n), Some(area)) = (found, places.detail) {
+                self.detail.to(n as u64, lines.len() as u64, Self::inside(area).height);
+            }
+            return Vec::new();
+        }
+        let Some(document) = self.document() else { return Vec::new() };
+        let here = self.cursor.at as usize;
+        let bad = |n: &usize| rows::is_worse(document, self.rows[*n]);
+        let len = self.rows.len();
+        let found = if forward {
+            (here + 1..len).chain(0..(here + 1).min(len)).find(bad)
+        } else {
+            (0..here.min(len)).rev().chain((here.min(len)..len).rev()).find(bad)
+        };
+        match found {
+            Some(n) => {
+                self.go(n as u64, list_height(&places));
+                Vec::new()
+            }
+            None => vec![Effect::Say("nothing that is listed here is worse in B".to_owned())],
+        }
+    }
+
+    fn enter(&mut self, at: At) {
+        if let Some(Row::Head(section)) = self.selected() {
+            self.held = self.selected();
+            self.folds.toggle(section);
+            self.renew(list_height(&self.places(at)));
+        } else if self.document().is_some() {
+            (self.focus, self.whole) = (Focus::Detail, true);
+        }
+    }
+
+    fn left(&mut self, at: At) {
+        if self.focus == Focus::Detail {
+            (self.focus, self.whole) = (Focus::List, false);
+            return;
+        }
+        let height = list_height(&self.places(at));
+        match self.selected() {
+            Some(Row::Head(section)) => {
+                self.held = self.selected();
+                self.folds.set(section, true);
+                self.renew(height);
+            }
+            _ => {
+                let above = &self.rows[..(self.cursor.at as usize).min(self.rows.len())];
+                let head = above.iter().rposition(|r| matches!(r, Row::Head(_)));
+                self.go(head.unwrap_or(0) as u64, height);
+            }
+        }
+    }
+
+    fn right(&mut self, at: At) {
+        match self.selected() {
+            Some(Row::Head(section)) if self.focus == Focus::List => {
+                if self.folds.has(section) {
+                    self.held = self.selected();
+                    self.folds.set(section, false);
+                    self.renew(list_height(&self.places(at)));
+                } else {
+                    self.move_by(1, at);
+                }
+            }
+            Some(_) if self.focus == Focus::List => self.enter(at),
+            _ => {}
+        }
+    }
+
+    fn copy(&self, command: Command, at: At) -> Vec<Effect> {
+        let (Some(document), Some(row)) = (self.document(), self.selected()) else { return Vec::new() };
+        if command == Command::CopyRaw {
+            let text = rows::raw(document, row);
+            return vec![Effect::Copy { what: "this difference as JSON".to_owned(), text }];
+        }
+        let lines = self.detail_lines(&self.places(at), false);
+        let line = lines.into_iter().nth(self.detail.at as usize).filter(|_| self.focus == Focus::Detail);
+        let copied = match (line, command) {
+            (Some(line), Command::CopyPath) => line.path.map(|p| ("JSON path".to_owned(), p)),
+            (None, Command::CopyPath) => None,
+            (Some(line), _) => line.copy,
+            (None, _) => rows::copied(document, row),
+        };
+        match copied {
+            Some((what, text)) => vec![Effect::Copy { what, text }],
+            None if command == Command::CopyPath => {
+                vec![Effect::Say("only a place in a result has a JSON path: select one in the detail".to_owned())]
+            }
+            None => vec![Effect::Say("nothing to copy on this line".to_owned())],
+        }
+    }
+}
+
+fn list_height(places: &Places) -> u16 {
+    places.list.map_or(1, |l| l.height)
+}
+
+/// Verifies and compares, on a thread of its own.
+fn work(a: &std::path::Path, b: &std::path::Path, options: &VerifyOptions, teller: &Teller) -> News {
+    let mut side = Side::A;
+    let mut begun = false;
+    let compared = diff(a, b, options, None, &mut |p| {
+        // The manifest is read first and at once: the second one is that of the other pack.
+        if begun && matches!(p.stage, Stage::ValidateSchema | Stage::SignerTrust) {
+            side = Side::B;
+        }
+        begun = true;
+        teller.tell(msg::News::Diff(News::Progress(side, p)));
+        if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    match compared {
+        _ if teller.cancelled() => News::Stopped,
+        Ok(document) => News::Done(Box::new(document)),
+        Err(DiffError::Verify(VerifyError::Cancelled)) => News::Stopped,
+        Err(e) => News::Failed(e.into()),
+    }
+}
 
 impl Screen for DiffScreen {
     fn place(&self) -> Contexts {
         Contexts::DIFF
     }
 
-    fn command(&mut self, _command: Command, _at: At) -> Option<Vec<Effect>> {
-        None
+    fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let page = i64::from(match self.focus {
+            Focus::List => list_height(&self.places(at)),
+            Focus::Detail => self.places(at).detail.map_or(1, |d| Self::inside(d).height),
+        })
+        .max(2)
+            - 1;
+        match command {
+            Command::Back if matches!(self.state, State::Running(..)) => {
+                self.cancel();
+                self.state = State::Stopped;
+                return Some(vec![Effect::Say("the comparison was cancelled".to_owned())]);
+            }
+            Command::Back if self.focus == Focus::Detail => (self.focus, self.whole) = (Focus::List, false),
+            Command::Verify => {
+                let Some((a, b)) = self.asked.clone() else { return Some(Vec::new()) };
+                return Some(self.compare(a, b));
+            }
+            _ if self.document().is_none() => return None,
+            Command::Up => self.move_by(-1, at),
+            Command::Down => self.move_by(1, at),
+            Command::PageUp => self.move_by(-page, at),
+            Command::PageDown => self.move_by(page, at),
+            Command::HalfUp => self.move_by(-(page / 2).max(1), at),
+            Command::HalfDown => self.move_by((page / 2).max(1), at),
+            Command::Top => self.move_by(i64::MIN, at),
+            Command::Bottom => self.move_by(i64::MAX, at),
+            Command::Left => self.left(at),
+            Command::Right => self.right(at),
+            Command::Enter if self.focus == Focus::List => self.enter(at),
+            Command::Enter => self.whole = !self.whole,
+            Command::NextPane | Command::PreviousPane => {
+                self.focus = if self.focus == Focus::List { Focus::Detail } else { Focus::List };
+            }
+            Command::FoldAll => {
+                self.folds.toggle_all();
+                self.renew(list_height(&self.places(at)));
+            }
+            Command::Next => return Some(self.problem(true, at)),
+            Command::Previous => return Some(self.problem(false, at)),
+            Command::CopyValue | Command::CopyPath | Command::CopyRaw => return Some(self.copy(command, at)),
+            _ => return None,
+        }
+        Some(Vec::new())
     }
 
-    fn told(&mut self, _told: Told, _at: At) -> Vec<Effect> {
+    fn told(&mut self, told: Told, at: At) -> Vec<Effect> {
+        if !self.ticket.as_ref().is_some_and(|t| t.is_of(&told)) {
+            return Vec::new();
+        }
+        let msg::News::Diff(news) = told.news else { return Vec::new() };
+        match news {
+            News::Progress(side, progress) => {
+                self.state = State::Running(side, Some(progress));
+                return Vec::new();
+            }
+            News::Done(document) => self.state = State::Done(document),
+            News::Stopped => self.state = State::Stopped,
+            News::Failed(failure) => self.state = State::Failed(failure),
+        }
+        self.ticket = None;
+        self.renew(list_height(&self.places(at)));
         Vec::new()
     }
 
-    fn click(&mut self, _x: u16, _y: u16, _twice: bool, _at: At) -> Vec<Effect> {
+    fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
+        let places = self.places(at);
+        let here = ratatui::layout::Position::new(x, y);
+        if let Some(list) = places.list.filter(|l| l.contains(here)) {
+            self.focus = Focus::List;
+            let line = self.cursor.window(self.rows.len() as u64, list.height).start + u64::from(y - list.y);
+            if line < self.rows.len() as u64 {
+                self.go(line, list.height);
+                if twice {
+                    self.enter(at);
+                }
+            }
+        } else if let Some(detail) = places.detail.map(Self::inside).filter(|d| d.contains(here)) {
+            self.focus = Focus::Detail;
+            let lines = self.detail_lines(&places, false).len() as u64;
+            let line = self.detail.window(lines, detail.height).start + u64::from(y - detail.y);
+            if line < lines {
+                self.detail.to(line, lines, detail.height);
+            }
+        }
         Vec::new()
     }
 
-    fn wheel(&mut self, _x: u16, _y: u16, _lines: i64, _at: At) -> Vec<Effect> {
+    fn wheel(&mut self, x: u16, y: u16, lines: i64, at: At) -> Vec<Effect> {
+        let places = self.places(at);
+        let over_detail = places.detail.is_some_and(|d| d.contains(ratatui::layout::Position::new(x, y)));
+        let focus = std::mem::replace(&mut self.focus, if over_detail { Focus::Detail } else { Focus::List });
+        self.move_by(lines, at);
+        self.focus = focus;
         Vec::new()
     }
 
-    fn draw(&self, _pen: &mut Pen<'_>, _at: At) {}
+    fn draw(&self, pen: &mut Pen<'_>, at: At) {
+        let Some(document) = self.document() else { return self.draw_state(pen, at) };
+        let places = self.places(at);
+        if let Some(area) = places.list {
+            let view = list::View { document, rows: &self.rows, folds: self.folds, filtered: !self.filter.is_empty() };
+            view.draw(pen, area, &self.cursor, self.focus == Focus::List);
+        }
+        if let Some(area) = places.detail {
+            if places.beside {
+                pen.rule(area.x - 2, area.y, area.bottom());
+            }
+            let title = self.selected().map_or_else(String::new, |row| rows::title(document, row));
+            let focused = self.focus == Focus::Detail;
+            let inner = pen.headed(area, &clean(&title), focused);
+            let lines = self.detail_lines(&places, pen.theme.ascii);
+            detail::draw(pen, inner, &lines, &self.detail, focused);
+        }
+    }
 
     fn title(&self) -> String {
-        "No comparison".to_owned()
+        match &self.state {
+            State::Nothing => "no comparison".to_owned(),
+            State::Running(side, _) => format!("verifying {side:?}"),
+            State::Stopped => "cancelled".to_owned(),
+            State::Failed(_) => "not compared".to_owned(),
+            State::Done(document) => {
+                let word = match document.answer {
+                    Answer::NoRegression => "no regression",
+                    Answer::Regression => "REGRESSION",
+                    Answer::NotVerified => "NOT COMPARED",
+                };
+                if self.filter.is_empty() {
+                    return word.to_owned();
+                }
+                let (shown, all) = rows::counts(document, &self.filter);
+                format!("{} of {}  {word}", grouped(shown), grouped(all))
+            }
+        }
+    }
+
+    fn filter(&self) -> Option<&str> {
+        self.document().map(|_| self.filter_text.as_str())
+    }
+
+    fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
+        self.filter = Filter::parse(text)?;
+        text.clone_into(&mut self.filter_text);
+        self.renew(list_height(&self.places(at)));
+        Ok(Vec::new())
     }
 }
 
 impl DiffScreen {
-    /// Nothing is compared yet; packs of these signers are trusted.
-    #[must_use]
-    pub fn new(_signers: Vec<String>) -> Self {
-        Self {}
+    /// What is shown while there is no comparison.
+    fn draw_state(&self, pen: &mut Pen<'_>, at: At) {
+        let area = at.area;
+        let mut y = area.y + u16::from(area.height > 6);
+        let mut say = |pen: &mut Pen<'_>, text: &str, role| {
+            if y < area.bottom() {
+                pen.outside(area.x + 1, y, area.width.saturating_sub(2), text, role);
+            }
+            y += 1;
+        };
+        let names = self.asked.as_ref().map(|(a, b)| [(Side::A, a), (Side::B, b)]);
+        match &self.state {
+            State::Nothing | State::Done(_) => {
+                say(pen, "No packs are compared.", Role::Strong);
+                say(pen, "In the list of packs (2), m marks the baseline", Role::Dim);
+                say(pen, "and d compares the selected pack with it.", Role::Dim);
+                say(pen, "Or: assay diff BASELINE PACK --tui", Role::Dim);
+                return;
+            }
+            State::Running(..) => say(pen, "Both packs are verified, then compared.", Role::Strong),
+            State::Stopped => say(pen, "The comparison was cancelled.", Role::Warn),
+            State::Failed(failure) => {
+                say(pen, &failure.what, Role::Bad);
+                if let Some(hint) = &failure.hint {
+                    say(pen, hint, Role::Dim);
+                }
+            }
+        }
+        for (side, path) in names.into_iter().flatten() {
+            say(pen, &format!("{side:?}  {}", path.display()), Role::Text);
+            if let State::Running(now, progress) = &self.state {
+                say(pen, &progress_words(side, *now, *progress), Role::Dim);
+                if let Some(p) = progress.filter(|_| side == *now) {
+                    let bar = bar(percent(p), area.width, pen.theme);
+                    say(pen, &bar, Role::Accent);
+                }
+            }
+        }
+        match self.state {
+            State::Running(..) => say(pen, "Esc cancels", Role::Dim),
+            _ => say(pen, "v compares them again", Role::Dim),
+        }
+        if pen.cursor.is_none() && area.height > 0 {
+            pen.cursor = Some(ratatui::layout::Position::new(area.x, area.y));
+        }
     }
+}
 
-    /// Compares pack `b` with the baseline `a`.
-    pub fn compare(&mut self, _a: std::path::PathBuf, _b: std::path::PathBuf) -> Vec<Effect> {
-        Vec::new()
+fn progress_words(side: Side, now: Side, progress: Option<Progress>) -> String {
+    let Some(p) = progress.filter(|_| side == now) else {
+        return match (side, now) {
+            (Side::A, Side::B) => "   verified".to_owned(),
+            (Side::A, Side::A) => "   starting".to_owned(),
+            (Side::B, _) => "   waiting".to_owned(),
+        };
+    };
+    if side == Side::B && p.stage == Stage::SignerTrust {
+        return "   verified; the calls are paired".to_owned();
     }
+    let stage = p.stage.as_str().replace('_', " ");
+    format!("   {} %  {stage}  {} of {}", percent(p), size(p.done_bytes), size(p.total_bytes))
+}
+
+fn percent(p: Progress) -> u64 {
+    (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(100).min(100)
+}
+
+fn bar(percent: u64, columns: u16, theme: Theme) -> String {
+    let cells = usize::from(columns.saturating_sub(5).min(50));
+    let full = cells * percent as usize / 100;
+    format!("   {}{}", theme.glyph("█", "#").repeat(full), theme.glyph("░", ".").repeat(cells - full))
 }

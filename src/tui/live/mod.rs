@@ -3,7 +3,7 @@
 mod calls;
 mod sessions;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod view;
 
 use super::{

@@ -135,13 +135,13 @@ impl Told {
         Update::Line(Box::new(Line::CallFinished(self.chained(EventKind::ResponseSent, Some(row)))))
     }
 
-    fn gap(&mut self, note: &str) -> Update {
+    pub fn gap(&mut self, note: &str) -> Update {
         let mut c = self.chained(EventKind::RecorderGap, None);
         c.note = Some(note.to_owned());
         Update::Line(Box::new(Line::Chain(c)))
     }
 
-    fn stderr(&self, seq: u64, line: &str) -> Update {
+    pub fn stderr(&self, seq: u64, line: &str) -> Update {
         Update::Line(Box::new(Line::Stderr(Stderr {
             at: at(-9_000),
             cursor: self.cursor,
@@ -151,13 +151,13 @@ impl Told {
         })))
     }
 
-    fn end(&mut self) -> Update {
+    pub fn end(&mut self) -> Update {
         let mut c = self.chained(EventKind::ChainEnd, None);
         c.end = Some(End { complete: true, next: None, reason: "client_closed".to_owned() });
         Update::Line(Box::new(Line::SessionEnd(c)))
     }
 
-    fn pack(&self, state: PackState) -> Update {
+    pub fn pack(&self, state: PackState) -> Update {
         let pack = (state == PackState::Verified).then(|| PathBuf::from("/work/.assay/mcp/packs/proof_pack_x"));
         Update::Line(Box::new(Line::PackProgress(PackProgress {
             pack,

@@ -1,0 +1,340 @@
+//! The rows of the list: what each side verified to, then the differences, under headings that fold.
+
+use super::Side;
+use crate::{
+    filter::{Facts, Filter},
+    model::{Outcome, PolicyVerdict},
+    pack::{
+        diff::{Answer, CallChange, CallSide, ChangeKind, Document, SideView, ToolRow},
+        verify::{Integrity, SignerVerdict},
+    },
+};
+use serde::Serialize;
+
+/// A part of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Section {
+    /// What the packs verified to.
+    Sides,
+    /// What is worse in B.
+    Worse,
+    /// Calls in both packs that differ.
+    Changed,
+    /// Calls only in B.
+    New,
+    /// Calls only in A.
+    Gone,
+    /// Round trips and outcomes by tool.
+    Tools,
+    /// What the sessions ran with.
+    Context,
+}
+
+impl Section {
+    /// All of them, as they stand.
+    pub const ALL: [Self; 7] =
+        [Self::Sides, Self::Worse, Self::Changed, Self::New, Self::Gone, Self::Tools, Self::Context];
+
+    /// Its heading.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Sides => "Verified first",
+            Self::Worse => "Worse in B",
+            Self::Changed => "Changed calls",
+            Self::New => "New calls, only in B",
+            Self::Gone => "Gone calls, only in A",
+            Self::Tools => "Latency by tool",
+            Self::Context => "Ran with: policy, surface, versions",
+        }
+    }
+
+    const fn of(kind: ChangeKind) -> Self {
+        match kind {
+            ChangeKind::Changed => Self::Changed,
+            ChangeKind::New => Self::New,
+            ChangeKind::Gone => Self::Gone,
+        }
+    }
+}
+
+/// Which sections are folded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Folds(u8);
+
+impl Folds {
+    /// Whether one is folded.
+    pub const fn has(self, section: Section) -> bool {
+        self.0 & 1 << section as u8 != 0
+    }
+
+    /// Folds or unfolds one.
+    pub fn set(&mut self, section: Section, folded: bool) {
+        if self.has(section) != folded {
+            self.toggle(section);
+        }
+    }
+
+    /// The other way round.
+    pub fn toggle(&mut self, section: Section) {
+        self.0 ^= 1 << section as u8;
+    }
+
+    /// Folds all, or unfolds all if any is folded.
+    pub fn toggle_all(&mut self) {
+        self.0 = if self.0 == 0 { u8::MAX } else { 0 };
+    }
+}
+
+/// A row of the list; numbers are places in the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Row {
+    /// A heading.
+    Head(Section),
+    /// A pack.
+    Side(Side),
+    /// Its four verdicts.
+    Verdicts(Side),
+    /// Something that is wrong with it.
+    Finding(Side, usize),
+    /// That nothing was compared.
+    NotCompared,
+    /// Something that is worse in B.
+    Worse(usize),
+    /// A call that differs.
+    Change(usize),
+    /// Calls of this section that are counted and not listed.
+    Omitted(Section),
+    /// All tools together.
+    AllTools,
+    /// A tool.
+    Tool(usize),
+    /// Something that the sessions ran with.
+    Context(usize),
+}
+
+/// One of the two.
+pub const fn side(document: &Document, which: Side) -> &SideView {
+    match which {
+        Side::A => &document.a,
+        Side::B => &document.b,
+    }
+}
+
+/// All rows that pass, without those of folded sections.
+pub fn rows(document: &Document, filter: &Filter, folds: Folds) -> Vec<Row> {
+    let mut out = Vec::new();
+    for section in Section::ALL {
+        if document.comparison.is_none() && section != Section::Sides {
+            break;
+        }
+        out.push(Row::Head(section));
+        if !folds.has(section) {
+            out.extend(within(document, filter, section));
+        }
+    }
+    out
+}
+
+/// The rows of a section that pass.
+pub fn within(document: &Document, filter: &Filter, section: Section) -> Vec<Row> {
+    let Some(c) = &document.comparison else { return sides(document) };
+    match section {
+        Section::Sides => sides(document),
+        Section::Worse => (0..document.regressions.len()).map(Row::Worse).collect(),
+        Section::Changed | Section::New | Section::Gone => {
+            let of = c.changes.iter().enumerate().filter(|(_, x)| Section::of(x.kind) == section);
+            let passing: Vec<_> = of.filter(|(_, x)| passes(x, filter)).collect();
+            // What is worse is found without looking for it.
+            let (worse, rest): (Vec<_>, Vec<_>) = passing.into_iter().partition(|(_, x)| change_is_worse(x));
+            let mut rows: Vec<Row> = worse.into_iter().chain(rest).map(|(n, _)| Row::Change(n)).collect();
+            if omitted(document, section) > 0 {
+                rows.push(Row::Omitted(section));
+            }
+            rows
+        }
+        Section::Tools => {
+            let all = Some(Row::AllTools).filter(|_| filter.is_empty() && c.tools.len() > 1);
+            let tools = c.tools.iter().enumerate().filter(|(_, t)| tool_passes(t, filter));
+            let mut rows: Vec<Row> = all.into_iter().chain(tools.map(|(n, _)| Row::Tool(n))).collect();
+            if c.tools_omitted > 0 {
+                rows.push(Row::Omitted(section));
+            }
+            rows
+        }
+        Section::Context => {
+            let passing = c.context.iter().enumerate().filter(|(_, x)| {
+                let facts = Facts { tool: x.what, ..Facts::default() };
+                filter.is_empty() || filter.passes(&facts)
+            });
+            passing.map(|(n, _)| Row::Context(n)).collect()
+        }
+    }
+}
+
+fn sides(document: &Document) -> Vec<Row> {
+    let mut out = Vec::new();
+    for which in [Side::A, Side::B] {
+        out.extend([Row::Side(which), Row::Verdicts(which)]);
+        out.extend((0..side(document, which).errors.len()).map(|n| Row::Finding(which, n)));
+    }
+    if document.answer == Answer::NotVerified {
+        out.push(Row::NotCompared);
+    }
+    out
+}
+
+/// How many of a section's calls or tools there are in all, listed or not.
+pub fn total(document: &Document, section: Section) -> u64 {
+    let Some(c) = &document.comparison else { return 2 };
+    match section {
+        Section::Sides => 2,
+        Section::Worse => document.regressions.len() as u64,
+        // Every change is listed or omitted, and only of the new and the gone ones is the number known.
+        Section::Changed => {
+            (c.changes.len() as u64 + c.changes_omitted).saturating_sub(c.calls.new).saturating_sub(c.calls.gone)
+        }
+        Section::New => c.calls.new,
+        Section::Gone => c.calls.gone,
+        Section::Tools => c.tools.len() as u64 + c.tools_omitted,
+        Section::Context => c.context.len() as u64,
+    }
+}
+
+/// How many of them are not listed.
+pub fn omitted(document: &Document, section: Section) -> u64 {
+    let Some(c) = &document.comparison else { return 0 };
+    let listed = match section {
+        Section::Tools => c.tools.len(),
+        _ => c.changes.iter().filter(|x| Section::of(x.kind) == section).count(),
+    };
+    total(document, section).saturating_sub(listed as u64)
+}
+
+/// Calls that are listed and pass, of all that are listed.
+pub fn counts(document: &Document, filter: &Filter) -> (u64, u64) {
+    let Some(c) = &document.comparison else { return (0, 0) };
+    (c.changes.iter().filter(|x| passes(x, filter)).count() as u64, c.changes.len() as u64)
+}
+
+/// A call that differs passes when either side does.
+fn passes(change: &CallChange, filter: &Filter) -> bool {
+    let of = |side: &CallSide| {
+        filter.passes(&Facts {
+            tool: &change.tool,
+            server: "",
+            verdict: verdict(&side.policy_verdict),
+            outcome: outcome(&side.outcome),
+            ids: vec![side.receipt_id.clone(), change.arguments_hash.clone()],
+            us: side.duration_us,
+        })
+    };
+    filter.is_empty() || [&change.a, &change.b].into_iter().flatten().any(of)
+}
+
+fn tool_passes(tool: &ToolRow, filter: &Filter) -> bool {
+    let us = tool.b.latency.p95_us.or(tool.a.latency.p95_us);
+    filter.is_empty() || filter.passes(&Facts { tool: &tool.tool, us, ..Facts::default() })
+}
+
+fn outcome(word: &str) -> Option<Outcome> {
+    match word {
+        "forwarded" => Some(Outcome::Forwarded),
+        "denied" => Some(Outcome::Denied),
+        "error" => Some(Outcome::Error),
+        "timeout" => Some(Outcome::Timeout),
+        _ => None,
+    }
+}
+
+fn verdict(word: &str) -> Option<PolicyVerdict> {
+    match word {
+        "allowed" => Some(PolicyVerdict::Allowed),
+        "denied" => Some(PolicyVerdict::Denied),
+        "no_policy" => Some(PolicyVerdict::NoPolicy),
+        _ => None,
+    }
+}
+
+/// Whether a call is worse in B: the rule of the comparison itself (docs/diff.md).
+pub fn change_is_worse(change: &CallChange) -> bool {
+    let (Some(a), Some(b)) = (&change.a, &change.b) else { return false };
+    let denied = |s: &CallSide| s.outcome == "denied" || s.policy_verdict == "denied";
+    !denied(a) && denied(b) || a.outcome == "forwarded" && matches!(b.outcome.as_str(), "error" | "timeout")
+}
+
+/// Whether a side does not verify.
+pub fn is_unverified(side: &SideView) -> bool {
+    side.integrity != Integrity::Pass || side.signer.verdict == SignerVerdict::Untrusted
+}
+
+/// Whether `n` stops at a row.
+pub fn is_worse(document: &Document, row: Row) -> bool {
+    match row {
+        Row::Worse(_) | Row::NotCompared | Row::Finding(..) => true,
+        Row::Change(n) => document.comparison.as_ref().and_then(|c| c.changes.get(n)).is_some_and(change_is_worse),
+        Row::Verdicts(which) => is_unverified(side(document, which)),
+        _ => false,
+    }
+}
+
+/// What the detail of a row is called.
+pub fn title(document: &Document, row: Row) -> String {
+    let c = document.comparison.as_ref();
+    match row {
+        Row::Head(section) => section.title().to_owned(),
+        Row::Side(which) | Row::Verdicts(which) | Row::Finding(which, _) => match which {
+            Side::A => "A, the baseline".to_owned(),
+            Side::B => "B, compared with A".to_owned(),
+        },
+        Row::NotCompared => "Nothing is compared".to_owned(),
+        Row::Worse(_) => "Worse in B".to_owned(),
+        Row::Change(n) => c.and_then(|c| c.changes.get(n)).map_or_else(String::new, |x| x.tool.clone()),
+        Row::Omitted(_) => "Not listed".to_owned(),
+        Row::AllTools => "All tools".to_owned(),
+        Row::Tool(n) => c.and_then(|c| c.tools.get(n)).map_or_else(String::new, |x| x.tool.clone()),
+        Row::Context(n) => c.and_then(|c| c.context.get(n)).map_or_else(String::new, |x| x.what.replace('_', " ")),
+    }
+}
+
+/// What `y` takes from a row: what it is, and the text.
+pub fn copied(document: &Document, row: Row) -> Option<(String, String)> {
+    let c = document.comparison.as_ref();
+    let own = |what: &str, text: String| Some((what.to_owned(), text));
+    match row {
+        Row::Side(which) | Row::Verdicts(which) => own("path of the pack", side(document, which).path.clone()),
+        Row::Finding(which, n) => {
+            let finding = side(document, which).errors.get(n)?;
+            own("finding", format!("{} {}", finding.code, finding.message))
+        }
+        Row::Worse(n) => own("what is worse", document.regressions.get(n)?.what.clone()),
+        Row::Change(n) => {
+            let change = c?.changes.get(n)?;
+            let ids = [&change.a, &change.b].into_iter().flatten().map(|s| s.receipt_id.as_str());
+            own("receipt ids", ids.collect::<Vec<_>>().join("\n"))
+        }
+        Row::Tool(n) => own("tool name", c?.tools.get(n)?.tool.clone()),
+        Row::Context(n) => {
+            let change = c?.context.get(n)?;
+            let text = |t: &Option<String>| t.clone().unwrap_or_default();
+            own("both values", format!("{}\n{}", text(&change.a), text(&change.b)))
+        }
+        Row::Head(_) | Row::NotCompared | Row::Omitted(_) | Row::AllTools => None,
+    }
+}
+
+/// A row as the document of `assay diff --json` has it.
+pub fn raw(document: &Document, row: Row) -> String {
+    fn json<T: Serialize>(value: Option<&T>) -> String {
+        value.and_then(|v| serde_json::to_string_pretty(v).ok()).unwrap_or_default()
+    }
+    let c = document.comparison.as_ref();
+    match row {
+        Row::Side(which) | Row::Verdicts(which) => json(Some(side(document, which))),
+        Row::Finding(which, n) => json(side(document, which).errors.get(n)),
+        Row::Worse(n) => json(document.regressions.get(n)),
+        Row::Change(n) => json(c.and_then(|c| c.changes.get(n))),
+        Row::Tool(n) => json(c.and_then(|c| c.tools.get(n))),
+        Row::Context(n) => json(c.and_then(|c| c.context.get(n))),
+        Row::AllTools | Row::Head(_) | Row::Omitted(_) | Row::NotCompared => json(Some(document)),
+    }
+}
