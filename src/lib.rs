@@ -41,6 +41,7 @@ pub mod canon;
 pub mod cli;
 pub mod demo;
 pub mod error;
+pub mod guard;
 pub mod history;
 pub mod model;
 pub mod pack;

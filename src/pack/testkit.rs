@@ -283,6 +283,7 @@ impl Writer<'_> {
             command: None,
             command_digest: command_digest(),
             continues: None,
+            policy_hash: self.plan.policy_hash.clone(),
             profile: self.plan.profile,
             recorder_version: RECORDER_VERSION.to_owned(),
             server_id: SERVER_ID.to_owned(),

@@ -126,6 +126,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             sync_failed: sync_failed.clone(),
             ended,
             files,
+            advisor: None,
+            news: Arc::default(),
+            health: Arc::default(),
         };
         let engine = Engine::new(config, captures.lanes, waker.clone());
         spawn("assay-recorder", move |finish: mpsc::Receiver<Ending>| engine.run(&finish), 10)?

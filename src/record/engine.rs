@@ -6,6 +6,7 @@
 
 use super::{
     card::Card,
+    judgement::{Advisor, Health, News},
     lane::{self, Lane, Taken},
     recorder::{BigPayload, Clock, Ending, Message, Recorder, Setup},
     store::Store,
@@ -76,6 +77,8 @@ pub struct Report {
     pub left_for_recovery: bool,
     /// No session could be begun on disk at all.
     pub nothing_recorded: bool,
+    /// Messages that the policy rejects, enforced or not.
+    pub violations: u64,
 }
 
 /// What the engine is given.
@@ -100,6 +103,12 @@ pub struct Config {
     pub ended: Sender<Ended>,
     /// New files to sync go here.
     pub files: Sender<Vec<std::fs::File>>,
+    /// Judges what passes in any case (audit with a policy).
+    pub advisor: Option<Box<dyn Advisor>>,
+    /// The policy in force.
+    pub news: Arc<News>,
+    /// Told how the recorder is.
+    pub health: Arc<Health>,
 }
 
 struct Live {
@@ -202,6 +211,7 @@ impl Engine {
         if let Some(live) = &mut self.live {
             live.recorder.clock_now(offset, now);
         }
+        self.policy_news(now);
         let mut worked = false;
         for _ in 0..BURST {
             let Some(which) = self.earliest() else { break };
@@ -215,7 +225,17 @@ impl Engine {
         self.delivered();
         self.flush();
         self.make_room();
+        self.config.health.beat(self.live.is_some() && self.retry_at.is_none());
         worked
+    }
+
+    /// Lets the advisor take up another policy, and puts reloads into the chain.
+    fn policy_news(&mut self, now: u64) {
+        let Some(live) = &mut self.live else { return };
+        live.recorder.look_for_news();
+        for reload in self.config.news.take() {
+            live.recorder.reloaded(reload, now);
+        }
     }
 
     fn earliest(&mut self) -> Option<usize> {
@@ -370,6 +390,10 @@ impl Engine {
             }
         };
         self.retry_at = None;
+        let mut recorder = recorder;
+        if let Some(advisor) = self.config.advisor.take() {
+            recorder.set_advisor(advisor);
+        }
         let card = self.card(recorder.continues());
         if let Err(e) = card.write(&store.paths.card) {
             tracing::warn!(path = %store.paths.card.display(), error = %e, "the live card could not be written");
@@ -391,7 +415,8 @@ impl Engine {
 
     fn card(&self, continues: Option<SessionId>) -> Card {
         let Next { session, started_ns, started_at } = self.next;
-        Card { continues, ..Card::of(&self.config.setup, session, started_ns, started_at, &self.lanes) }
+        let policy_hash = self.config.news.in_force();
+        Card { continues, policy_hash, ..Card::of(&self.config.setup, session, started_ns, started_at, &self.lanes) }
     }
 
     fn forget_card(&self) {
@@ -442,6 +467,7 @@ impl Engine {
             self.disk_failed("ending a segment", &e);
         }
         self.own_captures(next.session);
+        live.recorder.set_policy(self.config.news.in_force());
         self.rolled = Some(live.recorder);
         self.begin();
         let _ = self.config.ended.send(Ended { store: live.store, doc, surface, card: live.card });
@@ -483,6 +509,7 @@ impl Engine {
             live.recorder.gap("disk", messages, bytes, clock::mono_ns());
         }
         let surface = live.recorder.surface();
+        self.report.violations = live.recorder.violations();
         let doc = live.recorder.end(ending, clock::mono_ns());
         (self.report.missed_messages, self.report.missed_bytes) = (doc.counts.missed, doc.counts.missed_bytes);
         if let Err(e) = live.store.write(&mut live.recorder.lines) {

@@ -434,6 +434,7 @@ mod tests {
                         command: Some(vec![text.into()]),
                         command_digest: text.into(),
                         continues: None,
+                        policy_hash: (n % 2 == 0).then(|| text.into()),
                         profile: crate::model::Profile::Audit,
                         recorder_version: text.into(),
                         server_id: text.into(),

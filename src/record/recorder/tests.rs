@@ -53,8 +53,17 @@ impl Play {
         self.ns += 1_000_000;
         let offset = self.offsets[lane(direction)];
         let end = offset + text.len() as u64 + 1;
-        let m =
-            Message { direction, offset, end, bytes: text, page: None, first_byte_ns: self.ns - 500, read_ns: self.ns };
+        let m = Message {
+            direction,
+            offset,
+            end,
+            bytes: text,
+            page: None,
+            first_byte_ns: self.ns - 500,
+            read_ns: self.ns,
+            judgement: None,
+            undecided: false,
+        };
         assert!(self.recorder.message(&m).is_empty());
         self.offsets[lane(direction)] = end;
     }
