@@ -170,7 +170,7 @@ fn pack(dir: &Path) -> PathBuf {
     let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
     let session = &written.doc;
     let input =
-        Input { paths: &written.paths, session, policy: None, surface: None, signer: &signer, ci_binding: None, now };
+        Input { paths: &written.paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
     build(&input).unwrap().dir
 }
 

@@ -58,7 +58,7 @@ pub fn seal(written: &testkit::Written) -> std::path::PathBuf {
     let input = build::Input {
         paths: &written.paths,
         session: &written.doc,
-        policy: None,
+        policies: None,
         surface: None,
         signer: &key_k(),
         ci_binding: None,

@@ -85,7 +85,7 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
     let built = build::build(&Input {
         paths: &store.paths,
         session: &doc,
-        policy: None,
+        policies: None,
         surface: None,
         signer: &signer,
         ci_binding: CiBinding::of_process(),
