@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`model`] | plain data on disk: receipts, events, ledger, `session.json` | how it comes about |
 //! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests | MCP, files |
+//! | [`policy`] | policy files, and what they say of a call | relays, recording, terminals |
 //! | [`pack`] | keys, building, signing, verifying and explaining packs | relays, terminals |
 //! | [`demo`] | a small MCP server, a client and a script for them | recording, packs, terminals |
 //! | [`history`] | the index over all sessions of this user | the truth: it is rebuilt from the journals |
@@ -46,6 +47,7 @@ pub mod history;
 pub mod model;
 pub mod pack;
 pub mod paths;
+pub mod policy;
 pub mod proxy;
 pub mod record;
 pub mod relay;
