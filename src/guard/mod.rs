@@ -20,7 +20,7 @@ use crate::{
     model::{Direction, PolicyVerdict},
     record::{
         envelope::IdKey,
-        judgement::{Health, Judgement, Ruled, Subject, Writer},
+        judgement::{Health, Judgement, News, Ruled, Subject, Writer},
     },
     relay::stdio::{Desk, Inserts},
 };
@@ -52,6 +52,7 @@ pub trait Judge: Send {
 /// What both directions share.
 pub struct Shared {
     judge: Mutex<Box<dyn Judge>>,
+    news: Arc<News>,
     journal: Mutex<Writer>,
     health: Arc<Health>,
     /// Requests of the client that wait for the server, and of the server that wait for the client.
@@ -104,9 +105,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// # Errors
     /// No pipes could be made.
-    pub fn new(judge: Box<dyn Judge>, journal: Writer, health: Arc<Health>) -> std::io::Result<Arc<Self>> {
+    pub fn new(
+        judge: Box<dyn Judge>,
+        journal: Writer,
+        health: Arc<Health>,
+        news: Arc<News>,
+    ) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             judge: Mutex::new(judge),
+            news,
             journal: Mutex::new(journal),
             health,
             waiting: [Mutex::default(), Mutex::default()],
@@ -115,9 +122,8 @@ impl Shared {
         }))
     }
 
-    /// Lets `change` put another policy into force.
-    pub fn with_judge<R>(&self, change: impl FnOnce(&mut dyn Judge) -> R) -> R {
-        change(locked(&self.judge).as_mut())
+    fn with_judge<R>(&self, ask: impl FnOnce(&mut dyn Judge) -> R) -> R {
+        ask(locked(&self.judge).as_mut())
     }
 
     /// Why nothing that is reviewed may pass at the moment.
@@ -126,8 +132,9 @@ impl Shared {
         complaint.map(|complaint| format!("{}: {complaint}", Refusal::RecorderUnavailable.message()))
     }
 
+    /// Not the judge's word, who may be waiting for a name to be resolved.
     fn policy(&self) -> String {
-        locked(&self.judge).policy()
+        self.news.in_force().unwrap_or_default()
     }
 
     /// Puts a decision where the recorder finds it. `false`: it does not stand anywhere.

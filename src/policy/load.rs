@@ -1,8 +1,7 @@
 //! Reading a policy file: FORMATS §8, or assay-ai's shape.
 
 use super::{
-    Policy, PolicyError,
-    compat,
+    Policy, PolicyError, compat,
     constraints::{paths::PathRules, schema::Schema},
     model::{Budget, Constraint, Rules, Shape},
     names::{NameSet, is_glob},
@@ -66,12 +65,12 @@ impl Policy {
         let mut reader = Reader { source, notes: Vec::new(), eager: EAGER };
         let top = reader.mapping(&root, "the file")?;
         let has = |key: &str| top.iter().any(|(k, _)| k.text() == Some(key));
-        let rules = if compat::KEYS.iter().any(|key| has(key)) && !has("default") && !has("allowlist") && !has("denylist")
-        {
-            compat::rules(&mut reader, top)?
-        } else {
-            native(&mut reader, &root, top)?
-        };
+        let rules =
+            if compat::KEYS.iter().any(|key| has(key)) && !has("default") && !has("allowlist") && !has("denylist") {
+                compat::rules(&mut reader, top)?
+            } else {
+                native(&mut reader, &root, top)?
+            };
         let notes = reader.notes;
         Ok(Self {
             hash: format!("sha256:{}", crate::canon::sha256_hex(bytes)),
@@ -94,7 +93,9 @@ fn native(reader: &mut Reader<'_>, root: &Node, top: &[(Node, Node)]) -> Result<
             "version" => {
                 match value.text() {
                     Some("1") => reader.string(value, "version")?,
-                    _ => return Err(reader.error(value.place, "this version is not known").hint("write version: \"1\"")),
+                    _ => {
+                        return Err(reader.error(value.place, "this version is not known").hint("write version: \"1\""));
+                    }
                 };
                 version = true;
             }

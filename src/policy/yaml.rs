@@ -178,10 +178,7 @@ impl Source<'_> {
                 Event::Scalar(text, style, anchor, tag) => {
                     self.plain_node(span, anchor, tag.is_some())?;
                     let plain = style == ScalarStyle::Plain;
-                    tree.add(Node {
-                        place: self.place(span),
-                        kind: Kind::Scalar { text: text.into_owned(), plain },
-                    })?;
+                    tree.add(Node { place: self.place(span), kind: Kind::Scalar { text: text.into_owned(), plain } })?;
                 }
                 Event::SequenceStart(anchor, tag) => {
                     self.plain_node(span, anchor, tag.is_some())?;
@@ -248,11 +245,8 @@ impl Source<'_> {
     }
 
     fn place(&self, span: Span) -> Place {
-        let width = if span.start.line() == span.end.line() {
-            span.end.col().saturating_sub(span.start.col())
-        } else {
-            1
-        };
+        let width =
+            if span.start.line() == span.end.line() { span.end.col().saturating_sub(span.start.col()) } else { 1 };
         Place { line: span.start.line().max(1), column: span.start.col() + 1, width: width.max(1) }
     }
 }

@@ -104,7 +104,8 @@ impl PathRules {
             (None, false) => (Set::AllowCwd, if pattern == "." { "" } else { pattern }),
         };
         // What stands nowhere is excluded everywhere.
-        let rooted = if exclude && !rest.starts_with('/') && !matches!(set, Set::ExcludeHome) && !rest.starts_with("**") {
+        let rooted = if exclude && !rest.starts_with('/') && !matches!(set, Set::ExcludeHome) && !rest.starts_with("**")
+        {
             format!("**/{rest}")
         } else {
             rest.to_owned()
@@ -237,7 +238,9 @@ impl PathRules {
         let below_home = || match place.home {
             Some(home) => path.strip_prefix(home).is_ok_and(|rest| self.is(Set::ExcludeHome, rest)),
             // Where the home is not known, every directory may be it.
-            None => path.ancestors().any(|dir| path.strip_prefix(dir).is_ok_and(|rest| self.is(Set::ExcludeHome, rest))),
+            None => {
+                path.ancestors().any(|dir| path.strip_prefix(dir).is_ok_and(|rest| self.is(Set::ExcludeHome, rest)))
+            }
         };
         if self.is(Set::Exclude, path) || (!set.is_empty() && below_home()) {
             return Err(format!("is {}, which is excluded", shown(&path.to_string_lossy())));
