@@ -235,6 +235,11 @@ impl Source<'_> {
         let place = Place { line: at.line().max(1), column: at.col() + 1, width: 1 };
         let here = self.text.split('\n').nth(place.line - 1).unwrap_or_default();
         let near = here.chars().skip(place.column.saturating_sub(2)).take(2).any(|c| matches!(c, '*' | '!' | '&'));
+        let info = match info {
+            "while parsing node, found unknown anchor" => "an alias (*name) of nothing; a policy has none",
+            "recursion limit exceeded" => "nested deeper than a policy is",
+            info => info,
+        };
         let error = self.error(place, format!("not YAML: {info}"));
         let quotable = near || info.contains("alias") || info.contains("anchor") || info.contains("tag");
         if quotable { error.hint(QUOTES) } else { error }

@@ -6,7 +6,7 @@ use std::{ops::ControlFlow, sync::OnceLock};
 
 /// Bytes of a compiled pattern, and of a compiled list of them.
 const SIZE_LIMIT: usize = 4 << 20;
-const SET_LIMIT: usize = 32 << 20;
+const SET_LIMIT: usize = 16 << 20;
 /// Bytes of a pattern as written.
 const MAX_PATTERN: usize = 16 << 10;
 

@@ -13,7 +13,7 @@ const BAD: &[(&str, usize, usize, &str)] = &[
     ("version: \"2\"\ndefault: deny\n", 1, 10, "this version is not known"),
     ("version: \"1\"\ndefault: denied\n", 2, 10, "expected deny or allow"),
     ("version: \"1\"\ndefault: true\n", 2, 10, "a truth value, expected deny or allow"),
-    ("version: \"1\"\ndefault:\n", 2, 9, "nothing, expected deny or allow"),
+    ("version: \"1\"\ndefault:\n", 2, 8, "nothing, expected deny or allow"),
     ("version: \"1\"\ndefault: deny\nalowlist: [a]\n", 3, 1, "unknown key `alowlist`"),
     ("version: \"1\"\ndefault: deny\nallowlist: a\n", 3, 12, "expected a list"),
     ("version: \"1\"\ndefault: deny\nallowlist: [a, 7]\n", 3, 16, "a number, expected a string"),
@@ -26,7 +26,7 @@ const BAD: &[(&str, usize, usize, &str)] = &[
     ("version: \"1\"\ndefault: deny\nconstraints:\n  a:\n    max_calls: 1\n    max_calls: 2\n", 6, 5, "there twice"),
     ("version: \"1\"\ndefault: deny\nconstraints: {a: {max_calls: 1}, \"a\": {max_calls: 2}}\n", 3, 34, "there twice"),
     ("version: \"1\"\ndefault: deny\nconstraints:\n  a: {}\n", 4, 3, "no constraint in it"),
-    ("version: \"1\"\ndefault: deny\nconstraints:\n  a:\n", 4, 5, "nothing, expected a mapping"),
+    ("version: \"1\"\ndefault: deny\nconstraints:\n  a:\n", 4, 4, "nothing, expected a mapping"),
     ("version: \"1\"\ndefault: deny\nconstraints:\n  a: {max_calls: -1}\n", 4, 18, "no whole number"),
     ("version: \"1\"\ndefault: deny\nconstraints:\n  a: {max_calls: 1.5}\n", 4, 18, "no whole number"),
     ("version: \"1\"\ndefault: deny\nconstraints:\n  a: {max_calls: \"1\"}\n", 4, 18, "a string, expected a whole"),
@@ -99,8 +99,8 @@ const BAD: &[(&str, usize, usize, &str)] = &[
     ("version: \"1\"\ndefault: deny\n? [a]\n: b\n", 3, 3, "a key that is no text"),
     ("version: \"1\"\ndefault: deny\n---\nversion: \"1\"\n", 3, 1, "a second document"),
     ("version: \"1\"\ndefault: deny\nallowlist: [a\n", 4, 1, "not YAML"),
-    ("version: \"1\"\n default: deny\n", 2, 9, "not YAML"),
-    ("version: \"1\ndefault: deny\n", 3, 1, "not YAML"),
+    ("version: \"1\"\n default: deny\n", 2, 2, "not YAML"),
+    ("version: \"1\ndefault: deny\n", 1, 10, "not YAML"),
     // assay-ai's shape.
     ("tools: [a]\n", 1, 8, "expected a mapping"),
     ("mode: guard\n", 1, 7, "neither audit nor enforce"),
@@ -127,4 +127,138 @@ fn what_is_wrong_is_said_at_its_place() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn what_is_big_deep_or_multiplies_is_refused_at_once() {
+    let deep = "{a: ".repeat(5000);
+    let stairs: String = (0..1200).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
+    let lists: String = (0..400).map(|n| format!("{}-\n", " ".repeat(n))).collect();
+    let dashes = "- ".repeat(5000);
+    let mut laughs = "a: &a [l,l,l,l,l,l,l,l,l]\n".to_owned();
+    for n in 0..20 {
+        laughs.push_str(&format!("b{n}: &b{n} [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"));
+    }
+    let long = format!("version: \"1\"\ndefault: deny\n# {}", "x".repeat(1 << 20));
+    let key = "k".repeat(100_000);
+    let merge = "version: \"1\"\ndefault: deny\nx: &x {}\n<<: *x\n".to_owned();
+    for (text, words) in [
+        (deep, "nested deeper"),
+        ("[".repeat(5000), "nested deeper"),
+        (stairs, "nested deeper"),
+        (lists, "nested deeper"),
+        (dashes, "nested deeper"),
+        (laughs, "an anchor"),
+        (merge, "an anchor"),
+        (long, "longer than 1 MiB"),
+        (format!("{key}: 1\n"), "no"),
+        ("\u{feff}\u{feff}".to_owned(), "p.yaml"),
+        ("a\0b: c".to_owned(), "p.yaml"),
+        ("%YAML 9.9\n---\na: b".to_owned(), "p.yaml"),
+    ] {
+        let started = std::time::Instant::now();
+        let e = Policy::parse(text.as_bytes(), "p.yaml").unwrap_err().to_string();
+        assert!(e.contains(words), "{}: {e}", &text[..text.floor_char_boundary(40)]);
+        assert!(e.len() < 2000, "{e}");
+        // No wall-clock assertion of speed, but of that it ends.
+        assert!(started.elapsed() < Duration::from_secs(60));
+    }
+    let e = Policy::parse(b"version: \"1\"\ndefault: \xff\n", "p.yaml").unwrap_err();
+    assert_eq!((e.line, e.column), (Some(2), Some(10)), "{e}");
+}
+
+#[test]
+fn only_a_regular_file_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::from(0o600), 0).unwrap();
+    let file = dir.path().join("p.yaml");
+    std::fs::write(&file, "version: \"1\"\ndefault: deny\n").unwrap();
+    let link = dir.path().join("link.yaml");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for (path, words) in [
+        (dir.path().to_owned(), "it is a directory"),
+        (fifo, "no regular file"),
+        (dir.path().join("nothing"), "no such file"),
+        ("/dev/zero".into(), "no regular file"),
+    ] {
+        let e = Policy::load(&path).unwrap_err();
+        assert!(e.to_string().contains(words), "{e}");
+        assert_eq!(e.path, path);
+    }
+    let policy = Policy::load(&link).unwrap();
+    assert_eq!(policy.source(), std::fs::read(&file).unwrap());
+    assert_eq!(policy.hash(), format!("sha256:{}", crate::canon::sha256_hex(policy.source())));
+}
+
+#[test]
+fn an_error_shows_the_place_in_wide_and_hostile_text() {
+    let text = "version: \"1\"\ndefault: deny\nallowlist: [\"日本\u{1b}[31m\", 7]\n";
+    let e = Policy::parse(text.as_bytes(), "p\u{1b}.yaml").unwrap_err().to_string();
+    assert!(!e.contains('\u{1b}'), "{e:?}");
+    let text = "version: \"1\"\ndefault: deny\nallowlist: [\"日本\", 7]\n";
+    let e = Policy::parse(text.as_bytes(), "p.yaml").unwrap_err().to_string();
+    let lines: Vec<&str> = e.lines().collect();
+    assert_eq!(lines[1], "  3 | allowlist: [\"日本\", 7]");
+    assert_eq!(lines[2], "    |                     ^");
+    assert_eq!(lines[3], "  hint: put it in quotes");
+    let long = format!("version: \"1\"\ndefault: deny\nallowlist: [{}7]\n", "a, ".repeat(5000));
+    let e = Policy::parse(long.as_bytes(), "p.yaml").unwrap_err().to_string();
+    assert!(e.len() < 500 && e.contains('^'), "{e}");
+}
+
+#[test]
+fn the_seeds_policy_loads() {
+    let text = include_str!("../../../tests/data/policy/seed.yaml");
+    let policy = Policy::parse(text.as_bytes(), "p.yaml").unwrap();
+    assert_eq!(policy.rules().allow.texts(), ["web_search", "web_fetch", "read_file"]);
+    assert_eq!(policy.rules().deny.texts(), ["shell_exec", "file_delete"]);
+    assert!(policy.notes().is_empty());
+}
+
+/// Shape of assay-ai: policy, tool, arguments, verdict and reason as ours; assay-ai's verdict is the same.
+const COMPAT: &[(&str, &str, &str, &str)] = &[
+    ("tools: {}", "anything", "{}", "default"),
+    ("mode: enforce", "anything", "{}", "default"),
+    ("tools: {deny: [a]}", "a", "{}", "denylist"),
+    ("tools: {deny: ['a*']}", "abc", "{}", "denylist"),
+    ("tools: {deny: ['a*']}", "b", "{}", "default"),
+    ("tools: {deny: ['{a,b}']}", "a", "{}", "default"),
+    ("tools: {deny: ['{a,b}']}", "{a,b}", "{}", "denylist"),
+    ("tools: {deny: ['{a,b}*']}", "{a,b}c", "{}", "denylist"),
+    ("tools: {deny: ['a[!b]']}", "ac", "{}", "denylist"),
+    ("tools: {deny: ['a[!b]']}", "ab", "{}", "default"),
+    ("tools: {deny: ['a[b']}", "a[b", "{}", "denylist"),
+    ("tools: {deny: ['a[]b]']}", "a]", "{}", "denylist"),
+    ("tools: {deny: ['a\\*']}", "a\\b", "{}", "denylist"),
+    ("tools: {deny: ['a\\*']}", "a*", "{}", "default"),
+    ("tools: {default: deny}", "a", "{}", "not_in_allowlist"),
+    ("tools: {default: deny, allow: [a]}", "a", "{}", "allowlist"),
+    ("tools: {default: deny, allow: ['*']}", "a/b", "{}", "allowlist"),
+    ("tools: {default: allow, allow: [a]}", "b", "{}", "default"),
+    ("tools: {default: deny, allow: [a], deny: [a]}", "a", "{}", "denylist"),
+    ("tools: {constraints: {a: {max_calls: 0}}}", "a", "{}", "constraint:max_calls"),
+    ("tools: {constraints: {'a*': {max_calls: 0}}}", "ab", "{}", "default"),
+    ("tools: {constraints: {a: {deny_patterns: [SECRET]}}}", "a", r#"{"x":{"y":["my secret"]}}"#, "constraint:deny_patterns"),
+    ("tools: {constraints: {a: {deny_patterns: [secret]}}}", "a", r#"{"SECRET":1}"#, "constraint:deny_patterns"),
+    ("tools: {constraints: {a: {deny_patterns: [secret]}}}", "b", r#"{"x":"secret"}"#, "default"),
+    ("tools: {constraints: {a: {deny_patterns: null, max_calls: null}}}", "a", "{}", "default"),
+    ("tools:\nbudget: {max_tool_calls: 0}", "a", "{}", "budget:max_tool_calls"),
+    ("tools:\nbudget: {max_tool_calls: null}", "a", "{}", "default"),
+    ("server_id: s\nmode: audit\nstore_args: true\nauto_pack: false\naudit_dir: x\nversion: 1", "a", "{}", "default"),
+];
+
+#[test]
+fn assay_ais_own_shape_is_understood() {
+    for (policy, tool, arguments, reason) in COMPAT {
+        let mut e = evaluator(policy);
+        let r = decide(&mut e, tool, Arguments::Raw(arguments.as_bytes()));
+        assert_eq!(r.reason.as_str(), *reason, "{policy} {tool} {arguments}");
+        assert!(e.policy().notes()[0].text.contains("assay-ai"), "{policy}");
+    }
+    let policy = Policy::parse(b"mode: enforce\nserver_id: s\ntools: {default: allow, allow: [a]}\n", "p").unwrap();
+    let notes: Vec<&str> = policy.notes().iter().map(|n| n.text.as_str()).collect();
+    for words in ["--profile guard", "--server-id", "restricts nothing"] {
+        assert!(notes.iter().any(|n| n.contains(words)), "{words}: {notes:?}");
+    }
 }

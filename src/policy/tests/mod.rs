@@ -3,7 +3,10 @@
 use super::*;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+mod hosts;
 mod load;
+mod paths;
+mod rules;
 
 fn evaluator(policy: &str) -> Evaluator {
     let policy = Policy::parse(policy.as_bytes(), "test.yaml").unwrap_or_else(|e| panic!("{e}"));

@@ -86,6 +86,9 @@ const WINDOW: usize = 1024;
 /// Schemes whose URIs have no host.
 const HOSTLESS: [&str; 8] = ["data", "about", "blob", "mailto", "urn", "tel", "javascript", "cid"];
 
+/// What stands behind a host in a text, and is in none.
+const NO_HOST: [char; 10] = ['!', '(', ')', '*', ',', ';', '\'', '{', '}', '|'];
+
 /// What was found so far.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -200,7 +203,7 @@ fn authority(text: &str, seen: &mut Seen) -> Result<bool, String> {
         }
     }
     // Parsers that stop at the first @ instead of the last, and such that take what is before a backslash or @ for the host.
-    if browser.matches('@').count() > 1 || plain != browser {
+    if browser.matches('@').count() > 1 || plain != browser || browser.contains(NO_HOST) {
         for part in plain.split(['@', '\\']).filter(|p| !p.is_empty()) {
             host(part, Reading::Possible, seen)?;
         }
@@ -224,16 +227,18 @@ fn bare(text: &str, certain: bool, seen: &mut Seen) -> Result<bool, String> {
         return host(&format!("[{address}]"), Reading::Certain, seen).map(|()| true);
     }
     let part = text.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    let part = behind_user(part);
-    if part.is_empty() {
-        return Ok(false);
-    }
     if let Some((scheme, behind)) = part.split_once(':').filter(|(s, b)| !s.starts_with('[') && !is_port(b)) {
         // A URI without a host, or what a careless parser could make one of.
         if certain && !HOSTLESS.iter().any(|s| scheme.eq_ignore_ascii_case(s)) {
             host(scheme, Reading::Possible, seen)?;
-            host(behind, Reading::Possible, seen)?;
+            host(behind_user(behind), Reading::Possible, seen)?;
         }
+        if !part.contains('@') || HOSTLESS.iter().any(|s| scheme.eq_ignore_ascii_case(s)) {
+            return Ok(false);
+        }
+    }
+    let part = behind_user(part);
+    if part.is_empty() {
         return Ok(false);
     }
     if certain {
@@ -268,6 +273,7 @@ fn host(text: &str, reading: Reading, seen: &mut Seen) -> Result<(), String> {
         Some((inside, _)) => (inside, true),
         None => (text.split(':').next().unwrap_or_default(), false),
     };
+    let name = name.split(NO_HOST).next().unwrap_or_default();
     let decoded = percent_encoding::percent_decode_str(name).decode_utf8();
     let Ok(decoded) = decoded else { return unclear("is no text") };
     if bracketed {
