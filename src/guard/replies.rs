@@ -41,7 +41,9 @@ pub(super) struct Refused<'a> {
 pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool, framed: bool) -> Vec<u8> {
     let mut text = Vec::new();
     for refused in all {
-        let message = format!("denied by policy: {}", refused.message);
+        let by_guard = refused.ruled.reason.starts_with("guard:");
+        let message =
+            format!("{}: {}", if by_guard { "refused by guard" } else { "denied by policy" }, refused.message);
         let data = Data { action: "deny", policy_hash: policy, rule: refused.ruled.rule.as_deref() };
         add(&mut text, refused.id, Error { code: DENIED, message: &message, data });
     }

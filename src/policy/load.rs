@@ -94,7 +94,9 @@ fn native(reader: &mut Reader<'_>, root: &Node, top: &[(Node, Node)]) -> Result<
                 match value.text() {
                     Some("1") => reader.string(value, "version")?,
                     _ => {
-                        return Err(reader.error(value.place, "this version is not known").hint("write version: \"1\""));
+                        return Err(reader
+                            .error(value.place, "this version is not known")
+                            .hint("write version: \"1\""));
                     }
                 };
                 version = true;

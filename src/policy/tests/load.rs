@@ -239,7 +239,12 @@ const COMPAT: &[(&str, &str, &str, &str)] = &[
     ("tools: {default: deny, allow: [a], deny: [a]}", "a", "{}", "denylist"),
     ("tools: {constraints: {a: {max_calls: 0}}}", "a", "{}", "constraint:max_calls"),
     ("tools: {constraints: {'a*': {max_calls: 0}}}", "ab", "{}", "default"),
-    ("tools: {constraints: {a: {deny_patterns: [SECRET]}}}", "a", r#"{"x":{"y":["my secret"]}}"#, "constraint:deny_patterns"),
+    (
+        "tools: {constraints: {a: {deny_patterns: [SECRET]}}}",
+        "a",
+        r#"{"x":{"y":["my secret"]}}"#,
+        "constraint:deny_patterns",
+    ),
     ("tools: {constraints: {a: {deny_patterns: [secret]}}}", "a", r#"{"SECRET":1}"#, "constraint:deny_patterns"),
     ("tools: {constraints: {a: {deny_patterns: [secret]}}}", "b", r#"{"x":"secret"}"#, "default"),
     ("tools: {constraints: {a: {deny_patterns: null, max_calls: null}}}", "a", "{}", "default"),

@@ -196,5 +196,7 @@ fn readings(start: Vec<String>) -> Result<Vec<Reading>, &'static str> {
 fn is_windows_variable(path: &str) -> bool {
     let name = path.strip_prefix('%').and_then(|rest| rest.split_once('%')).map(|(name, _)| name);
     let encoded = |n: &str| n.bytes().take(2).all(|b| b.is_ascii_hexdigit());
-    name.is_some_and(|n| n.len() > 2 && !encoded(n) && n.bytes().all(|b| b.is_ascii_alphanumeric() || b"_()".contains(&b)))
+    name.is_some_and(|n| {
+        n.len() > 2 && !encoded(n) && n.bytes().all(|b| b.is_ascii_alphanumeric() || b"_()".contains(&b))
+    })
 }
