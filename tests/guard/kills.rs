@@ -1,13 +1,17 @@
 //! SIGKILL of a guarding proxy at any moment: what the evidence says was kept back was, and what it says passed did.
 
 use crate::{
-    check::{self, Crossed},
+    check,
     rig::{INITIALIZE, call},
     session::Guarded,
 };
 use assay::model::EventKind;
 use serde_json::Value;
-use std::{collections::BTreeMap, io::Write as _, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+    time::Duration,
+};
 
 struct Random(u64);
 
@@ -52,26 +56,31 @@ fn kill(seed: u64) {
     guarded.rig.await_silence();
     let read = guarded.server_read();
     assert!(!read.windows(4).any(|w| w == b"\"rm\""), "a denied call reached the server");
-    let crossed = Crossed { client: Vec::new(), server: read.clone(), damaged: false };
     let out = guarded.rig.recover();
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stdout));
     check::settled(&guarded.rig);
     let sessions = check::sessions(&guarded.rig);
-    check::evidence(&sessions, &crossed);
     agree(&sessions, &read);
 }
 
-/// The server's record and the evidence say the same of every call.
+/// The server's record and the evidence say the same of every call. (The server ends with the proxy, so what was forwarded
+/// may lie unread in its pipe.)
 fn agree(sessions: &[check::Session], read: &[u8]) {
     let whole = read.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
     let lines = read[..whole].split(|b| *b == b'\n').filter(|l| !l.is_empty() && !l.starts_with(INITIALIZE.as_bytes()));
     let arrived: Vec<u64> =
         lines.map(|l| serde_json::from_slice::<Value>(l).unwrap()["id"].as_u64().unwrap()).collect();
+    let events = || sessions.iter().flat_map(|s| &s.events);
+    let mut recorded = BTreeSet::new();
+    for event in events().filter(|e| e.event == EventKind::RequestReceived) {
+        assert!(recorded.insert(event.invocation_id.unwrap().to_string()), "a call twice");
+    }
     let mut outcomes = BTreeMap::new();
     for receipt in sessions.iter().flat_map(|s| &s.receipts).filter(|r| r["type"] == "mcp_tool_call") {
         let id = receipt["mcp_request_id"].as_u64().unwrap();
         assert!(outcomes.insert(id, receipt.clone()).is_none());
     }
+    assert_eq!(recorded.len(), outcomes.len());
     for id in &arrived {
         let receipt = &outcomes[id];
         assert_ne!(receipt["outcome"], "denied", "{id} arrived, and the evidence says that it was denied");
@@ -84,18 +93,12 @@ fn agree(sessions: &[check::Session], read: &[u8]) {
             assert_ne!(receipt["outcome"], "forwarded");
             assert_ne!(receipt["policy_verdict"], "allowed");
         }
-        if !receipt["phases_us"]["request_forwarded"].is_null() {
-            assert!(
-                arrived.contains(id) || *id == arrived.last().map_or(0, |last| last + 1),
-                "{id} counts as forwarded and did not arrive"
-            );
-        }
         if receipt["policy_verdict"] == "no_policy" {
             let anomalies = receipt["anomalies"].as_array().unwrap();
             assert!(anomalies.iter().any(|a| a == "not_decided"), "{receipt}");
         }
     }
-    let forwarded = sessions.iter().flat_map(|s| &s.events).filter(|e| e.event == EventKind::RequestForwarded);
+    let forwarded = events().filter(|e| e.event == EventKind::RequestForwarded);
     for event in forwarded.filter(|e| e.method.as_deref() == Some("tools/call")) {
         let id = serde_json::to_value(&event.rpc_id).unwrap().as_u64().unwrap();
         assert!(id % 5 >= 3, "{id} was denied and has request_forwarded");

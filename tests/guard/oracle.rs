@@ -21,7 +21,7 @@ use std::{
 
 /// The names that the oracle's policy allows.
 pub const ALLOWED: [&str; 2] = ["echo", "db.read"];
-const POLICY: &str = "version: \"1\"\ndefault: deny\nallowlist: [echo, \"db.*\"]\ndenylist: [db.drop, rm]\n";
+const POLICY: &str = "version: \"1\"\ndefault: deny\nallowlist: [echo, db.read]\ndenylist: [db.drop, rm]\n";
 
 struct Policed(Evaluator);
 

