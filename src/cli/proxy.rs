@@ -139,9 +139,8 @@ impl ProxyArgs {
     /// Bad input, exit code 3.
     pub fn check(&self) -> Result<(), Failure> {
         match self.profile {
-            ProfileArg::Audit => {}
             ProfileArg::Guard if self.policy.is_none() => return Err(crate::proxy::no_policy()),
-            ProfileArg::Guard => {}
+            ProfileArg::Audit | ProfileArg::Guard => {}
             ProfileArg::Escrow => {
                 return Err(Failure::bad_input("--profile escrow is reserved and not implemented")
                     .hint("--profile audit records without enforcing"));

@@ -201,10 +201,7 @@ fn whole(text: &[u8]) -> Option<Refusal> {
     if memchr::memchr(0, text).is_some() {
         return Some(Refusal::Nul);
     }
-    let anomalies = match canon::scan(text) {
-        Ok(anomalies) => anomalies,
-        Err(_) => return Some(Refusal::Malformed),
-    };
+    let Ok(anomalies) = canon::scan(text) else { return Some(Refusal::Malformed) };
     for (anomaly, refusal) in [
         (Anomalies::INVALID_UTF8, Refusal::InvalidUtf8),
         (Anomalies::DEPTH_EXCEEDED, Refusal::TooDeep),

@@ -124,7 +124,9 @@ impl Outlet {
         if frame.is_some() {
             self.put_down(offset, frame, false, Vec::new(), desk);
         }
-        parsed.iter().for_each(|e| self.note(e));
+        for e in &parsed {
+            self.note(e);
+        }
         true
     }
 

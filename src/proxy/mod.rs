@@ -376,12 +376,18 @@ impl Running {
         let [mut gate, mut outlet] = deciders.map_or([None, None], |d| d.map(Some));
         let c2s_stop = stops.c2s.clone();
         relay_thread("assay-c2s", events, move |tell| {
-            let mode = gate.as_deref_mut().map_or(Mode::Audit, |gate| Mode::Guard(gate));
+            let mode = match &mut gate {
+                Some(gate) => Mode::Guard(gate.as_mut()),
+                None => Mode::Audit,
+            };
             relay_and_tell(stdin, to_server, c2s, &c2s_stop, mode, |end| tell(Event::ClientEnd(end.into())));
         })?;
         let s2c_stop = stops.s2c.clone();
         relay_thread("assay-s2c", events, move |tell| {
-            let mode = outlet.as_deref_mut().map_or(Mode::Audit, |outlet| Mode::Guard(outlet));
+            let mode = match &mut outlet {
+                Some(outlet) => Mode::Guard(outlet.as_mut()),
+                None => Mode::Audit,
+            };
             relay_and_tell(from_server, stdout, s2c, &s2c_stop, mode, |end| tell(Event::ServerEnd(end.into())));
         })?;
         if let Some(from) = server_stderr {

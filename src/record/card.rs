@@ -83,7 +83,7 @@ impl Card {
             command: setup.command.clone(),
             command_digest: setup.command_digest.clone(),
             continues: None,
-            decisions: lanes[0].judgements().and_then(|j| j.path()),
+            decisions: lanes[0].judgements().and_then(super::judgement::Reader::path),
             pid,
             pid_started: process::start_time(pid),
             policy_hash: setup.policy_hash.clone(),

@@ -232,7 +232,7 @@ impl Manifest {
 
     /// The name under which the snapshot of a policy lies that came into force during the session.
     #[must_use]
-    pub fn policy_file(&self, hash: &str) -> String {
+    pub fn policy_file(hash: &str) -> String {
         format!("policy_sha256_{}.yaml", hash.trim_start_matches("sha256:"))
     }
 
@@ -241,7 +241,7 @@ impl Manifest {
     #[must_use]
     pub fn has_policy(&self, hash: &str) -> bool {
         let Some(hex) = hash.strip_prefix("sha256:") else { return false };
-        let named = self.policy_file(hash);
+        let named = Self::policy_file(hash);
         self.files.iter().any(|f| (f.path == POLICY || f.path == named) && f.sha256 == hex)
     }
 

@@ -86,7 +86,8 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
     for hash in r.policies.iter().filter(|hash| !m.has_policy(hash)) {
         let what = format!("a policy that judged is not in the pack: {hash}");
         engine.found(
-            Finding::new("E_PACK_OMISSION_DETECTED", Stage::SessionCompleteness, what).file(&m.policy_file(hash)),
+            Finding::new("E_PACK_OMISSION_DETECTED", Stage::SessionCompleteness, what)
+                .file(Manifest::policy_file(hash)),
         );
     }
     for (field, expected, found) in wrong {

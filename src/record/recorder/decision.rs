@@ -165,7 +165,7 @@ fn decision_of(judgement: &Judgement, index: Option<usize>) -> Option<Decision> 
     if judgement.blocked && (reason_of_all || ruled.verdict != PolicyVerdict::Denied) {
         // It might have passed by itself, and went with what might not.
         decision.verdict = PolicyVerdict::Denied;
-        decision.reason = "guard:batch".to_owned();
+        "guard:batch".clone_into(&mut decision.reason);
         decision.rule = Some("guard.batch".to_owned());
     }
     Some(decision)
