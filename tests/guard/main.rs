@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
 
 mod bypass;
+mod cases;
 #[path = "../crash/check.rs"]
 mod check;
 mod faults;
 mod kills;
 mod lenient;
+mod lenient_server;
 mod oracle;
 #[path = "../crash/peer.rs"]
 mod peer;
@@ -22,6 +24,9 @@ mod session;
 #[ignore = "this is the server that the other tests start"]
 fn server() {
     if let Some(log) = std::env::var_os("CRASH_SERVER_LOG") {
-        peer::serve(log.as_ref());
+        match std::env::var_os("GUARD_SERVER") {
+            Some(_) => lenient_server::serve(log.as_ref()),
+            None => peer::serve(log.as_ref()),
+        }
     }
 }

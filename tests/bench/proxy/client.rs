@@ -27,9 +27,24 @@ pub fn ways() -> io::Result<Vec<Way>> {
     ];
     let help = Command::new(&assay).args(["mcp-proxy", "--help"]).stderr(Stdio::null()).output()?;
     if help.status.success() && !help.stdout.is_empty() {
-        ways.push(way("assay", &[assay, "mcp-proxy".into(), "--".into()]));
+        ways.push(way("assay", &[assay.clone(), "mcp-proxy".into(), "--".into()]));
+        let guard = ["mcp-proxy", "--profile", "guard", "--policy", POLICY, "--"].map(OsString::from);
+        ways.push(way("guard", &[&[assay][..], &guard].concat()));
     }
     Ok(ways)
+}
+
+/// The guard's policy, in the directory of each session.
+const POLICY: &str = "policy.yaml";
+
+/// A policy of a hundred rules, the last of which allows what is called.
+fn policy() -> String {
+    let names = |what: &str| (0..49).map(|n| format!("{what}_{n}.*, ")).collect::<String>();
+    format!(
+        "version: \"1\"\ndefault: deny\ndenylist: [{}rm]\nallowlist: [{}echo]\nconstraints:\n  echo:\n    deny_patterns: [\"AKIA[0-9A-Z]{{16}}\"]\n",
+        names("denied"),
+        names("allowed")
+    )
 }
 
 /// A running session.
@@ -46,6 +61,7 @@ impl Session {
     /// Starts `way` in a directory of its own.
     pub fn start(way: &Way) -> io::Result<Self> {
         let home = tempfile::tempdir()?;
+        std::fs::write(home.path().join(POLICY), policy())?;
         let mut child = Command::new(&way.command[0])
             .args(&way.command[1..])
             .current_dir(home.path())

@@ -1,7 +1,7 @@
 //! What the proxy costs: direct connection, bare two-thread relay, this crate's relay alone, and `assay mcp-proxy`, one
 //! after the other in turns within one run, compared by ratio.
 //!
-//! `cargo bench --bench proxy -- [--only hot,think,big,giant,start,exit] [--rounds N] [--calls N] [--quick] [--json]`
+//! `cargo bench --bench proxy -- [--only hot,think,big,giant,argument,start,exit] [--rounds N] [--calls N] [--quick] [--json]`
 //!
 //! Percentiles are of single calls over all rounds, throughput is the median round. Compare ratios, not numbers, and
 //! leave the machine alone meanwhile: a busy one shows in every column.
