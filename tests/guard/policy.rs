@@ -134,20 +134,28 @@ fn a_changed_policy_is_read_again_and_a_broken_one_is_not_taken() {
 #[test]
 fn the_policy_of_a_rolled_session_is_the_one_in_force_then() {
     let mut guarded = Guarded::start(POLICY, "guard", &["--pack-interval", "2r"]);
-    for id in 1..6 {
-        guarded.call(id, "echo");
-    }
+    let mut id = 0;
+    let mut roll = |guarded: &mut Guarded| {
+        let before = guarded.rig.segments().len();
+        until("another session", || {
+            id += 1;
+            guarded.call(id, "echo");
+            (guarded.rig.segments().len() > before).then_some(())
+        });
+    };
+    roll(&mut guarded);
     let other = format!("{POLICY}# another\n");
     fs::write(&guarded.policy, &other).unwrap();
     guarded.client.signal(rustix::process::Signal::HUP);
-    let mut id = 10;
+    let mut denied = 10_000;
     until("the new policy", || {
-        id += 1;
-        guarded.call(id, "rm")["error"]["data"]["policy_hash"].as_str().is_some_and(|h| h == hash(&other)).then_some(())
+        denied += 1;
+        guarded.call(denied, "rm")["error"]["data"]["policy_hash"]
+            .as_str()
+            .is_some_and(|h| h == hash(&other))
+            .then_some(())
     });
-    for id in 100..108 {
-        guarded.call(id, "echo");
-    }
+    roll(&mut guarded);
     assert_eq!(guarded.client.end().code(), Some(1), "{}", guarded.client.said());
     let sessions = check::sessions(&guarded.rig);
     assert!(sessions.len() > 2);
