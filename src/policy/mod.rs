@@ -8,8 +8,10 @@
 
 mod compat;
 pub mod constraints;
+pub mod dry_run;
 mod error;
 mod eval;
+pub mod init;
 mod load;
 pub mod model;
 mod names;
@@ -67,6 +69,34 @@ impl Policy {
     #[must_use]
     pub fn notes(&self) -> &[Note] {
         &self.notes
+    }
+
+    /// Compiles what is otherwise compiled on first use: of a policy with very many rules, the later ones.
+    ///
+    /// # Errors
+    /// The first rule that cannot be.
+    pub fn compile(&self) -> Result<(), PolicyError> {
+        let rules = &self.rules;
+        let words = rules.words();
+        for (set, word) in [(&rules.deny, words.deny), (&rules.allow, words.allow), (&rules.constrained, words.constraints)]
+        {
+            if let Err(n) = set.compile() {
+                let message = format!("the globs of {word} from `{}` on are too big", set.text(n));
+                return Err(PolicyError::file(&self.name, message));
+            }
+        }
+        let text = String::from_utf8_lossy(&self.source);
+        let source = yaml::Source { name: &self.name, text: &text };
+        for c in &rules.constraints {
+            let place = yaml::Place { line: c.line, column: 1, width: 1 };
+            if c.patterns.as_ref().is_some_and(|p| p.compile().is_err()) {
+                return Err(source.error(place, format!("deny_patterns of `{}` cannot be compiled", c.key)));
+            }
+            if let Some(Err((_, what))) = c.schema.as_ref().map(constraints::schema::Schema::compile) {
+                return Err(source.error(place, format!("bad JSON Schema of `{}`: {what}", c.key)));
+            }
+        }
+        Ok(())
     }
 
     /// The rules.
