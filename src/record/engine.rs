@@ -218,6 +218,7 @@ impl Engine {
             worked = true;
             self.take(which);
             self.delivered();
+            self.say_health();
             if self.live.as_ref().is_some_and(|l| l.recorder.lines.len() > 1 << 20) {
                 break;
             }
@@ -225,8 +226,12 @@ impl Engine {
         self.delivered();
         self.flush();
         self.make_room();
-        self.config.health.beat(self.live.is_some() && self.retry_at.is_none());
+        self.say_health();
         worked
+    }
+
+    fn say_health(&self) {
+        self.config.health.beat(self.live.is_some() && self.retry_at.is_none());
     }
 
     /// Lets the advisor take up another policy, and puts reloads into the chain.

@@ -241,7 +241,7 @@ pub struct Health {
 }
 
 /// A recorder that did not look for so long is stuck.
-const STUCK: Duration = Duration::from_secs(5);
+const STUCK: Duration = Duration::from_secs(10);
 
 impl Health {
     /// The recorder looked, and this is how it is.
