@@ -28,8 +28,10 @@ const SHOWN: usize = 30;
 
 /// Arguments of `assay policy`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  assay policy init --from .assay/mcp\n  assay policy check assay.mcp-policy.yaml\n  \
-                  assay policy dry-run assay.mcp-policy.yaml --against .assay/mcp")]
+#[command(
+    after_help = "Example:\n  assay policy init --from .assay/mcp\n  assay policy check assay.mcp-policy.yaml\n  \
+                  assay policy dry-run assay.mcp-policy.yaml --against .assay/mcp"
+)]
 pub struct PolicyArgs {
     #[command(subcommand)]
     command: PolicyCommand,
@@ -308,8 +310,7 @@ fn try_out(args: &DryRunArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
         let sources = find(&args.against, &args.audit_dir)?;
         let cwd = args.cwd.as_deref().unwrap_or(Path::new("."));
-        let cwd = std::path::absolute(cwd)
-            .map_err(|e| Failure::bad_input(format_args!("{}: {e}", cwd.display())))?;
+        let cwd = std::path::absolute(cwd).map_err(|e| Failure::bad_input(format_args!("{}: {e}", cwd.display())))?;
         let dns = if args.dns { Dns::System } else { Dns::Off };
         let around = Arc::new(Surroundings { cwd, home: etcetera::home_dir().ok(), dns });
         let mut meter = Meter::new();
@@ -380,18 +381,16 @@ fn words(r: &Report, style: Style) -> String {
         let _ = writeln!(out, "{} sessions were named more than once and are judged once", r.sessions_twice);
     }
     table(&mut out, "Tool", r.tools.iter().map(|row| (row.tool.as_str(), &row.counts)), r.tools.len(), style);
-    let changing = r.rules.iter().filter(|row| row.counts.newly_denied + row.counts.newly_allowed + row.counts.unknown > 0);
+    let changing =
+        r.rules.iter().filter(|row| row.counts.newly_denied + row.counts.newly_allowed + row.counts.unknown > 0);
     for row in changing.take(SHOWN) {
         let c = &row.counts;
-        let counts: Vec<String> = [
-            (c.newly_denied, "newly denied"),
-            (c.newly_allowed, "newly allowed"),
-            (c.unknown, "unknown"),
-        ]
-        .into_iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, what)| format!("{n} {what}"))
-        .collect();
+        let counts: Vec<String> =
+            [(c.newly_denied, "newly denied"), (c.newly_allowed, "newly allowed"), (c.unknown, "unknown")]
+                .into_iter()
+                .filter(|(n, _)| *n > 0)
+                .map(|(n, what)| format!("{n} {what}"))
+                .collect();
         let rule = style.paint(Tone::Strong, &short(&row.rule));
         let _ = writeln!(out, "\n{rule}  {}  {}", row.reason, counts.join(", "));
         for e in &row.examples {

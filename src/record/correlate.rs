@@ -58,6 +58,8 @@ pub struct Decision {
     pub policy_hash: Option<String>,
     /// When it stood, monotonic ns.
     pub at_ns: u64,
+    /// The same on the wall clock, as its event has it.
+    pub at: WallTime,
     /// The message was held for it.
     pub enforced: bool,
     /// The message was not passed on.

@@ -8,6 +8,9 @@ mod cases;
 #[path = "../crash/check.rs"]
 mod check;
 mod faults;
+#[path = "../attacks/forge.rs"]
+mod forge;
+mod forged;
 mod kills;
 mod lenient;
 mod lenient_server;

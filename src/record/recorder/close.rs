@@ -69,7 +69,7 @@ impl Recorder {
 
     fn blocked_event(&mut self, pending: &Pending, decision: &Decision, binding: Binding) {
         self.event(Entry {
-            at: self.clock.wall(decision.at_ns),
+            at: decision.at,
             mono_us: self.mono_us(decision.at_ns),
             kind: EventKind::RequestBlocked,
             direction: Some(pending.direction),
@@ -159,7 +159,7 @@ impl Recorder {
                 response_forwarded: response.and_then(|r| r.delivered_ns).map(after),
                 response_observed: response.map(|r| after(r.read_ns)),
             },
-            policy_decided_at: decision.map(|d| self.clock.wall(d.at_ns)),
+            policy_decided_at: decision.map(|d| d.at),
             policy_hash: decision.and_then(|d| d.policy_hash.clone()),
             policy_reason: decision.map(|d| short(&d.reason)),
             policy_ref: decision.and_then(|d| d.rule.as_ref()).map(short),

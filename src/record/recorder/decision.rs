@@ -1,8 +1,8 @@
 //! Verdicts: what a guard decided, or what the policy would have said in audit, on their way into events and receipts.
 
-use super::{Message, Recorder, wire_of};
+use super::{Clock, Message, Recorder, wire_of};
 use crate::{
-    model::{Direction, EventKind, InvocationId, PolicyVerdict, event::detail},
+    model::{Direction, EventKind, InvocationId, PolicyVerdict, WallTime, event::detail},
     record::{
         chain::Entry,
         content,
@@ -63,11 +63,12 @@ impl Recorder {
         subject: Option<Subject<'_>>,
     ) -> Option<Decision> {
         if let Some(judgement) = m.judgement {
-            return decision_of(judgement, index);
+            return decision_of(judgement, index, &self.clock);
         }
         let advisor = self.advisor.as_mut().filter(|_| !m.undecided)?;
         let (ruled, policy) = advisor.advise(subject?, m.read_ns);
-        Some(Decision::of(&ruled, policy, crate::sys::clock::mono_ns().max(m.read_ns), false, false))
+        let at_ns = crate::sys::clock::mono_ns().max(m.read_ns);
+        Some(Decision::of(&ruled, policy, (at_ns, self.clock.wall(at_ns)), false, false))
     }
 
     /// Puts a decision into the chain.
@@ -94,7 +95,7 @@ impl Recorder {
             verdict: decision.verdict,
         };
         self.event(Entry {
-            at: self.clock.wall(decision.at_ns),
+            at: decision.at,
             mono_us: self.mono_us(decision.at_ns),
             kind: EventKind::PolicyDecision,
             direction: Some(direction),
@@ -141,11 +142,14 @@ impl Recorder {
 
     pub(super) fn catch_up_one(&mut self, m: &Message<'_>, judgement: &Judgement, index: Option<usize>) {
         let invocation = self.invocation(m, index);
-        let (Some(pending), Some(decision)) = (self.table.get_mut(invocation), decision_of(judgement, index)) else {
-            return;
-        };
+        let decision = decision_of(judgement, index, &self.clock);
+        let (Some(pending), Some(mut decision)) = (self.table.get_mut(invocation), decision) else { return };
         let missing = pending.decision.is_none();
         let blocked = decision.blocked;
+        if let Some(there) = pending.decision.take() {
+            // Its event is there, with its times.
+            (decision.at_ns, decision.at) = (there.at_ns, there.at);
+        }
         pending.decision = Some(decision.clone());
         if missing {
             self.decision_event(invocation, &decision, m.direction, m.offset);
@@ -157,11 +161,12 @@ impl Recorder {
     }
 }
 
-fn decision_of(judgement: &Judgement, index: Option<usize>) -> Option<Decision> {
+fn decision_of(judgement: &Judgement, index: Option<usize>, clock: &Clock) -> Option<Decision> {
     let ruled = judgement.of(index)?;
     let policy = judgement.policy.clone();
     let reason_of_all = ruled.index != index;
-    let mut decision = Decision::of(ruled, policy, judgement.ns, true, judgement.blocked);
+    let when = (judgement.ns, clock.wall(judgement.ns));
+    let mut decision = Decision::of(ruled, policy, when, true, judgement.blocked);
     if judgement.blocked && (reason_of_all || ruled.verdict != PolicyVerdict::Denied) {
         // It might have passed by itself, and went with what might not.
         decision.verdict = PolicyVerdict::Denied;
@@ -172,7 +177,7 @@ fn decision_of(judgement: &Judgement, index: Option<usize>) -> Option<Decision> 
 }
 
 impl Decision {
-    fn of(ruled: &Ruled, policy: String, at_ns: u64, enforced: bool, blocked: bool) -> Self {
+    fn of(ruled: &Ruled, policy: String, (at_ns, at): (u64, WallTime), enforced: bool, blocked: bool) -> Self {
         Self {
             verdict: ruled.verdict,
             reason: ruled.reason.clone(),
@@ -180,6 +185,7 @@ impl Decision {
             unseen: ruled.unseen.clone(),
             policy_hash: Some(policy).filter(|p| !p.is_empty()),
             at_ns,
+            at,
             enforced,
             blocked,
         }

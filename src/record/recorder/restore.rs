@@ -245,6 +245,7 @@ impl Recorder {
             unseen: d.unseen,
             policy_hash: d.policy_hash,
             at_ns: ns,
+            at: e.at,
             enforced: d.enforced,
             // The event that says so is still to come.
             blocked: false,
