@@ -72,7 +72,13 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::text::visible(&self.what))?;
+        // A policy's error has the line and a caret below it.
+        for (at, line) in self.what.split('\n').enumerate() {
+            if at > 0 {
+                f.write_str("\n  ")?;
+            }
+            f.write_str(&crate::text::visible(line))?;
+        }
         if let Some(hint) = &self.hint {
             write!(f, "\n  hint: {}", crate::text::visible(hint))?;
         }

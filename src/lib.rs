@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`model`] | plain data on disk: receipts, events, ledger, `session.json` | how it comes about |
 //! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests | MCP, files |
+//! | [`policy`] | policy files, and what they say of a call | relays, recording, terminals |
 //! | [`pack`] | keys, building, signing, verifying and explaining packs | relays, terminals |
 //! | [`live`] | the live socket, who is found on it, the reducer behind every screen | relays, terminals |
 //! | [`demo`] | a small MCP server, a client and a script for them | recording, packs, terminals |
@@ -43,11 +44,13 @@ pub mod cli;
 pub mod demo;
 pub mod error;
 pub mod filter;
+pub mod guard;
 pub mod history;
 pub mod live;
 pub mod model;
 pub mod pack;
 pub mod paths;
+pub mod policy;
 pub mod proxy;
 pub mod record;
 pub mod relay;

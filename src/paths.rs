@@ -161,6 +161,18 @@ impl AuditDir {
         self.root.join("surface")
     }
 
+    /// `policy/`: snapshots of every policy that was in force; made on first use.
+    #[must_use]
+    pub fn policies(&self) -> PathBuf {
+        self.root.join("policy")
+    }
+
+    /// `policy/policy_sha256_<hex>.yaml`: the snapshot of the policy with this `sha256:` hash.
+    #[must_use]
+    pub fn policy(&self, hash: &str) -> PathBuf {
+        self.policies().join(format!("policy_sha256_{}.yaml", hash.trim_start_matches("sha256:")))
+    }
+
     /// `live/`.
     #[must_use]
     pub fn live(&self) -> PathBuf {

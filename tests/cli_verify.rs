@@ -33,7 +33,7 @@ impl Fixture {
         let input = Input {
             paths: &written.paths,
             session: &written.doc,
-            policy: None,
+            policies: None,
             surface: None,
             signer: &signer,
             ci_binding: None,

@@ -124,8 +124,7 @@ fn events_and_their_details_are_documented_member_by_member() {
         "session_id": SESSION, "transport": "stdio", "v": 1,
     }));
     agree("Event", &event);
-    let start =
-        json!({"carried_in": [], "command_digest": "", "profile": "audit", "recorder_version": "", "server_id": ""});
+    let start = json!({"carried_in": [], "command_digest": "", "policy_hash": "", "profile": "audit", "recorder_version": "", "server_id": ""});
     agree("Detail of `chain_start`", &sample::<detail::ChainStart>(start));
     let request = json!({"anomalies": [], "era": "legacy", "offset": 0});
     agree("Detail of `request_received`", &sample::<detail::RequestReceived>(request));
@@ -133,6 +132,11 @@ fn events_and_their_details_are_documented_member_by_member() {
     let response = json!({"anomalies": [], "first_byte_us": 0, "offset": 0});
     agree("Detail of `response_received`", &sample::<detail::ResponseReceived>(response));
     agree("Detail of `malformed`, `notification`", &sample::<detail::Seen>(json!({"offset": 0})));
+    let decision = json!({"enforced": true, "offset": 0, "reason": "", "unseen": [], "verdict": "denied"});
+    agree("Detail of `policy_decision`", &sample::<detail::PolicyDecision>(decision));
+    agree("Detail of `request_blocked`", &sample::<detail::Blocked>(json!({"offset": 0, "reason": ""})));
+    let reload = json!({"policy_hash": "", "previous": ""});
+    agree("Detail of `policy_reloaded`", &sample::<detail::PolicyReload>(reload));
     agree("Detail of `anomaly`", &sample::<detail::Anomaly>(json!({"kind": ""})));
     agree("Detail of `recorder_gap`", &sample::<detail::Gap>(json!({"bytes": 0, "messages": 0, "reason": ""})));
     let end =
@@ -163,6 +167,18 @@ fn ledger_session_and_card_are_documented_member_by_member() {
     agree("Card `live/<session>.json`", &sample::<Card>(card));
 }
 
+#[test]
+fn every_reason_of_a_guard_is_documented() {
+    let text = fs::read_to_string(root().join("docs/guard.md")).unwrap();
+    let code = fs::read_to_string(root().join("src/guard/inspect.rs")).unwrap();
+    let words = code.split("pub const fn as_str").nth(1).unwrap().split("pub const fn message").next().unwrap();
+    let words: Vec<&str> = words.split('"').skip(1).step_by(2).collect();
+    assert!(words.len() > 15);
+    for word in words {
+        assert!(text.contains(&format!("| `{word}` |")), "the refusal {word} is not in docs/guard.md");
+    }
+}
+
 /// A pack of a synthetic session.
 fn pack(dir: &Path) -> PathBuf {
     let written = testkit::write(&Plan::default(), &AuditDir::at(dir.join("audit"))).unwrap();
@@ -170,7 +186,7 @@ fn pack(dir: &Path) -> PathBuf {
     let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
     let session = &written.doc;
     let input =
-        Input { paths: &written.paths, session, policy: None, surface: None, signer: &signer, ci_binding: None, now };
+        Input { paths: &written.paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
     build(&input).unwrap().dir
 }
 

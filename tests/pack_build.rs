@@ -34,10 +34,10 @@ fn pack(written: &Written) -> Result<Built, BuildError> {
     with(written, &written.doc, None)
 }
 
-fn with(written: &Written, doc: &SessionDoc, policy: Option<&Path>) -> Result<Built, BuildError> {
+fn with(written: &Written, doc: &SessionDoc, policies: Option<&Path>) -> Result<Built, BuildError> {
     let now = assay::model::WallTime::from_millis(doc.ended_at.millis() + 1000);
     let (paths, signer) = (&written.paths, &signer());
-    build(&Input { paths, session: doc, policy, surface: None, signer, ci_binding: None, now })
+    build(&Input { paths, session: doc, policies, surface: None, signer, ci_binding: None, now })
 }
 
 fn manifest(dir: &Path) -> Manifest {
@@ -216,13 +216,16 @@ fn files_that_do_not_say_what_the_session_says_make_no_pack() {
 #[test]
 fn a_policy_must_be_the_one_that_was_in_force() {
     let policy = b"version: \"1\"\ndefault: allow\n";
-    let (tmp, written) =
-        session(&Plan { profile: Profile::Guard, policy_hash: Some(sha256_hex(policy)), ..Plan::default() });
-    let path = tmp.path().join("policy.yaml");
+    let (tmp, written) = session(&Plan {
+        profile: Profile::Guard,
+        policy_hash: Some(format!("sha256:{}", sha256_hex(policy))),
+        ..Plan::default()
+    });
+    let path = tmp.path().join(format!("policy_sha256_{}.yaml", sha256_hex(policy)));
     fs::write(&path, "version: \"1\"\ndefault: deny\n").unwrap();
-    assert!(matches!(with(&written, &written.doc, Some(&path)), Err(BuildError::Mismatch { .. })));
+    assert!(matches!(with(&written, &written.doc, Some(tmp.path())), Err(BuildError::Mismatch { .. })));
     fs::write(&path, policy).unwrap();
-    let built = with(&written, &written.doc, Some(&path)).unwrap();
+    let built = with(&written, &written.doc, Some(tmp.path())).unwrap();
     let m = manifest(&built.dir);
     assert_eq!((m.attestation.mode.as_str(), m.attestation.policy_hash), ("enforced", sha256_hex(policy)));
     assert_eq!(m.expected_files.last().unwrap(), "policy.yaml");
@@ -306,7 +309,7 @@ mod interop {
 
     #[test]
     fn assay_ai_accepts_every_kind_of_pack() {
-        let policy = sha256_hex(b"version: \"1\"\n");
+        let policy = format!("sha256:{}", sha256_hex(b"version: \"1\"\n"));
         for plan in [
             Plan::default(),
             Plan { calls: 0, ..Plan::default() },

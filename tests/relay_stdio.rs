@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::relay::capture::{Capture, Consumer, Direction, Producer};
-use assay::relay::stdio::{Decider, Decision, EndReason, Mode, RelayEnd, StderrCounts, Stop, relay, relay_stderr};
+use assay::relay::stdio::{
+    Decider, Decision, Desk, EndReason, Held, Mode, RelayEnd, StderrCounts, Stop, relay, relay_stderr,
+};
 use assay::relay::{Pacer, Waker};
 use proptest::prelude::*;
 use rustix::fd::OwnedFd;
@@ -271,7 +273,7 @@ fn capture_resumes_after_a_gap_and_the_gap_lies_between_the_right_bytes() {
 struct Lines;
 
 impl Decider for Lines {
-    fn decide(&mut self, held: &[u8], _last: bool) -> Decision {
+    fn decide(&mut self, Held { bytes: held, .. }: Held<'_>, _: &Desk<'_>) -> Decision {
         match held.iter().position(|&b| b == b'\n') {
             None => Decision::More,
             Some(at) if held[..at].contains(&b'!') => Decision::Discard(at + 1),

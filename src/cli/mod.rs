@@ -7,6 +7,7 @@ pub mod explain;
 pub mod keys;
 pub mod open;
 pub mod out;
+pub mod policy;
 pub mod proxy;
 pub mod recover;
 pub mod screen;
@@ -51,6 +52,8 @@ pub enum Command {
     Analyze(analyze::AnalyzeArgs),
     /// Compare two proof packs: calls, outcomes, results, latency and what they ran with
     Diff(diff::DiffArgs),
+    /// Make, check and try policies
+    Policy(policy::PolicyArgs),
     /// List, make and export signing keys
     Keys(keys::KeysArgs),
     /// Finish the packs of sessions whose recorder died
@@ -76,6 +79,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Policy(args) => policy::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Demo(args) => demo::run(&args),

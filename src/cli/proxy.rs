@@ -2,6 +2,7 @@
 
 use crate::{
     error::{Exit, Failure},
+    model::Profile,
     pack::keys::SignerId,
     paths::DEFAULT_AUDIT_DIR,
     proxy::Options,
@@ -25,9 +26,15 @@ pub struct ProxyArgs {
     /// Observe without interfering (audit), enforce a policy (guard); escrow is reserved
     #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileArg::Audit, hide_possible_values = true)]
     pub profile: ProfileArg,
-    /// Policy file
+    /// Policy file: judges every call; in guard, what it denies never reaches the server
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
+    /// Do not resolve host names in arguments; what deny_private_hosts then cannot see, receipts say
+    #[arg(long)]
+    pub no_dns: bool,
+    /// Largest message of the client that guard lets pass (bytes, or with K, M, G)
+    #[arg(long, value_name = "SIZE", default_value = "10M", value_parser = max_message)]
+    pub max_message: u64,
     /// Build, sign and check a proof pack when the session ends
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true,
           default_missing_value = "true", action = ArgAction::Set, hide_possible_values = true)]
@@ -104,6 +111,12 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
 }
 
+fn max_message(text: &str) -> Result<u64, String> {
+    const RANGE: std::ops::RangeInclusive<u64> = 1 << 10..=256 << 20;
+    let bytes = size(text)?;
+    if RANGE.contains(&bytes) { Ok(bytes) } else { Err("expected 1K to 256M".to_owned()) }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
     if (0.0..=86_400.0).contains(&seconds) {
@@ -126,23 +139,12 @@ impl ProxyArgs {
     /// Bad input, exit code 3.
     pub fn check(&self) -> Result<(), Failure> {
         match self.profile {
-            ProfileArg::Audit => {}
-            ProfileArg::Guard if self.policy.is_none() => {
-                return Err(Failure::bad_input("--profile guard needs --policy")
-                    .hint("there is no implicit allow-all or deny-all policy"));
-            }
-            ProfileArg::Guard => {
-                return Err(Failure::bad_input("--profile guard is not supported by this version")
-                    .hint("--profile audit records without enforcing"));
-            }
+            ProfileArg::Guard if self.policy.is_none() => return Err(crate::proxy::no_policy()),
+            ProfileArg::Audit | ProfileArg::Guard => {}
             ProfileArg::Escrow => {
                 return Err(Failure::bad_input("--profile escrow is reserved and not implemented")
                     .hint("--profile audit records without enforcing"));
             }
-        }
-        if self.policy.is_some() {
-            return Err(Failure::bad_input("--policy is not supported by this version")
-                .hint("leave it out; receipts then say no_policy"));
         }
         if self.upstream_url.is_some() {
             return Err(Failure::bad_input("--upstream-url is not supported by this version")
@@ -165,6 +167,13 @@ pub fn run(args: &ProxyArgs) -> Result<Exit, Failure> {
     crate::proxy::run(&Options {
         command: args.command.clone(),
         audit_dir: args.audit_dir.clone(),
+        profile: match args.profile {
+            ProfileArg::Guard => Profile::Guard,
+            ProfileArg::Audit | ProfileArg::Escrow => Profile::Audit,
+        },
+        policy: args.policy.clone(),
+        dns: !args.no_dns,
+        max_message: usize::try_from(args.max_message).unwrap_or(usize::MAX),
         server_id: args.server_id.clone(),
         store_args: args.store_args,
         store_results: args.store_results,
@@ -258,8 +267,6 @@ mod tests {
             (&[][..], "no server command"),
             (&["--profile", "escrow", "--", "x"], "escrow is reserved"),
             (&["--profile", "guard", "--", "x"], "needs --policy"),
-            (&["--profile", "guard", "--policy", "p", "--", "x"], "guard is not supported"),
-            (&["--policy", "p", "--", "x"], "--policy is not supported"),
             (&["--upstream-url", "http://localhost"], "--upstream-url is not supported"),
         ] {
             let failure = parse(args).unwrap().check().unwrap_err();

@@ -118,6 +118,7 @@ impl Fold {
                 }
                 Line::Notification
             }
+            EventKind::PolicyReloaded => Line::Chain,
             EventKind::Malformed => {
                 told.note = read::<detail::Seen>(e).and_then(|d| d.reason);
                 Line::Chain

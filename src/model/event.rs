@@ -57,8 +57,10 @@ pub enum EventKind {
     ResponseSent,
     /// A policy was evaluated for a request.
     PolicyDecision,
-    /// Guard mode did not forward a request.
+    /// Guard mode did not forward a message.
     RequestBlocked,
+    /// The policy file changed, or was to be read again.
+    PolicyReloaded,
     /// A line that is no JSON-RPC message.
     Malformed,
     /// A notification that matters to the evidence: cancelled, list_changed.
@@ -83,6 +85,7 @@ impl EventKind {
             Self::ResponseSent => "response_sent",
             Self::PolicyDecision => "policy_decision",
             Self::RequestBlocked => "request_blocked",
+            Self::PolicyReloaded => "policy_reloaded",
             Self::Malformed => "malformed",
             Self::Notification => "notification",
             Self::Anomaly => "anomaly",
@@ -187,6 +190,9 @@ pub mod detail {
         pub command_digest: String,
         /// The session before this one in the same process (rolling packs).
         pub continues: Option<super::SessionId>,
+        /// `sha256:` of the policy file in force; absent where there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub policy_hash: Option<String>,
         /// `audit` or `guard`.
         pub profile: super::super::Profile,
         /// Version of the recorder.
@@ -245,6 +251,52 @@ pub mod detail {
         pub result_hash: Option<String>,
         /// `result.resultType`, `complete` where absent; `task` for a legacy task handle.
         pub result_type: Option<String>,
+    }
+
+    /// `policy_decision`.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct PolicyDecision {
+        /// Whether the message was held for this verdict (guard), or only judged (audit).
+        pub enforced: bool,
+        /// Stream offset of the message.
+        pub offset: StreamOffset,
+        /// `sha256:` of the policy file that judged.
+        pub policy_hash: Option<String>,
+        /// Short machine word for the verdict, as in the receipt.
+        pub reason: String,
+        /// The rule that matched, as in the receipt's `policy_ref`.
+        pub rule: Option<String>,
+        /// What the judgement could not see: `redirects_not_seen`, `dns_after_check`, …
+        pub unseen: Vec<String>,
+        /// The verdict.
+        pub verdict: super::super::PolicyVerdict,
+    }
+
+    /// `request_blocked`.
+    #[derive(Debug, Clone, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct Blocked {
+        /// Stream offset of the message.
+        pub offset: StreamOffset,
+        /// Short machine word: the `reason` of the decision.
+        pub reason: String,
+        /// Receipt that this event closes, for a tool call.
+        pub receipt_id: Option<ReceiptId>,
+        /// SHA-256 of that receipt's line, hex.
+        pub receipt_sha256: Option<String>,
+    }
+
+    /// `policy_reloaded`.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct PolicyReload {
+        /// Why the file could not take the place of the policy in force; `null` when it did.
+        pub error: Option<String>,
+        /// `sha256:` of the policy in force from here on.
+        pub policy_hash: String,
+        /// `sha256:` of the policy in force before.
+        pub previous: String,
     }
 
     /// `malformed`, `notification`.

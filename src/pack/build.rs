@@ -16,12 +16,15 @@ use crate::{
     error::Failure,
     model::{
         EventKind, GapReceipt, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionEnd, SessionId, SessionStart,
-        ToolCall, WallTime, event::hash_of_line, receipt, sha256_hex, to_line,
+        ToolCall, WallTime,
+        event::{detail::PolicyReload, hash_of_line},
+        receipt, sha256_hex, to_line,
     },
     paths::{SessionPaths, create_private_dir},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
+    collections::BTreeSet,
     fs::{File, OpenOptions},
     io::{self, BufRead as _, BufReader},
     os::unix::fs::OpenOptionsExt as _,
@@ -38,8 +41,8 @@ pub struct Input<'a> {
     pub paths: &'a SessionPaths,
     /// The session as a whole.
     pub session: &'a SessionDoc,
-    /// The policy that was in force; its SHA-256 must be the session's `policy_hash`.
-    pub policy: Option<&'a Path>,
+    /// The directory with the snapshots of all policies that were in force.
+    pub policies: Option<&'a Path>,
     /// `surface.json`; its SHA-256 must be the session's `surface_hash`.
     pub surface: Option<&'a [u8]>,
     /// Who signs.
@@ -147,12 +150,13 @@ pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
     staging::sweep(parent);
     let staging = Staging::create(parent)?;
     let receipts = Receipts::copy(input, &staging)?;
-    let (log, completeness) = copy_segment(input, &staging)?;
+    let mut policies = receipts.policies.clone();
+    let (log, completeness) = copy_segment(input, &staging, &mut policies)?;
     let mut more = vec![log];
     let mut session = to_line(input.session)?;
     session.push(b'\n');
     more.push(staging.write("session.json", &session)?);
-    more.extend(copy_policy(input, &staging)?);
+    more.extend(copy_policies(input, &staging, policies)?);
     more.extend(write_surface(input, &staging)?);
 
     let attestation = attest(input, &receipts);
@@ -208,7 +212,10 @@ fn attest(input: &Input<'_>, receipts: &Receipts) -> Attestation {
         canon_version: text("jcs-rfc8785"),
         canon_impl: text("assay.canon"),
         canon_impl_version: text(RECORDER_VERSION),
-        policy_hash: input.session.policy_hash.clone().unwrap_or_else(|| sha256_hex(DEFAULT_POLICY)),
+        policy_hash: match &input.session.policy_hash {
+            Some(hash) => bare(hash).to_owned(),
+            None => sha256_hex(DEFAULT_POLICY),
+        },
         claim_set_id: text("none"),
         claim_set_hash: sha256_hex(b"none"),
         receipt_integrity: text(if receipts.finding_count == 0 { "PASS" } else { "FAIL" }),
@@ -283,6 +290,7 @@ struct Receipts {
     findings: Vec<Finding>,
     finding_count: u64,
     tally: Tally,
+    policies: BTreeSet<String>,
 }
 
 /// The members that frame any receipt, read before the rest of it is known to be in order.
@@ -309,6 +317,7 @@ impl Receipts {
             findings: check.findings,
             finding_count: check.finding_count,
             tally: check.tally,
+            policies: check.policies,
         })
     }
 }
@@ -322,6 +331,7 @@ struct ReceiptCheck {
     findings: Vec<Finding>,
     finding_count: u64,
     tally: Tally,
+    policies: BTreeSet<String>,
 }
 
 /// What every receipt has.
@@ -344,6 +354,7 @@ impl ReceiptCheck {
             findings: Vec::new(),
             finding_count: 0,
             tally: Tally::default(),
+            policies: BTreeSet::new(),
         }
     }
 
@@ -389,6 +400,11 @@ impl ReceiptCheck {
                 let call: ToolCall = read(line)?;
                 self.tally.call(&call.tool_name, Some(call.outcome), call.duration_ms.map(|d| d.0));
                 call.anomalies.iter().for_each(|a| self.tally.anomaly(a));
+                if let Some(hash) = &call.policy_hash
+                    && !self.policies.contains(hash)
+                {
+                    self.policies.insert(hash.clone());
+                }
                 Ok(common!(call))
             }
             receipt::SESSION_START => read::<SessionStart>(line).map(|r| common!(r)),
@@ -429,8 +445,18 @@ struct Kind {
     event: EventKind,
 }
 
+/// A `policy_reloaded` event.
+#[derive(Deserialize)]
+struct Reloaded {
+    detail: PolicyReload,
+}
+
 /// Copies the segment; its first and last hash and its length must be the session's.
-fn copy_segment(input: &Input<'_>, staging: &Staging) -> Result<(FileEntry, Completeness), BuildError> {
+fn copy_segment(
+    input: &Input<'_>,
+    staging: &Staging,
+    policies: &mut BTreeSet<String>,
+) -> Result<(FileEntry, Completeness), BuildError> {
     let (path, session) = (&input.paths.segment, input.session);
     let (mut count, mut first, mut last) = (0u64, None, Vec::new());
     let entry = copy_lines(path, staging.file("audit_log.jsonl")?, |number, line| {
@@ -440,6 +466,11 @@ fn copy_segment(input: &Input<'_>, staging: &Staging) -> Result<(FileEntry, Comp
         }
         last.clear();
         last.extend_from_slice(line);
+        if memchr::memmem::find(line, b"\"event\":\"policy_reloaded\"").is_some()
+            && let Ok(event) = serde_json::from_slice::<Reloaded>(line)
+        {
+            policies.insert(event.detail.policy_hash);
+        }
         Ok(())
     })?;
     if count != session.event_count {
@@ -472,19 +503,43 @@ fn hash_in_line(line: &[u8]) -> Option<String> {
     hash_of_line(line).filter(|h| *h == stated)
 }
 
-fn copy_policy(input: &Input<'_>, staging: &Staging) -> Result<Option<FileEntry>, BuildError> {
-    let Some(path) = input.policy else { return Ok(None) };
+/// A `sha256:` hash without its prefix.
+fn bare(hash: &str) -> &str {
+    hash.trim_start_matches("sha256:")
+}
+
+/// The policy that was in force at first is `policy.yaml`; others keep the name of their snapshot.
+fn copy_policies(
+    input: &Input<'_>,
+    staging: &Staging,
+    mut hashes: BTreeSet<String>,
+) -> Result<Vec<FileEntry>, BuildError> {
+    let Some(dir) = input.policies else { return Ok(Vec::new()) };
+    hashes.extend(input.session.policy_hash.clone());
+    let mut entries = Vec::new();
+    for hash in &hashes {
+        if bare(hash).len() != 64 || !bare(hash).bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+            continue;
+        }
+        let snapshot = format!("policy_sha256_{}.yaml", bare(hash));
+        let path = dir.join(&snapshot);
+        let name = if input.session.policy_hash.as_ref() == Some(hash) { "policy.yaml" } else { &snapshot };
+        let entry = staging.write(name, &side_file(&path)?)?;
+        if entry.sha256 != bare(hash) {
+            return Err(mismatch(&path, "the SHA-256 of the policy", &bare(hash), &entry.sha256));
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn side_file(path: &Path) -> Result<Vec<u8>, BuildError> {
     let mut file = open(path)?;
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(&mut file, MAX_SIDE_FILE + 1), &mut bytes)
         .and_then(|n| if n as u64 > MAX_SIDE_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(()) })
         .map_err(|source| BuildError::Read { path: path.to_owned(), source })?;
-    let entry = staging.write("policy.yaml", &bytes)?;
-    let expected = input.session.policy_hash.as_deref().unwrap_or("none");
-    if entry.sha256 != expected {
-        return Err(mismatch(path, "the SHA-256 of the policy", &expected, &entry.sha256));
-    }
-    Ok(Some(entry))
+    Ok(bytes)
 }
 
 fn write_surface(input: &Input<'_>, staging: &Staging) -> Result<Option<FileEntry>, BuildError> {

@@ -57,7 +57,7 @@ pub struct Plan {
     pub timeout_every: u64,
     /// How it ends. A timeout makes a complete session incomplete.
     pub ending: Ending,
-    /// SHA-256 of a policy file, where there is one.
+    /// `sha256:` of a policy file, where there is one.
     pub policy_hash: Option<String>,
 }
 
@@ -285,6 +285,7 @@ impl Writer<'_> {
             command: None,
             command_digest: command_digest(),
             continues: None,
+            policy_hash: self.plan.policy_hash.clone(),
             profile: self.plan.profile,
             recorder_version: RECORDER_VERSION.to_owned(),
             server_id: SERVER_ID.to_owned(),
@@ -360,6 +361,19 @@ impl Writer<'_> {
         };
         self.event(EventKind::RequestReceived, Some(&request), &received)?;
         let mut forwarded = detail::Forwarded { offset, receipt_id: None, receipt_sha256: None };
+        let decided_at = self.wall();
+        if let Some(policy) = &self.plan.policy_hash {
+            let decision = detail::PolicyDecision {
+                enforced: self.plan.profile == Profile::Guard,
+                offset,
+                policy_hash: Some(policy.clone()),
+                reason: "default".to_owned(),
+                rule: Some("default".to_owned()),
+                unseen: Vec::new(),
+                verdict: PolicyVerdict::Allowed,
+            };
+            self.event(EventKind::PolicyDecision, Some(&request), &decision)?;
+        }
         self.now_us += 12;
         self.event(EventKind::RequestForwarded, Some(&request), &forwarded)?;
         let took_us = 200 + mix(n ^ self.plan.seed.rotate_left(17)) % 5_000;
@@ -389,16 +403,16 @@ impl Writer<'_> {
             outcome_reason: timeout.then(|| NO_RESPONSE.to_owned()),
             parent_receipt_id: None,
             phases_us: Phases {
-                policy_decided: None,
+                policy_decided: self.plan.policy_hash.as_ref().map(|_| 0),
                 request_forwarded: Some(12),
                 response_first_byte: (!timeout).then_some(took_us - 5),
                 response_forwarded: (!timeout).then_some(took_us + 9),
                 response_observed: (!timeout).then_some(took_us),
             },
-            policy_decided_at: None,
+            policy_decided_at: self.plan.policy_hash.as_ref().map(|_| decided_at),
             policy_hash: self.plan.policy_hash.clone(),
-            policy_reason: None,
-            policy_ref: None,
+            policy_reason: self.plan.policy_hash.as_ref().map(|_| "default".to_owned()),
+            policy_ref: self.plan.policy_hash.as_ref().map(|_| "default".to_owned()),
             policy_verdict: match self.plan.policy_hash {
                 Some(_) => PolicyVerdict::Allowed,
                 None => PolicyVerdict::NoPolicy,

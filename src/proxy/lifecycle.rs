@@ -108,6 +108,7 @@ pub(super) struct Life {
     exit: Option<Exit>,
     exited: bool,
     open: [bool; 3],
+    reload: Option<Sender<()>>,
 }
 
 const CLIENT: usize = 0;
@@ -138,7 +139,13 @@ impl Life {
             exit: None,
             exited: false,
             open: [true; 3],
+            reload: None,
         }
+    }
+
+    /// SIGHUP has the policy read again, and does not end the session.
+    pub(super) fn reload_on_hangup(&mut self, reload: Sender<()>) {
+        self.reload = Some(reload);
     }
 
     /// Until the server has ended and everything it said has been passed on.
@@ -225,6 +232,12 @@ impl Life {
     }
 
     fn signalled(&mut self, signal: i32) {
+        if signal == signal_hook::consts::SIGHUP
+            && let Some(reload) = &self.reload
+        {
+            let _ = reload.send(());
+            return;
+        }
         self.began(Cause::Signal(signal));
         self.interrupted |= signal == signal_hook::consts::SIGINT;
         self.signals += 1;

@@ -5,6 +5,7 @@
 //! and packs after the server runs is said on stderr and in the exit code.
 
 mod lifecycle;
+mod policy;
 pub mod seal;
 mod status;
 mod sync;
@@ -13,14 +14,17 @@ pub use status::Status;
 
 use crate::{
     error::{Exit, Failure},
+    guard::{self, Gate, Outlet},
     live::{hub::Hub, server},
     model::{Profile, SessionId, WallTime},
     pack::keys::{KeyStore, Signer},
     paths::{AuditDir, PathError},
+    policy::Policy,
     record::{
         broadcast::{Broadcast, Silent},
         card::Card,
         engine::{Config, Engine, PackInterval, Report},
+        judgement::{self, Health, News},
         lane::Lane,
         recorder::{Ending, Setup, command_digest},
     },
@@ -28,7 +32,7 @@ use crate::{
         self, Capture, Child, Producer, Stop, Waker,
         capture::ring_dirs,
         child::{Pipes, SpawnError, Stderr},
-        stdio::{Mode, StderrCounts, relay_and_tell, relay_stderr},
+        stdio::{Decider, Mode, StderrCounts, relay_and_tell, relay_stderr},
     },
     sys::{self, clock, fd},
 };
@@ -52,6 +56,14 @@ pub struct Options {
     pub command: Vec<OsString>,
     /// Audit directory.
     pub audit_dir: PathBuf,
+    /// Observe or enforce.
+    pub profile: Profile,
+    /// Policy file; enforcing needs one.
+    pub policy: Option<PathBuf>,
+    /// Whether names in arguments are resolved.
+    pub dns: bool,
+    /// Bytes of a client's message that guard looks at; longer ones are refused.
+    pub max_message: usize,
     /// Server id for receipts; `None` takes the command's name.
     pub server_id: Option<String>,
     /// Store tool arguments in cleartext.
@@ -79,6 +91,11 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     sys::process::ignore_write_signals();
     let program = options.command.first().ok_or_else(no_command)?;
     relay::child::find_command(program).map_err(|e| Failure::bad_input(e).hint(COMMAND_HINT))?;
+    let rules = match &options.policy {
+        Some(path) => Some(Arc::new(Policy::load(path).map_err(Failure::bad_input)?)),
+        None if options.profile == Profile::Guard => return Err(no_policy()),
+        None => None,
+    };
     let dir = AuditDir::at(std::path::absolute(&options.audit_dir).map_err(Failure::bad_input)?);
     let usable = match dir.create() {
         Ok(()) => true,
@@ -100,8 +117,23 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         Child::spawn(&options.command, Stderr::Piped, relay::Group::fitting()).map_err(spawn_failure)?;
     let child = Arc::new(child);
     let waker = Arc::new(Waker::new());
-    let captures = Captures::make(&dir, session, &waker, status)?;
-    let setup = setup(options);
+    let guarded = (options.profile == Profile::Guard).then_some(options.max_message);
+    let mut captures = Captures::make(&dir, session, &waker, status, guarded)?;
+    let mut setup = setup(options);
+    setup.policy_hash = rules.as_ref().map(|policy| policy.hash().to_owned());
+    let setup = Arc::new(setup);
+    let news = Arc::new(News::new(setup.policy_hash.clone()));
+    let health = Arc::new(Health::default());
+    let judging = rules.map(|policy| {
+        if usable && let Err(e) = policy::keep(&dir, &policy) {
+            status.warn(&format!("the policy cannot be kept for the evidence: {e}"));
+        }
+        policy::Judging::new(policy, options.dns, started.0)
+    });
+    let deciders = match (captures.journal.take(), &judging) {
+        (Some(journal), Some(judging)) => Some(deciders(journal, judging, &health, &news, options.max_message)?),
+        _ => None,
+    };
     if usable {
         // From here on a crash is recovered, whatever has crossed.
         let card = Card::of(&setup, session, started.0, started.1, &captures.lanes);
@@ -112,7 +144,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     }
     let live = usable.then(|| live(&dir)).flatten();
     let hub = live.as_ref().map(|(hub, _)| Arc::clone(hub));
-    let running = Running::start(pipes, captures.producers, &child, &events, hub.as_ref())?;
+    let running = Running::start(pipes, captures.producers, deciders, &child, &events, hub.as_ref())?;
     let _log = usable.then(|| status::log_to(dir.root())).flatten();
     let (ended, sealed) = mpsc::channel();
     let (files, to_sync) = mpsc::channel();
@@ -134,6 +166,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             },
             ended,
             files,
+            advisor: judging.clone().filter(|_| guarded.is_none()).map(|j| Box::new(j) as _),
+            news: news.clone(),
+            health,
         };
         let engine = Engine::new(config, captures.lanes, waker.clone());
         spawn("assay-recorder", move |finish: mpsc::Receiver<Ending>| engine.run(&finish), 10)?
@@ -149,6 +184,10 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         .spawn(move || sealer.run(&sealed))
         .map_err(|e| Failure::failed(format_args!("no thread for sealing: {e}")))?;
     let mut life = Life::new(child, running.stops.clone(), options.shutdown_timeout, activity, status);
+    if let (Some(judging), Some(path)) = (judging, &options.policy) {
+        let path = std::path::absolute(path).map_err(Failure::failed)?;
+        life.reload_on_hangup(watch(policy::Watcher { path, dir, judging, news, status })?);
+    }
     life.run(&inbox);
     let stderr_bytes = running.stderr.bytes.load(Ordering::Relaxed);
     let ending = Ending { stderr_bytes, ..life.ending() };
@@ -206,11 +245,41 @@ impl From<PathError> for Failure {
     }
 }
 
-fn setup(options: &Options) -> Arc<Setup> {
+pub(crate) fn no_policy() -> Failure {
+    Failure::bad_input("--profile guard needs --policy")
+        .hint("assay policy init writes one to begin with; there is no implicit allow-all or deny-all policy")
+}
+
+/// Has the policy read again when it changes; what is returned asks for it.
+fn watch(watcher: policy::Watcher) -> Result<Sender<()>, Failure> {
+    let (ask, asked) = mpsc::channel();
+    thread::Builder::new()
+        .name("assay-policy".into())
+        .spawn(move || watcher.run(&asked))
+        .map_err(|e| Failure::failed(format_args!("no thread for the policy: {e}")))?;
+    Ok(ask)
+}
+
+/// Who decides in the two directions, client to server first.
+type Deciders = [Box<dyn Decider>; 2];
+
+fn deciders(
+    journal: judgement::Writer,
+    judging: &policy::Judging,
+    health: &Arc<Health>,
+    news: &Arc<News>,
+    max_message: usize,
+) -> Result<Deciders, Failure> {
+    let shared = guard::Shared::new(Box::new(judging.clone()), journal, health.clone(), news.clone())
+        .map_err(|e| Failure::failed(format_args!("the guard cannot begin: {e}")))?;
+    Ok([Box::new(Gate::new(shared.clone(), max_message)), Box::new(Outlet::new(shared))])
+}
+
+fn setup(options: &Options) -> Setup {
     let argv: Vec<String> = options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let server_id = options.server_id.clone().unwrap_or_else(|| auto_server_id(&argv));
-    Arc::new(Setup {
-        profile: Profile::Audit,
+    Setup {
+        profile: options.profile,
         transport: "stdio",
         server_id,
         command_digest: command_digest(&argv),
@@ -219,7 +288,7 @@ fn setup(options: &Options) -> Arc<Setup> {
         store_results: options.store_results,
         store_limit: options.store_limit,
         policy_hash: None,
-    })
+    }
 }
 
 /// The server's name as its command says it: the script or package behind an interpreter or package runner, else the
@@ -243,29 +312,55 @@ fn auto_server_id(argv: &[String]) -> String {
 struct Captures {
     producers: [Producer; 2],
     lanes: [Lane; 2],
+    /// Where a guard tells its decisions.
+    journal: Option<judgement::Writer>,
 }
 
 impl Captures {
-    fn make(dir: &AuditDir, session: SessionId, waker: &Arc<Waker>, status: Status) -> Result<Self, Failure> {
+    /// `guarded`: bytes of the longest message that a guard holds.
+    fn make(
+        dir: &AuditDir,
+        session: SessionId,
+        waker: &Arc<Waker>,
+        status: Status,
+        guarded: Option<usize>,
+    ) -> Result<Self, Failure> {
         let dirs = ring_dirs(&dir.live());
         let paths = dir.session(WallTime::from_millis(0), session);
         let hex = session.hex();
-        let make = |direction, index: usize| {
-            let failed = |e| Failure::failed(format_args!("no memory for the capture: {e}"));
-            let made = Capture::create(&dirs, &hex, direction, Capture::DEFAULT_CAPACITY, waker);
+        let failed = |e| Failure::failed(format_args!("no memory for the capture: {e}"));
+        let capture = |direction, capacity| {
+            let made = Capture::create(&dirs, &hex, direction, capacity, waker);
             let (producer, consumer, placement) = made.map_err(failed)?;
             if placement.path.is_none() {
                 status.warn(
                     "no directory could hold the capture: a crash of the proxy would lose what is not on disk yet",
                 );
             }
+            Ok::<_, Failure>((producer, consumer))
+        };
+        let (journal, reader) = match guarded {
+            Some(_) => {
+                let (producer, consumer) = capture(relay::Direction::Decisions, judgement::CAPACITY)?;
+                (Some(judgement::Writer::new(producer)), Some(judgement::Reader::new(consumer)))
+            }
+            None => (None, None),
+        };
+        let make = |direction, capacity, index: usize| {
+            let (producer, consumer) = capture(direction, capacity)?;
             let model = crate::record::engine::DIRECTIONS[index];
             let lane = Lane::new(model, consumer, paths.spools[index].clone()).map_err(failed)?;
+            let lane = match &reader {
+                Some(reader) => lane.guarded(reader.clone()),
+                None => lane,
+            };
             Ok::<_, Failure>((producer, lane))
         };
-        let (c2s, c2s_lane) = make(relay::Direction::ClientToServer, 0)?;
-        let (s2c, s2c_lane) = make(relay::Direction::ServerToClient, 1)?;
-        Ok(Self { producers: [c2s, s2c], lanes: [c2s_lane, s2c_lane] })
+        // A message is held whole until it was judged, and the reader of the next one needs room, too.
+        let held = guarded.map_or(0, |max| max.saturating_add(max / 4).saturating_add(1 << 20).next_power_of_two());
+        let (c2s, c2s_lane) = make(relay::Direction::ClientToServer, Capture::DEFAULT_CAPACITY.max(held), 0)?;
+        let (s2c, s2c_lane) = make(relay::Direction::ServerToClient, Capture::DEFAULT_CAPACITY, 1)?;
+        Ok(Self { producers: [c2s, s2c], lanes: [c2s_lane, s2c_lane], journal })
     }
 }
 
@@ -286,6 +381,7 @@ impl Running {
     fn start(
         pipes: Pipes,
         producers: [Producer; 2],
+        deciders: Option<Deciders>,
         child: &Arc<Child>,
         events: &Sender<Event>,
         hub: Option<&Arc<Hub>>,
@@ -301,13 +397,22 @@ impl Running {
         let stdout = fd::take_stdio(fd::Stdio::Out).map_err(failed)?;
         let [c2s, s2c] = producers;
         let Pipes { stdin: to_server, stdout: from_server, stderr: server_stderr } = pipes;
+        let [mut gate, mut outlet] = deciders.map_or([None, None], |d| d.map(Some));
         let c2s_stop = stops.c2s.clone();
         relay_thread("assay-c2s", events, move |tell| {
-            relay_and_tell(stdin, to_server, c2s, &c2s_stop, Mode::Audit, |end| tell(Event::ClientEnd(end.into())));
+            let mode = match &mut gate {
+                Some(gate) => Mode::Guard(gate.as_mut()),
+                None => Mode::Audit,
+            };
+            relay_and_tell(stdin, to_server, c2s, &c2s_stop, mode, |end| tell(Event::ClientEnd(end.into())));
         })?;
         let s2c_stop = stops.s2c.clone();
         relay_thread("assay-s2c", events, move |tell| {
-            relay_and_tell(from_server, stdout, s2c, &s2c_stop, Mode::Audit, |end| tell(Event::ServerEnd(end.into())));
+            let mode = match &mut outlet {
+                Some(outlet) => Mode::Guard(outlet.as_mut()),
+                None => Mode::Audit,
+            };
+            relay_and_tell(from_server, stdout, s2c, &s2c_stop, mode, |end| tell(Event::ServerEnd(end.into())));
         })?;
         if let Some(from) = server_stderr {
             let to = fd::copy_stdio(fd::Stdio::Err).map_err(failed)?;

@@ -137,10 +137,11 @@ fn seal(
         sealed.problems.push("no pack was built: there is no key to sign it with".to_owned());
         return sealed;
     };
+    let policies = store.dir().policies();
     let input = build::Input {
         paths: &store.paths,
         session: doc,
-        policy: None,
+        policies: Some(&policies),
         surface,
         signer,
         ci_binding: CiBinding::of_process(),

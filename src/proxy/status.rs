@@ -46,6 +46,14 @@ impl Status {
         self.say("warning", &format!("warning: {text}"), &serde_json::Value::Null);
     }
 
+    /// Another policy is in force.
+    pub(super) fn policy(self, text: &str) {
+        tracing::info!("{text}");
+        if self.routine {
+            self.say("policy", text, &serde_json::Value::Null);
+        }
+    }
+
     pub(super) fn recording(self, dir: &AuditDir, session: SessionId, pid: u32) {
         let text = format!("recording session {session} in {}", dir.root().display());
         tracing::info!(%session, pid, "recording");
@@ -116,7 +124,7 @@ impl Status {
             _ if !recorded => Exit::Failed,
             Some(code) => Exit::Server(code),
             None if !seals.iter().all(|s| s.complete) => Exit::Failed,
-            None if seals.iter().any(|s| s.policy_denied > 0) => Exit::Violation,
+            None if report.violations > 0 || seals.iter().any(|s| s.policy_denied > 0) => Exit::Violation,
             None => Exit::Ok,
         };
         tracing::info!(exit = exit.code(), "the proxy ends");

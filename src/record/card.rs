@@ -49,10 +49,16 @@ pub struct Card {
     /// The session before it in the same process (rolling packs).
     #[serde(default)]
     pub continues: Option<SessionId>,
+    /// Ring file of a guard's decisions; `null` without a guard, or where it does not survive the process.
+    #[serde(default)]
+    pub decisions: Option<PathBuf>,
     /// Process id of the proxy.
     pub pid: u32,
     /// When that process started, in the system's own unit; tells a reused pid.
     pub pid_started: Option<u64>,
+    /// `sha256:` of the policy file in force; `null` where there is none.
+    #[serde(default)]
+    pub policy_hash: Option<String>,
     /// Profile.
     pub profile: Profile,
     /// Ring files, client to server first; `null` for a capture that does not survive the process.
@@ -87,8 +93,10 @@ impl Card {
             command: setup.command.clone(),
             command_digest: setup.command_digest.clone(),
             continues: None,
+            decisions: lanes[0].judgements().and_then(super::judgement::Reader::path),
             pid,
             pid_started: process::start_time(pid),
+            policy_hash: setup.policy_hash.clone(),
             profile: setup.profile,
             rings: [0, 1].map(|i: usize| lanes[i].consumer().path().map(Path::to_owned)),
             server_id: setup.server_id.clone(),
@@ -132,7 +140,7 @@ impl Card {
             store_args: false,
             store_results: false,
             store_limit: 0,
-            policy_hash: None,
+            policy_hash: self.policy_hash.clone(),
         })
     }
 

@@ -4,7 +4,7 @@
 //! overwrites: both requests stay, the older one is answered first unless its client cancelled it.
 
 use super::{chain::Wire, envelope::IdKey};
-use crate::model::{Direction, InvocationId, ReceiptId, RpcId, WallTime};
+use crate::model::{Direction, InvocationId, PolicyVerdict, ReceiptId, RpcId, WallTime};
 use serde_json::value::RawValue;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -35,10 +35,35 @@ pub struct Pending {
     pub cancelled: bool,
     /// What a receipt needs, if it is a tool call or a leg of one.
     pub call: Option<Call>,
+    /// What the policy said of it.
+    pub decision: Option<Decision>,
     /// The response, once it was read.
     pub response: Option<Response>,
     /// The part of the server's surface that the result will be, and whether this asks for a further page.
     pub surface: Option<(super::surface::Part, bool)>,
+}
+
+/// What the policy said of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The verdict.
+    pub verdict: PolicyVerdict,
+    /// Short machine word for it.
+    pub reason: String,
+    /// The rule that matched.
+    pub rule: Option<String>,
+    /// What the judgement could not see.
+    pub unseen: Vec<String>,
+    /// `sha256:` of the policy.
+    pub policy_hash: Option<String>,
+    /// When it stood, monotonic ns.
+    pub at_ns: u64,
+    /// The same on the wall clock, as its event has it.
+    pub at: WallTime,
+    /// The message was held for it.
+    pub enforced: bool,
+    /// The message was not passed on.
+    pub blocked: bool,
 }
 
 /// What a receipt says of a request.
@@ -273,6 +298,7 @@ mod tests {
             forwarded_ns: None,
             cancelled: false,
             call: None,
+            decision: None,
             response: None,
             surface: None,
         }

@@ -7,6 +7,7 @@
 use super::{
     broadcast::{Begun, Broadcast, Progress},
     card::Card,
+    judgement::{Advisor, Health, News},
     lane::{self, Lane, Taken},
     recorder::{BigPayload, Clock, Ending, Message, Recorder, Setup},
     store::Store,
@@ -77,6 +78,8 @@ pub struct Report {
     pub left_for_recovery: bool,
     /// No session could be begun on disk at all.
     pub nothing_recorded: bool,
+    /// Messages that the policy rejects, enforced or not.
+    pub violations: u64,
 }
 
 /// What the engine is given.
@@ -103,6 +106,12 @@ pub struct Config {
     pub ended: Sender<Ended>,
     /// New files to sync go here.
     pub files: Sender<Vec<std::fs::File>>,
+    /// Judges what passes in any case (audit with a policy).
+    pub advisor: Option<Box<dyn Advisor>>,
+    /// The policy in force.
+    pub news: Arc<News>,
+    /// Told how the recorder is.
+    pub health: Arc<Health>,
 }
 
 struct Live {
@@ -207,12 +216,14 @@ impl Engine {
         if let Some(live) = &mut self.live {
             live.recorder.clock_now(offset, now);
         }
+        self.policy_news(now);
         let mut worked = false;
         for _ in 0..BURST {
             let Some(which) = self.earliest() else { break };
             worked = true;
             self.take(which);
             self.delivered();
+            self.say_health();
             if self.live.as_ref().is_some_and(|l| l.recorder.lines.len() > 1 << 20) {
                 break;
             }
@@ -220,7 +231,21 @@ impl Engine {
         self.delivered();
         self.flush();
         self.make_room();
+        self.say_health();
         worked
+    }
+
+    fn say_health(&self) {
+        self.config.health.beat(self.live.is_some() && self.retry_at.is_none());
+    }
+
+    /// Lets the advisor take up another policy, and puts reloads into the chain.
+    fn policy_news(&mut self, now: u64) {
+        let Some(live) = &mut self.live else { return };
+        live.recorder.look_for_news();
+        for reload in self.config.news.take() {
+            live.recorder.reloaded(reload, now);
+        }
     }
 
     fn earliest(&mut self) -> Option<usize> {
@@ -401,6 +426,10 @@ impl Engine {
             }
         };
         self.retry_at = None;
+        let mut recorder = recorder;
+        if let Some(advisor) = self.config.advisor.take() {
+            recorder.set_advisor(advisor);
+        }
         let card = self.card(recorder.continues());
         if let Err(e) = card.write(&store.paths.card) {
             tracing::warn!(path = %store.paths.card.display(), error = %e, "the live card could not be written");
@@ -425,7 +454,13 @@ impl Engine {
     fn card(&self, continues: Option<SessionId>) -> Card {
         let Next { session, started_ns, started_at } = self.next;
         let socket = self.config.broadcast.socket().map(std::path::Path::to_owned);
-        Card { continues, socket, ..Card::of(&self.config.setup, session, started_ns, started_at, &self.lanes) }
+        let policy_hash = self.config.news.in_force();
+        Card {
+            continues,
+            policy_hash,
+            socket,
+            ..Card::of(&self.config.setup, session, started_ns, started_at, &self.lanes)
+        }
     }
 
     fn forget_card(&self) {
@@ -478,6 +513,7 @@ impl Engine {
         }
         self.config.broadcast.ended(live.recorder.session(), live.store.segment_len(), Some(next.session));
         self.own_captures(next.session);
+        live.recorder.set_policy(self.config.news.in_force());
         self.rolled = Some(live.recorder);
         self.begin();
         let _ = self.config.ended.send(Ended { store: live.store, doc, surface, card: live.card });
@@ -519,6 +555,7 @@ impl Engine {
             live.recorder.gap("disk", messages, bytes, clock::mono_ns());
         }
         let surface = live.recorder.surface();
+        self.report.violations = live.recorder.violations();
         let ending = Ending { live_events_missed: self.config.broadcast.take_missed(), ..ending.clone() };
         let doc = live.recorder.end(&ending, clock::mono_ns());
         (self.report.missed_messages, self.report.missed_bytes) = (doc.counts.missed, doc.counts.missed_bytes);

@@ -43,6 +43,12 @@ pub fn next(window: &[u8], scanned: usize, closed: bool) -> Frame {
             _ => {}
         }
     }
+    line(window, scanned, closed)
+}
+
+/// The same, where no header counts.
+#[must_use]
+pub fn line(window: &[u8], scanned: usize, closed: bool) -> Frame {
     match memchr::memchr(b'\n', window.get(scanned..).unwrap_or_default()) {
         Some(at) => Frame::Line { len: scanned + at },
         None if closed && !window.is_empty() => Frame::Line { len: window.len() },

@@ -2,10 +2,11 @@
 
 use super::{
     frames::{self, Frame},
+    judgement::{Judgement, Reader, Ruled},
     recorder::Message,
 };
 use crate::{
-    model::Direction,
+    model::{Direction, PolicyVerdict},
     relay::capture::{Consumer, Gap},
     sys::FileMap,
 };
@@ -70,6 +71,10 @@ pub struct Lane {
     unsettled: bool,
     /// The rest of a message that was given up is still coming.
     skipping: bool,
+    /// What a guard decided about the messages of this direction.
+    judgements: Option<Reader>,
+    /// Nothing will be decided any more: the session is dead.
+    dead: bool,
 }
 
 impl Lane {
@@ -92,6 +97,8 @@ impl Lane {
             gaps_done: 0,
             unsettled: false,
             skipping: false,
+            judgements: None,
+            dead: false,
         };
         // Gaps before the place where recording goes on are recorded already.
         lane.look_for_gaps();
@@ -112,6 +119,34 @@ impl Lane {
     #[must_use]
     pub const fn consumer(&self) -> &Consumer {
         &self.consumer
+    }
+
+    /// A guard decides what passes here, and tells so there.
+    #[must_use]
+    pub fn guarded(mut self, judgements: Reader) -> Self {
+        self.judgements = Some(judgements);
+        self
+    }
+
+    /// Where what is decided about this direction is told.
+    #[must_use]
+    pub const fn judgements(&self) -> Option<&Reader> {
+        self.judgements.as_ref()
+    }
+
+    /// The session is dead: what its guard had not decided was never passed on.
+    pub fn is_dead(&mut self) {
+        self.dead = true;
+    }
+
+    /// What a guard has not decided yet may still become anything.
+    fn limit(&self) -> u64 {
+        let closed = self.consumer.is_closed();
+        let head = self.consumer.head();
+        match self.consumer.decided() {
+            Some(decided) if !closed && !self.dead => decided.min(head),
+            _ => head,
+        }
     }
 
     /// Where a message that is too big for memory is put.
@@ -142,7 +177,7 @@ impl Lane {
     #[must_use]
     pub fn has_work(&self) -> bool {
         let seen = self.pos + self.scanned as u64;
-        self.consumer.head() > seen || self.consumer.gap_bytes() != self.gap_bytes
+        self.limit() > seen || self.consumer.gap_bytes() != self.gap_bytes
     }
 
     /// Bytes behind everything that was taken: an unfinished message.
@@ -213,9 +248,11 @@ impl Lane {
     /// The captured bytes from `pos` to the next gap, and whether nothing can follow before that gap or the end.
     fn window(&self) -> (&[u8], bool) {
         let closed = self.consumer.is_closed();
-        let head = self.consumer.head();
+        let head = self.limit();
         let skip = self.pos.saturating_sub(self.consumer.tail()) as usize;
-        let all = self.consumer.available().get(skip..).unwrap_or_default();
+        let all = self.consumer.available();
+        let upto = (head.saturating_sub(self.consumer.tail()) as usize).min(all.len());
+        let all = all.get(skip..upto).unwrap_or_default();
         match self.gap_ahead() {
             Some(gap) if gap.offset <= head && (head > gap.offset || closed) => {
                 let upto = gap.offset.saturating_sub(self.pos) as usize;
@@ -233,7 +270,7 @@ impl Lane {
             return Ok(gap.map(|g| (Next::Gap(g.bytes), g.last_ns)));
         }
         // What a gap cuts off is torn, not a last line.
-        let frame = frames::next(window, self.scanned.min(window.len()), last && !before_gap);
+        let frame = self.frame(window, last && !before_gap);
         let len = window.len();
         let (next, end) = match frame {
             Frame::Line { len: line } => {
@@ -253,6 +290,51 @@ impl Lane {
             }
         };
         Ok(Some((next, self.read_ns(self.pos + end as u64))))
+    }
+
+    /// A guard's frames are the ones that it decided about.
+    fn frame(&self, window: &[u8], last: bool) -> Frame {
+        let scanned = self.scanned.min(window.len());
+        if self.consumer.decided().is_none() {
+            return frames::next(window, scanned, last);
+        }
+        let starts_like_a_header = window.first().is_some_and(|b| b.eq_ignore_ascii_case(&b'c'));
+        let framed = if starts_like_a_header { self.judged(self.pos).and_then(|j| j.frame) } else { None };
+        match framed {
+            Some((header, len)) if window.len() >= header + len => Frame::Framed { header, len },
+            Some(_) if !last => Frame::Partial,
+            _ => frames::line(window, scanned, last),
+        }
+    }
+
+    /// What was decided about the message that starts there, headers included.
+    fn judged(&self, offset: u64) -> Option<Judgement> {
+        let reader = self.judgements.as_ref()?;
+        reader.find(self.direction, offset).or_else(|| {
+            self.consumer.was_refused_blind(offset).then(|| Judgement {
+                direction: self.direction,
+                offset,
+                frame: None,
+                blocked: true,
+                ns: self.consumer.read_mark(offset).unwrap_or_else(Consumer::now),
+                policy: String::new(),
+                ruled: vec![Ruled {
+                    index: None,
+                    verdict: PolicyVerdict::Denied,
+                    reason: "guard:recorder_unavailable".to_owned(),
+                    rule: None,
+                    unseen: Vec::new(),
+                }],
+            })
+        })
+    }
+
+    /// Whether the guard was not past this place: what starts there was never passed on.
+    ///
+    /// A dead session whose decisions are lost tells nothing of what was passed on.
+    fn is_undecided(&self, offset: u64) -> bool {
+        self.consumer.decided().is_some() && self.judgements.is_none()
+            || self.consumer.decided().is_some_and(|decided| offset >= decided)
     }
 
     /// When the byte before `end` was read.
@@ -364,7 +446,18 @@ impl Lane {
                 let bytes = self.consumer.available().get(at..at + len).unwrap_or_default();
                 let first_byte_ns = self.consumer.read_mark(offset).unwrap_or(read_ns);
                 let direction = self.direction;
-                let message = Message { direction, offset, end, bytes, page: None, first_byte_ns, read_ns };
+                let judgement = self.judged(self.pos);
+                let message = Message {
+                    direction,
+                    offset,
+                    end,
+                    bytes,
+                    page: None,
+                    first_byte_ns,
+                    read_ns,
+                    judgement: judgement.as_ref(),
+                    undecided: self.is_undecided(self.pos),
+                };
                 let result = with(Taken::Message(&message));
                 self.pos = end;
                 Ok(Some(result))
@@ -384,7 +477,10 @@ impl Lane {
                 last.set(upto);
             }
         };
+        let judgement = self.judged(spool.start);
         let message = Message {
+            judgement: judgement.as_ref(),
+            undecided: self.is_undecided(spool.start),
             direction: self.direction,
             offset: spool.start,
             end: self.pos,
@@ -403,6 +499,9 @@ impl Lane {
         // First, so that the ring never begins in the middle of a message whose spool is gone.
         self.release();
         self.consumer.set_note(NOTE_LOST, 0);
+        if let Some(judgements) = &self.judgements {
+            judgements.settled(self.direction, self.spool.as_ref().map_or(self.pos, |s| s.start));
+        }
         if self.spool.is_none() && self.consumer.spool_start().is_some() {
             self.consumer.set_spool_start(None);
             if let Err(e) = std::fs::remove_file(&self.spool_path)
@@ -417,6 +516,9 @@ impl Lane {
     pub fn remove(&self) {
         if let Err(e) = self.consumer.remove() {
             tracing::warn!(error = %e, "a ring file could not be removed");
+        }
+        if let Some(judgements) = &self.judgements {
+            judgements.remove();
         }
         let _ = std::fs::remove_file(&self.spool_path);
     }

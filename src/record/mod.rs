@@ -14,6 +14,7 @@ pub mod correlate;
 pub mod engine;
 pub mod envelope;
 pub mod frames;
+pub mod judgement;
 pub mod lane;
 pub mod ledger;
 pub mod recorder;

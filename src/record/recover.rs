@@ -6,6 +6,7 @@
 
 use super::{
     card::Card,
+    judgement::Reader,
     lane::{self, Lane, Taken},
     ledger,
     recorder::{Begin, Clock, Ending, OnDisk, Recorder, Setup},
@@ -389,7 +390,7 @@ fn setup_of(first: Option<&AuditEvent>, card: Option<&Card>) -> (Arc<Setup>, Opt
                 store_args: false,
                 store_results: false,
                 store_limit: 0,
-                policy_hash: None,
+                policy_hash: start.policy_hash,
             };
             (Arc::new(setup), start.continues)
         }
@@ -414,6 +415,11 @@ fn setup_of(first: Option<&AuditEvent>, card: Option<&Card>) -> (Arc<Setup>, Opt
 fn lanes_of(card: &Card, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<Lane> {
     let owner = owner_of(card);
     let mut lanes = Vec::new();
+    let judgements = card.decisions.as_deref().and_then(|path| {
+        Reader::open(path)
+            .inspect_err(|e| notes.push(format!("what the guard decided ({}) cannot be read: {e}", path.display())))
+            .ok()
+    });
     for (i, direction) in [Direction::ClientToServer, Direction::ServerToClient].into_iter().enumerate() {
         let name = direction.as_str();
         let Some(ring) = &card.rings[i] else {
@@ -432,7 +438,16 @@ fn lanes_of(card: &Card, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<L
             continue;
         }
         match Lane::new(direction, consumer, card.spools[i].clone()) {
-            Ok(lane) => lanes.push(lane),
+            Ok(mut lane) => {
+                lane.is_dead();
+                if lane.consumer().decided().is_some() && judgements.is_none() {
+                    notes.push(format!("{name}: what the guard decided is lost: nobody knows what was passed on"));
+                }
+                lanes.push(match &judgements {
+                    Some(judgements) => lane.guarded(judgements.clone()),
+                    None => lane,
+                });
+            }
             Err(e) => notes.push(format!("{name}: the spool {} cannot be read: {e}", card.spools[i].display())),
         }
     }

@@ -184,6 +184,12 @@ impl Store {
         }
     }
 
+    /// The audit directory.
+    #[must_use]
+    pub const fn dir(&self) -> &AuditDir {
+        &self.dir
+    }
+
     /// Takes over the files of a session whose process is gone.
     ///
     /// # Errors

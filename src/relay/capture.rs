@@ -42,15 +42,18 @@ pub enum Direction {
     ServerToClient,
     /// From the server's stderr to ours.
     ServerStderr,
+    /// What a guard decided: no bytes of a peer, but lines of its own.
+    Decisions,
 }
 
 impl Direction {
-    /// `client_to_server`, `server_to_client` (FORMATS §4) or `server_stderr`.
+    /// `client_to_server`, `server_to_client` (FORMATS §4), `server_stderr` or `decisions`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClientToServer => "client_to_server",
             Self::ServerToClient => "server_to_client",
             Self::ServerStderr => "server_stderr",
+            Self::Decisions => "decisions",
         }
     }
 
@@ -59,6 +62,7 @@ impl Direction {
             Self::ClientToServer => "c2s",
             Self::ServerToClient => "s2c",
             Self::ServerStderr => "err",
+            Self::Decisions => "dec",
         }
     }
 
@@ -67,11 +71,14 @@ impl Direction {
             Self::ClientToServer => 0,
             Self::ServerToClient => 1,
             Self::ServerStderr => 2,
+            Self::Decisions => 3,
         }
     }
 
     fn from_word(word: u64) -> Option<Self> {
-        [Self::ClientToServer, Self::ServerToClient, Self::ServerStderr].into_iter().find(|d| d.to_word() == word)
+        [Self::ClientToServer, Self::ServerToClient, Self::ServerStderr, Self::Decisions]
+            .into_iter()
+            .find(|d| d.to_word() == word)
     }
 }
 
@@ -94,7 +101,7 @@ impl Capture {
     /// Default time after which a recorder that releases nothing is taken for stuck: 5 s.
     pub const DEFAULT_STALL_BOUND: Duration = Duration::from_secs(5);
 
-    /// Creates the ring file `<session>.<c2s|s2c|err>.ring` in the first usable of `dirs` (see [`ring_dirs`]), or an
+    /// Creates the ring file `<session>.<c2s|s2c|err|dec>.ring` in the first usable of `dirs` (see [`ring_dirs`]), or an
     /// anonymous ring if none is usable.
     ///
     /// `session` is 16 lower-case hex digits; `capacity` in bytes is a power of two, at least one memory page and at

@@ -4,12 +4,14 @@
 //!
 //! The loop knows no messages: how bytes are chunked by the kernel never limits what can pass.
 
+mod inserts;
 mod stderr;
 
+pub use inserts::Inserts;
 pub use stderr::{StderrCounts, Tap, relay_stderr};
 
 use super::capture::Producer;
-use crate::sys::fd::{Want, pipe, wait_ready};
+use crate::sys::fd::{Want, pipe, wait_ready, wait_three};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
@@ -111,15 +113,59 @@ pub enum Decision {
     More,
 }
 
-/// Guard mode's say in what passes from client to server. Audit has none, and does not pay for it.
+/// What a decider is shown: everything that was read and not yet decided.
+#[derive(Debug, Clone, Copy)]
+pub struct Held<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Stream offset of the first of them; `None` while bytes pass uncaptured because the recorder is stuck.
+    pub offset: Option<u64>,
+    /// The sender said its last word: nothing will follow.
+    pub ended: bool,
+    /// No more can be held (end of input, or the capture is full): [`Decision::More`] is then taken as a refusal of
+    /// everything held, and what follows of the same message is shown next: a decider remembers that it is still inside a
+    /// refused message.
+    pub last: bool,
+}
+
+/// What a decider can do beside deciding.
+#[derive(Debug)]
+pub struct Desk<'a> {
+    capture: &'a Producer,
+}
+
+impl Desk<'_> {
+    /// The message that stands first is refused, and no decision record could say so. `false`: this cannot be noted
+    /// either.
+    #[must_use]
+    pub fn refused_blind(&self) -> bool {
+        self.capture.refused_blind()
+    }
+}
+
+/// Guard mode's say in what passes. Audit has none, and does not pay for it.
 ///
 /// `decide` may block (a message waits for its verdict; bytes behind it wait with it). It is called again at once while
 /// something is held and it does not ask for more.
 pub trait Decider: Send {
-    /// `held` is everything that was read and not yet decided. `last` says that no more can be held (end of input, or
-    /// the capture is full): [`Decision::More`] is then taken as a refusal of everything held, and what
-    /// follows of the same message is shown next: a decider remembers that it is still inside a refused message.
-    fn decide(&mut self, held: &[u8], last: bool) -> Decision;
+    /// Decides about the first of the held bytes. Whatever the recorder needs to know of the decision is where it finds
+    /// it when this returns.
+    fn decide(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Decision;
+
+    /// Whether what was passed on so far ends with the end of a message: only then something can be put in between.
+    fn is_between_messages(&self) -> bool {
+        true
+    }
+
+    /// What others want to have written to the receiver of this stream.
+    fn inserts(&self) -> Option<Arc<Inserts>> {
+        None
+    }
+
+    /// The sender said its last word: what has to be said in its place to who waits for more.
+    fn farewell(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// How a relay treats what it reads.
@@ -149,8 +195,15 @@ pub fn relay_and_tell(
     mode: Mode<'_>,
     ended: impl FnOnce(&RelayEnd),
 ) -> RelayEnd {
-    let mut relay = Relay { output, capture, stop, read: 0, written: 0, draining: false };
+    let inserts = match &mode {
+        Mode::Audit => None,
+        Mode::Guard(decider) => decider.inserts(),
+    };
+    let mut relay = Relay { output, capture, stop, read: 0, written: 0, draining: false, inserts };
     let reason = relay.run(&input, mode);
+    if let Some(inserts) = &relay.inserts {
+        inserts.close();
+    }
     let end = RelayEnd { reason, read: relay.read, written: relay.written };
     ended(&end);
     drop(input);
@@ -164,10 +217,13 @@ struct Relay<'a> {
     read: u64,
     written: u64,
     draining: bool,
+    inserts: Option<Arc<Inserts>>,
 }
 
 enum Filled {
     Some,
+    /// Nothing came, but there is something to insert.
+    Woken,
     Eof,
     /// Everything that fits is held back by a decider.
     NoRoom,
@@ -175,14 +231,33 @@ enum Filled {
 
 impl Relay<'_> {
     fn run(&mut self, input: &OwnedFd, mut mode: Mode<'_>) -> EndReason {
+        if matches!(mode, Mode::Guard(_)) {
+            self.capture.guard();
+        }
         loop {
-            let filled = self.fill(input);
+            let between = match &mode {
+                Mode::Audit => false,
+                Mode::Guard(decider) => decider.is_between_messages(),
+            };
+            if between && let Err(reason) = self.insert() {
+                return reason;
+            }
+            let filled = self.fill(input, between);
+            if matches!(filled, Ok(Filled::Woken)) {
+                continue;
+            }
             let passed = match &mut mode {
                 Mode::Audit => self.flush(usize::MAX),
-                Mode::Guard(decider) => self.consult(*decider, !matches!(filled, Ok(Filled::Some))),
+                // What is held when a stop comes is half a message, perhaps: nobody decides about it.
+                Mode::Guard(_) if matches!(filled, Err(EndReason::Stopped)) => Ok(()),
+                Mode::Guard(decider) => self.consult(
+                    *decider,
+                    matches!(filled, Ok(Filled::NoRoom)),
+                    matches!(filled, Ok(Filled::Eof) | Err(_)),
+                ),
             };
             let end = match filled {
-                Ok(Filled::Some | Filled::NoRoom) => None,
+                Ok(Filled::Some | Filled::NoRoom | Filled::Woken) => None,
                 Ok(Filled::Eof) => Some(EndReason::Eof),
                 Err(reason) => Some(reason),
             };
@@ -190,15 +265,51 @@ impl Relay<'_> {
                 return reason;
             }
             if let Some(reason) = end {
+                if let Mode::Guard(decider) = &mut mode
+                    && !matches!(reason, EndReason::Stopped)
+                {
+                    self.say_farewell(*decider);
+                }
                 return reason;
             }
         }
     }
 
+    /// Writes what waits to be inserted.
+    fn insert(&mut self) -> Result<(), EndReason> {
+        while let Some(bytes) = self.inserts.as_ref().and_then(|i| i.take()) {
+            self.write_own(&bytes)?;
+        }
+        Ok(())
+    }
+
+    fn say_farewell(&mut self, decider: &mut dyn Decider) {
+        let waiting = self.inserts.as_ref().and_then(|i| i.take()).unwrap_or_default();
+        let words = [waiting, decider.farewell()].concat();
+        if words.is_empty() {
+            return;
+        }
+        // Nothing of ours is ever glued to half a line.
+        let broken: &[u8] = if decider.is_between_messages() { b"" } else { b"\n" };
+        let _ = self.write_own(broken).and_then(|()| self.write_own(&words));
+    }
+
+    fn write_own(&mut self, mut bytes: &[u8]) -> Result<(), EndReason> {
+        while !bytes.is_empty() {
+            match rustix::io::write(&self.output, bytes) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(e) => self.write_failed(e)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Reads once into the capture.
-    fn fill(&mut self, input: &OwnedFd) -> Result<Filled, EndReason> {
+    fn fill(&mut self, input: &OwnedFd, wakes: bool) -> Result<Filled, EndReason> {
         loop {
-            self.await_input(input)?;
+            if !self.await_input(input, wakes)? {
+                return Ok(Filled::Woken);
+            }
             let space = self.capture.reserve();
             let len = space.len().min(CHUNK);
             if len == 0 {
@@ -218,8 +329,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Waits for input or a stop.
-    fn await_input(&mut self, input: &OwnedFd) -> Result<(), EndReason> {
+    /// Waits for input or a stop. `false`: there is something to insert, and nothing to read.
+    fn await_input(&mut self, input: &OwnedFd, wakes: bool) -> Result<bool, EndReason> {
         loop {
             match self.stop.wish() {
                 RUN => {}
@@ -229,12 +340,19 @@ impl Relay<'_> {
             if self.draining {
                 let ready = wait_ready(input.as_fd(), Want::Read, None, Some(std::time::Duration::ZERO))
                     .map_err(EndReason::ReadFailed)?;
-                return if ready.fd { Ok(()) } else { Err(EndReason::Drained) };
+                return if ready.fd { Ok(true) } else { Err(EndReason::Drained) };
             }
-            let ready =
-                wait_ready(input.as_fd(), Want::Read, Some(self.stop.fd()), None).map_err(EndReason::ReadFailed)?;
-            if ready.fd && !ready.stop {
-                return Ok(());
+            let wake = self.inserts.as_ref().filter(|_| wakes).map(|i| i.fd());
+            let ready = wait_three(input.as_fd(), Want::Read, Some(self.stop.fd()), wake, None)
+                .map_err(EndReason::ReadFailed)?;
+            if ready.stop {
+                continue;
+            }
+            if ready.fd {
+                return Ok(true);
+            }
+            if ready.wake {
+                return Ok(false);
             }
         }
     }
@@ -249,13 +367,20 @@ impl Relay<'_> {
                     self.written += n as u64;
                     left -= n;
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.await_output()?,
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(EndReason::OutputClosed),
-                Err(e) => return Err(EndReason::WriteFailed(e.into())),
+                Err(e) => self.write_failed(e)?,
             }
         }
         Ok(())
+    }
+
+    /// What follows from a failed write: try again, or an end.
+    fn write_failed(&self, e: Errno) -> Result<(), EndReason> {
+        match e {
+            Errno::INTR => Ok(()),
+            Errno::AGAIN => self.await_output(),
+            Errno::PIPE | Errno::CONNRESET => Err(EndReason::OutputClosed),
+            e => Err(EndReason::WriteFailed(e.into())),
+        }
     }
 
     fn await_output(&self) -> Result<(), EndReason> {
@@ -272,21 +397,31 @@ impl Relay<'_> {
     }
 
     /// Guard mode: lets the decider go over what is held.
-    fn consult(&mut self, decider: &mut dyn Decider, ended: bool) -> Result<(), EndReason> {
+    fn consult(&mut self, decider: &mut dyn Decider, full: bool, ended: bool) -> Result<(), EndReason> {
         loop {
             let held = self.capture.pending().len();
             if held == 0 {
                 return Ok(());
             }
-            let last = ended || self.capture.is_bypassing() || held == self.capture.capacity();
-            match decider.decide(self.capture.pending(), last) {
+            let last = ended || full || self.capture.is_bypassing() || held == self.capture.capacity();
+            let offset = self.capture.pending_at();
+            let shown = Held { bytes: self.capture.pending(), offset, ended, last };
+            match decider.decide(shown, &Desk { capture: &self.capture }) {
                 Decision::Forward(0) | Decision::Discard(0) | Decision::More if !last => {
                     return Ok(());
                 }
-                Decision::Forward(n) if n > 0 => self.flush(n)?,
-                Decision::Discard(n) if n > 0 => self.capture.discard(n.min(held)),
-                _ => self.capture.discard(held),
+                Decision::Forward(n) if n > 0 => {
+                    self.capture.decided(n);
+                    self.flush(n)?;
+                }
+                Decision::Discard(n) if n > 0 => self.discard(n.min(held)),
+                _ => self.discard(held),
             }
         }
+    }
+
+    fn discard(&mut self, n: usize) {
+        self.capture.decided(n);
+        self.capture.discard(n);
     }
 }

@@ -105,6 +105,8 @@ pub struct Ready {
     pub fd: bool,
     /// `stop` has bytes or is closed.
     pub stop: bool,
+    /// The third descriptor of [`wait_three`] has bytes or is closed.
+    pub wake: bool,
 }
 
 /// Waits until `fd` is ready, `stop` becomes readable, or `timeout` (for ever if `None`) has passed.
@@ -112,6 +114,17 @@ pub fn wait_ready(
     fd: BorrowedFd<'_>,
     want: Want,
     stop: Option<BorrowedFd<'_>>,
+    timeout: Option<Duration>,
+) -> io::Result<Ready> {
+    wait_three(fd, want, stop, None, timeout)
+}
+
+/// As [`wait_ready`], and also ends when `wake` becomes readable.
+pub fn wait_three(
+    fd: BorrowedFd<'_>,
+    want: Want,
+    stop: Option<BorrowedFd<'_>>,
+    wake: Option<BorrowedFd<'_>>,
     timeout: Option<Duration>,
 ) -> io::Result<Ready> {
     let flags = match want {
@@ -127,13 +140,21 @@ pub fn wait_ready(
                 tv_nsec: i64::from(left.subsec_nanos()),
             }
         });
-        let mut fds =
-            [PollFd::from_borrowed_fd(fd, flags), PollFd::from_borrowed_fd(stop.unwrap_or(fd), PollFlags::IN)];
-        let used = if stop.is_some() { 2 } else { 1 };
+        let mut fds = [
+            PollFd::from_borrowed_fd(fd, flags),
+            PollFd::from_borrowed_fd(stop.or(wake).unwrap_or(fd), PollFlags::IN),
+            PollFd::from_borrowed_fd(wake.unwrap_or(fd), PollFlags::IN),
+        ];
+        let used = 1 + usize::from(stop.is_some()) + usize::from(wake.is_some());
         match poll(&mut fds[..used], limit.as_ref()) {
             Ok(_) => {
-                let stop = used == 2 && !fds[1].revents().is_empty();
-                return Ok(Ready { fd: !fds[0].revents().is_empty(), stop });
+                let seen = |at: usize| at < used && !fds[at].revents().is_empty();
+                let at_wake = if stop.is_some() { 2 } else { 1 };
+                return Ok(Ready {
+                    fd: seen(0),
+                    stop: stop.is_some() && seen(1),
+                    wake: wake.is_some() && seen(at_wake),
+                });
             }
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -150,10 +171,10 @@ mod tests {
         let (read, write) = pipe().unwrap();
         let now = Some(Duration::ZERO);
         let ready = wait_ready(read.as_fd(), Want::Read, None, now).unwrap();
-        assert_eq!(ready, Ready { fd: false, stop: false });
+        assert_eq!(ready, Ready { fd: false, stop: false, wake: false });
         rustix::io::write(&write, b"x").unwrap();
         let ready = wait_ready(write.as_fd(), Want::Write, Some(read.as_fd()), None).unwrap();
-        assert_eq!(ready, Ready { fd: true, stop: true });
+        assert_eq!(ready, Ready { fd: true, stop: true, wake: false });
         drop(write);
         assert!(wait_ready(read.as_fd(), Want::Read, None, None).unwrap().fd);
     }

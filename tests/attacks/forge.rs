@@ -58,7 +58,7 @@ pub fn seal(written: &testkit::Written) -> std::path::PathBuf {
     let input = build::Input {
         paths: &written.paths,
         session: &written.doc,
-        policy: None,
+        policies: None,
         surface: None,
         signer: &key_k(),
         ci_binding: None,
@@ -91,7 +91,7 @@ pub fn small() -> Pack {
 }
 
 impl Pack {
-    fn read(dir: &Path) -> Self {
+    pub fn read(dir: &Path) -> Self {
         let files = fs::read_dir(dir).unwrap().map(|e| e.unwrap()).filter(|e| e.file_type().unwrap().is_file());
         Self(files.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect())
     }

@@ -92,6 +92,8 @@ fn call(c: &mut Criterion) {
                     page: None,
                     first_byte_ns: offset,
                     read_ns: end,
+                    judgement: None,
+                    undecided: false,
                 });
                 recorder.delivered(direction, end, &|at| Some(at));
                 offset = end;

@@ -48,7 +48,17 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
         *at = end;
         let ns = second * SECOND as u64;
         let bytes = text.as_bytes();
-        recorder.message(&Message { direction, offset, end, bytes, page: None, first_byte_ns: ns, read_ns: ns });
+        recorder.message(&Message {
+            direction,
+            offset,
+            end,
+            bytes,
+            page: None,
+            first_byte_ns: ns,
+            read_ns: ns,
+            judgement: None,
+            undecided: false,
+        });
         recorder.delivered(direction, end, &|_| Some(ns + 1000));
     };
     // Back an hour in the middle of a call, then forward by a minute; slewing is no step.
@@ -75,7 +85,7 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
     let built = build::build(&Input {
         paths: &store.paths,
         session: &doc,
-        policy: None,
+        policies: None,
         surface: None,
         signer: &signer,
         ci_binding: CiBinding::of_process(),

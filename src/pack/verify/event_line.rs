@@ -109,8 +109,12 @@ pub enum Detail<'a> {
     },
     /// `chain_end`.
     ChainEnd(Box<detail::ChainEnd>),
-    /// `policy_decision`, `request_blocked`: an object whose members are the policy's, and perhaps a receipt.
-    Other(Binding<'a>),
+    /// `policy_decision`.
+    Decision(Box<detail::PolicyDecision>),
+    /// `request_blocked`.
+    Blocked(Binding<'a>),
+    /// `policy_reloaded`.
+    Reload(Box<detail::PolicyReload>),
 }
 
 impl<'a> Detail<'a> {
@@ -118,7 +122,9 @@ impl<'a> Detail<'a> {
     #[must_use]
     pub fn binding(&self) -> Binding<'a> {
         match self {
-            Self::Forwarded(b) | Self::Anomaly { binding: b, .. } | Self::Gap { binding: b, .. } | Self::Other(b) => *b,
+            Self::Forwarded(b) | Self::Anomaly { binding: b, .. } | Self::Gap { binding: b, .. } | Self::Blocked(b) => {
+                *b
+            }
             _ => Binding::default(),
         }
     }
@@ -222,8 +228,10 @@ fn with_offset<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
     c.uint()?;
     if c.lit(b",\"reason\":").is_some() {
         c.opt(Cursor::string)?;
-        c.lit(b"}")?;
-        return Some(Detail::Seen);
+        if c.lit(b"}").is_some() {
+            return Some(Detail::Seen);
+        }
+        return binding(c).map(Detail::Blocked);
     }
     binding(c).map(Detail::Forwarded)
 }
@@ -300,10 +308,12 @@ fn settle<'a>(kind: EventKind, shape: Shape<'a>, raw: &'a [u8]) -> Option<Detail
     match (kind, shape) {
         (K::ChainStart, _) => typed(raw).map(Detail::ChainStart),
         (K::ChainEnd, _) => typed(raw).map(Detail::ChainEnd),
-        (K::PolicyDecision | K::RequestBlocked, _) => other(raw).map(Detail::Other),
+        (K::PolicyDecision, _) => typed(raw).map(Detail::Decision),
+        (K::PolicyReloaded, _) => typed(raw).map(Detail::Reload),
         (K::RequestReceived, Shape::Is(d @ Detail::RequestReceived { .. }))
         | (K::RequestForwarded | K::ResponseSent, Shape::Is(d @ Detail::Forwarded(_)))
         | (K::ResponseReceived, Shape::Is(d @ Detail::ResponseReceived { .. }))
+        | (K::RequestBlocked, Shape::Is(d @ Detail::Blocked(_)))
         | (K::Malformed | K::Notification, Shape::Is(d @ Detail::Seen))
         | (K::Anomaly, Shape::Is(d @ Detail::Anomaly { .. }))
         | (K::RecorderGap, Shape::Is(d @ Detail::Gap { .. })) => Some(d),
@@ -315,24 +325,6 @@ fn settle<'a>(kind: EventKind, shape: Shape<'a>, raw: &'a [u8]) -> Option<Detail
 pub fn typed<'a, T: serde::Deserialize<'a> + serde::Serialize>(raw: &'a [u8]) -> Option<Box<T>> {
     let value: T = serde_json::from_slice(raw).ok()?;
     (crate::model::to_line(&value).ok()? == raw).then(|| Box::new(value))
-}
-
-fn other(raw: &[u8]) -> Option<Binding<'_>> {
-    let mut binding = Binding::default();
-    if memchr::memmem::find(raw, b"\"receipt_").is_none() {
-        return Some(binding);
-    }
-    for member in canon::members(raw).ok()? {
-        let member = member.ok()?;
-        let mut c = Cursor::new(&raw[member.value]);
-        match member.raw_key {
-            b"\"receipt_id\"" => binding.id = c.opt(receipt)?,
-            b"\"receipt_sha256\"" => binding.sha256 = c.opt(Cursor::hex64)?,
-            _ => continue,
-        }
-        c.end()?;
-    }
-    Some(binding)
 }
 
 fn direction(c: &mut Cursor<'_>) -> Option<Direction> {
@@ -352,6 +344,7 @@ fn kind(text: &[u8]) -> Option<EventKind> {
         K::ResponseSent,
         K::PolicyDecision,
         K::RequestBlocked,
+        K::PolicyReloaded,
         K::Notification,
         K::Anomaly,
         K::Malformed,
@@ -434,6 +427,7 @@ mod tests {
                         command: Some(vec![text.into()]),
                         command_digest: text.into(),
                         continues: None,
+                        policy_hash: (n % 2 == 0).then(|| text.into()),
                         profile: crate::model::Profile::Audit,
                         recorder_version: text.into(),
                         server_id: text.into(),
@@ -515,7 +509,41 @@ mod tests {
                     })
                 }),
             ),
-            (EventKind::PolicyDecision, raw(&|| to_raw_value(&serde_json::json!({"a": text, "receipt_id": null})))),
+            (
+                EventKind::PolicyDecision,
+                raw(&|| {
+                    to_raw_value(&d::PolicyDecision {
+                        enforced: n % 2 == 0,
+                        offset: n,
+                        policy_hash: Some(text.into()),
+                        reason: text.into(),
+                        rule: (n % 3 == 0).then(|| text.into()),
+                        unseen: vec![text.into()],
+                        verdict: crate::model::PolicyVerdict::Denied,
+                    })
+                }),
+            ),
+            (
+                EventKind::RequestBlocked,
+                raw(&|| {
+                    to_raw_value(&d::Blocked {
+                        offset: n,
+                        reason: text.into(),
+                        receipt_id: id,
+                        receipt_sha256: sha.clone(),
+                    })
+                }),
+            ),
+            (
+                EventKind::PolicyReloaded,
+                raw(&|| {
+                    to_raw_value(&d::PolicyReload {
+                        error: (n % 2 == 0).then(|| text.into()),
+                        policy_hash: text.into(),
+                        previous: text.into(),
+                    })
+                }),
+            ),
         ]
     }
 

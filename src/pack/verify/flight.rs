@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     canon,
-    model::{EventKind, InvocationId, ReceiptId, WallTime},
+    model::{EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, WallTime, event::detail},
 };
 use std::collections::HashMap;
 
@@ -77,7 +77,16 @@ struct Flight {
     mono_us: u64,
     is_call: bool,
     forwarded_us: Option<u64>,
+    decision: Option<Box<Decided>>,
     response: Option<Response>,
+}
+
+/// What a policy said of a request.
+#[derive(Debug)]
+struct Decided {
+    at: WallTime,
+    mono_us: u64,
+    said: detail::PolicyDecision,
 }
 
 #[derive(Debug)]
@@ -122,6 +131,7 @@ impl Flights {
                     mono_us: event.mono_us,
                     is_call,
                     forwarded_us: None,
+                    decision: None,
                     response: None,
                 };
                 self.open.insert(invocation, flight);
@@ -129,6 +139,13 @@ impl Flights {
             Detail::Forwarded(_) if event.kind == EventKind::RequestForwarded => {
                 if let Some(f) = self.open.get_mut(&invocation) {
                     f.forwarded_us = Some(event.mono_us);
+                }
+            }
+            Detail::Decision(said) => {
+                // Only the first one is the call's.
+                if let Some(f) = self.open.get_mut(&invocation).filter(|f| f.decision.is_none()) {
+                    let said = detail::PolicyDecision::clone(said);
+                    f.decision = Some(Box::new(Decided { at: event.at, mono_us: event.mono_us, said }));
                 }
             }
             Detail::ResponseReceived { anomalies, first_byte_us, is_error, result_hash, result_type } => {
@@ -201,6 +218,7 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>) -> Vec<Disagreement> 
     if let Some(anomaly) = anomaly {
         out.push(("anomalies", anomaly, super::cursor::shown(call.anomalies)));
     }
+    verdict(&mut out, f, event, call);
     // Put into words only where they differ: this runs for every call of a pack.
     differ(&mut out, "parent_receipt_id", f.parent, call.parent);
     differ(&mut out, "request_observed_at", Some(f.at), Some(call.request_at));
@@ -225,6 +243,47 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>) -> Vec<Disagreement> 
         }
     }
     out
+}
+
+/// The policy's part of a receipt, and that what it kept back was kept back.
+fn verdict(out: &mut Vec<Disagreement>, f: &Flight, event: &Event<'_>, call: &Call<'_>) {
+    let escaped = |text: &str| {
+        let quoted = serde_json::to_vec(text).unwrap_or_default();
+        quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_vec()
+    };
+    let (blocked, denied) = (event.kind == EventKind::RequestBlocked, call.outcome == Outcome::Denied);
+    // A recovery that found the segment cut binds receipts by an event of its own.
+    let cut = event.kind == EventKind::Anomaly;
+    if blocked != denied && !(cut && denied) {
+        let word = |kept: bool| if kept { "denied" } else { "not denied" }.to_owned();
+        out.push(("outcome", word(blocked), word(denied)));
+    }
+    if (blocked || denied) && (f.forwarded_us.is_some() || f.response.is_some()) {
+        out.push(("outcome", "the request was forwarded".to_owned(), "denied".to_owned()));
+    }
+    let said = f.decision.as_ref().map(|d| &d.said);
+    for (name, chain, receipt) in [
+        ("policy_hash", said.and_then(|d| d.policy_hash.as_deref()), call.policy_hash),
+        ("policy_reason", said.map(|d| d.reason.as_str()), call.policy_reason),
+        ("policy_ref", said.and_then(|d| d.rule.as_deref()), call.policy_ref),
+    ] {
+        let chain = chain.map(escaped);
+        if chain.as_deref() != receipt {
+            let show = |text: Option<&[u8]>| text.map_or_else(|| "null".to_owned(), super::cursor::shown);
+            out.push((name, show(chain.as_deref()), show(receipt)));
+        }
+    }
+    let stated = said.map_or(PolicyVerdict::NoPolicy, |d| d.verdict);
+    if stated != call.verdict {
+        out.push((
+            "policy_verdict",
+            format!("{stated:?}").to_lowercase(),
+            format!("{:?}", call.verdict).to_lowercase(),
+        ));
+    }
+    differ(out, "policy_decided_at", f.decision.as_ref().map(|d| d.at), call.decided_at);
+    let decided_us = f.decision.as_ref().map(|d| d.mono_us.saturating_sub(f.mono_us));
+    differ(out, "phases_us.policy_decided", decided_us, call.phases.policy_decided);
 }
 
 fn differ<T: PartialEq + std::fmt::Display>(

@@ -230,6 +230,21 @@ impl Manifest {
         self.files.iter().find(|f| f.path == name)
     }
 
+    /// The name under which the snapshot of a policy lies that came into force during the session.
+    #[must_use]
+    pub fn policy_file(hash: &str) -> String {
+        format!("policy_sha256_{}.yaml", hash.trim_start_matches("sha256:"))
+    }
+
+    /// Whether the snapshot of a policy is listed, by its `sha256:` hash. That the file has that hash is looked at where
+    /// files are.
+    #[must_use]
+    pub fn has_policy(&self, hash: &str) -> bool {
+        let Some(hex) = hash.strip_prefix("sha256:") else { return false };
+        let named = Self::policy_file(hash);
+        self.files.iter().any(|f| (f.path == POLICY || f.path == named) && f.sha256 == hex)
+    }
+
     /// Whether this recorder built it: then it has a chain and a session document, and one form.
     #[must_use]
     pub fn is_ours(&self) -> bool {

@@ -50,6 +50,14 @@ pub struct Call<'a> {
     pub parent: Option<ReceiptId>,
     /// Phases.
     pub phases: Phases,
+    /// When the verdict stood.
+    pub decided_at: Option<WallTime>,
+    /// Hash of the policy.
+    pub policy_hash: Option<&'a [u8]>,
+    /// The word for the verdict.
+    pub policy_reason: Option<&'a [u8]>,
+    /// The rule.
+    pub policy_ref: Option<&'a [u8]>,
     /// The verdict.
     pub verdict: PolicyVerdict,
     /// Version of the recorder.
@@ -187,13 +195,13 @@ fn call(line: &[u8]) -> Option<Call<'_>> {
     c.lit(b",\"phases_us\":")?;
     let phases = phases(&mut c)?;
     c.lit(b",\"policy_decided_at\":")?;
-    c.opt(Cursor::time)?;
+    let decided_at = c.opt(Cursor::time)?;
     c.lit(b",\"policy_hash\":")?;
-    c.opt(Cursor::string)?;
+    let policy_hash = c.opt(Cursor::string)?;
     c.lit(b",\"policy_reason\":")?;
-    c.opt(Cursor::string)?;
+    let policy_reason = c.opt(Cursor::string)?;
     c.lit(b",\"policy_ref\":")?;
-    c.opt(Cursor::string)?;
+    let policy_ref = c.opt(Cursor::string)?;
     c.lit(b",\"policy_verdict\":")?;
     let verdict = verdict(c.string()?)?;
     c.lit(b",\"proxy_version\":")?;
@@ -239,6 +247,10 @@ fn call(line: &[u8]) -> Option<Call<'_>> {
         outcome,
         parent,
         phases,
+        decided_at,
+        policy_hash,
+        policy_reason,
+        policy_ref,
         verdict,
         proxy_version,
         receipt_id,

@@ -14,7 +14,7 @@ use crate::{
     model::{Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime, receipt::Counts},
 };
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeSet, HashSet, VecDeque},
     hash::{BuildHasher, RandomState},
 };
 
@@ -117,6 +117,8 @@ pub struct Totals {
     pub span: Option<(WallTime, WallTime)>,
     /// Counts, as far as receipts give them.
     pub counts: Counts,
+    /// The policies that judged, as receipts name them: each needs its snapshot.
+    pub policies: BTreeSet<String>,
 }
 
 impl ReceiptFile {
@@ -197,6 +199,12 @@ impl ReceiptFile {
                 let t = r.timestamp();
                 self.totals.span = Some(self.totals.span.map_or((t, t), |(a, b)| (a.min(t), b.max(t))));
                 if let Receipt::Call(call) = r {
+                    if let Some(hash) = call.policy_hash {
+                        name_policy(&mut self.totals.policies, &String::from_utf8_lossy(hash));
+                    }
+                    if call.policy_hash.is_some() && call.verdict == PolicyVerdict::NoPolicy {
+                        check.found("E_MANIFEST_TAMPER", "a policy is named and no verdict of it", None);
+                    }
                     count(&mut self.totals.counts, call);
                     content(&mut check, "arguments_content", call.arguments_content, Some(call.arguments_hash));
                     content(&mut check, "result_content", call.result_content, call.result_hash);
@@ -261,6 +269,16 @@ impl Check<'_, '_> {
             f = f.sides(expected, found);
         }
         self.engine.found(f);
+    }
+}
+
+/// Policies that are remembered; a session reloads a few.
+const MAX_POLICIES: usize = 4096;
+
+/// Takes a policy's hash into a set that stays bounded.
+pub fn name_policy(policies: &mut BTreeSet<String>, hash: &str) {
+    if policies.len() < MAX_POLICIES && !policies.contains(hash) {
+        policies.insert(hash.to_owned());
     }
 }
 

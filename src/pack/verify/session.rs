@@ -67,6 +67,13 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
     } else if doc.session_complete {
         same("session_complete", "false: the chain has no end".into(), "true".into());
     }
+    if let Some(hash) = &doc.policy_hash {
+        let bare = hash.trim_start_matches("sha256:");
+        same("policy_hash of the attestation", bare.to_owned(), m.attestation.policy_hash.clone());
+        if m.file(POLICY).is_none() {
+            same("policy_hash", format!("a file {POLICY} with it"), "none".to_owned());
+        }
+    }
     for (field, hash, file) in [("policy_hash", &doc.policy_hash, POLICY), ("surface_hash", &doc.surface_hash, SURFACE)]
     {
         let Some(entry) = m.file(file) else { continue };
@@ -75,6 +82,13 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
         if stated != entry.sha256 && engine.unterminated.get(file).is_none_or(|h| h != stated) {
             same(field, format!("{} (the SHA-256 of {file})", entry.sha256), stated.to_owned());
         }
+    }
+    for hash in r.policies.iter().filter(|hash| !m.has_policy(hash)) {
+        let what = format!("a policy that judged is not in the pack: {hash}");
+        engine.found(
+            Finding::new("E_PACK_OMISSION_DETECTED", Stage::SessionCompleteness, what)
+                .file(Manifest::policy_file(hash)),
+        );
     }
     for (field, expected, found) in wrong {
         let what = format!("session.json is not what the evidence says: {field}");

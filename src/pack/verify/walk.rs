@@ -10,7 +10,7 @@ use super::{
     flight::Flights,
     manifest::{AUDIT_LOG, RECEIPTS},
     receipt_line::Receipt,
-    receipts::{MAX_RECEIPTS, Place, ReceiptFile},
+    receipts::{MAX_RECEIPTS, Place, ReceiptFile, name_policy},
     source::{Lines, Meter, ReadStop},
 };
 use crate::model::{GapReceipt, InvocationId, ReceiptId, SessionEnd, SessionStart};
@@ -180,8 +180,15 @@ impl Matcher<'_, '_, '_> {
         meter: &mut Meter<'_>,
     ) -> Result<(), ReadStop> {
         let spot = Spot { line, offset };
-        if let Detail::ChainStart(start) = &event.detail {
-            self.carried_in.clone_from(&start.carried_in);
+        match &event.detail {
+            Detail::ChainStart(start) => {
+                self.carried_in.clone_from(&start.carried_in);
+                if let Some(hash) = &start.policy_hash {
+                    name_policy(&mut receipts.totals.policies, hash);
+                }
+            }
+            Detail::Reload(reload) => name_policy(&mut receipts.totals.policies, &reload.policy_hash),
+            _ => {}
         }
         let binding = event.detail.binding();
         let Binding { id: Some(id), sha256: Some(sha256) } = binding else {
@@ -367,6 +374,8 @@ impl Matcher<'_, '_, '_> {
                 same("session_start.command_digest", e.command_digest.clone(), r.command_digest.clone());
                 same("session_start.server_id", e.server_id.clone(), r.server_id.clone());
                 same("session_start.proxy_version", e.recorder_version.clone(), r.proxy_version.clone());
+                let text = |o: &Option<String>| o.clone().unwrap_or_else(none);
+                same("session_start.policy_hash", text(&e.policy_hash), text(&r.policy_hash));
                 same("session_start.profile", format!("{:?}", e.profile), format!("{:?}", r.profile));
                 let id = |s: Option<crate::model::SessionId>| s.map_or_else(none, |s| s.to_string());
                 same("session_start.continues", id(e.continues), id(r.continues));

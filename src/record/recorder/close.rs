@@ -10,7 +10,11 @@ use crate::{
         receipt::{INTEGRATION_SOURCE, SCHEMA_VERSION, SESSION_START, SessionStart, TOOL_CALL},
         to_line,
     },
-    record::{chain::Entry, correlate::Pending},
+    record::{
+        chain::Entry,
+        correlate::{Decision, Pending},
+        envelope,
+    },
 };
 
 impl Recorder {
@@ -33,6 +37,10 @@ impl Recorder {
             pending.call.as_ref().filter(|c| !c.task_leg || pending.response.as_ref().is_some_and(|r| r.is_final));
         let binding = receipt.is_some().then(|| self.write_call_receipt(pending, reason));
         let now = self.last_ns;
+        if let Some(decision) = pending.decision.as_ref().filter(|d| d.blocked) {
+            self.blocked_event(pending, decision, binding.unwrap_or_default());
+            return;
+        }
         match &pending.response {
             Some(response) if response.delivered_ns.is_some() => {
                 let ns = response.delivered_ns.unwrap_or(now);
@@ -57,6 +65,25 @@ impl Recorder {
                 self.anomaly_event(kind, Some(note), now, None, Some(pending.invocation), binding);
             }
         }
+    }
+
+    fn blocked_event(&mut self, pending: &Pending, decision: &Decision, binding: Binding) {
+        self.event(Entry {
+            at: decision.at,
+            mono_us: self.mono_us(decision.at_ns),
+            kind: EventKind::RequestBlocked,
+            direction: Some(pending.direction),
+            method: Some(&pending.method),
+            rpc_id: Some(&pending.rpc_id),
+            invocation: Some(pending.invocation),
+            wire: pending.wire.as_ref(),
+            detail: detail::Blocked {
+                offset: pending.offset,
+                reason: envelope::short(&decision.reason),
+                receipt_id: binding.id,
+                receipt_sha256: binding.sha256,
+            },
+        });
     }
 
     fn write_call_receipt(&mut self, p: &Pending, reason: Option<&str>) -> Binding {
@@ -84,8 +111,16 @@ impl Recorder {
         // over began before this session did.
         let us = |ns: u64| (ns as i64 - self.started_ns as i64).div_euclid(1000);
         let after = |ns: u64| us(ns).saturating_sub(us(p.read_ns)).max(0).unsigned_abs();
-        let ended_ns = response.map_or(self.last_ns, |r| r.delivered_ns.unwrap_or(r.read_ns));
+        let ended_ns = match (response, p.decision.as_ref().filter(|d| d.blocked)) {
+            (_, Some(decision)) => decision.at_ns,
+            (Some(r), None) => r.delivered_ns.unwrap_or(r.read_ns),
+            (None, None) => self.last_ns,
+        };
+        let decision = p.decision.as_ref();
+        let blocked = decision.is_some_and(|d| d.blocked);
+        let short = |text: &String| envelope::short(text);
         let outcome = match response {
+            _ if blocked => Outcome::Denied,
             None => Outcome::Timeout,
             Some(r) if r.is_error == Some(true) => Outcome::Error,
             Some(_) => Outcome::Forwarded,
@@ -108,26 +143,27 @@ impl Recorder {
             anomalies: anomalies.into_iter().collect(),
             arguments_content: call.arguments_content.clone(),
             arguments_hash: call.arguments_hash.clone(),
-            duration_ms: Some(DurationMs(response.map_or_else(|| after(self.last_ns), |r| after(r.read_ns)))),
+            duration_ms: (!blocked)
+                .then(|| DurationMs(response.map_or_else(|| after(self.last_ns), |r| after(r.read_ns)))),
             integration_source: INTEGRATION_SOURCE.to_owned(),
             invocation_id: p.invocation,
             mcp_request_id: if p.key.is_some() { p.rpc_id.clone() } else { RpcId::Null },
             meta: call.meta.clone(),
             outcome,
-            outcome_reason: if response.is_none() { no_response.map(ToOwned::to_owned) } else { None },
+            outcome_reason: if response.is_none() && !blocked { no_response.map(ToOwned::to_owned) } else { None },
             parent_receipt_id: call.parent,
             phases_us: Phases {
-                policy_decided: None,
+                policy_decided: decision.map(|d| after(d.at_ns)),
                 request_forwarded: p.forwarded_ns.map(after),
                 response_first_byte: response.map(|r| after(r.first_byte_ns)),
                 response_forwarded: response.and_then(|r| r.delivered_ns).map(after),
                 response_observed: response.map(|r| after(r.read_ns)),
             },
-            policy_decided_at: None,
-            policy_hash: self.setup.policy_hash.clone(),
-            policy_reason: None,
-            policy_ref: None,
-            policy_verdict: PolicyVerdict::NoPolicy,
+            policy_decided_at: decision.map(|d| d.at),
+            policy_hash: decision.and_then(|d| d.policy_hash.clone()),
+            policy_reason: decision.map(|d| short(&d.reason)),
+            policy_ref: decision.and_then(|d| d.rule.as_ref()).map(short),
+            policy_verdict: decision.map_or(PolicyVerdict::NoPolicy, |d| d.verdict),
             proxy_version: RECORDER_VERSION.to_owned(),
             receipt_id: id,
             request_observed_at: call.at,
@@ -178,7 +214,7 @@ impl Recorder {
             command_digest: self.setup.command_digest.clone(),
             continues: self.continues,
             integration_source: INTEGRATION_SOURCE.to_owned(),
-            policy_hash: self.setup.policy_hash.clone(),
+            policy_hash: self.policy.clone(),
             profile: self.setup.profile,
             protocol_version: self.identity.protocol.clone(),
             proxy_version: RECORDER_VERSION.to_owned(),

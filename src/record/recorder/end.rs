@@ -136,7 +136,7 @@ impl Recorder {
             exit_code: ending.exit_code,
             ledger_hash: self.ledger_hash.clone(),
             live_events_missed: ending.live_events_missed,
-            policy_hash: self.setup.policy_hash.clone(),
+            policy_hash: self.policy.clone(),
             profile: self.setup.profile,
             protocol_version: self.identity.protocol.clone(),
             receipt_count: self.next_receipt,
@@ -163,6 +163,9 @@ impl Recorder {
         let mut next = Self::bare(self.setup.clone(), begin);
         next.table = std::mem::take(&mut self.table);
         next.awaited = std::mem::take(&mut self.awaited);
+        next.advisor = self.advisor.take();
+        next.policy = self.policy;
+        next.violations = self.violations;
         next.identity = self.identity;
         next.surface = self.surface;
         let order = next.table.in_order();

@@ -5,6 +5,7 @@
 //! gives the same identifiers.
 
 mod close;
+mod decision;
 mod end;
 mod request;
 mod response;
@@ -19,6 +20,7 @@ use super::{
     chain::{Chain, Entry, Wire},
     correlate::Table,
     envelope::{self, Shape},
+    judgement::{Advisor, Judgement},
     surface::Surface,
 };
 use crate::{
@@ -54,7 +56,7 @@ pub struct Setup {
     pub store_results: bool,
     /// Content over this many bytes stays in the investigation log.
     pub store_limit: usize,
-    /// SHA-256 of the active policy file.
+    /// `sha256:` of the policy file in force when the proxy began.
     pub policy_hash: Option<String>,
 }
 
@@ -80,6 +82,17 @@ pub struct Message<'a> {
     pub first_byte_ns: u64,
     /// When its last byte was read, monotonic ns.
     pub read_ns: u64,
+    /// What a guard decided about it.
+    pub judgement: Option<&'a Judgement>,
+    /// The session ended before its guard came to it: it was not passed on.
+    pub undecided: bool,
+}
+
+impl Message<'_> {
+    /// Whether it was kept from its receiver.
+    fn is_blocked(&self) -> bool {
+        self.judgement.is_some_and(|j| j.blocked)
+    }
 }
 
 /// Lines that wait to be written, in the order in which the files must be written.
@@ -198,6 +211,12 @@ pub struct Recorder {
     restored_surface: Option<Vec<u8>>,
     /// The session is being finished by another process than the one that recorded it.
     recovering: bool,
+    /// Judges what passes in any case.
+    advisor: Option<Box<dyn Advisor>>,
+    /// `sha256:` of the policy in force when the session began.
+    policy: Option<String>,
+    /// Messages that the policy rejects, enforced or not.
+    violations: u64,
 }
 
 const fn lane(direction: Direction) -> usize {
@@ -234,6 +253,9 @@ impl Recorder {
     fn bare(setup: std::sync::Arc<Setup>, begin: Begin) -> Self {
         Self {
             chain: Chain::new(begin.session, setup.transport, begin.prev_hash.clone()),
+            policy: setup.policy_hash.clone(),
+            advisor: None,
+            violations: 0,
             setup,
             session: begin.session,
             continues: begin.continues,
@@ -262,6 +284,7 @@ impl Recorder {
             command: self.setup.command.clone(),
             command_digest: self.setup.command_digest.clone(),
             continues: self.continues,
+            policy_hash: self.policy.clone(),
             profile: self.setup.profile,
             recorder_version: crate::model::RECORDER_VERSION.to_owned(),
             server_id: self.setup.server_id.clone(),
@@ -359,6 +382,7 @@ impl Recorder {
             return Vec::new();
         }
         if self.restored.as_mut().is_some_and(|r| r.is_known(m)) {
+            self.catch_up(m);
             return Vec::new();
         }
         let mut big = Vec::new();
@@ -420,9 +444,14 @@ impl Recorder {
         if e.duplicate_key {
             flags.insert("duplicate_key".to_owned());
         }
+        if m.undecided {
+            flags.insert("not_decided".to_owned());
+        }
         match e.shape {
             Shape::Request => self.request(m, e, index, flags, big),
             Shape::Notification => self.notification(m, e, index, flags, big),
+            // It must not answer anything: its receiver never saw it.
+            Shape::Response if m.is_blocked() || m.undecided => self.blocked_message(m, e),
             Shape::Response => self.response(m, e, index, flags, big),
         }
     }
@@ -430,7 +459,13 @@ impl Recorder {
     fn malformed(&mut self, m: &Message<'_>, reason: &str) {
         self.counts.malformed += 1;
         let wire = wire_of(m);
-        let reason = envelope::short(reason);
+        let reason = match m.judgement.filter(|j| j.blocked) {
+            Some(judgement) => {
+                self.violations += u64::from(m.direction == Direction::ClientToServer);
+                envelope::short(&format!("not forwarded ({}): {reason}", judgement.why()))
+            }
+            None => envelope::short(reason),
+        };
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),

@@ -9,6 +9,7 @@ use crate::{
         content,
         correlate::{Call, Pending},
         envelope::{self, Class, Envelope, IdKey, Params, RequestMeta},
+        judgement::Subject,
         surface::Part,
     },
 };
@@ -27,7 +28,7 @@ impl Recorder {
         let Ok(params) = Params::of(e) else { return };
         let raw_method = e.method.as_deref().unwrap_or_default();
         let class = envelope::classify(raw_method);
-        let recorded = class != Class::Pass;
+        let recorded = class != Class::Pass || m.is_blocked();
         let key = e.id.map(IdKey::of);
         let rpc_id = content::evidence_id(e.id, &mut flags);
         let meta = RequestMeta::of(params.meta);
@@ -40,6 +41,9 @@ impl Recorder {
         }
         let invocation = self.invocation(m, index);
         if self.restored.as_ref().is_some_and(|r| r.is_partial(m) && r.holds(invocation)) {
+            if let Some(judgement) = m.judgement {
+                self.catch_up_one(m, judgement, index);
+            }
             return;
         }
         let method = envelope::short(raw_method);
@@ -47,17 +51,24 @@ impl Recorder {
         let modern = meta.protocol_version.is_some();
         let from_client = m.direction == Direction::ClientToServer;
         let surface = Part::of(raw_method).filter(|_| from_client).map(|part| (part, params.cursor));
+        let tool = params.name.map(envelope::name_of).unwrap_or_default();
+        let decision = self.decide(m, index, subject(raw_method, &tool, m.direction, e, &params));
+        if let Some(decision) = &decision {
+            flags.extend(decision.unseen.iter().cloned());
+        }
         let call =
             if from_client { self.call_of(m, e, &method, &params, meta, &mut flags, invocation, big) } else { None };
         if let Some(wire) = &wire {
             self.counts.requests += 1;
             self.request_event(m, &method, &rpc_id, invocation, wire, modern, &flags, call.as_ref());
-            self.awaited[lane(m.direction)].push_back(super::Awaited {
-                end: m.end,
-                offset: m.offset,
-                invocation,
-                response: false,
-            });
+            if !m.is_blocked() && !m.undecided {
+                self.awaited[lane(m.direction)].push_back(super::Awaited {
+                    end: m.end,
+                    offset: m.offset,
+                    invocation,
+                    response: false,
+                });
+            }
         }
         self.table.insert(Pending {
             invocation,
@@ -68,13 +79,21 @@ impl Recorder {
             rpc_id,
             wire,
             offset: m.offset,
-            read_ns: m.read_ns,
+            // Its event cannot tell of a time before the session began (one that follows another in this process).
+            read_ns: m.read_ns.max(self.started_ns),
             forwarded_ns: None,
             cancelled: false,
             call,
+            decision: decision.clone(),
             response: None,
             surface,
         });
+        if let Some(decision) = decision.filter(|_| recorded) {
+            self.decision_event(invocation, &decision, m.direction, m.offset);
+            if decision.blocked {
+                self.close(invocation);
+            }
+        }
     }
 
     #[expect(clippy::too_many_arguments, reason = "one event, all of it known here")]
@@ -254,6 +273,10 @@ impl Recorder {
             self.request(m, e, index, flags, big);
             return;
         }
+        if m.is_blocked() || m.undecided {
+            self.blocked_message(m, e);
+            return;
+        }
         let cancelled = if raw_method == "notifications/cancelled" {
             params.request_id.and_then(|raw| self.table.cancel(m.direction, &IdKey::of(raw)))
         } else if raw_method.ends_with("/list_changed") {
@@ -275,6 +298,23 @@ impl Recorder {
             wire: Some(&wire),
             detail: detail::Seen { offset: m.offset, reason: None },
         });
+    }
+}
+
+/// What the policy judges of a request: tool calls, and what the compatibility seed's table says to review.
+fn subject<'a>(
+    method: &'a str,
+    tool: &'a str,
+    direction: Direction,
+    e: &Envelope<'a>,
+    params: &Params<'a>,
+) -> Option<Subject<'a>> {
+    match (direction, method) {
+        (Direction::ClientToServer, "tools/call") => Some(Subject { tool, arguments: params.arguments }),
+        (Direction::ClientToServer, "resources/read") | (Direction::ServerToClient, "sampling/createMessage") => {
+            Some(Subject { tool: method, arguments: e.params.clone().map(|r| &e.bytes[r]) })
+        }
+        _ => None,
     }
 }
 

@@ -3,13 +3,13 @@
 use super::{Awaited, Begin, Binding, Message, Recorder, lane};
 use crate::{
     model::{
-        AuditEvent, EventKind, InvocationId, ReceiptId, RpcId, SessionId,
+        AuditEvent, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId, SessionId,
         event::detail,
         receipt::{Counts, PeerInfo},
     },
     record::{
         chain::{Chain, Wire},
-        correlate::{Call, Pending, Response},
+        correlate::{Call, Decision, Pending, Response},
         envelope::IdKey,
     },
 };
@@ -189,7 +189,7 @@ impl Recorder {
                 if let Some(p) = e.invocation_id.and_then(|i| self.table.get_mut(i)) {
                     p.forwarded_ns = Some(ns);
                 }
-                self.forget_awaited(e, false);
+                self.forget_awaited(e.invocation_id, false);
             }
             EventKind::ResponseReceived => {
                 if let Ok(d) = serde_json::from_str::<detail::ResponseReceived>(e.detail.get()) {
@@ -198,7 +198,7 @@ impl Recorder {
                 }
             }
             EventKind::ResponseSent => {
-                self.forget_awaited(e, true);
+                self.forget_awaited(e.invocation_id, true);
                 e.invocation_id.and_then(|i| self.table.remove(i));
                 if let Ok(d) = serde_json::from_str::<detail::Forwarded>(e.detail.get()) {
                     bound.extend(d.receipt_id.zip(d.receipt_sha256));
@@ -222,7 +222,37 @@ impl Recorder {
                 }
             }
             EventKind::ChainEnd => state.ended = serde_json::from_str(e.detail.get()).ok(),
-            EventKind::ChainStart | EventKind::PolicyDecision | EventKind::RequestBlocked => {}
+            EventKind::PolicyDecision => self.replay_decision(e, ns),
+            EventKind::RequestBlocked => {
+                if let Ok(d) = serde_json::from_str::<detail::Blocked>(e.detail.get()) {
+                    state.note(e, d.offset);
+                    bound.extend(d.receipt_id.zip(d.receipt_sha256));
+                }
+                self.forget_awaited(e.invocation_id, false);
+                e.invocation_id.and_then(|i| self.table.remove(i));
+            }
+            EventKind::ChainStart | EventKind::PolicyReloaded => {}
+        }
+    }
+
+    fn replay_decision(&mut self, e: &AuditEvent, ns: u64) {
+        let Ok(d) = serde_json::from_str::<detail::PolicyDecision>(e.detail.get()) else { return };
+        let Some(pending) = e.invocation_id.and_then(|i| self.table.get_mut(i)) else { return };
+        pending.decision = Some(Decision {
+            verdict: d.verdict,
+            reason: d.reason,
+            rule: d.rule,
+            unseen: d.unseen,
+            policy_hash: d.policy_hash,
+            at_ns: ns,
+            at: e.at,
+            enforced: d.enforced,
+            // The event that says so is still to come.
+            blocked: false,
+        });
+        // Its receiver never saw it, whatever is found later.
+        if d.enforced && d.verdict == PolicyVerdict::Denied {
+            self.forget_awaited(e.invocation_id, false);
         }
     }
 
@@ -237,14 +267,14 @@ impl Recorder {
         }
         bound.extend(d.receipt_id.zip(d.receipt_sha256));
         if matches!(d.kind.as_str(), "no_response" | "not_delivered") || d.receipt_id.is_some() {
-            self.forget_awaited(e, true);
+            self.forget_awaited(e.invocation_id, true);
             e.invocation_id.and_then(|i| self.table.remove(i));
         }
     }
 
-    fn forget_awaited(&mut self, e: &AuditEvent, response: bool) {
+    pub(super) fn forget_awaited(&mut self, invocation: Option<InvocationId>, response: bool) {
         for queue in &mut self.awaited {
-            queue.retain(|a| Some(a.invocation) != e.invocation_id || a.response != response);
+            queue.retain(|a| Some(a.invocation) != invocation || a.response != response);
         }
     }
 
@@ -284,6 +314,7 @@ impl Recorder {
             forwarded_ns: None,
             cancelled: false,
             call,
+            decision: None,
             response: None,
             surface: None,
         });
@@ -320,6 +351,19 @@ impl Recorder {
     /// Everything that the capture still held was given to [`Recorder::message`] and [`Recorder::delivered`]: closes the
     /// calls that were answered, in the order of the receipts that are on disk, and binds receipts whose events are lost.
     pub fn finish_restore(&mut self) {
+        // Denied, and the event that says that it was kept back is not on disk, and no capture tells more: it was.
+        for invocation in self.table.in_order() {
+            let denied = |p: &Pending| {
+                p.forwarded_ns.is_none()
+                    && p.decision.as_ref().is_some_and(|d| d.enforced && d.verdict == PolicyVerdict::Denied)
+            };
+            if self.table.get(invocation).is_some_and(denied) {
+                if let Some(decision) = self.table.get_mut(invocation).and_then(|p| p.decision.as_mut()) {
+                    decision.blocked = true;
+                }
+                self.close(invocation);
+            }
+        }
         let Some(state) = &mut self.restored else { return };
         let unbound = state.unbound.clone();
         let mut held = std::mem::take(&mut state.held);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    model::{AuditEvent, Outcome, ToolCall, event::hash_of_line},
+    model::{AuditEvent, Outcome, PolicyVerdict, ToolCall, event::hash_of_line},
     record::{content, recorder::restore::OnDisk},
 };
 use Direction::{ClientToServer as C2S, ServerToClient as S2C};
@@ -38,6 +38,24 @@ struct Play {
     recorder: Recorder,
     offsets: [u64; 2],
     ns: u64,
+    /// Calls are judged, and those of `no` kept back.
+    guarded: bool,
+}
+
+/// What a guard says of a message.
+fn judged(direction: Direction, offset: u64, text: &[u8], ns: u64) -> Option<Judgement> {
+    let is_call = direction == C2S && memchr::memmem::find(text, b"tools/call").is_some();
+    let blocked = memchr::memmem::find(text, b"\"no\"").is_some();
+    let ruled = |index| crate::record::judgement::Ruled {
+        index,
+        verdict: if blocked { PolicyVerdict::Denied } else { PolicyVerdict::Allowed },
+        reason: if blocked { "denylist" } else { "allowlist" }.into(),
+        rule: Some("rule".into()),
+        unseen: vec!["redirects_not_seen".into()],
+    };
+    let batch = text.first() == Some(&b'[');
+    let ruled = if batch { vec![ruled(Some(0)), ruled(Some(1))] } else { vec![ruled(None)] };
+    is_call.then(|| Judgement { direction, offset, frame: None, blocked, ns, policy: "sha256:p".into(), ruled })
 }
 
 impl Play {
@@ -46,15 +64,25 @@ impl Play {
     }
 
     fn of(recorder: Recorder) -> Self {
-        Self { recorder, offsets: [0; 2], ns: 1_000_000 }
+        Self { recorder, offsets: [0; 2], ns: 1_000_000, guarded: false }
     }
 
     fn read(&mut self, direction: Direction, text: &[u8]) {
         self.ns += 1_000_000;
         let offset = self.offsets[lane(direction)];
         let end = offset + text.len() as u64 + 1;
-        let m =
-            Message { direction, offset, end, bytes: text, page: None, first_byte_ns: self.ns - 500, read_ns: self.ns };
+        let judgement = judged(direction, offset, text, self.ns + 100).filter(|_| self.guarded);
+        let m = Message {
+            direction,
+            offset,
+            end,
+            bytes: text,
+            page: None,
+            first_byte_ns: self.ns - 500,
+            read_ns: self.ns,
+            judgement: judgement.as_ref(),
+            undecided: false,
+        };
         assert!(self.recorder.message(&m).is_empty());
         self.offsets[lane(direction)] = end;
     }
@@ -411,8 +439,12 @@ fn a_call_in_flight_is_receipted_in_the_session_in_which_it_ends() {
     let end: detail::ChainEnd = serde_json::from_str(p.events().last().unwrap().detail.get()).unwrap();
     assert_eq!(end.carried_out.len(), 1);
     let (offsets, ns) = (p.offsets, p.ns);
-    let mut next =
-        Play { recorder: p.recorder.roll_into(Begin { prev_hash: "f".repeat(64), ..begin(8) }), offsets, ns };
+    let mut next = Play {
+        recorder: p.recorder.roll_into(Begin { prev_hash: "f".repeat(64), ..begin(8) }),
+        offsets,
+        ns,
+        guarded: false,
+    };
     next.s2c(ok("1"));
     next.end(&clean());
     let start: detail::ChainStart = serde_json::from_str(next.events()[0].detail.get()).unwrap();
@@ -451,8 +483,8 @@ fn a_server_that_dies_with_a_call_in_flight_leaves_an_incomplete_session() {
 }
 
 /// What a crash can leave, and that reading the same bytes again gives the same evidence, once.
-fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize) {
-    let mut whole = Play::new(false);
+fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize, guarded: bool) {
+    let mut whole = Play { guarded, ..Play::new(false) };
     for (d, m) in script {
         whole.both(*d, m);
     }
@@ -475,7 +507,7 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize)
     });
     let mut kept = all_events[..cut].iter().cloned();
     let restored = Recorder::restore(setup(false), begin(7), &mut std::iter::empty(), &mut kept, &mut items);
-    let mut again = Play::of(restored);
+    let mut again = Play { guarded, ..Play::of(restored) };
     if cut == 0 {
         again.recorder.begin_restored();
     }
@@ -501,9 +533,14 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize)
         }
         n
     };
-    for kind in
-        [EventKind::RequestReceived, EventKind::ResponseReceived, EventKind::RequestForwarded, EventKind::Malformed]
-    {
+    for kind in [
+        EventKind::RequestReceived,
+        EventKind::ResponseReceived,
+        EventKind::RequestForwarded,
+        EventKind::Malformed,
+        EventKind::PolicyDecision,
+        EventKind::RequestBlocked,
+    ] {
         assert_eq!(seen(&after, kind), seen(&all_events, kind), "{kind:?} cut {cut} receipts {on_disk}");
     }
     // Every receipt once, in the order in which the chain binds them.
@@ -519,7 +556,8 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize)
         })
         .collect();
     assert_eq!(in_file, in_chain, "cut {cut} receipts {on_disk}");
-    let wanted = script.iter().filter(|(d, m)| *d == C2S && m.contains("tools/call")).count();
+    let calls = |m: &str| m.matches("tools/call").count();
+    let wanted: usize = script.iter().filter(|(d, _)| *d == C2S).map(|(_, m)| calls(m)).sum();
     assert_eq!(in_file.len(), wanted, "cut {cut} receipts {on_disk}");
 }
 
@@ -544,8 +582,53 @@ fn a_crash_between_any_two_lines_loses_and_repeats_nothing() {
     let script = script();
     for cut in 0..40 {
         for extra in 0..5 {
-            recover_at(&script, cut, extra);
+            recover_at(&script, cut, extra, false);
+            recover_at(&guarded_script(), cut, extra, true);
         }
+    }
+}
+
+fn guarded_script() -> Vec<(Direction, String)> {
+    let mut script = script();
+    script.insert(3, (C2S, call("21", "no")));
+    script.insert(6, (C2S, format!("[{},{}]", call("22", "no"), call("23", "yes"))));
+    script.insert(9, (C2S, call("1", "no")));
+    script.push((C2S, call("24", "no")));
+    script
+}
+
+#[test]
+fn what_a_guard_kept_back_is_denied_and_never_forwarded() {
+    let mut p = Play { guarded: true, ..Play::new(false) };
+    for (d, m) in guarded_script() {
+        p.both(d, m);
+        // A clock that is slewed a little changes nothing that was said already.
+        let offset = 1_700_000_000_000_000_000 - 1_000_000 + p.ns as i64 / 3;
+        p.recorder.clock_now(offset, p.ns);
+    }
+    p.end(&clean());
+    let events = p.events();
+    let decided: HashMap<_, _> = events
+        .iter()
+        .filter(|e| e.event == EventKind::PolicyDecision)
+        .map(|e| (e.invocation_id.unwrap(), e.at))
+        .collect();
+    let calls = p.calls();
+    assert_eq!((calls.len(), decided.len()), (9, 9));
+    for call in &calls {
+        let denied = call.tool_name == "no" || call.tool_name == "yes";
+        assert_eq!(call.outcome == Outcome::Denied, denied);
+        assert_eq!(call.policy_decided_at, Some(decided[&call.invocation_id]));
+        assert_eq!(call.phases_us.policy_decided, Some(0));
+        assert_eq!(call.phases_us.request_forwarded.is_none(), denied);
+        assert_eq!((call.duration_ms.is_none(), call.policy_hash.as_deref()), (denied, Some("sha256:p")));
+        assert!(call.anomalies.contains(&"redirects_not_seen".to_owned()));
+        let of =
+            |kind| events.iter().filter(|e| e.event == kind && e.invocation_id == Some(call.invocation_id)).count();
+        assert_eq!(
+            (of(EventKind::RequestBlocked), of(EventKind::RequestForwarded)),
+            if denied { (1, 0) } else { (0, 1) }
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! The recorder's end of a capture, also of one that a killed session left behind.
 
-use super::layout::{Fixed, GAPS, NO_SPOOL, NOTES, a, b, corrupt, get, put};
+use super::layout::{BLIND, Fixed, GAPS, NO_SPOOL, NOTES, a, b, corrupt, get, put};
 use super::place::{Lock, try_lock};
 use super::{Direction, Link, Room};
 use crate::sys::{RingMemory, RingReader, clock, process};
@@ -157,6 +157,20 @@ impl Consumer {
     /// may not have been seen by it if the process was killed.
     pub fn written(&self) -> u64 {
         self.reader.written()
+    }
+
+    /// Stream offset up to which a guard has decided what becomes of the bytes; `None` where there is no guard. What lies
+    /// behind it was not passed on.
+    pub fn decided(&self) -> Option<u64> {
+        let words = self.reader.memory().region_b();
+        (get(words, b::GUARDED) != 0).then(|| get(words, b::DECIDED))
+    }
+
+    /// Whether the message at stream offset `offset` was refused without a decision that says so.
+    pub fn was_refused_blind(&self, offset: u64) -> bool {
+        let words = self.reader.memory().region_b();
+        let used = usize::try_from(get(words, b::BLIND_COUNT)).unwrap_or(BLIND).min(BLIND);
+        (0..used).any(|at| get(words, b::BLIND_TABLE + at) == offset)
     }
 
     /// Releases the first `n` bytes (at most what is there) for reuse.

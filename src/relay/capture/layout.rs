@@ -7,7 +7,7 @@
 //! | 16 | 8 | header bytes `H` (ring data starts there) | creator |
 //! | 24 | 8 | capacity in bytes, a power of two | creator |
 //! | 32 | 8 | marks per mark ring `N`, a power of two | creator |
-//! | 40 | 8 | direction: 0 client to server, 1 server to client, 2 server stderr | creator |
+//! | 40 | 8 | direction: 0 client to server, 1 server to client, 2 server stderr, 3 decisions | creator |
 //! | 48 | 16 | session id, 16 lower-case hex digits | creator |
 //! | 64 | 8 | pid of the owner | creator |
 //! | 72 | 8 | start time of the owner, clock ticks since boot, 0 if unknown | creator |
@@ -20,10 +20,14 @@
 //! | 2064 | 8 | bytes in gaps, total | producer |
 //! | 2072 | 8 | read marks made so far | producer |
 //! | 2080 | 8 | write marks made so far | producer |
+//! | 2088 | 8 | guarded: 1 if nothing is passed on before it was decided (version 2) | producer |
+//! | 2096 | 8 | decided: stream offset up to which a guard has decided (version 2) | producer |
+//! | 2104 | 8 | refusals that no decision tells of (version 2) | producer |
 //! | 2176 | 8 | spool start, `u64::MAX` if none | consumer |
 //! | 2184 | 8 | wall clock minus monotonic clock, ns, signed | consumer |
 //! | 2240 | 64 | eight words for the recorder's own use | consumer |
 //! | 4096 | 2048 | 64 gap slots: stream offset, bytes, first ns, last ns | producer |
+//! | 6144 | 2048 | stream offsets of the messages of 2104 (version 2) | producer |
 //! | 65536 | 16·N | read marks: end offset, ns; mark `i` lies in slot `i mod N` | producer |
 //! | 65536+16·N | 16·N | write marks, same | producer |
 //! | H = 65536+32·N | capacity | bytes; offset `o` lies at `H + (o mod capacity)` | producer |
@@ -40,8 +44,13 @@ pub(super) const MAGIC_AT: u64 = 0;
 /// Where `head` lies, in bytes.
 pub(super) const HEAD_AT: u64 = 1024;
 
-/// Format of ring files. 1: first.
-pub const VERSION: u64 = 1;
+/// Format of ring files.
+///
+/// | version | change |
+/// |---|---|
+/// | 1 | first |
+/// | 2 | what a guard decided: guarded, decided, refusals without a decision |
+pub const VERSION: u64 = 2;
 
 /// Marks kept per mark ring.
 pub(super) const MARKS: u64 = 16 * 1024;
@@ -49,6 +58,8 @@ pub(super) const MARKS: u64 = 16 * 1024;
 pub(super) const GAPS: usize = 64;
 /// Largest capacity that is accepted: 1 GiB.
 pub(super) const MAX_CAPACITY: u64 = 1 << 30;
+/// Refusals that no decision tells of, at most.
+pub(super) const BLIND: usize = 256;
 /// `spool_start` when nothing is spooled.
 pub(super) const NO_SPOOL: u64 = u64::MAX;
 /// Words for the recorder's own use.
@@ -83,10 +94,14 @@ pub(super) mod b {
     pub const GAP_BYTES: usize = at(2064);
     pub const READ_MARKS: usize = at(2072);
     pub const WRITE_MARKS: usize = at(2080);
+    pub const GUARDED: usize = at(2088);
+    pub const DECIDED: usize = at(2096);
+    pub const BLIND_COUNT: usize = at(2104);
     pub const SPOOL_START: usize = at(2176);
     pub const WALL_OFFSET: usize = at(2184);
     pub const NOTES: usize = at(2240);
     pub const GAP_TABLE: usize = at(4096);
+    pub const BLIND_TABLE: usize = at(6144);
     pub const MARK_TABLE: usize = at(65536);
 }
 
@@ -150,7 +165,8 @@ impl Fixed {
         if word(a::MAGIC) != MAGIC {
             return Err(corrupt("not a ring file (wrong magic)"));
         }
-        if word(a::VERSION) != VERSION {
+        // What version 2 added reads as "no guard" in a ring of version 1.
+        if !(1..=VERSION).contains(&word(a::VERSION)) {
             return Err(corrupt("ring file of an unknown format version"));
         }
         let mut session = [0; 16];

@@ -1,6 +1,6 @@
 //! The relay's end of a capture.
 
-use super::layout::{GAPS, b, get, put};
+use super::layout::{BLIND, GAPS, b, get, put};
 use super::{Capture, Link};
 use crate::relay::waker::Waker;
 use crate::sys::{RingWriter, clock};
@@ -68,6 +68,40 @@ impl Producer {
     /// Stream offset after the last byte captured.
     pub fn head(&self) -> u64 {
         self.writer.head()
+    }
+
+    /// Stream offset of the first pending byte; `None` while bytes pass uncaptured.
+    pub fn pending_at(&self) -> Option<u64> {
+        self.bypass.is_none().then(|| self.writer.written())
+    }
+
+    /// From now on nothing is passed on before it was [decided](Self::decided).
+    pub fn guard(&mut self) {
+        put(self.writer.memory().region_b(), b::GUARDED, 1);
+    }
+
+    /// The first `n` pending bytes have been decided, and what was decided stands where the recorder finds it.
+    pub fn decided(&mut self, n: usize) {
+        if self.bypass.is_none() {
+            let upto = self.writer.written().saturating_add(n as u64).min(self.writer.head());
+            put(self.writer.memory().region_b(), b::DECIDED, upto);
+        }
+    }
+
+    /// The pending message is refused, and there is no room to say so elsewhere. `false`: there is none here either.
+    #[must_use]
+    pub fn refused_blind(&self) -> bool {
+        if self.bypass.is_some() {
+            return true;
+        }
+        let words = self.writer.memory().region_b();
+        let used = usize::try_from(get(words, b::BLIND_COUNT)).unwrap_or(BLIND);
+        if used >= BLIND {
+            return false;
+        }
+        put(words, b::BLIND_TABLE + used, self.writer.written());
+        put(words, b::BLIND_COUNT, used as u64 + 1);
+        true
     }
 
     /// Whether bytes are passing uncaptured at the moment.
@@ -225,6 +259,11 @@ impl Producer {
         } else {
             self.waker.nudge();
         }
+    }
+
+    /// Wakes the recorder from a nap, too.
+    pub fn urge(&self) {
+        self.waker.urge();
     }
 
     /// Says that no byte will come any more.

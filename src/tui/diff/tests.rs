@@ -25,7 +25,7 @@ fn pack(dir: &Path, name: &str, plan: &Plan) -> PathBuf {
     let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
     let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
     let (paths, session) = (&written.paths, &written.doc);
-    let input = Input { paths, session, policy: None, surface: None, signer: &signer, ci_binding: None, now };
+    let input = Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
     let built = build(&input).unwrap().dir;
     let here = dir.join(name);
     std::fs::rename(built, &here).unwrap();

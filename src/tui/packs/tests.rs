@@ -46,7 +46,7 @@ impl Rig {
         let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
         let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
         let (paths, session) = (&written.paths, &written.doc);
-        build(&Input { paths, session, policy: None, surface: None, signer: &signer, ci_binding: None, now })
+        build(&Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now })
             .unwrap()
             .dir
     }
@@ -263,8 +263,10 @@ fn sessions_that_are_recorded_now_move() {
         command: None,
         command_digest: String::new(),
         continues: None,
+        decisions: None,
         pid: 1,
         pid_started: None,
+        policy_hash: None,
         profile: Profile::Audit,
         rings: [None, None],
         server_id: "files".into(),

@@ -34,14 +34,29 @@ pub fn ways(other: Option<&str>) -> io::Result<Vec<Way>> {
     ];
     let help = Command::new(&assay).args(["mcp-proxy", "--help"]).stderr(Stdio::null()).output()?;
     if help.status.success() && !help.stdout.is_empty() {
-        let proxy = way("assay", &[assay, "mcp-proxy".into(), "--".into()]);
+        let proxy = way("assay", &[assay.clone(), "mcp-proxy".into(), "--".into()]);
         ways.push(proxy.clone());
         ways.push(Way { name: "watched", watcher: Watcher::Follows, ..proxy });
         if let Some(other) = other {
             ways.push(way("other", &[other.into(), "mcp-proxy".into(), "--".into()]));
         }
+        let guard = ["mcp-proxy", "--profile", "guard", "--policy", POLICY, "--"].map(OsString::from);
+        ways.push(way("guard", &[&[assay][..], &guard].concat()));
     }
     Ok(ways)
+}
+
+/// The guard's policy, in the directory of each session.
+const POLICY: &str = "policy.yaml";
+
+/// A policy of a hundred rules, the last of which allows what is called.
+fn policy() -> String {
+    let names = |what: &str| (0..49).map(|n| format!("{what}_{n}.*, ")).collect::<String>();
+    format!(
+        "version: \"1\"\ndefault: deny\ndenylist: [{}rm]\nallowlist: [{}echo]\nconstraints:\n  echo:\n    deny_patterns: [\"AKIA[0-9A-Z]{{16}}\"]\n",
+        names("denied"),
+        names("allowed")
+    )
 }
 
 /// A running session.
@@ -61,6 +76,7 @@ impl Session {
         let home = tempfile::tempdir()?;
         let run = home.path().join("run");
         std::fs::create_dir(&run)?;
+        std::fs::write(home.path().join(POLICY), policy())?;
         let mut child = Command::new(&way.command[0])
             .args(&way.command[1..])
             .current_dir(home.path())

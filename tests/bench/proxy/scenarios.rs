@@ -111,6 +111,18 @@ fn giant(ways: &[Way], bytes: usize) -> io::Result<Vec<Row>> {
     Ok(ways.iter().zip(all).map(|(way, values)| Row { way: way.name, values }).collect())
 }
 
+/// Calls whose arguments take long to cross.
+fn argument(ways: &[Way], rounds: usize, bytes: usize) -> io::Result<Vec<Row>> {
+    let all = turns(ways, rounds, |way| {
+        let mut session = Session::start(way)?;
+        session.call(bytes, 200)?;
+        let times = (0..5).map(|_| session.call(bytes, 200)).collect::<io::Result<Vec<_>>>()?;
+        session.finish()?;
+        Ok(times)
+    })?;
+    Ok(latencies(ways, all))
+}
+
 fn start(ways: &[Way], rounds: usize) -> io::Result<Vec<Row>> {
     let all = turns(ways, rounds, |way| {
         let begin = std::time::Instant::now();
@@ -216,6 +228,11 @@ pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
         let bytes = if quick { 64 << 20 } else { 1 << 30 };
         let rows = giant(ways, bytes)?;
         add(format!("giant: one {} MiB result", bytes >> 20), &["ms", "peak RSS MiB", "exit ms"], false, rows);
+    }
+    if options.wants("argument") {
+        // With the envelope it is within the guard's default limit.
+        let rows = argument(ways, rounds, (10 << 20) - 1024)?;
+        add("argument: calls of 10 MiB".into(), &US, false, rows);
     }
     if options.wants("start") {
         let rows = start(ways, if quick { 5 } else { 40 })?;

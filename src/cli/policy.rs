@@ -1,0 +1,444 @@
+//! `assay policy`: make, check and try policies.
+
+use super::out::{self, Style, Tone, short};
+use crate::{
+    error::{Exit, Failure},
+    paths::DEFAULT_AUDIT_DIR,
+    policy::{
+        Dns, Policy, Surroundings,
+        dry_run::{self, Progress, Report, Source},
+        init::{Needs, STARTER},
+        model::{Constraint, Rules, Shape},
+    },
+    text::{fit, visible, width},
+};
+use clap::{Args, Subcommand};
+use std::{
+    fmt::Write as _,
+    io::{IsTerminal as _, Write as _},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Name of a policy file.
+const FILE: &str = "assay.mcp-policy.yaml";
+/// Rows of a table that are printed; `--json` has all.
+const SHOWN: usize = 30;
+
+/// Arguments of `assay policy`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  assay policy init --from .assay/mcp\n  assay policy check assay.mcp-policy.yaml\n  \
+                  assay policy dry-run assay.mcp-policy.yaml --against .assay/mcp"
+)]
+pub struct PolicyArgs {
+    #[command(subcommand)]
+    command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PolicyCommand {
+    /// Write a first policy, or the least that recorded sessions need
+    Init(InitArgs),
+    /// Say what a policy does, or what is wrong with it
+    Check(CheckArgs),
+    /// Say what a policy would have done to recorded calls
+    DryRun(DryRunArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay policy init\n  assay policy init --from .assay/mcp --out mine.yaml\n\n\
+                  With --from it allows the tools that were called in these sessions, and denies everything else.\n\n\
+                  Exit codes: 0 written; 3 the file exists, or there is nothing to read")]
+struct InitArgs {
+    /// Recorded sessions to allow: packs, sessions or audit directories; may be repeated
+    #[arg(long, value_name = "PACK|SESSION|AUDIT DIR", num_args = 1..)]
+    from: Vec<PathBuf>,
+    /// The file to write; - for standard output
+    #[arg(long, short, value_name = "FILE", default_value = FILE)]
+    out: PathBuf,
+    /// Where a session id in --from is looked up
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
+    audit_dir: PathBuf,
+    /// Print one JSON document
+    #[arg(long, conflicts_with = "out")]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay policy check assay.mcp-policy.yaml\n\n\
+                  Exit codes: 0 the policy can be used; 3 it cannot, with the place")]
+struct CheckArgs {
+    /// The policy
+    #[arg(value_name = "FILE", default_value = FILE)]
+    file: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay policy dry-run assay.mcp-policy.yaml --against .assay/mcp\n  \
+                  assay policy dry-run assay.mcp-policy.yaml --against packs/proof_pack_* --json\n\n\
+                  Packs are read, not verified: assay verify-pack does that. Where arguments were not stored\n\
+                  (--store-args), rules about tools decide and rules about arguments say unknown. Symbolic links are\n\
+                  followed as they are now; names of hosts are looked up only with --dns.\n\n\
+                  Exit codes: 0 no call would be newly denied; 1 calls would be; 3 bad input")]
+struct DryRunArgs {
+    /// The policy
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Packs, sessions (an id, or a file in receipts/) or audit directories; may be repeated
+    #[arg(long, value_name = "PACK|SESSION|AUDIT DIR", num_args = 1.., required = true)]
+    against: Vec<PathBuf>,
+    /// Where a session id in --against is looked up
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
+    audit_dir: PathBuf,
+    /// The server's working directory, where relative paths begin (default: this one)
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Look up the names of hosts
+    #[arg(long)]
+    dns: bool,
+    /// Exit code 1 also when it is not known of a call whether it would be denied
+    #[arg(long)]
+    fail_on_unknown: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `assay policy`.
+///
+/// # Errors
+/// A policy that cannot be used, nothing to read, a file that is in the way.
+pub fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
+    match &args.command {
+        PolicyCommand::Init(args) => out::answering(args.json, || init(args)),
+        PolicyCommand::Check(args) => check(args),
+        PolicyCommand::DryRun(args) => try_out(args),
+    }
+}
+
+/// A policy, or its error with caret on stderr and as a document.
+fn load(path: &Path, as_json: bool) -> Result<Result<Policy, Exit>, Failure> {
+    let error = match Policy::load(path) {
+        Ok(policy) => return Ok(Ok(policy)),
+        Err(error) => error,
+    };
+    out::stderr(&format!("assay: error: {error}"));
+    if as_json {
+        out::json(&serde_json::json!({
+            "status": "error", "path": error.path, "line": error.line, "column": error.column, "error": error.message,
+            "hint": error.hint, "exit_code": Exit::BadInput.code(),
+        }))?;
+    }
+    Ok(Err(Exit::BadInput))
+}
+
+fn find(paths: &[PathBuf], audit_dir: &Path) -> Result<Vec<Source>, Failure> {
+    let mut found = Vec::new();
+    for path in paths {
+        found.extend(dry_run::sources(path, audit_dir).map_err(|e| {
+            Failure::bad_input(e).hint("name a pack, an audit directory, a file in its receipts/, or a session id")
+        })?);
+    }
+    Ok(found)
+}
+
+fn init(args: &InitArgs) -> Result<Exit, Failure> {
+    let (text, needs) = if args.from.is_empty() {
+        (STARTER.to_owned(), None)
+    } else {
+        let sources = find(&args.from, &args.audit_dir)?;
+        let mut needs = Needs::default();
+        let mut meter = Meter::new();
+        let _ = dry_run::read(&sources, &mut needs, &mut |_, p| meter.show(p));
+        meter.clear();
+        for problem in needs.problems.iter().take(10) {
+            out::stderr(&format!("assay: warning: {}", short(problem)));
+        }
+        (needs.policy(), Some(needs))
+    };
+    // What is written is read back before anybody relies on it.
+    let policy = Policy::parse(text.as_bytes(), FILE)
+        .map_err(|e| Failure::failed(format_args!("the policy that was made cannot be read: {}", e.message)))?;
+    if args.json {
+        out::json(&serde_json::json!({
+            "policy": text, "policy_hash": policy.hash(),
+            "tools": needs.as_ref().map(|n| &n.tools), "sessions": needs.as_ref().map(|n| n.sessions),
+            "denied": needs.as_ref().map(|n| n.denied), "nameless": needs.as_ref().map(|n| n.nameless),
+            "problems": needs.as_ref().map(|n| &n.problems),
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    if args.out == Path::new("-") {
+        out::stdout(text.as_bytes())?;
+        return Ok(Exit::Ok);
+    }
+    out::new_file(&args.out, text.as_bytes())?;
+    let file = visible(&args.out.display().to_string()).into_owned();
+    let what = needs.map_or_else(
+        || "a commented policy to begin with".to_owned(),
+        |n| format!("{} tools of {} sessions allowed, everything else denied", n.tools.len(), n.sessions),
+    );
+    let next = format!("{file}: {what}\n  next: assay policy dry-run {file} --against {DEFAULT_AUDIT_DIR}\n");
+    out::stdout(next.as_bytes())?;
+    Ok(Exit::Ok)
+}
+
+fn check(args: &CheckArgs) -> Result<Exit, Failure> {
+    let policy = match load(&args.file, args.json)? {
+        Ok(policy) => policy,
+        Err(exit) => return Ok(exit),
+    };
+    // What is compiled on first use otherwise is compiled now, so that nothing comes as a surprise.
+    if let Err(error) = policy.compile() {
+        out::stderr(&format!("assay: error: {error}"));
+        if args.json {
+            let path = &args.file;
+            out::json(&serde_json::json!({
+                "status": "error", "path": path, "line": error.line, "column": error.column, "error": error.message,
+                "hint": error.hint, "exit_code": Exit::BadInput.code(),
+            }))?;
+        }
+        return Ok(Exit::BadInput);
+    }
+    if args.json {
+        let rules = policy.rules();
+        out::json(&serde_json::json!({
+            "status": "ok", "policy": policy.name(), "policy_hash": policy.hash(), "default": rules.default.as_str(),
+            "shape": match rules.shape { Shape::Native => "native", Shape::AssayAi => "assay-ai" },
+            "allowlist": rules.allow.texts(), "denylist": rules.deny.texts(),
+            "constraints": rules.constraints.iter().map(|c| serde_json::json!({
+                "tool": c.key, "line": c.line, "keys": keys(c),
+            })).collect::<Vec<_>>(),
+            "max_tool_calls": rules.budget.max_tool_calls,
+            "max_wall_time_sec": rules.budget.max_wall_time.map(|t| t.as_secs()),
+            "notes": policy.notes(),
+        }))?;
+    } else {
+        out::stdout(described(&policy, Style::of_stdout()).as_bytes())?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn keys(c: &Constraint) -> Vec<&'static str> {
+    [
+        (c.max_calls.is_some(), "max_calls"),
+        (c.schema.is_some(), "arguments"),
+        (c.patterns.is_some(), "deny_patterns"),
+        (c.paths.is_some(), "allowed_paths"),
+        (c.hosts, "deny_private_hosts"),
+    ]
+    .into_iter()
+    .filter_map(|(has, key)| has.then_some(key))
+    .collect()
+}
+
+/// What a policy does, in the order in which it decides.
+fn described(policy: &Policy, style: Style) -> String {
+    let rules = policy.rules();
+    let mut out = String::new();
+    let _ = writeln!(out, "{}  {}", style.paint(Tone::Strong, &short(policy.name())), policy.hash());
+    let list = |names: &[String]| {
+        let shown: Vec<String> = names.iter().take(SHOWN).map(|n| short(n)).collect();
+        let more = names.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        format!("{}{more}", shown.join(", "))
+    };
+    let mut step = 0;
+    let mut line = |text: String| {
+        step += 1;
+        let _ = writeln!(out, "  {step}. {text}");
+    };
+    if !rules.deny.texts().is_empty() {
+        line(format!("denied, whatever else is said: {}", list(rules.deny.texts())));
+    }
+    for c in rules.constraints.iter().take(SHOWN) {
+        line(format!("{}: denied unless {}", short(&c.key), demands(c)));
+    }
+    if rules.constraints.len() > SHOWN {
+        line(format!("and {} more constraints", rules.constraints.len() - SHOWN));
+    }
+    if !rules.allow.texts().is_empty() {
+        line(format!("allowed: {}", list(rules.allow.texts())));
+    }
+    line(format!("every other tool: {}", if rules.default.as_str() == "deny" { "denied" } else { "allowed" }));
+    budget(rules).into_iter().for_each(line);
+    for note in policy.notes() {
+        let place = note.line.map(|l| format!("line {l}: ")).unwrap_or_default();
+        let _ = writeln!(out, "  {} {place}{}", style.paint(Tone::Warn, "note:"), short(&note.text));
+    }
+    out
+}
+
+fn demands(c: &Constraint) -> String {
+    let mut all = Vec::new();
+    if let Some(max) = c.max_calls {
+        all.push(format!("fewer than {max} calls were allowed in the session"));
+    }
+    if c.schema.is_some() {
+        all.push("the arguments satisfy the schema".to_owned());
+    }
+    if let Some(patterns) = &c.patterns {
+        all.push(format!("no string matches one of {} patterns", patterns.len()));
+    }
+    if let Some(paths) = &c.paths {
+        let shown: Vec<String> = paths.texts().iter().take(6).map(|t| short(t)).collect();
+        let more = if paths.texts().len() > 6 { ", …" } else { "" };
+        all.push(format!("every path is in {}{more}", shown.join(", ")));
+    }
+    if c.hosts {
+        all.push("every host is public".to_owned());
+    }
+    if all.is_empty() { "nothing".to_owned() } else { all.join("; and ") }
+}
+
+fn budget(rules: &Rules) -> Vec<String> {
+    let calls = rules.budget.max_tool_calls.map(|n| format!("denied after {n} allowed calls in a session"));
+    let time = rules.budget.max_wall_time.map(|t| format!("denied after {} s of a session", t.as_secs()));
+    calls.into_iter().chain(time).collect()
+}
+
+fn try_out(args: &DryRunArgs) -> Result<Exit, Failure> {
+    let policy = match load(&args.file, args.json)? {
+        Ok(policy) => Arc::new(policy),
+        Err(exit) => return Ok(exit),
+    };
+    out::answering(args.json, || {
+        let sources = find(&args.against, &args.audit_dir)?;
+        let cwd = args.cwd.as_deref().unwrap_or(Path::new("."));
+        let cwd = std::path::absolute(cwd).map_err(|e| Failure::bad_input(format_args!("{}: {e}", cwd.display())))?;
+        let dns = if args.dns { Dns::System } else { Dns::Off };
+        let around = Arc::new(Surroundings { cwd, home: etcetera::home_dir().ok(), dns });
+        let mut meter = Meter::new();
+        let report = dry_run::run(policy, around, &sources, &mut |_, p| meter.show(p));
+        meter.clear();
+        let report = report.ok_or_else(|| Failure::failed("interrupted"))?;
+        if args.json {
+            out::json(&report)?;
+        } else {
+            out::stdout(words(&report, Style::of_stdout()).as_bytes())?;
+        }
+        let unknown = args.fail_on_unknown && report.total.unknown > 0;
+        Ok(if report.total.newly_denied > 0 || unknown { Exit::Violation } else { Exit::Ok })
+    })
+}
+
+/// Progress on a terminal, after a while.
+struct Meter {
+    shown: Option<std::time::Instant>,
+    terminal: bool,
+    drawn: bool,
+}
+
+impl Meter {
+    fn new() -> Self {
+        Self { shown: None, terminal: std::io::stderr().is_terminal(), drawn: false }
+    }
+
+    fn show(&mut self, p: Progress) -> ControlFlow<()> {
+        let now = std::time::Instant::now();
+        let due = self.shown.is_some_and(|at| now.duration_since(at).as_millis() >= 100);
+        if self.shown.is_none() || due {
+            self.shown = Some(now);
+        }
+        if self.terminal && due && p.total_bytes > 0 {
+            self.drawn = true;
+            let percent = p.done_bytes.saturating_mul(100) / p.total_bytes;
+            let _ = write!(std::io::stderr().lock(), "\rreading {percent:>3} %");
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn clear(&self) {
+        if self.drawn {
+            let _ = write!(std::io::stderr().lock(), "\r\u{1b}[K");
+        }
+    }
+}
+
+fn words(r: &Report, style: Style) -> String {
+    let mut out = String::new();
+    let t = &r.total;
+    let _ = writeln!(out, "{}  {}", style.paint(Tone::Strong, &short(&r.policy)), r.policy_hash);
+    let _ = writeln!(out, "{} calls in {} sessions", t.calls, r.sessions);
+    let tone = if t.newly_denied > 0 { Tone::Bad } else { Tone::Good };
+    let head = format!("{} of {} calls would now be denied", t.newly_denied, t.calls);
+    let _ = writeln!(out, "{}", style.paint(tone, &head));
+    for (n, what) in [
+        (t.newly_allowed, "that were denied would now be allowed"),
+        (t.denied - t.newly_denied, "were denied and still would be"),
+        (t.unknown, "are unknown: their arguments were not stored (--store-args)"),
+    ] {
+        if n > 0 {
+            let _ = writeln!(out, "{n} {what}");
+        }
+    }
+    if r.sessions_twice > 0 {
+        let _ = writeln!(out, "{} sessions were named more than once and are judged once", r.sessions_twice);
+    }
+    table(&mut out, "Tool", r.tools.iter().map(|row| (row.tool.as_str(), &row.counts)), r.tools.len(), style);
+    let changing =
+        r.rules.iter().filter(|row| row.counts.newly_denied + row.counts.newly_allowed + row.counts.unknown > 0);
+    for row in changing.take(SHOWN) {
+        let c = &row.counts;
+        let counts: Vec<String> =
+            [(c.newly_denied, "newly denied"), (c.newly_allowed, "newly allowed"), (c.unknown, "unknown")]
+                .into_iter()
+                .filter(|(n, _)| *n > 0)
+                .map(|(n, what)| format!("{n} {what}"))
+                .collect();
+        let rule = style.paint(Tone::Strong, &short(&row.rule));
+        let _ = writeln!(out, "\n{rule}  {}  {}", row.reason, counts.join(", "));
+        for e in &row.examples {
+            let at = e.at.map_or_else(String::new, |t| format!("{t} "));
+            let _ = writeln!(out, "  {at}{} {}", short(&e.receipt_id), short(&e.tool));
+            let _ = writeln!(out, "    {}", short(&e.message));
+        }
+    }
+    for note in &r.notes {
+        let _ = writeln!(out, "{} {}", style.paint(Tone::Warn, "note:"), short(&note.text));
+    }
+    for problem in r.problems.iter().take(10) {
+        let _ = writeln!(out, "{} {}", style.paint(Tone::Warn, "not read:"), short(problem));
+    }
+    out
+}
+
+fn table<'a>(
+    out: &mut String,
+    title: &str,
+    rows: impl Iterator<Item = (&'a str, &'a dry_run::Counted)>,
+    len: usize,
+    style: Style,
+) {
+    if len == 0 {
+        return;
+    }
+    let head = format!(
+        "{title:<28}{:>10}{:>10}{:>10}{:>14}{:>15}{:>10}",
+        "calls", "allowed", "denied", "newly denied", "newly allowed", "unknown"
+    );
+    let _ = writeln!(out, "\n{}", style.paint(Tone::Strong, &head));
+    for (name, c) in rows.take(SHOWN) {
+        let name = if name.is_empty() { "–".to_owned() } else { short(name) };
+        let name = fit(&name, 27);
+        let _ = writeln!(
+            out,
+            "{name}{}{:>10}{:>10}{:>10}{:>14}{:>15}{:>10}",
+            " ".repeat(28 - width(&name).min(28)),
+            c.calls,
+            c.allowed,
+            c.denied,
+            c.newly_denied,
+            c.newly_allowed,
+            c.unknown
+        );
+    }
+    if len > SHOWN {
+        let _ = writeln!(out, "and {} more", len - SHOWN);
+    }
+}

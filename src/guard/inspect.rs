@@ -1,0 +1,405 @@
+//! The strictest reading of a client's message, so that no server can read more into it than the guard did.
+//!
+//! Servers differ in what they take for a call: some compare member names without regard to case, some take the last of two
+//! members, some the first, some skip a byte order mark or what stands behind a value, some end lines at a carriage return
+//! or at any of Unicode's line breaks. A message is passed on only if all of these read the same in it; whatever could be
+//! read as a call by one of them and as something else by us is refused, with the [`Refusal`] that says why.
+
+use super::folding;
+use crate::{
+    canon::{self, Anomalies, Kind},
+    record::envelope::Fields,
+};
+use std::borrow::Cow;
+
+/// Elements of a batch that are looked at; a longer one is refused.
+pub const MAX_BATCH: usize = 256;
+/// Raw bytes of an id; a longer one is refused.
+const MAX_ID: usize = 1024;
+/// Raw bytes of a method or tool name; a longer one is refused.
+const MAX_NAME: usize = 8 * 1024;
+
+/// Why a message is refused before any policy looks at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// It is no JSON, or no JSON-RPC message.
+    Malformed,
+    /// A byte order mark stands before it.
+    ByteOrderMark,
+    /// A carriage return, or one of Unicode's line breaks with something like a message behind it, stands inside.
+    LineBreak,
+    /// Two members of one object have one name.
+    DuplicateKey,
+    /// Two argument names, or a name of the protocol and a member's, differ in case only.
+    FoldedName,
+    /// A name of the protocol is written with escapes.
+    EscapedName,
+    /// It holds bytes that are not UTF-8.
+    InvalidUtf8,
+    /// An escape names half of a surrogate pair.
+    LoneSurrogate,
+    /// It holds U+0000.
+    Nul,
+    /// It is nested too deeply.
+    TooDeep,
+    /// It has more members than can be compared.
+    TooManyMembers,
+    /// It is longer than `--max-message`.
+    TooLarge,
+    /// It is both a request and a response, or neither.
+    Shape,
+    /// A response that no request waits for.
+    AnswersNothing,
+    /// An id that is neither a string, a number nor null.
+    BadId,
+    /// A method that is no string, or almost the name of another.
+    BadMethod,
+    /// `params` that is no object where one is needed.
+    BadParams,
+    /// A tool name that is missing, no string, or framed by what cannot be seen.
+    BadToolName,
+    /// `arguments` that is no object.
+    BadArguments,
+    /// A batch without elements, or with too many.
+    BadBatch,
+    /// The recorder could not record what would pass.
+    RecorderUnavailable,
+}
+
+impl Refusal {
+    /// The machine word behind `guard:`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::ByteOrderMark => "byte_order_mark",
+            Self::LineBreak => "line_break",
+            Self::DuplicateKey => "duplicate_key",
+            Self::FoldedName => "folded_name",
+            Self::EscapedName => "escaped_name",
+            Self::InvalidUtf8 => "invalid_utf8",
+            Self::LoneSurrogate => "lone_surrogate",
+            Self::Nul => "nul",
+            Self::TooDeep => "too_deep",
+            Self::TooManyMembers => "too_many_members",
+            Self::TooLarge => "too_large",
+            Self::Shape => "shape",
+            Self::AnswersNothing => "answers_nothing",
+            Self::BadId => "bad_id",
+            Self::BadMethod => "bad_method",
+            Self::BadParams => "bad_params",
+            Self::BadToolName => "bad_tool_name",
+            Self::BadArguments => "bad_arguments",
+            Self::BadBatch => "bad_batch",
+            Self::RecorderUnavailable => "recorder_unavailable",
+        }
+    }
+
+    /// What a person is told.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Malformed => "the message is not one JSON-RPC message",
+            Self::ByteOrderMark => "a byte order mark stands before the message",
+            Self::LineBreak => "a line break inside the message could make two of it",
+            Self::DuplicateKey => "a member name occurs twice in one object",
+            Self::FoldedName => "two member names differ in case only",
+            Self::EscapedName => "a member name of the protocol is written with escapes",
+            Self::InvalidUtf8 => "the message is not UTF-8",
+            Self::LoneSurrogate => "an escape names half of a surrogate pair",
+            Self::Nul => "the message holds U+0000",
+            Self::TooDeep => "the message is nested too deeply",
+            Self::TooManyMembers => "the message has too many members",
+            Self::TooLarge => "the message is too large",
+            Self::Shape => "the message is neither a request, a notification nor a response",
+            Self::AnswersNothing => "the response answers no request",
+            Self::BadId => "the id is neither a string nor a number",
+            Self::BadMethod => "the method is no name, or almost that of another",
+            Self::BadParams => "the parameters are not an object",
+            Self::BadToolName => "the tool name is missing or hides characters",
+            Self::BadArguments => "the arguments are not an object that all readers read alike",
+            Self::BadBatch => "a batch has from 1 to 256 elements",
+            Self::RecorderUnavailable => "no tool call passes while it cannot be recorded",
+        }
+    }
+}
+
+/// What kind of message an [`Item`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// It wants an answer.
+    Request,
+    /// It does not.
+    Notification,
+    /// It is one.
+    Response,
+}
+
+/// What a policy has to judge.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Review<'a> {
+    /// The tool's name; for a method that is reviewed like one, the method.
+    pub tool: Cow<'a, str>,
+    /// Raw arguments (the parameters, for such a method).
+    pub arguments: Option<&'a [u8]>,
+}
+
+/// One message, or one element of a batch.
+#[derive(Debug)]
+pub struct Item<'a> {
+    /// Raw id, a scalar.
+    pub id: Option<&'a [u8]>,
+    /// What it is.
+    pub shape: Shape,
+    /// Why it cannot pass, whatever the policy says.
+    pub refused: Option<Refusal>,
+    /// What the policy is asked.
+    pub review: Option<Review<'a>>,
+}
+
+/// One line or framed body, read.
+#[derive(Debug)]
+pub enum Reading<'a> {
+    /// White space: no message, and nobody takes it for one.
+    Blank,
+    /// One message.
+    One(Item<'a>),
+    /// The elements of a batch.
+    Batch(Vec<Item<'a>>),
+}
+
+/// Reads a client's line, without its newline.
+#[must_use]
+pub fn read(line: &[u8]) -> Reading<'_> {
+    let text = line.strip_suffix(b"\r").unwrap_or(line);
+    if text.iter().all(|b| matches!(b, b' ' | b'\t')) {
+        return Reading::Blank;
+    }
+    let whole = whole(text);
+    match canon::kind(text) {
+        Some(Kind::Array) if syntax_holds(whole) => batch(text, whole),
+        Some(Kind::Object) if syntax_holds(whole) => Reading::One(object(text, whole)),
+        _ => Reading::One(Item {
+            id: None,
+            shape: Shape::Notification,
+            refused: Some(whole.unwrap_or(Refusal::Malformed)),
+            review: None,
+        }),
+    }
+}
+
+/// Whether an id can be read although the message is refused.
+fn syntax_holds(whole: Option<Refusal>) -> bool {
+    !matches!(whole, Some(Refusal::Malformed | Refusal::ByteOrderMark | Refusal::Nul))
+}
+
+/// What is wrong with the text as a whole.
+fn whole(text: &[u8]) -> Option<Refusal> {
+    if text.starts_with(b"\xef\xbb\xbf") {
+        return Some(Refusal::ByteOrderMark);
+    }
+    if memchr::memchr(0, text).is_some() {
+        return Some(Refusal::Nul);
+    }
+    let Ok(anomalies) = canon::scan(text) else { return Some(Refusal::Malformed) };
+    for (anomaly, refusal) in [
+        (Anomalies::INVALID_UTF8, Refusal::InvalidUtf8),
+        (Anomalies::DEPTH_EXCEEDED, Refusal::TooDeep),
+        (Anomalies::DUPLICATE_KEY, Refusal::DuplicateKey),
+        (Anomalies::LONE_SURROGATE, Refusal::LoneSurrogate),
+        (Anomalies::TOO_MANY_MEMBERS, Refusal::TooManyMembers),
+    ] {
+        if anomalies.contains(anomaly) {
+            return Some(refusal);
+        }
+    }
+    if memchr::memchr(b'\r', text).is_some() || hides_lines(text) {
+        return Some(Refusal::LineBreak);
+    }
+    escaped_nul(text).then_some(Refusal::Nul)
+}
+
+/// Whether what stands behind one of Unicode's line breaks (Python's `splitlines`) looks like a message.
+fn hides_lines(text: &[u8]) -> bool {
+    if text.is_ascii() {
+        return false;
+    }
+    [&"\u{85}".as_bytes(), &"\u{2028}".as_bytes(), &"\u{2029}".as_bytes()].into_iter().any(|brk| {
+        memchr::memmem::find_iter(text, brk).any(|at| {
+            let rest = text[at + brk.len()..].trim_ascii_start();
+            let rest = rest.strip_prefix(b"\xef\xbb\xbf").unwrap_or(rest).trim_ascii_start();
+            matches!(rest.first(), Some(b'{' | b'['))
+        })
+    })
+}
+
+/// Whether an escape stands for U+0000: what follows it is not there for a reader that ends strings so.
+fn escaped_nul(text: &[u8]) -> bool {
+    memchr::memmem::find_iter(text, b"\\u0000").any(|at| {
+        let before = text[..at].iter().rev().take_while(|b| **b == b'\\').count();
+        before % 2 == 0
+    })
+}
+
+fn batch(text: &[u8], whole: Option<Refusal>) -> Reading<'_> {
+    let refused =
+        |refusal| Reading::One(Item { id: None, shape: Shape::Notification, refused: Some(refusal), review: None });
+    let Ok(elements) = canon::elements(text) else { return refused(Refusal::Malformed) };
+    let mut items = Vec::new();
+    for element in elements {
+        let Ok(range) = element else { return refused(Refusal::Malformed) };
+        if items.len() == MAX_BATCH {
+            return refused(Refusal::BadBatch);
+        }
+        let element = &text[range];
+        items.push(match canon::kind(element) {
+            Some(Kind::Object) => object(element, whole),
+            _ => Item { id: None, shape: Shape::Notification, refused: Some(Refusal::Shape), review: None },
+        });
+    }
+    if items.is_empty() {
+        return refused(Refusal::BadBatch);
+    }
+    Reading::Batch(items)
+}
+
+const NAMES: [&str; 6] = ["id", "method", "params", "result", "error", "jsonrpc"];
+const ID: usize = 0;
+const METHOD: usize = 1;
+const PARAMS: usize = 2;
+const RESULT: usize = 3;
+const ERROR: usize = 4;
+
+/// Reads one object. `whole` is what is wrong with all of it already.
+fn object(text: &[u8], whole: Option<Refusal>) -> Item<'_> {
+    let mut item = Item { id: None, shape: Shape::Notification, refused: whole, review: None };
+    let Ok(fields) = Fields::of(text, NAMES) else {
+        item.refused = Some(Refusal::Malformed);
+        return item;
+    };
+    item.id = fields.get(ID).filter(|id| is_scalar(id));
+    let has_method = fields.get(METHOD).is_some();
+    let answers = usize::from(fields.get(RESULT).is_some()) + usize::from(fields.get(ERROR).is_some());
+    item.shape = match (has_method, item.id.is_some()) {
+        (true, true) => Shape::Request,
+        (true, false) => Shape::Notification,
+        (false, _) => Shape::Response,
+    };
+    let refused = item.refused.or_else(|| names_refused(text, &NAMES)).or_else(|| {
+        if fields.get(ID).is_some() && item.id.is_none() {
+            return Some(Refusal::BadId);
+        }
+        match (has_method, answers) {
+            (true, 0) => None,
+            (false, 1) if item.id.is_some() => None,
+            _ => Some(Refusal::Shape),
+        }
+    });
+    if !has_method && answers == 0 && item.id.is_some() {
+        // Perhaps a request whose method is spelt otherwise: whoever sent it waits for an answer.
+        item.shape = Shape::Request;
+    }
+    item.refused = refused;
+    if item.refused.is_none() && has_method {
+        match method(&fields) {
+            Ok(review) => item.review = review,
+            Err(refusal) => item.refused = Some(refusal),
+        }
+    }
+    item
+}
+
+fn is_scalar(id: &[u8]) -> bool {
+    id.len() <= MAX_ID && matches!(canon::kind(id), Some(Kind::String | Kind::Number | Kind::Null))
+}
+
+/// Whether a member of this object is one of `names` for some reader and not for another.
+fn names_refused(object: &[u8], names: &[&str]) -> Option<Refusal> {
+    for member in canon::members(object).ok()? {
+        let Ok(member) = member else { return Some(Refusal::Malformed) };
+        let Some(key) = member.key else { return Some(Refusal::LoneSurrogate) };
+        let Some(name) = names.iter().find(|name| folding::is_like(&key, name)) else { continue };
+        if key != **name {
+            return Some(Refusal::FoldedName);
+        }
+        if memchr::memchr(b'\\', member.raw_key).is_some() {
+            return Some(Refusal::EscapedName);
+        }
+    }
+    None
+}
+
+/// What of a request or notification a policy has to judge.
+fn method<'a>(fields: &Fields<'a, 6>) -> Result<Option<Review<'a>>, Refusal> {
+    const REVIEWED: [&str; 3] = ["tools/call", "resources/read", "sampling/createMessage"];
+    let raw = fields.get(METHOD).filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadMethod)?;
+    let method = canon::decode_string(raw).ok_or(Refusal::BadMethod)?;
+    let params = fields.get(PARAMS);
+    let Some(reviewed) = REVIEWED.iter().find(|name| folding::is_like(&method, name)) else {
+        return Ok(None);
+    };
+    if method != **reviewed {
+        return Err(Refusal::BadMethod);
+    }
+    let params = params.filter(|p| canon::kind(p) == Some(Kind::Object)).ok_or(Refusal::BadParams)?;
+    if *reviewed != "tools/call" {
+        if let Some(refusal) = names_refused(params, &["uri"]) {
+            return Err(refusal);
+        }
+        folded_arguments(params)?;
+        return Ok(Some(Review { tool: Cow::Borrowed(reviewed), arguments: Some(params) }));
+    }
+    if let Some(refusal) = names_refused(params, &["name", "arguments"]) {
+        return Err(refusal);
+    }
+    let call = Fields::of(params, ["name", "arguments"]).map_err(|_| Refusal::Malformed)?;
+    let raw = call.get(0).filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadToolName)?;
+    let tool = canon::decode_string(raw).filter(|name| is_plain(name)).ok_or(Refusal::BadToolName)?;
+    let arguments = call.get(1);
+    if let Some(arguments) = arguments {
+        if canon::kind(arguments) != Some(Kind::Object) {
+            return Err(Refusal::BadArguments);
+        }
+        folded_arguments(arguments)?;
+    }
+    Ok(Some(Review { tool, arguments }))
+}
+
+fn folded_arguments(arguments: &[u8]) -> Result<(), Refusal> {
+    match folding::has_twins(arguments) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(Refusal::FoldedName),
+        Err(_) => Err(Refusal::BadArguments),
+    }
+}
+
+/// A tool name that shows what it is: no blanks around it, nothing in it that cannot be seen.
+fn is_plain(name: &str) -> bool {
+    let unseen = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}')
+    };
+    !name.is_empty() && name.trim() == name && !name.chars().any(unseen)
+}
+
+/// The id of a message of which only the beginning and the end are known.
+#[must_use]
+pub fn id_of_parts<'a>(head: &'a [u8], tail: &'a [u8]) -> Option<&'a [u8]> {
+    let first = canon::members(head).ok().and_then(|members| {
+        members.map_while(Result::ok).find(|m| m.key.as_deref() == Some("id")).map(|m| &head[m.value])
+    });
+    // A value that ends where the part does may go on behind it.
+    let first =
+        first.filter(|id| is_scalar(id) && (id.as_ptr() as usize + id.len()) < head.as_ptr() as usize + head.len());
+    first.or_else(|| {
+        let tail = tail.trim_ascii_end().strip_suffix(b"}")?;
+        let at = memchr::memmem::rfind(tail, b"\"id\":")?;
+        let before = tail[..at].trim_ascii_end().last();
+        let id = tail[at + 5..].trim_ascii();
+        let whole = canon::scan(id).is_ok() && is_scalar(id);
+        (whole && matches!(before, Some(b',' | b'{'))).then_some(id)
+    })
+}

@@ -1,0 +1,192 @@
+//! Guard mode: every message is judged before a byte of it passes on, and refused where the policy says so or where
+//! servers could disagree on what it says.
+//!
+//! One choke point: [`Gate`] stands in the client's stream, [`Outlet`] in the server's, and both put every decision into
+//! [`record::judgement`](crate::record::judgement) before it takes effect. What a refused message's sender is told goes out
+//! on the other stream, between two messages.
+//!
+//! Must not know: policy files (it is given a [`Judge`]), receipts, packs.
+
+pub mod folding;
+mod gate;
+pub mod inspect;
+mod outlet;
+mod replies;
+
+pub use gate::Gate;
+pub use outlet::Outlet;
+
+use crate::{
+    model::{Direction, PolicyVerdict},
+    record::{
+        envelope::IdKey,
+        judgement::{Health, Judgement, News, Ruled, Subject, Writer},
+    },
+    relay::stdio::{Desk, Inserts},
+};
+use inspect::Refusal;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Code of the JSON-RPC error that a refused request is answered with.
+pub const DENIED: i64 = -32001;
+/// Code of the JSON-RPC error for a request that the server did not live to answer.
+pub const SERVER_GONE: i64 = -32000;
+/// Requests that are remembered until they are answered.
+const MAX_PENDING: usize = 1 << 16;
+
+/// Says what the policy says.
+pub trait Judge: Send {
+    /// The verdict on a call at this time (monotonic ns), and words for who asked. May wait, but not for long.
+    fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String);
+
+    /// `sha256:` of the policy in force.
+    fn policy(&self) -> String;
+}
+
+/// What both directions share.
+pub struct Shared {
+    judge: Mutex<Box<dyn Judge>>,
+    news: Arc<News>,
+    journal: Mutex<Writer>,
+    health: Arc<Health>,
+    /// Requests of the client that wait for the server, and of the server that wait for the client.
+    waiting: [Mutex<Waiting>; 2],
+    /// For the client, and for the server.
+    inserts: [Arc<Inserts>; 2],
+    /// Requests of the server that passed unread because they were too long to hold.
+    unread: AtomicU64,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// How many of each, and the id as it was sent.
+    ids: HashMap<IdKey, (Vec<u8>, u32)>,
+}
+
+impl Waiting {
+    fn add(&mut self, id: &[u8]) {
+        if self.ids.len() < MAX_PENDING {
+            self.ids.entry(IdKey::of(id)).or_insert_with(|| (id.to_vec(), 0)).1 += 1;
+        }
+    }
+
+    fn has(&self, id: &[u8]) -> bool {
+        self.ids.contains_key(&IdKey::of(id))
+    }
+
+    /// Takes one out.
+    fn answer(&mut self, id: &[u8]) -> bool {
+        let key = IdKey::of(id);
+        match self.ids.get_mut(&key) {
+            Some((_, 2..)) => self.ids.get_mut(&key).map(|(_, n)| *n -= 1).is_some(),
+            Some(_) => self.ids.remove(&key).is_some(),
+            None => false,
+        }
+    }
+}
+
+const fn lane(direction: Direction) -> usize {
+    match direction {
+        Direction::ClientToServer => 0,
+        Direction::ServerToClient => 1,
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// # Errors
+    /// No pipes could be made.
+    pub fn new(
+        judge: Box<dyn Judge>,
+        journal: Writer,
+        health: Arc<Health>,
+        news: Arc<News>,
+    ) -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            judge: Mutex::new(judge),
+            news,
+            journal: Mutex::new(journal),
+            health,
+            waiting: [Mutex::default(), Mutex::default()],
+            inserts: [Arc::new(Inserts::new()?), Arc::new(Inserts::new()?)],
+            unread: AtomicU64::new(0),
+        }))
+    }
+
+    fn with_judge<R>(&self, ask: impl FnOnce(&mut dyn Judge) -> R) -> R {
+        ask(locked(&self.judge).as_mut())
+    }
+
+    /// Why nothing that is reviewed may pass at the moment.
+    fn complaint(&self, captured: bool) -> Option<String> {
+        let complaint = if captured { self.health.complaint() } else { Some("the recorder does not respond") };
+        complaint.map(|complaint| format!("{}: {complaint}", Refusal::RecorderUnavailable.message()))
+    }
+
+    /// Not the judge's word, who may be waiting for a name to be resolved.
+    fn policy(&self) -> String {
+        self.news.in_force().unwrap_or_default()
+    }
+
+    /// Puts a decision where the recorder finds it. `false`: it does not stand anywhere.
+    fn put_down(&self, judgement: &Judgement) -> bool {
+        locked(&self.journal).push(judgement)
+    }
+
+    /// Puts a refusal where the recorder finds it, whatever it takes.
+    fn put_down_refusal(&self, judgement: &Judgement, desk: &Desk<'_>) {
+        while !self.put_down(judgement) && !desk.refused_blind() {
+            // Nothing may pass that looks as if it had passed, and nothing was refused that does not.
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    fn waits(&self, direction: Direction, id: &[u8]) {
+        locked(&self.waiting[lane(direction)]).add(id);
+    }
+
+    fn answered(&self, direction: Direction, id: &[u8]) -> bool {
+        locked(&self.waiting[lane(direction)]).answer(id)
+    }
+
+    /// Whether a client's response answers something.
+    fn answers(&self, id: &[u8]) -> bool {
+        locked(&self.waiting[1]).has(id) || self.unread.load(Ordering::Acquire) > 0
+    }
+
+    /// A client's response passes on.
+    fn takes_answer(&self, id: &[u8]) {
+        if !self.answered(Direction::ServerToClient, id) {
+            let _ = self.unread.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
+        }
+    }
+
+    /// Ids of the client's requests that will not be answered any more.
+    fn unanswered(&self) -> Vec<Vec<u8>> {
+        let mut waiting = locked(&self.waiting[0]);
+        let mut all: Vec<_> = waiting.ids.drain().flat_map(|(_, (id, n))| vec![id; n as usize]).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// A refusal as the record has it, and its words.
+fn refused(refusal: Refusal, index: Option<usize>) -> (Ruled, String) {
+    let ruled = Ruled {
+        index,
+        verdict: PolicyVerdict::Denied,
+        reason: format!("guard:{}", refusal.as_str()),
+        rule: Some(format!("guard.{}", refusal.as_str())),
+        unseen: Vec::new(),
+    };
+    (ruled, refusal.message().to_owned())
+}

@@ -1,0 +1,263 @@
+//! The server's stream: what is no message is kept from the client, what the policy reviews is judged, and whatever else
+//! the server says passes at once.
+
+use super::{Shared, refused, replies};
+use crate::{
+    canon,
+    model::{Direction, PolicyVerdict},
+    record::{
+        envelope::{self, Envelope, Shape},
+        frames::{self, Frame},
+        judgement::{Judgement, Ruled, Subject},
+    },
+    relay::{
+        Producer,
+        stdio::{Decider, Decision, Desk, Held, Inserts},
+    },
+};
+use std::sync::{Arc, atomic::Ordering};
+
+use super::inspect::{self, Refusal};
+
+/// A line that is longer passes while it comes, unread: a server's results are never held up for their size.
+const STREAM_AT: usize = 1 << 20;
+/// Bytes of such a line in which its id is looked for.
+const ENDS: usize = 4096;
+
+/// Stands between server and client.
+pub struct Outlet {
+    shared: Arc<Shared>,
+    scanned: usize,
+    refused_next: Option<usize>,
+    /// Inside a line that passes while it comes.
+    streaming: Option<Streamed>,
+    /// A streamed response whose request is not known: nobody can say what is still unanswered.
+    lost_count: bool,
+}
+
+struct Streamed {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+impl Outlet {
+    /// Over what it shares with the client's side.
+    #[must_use]
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, scanned: 0, refused_next: None, streaming: None, lost_count: false }
+    }
+
+    /// More of a line that is passing.
+    fn stream(&mut self, bytes: &[u8]) -> Decision {
+        let end = memchr::memchr(b'\n', bytes);
+        let n = end.map_or(bytes.len(), |at| at + 1);
+        if let Some(streamed) = &mut self.streaming {
+            streamed.tail.extend_from_slice(&bytes[n.saturating_sub(ENDS)..n]);
+            let surplus = streamed.tail.len().saturating_sub(ENDS);
+            streamed.tail.drain(..surplus);
+        }
+        if end.is_some()
+            && let Some(streamed) = self.streaming.take()
+        {
+            self.passed_unread(&streamed.head, &streamed.tail);
+        }
+        Decision::Forward(n)
+    }
+
+    /// What can be known of a line that was not read.
+    fn passed_unread(&mut self, head: &[u8], tail: &[u8]) {
+        let id = inspect::id_of_parts(head, tail);
+        let asks = canon::members(head)
+            .is_ok_and(|members| members.map_while(Result::ok).any(|m| m.key.as_deref() == Some("method")));
+        if let (true, Some(id)) = (asks, id) {
+            self.shared.waits(Direction::ServerToClient, id);
+            return;
+        }
+        let answers = id.is_some_and(|id| self.shared.answered(Direction::ClientToServer, id));
+        if !answers {
+            // Either the server asks something, or it answered what we cannot tell.
+            self.shared.unread.fetch_add(1, Ordering::AcqRel);
+            self.lost_count = true;
+        }
+    }
+
+    /// Whether one message may pass; what was decided stands where the recorder finds it.
+    fn message(&self, body: &[u8], offset: Option<u64>, frame: Option<(usize, usize)>, desk: &Desk<'_>) -> bool {
+        if body.iter().all(u8::is_ascii_whitespace) {
+            return true;
+        }
+        if envelope::is_batch(body) {
+            return self.batch(body, offset, frame, desk);
+        }
+        let Ok(e) = envelope::parse(body, None) else {
+            let (ruled, _) = refused(Refusal::Malformed, None);
+            self.put_down(offset, frame, true, vec![ruled], desk);
+            return false;
+        };
+        if e.shape == Shape::Request && e.method.as_deref() == Some("sampling/createMessage") {
+            return self.sampling(&e, offset, frame, desk);
+        }
+        if frame.is_some() {
+            self.put_down(offset, frame, false, Vec::new(), desk);
+        }
+        self.note(&e);
+        true
+    }
+
+    fn batch(&self, body: &[u8], offset: Option<u64>, frame: Option<(usize, usize)>, desk: &Desk<'_>) -> bool {
+        let whole = canon::scan(body).is_ok();
+        let elements = canon::elements(body).ok().filter(|_| whole);
+        let Some(elements) = elements else {
+            let (ruled, _) = refused(Refusal::Malformed, None);
+            self.put_down(offset, frame, true, vec![ruled], desk);
+            return false;
+        };
+        let parsed: Vec<_> = elements.flatten().filter_map(|range| envelope::parse(&body[range], None).ok()).collect();
+        let is_reviewed =
+            |e: &Envelope<'_>| e.shape == Shape::Request && e.method.as_deref() == Some("sampling/createMessage");
+        if parsed.iter().any(is_reviewed) {
+            // No server that samples sends batches; one that does is not followed into them.
+            let (ruled, _) = refused(Refusal::BadBatch, None);
+            self.put_down(offset, frame, true, vec![ruled], desk);
+            return false;
+        }
+        if frame.is_some() {
+            self.put_down(offset, frame, false, Vec::new(), desk);
+        }
+        for e in &parsed {
+            self.note(e);
+        }
+        true
+    }
+
+    /// A server that wants the client's model to speak.
+    fn sampling(&self, e: &Envelope<'_>, offset: Option<u64>, frame: Option<(usize, usize)>, desk: &Desk<'_>) -> bool {
+        let arguments = e.params.clone().map(|r| &e.bytes[r]);
+        let subject = Subject { tool: "sampling/createMessage", arguments };
+        let complaint = self.shared.complaint(offset.is_some());
+        let (mut ruled, mut message) = match complaint {
+            Some(complaint) => (refused(Refusal::RecorderUnavailable, None).0, complaint),
+            None => self.shared.with_judge(|judge| judge.judge(subject, Producer::now())),
+        };
+        let mut passes = ruled.verdict != PolicyVerdict::Denied;
+        if passes && !self.try_put_down(offset, frame, false, vec![ruled.clone()]) {
+            passes = false;
+            (ruled, message) = refused(Refusal::RecorderUnavailable, None);
+        }
+        if passes {
+            self.note(e);
+            return true;
+        }
+        self.put_down(offset, frame, true, vec![ruled.clone()], desk);
+        if let Some(id) = e.id {
+            let refused = replies::Refused { id, ruled: &ruled, message: &message };
+            let reply = replies::denied(&[refused], &self.shared.policy(), false, frame.is_some());
+            self.shared.inserts[1].push(&reply);
+        }
+        false
+    }
+
+    fn note(&self, e: &Envelope<'_>) {
+        match (e.shape, e.id) {
+            (Shape::Request, Some(id)) => self.shared.waits(Direction::ServerToClient, id),
+            (Shape::Response, Some(id)) => {
+                self.shared.answered(Direction::ClientToServer, id);
+            }
+            _ => {}
+        }
+    }
+
+    fn judgement(&self, offset: u64, frame: Option<(usize, usize)>, blocked: bool, ruled: Vec<Ruled>) -> Judgement {
+        let (direction, policy) = (Direction::ServerToClient, self.shared.policy());
+        Judgement { direction, offset, frame, blocked, ns: Producer::now(), policy, ruled }
+    }
+
+    fn try_put_down(
+        &self,
+        offset: Option<u64>,
+        frame: Option<(usize, usize)>,
+        blocked: bool,
+        ruled: Vec<Ruled>,
+    ) -> bool {
+        offset.is_some_and(|offset| self.shared.put_down(&self.judgement(offset, frame, blocked, ruled)))
+    }
+
+    fn put_down(
+        &self,
+        offset: Option<u64>,
+        frame: Option<(usize, usize)>,
+        blocked: bool,
+        ruled: Vec<Ruled>,
+        desk: &Desk<'_>,
+    ) {
+        let Some(offset) = offset else { return };
+        let judgement = self.judgement(offset, frame, blocked, ruled);
+        if blocked {
+            self.shared.put_down_refusal(&judgement, desk);
+        } else {
+            // That it was framed is all that would be lost.
+            let _ = self.shared.put_down(&judgement);
+        }
+    }
+}
+
+impl Decider for Outlet {
+    fn decide(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Decision {
+        if let Some(n) = self.refused_next.take() {
+            return Decision::Discard(n);
+        }
+        if self.streaming.is_some() {
+            return self.stream(held.bytes);
+        }
+        let mut approved = 0;
+        loop {
+            let window = &held.bytes[approved..];
+            if window.is_empty() {
+                return Decision::Forward(approved);
+            }
+            let scanned = std::mem::take(&mut self.scanned);
+            let (skip, len, end) = match frames::next(window, scanned.min(window.len()), held.ended) {
+                Frame::Line { len } => (0, len, len + usize::from(len < window.len())),
+                Frame::Framed { header, len } => (header, len, header + len),
+                Frame::Partial if approved > 0 => return Decision::Forward(approved),
+                Frame::Partial if window.len() > STREAM_AT || held.last => {
+                    let streamed = Streamed { head: window[..window.len().min(ENDS)].to_vec(), tail: Vec::new() };
+                    self.streaming = Some(streamed);
+                    return self.stream(window);
+                }
+                Frame::Partial => {
+                    self.scanned = window.len();
+                    return Decision::More;
+                }
+            };
+            let offset = held.offset.map(|offset| offset + approved as u64);
+            if len > STREAM_AT {
+                let body = &window[..len];
+                self.passed_unread(&body[..ENDS.min(len)], &body[len - ENDS.min(len)..]);
+            } else if !self.message(&window[skip..skip + len], offset, (skip > 0).then_some((skip, len)), desk) {
+                if approved == 0 {
+                    return Decision::Discard(end);
+                }
+                self.refused_next = Some(end);
+                return Decision::Forward(approved);
+            }
+            approved += end;
+        }
+    }
+
+    fn is_between_messages(&self) -> bool {
+        self.streaming.is_none()
+    }
+
+    fn inserts(&self) -> Option<Arc<Inserts>> {
+        Some(Arc::clone(&self.shared.inserts[0]))
+    }
+
+    fn farewell(&mut self) -> Vec<u8> {
+        let unanswered = self.shared.unanswered();
+        if self.lost_count {
+            return Vec::new();
+        }
+        replies::server_gone(&unanswered, &self.shared.policy())
+    }
+}

@@ -1,0 +1,120 @@
+//! JSON-RPC errors that a guard writes in the place of a server or a client.
+
+use super::{DENIED, SERVER_GONE};
+use crate::record::judgement::Ruled;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+#[derive(Serialize)]
+struct Reply<'a> {
+    jsonrpc: &'static str,
+    id: &'a RawValue,
+    error: Error<'a>,
+}
+
+#[derive(Serialize)]
+struct Error<'a> {
+    code: i64,
+    message: &'a str,
+    data: Data<'a>,
+}
+
+#[derive(Serialize)]
+struct Data<'a> {
+    action: &'static str,
+    policy_hash: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+}
+
+/// What one request is told.
+pub(super) struct Refused<'a> {
+    /// Its raw id.
+    pub(super) id: &'a [u8],
+    /// What was decided.
+    pub(super) ruled: &'a Ruled,
+    /// Words for it.
+    pub(super) message: &'a str,
+}
+
+/// The line that answers these requests: an array for a batch, framed as they were.
+pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool, framed: bool) -> Vec<u8> {
+    let mut text = Vec::new();
+    for refused in all {
+        let by_guard = refused.ruled.reason.starts_with("guard:");
+        let message =
+            format!("{}: {}", if by_guard { "refused by guard" } else { "denied by policy" }, refused.message);
+        let data = Data { action: "deny", policy_hash: policy, rule: refused.ruled.rule.as_deref() };
+        add(&mut text, refused.id, Error { code: DENIED, message: &message, data });
+    }
+    if text.is_empty() {
+        return text;
+    }
+    if batch {
+        text.insert(0, b'[');
+        text.push(b']');
+    }
+    if framed {
+        let header = format!("Content-Length: {}\r\n\r\n", text.len());
+        text.splice(0..0, header.into_bytes());
+    } else {
+        text.push(b'\n');
+    }
+    text
+}
+
+/// The lines that answer requests whose server is gone.
+pub(super) fn server_gone(ids: &[Vec<u8>], policy: &str) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for id in ids {
+        let mut text = Vec::new();
+        let data = Data { action: "server_exited", policy_hash: policy, rule: None };
+        add(&mut text, id, Error { code: SERVER_GONE, message: "the server ended before it answered", data });
+        if !text.is_empty() {
+            lines.extend_from_slice(&text);
+            lines.push(b'\n');
+        }
+    }
+    lines
+}
+
+fn add(text: &mut Vec<u8>, id: &[u8], error: Error<'_>) {
+    // An id that was read is one JSON value.
+    let Some(id) = std::str::from_utf8(id).ok().and_then(|id| serde_json::from_str::<&RawValue>(id).ok()) else {
+        return;
+    };
+    let Ok(reply) = serde_json::to_vec(&Reply { jsonrpc: "2.0", id, error }) else { return };
+    if !text.is_empty() {
+        text.push(b',');
+    }
+    text.extend_from_slice(&reply);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::PolicyVerdict;
+
+    #[test]
+    fn a_denial_has_the_callers_id_and_says_by_what_rule() {
+        let ruled = Ruled {
+            index: None,
+            verdict: PolicyVerdict::Denied,
+            reason: "denylist".into(),
+            rule: Some("denylist[0]".into()),
+            unseen: Vec::new(),
+        };
+        let one = |id: &'static [u8]| Refused { id, ruled: &ruled, message: "no" };
+        let line = denied(&[one(b"9007199254740993")], "sha256:x", false, false);
+        assert_eq!(
+            String::from_utf8(line).unwrap(),
+            "{\"jsonrpc\":\"2.0\",\"id\":9007199254740993,\"error\":{\"code\":-32001,\"message\":\"denied by policy: no\",\
+             \"data\":{\"action\":\"deny\",\"policy_hash\":\"sha256:x\",\"rule\":\"denylist[0]\"}}}\n"
+        );
+        let batch = denied(&[one(b"1"), one(b"\"a\"")], "sha256:x", true, true);
+        let body = batch.strip_prefix(format!("Content-Length: {}\r\n\r\n", batch.len() - 23).as_bytes()).unwrap();
+        let all: serde_json::Value = serde_json::from_slice(body).unwrap();
+        assert_eq!((all[0]["id"].clone(), all[1]["id"].clone()), (1.into(), "a".into()));
+        assert!(denied(&[], "x", true, false).is_empty());
+    }
+}

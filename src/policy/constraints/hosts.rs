@@ -1,0 +1,178 @@
+//! `deny_private_hosts`: every URL and host among the arguments, in every spelling, must be a public one.
+
+mod address;
+mod find;
+
+pub use address::is_public;
+
+use super::walk::{WalkError, walk};
+use std::{
+    collections::BTreeSet,
+    io,
+    net::{IpAddr, ToSocketAddrs as _},
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+/// How long the names of one call may take to resolve, all together.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// Names of one call that are resolved.
+const MAX_NAMES: usize = 16;
+/// Lookups that have not come back, of all calls; a resolver that hangs does not take all threads with it.
+const MAX_LOOKUPS: usize = 32;
+
+/// Finds the addresses of a name.
+pub trait Resolve: Send + Sync {
+    /// All addresses of `host`.
+    ///
+    /// # Errors
+    /// Why there are none.
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
+}
+
+/// The system's resolver, `getaddrinfo`.
+struct System;
+
+impl Resolve for System {
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        Ok((host, 0).to_socket_addrs()?.map(|a| a.ip()).collect())
+    }
+}
+
+/// Where names are resolved.
+#[derive(Clone)]
+pub enum Dns {
+    /// Nowhere: only what is written is judged.
+    Off,
+    /// By the system.
+    System,
+    /// By something else.
+    Test(Arc<dyn Resolve>),
+}
+
+impl std::fmt::Debug for Dns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Off => "Off",
+            Self::System => "System",
+            Self::Test(_) => "Test",
+        })
+    }
+}
+
+/// What a look at the arguments gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// No host among them.
+    Nothing,
+    /// All are public.
+    Public {
+        /// Whether there were names that were resolved.
+        resolved: bool,
+        /// Whether there were names that were not, because [`Dns::Off`].
+        unresolved: bool,
+    },
+    /// One is not public, or cannot be read.
+    Denied(String),
+    /// One has no address that could be judged in time.
+    Unresolved(String),
+}
+
+/// Looks at every host in the arguments.
+///
+/// # Errors
+/// The arguments cannot be read.
+pub fn check(arguments: &[u8], dns: &Dns, patience: Duration) -> Result<Found, WalkError> {
+    let mut seen = find::Seen::default();
+    let mut looked = false;
+    let mut denied = None;
+    walk(arguments, &mut |leaf, around| {
+        match find::hosts(leaf, around, &mut seen) {
+            Ok(some) => looked |= some,
+            Err(message) => denied = Some(message),
+        }
+        if denied.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    if let Some(message) = denied {
+        return Ok(Found::Denied(message));
+    }
+    let names = seen.names;
+    let resolver: Arc<dyn Resolve> = match dns {
+        _ if names.is_empty() => return Ok(if looked { public(false, false) } else { Found::Nothing }),
+        Dns::Off => return Ok(public(false, true)),
+        Dns::System => Arc::new(System),
+        Dns::Test(resolver) => Arc::clone(resolver),
+    };
+    Ok(resolve(names, &resolver, patience).unwrap_or_else(|| public(true, false)))
+}
+
+const fn public(resolved: bool, unresolved: bool) -> Found {
+    Found::Public { resolved, unresolved }
+}
+
+/// Resolves all names; what speaks against one of them, or `None`.
+fn resolve(names: BTreeSet<String>, resolver: &Arc<dyn Resolve>, patience: Duration) -> Option<Found> {
+    if names.len() > MAX_NAMES {
+        return Some(Found::Unresolved(format!("more than {MAX_NAMES} host names in one call")));
+    }
+    let until = Instant::now() + patience;
+    // Asked all at once, judged in the order of their names.
+    let asked: Vec<_> = names.into_iter().map(|name| (ask(&name, resolver), name)).collect();
+    for (answer, name) in asked {
+        let shown = find::shown(&name);
+        let Some(answer) = answer else {
+            return Some(Found::Unresolved(format!(
+                "the host {shown} was not looked up: too many lookups wait already"
+            )));
+        };
+        match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Err(_) => return Some(Found::Unresolved(format!("the host {shown} did not resolve in time"))),
+            Ok(Err(_)) => return Some(Found::Unresolved(format!("the host {shown} does not resolve"))),
+            Ok(Ok(addresses)) if addresses.is_empty() => {
+                return Some(Found::Unresolved(format!("the host {shown} has no address")));
+            }
+            Ok(Ok(addresses)) => {
+                if let Some(private) = addresses.into_iter().find(|a| !is_public(*a)) {
+                    return Some(Found::Denied(format!("the host {shown} resolves to {private}, which is not public")));
+                }
+            }
+        }
+    }
+    None
+}
+
+static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a lookup until it is done, also when the resolver panics.
+struct Lookup;
+
+impl Lookup {
+    fn begin() -> Option<Self> {
+        LOOKUPS
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < MAX_LOOKUPS).then_some(n + 1))
+            .ok()
+            .map(|_| Self)
+    }
+}
+
+impl Drop for Lookup {
+    fn drop(&mut self) {
+        LOOKUPS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn ask(name: &str, resolver: &Arc<dyn Resolve>) -> Option<mpsc::Receiver<io::Result<Vec<IpAddr>>>> {
+    let lookup = Lookup::begin()?;
+    let (tell, answer) = mpsc::sync_channel(1);
+    let (name, resolver) = (name.to_owned(), Arc::clone(resolver));
+    let thread = std::thread::Builder::new().name("resolve".to_owned()).spawn(move || {
+        let _lookup = lookup;
+        let _ = tell.send(resolver.resolve(&name));
+    });
+    thread.ok().map(|_| answer)
+}

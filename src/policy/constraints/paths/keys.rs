@@ -1,0 +1,145 @@
+//! Which arguments are paths, by their names and by how they look.
+
+use super::super::{walk::Around, words};
+
+/// What the name of an argument says about its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A path.
+    Path,
+    /// A URI, which may be one of a file.
+    Uri,
+    /// A document or text, which may look like anything.
+    Content,
+    /// Nothing: how the value looks decides.
+    Other,
+}
+
+/// Words in a name that make its value a path.
+const PATH: [&str; 22] = [
+    "path",
+    "paths",
+    "file",
+    "files",
+    "filename",
+    "filenames",
+    "filepath",
+    "filepaths",
+    "dir",
+    "dirs",
+    "directory",
+    "directories",
+    "dirname",
+    "folder",
+    "folders",
+    "cwd",
+    "root",
+    "roots",
+    "workdir",
+    "pathname",
+    "pathnames",
+    "subdir",
+];
+/// Whole names that do.
+const PATH_NAME: [&str; 8] = ["source", "sources", "destination", "destinations", "src", "dst", "dest", "repo"];
+const URI: [&str; 7] = ["uri", "uris", "url", "urls", "href", "link", "links"];
+/// Last words of a name whose value is a document.
+const CONTENT: [&str; 27] = [
+    "content",
+    "contents",
+    "text",
+    "texts",
+    "body",
+    "data",
+    "code",
+    "html",
+    "markdown",
+    "message",
+    "messages",
+    "prompt",
+    "query",
+    "pattern",
+    "patterns",
+    "regex",
+    "description",
+    "comment",
+    "title",
+    "note",
+    "notes",
+    "str",
+    "string",
+    "selector",
+    "xpath",
+    "template",
+    "sql",
+];
+/// Last words of a name whose value describes a path and is none.
+const ABOUT: [&str; 17] = [
+    "type",
+    "types",
+    "format",
+    "id",
+    "ids",
+    "count",
+    "size",
+    "encoding",
+    "mode",
+    "limit",
+    "extension",
+    "extensions",
+    "line",
+    "lines",
+    "number",
+    "hash",
+    "separator",
+];
+/// Names inside an object that is the value of a path's name.
+const INSIDE: [&str; 6] = ["name", "names", "value", "values", "location", "target"];
+
+/// What the names around a value say about it.
+pub fn kind(around: &Around<'_>) -> Kind {
+    let Some(key) = around.key() else { return Kind::Other };
+    let own = of_name(key);
+    if own == Kind::Other && INSIDE.contains(&key.to_ascii_lowercase().as_str()) {
+        return match around.outer_keys().map(of_name).next() {
+            Some(outer @ (Kind::Path | Kind::Uri)) => outer,
+            _ => Kind::Other,
+        };
+    }
+    own
+}
+
+fn of_name(name: &str) -> Kind {
+    // A name that long is no parameter's.
+    if name.len() > 128 {
+        return Kind::Other;
+    }
+    let words = words(name);
+    let has = |list: &[&str]| words.iter().any(|w| list.contains(&w.as_str()));
+    let last = words.last().map_or("", String::as_str);
+    if CONTENT.contains(&last) {
+        Kind::Content
+    } else if has(&URI) && !ABOUT.contains(&last) {
+        Kind::Uri
+    } else if (has(&PATH) && !ABOUT.contains(&last)) || (words.len() == 1 && PATH_NAME.contains(&last)) {
+        Kind::Path
+    } else {
+        Kind::Other
+    }
+}
+
+/// Whether a text looks like a path that leads away from the working directory, or names a place explicitly.
+pub fn looks_like_path(text: &str) -> bool {
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c.is_control());
+    if text.len() > 4096 || text.contains('\n') {
+        return false;
+    }
+    let b = text.as_bytes();
+    let drive = b.len() > 2 && b[0].is_ascii_alphabetic() && b[1] == b':' && matches!(b[2], b'\\' | b'/');
+    let encoded = |p: &str| text.get(..3).is_some_and(|s| s.eq_ignore_ascii_case(p));
+    drive
+        || text == "~"
+        || text == ".."
+        || ["/", "~/", "./", "../", ".\\", "..\\", "\\\\", "~\\"].iter().any(|p| text.starts_with(p))
+        || ["%2f", "%2e", "%7e", "%5c"].iter().any(|p| encoded(p))
+}

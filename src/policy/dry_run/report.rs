@@ -1,0 +1,150 @@
+//! What a dry run found.
+
+use super::super::{Note, Policy, Reason, Verdict};
+use crate::model::WallTime;
+use serde::Serialize;
+
+/// `schema` of the document that `assay policy dry-run --json` prints.
+pub const SCHEMA: &str = "assay.policy_dry_run.v1";
+
+/// Calls by what the policy says of them, and whether that is new.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// All.
+    pub calls: u64,
+    /// Allowed.
+    pub allowed: u64,
+    /// Denied.
+    pub denied: u64,
+    /// Not known, because arguments were not stored.
+    pub unknown: u64,
+    /// Denied, and were not when they were recorded.
+    pub newly_denied: u64,
+    /// Allowed, and were denied when they were recorded.
+    pub newly_allowed: u64,
+}
+
+impl Counted {
+    pub(super) fn of(verdict: Verdict, was_denied: bool) -> Self {
+        let (allowed, denied) = (verdict == Verdict::Allowed, verdict == Verdict::Denied);
+        Self {
+            calls: 1,
+            allowed: allowed.into(),
+            denied: denied.into(),
+            unknown: (verdict == Verdict::Unknown).into(),
+            newly_denied: (denied && !was_denied).into(),
+            newly_allowed: (allowed && was_denied).into(),
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+        self.unknown += other.unknown;
+        self.newly_denied += other.newly_denied;
+        self.newly_allowed += other.newly_allowed;
+    }
+
+    /// What a person wants to see first.
+    pub(super) fn weight(&self) -> (u64, u64, u64, u64) {
+        (self.newly_denied, self.newly_allowed, self.unknown, self.calls)
+    }
+}
+
+/// A tool's calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ToolRow {
+    /// Its name.
+    pub tool: String,
+    /// Counts.
+    #[serde(flatten)]
+    pub counts: Counted,
+}
+
+impl ToolRow {
+    pub(super) fn new(tool: &str) -> Self {
+        Self { tool: tool.to_owned(), counts: Counted::default() }
+    }
+}
+
+/// The calls that a rule decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RuleRow {
+    /// The rule, as in [`Ruling::rule`](super::super::Ruling::rule).
+    pub rule: String,
+    /// The reason, as in receipts.
+    pub reason: &'static str,
+    /// Counts.
+    #[serde(flatten)]
+    pub counts: Counted,
+    /// The first calls whose verdict it changes or leaves open.
+    pub examples: Vec<Example>,
+}
+
+impl RuleRow {
+    pub(super) fn new(rule: &str, reason: Reason) -> Self {
+        Self { rule: rule.to_owned(), reason: reason.as_str(), counts: Counted::default(), examples: Vec::new() }
+    }
+}
+
+/// A call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Example {
+    /// Its session.
+    pub session_id: String,
+    /// Its receipt.
+    pub receipt_id: String,
+    /// Its tool.
+    pub tool: String,
+    /// When it was seen.
+    pub at: Option<WallTime>,
+    /// Why, for a person.
+    pub message: String,
+}
+
+/// What a policy would have done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The policy's file.
+    pub policy: String,
+    /// Its hash.
+    pub policy_hash: String,
+    /// Remarks on it.
+    pub notes: Vec<Note>,
+    /// Sessions judged.
+    pub sessions: u64,
+    /// Sessions that were named more than once, and judged once.
+    pub sessions_twice: u64,
+    /// All calls.
+    #[serde(flatten)]
+    pub total: Counted,
+    /// Calls whose arguments were not stored.
+    pub judged_by_hash: u64,
+    /// By tool, those that change most first.
+    pub tools: Vec<ToolRow>,
+    /// By rule, likewise.
+    pub rules: Vec<RuleRow>,
+    /// What could not be read.
+    pub problems: Vec<String>,
+}
+
+impl Report {
+    pub(super) fn new(policy: &Policy) -> Self {
+        Self {
+            schema: SCHEMA,
+            policy: policy.name().to_owned(),
+            policy_hash: policy.hash().to_owned(),
+            notes: policy.notes().to_vec(),
+            sessions: 0,
+            sessions_twice: 0,
+            total: Counted::default(),
+            judged_by_hash: 0,
+            tools: Vec::new(),
+            rules: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Recorded calls: packs, sessions of an audit directory, whole audit directories. Read, not verified.
+
+use super::{Progress, Recorded, Visit};
+use crate::{
+    canon,
+    model::WallTime,
+    pack::verify::source::{Lines, Meter, OpenProblem, PackDir, ReadStop},
+    policy::Arguments,
+};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    fs::File,
+    ops::ControlFlow,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+const PACK: &str = "receipt_pack.jsonl";
+/// Bytes of stored arguments that are judged.
+const MAX_ARGUMENTS: u64 = 64 << 20;
+
+/// The receipts of one session, and where payloads of it may lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    dir: PathBuf,
+    name: String,
+    investigation: Option<PathBuf>,
+}
+
+/// Something that was named and holds no recorded calls.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {what}", .path.display())]
+pub struct SourceError {
+    /// What was named.
+    pub path: PathBuf,
+    /// Why.
+    pub what: &'static str,
+}
+
+/// The sessions in a pack, an audit directory, or a session's file `receipts/session_….jsonl`; `audit_dir` is where a
+/// session id alone is looked up.
+///
+/// # Errors
+/// [`SourceError`].
+pub fn sources(path: &Path, audit_dir: &Path) -> Result<Vec<Source>, SourceError> {
+    let error = |what| SourceError { path: path.to_owned(), what };
+    if path.join(PACK).is_file() {
+        return Ok(vec![pack(path)]);
+    }
+    if path.join("receipts").is_dir() || path.join("packs").is_dir() {
+        return Ok(directory(path));
+    }
+    if path.is_dir() {
+        return Err(error("it is neither a pack nor an audit directory"));
+    }
+    if path.is_file() {
+        return journal(path).map(|s| vec![s]).ok_or_else(|| error("it is no session's file of receipts"));
+    }
+    let text = path.to_string_lossy();
+    let id = text.strip_prefix("mcp_").unwrap_or(&text);
+    if id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
+        let found: Vec<Source> = directory(audit_dir).into_iter().filter(|s| s.is_session(id)).collect();
+        return if found.is_empty() { Err(error("the audit directory has no such session")) } else { Ok(found) };
+    }
+    Err(error("it does not exist"))
+}
+
+fn pack(path: &Path) -> Source {
+    let stem = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix("proof_pack_"));
+    // A pack in its audit directory has its investigation log beside it.
+    let audit = path.parent().filter(|p| p.file_name().is_some_and(|n| n == "packs")).and_then(Path::parent);
+    let investigation =
+        audit.zip(stem).map(|(audit, stem)| audit.join("investigation").join(format!("session_{stem}.jsonl")));
+    Source { dir: path.to_owned(), name: PACK.to_owned(), investigation }
+}
+
+fn journal(path: &Path) -> Option<Source> {
+    let name = path.file_name()?.to_str()?;
+    let dir = path.parent()?;
+    name.strip_prefix("session_")?.strip_suffix(".jsonl")?;
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let investigation = dir.join("../investigation").join(name);
+    Some(Source { dir: dir.to_owned(), name: name.to_owned(), investigation: Some(investigation) })
+}
+
+/// Every session's journal, and every pack that has none.
+fn directory(path: &Path) -> Vec<Source> {
+    let names = |sub: &str| -> BTreeSet<String> {
+        let entries = std::fs::read_dir(path.join(sub)).into_iter().flatten().flatten();
+        entries.filter_map(|e| e.file_name().into_string().ok()).collect()
+    };
+    let mut found: Vec<Source> =
+        names("receipts").iter().filter_map(|name| journal(&path.join("receipts").join(name))).collect();
+    let stems: BTreeSet<String> = found.iter().filter_map(|s| s.stem().map(str::to_owned)).collect();
+    for name in names("packs") {
+        let here = path.join("packs").join(&name);
+        if name.strip_prefix("proof_pack_").is_some_and(|stem| !stems.contains(stem)) && here.join(PACK).is_file() {
+            found.push(pack(&here));
+        }
+    }
+    found
+}
+
+/// The members of a receipt that a dry run needs.
+#[derive(Default)]
+struct Receipt<'a> {
+    kind: Cow<'a, str>,
+    session: Cow<'a, str>,
+    receipt_id: Cow<'a, str>,
+    invocation_id: Cow<'a, str>,
+    tool: Option<Cow<'a, str>>,
+    arguments_hash: Cow<'a, str>,
+    arguments: Option<&'a [u8]>,
+    at: Option<WallTime>,
+    started: Option<WallTime>,
+    denied: bool,
+    not_verbatim: bool,
+}
+
+impl<'a> Receipt<'a> {
+    fn read(line: &'a [u8]) -> Option<Self> {
+        let mut r = Self::default();
+        for member in canon::members(line).ok()? {
+            let member = member.ok()?;
+            let raw = &line[member.value];
+            let text = || canon::decode_string(raw);
+            let time = || text().and_then(|t| WallTime::parse(&t));
+            match member.key.as_deref() {
+                Some("type") => r.kind = text().unwrap_or_default(),
+                Some("session_id") => r.session = text().unwrap_or_default(),
+                Some("receipt_id") => r.receipt_id = text().unwrap_or_default(),
+                Some("invocation_id") => r.invocation_id = text().unwrap_or_default(),
+                Some("tool_name") => r.tool = text(),
+                Some("arguments_hash") => r.arguments_hash = text().unwrap_or_default(),
+                Some("arguments_content") => r.arguments = (raw != b"null").then_some(raw),
+                Some("request_observed_at") => r.at = time(),
+                Some("started_at") => r.started = time(),
+                Some("policy_verdict") => r.denied = raw == b"\"denied\"",
+                Some("anomalies") => {
+                    r.not_verbatim = memchr::memmem::find(raw, b"\"tool_name_not_verbatim\"").is_some();
+                }
+                _ => {}
+            }
+        }
+        Some(r)
+    }
+}
+
+impl Source {
+    /// Bytes of its receipts.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        std::fs::metadata(self.path()).map_or(0, |m| m.len())
+    }
+
+    /// The file of its receipts.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    fn stem(&self) -> Option<&str> {
+        self.name.strip_prefix("session_")?.strip_suffix(".jsonl")
+    }
+
+    fn is_session(&self, id: &str) -> bool {
+        let name = if self.name == PACK { self.dir.file_name().and_then(|n| n.to_str()) } else { self.stem() };
+        name.and_then(|n| n.rsplit_once('_')).is_some_and(|(_, hex)| hex.eq_ignore_ascii_case(id))
+    }
+
+    pub(super) fn read<V: Visit>(
+        &self,
+        run: &mut V,
+        done: &mut u64,
+        total_bytes: u64,
+        progress: &mut dyn FnMut(&V, Progress) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let path = self.path();
+        let opened = PackDir::open(&self.dir).map_err(|e| e.to_string()).and_then(|dir| {
+            dir.open_file(&self.name).map_err(|e| match e {
+                OpenProblem::Missing => "there is no such file".to_owned(),
+                OpenProblem::Special(what) => format!("it is {what}"),
+                OpenProblem::Io(e) => e.to_string(),
+            })
+        });
+        let file = match opened {
+            Ok((file, _)) => file,
+            Err(what) => {
+                run.problem(format!("{}: {what}", path.display()));
+                return ControlFlow::Continue(());
+            }
+        };
+        let mut payloads = Payloads::new(self.investigation.as_deref());
+        let mut session: Option<(String, bool)> = None;
+        let mut unread = 0u64;
+        let mut ignore = |_| ControlFlow::Continue(());
+        let mut meter = Meter::new(&mut ignore);
+        let mut lines = Lines::new(file);
+        let mut next = *done;
+        loop {
+            let line = match lines.next(&mut meter) {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(stop) => {
+                    let what = match stop {
+                        ReadStop::TooLong => "a line is too long".to_owned(),
+                        ReadStop::Io(e) => e.to_string(),
+                        ReadStop::Cancelled => return ControlFlow::Break(()),
+                    };
+                    run.problem(format!("{}: {what}", path.display()));
+                    break;
+                }
+            };
+            *done += line.bytes.len() as u64 + 1;
+            match Receipt::read(line.bytes) {
+                Some(receipt) => one(run, &receipt, &mut session, &mut payloads),
+                // A session that is alive may be in the middle of a line.
+                None if !line.terminated => {}
+                None => unread += 1,
+            }
+            if *done >= next {
+                next = *done + (2 << 20);
+                progress(run, Progress { done_bytes: *done, total_bytes: total_bytes.max(*done) })?;
+            }
+        }
+        if unread > 0 {
+            run.problem(format!("{}: {unread} lines are no receipts", path.display()));
+        }
+        for what in payloads.problems {
+            run.problem(what);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Feeds one receipt.
+fn one(run: &mut dyn Visit, receipt: &Receipt<'_>, session: &mut Option<(String, bool)>, payloads: &mut Payloads) {
+    use crate::model::receipt::{SESSION_START, TOOL_CALL};
+    if receipt.kind != TOOL_CALL && receipt.kind != SESSION_START {
+        return;
+    }
+    if session.as_ref().is_none_or(|(id, _)| *id != receipt.session) {
+        let fresh = run.session(&receipt.session, receipt.started);
+        *session = Some((receipt.session.clone().into_owned(), fresh));
+    }
+    if !session.as_ref().is_some_and(|(_, fresh)| *fresh) {
+        return;
+    }
+    if let Some(started) = receipt.started {
+        run.started(started);
+    }
+    if receipt.kind != TOOL_CALL {
+        return;
+    }
+    let payload;
+    let arguments = if let Some(json) = receipt.arguments {
+        Arguments::Raw(json)
+    } else if receipt.arguments_hash == EMPTY {
+        Arguments::Raw(b"{}")
+    } else {
+        payload = payloads.get(&receipt.invocation_id, &receipt.arguments_hash);
+        payload.as_deref().map_or(Arguments::NotStored, Arguments::Raw)
+    };
+    run.call(&Recorded {
+        tool: receipt.tool.as_deref().unwrap_or_default(),
+        verbatim: receipt.tool.is_some() && !receipt.not_verbatim,
+        arguments,
+        denied: receipt.denied,
+        receipt_id: &receipt.receipt_id,
+        at: receipt.at,
+    });
+}
+
+/// Hash of `{}`: what a call without arguments has.
+const EMPTY: &str = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+
+/// Stored arguments that no receipt holds. Indexed when first asked for.
+struct Payloads {
+    path: Option<PathBuf>,
+    open: Option<(File, HashMap<String, (u64, u64)>)>,
+    problems: Vec<String>,
+}
+
+impl Payloads {
+    fn new(path: Option<&Path>) -> Self {
+        Self { path: path.map(Path::to_owned), open: None, problems: Vec::new() }
+    }
+
+    /// The arguments of a call, if what was stored has the hash of the receipt.
+    fn get(&mut self, invocation: &str, hash: &str) -> Option<Vec<u8>> {
+        if let Some(path) = self.path.take() {
+            self.open = index(&path, &mut self.problems);
+        }
+        let (file, places) = self.open.as_ref()?;
+        let (offset, len) = *places.get(invocation)?;
+        if len > MAX_ARGUMENTS {
+            return None;
+        }
+        let mut line = vec![0; len as usize];
+        file.read_exact_at(&mut line, offset).ok()?;
+        let (_, content) = payload(&line)?;
+        let same = canon::digest(&content, None).is_ok_and(|d| d.to_string() == hash);
+        if !same && self.problems.is_empty() {
+            self.problems.push(format!("stored arguments of {invocation} do not have the hash of its receipt"));
+        }
+        same.then_some(content)
+    }
+}
+
+fn index(path: &Path, problems: &mut Vec<String>) -> Option<(File, HashMap<String, (u64, u64)>)> {
+    let (dir, name) = (path.parent()?, path.file_name()?.to_str()?);
+    let dir = PackDir::open(dir).ok()?;
+    let (file, _) = dir.open_file(name).ok()?;
+    let mut ignore = |_| ControlFlow::Continue(());
+    let mut meter = Meter::new(&mut ignore);
+    let mut lines = Lines::new(file.try_clone().ok()?);
+    let mut places = HashMap::new();
+    loop {
+        match lines.next(&mut meter) {
+            Ok(Some(line)) => {
+                if let Some(invocation) = invocation_of(line.bytes) {
+                    places.insert(invocation, (line.offset, line.bytes.len() as u64));
+                }
+            }
+            Ok(None) => return Some((file, places)),
+            Err(_) => {
+                problems.push(format!("{}: it could not be read to its end", path.display()));
+                return Some((file, places));
+            }
+        }
+    }
+}
+
+/// The call that a line of the investigation log has the arguments of.
+fn invocation_of(line: &[u8]) -> Option<String> {
+    let head = &line[..line.len().min(512)];
+    let member = |name: &str| {
+        let at = memchr::memmem::find(head, format!("\"{name}\":\"").as_bytes())? + name.len() + 4;
+        let end = at + memchr::memchr(b'"', &head[at..])?;
+        std::str::from_utf8(&head[at..end]).ok()
+    };
+    (member("kind")? == "arguments").then(|| member("invocation_id").map(str::to_owned)).flatten()
+}
+
+/// The call, and the arguments as they were on the wire or in canonical form.
+fn payload(line: &[u8]) -> Option<(String, Vec<u8>)> {
+    use base64::Engine as _;
+    let (mut invocation, mut content) = (None, None);
+    for member in canon::members(line).ok()? {
+        let member = member.ok()?;
+        let raw = &line[member.value];
+        match member.key.as_deref() {
+            Some("invocation_id") => invocation = canon::decode_string(raw).map(Cow::into_owned),
+            Some("content") => content = Some(raw.to_vec()),
+            Some("raw_base64") => {
+                let text = canon::decode_string(raw)?;
+                content = Some(base64::engine::general_purpose::STANDARD.decode(text.as_bytes()).ok()?);
+            }
+            _ => {}
+        }
+    }
+    Some((invocation?, content?))
+}

@@ -1,0 +1,493 @@
+//! Judging calls.
+
+use super::{
+    Policy,
+    constraints::{hosts, paths, walk::WalkError},
+    model::{Constraint, Default},
+    names::{Unusable, fold},
+};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+
+/// Tool names whose rules, and whose calls, are remembered one by one.
+const MAX_NAMES: usize = 16_384;
+
+/// What a policy cannot know by itself.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// The server's working directory, absolute.
+    pub cwd: PathBuf,
+    /// The home of the server's user.
+    pub home: Option<PathBuf>,
+    /// Where names are resolved.
+    pub dns: Dns,
+}
+
+pub use hosts::Dns;
+
+/// A tool call.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The tool's name.
+    pub tool: &'a str,
+    /// Its arguments.
+    pub arguments: Arguments<'a>,
+}
+
+/// A call's arguments.
+#[derive(Debug, Clone, Copy)]
+pub enum Arguments<'a> {
+    /// The JSON of `params.arguments`.
+    Raw(&'a [u8]),
+    /// There are none, which is judged as `{}`.
+    Absent,
+    /// They were not recorded: rules that need them give [`Verdict::Unknown`].
+    NotStored,
+}
+
+/// What a policy says of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It may be made.
+    Allowed,
+    /// It may not.
+    Denied,
+    /// Only the arguments would tell, and they were not recorded.
+    Unknown,
+}
+
+impl Verdict {
+    /// `allowed`, `denied`, `unknown`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Why, as the word that a receipt's `policy_reason` has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The denylist names the tool.
+    Denylist,
+    /// The name is one that denylist or constraints name, but for case, look-alike forms, blanks or invisible characters.
+    Lookalike,
+    /// `max_calls` is used up.
+    MaxCalls,
+    /// The arguments do not validate against the schema.
+    Arguments,
+    /// A pattern matches.
+    DenyPatterns,
+    /// A path is not allowed.
+    AllowedPaths,
+    /// A host is not public.
+    DenyPrivateHosts,
+    /// A host did not resolve in time, or not at all.
+    HostUnresolved,
+    /// The arguments cannot be read, so no constraint can be judged.
+    ArgumentsUnreadable,
+    /// The arguments were not recorded.
+    ArgumentsNotStored,
+    /// The allowlist names the tool.
+    Allowlist,
+    /// Nothing names the tool, and the default is to deny.
+    NotInAllowlist,
+    /// Nothing names the tool, and the default is to allow.
+    Default,
+    /// `budget.max_tool_calls` is used up.
+    BudgetCalls,
+    /// `budget.max_wall_time_sec` is over.
+    BudgetTime,
+    /// A rule is too big to be compiled.
+    RuleUnusable,
+}
+
+impl Reason {
+    /// The word in receipts.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Denylist => "denylist",
+            Self::Lookalike => "denylist_lookalike",
+            Self::MaxCalls => "constraint:max_calls",
+            Self::Arguments => "constraint:arguments",
+            Self::DenyPatterns => "constraint:deny_patterns",
+            Self::AllowedPaths => "constraint:allowed_paths",
+            Self::DenyPrivateHosts => "constraint:deny_private_hosts",
+            Self::HostUnresolved => "constraint:host_unresolved",
+            Self::ArgumentsUnreadable => "arguments_unreadable",
+            Self::ArgumentsNotStored => "arguments_not_stored",
+            Self::Allowlist => "allowlist",
+            Self::NotInAllowlist => "not_in_allowlist",
+            Self::Default => "default",
+            Self::BudgetCalls => "budget:max_tool_calls",
+            Self::BudgetTime => "budget:max_wall_time_sec",
+            Self::RuleUnusable => "rule_unusable",
+        }
+    }
+}
+
+/// A judgement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Why.
+    pub reason: Reason,
+    /// The rule in the file: `denylist[2] (db.*)`, `constraints.read_file.allowed_paths`, `default`.
+    pub rule: String,
+    /// For a person. Of the arguments it has no more than the host or path in question.
+    pub message: String,
+    /// What could not be seen at the time of the judgement: `redirects_not_seen`, `dns_after_check`, `names_not_resolved`,
+    /// `symlink_after_check`.
+    pub unseen: Vec<&'static str>,
+}
+
+/// Applies a policy to the calls of one session.
+#[derive(Debug)]
+pub struct Evaluator {
+    policy: Arc<Policy>,
+    around: Arc<Surroundings>,
+    /// What the lists say of a name.
+    known: HashMap<Box<str>, Arc<Listed>>,
+    counts: Counts,
+}
+
+/// What the lists say of a tool, whatever its arguments are.
+#[derive(Debug, Default)]
+struct Listed {
+    deny: Option<u32>,
+    resembles: Option<String>,
+    constraints: Vec<u32>,
+    allow: Option<u32>,
+    unusable: bool,
+}
+
+/// Calls that were allowed, and such of which it is not known.
+#[derive(Debug, Clone, Copy, core::default::Default)]
+struct Count {
+    allowed: u64,
+    unknown: u64,
+}
+
+impl Count {
+    fn add(&mut self, other: Self) {
+        self.allowed += other.allowed;
+        self.unknown += other.unknown;
+    }
+
+    /// Whether one more call is within `max`: `None` when it depends on what is not known.
+    fn within(self, max: u64) -> Option<bool> {
+        if self.allowed >= max {
+            Some(false)
+        } else if self.allowed + self.unknown >= max {
+            None
+        } else {
+            Some(true)
+        }
+    }
+}
+
+#[derive(Debug, core::default::Default)]
+struct Counts {
+    total: Count,
+    by_tool: HashMap<Box<str>, Count>,
+    /// Of tools beyond [`MAX_NAMES`]; after a reload these count against every constraint.
+    others: Count,
+    /// By number of the constraint.
+    by_constraint: Vec<Count>,
+}
+
+impl Evaluator {
+    /// For a session that begins.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>, around: Arc<Surroundings>) -> Self {
+        let mut new = Self { policy, around, known: HashMap::new(), counts: Counts::default() };
+        new.count_constraints();
+        new
+    }
+
+    /// Judges by another policy from now on; what was counted stays counted.
+    pub fn reload(&mut self, policy: Arc<Policy>) {
+        self.policy = policy;
+        self.known.clear();
+        self.count_constraints();
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    fn count_constraints(&mut self) {
+        let rules = &self.policy.rules;
+        let mut by_constraint = vec![self.counts.others; rules.constraints.len()];
+        for (tool, count) in &self.counts.by_tool {
+            // What cannot be compiled denies every call anyway.
+            for n in rules.constrained.all(tool).unwrap_or_default() {
+                by_constraint[n as usize].add(*count);
+            }
+        }
+        self.counts.by_constraint = by_constraint;
+    }
+
+    /// Judges a call `elapsed` after the session began, and counts it when it is allowed.
+    ///
+    /// Never panics, and blocks no longer than names may take to resolve ([`hosts::PATIENCE`]).
+    pub fn decide(&mut self, call: &Call<'_>, elapsed: Duration) -> Ruling {
+        let policy = Arc::clone(&self.policy);
+        let listed = self.listed(call.tool);
+        let mut judge = Judge { policy: &policy, around: &self.around, counts: &self.counts, unseen: Vec::new() };
+        let mut ruling = judge.judge(call, &listed, elapsed);
+        ruling.unseen = judge.unseen;
+        ruling.unseen.sort_unstable();
+        ruling.unseen.dedup();
+        match ruling.verdict {
+            Verdict::Allowed => self.count(call.tool, &listed, Count { allowed: 1, unknown: 0 }),
+            Verdict::Unknown => self.count(call.tool, &listed, Count { allowed: 0, unknown: 1 }),
+            Verdict::Denied => {}
+        }
+        ruling
+    }
+
+    fn count(&mut self, tool: &str, listed: &Listed, one: Count) {
+        self.counts.total.add(one);
+        for n in &listed.constraints {
+            self.counts.by_constraint[*n as usize].add(one);
+        }
+        if let Some(count) = self.counts.by_tool.get_mut(tool) {
+            count.add(one);
+        } else if self.counts.by_tool.len() < MAX_NAMES {
+            self.counts.by_tool.insert(tool.into(), one);
+        } else {
+            self.counts.others.add(one);
+        }
+    }
+
+    fn listed(&mut self, tool: &str) -> Arc<Listed> {
+        if let Some(listed) = self.known.get(tool) {
+            return Arc::clone(listed);
+        }
+        let listed = Arc::new(list(&self.policy, tool).unwrap_or(Listed { unusable: true, ..Listed::default() }));
+        if self.known.len() == MAX_NAMES {
+            self.known.clear();
+        }
+        // A name of a megabyte is no tool's.
+        if tool.len() <= 1024 {
+            self.known.insert(tool.into(), Arc::clone(&listed));
+        }
+        listed
+    }
+}
+
+fn list(policy: &Policy, tool: &str) -> Result<Listed, Unusable> {
+    let rules = &policy.rules;
+    let deny = rules.deny.first(tool)?;
+    let constraints = rules.constrained.all(tool)?;
+    let allow = rules.allow.first(tool)?;
+    // Who writes a name out means it.
+    let meant = deny.is_some() || rules.allow.names(tool) || rules.constrained.names(tool);
+    let mut resembles = None;
+    if !meant {
+        let folded = fold(tool);
+        if let Some(n) = rules.deny.resembles(&folded)? {
+            resembles = Some(format!("{}[{n}] ({})", rules.words().deny, rules.deny.text(n)));
+        } else if let Some(n) = rules.constrained.resembles(&folded)?.filter(|n| !constraints.contains(n)) {
+            resembles = Some(format!("{}.{}", rules.words().constraints, rules.constrained.text(n)));
+        }
+    }
+    Ok(Listed { deny, resembles, constraints, allow, unusable: false })
+}
+
+/// One judgement.
+struct Judge<'a> {
+    policy: &'a Policy,
+    around: &'a Surroundings,
+    counts: &'a Counts,
+    unseen: Vec<&'static str>,
+}
+
+fn denied(reason: Reason, rule: String, message: String) -> Ruling {
+    Ruling { verdict: Verdict::Denied, reason, rule, message, unseen: Vec::new() }
+}
+
+impl Judge<'_> {
+    fn judge(&mut self, call: &Call<'_>, listed: &Listed, elapsed: Duration) -> Ruling {
+        let rules = &self.policy.rules;
+        let words = rules.words();
+        let tool = shown(call.tool);
+        if listed.unusable {
+            let message = "a rule for tool names is too big to be applied".to_owned();
+            return denied(Reason::RuleUnusable, "policy".to_owned(), message);
+        }
+        if let Some(n) = listed.deny {
+            let rule = format!("{}[{n}] ({})", words.deny, rules.deny.text(n));
+            return denied(Reason::Denylist, rule, format!("the tool {tool} is on the denylist"));
+        }
+        if let Some(rule) = &listed.resembles {
+            let message = format!("the name of the tool {tool} could be taken for one that this rule names");
+            return denied(Reason::Lookalike, rule.clone(), message);
+        }
+        let mut unknown = None;
+        for n in &listed.constraints {
+            let Some(constraint) = rules.constraints.get(*n as usize) else { continue };
+            match self.constraint(*n as usize, constraint, call) {
+                None => {}
+                Some(ruling) if ruling.verdict == Verdict::Unknown => unknown = unknown.or(Some(ruling)),
+                Some(ruling) => return ruling,
+            }
+        }
+        let allowed = if let Some(n) = listed.allow {
+            let rule = format!("{}[{n}] ({})", words.allow, rules.allow.text(n));
+            (Reason::Allowlist, rule, format!("the tool {tool} is on the allowlist"))
+        } else if rules.default == Default::Deny {
+            let message = format!("the tool {tool} is not on the allowlist");
+            return denied(Reason::NotInAllowlist, words.default.to_owned(), message);
+        } else {
+            (Reason::Default, words.default.to_owned(), "every tool is allowed that nothing denies".to_owned())
+        };
+        match self.budget(elapsed) {
+            Some(ruling) if ruling.verdict == Verdict::Denied => return ruling,
+            Some(ruling) => unknown = unknown.or(Some(ruling)),
+            None => {}
+        }
+        let (reason, rule, message) = allowed;
+        unknown.unwrap_or(Ruling { verdict: Verdict::Allowed, reason, rule, message, unseen: Vec::new() })
+    }
+
+    fn budget(&self, elapsed: Duration) -> Option<Ruling> {
+        let budget = self.policy.rules.budget;
+        if let Some(max) = budget.max_wall_time.filter(|max| elapsed > *max) {
+            let message = format!("the session has lasted longer than {} s", max.as_secs());
+            return Some(denied(Reason::BudgetTime, "budget.max_wall_time_sec".to_owned(), message));
+        }
+        let max = budget.max_tool_calls?;
+        let message = format!("the session has used up its {max} tool calls");
+        limit(self.counts.total.within(max), Reason::BudgetCalls, "budget.max_tool_calls".to_owned(), message)
+    }
+
+    fn constraint(&mut self, n: usize, c: &Constraint, call: &Call<'_>) -> Option<Ruling> {
+        let at = |key: &str| format!("{}.{}.{key}", self.policy.rules.words().constraints, c.key);
+        let mut unknown = None;
+        if let Some(max) = c.max_calls {
+            let count = self.counts.by_constraint.get(n).copied().unwrap_or_default();
+            let message = format!("the {max} calls that {} may have are used up", shown(&c.key));
+            match limit(count.within(max), Reason::MaxCalls, at("max_calls"), message) {
+                Some(ruling) if ruling.verdict == Verdict::Denied => return Some(ruling),
+                ruling => unknown = ruling,
+            }
+        }
+        let key = c.needs_arguments()?;
+        let json = match call.arguments {
+            Arguments::Raw(json) => json,
+            Arguments::Absent => b"{}",
+            Arguments::NotStored => {
+                let ruling = Ruling {
+                    verdict: Verdict::Unknown,
+                    reason: Reason::ArgumentsNotStored,
+                    rule: at(key),
+                    message: "the arguments were not recorded".to_owned(),
+                    unseen: Vec::new(),
+                };
+                return unknown.or(Some(ruling));
+            }
+        };
+        self.arguments(c, json, &at).unwrap_or_else(|wrong| Some(wrong.ruling(at(key)))).or(unknown)
+    }
+
+    fn arguments(&mut self, c: &Constraint, json: &[u8], at: &dyn Fn(&str) -> String) -> Result<Option<Ruling>, Wrong> {
+        if let Some(schema) = &c.schema {
+            let value = serde_json::from_slice(json).map_err(|_| Wrong::Unreadable)?;
+            if let Err(keyword) = schema.check(&value)? {
+                let message = format!("the arguments do not satisfy the schema, at {}", shown(&keyword));
+                return Ok(Some(denied(Reason::Arguments, at("arguments"), message)));
+            }
+        }
+        if let Some(patterns) = &c.patterns
+            && let Some(n) = patterns.find(patterns.compile()?, json)?
+        {
+            let rule = format!("{}[{n}]", at("deny_patterns"));
+            let message = "a string in the arguments matches a pattern that is denied".to_owned();
+            return Ok(Some(denied(Reason::DenyPatterns, rule, message)));
+        }
+        if let Some(rules) = &c.paths {
+            let place = paths::Place { cwd: &self.around.cwd, home: self.around.home.as_deref() };
+            match rules.check(json, place)? {
+                paths::Found::Nothing => {}
+                paths::Found::Allowed => self.unseen.push("symlink_after_check"),
+                paths::Found::Denied(d) => {
+                    return Ok(Some(denied(Reason::AllowedPaths, at("allowed_paths"), d.message)));
+                }
+            }
+        }
+        if c.hosts {
+            match hosts::check(json, &self.around.dns, hosts::PATIENCE)? {
+                hosts::Found::Nothing => {}
+                hosts::Found::Public { resolved, unresolved } => {
+                    self.unseen.push("redirects_not_seen");
+                    self.unseen.extend(resolved.then_some("dns_after_check"));
+                    self.unseen.extend(unresolved.then_some("names_not_resolved"));
+                }
+                hosts::Found::Denied(message) => {
+                    return Ok(Some(denied(Reason::DenyPrivateHosts, at("deny_private_hosts"), message)));
+                }
+                hosts::Found::Unresolved(message) => {
+                    return Ok(Some(denied(Reason::HostUnresolved, at("deny_private_hosts"), message)));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A constraint that cannot be judged, which denies.
+enum Wrong {
+    Unreadable,
+    Unusable,
+}
+
+impl From<WalkError> for Wrong {
+    fn from(_: WalkError) -> Self {
+        Self::Unreadable
+    }
+}
+
+impl From<Unusable> for Wrong {
+    fn from(_: Unusable) -> Self {
+        Self::Unusable
+    }
+}
+
+impl Wrong {
+    fn ruling(self, rule: String) -> Ruling {
+        match self {
+            Self::Unreadable => {
+                let message = "the arguments are no JSON that can be read without doubt".to_owned();
+                denied(Reason::ArgumentsUnreadable, rule, message)
+            }
+            Self::Unusable => denied(Reason::RuleUnusable, rule, "the rule is too big to be applied".to_owned()),
+        }
+    }
+}
+
+fn limit(within: Option<bool>, reason: Reason, rule: String, message: String) -> Option<Ruling> {
+    match within {
+        Some(true) => None,
+        Some(false) => Some(denied(reason, rule, message)),
+        None => Some(Ruling {
+            verdict: Verdict::Unknown,
+            reason,
+            rule,
+            message: "whether calls before this one count depends on arguments that were not recorded".to_owned(),
+            unseen: Vec::new(),
+        }),
+    }
+}
+
+/// A name as a message may quote it.
+fn shown(text: &str) -> String {
+    crate::text::fit(&crate::text::visible(text), 100).into_owned()
+}

@@ -1,0 +1,196 @@
+//! Reading a policy file: FORMATS §8, or assay-ai's shape.
+
+use super::{
+    Policy, PolicyError, compat,
+    constraints::{paths::PathRules, schema::Schema},
+    model::{Budget, Constraint, Rules, Shape},
+    names::{NameSet, is_glob},
+    read::Reader,
+    yaml::{Kind, Node, Place, Source},
+};
+use std::{fs::OpenOptions, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+
+/// Bytes of a policy file.
+pub const MAX_POLICY: u64 = 1 << 20;
+/// Regular expressions and schemas that are compiled at once; of a longer policy the rest is compiled when it is needed.
+const EAGER: usize = 300;
+
+const TOP: [&str; 6] = ["version", "default", "allowlist", "denylist", "constraints", "budget"];
+const CONSTRAINT: [&str; 5] = ["deny_private_hosts", "allowed_paths", "deny_patterns", "max_calls", "arguments"];
+
+impl Policy {
+    /// Reads a file: regular, of at most 1 MiB, in the native shape or assay-ai's.
+    ///
+    /// # Errors
+    /// [`PolicyError`], with line, column and caret where there is a place to point at.
+    pub fn load(path: &Path) -> Result<Self, PolicyError> {
+        let error = |what: String| PolicyError::file(path, what);
+        // Not to wait for a writer when it is a fifo.
+        let mut options = OpenOptions::new();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(|e| {
+            let missing = e.kind() == std::io::ErrorKind::NotFound;
+            let error = error(if missing { "there is no such file".to_owned() } else { e.to_string() });
+            if missing { error.hint("`assay policy init` writes a first one") } else { error }
+        })?;
+        let meta = file.metadata().map_err(|e| error(e.to_string()))?;
+        if meta.is_dir() {
+            return Err(error("it is a directory".to_owned()).hint("name the policy file in it"));
+        }
+        if !meta.is_file() {
+            return Err(error("it is no regular file".to_owned()));
+        }
+        let mut text = Vec::new();
+        file.take(MAX_POLICY + 1).read_to_end(&mut text).map_err(|e| error(e.to_string()))?;
+        Self::parse(&text, &path.to_string_lossy())
+    }
+
+    /// Reads a policy from memory; `name` stands for the path in errors.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn parse(text: &[u8], name: &str) -> Result<Self, PolicyError> {
+        if text.len() as u64 > MAX_POLICY {
+            return Err(PolicyError::file(name, format!("it is longer than {} MiB", MAX_POLICY >> 20)));
+        }
+        let bytes = text;
+        let text = std::str::from_utf8(bytes).map_err(|e| {
+            let before = String::from_utf8_lossy(&bytes[..e.valid_up_to()]);
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            let lossy = String::from_utf8_lossy(bytes);
+            Source { name, text: &lossy }.error(Place { line, column, width: 1 }, "this is no UTF-8")
+        })?;
+        let source = Source { name, text: text.strip_prefix('\u{feff}').unwrap_or(text) };
+        let root = source.read()?;
+        let mut reader = Reader { source, notes: Vec::new(), eager: EAGER };
+        let top = reader.mapping(&root, "the file")?;
+        let has = |key: &str| top.iter().any(|(k, _)| k.text() == Some(key));
+        let rules =
+            if compat::KEYS.iter().any(|key| has(key)) && !has("default") && !has("allowlist") && !has("denylist") {
+                compat::rules(&mut reader, top)?
+            } else {
+                native(&mut reader, &root, top)?
+            };
+        let notes = reader.notes;
+        Ok(Self {
+            hash: format!("sha256:{}", crate::canon::sha256_hex(bytes)),
+            source: bytes.to_vec(),
+            name: name.to_owned(),
+            notes,
+            rules,
+        })
+    }
+}
+
+fn native(reader: &mut Reader<'_>, root: &Node, top: &[(Node, Node)]) -> Result<Rules, PolicyError> {
+    let mut version = false;
+    let mut default = None;
+    let (mut allow, mut deny) = (NameSet::default(), NameSet::default());
+    let mut constraints = (Vec::new(), NameSet::default());
+    let mut budget = Budget::default();
+    for (key, value) in top {
+        match key.text().unwrap_or_default() {
+            "version" => {
+                match value.text() {
+                    Some("1") => reader.string(value, "version")?,
+                    _ => {
+                        return Err(reader
+                            .error(value.place, "this version is not known")
+                            .hint("write version: \"1\""));
+                    }
+                };
+                version = true;
+            }
+            "default" => default = Some(reader.default(value, "default")?),
+            "allowlist" => allow = reader.names(value, "allowlist", NameSet::add)?,
+            "denylist" => deny = reader.names(value, "denylist", NameSet::add)?,
+            "constraints" => constraints = constraints_of(reader, value)?,
+            "budget" => budget = reader.budget(value)?,
+            _ => return Err(reader.unknown(key, &TOP)),
+        }
+    }
+    let place = Place { width: 1, ..root.place };
+    if !version {
+        return Err(reader.error(place, "`version` is missing").hint("write version: \"1\""));
+    }
+    let Some(default) = default else {
+        return Err(reader.error(place, "`default` is missing").hint("write default: deny, or default: allow"));
+    };
+    let (constraints, constrained) = constraints;
+    Ok(Rules { default, allow, deny, constraints, constrained, budget, shape: Shape::Native })
+}
+
+fn constraints_of(reader: &mut Reader<'_>, node: &Node) -> Result<(Vec<Constraint>, NameSet), PolicyError> {
+    let mut constraints = Vec::new();
+    let mut names = NameSet::default();
+    for (key, value) in reader.mapping(node, "constraints")? {
+        let name = reader.name(key, "constraints")?;
+        names.add(name).map_err(|e| reader.error(key.place, format!("bad glob: {e}")))?;
+        constraints.push(constraint(reader, name, key.place, value)?);
+    }
+    if let Err(n) = names.compile_if_small() {
+        return Err(reader.error(node.place, format!("the globs from `{}` on are too big", names.text(n))));
+    }
+    Ok((constraints, names))
+}
+
+fn constraint(reader: &mut Reader<'_>, name: &str, place: Place, node: &Node) -> Result<Constraint, PolicyError> {
+    let mut c = Constraint {
+        key: name.to_owned(),
+        line: place.line,
+        max_calls: None,
+        schema: None,
+        patterns: None,
+        paths: None,
+        hosts: false,
+    };
+    let pairs = reader.mapping(node, name)?;
+    if pairs.is_empty() {
+        return Err(reader.error(place, format!("`{name}` has no constraint in it")));
+    }
+    for (key, value) in pairs {
+        match key.text().unwrap_or_default() {
+            "deny_private_hosts" => c.hosts = reader.flag(value, "deny_private_hosts")?,
+            "allowed_paths" => c.paths = Some(paths(reader, value)?),
+            "deny_patterns" => c.patterns = Some(reader.patterns(value, false)?),
+            "max_calls" => c.max_calls = Some(reader.count(value, "max_calls")?),
+            "arguments" => c.schema = Some(schema(reader, value)?),
+            _ => return Err(reader.unknown(key, &CONSTRAINT)),
+        }
+    }
+    if is_glob(name) && c.max_calls.is_some() {
+        reader.note(place, format!("max_calls of `{name}` counts the calls of all tools that it names together"));
+    }
+    Ok(c)
+}
+
+fn paths(reader: &Reader<'_>, node: &Node) -> Result<PathRules, PolicyError> {
+    let mut rules = PathRules::default();
+    let items = reader.sequence(node, "allowed_paths")?;
+    for item in items {
+        let text = reader.string(item, "allowed_paths")?;
+        rules.add(text).map_err(|e| reader.error(item.place, format!("bad path pattern: {e}")))?;
+    }
+    if !items.is_empty() && !rules.allows_any() {
+        return Err(reader
+            .error(node.place, "`allowed_paths` only excludes, so nothing would be allowed")
+            .hint("say first what is allowed, such as \"/**\""));
+    }
+    rules.compile().map_err(|()| reader.error(node.place, "these patterns together are too big"))?;
+    Ok(rules)
+}
+
+fn schema(reader: &mut Reader<'_>, node: &Node) -> Result<Schema, PolicyError> {
+    if !matches!(node.kind, Kind::Mapping(_)) {
+        return Err(reader.expected(node, "arguments", "a JSON Schema"));
+    }
+    let schema = Schema::new(node.to_json());
+    if reader.eager > 0 {
+        reader.eager -= 1;
+        if let Err((pointer, what)) = schema.compile() {
+            let place = node.at(&pointer).map_or(node.place, |n| n.place);
+            return Err(reader.error(place, format!("bad JSON Schema: {what}")));
+        }
+    }
+    Ok(schema)
+}

@@ -1,0 +1,132 @@
+//! A policy's rules, compiled.
+
+use super::{
+    constraints::{paths::PathRules, patterns::Patterns, schema::Schema},
+    names::NameSet,
+};
+use std::time::Duration;
+
+/// What happens to a tool that no list names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Default {
+    /// It may be called.
+    Allow,
+    /// It may not.
+    Deny,
+}
+
+impl Default {
+    /// `allow` or `deny`, as in the file.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// Which shape a policy file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// FORMATS §8.
+    Native,
+    /// assay-ai's `tools: {allow, deny, constraints}`.
+    AssayAi,
+}
+
+/// Limits of a session.
+#[derive(Debug, Clone, Copy, core::default::Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Calls that may be allowed.
+    pub max_tool_calls: Option<u64>,
+    /// Time since the session began.
+    pub max_wall_time: Option<Duration>,
+}
+
+/// What one entry under `constraints` demands.
+#[derive(Debug)]
+pub struct Constraint {
+    /// Its key in the file: a tool or a glob.
+    pub key: String,
+    /// The line of the key, from 1.
+    pub line: usize,
+    /// Allowed calls, over all tools that the key names.
+    pub max_calls: Option<u64>,
+    /// `arguments`.
+    pub schema: Option<Schema>,
+    /// `deny_patterns`.
+    pub patterns: Option<Patterns>,
+    /// `allowed_paths`.
+    pub paths: Option<PathRules>,
+    /// `deny_private_hosts`.
+    pub hosts: bool,
+}
+
+impl Constraint {
+    /// The first key that needs to see the arguments.
+    #[must_use]
+    pub fn needs_arguments(&self) -> Option<&'static str> {
+        if self.schema.is_some() {
+            Some("arguments")
+        } else if self.patterns.is_some() {
+            Some("deny_patterns")
+        } else if self.paths.is_some() {
+            Some("allowed_paths")
+        } else if self.hosts {
+            Some("deny_private_hosts")
+        } else {
+            None
+        }
+    }
+}
+
+/// All rules.
+#[derive(Debug)]
+pub struct Rules {
+    /// `default`.
+    pub default: Default,
+    /// `allowlist`.
+    pub allow: NameSet,
+    /// `denylist`.
+    pub deny: NameSet,
+    /// `constraints`, in file order.
+    pub constraints: Vec<Constraint>,
+    /// Their keys, numbered as they are.
+    pub constrained: NameSet,
+    /// `budget`.
+    pub budget: Budget,
+    /// How the lists are called in the file: `denylist` and `allowlist`, or `tools.deny` and `tools.allow`.
+    pub shape: Shape,
+}
+
+impl Rules {
+    /// The names of denylist, allowlist and constraints in the file.
+    #[must_use]
+    pub const fn words(&self) -> Words {
+        match self.shape {
+            Shape::Native => {
+                Words { deny: "denylist", allow: "allowlist", constraints: "constraints", default: "default" }
+            }
+            Shape::AssayAi => Words {
+                deny: "tools.deny",
+                allow: "tools.allow",
+                constraints: "tools.constraints",
+                default: "tools.default",
+            },
+        }
+    }
+}
+
+/// How a file calls its parts.
+#[derive(Debug, Clone, Copy)]
+pub struct Words {
+    /// The denylist.
+    pub deny: &'static str,
+    /// The allowlist.
+    pub allow: &'static str,
+    /// The constraints.
+    pub constraints: &'static str,
+    /// The default.
+    pub default: &'static str,
+}

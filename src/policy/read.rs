@@ -1,0 +1,166 @@
+//! Typed reading of YAML nodes: what is not expected is an error at its place.
+
+use super::{
+    Note, PolicyError,
+    constraints::patterns::Patterns,
+    model::{Budget, Default},
+    names::{MAX_NAME, NameSet},
+    yaml::{Kind, Node, Place, Scalar, Source},
+};
+use std::time::Duration;
+
+/// A file being read, and what is to be said of it.
+pub struct Reader<'a> {
+    pub source: Source<'a>,
+    pub notes: Vec<Note>,
+    /// Regular expressions and schemas are compiled at once while there are few of them.
+    pub eager: usize,
+}
+
+impl Reader<'_> {
+    pub fn error(&self, place: Place, message: impl Into<String>) -> PolicyError {
+        self.source.error(place, message)
+    }
+
+    pub fn note(&mut self, place: Place, text: impl Into<String>) {
+        self.notes.push(Note { line: Some(place.line), text: text.into() });
+    }
+
+    pub fn expected(&self, node: &Node, key: &str, what: &str) -> PolicyError {
+        self.error(node.place, format!("`{key}` is {}, expected {what}", node.what()))
+    }
+
+    pub fn mapping<'n>(&self, node: &'n Node, key: &str) -> Result<&'n [(Node, Node)], PolicyError> {
+        match &node.kind {
+            Kind::Mapping(pairs) => Ok(pairs),
+            _ => Err(self.expected(node, key, "a mapping")),
+        }
+    }
+
+    pub fn sequence<'n>(&self, node: &'n Node, key: &str) -> Result<&'n [Node], PolicyError> {
+        match &node.kind {
+            Kind::Sequence(items) => Ok(items),
+            _ => Err(self.expected(node, key, "a list")),
+        }
+    }
+
+    pub fn string<'n>(&self, node: &'n Node, key: &str) -> Result<&'n str, PolicyError> {
+        match node.scalar() {
+            Some(Scalar::Text(text)) => Ok(text),
+            Some(Scalar::Null) | None => Err(self.expected(node, key, "a string")),
+            Some(_) => Err(self.expected(node, key, "a string").hint("put it in quotes")),
+        }
+    }
+
+    pub fn flag(&self, node: &Node, key: &str) -> Result<bool, PolicyError> {
+        match node.scalar() {
+            Some(Scalar::Bool(b)) => Ok(b),
+            _ => Err(self.expected(node, key, "true or false")),
+        }
+    }
+
+    pub fn count(&self, node: &Node, key: &str) -> Result<u64, PolicyError> {
+        match node.scalar() {
+            Some(Scalar::Int(n)) if n >= 0 => Ok(n.unsigned_abs()),
+            Some(Scalar::Int(_) | Scalar::Float(_)) => {
+                Err(self.error(node.place, format!("`{key}` is no whole number of 0 or more")))
+            }
+            _ => Err(self.expected(node, key, "a whole number of 0 or more")),
+        }
+    }
+
+    pub fn unknown(&self, key: &Node, known: &[&str]) -> PolicyError {
+        let text = key.text().unwrap_or_default();
+        let error = self.error(key.place, format!("unknown key `{text}`"));
+        match known.iter().map(|k| (distance(text, k), k)).min() {
+            Some((distance, near)) if distance <= 3 => error.hint(format!("did you mean `{near}`?")),
+            _ => error.hint(format!("known here: {}", known.join(", "))),
+        }
+    }
+
+    pub fn default(&self, node: &Node, key: &str) -> Result<Default, PolicyError> {
+        match node.scalar() {
+            Some(Scalar::Text("deny")) => Ok(Default::Deny),
+            Some(Scalar::Text("allow")) => Ok(Default::Allow),
+            Some(Scalar::Text(other)) => {
+                Err(self.error(node.place, format!("`{key}` is `{other}`, expected deny or allow")))
+            }
+            _ => Err(self.expected(node, key, "deny or allow")),
+        }
+    }
+
+    /// A tool name or glob, as `key` has them.
+    pub fn name<'n>(&self, node: &'n Node, key: &str) -> Result<&'n str, PolicyError> {
+        let text = self.string(node, key)?;
+        if text.is_empty() {
+            return Err(self.error(node.place, "an empty tool name"));
+        }
+        if text.len() > MAX_NAME {
+            return Err(self.error(node.place, format!("a tool name of more than {MAX_NAME} bytes")));
+        }
+        Ok(text)
+    }
+
+    pub fn names(
+        &self,
+        node: &Node,
+        key: &str,
+        add: impl Fn(&mut NameSet, &str) -> Result<(), String>,
+    ) -> Result<NameSet, PolicyError> {
+        let mut set = NameSet::default();
+        for item in self.sequence(node, key)? {
+            let text = self.name(item, key)?;
+            add(&mut set, text).map_err(|e| self.error(item.place, format!("bad glob: {e}")))?;
+        }
+        if let Err(n) = set.compile_if_small() {
+            return Err(self.error(node.place, format!("the globs from `{}` on are too big", set.text(n))));
+        }
+        Ok(set)
+    }
+
+    pub fn budget(&self, node: &Node) -> Result<Budget, PolicyError> {
+        let mut budget = Budget::default();
+        for (key, value) in self.mapping(node, "budget")? {
+            match key.text() {
+                Some("max_tool_calls") => budget.max_tool_calls = Some(self.count(value, "max_tool_calls")?),
+                Some("max_wall_time_sec") => {
+                    budget.max_wall_time = Some(Duration::from_secs(self.count(value, "max_wall_time_sec")?));
+                }
+                _ => return Err(self.unknown(key, &["max_tool_calls", "max_wall_time_sec"])),
+            }
+        }
+        Ok(budget)
+    }
+
+    pub fn patterns(&mut self, node: &Node, ignore_case: bool) -> Result<Patterns, PolicyError> {
+        let mut patterns = Patterns::new(ignore_case);
+        for item in self.sequence(node, "deny_patterns")? {
+            let text = self.string(item, "deny_patterns")?;
+            let wrong = |e| self.error(item.place, format!("bad regular expression: {e}"));
+            patterns.add(text).map_err(wrong)?;
+            if self.eager > 0 {
+                self.eager -= 1;
+                patterns.compile_last().map_err(|e| self.error(item.place, format!("bad regular expression: {e}")))?;
+            }
+        }
+        if self.eager > 0 && patterns.compile().is_err() {
+            return Err(self.error(node.place, "these patterns together are too big"));
+        }
+        Ok(patterns)
+    }
+}
+
+/// Levenshtein distance, for keys that somebody mistyped.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().take(64).enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let cost = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
+            diagonal = row[j + 1];
+            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()] + a.len().saturating_sub(64)
+}

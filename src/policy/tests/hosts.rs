@@ -1,0 +1,140 @@
+//! `deny_private_hosts`.
+
+use super::*;
+use crate::policy::constraints::hosts::{self, Found, Resolve, is_public};
+use std::{collections::HashMap, io, net::IpAddr, sync::Mutex};
+
+struct Names(HashMap<&'static str, Vec<&'static str>>);
+
+impl Resolve for Names {
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let addresses = self.0.get(host).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(addresses.iter().map(|a| a.parse().unwrap()).collect())
+    }
+}
+
+fn dns() -> Dns {
+    Dns::Test(Arc::new(Names(HashMap::from([
+        ("example.com", vec!["93.184.216.34"]),
+        ("b.c", vec!["93.184.216.34"]),
+        ("xn--exmple-cua.com", vec!["93.184.216.34"]),
+        ("mixed.example", vec!["93.184.216.34", "8.8.8.8", "10.0.0.1"]),
+        ("private.example", vec!["127.0.0.1"]),
+        ("mapped.example", vec!["::ffff:10.0.0.1"]),
+        ("linklocal6.example", vec!["2606:2800:220:1::1", "fe80::1"]),
+        ("127.0.0.1.nip.example", vec!["127.0.0.1"]),
+        ("empty.example", vec![]),
+        ("v6.example", vec!["2606:2800:220:1::1"]),
+        ("both.example", vec!["2606:2800:220:1::1", "93.184.216.34"]),
+    ]))))
+}
+
+fn with(dns: Dns) -> Evaluator {
+    let policy = "version: \"1\"\ndefault: allow\nconstraints: {fetch: {deny_private_hosts: true}}\n";
+    let policy = Arc::new(Policy::parse(policy.as_bytes(), "p").unwrap());
+    Evaluator::new(policy, Arc::new(Surroundings { cwd: "/".into(), home: None, dns }))
+}
+
+#[test]
+fn every_spelling_of_a_host() {
+    let mut e = with(dns());
+    let mut wrong = Vec::new();
+    let mut cases = 0;
+    for line in include_str!("hosts.txt").lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
+        cases += 1;
+        let (expected, json) = line.split_once(' ').unwrap();
+        let r = decide(&mut e, "fetch", Arguments::Raw(json.as_bytes()));
+        let found = match (r.reason, r.unseen.contains(&"redirects_not_seen")) {
+            (Reason::Default, false) => "-",
+            (Reason::Default, true) => "public",
+            (Reason::DenyPrivateHosts | Reason::ArgumentsUnreadable, _) => "denied",
+            (Reason::HostUnresolved, _) => "unresolved",
+            _ => "?",
+        };
+        if found != expected {
+            wrong.push(format!("{line}\n    gave {found}: {}", r.message));
+        }
+        if r.verdict == Verdict::Denied && !json.starts_with(['"', '[']) {
+            assert!(r.rule == "constraints.fetch.deny_private_hosts", "{line}: {}", r.rule);
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {cases}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn what_was_not_seen_is_said() {
+    let unseen = |dns, json: &str| decide(&mut with(dns), "fetch", Arguments::Raw(json.as_bytes())).unseen;
+    assert_eq!(unseen(dns(), r#"{"url":"http://example.com"}"#), ["dns_after_check", "redirects_not_seen"]);
+    assert_eq!(unseen(dns(), r#"{"url":"http://8.8.8.8"}"#), ["redirects_not_seen"]);
+    assert_eq!(unseen(Dns::Off, r#"{"url":"http://example.com"}"#), ["names_not_resolved", "redirects_not_seen"]);
+    assert!(unseen(Dns::Off, r#"{"q":"x"}"#).is_empty());
+    assert!(unseen(dns(), r#"{"url":"http://10.0.0.1"}"#).is_empty());
+}
+
+#[test]
+fn a_resolver_that_hangs_is_a_denial_and_not_a_wait() {
+    struct Hangs(Mutex<()>);
+    impl Resolve for Hangs {
+        fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+            drop(self.0.lock());
+            Ok(Vec::new())
+        }
+    }
+    let hangs = Arc::new(Hangs(Mutex::new(())));
+    let held = hangs.0.lock().unwrap();
+    let dns = Dns::Test(hangs.clone());
+    let found = hosts::check(br#"{"url":"http://a.example http://b.example"}"#, &dns, Duration::from_millis(20));
+    assert!(matches!(&found, Ok(Found::Unresolved(m)) if m.contains("in time")), "{found:?}");
+    drop(held);
+    // More names than are looked up.
+    let many: String = (0..40).map(|n| format!("http://h{n}.example ")).collect();
+    let found = hosts::check(format!("{{\"q\":\"{many}\"}}").as_bytes(), &dns, Duration::from_millis(20));
+    assert!(matches!(&found, Ok(Found::Unresolved(m)) if m.contains("more than 16")), "{found:?}");
+}
+
+#[test]
+fn a_resolver_that_panics_is_a_denial() {
+    struct Panics;
+    impl Resolve for Panics {
+        fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+            panic!("of the test")
+        }
+    }
+    let dns = Dns::Test(Arc::new(Panics));
+    let found = hosts::check(br#"{"url":"http://a.example"}"#, &dns, Duration::from_secs(30)).unwrap();
+    assert!(matches!(found, Found::Unresolved(_)), "{found:?}");
+}
+
+#[test]
+fn a_message_names_the_host_and_nothing_else_of_the_arguments() {
+    let json = br#"{"url":"http://me:hunter2@10.0.0.1/?token=hunter2","password":"hunter2"}"#;
+    let r = decide(&mut with(dns()), "fetch", Arguments::Raw(json));
+    assert_eq!(r.message, "the address 10.0.0.1 is not public");
+    for json in [
+        r#"{"url":"http://hunter2@10.0.0.1@example.com"}"#,
+        r#"{"url":"http://10.0.0.1/\u001b[31m"}"#,
+        r#"{"url":"http://\u001b[31mlocalhost/"}"#,
+    ] {
+        let r = decide(&mut with(dns()), "fetch", Arguments::Raw(json.as_bytes()));
+        assert_eq!(r.verdict, Verdict::Denied, "{json}");
+        assert!(!r.message.contains("hunter2") && !r.message.contains('\u{1b}'), "{}", r.message);
+    }
+}
+
+#[test]
+fn every_address_block_is_public_or_not_as_the_registries_say() {
+    for line in "0.0.0.0 no|0.255.255.255 no|1.0.0.0 yes|9.255.255.255 yes|10.0.0.0 no|11.0.0.0 yes|100.63.255.255 yes|\
+                 100.64.0.0 no|100.127.255.255 no|100.128.0.0 yes|126.255.255.255 yes|127.0.0.0 no|128.0.0.0 yes|\
+                 169.253.255.255 yes|169.254.0.0 no|169.255.0.0 yes|172.15.255.255 yes|172.16.0.0 no|172.31.255.255 no|\
+                 172.32.0.0 yes|192.0.0.0 no|192.0.1.0 yes|192.0.2.0 no|192.0.3.0 yes|192.167.255.255 yes|192.168.0.0 no|\
+                 192.169.0.0 yes|198.17.255.255 yes|198.18.0.0 no|198.20.0.0 yes|223.255.255.255 yes|224.0.0.0 no|\
+                 255.255.255.255 no|:: no|::1 no|1::1 no|100::1 no|64:ff9b::808:808 yes|64:ff9b::a00:1 no|\
+                 64:ff9b:1::808:808 no|1fff:: no|2000::1 yes|2001::1 no|2001:1ff:: no|2001:200::1 yes|2001:db8:: no|\
+                 2002:808:808:: yes|2002:a00:1:: no|2606:4700::1111 yes|3ffe::1 no|3fff::1 no|3fff:1000:: yes|4000:: no|\
+                 fc00:: no|fdff::1 no|fe80::1 no|fec0:: no|ff0e::1 no|::ffff:8.8.8.8 yes|::ffff:10.0.0.1 no|::8.8.8.8 no"
+        .split('|')
+    {
+        let (address, public) = line.split_once(' ').unwrap();
+        assert_eq!(is_public(address.parse().unwrap()), public == "yes", "{line}");
+    }
+}

@@ -1,0 +1,179 @@
+//! The policy of a running proxy: loaded, kept for the evidence, applied, and read again when its file changes.
+
+use super::Status;
+use crate::{
+    guard::Judge,
+    model::{PolicyVerdict, event::detail::PolicyReload},
+    paths::{self, AuditDir},
+    policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict},
+    record::judgement::{Advisor, News, Ruled, Subject},
+};
+use std::{
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::Duration,
+};
+
+/// How often the file is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+/// A file that changed is read once it has not changed for so long: some editors write in pieces.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// An evaluator, and when its session began.
+struct Applied {
+    evaluator: Evaluator,
+    started_ns: u64,
+}
+
+/// Judges calls; clones judge with the same counts.
+#[derive(Clone)]
+pub(super) struct Judging(Arc<Mutex<Applied>>);
+
+impl Judging {
+    /// By this policy, for a session that began at this time (monotonic ns).
+    pub(super) fn new(policy: Arc<Policy>, dns: bool, started_ns: u64) -> Self {
+        let around = Surroundings {
+            cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            home: etcetera::home_dir().ok(),
+            dns: if dns { Dns::System } else { Dns::Off },
+        };
+        let evaluator = Evaluator::new(policy, Arc::new(around));
+        Self(Arc::new(Mutex::new(Applied { evaluator, started_ns })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Applied> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reload(&self, policy: Arc<Policy>) {
+        self.lock().evaluator.reload(policy);
+    }
+
+    fn rule(&self, subject: Subject<'_>, ns: u64) -> (Ruled, String, String) {
+        let mut applied = self.lock();
+        let arguments = subject.arguments.map_or(Arguments::Absent, Arguments::Raw);
+        let elapsed = Duration::from_nanos(ns.saturating_sub(applied.started_ns));
+        let ruling = applied.evaluator.decide(&Call { tool: subject.tool, arguments }, elapsed);
+        let verdict = match ruling.verdict {
+            Verdict::Allowed => PolicyVerdict::Allowed,
+            // What is not known is not allowed.
+            Verdict::Denied | Verdict::Unknown => PolicyVerdict::Denied,
+        };
+        let ruled = Ruled {
+            index: None,
+            verdict,
+            reason: ruling.reason.as_str().to_owned(),
+            rule: Some(ruling.rule),
+            unseen: ruling.unseen.iter().map(|word| (*word).to_owned()).collect(),
+        };
+        (ruled, ruling.message, applied.evaluator.policy().hash().to_owned())
+    }
+}
+
+impl Judge for Judging {
+    fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String) {
+        let (ruled, message, _) = self.rule(subject, ns);
+        (ruled, message)
+    }
+
+    fn policy(&self) -> String {
+        self.lock().evaluator.policy().hash().to_owned()
+    }
+}
+
+impl Advisor for Judging {
+    fn advise(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String) {
+        let (ruled, _, policy) = self.rule(subject, ns);
+        (ruled, policy)
+    }
+}
+
+/// Puts a policy's bytes where packs take them from, under the name of their hash.
+pub(super) fn keep(dir: &AuditDir, policy: &Policy) -> io::Result<()> {
+    paths::create_private_dir(&dir.policies()).map_err(io::Error::other)?;
+    let path = dir.policy(policy.hash());
+    if std::fs::read(&path).is_ok_and(|there| there == policy.source()) {
+        return Ok(());
+    }
+    let staged = path.with_extension(format!("yaml.{}.new", std::process::id()));
+    let _ = std::fs::remove_file(&staged);
+    let written = paths::write_new(&staged, policy.source()).and_then(|()| std::fs::rename(&staged, &path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&staged);
+    }
+    written
+}
+
+/// What tells that a file is another one, or changed.
+type Stamp = Option<(u64, u64, i64, i64, i64, i64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let m = std::fs::metadata(path).ok()?;
+    Some((m.ino(), m.len(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
+}
+
+/// Reads the policy again when its file changes, or when asked.
+pub(super) struct Watcher {
+    pub(super) path: PathBuf,
+    pub(super) dir: AuditDir,
+    pub(super) judging: Judging,
+    pub(super) news: Arc<News>,
+    pub(super) status: Status,
+}
+
+impl Watcher {
+    /// Until nobody can ask any more. `asked` is a SIGHUP.
+    pub(super) fn run(self, asked: &Receiver<()>) {
+        let mut seen = stamp(&self.path);
+        let mut changing = None;
+        loop {
+            let pause = if changing.is_some() { SETTLED } else { EVERY };
+            let forced = match asked.recv_timeout(pause) {
+                Ok(()) => true,
+                Err(RecvTimeoutError::Timeout) => false,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let now = stamp(&self.path);
+            if forced || (changing == Some(now) && now != seen) {
+                changing = None;
+                seen = now;
+                self.reload(forced);
+            } else {
+                changing = (now != seen).then_some(now);
+            }
+        }
+    }
+
+    fn reload(&self, forced: bool) {
+        let previous = self.judging.policy();
+        let loaded = Policy::load(&self.path).map_err(|e| e.to_string()).and_then(|policy| {
+            let changed = policy.hash() != previous;
+            match keep(&self.dir, &policy) {
+                Err(e) if changed => Err(format!("its snapshot cannot be written: {e}")),
+                _ => Ok(policy),
+            }
+        });
+        match loaded {
+            Ok(policy) => {
+                let policy_hash = policy.hash().to_owned();
+                if policy_hash == previous && !forced {
+                    return;
+                }
+                self.judging.reload(Arc::new(policy));
+                self.status.policy(&format!("policy {} is in force: {policy_hash}", self.path.display()));
+                self.news.tell(PolicyReload { error: None, policy_hash, previous });
+            }
+            Err(e) => {
+                self.status.warn(&format!("the policy in force stays in force, the new one cannot be used: {e}"));
+                let first = e.lines().next().unwrap_or_default();
+                let error = Some(crate::record::envelope::short(first));
+                self.news.tell(PolicyReload { error, policy_hash: previous.clone(), previous });
+            }
+        }
+    }
+}

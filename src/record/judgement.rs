@@ -1,0 +1,408 @@
+//! What was decided about messages, on its way from who decides to the recorder.
+//!
+//! A guard decides in the relay thread, before a byte of a message passes on; budgets and name resolution make sure that
+//! nobody else can find out later what it decided. So it writes each decision as one JSON line into a capture of its own
+//! ([`relay::Direction::Decisions`]) *before* the message passes: whatever a peer can have seen of a message, its decision
+//! is in the same memory, which survives SIGKILL. A message that has none although the guard is past it was passed on
+//! without a judgement (a response, `tools/list`); one that the guard was not past was never passed on.
+//!
+//! In audit nothing is held, and the recorder asks its [`Advisor`] itself.
+
+use crate::{
+    model::{Direction, PolicyVerdict, event::detail::PolicyReload},
+    relay::{Consumer, Producer},
+    sys::clock,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::VecDeque,
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// Bytes of the capture that decisions cross in.
+pub const CAPACITY: usize = 1 << 20;
+/// How long a writer waits for room before it takes the recorder for stuck.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What was decided about one request, call or other message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ruled {
+    /// Place in its batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<usize>,
+    /// The verdict.
+    pub verdict: PolicyVerdict,
+    /// Short machine word for it.
+    pub reason: String,
+    /// The rule that matched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// What the judgement could not see.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
+}
+
+/// What was decided about one message as it crossed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Which way the message went.
+    pub direction: Direction,
+    /// Stream offset of its first byte, headers included.
+    pub offset: u64,
+    /// Bytes of Content-Length headers and of the body behind them, where it is framed so; a line otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frame: Option<(usize, usize)>,
+    /// It was not passed on.
+    pub blocked: bool,
+    /// When it was decided, monotonic ns.
+    pub ns: u64,
+    /// `sha256:` of the policy in force.
+    pub policy: String,
+    /// What was decided about it, or about the elements of the batch that it is.
+    pub ruled: Vec<Ruled>,
+}
+
+impl Judgement {
+    /// What was decided about this element. Everything in a blocked message is blocked: what was not judged by itself goes
+    /// with what was.
+    #[must_use]
+    pub fn of(&self, index: Option<usize>) -> Option<&Ruled> {
+        let exact = self.ruled.iter().find(|r| r.index == index);
+        exact.or_else(|| self.ruled.iter().find(|r| r.verdict == PolicyVerdict::Denied).filter(|_| self.blocked))
+    }
+
+    /// Why it was not passed on.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        let denied = self.ruled.iter().find(|r| r.verdict == PolicyVerdict::Denied);
+        denied.map_or("guard:refused", |r| &r.reason)
+    }
+}
+
+/// The decider's end.
+#[derive(Debug)]
+pub struct Writer {
+    producer: Producer,
+}
+
+impl Writer {
+    /// Writes into this capture.
+    #[must_use]
+    pub fn new(producer: Producer) -> Self {
+        Self { producer }
+    }
+
+    /// Puts a decision where the recorder finds it, also after SIGKILL. `false`: there was no room in time, or it cannot be
+    /// put down; nothing was written.
+    #[must_use]
+    pub fn push(&mut self, judgement: &Judgement) -> bool {
+        let Ok(mut line) = serde_json::to_vec(judgement) else { return false };
+        line.push(b'\n');
+        let start = std::time::Instant::now();
+        loop {
+            let space = self.producer.reserve();
+            if let Some(space) = space.get_mut(..line.len()) {
+                space.copy_from_slice(&line);
+                if self.producer.is_bypassing() {
+                    return false;
+                }
+                let now = Producer::now();
+                self.producer.commit(line.len(), now);
+                self.producer.wrote(line.len(), now);
+                return true;
+            }
+            if self.producer.is_bypassing() || start.elapsed() > PATIENCE || line.len() > self.producer.capacity() {
+                return false;
+            }
+            self.producer.urge();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The recorder's end; shared by the two directions, used by one thread.
+#[derive(Debug, Clone)]
+pub struct Reader(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    consumer: Consumer,
+    /// Bytes behind the released ones that are in `queue`.
+    read: usize,
+    queue: VecDeque<(Judgement, usize)>,
+    /// Up to where each direction was recorded.
+    done: [u64; 2],
+}
+
+const fn lane(direction: Direction) -> usize {
+    match direction {
+        Direction::ClientToServer => 0,
+        Direction::ServerToClient => 1,
+    }
+}
+
+impl Reader {
+    /// Reads from this capture.
+    #[must_use]
+    pub fn new(consumer: Consumer) -> Self {
+        Self(Arc::new(Mutex::new(Inner { consumer, read: 0, queue: VecDeque::new(), done: [0, 0] })))
+    }
+
+    /// Opens the decisions that a dead session left.
+    ///
+    /// # Errors
+    /// As [`Consumer::open`].
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Consumer::open(path).map(Self::new)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ring file, if it has a name.
+    #[must_use]
+    pub fn path(&self) -> Option<std::path::PathBuf> {
+        self.lock().consumer.path().map(Path::to_owned)
+    }
+
+    /// What was decided about the message at this place.
+    #[must_use]
+    pub fn find(&self, direction: Direction, offset: u64) -> Option<Judgement> {
+        let mut inner = self.lock();
+        inner.fill();
+        let mut same = inner.queue.iter().map(|(j, _)| j).filter(|j| j.direction == direction);
+        same.find(|j| j.offset >= offset).filter(|j| j.offset == offset).cloned()
+    }
+
+    /// The evidence of everything before `upto` is on disk.
+    pub fn settled(&self, direction: Direction, upto: u64) {
+        let mut inner = self.lock();
+        inner.done[lane(direction)] = upto;
+        while let Some((j, len)) = inner.queue.front()
+            && j.offset < inner.done[lane(j.direction)]
+        {
+            let len = *len;
+            inner.queue.pop_front();
+            inner.read -= len;
+            inner.consumer.advance(len);
+        }
+    }
+
+    /// Removes the ring file: the session is over. Idempotent.
+    pub fn remove(&self) {
+        if let Err(e) = self.lock().consumer.remove() {
+            tracing::warn!(error = %e, "a ring file could not be removed");
+        }
+    }
+}
+
+impl Inner {
+    fn fill(&mut self) {
+        let Self { consumer, read, queue, .. } = self;
+        let new = consumer.available().get(*read..).unwrap_or_default();
+        let mut at = 0;
+        while let Some(len) = memchr::memchr(b'\n', &new[at..]) {
+            match serde_json::from_slice::<Judgement>(&new[at..at + len]) {
+                Ok(judgement) => queue.push_back((judgement, len + 1)),
+                // Nobody but us writes there. A place that is kept free keeps the lengths right.
+                Err(e) => {
+                    tracing::error!(error = %e, "a decision cannot be read");
+                    let none = Judgement {
+                        direction: Direction::ClientToServer,
+                        offset: 0,
+                        frame: None,
+                        blocked: false,
+                        ns: 0,
+                        policy: String::new(),
+                        ruled: Vec::new(),
+                    };
+                    queue.push_back((none, len + 1));
+                }
+            }
+            at += len + 1;
+        }
+        *read += at;
+    }
+}
+
+/// How the recorder is, for who must not let anything pass that cannot be recorded.
+#[derive(Debug, Default)]
+pub struct Health {
+    begun: AtomicBool,
+    failing: AtomicBool,
+    beat: AtomicU64,
+}
+
+/// A recorder that did not look for so long is stuck.
+const STUCK: Duration = Duration::from_secs(10);
+
+impl Health {
+    /// The recorder looked, and this is how it is.
+    pub fn beat(&self, able: bool) {
+        self.failing.store(!able, Ordering::Release);
+        if able {
+            self.begun.store(true, Ordering::Release);
+        }
+        self.beat.store(clock::mono_ns(), Ordering::Release);
+    }
+
+    /// Why evidence cannot be written at the moment; `None` if it can. A recorder that has not begun yet is waited for.
+    #[must_use]
+    pub fn complaint(&self) -> Option<&'static str> {
+        let start = std::time::Instant::now();
+        loop {
+            let old = clock::mono_ns().saturating_sub(self.beat.load(Ordering::Acquire)) > STUCK.as_nanos() as u64;
+            let begun = self.begun.load(Ordering::Acquire);
+            let complaint = match (begun, self.failing.load(Ordering::Acquire)) {
+                (_, true) => Some("evidence cannot be written"),
+                (true, false) if !old => return None,
+                (true, false) => Some("the recorder does not respond"),
+                (false, false) => Some("the recorder has not begun"),
+            };
+            // A process that was stopped and continued gets a moment.
+            let patience = if begun { Duration::from_millis(250) } else { STUCK };
+            if start.elapsed() > patience || complaint == Some("evidence cannot be written") {
+                return complaint;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What is judged: a tool, or a method that is treated as one.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// The tool's name; for `resources/read` and `sampling/createMessage` the method.
+    pub tool: &'a str,
+    /// Raw JSON of the arguments; of all parameters, for a method. `None` when absent.
+    pub arguments: Option<&'a [u8]>,
+}
+
+/// Judges messages that pass in any case (audit), in the recorder's thread.
+pub trait Advisor: Send {
+    /// The verdict on a call at this time (monotonic ns), and the `sha256:` of the policy that gave it.
+    fn advise(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String);
+
+    /// Takes up another policy, if there is one.
+    fn look_for_news(&mut self) {}
+}
+
+/// The policy in force, and its reloads for the chain.
+#[derive(Debug, Default)]
+pub struct News {
+    some: AtomicBool,
+    all: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    in_force: Option<String>,
+    reloads: Vec<PolicyReload>,
+}
+
+impl News {
+    /// Begins with the policy of this `sha256:`.
+    #[must_use]
+    pub fn new(in_force: Option<String>) -> Self {
+        Self { some: AtomicBool::new(false), all: Mutex::new(Told { in_force, reloads: Vec::new() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file was read again.
+    pub fn tell(&self, reload: PolicyReload) {
+        let mut told = self.lock();
+        told.in_force = Some(reload.policy_hash.clone());
+        told.reloads.push(reload);
+        self.some.store(true, Ordering::Release);
+    }
+
+    /// `sha256:` of the policy in force.
+    #[must_use]
+    pub fn in_force(&self) -> Option<String> {
+        self.lock().in_force.clone()
+    }
+
+    /// What was told since this was asked last.
+    pub fn take(&self) -> Vec<PolicyReload> {
+        if !self.some.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.lock().reloads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::{self, Capture, Waker};
+
+    fn judgement(offset: u64, direction: Direction) -> Judgement {
+        let denied = Ruled {
+            index: Some(1),
+            verdict: PolicyVerdict::Denied,
+            reason: "denylist".into(),
+            rule: Some("denylist[0]".into()),
+            unseen: vec!["redirects_not_seen".into()],
+        };
+        Judgement {
+            direction,
+            offset,
+            frame: None,
+            blocked: true,
+            ns: 5,
+            policy: "sha256:x".into(),
+            ruled: vec![denied],
+        }
+    }
+
+    #[test]
+    fn decisions_are_found_by_place_and_forgotten_when_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        let waker = Arc::new(Waker::new());
+        let dirs = [dir.path().join("ring")];
+        let made = Capture::create(&dirs, "0123456789abcdef", relay::Direction::Decisions, 4096, &waker).unwrap();
+        let (mut writer, reader) = (Writer::new(made.0), Reader::new(made.1));
+        let (c2s, s2c) = (Direction::ClientToServer, Direction::ServerToClient);
+        for round in 0..100 {
+            for j in [judgement(round * 10, c2s), judgement(round * 10 + 3, s2c), judgement(round * 10 + 5, c2s)] {
+                assert!(writer.push(&j));
+            }
+            assert_eq!(reader.find(c2s, round * 10 + 1), None);
+            assert_eq!(reader.find(s2c, round * 10 + 3), Some(judgement(round * 10 + 3, s2c)));
+            assert_eq!(reader.find(c2s, round * 10 + 5), Some(judgement(round * 10 + 5, c2s)));
+            reader.settled(c2s, round * 10 + 6);
+            assert!(reader.find(s2c, round * 10 + 3).is_some(), "the other direction is not settled");
+            reader.settled(s2c, round * 10 + 4);
+        }
+        assert_eq!(reader.lock().queue.len(), 0);
+    }
+
+    #[test]
+    fn everything_in_a_blocked_batch_is_blocked() {
+        let j = judgement(0, Direction::ClientToServer);
+        assert_eq!(j.of(Some(1)).unwrap().reason, "denylist");
+        assert_eq!(j.of(Some(0)).unwrap().reason, "denylist");
+        assert_eq!(Judgement { blocked: false, ..j }.of(Some(0)), None);
+    }
+
+    #[test]
+    fn a_recorder_that_cannot_write_is_complained_about() {
+        let health = Health::default();
+        health.beat(true);
+        assert_eq!(health.complaint(), None);
+        health.beat(false);
+        assert_eq!(health.complaint(), Some("evidence cannot be written"));
+        health.beat(true);
+        assert_eq!(health.complaint(), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! Verdicts: what a guard decided, or what the policy would have said in audit, on their way into events and receipts.
+
+use super::{Clock, Message, Recorder, wire_of};
+use crate::{
+    model::{Direction, EventKind, InvocationId, PolicyVerdict, WallTime, event::detail},
+    record::{
+        chain::Entry,
+        content,
+        correlate::Decision,
+        envelope::{self, Envelope},
+        judgement::{Advisor, Judgement, Ruled, Subject},
+    },
+};
+use std::collections::BTreeSet;
+
+impl Recorder {
+    /// Has the policy judge what passes in any case.
+    pub fn set_advisor(&mut self, advisor: Box<dyn Advisor>) {
+        self.advisor = Some(advisor);
+    }
+
+    /// Gives the advisor back.
+    pub fn take_advisor(&mut self) -> Option<Box<dyn Advisor>> {
+        self.advisor.take()
+    }
+
+    /// Lets the advisor take up another policy.
+    pub fn look_for_news(&mut self) {
+        if let Some(advisor) = &mut self.advisor {
+            advisor.look_for_news();
+        }
+    }
+
+    /// The policy in force when the session began. A session that follows another one in the same process may begin with
+    /// another policy than the process did.
+    pub fn set_policy(&mut self, sha256: Option<String>) {
+        self.policy = sha256;
+    }
+
+    /// `sha256:` of the policy in force when the session began.
+    #[must_use]
+    pub fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    /// Messages that the policy rejects, enforced or not.
+    #[must_use]
+    pub const fn violations(&self) -> u64 {
+        self.violations
+    }
+
+    /// The policy file was read again.
+    pub fn reloaded(&mut self, reload: detail::PolicyReload, now_ns: u64) {
+        self.last_ns = self.last_ns.max(now_ns);
+        self.plain_event(EventKind::PolicyReloaded, now_ns, reload);
+    }
+
+    /// What was decided about a request, or is to be said of it; `None` where nobody judges it.
+    pub(super) fn decide(
+        &mut self,
+        m: &Message<'_>,
+        index: Option<usize>,
+        subject: Option<Subject<'_>>,
+    ) -> Option<Decision> {
+        if let Some(judgement) = m.judgement {
+            return decision_of(judgement, index, &self.clock);
+        }
+        let advisor = self.advisor.as_mut().filter(|_| !m.undecided)?;
+        let (ruled, policy) = advisor.advise(subject?, m.read_ns);
+        let at_ns = crate::sys::clock::mono_ns().max(m.read_ns);
+        Some(Decision::of(&ruled, policy, (at_ns, self.clock.wall(at_ns)), false, false))
+    }
+
+    /// Puts a decision into the chain.
+    pub(super) fn decision_event(
+        &mut self,
+        invocation: InvocationId,
+        decision: &Decision,
+        direction: Direction,
+        offset: u64,
+    ) {
+        self.last_ns = self.last_ns.max(decision.at_ns);
+        self.violations += u64::from(decision.verdict == PolicyVerdict::Denied);
+        let Some((method, rpc_id)) = self.table.get(invocation).map(|p| (p.method.clone(), p.rpc_id.clone())) else {
+            return;
+        };
+        let short = |text: &str| envelope::short(text);
+        let detail = detail::PolicyDecision {
+            enforced: decision.enforced,
+            offset,
+            policy_hash: decision.policy_hash.clone(),
+            reason: short(&decision.reason),
+            rule: decision.rule.as_deref().map(short),
+            unseen: decision.unseen.clone(),
+            verdict: decision.verdict,
+        };
+        self.event(Entry {
+            at: decision.at,
+            mono_us: self.mono_us(decision.at_ns),
+            kind: EventKind::PolicyDecision,
+            direction: Some(direction),
+            method: Some(&method),
+            rpc_id: Some(&rpc_id),
+            invocation: Some(invocation),
+            wire: None,
+            detail,
+        });
+    }
+
+    /// A message that is no request and was not passed on.
+    pub(super) fn blocked_message(&mut self, m: &Message<'_>, e: &Envelope<'_>) {
+        self.violations += u64::from(m.is_blocked() && m.direction == Direction::ClientToServer);
+        let wire = wire_of(m);
+        let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
+        let method = e.method.as_deref().map(envelope::short);
+        let reason = m.judgement.map_or("not_decided", Judgement::why);
+        self.event(Entry {
+            at: self.clock.wall(m.read_ns),
+            mono_us: self.mono_us(m.read_ns),
+            kind: EventKind::RequestBlocked,
+            direction: Some(m.direction),
+            method: method.as_deref(),
+            rpc_id: e.id.is_some().then_some(&rpc_id),
+            invocation: None,
+            wire: Some(&wire),
+            detail: detail::Blocked {
+                offset: m.offset,
+                reason: envelope::short(reason),
+                receipt_id: None,
+                receipt_sha256: None,
+            },
+        });
+    }
+
+    /// A message whose first event is on disk already: the others may not be.
+    pub(super) fn catch_up(&mut self, m: &Message<'_>) {
+        let Some(judgement) = m.judgement else { return };
+        for ruled in &judgement.ruled {
+            self.catch_up_one(m, judgement, ruled.index);
+        }
+    }
+
+    pub(super) fn catch_up_one(&mut self, m: &Message<'_>, judgement: &Judgement, index: Option<usize>) {
+        let invocation = self.invocation(m, index);
+        let decision = decision_of(judgement, index, &self.clock);
+        let (Some(pending), Some(mut decision)) = (self.table.get_mut(invocation), decision) else { return };
+        let missing = pending.decision.is_none();
+        let blocked = decision.blocked;
+        if let Some(there) = pending.decision.take() {
+            // Its event is there, with its times.
+            (decision.at_ns, decision.at) = (there.at_ns, there.at);
+        }
+        pending.decision = Some(decision.clone());
+        if missing {
+            self.decision_event(invocation, &decision, m.direction, m.offset);
+        }
+        if blocked {
+            self.forget_awaited(Some(invocation), false);
+            self.close(invocation);
+        }
+    }
+}
+
+fn decision_of(judgement: &Judgement, index: Option<usize>, clock: &Clock) -> Option<Decision> {
+    let ruled = judgement.of(index)?;
+    let policy = judgement.policy.clone();
+    let reason_of_all = ruled.index != index;
+    let when = (judgement.ns, clock.wall(judgement.ns));
+    let mut decision = Decision::of(ruled, policy, when, true, judgement.blocked);
+    if judgement.blocked && (reason_of_all || ruled.verdict != PolicyVerdict::Denied) {
+        // It might have passed by itself, and went with what might not.
+        decision.verdict = PolicyVerdict::Denied;
+        "guard:batch".clone_into(&mut decision.reason);
+        decision.rule = Some("guard.batch".to_owned());
+    }
+    Some(decision)
+}
+
+impl Decision {
+    fn of(ruled: &Ruled, policy: String, (at_ns, at): (u64, WallTime), enforced: bool, blocked: bool) -> Self {
+        Self {
+            verdict: ruled.verdict,
+            reason: ruled.reason.clone(),
+            rule: ruled.rule.clone(),
+            unseen: ruled.unseen.clone(),
+            policy_hash: Some(policy).filter(|p| !p.is_empty()),
+            at_ns,
+            at,
+            enforced,
+            blocked,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Servers that die, talk nonsense or ask for too much; disks that are full; messages that are too large.
+
+use crate::{
+    rig::{call, until},
+    session::{Guarded, POLICY, receipts},
+};
+use assay::model::EventKind;
+use rustix::process::{Pid, Resource, Rlimit};
+use serde_json::json;
+use std::fs;
+
+#[test]
+fn requests_that_the_server_did_not_live_to_answer_get_an_error_each() {
+    let mut guarded = Guarded::guard();
+    guarded.call(1, "echo");
+    for id in [2, 3] {
+        guarded.client.send(&call(id, "hang", 0));
+    }
+    guarded.client.send(&call(4, "die", 0));
+    for id in [2, 3, 4] {
+        let error = guarded.answer(&json!(id))["error"].clone();
+        assert_eq!((error["code"].as_i64(), error["data"]["action"].as_str()), (Some(-32000), Some("server_exited")));
+    }
+    let status = guarded.client.wait();
+    assert_eq!(status.code(), Some(2), "{}", guarded.client.said());
+}
+
+#[test]
+fn what_is_no_message_does_not_reach_the_client() {
+    let rig = crate::rig::Rig::new();
+    let policy = crate::session::policy_file(&rig, POLICY);
+    let flags = ["--profile", "guard", "--policy", policy.to_str().unwrap()];
+    let command = rig.wrapped(
+        &[],
+        &flags,
+        "echo a banner; printf '{\"half\\n[]x\\n'; printf '{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\\n';",
+    );
+    let client = crate::rig::Client::start(command);
+    let mut guarded = Guarded { rig, client, policy };
+    guarded.client.converse(std::iter::once(crate::rig::INITIALIZE.to_owned()));
+    guarded.call(1, "echo");
+    let got = guarded.got();
+    assert_eq!(got[0]["method"], "notifications/x");
+    assert_eq!(got.iter().filter(|m| m["id"].is_null()).count(), 1);
+    let (session, ..) = guarded.end(0);
+    let malformed: Vec<_> = session.events.iter().filter(|e| e.event == EventKind::Malformed).collect();
+    assert_eq!(malformed.len(), 3);
+    assert!(malformed.iter().all(|e| e.detail.get().contains("not forwarded")));
+}
+
+#[test]
+fn a_server_that_wants_to_sample_is_judged_too() {
+    for (policy, asked) in [(POLICY.to_owned(), true), (POLICY.replace(", sampling/createMessage", ""), false)] {
+        let mut guarded = Guarded::start(&policy, "guard", &[]);
+        guarded.call(1, "ask");
+        let asks = guarded.got().iter().any(|m| m["method"] == "sampling/createMessage");
+        assert_eq!(asks, asked);
+        if asked {
+            guarded.client.send(r#"{"jsonrpc":"2.0","id":"s1","result":{"ok":true}}"#);
+            // The same answer once more answers nothing.
+            guarded.client.send(r#"{"jsonrpc":"2.0","id":"s1","result":{"ok":true}}"#);
+        }
+        guarded.call(2, "echo");
+        let read = String::from_utf8(guarded.server_read()).unwrap();
+        assert_eq!(read.matches("\"ok\":true").count(), usize::from(asked));
+        assert_eq!(read.contains("-32001"), !asked, "{read}");
+        let (session, ..) = guarded.end(1);
+        let kind = if asked { "answers_nothing" } else { "not_in_allowlist" };
+        let blocked = session.events.iter().find(|e| e.event == EventKind::RequestBlocked).unwrap();
+        assert!(blocked.detail.get().contains(kind), "{}", blocked.detail.get());
+    }
+}
+
+#[test]
+fn a_message_is_held_up_to_the_limit_and_refused_beyond() {
+    let mut guarded = Guarded::start(POLICY, "guard", &["--max-message", "6M"]);
+    for (id, size, passes) in [(1, 5 << 20, true), (2, 7 << 20, false), (3, 40 << 20, false), (4, 1000, true)] {
+        let pad = "x".repeat(size);
+        // The id at the front, and at the end.
+        let line = if id % 2 == 0 {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{{"pad":"{pad}"}}}}}}"#
+            )
+        } else {
+            format!(
+                r#"{{"method":"tools/call","params":{{"name":"echo","arguments":{{"pad":"{pad}"}}}},"jsonrpc":"2.0","id":{id}}}"#
+            )
+        };
+        guarded.client.send(&line);
+        let answer = guarded.answer(&json!(id));
+        assert_eq!(answer["result"].is_object(), passes, "{id}: {answer}");
+        if !passes {
+            assert_eq!(answer["error"]["data"]["rule"], "guard.too_large");
+        }
+    }
+    assert!(guarded.server_read().len() < 6 << 20);
+    let (session, ..) = guarded.end(1);
+    let outcomes: Vec<_> = receipts(&session).iter().map(|r| r["outcome"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(outcomes, ["forwarded", "denied", "denied", "forwarded"]);
+}
+
+#[test]
+fn a_result_of_many_mebibytes_streams_and_refusals_wait_for_its_end() {
+    let mut guarded = Guarded::guard();
+    guarded.client.send(&call(1, "big", 12 << 20));
+    for id in 2..40 {
+        guarded.client.send(&call(id, "rm", 0));
+    }
+    guarded.client.send(&call(40, "echo", 0));
+    guarded.answer(&json!(40));
+    let got = guarded.got();
+    assert_eq!(got.iter().filter(|m| m["error"]["code"] == -32001).count(), 38);
+    guarded.end(1);
+}
+
+fn limit(guarded: &Guarded, bytes: Option<u64>) {
+    let pid = Pid::from_child(&guarded.client.child);
+    rustix::process::prlimit(Some(pid), Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+}
+
+#[test]
+fn while_evidence_cannot_be_written_no_call_passes_and_everything_else_does() {
+    let mut guarded = Guarded::guard();
+    guarded.call(1, "echo");
+    guarded.rig.await_events(6);
+    limit(&guarded, Some(fs::metadata(&guarded.rig.segments()[0]).unwrap().len() + 100));
+    let mut id = 1;
+    let refused = until("the first refusal", || {
+        id += 1;
+        let answer = guarded.call(id, "echo");
+        answer["error"].is_object().then_some(answer)
+    });
+    assert_eq!(refused["error"]["data"]["rule"], "guard.recorder_unavailable");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("cannot be written"), "{refused}");
+    guarded.client.send(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#);
+    assert!(guarded.answer(&json!("p"))["result"].is_object());
+    until("the warning", || guarded.client.said().contains("warning: writing evidence").then_some(()));
+    limit(&guarded, None);
+    let first = id + 1;
+    id = first;
+    until("calls to pass again", || {
+        id += 1;
+        guarded.call(id, "echo")["result"].is_object().then_some(())
+    });
+    let (session, ..) = guarded.end(1);
+    let all = receipts(&session);
+    assert!(all.iter().any(|r| r["policy_reason"] == "guard:recorder_unavailable" && r["outcome"] == "denied"));
+    assert!(session.doc.session_complete);
+}
+
+#[test]
+fn an_audit_directory_that_cannot_be_written_lets_no_call_pass() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if rustix::process::geteuid().is_root() {
+        // Nothing is read-only for root; the test above has the same on a disk that is full.
+        return;
+    }
+    let rig = crate::rig::Rig::new();
+    fs::create_dir(&rig.audit).unwrap();
+    fs::set_permissions(&rig.audit, fs::Permissions::from_mode(0o500)).unwrap();
+    let policy = crate::session::policy_file(&rig, POLICY);
+    let client = crate::rig::Client::start(rig.proxy(&["--profile", "guard", "--policy", policy.to_str().unwrap()]));
+    let mut guarded = Guarded { rig, client, policy };
+    guarded.client.converse(std::iter::once(crate::rig::INITIALIZE.to_owned()));
+    assert_eq!(guarded.call(1, "echo")["error"]["data"]["rule"], "guard.recorder_unavailable");
+}

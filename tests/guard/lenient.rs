@@ -1,0 +1,264 @@
+//! The most lenient reading of what a server received: every call that any server could find in these bytes.
+//!
+//! Written without anything of the guard's own: it splits lines wherever some runtime does, skips byte order marks, reads
+//! values behind values and beside garbage, takes every one of several members with one name, compares names as Go's
+//! `encoding/json` does (Unicode simple folding) and leaves out what some readers leave out.
+
+/// A value as a reader without principles sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Text(String),
+    Other,
+    List(Vec<Value>),
+    Members(Vec<(String, Value)>),
+}
+
+/// Tool names of everything that could be taken for a call.
+pub fn calls(received: &[u8]) -> Vec<String> {
+    let mut names = Vec::new();
+    for piece in pieces(received) {
+        let mut at = 0;
+        while at < piece.len() {
+            if matches!(piece[at], b'{' | b'[') {
+                let mut reader = Reader { bytes: piece, at };
+                let value = reader.value(0);
+                at = reader.at.max(at + 1);
+                find(&value, &mut names);
+            } else {
+                at += 1;
+            }
+        }
+    }
+    names
+}
+
+/// Lines as `\n` ends them, and as everything does that some runtime takes for an end.
+fn pieces(received: &[u8]) -> Vec<&[u8]> {
+    let mut all: Vec<&[u8]> = received.split(|b| *b == b'\n').collect();
+    let mut start = 0;
+    let mut at = 0;
+    while at < received.len() {
+        let rest = &received[at..];
+        let brk = match rest {
+            [b'\n' | b'\r' | 0x0b | 0x0c | 0x1c..=0x1e | 0, ..] => 1,
+            [0xc2, 0x85, ..] => 2,
+            [0xe2, 0x80, 0xa8 | 0xa9, ..] => 3,
+            _ => 0,
+        };
+        if brk > 0 {
+            all.push(&received[start..at]);
+            start = at + brk;
+        }
+        at += brk.max(1);
+    }
+    all.push(&received[start..]);
+    all
+}
+
+fn find(value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::List(all) => all.iter().for_each(|v| find(v, names)),
+        Value::Members(members) => {
+            let named = |name: &str| {
+                let name = name.to_owned();
+                members.iter().filter(move |(key, _)| same(key, &name)).map(|(_, value)| value)
+            };
+            let calls = named("method").any(|m| matches!(m, Value::Text(text) if same(text, "tools/call")));
+            if calls {
+                let before = names.len();
+                for params in named("params") {
+                    match params {
+                        Value::Members(members) => {
+                            for (key, value) in members {
+                                if let (true, Value::Text(tool)) = (same(key, "name"), value) {
+                                    names.push(tool.clone());
+                                }
+                            }
+                        }
+                        Value::List(all) => {
+                            if let Some(Value::Text(tool)) = all.first() {
+                                names.push(tool.clone());
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+                if names.len() == before {
+                    names.push("<a call without a name>".to_owned());
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Go's comparison, and that of readers which leave out `_`, `-` and blanks.
+fn same(name: &str, word: &str) -> bool {
+    let plain = |text: &str| -> String {
+        text.split('\0')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .filter(|c| !matches!(c, '_' | '-' | '\u{feff}' | '\u{200b}') && !c.is_whitespace())
+            .map(|c| match c {
+                '\u{17f}' => 's',
+                '\u{212a}' => 'k',
+                c => c.to_lowercase().next().unwrap_or(c),
+            })
+            .collect()
+    };
+    plain(name) == plain(word)
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    /// Blanks of any kind, comments.
+    fn skip(&mut self) {
+        while let Some(b) = self.peek() {
+            let rest = &self.bytes[self.at..];
+            if b.is_ascii_whitespace() || b < 0x20 {
+                self.at += 1;
+            } else if rest.starts_with(b"\xef\xbb\xbf") {
+                self.at += 3;
+            } else if rest.starts_with(b"/*") {
+                let end = rest.windows(2).position(|w| w == b"*/").map_or(rest.len(), |n| n + 2);
+                self.at += end;
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> Value {
+        self.skip();
+        match self.peek() {
+            Some(b'{') if depth < 400 => self.members(depth),
+            Some(b'[') if depth < 400 => self.list(depth),
+            Some(quote @ (b'"' | b'\'')) => Value::Text(self.text(quote)),
+            _ => {
+                while self.peek().is_some_and(|b| !matches!(b, b',' | b'}' | b']' | b':')) {
+                    self.at += 1;
+                }
+                Value::Other
+            }
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Value {
+        self.at += 1;
+        let mut all = Vec::new();
+        loop {
+            self.skip();
+            match self.peek() {
+                None => break,
+                Some(b']') => {
+                    self.at += 1;
+                    break;
+                }
+                Some(b',') => self.at += 1,
+                Some(_) => {
+                    let before = self.at;
+                    all.push(self.value(depth + 1));
+                    if self.at == before {
+                        self.at += 1;
+                    }
+                }
+            }
+        }
+        Value::List(all)
+    }
+
+    fn members(&mut self, depth: usize) -> Value {
+        self.at += 1;
+        let mut all = Vec::new();
+        loop {
+            self.skip();
+            match self.peek() {
+                None => break,
+                Some(b'}') => {
+                    self.at += 1;
+                    break;
+                }
+                Some(b',' | b':') => self.at += 1,
+                Some(_) => {
+                    let before = self.at;
+                    let name = match self.value(depth + 1) {
+                        Value::Text(name) => name,
+                        _ => String::from_utf8_lossy(&self.bytes[before..self.at]).into_owned(),
+                    };
+                    self.skip();
+                    if self.peek() == Some(b':') {
+                        self.at += 1;
+                        let value = self.value(depth + 1);
+                        all.push((name, value));
+                    }
+                    if self.at == before {
+                        self.at += 1;
+                    }
+                }
+            }
+        }
+        Value::Members(all)
+    }
+
+    fn text(&mut self, quote: u8) -> String {
+        self.at += 1;
+        let mut out = Vec::new();
+        while let Some(b) = self.peek() {
+            self.at += 1;
+            match b {
+                b if b == quote => break,
+                b'\\' => {
+                    let escape = self.peek();
+                    self.at += 1;
+                    match escape {
+                        Some(b'n') => out.push(b'\n'),
+                        Some(b'u') => {
+                            let unit = self.bytes.get(self.at..self.at + 4).and_then(|h| std::str::from_utf8(h).ok());
+                            let unit = unit.and_then(|h| u32::from_str_radix(h, 16).ok());
+                            self.at += if unit.is_some() { 4 } else { 0 };
+                            let c = unit.and_then(char::from_u32).unwrap_or('\u{fffd}');
+                            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                        }
+                        Some(other) => out.push(other),
+                        None => {}
+                    }
+                }
+                b => out.push(b),
+            }
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    }
+}
+
+#[test]
+fn the_lenient_reader_finds_what_servers_would() {
+    for (bytes, names) in [
+        (&br#"{"method":"tools/call","params":{"name":"rm"}}"#[..], &["rm"][..]),
+        (br#"{"Method":"tools/call","param\u017f":{"NAME":"rm"}}"#, &["rm"]),
+        (br#"x{"id":1}{"method":"tools/call","params":{"name":"a","name":"rm"}} junk"#, &["a", "rm"]),
+        (b"\xef\xbb\xbf [ {\"m\\u0065thod\":\"tools/call\",\"params\":[\"rm\"]}]", &["rm"]),
+        (br#"{'method':'tools/call',/*x*/params:{name:'rm'}}"#, &["rm"]),
+        (br#"{"method":"tools/call"}"#, &["<a call without a name>"]),
+        (br#"{"method":"tools/list"}"#, &[]),
+    ] {
+        let mut found = calls(bytes);
+        found.dedup();
+        assert_eq!(
+            found.into_iter().collect::<std::collections::BTreeSet<_>>(),
+            names.iter().map(|n| (*n).to_owned()).collect(),
+            "{}",
+            String::from_utf8_lossy(bytes)
+        );
+    }
+    let split = b"{\"a\":\r{\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}\r}";
+    assert!(calls(split).contains(&"rm".to_owned()));
+}

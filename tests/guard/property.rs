@@ -1,0 +1,128 @@
+//! Nothing that any server could take for a denied call passes, whatever a client sends.
+
+use crate::oracle;
+use proptest::prelude::*;
+
+/// What messages are made of, and of what bypasses are made.
+const PARTS: [&[u8]; 62] = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"\"",
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b" ",
+    b"\t",
+    b"\0",
+    b"\x0b",
+    b"\x1c",
+    b"\\",
+    b"'",
+    b"\xef\xbb\xbf",
+    b"\xe2\x80\xa8",
+    b"\xe2\x80\xa9",
+    b"\xc2\x85",
+    b"\xff",
+    b"\xc0\xaf",
+    b"/*",
+    b"*/",
+    b"//",
+    b"\"method\"",
+    b"\"Method\"",
+    b"\"m\\u0065thod\"",
+    b"\"me_thod\"",
+    b"\"method\\u0000\"",
+    b"method",
+    b"\"params\"",
+    b"\"param\xc5\xbf\"",
+    b"\"PARAMS\"",
+    b"\"name\"",
+    b"\"Name\"",
+    b"\"n\\u0061me\"",
+    b"\"arguments\"",
+    b"\"id\"",
+    b"\"jsonrpc\":\"2.0\"",
+    b"\"result\":{}",
+    b"\"error\":{}",
+    b"\"tools/call\"",
+    b"\"tools\\/call\"",
+    b"\"Tools/Call\"",
+    b"\"tools/call \"",
+    b"\"ping\"",
+    b"\"echo\"",
+    b"\"rm\"",
+    b"\"RM\"",
+    b"\"db.drop\"",
+    b"\"db.read\"",
+    b"null",
+    b"1",
+    b"\"x\"",
+    b"{}",
+    b"[]",
+    b"Content-Length: 60\r\n\r\n",
+    b"Content-Length: 2\n\n",
+    b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}",
+    b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\"}}",
+];
+
+const WHOLE: [&str; 7] = [
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"rm","arguments":{"a":"b"}}}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"a":{"name":"rm"}}}}"#,
+    r#"[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"rm"}}]"#,
+    r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"id":2,"method":"tools/call","params":{"name":"echo"}}]"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":{"method":"tools/call","params":{"name":"db.read"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"db.drop"}}"#,
+    r#"{"id":1,"result":{},"method":"tools/call","params":{"name":"rm"}}"#,
+];
+
+fn part() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => prop::sample::select(&PARTS[..]).prop_map(<[u8]>::to_vec),
+        1 => any::<u8>().prop_map(|b| vec![b]),
+    ]
+}
+
+/// A message with some of its bytes replaced, removed or joined by others.
+fn mutated() -> impl Strategy<Value = Vec<u8>> {
+    let edits = prop::collection::vec((any::<prop::sample::Index>(), 0..3usize, 0..12usize, part()), 0..5);
+    (prop::sample::select(&WHOLE[..]), edits).prop_map(|(whole, edits)| {
+        let mut text = whole.as_bytes().to_vec();
+        for (at, how, len, part) in edits {
+            if text.is_empty() {
+                break;
+            }
+            let at = at.index(text.len());
+            let end = if how == 0 { at } else { (at + len).min(text.len()) };
+            let part = if how == 2 { Vec::new() } else { part };
+            text.splice(at..end, part);
+        }
+        text
+    })
+}
+
+fn stream() -> impl Strategy<Value = Vec<u8>> {
+    let line = prop_oneof![3 => mutated(), 1 => prop::collection::vec(part(), 0..24).prop_map(|p| p.concat())];
+    prop::collection::vec(line, 1..12).prop_map(|lines| lines.join(&b'\n'))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_server_finds_a_denied_call_in_what_passes(sent in stream(), cuts in prop::collection::vec(0usize..1500, 0..4)) {
+        oracle::check(&sent, &cuts);
+    }
+}
+
+#[test]
+fn the_oracle_sees_what_would_pass_without_a_gate() {
+    assert!(crate::lenient::calls(WHOLE[0].as_bytes()).iter().all(|name| name == "rm"));
+    assert!(!crate::lenient::calls(WHOLE[0].as_bytes()).is_empty());
+    let sent = [WHOLE[1], "", WHOLE[4], ""].join("\n");
+    assert_eq!(oracle::passed(sent.as_bytes(), &[5, 60]), sent.as_bytes());
+    assert_eq!(oracle::passed(WHOLE[0].as_bytes(), &[]), b"");
+}
