@@ -439,8 +439,12 @@ fn a_call_in_flight_is_receipted_in_the_session_in_which_it_ends() {
     let end: detail::ChainEnd = serde_json::from_str(p.events().last().unwrap().detail.get()).unwrap();
     assert_eq!(end.carried_out.len(), 1);
     let (offsets, ns) = (p.offsets, p.ns);
-    let mut next =
-        Play { recorder: p.recorder.roll_into(Begin { prev_hash: "f".repeat(64), ..begin(8) }), offsets, ns };
+    let mut next = Play {
+        recorder: p.recorder.roll_into(Begin { prev_hash: "f".repeat(64), ..begin(8) }),
+        offsets,
+        ns,
+        guarded: false,
+    };
     next.s2c(ok("1"));
     next.end(&clean());
     let start: detail::ChainStart = serde_json::from_str(next.events()[0].detail.get()).unwrap();
