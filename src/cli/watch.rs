@@ -269,6 +269,7 @@ impl Printer {
             Line::PackProgress(p) if p.state != PackState::Sealing => {
                 let state = match p.state {
                     PackState::Verified => "pack verified",
+                    PackState::Built => "pack built",
                     PackState::None => "no pack",
                     PackState::Failed | PackState::Sealing => "pack failed",
                 };

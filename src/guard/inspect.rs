@@ -6,10 +6,7 @@
 //! read as a call by one of them and as something else by us is refused, with the [`Refusal`] that says why.
 
 use super::folding;
-use crate::{
-    canon::{self, Anomalies, Kind},
-    record::envelope::Fields,
-};
+use crate::canon::{self, Anomalies, Kind};
 use std::borrow::Cow;
 
 /// Elements of a batch that are looked at; a longer one is refused.
@@ -273,20 +270,17 @@ const ERROR: usize = 4;
 /// Reads one object. `whole` is what is wrong with all of it already.
 fn object(text: &[u8], whole: Option<Refusal>) -> Item<'_> {
     let mut item = Item { id: None, shape: Shape::Notification, refused: whole, review: None };
-    let Ok(fields) = Fields::of(text, NAMES) else {
-        item.refused = Some(Refusal::Malformed);
-        return item;
-    };
-    item.id = fields.get(ID).filter(|id| is_scalar(id));
-    let has_method = fields.get(METHOD).is_some();
-    let answers = usize::from(fields.get(RESULT).is_some()) + usize::from(fields.get(ERROR).is_some());
+    let (fields, names_refused) = members(text, &NAMES);
+    item.id = fields[ID].filter(|id| is_scalar(id));
+    let has_method = fields[METHOD].is_some();
+    let answers = usize::from(fields[RESULT].is_some()) + usize::from(fields[ERROR].is_some());
     item.shape = match (has_method, item.id.is_some()) {
         (true, true) => Shape::Request,
         (true, false) => Shape::Notification,
         (false, _) => Shape::Response,
     };
-    let refused = item.refused.or_else(|| names_refused(text, &NAMES)).or_else(|| {
-        if fields.get(ID).is_some() && item.id.is_none() {
+    let refused = item.refused.or(names_refused).or_else(|| {
+        if fields[ID].is_some() && item.id.is_none() {
             return Some(Refusal::BadId);
         }
         match (has_method, answers) {
@@ -313,28 +307,37 @@ fn is_scalar(id: &[u8]) -> bool {
     id.len() <= MAX_ID && matches!(canon::kind(id), Some(Kind::String | Kind::Number | Kind::Null))
 }
 
-/// Whether a member of this object is one of `names` for some reader and not for another.
-fn names_refused(object: &[u8], names: &[&str]) -> Option<Refusal> {
-    for member in canon::members(object).ok()? {
-        let Ok(member) = member else { return Some(Refusal::Malformed) };
-        let Some(key) = member.key else { return Some(Refusal::LoneSurrogate) };
-        let Some(name) = names.iter().find(|name| folding::is_like(&key, name)) else { continue };
-        if key != **name {
-            return Some(Refusal::FoldedName);
+/// The members of these names, the last of each, and why the object cannot pass: one of its names is one of these for some
+/// reader and not for another. One walk: what it passes over may be long.
+fn members<'a, const N: usize>(object: &'a [u8], names: &[&str; N]) -> ([Option<&'a [u8]>; N], Option<Refusal>) {
+    let mut found = [None; N];
+    let mut refused = None;
+    let Ok(members) = canon::members(object) else { return (found, Some(Refusal::Malformed)) };
+    for member in members {
+        let Ok(member) = member else { return (found, Some(Refusal::Malformed)) };
+        let Some(key) = member.key else {
+            refused = refused.or(Some(Refusal::LoneSurrogate));
+            continue;
+        };
+        let Some(i) = names.iter().position(|name| folding::is_like(&key, name)) else { continue };
+        if key != names[i] {
+            refused = refused.or(Some(Refusal::FoldedName));
+            continue;
         }
         if memchr::memchr(b'\\', member.raw_key).is_some() {
-            return Some(Refusal::EscapedName);
+            refused = refused.or(Some(Refusal::EscapedName));
         }
+        found[i] = Some(&object[member.value]);
     }
-    None
+    (found, refused)
 }
 
 /// What of a request or notification a policy has to judge.
-fn method<'a>(fields: &Fields<'a, 6>) -> Result<Option<Review<'a>>, Refusal> {
+fn method<'a>(fields: &[Option<&'a [u8]>; 6]) -> Result<Option<Review<'a>>, Refusal> {
     const REVIEWED: [&str; 3] = ["tools/call", "resources/read", "sampling/createMessage"];
-    let raw = fields.get(METHOD).filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadMethod)?;
+    let raw = fields[METHOD].filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadMethod)?;
     let method = canon::decode_string(raw).ok_or(Refusal::BadMethod)?;
-    let params = fields.get(PARAMS);
+    let params = fields[PARAMS];
     let Some(reviewed) = REVIEWED.iter().find(|name| folding::is_like(&method, name)) else {
         return Ok(None);
     };
@@ -343,19 +346,18 @@ fn method<'a>(fields: &Fields<'a, 6>) -> Result<Option<Review<'a>>, Refusal> {
     }
     let params = params.filter(|p| canon::kind(p) == Some(Kind::Object)).ok_or(Refusal::BadParams)?;
     if *reviewed != "tools/call" {
-        if let Some(refusal) = names_refused(params, &["uri"]) {
+        if let (_, Some(refusal)) = members(params, &["uri"]) {
             return Err(refusal);
         }
         folded_arguments(params)?;
         return Ok(Some(Review { tool: Cow::Borrowed(reviewed), arguments: Some(params) }));
     }
-    if let Some(refusal) = names_refused(params, &["name", "arguments"]) {
+    let ([name, arguments], refused) = members(params, &["name", "arguments"]);
+    if let Some(refusal) = refused {
         return Err(refusal);
     }
-    let call = Fields::of(params, ["name", "arguments"]).map_err(|_| Refusal::Malformed)?;
-    let raw = call.get(0).filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadToolName)?;
+    let raw = name.filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadToolName)?;
     let tool = canon::decode_string(raw).filter(|name| is_plain(name)).ok_or(Refusal::BadToolName)?;
-    let arguments = call.get(1);
     if let Some(arguments) = arguments {
         if canon::kind(arguments) != Some(Kind::Object) {
             return Err(Refusal::BadArguments);
@@ -366,11 +368,7 @@ fn method<'a>(fields: &Fields<'a, 6>) -> Result<Option<Review<'a>>, Refusal> {
 }
 
 fn folded_arguments(arguments: &[u8]) -> Result<(), Refusal> {
-    match folding::has_twins(arguments) {
-        Ok(false) => Ok(()),
-        Ok(true) => Err(Refusal::FoldedName),
-        Err(_) => Err(Refusal::BadArguments),
-    }
+    if folding::has_twins(arguments) { Err(Refusal::FoldedName) } else { Ok(()) }
 }
 
 /// A tool name that shows what it is: no blanks around it, nothing in it that cannot be seen.

@@ -7,7 +7,7 @@ use super::{
     discovery,
     fold::Fold,
     journal,
-    protocol::{Hello, Line, MAX_LINE, PROTOCOL, PackState, Request, RunCard},
+    protocol::{Hello, Line, MAX_LINE, PROTOCOL, PackProgress, PackState, Request, RunCard},
     row::{CallRow, Totals},
 };
 use crate::{
@@ -324,6 +324,7 @@ impl Follower {
             if !self.ended {
                 self.heal(self.cursor.unwrap_or_default(), u64::MAX)?;
             }
+            self.tell_of_pack()?;
             let follower = self.follower_of().filter(|(next, _)| Some(*next) != before);
             let Some((next, card)) = follower else { return Some(()) };
             self.card = card;
@@ -332,6 +333,19 @@ impl Follower {
             self.next = None;
             self.cursor = Some(0);
         }
+    }
+
+    /// Nobody is left who could say how far the pack is; whether there is one can be seen.
+    fn tell_of_pack(&mut self) -> Option<()> {
+        if self.sealed {
+            return Some(());
+        }
+        let name = self.card.segment.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let paths = AuditDir::at(&self.card.audit_dir).session_of_segment(name);
+        let Some(pack) = paths.map(|p| p.pack).filter(|p| p.is_dir()) else { return Some(()) };
+        let (session_id, problems) = (self.session, Vec::new());
+        let told = PackProgress { pack: Some(pack), problems, session_id, state: PackState::Built };
+        self.tell(Update::Line(Box::new(Line::PackProgress(told))))
     }
 
     /// The session that continues this one, from the files alone.
@@ -368,8 +382,8 @@ fn uncounted(line: &mut Line) {
         | Line::PolicyDecided(c)
         | Line::CallFinished(c)
         | Line::Chain(c)
-        | Line::Notification(c)
-        | Line::SessionEnd(c) => c.totals = Totals::default(),
+        | Line::Notification(c) => c.totals = Totals::default(),
+        // The end itself has the counts of all.
         _ => {}
     }
 }

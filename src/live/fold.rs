@@ -129,8 +129,18 @@ impl Fold {
                 Line::Chain
             }
             EventKind::ChainEnd => {
-                told.end =
-                    read::<detail::ChainEnd>(e).map(|d| End { complete: d.complete, next: None, reason: d.reason });
+                if let Some(d) = read::<detail::ChainEnd>(e) {
+                    // It has the counts, also for whoever has not seen everything before.
+                    let c = &d.counts;
+                    self.totals.join(Totals {
+                        started: c.calls + d.carried_out.len() as u64,
+                        finished: c.calls,
+                        denied: c.denied,
+                        errors: c.errors,
+                        timeouts: c.timeouts,
+                    });
+                    told.end = Some(End { complete: d.complete, next: None, reason: d.reason });
+                }
                 Line::SessionEnd
             }
         };

@@ -197,6 +197,8 @@ pub struct PackProgress {
 pub enum PackState {
     /// It is being built.
     Sealing,
+    /// It is there; whether it verified was not heard. Never on the socket: a follower that looks afterwards says so.
+    Built,
     /// It is there and verified.
     Verified,
     /// No pack was asked for.

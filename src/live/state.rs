@@ -128,7 +128,14 @@ impl State {
             }
             Line::PackProgress(pack) => {
                 let s = self.sessions.entry(pack.session_id).or_default();
-                let rank = |p: &PackProgress| (p.state != PackState::Sealing, p.pack.clone(), p.problems.clone());
+                let rank = |p: &PackProgress| {
+                    let state = match p.state {
+                        PackState::Sealing => 0,
+                        PackState::Built => 1,
+                        PackState::Verified | PackState::None | PackState::Failed => 2,
+                    };
+                    (state, p.pack.clone(), p.problems.clone())
+                };
                 if s.pack.as_ref().is_none_or(|old| rank(pack) > rank(old)) {
                     s.pack = Some(pack.clone());
                 }

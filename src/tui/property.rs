@@ -53,7 +53,7 @@ static PACKS: LazyLock<Packs> = LazyLock::new(|| {
         let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
         let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
         let (paths, session) = (&written.paths, &written.doc);
-        build(&Input { paths, session, policy: None, surface: None, signer: &signer, ci_binding: None, now })
+        build(&Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now })
             .unwrap()
             .dir
     };

@@ -158,7 +158,7 @@ fn built(root: &Path, calls: u64) -> PathBuf {
     let input = build::Input {
         paths: &written.paths,
         session: &written.doc,
-        policy: None,
+        policies: None,
         surface: None,
         signer: &signer,
         ci_binding: None,

@@ -102,14 +102,19 @@ impl Tty {
 
     /// Waits until the text is on the screen.
     pub fn wait(&self, text: &str) {
+        self.wait_any(&[text]);
+    }
+
+    /// Waits until one of the texts is on the screen.
+    pub fn wait_any(&self, texts: &[&str]) {
         let last = std::cell::RefCell::new(String::new());
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            until(&format!("{text:?} on the screen"), || {
+            until(&format!("{texts:?} on the screen"), || {
                 *last.borrow_mut() = self.contents();
-                last.borrow().contains(text).then_some(())
+                texts.iter().any(|text| last.borrow().contains(text)).then_some(())
             });
         }));
-        assert!(found.is_ok(), "{text:?} is not on the screen:\n{}", last.borrow());
+        assert!(found.is_ok(), "{texts:?} is not on the screen:\n{}", last.borrow());
     }
 
     pub fn keys(&mut self, keys: &str) {

@@ -26,8 +26,8 @@ const RECEIPT_LOST: &str = "receipt_lost";
 pub struct Restored {
     /// Stream offset of the last message whose events are on disk, per direction.
     known: [Option<u64>; 2],
-    /// Invocations that the segment holds at exactly these offsets: a batch may be there in part.
-    at_known: HashSet<InvocationId>,
+    /// Invocations that the segment holds at exactly these offsets, per direction: a batch may be there in part.
+    at_known: [HashSet<InvocationId>; 2],
     /// Receipts that no event binds yet, in file order, with the SHA-256 of their lines.
     unbound: Vec<(ReceiptId, String)>,
     by_id: HashMap<ReceiptId, String>,
@@ -51,7 +51,7 @@ impl Restored {
     }
 
     pub(super) fn holds(&self, invocation: InvocationId) -> bool {
-        self.at_known.contains(&invocation)
+        self.at_known.iter().any(|known| known.contains(&invocation))
     }
 
     pub(super) fn is_partial(&self, m: &Message<'_>) -> bool {
@@ -429,9 +429,9 @@ impl Restored {
         let known = &mut self.known[lane(direction)];
         if known.is_none_or(|k| offset > k) {
             *known = Some(offset);
-            self.at_known.clear();
+            self.at_known[lane(direction)].clear();
         }
-        self.at_known.extend(e.invocation_id.filter(|_| e.event == EventKind::RequestReceived));
+        self.at_known[lane(direction)].extend(e.invocation_id.filter(|_| e.event == EventKind::RequestReceived));
     }
 }
 

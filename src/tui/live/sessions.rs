@@ -132,6 +132,7 @@ impl Sessions {
             (Some(end), _) if !end.complete => ("ended, INCOMPLETE", Role::Bad),
             (_, Some(PackState::Sealing)) if self.gone.contains(&id) => ("died: assay recover", Role::Bad),
             (_, Some(PackState::Sealing)) => ("sealing", Role::Accent),
+            (_, Some(PackState::Built)) => ("pack built", Role::Accent),
             (_, Some(PackState::Verified)) => ("pack verified", Role::Good),
             (Some(_), Some(PackState::None)) => ("ended, no pack", Role::Dim),
             (Some(_), None) => ("ended", Role::Dim),

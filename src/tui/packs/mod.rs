@@ -184,7 +184,7 @@ impl PacksScreen {
                 heard.standing = match p.state {
                     PackState::Sealing => Some(Standing::Sealing),
                     PackState::Failed => Some(Standing::Failed(p.problems.first().cloned().unwrap_or_default())),
-                    PackState::Verified | PackState::None => None,
+                    PackState::Built | PackState::Verified | PackState::None => None,
                 };
                 let over = heard.standing.is_none();
                 if over {
