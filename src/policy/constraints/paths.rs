@@ -192,7 +192,12 @@ impl PathRules {
     fn value(&self, text: &str, kind: keys::Kind, place: Place<'_>) -> Result<bool, Denied> {
         let mut looked = false;
         let mut each = |readings: Result<Vec<readings::Reading>, &'static str>| {
-            let denied = |why: &str| Denied { message: format!("the path {} {why}", shown(text)) };
+            let denied = |why: &str| {
+                let (text, why) = (shown(text), why.to_owned());
+                // What is only said again is left out.
+                let why = why.replacen(&format!("is {text}, which is "), "is ", 1);
+                Denied { message: format!("the path {text} {why}") }
+            };
             for reading in readings.map_err(denied)? {
                 looked = true;
                 self.reading(&reading, place).map_err(|why| denied(&why))?;
