@@ -63,11 +63,15 @@ impl Place {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = vec![json!({"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",
+        let mut lines =
+            vec![json!({"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",
             "capabilities":{},"clientInfo":{"name":"test","version":"1"}}})];
-        lines.extend(calls.iter().enumerate().map(|(n, params)| {
-            json!({"jsonrpc":"2.0","id":n + 1,"method":"tools/call","params":params})
-        }));
+        lines.extend(
+            calls
+                .iter()
+                .enumerate()
+                .map(|(n, params)| json!({"jsonrpc":"2.0","id":n + 1,"method":"tools/call","params":params})),
+        );
         let text: String = lines.iter().map(|l| format!("{l}\n")).collect();
         let mut stdin = proxy.stdin.take().unwrap();
         stdin.write_all(text.as_bytes()).unwrap();
@@ -130,16 +134,26 @@ fn stored_arguments_are_judged_wherever_they_lie() {
     for against in ["audit", session.to_str().unwrap(), pack.to_str().unwrap(), &id, &format!("mcp_{id}")] {
         let report = place.json(1, &["dry-run", "p.yaml", "--audit-dir", "audit", "--against", against]);
         assert_eq!(report["schema"], "assay.policy_dry_run.v1");
-        assert_eq!((&report["calls"], &report["newly_denied"], &report["unknown"]), (&json!(4), &json!(2), &json!(0)), "{against}");
+        assert_eq!(
+            (&report["calls"], &report["newly_denied"], &report["unknown"]),
+            (&json!(4), &json!(2), &json!(0)),
+            "{against}"
+        );
         let rule = &report["rules"][0];
-        assert_eq!((&rule["rule"], &rule["reason"]), (&json!("constraints.echo.deny_patterns[0]"), &json!("constraint:deny_patterns")));
+        assert_eq!(
+            (&rule["rule"], &rule["reason"]),
+            (&json!("constraints.echo.deny_patterns[0]"), &json!("constraint:deny_patterns"))
+        );
         assert_eq!(rule["examples"].as_array().unwrap().len(), 2);
         assert_eq!(report["tools"][0]["tool"], "echo");
     }
     // Away from its log, the pack has no more than the hash of one of them.
     fs::rename(&pack, place.at("moved")).unwrap();
     let report = place.json(1, &["dry-run", "p.yaml", "--against", "moved"]);
-    assert_eq!((&report["newly_denied"], &report["unknown"], &report["judged_by_hash"]), (&json!(1), &json!(1), &json!(1)));
+    assert_eq!(
+        (&report["newly_denied"], &report["unknown"], &report["judged_by_hash"]),
+        (&json!(1), &json!(1), &json!(1))
+    );
     // The same session twice counts once.
     let report = place.json(1, &["dry-run", "p.yaml", "--against", "moved", "audit"]);
     assert_eq!((&report["calls"], &report["sessions"], &report["sessions_twice"]), (&json!(4), &json!(1), &json!(1)));
@@ -164,7 +178,10 @@ fn hashes_alone_are_never_guessed_from() {
     assert_eq!(report["rules"][0]["reason"], "arguments_not_stored");
     place.json(1, &[&args[..], &["--fail-on-unknown"]].concat());
     let text = stdout(&place.policy(&args));
-    assert!(text.contains("no call is known to be newly denied") && text.contains("arguments were not stored"), "{text}");
+    assert!(
+        text.contains("no call is known to be newly denied") && text.contains("arguments were not stored"),
+        "{text}"
+    );
     place.file("deny.yaml", "version: \"1\"\ndefault: deny\n");
     let report = place.json(1, &["dry-run", "deny.yaml", "--against", "audit"]);
     assert_eq!((&report["newly_denied"], &report["unknown"]), (&json!(3), &json!(0)));
@@ -204,9 +221,15 @@ fn what_was_denied_before_is_no_news() {
     fs::write(&receipts, text.replace("\"policy_verdict\":\"no_policy\"", "\"policy_verdict\":\"denied\"")).unwrap();
     place.file("p.yaml", "version: \"1\"\ndefault: deny\nallowlist: [a]\n");
     let report = place.json(0, &["dry-run", "p.yaml", "--against", dir.to_str().unwrap()]);
-    assert_eq!((&report["denied"], &report["newly_denied"], &report["newly_allowed"]), (&json!(2), &json!(0), &json!(2)));
+    assert_eq!(
+        (&report["denied"], &report["newly_denied"], &report["newly_allowed"]),
+        (&json!(2), &json!(0), &json!(2))
+    );
     let text = stdout(&place.policy(&["dry-run", "p.yaml", "--against", dir.to_str().unwrap()]));
-    assert!(text.contains("2 that were denied would now be allowed") && text.contains("2 were denied and still would be"), "{text}");
+    assert!(
+        text.contains("2 that were denied would now be allowed") && text.contains("2 were denied and still would be"),
+        "{text}"
+    );
     // A policy made from it allows nothing.
     let doc = place.json(0, &["init", "--from", dir.to_str().unwrap()]);
     assert_eq!((&doc["tools"], &doc["denied"]), (&json!({}), &json!(4)));
@@ -214,9 +237,32 @@ fn what_was_denied_before_is_no_news() {
 
 #[test]
 fn names_of_every_kind_survive_the_way_into_a_policy() {
-    let names = ["plain", "with blank", "star*", "what?", "br[ack]et", "{a,b}", "back\\slash", "quote\"", "日本語", "a\u{202e}b", "#", "- x", "true", "~", "x: y", "a\u{7f}b", "\u{1F600}", "'", "!tag", "&a", "*"];
+    let names = [
+        "plain",
+        "with blank",
+        "star*",
+        "what?",
+        "br[ack]et",
+        "{a,b}",
+        "back\\slash",
+        "quote\"",
+        "日本語",
+        "a\u{202e}b",
+        "#",
+        "- x",
+        "true",
+        "~",
+        "x: y",
+        "a\u{7f}b",
+        "\u{1F600}",
+        "'",
+        "!tag",
+        "&a",
+        "*",
+    ];
     let place = Place::new();
-    let dir = pack(&place, &Plan { calls: names.len() as u64, tools: names.map(str::to_owned).to_vec(), ..Plan::default() });
+    let dir =
+        pack(&place, &Plan { calls: names.len() as u64, tools: names.map(str::to_owned).to_vec(), ..Plan::default() });
     let out = place.policy(&["init", "--from", dir.to_str().unwrap(), "--out", "p.yaml"]);
     assert!(out.status.success(), "{}", stderr(&out));
     let report = place.json(0, &["dry-run", "p.yaml", "--against", dir.to_str().unwrap()]);
@@ -237,11 +283,20 @@ fn check_says_what_a_policy_does_or_where_it_is_wrong() {
         "version: \"1\"\ndefault: deny\nallowlist: [a]\ndenylist: [b]\nconstraints:\n  a: {max_calls: 3}\nbudget: {max_tool_calls: 9}\n",
     );
     let text = stdout(&place.policy(&["check", "good.yaml"]));
-    for words in ["1. denied, whatever else is said: b", "2. a: denied unless fewer than 3", "allowed: a", "every other tool: denied", "after 9"] {
+    for words in [
+        "1. denied, whatever else is said: b",
+        "2. a: denied unless fewer than 3",
+        "allowed: a",
+        "every other tool: denied",
+        "after 9",
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let doc = place.json(0, &["check", "good.yaml"]);
-    assert_eq!((&doc["default"], &doc["shape"], &doc["constraints"][0]["keys"]), (&json!("deny"), &json!("native"), &json!(["max_calls"])));
+    assert_eq!(
+        (&doc["default"], &doc["shape"], &doc["constraints"][0]["keys"]),
+        (&json!("deny"), &json!("native"), &json!(["max_calls"]))
+    );
     place.file("bad.yaml", "version: \"1\"\ndefault: deny\nalowlist: [a]\n");
     for command in [&["check", "bad.yaml"][..], &["dry-run", "bad.yaml", "--against", "."]] {
         let out = place.policy(command);
@@ -264,7 +319,13 @@ fn check_says_what_a_policy_does_or_where_it_is_wrong() {
     fs::create_dir(place.at("real")).unwrap();
     std::os::unix::fs::symlink(place.at("real"), place.at("link")).unwrap();
     let link = place.at("link");
-    place.file("links.yaml", &format!("version: \"1\"\ndefault: allow\nconstraints: {{a: {{allowed_paths: [\"{}/**\"]}}}}\n", link.display()));
+    place.file(
+        "links.yaml",
+        &format!(
+            "version: \"1\"\ndefault: allow\nconstraints: {{a: {{allowed_paths: [\"{}/**\"]}}}}\n",
+            link.display()
+        ),
+    );
     let text = stdout(&place.policy(&["check", "links.yaml"]));
     assert!(text.contains("will not match"), "{text}");
     // What is compiled late is found by check.
@@ -302,7 +363,10 @@ fn hostile_names_do_not_reach_the_terminal() {
     let place = Place::new();
     let dir = pack(&place, &Plan { calls: 2, tools: vec!["\u{1b}[31mred\u{202e}".into()], ..Plan::default() });
     place.file("p.yaml", "version: \"1\"\ndefault: deny\n");
-    for args in [&["dry-run", "p.yaml", "--against", dir.to_str().unwrap()][..], &["init", "--out", "-", "--from", dir.to_str().unwrap()]] {
+    for args in [
+        &["dry-run", "p.yaml", "--against", dir.to_str().unwrap()][..],
+        &["init", "--out", "-", "--from", dir.to_str().unwrap()],
+    ] {
         let out = place.policy(args);
         let said = stdout(&out) + &stderr(&out);
         assert!(!said.contains(['\u{1b}', '\u{202e}']), "{said:?}");

@@ -6,6 +6,7 @@ use crate::{
     paths::DEFAULT_AUDIT_DIR,
     policy::{
         Dns, Note, Policy, Surroundings,
+        constraints::paths::PathRules,
         dry_run::{self, Progress, Report, Source},
         init::{Needs, STARTER},
         is_glob,
@@ -29,8 +30,10 @@ const SHOWN: usize = 30;
 
 /// Arguments of `assay policy`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  assay policy init --from .assay/mcp\n  assay policy check assay.mcp-policy.yaml\n  \
-                  assay policy dry-run assay.mcp-policy.yaml --against .assay/mcp")]
+#[command(
+    after_help = "Example:\n  assay policy init --from .assay/mcp\n  assay policy check assay.mcp-policy.yaml\n  \
+                  assay policy dry-run assay.mcp-policy.yaml --against .assay/mcp"
+)]
 pub struct PolicyArgs {
     #[command(subcommand)]
     command: PolicyCommand,
@@ -243,11 +246,9 @@ fn keys(c: &Constraint) -> Vec<&'static str> {
 fn linked(rules: &Rules) -> Vec<Note> {
     let mut notes = Vec::new();
     for c in &rules.constraints {
-        for text in c.paths.iter().flat_map(|p| p.texts()).filter(|t| t.starts_with('/')) {
-            let fixed: PathBuf = Path::new(text)
-                .components()
-                .take_while(|part| !is_glob(&part.as_os_str().to_string_lossy()))
-                .collect();
+        for text in c.paths.iter().flat_map(PathRules::texts).filter(|t| t.starts_with('/')) {
+            let fixed: PathBuf =
+                Path::new(text).components().take_while(|part| !is_glob(&part.as_os_str().to_string_lossy())).collect();
             if let Some(real) = std::fs::canonicalize(&fixed).ok().filter(|real| *real != fixed) {
                 let text = format!(
                     "`{text}` of {} will not match: {} leads to {}, write that",
@@ -309,7 +310,10 @@ fn demands(c: &Constraint) -> String {
     }
     if let Some(patterns) = &c.patterns {
         let n = patterns.len();
-        all.push(format!("no string matches {}", if n == 1 { "its pattern".to_owned() } else { format!("one of {n} patterns") }));
+        all.push(format!(
+            "no string matches {}",
+            if n == 1 { "its pattern".to_owned() } else { format!("one of {n} patterns") }
+        ));
     }
     if let Some(paths) = &c.paths {
         let shown: Vec<String> = paths.texts().iter().take(6).map(|t| short(t)).collect();
@@ -336,8 +340,7 @@ fn try_out(args: &DryRunArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
         let sources = find(&args.against, &args.audit_dir)?;
         let cwd = args.cwd.as_deref().unwrap_or(Path::new("."));
-        let cwd = std::path::absolute(cwd)
-            .map_err(|e| Failure::bad_input(format_args!("{}: {e}", cwd.display())))?;
+        let cwd = std::path::absolute(cwd).map_err(|e| Failure::bad_input(format_args!("{}: {e}", cwd.display())))?;
         let dns = if args.dns { Dns::System } else { Dns::Off };
         let around = Arc::new(Surroundings { cwd, home: etcetera::home_dir().ok(), dns });
         let mut meter = Meter::new();
@@ -412,18 +415,16 @@ fn words(r: &Report, style: Style) -> String {
         let _ = writeln!(out, "{} named more than once, and judged once", many(r.sessions_twice, "session"));
     }
     table(&mut out, "Tool", r.tools.iter().map(|row| (row.tool.as_str(), &row.counts)), r.tools.len(), style);
-    let changing = r.rules.iter().filter(|row| row.counts.newly_denied + row.counts.newly_allowed + row.counts.unknown > 0);
+    let changing =
+        r.rules.iter().filter(|row| row.counts.newly_denied + row.counts.newly_allowed + row.counts.unknown > 0);
     for row in changing.take(SHOWN) {
         let c = &row.counts;
-        let counts: Vec<String> = [
-            (c.newly_denied, "newly denied"),
-            (c.newly_allowed, "newly allowed"),
-            (c.unknown, "unknown"),
-        ]
-        .into_iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, what)| format!("{n} {what}"))
-        .collect();
+        let counts: Vec<String> =
+            [(c.newly_denied, "newly denied"), (c.newly_allowed, "newly allowed"), (c.unknown, "unknown")]
+                .into_iter()
+                .filter(|(n, _)| *n > 0)
+                .map(|(n, what)| format!("{n} {what}"))
+                .collect();
         let rule = style.paint(Tone::Strong, &short(&row.rule));
         let _ = writeln!(out, "\n{rule}  {}  {}", row.reason, counts.join(", "));
         for e in &row.examples {

@@ -12,9 +12,8 @@ use super::{
 /// Top-level keys that only this shape has.
 pub const KEYS: [&str; 7] = ["tools", "mode", "server_id", "store_args", "store_results", "auto_pack", "audit_dir"];
 
-const TOP: [&str; 9] = [
-    "version", "server_id", "mode", "store_args", "store_results", "auto_pack", "audit_dir", "tools", "budget",
-];
+const TOP: [&str; 9] =
+    ["version", "server_id", "mode", "store_args", "store_results", "auto_pack", "audit_dir", "tools", "budget"];
 
 /// Reads the file's top level.
 ///
@@ -77,7 +76,10 @@ fn mode(reader: &mut Reader<'_>, place: Place, value: &Node) -> Result<(), Polic
         Some(Scalar::Text("enforce")) => "guard",
         _ => return Err(reader.error(value.place, "`mode` is neither audit nor enforce")),
     };
-    reader.note(place, format!("mode has no effect here: the proxy's --profile decides, this one says --profile {profile}"));
+    reader.note(
+        place,
+        format!("mode has no effect here: the proxy's --profile decides, this one says --profile {profile}"),
+    );
     Ok(())
 }
 

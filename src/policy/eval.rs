@@ -398,12 +398,7 @@ impl Judge<'_> {
         self.arguments(c, json, &at).unwrap_or_else(|wrong| Some(wrong.ruling(at(key)))).or(unknown)
     }
 
-    fn arguments(
-        &mut self,
-        c: &Constraint,
-        json: &[u8],
-        at: &dyn Fn(&str) -> String,
-    ) -> Result<Option<Ruling>, Wrong> {
+    fn arguments(&mut self, c: &Constraint, json: &[u8], at: &dyn Fn(&str) -> String) -> Result<Option<Ruling>, Wrong> {
         if let Some(schema) = &c.schema {
             let value = serde_json::from_slice(json).map_err(|_| Wrong::Unreadable)?;
             if let Err(keyword) = schema.check(&value)? {
@@ -473,9 +468,7 @@ impl Wrong {
                 let message = "the arguments are no JSON that can be read without doubt".to_owned();
                 denied(Reason::ArgumentsUnreadable, rule, message)
             }
-            Self::Unusable => {
-                denied(Reason::RuleUnusable, rule, "the rule is too big to be applied".to_owned())
-            }
+            Self::Unusable => denied(Reason::RuleUnusable, rule, "the rule is too big to be applied".to_owned()),
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Reading a policy file: FORMATS §8, or assay-ai's shape.
 
 use super::{
-    Policy, PolicyError,
-    compat,
+    Policy, PolicyError, compat,
     constraints::{paths::PathRules, schema::Schema},
     model::{Budget, Constraint, Rules, Shape},
     names::{NameSet, is_glob},
@@ -66,12 +65,12 @@ impl Policy {
         let mut reader = Reader { source, notes: Vec::new(), eager: EAGER };
         let top = reader.mapping(&root, "the file")?;
         let has = |key: &str| top.iter().any(|(k, _)| k.text() == Some(key));
-        let rules = if compat::KEYS.iter().any(|key| has(key)) && !has("default") && !has("allowlist") && !has("denylist")
-        {
-            compat::rules(&mut reader, top)?
-        } else {
-            native(&mut reader, &root, top)?
-        };
+        let rules =
+            if compat::KEYS.iter().any(|key| has(key)) && !has("default") && !has("allowlist") && !has("denylist") {
+                compat::rules(&mut reader, top)?
+            } else {
+                native(&mut reader, &root, top)?
+            };
         let notes = reader.notes;
         Ok(Self {
             hash: format!("sha256:{}", crate::canon::sha256_hex(bytes)),
@@ -94,7 +93,11 @@ fn native(reader: &mut Reader<'_>, root: &Node, top: &[(Node, Node)]) -> Result<
             "version" => {
                 match value.text() {
                     Some("1") => reader.string(value, "version")?,
-                    _ => return Err(reader.error(value.place, "this version is not known").hint("write version: \"1\"")),
+                    _ => {
+                        return Err(reader
+                            .error(value.place, "this version is not known")
+                            .hint("write version: \"1\""));
+                    }
                 };
                 version = true;
             }
@@ -173,7 +176,7 @@ fn paths(reader: &Reader<'_>, node: &Node) -> Result<PathRules, PolicyError> {
             .error(node.place, "`allowed_paths` only excludes, so nothing would be allowed")
             .hint("say first what is allowed, such as \"/**\""));
     }
-    rules.compile().map_err(|()| reader.error(node.place, "these patterns together are too big"))?;
+    rules.compile().map_err(|_| reader.error(node.place, "these patterns together are too big"))?;
     Ok(rules)
 }
 
@@ -185,7 +188,7 @@ fn schema(reader: &mut Reader<'_>, node: &Node) -> Result<Schema, PolicyError> {
     if reader.eager > 0 {
         reader.eager -= 1;
         if let Err((pointer, what)) = schema.compile() {
-            let place = node.at(&pointer).map_or(node.place, |n| n.place);
+            let place = node.at(&pointer).place;
             return Err(reader.error(place, format!("bad JSON Schema: {what}")));
         }
     }

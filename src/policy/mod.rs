@@ -78,7 +78,8 @@ impl Policy {
     pub fn compile(&self) -> Result<(), PolicyError> {
         let rules = &self.rules;
         let words = rules.words();
-        for (set, word) in [(&rules.deny, words.deny), (&rules.allow, words.allow), (&rules.constrained, words.constraints)]
+        for (set, word) in
+            [(&rules.deny, words.deny), (&rules.allow, words.allow), (&rules.constrained, words.constraints)]
         {
             if let Err(n) = set.compile() {
                 let message = format!("the globs of {word} from `{}` on are too big", set.text(n));

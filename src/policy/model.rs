@@ -105,7 +105,9 @@ impl Rules {
     #[must_use]
     pub const fn words(&self) -> Words {
         match self.shape {
-            Shape::Native => Words { deny: "denylist", allow: "allowlist", constraints: "constraints", default: "default" },
+            Shape::Native => {
+                Words { deny: "denylist", allow: "allowlist", constraints: "constraints", default: "default" }
+            }
             Shape::AssayAi => Words {
                 deny: "tools.deny",
                 allow: "tools.allow",

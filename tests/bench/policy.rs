@@ -24,7 +24,8 @@ use std::{
 
 /// A policy of `rules` rules: 70 % exact names, 20 % globs, 10 % constraints.
 fn policy(rules: usize) -> String {
-    let mut text = "version: \"1\"\ndefault: deny\nallowlist: [fetch, read_file, query, schema, plain]\ndenylist:\n".to_owned();
+    let mut text =
+        "version: \"1\"\ndefault: deny\nallowlist: [fetch, read_file, query, schema, plain]\ndenylist:\n".to_owned();
     for n in 0..rules * 7 / 20 {
         let _ = writeln!(text, "  - danger_{n}");
     }
@@ -32,7 +33,9 @@ fn policy(rules: usize) -> String {
         let _ = writeln!(text, "  - \"ns{n}.*_delete\"");
     }
     text.push_str("constraints:\n  fetch: {deny_private_hosts: true}\n  read_file: {allowed_paths: [\"/workspace/**\", \"!**/.env\"]}\n");
-    text.push_str("  query: {deny_patterns: ['(?i)drop\\s+table', 'AKIA[0-9A-Z]{16}', '-----BEGIN [A-Z ]+PRIVATE KEY']}\n");
+    text.push_str(
+        "  query: {deny_patterns: ['(?i)drop\\s+table', 'AKIA[0-9A-Z]{16}', '-----BEGIN [A-Z ]+PRIVATE KEY']}\n",
+    );
     text.push_str("  schema: {arguments: {type: object, properties: {text: {type: string, maxLength: 100000000}}}}\n");
     for n in 0..rules / 10 {
         let _ = writeln!(text, "  tool_{n}: {{deny_patterns: ['secret{n}', '(?i)tok[e3]n_{n}'], max_calls: 1000000}}");
@@ -62,8 +65,11 @@ fn decide(e: &mut Evaluator, tool: &str, json: &[u8]) -> Verdict {
 
 fn criterion() {
     let mut c = Criterion::default().configure_from_args();
-    let words = "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore et ";
-    let small = |key: &str, value: &str| format!("{{\"{key}\":\"{value}\",\"text\":\"{words}\",\"limit\":10,\"deep\":[true,{{}}]}}");
+    let words =
+        "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore et ";
+    let small = |key: &str, value: &str| {
+        format!("{{\"{key}\":\"{value}\",\"text\":\"{words}\",\"limit\":10,\"deep\":[true,{{}}]}}")
+    };
     let calls = [
         ("exact name", "plain", small("a", "b"), Verdict::Allowed),
         ("glob", "ns3.get_all", small("a", "b"), Verdict::Allowed),
@@ -114,7 +120,8 @@ fn stored(receipts: &Path) {
     let new = receipts.with_extension("new");
     let mut out = BufWriter::new(File::create(&new).unwrap());
     for (n, line) in BufReader::new(File::open(receipts).unwrap()).lines().enumerate() {
-        let content = format!("{{\"path\":\"/workspace/{n}\",\"q\":\"{}\",\"url\":\"https://8.8.8.8/\"}}", "x".repeat(130));
+        let content =
+            format!("{{\"path\":\"/workspace/{n}\",\"q\":\"{}\",\"url\":\"https://8.8.8.8/\"}}", "x".repeat(130));
         let line = line.unwrap().replace("\"arguments_content\":null", &format!("\"arguments_content\":{content}"));
         writeln!(out, "{line}").unwrap();
     }
@@ -130,10 +137,10 @@ fn big(calls: u64) {
     let written = testkit::write(&Plan { calls, ..Plan::default() }, &dir).unwrap();
     std::fs::remove_file(&written.paths.segment).unwrap();
     println!("made in {:.1} s", started.elapsed().as_secs_f64());
-    let rules = policy(100).replace("read_file: {", "read_file: {deny_private_hosts: true, ").replace(
-        "query, schema, plain]",
-        "query, schema, plain, search, \"*\"]\n",
-    ) + "  search: {deny_patterns: ['(?i)drop\\s+table', 'AKIA[0-9A-Z]{16}']}\n";
+    let rules = policy(100)
+        .replace("read_file: {", "read_file: {deny_private_hosts: true, ")
+        .replace("query, schema, plain]", "query, schema, plain, search, \"*\"]\n")
+        + "  search: {deny_patterns: ['(?i)drop\\s+table', 'AKIA[0-9A-Z]{16}']}\n";
     let policy = Arc::new(Policy::parse(rules.as_bytes(), "p").unwrap_or_else(|e| panic!("{e}")));
     for what in ["not stored", "stored"] {
         if what == "stored" {

@@ -126,7 +126,9 @@ fn resolve(names: BTreeSet<String>, resolver: &Arc<dyn Resolve>, patience: Durat
     for (answer, name) in asked {
         let shown = find::shown(&name);
         let Some(answer) = answer else {
-            return Some(Found::Unresolved(format!("the host {shown} was not looked up: too many lookups wait already")));
+            return Some(Found::Unresolved(format!(
+                "the host {shown} was not looked up: too many lookups wait already"
+            )));
         };
         match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Err(_) => return Some(Found::Unresolved(format!("the host {shown} did not resolve in time"))),

@@ -9,7 +9,10 @@ mod keys;
 mod readings;
 mod resolve;
 
-use super::walk::{Leaf, WalkError, walk};
+use super::{
+    super::names::Unusable,
+    walk::{Leaf, WalkError, walk},
+};
 use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::{
     ops::ControlFlow,
@@ -104,7 +107,8 @@ impl PathRules {
             (None, false) => (Set::AllowCwd, if pattern == "." { "" } else { pattern }),
         };
         // What stands nowhere is excluded everywhere.
-        let rooted = if exclude && !rest.starts_with('/') && !matches!(set, Set::ExcludeHome) && !rest.starts_with("**") {
+        let rooted = if exclude && !rest.starts_with('/') && !matches!(set, Set::ExcludeHome) && !rest.starts_with("**")
+        {
             format!("**/{rest}")
         } else {
             rest.to_owned()
@@ -133,13 +137,13 @@ impl PathRules {
     ///
     /// # Errors
     /// It is too big.
-    pub fn compile(&mut self) -> Result<(), ()> {
+    pub fn compile(&mut self) -> Result<(), Unusable> {
         for (globs, set) in self.globs.iter_mut().zip(&mut self.sets) {
             let mut builder = GlobSetBuilder::new();
             for glob in globs.drain(..) {
                 builder.add(glob);
             }
-            *set = builder.build().map_err(|_| ())?;
+            *set = builder.build().map_err(|_| Unusable)?;
         }
         Ok(())
     }
@@ -242,7 +246,9 @@ impl PathRules {
         let below_home = || match place.home {
             Some(home) => path.strip_prefix(home).is_ok_and(|rest| self.is(Set::ExcludeHome, rest)),
             // Where the home is not known, every directory may be it.
-            None => path.ancestors().any(|dir| path.strip_prefix(dir).is_ok_and(|rest| self.is(Set::ExcludeHome, rest))),
+            None => {
+                path.ancestors().any(|dir| path.strip_prefix(dir).is_ok_and(|rest| self.is(Set::ExcludeHome, rest)))
+            }
         };
         if self.is(Set::Exclude, path) || (!set.is_empty() && below_home()) {
             return Err(format!("is {}, which is excluded", shown(&path.to_string_lossy())));

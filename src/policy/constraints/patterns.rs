@@ -64,11 +64,7 @@ impl Patterns {
     pub fn compile(&self) -> Result<&RegexSet, super::super::names::Unusable> {
         self.set
             .get_or_init(|| {
-                RegexSetBuilder::new(&self.texts)
-                    .case_insensitive(self.ignore_case)
-                    .size_limit(SET_LIMIT)
-                    .build()
-                    .ok()
+                RegexSetBuilder::new(&self.texts).case_insensitive(self.ignore_case).size_limit(SET_LIMIT).build().ok()
             })
             .as_ref()
             .ok_or(super::super::names::Unusable)

@@ -13,9 +13,40 @@ use url::Host;
 
 /// Words in the name of an argument that make its value a host or URL.
 const HOST: [&str; 34] = [
-    "url", "urls", "uri", "uris", "host", "hosts", "hostname", "hostnames", "domain", "domains", "endpoint", "endpoints",
-    "server", "servers", "address", "addresses", "addr", "ip", "ips", "origin", "proxy", "website", "site", "href",
-    "link", "links", "webhook", "callback", "upstream", "remote", "dns", "fqdn", "target", "baseurl",
+    "url",
+    "urls",
+    "uri",
+    "uris",
+    "host",
+    "hosts",
+    "hostname",
+    "hostnames",
+    "domain",
+    "domains",
+    "endpoint",
+    "endpoints",
+    "server",
+    "servers",
+    "address",
+    "addresses",
+    "addr",
+    "ip",
+    "ips",
+    "origin",
+    "proxy",
+    "website",
+    "site",
+    "href",
+    "link",
+    "links",
+    "webhook",
+    "callback",
+    "upstream",
+    "remote",
+    "dns",
+    "fqdn",
+    "target",
+    "baseurl",
 ];
 /// Last words of a name that is about a host and has none as its value.
 const ABOUT: [&str; 14] = [
@@ -24,8 +55,22 @@ const ABOUT: [&str; 14] = [
 /// Names that are not public wherever they are resolved: RFC 6761, RFC 6762, RFC 8375, RFC 7686, RFC 9476 and what private
 /// networks use.
 const PRIVATE_SUFFIXES: [&str; 16] = [
-    "localhost", "localdomain", "local", "internal", "intranet", "private", "corp", "home", "lan", "home.arpa", "test",
-    "invalid", "onion", "alt", "cluster.local", "ip6-localhost",
+    "localhost",
+    "localdomain",
+    "local",
+    "internal",
+    "intranet",
+    "private",
+    "corp",
+    "home",
+    "lan",
+    "home.arpa",
+    "test",
+    "invalid",
+    "onion",
+    "alt",
+    "cluster.local",
+    "ip6-localhost",
 ];
 /// Schemes that browsers give a host whatever number of slashes there is.
 const SPECIAL: [&str; 6] = ["http", "https", "ws", "wss", "ftp", "ftps"];
@@ -264,7 +309,8 @@ fn named(domain: &str, text: &str, reading: Reading, seen: &mut Seen) -> Result<
     for address in addresses(&domain) {
         judge(IpAddr::V4(address), text)?;
     }
-    let private = PRIVATE_SUFFIXES.iter().any(|s| domain.strip_suffix(s).is_some_and(|r| r.is_empty() || r.ends_with('.')));
+    let private =
+        PRIVATE_SUFFIXES.iter().any(|s| domain.strip_suffix(s).is_some_and(|r| r.is_empty() || r.ends_with('.')));
     // In a text of which nobody says that it is a host, a word is a word.
     let single = !domain.contains('.');
     let private = private && (!single || reading == Reading::Certain || domain.ends_with("localhost"));
@@ -273,7 +319,10 @@ fn named(domain: &str, text: &str, reading: Reading, seen: &mut Seen) -> Result<
     }
     if reading == Reading::Certain {
         if single {
-            return Err(format!("the host {} is a name without a domain, which only a private network knows", shown(text)));
+            return Err(format!(
+                "the host {} is a name without a domain, which only a private network knows",
+                shown(text)
+            ));
         }
         seen.names.insert(domain);
     }
@@ -297,7 +346,9 @@ fn judge(address: IpAddr, text: &str) -> Result<(), String> {
 /// that are too big for a byte cut down to one, as old C libraries do.
 fn addresses(host: &str) -> Vec<Ipv4Addr> {
     let parts: Vec<&str> = host.split('.').collect();
-    if parts.len() > 4 || !parts.iter().all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_hexdigit() || b == b'x' || b == b'X')) {
+    if parts.len() > 4
+        || !parts.iter().all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_hexdigit() || b == b'x' || b == b'X'))
+    {
         return Vec::new();
     }
     let mut found = Vec::new();

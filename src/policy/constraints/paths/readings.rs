@@ -72,10 +72,13 @@ pub fn embedded(text: &str) -> impl Iterator<Item = &str> {
             let at = from + memchr::memchr(b':', text.as_bytes().get(from..)?)?;
             from = at + 1;
             let slash = matches!(text.as_bytes().get(at + 1), Some(b'/' | b'\\'));
-            let Some(start) = at.checked_sub(4).filter(|s| *s > 0 && slash && text.is_char_boundary(*s)) else { continue };
+            let Some(start) = at.checked_sub(4).filter(|s| *s > 0 && slash && text.is_char_boundary(*s)) else {
+                continue;
+            };
             if text[start..at].eq_ignore_ascii_case("file") {
                 let rest = &text[start..];
-                let stop = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | ')' | ']' | '}' | ',');
+                let stop =
+                    |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | ')' | ']' | '}' | ',');
                 return Some(&rest[..rest.find(stop).unwrap_or(rest.len())]);
             }
         }
@@ -151,7 +154,8 @@ fn readings(start: Vec<String>) -> Result<Vec<Reading>, &'static str> {
             todo.push(trimmed.to_owned());
         }
         if text.contains('%') {
-            let decoded = percent_decode_str(&text).decode_utf8().map_err(|_| "has percent-encoding that is no UTF-8")?;
+            let decoded =
+                percent_decode_str(&text).decode_utf8().map_err(|_| "has percent-encoding that is no UTF-8")?;
             todo.push(decoded.into_owned());
         }
         if text.contains('\\') {
@@ -192,5 +196,7 @@ fn readings(start: Vec<String>) -> Result<Vec<Reading>, &'static str> {
 fn is_windows_variable(path: &str) -> bool {
     let name = path.strip_prefix('%').and_then(|rest| rest.split_once('%')).map(|(name, _)| name);
     let encoded = |n: &str| n.bytes().take(2).all(|b| b.is_ascii_hexdigit());
-    name.is_some_and(|n| n.len() > 2 && !encoded(n) && n.bytes().all(|b| b.is_ascii_alphanumeric() || b"_()".contains(&b)))
+    name.is_some_and(|n| {
+        n.len() > 2 && !encoded(n) && n.bytes().all(|b| b.is_ascii_alphanumeric() || b"_()".contains(&b))
+    })
 }
