@@ -296,8 +296,9 @@ fn links_between_documents_lead_somewhere() {
 /// Flags in code spans and blocks of lines that call `assay` are flags that the command has.
 #[test]
 fn commands_in_the_documents_have_the_flags_that_are_shown() {
-    let help = |command: &str| {
-        let out = Command::new(env!("CARGO_BIN_EXE_assay")).args([command, "--help"]).output().unwrap();
+    let help = |command: &str, sub: Option<&str>| {
+        let mut assay = Command::new(env!("CARGO_BIN_EXE_assay"));
+        let out = assay.arg(command).args(sub).arg("--help").output().unwrap();
         out.status.success().then(|| String::from_utf8(out.stdout).unwrap())
     };
     let mut checked = 0;
@@ -311,11 +312,12 @@ fn commands_in_the_documents_have_the_flags_that_are_shown() {
                 else {
                     continue;
                 };
+                let sub = (command == "policy").then(|| words.next()).flatten();
                 let flags: Vec<_> = words.filter(|w| w.starts_with("--") && w.len() > 2).collect();
                 if flags.is_empty() || command == "keys" || call.contains("assay-ai") {
                     continue;
                 }
-                let Some(help) = help(command) else { panic!("{}: assay {command}", path.display()) };
+                let Some(help) = help(command, sub) else { panic!("{}: assay {command}", path.display()) };
                 for flag in flags {
                     let name = flag.split('=').next().unwrap().trim_end_matches([',', '.', ')', ':']);
                     assert!(help.contains(name), "{}: assay {command} has no {name}", path.display());

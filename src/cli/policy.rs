@@ -5,9 +5,11 @@ use crate::{
     error::{Exit, Failure},
     paths::DEFAULT_AUDIT_DIR,
     policy::{
-        Dns, Policy, Surroundings,
+        Dns, Note, Policy, Surroundings,
+        constraints::paths::PathRules,
         dry_run::{self, Progress, Report, Source},
         init::{Needs, STARTER},
+        is_glob,
         model::{Constraint, Rules, Shape},
     },
     text::{fit, visible, width},
@@ -181,7 +183,10 @@ fn init(args: &InitArgs) -> Result<Exit, Failure> {
     let file = visible(&args.out.display().to_string()).into_owned();
     let what = needs.map_or_else(
         || "a commented policy to begin with".to_owned(),
-        |n| format!("{} tools of {} sessions allowed, everything else denied", n.tools.len(), n.sessions),
+        |n| {
+            let (tools, sessions) = (many(n.tools.len() as u64, "tool"), many(n.sessions, "session"));
+            format!("{tools} of {sessions} allowed, everything else denied")
+        },
     );
     let next = format!("{file}: {what}\n  next: assay policy dry-run {file} --against {DEFAULT_AUDIT_DIR}\n");
     out::stdout(next.as_bytes())?;
@@ -216,7 +221,7 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
             })).collect::<Vec<_>>(),
             "max_tool_calls": rules.budget.max_tool_calls,
             "max_wall_time_sec": rules.budget.max_wall_time.map(|t| t.as_secs()),
-            "notes": policy.notes(),
+            "notes": policy.notes().iter().chain(&linked(rules)).collect::<Vec<_>>(),
         }))?;
     } else {
         out::stdout(described(&policy, Style::of_stdout()).as_bytes())?;
@@ -235,6 +240,27 @@ fn keys(c: &Constraint) -> Vec<&'static str> {
     .into_iter()
     .filter_map(|(has, key)| has.then_some(key))
     .collect()
+}
+
+/// Allowed paths that a link leads away from: what is matched is where it leads to.
+fn linked(rules: &Rules) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for c in &rules.constraints {
+        for text in c.paths.iter().flat_map(PathRules::texts).filter(|t| t.starts_with('/')) {
+            let fixed: PathBuf =
+                Path::new(text).components().take_while(|part| !is_glob(&part.as_os_str().to_string_lossy())).collect();
+            if let Some(real) = std::fs::canonicalize(&fixed).ok().filter(|real| *real != fixed) {
+                let text = format!(
+                    "`{text}` of {} will not match: {} leads to {}, write that",
+                    c.key,
+                    fixed.display(),
+                    real.display()
+                );
+                notes.push(Note { line: Some(c.line), text });
+            }
+        }
+    }
+    notes
 }
 
 /// What a policy does, in the order in which it decides.
@@ -267,7 +293,7 @@ fn described(policy: &Policy, style: Style) -> String {
     }
     line(format!("every other tool: {}", if rules.default.as_str() == "deny" { "denied" } else { "allowed" }));
     budget(rules).into_iter().for_each(line);
-    for note in policy.notes() {
+    for note in policy.notes().iter().chain(&linked(rules)) {
         let place = note.line.map(|l| format!("line {l}: ")).unwrap_or_default();
         let _ = writeln!(out, "  {} {place}{}", style.paint(Tone::Warn, "note:"), short(&note.text));
     }
@@ -283,7 +309,11 @@ fn demands(c: &Constraint) -> String {
         all.push("the arguments satisfy the schema".to_owned());
     }
     if let Some(patterns) = &c.patterns {
-        all.push(format!("no string matches one of {} patterns", patterns.len()));
+        let n = patterns.len();
+        all.push(format!(
+            "no string matches {}",
+            if n == 1 { "its pattern".to_owned() } else { format!("one of {n} patterns") }
+        ));
     }
     if let Some(paths) = &c.paths {
         let shown: Vec<String> = paths.texts().iter().take(6).map(|t| short(t)).collect();
@@ -364,9 +394,13 @@ fn words(r: &Report, style: Style) -> String {
     let mut out = String::new();
     let t = &r.total;
     let _ = writeln!(out, "{}  {}", style.paint(Tone::Strong, &short(&r.policy)), r.policy_hash);
-    let _ = writeln!(out, "{} calls in {} sessions", t.calls, r.sessions);
+    let _ = writeln!(out, "{} in {}", many(t.calls, "call"), many(r.sessions, "session"));
     let tone = if t.newly_denied > 0 { Tone::Bad } else { Tone::Good };
-    let head = format!("{} of {} calls would now be denied", t.newly_denied, t.calls);
+    let head = match (t.newly_denied, t.unknown) {
+        (0, 0) => "no call would be newly denied".to_owned(),
+        (0, _) => "no call is known to be newly denied".to_owned(),
+        (n, _) => format!("{n} of {} would now be denied", many(t.calls, "call")),
+    };
     let _ = writeln!(out, "{}", style.paint(tone, &head));
     for (n, what) in [
         (t.newly_allowed, "that were denied would now be allowed"),
@@ -378,7 +412,7 @@ fn words(r: &Report, style: Style) -> String {
         }
     }
     if r.sessions_twice > 0 {
-        let _ = writeln!(out, "{} sessions were named more than once and are judged once", r.sessions_twice);
+        let _ = writeln!(out, "{} named more than once, and judged once", many(r.sessions_twice, "session"));
     }
     table(&mut out, "Tool", r.tools.iter().map(|row| (row.tool.as_str(), &row.counts)), r.tools.len(), style);
     let changing =
@@ -406,6 +440,10 @@ fn words(r: &Report, style: Style) -> String {
         let _ = writeln!(out, "{} {}", style.paint(Tone::Warn, "not read:"), short(problem));
     }
     out
+}
+
+fn many(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn table<'a>(

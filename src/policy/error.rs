@@ -18,9 +18,9 @@ pub struct PolicyError {
     /// What is wrong; a lower-case fragment.
     pub message: String,
     /// What to do.
-    pub hint: Option<String>,
+    pub hint: Option<Box<str>>,
     /// The line, as it stands.
-    pub excerpt: Option<String>,
+    pub excerpt: Option<Box<str>>,
     /// How many characters the place has.
     pub width: usize,
 }
@@ -42,7 +42,7 @@ impl PolicyError {
     /// Adds what to do.
     #[must_use]
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.hint = Some(hint.into().into_boxed_str());
         self
     }
 }
@@ -55,7 +55,7 @@ impl fmt::Display for PolicyError {
         }
         write!(f, ": {}", visible(&self.message))?;
         if let (Some(line), Some(column), Some(excerpt)) = (self.line, self.column, &self.excerpt) {
-            let from = if column > MAX_EXCERPT / 2 { column - MAX_EXCERPT / 2 } else { 0 };
+            let from = column.saturating_sub(MAX_EXCERPT / 2);
             let shown: String = excerpt.chars().skip(from).take(MAX_EXCERPT).collect();
             let before: String = shown.chars().take(column - 1 - from).collect();
             let there: String = shown.chars().skip(column - 1 - from).take(self.width.max(1)).collect();

@@ -176,7 +176,7 @@ fn paths(reader: &Reader<'_>, node: &Node) -> Result<PathRules, PolicyError> {
             .error(node.place, "`allowed_paths` only excludes, so nothing would be allowed")
             .hint("say first what is allowed, such as \"/**\""));
     }
-    rules.compile().map_err(|()| reader.error(node.place, "these patterns together are too big"))?;
+    rules.compile().map_err(|_| reader.error(node.place, "these patterns together are too big"))?;
     Ok(rules)
 }
 
@@ -188,7 +188,7 @@ fn schema(reader: &mut Reader<'_>, node: &Node) -> Result<Schema, PolicyError> {
     if reader.eager > 0 {
         reader.eager -= 1;
         if let Err((pointer, what)) = schema.compile() {
-            let place = node.at(&pointer).map_or(node.place, |n| n.place);
+            let place = node.at(&pointer).place;
             return Err(reader.error(place, format!("bad JSON Schema: {what}")));
         }
     }

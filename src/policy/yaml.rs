@@ -91,7 +91,7 @@ impl Node {
     }
 
     /// The node that a JSON pointer (RFC 6901) leads to, or the last one on the way.
-    pub fn at(&self, pointer: &str) -> Option<&Self> {
+    pub fn at(&self, pointer: &str) -> &Self {
         let mut node = self;
         for part in pointer.split('/').skip(1) {
             let part = part.replace("~1", "/").replace("~0", "~");
@@ -103,7 +103,7 @@ impl Node {
             let Some(next) = next else { break };
             node = next;
         }
-        Some(node)
+        node
     }
 
     /// The text of a scalar as it stands.
@@ -155,7 +155,7 @@ impl Source<'_> {
             column: Some(place.column),
             message: message.into(),
             hint: None,
-            excerpt: self.text.split('\n').nth(place.line.saturating_sub(1)).map(|l| l.trim_end().to_owned()),
+            excerpt: self.text.split('\n').nth(place.line.saturating_sub(1)).map(|l| l.trim_end().into()),
             width: place.width,
         }
     }
@@ -172,21 +172,21 @@ impl Source<'_> {
             let (event, span) = event.map_err(|e| self.scan_error(*e.marker(), e.info()))?;
             match event {
                 Event::DocumentStart(_) if tree.root.is_some() => {
-                    return Err(self.error(self.place(span), "a second document: a policy is one document"));
+                    return Err(self.error(Self::place(span), "a second document: a policy is one document"));
                 }
                 Event::Alias(_) => return Err(self.reference(span, "an alias (*name)")),
                 Event::Scalar(text, style, anchor, tag) => {
                     self.plain_node(span, anchor, tag.is_some())?;
                     let plain = style == ScalarStyle::Plain;
-                    tree.add(Node { place: self.place(span), kind: Kind::Scalar { text: text.into_owned(), plain } })?;
+                    tree.add(Node { place: Self::place(span), kind: Kind::Scalar { text: text.into_owned(), plain } })?;
                 }
                 Event::SequenceStart(anchor, tag) => {
                     self.plain_node(span, anchor, tag.is_some())?;
-                    tree.open(self.start(span), Kind::Sequence(Vec::new()))?;
+                    tree.open(Self::start(span), false)?;
                 }
                 Event::MappingStart(anchor, tag) => {
                     self.plain_node(span, anchor, tag.is_some())?;
-                    tree.open(self.start(span), Kind::Mapping(Vec::new()))?;
+                    tree.open(Self::start(span), true)?;
                 }
                 Event::SequenceEnd | Event::MappingEnd => tree.close()?,
                 Event::StreamEnd => break,
@@ -220,7 +220,7 @@ impl Source<'_> {
     }
 
     fn reference(&self, span: Span, what: &str) -> PolicyError {
-        let mut place = self.place(span);
+        let mut place = Self::place(span);
         // The span is that of the node behind the anchor or tag.
         if let Some(line) = self.text.split('\n').nth(place.line.saturating_sub(1)) {
             let before: Vec<char> = line.chars().take(place.column.saturating_sub(1) + 1).collect();
@@ -245,11 +245,11 @@ impl Source<'_> {
         if quotable { error.hint(QUOTES) } else { error }
     }
 
-    fn start(&self, span: Span) -> Place {
-        Place { width: 1, ..self.place(span) }
+    fn start(span: Span) -> Place {
+        Place { width: 1, ..Self::place(span) }
     }
 
-    fn place(&self, span: Span) -> Place {
+    fn place(span: Span) -> Place {
         let width =
             if span.start.line() == span.end.line() { span.end.col().saturating_sub(span.start.col()) } else { 1 };
         Place { line: span.start.line().max(1), column: span.start.col() + 1, width: width.max(1) }
@@ -270,16 +270,17 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    fn open(&mut self, place: Place, kind: Kind) -> Result<(), PolicyError> {
+    fn open(&mut self, place: Place, mapping: bool) -> Result<(), PolicyError> {
         if self.open.len() == MAX_DEPTH {
             return Err(self.source.error(place, format!("nested deeper than {MAX_DEPTH} levels")));
         }
         if let Some(Open::Mapping { key: None, .. }) = self.open.last() {
             return Err(self.source.error(place, "a key that is no text"));
         }
-        self.open.push(match kind {
-            Kind::Mapping(_) => Open::Mapping { place, pairs: Vec::new(), key: None, seen: HashMap::new() },
-            _ => Open::Sequence(place, Vec::new()),
+        self.open.push(if mapping {
+            Open::Mapping { place, pairs: Vec::new(), key: None, seen: HashMap::new() }
+        } else {
+            Open::Sequence(place, Vec::new())
         });
         Ok(())
     }
@@ -297,17 +298,18 @@ impl Tree<'_> {
         match self.open.last_mut() {
             None => self.root = Some(node),
             Some(Open::Sequence(_, items)) => items.push(node),
-            Some(Open::Mapping { pairs, key, seen, .. }) => match key.take() {
-                Some(key) => pairs.push((key, node)),
-                None => {
-                    let text = node.text().unwrap_or_default().to_owned();
-                    if let Some(first) = seen.insert(text.clone(), node.place) {
-                        let message = format!("`{text}` is there twice, first in line {}", first.line);
-                        return Err(self.source.error(node.place, message));
-                    }
-                    *key = Some(node);
+            Some(Open::Mapping { pairs, key, seen, .. }) => {
+                if let Some(key) = key.take() {
+                    pairs.push((key, node));
+                    return Ok(());
                 }
-            },
+                let text = node.text().unwrap_or_default().to_owned();
+                if let Some(first) = seen.insert(text.clone(), node.place) {
+                    let message = format!("`{text}` is there twice, first in line {}", first.line);
+                    return Err(self.source.error(node.place, message));
+                }
+                *key = Some(node);
+            }
         }
         Ok(())
     }

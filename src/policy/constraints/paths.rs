@@ -9,7 +9,10 @@ mod keys;
 mod readings;
 mod resolve;
 
-use super::walk::{Leaf, WalkError, walk};
+use super::{
+    super::names::Unusable,
+    walk::{Leaf, WalkError, walk},
+};
 use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::{
     ops::ControlFlow,
@@ -134,13 +137,13 @@ impl PathRules {
     ///
     /// # Errors
     /// It is too big.
-    pub fn compile(&mut self) -> Result<(), ()> {
+    pub fn compile(&mut self) -> Result<(), Unusable> {
         for (globs, set) in self.globs.iter_mut().zip(&mut self.sets) {
             let mut builder = GlobSetBuilder::new();
             for glob in globs.drain(..) {
                 builder.add(glob);
             }
-            *set = builder.build().map_err(|_| ())?;
+            *set = builder.build().map_err(|_| Unusable)?;
         }
         Ok(())
     }
@@ -193,7 +196,12 @@ impl PathRules {
     fn value(&self, text: &str, kind: keys::Kind, place: Place<'_>) -> Result<bool, Denied> {
         let mut looked = false;
         let mut each = |readings: Result<Vec<readings::Reading>, &'static str>| {
-            let denied = |why: &str| Denied { message: format!("the path {} {why}", shown(text)) };
+            let denied = |why: &str| {
+                let (text, why) = (shown(text), why.to_owned());
+                // What is only said again is left out.
+                let why = why.replacen(&format!("is {text}, which is "), "is ", 1);
+                Denied { message: format!("the path {text} {why}") }
+            };
             for reading in readings.map_err(denied)? {
                 looked = true;
                 self.reading(&reading, place).map_err(|why| denied(&why))?;

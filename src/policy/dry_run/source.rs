@@ -107,7 +107,7 @@ fn directory(path: &Path) -> Vec<Source> {
 struct Receipt<'a> {
     kind: Cow<'a, str>,
     session: Cow<'a, str>,
-    receipt_id: Cow<'a, str>,
+    id: Cow<'a, str>,
     invocation_id: Cow<'a, str>,
     tool: Option<Cow<'a, str>>,
     arguments_hash: Cow<'a, str>,
@@ -129,7 +129,7 @@ impl<'a> Receipt<'a> {
             match member.key.as_deref() {
                 Some("type") => r.kind = text().unwrap_or_default(),
                 Some("session_id") => r.session = text().unwrap_or_default(),
-                Some("receipt_id") => r.receipt_id = text().unwrap_or_default(),
+                Some("receipt_id") => r.id = text().unwrap_or_default(),
                 Some("invocation_id") => r.invocation_id = text().unwrap_or_default(),
                 Some("tool_name") => r.tool = text(),
                 Some("arguments_hash") => r.arguments_hash = text().unwrap_or_default(),
@@ -267,7 +267,7 @@ fn one(run: &mut dyn Visit, receipt: &Receipt<'_>, session: &mut Option<(String,
         verbatim: receipt.tool.is_some() && !receipt.not_verbatim,
         arguments,
         denied: receipt.denied,
-        receipt_id: &receipt.receipt_id,
+        receipt_id: &receipt.id,
         at: receipt.at,
     });
 }
@@ -275,10 +275,13 @@ fn one(run: &mut dyn Visit, receipt: &Receipt<'_>, session: &mut Option<(String,
 /// Hash of `{}`: what a call without arguments has.
 const EMPTY: &str = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
 
+/// An investigation log, and offset and length of the line of each call's arguments.
+type Index = (File, HashMap<String, (u64, u64)>);
+
 /// Stored arguments that no receipt holds. Indexed when first asked for.
 struct Payloads {
     path: Option<PathBuf>,
-    open: Option<(File, HashMap<String, (u64, u64)>)>,
+    open: Option<Index>,
     problems: Vec<String>,
 }
 
@@ -308,7 +311,7 @@ impl Payloads {
     }
 }
 
-fn index(path: &Path, problems: &mut Vec<String>) -> Option<(File, HashMap<String, (u64, u64)>)> {
+fn index(path: &Path, problems: &mut Vec<String>) -> Option<Index> {
     let (dir, name) = (path.parent()?, path.file_name()?.to_str()?);
     let dir = PackDir::open(dir).ok()?;
     let (file, _) = dir.open_file(name).ok()?;

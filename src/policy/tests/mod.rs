@@ -1,4 +1,5 @@
 //! Every rule and its edges, one line a case.
+#![allow(clippy::format_collect, clippy::format_push_string, reason = "texts of a test")]
 
 use super::*;
 use std::{path::PathBuf, sync::Arc, time::Duration};

@@ -214,6 +214,6 @@ fn a_message_names_the_path_and_is_harmless() {
     let mut e = with(Path::new("/srv/work"), None, &["/workspace/**"]);
     let json = br#"{"path":"/etc/\u001b[31mx","password":"hunter2"}"#;
     let r = decide(&mut e, "t", Arguments::Raw(json));
-    assert_eq!(r.message, "the path /etc/␛[31mx is /etc/␛[31mx, which is not allowed");
+    assert_eq!(r.message, "the path /etc/␛[31mx is not allowed");
     assert_eq!(r.rule, "constraints.t.allowed_paths");
 }

@@ -284,7 +284,11 @@ impl LiveScreen {
         };
         let view = session.and_then(|s| seen.state.sessions().get(&s).map(|v| (s, v)));
         let Some((id, view)) = view else { return vec![Effect::Say("no session is selected".to_owned())] };
-        let pack = view.pack.as_ref().filter(|p| matches!(p.state, PackState::Verified | PackState::Built)).and_then(|p| p.pack.clone());
+        let pack = view
+            .pack
+            .as_ref()
+            .filter(|p| matches!(p.state, PackState::Verified | PackState::Built))
+            .and_then(|p| p.pack.clone());
         if let Some(pack) = pack {
             return vec![Effect::Open(Target::Pack(pack))];
         }

@@ -54,19 +54,19 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-fn is_public_v6(a: Ipv6Addr) -> bool {
-    let s = a.segments();
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let s = address.segments();
     let low = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        is_public(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
+        let bits = u32::from(high) << 16 | u32::from(low);
+        is_public(IpAddr::V4(Ipv4Addr::from_bits(bits)))
     };
-    if let Some(mapped) = a.to_ipv4_mapped() {
+    if let Some(mapped) = address.to_ipv4_mapped() {
         return is_public(IpAddr::V4(mapped));
     }
-    if NAT64.contains(&a) {
+    if NAT64.contains(&address) {
         return low(s[6], s[7]);
     }
-    if !GLOBAL.contains(&a) || NOT_PUBLIC_V6.iter().any(|net| net.contains(&a)) {
+    if !GLOBAL.contains(&address) || NOT_PUBLIC_V6.iter().any(|net| net.contains(&address)) {
         return false;
     }
     // 6to4 (RFC 3056) and ISATAP (RFC 5214).
