@@ -193,7 +193,7 @@ fn pack(place: &Place, plan: &Plan) -> PathBuf {
     let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
     let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
     let (paths, session) = (&written.paths, &written.doc);
-    let input = Input { paths, session, policy: None, surface: None, signer: &signer, ci_binding: None, now };
+    let input = Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
     build(&input).unwrap().dir
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A guard decides in the relay thread, before a byte of a message passes on; budgets and name resolution make sure that
 //! nobody else can find out later what it decided. So it writes each decision as one JSON line into a capture of its own
-//! ([`relay::Direction::Decisions`]) *before* the message passes: whatever a peer can have seen of a message, its decision
+//! (`decisions` of the card) *before* the message passes: whatever a peer can have seen of a message, its decision
 //! is in the same memory, which survives SIGKILL. A message that has none although the guard is past it was passed on
 //! without a judgement (a response, `tools/list`); one that the guard was not past was never passed on.
 //!
