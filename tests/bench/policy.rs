@@ -106,10 +106,15 @@ fn criterion() {
     let mut group = c.benchmark_group("10 MiB argument");
     group.sample_size(10);
     group.throughput(Throughput::Bytes(big.len() as u64));
-    for tool in ["plain", "query", "schema", "fetch", "read_file"] {
-        let mut e = evaluator(&policy(100));
-        assert_eq!(decide(&mut e, tool, big.as_bytes()), Verdict::Allowed, "{tool}");
-        group.bench_function(tool, |b| b.iter(|| decide(&mut e, tool, big.as_bytes())));
+    let texts = format!("{{\"text\":[{}\"\"]}}", "\"text: x\",".repeat((10 << 20) / 10));
+    for (what, json) in [("one text", big), ("a million texts", texts)] {
+        for tool in ["plain", "query", "schema", "fetch", "read_file"] {
+            let mut e = evaluator(
+                &policy(100).replace("properties: {text: {type: string, maxLength: 100000000}}", "minProperties: 1"),
+            );
+            assert_eq!(decide(&mut e, tool, json.as_bytes()), Verdict::Allowed, "{what} {tool}");
+            group.bench_function(format!("{what}, {tool}"), |b| b.iter(|| decide(&mut e, tool, json.as_bytes())));
+        }
     }
     group.finish();
     c.final_summary();

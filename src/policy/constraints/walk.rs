@@ -1,7 +1,7 @@
 //! Every string and number in a call's arguments, decoded, in one pass that builds nothing.
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use std::{borrow::Cow, fmt, ops::ControlFlow};
+use std::{borrow::Cow, cell::Cell, fmt, ops::ControlFlow};
 
 /// A piece of the arguments.
 #[derive(Debug, Clone, Copy)]
@@ -15,13 +15,27 @@ pub enum Leaf<'a> {
 }
 
 /// Where a piece stands: the names of the members around it, innermost first.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Around<'a> {
     key: Option<&'a str>,
     outer: Option<&'a Around<'a>>,
+    class: Cell<Option<u8>>,
 }
 
 impl<'a> Around<'a> {
+    fn new(key: Option<&'a str>, outer: Option<&'a Self>) -> Self {
+        Self { key, outer, class: Cell::new(None) }
+    }
+
+    /// What `classify` says of this place, asked once for all elements of an array.
+    pub fn class(&self, classify: impl FnOnce(&Self) -> u8) -> u8 {
+        self.class.get().unwrap_or_else(|| {
+            let class = classify(self);
+            self.class.set(Some(class));
+            class
+        })
+    }
+
     /// The name of the member that the piece is the value of, or an element of, through any number of arrays. For a
     /// [`Leaf::Key`] that of the object it stands in.
     #[must_use]
@@ -54,7 +68,7 @@ pub type See<'s> = &'s mut dyn FnMut(Leaf<'_>, &Around<'_>) -> ControlFlow<()>;
 pub fn walk(json: &[u8], see: See<'_>) -> Result<(), WalkError> {
     let mut stopped = false;
     let mut reader = serde_json::Deserializer::from_slice(json);
-    let top = Around { key: None, outer: None };
+    let top = Around::new(None, None);
     let walked = Value { around: &top, see, stopped: &mut stopped }.deserialize(&mut reader);
     match walked.and_then(|()| reader.end()) {
         Ok(()) => Ok(()),
@@ -131,7 +145,7 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
                 *self.stopped = true;
                 return Err(de::Error::custom("stopped"));
             }
-            let around = Around { key: Some(&key), outer: Some(self.around) };
+            let around = Around::new(Some(&key), Some(self.around));
             map.next_value_seed(Value { around: &around, see: &mut *self.see, stopped: &mut *self.stopped })?;
         }
         Ok(())

@@ -152,7 +152,11 @@ fn whole(text: &str, certain: bool, seen: &mut Seen) -> Result<bool, String> {
 fn urls(text: &str, seen: &mut Seen) -> Result<bool, String> {
     let bytes = text.as_bytes();
     let mut some = false;
-    for colon in memchr::memchr_iter(b':', bytes) {
+    for (n, colon) in memchr::memchr_iter(b':', bytes).enumerate() {
+        // Only what the whole text begins with can be a URL without slashes.
+        if n > 0 && !matches!(bytes.get(colon + 1), Some(b'/' | b'\\')) {
+            continue;
+        }
         let start = bytes[..colon]
             .iter()
             .rposition(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b)))
@@ -383,6 +387,10 @@ fn number(part: &str, decimal_zeros: bool) -> Option<u64> {
 
 /// Whether the name of an argument says that its value is a host or URL.
 fn is_host_name(around: &Around<'_>) -> bool {
+    around.class(|a| judged(a).into()) == 1
+}
+
+fn judged(around: &Around<'_>) -> bool {
     let Some(key) = around.key().filter(|k| k.len() <= 128) else { return false };
     let words = super::super::words(key);
     let last = words.last().map_or("", String::as_str);

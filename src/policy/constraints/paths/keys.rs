@@ -98,6 +98,11 @@ const INSIDE: [&str; 6] = ["name", "names", "value", "values", "location", "targ
 
 /// What the names around a value say about it.
 pub fn kind(around: &Around<'_>) -> Kind {
+    const KINDS: [Kind; 4] = [Kind::Path, Kind::Uri, Kind::Content, Kind::Other];
+    KINDS.get(usize::from(around.class(|a| judged(a) as u8))).copied().unwrap_or(Kind::Other)
+}
+
+fn judged(around: &Around<'_>) -> Kind {
     let Some(key) = around.key() else { return Kind::Other };
     let own = of_name(key);
     if own == Kind::Other && INSIDE.contains(&key.to_ascii_lowercase().as_str()) {
