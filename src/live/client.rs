@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_millis(100);
 const RUN_UP: u64 = 512;
 
 /// As the proxy's live thread.
-const NICE: i32 = 12;
+const NICE: i32 = 10;
 
 /// What a follower has to say.
 #[derive(Debug, Clone, PartialEq)]

@@ -49,8 +49,8 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// At most this often the segment is looked at, however often the recorder writes.
 const ROUND: Duration = Duration::from_millis(4);
 
-/// A little below the recorder: on a busy machine a dashboard is to lag behind the evidence, but not to starve.
-const NICE: i32 = 12;
+/// As the recorder: on a busy machine a dashboard is not to starve. That it takes little from the recorder is [`REST`]'s part.
+const NICE: i32 = 10;
 /// After working for some time it rests for twice as long, but no longer than this: whatever happens, most of a core is left.
 const REST: Duration = Duration::from_millis(20);
 

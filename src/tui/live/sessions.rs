@@ -130,6 +130,7 @@ impl Sessions {
         match (&view.end, pack) {
             (_, Some(PackState::Failed)) => ("pack failed", Role::Bad),
             (Some(end), _) if !end.complete => ("ended, INCOMPLETE", Role::Bad),
+            (_, Some(PackState::Sealing)) if self.gone.contains(&id) => ("died: assay recover", Role::Bad),
             (_, Some(PackState::Sealing)) => ("sealing", Role::Accent),
             (_, Some(PackState::Verified)) => ("pack verified", Role::Good),
             (Some(_), Some(PackState::None)) => ("ended, no pack", Role::Dim),

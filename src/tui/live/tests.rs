@@ -351,6 +351,10 @@ fn ends_losses_and_gaps_are_said() {
     hear(&mut app, [dead.hello(None, Profile::Audit), dead.begins(1, "x", 0), Update::Gone(dead.id)]);
     press(&mut app, "1");
     assert!(see(&mut app).contains("died: assay recover"));
+    let mut killed = Told::new(3, "third");
+    hear(&mut app, [killed.hello(None, Profile::Audit), killed.end(), killed.pack(PackState::Sealing)]);
+    hear(&mut app, [Update::Gone(dead.id), Update::Gone(killed.id)]);
+    assert!(!see(&mut app).contains("sealing"), "a client that kills it while it seals");
 }
 
 #[test]
