@@ -150,7 +150,7 @@ pub fn not_compared(document: &Document) -> String {
     let why = |name: &str, s: &SideView| {
         rows::is_unverified(s).then(|| match s.integrity {
             Integrity::Pass => format!("{name} is signed by nobody you trust ({})", s.signer.verdict),
-            bad => format!("{name} does not verify ({bad})"),
+            bad @ Integrity::Tampered => format!("{name} does not verify ({bad})"),
         })
     };
     let both: Vec<String> = [why("A", &document.a), why("B", &document.b)].into_iter().flatten().collect();

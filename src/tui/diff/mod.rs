@@ -259,18 +259,15 @@ impl DiffScreen {
             return;
         }
         let height = list_height(&self.places(at));
-        match self.selected() {
-            Some(Row::Head(section)) => {
-                self.held = self.selected();
-                self.folds.set(section, true);
-                self.renew(height);
-            }
-            _ => {
-                let above = &self.rows[..(self.cursor.at as usize).min(self.rows.len())];
-                let head = above.iter().rposition(|r| matches!(r, Row::Head(_)));
-                self.go(head.unwrap_or(0) as u64, height);
-            }
+        if let Some(Row::Head(section)) = self.selected() {
+            self.held = self.selected();
+            self.folds.set(section, true);
+            self.renew(height);
+            return;
         }
+        let above = &self.rows[..(self.cursor.at as usize).min(self.rows.len())];
+        let head = above.iter().rposition(|r| matches!(r, Row::Head(_)));
+        self.go(head.unwrap_or(0) as u64, height);
     }
 
     fn right(&mut self, at: At) {

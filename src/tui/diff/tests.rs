@@ -95,7 +95,7 @@ fn worse() -> Document {
 }
 
 /// A screen that shows a document, whatever its job finds.
-fn showing(document: Document) -> DiffScreen {
+fn showing(document: &Document) -> DiffScreen {
     let mut screen = DiffScreen::new(Vec::new());
     let effects = screen.compare("none_a".into(), "none_b".into());
     for mut told in told_by(effects) {
@@ -123,7 +123,7 @@ fn at(columns: u16, lines: u16) -> At {
 }
 
 /// The dashboard with this on its diff screen.
-fn dashboard(document: Document) -> App {
+fn dashboard(document: &Document) -> App {
     let mut app = app(Start::default());
     app.diff = showing(document);
     press(&mut app, "4");
@@ -138,7 +138,7 @@ fn shown(app: &mut App) -> String {
 fn a_comparison_is_a_picture() {
     let document = worse();
     assert_frames("diff", |columns, lines| {
-        let mut app = dashboard(document.clone());
+        let mut app = dashboard(&document);
         press(&mut app, "n n");
         let frame = frame(&mut app, columns, lines);
         check(&frame);
@@ -150,7 +150,7 @@ fn a_comparison_is_a_picture() {
 fn the_selected_difference_is_a_picture() {
     let document = worse();
     assert_frames("diff-detail", |columns, lines| {
-        let mut app = dashboard(document.clone());
+        let mut app = dashboard(&document);
         frame(&mut app, columns, lines);
         press(&mut app, "n n Enter n");
         let frame = frame(&mut app, columns, lines);
@@ -163,7 +163,7 @@ fn the_selected_difference_is_a_picture() {
 fn tools_and_versions_are_a_picture() {
     let document = worse();
     assert_frames("diff-tools", |columns, lines| {
-        let mut app = dashboard(document.clone());
+        let mut app = dashboard(&document);
         frame(&mut app, columns, lines);
         press(&mut app, "G PgUp PgDn k k k k");
         let frame = frame(&mut app, columns, lines);
@@ -186,13 +186,13 @@ fn a_pack_that_does_not_verify_is_a_picture() {
     let document = tampered(tmp.path());
     assert!(document.comparison.is_none());
     assert_frames("diff-tampered", |columns, lines| {
-        let mut app = dashboard(document.clone());
+        let mut app = dashboard(&document);
         press(&mut app, "n");
         let frame = frame(&mut app, columns, lines);
         check(&frame);
         frame
     });
-    let mut app = dashboard(document);
+    let mut app = dashboard(&document);
     let lines = shown(&mut app);
     assert!(lines.contains("nothing is compared: B does not verify (TAMPERED)"), "{lines}");
     assert!(lines.contains("NOT COMPARED") && lines.contains("✓ PASS"), "{lines}");
@@ -255,7 +255,7 @@ fn what_is_no_pack_says_so() {
 
 #[test]
 fn the_next_regression_is_found_and_comes_round() {
-    let mut app = dashboard(worse());
+    let mut app = dashboard(&worse());
     let mut seen = Vec::new();
     for _ in 0..12 {
         press(&mut app, "n");
@@ -267,14 +267,14 @@ fn the_next_regression_is_found_and_comes_round() {
     assert_eq!(app.diff.selected().unwrap(), seen[10], "{first}");
     let tmp = tempfile::tempdir().unwrap();
     let same = pack(tmp.path(), "same", &Plan::default());
-    let mut app = dashboard(compared(&same, &same));
+    let mut app = dashboard(&compared(&same, &same));
     press(&mut app, "n");
     assert!(shown(&mut app).contains("nothing that is listed here is worse in B"));
 }
 
 #[test]
 fn a_filter_narrows_calls_and_tools_and_keeps_the_selected_one() {
-    let mut app = dashboard(worse());
+    let mut app = dashboard(&worse());
     press(&mut app, "n n");
     let selected = app.diff.selected();
     press(&mut app, "/ 'tool:list' Enter");
@@ -294,7 +294,7 @@ fn a_filter_narrows_calls_and_tools_and_keeps_the_selected_one() {
 
 #[test]
 fn what_is_copied_is_the_id_the_value_the_path_or_all_of_it() {
-    let mut app = dashboard(worse());
+    let mut app = dashboard(&worse());
     let mut copied = |keys: &str| match press(&mut app, keys).pop() {
         Some(Effect::Copy { text, .. }) => text,
         other => panic!("{keys}: {other:?}"),
@@ -311,7 +311,7 @@ fn what_is_copied_is_the_id_the_value_the_path_or_all_of_it() {
 
 #[test]
 fn sections_fold_and_the_detail_opens_and_closes() {
-    let mut app = dashboard(worse());
+    let mut app = dashboard(&worse());
     let rows = app.diff.rows.len();
     press(&mut app, "z");
     assert_eq!(app.diff.rows.len(), Section::ALL.len());
@@ -329,7 +329,7 @@ fn sections_fold_and_the_detail_opens_and_closes() {
 
 #[test]
 fn clicks_and_the_wheel_go_where_they_point() {
-    let mut screen = showing(worse());
+    let mut screen = showing(&worse());
     let wide = at(140, 30);
     screen.click(3, 1, false, wide);
     assert_eq!(screen.selected(), Some(Row::Side(Side::A)));
@@ -351,7 +351,7 @@ fn every_row_has_a_detail_at_every_size() {
     document.comparison.as_mut().unwrap().changes_omitted = 1_000_000;
     let tmp = tempfile::tempdir().unwrap();
     for document in [document, tampered(tmp.path())] {
-        let mut screen = showing(document);
+        let mut screen = showing(&document);
         for n in 0..screen.rows.len() {
             for (columns, lines) in SIZES.into_iter().chain([(1, 1), (13, 30), (119, 17)]) {
                 screen.go(n as u64, lines);
@@ -369,7 +369,7 @@ fn less_complete_is_said_with_its_reasons() {
     let tmp = tempfile::tempdir().unwrap();
     let a = pack(tmp.path(), "a", &Plan::default());
     let b = pack(tmp.path(), "b", &Plan { seed: 2, ending: Ending::Incomplete, ..Plan::default() });
-    let mut app = dashboard(compared(&a, &b));
+    let mut app = dashboard(&compared(&a, &b));
     let lines = shown(&mut app);
     assert!(lines.contains("! INCOMPLETE") && lines.contains("A is COMPLETE, B is INCOMPLETE"), "{lines}");
 }
