@@ -3,7 +3,7 @@
 use super::html::{self, escape};
 use crate::pack::{
     diff::{Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, gates::GateReport, time},
-    verify::{Completeness, Integrity, SignerVerdict},
+    verify::{Claims, Completeness, Integrity, SignerVerdict},
 };
 use std::fmt::Write as _;
 
@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 const SHOWN: usize = 100;
 /// Places in one result that it shows.
 const PLACES: usize = 20;
+/// Characters of a value that it shows.
+const VALUE: usize = 240;
 
 /// The page.
 #[must_use]
@@ -51,10 +53,16 @@ fn side(out: &mut String, title: &str, s: &SideView) {
         SignerVerdict::Unpinned => "warn",
         SignerVerdict::Untrusted => "bad",
     };
+    let claims = match s.claims {
+        Claims::Pass => "good",
+        Claims::HonestFail => "bad",
+        Claims::NotEvaluated => "dim",
+    };
     let _ = writeln!(
         out,
         "<div class=\"side\">\n<h2>{title}</h2>\n<p><code>{}</code></p>\n<p><span class=\"{}\">{}</span> · \
-         <span class=\"{}\">{}</span> · <span class=\"{signer}\">{}</span></p>\n<p>{} receipts, {} to {}</p>\n\
+         <span class=\"{}\">{}</span> · <span class=\"{signer}\">{}</span> · <span class=\"{claims}\">claims {}</span></p>\n\
+         <p>{} receipts, <span class=\"time\">{}</span> to <span class=\"time\">{}</span></p>\n\
          <p class=\"dim\">signed by <code>{}</code></p>",
         escape(&s.path),
         tone(s.integrity == Integrity::Pass, "bad"),
@@ -62,6 +70,7 @@ fn side(out: &mut String, title: &str, s: &SideView) {
         tone(s.completeness == Completeness::Complete, "warn"),
         s.completeness,
         s.signer.verdict,
+        s.claims,
         s.receipt_count,
         escape(s.timestamp_start.as_deref().unwrap_or("–")),
         escape(s.timestamp_end.as_deref().unwrap_or("–")),
@@ -73,8 +82,10 @@ fn side(out: &mut String, title: &str, s: &SideView) {
     out.push_str("</div>\n");
 }
 
-fn table(out: &mut String, title: &str, head: &[&str], rows: impl Iterator<Item = String>) {
-    let _ = writeln!(out, "<h2>{}</h2>\n<div class=\"wide\"><table>\n<thead><tr>", escape(title));
+/// A table; `cards` is one whose rows stand one below the other, cell by cell, where a page is narrow.
+fn table(out: &mut String, title: &str, cards: bool, head: &[&str], rows: impl Iterator<Item = String>) {
+    let class = if cards { " class=\"cards\"" } else { "" };
+    let _ = writeln!(out, "<h2>{}</h2>\n<div class=\"wide\"><table{class}>\n<thead><tr>", escape(title));
     for cell in head {
         let (class, cell) = cell.strip_prefix('#').map_or(("", *cell), |cell| (" class=\"n\"", cell));
         let _ = write!(out, "<th{class}>{}</th>", escape(cell));
@@ -91,14 +102,15 @@ fn gate_table(out: &mut String, gates: &GateReport) {
         let (tone, word) = if g.passed { ("good", "pass") } else { ("bad", "FAIL") };
         let actual = if g.actual.is_null() { "–".to_owned() } else { g.actual.to_string() };
         format!(
-            "<td class=\"{tone}\">{word}</td><td><code>{}</code></td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>",
+            "<td class=\"{tone}\">{word}</td><td><code>{}</code></td><td class=\"n\" data-is=\"limit\">{}</td>\
+             <td class=\"n\" data-is=\"found\">{}</td><td class=\"text\">{}</td>",
             escape(g.gate),
             escape(&g.limit.to_string()),
             escape(&actual),
             escape(g.note.as_deref().unwrap_or_default())
         )
     });
-    table(out, "Gates", &["", "gate", "#limit", "#found", "note"], rows);
+    table(out, "Gates", true, &["", "gate", "#limit", "#found", "note"], rows);
 }
 
 fn totals(out: &mut String, c: &Comparison) {
@@ -117,7 +129,7 @@ fn totals(out: &mut String, c: &Comparison) {
     let times = times.into_iter().map(|(what, a, b)| (what, time(a), time(b)));
     let rows = counts.chain(times);
     let rows = rows.map(|(what, a, b)| format!("<td>{what}</td><td class=\"n\">{a}</td><td class=\"n\">{b}</td>"));
-    table(out, "Totals", &["", "#A", "#B"], rows);
+    table(out, "Totals", false, &["", "#A", "#B"], rows);
 }
 
 fn comparison(out: &mut String, c: &Comparison) {
@@ -130,7 +142,7 @@ fn comparison(out: &mut String, c: &Comparison) {
         p.paired, p.new, p.gone, p.outcome_changed, p.verdict_changed, p.result_changed
     );
     let head = ["tool", "", "#calls A", "#calls B", "#failed A", "#failed B", "#p50 A", "#p50 B", "#p95 A", "#p95 B"];
-    table(out, "Tools", &head, c.tools.iter().take(SHOWN).map(tool_row));
+    table(out, "Tools", false, &head, c.tools.iter().take(SHOWN).map(tool_row));
     let more = c.tools.len().saturating_sub(SHOWN) as u64 + c.tools_omitted;
     if more > 0 {
         let _ = writeln!(out, "<p class=\"dim\">and {more} more tools</p>");
@@ -139,13 +151,13 @@ fn comparison(out: &mut String, c: &Comparison) {
         let rows = c.context.iter().map(|change| {
             let text = |t: &Option<String>| escape(t.as_deref().unwrap_or("–"));
             format!(
-                "<td>{}</td><td>{}</td><td>{}</td>",
+                "<td>{}</td><td class=\"text\" data-is=\"A\">{}</td><td class=\"text\" data-is=\"B\">{}</td>",
                 change.what.replace('_', " "),
                 text(&change.a),
                 text(&change.b)
             )
         });
-        table(out, "Ran with", &["", "A", "B"], rows);
+        table(out, "Ran with", true, &["", "A", "B"], rows);
     }
     for (kind, title) in [
         (ChangeKind::Changed, "Changed calls"),
@@ -154,7 +166,8 @@ fn comparison(out: &mut String, c: &Comparison) {
     ] {
         let all: Vec<_> = c.changes.iter().filter(|x| x.kind == kind).collect();
         if !all.is_empty() {
-            table(out, title, &["tool", "arguments", "what", "receipt"], all.iter().take(SHOWN).map(|x| change_row(x)));
+            let head = ["tool", "arguments", "what", "receipt"];
+            table(out, title, true, &head, all.iter().take(SHOWN).map(|x| change_row(x)));
         }
         if all.len() > SHOWN {
             let _ = writeln!(out, "<p class=\"dim\">and {} more in the JSON document</p>", all.len() - SHOWN);
@@ -206,10 +219,14 @@ fn change_row(change: &CallChange) -> String {
         (None, None) => {}
     }
     for place in change.result_differences.iter().take(PLACES) {
-        let text =
-            |v: &Option<serde_json::Value>| escape(&v.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string));
         let path = if place.path.is_empty() { "(all of it)" } else { &place.path };
-        what.push(format!("<code>{}</code> {} → {}", escape(path), text(&place.old), text(&place.new)));
+        let mut said = format!("<p class=\"place\">{}", escape(path));
+        for (sign, tone, value) in [("−", "warn", &place.old), ("+", "good", &place.new)] {
+            if let Some(value) = value {
+                let _ = write!(said, "<code class=\"{tone}\">{sign} {}</code>", escape(&head(&value.to_string())));
+            }
+        }
+        what.push(said + "</p>");
     }
     let more = change.result_differences.len().saturating_sub(PLACES) as u64 + change.result_differences_omitted;
     if more > 0 {
@@ -218,10 +235,19 @@ fn change_row(change: &CallChange) -> String {
     let receipt = change.b.as_ref().or(change.a.as_ref()).map_or("", |s| s.receipt_id.as_str());
     let hash: String = change.arguments_hash.rsplit(':').next().unwrap_or_default().chars().take(16).collect();
     format!(
-        "<td class=\"name\">{}</td><td><code>{}</code></td><td>{}</td><td><code>{}</code></td>",
+        "<td class=\"name\">{}</td><td data-is=\"arguments\"><code>{}</code></td><td class=\"text\">{}</td>\
+         <td data-is=\"receipt\"><code>{}</code></td>",
         escape(&change.tool),
         escape(&hash),
-        what.join("<br>"),
+        what.join("<br>").replace("<br><p", "<p").replace("</p><br>", "</p>"),
         escape(receipt)
     )
+}
+
+/// The beginning of a long value; the JSON document has more of it.
+fn head(text: &str) -> String {
+    match text.char_indices().nth(VALUE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
