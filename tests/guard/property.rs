@@ -126,3 +126,17 @@ fn the_oracle_sees_what_would_pass_without_a_gate() {
     assert_eq!(oracle::passed(sent.as_bytes(), &[5, 60]), sent.as_bytes());
     assert_eq!(oracle::passed(WHOLE[0].as_bytes(), &[]), b"");
 }
+
+#[test]
+fn nothing_that_the_fuzzer_found_passes() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/corpus");
+    let mut looked = 0;
+    for entry in std::fs::read_dir(corpus).unwrap() {
+        let data = std::fs::read(entry.unwrap().path()).unwrap();
+        let (cuts, sent) = data.split_at(data.len().min(2));
+        let cuts: Vec<usize> = cuts.iter().map(|c| usize::from(*c)).collect();
+        oracle::check(sent, &cuts);
+        looked += 1;
+    }
+    assert!(looked > 0);
+}
