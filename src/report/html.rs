@@ -47,12 +47,12 @@ th{color:var(--dim);font-weight:600;white-space:nowrap}\
 td,th{overflow-wrap:normal}\
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\
 td.name{min-width:9rem;overflow-wrap:anywhere}td.text{min-width:11rem;overflow-wrap:anywhere}\
-.place{margin:.35rem 0 0}.place code{display:block;white-space:pre-wrap;padding-left:1.2em;text-indent:-1.2em}\
+.place{margin:.35rem 0 0}.place code{display:block;white-space:pre-wrap;word-break:break-all;padding-left:1.2em;text-indent:-1.2em}\
 @media (max-width:40rem){.cards thead{display:none}.cards,.cards tbody,.cards tr,.cards td{display:block;width:auto}\
 .cards tr{padding:.5rem 0;border-bottom:1px solid var(--line)}.cards td{border:0;padding:.1rem 0;text-align:left}\
 .cards td[data-is]::before{content:attr(data-is) \": \";color:var(--dim)}}\
 @media print{:root{color-scheme:light;--ink:#000;--dim:#444;--line:#bbb;--page:#fff;--soft:#f4f4f4;--good:#060;--warn:#640;--bad:#900}\
-body{max-width:none;padding:0;font-size:11px}td.name{min-width:6rem}td.text{min-width:8rem}th,td{padding:.2rem .4rem}.wide{overflow:visible}tr{break-inside:avoid}h2{break-after:avoid}}";
+body{max-width:none;padding:0;font-size:11px}td.name{min-width:9rem}td.text{min-width:7rem}th,td{padding:.2rem .4rem}.wide{overflow:visible}tr{break-inside:avoid}h2{break-after:avoid}}";
 
 /// A whole page; `title` is escaped, `body` is HTML.
 #[must_use]
