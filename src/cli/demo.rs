@@ -46,6 +46,16 @@ const DEFAULT_DIR: &str = "assay-demo";
 const MAX_DIRS: u32 = 99;
 /// How long the proxy may take from the end of its input to its own.
 const SEALING: Duration = Duration::from_mins(1);
+/// What the agent of the dashboard's demo may do.
+const LIVE_POLICY: &str = "# The policy of assay demo --live, enforced by its guard; docs/policy.md has every key.
+version: \"1\"
+default: allow
+denylist:
+  - delete_everything
+constraints:
+  search:
+    deny_patterns: [\"password\"]
+";
 /// Findings of the tampered copy that are shown.
 const SHOWN_FINDINGS: usize = 3;
 
@@ -208,8 +218,11 @@ impl Demo {
     fn live(&self, screen: &super::screen::ScreenArgs) -> Result<Exit, Failure> {
         let audit_dir = self.audit_dir();
         crate::paths::create_private_dir(&audit_dir).map_err(|e| unusable(&self.dir, &e))?;
+        let policy = self.dir.join("assay.mcp-policy.yaml");
+        out::new_file(&policy, LIVE_POLICY.as_bytes())?;
         let mut command = self.proxy();
-        command.args(["--store-args", "--store-results", "--"]).arg(&self.program).arg("demo-server");
+        command.args(["--profile", "guard", "--policy"]).arg(&policy).args(["--store-args", "--store-results", "--"]);
+        command.arg(&self.program).arg("demo-server");
         let start = Start {
             live: true,
             audit_dir: Some(audit_dir.clone()),

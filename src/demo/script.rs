@@ -71,6 +71,9 @@ pub fn minute() -> Vec<(Duration, Step)> {
     at(900, vec![slow(2600)]);
     at(300, vec![call("fail", json!({"why": "the disk is full"}))]);
     at(800, vec![call("big", json!({"kib": 512}))]);
+    // What a policy denies: a tool that nobody should call, and an argument.
+    at(900, vec![call("delete_everything", json!({"really": true}))]);
+    at(1200, vec![search("password", 50)]);
     for round in 0..4 {
         at(700, vec![echo("next task"), search("proof", 300 + 100 * round)]);
         at(500, vec![slow(1800 + 900 * round), search("verdict", 700), search("signer", 400), echo("meanwhile")]);
