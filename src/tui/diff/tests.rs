@@ -1,6 +1,6 @@
 use super::{rows::Section, *};
 use crate::{
-    model::WallTime,
+    model::{WallTime, sha256_hex},
     pack::{
         build::{Input, build},
         diff::{CallChange, CallSide, ChangeKind, Difference, DifferenceKind},
@@ -20,12 +20,19 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+const POLICY: &str = "version: \"1\"\ndefault: allow\n";
+
 fn pack(dir: &Path, name: &str, plan: &Plan) -> PathBuf {
     let written = testkit::write(plan, &AuditDir::at(dir.join(format!("{name}_audit")))).unwrap();
     let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
     let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
     let (paths, session) = (&written.paths, &written.doc);
-    let input = Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
+    let policies = dir.join("policies");
+    std::fs::create_dir_all(&policies).unwrap();
+    let snapshot = format!("policy_sha256_{}.yaml", sha256_hex(POLICY.as_bytes()));
+    std::fs::write(policies.join(snapshot), POLICY).unwrap();
+    let policies = plan.policy_hash.is_some().then_some(policies.as_path());
+    let input = Input { paths, session, policies, surface: None, signer: &signer, ci_binding: None, now };
     let built = build(&input).unwrap().dir;
     let here = dir.join(name);
     std::fs::rename(built, &here).unwrap();
@@ -40,7 +47,7 @@ fn tools(names: &[&str]) -> Vec<String> {
 fn packs(dir: &Path) -> (PathBuf, PathBuf) {
     let a = tools(&["read_file", "search", "old_tool", "日本語の道具"]);
     let b = tools(&["read_file", "search", "\u{1b}[31mred\u{202e}", "日本語の道具"]);
-    let policy_hash = Some("ab".repeat(32));
+    let policy_hash = Some(format!("sha256:{}", sha256_hex(POLICY.as_bytes())));
     let baseline = Plan { seed: 1, calls: 40, tools: a, big_result: Some(300), ..Plan::default() };
     let other =
         Plan { seed: 2, calls: 44, tools: b, big_result: Some(300), error_every: 9, policy_hash, ..Plan::default() };
