@@ -96,7 +96,8 @@ impl Fold {
                 Line::Chain
             }
             EventKind::RequestReceived => self.asked(e, &mut told),
-            EventKind::PolicyDecision | EventKind::RequestBlocked => self.decided(e, &mut told),
+            EventKind::PolicyDecision => self.decided(e, &mut told),
+            EventKind::RequestBlocked => self.blocked(e, &mut told),
             EventKind::RequestForwarded => {
                 self.forwarded(e, &mut told);
                 Line::Chain
@@ -202,19 +203,30 @@ impl Fold {
         struct Decision {
             verdict: Option<PolicyVerdict>,
             reason: Option<String>,
+            #[serde(default)]
+            unseen: Vec<String>,
         }
         if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
-            if e.event == EventKind::PolicyDecision
-                && let Some(d) = read::<Decision>(e)
-            {
+            if let Some(d) = read::<Decision>(e) {
                 open.row.policy_verdict = d.verdict;
                 open.row.policy_reason = d.reason;
+                open.row.anomalies.extend(d.unseen);
                 open.row.phases_us.policy_decided = Some(open.after(e.mono_us));
             }
-            open.blocked |= e.event == EventKind::RequestBlocked;
             open.tell(told);
         }
         Line::PolicyDecided
+    }
+
+    /// A guard did not forward it: a call ends with that.
+    fn blocked(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
+        if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
+            open.blocked = true;
+        }
+        match read::<detail::Blocked>(e).and_then(|d| d.receipt_id) {
+            Some(receipt) => self.ends(e, Some(receipt), None, told),
+            None => Line::PolicyDecided,
+        }
     }
 
     fn forwarded(&mut self, e: &AuditEvent, told: &mut Chained) {
@@ -291,6 +303,7 @@ fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<Undelivered>) {
     let after = open.after(e.mono_us);
     let row = &mut open.row;
     match (open.answered, undelivered) {
+        _ if open.blocked => row.ended_at = Some(e.at),
         (Some(_), None) => {
             row.phases_us.response_forwarded = Some(after);
             row.ended_at = Some(e.at);

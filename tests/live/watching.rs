@@ -255,3 +255,21 @@ fn watch_ends_clean_on_an_interrupt() {
     assert_eq!(watch.said(), "");
     assert_eq!(client.end().code(), Some(0));
 }
+
+#[test]
+fn a_call_that_a_guard_denies_has_an_end() {
+    let rig = Rig::new();
+    let policy = rig.root.join("policy.yaml");
+    fs::write(&policy, "version: \"1\"\ndefault: allow\ndenylist: [rm]\n").unwrap();
+    let (mut client, card) = start(&rig, &["--profile", "guard", "--policy", policy.to_str().unwrap()]);
+    let inbox = follow(&card, 1000);
+    let mut state = State::new(100);
+    client.converse([rig::call(1, "echo", 1), rig::call(2, "rm", 1), rig::call(3, "echo", 1)].into_iter());
+    let denied = |s: &State| s.rows().any(|r| r.outcome == Some(Outcome::Denied));
+    watch_until("the denied call", &inbox, &mut state, |s| denied(s) && s.rows().all(|r| !r.is_running()));
+    client.end();
+    to_the_end(&inbox, &mut state);
+    assert_eq!(state.rows().cloned().collect::<Vec<_>>(), receipts(&rig));
+    let view = state.sessions().values().next().unwrap();
+    assert_eq!((view.totals.started, view.totals.finished, view.totals.denied), (3, 3, 1));
+}
