@@ -87,6 +87,23 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Writes a new file of the user's, 0600, in a directory that is made, under a name that tells the time.
+///
+/// # Errors
+/// What the system says.
+pub fn write_dated(dir: &Path, extension: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    create_private_dir(dir).map_err(io::Error::other)?;
+    let stem = WallTime::now().compact();
+    for n in 0..100 {
+        let path = dir.join(format!("{stem}-{n}.{extension}"));
+        match write_new(&path, bytes) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            written => return written.map(|()| path),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
 /// Syncs a directory, so that names made in it are there after a power cut.
 ///
 /// # Errors

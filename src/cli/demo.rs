@@ -227,6 +227,7 @@ impl Demo {
             live: true,
             audit_dir: Some(audit_dir.clone()),
             signers: vec![self.signer.fingerprint()],
+            policy: Some(policy),
             ..screen.start()
         };
         let wanted = Wanted { session: None, audit_dir: std::fs::canonicalize(&audit_dir).ok() };

@@ -38,6 +38,9 @@ pub struct OpenArgs {
     /// Print the verification as one JSON document
     #[arg(long, conflicts_with = "plain")]
     json: bool,
+    /// The policy on the dashboard's screen Policy [default: assay.mcp-policy.yaml]
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// How the dashboard looks.
     #[command(flatten)]
     screen: screen::ScreenArgs,
@@ -53,6 +56,7 @@ pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
         let start = Start {
             open: Some(target?),
             signers: args.signer.clone(),
+            policy: args.policy.clone(),
             audit_dir: args.audit_dir.is_dir().then(|| args.audit_dir.clone()),
             ..args.screen.start()
         };

@@ -1,18 +1,23 @@
 //! `assay policy`: make, check and try policies.
 
-use super::out::{self, Style, Tone, short};
+use super::{
+    out::{self, Style, Tone, short},
+    screen::{self, ScreenArgs},
+};
 use crate::{
     error::{Exit, Failure},
+    live::watcher::Wanted,
     paths::DEFAULT_AUDIT_DIR,
     policy::{
         Dns, Note, Policy, Surroundings,
         constraints::paths::PathRules,
         dry_run::{self, Progress, Report, Source},
-        init::{Needs, STARTER},
+        init::{FILE, Needs, STARTER},
         is_glob,
         model::{Constraint, Rules, Shape},
     },
     text::{fit, visible, width},
+    tui::app::Start,
 };
 use clap::{Args, Subcommand};
 use std::{
@@ -23,8 +28,6 @@ use std::{
     sync::Arc,
 };
 
-/// Name of a policy file.
-const FILE: &str = "assay.mcp-policy.yaml";
 /// Rows of a table that are printed; `--json` has all.
 const SHOWN: usize = 30;
 
@@ -47,6 +50,31 @@ enum PolicyCommand {
     Check(CheckArgs),
     /// Say what a policy would have done to recorded calls
     DryRun(DryRunArgs),
+    /// Edit a policy in the dashboard, and see at every key what it would have done
+    Edit(EditArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  assay policy edit\n  assay policy edit mine.yaml --against .assay/mcp/packs/proof_pack_*\n\n\
+                  Enter types into the text, Esc ends typing, w writes the file, p proposes the least that the recorded\n\
+                  calls need, ? shows all keys. A file that does not exist begins as a commented policy. What is not\n\
+                  written when the dashboard ends is kept in $ASSAY_HOME/drafts.\n\n\
+                  Exit codes: 0 left; 3 there is no terminal"
+)]
+struct EditArgs {
+    /// The policy
+    #[arg(value_name = "FILE", default_value = FILE)]
+    file: PathBuf,
+    /// What it is tried on: packs, sessions or audit directories; may be repeated [default: --audit-dir]
+    #[arg(long, value_name = "PACK|SESSION|AUDIT DIR", num_args = 1..)]
+    against: Vec<PathBuf>,
+    /// The audit directory
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
+    audit_dir: PathBuf,
+    /// How the dashboard looks.
+    #[command(flatten)]
+    screen: ScreenArgs,
 }
 
 #[derive(Debug, Args)]
@@ -120,7 +148,24 @@ pub fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
         PolicyCommand::Init(args) => out::answering(args.json, || init(args)),
         PolicyCommand::Check(args) => check(args),
         PolicyCommand::DryRun(args) => try_out(args),
+        PolicyCommand::Edit(args) => edit(args),
     }
+}
+
+fn edit(args: &EditArgs) -> Result<Exit, Failure> {
+    if !screen::is_there() {
+        let hint = "assay policy check and assay policy dry-run say the same in lines";
+        return Err(Failure::bad_input("assay policy edit needs a terminal").hint(hint));
+    }
+    find(&args.against, &args.audit_dir)?;
+    let start = Start {
+        live: true,
+        audit_dir: Some(args.audit_dir.clone()),
+        policy: Some(args.file.clone()),
+        against: Some(args.against.clone()),
+        ..args.screen.start()
+    };
+    crate::tui::run(start, Wanted::default())
 }
 
 /// A policy, or its error with caret on stderr and as a document.
@@ -342,7 +387,7 @@ fn try_out(args: &DryRunArgs) -> Result<Exit, Failure> {
         let cwd = args.cwd.as_deref().unwrap_or(Path::new("."));
         let cwd = std::path::absolute(cwd).map_err(|e| Failure::bad_input(format_args!("{}: {e}", cwd.display())))?;
         let dns = if args.dns { Dns::System } else { Dns::Off };
-        let around = Arc::new(Surroundings { cwd, home: etcetera::home_dir().ok(), dns });
+        let around = Arc::new(Surroundings { cwd, ..Surroundings::here(dns) });
         let mut meter = Meter::new();
         let report = dry_run::run(policy, around, &sources, &mut |_, p| meter.show(p));
         meter.clear();
@@ -396,20 +441,9 @@ fn words(r: &Report, style: Style) -> String {
     let _ = writeln!(out, "{}  {}", style.paint(Tone::Strong, &short(&r.policy)), r.policy_hash);
     let _ = writeln!(out, "{} in {}", many(t.calls, "call"), many(r.sessions, "session"));
     let tone = if t.newly_denied > 0 { Tone::Bad } else { Tone::Good };
-    let head = match (t.newly_denied, t.unknown) {
-        (0, 0) => "no call would be newly denied".to_owned(),
-        (0, _) => "no call is known to be newly denied".to_owned(),
-        (n, _) => format!("{n} of {} would now be denied", many(t.calls, "call")),
-    };
-    let _ = writeln!(out, "{}", style.paint(tone, &head));
-    for (n, what) in [
-        (t.newly_allowed, "that were denied would now be allowed"),
-        (t.denied - t.newly_denied, "were denied and still would be"),
-        (t.unknown, "are unknown: their arguments were not stored (--store-args)"),
-    ] {
-        if n > 0 {
-            let _ = writeln!(out, "{n} {what}");
-        }
+    let _ = writeln!(out, "{}", style.paint(tone, &r.headline()));
+    for (n, what) in r.also() {
+        let _ = writeln!(out, "{n} {what}");
     }
     if r.sessions_twice > 0 {
         let _ = writeln!(out, "{} named more than once, and judged once", many(r.sessions_twice, "session"));

@@ -65,6 +65,9 @@ pub struct WatchArgs {
     /// Only calls that pass
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
+    /// The policy on the dashboard's screen Policy [default: assay.mcp-policy.yaml]
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
     /// How the dashboard looks.
     #[command(flatten)]
     pub screen: super::screen::ScreenArgs,
@@ -83,8 +86,13 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     })?;
     let wanted = wanted(args)?;
     if !args.plain && !args.json && super::screen::is_there() {
-        let start =
-            Start { live: true, filter: text.to_owned(), audit_dir: args.audit_dir.clone(), ..args.screen.start() };
+        let start = Start {
+            live: true,
+            filter: text.to_owned(),
+            audit_dir: args.audit_dir.clone(),
+            policy: args.policy.clone(),
+            ..args.screen.start()
+        };
         return tui::run(start, wanted);
     }
     let stop = Arc::new(AtomicBool::new(false));

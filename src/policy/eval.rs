@@ -22,6 +22,15 @@ pub struct Surroundings {
     pub dns: Dns,
 }
 
+impl Surroundings {
+    /// Those of this process.
+    #[must_use]
+    pub fn here(dns: Dns) -> Self {
+        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        Self { cwd, home: etcetera::home_dir().ok(), dns }
+    }
+}
+
 pub use hosts::Dns;
 
 /// A tool call.

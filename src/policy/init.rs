@@ -10,6 +10,8 @@ use std::{
     fmt::Write as _,
 };
 
+/// Name of a policy file where nobody says another one.
+pub const FILE: &str = "assay.mcp-policy.yaml";
 /// A commented file to begin with.
 pub const STARTER: &str = include_str!("starter.yaml");
 /// Tools that are proposed by name.

@@ -24,6 +24,14 @@ impl Policy {
     /// # Errors
     /// [`PolicyError`], with line, column and caret where there is a place to point at.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
+        Self::parse(&Self::read(path)?, &path.to_string_lossy())
+    }
+
+    /// The bytes of a file that could be a policy: regular, of at most 1 MiB.
+    ///
+    /// # Errors
+    /// [`PolicyError`], of the whole file.
+    pub fn read(path: &Path) -> Result<Vec<u8>, PolicyError> {
         let error = |what: String| PolicyError::file(path, what);
         // Not to wait for a writer when it is a fifo.
         let mut options = OpenOptions::new();
@@ -41,7 +49,7 @@ impl Policy {
         }
         let mut text = Vec::new();
         file.take(MAX_POLICY + 1).read_to_end(&mut text).map_err(|e| error(e.to_string()))?;
-        Self::parse(&text, &path.to_string_lossy())
+        if text.len() as u64 > MAX_POLICY { Err(too_long(&path.to_string_lossy())) } else { Ok(text) }
     }
 
     /// Reads a policy from memory; `name` stands for the path in errors.
@@ -50,7 +58,7 @@ impl Policy {
     /// [`PolicyError`].
     pub fn parse(text: &[u8], name: &str) -> Result<Self, PolicyError> {
         if text.len() as u64 > MAX_POLICY {
-            return Err(PolicyError::file(name, format!("it is longer than {} MiB", MAX_POLICY >> 20)));
+            return Err(too_long(name));
         }
         let bytes = text;
         let text = std::str::from_utf8(bytes).map_err(|e| {
@@ -80,6 +88,10 @@ impl Policy {
             rules,
         })
     }
+}
+
+fn too_long(name: &str) -> PolicyError {
+    PolicyError::file(name, format!("it is longer than {} MiB", MAX_POLICY >> 20))
 }
 
 fn native(reader: &mut Reader<'_>, root: &Node, top: &[(Node, Node)]) -> Result<Rules, PolicyError> {

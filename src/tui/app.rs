@@ -10,6 +10,7 @@ use super::{
     packs::PacksScreen,
     paint::Pen,
     palette::PaletteBox,
+    policy::PolicyScreen,
     screen::{At, Screen},
     theme::{Role, Theme},
     view,
@@ -81,6 +82,10 @@ pub struct Start {
     pub signers: Vec<String>,
     /// Whether live sessions are watched at all.
     pub live: bool,
+    /// The policy file of the policy screen.
+    pub policy: Option<PathBuf>,
+    /// The policy screen is shown at once, on these recordings; on all of the audit directory if there are none.
+    pub against: Option<Vec<PathBuf>>,
 }
 
 /// The dashboard.
@@ -102,6 +107,8 @@ pub struct App {
     pub pack: PackScreen,
     /// Two packs.
     pub diff: DiffScreen,
+    /// A policy.
+    pub policy: PolicyScreen,
     overlay: Option<Overlay>,
     toast: Option<Toast>,
     clicked: Option<(u16, u16, WallTime)>,
@@ -113,6 +120,7 @@ impl App {
     /// A dashboard of this size at this time, and what it wants done first.
     #[must_use]
     pub fn new(start: Start, columns: u16, lines: u16, now: WallTime) -> (Self, Vec<Effect>) {
+        let edit = start.against.is_some();
         let mut app = Self {
             size: Rect::new(0, 0, columns, lines),
             now,
@@ -121,6 +129,7 @@ impl App {
             shown: if start.live { ScreenId::Live } else { ScreenId::Packs },
             before: Vec::new(),
             live: LiveScreen::default(),
+            policy: PolicyScreen::new(start.policy, start.audit_dir.clone(), start.against.unwrap_or_default()),
             packs: PacksScreen::new(start.audit_dir, start.signers.clone()),
             pack: PackScreen::new(start.signers.clone()),
             diff: DiffScreen::new(start.signers),
@@ -142,11 +151,14 @@ impl App {
         if let Some((a, b)) = start.compare {
             wanted.push(Effect::Compare(a, b));
         }
+        if edit {
+            wanted.push(Effect::Show(ScreenId::Policy));
+        }
         if wanted.is_empty() && !start.live {
             wanted.push(Effect::Show(ScreenId::Packs));
         }
         effects.extend(app.inside(wanted));
-        if !start.live {
+        if !start.live || edit {
             // What was opened is the first screen: leaving it leaves the program.
             app.before.clear();
         }
@@ -172,6 +184,7 @@ impl App {
             }
             Msg::Live(update) => {
                 let mut effects = self.packs.live(&update);
+                self.policy.live(&update);
                 let at = self.at();
                 let (changed, more) = self.live.live(update, at);
                 self.dirty |= changed && matches!(self.shown, ScreenId::Live | ScreenId::Packs);
@@ -276,6 +289,7 @@ impl App {
             ScreenId::Packs => &self.packs,
             ScreenId::Pack => &self.pack,
             ScreenId::Diff => &self.diff,
+            ScreenId::Policy => &self.policy,
         }
     }
 
@@ -285,6 +299,7 @@ impl App {
             ScreenId::Packs => &mut self.packs,
             ScreenId::Pack => &mut self.pack,
             ScreenId::Diff => &mut self.diff,
+            ScreenId::Policy => &mut self.policy,
         }
     }
 
@@ -294,6 +309,7 @@ impl App {
             News::Packs(_) => self.packs.told(told, at),
             News::Pack(_) => self.pack.told(told, at),
             News::Diff(_) => self.diff.told(told, at),
+            News::Policy(_) => self.policy.told(told, at),
             News::Detail(_) => {
                 let mut effects = Vec::new();
                 // Both look only at tickets of their own.
@@ -315,6 +331,9 @@ impl App {
         }
         let mut effects = self.live.tick(now);
         effects.extend(self.pack.tick(now));
+        if self.shown == ScreenId::Policy {
+            effects.extend(self.policy.tick(now));
+        }
         effects
     }
 
@@ -348,12 +367,17 @@ impl App {
     }
 
     fn show(&mut self, id: ScreenId) -> Vec<Effect> {
+        let subject = self.screen().subject();
         if id != self.shown {
             self.before.retain(|s| *s != id);
             self.before.push(self.shown);
             self.shown = id;
         }
-        if id == ScreenId::Packs { self.packs.shown() } else { Vec::new() }
+        match id {
+            ScreenId::Packs => self.packs.shown(),
+            ScreenId::Policy => self.policy.shown(subject),
+            _ => Vec::new(),
+        }
     }
 
     fn key(&mut self, event: KeyEvent) -> Vec<Effect> {
@@ -370,7 +394,14 @@ impl App {
         if event.modifiers.contains(KeyModifiers::ALT) {
             return Vec::new();
         }
-        keymap::command(key, place).map(|c| self.command(c)).unwrap_or_default()
+        match keymap::command(key, place) {
+            Some(command) => self.command(command),
+            None if place == Contexts::EDITOR => {
+                let at = self.at();
+                self.screen_mut().typed(event, at)
+            }
+            None => Vec::new(),
+        }
     }
 
     fn filter_key(&mut self, mut line: Line, before: String, event: KeyEvent) -> Vec<Effect> {
@@ -431,9 +462,13 @@ impl App {
                 self.overlay = Some(Overlay::Palette(palette));
                 Vec::new()
             }
-            other => {
-                self.overlay = other;
+            Some(other) => {
+                self.overlay = Some(other);
                 Vec::new()
+            }
+            None => {
+                let at = self.at();
+                self.screen_mut().pasted(text, at)
             }
         }
     }
@@ -489,6 +524,7 @@ impl App {
             Command::ShowPacks => return self.show(ScreenId::Packs),
             Command::ShowPack => return self.show(ScreenId::Pack),
             Command::ShowDiff => return self.show(ScreenId::Diff),
+            Command::ShowPolicy => return self.show(ScreenId::Policy),
             Command::Mouse => {
                 self.mouse = !self.mouse;
                 let word =

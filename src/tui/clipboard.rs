@@ -45,18 +45,7 @@ pub fn copy(text: &str, env: &dyn Fn(&str) -> Option<String>, home: &Path) -> io
     if text.len() <= OSC52_MAX {
         return Ok(Copied::Terminal(format!("\u{1b}]52;c;{}\u{1b}\\", STANDARD.encode(text)).into_bytes()));
     }
-    let dir = home.join("copied");
-    paths::create_private_dir(&dir).map_err(io::Error::other)?;
-    let stem = crate::model::WallTime::now().compact();
-    for n in 0..100 {
-        let path = dir.join(format!("{stem}-{n}.txt"));
-        match paths::write_new(&path, text.as_bytes()) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(e),
-            Ok(()) => return Ok(Copied::File(path)),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
+    paths::write_dated(&home.join("copied"), "txt", text.as_bytes()).map(Copied::File)
 }
 
 fn given(program: &str, args: &[&str], text: &str) -> io::Result<()> {

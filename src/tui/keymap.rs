@@ -106,17 +106,30 @@ contexts! {
     TYPING = 9, "Typing";
     /// The list of commands.
     PALETTE = 10, "Palette";
-    /// A policy and what it would do.
-    POLICY = 11, "Policy";
+    /// The text of a policy.
+    POLICY = 11, "Policy: text";
+    /// What the policy would do.
+    JUDGED = 12, "Policy: what it would do";
+    /// The text of a policy while it is typed.
+    EDITOR = 13, "Policy: typing";
 }
 
 impl Contexts {
     /// Everywhere but where text is typed.
-    pub const GLOBAL: Self = Self(!(Self::TYPING.0 | Self::PALETTE.0));
+    pub const GLOBAL: Self = Self(!(Self::TYPING.0 | Self::PALETTE.0 | Self::EDITOR.0));
     /// Where there is a list of calls that a filter narrows.
     pub const LISTS: Self = Self(Self::CALLS.0 | Self::RECEIPTS.0);
     /// The screens, without what covers them.
     pub const SCREENS: Self = Self(Self::GLOBAL.0 & !Self::READING.0);
+
+    /// The screen of policies, when nothing is typed.
+    pub const POLICIES: Self = Self(Self::POLICY.0 | Self::JUDGED.0);
+
+    /// All of this but the other.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
 
     /// Both.
     #[must_use]
@@ -191,6 +204,14 @@ commands! {
     ShowPacks = "packs", "Packs that were recorded";
     ShowPack = "pack", "The pack that was opened last";
     ShowDiff = "diff", "The comparison that was made last";
+    ShowPolicy = "policy", "A policy, and what it would do to the session or pack that is selected";
+    Edit = "edit", "Type into the text";
+    Write = "write", "Write the text into the file";
+    Undo = "undo", "Take the last change back";
+    Redo = "redo", "Make it again";
+    Reread = "read again", "Read the file again and leave the changes; undo brings them back";
+    Propose = "propose", "Put the least that the recorded calls need in place of the text; undo takes it back";
+    Everything = "all sessions", "Judge all sessions of the audit directory, or only the selected one again";
     Sessions = "sessions", "Show or hide the list of sessions";
     OpenFiles = "open files", "Open the evidence of the session: its pack, or its files while there is none";
     FoldAll = "fold all", "Fold or unfold everything";
@@ -222,6 +243,8 @@ const fn bind(keys: &'static [&'static str], command: Command, contexts: Context
 const PANES: Contexts = Contexts::SCREENS;
 const CALLS_AND: Contexts = Contexts::CALLS.and(Contexts::SESSIONS).and(Contexts::DETAIL);
 const WITH_DETAIL: Contexts = CALLS_AND.and(Contexts::RECEIPTS).and(Contexts::CHAIN);
+const WITH_TABS: Contexts = WITH_DETAIL.and(Contexts::PACK);
+const TYPED: Contexts = Contexts::TYPING.and(Contexts::PALETTE).and(Contexts::EDITOR);
 const PACK_AND: Contexts = Contexts::PACK.and(Contexts::RECEIPTS).and(Contexts::CHAIN).and(Contexts::DIFF);
 
 /// The table.
@@ -236,7 +259,18 @@ pub static TABLE: &[Binding] = &[
     bind(&["PgDn"], Command::PageDown, Contexts::GLOBAL, 0),
     bind(&["ctrl-u"], Command::HalfUp, Contexts::GLOBAL, 0),
     bind(&["ctrl-d"], Command::HalfDown, Contexts::GLOBAL, 0),
-    bind(&["Enter"], Command::Enter, PANES, 3),
+    bind(&["Enter"], Command::Enter, PANES.without(Contexts::POLICY), 3),
+    bind(&["Enter", "i"], Command::Edit, Contexts::POLICY, 3),
+    bind(&["w"], Command::Write, Contexts::POLICIES, 4),
+    bind(&["Esc"], Command::Back, Contexts::EDITOR, 2),
+    bind(&["ctrl-s"], Command::Write, Contexts::EDITOR, 3),
+    bind(&["ctrl-z"], Command::Undo, Contexts::EDITOR, 4),
+    bind(&["ctrl-y"], Command::Redo, Contexts::EDITOR, 5),
+    bind(&["u"], Command::Undo, Contexts::POLICIES, 8),
+    bind(&["ctrl-r"], Command::Redo, Contexts::POLICIES, 0),
+    bind(&["R"], Command::Reread, Contexts::POLICIES, 0),
+    bind(&["p"], Command::Propose, Contexts::POLICIES, 9),
+    bind(&["a"], Command::Everything, Contexts::POLICIES, 6),
     bind(
         &["/"],
         Command::Filter,
@@ -249,13 +283,13 @@ pub static TABLE: &[Binding] = &[
     bind(&["N"], Command::Previous, PANES, 0),
     bind(&["Tab"], Command::NextPane, PANES, 7),
     bind(&["Shift-Tab"], Command::PreviousPane, PANES, 0),
-    bind(&["]", "."], Command::NextTab, PANES, 8),
-    bind(&["[", ","], Command::PreviousTab, PANES, 0),
+    bind(&["]", "."], Command::NextTab, WITH_TABS, 8),
+    bind(&["[", ","], Command::PreviousTab, WITH_TABS, 0),
     bind(&["y"], Command::CopyValue, PANES, 10),
     bind(&["Y"], Command::CopyPath, PANES, 0),
     bind(&["ctrl-y"], Command::CopyRaw, PANES, 0),
     bind(&["z"], Command::FoldAll, WITH_DETAIL.and(Contexts::DIFF), 0),
-    bind(&["o"], Command::OpenFiles, CALLS_AND, 12),
+    bind(&["o"], Command::OpenFiles, CALLS_AND.and(Contexts::POLICIES), 12),
     bind(&["s"], Command::Sessions, CALLS_AND, 11),
     bind(&["m"], Command::Mark, Contexts::PACKS, 5),
     bind(&["d"], Command::Compare, Contexts::PACKS, 6),
@@ -264,6 +298,7 @@ pub static TABLE: &[Binding] = &[
     bind(&["2"], Command::ShowPacks, PANES, 0),
     bind(&["3"], Command::ShowPack, PANES, 0),
     bind(&["4"], Command::ShowDiff, PANES, 0),
+    bind(&["5"], Command::ShowPolicy, PANES, 0),
     bind(&["Esc"], Command::Back, Contexts::GLOBAL, 12),
     bind(&[":", "ctrl-p"], Command::Palette, PANES, 2),
     bind(&["?"], Command::Help, PANES, 1),
@@ -271,7 +306,7 @@ pub static TABLE: &[Binding] = &[
     bind(&["M"], Command::Mouse, PANES, 0),
     bind(&["T"], Command::Theme, PANES, 0),
     bind(&["ctrl-l"], Command::Redraw, Contexts::GLOBAL, 0),
-    bind(&["ctrl-c"], Command::Leave, Contexts::GLOBAL.and(Contexts::TYPING).and(Contexts::PALETTE), 0),
+    bind(&["ctrl-c"], Command::Leave, TYPED.and(Contexts::GLOBAL), 0),
 ];
 
 /// What a key asks for in a place.
@@ -312,7 +347,8 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## While typing\n\nEnter takes what was typed, Esc leaves it; arrows, Home, End, `ctrl-a`, `ctrl-e`, `ctrl-w`, \
-         `ctrl-k` and `ctrl-u` edit.\n",
+         `ctrl-k` and `ctrl-u` edit.\n\nIn the text of a policy Esc ends typing and leaves nothing out; Enter begins a line as deep as the \
+         one before, Tab and Shift-Tab move by two blanks, ctrl-Left and ctrl-Right by a word.\n",
     );
     out
 }

@@ -2,15 +2,15 @@
 //! finished packs ([`crate::live::state`]).
 //!
 //! event → [`msg::Msg`] → [`app::App::update`] → [`msg::Effect`] and, when something changed, [`app::App::draw`]. `update` does no
-//! I/O and `draw` changes nothing; files and sockets are reached through [`crate::live`], [`crate::pack`] and [`crate::history`] only,
-//! on threads of their own ([`msg::Job`]).
+//! I/O and `draw` changes nothing; files and sockets are reached through [`crate::live`], [`crate::pack`], [`crate::policy`] and
+//! [`crate::history`] only, on threads of their own ([`msg::Job`]).
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`run()`], [`term`], [`clipboard`] | the loop; the terminal and how it is given back; copying |
 //! | [`app`], [`view`] | the screens, what lies over them, header and footer |
 //! | [`keymap`] | every key, command and help text |
-//! | [`live`], [`packs`], [`pack`], [`diff`] | one screen each |
+//! | [`live`], [`packs`], [`pack`], [`diff`], [`policy`] | one screen each |
 //! | [`detail`] | one call |
 //! | [`paint`], [`theme`], [`cursor`], [`input`], [`palette`] | drawing, meaning, lists, typing |
 
@@ -27,6 +27,7 @@ pub mod pack;
 pub mod packs;
 pub mod paint;
 pub mod palette;
+pub mod policy;
 #[cfg(test)]
 mod property;
 mod run;

@@ -1,6 +1,6 @@
 //! What comes in, what goes out, and work that is done beside the screen.
 
-use super::{detail, diff, pack, packs};
+use super::{detail, diff, pack, packs, policy};
 use crate::{live::client::Update, model::WallTime};
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::{
@@ -44,6 +44,8 @@ pub enum ScreenId {
     Pack,
     /// Two packs.
     Diff,
+    /// A policy, and what it would do.
+    Policy,
 }
 
 /// What can be opened on the pack screen.
@@ -204,4 +206,6 @@ pub enum News {
     Pack(pack::News),
     /// A comparison.
     Diff(diff::News),
+    /// A policy.
+    Policy(policy::News),
 }

@@ -171,6 +171,42 @@ pub fn clean(text: &str) -> String {
     visible(&text.replace('\t', "    ")).into_owned()
 }
 
+/// Characters of a text that [`wrapped`] shows.
+pub const WRAPPED: usize = 2000;
+
+/// Text from outside in lines of at most `columns`, but no less than 8, broken between words.
+#[must_use]
+pub fn wrapped(text: &str, columns: u16) -> Vec<String> {
+    let room = usize::from(columns).max(8);
+    let text = clean(&text.chars().take(WRAPPED).collect::<String>());
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word = word.to_owned();
+        while let Some(line) = lines.last_mut() {
+            let used = width(line);
+            if used > 0 && used + 1 + width(&word) > room {
+                lines.push(String::new());
+                continue;
+            }
+            if used > 0 {
+                line.push(' ');
+            }
+            // A word that is longer than a line is broken anywhere.
+            let cut =
+                word.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|i| width(&word[..*i]) <= room).last();
+            let Some(cut) = cut.filter(|cut| *cut < word.len()) else {
+                line.push_str(&word);
+                break;
+            };
+            let rest = word.split_off(cut);
+            line.push_str(&word);
+            lines.push(String::new());
+            word = rest;
+        }
+    }
+    lines
+}
+
 /// A number with thin groups: `3 400`.
 #[must_use]
 pub fn grouped(n: u64) -> String {

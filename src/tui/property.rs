@@ -21,7 +21,13 @@ use crate::{
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use proptest::prelude::*;
 use ratatui::{buffer::Buffer, layout::Rect};
-use std::{path::PathBuf, sync::LazyLock};
+use std::{
+    path::PathBuf,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 /// Names that have broken other programs.
 const HOSTILE: [&str; 10] = [
@@ -39,7 +45,7 @@ const HOSTILE: [&str; 10] = [
 
 /// Two packs of hostile names, the second one changed after it was signed, and one more that is as it was signed.
 struct Packs {
-    _tmp: tempfile::TempDir,
+    tmp: tempfile::TempDir,
     a: PathBuf,
     b: PathBuf,
     tampered: PathBuf,
@@ -64,7 +70,7 @@ static PACKS: LazyLock<Packs> = LazyLock::new(|| {
     let receipts = tampered.join("receipt_pack.jsonl");
     let text = std::fs::read_to_string(&receipts).unwrap();
     std::fs::write(&receipts, text.replacen("outcome", "out\u{202e}me", 1)).unwrap();
-    Packs { _tmp: tmp, a, b, tampered }
+    Packs { tmp, a, b, tampered }
 });
 
 /// What happens.
@@ -98,7 +104,7 @@ fn events() -> impl Strategy<Value = Happens> {
             KeyEvent::new(key.code, if key.ctrl { KeyModifiers::CONTROL } else { KeyModifiers::NONE })
         })
         .collect();
-    let openers: Vec<KeyEvent> = "/ : ? Enter Enter Tab j j n ] z"
+    let openers: Vec<KeyEvent> = "/ : ? Enter Enter Tab j j n ] z 5 i"
         .split(' ')
         .map(|text| KeyEvent::new(Key::parse(text).unwrap().code, KeyModifiers::NONE))
         .collect();
@@ -116,9 +122,12 @@ fn events() -> impl Strategy<Value = Happens> {
         2 => (names(), 0u8..6).prop_map(|(name, end)| Happens::Call(name, end)),
         1 => names().prop_map(Happens::Stderr),
         1 => (1i64..100_000).prop_map(Happens::Time),
-        2 => (1u8..=4).prop_map(Happens::Show),
+        2 => (1u8..=5).prop_map(Happens::Show),
     ]
 }
+
+/// Number of the next policy file.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A dashboard with something on every screen.
 fn filled(server: &str, tool: &str, packs: u8, theme: Theme) -> (App, Told) {
@@ -128,8 +137,15 @@ fn filled(server: &str, tool: &str, packs: u8, theme: Theme) -> (App, Told) {
         1 => (p.tampered.clone(), p.b.clone()),
         _ => (p.b.clone(), p.tampered.clone()),
     };
+    // A file of its own, for the policy is written by a key.
+    let policy = p.tmp.path().join(format!("{}\u{202e}漢.yaml", NEXT.fetch_add(1, Ordering::Relaxed)));
+    if packs > 0 {
+        let text = format!("version: \"1\"\ndefault: deny\n# {tool}\nallowlist: [{}]\n", serde_json::json!(tool));
+        std::fs::write(&policy, text).unwrap();
+    }
     let start = Start {
         live: true,
+        policy: Some(policy),
         theme,
         open: Some(Target::Pack(open.clone())),
         compare: Some((open, other)),
@@ -239,7 +255,7 @@ proptest! {
             happen(&mut app, &mut told, what, n as u64, &mut size);
             holds(&app, size);
         }
-        for id in ["1", "2", "3", "4"] {
+        for id in ["1", "2", "3", "4", "5"] {
             press(&mut app, &format!("Esc Esc Esc {id}"));
             holds(&app, size);
         }
@@ -250,7 +266,7 @@ proptest! {
 fn every_screen_holds_at_every_small_size_with_every_hostile_name() {
     for (n, name) in HOSTILE.iter().enumerate() {
         let (mut app, _) = filled(name, name, n as u8, Theme::default());
-        for id in [ScreenId::Live, ScreenId::Packs, ScreenId::Pack, ScreenId::Diff] {
+        for id in [ScreenId::Live, ScreenId::Packs, ScreenId::Pack, ScreenId::Diff, ScreenId::Policy] {
             press(
                 &mut app,
                 match id {
@@ -258,6 +274,7 @@ fn every_screen_holds_at_every_small_size_with_every_hostile_name() {
                     ScreenId::Packs => "2",
                     ScreenId::Pack => "3",
                     ScreenId::Diff => "4",
+                    ScreenId::Policy => "5",
                 },
             );
             for size in
@@ -273,7 +290,7 @@ fn every_screen_holds_at_every_small_size_with_every_hostile_name() {
 #[test]
 fn what_lies_over_wide_glyphs_leaves_no_half_of_one() {
     let (mut app, _) = filled("漢字漢字漢字", "漢字漢字漢字漢字漢字漢字漢字漢字", 0, Theme::default());
-    for screen in ["1", "3 Tab ]", "4"] {
+    for screen in ["1", "3 Tab ]", "4", "5"] {
         for over in ["?", ":", "/"] {
             press(&mut app, &format!("Esc Esc Esc {screen} {over}"));
             for columns in 2..130 {
@@ -289,7 +306,7 @@ fn what_lies_over_wide_glyphs_leaves_no_half_of_one() {
 
 #[test]
 fn leaving_is_the_only_thing_that_every_place_obeys() {
-    for place in ["1", "2", "3", "4", "1 /", "1 :", "1 ?", "4 Enter", "3 ]"] {
+    for place in ["1", "2", "3", "4", "1 /", "1 :", "1 ?", "4 Enter", "3 ]", "5", "5 i", "5 Tab"] {
         let (mut app, _) = filled("server", "tool", 0, Theme::default());
         press(&mut app, place);
         let left = press(&mut app, "ctrl-c");

@@ -108,8 +108,15 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
         let size = term.size()?;
         let (app, effects) = App::new(start, size.0, size.1, WallTime::now());
         let mut shell = Shell { app, term: &mut term, messages, leave: None };
-        shell.run(inbox, effects).await?;
-        Ok((shell.leave.unwrap_or(Exit::Ok), shell.app.farewell()))
+        let ran = shell.run(inbox, effects).await;
+        // Whatever ended it, what was typed is kept.
+        let draft = keep_draft(&shell.app);
+        if let (Err(_), Some(draft)) = (&ran, &draft) {
+            crate::cli::out::stderr(draft);
+        }
+        ran?;
+        let said = [shell.app.farewell(), draft.unwrap_or_default()];
+        Ok((shell.leave.unwrap_or(Exit::Ok), said.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("\n")))
     });
     stop.store(true, Ordering::Relaxed);
     drop(term);
@@ -129,6 +136,17 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
         Err(e) if e.raw_os_error() == Some(5) => Ok(Exit::Ok),
         Err(e) => Err(Failure::failed(format_args!("the terminal: {e}"))),
     }
+}
+
+/// Writes down a policy whose changes are in no file; what there is to say about it.
+fn keep_draft(app: &App) -> Option<String> {
+    let (path, text) = app.policy.unsaved()?;
+    let file = crate::text::visible(&path.to_string_lossy()).into_owned();
+    let dir = paths::assay_home().unwrap_or_default().join("drafts");
+    Some(match paths::write_dated(&dir, "yaml", text.as_bytes()) {
+        Ok(kept) => format!("assay: changes of {file} were not written: they are in {}", kept.display()),
+        Err(e) => format!("assay: changes of {file} were not written, and {} cannot be: {e}", dir.display()),
+    })
 }
 
 /// Follows live sessions on threads; a bounded channel each way, so that a slow screen is a slow subscriber and no more.

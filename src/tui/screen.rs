@@ -2,10 +2,11 @@
 
 use super::{
     keymap::{Command, Contexts},
-    msg::{Effect, Told},
+    msg::{Effect, Target, Told},
     paint::Pen,
 };
 use crate::{filter::FilterError, model::WallTime};
+use crossterm::event::KeyEvent;
 use ratatui::layout::Rect;
 
 /// Where a screen is and when.
@@ -37,6 +38,21 @@ pub trait Screen {
 
     /// Takes what a job said. Only jobs of this screen are told of; old tickets are to be passed over.
     fn told(&mut self, told: Told, at: At) -> Vec<Effect>;
+
+    /// What is selected, for another screen that can do something with it.
+    fn subject(&self) -> Option<Target> {
+        None
+    }
+
+    /// Takes a key that no command has, where text is typed.
+    fn typed(&mut self, _event: KeyEvent, _at: At) -> Vec<Effect> {
+        Vec::new()
+    }
+
+    /// Takes text that was pasted.
+    fn pasted(&mut self, _text: &str, _at: At) -> Vec<Effect> {
+        Vec::new()
+    }
 
     /// A click, or with `twice` a second one at the same place.
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect>;

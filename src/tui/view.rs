@@ -14,8 +14,13 @@ use crate::{
 };
 use ratatui::layout::Rect;
 
-const TABS: [(ScreenId, &str); 4] =
-    [(ScreenId::Live, "Live"), (ScreenId::Packs, "Packs"), (ScreenId::Pack, "Pack"), (ScreenId::Diff, "Diff")];
+const TABS: [(ScreenId, &str); 5] = [
+    (ScreenId::Live, "Live"),
+    (ScreenId::Packs, "Packs"),
+    (ScreenId::Pack, "Pack"),
+    (ScreenId::Diff, "Diff"),
+    (ScreenId::Policy, "Policy"),
+];
 
 /// Draws everything.
 pub fn draw(app: &App, pen: &mut Pen<'_>) {

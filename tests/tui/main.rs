@@ -179,3 +179,40 @@ fn a_dumb_terminal_gets_lines() {
     assert!(normal.contains("no live session"), "{normal}");
     assert!(memchr::memmem::find(&tty.bytes(), b"\x1b").is_none());
 }
+
+#[test]
+fn a_policy_is_edited_beside_what_it_would_do_and_written() {
+    let rig = Rig::new();
+    let mut client = session(&rig, &[]);
+    client.converse((1..7).map(|n| rig::call(n, if n == 3 { "fail" } else { "echo" }, n)));
+    let file = rig.root.join("mine.yaml");
+    let mut tty = Tty::start(&rig, &["policy", "edit", "mine.yaml", "--audit-dir", "audit"], 120, 30);
+    tty.wait("mine.yaml  new");
+    // The least that these calls need, one of them taken out again, and back while the session goes on.
+    tty.keys("p");
+    tty.wait("no call would be newly denied");
+    tty.keys("Gi\rdenylist: [fail]");
+    tty.wait("1 of 6 calls would now be denied");
+    client.converse([rig::call(7, "fail", 7)].into_iter());
+    tty.wait("2 of 7 calls would now be denied");
+    tty.keys("x:");
+    tty.wait("^");
+    tty.wait("As of the last text without an error");
+    tty.keys("\u{1a}\u{1a}");
+    tty.wait("2 of 7 calls would now be denied");
+    tty.keys("\u{13}");
+    tty.wait("written: ");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.ends_with("\ndenylist: [fail]"), "{text}");
+    // What is not written when it ends is kept.
+    tty.keys(" # later");
+    tty.wait("[fail] # later");
+    tty.wait("yaml  changed");
+    tty.signal(rustix::process::Signal::TERM);
+    let (code, normal) = tty.ended();
+    assert_eq!(code, 0);
+    let kept = normal.split("they are in ").nth(1).unwrap_or_else(|| panic!("{normal}"));
+    let kept = kept.split_whitespace().next().unwrap();
+    assert!(std::fs::read_to_string(kept).unwrap().ends_with("[fail] # later"), "{kept}");
+    client.end();
+}

@@ -132,6 +132,31 @@ pub struct Report {
 }
 
 impl Report {
+    /// What matters most of it, in words: `4 of 312 calls would now be denied`.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let t = &self.total;
+        match (t.calls, t.newly_denied, t.unknown) {
+            (0, ..) => "no call was recorded".to_owned(),
+            (_, 0, 0) => "no call would be newly denied".to_owned(),
+            (_, 0, _) => "no call is known to be newly denied".to_owned(),
+            (1, n, _) => format!("{n} of 1 call would now be denied"),
+            (all, n, _) => format!("{n} of {all} calls would now be denied"),
+        }
+    }
+
+    /// The rest in words, as far as there is any: how many, and of which it is said.
+    #[must_use]
+    pub fn also(&self) -> Vec<(u64, &'static str)> {
+        let t = &self.total;
+        let all = [
+            (t.newly_allowed, "that were denied would now be allowed"),
+            (t.denied - t.newly_denied, "were denied and still would be"),
+            (t.unknown, "are unknown: their arguments were not stored (--store-args)"),
+        ];
+        all.into_iter().filter(|(n, _)| *n > 0).collect()
+    }
+
     pub(super) fn new(policy: &Policy) -> Self {
         Self {
             schema: SCHEMA,

@@ -9,7 +9,7 @@ mod tests;
 use super::{
     cursor::Cursor,
     keymap::{Command, Contexts},
-    msg::{self, Effect, Job, Teller, Ticket, Told},
+    msg::{self, Effect, Job, Target, Teller, Ticket, Told},
     paint::{Pen, clean, grouped, size},
     screen::{At, Screen},
     theme::{Role, Theme},
@@ -336,6 +336,10 @@ fn work(a: &std::path::Path, b: &std::path::Path, options: &VerifyOptions, telle
 }
 
 impl Screen for DiffScreen {
+    fn subject(&self) -> Option<Target> {
+        self.asked.as_ref().map(|(_, b)| Target::Pack(b.clone()))
+    }
+
     fn place(&self) -> Contexts {
         Contexts::DIFF
     }

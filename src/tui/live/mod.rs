@@ -275,35 +275,40 @@ impl LiveScreen {
         }
     }
 
-    /// The files of the selected session, on the pack screen: all its calls, also those that are no longer here.
-    fn open_files(&self) -> Vec<Effect> {
+    /// The selected session, or that of the selected call.
+    fn session(&self) -> Option<SessionId> {
         let seen = self.seen();
-        let session = match self.pane {
+        match self.pane {
             Pane::Sessions => seen.sessions.selected(&seen.state),
             _ => seen.calls.selected().and_then(|i| seen.state.row(i)).map(|row| row.session_id),
-        };
-        let view = session.and_then(|s| seen.state.sessions().get(&s).map(|v| (s, v)));
-        let Some((id, view)) = view else { return vec![Effect::Say("no session is selected".to_owned())] };
-        let pack = view
-            .pack
-            .as_ref()
-            .filter(|p| matches!(p.state, PackState::Verified | PackState::Built))
-            .and_then(|p| p.pack.clone());
-        if let Some(pack) = pack {
-            return vec![Effect::Open(Target::Pack(pack))];
         }
-        match &view.card {
-            Some(card) => vec![Effect::Open(Target::Journal {
-                title: id.to_string(),
-                segment: card.segment.clone(),
-                receipts: card.receipts.clone(),
-            })],
-            None => vec![Effect::Say("where this session is recorded is not known yet".to_owned())],
+    }
+
+    /// The files of the selected session, on the pack screen: all its calls, also those that are no longer here.
+    fn open_files(&self) -> Vec<Effect> {
+        match (self.session(), self.subject()) {
+            (None, _) => vec![Effect::Say("no session is selected".to_owned())],
+            (_, Some(target)) => vec![Effect::Open(target)],
+            (_, None) => vec![Effect::Say("where this session is recorded is not known yet".to_owned())],
         }
     }
 }
 
 impl Screen for LiveScreen {
+    fn subject(&self) -> Option<Target> {
+        let id = self.session()?;
+        let view = self.seen().state.sessions().get(&id)?;
+        let built = view.pack.as_ref().filter(|p| matches!(p.state, PackState::Verified | PackState::Built));
+        if let Some(pack) = built.and_then(|p| p.pack.clone()) {
+            return Some(Target::Pack(pack));
+        }
+        view.card.as_ref().map(|card| Target::Journal {
+            title: id.to_string(),
+            segment: card.segment.clone(),
+            receipts: card.receipts.clone(),
+        })
+    }
+
     fn place(&self) -> Contexts {
         match self.pane {
             Pane::Sessions => Contexts::SESSIONS,

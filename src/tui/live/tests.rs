@@ -34,6 +34,11 @@ impl Told {
         Self { id: SessionId::from_bits(0xabc0 + n), server, cursor: 1, totals: Totals::default() }
     }
 
+    /// The same of a session that is there already.
+    pub fn of(self, id: SessionId) -> Self {
+        Self { id, ..self }
+    }
+
     pub fn hello(&self, client: Option<&str>, profile: Profile) -> Update {
         let who = |name: &str| PeerInfo { name: name.to_owned(), version: Some("1.0".to_owned()) };
         let file = |name: &str| PathBuf::from(format!("/work/.assay/mcp/{name}_{}.jsonl", self.id));

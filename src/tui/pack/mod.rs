@@ -401,6 +401,10 @@ fn book_of(path: &Path, kind: Kind) -> Option<Book> {
 }
 
 impl Screen for PackScreen {
+    fn subject(&self) -> Option<Target> {
+        self.target.clone()
+    }
+
     fn place(&self) -> Contexts {
         match (self.tab, self.inside, self.bytes.is_some()) {
             (_, _, true) | (Tab::Verification, ..) => Contexts::PACK,

@@ -6,11 +6,10 @@ use crate::{
     pack::verify::{Finding, Progress, Stage, StageStatus, VerifyReport},
     tui::{
         packs::{percent, words},
-        paint::{grouped, size, took},
+        paint::{WRAPPED, clean, grouped, size, took},
         theme::{Role, Theme},
     },
 };
-use unicode_width::UnicodeWidthStr as _;
 
 /// A line of pieces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,36 +37,11 @@ impl Row {
 
 /// Text in lines of at most `width` columns, broken between words, indented.
 pub(super) fn wrapped(text: &str, indent: &str, width: u16, role: Role) -> Vec<Row> {
-    let room = usize::from(width).saturating_sub(indent.len()).max(8);
-    let text = crate::tui::paint::clean(&text.chars().take(2000).collect::<String>());
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let mut word = word.to_owned();
-        while let Some(line) = lines.last_mut() {
-            let used = line.width();
-            if used > 0 && used + 1 + word.width() > room {
-                lines.push(String::new());
-                continue;
-            }
-            if used > 0 {
-                line.push(' ');
-            }
-            // A word that is longer than a line is broken anywhere.
-            let cut =
-                word.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|i| word[..*i].width() <= room).last();
-            let Some(cut) = cut.filter(|cut| *cut < word.len()) else {
-                line.push_str(&word);
-                break;
-            };
-            let rest = word.split_off(cut);
-            line.push_str(&word);
-            lines.push(String::new());
-            word = rest;
-        }
-    }
-    lines
+    let room = width.saturating_sub(indent.len() as u16);
+    let value = clean(&text.chars().take(WRAPPED).collect::<String>());
+    crate::tui::paint::wrapped(text, room)
         .into_iter()
-        .map(|line| Row { value: text.clone(), ..Row::new(vec![(format!("{indent}{line}"), role)]) })
+        .map(|line| Row { value: value.clone(), ..Row::new(vec![(format!("{indent}{line}"), role)]) })
         .collect()
 }
 

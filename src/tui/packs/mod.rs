@@ -369,15 +369,7 @@ impl PacksScreen {
     }
 
     fn open(&self) -> Vec<Effect> {
-        let Some(e) = self.selected() else { return Vec::new() };
-        let has_dir = matches!(e.standing, Standing::Packed | Standing::Half);
-        let target = match &e.files {
-            Some((segment, receipts)) if !has_dir => {
-                Target::Journal { title: e.name(), segment: segment.clone(), receipts: receipts.clone() }
-            }
-            _ => Target::Pack(e.pack.clone()),
-        };
-        vec![Effect::Open(target)]
+        self.subject().map(Effect::Open).into_iter().collect()
     }
 
     fn compare(&self) -> Vec<Effect> {
@@ -444,6 +436,17 @@ fn fitting(text: &str) -> Result<Filter, FilterError> {
 }
 
 impl Screen for PacksScreen {
+    fn subject(&self) -> Option<Target> {
+        let e = self.selected()?;
+        let has_dir = matches!(e.standing, Standing::Packed | Standing::Half);
+        Some(match &e.files {
+            Some((segment, receipts)) if !has_dir => {
+                Target::Journal { title: e.name(), segment: segment.clone(), receipts: receipts.clone() }
+            }
+            _ => Target::Pack(e.pack.clone()),
+        })
+    }
+
     fn place(&self) -> Contexts {
         Contexts::PACKS
     }

@@ -1,0 +1,271 @@
+//! What the screen has done on threads: reading and writing the file, and judging what was recorded.
+
+use crate::{
+    canon,
+    model::WallTime,
+    paths,
+    policy::{
+        Dns, Note, Policy, PolicyError, Surroundings, Verdict,
+        dry_run::{self, Progress, Recorded, Report, Run, Source, Visit},
+        init::Needs,
+    },
+    tui::msg::{self, Teller},
+};
+use std::{
+    io,
+    ops::ControlFlow,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Calls of each kind that are listed; all of them are counted.
+const LISTED: usize = 1000;
+/// What was found so far is told no more often than this.
+const TELL: Duration = Duration::from_millis(150);
+
+/// What its jobs say.
+#[derive(Debug)]
+pub enum News {
+    /// The file, or that there is none.
+    Read(Result<Option<String>, String>),
+    /// The file has this text now.
+    Written(String),
+    /// It has not been written.
+    NotWritten(NotWritten),
+    /// The text is no policy.
+    Wrong(Box<PolicyError>),
+    /// It is one; what there is to remark on it.
+    Right(Vec<Note>),
+    /// What it does to the calls that were read so far; without progress, to all.
+    Judged(Box<Judged>, Option<Progress>),
+    /// There is nothing to judge, and why.
+    Nothing(String),
+    /// The least that recorded calls need.
+    Proposed(Result<String, String>),
+}
+
+/// Why a file was not written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotWritten {
+    /// Somebody else has written it since it was read.
+    Changed,
+    /// What is written would not be a policy.
+    Wrong(String),
+    /// What the system says.
+    Failed(String),
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// It would now be denied.
+    Denied,
+    /// It was denied, and would now be allowed.
+    Allowed,
+    /// It is not known.
+    Unknown,
+}
+
+/// A call whose verdict changes, or is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// How.
+    pub change: Change,
+    /// Its tool.
+    pub tool: String,
+    /// When it was seen.
+    pub at: Option<WallTime>,
+    /// Its session.
+    pub session: String,
+    /// Its receipt.
+    pub receipt: String,
+    /// The rule that decides.
+    pub rule: String,
+    /// The reason, as receipts have it.
+    pub reason: &'static str,
+    /// Why, for a person.
+    pub message: String,
+}
+
+/// What a policy does to recorded calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    /// Counts.
+    pub report: Report,
+    /// The first calls of each kind, as they were recorded.
+    pub calls: Vec<Changed>,
+}
+
+/// Which recorded calls are judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    /// What to call them; from outside.
+    pub title: String,
+    /// Packs, files of receipts, audit directories, session ids.
+    pub paths: Vec<PathBuf>,
+    /// Where a session id is looked up.
+    pub audit_dir: PathBuf,
+}
+
+impl Scope {
+    fn sources(&self) -> Result<Vec<Source>, String> {
+        let mut found = Vec::new();
+        for path in &self.paths {
+            found.extend(dry_run::sources(path, &self.audit_dir).map_err(|e| e.to_string())?);
+        }
+        Ok(found)
+    }
+}
+
+/// A dry run that keeps the calls that change.
+struct Watching {
+    run: Run,
+    session: String,
+    calls: Vec<Changed>,
+    kept: [usize; 3],
+}
+
+impl Visit for Watching {
+    fn session(&mut self, id: &str, started: Option<WallTime>) -> bool {
+        id.clone_into(&mut self.session);
+        self.run.session(id, started)
+    }
+
+    fn started(&mut self, at: WallTime) {
+        self.run.started(at);
+    }
+
+    fn call(&mut self, call: &Recorded<'_>) {
+        let ruling = self.run.judge(call);
+        let change = match (ruling.verdict, call.denied) {
+            (Verdict::Denied, false) => Change::Denied,
+            (Verdict::Allowed, true) => Change::Allowed,
+            (Verdict::Unknown, _) => Change::Unknown,
+            _ => return,
+        };
+        let kept = &mut self.kept[change as usize];
+        if *kept == LISTED {
+            return;
+        }
+        *kept += 1;
+        self.calls.push(Changed {
+            change,
+            tool: call.tool.to_owned(),
+            at: call.at,
+            session: self.session.clone(),
+            receipt: call.receipt_id.to_owned(),
+            reason: ruling.reason.as_str(),
+            rule: ruling.rule,
+            message: ruling.message,
+        });
+    }
+
+    fn problem(&mut self, what: String) {
+        self.run.problem(what);
+    }
+}
+
+impl Watching {
+    fn judged(&self) -> Box<Judged> {
+        Box::new(Judged { report: self.run.report(), calls: self.calls.clone() })
+    }
+}
+
+/// Judges the calls of `scope` by a text; says what is wrong with it, or what was found, more than once if it takes long.
+pub fn judge(text: &str, name: &str, scope: &Scope, teller: &Teller) {
+    let tell = |news| teller.tell(msg::News::Policy(news));
+    let policy = match Policy::parse(text.as_bytes(), name) {
+        Ok(policy) => Arc::new(policy),
+        Err(error) => return tell(News::Wrong(Box::new(error))),
+    };
+    if teller.cancelled() {
+        return;
+    }
+    tell(News::Right(policy.notes().to_vec()));
+    let sources = match scope.sources() {
+        Ok(sources) => sources,
+        Err(what) => return tell(News::Nothing(what)),
+    };
+    // Names of hosts are not looked up while somebody types.
+    let run = Run::new(policy, Arc::new(Surroundings::here(Dns::Off)));
+    let mut watching = Watching { run, session: String::new(), calls: Vec::new(), kept: [0; 3] };
+    let mut told = Instant::now();
+    let read = dry_run::read(&sources, &mut watching, &mut |so_far, progress| {
+        if teller.cancelled() {
+            return ControlFlow::Break(());
+        }
+        if told.elapsed() >= TELL {
+            tell(News::Judged(so_far.judged(), Some(progress)));
+            told = Instant::now();
+        }
+        ControlFlow::Continue(())
+    });
+    if read.is_continue() && !teller.cancelled() {
+        tell(News::Judged(watching.judged(), None));
+    }
+}
+
+/// Makes the policy that the calls of `scope` need.
+pub fn propose(scope: &Scope, teller: &Teller) -> Option<Result<String, String>> {
+    let sources = match scope.sources() {
+        Ok(sources) => sources,
+        Err(what) => return Some(Err(what)),
+    };
+    let mut needs = Needs::default();
+    let read = dry_run::read(&sources, &mut needs, &mut |_, _| {
+        if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    read.is_continue().then(|| Ok(needs.policy()))
+}
+
+/// Reads the file; `None` when there is none.
+pub fn read(path: &Path) -> Result<Option<String>, String> {
+    if path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let bytes = Policy::read(path).map_err(|e| e.message)?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(e) => Err(format!("it is no UTF-8: byte {}", e.utf8_error().valid_up_to())),
+    }
+}
+
+/// Writes the file, whole or not at all. `before` is what it held when it was read; with `sure` neither another content nor
+/// an error in the text keep it from being written.
+pub fn write(path: &Path, text: &str, before: Option<&str>, sure: bool) -> Result<(), NotWritten> {
+    let failed = |e: io::Error| NotWritten::Failed(e.to_string());
+    if !sure {
+        let wrong = |e: PolicyError| {
+            let place = e.line.map_or_else(String::new, |line| format!("line {line}: "));
+            NotWritten::Wrong(format!("{place}{}", e.message))
+        };
+        Policy::parse(text.as_bytes(), &path.to_string_lossy()).and_then(|p| p.compile()).map_err(wrong)?;
+        let there = read(path).map_err(NotWritten::Failed)?;
+        let same = match (&there, before) {
+            (Some(there), Some(before)) => there == before,
+            (None, _) => true,
+            (Some(_), None) => false,
+        };
+        if !same {
+            return Err(NotWritten::Changed);
+        }
+    }
+    // Through a link, so that it stays one.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mode = path.metadata().ok().map(|m| m.permissions().mode() & 0o7777);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let unique = canon::sha256_hex(text.as_bytes());
+    let staged = path.with_file_name(format!(".{name}.{}.{}", std::process::id(), &unique[..8]));
+    let _ = std::fs::remove_file(&staged);
+    let written = paths::write_new(&staged, text.as_bytes())
+        .and_then(|()| mode.map_or(Ok(()), |m| std::fs::set_permissions(&staged, PermissionsExt::from_mode(m))))
+        .and_then(|()| std::fs::rename(&staged, path));
+    if let Err(e) = written {
+        let _ = std::fs::remove_file(&staged);
+        return Err(failed(e));
+    }
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    paths::sync_dir(dir).map_err(failed)
+}

@@ -1,0 +1,415 @@
+//! What the policy would do, as a list: calls whose verdict changes, then rules and tools with their counts.
+
+use super::judge::{Change, Changed, Judged};
+use crate::{
+    model::WallTime,
+    policy::{Note, dry_run::Counted},
+    tui::{
+        cursor::Cursor,
+        packs::words::{BAD, GOOD, LOOK},
+        paint::{Pen, clean, grouped, wrapped},
+        theme::{Role, Theme},
+    },
+};
+use ratatui::layout::Rect;
+
+/// A part of the list that folds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    Denied,
+    Allowed,
+    Unknown,
+    Rules,
+    Tools,
+    Remarks,
+}
+
+/// Every section, in the order in which they stand.
+const SECTIONS: [Section; 6] =
+    [Section::Denied, Section::Allowed, Section::Unknown, Section::Rules, Section::Tools, Section::Remarks];
+
+/// A line of the list, by its number in what it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Row {
+    Head(Section),
+    Call(usize),
+    /// Calls of this section that are counted and not listed.
+    More(Section, u64),
+    Rule(usize),
+    Tool(usize),
+    Note(usize),
+    Problem(usize),
+}
+
+/// The list.
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    judged: Option<Box<Judged>>,
+    notes: Vec<Note>,
+    folded: Vec<Section>,
+    rows: Vec<Row>,
+    pub cursor: Cursor,
+}
+
+impl Results {
+    pub fn set(&mut self, judged: Box<Judged>) {
+        let held = self.selected();
+        let receipt = match held {
+            Some(Row::Call(n)) => self.call(n).map(|c| c.receipt.clone()),
+            _ => None,
+        };
+        self.judged = Some(judged);
+        self.renew();
+        // The selection holds on to its call, or else to its heading or line.
+        let found = match (receipt, held) {
+            (Some(receipt), _) => self.rows.iter().position(|r| match r {
+                Row::Call(n) => self.call(*n).is_some_and(|c| c.receipt == receipt),
+                _ => false,
+            }),
+            (None, Some(held)) => self.rows.iter().position(|r| *r == held),
+            _ => None,
+        };
+        if let Some(found) = found {
+            self.cursor.at = found as u64;
+        }
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self { folded: std::mem::take(&mut self.folded), ..Self::default() };
+    }
+
+    pub fn remark(&mut self, notes: Vec<Note>) {
+        self.notes = notes;
+        self.renew();
+    }
+
+    pub fn judged(&self) -> Option<&Judged> {
+        self.judged.as_deref()
+    }
+
+    pub fn len(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    pub fn selected(&self) -> Option<Row> {
+        self.rows.get(self.cursor.at as usize).copied()
+    }
+
+    fn call(&self, n: usize) -> Option<&Changed> {
+        self.judged.as_ref()?.calls.get(n)
+    }
+
+    fn count(&self, section: Section) -> u64 {
+        let Some(judged) = &self.judged else {
+            return if section == Section::Remarks { self.notes.len() as u64 } else { 0 };
+        };
+        let (report, total) = (&judged.report, &judged.report.total);
+        match section {
+            Section::Denied => total.newly_denied,
+            Section::Allowed => total.newly_allowed,
+            Section::Unknown => total.unknown,
+            Section::Rules => report.rules.len() as u64,
+            Section::Tools => report.tools.len() as u64,
+            Section::Remarks => (self.notes.len() + report.problems.len()) as u64,
+        }
+    }
+
+    fn renew(&mut self) {
+        let mut rows = Vec::new();
+        for section in SECTIONS.into_iter().filter(|s| self.count(*s) > 0) {
+            rows.push(Row::Head(section));
+            if self.folded.contains(&section) {
+                continue;
+            }
+            self.section(section, &mut rows);
+        }
+        self.rows = rows;
+        self.cursor.at = self.cursor.at.min(self.len().saturating_sub(1));
+    }
+
+    fn section(&self, section: Section, rows: &mut Vec<Row>) {
+        let change = match section {
+            Section::Denied => Change::Denied,
+            Section::Allowed => Change::Allowed,
+            Section::Unknown => Change::Unknown,
+            Section::Remarks => {
+                rows.extend((0..self.notes.len()).map(Row::Note));
+                let problems = self.judged.as_ref().map_or(0, |j| j.report.problems.len());
+                rows.extend((0..problems).map(Row::Problem));
+                return;
+            }
+            Section::Rules => {
+                rows.extend((0..self.count(section) as usize).map(Row::Rule));
+                return;
+            }
+            Section::Tools => {
+                rows.extend((0..self.count(section) as usize).map(Row::Tool));
+                return;
+            }
+        };
+        let calls = self.judged.iter().flat_map(|j| j.calls.iter().enumerate());
+        let before = rows.len();
+        rows.extend(calls.filter(|(_, c)| c.change == change).map(|(n, _)| Row::Call(n)));
+        let listed = (rows.len() - before) as u64;
+        if listed < self.count(section) {
+            rows.push(Row::More(section, self.count(section) - listed));
+        }
+    }
+
+    /// Folds or unfolds the section of a heading.
+    pub fn toggle(&mut self, section: Section) {
+        match self.folded.iter().position(|s| *s == section) {
+            Some(n) => drop(self.folded.remove(n)),
+            None => self.folded.push(section),
+        }
+        self.renew();
+    }
+
+    /// Whether it is folded.
+    pub fn is_folded(&self, section: Section) -> bool {
+        self.folded.contains(&section)
+    }
+
+    /// The line of the heading above the selected one.
+    pub fn head(&self) -> u64 {
+        let above = &self.rows[..(self.cursor.at as usize).min(self.rows.len())];
+        above.iter().rposition(|r| matches!(r, Row::Head(_))).unwrap_or(0) as u64
+    }
+
+    /// The next call whose verdict changes, or the one before.
+    pub fn next_call(&self, forwards: bool) -> Option<u64> {
+        let is = |n: &usize| matches!(self.rows[*n], Row::Call(_));
+        let (at, len) = (self.cursor.at as usize, self.rows.len());
+        let found = if forwards { (at + 1..len).find(is) } else { (0..at.min(len)).rev().find(is) };
+        found.map(|n| n as u64)
+    }
+
+    /// What `y` takes.
+    pub fn copied(&self) -> Option<(String, String)> {
+        let report = self.judged.as_ref().map(|j| &j.report);
+        Some(match self.selected()? {
+            Row::Call(n) => ("receipt id".to_owned(), self.call(n)?.receipt.clone()),
+            Row::Rule(n) => ("rule".to_owned(), report?.rules.get(n)?.rule.clone()),
+            Row::Tool(n) => ("tool".to_owned(), report?.tools.get(n)?.tool.clone()),
+            Row::Note(n) => ("remark".to_owned(), self.notes.get(n)?.text.clone()),
+            Row::Problem(n) => ("problem".to_owned(), report?.problems.get(n)?.clone()),
+            Row::Head(_) | Row::More(..) => ("result".to_owned(), report?.headline()),
+        })
+    }
+
+    /// Draws the lines that are on the screen.
+    pub fn draw(&self, pen: &mut Pen<'_>, area: Rect, focused: bool) {
+        let window = self.cursor.window(self.len(), area.height);
+        for (y, n) in (area.y..area.bottom()).zip(window) {
+            let line = Rect { y, height: 1, ..area };
+            let Some(row) = self.rows.get(n as usize) else { break };
+            self.row(pen, line, *row);
+            if n == self.cursor.at {
+                pen.select(line, focused);
+            }
+        }
+    }
+
+    fn row(&self, pen: &mut Pen<'_>, line: Rect, row: Row) {
+        let t = pen.theme;
+        let report = self.judged.as_ref().map(|j| &j.report);
+        match row {
+            Row::Head(section) => {
+                let fold = if self.is_folded(section) { t.glyph("▸", ">") } else { t.glyph("▾", "v") };
+                let n = grouped(self.count(section));
+                let role = title_role(section);
+                pen.pieces(
+                    line.x,
+                    line.y,
+                    line.width,
+                    &[
+                        (fold, Role::Dim),
+                        (" ", Role::Text),
+                        (title(section), role),
+                        ("  ", Role::Text),
+                        (&n, Role::Dim),
+                    ],
+                );
+            }
+            Row::Call(n) => {
+                if let Some(call) = self.call(n) {
+                    draw_call(pen, line, call);
+                }
+            }
+            Row::More(_, n) => {
+                pen.put(
+                    line.x + 2,
+                    line.y,
+                    line.width.saturating_sub(2),
+                    &format!("and {} more", grouped(n)),
+                    Role::Dim,
+                );
+            }
+            Row::Rule(n) => {
+                if let Some(rule) = report.and_then(|r| r.rules.get(n)) {
+                    counted(pen, line, &rule.rule, &rule.counts);
+                }
+            }
+            Row::Tool(n) => {
+                if let Some(tool) = report.and_then(|r| r.tools.get(n)) {
+                    counted(pen, line, &tool.tool, &tool.counts);
+                }
+            }
+            Row::Note(n) => {
+                if let Some(note) = self.notes.get(n) {
+                    pen.outside(line.x + 2, line.y, line.width.saturating_sub(2), &remark(note), Role::Text);
+                }
+            }
+            Row::Problem(n) => {
+                if let Some(text) = report.and_then(|r| r.problems.get(n)) {
+                    pen.outside(line.x + 2, line.y, line.width.saturating_sub(2), text, Role::Warn);
+                }
+            }
+        }
+    }
+
+    /// All about the selected line, in lines of at most `columns`.
+    pub fn about(&self, columns: u16) -> Vec<(String, Role)> {
+        let mut out = Vec::new();
+        let mut say = |text: &str, role| out.extend(wrapped(text, columns).into_iter().map(|l| (l, role)));
+        let report = self.judged.as_ref().map(|j| &j.report);
+        match self.selected() {
+            Some(Row::Call(n)) => {
+                let Some(call) = self.call(n) else { return out };
+                let (word, role) = change_words(call.change);
+                say(&format!("{}: {word}", call.tool), role);
+                say(&call.message, Role::Text);
+                say(&format!("rule {} ({})", call.rule, call.reason), Role::Text);
+                let at = call.at.map(|at| format!(" at {at}")).unwrap_or_default();
+                say(&format!("receipt {} of {}{at}", call.receipt, call.session), Role::Dim);
+            }
+            Some(Row::Rule(n)) => {
+                let Some(rule) = report.and_then(|r| r.rules.get(n)) else { return out };
+                say(&format!("{} ({}): {}", rule.rule, rule.reason, counts(&rule.counts)), Role::Text);
+                for e in &rule.examples {
+                    say(&format!("{}: {}", e.tool, e.message), Role::Dim);
+                }
+            }
+            Some(Row::Tool(n)) => {
+                let Some(tool) = report.and_then(|r| r.tools.get(n)) else { return out };
+                say(&format!("{}: {}", tool.tool, counts(&tool.counts)), Role::Text);
+            }
+            Some(Row::Note(n)) => say(&self.notes.get(n).map(remark).unwrap_or_default(), Role::Text),
+            Some(Row::Problem(n)) => {
+                say(report.and_then(|r| r.problems.get(n)).map_or("", String::as_str), Role::Warn);
+            }
+            Some(Row::Head(section) | Row::More(section, _)) => say(explained(section), Role::Dim),
+            None => {}
+        }
+        out
+    }
+}
+
+fn remark(note: &Note) -> String {
+    note.line.map_or_else(|| note.text.clone(), |line| format!("line {line}: {}", note.text))
+}
+
+const fn title(section: Section) -> &'static str {
+    match section {
+        Section::Denied => "would now be denied",
+        Section::Allowed => "would now be allowed",
+        Section::Unknown => "not known",
+        Section::Rules => "by rule",
+        Section::Tools => "by tool",
+        Section::Remarks => "remarks",
+    }
+}
+
+const fn title_role(section: Section) -> Role {
+    match section {
+        Section::Denied => Role::Bad,
+        Section::Allowed => Role::Good,
+        Section::Unknown | Section::Remarks => Role::Warn,
+        Section::Rules | Section::Tools => Role::Strong,
+    }
+}
+
+const fn explained(section: Section) -> &'static str {
+    match section {
+        Section::Denied => {
+            "Calls that were made and that this policy denies. In guard mode they would not reach the server."
+        }
+        Section::Allowed => "Calls that the policy of then denied and that this one allows.",
+        Section::Unknown => {
+            "Calls whose arguments were not stored, and that a rule about arguments decides: recorded with --store-args \
+             they would be known. Nothing is guessed."
+        }
+        Section::Rules => "Every rule that decided a call, those that change most first.",
+        Section::Tools => "Every tool that was called, those that change most first.",
+        Section::Remarks => "What there is to say of the policy, and of recordings that could not be read.",
+    }
+}
+
+const fn change_words(change: Change) -> (&'static str, Role) {
+    match change {
+        Change::Denied => ("would now be denied", Role::Bad),
+        Change::Allowed => ("was denied, would now be allowed", Role::Good),
+        Change::Unknown => ("not known", Role::Warn),
+    }
+}
+
+fn draw_call(pen: &mut Pen<'_>, line: Rect, call: &Changed) {
+    let (glyph, role) = match call.change {
+        Change::Denied => (BAD, Role::Bad),
+        Change::Allowed => (GOOD, Role::Good),
+        Change::Unknown => (LOOK, Role::Warn),
+    };
+    let used = 2 + pen.put(line.x + 2.min(line.width), line.y, 2, pen.theme.glyph(glyph.0, glyph.1), role) + 1;
+    let mut room = line.width.saturating_sub(used);
+    if room >= 50 {
+        let time: String = call.at.map(clock).unwrap_or_default();
+        pen.right(line.x + used, line.y, room, &time, Role::Dim);
+        room -= 9;
+    }
+    let name = if room >= 30 { (room * 2 / 5).min(32) } else { room };
+    pen.outside(line.x + used, line.y, name, &call.tool, Role::Text);
+    pen.outside(line.x + used + name + 1, line.y, room.saturating_sub(name + 1), &call.rule, Role::Dim);
+}
+
+/// Time of day, UTC.
+fn clock(at: WallTime) -> String {
+    at.to_string().chars().skip(11).take(8).collect()
+}
+
+/// A name and counts; as many of them as there is room for.
+fn counted(pen: &mut Pen<'_>, line: Rect, name: &str, c: &Counted) {
+    let x = line.x + 2.min(line.width);
+    let room = line.width.saturating_sub(2);
+    let words = short_counts(c, pen.theme);
+    let taken = if room >= 30 { (crate::text::width(&words) as u16 + 1).min(room) } else { 0 };
+    pen.outside(x, line.y, room - taken, name, Role::Text);
+    if taken > 0 {
+        let role = if c.newly_denied > 0 { Role::Bad } else { Role::Dim };
+        pen.right(x, line.y, room, &words, role);
+    }
+}
+
+fn short_counts(c: &Counted, theme: Theme) -> String {
+    let mut out = Vec::new();
+    for (n, glyph) in [(c.denied, BAD), (c.unknown, ("?", "?")), (c.allowed, GOOD)] {
+        if n > 0 {
+            out.push(format!("{} {}", theme.glyph(glyph.0, glyph.1), grouped(n)));
+        }
+    }
+    out.join("  ")
+}
+
+fn counts(c: &Counted) -> String {
+    let mut out = vec![format!("{} of {} allowed", grouped(c.allowed), grouped(c.calls))];
+    for (n, what) in [
+        (c.denied, "denied"),
+        (c.newly_denied, "of these newly"),
+        (c.unknown, "not known"),
+        (c.newly_allowed, "newly allowed"),
+    ] {
+        if n > 0 {
+            out.push(format!("{} {what}", grouped(n)));
+        }
+    }
+    clean(&out.join(", "))
+}
