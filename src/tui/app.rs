@@ -1,6 +1,7 @@
 //! The whole dashboard as a value: what is shown, and how it changes. No I/O.
 
 use super::{
+    cursor,
     diff::DiffScreen,
     input::Line,
     keymap::{self, Command, Contexts, Key},
@@ -479,20 +480,12 @@ impl App {
         if let Some(Overlay::Help { top, place }) = &mut self.overlay {
             let lines = view::help_lines(*place);
             let page = i64::from(at.area.height.saturating_sub(4).max(1));
-            let step = match command {
-                Command::Up => -1,
-                Command::Down => 1,
-                Command::PageUp => -page,
-                Command::PageDown => page,
-                Command::HalfUp => -(page / 2).max(1),
-                Command::HalfDown => (page / 2).max(1),
-                Command::Top => i64::MIN,
-                Command::Bottom => i64::MAX,
-                Command::Redraw => return vec![Effect::Redraw],
-                _ => {
-                    self.overlay = None;
-                    return Vec::new();
-                }
+            if command == Command::Redraw {
+                return vec![Effect::Redraw];
+            }
+            let Some(step) = cursor::lines(command, page) else {
+                self.overlay = None;
+                return Vec::new();
             };
             let last = (lines as u64).saturating_sub(page as u64);
             *top = top.saturating_add_signed(step).min(last);

@@ -1,6 +1,24 @@
 //! A place in a list that is longer than the screen.
 
+use super::keymap::Command;
 use std::ops::Range;
+
+/// How many lines a command goes down where a page has so many; `None` for one that goes nowhere.
+#[must_use]
+pub fn lines(command: Command, page: i64) -> Option<i64> {
+    let page = page.max(1);
+    Some(match command {
+        Command::Up => -1,
+        Command::Down => 1,
+        Command::PageUp => -page,
+        Command::PageDown => page,
+        Command::HalfUp => -(page / 2).max(1),
+        Command::HalfDown => (page / 2).max(1),
+        Command::Top => i64::MIN,
+        Command::Bottom => i64::MAX,
+        _ => return None,
+    })
+}
 
 /// Which line is selected and which is on top.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

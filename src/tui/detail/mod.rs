@@ -8,7 +8,7 @@ pub(super) use tabs::{clock, role};
 pub(super) use timing::bar;
 
 use super::{
-    cursor::Cursor,
+    cursor::{self, Cursor},
     keymap::Command,
     msg::{self, Effect, Job, Ticket, Told},
     paint::Pen,
@@ -230,17 +230,12 @@ impl Detail {
         }
         let lines = self.lines(at.area.width, at.now, false);
         let (len, height) = (lines.len() as u64, at.area.height.saturating_sub(1));
-        let page = i64::from(height.max(1));
+        if let Some(by) = cursor::lines(command, i64::from(height)) {
+            self.cursor.step(by, len, height);
+            return Some(Vec::new());
+        }
         let mut effects = Vec::new();
         match command {
-            Command::Up => self.cursor.step(-1, len, height),
-            Command::Down => self.cursor.step(1, len, height),
-            Command::PageUp => self.cursor.step(-page, len, height),
-            Command::PageDown => self.cursor.step(page, len, height),
-            Command::HalfUp => self.cursor.step(-(page / 2).max(1), len, height),
-            Command::HalfDown => self.cursor.step((page / 2).max(1), len, height),
-            Command::Top => self.cursor.to(0, len, height),
-            Command::Bottom => self.cursor.to(len.saturating_sub(1), len, height),
             Command::NextTab | Command::Right => self.go(self.tab.step(1)),
             Command::PreviousTab | Command::Left => self.go(self.tab.step(Tab::ALL.len() - 1)),
             Command::CopyValue | Command::CopyPath => {

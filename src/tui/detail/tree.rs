@@ -8,7 +8,12 @@ mod path;
 pub use fold::rows as text_rows;
 pub use path::of_pointer;
 
-use crate::tui::{cursor::Cursor, keymap::Command, msg::Effect, paint};
+use crate::tui::{
+    cursor::{self, Cursor},
+    keymap::Command,
+    msg::Effect,
+    paint,
+};
 use fold::{Open, Path, can_open, children};
 use ratatui::layout::Rect;
 use serde_json::Value;
@@ -122,16 +127,11 @@ impl Tree {
     /// is text to look for; Left and Right until there is nothing more to fold on that side.
     pub fn command(&mut self, command: Command, area: Rect) -> Option<Vec<Effect>> {
         self.wrap(area.width);
-        let page = i64::from(area.height.max(2)) - 1;
+        if let Some(lines) = cursor::lines(command, i64::from(area.height) - 1) {
+            self.step(lines, area);
+            return Some(Vec::new());
+        }
         match command {
-            Command::Up => self.step(-1, area),
-            Command::Down => self.step(1, area),
-            Command::PageUp => self.step(-page, area),
-            Command::PageDown => self.step(page, area),
-            Command::HalfUp => self.step(-(page / 2).max(1), area),
-            Command::HalfDown => self.step((page / 2).max(1), area),
-            Command::Top => self.step(i64::MIN, area),
-            Command::Bottom => self.step(i64::MAX, area),
             Command::Left => return self.left(area).then(Vec::new),
             Command::Right => return self.right(area).then(Vec::new),
             Command::Enter => return self.toggle(area).then(Vec::new),

@@ -7,7 +7,7 @@ mod rows;
 mod tests;
 
 use super::{
-    cursor::Cursor,
+    cursor::{self, Cursor},
     keymap::{Command, Contexts},
     msg::{self, Effect, Job, Target, Teller, Ticket, Told},
     paint::{Pen, clean, grouped, size},
@@ -351,6 +351,10 @@ impl Screen for DiffScreen {
         })
         .max(2)
             - 1;
+        if let Some(lines) = cursor::lines(command, page).filter(|_| self.document().is_some()) {
+            self.move_by(lines, at);
+            return Some(Vec::new());
+        }
         match command {
             Command::Back if matches!(self.state, State::Running(..)) => {
                 self.cancel();
@@ -363,14 +367,6 @@ impl Screen for DiffScreen {
                 return Some(self.compare(a, b));
             }
             _ if self.document().is_none() => return None,
-            Command::Up => self.move_by(-1, at),
-            Command::Down => self.move_by(1, at),
-            Command::PageUp => self.move_by(-page, at),
-            Command::PageDown => self.move_by(page, at),
-            Command::HalfUp => self.move_by(-(page / 2).max(1), at),
-            Command::HalfDown => self.move_by((page / 2).max(1), at),
-            Command::Top => self.move_by(i64::MIN, at),
-            Command::Bottom => self.move_by(i64::MAX, at),
             Command::Left => self.left(at),
             Command::Right => self.right(at),
             Command::Enter if self.focus == Focus::List => self.enter(at),

@@ -7,6 +7,7 @@ pub(super) mod tests;
 mod view;
 
 use super::{
+    cursor,
     detail::{Detail, Files, Subject},
     keymap::{Command, Contexts},
     msg::{Effect, Target, Told},
@@ -183,20 +184,15 @@ impl LiveScreen {
     /// Commands of the list of calls.
     fn in_calls(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
         let height = self.panes(at).calls_body().height;
-        let page = i64::from(height.max(1));
         let slow = self.seen().calls.slow_us();
         let beside = self.panes(at).sessions.is_some();
         let seen = self.seen_mut();
         let (calls, state) = (&mut seen.calls, &seen.state);
+        if let Some(lines) = cursor::lines(command, i64::from(height)) {
+            calls.step(lines, height);
+            return Some(self.refresh(at));
+        }
         match command {
-            Command::Up => calls.step(-1, height),
-            Command::Down => calls.step(1, height),
-            Command::PageUp => calls.step(-page, height),
-            Command::PageDown => calls.step(page, height),
-            Command::HalfUp => calls.step(-(page / 2).max(1), height),
-            Command::HalfDown => calls.step((page / 2).max(1), height),
-            Command::Top => calls.step(i64::MIN, height),
-            Command::Bottom => calls.step(i64::MAX, height),
             Command::Next | Command::Previous => {
                 let forwards = command == Command::Next;
                 if !calls.problem(state, forwards, slow, height) {
@@ -234,15 +230,12 @@ impl LiveScreen {
 
     fn in_sessions(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
         let len = self.seen().sessions.listed(&self.seen().state).len();
-        let page = self.panes(at).sessions.map_or(1, |r| usize::from(r.height.max(2)) - 1);
-        let sessions = &mut self.seen_mut().sessions;
+        let page = self.panes(at).sessions.map_or(1, |r| i64::from(r.height) - 1);
+        if let Some(lines) = cursor::lines(command, page) {
+            self.seen_mut().sessions.step(lines, len);
+            return Some(Vec::new());
+        }
         match command {
-            Command::Up => sessions.step(-1, len),
-            Command::Down => sessions.step(1, len),
-            Command::PageUp | Command::HalfUp => sessions.step(-(page as i64), len),
-            Command::PageDown | Command::HalfDown => sessions.step(page as i64, len),
-            Command::Top => sessions.step(i64::MIN, len),
-            Command::Bottom => sessions.step(i64::MAX, len),
             Command::Right | Command::Back => self.pane = Pane::Calls,
             Command::Enter => {
                 let seen = self.seen();

@@ -12,6 +12,7 @@ mod tests;
 mod walk;
 
 use super::{
+    cursor::{self, Cursor},
     detail::{Detail, Files, Subject},
     keymap::{Command, Contexts},
     msg::{Effect, Job, News as Message, Target, Teller, Ticket, Told},
@@ -96,7 +97,7 @@ pub struct PackScreen {
     check: Option<Ticket>,
     tab: Tab,
     /// Where the list of the verification is.
-    cursor: super::cursor::Cursor,
+    cursor: Cursor,
     receipts: Option<Book>,
     chain: Option<Book>,
     detail: Detail,
@@ -127,7 +128,7 @@ impl PackScreen {
             state: State::Empty,
             check: None,
             tab: Tab::default(),
-            cursor: super::cursor::Cursor::default(),
+            cursor: Cursor::default(),
             receipts: None,
             chain: None,
             detail: Detail::default(),
@@ -183,7 +184,7 @@ impl PackScreen {
         let ticket = Ticket::new();
         self.check = Some(ticket.clone());
         self.state = State::Running(None);
-        self.cursor = super::cursor::Cursor::default();
+        self.cursor = Cursor::default();
         let signers = self.signers.clone();
         vec![Effect::Start(Job::new(&ticket, "verify", move |teller: &Teller| {
             let options = VerifyOptions { signers, ..VerifyOptions::default() };
@@ -322,38 +323,17 @@ impl PackScreen {
         let width = at.area.width;
         let bytes = self.bytes.as_mut()?;
         let row = bytes::per_row(width) as i64;
-        let page = row * i64::from(at.area.height / 2).max(1);
+        if let Some(lines) = cursor::lines(command, i64::from(at.area.height / 2)) {
+            return Some(bytes.step(lines.saturating_mul(row)));
+        }
         Some(match command {
-            Command::Up => bytes.step(-row),
-            Command::Down => bytes.step(row),
             Command::Left => bytes.step(-1),
             Command::Right => bytes.step(1),
-            Command::PageUp => bytes.step(-page),
-            Command::PageDown => bytes.step(page),
-            Command::HalfUp => bytes.step(-(page / 2).max(row)),
-            Command::HalfDown => bytes.step((page / 2).max(row)),
-            Command::Top => bytes.step(i64::MIN),
-            Command::Bottom => bytes.step(i64::MAX),
             Command::Enter => bytes.home(),
             Command::Back => {
                 self.bytes = None;
                 Vec::new()
             }
-            _ => return None,
-        })
-    }
-
-    fn step_of(command: Command, height: u16) -> Option<i64> {
-        let page = i64::from(height.max(1));
-        Some(match command {
-            Command::Up => -1,
-            Command::Down => 1,
-            Command::PageUp => -page,
-            Command::PageDown => page,
-            Command::HalfUp => -(page / 2).max(1),
-            Command::HalfDown => (page / 2).max(1),
-            Command::Top => i64::MIN,
-            Command::Bottom => i64::MAX,
             _ => return None,
         })
     }
@@ -448,8 +428,8 @@ impl Screen for PackScreen {
             Command::Right if self.tab == Tab::Receipts => Some(self.enter(at)),
             Command::CopyValue | Command::CopyPath | Command::CopyRaw => self.copy(command, at),
             Command::Back => self.stop(),
-            command if self.inside => Self::step_of(command, 1).map(|_| Vec::new()),
-            command => Self::step_of(command, self.panes(at).list.height).map(|by| self.step(by, at)),
+            command if self.inside => cursor::lines(command, 1).map(|_| Vec::new()),
+            command => cursor::lines(command, self.panes(at).list.height.into()).map(|by| self.step(by, at)),
         }
     }
 

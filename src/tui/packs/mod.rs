@@ -9,7 +9,7 @@ pub mod words;
 pub use list::{Entry, Places, Standing};
 
 use super::{
-    cursor::Cursor,
+    cursor::{self, Cursor},
     keymap::{Command, Contexts},
     msg::{Effect, Job, News as Message, Target, Teller, Ticket, Told},
     paint::{Pen, clean, grouped},
@@ -453,34 +453,27 @@ impl Screen for PacksScreen {
 
     fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
         let (len, height) = (self.shown.len() as u64, draw::rows(at));
-        let page = i64::from(height.max(1));
-        let step = match command {
-            Command::Up => -1,
-            Command::Down => 1,
-            Command::PageUp => -page,
-            Command::PageDown => page,
-            Command::HalfUp => -(page / 2).max(1),
-            Command::HalfDown => (page / 2).max(1),
-            Command::Top => i64::MIN,
-            Command::Bottom => i64::MAX,
-            Command::Enter | Command::Right => return Some(self.open()),
-            Command::Mark => return Some(self.mark()),
-            Command::Compare => return Some(self.compare()),
-            Command::Verify => return Some(self.check_now()),
-            Command::Next | Command::Previous => return Some(self.next_problem(command == Command::Next, height)),
+        if let Some(lines) = cursor::lines(command, i64::from(height)) {
+            self.cursor.step(lines, len, height);
+            return Some(self.next_check(at));
+        }
+        Some(match command {
+            Command::Enter | Command::Right => self.open(),
+            Command::Mark => self.mark(),
+            Command::Compare => self.compare(),
+            Command::Verify => self.check_now(),
+            Command::Next | Command::Previous => self.next_problem(command == Command::Next, height),
             Command::CopyValue | Command::CopyPath => {
                 let text = self.selected()?.pack.to_string_lossy().into_owned();
-                return Some(vec![Effect::Copy { what: "path".to_owned(), text }]);
+                vec![Effect::Copy { what: "path".to_owned(), text }]
             }
             Command::CopyRaw => {
                 let text = self.selected()?.session.clone();
-                return Some(vec![Effect::Copy { what: "session id".to_owned(), text }]);
+                vec![Effect::Copy { what: "session id".to_owned(), text }]
             }
             Command::Back => return self.cancel(),
             _ => return None,
-        };
-        self.cursor.step(step, len, height);
-        Some(self.next_check(at))
+        })
     }
 
     fn told(&mut self, told: Told, at: At) -> Vec<Effect> {

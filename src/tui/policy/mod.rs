@@ -11,6 +11,7 @@ mod tests;
 pub use judge::{Judged, News, NotWritten, Scope};
 
 use super::{
+    cursor,
     keymap::{Command, Contexts},
     msg::{self, Effect, Job, Target, Ticket, Told},
     paint::{Pen, clean},
@@ -325,16 +326,12 @@ impl PolicyScreen {
     }
 
     fn in_text(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
-        let page = i64::from(self.text_body(at).height.max(2)) - 1;
+        if let Some(lines) = cursor::lines(command, i64::from(self.text_body(at).height) - 1) {
+            self.editor.step(lines);
+            self.settle(at);
+            return Some(Vec::new());
+        }
         match command {
-            Command::Up => self.editor.step(-1),
-            Command::Down => self.editor.step(1),
-            Command::PageUp => self.editor.step(-page),
-            Command::PageDown => self.editor.step(page),
-            Command::HalfUp => self.editor.step(-(page / 2).max(1)),
-            Command::HalfDown => self.editor.step((page / 2).max(1)),
-            Command::Top => self.editor.step(i64::MIN),
-            Command::Bottom => self.editor.step(i64::MAX),
             Command::Left => self.editor.aside(false),
             Command::Right => self.editor.aside(true),
             Command::Edit => {
@@ -365,20 +362,8 @@ impl PolicyScreen {
 
     fn in_judged(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
         let height = self.list_height(at);
-        let page = i64::from(height.max(2)) - 1;
-        let len = self.results.len();
-        let step = match command {
-            Command::Up => -1,
-            Command::Down => 1,
-            Command::PageUp => -page,
-            Command::PageDown => page,
-            Command::HalfUp => -(page / 2).max(1),
-            Command::HalfDown => (page / 2).max(1),
-            Command::Top => i64::MIN,
-            Command::Bottom => i64::MAX,
-            _ => return self.on_row(command, at),
-        };
-        self.results.cursor.step(step, len, height);
+        let Some(lines) = cursor::lines(command, i64::from(height) - 1) else { return self.on_row(command, at) };
+        self.results.cursor.step(lines, self.results.len(), height);
         Some(Vec::new())
     }
 
@@ -401,8 +386,7 @@ impl PolicyScreen {
             }
             (Command::Next | Command::Previous, _) => {
                 let Some(line) = self.results.next_call(command == Command::Next) else {
-                    let word = if command == Command::Next { "below" } else { "above" };
-                    return Some(vec![Effect::Say(format!("no call whose verdict changes {word}"))]);
+                    return Some(vec![Effect::Say("no other call changes its verdict".to_owned())]);
                 };
                 self.results.cursor.to(line, self.results.len(), height);
             }

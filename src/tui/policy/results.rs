@@ -53,7 +53,8 @@ pub(super) struct Results {
 
 impl Results {
     pub fn set(&mut self, judged: Box<Judged>) {
-        let held = self.selected();
+        // Who has not moved sees what matters most.
+        let held = self.selected().filter(|_| self.cursor.at > 0);
         let receipt = match held {
             Some(Row::Call(n)) => self.call(n).map(|c| c.receipt.clone()),
             _ => None,
@@ -176,11 +177,12 @@ impl Results {
         above.iter().rposition(|r| matches!(r, Row::Head(_))).unwrap_or(0) as u64
     }
 
-    /// The next call whose verdict changes, or the one before.
+    /// The next call whose verdict changes, or the one before; behind the last one comes the first.
     pub fn next_call(&self, forwards: bool) -> Option<u64> {
         let is = |n: &usize| matches!(self.rows[*n], Row::Call(_));
         let (at, len) = (self.cursor.at as usize, self.rows.len());
-        let found = if forwards { (at + 1..len).find(is) } else { (0..at.min(len)).rev().find(is) };
+        let (before, after) = (0..at.min(len), (at + 1).min(len)..len);
+        let found = if forwards { after.chain(before).find(is) } else { before.rev().chain(after.rev()).find(is) };
         found.map(|n| n as u64)
     }
 
