@@ -5,6 +5,9 @@
 //!
 //! `cargo bench --bench dashboard -- pack --calls 1000000` opens a pack of so many calls, measures the time to the first
 //! receipts on the screen, how keys are answered while it is verified, and memory.
+//!
+//! `cargo bench --bench dashboard -- policy --calls 1000000` types a rule into a policy beside such a pack, and measures how keys
+//! are answered and when the result of the last one is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "../tui/pty.rs"]
@@ -43,9 +46,11 @@ fn main() {
     match args.first().map(String::as_str) {
         Some("events") => events(value("--rate", 1000), value("--seconds", 20)),
         Some("pack") => pack(value("--calls", 1_000_000)),
+        Some("policy") => policy(value("--calls", 1_000_000)),
         _ => {
             events(value("--rate", 1000), 3);
             pack(value("--calls", 20_000));
+            policy(value("--calls", 20_000));
         }
     }
 }
@@ -167,6 +172,45 @@ fn built(root: &Path, calls: u64) -> PathBuf {
     build::build(&input).unwrap().dir
 }
 
+/// How long each key takes to change the screen.
+fn answers(tty: &mut Tty, keys: &[&str]) -> Vec<Duration> {
+    let mut times = Vec::new();
+    for key in keys {
+        let (before, start) = (tty.bytes().len(), Instant::now());
+        tty.keys(key);
+        times.push(rig::until("an answer", || {
+            let more = tty.bytes().len() > before;
+            (more || start.elapsed() > Duration::from_secs(2)).then(|| start.elapsed())
+        }));
+        // A pace, as of somebody who types fast.
+        thread::sleep(Duration::from_millis(20));
+    }
+    times
+}
+
+fn policy(calls: u64) {
+    let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let tmp = tempfile::tempdir_in(root).unwrap();
+    let dir = built(tmp.path(), calls);
+    let rig = Rig::new();
+    std::fs::write(rig.root.join("p.yaml"), "version: \"1\"\ndefault: allow\n").unwrap();
+    let begun = Instant::now();
+    let mut tty = Tty::start(&rig, &["policy", "edit", "p.yaml", "--against", dir.to_str().unwrap()], 140, 40);
+    tty.wait("by tool");
+    println!("{calls} calls: first results on the screen after {:.0} ms", begun.elapsed().as_secs_f64() * 1e3);
+    tty.keys("Gi");
+    tty.wait("typing");
+    let typed: Vec<String> = "denylist: [search]".chars().map(|c| c.to_string()).collect();
+    let typed: Vec<&str> = typed.iter().map(String::as_str).collect();
+    told("keys while it judges", answers(&mut tty, &typed));
+    let last = Instant::now();
+    // Tools are called in turn.
+    tty.wait(&format!("{} of {calls} calls would now be denied", (calls + 1) / 3));
+    println!("the result of the last key after {:.1} s", last.elapsed().as_secs_f64());
+    println!("{} MiB resident", status(tty.pid(), "VmHWM") / 1024);
+    tty.keys("\u{3}");
+}
+
 fn pack(calls: u64) {
     let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let tmp = tempfile::tempdir_in(root).unwrap();
@@ -181,18 +225,8 @@ fn pack(calls: u64) {
     println!("receipts on the screen after {:.0} ms", begun.elapsed().as_secs_f64() * 1e3);
     // Each key changes the screen; while it verifies, and after.
     for round in ["while it verifies", "when it is verified"] {
-        let mut times = Vec::new();
-        for key in ["j", "j", "\u{4}", "G", "g", "\u{4}", "j", "k", "G", "k"].repeat(5) {
-            let (before, start) = (tty.bytes().len(), Instant::now());
-            tty.keys(key);
-            let answered = rig::until("an answer", || {
-                let more = tty.bytes().len() > before;
-                (more || start.elapsed() > Duration::from_secs(2)).then(|| start.elapsed())
-            });
-            times.push(answered);
-            thread::sleep(Duration::from_millis(20));
-        }
-        told(&format!("keys {round}"), times);
+        let keys = ["j", "j", "\u{4}", "G", "g", "\u{4}", "j", "k", "G", "k"].repeat(5);
+        told(&format!("keys {round}"), answers(&mut tty, &keys));
         println!("{} MiB resident", status(tty.pid(), "VmHWM") / 1024);
         tty.keys("[");
         tty.wait("PASS");
