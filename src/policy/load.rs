@@ -8,7 +8,7 @@ use super::{
     read::Reader,
     yaml::{Kind, Node, Place, Source},
 };
-use std::{fs::OpenOptions, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+use std::{collections::HashMap, fs::OpenOptions, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 /// Bytes of a policy file.
 pub const MAX_POLICY: u64 = 1 << 20;
@@ -87,6 +87,42 @@ impl Policy {
             notes,
             rules,
         })
+    }
+}
+
+impl Policy {
+    /// The lines, from 1, in which rules stand that are called as in [`Ruling::rule`](super::Ruling::rule); those that stand
+    /// nowhere are left out.
+    #[must_use]
+    pub fn lines<'a>(&self, rules: impl IntoIterator<Item = &'a str>) -> HashMap<&'a str, usize> {
+        let text = String::from_utf8_lossy(&self.source);
+        let source = Source { name: &self.name, text: text.strip_prefix('\u{feff}').unwrap_or(&text) };
+        let Ok(root) = source.read() else { return HashMap::new() };
+        let place = |rule: &'a str| Some((rule, root.place_of(&self.path(rule)?)?.line));
+        rules.into_iter().filter_map(place).collect()
+    }
+
+    /// The way to a rule from the top of the file.
+    fn path<'a>(&'a self, rule: &'a str) -> Option<Vec<&'a str>> {
+        let words = self.rules.words();
+        for list in [words.deny, words.allow] {
+            if let Some(rest) = rule.strip_prefix(list).and_then(|rest| rest.strip_prefix('[')) {
+                return Some(list.split('.').chain(rest.split(']').take(1)).collect());
+            }
+        }
+        let Some(rest) = rule.strip_prefix(words.constraints).and_then(|rest| rest.strip_prefix('.')) else {
+            return Some(rule.split('.').collect());
+        };
+        // Names of tools have dots in them, too.
+        let keys = self.rules.constraints.iter().map(|c| c.key.as_str());
+        let (key, below) = keys
+            .filter_map(|key| {
+                let below = rest.strip_prefix(key)?;
+                if below.is_empty() { Some((key, below)) } else { Some((key, below.strip_prefix('.')?)) }
+            })
+            .max_by_key(|(key, _)| key.len())?;
+        let below = below.split(['[', ']']).filter(|part| !part.is_empty());
+        Some(words.constraints.split('.').chain([key]).chain(below).collect())
     }
 }
 

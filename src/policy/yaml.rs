@@ -106,6 +106,19 @@ impl Node {
         node
     }
 
+    /// Where the member or element stands that a path leads to: the place of its name, where it has one.
+    pub fn place_of(&self, path: &[&str]) -> Option<Place> {
+        let Some((first, rest)) = path.split_first() else { return Some(self.place) };
+        match &self.kind {
+            Kind::Mapping(pairs) => {
+                let (key, value) = pairs.iter().find(|(key, _)| key.text() == Some(first))?;
+                if rest.is_empty() { Some(key.place) } else { value.place_of(rest) }
+            }
+            Kind::Sequence(items) => items.get(first.parse::<usize>().ok()?)?.place_of(rest),
+            Kind::Scalar { .. } => None,
+        }
+    }
+
     /// The text of a scalar as it stands.
     pub fn text(&self) -> Option<&str> {
         match &self.kind {

@@ -267,3 +267,41 @@ fn assay_ais_own_shape_is_understood() {
         assert!(notes.iter().any(|n| n.contains(words)), "{words}: {notes:?}");
     }
 }
+
+#[test]
+fn rules_are_found_where_they_stand() {
+    let native = "version: \"1\"\ndefault: deny\nallowlist: [a,\n  b]\ndenylist:\n  - x\n  - \"y*\"\nconstraints:\n  a.b:\n    \
+                  max_calls: 1\n  a:\n    deny_patterns:\n      - 'p'\n      - 'q'\n    allowed_paths:\n      - /x\nbudget:\n  \
+                  max_tool_calls: 5\n";
+    let theirs = "tools:\n  default: deny\n  deny:\n    - x\n  constraints:\n    a:\n      max_calls: 1\n";
+    let cases: [(&str, &[(&str, Option<usize>)]); 2] = [
+        (
+            native,
+            &[
+                ("default", Some(2)),
+                ("allowlist[0] (a)", Some(3)),
+                ("allowlist[1] (b)", Some(4)),
+                ("denylist[1] (y*)", Some(7)),
+                ("constraints.a.b", Some(9)),
+                ("constraints.a.b.max_calls", Some(10)),
+                ("constraints.a.deny_patterns[1]", Some(14)),
+                ("constraints.a.allowed_paths", Some(15)),
+                ("budget.max_tool_calls", Some(18)),
+                ("denylist[7] (z)", None),
+                ("tool name", None),
+                ("policy", None),
+            ],
+        ),
+        (
+            theirs,
+            &[("tools.default", Some(2)), ("tools.deny[0] (x)", Some(4)), ("tools.constraints.a.max_calls", Some(7))],
+        ),
+    ];
+    for (text, rules) in cases {
+        let policy = Policy::parse(text.as_bytes(), "p.yaml").unwrap();
+        let found = policy.lines(rules.iter().map(|(rule, _)| *rule));
+        for (rule, line) in rules {
+            assert_eq!(found.get(rule).copied(), *line, "{rule}");
+        }
+    }
+}

@@ -12,6 +12,7 @@ use crate::{
     tui::msg::{self, Teller},
 };
 use std::{
+    collections::HashMap,
     io,
     ops::ControlFlow,
     os::unix::fs::PermissionsExt,
@@ -96,6 +97,8 @@ pub struct Judged {
     pub report: Report,
     /// The first calls of each kind, as they were recorded.
     pub calls: Vec<Changed>,
+    /// The lines in which rules stand, from 1.
+    pub lines: HashMap<String, usize>,
 }
 
 /// Which recorded calls are judged.
@@ -121,6 +124,7 @@ impl Scope {
 
 /// A dry run that keeps the calls that change.
 struct Watching {
+    policy: Arc<Policy>,
     run: Run,
     session: String,
     calls: Vec<Changed>,
@@ -169,7 +173,10 @@ impl Visit for Watching {
 
 impl Watching {
     fn judged(&self) -> Box<Judged> {
-        Box::new(Judged { report: self.run.report(), calls: self.calls.clone() })
+        let report = self.run.report();
+        let lines = self.policy.lines(report.rules.iter().map(|row| row.rule.as_str()));
+        let lines = lines.into_iter().map(|(rule, line)| (rule.to_owned(), line)).collect();
+        Box::new(Judged { calls: self.calls.clone(), lines, report })
     }
 }
 
@@ -189,8 +196,8 @@ pub fn judge(text: &str, name: &str, scope: &Scope, teller: &Teller) {
         Err(what) => return tell(News::Nothing(what)),
     };
     // Names of hosts are not looked up while somebody types.
-    let run = Run::new(policy, Arc::new(Surroundings::here(Dns::Off)));
-    let mut watching = Watching { run, session: String::new(), calls: Vec::new(), kept: [0; 3] };
+    let run = Run::new(Arc::clone(&policy), Arc::new(Surroundings::here(Dns::Off)));
+    let mut watching = Watching { policy, run, session: String::new(), calls: Vec::new(), kept: [0; 3] };
     let mut told = Instant::now();
     let read = dry_run::read(&sources, &mut watching, &mut |so_far, progress| {
         if teller.cancelled() {

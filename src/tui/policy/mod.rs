@@ -379,6 +379,14 @@ impl PolicyScreen {
             (Command::Right, Some(Row::Head(section))) if self.results.is_folded(section) => {
                 self.results.toggle(section);
             }
+            // To the rule, unless it is not where it was judged.
+            (Command::Right, Some(Row::Call(_) | Row::Rule(_) | Row::Note(_))) => {
+                let Some(line) = self.results.line_of_rule().filter(|_| self.error.is_none()) else {
+                    return Some(vec![Effect::Say("this rule stands in no line of the text".to_owned())]);
+                };
+                self.editor.go(line, 1);
+                self.focus(Focus::Text);
+            }
             (Command::Left, Some(Row::Head(_))) => self.focus(Focus::Text),
             (Command::Left, Some(_)) => {
                 let head = self.results.head();

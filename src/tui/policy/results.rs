@@ -186,6 +186,18 @@ impl Results {
         found.map(|n| n as u64)
     }
 
+    /// The line of the text, from 1, in which the rule of the selected line stands.
+    pub fn line_of_rule(&self) -> Option<usize> {
+        let judged = self.judged.as_ref()?;
+        let rule = match self.selected()? {
+            Row::Call(n) => &judged.calls.get(n)?.rule,
+            Row::Rule(n) => &judged.report.rules.get(n)?.rule,
+            Row::Note(n) => return self.notes.get(n)?.line,
+            _ => return None,
+        };
+        judged.lines.get(rule).copied()
+    }
+
     /// What `y` takes.
     pub fn copied(&self) -> Option<(String, String)> {
         let report = self.judged.as_ref().map(|j| &j.report);
@@ -281,7 +293,8 @@ impl Results {
                 let (word, role) = change_words(call.change);
                 say(&format!("{}: {word}", call.tool), role);
                 say(&call.message, Role::Text);
-                say(&format!("rule {} ({})", call.rule, call.reason), Role::Text);
+                let line = self.line_of_rule().map_or_else(String::new, |line| format!(", line {line}"));
+                say(&format!("rule {} ({}){line}", call.rule, call.reason), Role::Text);
                 let at = call.at.map(|at| format!(" at {at}")).unwrap_or_default();
                 say(&format!("receipt {} of {}{at}", call.receipt, call.session), Role::Dim);
             }

@@ -252,7 +252,7 @@ fn calls_that_change_are_listed_with_rule_and_reason() {
         "not known  3",
         "3 are unknown: their arguments were not stored",
         "the tool search is on the denylist",
-        "rule denylist[0] (search) (denylist)",
+        "rule denylist[0] (search) (denylist), line 5",
         "by rule",
         "constraints.read_file.allowed_paths",
         "by tool",
@@ -261,6 +261,10 @@ fn calls_that_change_are_listed_with_rule_and_reason() {
     }
     let copied = press(&mut app, "y");
     assert!(matches!(&copied[..], [Effect::Copy { text, .. }] if text.starts_with("mtc_")), "{copied:?}");
+    // To the rule, and back.
+    press(&mut app, "l");
+    assert_eq!(app.policy.editor.place(), (5, 1));
+    press(&mut app, "Tab");
     // A heading folds; Enter on a call shows all about it.
     press(&mut app, "k Enter");
     assert!(!shown(&mut app).contains("the tool search is on the denylist"));
