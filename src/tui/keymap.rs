@@ -175,7 +175,7 @@ commands! {
     Up = "up", "One line up; in a list of live calls this stops following";
     Down = "down", "One line down";
     Left = "left", "Fold, or go to the pane on the left";
-    Right = "right", "Unfold, or go to the pane on the right; to the rule that decided a call";
+    Right = "right", "Unfold, or go to the pane on the right, or to the rule of a call";
     Top = "top", "To the first line";
     Bottom = "bottom", "To the last line; in a list of live calls this follows again";
     PageUp = "page up", "One page up";

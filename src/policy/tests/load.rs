@@ -274,10 +274,10 @@ fn rules_are_found_where_they_stand() {
                   max_calls: 1\n  a:\n    deny_patterns:\n      - 'p'\n      - 'q'\n    allowed_paths:\n      - /x\nbudget:\n  \
                   max_tool_calls: 5\n";
     let theirs = "tools:\n  default: deny\n  deny:\n    - x\n  constraints:\n    a:\n      max_calls: 1\n";
-    let cases: [(&str, &[(&str, Option<usize>)]); 2] = [
+    let cases = [
         (
             native,
-            &[
+            vec![
                 ("default", Some(2)),
                 ("allowlist[0] (a)", Some(3)),
                 ("allowlist[1] (b)", Some(4)),
@@ -294,13 +294,17 @@ fn rules_are_found_where_they_stand() {
         ),
         (
             theirs,
-            &[("tools.default", Some(2)), ("tools.deny[0] (x)", Some(4)), ("tools.constraints.a.max_calls", Some(7))],
+            vec![
+                ("tools.default", Some(2)),
+                ("tools.deny[0] (x)", Some(4)),
+                ("tools.constraints.a.max_calls", Some(7)),
+            ],
         ),
     ];
     for (text, rules) in cases {
         let policy = Policy::parse(text.as_bytes(), "p.yaml").unwrap();
         let found = policy.lines(rules.iter().map(|(rule, _)| *rule));
-        for (rule, line) in rules {
+        for (rule, line) in &rules {
             assert_eq!(found.get(rule).copied(), *line, "{rule}");
         }
     }
