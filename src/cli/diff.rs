@@ -212,6 +212,7 @@ fn comparison(out: &mut String, c: &Comparison, style: Style) {
         ("calls", a.calls, b.calls),
         ("answered", a.forwarded, b.forwarded),
         ("denied by policy", a.policy_denied, b.policy_denied),
+        ("of these enforced", a.denied, b.denied),
         ("errors", a.errors, b.errors),
         ("without response", a.timeouts, b.timeouts),
         ("other outcomes", a.other, b.other),
@@ -331,8 +332,8 @@ fn change_lines(out: &mut String, change: &CallChange, style: Style) {
             if a.policy_verdict != b.policy_verdict {
                 let _ = write!(out, "  policy {} → {}", short(&a.policy_verdict), short(&b.policy_verdict));
             }
-            if a.result_hash != b.result_hash {
-                out.push_str("  another result");
+            if let Some(word) = change.results() {
+                let _ = write!(out, "  {word}");
             }
             let _ = write!(out, "  {}", style.paint(Tone::Dim, &short(&b.receipt_id)));
         }

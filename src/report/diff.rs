@@ -122,6 +122,7 @@ fn totals(out: &mut String, c: &Comparison) {
         ("calls", a.calls, b.calls),
         ("answered", a.forwarded, b.forwarded),
         ("denied by policy", a.policy_denied, b.policy_denied),
+        ("of these enforced", a.denied, b.denied),
         ("errors", a.errors, b.errors),
         ("without response", a.timeouts, b.timeouts),
         ("other outcomes", a.other, b.other),
@@ -214,9 +215,7 @@ fn change_row(change: &CallChange) -> String {
             if a.policy_verdict != b.policy_verdict {
                 what.push(format!("policy {} → {}", escape(&a.policy_verdict), escape(&b.policy_verdict)));
             }
-            if a.result_hash != b.result_hash {
-                what.push("another result".to_owned());
-            }
+            what.extend(change.results().map(str::to_owned));
         }
         (None, Some(one)) | (Some(one), None) => what.push(escape(&one.outcome)),
         (None, None) => {}
