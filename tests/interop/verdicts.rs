@@ -145,7 +145,7 @@ fn a_real_client_sees_a_policy_advise_and_then_enforce() {
         assert_eq!(results[0]["content"][0]["text"], "Echo: hello");
         assert_eq!(*code, Some(exit), "{}", session.report.said());
         assert_eq!(evidence::verify(&session.pack, &session.home), Some(0));
-        assert!(evidence::assay_ai_accepts(&[session.pack.clone()], &session.home));
+        assert!(evidence::assay_ai_accepts(std::slice::from_ref(&session.pack), &session.home));
     }
     assert_eq!(advised.report.results[..2], recorded.report.results[..2]);
     let denial = &guarded.report.results[1]["error"];
