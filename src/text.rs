@@ -77,10 +77,38 @@ pub fn fit(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Two texts that begin alike, each from shortly before the place where they part, if that place is not within the first
+/// `columns` characters; a `…` stands for what is left out. Else both as they are.
+#[must_use]
+pub fn where_they_part<'a>(a: &'a str, b: &'a str, columns: usize) -> (Cow<'a, str>, Cow<'a, str>) {
+    const BEFORE: usize = 16;
+    let alike = a.chars().zip(b.chars()).take_while(|(x, y)| x == y).count();
+    if alike.saturating_add(BEFORE) <= columns || alike <= BEFORE {
+        return (Cow::Borrowed(a), Cow::Borrowed(b));
+    }
+    let cut = |text: &str| format!("…{}", text.chars().skip(alike - BEFORE).collect::<String>());
+    (Cow::Owned(cut(a)), Cow::Owned(cut(b)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn texts_that_part_late_are_shown_from_there() {
+        let long = "x".repeat(100);
+        let (a, b) = (format!("{long}abc"), format!("{long}ade"));
+        let (left, right) = where_they_part(&a, &b, 60);
+        assert_eq!((left.as_ref(), right.as_ref()), ("…xxxxxxxxxxxxxxxabc", "…xxxxxxxxxxxxxxxade"));
+        for (a, b) in [("abc", "abd"), ("", "abc"), ("grüße", "grüßt")] {
+            assert_eq!(where_they_part(a, b, 60), (a.into(), b.into()));
+            assert_eq!(where_they_part(a, b, 0), (a.into(), b.into()));
+        }
+        let (a, b) = (format!("{long}{long}"), long.clone());
+        let (left, right) = where_they_part(&a, &b, 60);
+        assert_eq!((left.chars().count(), right.chars().count()), (117, 17));
+    }
 
     #[test]
     fn escapes_and_overrides_are_shown() {

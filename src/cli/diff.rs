@@ -16,7 +16,7 @@ use crate::{
         verify::{Completeness, Integrity, SignerVerdict, VerifyError, VerifyOptions},
     },
     report,
-    text::{fit, width},
+    text::{fit, where_they_part, width},
     tui::{self, app::Start},
 };
 use clap::Args;
@@ -212,6 +212,7 @@ fn comparison(out: &mut String, c: &Comparison, style: Style) {
         ("calls", a.calls, b.calls),
         ("answered", a.forwarded, b.forwarded),
         ("denied by policy", a.policy_denied, b.policy_denied),
+        ("of these enforced", a.denied, b.denied),
         ("errors", a.errors, b.errors),
         ("without response", a.timeouts, b.timeouts),
         ("other outcomes", a.other, b.other),
@@ -331,8 +332,8 @@ fn change_lines(out: &mut String, change: &CallChange, style: Style) {
             if a.policy_verdict != b.policy_verdict {
                 let _ = write!(out, "  policy {} → {}", short(&a.policy_verdict), short(&b.policy_verdict));
             }
-            if a.result_hash != b.result_hash {
-                out.push_str("  another result");
+            if let Some(word) = change.results() {
+                let _ = write!(out, "  {word}");
             }
             let _ = write!(out, "  {}", style.paint(Tone::Dim, &short(&b.receipt_id)));
         }
@@ -343,12 +344,12 @@ fn change_lines(out: &mut String, change: &CallChange, style: Style) {
     }
     out.push('\n');
     for place in change.result_differences.iter().take(PLACES) {
-        let text = |v: &Option<serde_json::Value>| {
-            v.as_ref().map_or_else(|| "–".to_owned(), |v| fit(&short(&v.to_string()), 60).into_owned())
-        };
+        let text = |v: &Option<serde_json::Value>| v.as_ref().map_or_else(|| "–".to_owned(), |v| short(&v.to_string()));
+        let (old, new) = (text(&place.old), text(&place.new));
+        let (old, new) = where_they_part(&old, &new, 60);
         let path = if place.path.is_empty() { "(all of it)" } else { &place.path };
         let path = short(path);
-        let _ = writeln!(out, "    {}  {} → {}", fit(&path, 60), text(&place.old), text(&place.new));
+        let _ = writeln!(out, "    {}  {} → {}", fit(&path, 60), fit(&old, 60), fit(&new, 60));
     }
     let more = change.result_differences.len().saturating_sub(PLACES) as u64 + change.result_differences_omitted;
     if more > 0 {

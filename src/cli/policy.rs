@@ -233,7 +233,8 @@ fn init(args: &InitArgs) -> Result<Exit, Failure> {
             format!("{tools} of {sessions} allowed, everything else denied")
         },
     );
-    let next = format!("{file}: {what}\n  next: assay policy dry-run {file} --against {DEFAULT_AUDIT_DIR}\n");
+    let from = args.from.first().map_or_else(|| DEFAULT_AUDIT_DIR.to_owned(), |path| path.display().to_string());
+    let next = format!("{file}: {what}\n  next: assay policy dry-run {file} --against {}\n", visible(&from));
     out::stdout(next.as_bytes())?;
     Ok(Exit::Ok)
 }

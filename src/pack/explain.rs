@@ -301,6 +301,10 @@ fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
         },
     ));
     out.push(("Policy", e.policy_hash.clone().unwrap_or_else(|| "none".to_owned())));
+    if let Some(c) = e.session.as_ref().map(|s| &s.counts).filter(|c| c.policy_denied > 0) {
+        let stopped = if c.denied == 0 { "none".to_owned() } else { c.denied.to_string() };
+        out.push(("Verdicts", format!("{} of {} calls denied, {stopped} of them stopped", c.policy_denied, c.calls)));
+    }
     if e.receipt_integrity != "PASS" {
         out.push(("Warning", "its own builder found damaged receipts".to_owned()));
     }

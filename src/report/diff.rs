@@ -1,9 +1,12 @@
 //! `assay diff --report`: the comparison as a page.
 
 use super::html::{self, escape};
-use crate::pack::{
-    diff::{Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, gates::GateReport, time},
-    verify::{Claims, Completeness, Integrity, SignerVerdict},
+use crate::{
+    pack::{
+        diff::{Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, gates::GateReport, time},
+        verify::{Claims, Completeness, Integrity, SignerVerdict},
+    },
+    text::where_they_part,
 };
 use std::fmt::Write as _;
 
@@ -119,6 +122,7 @@ fn totals(out: &mut String, c: &Comparison) {
         ("calls", a.calls, b.calls),
         ("answered", a.forwarded, b.forwarded),
         ("denied by policy", a.policy_denied, b.policy_denied),
+        ("of these enforced", a.denied, b.denied),
         ("errors", a.errors, b.errors),
         ("without response", a.timeouts, b.timeouts),
         ("other outcomes", a.other, b.other),
@@ -211,9 +215,7 @@ fn change_row(change: &CallChange) -> String {
             if a.policy_verdict != b.policy_verdict {
                 what.push(format!("policy {} → {}", escape(&a.policy_verdict), escape(&b.policy_verdict)));
             }
-            if a.result_hash != b.result_hash {
-                what.push("another result".to_owned());
-            }
+            what.extend(change.results().map(str::to_owned));
         }
         (None, Some(one)) | (Some(one), None) => what.push(escape(&one.outcome)),
         (None, None) => {}
@@ -221,9 +223,12 @@ fn change_row(change: &CallChange) -> String {
     for place in change.result_differences.iter().take(PLACES) {
         let path = if place.path.is_empty() { "(all of it)" } else { &place.path };
         let mut said = format!("<p class=\"place\">{}", escape(path));
-        for (sign, tone, value) in [("−", "warn", &place.old), ("+", "good", &place.new)] {
-            if let Some(value) = value {
-                let _ = write!(said, "<code class=\"{tone}\">{sign} {}</code>", escape(&head(&value.to_string())));
+        let text = |v: &Option<serde_json::Value>| v.as_ref().map(ToString::to_string).unwrap_or_default();
+        let (old, new) = (text(&place.old), text(&place.new));
+        let (old, new) = where_they_part(&old, &new, VALUE);
+        for (sign, tone, value) in [("−", "warn", old), ("+", "good", new)] {
+            if !value.is_empty() {
+                let _ = write!(said, "<code class=\"{tone}\">{sign} {}</code>", escape(&head(&value)));
             }
         }
         what.push(said + "</p>");

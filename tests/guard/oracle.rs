@@ -96,3 +96,10 @@ pub fn check(sent: &[u8], cuts: &[usize]) {
         );
     }
 }
+
+/// [`check`]s an input of the fuzzer, whose first two bytes say where the stream is cut.
+pub fn look(data: &[u8]) {
+    let (cuts, sent) = data.split_at(data.len().min(2));
+    let cuts: Vec<usize> = cuts.iter().map(|c| usize::from(*c)).collect();
+    check(sent, &cuts);
+}

@@ -132,10 +132,7 @@ fn nothing_that_the_fuzzer_found_passes() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/corpus");
     let mut looked = 0;
     for entry in std::fs::read_dir(corpus).unwrap() {
-        let data = std::fs::read(entry.unwrap().path()).unwrap();
-        let (cuts, sent) = data.split_at(data.len().min(2));
-        let cuts: Vec<usize> = cuts.iter().map(|c| usize::from(*c)).collect();
-        oracle::check(sent, &cuts);
+        oracle::look(&std::fs::read(entry.unwrap().path()).unwrap());
         looked += 1;
     }
     assert!(looked > 0);

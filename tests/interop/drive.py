@@ -8,6 +8,7 @@ The steps are the ones of `scenarios/*.json`; `drive.mjs` understands the same.
 """
 
 import json
+import os
 import sys
 
 import anyio
@@ -162,6 +163,12 @@ class Session:
         while self.wire.count(step["method"]) < step.get("count", 1):
             await anyio.sleep(0.01)
         return step["method"]
+
+    async def do_exists(self, step):
+        """Holds the session open until somebody else has made a file."""
+        while not os.path.exists(step["path"]):
+            await anyio.sleep(0.01)
+        return True
 
 
 async def main(job, out):

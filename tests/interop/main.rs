@@ -13,6 +13,7 @@ mod install;
 mod lenient;
 mod scenario;
 mod suites;
+mod verdicts;
 
 /// One test per scenario file and family of clients, so that they run side by side and are named in the output.
 macro_rules! scenarios {

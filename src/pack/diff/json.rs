@@ -1,5 +1,6 @@
 //! Two JSON values, difference by difference: what stands where (RFC 6901), before and after.
 
+use crate::text::where_they_part;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -34,7 +35,8 @@ pub struct Difference {
     /// What stands there; absent when nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Value>,
-    /// Whether a value was too long and is the beginning of its JSON text instead.
+    /// Whether a value was too long and is a part of its JSON text instead: the beginning, or, of texts that begin alike,
+    /// what follows shortly before they part.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
@@ -72,10 +74,12 @@ impl Walk {
             (_, None) => DifferenceKind::Removed,
             _ => DifferenceKind::Changed,
         };
-        let (old, new) = (old.map(shown), new.map(shown));
-        let cut = [&old, &new].into_iter().flatten().any(|(_, cut)| *cut);
         let path = self.path.clone();
-        self.found.push(Difference { path, kind, old: old.map(|o| o.0), new: new.map(|n| n.0), cut });
+        let (a, b) = (text(old), text(new));
+        let cut = a.len().max(b.len()) > MAX_VALUE;
+        let (x, y) = where_they_part(&a, &b, if cut { MAX_VALUE / 2 } else { usize::MAX });
+        let (old, new) = (old.map(|v| shown(v, &x, &a)), new.map(|v| shown(v, &y, &b)));
+        self.found.push(Difference { path, kind, old, new, cut });
     }
 
     fn values(&mut self, old: &Value, new: &Value) {
@@ -115,16 +119,17 @@ impl Walk {
     }
 }
 
-fn shown(value: &Value) -> (Value, bool) {
-    let text = value.to_string();
-    if text.len() <= MAX_VALUE {
-        return (value.clone(), false);
+fn text(value: Option<&Value>) -> String {
+    value.map(Value::to_string).unwrap_or_default()
+}
+
+/// `value`, or `part` of its text where that is not all of it, or too much.
+fn shown(value: &Value, part: &str, whole: &str) -> Value {
+    if part == whole && part.len() <= MAX_VALUE {
+        return value.clone();
     }
-    let mut end = MAX_VALUE;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    (Value::String(format!("{}…", &text[..end])), true)
+    let end = part.floor_char_boundary(MAX_VALUE);
+    Value::String(if end < part.len() { format!("{}…", &part[..end]) } else { part.to_owned() })
 }
 
 #[cfg(test)]
@@ -163,5 +168,10 @@ mod tests {
         assert_eq!((found.len(), omitted), (MAX_DIFFERENCES, 450));
         let (found, _) = differences(&json!(""), &json!("é".repeat(1 << 20)));
         assert!(found[0].cut && found[0].new.as_ref().unwrap().as_str().unwrap().len() < 1100);
+        let long = "é".repeat(1 << 20);
+        let (found, _) = differences(&json!([format!("{long}a"), 1]), &json!([format!("{long}b"), 2]));
+        let of = |v: &Option<Value>| v.as_ref().unwrap().as_str().unwrap().trim_matches(['…', 'é', '"']).to_owned();
+        assert_eq!((of(&found[0].old), of(&found[0].new), found[0].cut), ("a".into(), "b".into(), true));
+        assert!(!found[1].cut);
     }
 }

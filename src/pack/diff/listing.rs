@@ -61,6 +61,19 @@ pub struct CallChange {
     pub result_differences_omitted: u64,
 }
 
+impl CallChange {
+    /// How the result of a pair differs, in words.
+    #[must_use]
+    pub fn results(&self) -> Option<&'static str> {
+        let (a, b) = (self.a.as_ref()?, self.b.as_ref()?);
+        match (&a.result_hash, &b.result_hash) {
+            (Some(_), None) => Some("no result any more"),
+            (None, Some(_)) => Some("a result now"),
+            (old, new) => (old != new).then_some("another result"),
+        }
+    }
+}
+
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(n: &u64) -> bool {
     *n == 0

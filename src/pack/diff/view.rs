@@ -4,7 +4,13 @@ use super::{
     Quantiles, ToolCount,
     side::{Call, NO_DURATION, Names, Outcome, Side},
 };
-use crate::pack::verify::{Claims, Completeness, Finding, Integrity, Signer, VerifyReport};
+use crate::{
+    model::sha256_hex,
+    pack::{
+        sign::DEFAULT_POLICY,
+        verify::{Claims, Completeness, Finding, Integrity, Signer, VerifyReport},
+    },
+};
 use serde::Serialize;
 use std::path::Path;
 
@@ -181,8 +187,9 @@ fn known(r: &VerifyReport) -> Vec<(&'static str, Option<String>)> {
     let s = r.facts.session.as_ref();
     let client = s.and_then(|s| s.client_info.as_ref());
     let server = s.and_then(|s| s.server_info.as_ref());
+    let no_policy = sha256_hex(DEFAULT_POLICY);
     vec![
-        ("policy_hash", r.facts.policy_hash.clone()),
+        ("policy_hash", r.facts.policy_hash.clone().filter(|hash| *hash != no_policy)),
         ("surface_hash", s.and_then(|s| s.surface_hash.clone())),
         ("mode", r.facts.mode.clone()),
         ("server_id", s.map(|s| s.server_id.clone())),
