@@ -203,6 +203,7 @@ impl Fold {
         struct Decision {
             verdict: Option<PolicyVerdict>,
             reason: Option<String>,
+            rule: Option<String>,
             #[serde(default)]
             unseen: Vec<String>,
         }
@@ -210,6 +211,7 @@ impl Fold {
             if let Some(d) = read::<Decision>(e) {
                 open.row.policy_verdict = d.verdict;
                 open.row.policy_reason = d.reason;
+                open.row.policy_ref = d.rule;
                 open.row.anomalies.extend(d.unseen);
                 open.row.phases_us.policy_decided = Some(open.after(e.mono_us));
             }

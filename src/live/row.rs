@@ -34,6 +34,8 @@ pub struct CallRow {
     pub phases_us: Phases,
     /// Short machine word for the verdict.
     pub policy_reason: Option<String>,
+    /// The rule that matched.
+    pub policy_ref: Option<String>,
     /// The verdict; `null` before it is known.
     pub policy_verdict: Option<PolicyVerdict>,
     /// Its receipt, once there is one.
@@ -73,6 +75,7 @@ impl CallRow {
             parent_receipt_id: None,
             phases_us: Phases::default(),
             policy_reason: None,
+            policy_ref: None,
             policy_verdict: None,
             receipt_id: None,
             requested_at: None,
@@ -100,6 +103,7 @@ impl CallRow {
             parent_receipt_id: r.parent_receipt_id,
             phases_us: r.phases_us,
             policy_reason: r.policy_reason.clone(),
+            policy_ref: r.policy_ref.clone(),
             policy_verdict: Some(r.policy_verdict),
             receipt_id: Some(r.receipt_id),
             requested_at: Some(r.request_observed_at),
@@ -147,6 +151,7 @@ impl CallRow {
         a.response_forwarded = a.response_forwarded.max(b.response_forwarded);
         a.response_observed = a.response_observed.max(b.response_observed);
         self.policy_reason = self.policy_reason.take().max(other.policy_reason);
+        self.policy_ref = self.policy_ref.take().max(other.policy_ref);
         greater(&mut self.policy_verdict, other.policy_verdict, |v| match v {
             PolicyVerdict::NoPolicy => 0,
             PolicyVerdict::Allowed => 1,

@@ -65,8 +65,15 @@ impl CallChange {
     /// How the result of a pair differs, in words.
     #[must_use]
     pub fn results(&self) -> Option<&'static str> {
-        let (a, b) = (self.a.as_ref()?, self.b.as_ref()?);
-        match (&a.result_hash, &b.result_hash) {
+        self.a.as_ref()?.results(self.b.as_ref()?)
+    }
+}
+
+impl CallSide {
+    /// How the result of `later` differs from this one, in words.
+    #[must_use]
+    pub fn results(&self, later: &Self) -> Option<&'static str> {
+        match (&self.result_hash, &later.result_hash) {
             (Some(_), None) => Some("no result any more"),
             (None, Some(_)) => Some("a result now"),
             (old, new) => (old != new).then_some("another result"),

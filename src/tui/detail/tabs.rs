@@ -168,6 +168,7 @@ fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<Line> {
     });
     add("policy", verdict.map(ToOwned::to_owned), Role::Text);
     add("policy reason", row.policy_reason.clone(), Role::Text);
+    add("policy rule", row.policy_ref.clone(), Role::Text);
     add("took", row.duration_ms.map(|d| took(d.0)), Role::Text);
     if let (true, Some(at)) = (row.is_running(), row.requested_at) {
         let us = now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000;

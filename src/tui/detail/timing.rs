@@ -11,7 +11,7 @@ pub(in crate::tui) fn stretches(phases: &Phases, running_us: Option<u64>) -> Vec
     let mut out = Vec::new();
     let mut from = 0;
     let marks = [
-        ("policy", phases.policy_decided),
+        ("policy", phases.policy_decided.filter(|_| beside(phases).is_none())),
         ("to the server", phases.request_forwarded),
         ("server works", phases.response_first_byte),
         ("answer arrives", phases.response_observed),
@@ -27,6 +27,14 @@ pub(in crate::tui) fn stretches(phases: &Phases, running_us: Option<u64>) -> Vec
         out.push(("running", from, now));
     }
     out
+}
+
+/// When the policy's verdict was there, if the call did not wait for it: an audit asks the policy behind the forwarding.
+const fn beside(phases: &Phases) -> Option<u64> {
+    match (phases.policy_decided, phases.request_forwarded) {
+        (Some(decided), Some(forwarded)) if decided > forwarded => Some(decided),
+        _ => None,
+    }
 }
 
 /// A waterfall: name, length, and where in the call it lies.
@@ -60,6 +68,11 @@ pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, 
             }
         })
         .collect();
+    if let Some(us) = beside(phases) {
+        let text = format!("{:<15}{:>9}  beside: nothing waited for it", "policy", took(us));
+        let text = crate::text::fit(&text, usize::from(columns).max(28)).into_owned();
+        out.push(Line { pieces: vec![(text, Role::Dim)], copy: format!("policy {us} µs"), path: String::new() });
+    }
     if !stretches.is_empty() {
         let text = format!("{:<15}{:>9}", "in all", took(all));
         out.push(Line { pieces: vec![(text, Role::Strong)], copy: format!("{all} µs"), path: String::new() });
@@ -109,6 +122,13 @@ mod tests {
         );
         assert!(found.windows(2).all(|w| w[0].2 == w[1].1));
         assert_eq!(stretches(&Phases::default(), Some(5)), [("running", 0, 5)]);
+        // A verdict that nothing waited for is no part of the way.
+        let audit = Phases { policy_decided: Some(300), ..phases };
+        assert_eq!(stretches(&audit, None), found);
+        let said = |p: &Phases| waterfall(p, None, 80, false)[4].pieces[0].0.clone();
+        assert!(said(&audit).starts_with("policy            300 µs  beside"), "{}", said(&audit));
+        let guard = Phases { policy_decided: Some(7), ..phases };
+        assert_eq!(stretches(&guard, None)[..2], [("policy", 0, 7), ("to the server", 7, 10)]);
         let length = |us| bar(&phases, us, 8, false).chars().count();
         assert_eq!([100, 100_000, 100_000_000].map(length), [2, 5, 8]);
         for columns in 0..80 {

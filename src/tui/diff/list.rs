@@ -240,16 +240,7 @@ pub fn changed(a: &CallSide, b: &CallSide, theme: Theme) -> String {
     if a.policy_verdict != b.policy_verdict {
         said.push(format!("policy {} {arrow} {}", a.policy_verdict, b.policy_verdict));
     }
-    if a.result_hash != b.result_hash {
-        said.push(
-            match (&a.result_hash, &b.result_hash) {
-                (Some(_), None) => "no result any more",
-                (None, Some(_)) => "a result now",
-                _ => "another result",
-            }
-            .to_owned(),
-        );
-    }
+    said.extend(a.results(b).map(str::to_owned));
     said.join(", ")
 }
 

@@ -120,7 +120,7 @@ impl Told {
         self.totals.ended(outcome);
         let answered = matches!(outcome, Outcome::Forwarded | Outcome::Error);
         let row = CallRow {
-            duration_ms: Some(DurationMs(us)),
+            duration_ms: (outcome != Outcome::Denied).then_some(DurationMs(us)),
             ended_at: Some(at(ms + us as i64 / 1000)),
             outcome: Some(outcome),
             outcome_reason: (outcome == Outcome::Timeout).then(|| "server_exited".to_owned()),
@@ -132,6 +132,7 @@ impl Told {
                 response_forwarded: answered.then_some(us + 18),
             },
             policy_reason: (verdict == PolicyVerdict::Denied).then(|| "denylist".to_owned()),
+            policy_ref: (verdict == PolicyVerdict::Denied).then(|| "denylist[0] (*)".to_owned()),
             policy_verdict: Some(verdict),
             receipt_id: Some(ReceiptId::from_bits(self.id.bits() << 32 | n)),
             result_hash: answered.then(|| format!("sha256:{:064x}", n * 13)),

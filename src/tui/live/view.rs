@@ -348,15 +348,17 @@ fn call(pen: &mut Pen<'_>, area: Rect, row: &CallRow, c: &Columns, now: WallTime
     let word = match state {
         // The verdict has a column of its own; without it, the state says both.
         CallState::Allowed | CallState::NotEnforced if c.verdict > 0 => "forwarded",
-        CallState::NotEnforced => "advised no",
+        CallState::NotEnforced => "advised",
         other => other.word(),
     };
     pen.put(x, y, c.outcome.saturating_sub(1), &format!("{} {word}", state.glyph(ascii)), role(state));
     x += c.outcome;
     let running = row.is_running();
-    let us = match row.duration_ms {
-        Some(d) if !running => Some(d.0),
-        _ => row.requested_at.map(|at| now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000),
+    let us = if running {
+        row.requested_at.map(|at| now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000)
+    } else {
+        // What never reached a server took no time there.
+        row.duration_ms.map(|d| d.0)
     };
     if let Some(us) = us.filter(|_| c.took > 1) {
         let tone = if running {
@@ -368,6 +370,8 @@ fn call(pen: &mut Pen<'_>, area: Rect, row: &CallRow, c: &Columns, now: WallTime
         };
         let text = if running { took(us / 100_000 * 100_000) } else { took(us) };
         pen.right(x, y, c.took - 1, &text, tone);
+    } else if c.took > 1 {
+        pen.right(x, y, c.took - 1, pen.theme.glyph("–", "-"), Role::Dim);
     }
     x += c.took;
     if let Some(us) = us.filter(|_| c.bar > 1) {
