@@ -23,12 +23,7 @@ pub struct LineAt<'a> {
 }
 
 /// Gives the lines from `offset` on, where the line with this number begins, until `each` says that it is enough.
-pub(super) fn read(
-    file: &File,
-    mut number: u64,
-    mut offset: u64,
-    each: &mut dyn FnMut(LineAt<'_>) -> bool,
-) -> io::Result<()> {
+pub fn read(file: &File, mut number: u64, mut offset: u64, each: &mut dyn FnMut(LineAt<'_>) -> bool) -> io::Result<()> {
     let mut buffer = Vec::new();
     let mut size = CHUNK;
     loop {
@@ -99,7 +94,7 @@ fn next_end(file: &File, mut offset: u64) -> io::Result<Option<u64>> {
 }
 
 /// The last whole line of a file of `len` bytes, if it is not longer than [`MAX_LINE`].
-pub(super) fn last(file: &File, len: u64) -> io::Result<Option<Vec<u8>>> {
+pub fn last(file: &File, len: u64) -> io::Result<Option<Vec<u8>>> {
     let mut buffer = Vec::new();
     let mut size = 4096;
     loop {
@@ -122,7 +117,7 @@ pub(super) fn last(file: &File, len: u64) -> io::Result<Option<Vec<u8>>> {
 
 /// Offset of a line at or shortly before the first whose key is not below `wanted`, in a file of `len` bytes whose lines are
 /// ordered by their keys.
-pub(super) fn bisect<K: Ord>(file: &File, len: u64, key: &dyn Fn(&[u8]) -> Option<K>, wanted: &K) -> io::Result<u64> {
+pub fn bisect<K: Ord>(file: &File, len: u64, key: &dyn Fn(&[u8]) -> Option<K>, wanted: &K) -> io::Result<u64> {
     let (mut low, mut high) = (0, len);
     while high - low > CHUNK as u64 {
         let middle = low + (high - low) / 2;
