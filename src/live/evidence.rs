@@ -108,7 +108,7 @@ impl Events {
     /// Takes a line, if it is one of them. Returns whether it is the last one.
     fn take(&mut self, line: &[u8]) -> bool {
         #[derive(Deserialize)]
-        struct Event<'a> {
+        struct Brief<'a> {
             #[serde(borrow)]
             detail: Option<&'a RawValue>,
             #[serde(borrow)]
@@ -119,13 +119,13 @@ impl Events {
         struct Binding {
             receipt_id: Option<ReceiptId>,
         }
-        let Ok(event) = serde_json::from_slice::<Event<'_>>(line) else { return false };
-        if event.invocation_id != Some(self.id) {
+        let Ok(brief) = serde_json::from_slice::<Brief<'_>>(line) else { return false };
+        if brief.invocation_id != Some(self.id) {
             return false;
         }
-        self.begun |= event.event == EventKind::RequestReceived.as_str();
+        self.begun |= brief.event == EventKind::RequestReceived.as_str();
         self.lines.push(line.to_vec());
-        let binding = event.detail.and_then(|d| serde_json::from_str::<Binding>(d.get()).ok());
+        let binding = brief.detail.and_then(|d| serde_json::from_str::<Binding>(d.get()).ok());
         binding.is_some_and(|b| b.receipt_id.is_some()) || self.lines.len() >= MAX_EVENTS
     }
 }
@@ -221,7 +221,7 @@ mod tests {
     fn a_clock_that_was_set_hides_nothing() {
         let tmp = tempfile::tempdir().unwrap();
         let events = tmp.path().join("e");
-        let mut text = String::new();
+        let mut text = Vec::new();
         let time = |at: i64| WallTime::from_millis(1_700_000_000_000 + at);
         // It is set back by an hour in the middle of call 7, of which there is something odd in between.
         let receipt = ReceiptId::from_bits(7);
@@ -234,8 +234,7 @@ mod tests {
                 n => ("request_received", n + 100, "{}".to_owned()),
             };
             let id = InvocationId::from_bits(id);
-            text += &format!(r#"{{"at":"{at}","detail":{detail},"event":"{kind}","invocation_id":"{id}"}}"#);
-            text.push('\n');
+            writeln!(text, r#"{{"at":"{at}","detail":{detail},"event":"{kind}","invocation_id":"{id}"}}"#).unwrap();
         }
         std::fs::write(&events, text).unwrap();
         let mut row = CallRow::new(SessionId::from_bits(1), InvocationId::from_bits(7));

@@ -10,7 +10,7 @@
 mod entries;
 mod events;
 mod index;
-pub(super) mod lines;
+pub(crate) mod lines;
 mod receipts;
 mod scan;
 
@@ -219,7 +219,8 @@ impl Pages {
                 n if n >= range.end => false,
                 n if n < range.start => true,
                 _ => each(line),
-            }),
+            })
+            .map(drop),
             None => Ok(()),
         }
     }

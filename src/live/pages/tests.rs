@@ -144,7 +144,7 @@ fn long_lines_are_whole_and_those_beyond_measure_are_named_and_passed_over() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let long = vec![b'x'; 3 << 20];
     file.write_all(b"a\n").unwrap();
-    for part in [&long[..], b"\n", &vec![b'y'; 2 * MAX_LINE + 1], b"\nb\n"] {
+    for part in [&long[..], b"\n", &vec![b'y'; MAX_LINE + 1], b"\nb\n"] {
         file.write_all(part).unwrap();
     }
     let pages = Pages::open(file.path(), Some(seq)).unwrap();
@@ -156,7 +156,7 @@ fn long_lines_are_whole_and_those_beyond_measure_are_named_and_passed_over() {
             true
         })
         .unwrap();
-    let (three, huge) = (long.len(), 2 * MAX_LINE + 1);
+    let (three, huge) = (long.len(), MAX_LINE + 1);
     assert_eq!(got, [(0, 1, Some(1)), (1, three as u64, Some(three)), (2, huge as u64, None), (3, 1, Some(1))]);
     assert_eq!((pages.line(2).unwrap(), pages.line(3).unwrap()), (None, Some(b"b".to_vec())));
 }

@@ -6,17 +6,18 @@ use super::{
 };
 use crate::{
     filter::{Facts, Filter},
-    live::state::facts,
+    live::{
+        pages::{LineAt, lines},
+        state::facts,
+    },
     tui::msg::{News as Message, Teller},
 };
-use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _};
+use std::{io, ops::Range};
 
 /// Lines from one mark to the next.
 pub const STRIDE: u64 = 64;
-/// Bytes read at once.
-const CHUNK: usize = 256 << 10;
-/// The longest line that is looked at (as in the verifier).
-const MAX_LINE: usize = 64 << 20;
+/// Bytes until the first report of a scan.
+const SOON: u64 = 256 << 10;
 /// Bytes between two reports of a scan.
 const REPORT: u64 = 2 << 20;
 /// Lines that are remembered as problems.
@@ -37,47 +38,13 @@ pub struct Known {
     pub problems: usize,
 }
 
-/// Reads whole lines from `offset` on: number from `first`, offset, bytes. Gives the bytes behind the last whole line.
-fn lines(
-    file: &File,
-    first: u64,
-    offset: u64,
-    each: &mut dyn FnMut(u64, u64, &[u8]) -> bool,
-) -> io::Result<Option<u64>> {
-    let (mut number, mut start) = (first, offset);
-    let mut buffer = vec![0; CHUNK];
-    let mut have = 0;
-    loop {
-        let n = match file.read_at(&mut buffer[have..], start + have as u64) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        if n == 0 {
-            return Ok(Some(have as u64));
-        }
-        let mut from = 0;
-        for at in memchr::memchr_iter(b'\n', &buffer[have..have + n]) {
-            let end = have + at;
-            if !each(number, start + from as u64, &buffer[from..end]) {
-                return Ok(None);
-            }
-            number += 1;
-            from = end + 1;
-        }
-        have += n;
-        buffer.copy_within(from..have, 0);
-        have -= from;
-        start += from as u64;
-        if have == buffer.len() {
-            if have > MAX_LINE {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long to be evidence"));
-            }
-            buffer.resize(have * 2, 0);
-        } else if buffer.len() > 4 * CHUNK && have < CHUNK {
-            buffer.truncate(CHUNK);
-            buffer.shrink_to_fit();
-        }
-    }
+/// What a line says; `before` is the one before it, where that is known.
+fn row(kind: Kind, line: &LineAt<'_>, before: Option<&[u8]>) -> Line {
+    let row = match line.bytes {
+        Some(bytes) => read(kind, bytes, before),
+        None => Row::Bad { why: "too long to be evidence".to_owned(), head: String::new() },
+    };
+    Line { number: line.number, offset: line.offset, bytes: line.len, row }
 }
 
 fn tell(teller: &Teller, news: News) {
@@ -108,20 +75,21 @@ pub fn index(source: &Source, known: Option<Known>, teller: &Teller) {
     let mut count = from.problems;
     let mut before = None;
     let mut last = (from.lines, from.bytes);
-    let done = lines(&file, from.mark.0, from.mark.1, &mut |number, offset, line| {
-        let bad = problem(source.kind, number, line, &mut before);
+    let done = lines::read(&file, from.mark.0, from.mark.1, &mut |line| {
+        let number = line.number;
+        let bad = line.bytes.is_none_or(|bytes| problem(source.kind, number, bytes, &mut before));
         if number < from.lines {
             // Only what the next one hangs on.
             return !teller.cancelled();
         }
         if number.is_multiple_of(STRIDE) {
-            marks.push(offset);
+            marks.push(line.offset);
         }
         if bad && count < MAX_PROBLEMS {
             count += 1;
             problems.push(number);
         }
-        seen = offset + line.len() as u64 + 1;
+        seen = line.offset + line.len + 1;
         last = (number + 1, seen);
         // The first screen comes at once.
         if seen >= next || number == 2 * STRIDE {
@@ -146,14 +114,14 @@ pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller)
         Ok((file, _)) => file,
         Err(why) => return tell(teller, News::Failed(why)),
     };
-    let (mut more, mut seen, mut next) = (Vec::new(), from, from.1 + CHUNK as u64);
-    let done = lines(&file, from.0, from.1, &mut |number, offset, line| {
-        if passes(filter, &read(source.kind, line, None))
-            && let Ok(number) = u32::try_from(number)
+    let (mut more, mut seen, mut next) = (Vec::new(), from, from.1 + SOON);
+    let done = lines::read(&file, from.0, from.1, &mut |line| {
+        if passes(filter, &row(source.kind, &line, None).row)
+            && let Ok(number) = u32::try_from(line.number)
         {
-            more.push((number, offset));
+            more.push((number, line.offset));
         }
-        seen = (number + 1, offset + line.len() as u64 + 1);
+        seen = (line.number + 1, line.offset + line.len + 1);
         if seen.1 >= next {
             next = seen.1 + REPORT;
             tell(teller, News::Matches { more: std::mem::take(&mut more), seen, done: false });
@@ -183,15 +151,14 @@ pub fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller) {
     let first = wanted.start.saturating_sub(1) / STRIDE * STRIDE;
     let mut out = Vec::new();
     let mut before: Option<Vec<u8>> = None;
-    let done = lines(&file, first, mark, &mut |number, offset, line| {
-        if number >= wanted.start {
-            let row = read(source.kind, line, before.as_deref());
-            out.push(Line { number, offset, bytes: line.len() as u64, row });
+    let done = lines::read(&file, first, mark, &mut |line| {
+        if line.number >= wanted.start {
+            out.push(row(source.kind, &line, before.as_deref()));
         }
-        if source.kind == Kind::Events && number + 1 >= wanted.start {
-            before = Some(line.to_vec());
+        if source.kind == Kind::Events && line.number + 1 >= wanted.start {
+            before = line.bytes.map(<[u8]>::to_vec);
         }
-        number + 1 < wanted.end && !teller.cancelled()
+        line.number + 1 < wanted.end && !teller.cancelled()
     });
     match done {
         Err(e) => failed(teller, source, &e),
@@ -210,8 +177,8 @@ pub fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Telle
         if teller.cancelled() {
             return;
         }
-        let done = lines(&file, *number, *offset, &mut |number, offset, line| {
-            out.push(Line { number, offset, bytes: line.len() as u64, row: read(source.kind, line, None) });
+        let done = lines::read(&file, *number, *offset, &mut |line| {
+            out.push(row(source.kind, &line, None));
             false
         });
         if let Err(e) = done {
