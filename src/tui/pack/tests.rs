@@ -2,8 +2,6 @@ use super::*;
 use crate::{
     model::{WallTime, event::hash_of_line},
     pack::{
-        build::{Input, build},
-        keys::{Signer, SignerId},
         testkit::{self as sessions, Ending, Plan},
         verify::Stage,
     },
@@ -20,11 +18,7 @@ use std::{fs, path::PathBuf};
 fn packed(plan: &Plan) -> (tempfile::TempDir, PathBuf) {
     let tmp = tempfile::tempdir().unwrap();
     let written = sessions::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
-    let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-    let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-    let (paths, session) = (&written.paths, &written.doc);
-    let input = Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
-    let dir = build(&input).unwrap().dir;
+    let dir = written.pack(&sessions::signer().unwrap()).unwrap();
     (tmp, dir)
 }
 
@@ -91,7 +85,7 @@ fn a_verified_pack_says_so_in_words() {
 #[test]
 fn a_pinned_signer_is_one_that_was_named() {
     let (_tmp, dir) = packed(&plan());
-    let key = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]).fingerprint();
+    let key = sessions::signer().unwrap().fingerprint();
     let start = Start { open: Some(Target::Pack(dir)), signers: vec![key], ..Start::default() };
     let mut app = crate::tui::testkit::app(start);
     assert!(shown(&mut app).contains("✓ PINNED"));
