@@ -2,12 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::{
-    model::WallTime,
-    pack::{
-        build::{Input, build},
-        keys::{Signer, SignerId},
-        testkit::{self, Ending, Plan},
-    },
+    pack::testkit::{self, Ending, Plan},
     paths::AuditDir,
 };
 use serde_json::Value;
@@ -24,18 +19,14 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
+        let signer = testkit::signer().unwrap();
         Self { tmp: tempfile::tempdir().unwrap(), fingerprint: signer.fingerprint() }
     }
 
     /// The pack of a synthetic session, under a name of its own.
     fn pack(&self, name: &str, plan: &Plan) -> PathBuf {
         let written = testkit::write(plan, &AuditDir::at(self.tmp.path().join(format!("{name}_audit")))).unwrap();
-        let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-        let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-        let (paths, session) = (&written.paths, &written.doc);
-        let input = Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
-        let pack = build(&input).unwrap().dir;
+        let pack = written.pack(&testkit::signer().unwrap()).unwrap();
         let here = self.tmp.path().join(name);
         fs::rename(pack, &here).unwrap();
         here

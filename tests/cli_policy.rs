@@ -2,12 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::{
-    model::WallTime,
-    pack::{
-        build::{Input, build},
-        keys::{Signer, SignerId},
-        testkit::{self, Plan},
-    },
+    pack::testkit::{self, Plan},
     paths::AuditDir,
 };
 use serde_json::{Value, json};
@@ -190,11 +185,7 @@ fn hashes_alone_are_never_guessed_from() {
 /// A synthetic session's pack, with its receipts changed before it is read.
 fn pack(place: &Place, plan: &Plan) -> PathBuf {
     let written = testkit::write(plan, &AuditDir::at(place.at("audit"))).unwrap();
-    let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-    let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-    let (paths, session) = (&written.paths, &written.doc);
-    let input = Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
-    build(&input).unwrap().dir
+    written.pack(&testkit::signer().unwrap()).unwrap()
 }
 
 #[test]

@@ -2,12 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::{
-    model::WallTime,
-    pack::{
-        build::{Input, build},
-        keys::{Signer, SignerId},
-        testkit::{self, Ending, Plan},
-    },
+    pack::testkit::{self, Ending, Plan},
     paths::AuditDir,
 };
 use serde_json::Value;
@@ -28,18 +23,8 @@ impl Fixture {
     fn new(plan: &Plan) -> Self {
         let tmp = tempfile::tempdir().unwrap();
         let written = testkit::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
-        let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-        let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-        let input = Input {
-            paths: &written.paths,
-            session: &written.doc,
-            policies: None,
-            surface: None,
-            signer: &signer,
-            ci_binding: None,
-            now,
-        };
-        let pack = build(&input).unwrap().dir;
+        let signer = testkit::signer().unwrap();
+        let pack = written.pack(&signer).unwrap();
         Self { tmp, pack, fingerprint: signer.fingerprint() }
     }
 

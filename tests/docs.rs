@@ -2,12 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::{
-    model::{
-        AuditEvent, GapReceipt, LedgerLine, SessionDoc, SessionEnd, SessionStart, ToolCall, WallTime, event::detail,
-    },
+    model::{AuditEvent, GapReceipt, LedgerLine, SessionDoc, SessionEnd, SessionStart, ToolCall, event::detail},
     pack::{
-        build::{Input, build},
-        keys::{Signer, SignerId},
         sign::{CiBinding, Manifest},
         testkit::{self, Plan},
         verify::{self, Finding, Stage, VerifyOptions},
@@ -182,12 +178,7 @@ fn every_reason_of_a_guard_is_documented() {
 /// A pack of a synthetic session.
 fn pack(dir: &Path) -> PathBuf {
     let written = testkit::write(&Plan::default(), &AuditDir::at(dir.join("audit"))).unwrap();
-    let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-    let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-    let session = &written.doc;
-    let input =
-        Input { paths: &written.paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
-    build(&input).unwrap().dir
+    written.pack(&testkit::signer().unwrap()).unwrap()
 }
 
 #[test]

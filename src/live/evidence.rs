@@ -1,10 +1,16 @@
-//! Finding what the files say of one call: its receipt and its audit events, in files of any length.
+//! Finding what the files say of one call: its receipt and its audit events, in files of any length, by its times.
+//!
+//! Times rise in a file unless the clock was set. So one looks where they say, and only if it is not there, everywhere. The
+//! events of a call end with the one that names its receipt.
 
-use super::{journal::Lines, row::CallRow};
-use crate::model::WallTime;
+use super::{pages::lines, row::CallRow};
+use crate::model::{EventKind, InvocationId, ReceiptId, WallTime};
+use memchr::memmem::Finder;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::{
     borrow::Cow,
+    fs::File,
     io,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
@@ -12,8 +18,12 @@ use std::{
 
 /// Events of one call that are kept; a call has four, and one for each thing that is odd about it.
 const MAX_EVENTS: usize = 64;
-/// By how much the wall clock may have been set back or forth for the quick way to find a line, milliseconds.
-const CLOCK_STEP: i64 = 5_000;
+/// How far the wall clock of a line may be behind that of one before it, milliseconds.
+const SLACK_MS: i64 = 100;
+/// By how much the wall clock may have been set back for a call to be found without looking everywhere, milliseconds.
+const CLOCK_STEP_MS: i64 = 5_000;
+/// Bytes from one look at a line's time to the next.
+const LOOK: u64 = 64 << 10;
 
 /// What was found. Lines are as they are on disk, without their line feeds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,99 +40,135 @@ pub struct Evidence {
 #[must_use]
 pub fn find(receipts: &Path, events: &Path, row: &CallRow, stop: &AtomicBool) -> Evidence {
     let mut out = Evidence::default();
-    if row.receipt_id.is_some() {
-        let at = row.ended_at.or(row.requested_at);
-        match one(receipts, row, at, stop) {
+    if let Some(id) = row.receipt_id {
+        match receipt_of(receipts, id, row, stop) {
             Ok(Some(line)) => out.receipt = Some(line),
             Ok(None) if stop.load(Ordering::Relaxed) => return out,
             Ok(None) => out.problems.push(format!("{}: no receipt of this call", receipts.display())),
             Err(e) => out.problems.push(format!("{}: {e}", receipts.display())),
         }
     }
-    match all(events, row, stop) {
+    match events_of(events, row, stop) {
         Ok(found) => out.events = found,
         Err(e) => out.problems.push(format!("{}: {e}", events.display())),
     }
     out
 }
 
-/// The receipt, first where its time says, then anywhere.
-fn one(path: &Path, row: &CallRow, at: Option<WallTime>, stop: &AtomicBool) -> io::Result<Option<Vec<u8>>> {
-    let Some(id) = row.receipt_id.map(|id| format!("\"receipt_id\":\"{id}\"")) else { return Ok(None) };
-    let mut lines = Lines::open(path)?;
-    let finder = memchr::memmem::Finder::new(id.as_bytes());
-    if let Some(at) = at {
-        lines.seek_time(at.millis() - CLOCK_STEP)?;
-        if let Some(line) = first(&mut lines, &finder, Some(at.millis() + CLOCK_STEP), stop)? {
-            return Ok(Some(line));
-        }
+fn receipt_of(path: &Path, id: ReceiptId, row: &CallRow, stop: &AtomicBool) -> io::Result<Option<Vec<u8>>> {
+    #[derive(Deserialize)]
+    struct Id {
+        receipt_id: ReceiptId,
     }
-    lines.seek(0)?;
-    first(&mut lines, &finder, None, stop)
-}
-
-fn first(
-    lines: &mut Lines,
-    wanted: &memchr::memmem::Finder<'_>,
-    until: Option<i64>,
-    stop: &AtomicBool,
-) -> io::Result<Option<Vec<u8>>> {
-    let (limit, mut found, mut past) = (lines.len()?, None, false);
-    while found.is_none() && !past && !stop.load(Ordering::Relaxed) {
-        let more = lines.next(limit, &mut |line| {
-            // Its own id stands behind the members that come before it; another receipt may name it as its parent.
-            if found.is_none() && wanted.find(line).is_some() {
-                found = Some(line.to_vec());
-            }
-            past |= until.is_some_and(|until| time_of(line).is_some_and(|at| at > until));
-        })?;
-        if !more {
-            break;
+    let search = Search::new(path, &format!("\"receipt_id\":\"{id}\""), stop)?;
+    let at = row.ended_at.or(row.requested_at);
+    let mut found = None;
+    let mut take = |line: &[u8]| {
+        // What is stored of a call may name another one's receipt.
+        let here = serde_json::from_slice::<Id>(line).is_ok_and(|l| l.receipt_id == id);
+        if here {
+            found = Some(line.to_vec());
         }
+        here
+    };
+    if !search.walk(search.shortly_before(at)?, at, &mut take)? && at.is_some() {
+        search.walk(0, None, &mut take)?;
     }
     Ok(found)
 }
 
-fn all(path: &Path, row: &CallRow, stop: &AtomicBool) -> io::Result<Vec<Vec<u8>>> {
-    let id = format!("\"invocation_id\":\"{}\"", row.invocation_id);
-    let finder = memchr::memmem::Finder::new(id.as_bytes());
-    let mut lines = Lines::open(path)?;
-    let from = row.requested_at.map(|at| at.millis() - CLOCK_STEP);
-    let until = row.ended_at.map(|at| at.millis() + CLOCK_STEP);
-    if let Some(from) = from {
-        lines.seek_time(from)?;
+fn events_of(path: &Path, row: &CallRow, stop: &AtomicBool) -> io::Result<Vec<Vec<u8>>> {
+    let search = Search::new(path, &format!("\"invocation_id\":\"{}\"", row.invocation_id), stop)?;
+    let from = search.shortly_before(row.requested_at)?;
+    // Where the clock was set back meanwhile, it ended before it began.
+    let until = row.ended_at.map(|ended| row.requested_at.map_or(ended, |begun| begun.max(ended)));
+    let mut found = Events::of(row.invocation_id);
+    search.walk(from, until, &mut |line| found.take(line))?;
+    let all = found.begun || from == 0 && !found.lines.is_empty();
+    if !all && (from, until) != (0, None) {
+        found = Events::of(row.invocation_id);
+        search.walk(0, None, &mut |line| found.take(line))?;
     }
-    let found = collect(&mut lines, &finder, until, stop)?;
-    if !found.is_empty() || from.is_none() {
-        return Ok(found);
-    }
-    lines.seek(0)?;
-    collect(&mut lines, &finder, None, stop)
+    Ok(found.lines)
 }
 
-fn collect(
-    lines: &mut Lines,
-    wanted: &memchr::memmem::Finder<'_>,
-    until: Option<i64>,
-    stop: &AtomicBool,
-) -> io::Result<Vec<Vec<u8>>> {
-    let (limit, mut found, mut past) = (lines.len()?, Vec::new(), false);
-    while !past && found.len() < MAX_EVENTS && !stop.load(Ordering::Relaxed) {
-        let more = lines.next(limit, &mut |line| {
-            if found.len() < MAX_EVENTS && wanted.find(line).is_some() {
-                found.push(line.to_vec());
-            }
-            past |= until.is_some_and(|until| time_of(line).is_some_and(|at| at > until));
-        })?;
-        if !more {
-            break;
-        }
+/// The events of a call, as far as they were found.
+struct Events {
+    id: InvocationId,
+    lines: Vec<Vec<u8>>,
+    /// Whether the first of them is there.
+    begun: bool,
+}
+
+impl Events {
+    const fn of(id: InvocationId) -> Self {
+        Self { id, lines: Vec::new(), begun: false }
     }
-    Ok(found)
+
+    /// Takes a line, if it is one of them. Returns whether it is the last one.
+    fn take(&mut self, line: &[u8]) -> bool {
+        #[derive(Deserialize)]
+        struct Brief<'a> {
+            #[serde(borrow)]
+            detail: Option<&'a RawValue>,
+            #[serde(borrow)]
+            event: Cow<'a, str>,
+            invocation_id: Option<InvocationId>,
+        }
+        #[derive(Deserialize)]
+        struct Binding {
+            receipt_id: Option<ReceiptId>,
+        }
+        let Ok(brief) = serde_json::from_slice::<Brief<'_>>(line) else { return false };
+        if brief.invocation_id != Some(self.id) {
+            return false;
+        }
+        self.begun |= brief.event == EventKind::RequestReceived.as_str();
+        self.lines.push(line.to_vec());
+        let binding = brief.detail.and_then(|d| serde_json::from_str::<Binding>(d.get()).ok());
+        binding.is_some_and(|b| b.receipt_id.is_some()) || self.lines.len() >= MAX_EVENTS
+    }
+}
+
+/// A search for the lines that hold a member.
+struct Search<'a> {
+    file: File,
+    member: Finder<'static>,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Search<'a> {
+    fn new(path: &Path, member: &str, stop: &'a AtomicBool) -> io::Result<Self> {
+        Ok(Self { file: File::open(path)?, member: Finder::new(member).into_owned(), stop })
+    }
+
+    /// Offset of a line shortly before this time, or of the first.
+    fn shortly_before(&self, at: Option<WallTime>) -> io::Result<u64> {
+        let Some(at) = at else { return Ok(0) };
+        lines::bisect(&self.file, self.file.metadata()?.len(), &time_of, &(at.millis() - SLACK_MS))
+    }
+
+    /// Gives the lines from `offset` on that hold the member, until they are long past a time, or `each` says that it was the
+    /// last one; returns whether it did.
+    fn walk(&self, offset: u64, until: Option<WallTime>, each: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<bool> {
+        let until = until.map(|at| at.millis() + CLOCK_STEP_MS);
+        let (mut look, mut last) = (offset, false);
+        lines::read(&self.file, 0, offset, &mut |line| {
+            let Some(bytes) = line.bytes else { return true };
+            last = self.member.find(bytes).is_some() && each(bytes);
+            let mut past = false;
+            if line.offset >= look {
+                look = line.offset + LOOK;
+                past = until.is_some_and(|until| time_of(bytes).is_some_and(|at| at > until));
+            }
+            !last && !past && !self.stop.load(Ordering::Relaxed)
+        })?;
+        Ok(last)
+    }
 }
 
 /// When a receipt was written or an event happened, milliseconds.
-pub(super) fn time_of(line: &[u8]) -> Option<i64> {
+fn time_of(line: &[u8]) -> Option<i64> {
     #[derive(Deserialize)]
     struct Times<'a> {
         #[serde(borrow)]
@@ -137,8 +183,78 @@ pub(super) fn time_of(line: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{InvocationId, ReceiptId, SessionId};
+    use crate::{
+        live::{fold::Fold, state::State},
+        model::{AuditEvent, SessionId},
+        pack::testkit::{self, Plan},
+        paths::AuditDir,
+    };
     use std::io::Write as _;
+
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn the_receipt_and_the_events_of_a_call_are_found_and_say_the_same() {
+        let tmp = tempfile::tempdir().unwrap();
+        let plan = Plan { calls: 3000, error_every: 5, timeout_every: 7, ..Plan::default() };
+        let paths = testkit::write(&plan, &AuditDir::at(tmp.path())).unwrap().paths;
+        let mut state = State::new(usize::MAX);
+        state.read(&paths.segment, &paths.receipts).unwrap();
+        for row in state.rows().step_by(97) {
+            let found = find(&paths.receipts, &paths.segment, row, &GO_ON);
+            assert_eq!(found.problems, Vec::<String>::new());
+            let receipt = serde_json::from_slice(&found.receipt.unwrap()).unwrap();
+            assert_eq!(&CallRow::of_receipt(&receipt), row);
+            assert_eq!(found.events.len(), if row.result_hash.is_some() { 4 } else { 3 });
+            let mut fold = Fold::default();
+            fold.set_server("synthetic");
+            let events = found.events.iter().map(|e| serde_json::from_slice::<AuditEvent>(e).unwrap());
+            let told = events.map(|e| fold.event(&e)).last().unwrap();
+            assert_eq!(told.chained().unwrap().call.as_ref(), Some(row));
+        }
+        let mut unknown = state.rows().next().unwrap().clone();
+        unknown.invocation_id = InvocationId::from_bits(1);
+        assert_eq!(find(&paths.receipts, &paths.segment, &unknown, &GO_ON).events.len(), 0);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_hides_nothing() {
+        let tmp = tempfile::tempdir().unwrap();
+        let events = tmp.path().join("e");
+        let mut text = Vec::new();
+        let time = |at: i64| WallTime::from_millis(1_700_000_000_000 + at);
+        // It is set back by an hour in the middle of call 7, of which there is something odd in between.
+        let receipt = ReceiptId::from_bits(7);
+        for n in 0..40_000u64 {
+            let at = time(n as i64 * 100 - if n >= 20_000 { 3_600_000 } else { 0 });
+            let (kind, id, detail) = match n {
+                19_990 => ("request_received", 7, "{}".to_owned()),
+                20_010 => ("anomaly", 7, r#"{"receipt_id":null}"#.to_owned()),
+                20_020 => ("response_sent", 7, format!(r#"{{"receipt_id":"{receipt}"}}"#)),
+                n => ("request_received", n + 100, "{}".to_owned()),
+            };
+            let id = InvocationId::from_bits(id);
+            writeln!(text, r#"{{"at":"{at}","detail":{detail},"event":"{kind}","invocation_id":"{id}"}}"#).unwrap();
+        }
+        std::fs::write(&events, text).unwrap();
+        let mut row = CallRow::new(SessionId::from_bits(1), InvocationId::from_bits(7));
+        row.requested_at = Some(time(1_999_000));
+        row.ended_at = Some(time(2_002_000 - 3_600_000));
+        assert_eq!(find(&events, &events, &row, &GO_ON).events.len(), 3);
+    }
+
+    #[test]
+    fn what_is_stored_of_a_call_is_not_taken_for_a_receipt() {
+        let tmp = tempfile::tempdir().unwrap();
+        let file = tmp.path().join("r");
+        let (one, two) = (ReceiptId::from_bits(1), ReceiptId::from_bits(2));
+        let wanted = format!(r#"{{"receipt_id":"{two}"}}"#);
+        std::fs::write(&file, format!("{{\"arguments_content\":{wanted},\"receipt_id\":\"{one}\"}}\n{wanted}\n"))
+            .unwrap();
+        let mut row = CallRow::new(SessionId::from_bits(1), InvocationId::from_bits(2));
+        row.receipt_id = Some(two);
+        assert_eq!(find(&file, &file, &row, &GO_ON).receipt.unwrap(), wanted.as_bytes());
+    }
 
     #[test]
     fn a_call_is_found_by_its_time_or_without() {

@@ -1,5 +1,6 @@
 //! Reading evidence files of a session that may still be growing: whole lines, up to where they are known to be good.
 
+use super::pages::lines;
 use crate::model::{AuditEvent, ReceiptId, ToolCall};
 use std::{collections::BTreeSet, fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
@@ -112,17 +113,7 @@ impl Lines {
     /// # Errors
     /// What the system says.
     pub fn seek_event(&mut self, seq: u64) -> io::Result<()> {
-        let (mut low, mut high) = (0, self.len()?);
-        while high - low > CHUNK as u64 {
-            let middle = low + (high - low) / 2;
-            self.seek(middle)?;
-            let start = self.position;
-            match self.peek()?.as_deref().and_then(event_seq) {
-                Some(found) if found < seq && start < high => low = start,
-                _ => high = middle,
-            }
-        }
-        self.position = low;
+        self.position = lines::bisect(&self.file, self.len()?, &event_seq, &seq)?;
         loop {
             let start = self.position;
             match self.peek()?.as_deref() {
@@ -132,26 +123,6 @@ impl Lines {
                 _ => return Ok(()),
             }
         }
-    }
-
-    /// Goes to a line before the first whose time is `millis` or later, and not far before it, as far as times rise in the file:
-    /// they do unless the clock was set.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn seek_time(&mut self, millis: i64) -> io::Result<()> {
-        let (mut low, mut high) = (0, self.len()?);
-        while high - low > CHUNK as u64 {
-            let middle = low + (high - low) / 2;
-            self.seek(middle)?;
-            let start = self.position;
-            match self.peek()?.as_deref().and_then(super::evidence::time_of) {
-                Some(at) if at < millis && start < high => low = start,
-                _ => high = middle,
-            }
-        }
-        self.position = low;
-        Ok(())
     }
 
     /// The next line, without going behind it.

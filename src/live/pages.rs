@@ -5,15 +5,17 @@
 //! counted, and any line is found by bisection meanwhile. Once the file has been read through, what counts is where the
 //! lines are, not what they say. Only whole lines are shown; a torn end is a number of bytes.
 //!
-//! [`Receipts`] and [`Events`] make rows and events of lines, [`Scan`] looks for lines in the background.
+//! [`Receipts`] and [`Events`] are [`Entries`]: lines as what they say. [`Scan`] looks for lines in the background.
 
+mod entries;
 mod events;
 mod index;
-mod lines;
+pub(crate) mod lines;
 mod receipts;
 mod scan;
 
-pub use events::{EventAt, Events, EventsOfCall};
+pub use entries::{Entries, Entry};
+pub use events::{EventAt, Events};
 pub use lines::{LineAt, MAX_LINE};
 pub use receipts::{ReceiptAt, Receipts};
 pub use scan::{Scan, ScanProgress};
@@ -217,7 +219,8 @@ impl Pages {
                 n if n >= range.end => false,
                 n if n < range.start => true,
                 _ => each(line),
-            }),
+            })
+            .map(drop),
             None => Ok(()),
         }
     }
@@ -232,34 +235,6 @@ impl Pages {
             found = line.bytes.map(<[u8]>::to_vec);
             false
         })?;
-        Ok(found)
-    }
-
-    /// Offset of the first line at which `key` is no longer below `wanted`, or of one shortly before; the lines are ordered
-    /// by `key`.
-    fn bisect<K: Ord>(&self, key: &dyn Fn(&[u8]) -> Option<K>, wanted: &K) -> io::Result<u64> {
-        let len = self.shared.state().len;
-        lines::bisect(&self.shared.file, len, key, wanted)
-    }
-
-    /// Number of the line that begins at `offset`, as it says itself or as it is counted.
-    fn number_at(&self, offset: u64) -> io::Result<Option<u64>> {
-        let known = {
-            let state = self.shared.state();
-            (offset < state.index.end()).then(|| state.index.before_offset(offset))
-        };
-        let mut found = None;
-        if let Some((number, from)) = known {
-            lines::read(&self.shared.file, number, from, &mut |line| {
-                found = (line.offset == offset).then_some(line.number);
-                line.offset < offset
-            })?;
-        } else {
-            lines::read(&self.shared.file, 0, offset, &mut |line| {
-                found = line.bytes.zip(self.shared.number).and_then(|(bytes, number)| number(bytes));
-                false
-            })?;
-        }
         Ok(found)
     }
 }

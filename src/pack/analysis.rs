@@ -1,6 +1,9 @@
 //! Calls, errors, denials and latency by tool, server and day: of packs, or of the history.
 
-use super::{calls::Seen, tally::ToolTally};
+use super::{
+    calls::Seen,
+    tally::{ToolTally, name},
+};
 use crate::model::Outcome;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,8 +16,6 @@ use std::collections::BTreeMap;
 pub const ANALYSIS_SCHEMA: &str = "assay.analysis.v1";
 /// Combinations of tool, server and day that are told apart; what comes after them is counted under `…`.
 const MAX_CELLS: usize = 20_000;
-/// Bytes of a name that are kept.
-const MAX_NAME: usize = 256;
 
 /// What is counted together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,7 +90,7 @@ impl Analysis {
             _ => None,
         };
         let cell =
-            Cell { tool: cut(&seen.tool), server: cut(&seen.server), day: seen.day().unwrap_or_default().to_owned() };
+            Cell { tool: name(&seen.tool), server: name(&seen.server), day: seen.day().unwrap_or_default().to_owned() };
         self.entry(cell).add(outcome, seen.duration_us);
     }
 
@@ -146,14 +147,6 @@ impl Analysis {
         self.cells.values().for_each(|t| sum.merge(t));
         Row::new("total", &sum)
     }
-}
-
-fn cut(text: &str) -> String {
-    let mut end = text.len().min(MAX_NAME);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    if end == text.len() { text.to_owned() } else { format!("{}…", &text[..end]) }
 }
 
 #[cfg(test)]

@@ -191,7 +191,8 @@ pub struct Tally {
     receipts: u64,
 }
 
-fn name(text: &str) -> String {
+/// A name as it is kept: cut where it is too long.
+pub(super) fn name(text: &str) -> String {
     let mut end = text.len().min(MAX_NAME);
     while !text.is_char_boundary(end) {
         end -= 1;

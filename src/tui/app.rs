@@ -332,8 +332,10 @@ impl App {
         }
         let mut effects = self.live.tick(now);
         effects.extend(self.pack.tick(now));
-        if self.shown == ScreenId::Policy {
-            effects.extend(self.policy.tick(now));
+        match self.shown {
+            ScreenId::Policy => effects.extend(self.policy.tick(now)),
+            ScreenId::Pack => effects.extend(self.pack.renew(now)),
+            _ => {}
         }
         effects
     }

@@ -114,6 +114,12 @@ impl Ticket {
         self.stop.store(true, Ordering::Relaxed);
     }
 
+    /// Whether its job has ended, whatever it said or did not say: nobody else holds it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        Arc::strong_count(&self.stop) == 1
+    }
+
     /// Whether something was said by this job.
     #[must_use]
     pub fn is_of(&self, told: &Told) -> bool {

@@ -11,11 +11,7 @@ use super::{
 };
 use crate::{
     model::{Outcome, PolicyVerdict, Profile, WallTime},
-    pack::{
-        build::{Input, build},
-        keys::{Signer, SignerId},
-        testkit::{self as sessions, Plan},
-    },
+    pack::testkit::{self as sessions, Plan},
     paths::AuditDir,
 };
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -56,12 +52,7 @@ static PACKS: LazyLock<Packs> = LazyLock::new(|| {
     let tools = |skip: usize| HOSTILE.iter().skip(skip).filter(|n| !n.is_empty()).map(|n| (*n).to_owned()).collect();
     let pack = |name: &str, plan: &Plan| {
         let written = sessions::write(plan, &AuditDir::at(tmp.path().join(name))).unwrap();
-        let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-        let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-        let (paths, session) = (&written.paths, &written.doc);
-        build(&Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now })
-            .unwrap()
-            .dir
+        written.pack(&sessions::signer().unwrap()).unwrap()
     };
     let plan = |seed, skip| Plan { seed, tools: tools(skip), calls: 18, big_result: Some(400), ..Plan::default() };
     let a = pack("a\u{202e}漢", &plan(1, 0));

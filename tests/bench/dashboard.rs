@@ -18,12 +18,7 @@ mod pty;
 mod rig;
 
 use assay::{
-    model::WallTime,
-    pack::{
-        build,
-        keys::{Signer, SignerId},
-        testkit::{self, Plan},
-    },
+    pack::testkit::{self, Plan},
     paths::AuditDir,
 };
 use pty::Tty;
@@ -159,17 +154,7 @@ fn events(rate: u64, seconds: u64) {
 
 fn built(root: &Path, calls: u64) -> PathBuf {
     let written = testkit::write(&Plan { calls, ..Plan::default() }, &AuditDir::at(root.join("audit"))).unwrap();
-    let signer = Signer::from_seed(SignerId::parse("bench").unwrap(), &[7; 32]);
-    let input = build::Input {
-        paths: &written.paths,
-        session: &written.doc,
-        policies: None,
-        surface: None,
-        signer: &signer,
-        ci_binding: None,
-        now: WallTime::now(),
-    };
-    build::build(&input).unwrap().dir
+    written.pack(&testkit::signer().unwrap()).unwrap()
 }
 
 /// How long each key takes to change the screen.

@@ -15,7 +15,7 @@ use assay::{
     filter::Filter,
     live::{
         client::{self, Update},
-        discovery,
+        discovery, evidence,
         pages::{Events, Receipts, Scan},
         protocol::{Line, RunCard},
         state::State,
@@ -164,8 +164,9 @@ fn open(receipts: &Path, segment: &Path) {
     let row = page[0].call.clone().unwrap();
     let events = Events::open(segment).unwrap();
     let call = Instant::now();
-    assert!(events.of_call(&row).unwrap().whole);
-    println!("  the four events of a call: {:.1} ms", ms(call));
+    let found = evidence::find(receipts, segment, &row, &AtomicBool::new(false));
+    assert!(found.receipt.is_some() && found.events.len() == 4);
+    println!("  receipt and events of a call: {:.1} ms", ms(call));
     opened.pages().wait(&mut |_| true);
     println!("  receipts indexed: {:.0} ms", ms(began));
     events.pages().wait(&mut |_| true);

@@ -7,10 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay::{
-    model::WallTime,
     pack::{
-        build,
-        keys::{Signer, SignerId},
         testkit::{self, Plan},
         verify::{VerifyOptions, VerifyReport, verify},
     },
@@ -25,21 +22,11 @@ use std::{
 
 fn pack(root: &Path, calls: u64) -> PathBuf {
     let written = testkit::write(&Plan { calls, ..Plan::default() }, &AuditDir::at(root.join("audit"))).unwrap();
-    let signer = Signer::from_seed(SignerId::parse("bench").unwrap(), &[7; 32]);
-    let input = build::Input {
-        paths: &written.paths,
-        session: &written.doc,
-        policies: None,
-        surface: None,
-        signer: &signer,
-        ci_binding: None,
-        now: WallTime::now(),
-    };
-    let built = build::build(&input).unwrap();
+    let dir = written.pack(&testkit::signer().unwrap()).unwrap();
     // The pack has its own copies.
     std::fs::remove_file(&written.paths.segment).unwrap();
     std::fs::remove_file(&written.paths.receipts).unwrap();
-    built.dir
+    dir
 }
 
 fn run(dir: &Path) -> VerifyReport {

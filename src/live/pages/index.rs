@@ -75,15 +75,7 @@ impl Index {
 
     /// The last mark at or before a line.
     pub fn before(&self, number: u64) -> (u64, u64) {
-        self.mark(self.marks.partition_point(|(line, _)| *line <= number))
-    }
-
-    /// The last mark at or before an offset.
-    pub fn before_offset(&self, offset: u64) -> (u64, u64) {
-        self.mark(self.marks.partition_point(|(_, at)| *at <= offset))
-    }
-
-    fn mark(&self, behind: usize) -> (u64, u64) {
+        let behind = self.marks.partition_point(|(line, _)| *line <= number);
         behind.checked_sub(1).and_then(|at| self.marks.get(at)).copied().unwrap_or_default()
     }
 }
@@ -116,11 +108,10 @@ mod tests {
             let index = index_of(&text, piece, max);
             prop_assert_eq!((index.lines(), index.end(), index.read()), (lines.len() as u64, end, text.len() as u64));
             prop_assert!(index.marks.len() <= max);
-            for (number, start) in starts.iter().enumerate() {
-                for (line, offset) in [index.before(number as u64), index.before_offset(*start)] {
-                    prop_assert!(line <= number as u64 && starts[usize::try_from(line).unwrap()] == offset);
-                    prop_assert!(number as u64 - line < index.lines_apart.max(4));
-                }
+            for number in 0..starts.len() {
+                let (line, offset) = index.before(number as u64);
+                prop_assert!(line <= number as u64 && starts[usize::try_from(line).unwrap()] == offset);
+                prop_assert!(number as u64 - line < index.lines_apart.max(4));
             }
         }
     }

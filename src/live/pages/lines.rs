@@ -4,8 +4,8 @@ use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 /// Read at once.
 const CHUNK: usize = 256 << 10;
-/// The longest line whose bytes are given, in bytes: sixteen times what a receipt may hold.
-pub const MAX_LINE: usize = 16 << 20;
+/// The longest line whose bytes are given, in bytes (as in the verifier).
+pub const MAX_LINE: usize = 64 << 20;
 /// Lines whose key cannot be read that bisection passes over.
 const UNREADABLE: u32 = 16;
 
@@ -22,13 +22,17 @@ pub struct LineAt<'a> {
     pub bytes: Option<&'a [u8]>,
 }
 
-/// Gives the lines from `offset` on, where the line with this number begins, until `each` says that it is enough.
-pub(super) fn read(
+/// Gives the lines from `offset` on, where the line with this number begins, until `each` says that it is enough. Returns how
+/// many bytes stand behind the last whole one, if the end was reached.
+///
+/// # Errors
+/// What the system says.
+pub fn read(
     file: &File,
     mut number: u64,
     mut offset: u64,
     each: &mut dyn FnMut(LineAt<'_>) -> bool,
-) -> io::Result<()> {
+) -> io::Result<Option<u64>> {
     let mut buffer = Vec::new();
     let mut size = CHUNK;
     loop {
@@ -42,24 +46,30 @@ pub(super) fn read(
                 bytes: Some(&got[start..end]),
             };
             if !each(line) {
-                return Ok(());
+                return Ok(None);
             }
             number += 1;
             start = end + 1;
         }
         offset += start as u64;
         if start > 0 {
+            if size > 4 * CHUNK {
+                buffer = Vec::new();
+            }
             size = CHUNK;
             continue;
         }
         if got.len() < size {
-            return Ok(());
+            return Ok(Some(got.len() as u64));
         }
         size *= 2;
-        if size > 2 * MAX_LINE {
-            let Some(end) = next_end(file, offset)? else { return Ok(()) };
+        if size > MAX_LINE {
+            buffer = Vec::new();
+            let Some(end) = next_end(file, offset)? else {
+                return Ok(Some(file.metadata()?.len().saturating_sub(offset)));
+            };
             if !each(LineAt { number, offset, len: end - offset, bytes: None }) {
-                return Ok(());
+                return Ok(None);
             }
             number += 1;
             offset = end + 1;
@@ -99,7 +109,7 @@ fn next_end(file: &File, mut offset: u64) -> io::Result<Option<u64>> {
 }
 
 /// The last whole line of a file of `len` bytes, if it is not longer than [`MAX_LINE`].
-pub(super) fn last(file: &File, len: u64) -> io::Result<Option<Vec<u8>>> {
+pub fn last(file: &File, len: u64) -> io::Result<Option<Vec<u8>>> {
     let mut buffer = Vec::new();
     let mut size = 4096;
     loop {
@@ -113,7 +123,7 @@ pub(super) fn last(file: &File, len: u64) -> io::Result<Option<Vec<u8>>> {
                 None => {}
             }
         }
-        if from == 0 || size > 2 * MAX_LINE {
+        if from == 0 || size > MAX_LINE {
             return Ok(None);
         }
         size *= 4;
@@ -122,7 +132,7 @@ pub(super) fn last(file: &File, len: u64) -> io::Result<Option<Vec<u8>>> {
 
 /// Offset of a line at or shortly before the first whose key is not below `wanted`, in a file of `len` bytes whose lines are
 /// ordered by their keys.
-pub(super) fn bisect<K: Ord>(file: &File, len: u64, key: &dyn Fn(&[u8]) -> Option<K>, wanted: &K) -> io::Result<u64> {
+pub fn bisect<K: Ord>(file: &File, len: u64, key: &dyn Fn(&[u8]) -> Option<K>, wanted: &K) -> io::Result<u64> {
     let (mut low, mut high) = (0, len);
     while high - low > CHUNK as u64 {
         let middle = low + (high - low) / 2;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     filter::Filter,
-    live::{fold::Fold, journal, row::CallRow, state::State as Reducer},
+    live::{journal, row::CallRow},
     pack::testkit::{self, Plan},
     paths::{AuditDir, SessionPaths},
 };
@@ -63,15 +63,15 @@ fn every_receipt_and_event_is_found_by_its_number() {
         }
     }
     for at in [0, 1, 255, 256, 257, 3001] {
-        assert_eq!(receipts.receipt_line(at).unwrap().as_ref(), lines.get(usize::try_from(at).unwrap()));
+        assert_eq!(receipts.line(at).unwrap().as_ref(), lines.get(usize::try_from(at).unwrap()));
     }
-    assert_eq!(receipts.receipt_line(3002).unwrap(), None);
+    assert_eq!(receipts.line(3002).unwrap(), None);
     let of_segment = lines_of(&paths.segment);
     assert_eq!(events.len(), of_segment.len() as u64);
-    let page = events.events(5000..5100).unwrap();
+    let page = events.rows(5000..5100).unwrap();
     assert_eq!(page.len(), 100);
     assert!(page.iter().all(|e| e.event.as_ref().unwrap().event_seq == e.number));
-    assert_eq!(events.event_line(77).unwrap().unwrap(), of_segment[77]);
+    assert_eq!(events.line(77).unwrap().unwrap(), of_segment[77]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn long_lines_are_whole_and_those_beyond_measure_are_named_and_passed_over() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let long = vec![b'x'; 3 << 20];
     file.write_all(b"a\n").unwrap();
-    for part in [&long[..], b"\n", &vec![b'y'; 2 * MAX_LINE + 1], b"\nb\n"] {
+    for part in [&long[..], b"\n", &vec![b'y'; MAX_LINE + 1], b"\nb\n"] {
         file.write_all(part).unwrap();
     }
     let pages = Pages::open(file.path(), Some(seq)).unwrap();
@@ -156,38 +156,9 @@ fn long_lines_are_whole_and_those_beyond_measure_are_named_and_passed_over() {
             true
         })
         .unwrap();
-    let (three, huge) = (long.len(), 2 * MAX_LINE + 1);
+    let (three, huge) = (long.len(), MAX_LINE + 1);
     assert_eq!(got, [(0, 1, Some(1)), (1, three as u64, Some(three)), (2, huge as u64, None), (3, 1, Some(1))]);
     assert_eq!((pages.line(2).unwrap(), pages.line(3).unwrap()), (None, Some(b"b".to_vec())));
-}
-
-#[test]
-fn the_receipt_and_the_events_of_a_call_are_found_by_its_times() {
-    let (_tmp, paths) = session(3000);
-    let mut state = Reducer::new(usize::MAX);
-    state.read(&paths.segment, &paths.receipts).unwrap();
-    let (receipts, events) = (Receipts::open(&paths.receipts).unwrap(), Events::open(&paths.segment).unwrap());
-    for indexed in [false, true] {
-        if indexed {
-            all(receipts.pages());
-            all(events.pages());
-        }
-        for row in state.rows().step_by(97) {
-            let number = receipts.find(row.receipt_id.unwrap(), row.ended_at.unwrap()).unwrap().unwrap();
-            let found = receipts.rows(number..number + 1).unwrap().remove(0);
-            assert_eq!(found.call.as_deref(), Some(row));
-            let found = events.of_call(row).unwrap();
-            assert!(found.whole);
-            assert_eq!(found.events.len(), if row.result_hash.is_some() { 4 } else { 3 });
-            let mut fold = Fold::default();
-            fold.set_server("synthetic");
-            let told = found.events.iter().map(|e| fold.event(e.event.as_ref().unwrap())).last().unwrap();
-            assert_eq!(told.chained().unwrap().call.as_ref(), Some(row));
-        }
-    }
-    let mut unknown = state.rows().next().unwrap().clone();
-    unknown.invocation_id = crate::model::InvocationId::from_bits(1);
-    assert!(!events.of_call(&unknown).unwrap().whole);
 }
 
 fn search(receipts: &Receipts, filter: &str) -> Scan {

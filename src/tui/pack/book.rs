@@ -3,28 +3,20 @@
 //!
 //! In memory are the page on the screen, the offset of every 64th line, and the lines that pass the filter.
 
-use super::row::{Row, problem, read};
+use super::{
+    read::{self, Known, STRIDE},
+    row::Row,
+};
 use crate::{
-    filter::{Facts, Filter},
-    live::state::facts,
+    filter::Filter,
     pack::verify::source::{OpenProblem, PackDir},
     tui::{
         cursor::Cursor,
         msg::{Effect, Job, News as Message, Teller, Ticket, Told},
     },
 };
-use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _, path::PathBuf};
+use std::{fs::File, ops::Range, path::PathBuf};
 
-/// Lines from one mark to the next.
-const STRIDE: u64 = 64;
-/// Bytes read at once.
-const CHUNK: usize = 256 << 10;
-/// The longest line that is looked at (as in the verifier).
-const MAX_LINE: usize = 64 << 20;
-/// Bytes between two reports of a scan.
-const REPORT: u64 = 2 << 20;
-/// Lines that are remembered as problems.
-const MAX_PROBLEMS: usize = 100_000;
 /// Lines of a page besides those on the screen, before and behind.
 const MARGIN: u64 = 60;
 
@@ -112,8 +104,8 @@ pub enum News {
     Matches {
         /// They.
         more: Vec<(u32, u64)>,
-        /// Bytes so far.
-        bytes: u64,
+        /// Lines and bytes so far.
+        seen: (u64, u64),
         /// That was all.
         done: bool,
     },
@@ -124,9 +116,12 @@ pub enum News {
 /// What passes the filter.
 #[derive(Debug, Default)]
 struct Passed {
+    filter: Filter,
     numbers: Vec<u32>,
     offsets: Vec<u64>,
-    bytes: u64,
+    /// Lines and bytes that were looked at.
+    seen: (u64, u64),
+    /// All that there was has been looked at.
     done: bool,
 }
 
@@ -195,7 +190,50 @@ impl Book {
         let ticket = Ticket::new();
         self.index = Some(ticket.clone());
         let source = self.source.clone();
-        vec![Effect::Start(Job::new(&ticket, "index evidence", move |teller| index(&source, teller)))]
+        vec![Effect::Start(Job::new(&ticket, "index evidence", move |teller| read::index(&source, None, teller)))]
+    }
+
+    /// Looks whether the file has grown. What has come goes behind what is there.
+    pub fn renew(&mut self) -> Vec<Effect> {
+        let Some(torn) = self.torn.filter(|_| self.error.is_none()) else { return Vec::new() };
+        let mut effects = self.scan_on();
+        if self.index.as_ref().is_some_and(|job| !job.is_over()) {
+            return effects;
+        }
+        let mark = self.lines.saturating_sub(1) / STRIDE;
+        let known = Known {
+            lines: self.lines,
+            bytes: self.bytes.0,
+            torn,
+            mark: (mark * STRIDE, self.marks.get(mark as usize).copied().unwrap_or(0)),
+            problems: self.problems.len(),
+        };
+        let ticket = Ticket::new();
+        self.index = Some(ticket.clone());
+        let source = self.source.clone();
+        effects.push(Effect::Start(Job::new(&ticket, "look for more evidence", move |teller| {
+            read::index(&source, Some(known), teller);
+        })));
+        effects
+    }
+
+    /// Holds the filter against lines that have come since it was done.
+    fn scan_on(&mut self) -> Vec<Effect> {
+        let behind = self.passed.as_ref().filter(|p| p.done && p.seen.0 < self.lines);
+        if behind.is_none() || self.scan.as_ref().is_some_and(|job| !job.is_over()) {
+            return Vec::new();
+        }
+        self.scan()
+    }
+
+    fn scan(&mut self) -> Vec<Effect> {
+        let Some(p) = &self.passed else { return Vec::new() };
+        let (source, filter, from) = (self.source.clone(), p.filter.clone(), p.seen);
+        let ticket = Ticket::new();
+        self.scan = Some(ticket.clone());
+        vec![Effect::Start(Job::new(&ticket, "filter evidence", move |teller| {
+            read::scan(&source, &filter, from, teller);
+        }))]
     }
 
     /// Stops everything.
@@ -250,7 +288,7 @@ impl Book {
     pub fn percent(&self) -> Option<u64> {
         let of = |done: u64| (done * 100).checked_div(self.bytes.1).unwrap_or(0).min(99);
         match &self.passed {
-            Some(p) if !p.done && self.scan.is_some() => Some(of(p.bytes)),
+            Some(p) if !p.done && self.scan.is_some() => Some(of(p.seen.1)),
             _ if self.index.is_some() && self.torn.is_none() => Some(of(self.bytes.0)),
             _ => None,
         }
@@ -338,12 +376,9 @@ impl Book {
             return self.need(height);
         }
         self.anchor = anchor;
-        self.passed = Some(Passed::default());
+        self.passed = Some(Passed { filter, ..Passed::default() });
         self.cursor = Cursor::default();
-        let ticket = Ticket::new();
-        self.scan = Some(ticket.clone());
-        let source = self.source.clone();
-        vec![Effect::Start(Job::new(&ticket, "filter evidence", move |teller| scan(&source, &filter, teller)))]
+        self.scan()
     }
 
     fn forget(&mut self) {
@@ -375,18 +410,25 @@ impl Book {
             let range = wanted.start as usize..wanted.end as usize;
             let numbers = p.numbers[range.clone()].iter().map(|n| u64::from(*n));
             let places: Vec<(u64, u64)> = numbers.zip(p.offsets[range].iter().copied()).collect();
-            Box::new(move |teller| page_of(&source, wanted.start, &places, teller))
+            Box::new(move |teller| read::page_of(&source, wanted.start, &places, teller))
         } else {
             // A line before is read too: a link has two sides.
             let first = wanted.start.saturating_sub(1);
             let mark = self.marks.get((first / STRIDE) as usize).copied().unwrap_or(0);
-            Box::new(move |teller| page(&source, &wanted, mark, teller))
+            Box::new(move |teller| read::page(&source, &wanted, mark, teller))
         };
         vec![Effect::Start(Job::new(&ticket, "read evidence", work))]
     }
 
-    /// Takes what a job of this book said; gives back what is another's.
-    pub fn told(&mut self, told: Told, height: u16) -> Result<Vec<Effect>, Told> {
+    /// Whether what comes takes the selection along: while the end is asked for, and later if it is where the list ends.
+    fn follows(&self, free: bool) -> bool {
+        let renewed = self.torn.is_some() && self.passed.as_ref().is_none_or(|p| p.done);
+        if renewed { free && self.cursor.at + 1 >= self.len() } else { self.to_end }
+    }
+
+    /// Takes what a job of this book said; gives back what is another's. A selection that is not `free` stays where it is when
+    /// more comes.
+    pub fn told(&mut self, told: Told, height: u16, free: bool) -> Result<Vec<Effect>, Told> {
         let of_index = self.index.as_ref().is_some_and(|t| t.is_of(&told));
         let of_scan = self.scan.as_ref().is_some_and(|t| t.is_of(&told));
         let of_page = self.reading.as_ref().is_some_and(|(t, _)| t.is_of(&told));
@@ -394,12 +436,15 @@ impl Book {
             return Err(told);
         }
         let Message::Pack(super::News::Lines(news)) = told.news else { return Ok(Vec::new()) };
+        let follows = self.follows(free);
+        let mut effects = Vec::new();
         match news {
             News::Indexed { marks, lines, bytes, problems } => {
                 self.marks.extend(marks);
                 self.lines = lines;
                 self.bytes = bytes;
                 self.problems.extend(problems);
+                effects = self.scan_on();
             }
             News::Whole { torn } => self.torn = Some(torn),
             News::Page { from, lines } => {
@@ -407,7 +452,7 @@ impl Book {
                 self.page = (from, lines);
                 return Ok(Vec::new());
             }
-            News::Matches { more, bytes, done } => self.passing(&more, bytes, done, height),
+            News::Matches { more, seen, done } => self.passing(&more, seen, done, height),
             News::Failed(why) if of_page => {
                 self.reading = None;
                 self.error = Some(why);
@@ -418,18 +463,19 @@ impl Book {
                 self.index = None;
             }
         }
-        if self.to_end {
+        if follows {
             self.cursor.to(u64::MAX, self.len(), height);
         }
-        Ok(self.need(height))
+        effects.extend(self.need(height));
+        Ok(effects)
     }
 
-    fn passing(&mut self, more: &[(u32, u64)], bytes: u64, done: bool, height: u16) {
+    fn passing(&mut self, more: &[(u32, u64)], seen: (u64, u64), done: bool, height: u16) {
         let Some(p) = &mut self.passed else { return };
         let known = p.numbers.len();
         p.numbers.extend(more.iter().map(|m| m.0));
         p.offsets.extend(more.iter().map(|m| m.1));
-        (p.bytes, p.done) = (bytes, done);
+        (p.seen, p.done) = (seen, p.done || done);
         let len = p.numbers.len() as u64;
         if let Some(anchor) = self.anchor {
             // The first at or behind the line that was selected.
@@ -440,169 +486,4 @@ impl Book {
             }
         }
     }
-}
-
-/// Reads whole lines from `offset` on: number from `first`, offset, bytes. Gives the bytes behind the last whole line.
-fn lines(
-    file: &File,
-    first: u64,
-    offset: u64,
-    each: &mut dyn FnMut(u64, u64, &[u8]) -> bool,
-) -> io::Result<Option<u64>> {
-    let (mut number, mut start) = (first, offset);
-    let mut buffer = vec![0; CHUNK];
-    let mut have = 0;
-    loop {
-        let n = match file.read_at(&mut buffer[have..], start + have as u64) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        if n == 0 {
-            return Ok(Some(have as u64));
-        }
-        let mut from = 0;
-        for at in memchr::memchr_iter(b'\n', &buffer[have..have + n]) {
-            let end = have + at;
-            if !each(number, start + from as u64, &buffer[from..end]) {
-                return Ok(None);
-            }
-            number += 1;
-            from = end + 1;
-        }
-        have += n;
-        buffer.copy_within(from..have, 0);
-        have -= from;
-        start += from as u64;
-        if have == buffer.len() {
-            if have > MAX_LINE {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long to be evidence"));
-            }
-            buffer.resize(have * 2, 0);
-        } else if buffer.len() > 4 * CHUNK && have < CHUNK {
-            buffer.truncate(CHUNK);
-            buffer.shrink_to_fit();
-        }
-    }
-}
-
-fn tell(teller: &Teller, news: News) {
-    teller.tell(Message::Pack(super::News::Lines(news)));
-}
-
-fn failed(teller: &Teller, source: &Source, e: &io::Error) {
-    tell(teller, News::Failed(format!("{}: {e}", source.name)));
-}
-
-fn index(source: &Source, teller: &Teller) {
-    let (file, total) = match source.open() {
-        Ok(opened) => opened,
-        Err(why) => return tell(teller, News::Failed(why)),
-    };
-    let (mut marks, mut problems, mut seen, mut next) = (Vec::new(), Vec::new(), 0, 0);
-    let mut known = 0;
-    let mut before = None;
-    let mut last = (0, 0);
-    let done = lines(&file, 0, 0, &mut |number, offset, line| {
-        if number.is_multiple_of(STRIDE) {
-            marks.push(offset);
-        }
-        if problem(source.kind, number, line, &mut before) && known < MAX_PROBLEMS {
-            known += 1;
-            problems.push(number);
-        }
-        seen = offset + line.len() as u64 + 1;
-        last = (number + 1, seen);
-        // The first screen comes at once.
-        if seen >= next || number == 2 * STRIDE {
-            next = seen + REPORT;
-            let (marks, problems) = (std::mem::take(&mut marks), std::mem::take(&mut problems));
-            tell(teller, News::Indexed { marks, lines: number + 1, bytes: (seen, total.max(seen)), problems });
-        }
-        !teller.cancelled()
-    });
-    let bytes = (last.1, total.max(last.1));
-    tell(teller, News::Indexed { marks, lines: last.0, bytes, problems });
-    match done {
-        Ok(Some(torn)) => tell(teller, News::Whole { torn }),
-        Ok(None) => {}
-        Err(e) => failed(teller, source, &e),
-    }
-}
-
-fn scan(source: &Source, filter: &Filter, teller: &Teller) {
-    let file = match source.open() {
-        Ok((file, _)) => file,
-        Err(why) => return tell(teller, News::Failed(why)),
-    };
-    let (mut more, mut seen, mut next) = (Vec::new(), 0, CHUNK as u64);
-    let done = lines(&file, 0, 0, &mut |number, offset, line| {
-        if passes(filter, &read(source.kind, line, None))
-            && let Ok(number) = u32::try_from(number)
-        {
-            more.push((number, offset));
-        }
-        seen = offset + line.len() as u64 + 1;
-        if seen >= next {
-            next = seen + REPORT;
-            tell(teller, News::Matches { more: std::mem::take(&mut more), bytes: seen, done: false });
-        }
-        !teller.cancelled()
-    });
-    tell(teller, News::Matches { more, bytes: seen, done: true });
-    if let Err(e) = done {
-        failed(teller, source, &e);
-    }
-}
-
-fn passes(filter: &Filter, row: &Row) -> bool {
-    match row {
-        Row::Call(call) => filter.passes(&facts(call)),
-        Row::Event(e) => filter.passes(&Facts { tool: e.tool.as_deref().unwrap_or_default(), ..Facts::default() }),
-        _ => false,
-    }
-}
-
-fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller) {
-    let file = match source.open() {
-        Ok((file, _)) => file,
-        Err(why) => return tell(teller, News::Failed(why)),
-    };
-    let first = wanted.start.saturating_sub(1) / STRIDE * STRIDE;
-    let mut out = Vec::new();
-    let mut before: Option<Vec<u8>> = None;
-    let done = lines(&file, first, mark, &mut |number, offset, line| {
-        if number >= wanted.start {
-            let row = read(source.kind, line, before.as_deref());
-            out.push(Line { number, offset, bytes: line.len() as u64, row });
-        }
-        if source.kind == Kind::Events && number + 1 >= wanted.start {
-            before = Some(line.to_vec());
-        }
-        number + 1 < wanted.end && !teller.cancelled()
-    });
-    match done {
-        Err(e) => failed(teller, source, &e),
-        Ok(_) => tell(teller, News::Page { from: wanted.start, lines: out }),
-    }
-}
-
-fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Teller) {
-    let file = match source.open() {
-        Ok((file, _)) => file,
-        Err(why) => return tell(teller, News::Failed(why)),
-    };
-    let mut out = Vec::new();
-    for (number, offset) in places {
-        if teller.cancelled() {
-            return;
-        }
-        let done = lines(&file, *number, *offset, &mut |number, offset, line| {
-            out.push(Line { number, offset, bytes: line.len() as u64, row: read(source.kind, line, None) });
-            false
-        });
-        if let Err(e) = done {
-            return failed(teller, source, &e);
-        }
-    }
-    tell(teller, News::Page { from, lines: out });
 }

@@ -5,6 +5,7 @@ mod bytes;
 mod copy;
 mod draw;
 mod layout;
+mod read;
 mod row;
 mod rows;
 #[cfg(test)]
@@ -29,6 +30,9 @@ use bytes::{Bytes, Opened};
 use layout::Panes;
 use row::Row as Said;
 use std::{cell::Cell, ops::ControlFlow, path::Path};
+
+/// A journal is looked at again at most this often, milliseconds.
+const RENEW_MS: i64 = 1000;
 
 /// What the jobs of this screen say.
 #[derive(Debug)]
@@ -109,6 +113,8 @@ pub struct PackScreen {
     /// The finding that the bytes are of.
     finding: Option<usize>,
     copying: Option<Ticket>,
+    /// When the files of a session were last looked at again, milliseconds.
+    renewed: i64,
 }
 
 impl Default for PackScreen {
@@ -137,6 +143,7 @@ impl PackScreen {
             bytes: None,
             finding: None,
             copying: None,
+            renewed: 0,
         }
     }
 
@@ -312,6 +319,16 @@ impl PackScreen {
         if self.tab == Tab::Receipts { self.detail.poll(now) } else { Vec::new() }
     }
 
+    /// Time passes while it is shown: the files of a session are looked at again, for it may live.
+    pub fn renew(&mut self, now: crate::model::WallTime) -> Vec<Effect> {
+        let journal = matches!(self.target, Some(Target::Journal { .. }));
+        if !journal || (now.millis() - self.renewed).abs() < RENEW_MS {
+            return Vec::new();
+        }
+        self.renewed = now.millis();
+        [&mut self.receipts, &mut self.chain].into_iter().flatten().flat_map(Book::renew).collect()
+    }
+
     /// The lines of the verification's list.
     fn list(&self, at: At) -> Vec<rows::Row> {
         let theme = super::theme::Theme::default();
@@ -351,8 +368,10 @@ impl PackScreen {
     }
 
     fn of_books(&mut self, mut told: Told, height: u16) -> Result<Vec<Effect>, Told> {
+        // What is being read is not taken away.
+        let free = !self.inside && self.bytes.is_none();
         for book in [&mut self.receipts, &mut self.chain].into_iter().flatten() {
-            told = match book.told(told, height) {
+            told = match book.told(told, height, free) {
                 Ok(effects) => return Ok(effects),
                 Err(other) => other,
             };

@@ -2,8 +2,6 @@ use super::*;
 use crate::{
     model::{WallTime, event::hash_of_line},
     pack::{
-        build::{Input, build},
-        keys::{Signer, SignerId},
         testkit::{self as sessions, Ending, Plan},
         verify::Stage,
     },
@@ -20,11 +18,7 @@ use std::{fs, path::PathBuf};
 fn packed(plan: &Plan) -> (tempfile::TempDir, PathBuf) {
     let tmp = tempfile::tempdir().unwrap();
     let written = sessions::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
-    let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-    let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-    let (paths, session) = (&written.paths, &written.doc);
-    let input = Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now };
-    let dir = build(&input).unwrap().dir;
+    let dir = written.pack(&sessions::signer().unwrap()).unwrap();
     (tmp, dir)
 }
 
@@ -91,7 +85,7 @@ fn a_verified_pack_says_so_in_words() {
 #[test]
 fn a_pinned_signer_is_one_that_was_named() {
     let (_tmp, dir) = packed(&plan());
-    let key = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]).fingerprint();
+    let key = sessions::signer().unwrap().fingerprint();
     let start = Start { open: Some(Target::Pack(dir)), signers: vec![key], ..Start::default() };
     let mut app = crate::tui::testkit::app(start);
     assert!(shown(&mut app).contains("✓ PINNED"));
@@ -330,6 +324,158 @@ fn a_session_without_a_pack_is_walked_and_no_verdict_is_claimed() {
     assert!(said.contains("0 to look at"), "{said}");
     press(&mut app, "v");
     assert!(shown(&mut app).contains("events"));
+}
+
+/// Whole lines of a file.
+fn lines_of(file: &Path) -> Vec<String> {
+    fs::read_to_string(file).unwrap().split_inclusive('\n').map(str::to_owned).collect()
+}
+
+/// The files of a session that is being recorded: they hold what they are given.
+struct Growing {
+    _tmp: tempfile::TempDir,
+    receipts: (PathBuf, Vec<String>),
+    segment: (PathBuf, Vec<String>),
+    seconds: i64,
+}
+
+impl Growing {
+    fn new(calls: u64) -> Self {
+        let tmp = tempfile::tempdir().unwrap();
+        let plan = Plan { calls, error_every: 5, ..Plan::default() };
+        let written = sessions::write(&plan, &AuditDir::at(tmp.path())).unwrap().paths;
+        let take = |file: PathBuf| {
+            let lines = lines_of(&file);
+            fs::write(&file, "").unwrap();
+            (file, lines)
+        };
+        Self { receipts: take(written.receipts), segment: take(written.segment), _tmp: tmp, seconds: 0 }
+    }
+
+    fn target(&self) -> Target {
+        let (segment, receipts) = (self.segment.0.clone(), self.receipts.0.clone());
+        Target::Journal { title: "it lives".to_owned(), segment, receipts }
+    }
+
+    /// So many receipts, and four events for each.
+    fn grow_to(&self, receipts: usize) {
+        fs::write(&self.receipts.0, self.receipts.1[..receipts].concat()).unwrap();
+        let events = (4 * receipts).min(self.segment.1.len());
+        fs::write(&self.segment.0, self.segment.1[..events].concat()).unwrap();
+    }
+
+    /// A second goes by.
+    fn second(&mut self, app: &mut App) -> Vec<Effect> {
+        self.seconds += 1;
+        app.update(Msg::Tick(WallTime::from_millis(crate::tui::testkit::now().millis() + self.seconds * 1000)))
+    }
+
+    /// A second goes by, and what it starts is done.
+    fn pass(&mut self, app: &mut App) {
+        let effects = self.second(app);
+        settle(app, effects);
+    }
+}
+
+/// Number of the selected receipt, and how many the list has.
+fn place(app: &App) -> (Option<u64>, u64) {
+    let book = app.pack.receipts.as_ref().unwrap();
+    (book.selected().map(|l| l.number), book.len())
+}
+
+#[test]
+fn what_a_session_records_appears_by_itself_and_the_selection_stays_on_its_receipt() {
+    let mut session = Growing::new(400);
+    session.grow_to(30);
+    let mut app = app_of(session.target(), 80, 24);
+    press(&mut app, "] j j j");
+    assert_eq!(place(&app), (Some(3), 30));
+    session.grow_to(200);
+    assert_eq!(place(&app), (Some(3), 30));
+    session.pass(&mut app);
+    assert_eq!(place(&app), (Some(3), 200));
+    assert!(shown(&mut app).contains("200 receipts"));
+    assert_eq!(app.pack.chain.as_ref().unwrap().lines(), 800);
+    assert!(app.pack.chain.as_ref().unwrap().problems().is_empty(), "links hold across what came later");
+    // At the end it follows, until one goes up.
+    press(&mut app, "G");
+    for n in [201, 330] {
+        session.grow_to(n);
+        session.pass(&mut app);
+        assert_eq!(place(&app), (Some(n as u64 - 1), n as u64));
+    }
+    press(&mut app, "k");
+    session.grow_to(331);
+    session.pass(&mut app);
+    assert_eq!(place(&app), (Some(328), 331));
+    // What is being read in full stays, also at the end.
+    press(&mut app, "G Enter");
+    session.grow_to(340);
+    session.pass(&mut app);
+    assert_eq!(place(&app), (Some(330), 340));
+    press(&mut app, "Esc G");
+    // Half a line is none yet.
+    let half = &session.receipts.1[340][..50];
+    fs::write(&session.receipts.0, session.receipts.1[..340].concat() + half).unwrap();
+    session.pass(&mut app);
+    assert_eq!(place(&app), (Some(339), 340));
+    assert!(shown(&mut app).contains("50 bytes behind the last whole line"));
+    session.grow_to(402);
+    session.pass(&mut app);
+    assert_eq!(place(&app), (Some(401), 402));
+    assert!(!shown(&mut app).contains("behind the last whole line"));
+    let problems = |app: &App| app.pack.receipts.as_ref().unwrap().problems().to_vec();
+    assert_eq!(problems(&app), problems(&app_of(session.target(), 80, 24)), "as if it was read at once");
+}
+
+#[test]
+fn a_filter_holds_for_what_comes_later() {
+    let mut session = Growing::new(400);
+    session.grow_to(100);
+    let mut app = app_of(session.target(), 80, 24);
+    press(&mut app, "] / 'outcome:err' Enter G");
+    let (_, before) = place(&app);
+    session.grow_to(402);
+    session.pass(&mut app);
+    let (selected, after) = place(&app);
+    assert!(after > before, "{before} {after}");
+    let mut whole = app_of(session.target(), 80, 24);
+    press(&mut whole, "] / 'outcome:err' Enter G");
+    assert_eq!((selected, after), place(&whole));
+    press(&mut app, "Esc");
+    assert_eq!(place(&app), (selected, 402));
+}
+
+#[test]
+fn a_session_is_looked_at_once_a_second_beside_the_screen_and_nothing_new_draws_nothing() {
+    let mut session = Growing::new(40);
+    session.grow_to(10);
+    let mut app = app_of(session.target(), 80, 24);
+    press(&mut app, "]");
+    app.drawn();
+    let effects = session.second(&mut app);
+    assert_eq!(effects.len(), 2, "{effects:?}");
+    let again = app.update(Msg::Tick(WallTime::from_millis(crate::tui::testkit::now().millis() + 1100)));
+    assert_eq!(again.len(), 0, "{again:?}");
+    let meanwhile = session.second(&mut app);
+    assert_eq!(meanwhile.len(), 0, "one look at a time: {meanwhile:?}");
+    settle(&mut app, effects);
+    assert!(!app.is_dirty());
+    session.grow_to(11);
+    session.pass(&mut app);
+    assert!(app.is_dirty());
+    assert_eq!(place(&app).1, 11);
+    // A file that was cut is not shown as if it was not.
+    session.grow_to(5);
+    session.pass(&mut app);
+    assert!(shown(&mut app).contains("shorter than it was"));
+    press(&mut app, "v");
+    assert_eq!(place(&app).1, 5);
+    // A pack is finished.
+    let (_tmp, dir) = packed(&plan());
+    let mut app = opened(&dir);
+    press(&mut app, "]");
+    assert_eq!(session.second(&mut app).len(), 0);
 }
 
 #[test]

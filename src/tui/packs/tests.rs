@@ -7,8 +7,6 @@ use crate::{
     },
     model::{Profile, WallTime},
     pack::{
-        build::{Input, build},
-        keys::{Signer, SignerId},
         testkit::{self as sessions, Ending, Plan, Written},
         verify::{Completeness, Integrity, SignerVerdict, Stage},
     },
@@ -43,12 +41,7 @@ impl Rig {
 
     fn packed(&self, minutes: i64, plan: Plan) -> PathBuf {
         let written = self.session(minutes, plan);
-        let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-        let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-        let (paths, session) = (&written.paths, &written.doc);
-        build(&Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now })
-            .unwrap()
-            .dir
+        written.pack(&sessions::signer().unwrap()).unwrap()
     }
 
     /// Five sessions: sealed, sealed and then changed, incomplete, ended without a pack, died.
