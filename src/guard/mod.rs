@@ -9,6 +9,7 @@
 
 pub mod folding;
 mod gate;
+mod held;
 pub mod inspect;
 mod outlet;
 mod replies;
@@ -37,6 +38,10 @@ use std::{
 pub const DENIED: i64 = -32001;
 /// Code of the JSON-RPC error for a request that the server did not live to answer.
 pub const SERVER_GONE: i64 = -32000;
+/// Code of the JSON-RPC error for what is no JSON, whose id cannot be read therefore (JSON-RPC 2.0 §5.1).
+pub const NO_JSON: i64 = -32700;
+/// Code of the JSON-RPC error for what is JSON but no message with an id that could be read (JSON-RPC 2.0 §5.1).
+pub const INVALID: i64 = -32600;
 /// Requests that are remembered until they are answered.
 const MAX_PENDING: usize = 1 << 16;
 
