@@ -134,17 +134,18 @@ impl Gate {
         let complaint = if asked { self.shared.complaint(offset.is_some()) } else { None };
         let mut verdicts: Vec<Option<(Ruled, String)>> = Vec::with_capacity(items.len());
         // One policy judges all of a message.
-        let policy = self.shared.with_judge(|judge| {
+        let policy = self.shared.with_judge(asked && complaint.is_none(), |mut judge| {
             for (at, item) in items.iter().enumerate() {
-                verdicts.push(self.item(judge, item, batch.then_some(at), complaint.as_deref()));
+                verdicts.push(self.item(judge.as_deref_mut(), item, batch.then_some(at), complaint.as_deref()));
             }
-            verdicts.iter().any(Option::is_some).then(|| judge.policy())
+            judge.map(|judge| judge.policy())
         });
         let judged = verdicts.iter().any(Option::is_some);
+        let policy = policy.or_else(|| judged.then(|| self.shared.policy()));
         let denied = |v: &Option<(Ruled, String)>| v.as_ref().is_some_and(|(r, _)| r.verdict == PolicyVerdict::Denied);
         let mut passes = !verdicts.iter().any(denied);
         if passes && (judged || frame.is_some()) {
-            let ruled = verdicts.iter().flatten().map(|(r, _)| r.clone()).collect();
+            let ruled = verdicts.iter_mut().filter_map(Option::take).map(|(r, _)| r).collect();
             let policy = policy.clone().unwrap_or_default();
             let stands = offset.is_some_and(|at| self.shared.put_down(&judgement(at, frame, false, ruled, policy)));
             // Without a record only what needs no verdict may pass, and only what the recorder does not see at all.
@@ -167,7 +168,7 @@ impl Gate {
     /// What is decided about one element; `None` if nobody has to decide anything.
     fn item(
         &self,
-        judge: &mut dyn Judge,
+        judge: Option<&mut (dyn Judge + 'static)>,
         item: &Item<'_>,
         index: Option<usize>,
         complaint: Option<&str>,
@@ -179,10 +180,10 @@ impl Gate {
             return Some(refused(Refusal::AnswersNothing, index));
         }
         let Review { tool, arguments } = item.review.as_ref()?;
-        if let Some(complaint) = complaint {
-            let (ruled, _) = refused(Refusal::RecorderUnavailable, index);
-            return Some((ruled, complaint.to_owned()));
-        }
+        let Some(judge) = judge else {
+            let (ruled, message) = refused(Refusal::RecorderUnavailable, index);
+            return Some((ruled, complaint.map_or(message, str::to_owned)));
+        };
         let (ruled, message) = judge.judge(Subject { tool, arguments: *arguments }, Producer::now());
         Some((Ruled { index, ..ruled }, message))
     }

@@ -247,6 +247,9 @@ fn hides_lines(text: &[u8]) -> bool {
 
 /// Whether an escape stands for U+0000: what follows it is not there for a reader that ends strings so.
 fn escaped_nul(text: &[u8]) -> bool {
+    if memchr::memchr(b'\\', text).is_none() {
+        return false;
+    }
     memchr::memmem::find_iter(text, b"\\u0000").any(|at| {
         let before = text[..at].iter().rev().take_while(|b| **b == b'\\').count();
         before % 2 == 0

@@ -127,8 +127,10 @@ impl Shared {
         }))
     }
 
-    fn with_judge<R>(&self, ask: impl FnOnce(&mut dyn Judge) -> R) -> R {
-        ask(locked(&self.judge).as_mut())
+    /// With the judge, if there is something for one: a name that is being resolved for the other direction holds up
+    /// nothing that needs no verdict.
+    fn with_judge<R>(&self, needed: bool, ask: impl FnOnce(Option<&mut (dyn Judge + 'static)>) -> R) -> R {
+        if needed { ask(Some(locked(&self.judge).as_mut())) } else { ask(None) }
     }
 
     /// Why nothing that is reviewed may pass at the moment.

@@ -22,11 +22,13 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Bytes of the capture that decisions cross in.
 pub const CAPACITY: usize = 1 << 20;
+/// Bytes that nearly every decision fits into.
+const USUAL: usize = 512;
 /// How long a writer waits for room before it takes the recorder for stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -89,35 +91,37 @@ impl Judgement {
 #[derive(Debug)]
 pub struct Writer {
     producer: Producer,
+    patience: Duration,
 }
 
 impl Writer {
     /// Writes into this capture.
     #[must_use]
     pub fn new(producer: Producer) -> Self {
-        Self { producer }
+        Self { producer, patience: PATIENCE }
+    }
+
+    /// After so long without room the recorder is taken for stuck.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Puts a decision where the recorder finds it, also after SIGKILL. `false`: there was no room in time, or it cannot be
     /// put down; nothing was written.
     #[must_use]
     pub fn push(&mut self, judgement: &Judgement) -> bool {
-        let Ok(mut line) = serde_json::to_vec(judgement) else { return false };
+        let mut line = Vec::with_capacity(USUAL);
+        if serde_json::to_writer(&mut line, judgement).is_err() {
+            return false;
+        }
         line.push(b'\n');
-        let start = std::time::Instant::now();
+        let mut start = None;
         loop {
-            let space = self.producer.reserve();
-            if let Some(space) = space.get_mut(..line.len()) {
-                space.copy_from_slice(&line);
-                if self.producer.is_bypassing() {
-                    return false;
-                }
-                let now = Producer::now();
-                self.producer.commit(line.len(), now);
-                self.producer.wrote(line.len(), now);
+            if self.producer.put(&line) {
                 return true;
             }
-            if self.producer.is_bypassing() || start.elapsed() > PATIENCE || line.len() > self.producer.capacity() {
+            let start = *start.get_or_insert_with(Instant::now);
+            if start.elapsed() > self.patience || line.len() > self.producer.capacity() {
                 return false;
             }
             self.producer.urge();
@@ -164,6 +168,11 @@ impl Reader {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Consumer::prefault`].
+    pub fn prefault(&self) {
+        self.lock().consumer.prefault();
     }
 
     /// The ring file, if it has a name.
@@ -256,7 +265,7 @@ impl Health {
     /// Why evidence cannot be written at the moment; `None` if it can. A recorder that has not begun yet is waited for.
     #[must_use]
     pub fn complaint(&self) -> Option<&'static str> {
-        let start = std::time::Instant::now();
+        let mut start = None;
         loop {
             let old = clock::mono_ns().saturating_sub(self.beat.load(Ordering::Acquire)) > STUCK.as_nanos() as u64;
             let begun = self.begun.load(Ordering::Acquire);
@@ -267,6 +276,7 @@ impl Health {
                 (false, false) => Some("the recorder has not begun"),
             };
             // A process that was stopped and continued gets a moment.
+            let start = *start.get_or_insert_with(Instant::now);
             let patience = if begun { Duration::from_millis(250) } else { STUCK };
             if start.elapsed() > patience || complaint == Some("evidence cannot be written") {
                 return complaint;
