@@ -193,7 +193,7 @@ pub fn read(line: &[u8]) -> Reading<'_> {
     match canon::kind(text) {
         Some(Kind::Array) => batch(text, whole),
         Some(Kind::Object) => Reading::One(object(text, whole)),
-        _ => Reading::One(Item::unread(Shape::Unreadable, whole.unwrap_or(Refusal::Malformed))),
+        _ => Reading::One(Item::unread(Shape::Unreadable, whole.unwrap_or(Refusal::Shape))),
     }
 }
 

@@ -161,7 +161,8 @@ struct Listed {
     deny: Option<u32>,
     resembles: Option<String>,
     constraints: Vec<u32>,
-    allow: Option<u32>,
+    /// The rule as it is named.
+    allow: Option<String>,
     unusable: bool,
 }
 
@@ -287,7 +288,7 @@ fn list(policy: &Policy, tool: &str) -> Result<Listed, Unusable> {
     let rules = &policy.rules;
     let deny = rules.deny.first(tool)?;
     let constraints = rules.constrained.all(tool)?;
-    let allow = rules.allow.first(tool)?;
+    let allow = rules.allow.first(tool)?.map(|n| format!("{}[{n}] ({})", rules.words().allow, rules.allow.text(n)));
     // Who writes a name out means it.
     let meant = deny.is_some() || rules.allow.names(tool) || rules.constrained.names(tool);
     let mut resembles = None;
@@ -340,9 +341,8 @@ impl Judge<'_> {
                 Some(ruling) => return ruling,
             }
         }
-        let allowed = if let Some(n) = listed.allow {
-            let rule = format!("{}[{n}] ({})", words.allow, rules.allow.text(n));
-            (Reason::Allowlist, rule, format!("the tool {} is on the allowlist", tool()))
+        let allowed = if let Some(rule) = &listed.allow {
+            (Reason::Allowlist, rule.clone(), "the tool is on the allowlist".to_owned())
         } else if rules.default == Default::Deny {
             let message = format!("the tool {} is not on the allowlist", tool());
             return denied(Reason::NotInAllowlist, words.default.to_owned(), message);

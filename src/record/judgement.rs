@@ -87,6 +87,76 @@ impl Judgement {
     }
 }
 
+impl Judgement {
+    /// As serde writes it. This is most of what a guard does beside judging while a call waits, in code that is in no cache.
+    fn write(&self, out: &mut Vec<u8>) -> Option<()> {
+        let mut digits = itoa::Buffer::new();
+        out.extend_from_slice(b"{\"direction\":");
+        text(out, self.direction.as_str())?;
+        out.extend_from_slice(b",\"offset\":");
+        out.extend_from_slice(digits.format(self.offset).as_bytes());
+        if let Some((header, len)) = self.frame {
+            out.extend_from_slice(b",\"frame\":[");
+            out.extend_from_slice(digits.format(header).as_bytes());
+            out.push(b',');
+            out.extend_from_slice(digits.format(len).as_bytes());
+            out.push(b']');
+        }
+        out.extend_from_slice(if self.blocked { b",\"blocked\":true,\"ns\":" } else { b",\"blocked\":false,\"ns\":" });
+        out.extend_from_slice(digits.format(self.ns).as_bytes());
+        out.extend_from_slice(b",\"policy\":");
+        text(out, &self.policy)?;
+        out.extend_from_slice(b",\"ruled\":[");
+        for (n, ruled) in self.ruled.iter().enumerate() {
+            out.extend_from_slice(if n > 0 { b",{" } else { b"{" });
+            ruled.write(out)?;
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"]}");
+        Some(())
+    }
+}
+
+impl Ruled {
+    fn write(&self, out: &mut Vec<u8>) -> Option<()> {
+        if let Some(index) = self.index {
+            out.extend_from_slice(b"\"index\":");
+            out.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"verdict\":");
+        text(out, match self.verdict {
+            PolicyVerdict::Allowed => "allowed",
+            PolicyVerdict::Denied => "denied",
+            PolicyVerdict::NoPolicy => "no_policy",
+        })?;
+        out.extend_from_slice(b",\"reason\":");
+        text(out, &self.reason)?;
+        if let Some(rule) = &self.rule {
+            out.extend_from_slice(b",\"rule\":");
+            text(out, rule)?;
+        }
+        for (n, word) in self.unseen.iter().enumerate() {
+            out.extend_from_slice(if n > 0 { b"," } else { b",\"unseen\":[" });
+            text(out, word)?;
+        }
+        if !self.unseen.is_empty() {
+            out.push(b']');
+        }
+        Some(())
+    }
+}
+
+fn text(out: &mut Vec<u8>, text: &str) -> Option<()> {
+    if text.bytes().any(|b| b < 0x20 || matches!(b, b'"' | b'\\')) {
+        return serde_json::to_writer(out, text).ok();
+    }
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+    Some(())
+}
+
 /// The decider's end.
 #[derive(Debug)]
 pub struct Writer {
@@ -111,7 +181,7 @@ impl Writer {
     #[must_use]
     pub fn push(&mut self, judgement: &Judgement) -> bool {
         let mut line = Vec::with_capacity(USUAL);
-        if serde_json::to_writer(&mut line, judgement).is_err() {
+        if judgement.write(&mut line).is_none() {
             return false;
         }
         line.push(b'\n');
@@ -395,6 +465,49 @@ mod tests {
             reader.settled(s2c, round * 10 + 4);
         }
         assert_eq!(reader.lock().queue.len(), 0);
+    }
+
+    #[test]
+    fn a_line_is_what_serde_writes() {
+        let plain = judgement(7, Direction::ClientToServer);
+        let many = Judgement {
+            frame: Some((20, 300)),
+            blocked: false,
+            ruled: vec![
+                Ruled { index: None, verdict: PolicyVerdict::Allowed, rule: None, unseen: Vec::new(), ..plain.ruled[0].clone() },
+                Ruled { rule: Some("constraints.\"\\\n\u{7f}é".into()), unseen: vec!["a".into(), "b".into()], ..plain.ruled[0].clone() },
+            ],
+            ..judgement(u64::MAX, Direction::ServerToClient)
+        };
+        for judgement in [plain.clone(), many, Judgement { ruled: Vec::new(), ..plain }] {
+            let mut line = Vec::new();
+            judgement.write(&mut line).unwrap();
+            assert_eq!(String::from_utf8(line).unwrap(), serde_json::to_string(&judgement).unwrap());
+        }
+    }
+
+    #[test]
+    fn without_room_nothing_is_put_down_and_nothing_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let waker = Arc::new(Waker::new());
+        let dirs = [dir.path().join("ring")];
+        let made = Capture::create(&dirs, "0123456789abcdef", relay::Direction::Decisions, 4096, &waker).unwrap();
+        let (mut writer, reader) = (Writer::new(made.0), Reader::new(made.1));
+        writer.set_patience(Duration::ZERO);
+        let c2s = Direction::ClientToServer;
+        let mut next = 0;
+        for _ in 0..50 {
+            let first = next;
+            while writer.push(&judgement(next, c2s)) {
+                next += 1;
+            }
+            assert!((5..40).contains(&(next - first)), "{first} {next}");
+            for offset in first..next {
+                assert_eq!(reader.find(c2s, offset), Some(judgement(offset, c2s)));
+            }
+            assert_eq!(reader.find(c2s, next), None);
+            reader.settled(c2s, next);
+        }
     }
 
     #[test]
