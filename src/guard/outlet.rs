@@ -125,12 +125,11 @@ impl Outlet {
         let arguments = e.params.clone().map(|r| &e.bytes[r]);
         let subject = Subject { tool: "sampling/createMessage", arguments };
         let complaint = self.shared.complaint(offset.is_some());
-        let judged = self.shared.with_judge(complaint.is_none(), |judge| {
-            judge.map(|judge| judge.judge(subject, Producer::now()))
-        });
-        let (mut ruled, mut message) = judged.unwrap_or_else(|| {
-            (refused(Refusal::RecorderUnavailable, None).0, complaint.unwrap_or_default())
-        });
+        let judged = self
+            .shared
+            .with_judge(complaint.is_none(), |judge| judge.map(|judge| judge.judge(subject, Producer::now())));
+        let (mut ruled, mut message) =
+            judged.unwrap_or_else(|| (refused(Refusal::RecorderUnavailable, None).0, complaint.unwrap_or_default()));
         let mut passes = ruled.verdict != PolicyVerdict::Denied;
         if passes && !self.try_put_down(offset, frame, false, vec![ruled.clone()]) {
             passes = false;

@@ -125,11 +125,14 @@ impl Ruled {
             out.push(b',');
         }
         out.extend_from_slice(b"\"verdict\":");
-        text(out, match self.verdict {
-            PolicyVerdict::Allowed => "allowed",
-            PolicyVerdict::Denied => "denied",
-            PolicyVerdict::NoPolicy => "no_policy",
-        })?;
+        text(
+            out,
+            match self.verdict {
+                PolicyVerdict::Allowed => "allowed",
+                PolicyVerdict::Denied => "denied",
+                PolicyVerdict::NoPolicy => "no_policy",
+            },
+        )?;
         out.extend_from_slice(b",\"reason\":");
         text(out, &self.reason)?;
         if let Some(rule) = &self.rule {
@@ -474,8 +477,18 @@ mod tests {
             frame: Some((20, 300)),
             blocked: false,
             ruled: vec![
-                Ruled { index: None, verdict: PolicyVerdict::Allowed, rule: None, unseen: Vec::new(), ..plain.ruled[0].clone() },
-                Ruled { rule: Some("constraints.\"\\\n\u{7f}é".into()), unseen: vec!["a".into(), "b".into()], ..plain.ruled[0].clone() },
+                Ruled {
+                    index: None,
+                    verdict: PolicyVerdict::Allowed,
+                    rule: None,
+                    unseen: Vec::new(),
+                    ..plain.ruled[0].clone()
+                },
+                Ruled {
+                    rule: Some("constraints.\"\\\n\u{7f}é".into()),
+                    unseen: vec!["a".into(), "b".into()],
+                    ..plain.ruled[0].clone()
+                },
             ],
             ..judgement(u64::MAX, Direction::ServerToClient)
         };

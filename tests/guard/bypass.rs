@@ -132,7 +132,13 @@ fn what_is_allowed_arrives_as_it_was_sent() {
 fn every_request_of_a_batch_that_is_too_long_is_answered() {
     let mut guarded = Guarded::guard();
     let elements: Vec<String> = (0..300)
-        .map(|id| if id % 10 == 9 { r#"{"jsonrpc":"2.0","method":"notifications/x"}"#.to_owned() } else { crate::rig::call(1000 + id, "echo", id) })
+        .map(|id| {
+            if id % 10 == 9 {
+                r#"{"jsonrpc":"2.0","method":"notifications/x"}"#.to_owned()
+            } else {
+                crate::rig::call(1000 + id, "echo", id)
+            }
+        })
         .collect();
     guarded.raw(format!("[{}]\n", elements.join(",")).as_bytes());
     guarded.call(2, "echo");

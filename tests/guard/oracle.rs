@@ -55,8 +55,7 @@ fn passed_with(sent: &[u8], cuts: &[usize], room: usize) -> Vec<u8> {
     let tmp = tempfile::tempdir().unwrap();
     let dirs = [tmp.path().join("ring")];
     let waker = Arc::new(Waker::new());
-    let make =
-        |direction, room| Capture::create(&dirs, "0123456789abcdef", direction, room, &waker).unwrap();
+    let make = |direction, room| Capture::create(&dirs, "0123456789abcdef", direction, room, &waker).unwrap();
     let (c2s, _kept, _) = make(Direction::ClientToServer, 1 << 20);
     let (journal, _told, _) = make(Direction::Decisions, room);
     let policy = Arc::new(Policy::parse(POLICY.as_bytes(), "oracle").unwrap());

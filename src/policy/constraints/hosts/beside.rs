@@ -121,7 +121,9 @@ impl State {
         if let Progress::Waits(answer) = &lookup.progress {
             match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(answer) => lookup.progress = Progress::Done(answer),
-                Err(RecvTimeoutError::Disconnected) => lookup.progress = Progress::Done(Err(io::ErrorKind::Other.into())),
+                Err(RecvTimeoutError::Disconnected) => {
+                    lookup.progress = Progress::Done(Err(io::ErrorKind::Other.into()));
+                }
                 Err(RecvTimeoutError::Timeout) if lookup.asked.elapsed() > PATIENCE => {
                     return Some(Err(io::ErrorKind::TimedOut));
                 }
@@ -160,6 +162,15 @@ mod tests {
                 "none.example" => Err(io::ErrorKind::NotFound.into()),
                 _ => Ok(vec!["8.8.8.8".parse().unwrap()]),
             }
+        }
+    }
+
+    /// Answers when someone else waits, too.
+    struct Hangs(Arc<Barrier>);
+    impl Resolve for Hangs {
+        fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+            self.0.wait();
+            Ok(Vec::new())
         }
     }
 
@@ -204,13 +215,6 @@ mod tests {
         // Someone who waits for a lookup that never ends has waited for nothing once all is used up.
         state.left = Duration::ZERO;
         let both = Arc::new(Barrier::new(2));
-        struct Hangs(Arc<Barrier>);
-        impl Resolve for Hangs {
-            fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-                self.0.wait();
-                Ok(Vec::new())
-            }
-        }
         let resolver: Arc<dyn Resolve> = Arc::new(Hangs(both.clone()));
         state.ask("a.example", &resolver, Instant::now());
         assert!(state.answer("a.example", Instant::now() + state.left).is_none());
