@@ -37,7 +37,10 @@ fn is_left_out(c: char) -> bool {
 /// Whether `name` is `word` (lower-case or camel-case ASCII) for some reader.
 #[must_use]
 pub fn is_like(name: &str, word: &str) -> bool {
-    // Nearly all names end here: they begin with another letter.
+    // Nearly all names end here.
+    if name.bytes().all(|b| b.is_ascii_lowercase()) && word.bytes().all(|b| b.is_ascii_lowercase()) {
+        return name == word;
+    }
     let mut name = name.chars().filter(|c| !is_left_out(*c)).map(folded);
     let mut word = word.chars().filter(|c| !is_left_out(*c)).map(folded);
     loop {

@@ -2,15 +2,13 @@
 
 use super::{
     Judge, Shared,
+    held::{Ends, Finder, rest_of_line},
     inspect::{self, Item, Reading, Refusal, Review, Shape},
     refused, replies,
 };
 use crate::{
     model::{Direction, PolicyVerdict},
-    record::{
-        frames::{self, Frame},
-        judgement::{Judgement, Ruled, Subject},
-    },
+    record::judgement::{Judgement, Ruled, Subject},
     relay::{
         Producer,
         stdio::{Decider, Decision, Desk, Held, Inserts},
@@ -23,25 +21,21 @@ use std::{
 
 /// What was approved is passed on after so long, before more is looked at.
 const IMPATIENT: Duration = Duration::from_micros(100);
-/// Bytes of a message that is too large in which its id is looked for.
-const ENDS: usize = 4096;
 
 /// Stands between client and server.
 pub struct Gate {
     shared: Arc<Shared>,
     max_message: usize,
-    /// Bytes of what is held in which no end of a line was found.
-    scanned: usize,
+    finder: Finder,
     /// A message was judged and refused while others before it wait to be passed on.
     refused_next: Option<usize>,
     /// Inside a message that was refused before its end was seen.
     skipping: Option<Skipped>,
 }
 
-/// The last bytes of a message that is being thrown away, for its id.
+/// A message that is being thrown away.
 struct Skipped {
-    head: Vec<u8>,
-    tail: Vec<u8>,
+    ends: Ends,
     refusal: Refusal,
 }
 
@@ -75,50 +69,47 @@ impl Gate {
     /// Messages longer than `max_message` bytes are refused.
     #[must_use]
     pub fn new(shared: Arc<Shared>, max_message: usize) -> Self {
-        Self { shared, max_message, scanned: 0, refused_next: None, skipping: None }
+        Self { shared, max_message, finder: Finder::default(), refused_next: None, skipping: None }
     }
 
     /// The rest of a message that was refused already.
-    fn skip(&mut self, bytes: &[u8], last: bool) -> Decision {
-        let end = memchr::memchr(b'\n', bytes);
-        let n = end.map_or(bytes.len(), |at| at + 1);
+    fn skip(&mut self, bytes: &[u8], ended: bool) -> Decision {
+        let (n, is_end) = rest_of_line(bytes);
         if let Some(skipped) = &mut self.skipping {
-            let part = &bytes[n.saturating_sub(ENDS)..n];
-            skipped.tail.extend_from_slice(part);
-            let surplus = skipped.tail.len().saturating_sub(ENDS);
-            skipped.tail.drain(..surplus);
+            skipped.ends.add(&bytes[..n]);
         }
-        if (end.is_some() || last)
-            && let Some(skipped) = self.skipping.take_if(|_| end.is_some())
-        {
+        if let Some(skipped) = self.skipping.take_if(|_| is_end || ended) {
             self.tell_skipped(&skipped);
         }
         Decision::Discard(n)
     }
 
     fn tell_skipped(&self, skipped: &Skipped) {
-        let Some(id) = inspect::id_of_parts(&skipped.head, &skipped.tail) else { return };
+        if !skipped.ends.asks() {
+            return;
+        }
         let (ruled, message) = refused(skipped.refusal, None);
-        let policy = self.shared.policy();
-        let reply =
-            replies::denied(&[replies::Refused { id, ruled: &ruled, message: &message }], &policy, false, false);
-        self.shared.inserts[0].push(&reply);
+        let told = replies::Refused { id: skipped.ends.id(), ruled: &ruled, message: &message };
+        self.tell(&[told], &self.shared.policy(), false, false);
+    }
+
+    fn tell(&self, told: &[replies::Refused<'_>], policy: &str, batch: bool, framed: bool) {
+        let reply = replies::denied(told, policy, batch, framed);
+        if !reply.is_empty() {
+            self.shared.inserts[0].push(&reply);
+        }
     }
 
     /// Everything held belongs to a message that cannot be judged.
-    fn give_up(&mut self, held: Held<'_>, at: usize, refusal: Refusal, desk: &Desk<'_>) -> Decision {
-        let bytes = &held.bytes[at..];
+    fn give_up(&mut self, held: Held<'_>, refusal: Refusal, desk: &Desk<'_>) -> Decision {
+        let bytes = held.bytes;
         if let Some(offset) = held.offset {
             let (ruled, _) = refused(refusal, None);
-            let judgement = judgement(offset + at as u64, None, true, vec![ruled], self.shared.policy());
+            let judgement = judgement(offset, None, true, vec![ruled], self.shared.policy());
             self.shared.put_down_refusal(&judgement, desk);
         }
-        self.skipping = Some(Skipped {
-            head: bytes[..bytes.len().min(ENDS)].to_vec(),
-            tail: bytes[bytes.len().saturating_sub(ENDS)..].to_vec(),
-            refusal,
-        });
-        self.scanned = 0;
+        self.finder.forget();
+        self.skipping = Some(Skipped { ends: Ends::of(bytes), refusal });
         Decision::Discard(bytes.len())
     }
 
@@ -126,7 +117,7 @@ impl Gate {
     fn message(&self, body: &[u8], offset: Option<u64>, frame: Option<(usize, usize)>, desk: &Desk<'_>) -> Outcome {
         let reading = if frame.is_some() && memchr::memchr2(b'\n', b'\r', body).is_some() {
             // A reader of lines would find others in it.
-            Reading::One(Item { id: None, shape: Shape::Notification, refused: Some(Refusal::LineBreak), review: None })
+            Reading::One(Item { id: None, shape: Shape::Unreadable, refused: Some(Refusal::LineBreak), review: None })
         } else {
             inspect::read(body)
         };
@@ -134,22 +125,27 @@ impl Gate {
             Reading::Blank => return Outcome { passes: true, judged: false },
             Reading::One(item) => (vec![item], false),
             Reading::Batch(items) => (items, true),
+            Reading::TooMany(ids, all) => {
+                self.refuse_whole(Refusal::BadBatch, &ids, all, Place { offset, frame, batch: true }, desk);
+                return Outcome { passes: false, judged: true };
+            }
         };
         let asked = items.iter().any(|item| item.review.is_some() && item.refused.is_none());
         let complaint = if asked { self.shared.complaint(offset.is_some()) } else { None };
         let mut verdicts: Vec<Option<(Ruled, String)>> = Vec::with_capacity(items.len());
         // One policy judges all of a message.
-        let policy = self.shared.with_judge(|judge| {
+        let policy = self.shared.with_judge(asked && complaint.is_none(), |mut judge| {
             for (at, item) in items.iter().enumerate() {
-                verdicts.push(self.item(judge, item, batch.then_some(at), complaint.as_deref()));
+                verdicts.push(self.item(judge.as_deref_mut(), item, batch.then_some(at), complaint.as_deref()));
             }
-            verdicts.iter().any(Option::is_some).then(|| judge.policy())
+            judge.map(|judge| judge.policy())
         });
         let judged = verdicts.iter().any(Option::is_some);
+        let policy = policy.or_else(|| judged.then(|| self.shared.policy()));
         let denied = |v: &Option<(Ruled, String)>| v.as_ref().is_some_and(|(r, _)| r.verdict == PolicyVerdict::Denied);
         let mut passes = !verdicts.iter().any(denied);
         if passes && (judged || frame.is_some()) {
-            let ruled = verdicts.iter().flatten().map(|(r, _)| r.clone()).collect();
+            let ruled = verdicts.iter_mut().filter_map(Option::take).map(|(r, _)| r).collect();
             let policy = policy.clone().unwrap_or_default();
             let stands = offset.is_some_and(|at| self.shared.put_down(&judgement(at, frame, false, ruled, policy)));
             // Without a record only what needs no verdict may pass, and only what the recorder does not see at all.
@@ -172,7 +168,7 @@ impl Gate {
     /// What is decided about one element; `None` if nobody has to decide anything.
     fn item(
         &self,
-        judge: &mut dyn Judge,
+        judge: Option<&mut (dyn Judge + 'static)>,
         item: &Item<'_>,
         index: Option<usize>,
         complaint: Option<&str>,
@@ -184,10 +180,10 @@ impl Gate {
             return Some(refused(Refusal::AnswersNothing, index));
         }
         let Review { tool, arguments } = item.review.as_ref()?;
-        if let Some(complaint) = complaint {
-            let (ruled, _) = refused(Refusal::RecorderUnavailable, index);
-            return Some((ruled, complaint.to_owned()));
-        }
+        let Some(judge) = judge else {
+            let (ruled, message) = refused(Refusal::RecorderUnavailable, index);
+            return Some((ruled, complaint.map_or(message, str::to_owned)));
+        };
         let (ruled, message) = judge.judge(Subject { tool, arguments: *arguments }, Producer::now());
         Some((Ruled { index, ..ruled }, message))
     }
@@ -234,13 +230,24 @@ impl Gate {
         let told: Vec<_> = items
             .iter()
             .zip(&all)
-            .filter(|(item, _)| item.shape == Shape::Request)
-            .filter_map(|(item, (ruled, message))| Some(replies::Refused { id: item.id?, ruled, message }))
+            .filter(|(item, _)| matches!(item.shape, Shape::Request | Shape::Unreadable))
+            .map(|(item, (ruled, message))| replies::Refused { id: item.id, ruled, message })
             .collect();
-        let reply = replies::denied(&told, &judgement.policy, batch, frame.is_some());
-        if !reply.is_empty() {
-            self.shared.inserts[0].push(&reply);
+        self.tell(&told, &judgement.policy, batch, frame.is_some());
+    }
+
+    /// Refuses a message that was not read element by element: one decision for all of it. `all`: it has no other ids.
+    fn refuse_whole(&self, refusal: Refusal, ids: &[&[u8]], all: bool, place: Place, desk: &Desk<'_>) {
+        let Place { offset, frame, batch } = place;
+        let (ruled, message) = refused(refusal, None);
+        let policy = self.shared.policy();
+        if let Some(offset) = offset {
+            let judgement = judgement(offset, frame, true, vec![ruled.clone()], policy.clone());
+            self.shared.put_down_refusal(&judgement, desk);
         }
+        let ids = ids.iter().map(|id| Some(*id)).chain((!all).then_some(None));
+        let told: Vec<_> = ids.map(|id| replies::Refused { id, ruled: &ruled, message: &message }).collect();
+        self.tell(&told, &policy, batch, frame.is_some());
     }
 }
 
@@ -250,47 +257,43 @@ impl Decider for Gate {
             return Decision::Discard(n);
         }
         if self.skipping.is_some() {
-            return self.skip(held.bytes, held.last);
+            return self.skip(held.bytes, held.ended);
         }
-        let start = Instant::now();
         let mut approved = 0;
+        let mut start = None;
         loop {
             let window = &held.bytes[approved..];
             if window.is_empty() {
                 return Decision::Forward(approved);
             }
-            let scanned = std::mem::take(&mut self.scanned);
-            let (skip, len, end) = match frames::next(window, scanned.min(window.len()), held.ended) {
-                Frame::Line { len } => (0, len, len + usize::from(len < window.len())),
-                Frame::Framed { header, len } => (header, len, header + len),
-                Frame::Partial if approved > 0 => return Decision::Forward(approved),
-                Frame::Partial if window.len() > self.max_message => {
-                    return self.give_up(held, 0, Refusal::TooLarge, desk);
-                }
-                Frame::Partial if held.last => {
-                    return self.give_up(held, 0, Refusal::RecorderUnavailable, desk);
-                }
-                Frame::Partial => {
-                    self.scanned = window.len();
-                    return Decision::More;
-                }
+            let Some(found) = self.finder.next(window, held.ended) else {
+                return match (approved, window.len() > self.max_message) {
+                    (1.., _) => Decision::Forward(approved),
+                    (0, true) => self.give_up(held, Refusal::TooLarge, desk),
+                    (0, false) if held.last => self.give_up(held, Refusal::RecorderUnavailable, desk),
+                    (0, false) => Decision::More,
+                };
             };
             let offset = held.offset.map(|offset| offset + approved as u64);
-            let frame = (skip > 0).then_some((skip, len));
-            let outcome = if len > self.max_message {
-                self.too_large(&window[skip..skip + len], offset, frame, desk)
+            let body = found.body(window);
+            let is_last = found.end == window.len();
+            if !is_last && start.is_none() {
+                start = Some(Instant::now());
+            }
+            let outcome = if body.len() > self.max_message {
+                self.too_large(body, offset, found.frame(), desk)
             } else {
-                self.message(&window[skip..skip + len], offset, frame, desk)
+                self.message(body, offset, found.frame(), desk)
             };
             if !outcome.passes {
                 if approved == 0 {
-                    return Decision::Discard(end);
+                    return Decision::Discard(found.end);
                 }
-                self.refused_next = Some(end);
+                self.refused_next = Some(found.end);
                 return Decision::Forward(approved);
             }
-            approved += end;
-            if outcome.judged && start.elapsed() > IMPATIENT {
+            approved += found.end;
+            if outcome.judged && start.is_some_and(|start| start.elapsed() > IMPATIENT) {
                 return Decision::Forward(approved);
             }
         }
@@ -304,13 +307,10 @@ impl Decider for Gate {
 impl Gate {
     /// A whole message that is longer than what is looked at.
     fn too_large(&self, body: &[u8], offset: Option<u64>, frame: Option<(usize, usize)>, desk: &Desk<'_>) -> Outcome {
-        let (head, tail) = (&body[..body.len().min(ENDS)], &body[body.len().saturating_sub(ENDS)..]);
-        let id = inspect::id_of_parts(head, tail);
-        let shape = if id.is_some() { Shape::Request } else { Shape::Notification };
-        let item = Item { id, shape, refused: Some(Refusal::TooLarge), review: None };
-        let place = Place { offset, frame, batch: false };
-        let verdicts = vec![Some(refused(Refusal::TooLarge, None))];
-        self.refuse(&[item], verdicts, place, self.shared.policy(), desk);
+        let ends = Ends::of(body);
+        let ids: Vec<&[u8]> = ends.id().filter(|_| ends.asks()).into_iter().collect();
+        let is_answered = !ids.is_empty() || !ends.asks();
+        self.refuse_whole(Refusal::TooLarge, &ids, is_answered, Place { offset, frame, batch: false }, desk);
         Outcome { passes: false, judged: true }
     }
 }

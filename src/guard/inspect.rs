@@ -11,6 +11,8 @@ use std::borrow::Cow;
 
 /// Elements of a batch that are looked at; a longer one is refused.
 pub const MAX_BATCH: usize = 256;
+/// Requests of a longer batch that are answered one by one.
+const MAX_ANSWERED: usize = 16 * MAX_BATCH;
 /// Raw bytes of an id; a longer one is refused.
 const MAX_ID: usize = 1024;
 /// Raw bytes of a method or tool name; a longer one is refused.
@@ -130,6 +132,9 @@ pub enum Shape {
     Notification,
     /// It is one.
     Response,
+    /// Nobody can tell, or its id cannot be read: whoever sent it may wait for an answer, which has the id `null`
+    /// (JSON-RPC 2.0 §5).
+    Unreadable,
 }
 
 /// What a policy has to judge.
@@ -163,6 +168,15 @@ pub enum Reading<'a> {
     One(Item<'a>),
     /// The elements of a batch.
     Batch(Vec<Item<'a>>),
+    /// A batch of more than [`MAX_BATCH`]: the ids of its requests, and whether all of them are there.
+    TooMany(Vec<&'a [u8]>, bool),
+}
+
+impl Item<'_> {
+    /// What is refused without having been read.
+    const fn unread(shape: Shape, refusal: Refusal) -> Self {
+        Self { id: None, shape, refused: Some(refusal), review: None }
+    }
 }
 
 /// Reads a client's line, without its newline.
@@ -172,33 +186,34 @@ pub fn read(line: &[u8]) -> Reading<'_> {
     if text.iter().all(|b| matches!(b, b' ' | b'\t')) {
         return Reading::Blank;
     }
-    let whole = whole(text);
+    let whole = match syntax(text) {
+        Ok(anomalies) => anomalous(text, anomalies),
+        Err(refusal) => return Reading::One(Item::unread(unreadable(text), refusal)),
+    };
     match canon::kind(text) {
-        Some(Kind::Array) if syntax_holds(whole) => batch(text, whole),
-        Some(Kind::Object) if syntax_holds(whole) => Reading::One(object(text, whole)),
-        _ => Reading::One(Item {
-            id: None,
-            shape: Shape::Notification,
-            refused: Some(whole.unwrap_or(Refusal::Malformed)),
-            review: None,
-        }),
+        Some(Kind::Array) => batch(text, whole),
+        Some(Kind::Object) => Reading::One(object(text, whole)),
+        _ => Reading::One(Item::unread(Shape::Unreadable, whole.unwrap_or(Refusal::Shape))),
     }
 }
 
-/// Whether an id can be read although the message is refused.
-fn syntax_holds(whole: Option<Refusal>) -> bool {
-    !matches!(whole, Some(Refusal::Malformed | Refusal::ByteOrderMark | Refusal::Nul))
+/// What a line is that is no JSON. One that does not even begin like a message is no attempt at one: whoever writes such lines
+/// reads no answers, and might answer each of them with another such line.
+fn unreadable(text: &[u8]) -> Shape {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii_start();
+    if matches!(text.first(), Some(b'{' | b'[')) { Shape::Unreadable } else { Shape::Notification }
 }
 
-/// What is wrong with the text as a whole.
-fn whole(text: &[u8]) -> Option<Refusal> {
+/// What a scan says of the text; why it is no JSON.
+fn syntax(text: &[u8]) -> Result<Anomalies, Refusal> {
     if text.starts_with(b"\xef\xbb\xbf") {
-        return Some(Refusal::ByteOrderMark);
+        return Err(Refusal::ByteOrderMark);
     }
-    if memchr::memchr(0, text).is_some() {
-        return Some(Refusal::Nul);
-    }
-    let Ok(anomalies) = canon::scan(text) else { return Some(Refusal::Malformed) };
+    canon::scan(text).map_err(|_| if memchr::memchr(0, text).is_some() { Refusal::Nul } else { Refusal::Malformed })
+}
+
+/// What is wrong with the text as a whole, although it is JSON.
+fn anomalous(text: &[u8], anomalies: Anomalies) -> Option<Refusal> {
     for (anomaly, refusal) in [
         (Anomalies::INVALID_UTF8, Refusal::InvalidUtf8),
         (Anomalies::DEPTH_EXCEEDED, Refusal::TooDeep),
@@ -232,6 +247,9 @@ fn hides_lines(text: &[u8]) -> bool {
 
 /// Whether an escape stands for U+0000: what follows it is not there for a reader that ends strings so.
 fn escaped_nul(text: &[u8]) -> bool {
+    if memchr::memchr(b'\\', text).is_none() {
+        return false;
+    }
     memchr::memmem::find_iter(text, b"\\u0000").any(|at| {
         let before = text[..at].iter().rev().take_while(|b| **b == b'\\').count();
         before % 2 == 0
@@ -239,25 +257,37 @@ fn escaped_nul(text: &[u8]) -> bool {
 }
 
 fn batch(text: &[u8], whole: Option<Refusal>) -> Reading<'_> {
-    let refused =
-        |refusal| Reading::One(Item { id: None, shape: Shape::Notification, refused: Some(refusal), review: None });
+    let refused = |refusal| Reading::One(Item::unread(Shape::Unreadable, refusal));
     let Ok(elements) = canon::elements(text) else { return refused(Refusal::Malformed) };
     let mut items = Vec::new();
     for element in elements {
         let Ok(range) = element else { return refused(Refusal::Malformed) };
         if items.len() == MAX_BATCH {
-            return refused(Refusal::BadBatch);
+            return too_many(text);
         }
         let element = &text[range];
         items.push(match canon::kind(element) {
             Some(Kind::Object) => object(element, whole),
-            _ => Item { id: None, shape: Shape::Notification, refused: Some(Refusal::Shape), review: None },
+            _ => Item::unread(Shape::Unreadable, Refusal::Shape),
         });
     }
     if items.is_empty() {
         return refused(Refusal::BadBatch);
     }
     Reading::Batch(items)
+}
+
+fn too_many(text: &[u8]) -> Reading<'_> {
+    let mut ids = Vec::new();
+    for range in canon::elements(text).into_iter().flatten().flatten() {
+        let item = object(&text[range], None);
+        let Some(id) = item.id.filter(|_| item.shape == Shape::Request) else { continue };
+        if ids.len() == MAX_ANSWERED {
+            return Reading::TooMany(ids, false);
+        }
+        ids.push(id);
+    }
+    Reading::TooMany(ids, true)
 }
 
 const NAMES: [&str; 6] = ["id", "method", "params", "result", "error", "jsonrpc"];
@@ -289,9 +319,11 @@ fn object(text: &[u8], whole: Option<Refusal>) -> Item<'_> {
             _ => Some(Refusal::Shape),
         }
     });
-    if !has_method && answers == 0 && item.id.is_some() {
+    if !has_method && answers == 0 {
         // Perhaps a request whose method is spelt otherwise: whoever sent it waits for an answer.
-        item.shape = Shape::Request;
+        item.shape = if item.id.is_some() { Shape::Request } else { Shape::Unreadable };
+    } else if has_method && fields[ID].is_some() && item.id.is_none() {
+        item.shape = Shape::Unreadable;
     }
     item.refused = refused;
     if item.refused.is_none() && has_method {

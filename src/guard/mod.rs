@@ -9,6 +9,7 @@
 
 pub mod folding;
 mod gate;
+mod held;
 pub mod inspect;
 mod outlet;
 mod replies;
@@ -37,6 +38,10 @@ use std::{
 pub const DENIED: i64 = -32001;
 /// Code of the JSON-RPC error for a request that the server did not live to answer.
 pub const SERVER_GONE: i64 = -32000;
+/// Code of the JSON-RPC error for what is no JSON, whose id cannot be read therefore (JSON-RPC 2.0 §5.1).
+pub const NO_JSON: i64 = -32700;
+/// Code of the JSON-RPC error for what is JSON but no message with an id that could be read (JSON-RPC 2.0 §5.1).
+pub const INVALID: i64 = -32600;
 /// Requests that are remembered until they are answered.
 const MAX_PENDING: usize = 1 << 16;
 
@@ -122,8 +127,10 @@ impl Shared {
         }))
     }
 
-    fn with_judge<R>(&self, ask: impl FnOnce(&mut dyn Judge) -> R) -> R {
-        ask(locked(&self.judge).as_mut())
+    /// With the judge, if there is something for one: a name that is being resolved for the other direction holds up
+    /// nothing that needs no verdict.
+    fn with_judge<R>(&self, needed: bool, ask: impl FnOnce(Option<&mut (dyn Judge + 'static)>) -> R) -> R {
+        if needed { ask(Some(locked(&self.judge).as_mut())) } else { ask(None) }
     }
 
     /// Why nothing that is reviewed may pass at the moment.

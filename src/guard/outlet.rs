@@ -1,13 +1,17 @@
 //! The server's stream: what is no message is kept from the client, what the policy reviews is judged, and whatever else
 //! the server says passes at once.
 
-use super::{Shared, refused, replies};
+use super::{
+    Shared,
+    held::{Ends, Finder, rest_of_line},
+    inspect::Refusal,
+    refused, replies,
+};
 use crate::{
     canon,
     model::{Direction, PolicyVerdict},
     record::{
         envelope::{self, Envelope, Shape},
-        frames::{self, Frame},
         judgement::{Judgement, Ruled, Subject},
     },
     relay::{
@@ -17,57 +21,43 @@ use crate::{
 };
 use std::sync::{Arc, atomic::Ordering};
 
-use super::inspect::{self, Refusal};
-
 /// A line that is longer passes while it comes, unread: a server's results are never held up for their size.
 const STREAM_AT: usize = 1 << 20;
-/// Bytes of such a line in which its id is looked for.
-const ENDS: usize = 4096;
 
 /// Stands between server and client.
 pub struct Outlet {
     shared: Arc<Shared>,
-    scanned: usize,
+    finder: Finder,
     refused_next: Option<usize>,
     /// Inside a line that passes while it comes.
-    streaming: Option<Streamed>,
+    streaming: Option<Ends>,
     /// A streamed response whose request is not known: nobody can say what is still unanswered.
     lost_count: bool,
-}
-
-struct Streamed {
-    head: Vec<u8>,
-    tail: Vec<u8>,
 }
 
 impl Outlet {
     /// Over what it shares with the client's side.
     #[must_use]
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, scanned: 0, refused_next: None, streaming: None, lost_count: false }
+        Self { shared, finder: Finder::default(), refused_next: None, streaming: None, lost_count: false }
     }
 
     /// More of a line that is passing.
     fn stream(&mut self, bytes: &[u8]) -> Decision {
-        let end = memchr::memchr(b'\n', bytes);
-        let n = end.map_or(bytes.len(), |at| at + 1);
-        if let Some(streamed) = &mut self.streaming {
-            streamed.tail.extend_from_slice(&bytes[n.saturating_sub(ENDS)..n]);
-            let surplus = streamed.tail.len().saturating_sub(ENDS);
-            streamed.tail.drain(..surplus);
+        let (n, is_end) = rest_of_line(bytes);
+        if let Some(line) = &mut self.streaming {
+            line.add(&bytes[..n]);
         }
-        if end.is_some()
-            && let Some(streamed) = self.streaming.take()
-        {
-            self.passed_unread(&streamed.head, &streamed.tail);
+        if let Some(line) = self.streaming.take_if(|_| is_end) {
+            self.passed_unread(&line);
         }
         Decision::Forward(n)
     }
 
     /// What can be known of a line that was not read.
-    fn passed_unread(&mut self, head: &[u8], tail: &[u8]) {
-        let id = inspect::id_of_parts(head, tail);
-        let asks = canon::members(head)
+    fn passed_unread(&mut self, line: &Ends) {
+        let id = line.id();
+        let asks = canon::members(line.head())
             .is_ok_and(|members| members.map_while(Result::ok).any(|m| m.key.as_deref() == Some("method")));
         if let (true, Some(id)) = (asks, id) {
             self.shared.waits(Direction::ServerToClient, id);
@@ -135,10 +125,11 @@ impl Outlet {
         let arguments = e.params.clone().map(|r| &e.bytes[r]);
         let subject = Subject { tool: "sampling/createMessage", arguments };
         let complaint = self.shared.complaint(offset.is_some());
-        let (mut ruled, mut message) = match complaint {
-            Some(complaint) => (refused(Refusal::RecorderUnavailable, None).0, complaint),
-            None => self.shared.with_judge(|judge| judge.judge(subject, Producer::now())),
-        };
+        let judged = self
+            .shared
+            .with_judge(complaint.is_none(), |judge| judge.map(|judge| judge.judge(subject, Producer::now())));
+        let (mut ruled, mut message) =
+            judged.unwrap_or_else(|| (refused(Refusal::RecorderUnavailable, None).0, complaint.unwrap_or_default()));
         let mut passes = ruled.verdict != PolicyVerdict::Denied;
         if passes && !self.try_put_down(offset, frame, false, vec![ruled.clone()]) {
             passes = false;
@@ -150,7 +141,7 @@ impl Outlet {
         }
         self.put_down(offset, frame, true, vec![ruled.clone()], desk);
         if let Some(id) = e.id {
-            let refused = replies::Refused { id, ruled: &ruled, message: &message };
+            let refused = replies::Refused { id: Some(id), ruled: &ruled, message: &message };
             let reply = replies::denied(&[refused], &self.shared.policy(), false, frame.is_some());
             self.shared.inserts[1].push(&reply);
         }
@@ -215,33 +206,29 @@ impl Decider for Outlet {
             if window.is_empty() {
                 return Decision::Forward(approved);
             }
-            let scanned = std::mem::take(&mut self.scanned);
-            let (skip, len, end) = match frames::next(window, scanned.min(window.len()), held.ended) {
-                Frame::Line { len } => (0, len, len + usize::from(len < window.len())),
-                Frame::Framed { header, len } => (header, len, header + len),
-                Frame::Partial if approved > 0 => return Decision::Forward(approved),
-                Frame::Partial if window.len() > STREAM_AT || held.last => {
-                    let streamed = Streamed { head: window[..window.len().min(ENDS)].to_vec(), tail: Vec::new() };
-                    self.streaming = Some(streamed);
+            let Some(found) = self.finder.next(window, held.ended) else {
+                if approved > 0 {
+                    return Decision::Forward(approved);
+                }
+                if window.len() > STREAM_AT || held.last {
+                    self.finder.forget();
+                    self.streaming = Some(Ends::begin(window));
                     return self.stream(window);
                 }
-                Frame::Partial => {
-                    self.scanned = window.len();
-                    return Decision::More;
-                }
+                return Decision::More;
             };
             let offset = held.offset.map(|offset| offset + approved as u64);
-            if len > STREAM_AT {
-                let body = &window[..len];
-                self.passed_unread(&body[..ENDS.min(len)], &body[len - ENDS.min(len)..]);
-            } else if !self.message(&window[skip..skip + len], offset, (skip > 0).then_some((skip, len)), desk) {
+            let body = found.body(window);
+            if body.len() > STREAM_AT {
+                self.passed_unread(&Ends::of(body));
+            } else if !self.message(body, offset, found.frame(), desk) {
                 if approved == 0 {
-                    return Decision::Discard(end);
+                    return Decision::Discard(found.end);
                 }
-                self.refused_next = Some(end);
+                self.refused_next = Some(found.end);
                 return Decision::Forward(approved);
             }
-            approved += end;
+            approved += found.end;
         }
     }
 

@@ -1,6 +1,6 @@
 //! JSON-RPC errors that a guard writes in the place of a server or a client.
 
-use super::{DENIED, SERVER_GONE};
+use super::{DENIED, INVALID, NO_JSON, SERVER_GONE, inspect::Refusal};
 use crate::record::judgement::Ruled;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -29,8 +29,8 @@ struct Data<'a> {
 
 /// What one request is told.
 pub(super) struct Refused<'a> {
-    /// Its raw id.
-    pub(super) id: &'a [u8],
+    /// Its raw id, if that can be read.
+    pub(super) id: Option<&'a [u8]>,
     /// What was decided.
     pub(super) ruled: &'a Ruled,
     /// Words for it.
@@ -45,7 +45,8 @@ pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool, framed: boo
         let message =
             format!("{}: {}", if by_guard { "refused by guard" } else { "denied by policy" }, refused.message);
         let data = Data { action: "deny", policy_hash: policy, rule: refused.ruled.rule.as_deref() };
-        add(&mut text, refused.id, Error { code: DENIED, message: &message, data });
+        let code = if refused.id.is_some() { DENIED } else { code_without_id(refused.ruled) };
+        add(&mut text, refused.id.unwrap_or(b"null"), Error { code, message: &message, data });
     }
     if text.is_empty() {
         return text;
@@ -61,6 +62,13 @@ pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool, framed: boo
         text.push(b'\n');
     }
     text
+}
+
+/// JSON-RPC 2.0 §5.1 has a code for what has no id that could be read.
+fn code_without_id(ruled: &Ruled) -> i64 {
+    let no_json = [Refusal::Malformed, Refusal::ByteOrderMark, Refusal::Nul];
+    let rule = ruled.rule.as_deref().and_then(|rule| rule.strip_prefix("guard."));
+    if no_json.iter().any(|refusal| Some(refusal.as_str()) == rule) { NO_JSON } else { INVALID }
 }
 
 /// The lines that answer requests whose server is gone.
@@ -104,7 +112,7 @@ mod tests {
             rule: Some("denylist[0]".into()),
             unseen: Vec::new(),
         };
-        let one = |id: &'static [u8]| Refused { id, ruled: &ruled, message: "no" };
+        let one = |id: &'static [u8]| Refused { id: Some(id), ruled: &ruled, message: "no" };
         let line = denied(&[one(b"9007199254740993")], "sha256:x", false, false);
         assert_eq!(
             String::from_utf8(line).unwrap(),
@@ -116,5 +124,21 @@ mod tests {
         let all: serde_json::Value = serde_json::from_slice(body).unwrap();
         assert_eq!((all[0]["id"].clone(), all[1]["id"].clone()), (1.into(), "a".into()));
         assert!(denied(&[], "x", true, false).is_empty());
+    }
+
+    #[test]
+    fn what_has_no_id_is_answered_with_the_codes_of_json_rpc() {
+        for (refusal, code) in [
+            (Refusal::Malformed, -32700),
+            (Refusal::ByteOrderMark, -32700),
+            (Refusal::BadBatch, -32600),
+            (Refusal::Shape, -32600),
+        ] {
+            let (ruled, _) = super::super::refused(refusal, None);
+            let line = denied(&[Refused { id: None, ruled: &ruled, message: "no" }], "sha256:x", false, false);
+            let reply: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!((reply["id"].clone(), reply["error"]["code"].as_i64()), (serde_json::Value::Null, Some(code)));
+            assert_eq!(reply["error"]["data"]["rule"], format!("guard.{}", refusal.as_str()));
+        }
     }
 }

@@ -170,7 +170,8 @@ struct Listed {
     deny: Option<u32>,
     resembles: Option<String>,
     constraints: Vec<u32>,
-    allow: Option<u32>,
+    /// The rule as it is named.
+    allow: Option<String>,
     unusable: bool,
 }
 
@@ -296,7 +297,7 @@ fn list(policy: &Policy, tool: &str) -> Result<Listed, Unusable> {
     let rules = &policy.rules;
     let deny = rules.deny.first(tool)?;
     let constraints = rules.constrained.all(tool)?;
-    let allow = rules.allow.first(tool)?;
+    let allow = rules.allow.first(tool)?.map(|n| format!("{}[{n}] ({})", rules.words().allow, rules.allow.text(n)));
     // Who writes a name out means it.
     let meant = deny.is_some() || rules.allow.names(tool) || rules.constrained.names(tool);
     let mut resembles = None;
@@ -327,17 +328,17 @@ impl Judge<'_> {
     fn judge(&mut self, call: &Call<'_>, listed: &Listed, elapsed: Duration) -> Ruling {
         let rules = &self.policy.rules;
         let words = rules.words();
-        let tool = shown(call.tool);
+        let tool = || shown(call.tool);
         if listed.unusable {
             let message = "a rule for tool names is too big to be applied".to_owned();
             return denied(Reason::RuleUnusable, "policy".to_owned(), message);
         }
         if let Some(n) = listed.deny {
             let rule = format!("{}[{n}] ({})", words.deny, rules.deny.text(n));
-            return denied(Reason::Denylist, rule, format!("the tool {tool} is on the denylist"));
+            return denied(Reason::Denylist, rule, format!("the tool {} is on the denylist", tool()));
         }
         if let Some(rule) = &listed.resembles {
-            let message = format!("the name of the tool {tool} could be taken for one that this rule names");
+            let message = format!("the name of the tool {} could be taken for one that this rule names", tool());
             return denied(Reason::Lookalike, rule.clone(), message);
         }
         let mut unknown = None;
@@ -349,11 +350,10 @@ impl Judge<'_> {
                 Some(ruling) => return ruling,
             }
         }
-        let allowed = if let Some(n) = listed.allow {
-            let rule = format!("{}[{n}] ({})", words.allow, rules.allow.text(n));
-            (Reason::Allowlist, rule, format!("the tool {tool} is on the allowlist"))
+        let allowed = if let Some(rule) = &listed.allow {
+            (Reason::Allowlist, rule.clone(), "the tool is on the allowlist".to_owned())
         } else if rules.default == Default::Deny {
-            let message = format!("the tool {tool} is not on the allowlist");
+            let message = format!("the tool {} is not on the allowlist", tool());
             return denied(Reason::NotInAllowlist, words.default.to_owned(), message);
         } else {
             (Reason::Default, words.default.to_owned(), "every tool is allowed that nothing denies".to_owned())

@@ -21,7 +21,7 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
-pub use constraints::hosts::{Dns, Resolve};
+pub use constraints::hosts::{Beside, Dns, Resolve};
 pub use error::PolicyError;
 pub use eval::{Arguments, Call, Evaluator, Reason, Ruling, Surroundings, Verdict};
 pub use load::MAX_POLICY;

@@ -19,7 +19,7 @@ use crate::{
     model::{Profile, SessionId, WallTime},
     pack::keys::{KeyStore, Signer},
     paths::{AuditDir, PathError},
-    policy::Policy,
+    policy::{Dns, Policy},
     record::{
         broadcast::{Broadcast, Silent},
         card::Card,
@@ -128,7 +128,13 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         if usable && let Err(e) = policy::keep(&dir, &policy) {
             status.warn(&format!("the policy cannot be kept for the evidence: {e}"));
         }
-        policy::Judging::new(policy, options.dns, started.0)
+        let dns = match (options.dns, guarded) {
+            (false, _) => Dns::Off,
+            (true, Some(_)) => Dns::System,
+            // The recorder judges, and must keep up with what crosses.
+            (true, None) => Dns::system_beside(),
+        };
+        policy::Judging::new(policy, dns, started.0)
     });
     let deciders = match (captures.journal.take(), &judging) {
         (Some(journal), Some(judging)) => Some(deciders(journal, judging, &health, &news, options.max_message)?),

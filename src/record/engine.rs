@@ -172,6 +172,9 @@ impl Engine {
         let mut ending = None;
         for lane in &self.lanes {
             lane.consumer().prefault();
+            if let Some(judgements) = lane.judgements() {
+                judgements.prefault();
+            }
         }
         self.begin();
         loop {

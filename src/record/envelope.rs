@@ -158,11 +158,19 @@ impl IdKey {
         if raw.len() > MAX_DECODED {
             return Self::Other(canon::sha256(raw).to_vec());
         }
+        if is_plain_count(raw) {
+            return Self::Other(raw.to_vec());
+        }
         match canon::decode_string(raw) {
             Some(text) => Self::Text(text.into_owned()),
             None => Self::Other(canon::canonicalize(raw).unwrap_or_else(|_| raw.to_vec())),
         }
     }
+}
+
+/// What nearly every client takes for an id: digits that are their own canonical form (RFC 8785 §3.2.2.3, below 2^53).
+fn is_plain_count(raw: &[u8]) -> bool {
+    matches!(raw, [b'0'] | [b'1'..=b'9', ..]) && raw.len() <= 15 && raw.iter().all(u8::is_ascii_digit)
 }
 
 /// What the classification table of the compatibility seed does with a method.
@@ -421,6 +429,9 @@ mod tests {
         assert_ne!(IdKey::of(b"1"), IdKey::of(b"\"1\""));
         assert_eq!(IdKey::of(br#""a\u0062""#), IdKey::of(b"\"ab\""));
         assert_eq!(IdKey::of(b"1.0"), IdKey::of(b"1"));
+        for id in ["0", "7", "10", "999999999999999"] {
+            assert_eq!(IdKey::of(id.as_bytes()), IdKey::of(format!("{id}.0").as_bytes()), "{id}");
+        }
         assert_ne!(IdKey::of(b"9007199254740993"), IdKey::of(b"9007199254740992"));
     }
 

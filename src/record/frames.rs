@@ -36,12 +36,13 @@ pub enum Frame {
 #[must_use]
 pub fn next(window: &[u8], scanned: usize, closed: bool) -> Frame {
     if could_be_header(window) {
-        match framed(window) {
-            Framed::Whole { header, len } => return Frame::Framed { header, len },
+        return match framed(window) {
+            Framed::Whole { header, len } => Frame::Framed { header, len },
             // Waiting is safe: nothing is consumed, and a window that can grow no further is read as lines.
-            Framed::Maybe if !closed && window.len() < MAX_HEADER + MAX_FRAMED => return Frame::Partial,
-            _ => {}
-        }
+            Framed::Maybe if !closed && window.len() < MAX_HEADER + MAX_FRAMED => Frame::Partial,
+            // What was looked at as a header has ends of lines in it.
+            _ => line(window, 0, closed),
+        };
     }
     line(window, scanned, closed)
 }

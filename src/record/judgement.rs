@@ -22,11 +22,13 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Bytes of the capture that decisions cross in.
 pub const CAPACITY: usize = 1 << 20;
+/// Bytes that nearly every decision fits into.
+const USUAL: usize = 512;
 /// How long a writer waits for room before it takes the recorder for stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -85,39 +87,114 @@ impl Judgement {
     }
 }
 
+impl Judgement {
+    /// As serde writes it. This is most of what a guard does beside judging while a call waits, in code that is in no cache.
+    fn write(&self, out: &mut Vec<u8>) -> Option<()> {
+        let mut digits = itoa::Buffer::new();
+        out.extend_from_slice(b"{\"direction\":");
+        text(out, self.direction.as_str())?;
+        out.extend_from_slice(b",\"offset\":");
+        out.extend_from_slice(digits.format(self.offset).as_bytes());
+        if let Some((header, len)) = self.frame {
+            out.extend_from_slice(b",\"frame\":[");
+            out.extend_from_slice(digits.format(header).as_bytes());
+            out.push(b',');
+            out.extend_from_slice(digits.format(len).as_bytes());
+            out.push(b']');
+        }
+        out.extend_from_slice(if self.blocked { b",\"blocked\":true,\"ns\":" } else { b",\"blocked\":false,\"ns\":" });
+        out.extend_from_slice(digits.format(self.ns).as_bytes());
+        out.extend_from_slice(b",\"policy\":");
+        text(out, &self.policy)?;
+        out.extend_from_slice(b",\"ruled\":[");
+        for (n, ruled) in self.ruled.iter().enumerate() {
+            out.extend_from_slice(if n > 0 { b",{" } else { b"{" });
+            ruled.write(out)?;
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"]}");
+        Some(())
+    }
+}
+
+impl Ruled {
+    fn write(&self, out: &mut Vec<u8>) -> Option<()> {
+        if let Some(index) = self.index {
+            out.extend_from_slice(b"\"index\":");
+            out.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"verdict\":");
+        text(
+            out,
+            match self.verdict {
+                PolicyVerdict::Allowed => "allowed",
+                PolicyVerdict::Denied => "denied",
+                PolicyVerdict::NoPolicy => "no_policy",
+            },
+        )?;
+        out.extend_from_slice(b",\"reason\":");
+        text(out, &self.reason)?;
+        if let Some(rule) = &self.rule {
+            out.extend_from_slice(b",\"rule\":");
+            text(out, rule)?;
+        }
+        for (n, word) in self.unseen.iter().enumerate() {
+            out.extend_from_slice(if n > 0 { b"," } else { b",\"unseen\":[" });
+            text(out, word)?;
+        }
+        if !self.unseen.is_empty() {
+            out.push(b']');
+        }
+        Some(())
+    }
+}
+
+fn text(out: &mut Vec<u8>, text: &str) -> Option<()> {
+    if text.bytes().any(|b| b < 0x20 || matches!(b, b'"' | b'\\')) {
+        return serde_json::to_writer(out, text).ok();
+    }
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+    Some(())
+}
+
 /// The decider's end.
 #[derive(Debug)]
 pub struct Writer {
     producer: Producer,
+    patience: Duration,
 }
 
 impl Writer {
     /// Writes into this capture.
     #[must_use]
     pub fn new(producer: Producer) -> Self {
-        Self { producer }
+        Self { producer, patience: PATIENCE }
+    }
+
+    /// After so long without room the recorder is taken for stuck.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// Puts a decision where the recorder finds it, also after SIGKILL. `false`: there was no room in time, or it cannot be
     /// put down; nothing was written.
     #[must_use]
     pub fn push(&mut self, judgement: &Judgement) -> bool {
-        let Ok(mut line) = serde_json::to_vec(judgement) else { return false };
+        let mut line = Vec::with_capacity(USUAL);
+        if judgement.write(&mut line).is_none() {
+            return false;
+        }
         line.push(b'\n');
-        let start = std::time::Instant::now();
+        let mut start = None;
         loop {
-            let space = self.producer.reserve();
-            if let Some(space) = space.get_mut(..line.len()) {
-                space.copy_from_slice(&line);
-                if self.producer.is_bypassing() {
-                    return false;
-                }
-                let now = Producer::now();
-                self.producer.commit(line.len(), now);
-                self.producer.wrote(line.len(), now);
+            if self.producer.put(&line) {
                 return true;
             }
-            if self.producer.is_bypassing() || start.elapsed() > PATIENCE || line.len() > self.producer.capacity() {
+            let start = *start.get_or_insert_with(Instant::now);
+            if start.elapsed() > self.patience || line.len() > self.producer.capacity() {
                 return false;
             }
             self.producer.urge();
@@ -164,6 +241,11 @@ impl Reader {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Consumer::prefault`].
+    pub fn prefault(&self) {
+        self.lock().consumer.prefault();
     }
 
     /// The ring file, if it has a name.
@@ -256,7 +338,7 @@ impl Health {
     /// Why evidence cannot be written at the moment; `None` if it can. A recorder that has not begun yet is waited for.
     #[must_use]
     pub fn complaint(&self) -> Option<&'static str> {
-        let start = std::time::Instant::now();
+        let mut start = None;
         loop {
             let old = clock::mono_ns().saturating_sub(self.beat.load(Ordering::Acquire)) > STUCK.as_nanos() as u64;
             let begun = self.begun.load(Ordering::Acquire);
@@ -267,6 +349,7 @@ impl Health {
                 (false, false) => Some("the recorder has not begun"),
             };
             // A process that was stopped and continued gets a moment.
+            let start = *start.get_or_insert_with(Instant::now);
             let patience = if begun { Duration::from_millis(250) } else { STUCK };
             if start.elapsed() > patience || complaint == Some("evidence cannot be written") {
                 return complaint;
@@ -385,6 +468,59 @@ mod tests {
             reader.settled(s2c, round * 10 + 4);
         }
         assert_eq!(reader.lock().queue.len(), 0);
+    }
+
+    #[test]
+    fn a_line_is_what_serde_writes() {
+        let plain = judgement(7, Direction::ClientToServer);
+        let many = Judgement {
+            frame: Some((20, 300)),
+            blocked: false,
+            ruled: vec![
+                Ruled {
+                    index: None,
+                    verdict: PolicyVerdict::Allowed,
+                    rule: None,
+                    unseen: Vec::new(),
+                    ..plain.ruled[0].clone()
+                },
+                Ruled {
+                    rule: Some("constraints.\"\\\n\u{7f}é".into()),
+                    unseen: vec!["a".into(), "b".into()],
+                    ..plain.ruled[0].clone()
+                },
+            ],
+            ..judgement(u64::MAX, Direction::ServerToClient)
+        };
+        for judgement in [plain.clone(), many, Judgement { ruled: Vec::new(), ..plain }] {
+            let mut line = Vec::new();
+            judgement.write(&mut line).unwrap();
+            assert_eq!(String::from_utf8(line).unwrap(), serde_json::to_string(&judgement).unwrap());
+        }
+    }
+
+    #[test]
+    fn without_room_nothing_is_put_down_and_nothing_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let waker = Arc::new(Waker::new());
+        let dirs = [dir.path().join("ring")];
+        let made = Capture::create(&dirs, "0123456789abcdef", relay::Direction::Decisions, 4096, &waker).unwrap();
+        let (mut writer, reader) = (Writer::new(made.0), Reader::new(made.1));
+        writer.set_patience(Duration::ZERO);
+        let c2s = Direction::ClientToServer;
+        let mut next = 0;
+        for _ in 0..50 {
+            let first = next;
+            while writer.push(&judgement(next, c2s)) {
+                next += 1;
+            }
+            assert!((5..40).contains(&(next - first)), "{first} {next}");
+            for offset in first..next {
+                assert_eq!(reader.find(c2s, offset), Some(judgement(offset, c2s)));
+            }
+            assert_eq!(reader.find(c2s, next), None);
+            reader.settled(c2s, next);
+        }
     }
 
     #[test]

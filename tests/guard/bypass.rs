@@ -2,7 +2,7 @@
 
 use crate::{
     cases::{
-        Told::{Nothing, Rule},
+        Told::{Nothing, Null, Rule},
         cases, line,
     },
     lenient,
@@ -44,7 +44,7 @@ fn no_way_past_the_guard_that_was_seen_in_the_wild() {
         let answers: Vec<_> =
             got.iter().filter(|m| m["id"] == json!(id) || m["id"] == json!(format!("s{id}"))).collect();
         match told {
-            Nothing => assert!(answers.is_empty(), "{name}: {answers:?}"),
+            Nothing | Null(..) => assert!(answers.is_empty(), "{name}: {answers:?}"),
             Rule(rule) => {
                 assert_eq!(answers.len(), 1, "{name}: {answers:?}");
                 let error = &answers[0]["error"];
@@ -59,6 +59,20 @@ fn no_way_past_the_guard_that_was_seen_in_the_wild() {
             }
         }
     }
+    // What has no id is answered in the order in which it was sent.
+    let without_id: Vec<_> = got
+        .iter()
+        .filter(|m| m.get("id").is_some_and(serde_json::Value::is_null))
+        .map(|m| (m["error"]["code"].as_i64(), m["error"]["data"]["rule"].as_str().map(str::to_owned)))
+        .collect();
+    let expected: Vec<_> = cases
+        .iter()
+        .filter_map(|(_, _, told)| match told {
+            Null(code, rule) => Some((Some(*code), Some((*rule).to_owned()))),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(without_id, expected);
     let read = guarded.server_read();
     let lines: Vec<_> = read.split(|b| *b == b'\n').filter(|l| !l.trim_ascii().is_empty()).collect();
     assert_eq!(lines.len(), 3, "{}", String::from_utf8_lossy(&read));
@@ -112,4 +126,43 @@ fn what_is_allowed_arrives_as_it_was_sent() {
     let tools = receipts(&session);
     assert_eq!(tools.len(), 6, "{tools:?}");
     assert!(tools.iter().all(|r| r["policy_verdict"] == "allowed" && r["policy_reason"] == "allowlist"));
+}
+
+#[test]
+fn every_request_of_a_batch_that_is_too_long_is_answered() {
+    let mut guarded = Guarded::guard();
+    let elements: Vec<String> = (0..300)
+        .map(|id| {
+            if id % 10 == 9 {
+                r#"{"jsonrpc":"2.0","method":"notifications/x"}"#.to_owned()
+            } else {
+                crate::rig::call(1000 + id, "echo", id)
+            }
+        })
+        .collect();
+    guarded.raw(format!("[{}]\n", elements.join(",")).as_bytes());
+    guarded.call(2, "echo");
+    let got = guarded.got();
+    let refused: Vec<_> = got.iter().filter(|m| m["error"]["data"]["rule"] == "guard.bad_batch").collect();
+    assert_eq!(refused.len(), 270);
+    for id in (0..300).filter(|id| id % 10 != 9) {
+        assert!(refused.iter().any(|m| m["id"] == 1000 + id && m["error"]["code"] == -32001), "{id}");
+    }
+    let read = guarded.server_read();
+    assert_eq!(read.split(|b| *b == b'\n').filter(|l| !l.is_empty()).count(), 2, "{}", read.escape_ascii());
+    let (session, ..) = guarded.end(1);
+    assert!(receipts(&session).iter().all(|r| (r["outcome"] == "denied") != (r["mcp_request_id"] == 2)));
+}
+
+#[test]
+fn no_more_answers_than_that_are_written_for_one_line() {
+    let mut guarded = Guarded::guard();
+    let elements = vec![r#"{"jsonrpc":"2.0","id":7,"method":"x"}"#; 10_000];
+    guarded.raw(format!("[{}]\n", elements.join(",")).as_bytes());
+    guarded.call(2, "echo");
+    let got = guarded.got();
+    let refused: Vec<_> = got.iter().filter(|m| m["error"]["data"]["rule"] == "guard.bad_batch").collect();
+    assert_eq!(refused.iter().filter(|m| m["id"] == 7).count(), 4096);
+    assert_eq!(refused.iter().filter(|m| m["id"].is_null() && m["error"]["code"] == -32600).count(), 1);
+    guarded.end(1);
 }

@@ -4,10 +4,12 @@
 pub enum Told {
     /// An error with this rule.
     Rule(&'static str),
-    /// Nothing: no id can be read, or none is there.
+    /// An error with the id `null`, this code and this rule.
+    Null(i64, &'static str),
+    /// Nothing: it wants no answer.
     Nothing,
 }
-use Told::{Nothing, Rule};
+use Told::{Nothing, Null, Rule};
 
 /// A message (`ID` stands for its id), and what becomes of it.
 pub fn cases() -> Vec<(&'static str, Vec<u8>, Told)> {
@@ -25,10 +27,10 @@ pub fn cases() -> Vec<(&'static str, Vec<u8>, Told)> {
         t("a batch of one", r#"[{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm"}}]"#, Rule("denylist[0] (rm)")),
         t("a batch with an innocent element", r#"[{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"echo"}},{"jsonrpc":"2.0","method":"tools/call","params":{"name":"rm"}}]"#, Rule("guard.batch")),
         t("a batch behind blanks", "  \t[{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}]", Rule("denylist[0] (rm)")),
-        b("a batch behind a byte order mark", b"\xef\xbb\xbf[{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\"}}]", Nothing),
-        b("a byte order mark", b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}", Nothing),
-        t("a batch in a batch", r#"[[{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm"}}]]"#, Nothing),
-        t("an empty batch", "[]", Nothing),
+        b("a batch behind a byte order mark", b"\xef\xbb\xbf[{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\"}}]", Null(-32700, "guard.byte_order_mark")),
+        b("a byte order mark", b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}", Null(-32700, "guard.byte_order_mark")),
+        t("a batch in a batch", r#"[[{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm"}}]]"#, Null(-32600, "guard.shape")),
+        t("an empty batch", "[]", Null(-32600, "guard.bad_batch")),
         t("a notification", r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"rm"}}"#, Nothing),
         t("no params", r#"{"jsonrpc":"2.0","id":ID,"method":"tools/call"}"#, Rule("guard.bad_params")),
         t("params null", r#"{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":null}"#, Rule("guard.bad_params")),
@@ -55,27 +57,29 @@ pub fn cases() -> Vec<(&'static str, Vec<u8>, Told)> {
         t("a tool in other case", r#"{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"RM"}}"#, Rule("denylist[0] (rm)")),
         t("a tool with a blank", r#"{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm "}}"#, Rule("guard.bad_tool_name")),
         t("a tool with an invisible character", "{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\u{200b}\"}}", Rule("guard.bad_tool_name")),
-        t("a tool behind NUL", r#"{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm\u0000echo"}}"#, Nothing),
-        b("a raw NUL", b"{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}\0", Nothing),
+        t("a tool behind NUL", r#"{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm\u0000echo"}}"#, Rule("guard.nul")),
+        b("a raw NUL", b"{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}\0", Null(-32700, "guard.nul")),
         t("a response that answers nothing", r#"{"jsonrpc":"2.0","id":ID,"result":{}}"#, Nothing),
         t("a response that carries a method", r#"{"jsonrpc":"2.0","id":ID,"result":{},"method":"tools/call","params":{"name":"rm"}}"#, Rule("guard.shape")),
-        t("an id that is none", r#"{"jsonrpc":"2.0","id":{"a":ID},"method":"tools/call","params":{"name":"rm"}}"#, Nothing),
-        t("two values on a line", r#"{"jsonrpc":"2.0","method":"notifications/x"}{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm"}}"#, Nothing),
-        t("garbage behind", r#"{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm"}} trailing"#, Nothing),
+        t("an id that is none", r#"{"jsonrpc":"2.0","id":{"a":ID},"method":"tools/call","params":{"name":"rm"}}"#, Null(-32600, "guard.bad_id")),
+        t("two values on a line", r#"{"jsonrpc":"2.0","method":"notifications/x"}{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm"}}"#, Null(-32700, "guard.malformed")),
+        t("garbage behind", r#"{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm"}} trailing"#, Null(-32700, "guard.malformed")),
         t("garbage before", r#"x{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"rm"}}"#, Nothing),
-        t("JSON5", r#"{"jsonrpc":"2.0","id":ID,/* */"method":'tools/call',params:{"name":"rm"},}"#, Nothing),
-        b("a line inside of a line", b"{\"jsonrpc\":\"2.0\",\"x\":\r{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}\r}", Nothing),
+        t("JSON5", r#"{"jsonrpc":"2.0","id":ID,/* */"method":'tools/call',params:{"name":"rm"},}"#, Null(-32700, "guard.malformed")),
+        b("a line inside of a line", b"{\"jsonrpc\":\"2.0\",\"x\":\r{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}\r}", Null(-32600, "guard.line_break")),
         b("a carriage return inside", b"{\"jsonrpc\":\"2.0\",\"id\":ID,\r\"method\":\"tools/list\"}", Rule("guard.line_break")),
         t("U+2028 before a message", "{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"x\",\"params\":{\"a\":\"\u{2028}{'method':'tools/call','params':{'name':'rm'}}\"}}", Rule("guard.line_break")),
         b("invalid UTF-8", b"{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"a\":\"\xff\"}}}", Rule("guard.invalid_utf8")),
         b("overlong UTF-8", b"{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"\xc1\xb2m\"}}", Rule("guard.invalid_utf8")),
-        b("a control byte", b"{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"r\x01m\"}}", Nothing),
+        b("a control byte", b"{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"r\x01m\"}}", Null(-32700, "guard.malformed")),
         t("half a surrogate pair", r#"{"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{"name":"echo","arguments":{"a":"\ud800"}}}"#, Rule("guard.lone_surrogate")),
         t("too deep", &deep, Rule("guard.too_deep")),
-        t("UTF-16", "{\0\"\0m\0e\0t\0h\0o\0d\0\"\0:\0", Nothing),
+        t("UTF-16", "{\0\"\0m\0e\0t\0h\0o\0d\0\"\0:\0", Null(-32700, "guard.nul")),
         t("resources/read", r#"{"jsonrpc":"2.0","id":ID,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}"#, Rule("default")),
         t("a header and a call", "Content-Length: 9\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":ID,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}", Rule("denylist[0] (rm)")),
         t("no JSON", "call rm", Nothing),
+        t("an object that says nothing", r#"{"jsonrpc":"2.0"}"#, Null(-32600, "guard.shape")),
+        t("a value that is no message", "42", Null(-32600, "guard.shape")),
     ]
 }
 

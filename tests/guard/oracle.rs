@@ -47,19 +47,26 @@ impl Judge for Policed {
 
 /// Everything of `sent` that passes, `sent` being read in pieces that end at `cuts`.
 pub fn passed(sent: &[u8], cuts: &[usize]) -> Vec<u8> {
+    passed_with(sent, cuts, 1 << 20)
+}
+
+/// The same, with so much room for decisions, which nobody ever reads.
+fn passed_with(sent: &[u8], cuts: &[usize], room: usize) -> Vec<u8> {
     let tmp = tempfile::tempdir().unwrap();
     let dirs = [tmp.path().join("ring")];
     let waker = Arc::new(Waker::new());
-    let make = |direction| Capture::create(&dirs, "0123456789abcdef", direction, 1 << 20, &waker).unwrap();
-    let (c2s, _kept, _) = make(Direction::ClientToServer);
-    let (journal, _told, _) = make(Direction::Decisions);
+    let make = |direction, room| Capture::create(&dirs, "0123456789abcdef", direction, room, &waker).unwrap();
+    let (c2s, _kept, _) = make(Direction::ClientToServer, 1 << 20);
+    let (journal, _told, _) = make(Direction::Decisions, room);
     let policy = Arc::new(Policy::parse(POLICY.as_bytes(), "oracle").unwrap());
     let news = Arc::new(News::new(Some(policy.hash().to_owned())));
     let around = Surroundings { cwd: PathBuf::from("/"), home: None, dns: Dns::Off };
     let health = Arc::new(Health::default());
     health.beat(true);
     let judge = Box::new(Policed(Evaluator::new(policy, Arc::new(around))));
-    let shared = Shared::new(judge, Writer::new(journal), health, news).unwrap();
+    let mut journal = Writer::new(journal);
+    journal.set_patience(Duration::ZERO);
+    let shared = Shared::new(judge, journal, health, news).unwrap();
     let mut gate = Gate::new(shared, 64 << 10);
     let (in_read, in_write) = pipe().unwrap();
     let (out_read, out_write) = pipe().unwrap();
@@ -102,4 +109,17 @@ pub fn look(data: &[u8]) {
     let (cuts, sent) = data.split_at(data.len().min(2));
     let cuts: Vec<usize> = cuts.iter().map(|c| usize::from(*c)).collect();
     check(sent, &cuts);
+}
+
+#[test]
+fn where_no_decision_can_be_put_down_no_call_passes() {
+    let call = |id: usize| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo"}}}}"#);
+    let mut sent: Vec<String> = (1000..1100).map(call).collect();
+    sent.push(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#.to_owned());
+    let passed = passed_with((sent.join("\n") + "\n").as_bytes(), &[], 4096);
+    let passed: Vec<&str> = std::str::from_utf8(&passed).unwrap().lines().collect();
+    let (last, calls) = passed.split_last().unwrap();
+    assert_eq!(*last, sent[100], "what needs no decision passes");
+    assert!((4..40).contains(&calls.len()), "{}", calls.len());
+    assert_eq!(calls, &sent[..calls.len()]);
 }

@@ -82,6 +82,12 @@ fn nothing_passes(server: &[String], tool: &str, arguments: &Value) {
             seen.iter().filter(|m| m["id"] == json!(id) || m["id"] == json!(format!("s{id}"))).collect();
         match told {
             Told::Nothing => assert!(answers.is_empty(), "{name}: {answers:?}"),
+            Told::Null(code, rule) => {
+                let is_it = |m: &Value| {
+                    m["id"].is_null() && m["error"]["code"] == *code && m["error"]["data"]["rule"] == **rule
+                };
+                assert!(answers.is_empty() && seen.iter().any(is_it), "{name}: {answers:?}");
+            }
             Told::Rule(rule) => {
                 assert!(answers.len() == 1 && answers[0]["error"]["code"] == -32001, "{name}: {answers:?}");
                 assert_eq!(answers[0]["error"]["data"]["rule"], **rule, "{name}");

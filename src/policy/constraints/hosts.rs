@@ -1,9 +1,11 @@
 //! `deny_private_hosts`: every URL and host among the arguments, in every spelling, must be a public one.
 
 mod address;
+mod beside;
 mod find;
 
 pub use address::is_public;
+pub use beside::Beside;
 
 use super::walk::{WalkError, walk};
 use std::{
@@ -51,8 +53,18 @@ pub enum Dns {
     Off,
     /// By the system.
     System,
+    /// Beside the judging, which does not wait for every answer.
+    Beside(Arc<Beside>),
     /// By something else.
     Test(Arc<dyn Resolve>),
+}
+
+impl Dns {
+    /// By the system, beside the judging.
+    #[must_use]
+    pub fn system_beside() -> Self {
+        Self::Beside(Arc::new(Beside::new(Arc::new(System))))
+    }
 }
 
 impl std::fmt::Debug for Dns {
@@ -60,6 +72,7 @@ impl std::fmt::Debug for Dns {
         f.write_str(match self {
             Self::Off => "Off",
             Self::System => "System",
+            Self::Beside(_) => "Beside",
             Self::Test(_) => "Test",
         })
     }
@@ -74,7 +87,7 @@ pub enum Found {
     Public {
         /// Whether there were names that were resolved.
         resolved: bool,
-        /// Whether there were names that were not, because [`Dns::Off`].
+        /// Whether there were names that were not: [`Dns::Off`], or [`Dns::Beside`] without an answer yet.
         unresolved: bool,
     },
     /// One is not public, or cannot be read.
@@ -106,6 +119,7 @@ pub fn check(arguments: &[u8], dns: &Dns, patience: Duration) -> Result<Found, W
         _ if names.is_empty() => return Ok(if looked { public(false, false) } else { Found::Nothing }),
         Dns::Off => return Ok(public(false, true)),
         Dns::System => Arc::new(System),
+        Dns::Beside(lookups) => return Ok(lookups.judge(&names)),
         Dns::Test(resolver) => Arc::clone(resolver),
     };
     Ok(resolve(names, &resolver, patience).unwrap_or_else(|| public(true, false)))
@@ -118,32 +132,47 @@ const fn public(resolved: bool, unresolved: bool) -> Found {
 /// Resolves all names; what speaks against one of them, or `None`.
 fn resolve(names: BTreeSet<String>, resolver: &Arc<dyn Resolve>, patience: Duration) -> Option<Found> {
     if names.len() > MAX_NAMES {
-        return Some(Found::Unresolved(format!("more than {MAX_NAMES} host names in one call")));
+        return Some(too_many());
     }
     let until = Instant::now() + patience;
     // Asked all at once, judged in the order of their names.
     let asked: Vec<_> = names.into_iter().map(|name| (ask(&name, resolver), name)).collect();
     for (answer, name) in asked {
-        let shown = find::shown(&name);
         let Some(answer) = answer else {
+            let shown = find::shown(&name);
             return Some(Found::Unresolved(format!(
                 "the host {shown} was not looked up: too many lookups wait already"
             )));
         };
-        match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Err(_) => return Some(Found::Unresolved(format!("the host {shown} did not resolve in time"))),
-            Ok(Err(_)) => return Some(Found::Unresolved(format!("the host {shown} does not resolve"))),
-            Ok(Ok(addresses)) if addresses.is_empty() => {
-                return Some(Found::Unresolved(format!("the host {shown} has no address")));
-            }
-            Ok(Ok(addresses)) => {
-                if let Some(private) = addresses.into_iter().find(|a| !is_public(*a)) {
-                    return Some(Found::Denied(format!("the host {shown} resolves to {private}, which is not public")));
-                }
-            }
+        let answer = answer.recv_timeout(until.saturating_duration_since(Instant::now()));
+        let found = match &answer {
+            Err(_) => against(&name, Err(io::ErrorKind::TimedOut)),
+            Ok(Err(e)) => against(&name, Err(e.kind())),
+            Ok(Ok(addresses)) => against(&name, Ok(addresses)),
+        };
+        if found.is_some() {
+            return found;
         }
     }
     None
+}
+
+fn too_many() -> Found {
+    Found::Unresolved(format!("more than {MAX_NAMES} host names in one call"))
+}
+
+/// What speaks against a name of which this is known.
+fn against(name: &str, answer: Result<&[IpAddr], io::ErrorKind>) -> Option<Found> {
+    let shown = find::shown(name);
+    match answer {
+        Err(io::ErrorKind::TimedOut) => Some(Found::Unresolved(format!("the host {shown} did not resolve in time"))),
+        Err(_) => Some(Found::Unresolved(format!("the host {shown} does not resolve"))),
+        Ok([]) => Some(Found::Unresolved(format!("the host {shown} has no address"))),
+        Ok(addresses) => addresses
+            .iter()
+            .find(|a| !is_public(**a))
+            .map(|private| Found::Denied(format!("the host {shown} resolves to {private}, which is not public"))),
+    }
 }
 
 static LOOKUPS: AtomicUsize = AtomicUsize::new(0);

@@ -96,6 +96,8 @@ impl Patterns {
         let mut found = None;
         walk(arguments, &mut |leaf, _| {
             if let Leaf::Text(text) | Leaf::Key(text) = leaf
+                // Which one it is costs more, and nearly nothing matches.
+                && set.is_match(text)
                 && let Some(n) = set.matches(text).iter().next()
             {
                 found = Some(n);

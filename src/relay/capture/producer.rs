@@ -217,6 +217,20 @@ impl Producer {
         self.waker.urge();
     }
 
+    /// Publishes bytes that are no peer's and that nobody passes on; they have no time marks, and wake the recorder only when
+    /// it has much to catch up with. `false`: there is no room, and nothing was published.
+    #[must_use]
+    pub fn put(&mut self, bytes: &[u8]) -> bool {
+        let Some(space) = self.writer.window(usize::MAX).get_mut(..bytes.len()) else { return false };
+        space.copy_from_slice(bytes);
+        self.writer.publish(bytes.len());
+        self.writer.passed(bytes.len());
+        if self.writer.room() < self.capacity() / 2 {
+            self.waker.urge();
+        }
+        true
+    }
+
     /// What is read and not yet passed on, contiguous.
     pub fn pending(&self) -> &[u8] {
         match &self.bypass {
