@@ -3,7 +3,7 @@
 //! Times rise in a file unless the clock was set. So one looks where they say, and only if it is not there, everywhere. The
 //! events of a call end with the one that names its receipt.
 
-use super::{pages::lines, row::CallRow};
+use super::{lines, row::CallRow};
 use crate::model::{EventKind, InvocationId, ReceiptId, WallTime};
 use memchr::memmem::Finder;
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! Reading evidence files of a session that may still be growing: whole lines, up to where they are known to be good.
 
-use super::pages::lines;
+use super::lines;
 use crate::model::{AuditEvent, ReceiptId, ToolCall};
 use std::{collections::BTreeSet, fs::File, io, os::unix::fs::FileExt as _, path::Path};
 

@@ -13,7 +13,7 @@
 //! | [`words`] | the state of a call in words |
 //! | [`fold`] | audit events to lines and rows |
 //! | [`journal`] | evidence files, read in whole lines from any place |
-//! | [`pages`] | any page of an evidence file at once; looking for lines |
+//! | [`lines`] | lines at any place of a file, with bounded memory |
 //! | [`row`], [`state`] | calls, and what is known of all of them |
 //! | [`client`] | following sessions: connect, heal, reconnect |
 //! | [`watcher`] | finding sessions as they come |
@@ -24,7 +24,7 @@ pub mod evidence;
 pub mod fold;
 pub mod hub;
 pub mod journal;
-pub mod pages;
+pub mod lines;
 pub mod protocol;
 mod ring;
 pub mod row;

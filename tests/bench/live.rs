@@ -1,33 +1,31 @@
-//! Watching: how late an event reaches a client at a given rate, and how fast a long session's files are opened.
+//! Watching: how late an event reaches a client at a given rate, and how fast the evidence of a call is found in a long session.
 //!
 //! `cargo bench --bench live -- [--rates 1000,10000] [--seconds N] [--calls N]`
 //!
 //! A real client, proxy and server are driven at each rate (events a second; a call has four), with one client of the live
 //! socket that keeps a dashboard's state. The time is from the event itself, as the recorder notes it, to the client having
-//! applied it. Then a session of `--calls` (in `ASSAY_BENCH_DIR`, else the system's temporary directory; a million take
-//! 3.9 GB) is opened in a process of its own that does nothing else.
+//! applied it. Then receipt and events of single calls are looked for in a session of `--calls` (in `ASSAY_BENCH_DIR`, else the
+//! system's temporary directory; a million take 3.9 GB).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "proxy/server.rs"]
 mod server;
 
 use assay::{
-    filter::Filter,
     live::{
         client::{self, Update},
         discovery, evidence,
-        pages::{Events, Receipts, Scan},
         protocol::{Line, RunCard},
+        row::CallRow,
         state::State,
     },
-    model::SessionDoc,
+    model::{SessionDoc, ToolCall},
     pack::testkit::{self, Plan},
-    paths::AuditDir,
+    paths::{AuditDir, SessionPaths},
     sys::clock::mono_ns,
 };
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    path::Path,
     process::{Command, Stdio},
     sync::{Arc, atomic::AtomicBool, mpsc},
     thread,
@@ -140,75 +138,44 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-fn peak_mib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0");
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0) / 1024
+/// The evidence of calls here and there.
+fn find(paths: &SessionPaths, calls: u64) {
+    let read = |path| std::io::BufReader::new(std::fs::File::open(path).unwrap()).lines().map_while(Result::ok);
+    let wanted: Vec<CallRow> = read(&paths.receipts)
+        .skip(1)
+        .step_by((calls as usize / 20).max(1))
+        .filter_map(|line| serde_json::from_str::<ToolCall>(&line).ok().map(|call| CallRow::of_receipt(&call)))
+        .collect();
+    let mut times: Vec<f64> = wanted
+        .iter()
+        .map(|row| {
+            let begun = Instant::now();
+            let found = evidence::find(&paths.receipts, &paths.segment, row, &AtomicBool::new(false));
+            assert!(found.receipt.is_some() && found.events.len() == 4);
+            ms(begun)
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!(
+        "  receipt and events of a call: p50 {:.1} ms, longest {:.1} ms",
+        times[times.len() / 2],
+        times[times.len() - 1]
+    );
 }
 
-fn finish(scan: &Scan) {
-    while !scan.progress().done {
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn open(receipts: &Path, segment: &Path) {
-    let began = Instant::now();
-    let opened = Receipts::open(receipts).unwrap();
-    let len = opened.len();
-    let page = opened.rows(len.saturating_sub(60)..len).unwrap();
-    println!("  last page of {len} receipts: {:.1} ms, {} rows", ms(began), page.len());
-    let middle = Instant::now();
-    let page = opened.rows(len / 2..len / 2 + 60).unwrap();
-    println!("  a page in the middle, before the index: {:.1} ms, {} rows", ms(middle), page.len());
-    let row = page[0].call.clone().unwrap();
-    let events = Events::open(segment).unwrap();
-    let call = Instant::now();
-    let found = evidence::find(receipts, segment, &row, &AtomicBool::new(false));
-    assert!(found.receipt.is_some() && found.events.len() == 4);
-    println!("  receipt and events of a call: {:.1} ms", ms(call));
-    opened.pages().wait(&mut |_| true);
-    println!("  receipts indexed: {:.0} ms", ms(began));
-    events.pages().wait(&mut |_| true);
-    println!("  {} events indexed: {:.0} ms", events.len(), ms(began));
-    let mut slowest = 0.0f64;
-    for n in 0..1000 {
-        let (at, page) = ((n * 7919 * 997) % len, Instant::now());
-        let rows = opened.rows(at..at + 60).unwrap();
-        assert_eq!(rows.len() as u64, 60.min(len - at));
-        slowest = slowest.max(ms(page));
-    }
-    println!("  the slowest of 1000 pages anywhere: {slowest:.1} ms");
-    for filter in ["tool:search ms>4", "id:id-77"] {
-        let scan = Instant::now();
-        let found = opened.scan(Filter::parse(filter).unwrap()).unwrap();
-        while found.progress().matches == 0 && !found.progress().done {
-            thread::sleep(Duration::from_micros(100));
-        }
-        let first = ms(scan);
-        finish(&found);
-        let matches = found.progress().matches;
-        println!("  search {filter:?}: first after {first:.1} ms, {matches} in {:.0} ms", ms(scan));
-    }
-    println!("  peak resident memory: {} MiB", peak_mib());
-}
-
-fn pages(calls: u64) {
+fn session(calls: u64) {
     let base = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into);
     let tmp = tempfile::tempdir_in(base).unwrap();
     let plan = Plan { calls, error_every: 50, ..Plan::default() };
     let paths = testkit::write(&plan, &AuditDir::at(tmp.path())).unwrap().paths;
     println!("a session of {calls} calls:");
-    let me = std::env::current_exe().unwrap();
-    assert!(Command::new(me).arg("open").args([&paths.receipts, &paths.segment]).status().unwrap().success());
+    find(&paths, calls);
 }
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.first().map(String::as_str) {
-        Some("server") => return server::serve().unwrap(),
-        Some("open") => return open(args[1].as_ref(), args[2].as_ref()),
-        _ => {}
+    if args.first().is_some_and(|a| a == "server") {
+        return server::serve().unwrap();
     }
     let value = |name: &str| args.iter().position(|a| a == name).and_then(|at| args.get(at + 1)).cloned();
     // `cargo test --benches` asks whether all of it runs.
@@ -220,6 +187,6 @@ fn main() {
     }
     match number("--calls", 100_000, 5000) {
         0 => {}
-        calls => pages(calls),
+        calls => session(calls),
     }
 }

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     filter::{Facts, Filter},
     live::{
-        pages::{LineAt, lines},
+        lines::{self, LineAt},
         state::facts,
     },
     tui::msg::{News as Message, Teller},
