@@ -544,20 +544,24 @@ fn stop_at_error<'a, T: 'a>(
     })
 }
 
-/// Events of the session before, for the calls that were carried over. Missing ones leave those calls without a receipt.
+/// Events of the sessions before, the oldest first, as far back as calls were carried over. Missing ones leave those calls
+/// without a receipt.
 fn carried_events<'a>(
     dir: &AuditDir,
     continues: Option<crate::model::SessionId>,
     failed: &'a RefCell<Option<RecoverError>>,
 ) -> Box<dyn Iterator<Item = AuditEvent> + 'a> {
-    let before = continues.and_then(|id| {
-        let all = sessions(dir, false).ok()?;
-        all.into_iter().find(|p| p.id == id)
-    });
-    match before.and_then(|p| Events::open(&p.segment).ok()) {
-        Some(events) => Box::new(events.checked(failed)),
-        None => Box::new(std::iter::empty()),
+    let all = sessions(dir, false).unwrap_or_default();
+    let open = |id| Events::open(&all.iter().find(|p| p.id == id)?.segment).ok();
+    let mut before = Vec::new();
+    let mut next = continues;
+    while let Some(id) = next.take().filter(|_| before.len() < all.len()) {
+        let first = open(id).and_then(|mut events| events.next()?.ok());
+        let start = first.and_then(|e| serde_json::from_str::<event::detail::ChainStart>(e.detail.get()).ok());
+        next = start.filter(|start| !start.carried_in.is_empty()).and_then(|start| start.continues);
+        before.extend(open(id));
     }
+    Box::new(before.into_iter().rev().flat_map(|events| events.checked(failed)))
 }
 
 fn receipts_on_disk<'a>(

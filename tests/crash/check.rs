@@ -38,7 +38,7 @@ impl Session {
     }
 }
 
-/// SHA-256 over names, modes and contents of everything below `dir`.
+/// Modes of everything below `dir`, times and SHA-256 of its files.
 pub fn tree(dir: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut todo = vec![dir.to_owned()];
@@ -48,6 +48,9 @@ pub fn tree(dir: &Path) -> BTreeMap<PathBuf, String> {
             use std::os::unix::fs::MetadataExt as _;
             if meta.is_dir() {
                 todo.push(path.clone());
+                all.insert(path, format!("{:o}", meta.mode()));
+            } else if !meta.is_file() {
+                // The socket of a proxy that was killed.
                 all.insert(path, format!("{:o}", meta.mode()));
             } else {
                 let text = sha256_hex(&fs::read(&path).unwrap());

@@ -2,7 +2,7 @@
 
 use crate::{
     check::{self, Crossed},
-    rig::{Client, INITIALIZE, Rig, call},
+    rig::{Client, INITIALIZE, Rig, call, until},
 };
 use std::{
     fs,
@@ -190,4 +190,23 @@ fn whatever_a_peer_received_before_sigkill_is_in_the_evidence() {
 #[test]
 fn whatever_a_peer_received_before_sigkill_is_in_the_evidence_of_other_seeds() {
     kill_some(1);
+}
+
+#[test]
+fn a_call_that_outlives_several_intervals_has_its_receipt_after_sigkill() {
+    let rig = Rig::new();
+    let mut client = Client::start(rig.proxy(&["--pack-interval", "3r"]));
+    client.converse([INITIALIZE.to_owned()].into_iter());
+    client.send(&call(1, "hang", 0));
+    // Three receipts end an interval: the call is carried into the second, the third and the fourth.
+    for n in 1..4 {
+        client.converse((0..3).map(|i| call(10 * n + i, "echo", i)));
+        until("the next interval", || (rig.segments().len() as u64 > n).then_some(()));
+    }
+    client.kill();
+    rig.await_silence();
+    let crossed = Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false };
+    let sessions = check::recovered(&rig, &crossed);
+    let of_hang = |r: &&serde_json::Value| r["tool_name"] == "hang" && r["outcome_reason"] == "proxy_killed";
+    assert_eq!(sessions.last().unwrap().receipts.iter().filter(of_hang).count(), 1);
 }
