@@ -37,12 +37,7 @@ pub(super) struct Judging(Arc<Mutex<Applied>>);
 impl Judging {
     /// By this policy, for a session that began at this time (monotonic ns).
     pub(super) fn new(policy: Arc<Policy>, dns: Dns, started_ns: u64) -> Self {
-        let around = Surroundings {
-            cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
-            home: etcetera::home_dir().ok(),
-            dns,
-        };
-        let evaluator = Evaluator::new(policy, Arc::new(around));
+        let evaluator = Evaluator::new(policy, Arc::new(Surroundings::here(dns)));
         Self(Arc::new(Mutex::new(Applied { evaluator, started_ns })))
     }
 

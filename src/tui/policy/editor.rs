@@ -108,20 +108,19 @@ impl Editor {
 
     /// Takes the last change back; `false` when there is none.
     pub fn undo(&mut self) -> bool {
-        // A replacement is two changes, with nothing in between.
-        let done = self.area.undo();
-        if done && self.area.is_empty() {
-            self.area.undo();
-        }
-        self.changed();
-        done
+        self.travel(TextArea::undo)
     }
 
     /// Makes it again.
     pub fn redo(&mut self) -> bool {
-        let done = self.area.redo();
+        self.travel(TextArea::redo)
+    }
+
+    fn travel(&mut self, step: fn(&mut TextArea<'static>) -> bool) -> bool {
+        let done = step(&mut self.area);
+        // A replacement is two changes, with nothing in between.
         if done && self.area.is_empty() {
-            self.area.redo();
+            step(&mut self.area);
         }
         self.changed();
         done
