@@ -529,21 +529,77 @@ impl Lane {
 /// # Errors
 /// As [`Lane::peek`]; a lane that fails does not keep the other one's message back.
 pub fn earliest(lanes: &mut [Lane]) -> io::Result<Option<usize>> {
-    let mut failed = None;
-    let mut first: Option<(u64, usize)> = None;
-    // A cause is captured before its effect is: whoever was empty is looked at again behind the others.
-    for which in (0..lanes.len()).rev().chain(0..lanes.len()) {
-        match lanes[which].peek() {
-            Ok(Some(ns)) if first.is_none_or(|(best, at)| ns < best || (ns == best && which < at)) => {
-                first = Some((ns, which));
+    first_of(lanes.len(), |which| lanes[which].peek())
+}
+
+/// The one of `count` lanes that gives the earliest time. A lane that has given one goes on giving it.
+///
+/// A cause is captured before its effect is, but may be found after it: whoever was empty is looked at again behind
+/// everything that was found, however long the looking took.
+fn first_of(count: usize, mut peek: impl FnMut(usize) -> io::Result<Option<u64>>) -> io::Result<Option<usize>> {
+    let mut known = 0;
+    loop {
+        let mut found = 0;
+        let mut failed = None;
+        let mut first: Option<(u64, usize)> = None;
+        for which in 0..count {
+            match peek(which) {
+                Ok(None) => {}
+                Ok(Some(ns)) => {
+                    found += 1;
+                    if first.is_none_or(|(best, _)| ns < best) {
+                        first = Some((ns, which));
+                    }
+                }
+                Err(e) => failed = Some(e),
             }
-            Ok(_) => {}
-            Err(e) => failed = Some(e),
         }
+        if found > known && found < count {
+            known = found;
+            continue;
+        }
+        return match (first, failed) {
+            (Some((_, which)), _) => Ok(Some(which)),
+            (None, Some(e)) => Err(e),
+            (None, None) => Ok(None),
+        };
     }
-    match (first, failed) {
-        (Some((_, which)), _) => Ok(Some(which)),
-        (None, Some(e)) => Err(e),
-        (None, None) => Ok(None),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lanes that get a message at some look, with its time.
+    fn first(arrivals: [(usize, u64); 2]) -> Option<usize> {
+        let mut looks = 0;
+        first_of(2, |which| {
+            looks += 1;
+            let (at, ns) = arrivals[which];
+            Ok((looks > at).then_some(ns))
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_cause_comes_first_although_it_was_found_last() {
+        for answer_at in 0..8 {
+            // Whenever the answer is seen, its request was there before.
+            for request_at in 0..=answer_at {
+                let found = first([(request_at, 5), (answer_at, 7)]);
+                assert_ne!(found, Some(1), "{request_at} {answer_at}");
+                assert_ne!(first([(answer_at, 7), (request_at, 5)]), Some(0), "{request_at} {answer_at}");
+            }
+        }
+        assert_eq!(first([(100, 0), (0, 7)]), Some(1));
+        assert_eq!(first([(0, 7), (0, 7)]), Some(0), "client to server first");
+        assert_eq!(first([(100, 0), (100, 0)]), None);
+    }
+
+    #[test]
+    fn a_lane_that_fails_does_not_keep_the_other_back() {
+        let fails = |which| if which == 0 { Err(io::Error::other("full")) } else { Ok(Some(3)) };
+        assert_eq!(first_of(2, fails).unwrap(), Some(1));
+        assert!(first_of(1, |_| Err(io::Error::other("full"))).is_err());
     }
 }
