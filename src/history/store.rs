@@ -391,7 +391,9 @@ fn connect(path: &Path, patience: Duration) -> Result<Connection, HistoryError> 
 /// Makes the tables of an empty database, and refuses one that is not ours.
 fn prepare(db: &mut Connection, path: &Path) -> Result<(), HistoryError> {
     let sql = HistoryError::sql(path);
-    match state(db).map_err(&sql)? {
+    // In a transaction, or another process that makes the tables just now is seen half.
+    let state_now = db.transaction().and_then(|t| state(&t)).map_err(&sql)?;
+    match state_now {
         (APPLICATION_ID, SCHEMA_VERSION, _) => return Ok(()),
         (APPLICATION_ID, found, _) => return Err(HistoryError::Newer { path: path.to_owned(), found }),
         (0, 0, 0) => {}
