@@ -94,26 +94,11 @@ pub(super) enum Plan<'a> {
 impl Index {
     /// Scans the document `bytes`.
     pub(super) fn build(bytes: &[u8], limits: &Limits, page: Option<&dyn Fn(usize)>) -> Result<Self, ScanError> {
-        let mut pass = Pass {
-            limits,
-            page,
-            next_page: limits.page,
-            frames: Vec::new(),
-            open: Vec::new(),
-            overflow: false,
-            index: Self {
-                anomalies: Anomalies::NONE,
-                end: 0,
-                objects: Vec::new(),
-                kept: Vec::new(),
-                verbatim: Vec::new(),
-            },
-        };
+        let mut pass = Pass::new(limits, page);
         let end = scan::walk(bytes, 0, &mut pass)?;
         scan::finish(bytes, end)?;
-        let mut index = pass.index;
+        let mut index = pass.into_index();
         index.end = end;
-        index.objects.sort_unstable_by_key(|object| object.start);
         Ok(index)
     }
 
@@ -137,7 +122,8 @@ impl Index {
     }
 }
 
-struct Pass<'a> {
+/// The first pass.
+pub(super) struct Pass<'a> {
     limits: &'a Limits,
     page: Option<&'a dyn Fn(usize)>,
     next_page: usize,
@@ -146,6 +132,29 @@ struct Pass<'a> {
     /// Too many members: nothing more is kept, only syntax and the other anomalies count.
     overflow: bool,
     index: Index,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(limits: &'a Limits, page: Option<&'a dyn Fn(usize)>) -> Self {
+        let (objects, kept, verbatim) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            limits,
+            page,
+            next_page: limits.page,
+            // Nearly every message has no more.
+            frames: Vec::with_capacity(8),
+            open: Vec::with_capacity(16),
+            overflow: false,
+            index: Index { anomalies: Anomalies::NONE, end: 0, objects, kept, verbatim },
+        }
+    }
+
+    /// What it leaves; where the document ended is known to who walked.
+    pub(super) fn into_index(self) -> Index {
+        let mut index = self.index;
+        index.objects.sort_unstable_by_key(|object| object.start);
+        index
+    }
 }
 
 impl Pass<'_> {
@@ -213,7 +222,7 @@ impl Events for Pass<'_> {
     }
 
     #[inline]
-    fn name(&mut self, bytes: &[u8], start: usize, name: Scanned, depth: usize) {
+    fn name(&mut self, bytes: &[u8], start: usize, name: Scanned, depth: usize, _: usize) {
         self.index.anomalies |= name.anomalies;
         if depth > MAX_DEPTH || self.overflow {
             return;

@@ -3,7 +3,7 @@
 //! Every function takes the bytes as they crossed the wire, which may be a memory-mapped message of a gibibyte, and none
 //! builds a tree of values. Three ways through a document share one grammar (RFC 8259):
 //!
-//! * [`scan()`], [`scan_at`], [`members()`], [`elements`] walk it iteratively: a million nested arrays cost bits, not stack.
+//! * [`scan()`], [`scan_at`], [`members()`], [`elements`], [`outline()`] walk it iteratively: a million nested arrays cost bits, not stack.
 //! * [`canonicalize`] writes the JSON Canonicalization Scheme of RFC 8785: no white space (§3.2.1), minimal escapes
 //!   (§3.2.2.2), ECMAScript numbers (§3.2.2.3), members sorted by UTF-16 code units (§3.2.3), UTF-8 (§3.2.4).
 //! * [`digest()`] hashes that form without holding it: memory stays under about 32 MiB whatever the input.
@@ -36,6 +36,7 @@ mod index;
 mod members;
 mod number;
 mod order;
+mod outline;
 mod run;
 mod scan;
 mod ser;
@@ -50,6 +51,7 @@ pub use digest::{Digest, digest, sha256, sha256_hex};
 pub use emit::{canonicalize, canonicalize_to};
 pub use error::{Anomalies, CanonError, ScanError, ScanErrorKind, SerializeError};
 pub use members::{Elements, Member, Members, Page, elements, elements_paged, members, members_paged};
+pub use outline::{Outlined, outline};
 pub use scan::{scan, scan_at, scan_paged};
 pub use ser::to_vec;
 pub use string::decode_string;

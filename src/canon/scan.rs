@@ -14,8 +14,10 @@ pub(super) trait Events {
     fn open(&mut self, _at: usize, _object: bool, _depth: usize) {}
     /// The container that was opened last ends before `end`.
     fn close(&mut self, _bytes: &[u8], _end: usize, _object: bool, _depth: usize) {}
-    /// The name of a member of the innermost open object, an object at `depth`.
-    fn name(&mut self, _bytes: &[u8], _start: usize, _name: Scanned, _depth: usize) {}
+    /// The name of a member of the innermost open object, an object at `depth`; the member's value starts at `value`.
+    fn name(&mut self, _bytes: &[u8], _start: usize, _name: Scanned, _depth: usize, _value: usize) {}
+    /// The value of the member of the object at `depth` that was named last ends before `end`.
+    fn member(&mut self, _end: usize, _depth: usize) {}
     /// A string value that starts at `start`.
     fn string(&mut self, _start: usize, _string: Scanned) {}
     /// A number.
@@ -145,6 +147,9 @@ pub(super) fn walk(bytes: &[u8], start: usize, events: &mut impl Events) -> Resu
                 return Ok(at);
             }
             let object = levels.in_object();
+            if object {
+                events.member(at, levels.depth);
+            }
             at = skip_ws(bytes, at);
             match bytes.get(at) {
                 Some(b',') => {
@@ -168,7 +173,7 @@ pub(super) fn walk(bytes: &[u8], start: usize, events: &mut impl Events) -> Resu
 #[inline]
 fn member(bytes: &[u8], at: usize, depth: usize, events: &mut impl Events) -> Result<usize, ScanError> {
     let (scanned, value) = name(bytes, at, &mut |passed| events.passed(passed))?;
-    events.name(bytes, at, scanned, depth);
+    events.name(bytes, at, scanned, depth, value);
     Ok(value)
 }
 

@@ -5,7 +5,7 @@
 //! in some locales with dotless and dotted `i` as one.
 
 use crate::canon;
-use std::{borrow::Cow, collections::HashSet};
+use std::collections::HashSet;
 
 /// A character as the most lenient reader compares it.
 fn folded(c: char) -> char {
@@ -34,6 +34,31 @@ fn is_left_out(c: char) -> bool {
         || c.is_control()
 }
 
+/// What a part of a document spells for the most lenient reader, its escapes undone. `strict`: escapes of control characters
+/// stand for these, and are left out; otherwise for the letters that they are written with.
+pub(super) fn spelt(part: &str, strict: bool) -> impl Iterator<Item = char> {
+    let mut chars = part.chars();
+    std::iter::from_fn(move || {
+        let c = chars.next()?;
+        if c != '\\' {
+            return Some(c);
+        }
+        match chars.next()? {
+            'u' => {
+                let code = chars.as_str().get(..4).and_then(|hex| u32::from_str_radix(hex, 16).ok());
+                if code.is_some() {
+                    chars.nth(3);
+                }
+                Some(code.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER))
+            }
+            'b' | 'f' | 'n' | 'r' | 't' if strict => Some('\n'),
+            other => Some(other),
+        }
+    })
+    .filter(|c| !is_left_out(*c))
+    .map(folded)
+}
+
 /// Whether `name` is `word` (lower-case or camel-case ASCII) for some reader.
 #[must_use]
 pub fn is_like(name: &str, word: &str) -> bool {
@@ -52,35 +77,67 @@ pub fn is_like(name: &str, word: &str) -> bool {
     }
 }
 
-/// Whether two members of one object, at any depth, differ in case only. `json` must be JSON: this follows nothing but quotes
-/// and braces, so that long strings cost nearly nothing.
+/// Whether two members of one object, at any depth, differ in case only. `json` must be JSON.
 #[must_use]
 pub fn has_twins(json: &[u8]) -> bool {
-    let mut open: Vec<Names<'_>> = Vec::new();
-    let mut at = 0;
-    while let Some(&byte) = json.get(at) {
-        match byte {
-            b'{' => open.push(Names::default()),
-            b'}' => {
-                open.pop();
-            }
-            b'"' => {
-                let end = string_end(json, at);
-                let blanks = json[end..].iter().take_while(|b| b.is_ascii_whitespace()).count();
-                if json.get(end + blanks) == Some(&b':')
-                    && let Some(names) = open.last_mut()
-                    && canon::decode_string(&json[at..end]).is_some_and(|name| names.is_twin(name))
-                {
-                    return true;
-                }
-                at = end;
-                continue;
-            }
-            _ => {}
-        }
-        at += 1;
+    // As long as every name is its own folded form, none can be another's.
+    if pieces(json).all(|piece| !matches!(piece, Piece::Name(raw) if !is_folded(raw))) {
+        return false;
     }
-    false
+    let mut open: Vec<HashSet<String>> = Vec::new();
+    pieces(json).any(|piece| {
+        match piece {
+            Piece::Open => open.push(HashSet::new()),
+            Piece::Close => drop(open.pop()),
+            Piece::Name(raw) => {
+                if let (Some(names), Some(name)) = (open.last_mut(), canon::decode_string(raw)) {
+                    return !names.insert(name.chars().map(folded).collect());
+                }
+            }
+        }
+        false
+    })
+}
+
+/// Whether a name, with its quotes, is what [`folded`] makes of it.
+fn is_folded(raw: &[u8]) -> bool {
+    raw.iter().all(|b| b.is_ascii() && !b.is_ascii_uppercase() && *b != b'\\')
+}
+
+/// What makes the objects of a document.
+enum Piece<'a> {
+    Open,
+    Close,
+    /// A member's name, with its quotes.
+    Name(&'a [u8]),
+}
+
+/// Follows nothing but quotes and braces, so that long strings cost nearly nothing.
+fn pieces(json: &[u8]) -> impl Iterator<Item = Piece<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            match json.get(at)? {
+                b'{' => {
+                    at += 1;
+                    return Some(Piece::Open);
+                }
+                b'}' => {
+                    at += 1;
+                    return Some(Piece::Close);
+                }
+                b'"' => {
+                    let raw = &json[at..string_end(json, at)];
+                    at += raw.len();
+                    let blanks = json[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+                    if json.get(at + blanks) == Some(&b':') {
+                        return Some(Piece::Name(raw));
+                    }
+                }
+                _ => at += 1,
+            }
+        }
+    })
 }
 
 /// The index behind the closing quote of the string that opens at `at`.
@@ -94,30 +151,6 @@ fn string_end(json: &[u8], at: usize) -> usize {
         i += 2;
     }
     json.len()
-}
-
-/// The names of one object so far. Exact duplicates are looked for elsewhere.
-#[derive(Default)]
-struct Names<'de> {
-    plain: Vec<Cow<'de, str>>,
-    folded: HashSet<String>,
-    any_folded: bool,
-}
-
-impl<'de> Names<'de> {
-    fn is_twin(&mut self, name: Cow<'de, str>) -> bool {
-        let as_is = name.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase());
-        // As long as every name is its own folded form, none can be another's.
-        if as_is && !self.any_folded {
-            self.plain.push(name);
-            return false;
-        }
-        if !self.any_folded {
-            self.any_folded = true;
-            self.folded = self.plain.drain(..).map(Cow::into_owned).collect();
-        }
-        !self.folded.insert(name.chars().map(folded).collect())
-    }
 }
 
 #[cfg(test)]

@@ -121,12 +121,12 @@ impl Gate {
         } else {
             inspect::read(body)
         };
-        let (items, batch) = match reading {
+        let (items, batch) = match &reading {
             Reading::Blank => return Outcome { passes: true, judged: false },
-            Reading::One(item) => (vec![item], false),
-            Reading::Batch(items) => (items, true),
+            Reading::One(item) => (std::slice::from_ref(item), false),
+            Reading::Batch(items) => (&items[..], true),
             Reading::TooMany(ids, all) => {
-                self.refuse_whole(Refusal::BadBatch, &ids, all, Place { offset, frame, batch: true }, desk);
+                self.refuse_whole(Refusal::BadBatch, ids, *all, Place { offset, frame, batch: true }, desk);
                 return Outcome { passes: false, judged: true };
             }
         };
@@ -157,10 +157,10 @@ impl Gate {
             }
         }
         if passes {
-            self.pass(&items);
+            self.pass(items);
         } else {
             let policy = policy.unwrap_or_else(|| self.shared.policy());
-            self.refuse(&items, verdicts, Place { offset, frame, batch }, policy, desk);
+            self.refuse(items, verdicts, Place { offset, frame, batch }, policy, desk);
         }
         Outcome { passes, judged }
     }

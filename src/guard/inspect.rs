@@ -6,7 +6,7 @@
 //! read as a call by one of them and as something else by us is refused, with the [`Refusal`] that says why.
 
 use super::folding;
-use crate::canon::{self, Anomalies, Kind};
+use crate::canon::{self, Anomalies, Kind, Outlined};
 use std::borrow::Cow;
 
 /// Elements of a batch that are looked at; a longer one is refused.
@@ -186,13 +186,14 @@ pub fn read(line: &[u8]) -> Reading<'_> {
     if text.iter().all(|b| matches!(b, b' ' | b'\t')) {
         return Reading::Blank;
     }
-    let whole = match syntax(text) {
+    let mut fields = Fields::default();
+    let whole = match syntax(text, &mut fields) {
         Ok(anomalies) => anomalous(text, anomalies),
         Err(refusal) => return Reading::One(Item::unread(unreadable(text), refusal)),
     };
     match canon::kind(text) {
         Some(Kind::Array) => batch(text, whole),
-        Some(Kind::Object) => Reading::One(object(text, whole)),
+        Some(Kind::Object) => Reading::One(item(&fields, whole)),
         _ => Reading::One(Item::unread(Shape::Unreadable, whole.unwrap_or(Refusal::Shape))),
     }
 }
@@ -204,12 +205,13 @@ fn unreadable(text: &[u8]) -> Shape {
     if matches!(text.first(), Some(b'{' | b'[')) { Shape::Unreadable } else { Shape::Notification }
 }
 
-/// What a scan says of the text; why it is no JSON.
-fn syntax(text: &[u8]) -> Result<Anomalies, Refusal> {
+/// What a scan says of the text, and the fields of the object that it is; why it is no JSON.
+fn syntax<'a>(text: &'a [u8], fields: &mut Fields<'a>) -> Result<Anomalies, Refusal> {
     if text.starts_with(b"\xef\xbb\xbf") {
         return Err(Refusal::ByteOrderMark);
     }
-    canon::scan(text).map_err(|_| if memchr::memchr(0, text).is_some() { Refusal::Nul } else { Refusal::Malformed })
+    let scanned = canon::outline(text, &mut |member| fields.see(&member));
+    scanned.map_err(|_| if memchr::memchr(0, text).is_some() { Refusal::Nul } else { Refusal::Malformed })
 }
 
 /// What is wrong with the text as a whole, although it is JSON.
@@ -231,17 +233,34 @@ fn anomalous(text: &[u8], anomalies: Anomalies) -> Option<Refusal> {
     escaped_nul(text).then_some(Refusal::Nul)
 }
 
-/// Whether what stands behind one of Unicode's line breaks (Python's `splitlines`) looks like a message.
+/// Whether what stands behind one of Unicode's line breaks (Python's `splitlines`) looks like a message, or holds, for a reader
+/// who passes over what is none, anything that a policy would have to judge.
 fn hides_lines(text: &[u8]) -> bool {
     if text.is_ascii() {
         return false;
     }
-    [&"\u{85}".as_bytes(), &"\u{2028}".as_bytes(), &"\u{2029}".as_bytes()].into_iter().any(|brk| {
-        memchr::memmem::find_iter(text, brk).any(|at| {
+    let breaks = [&"\u{85}".as_bytes(), &"\u{2028}".as_bytes(), &"\u{2029}".as_bytes()];
+    let mut first = None::<usize>;
+    for brk in breaks {
+        for at in memchr::memmem::find_iter(text, brk) {
             let rest = text[at + brk.len()..].trim_ascii_start();
             let rest = rest.strip_prefix(b"\xef\xbb\xbf").unwrap_or(rest).trim_ascii_start();
-            matches!(rest.first(), Some(b'{' | b'['))
-        })
+            if matches!(rest.first(), Some(b'{' | b'[')) {
+                return true;
+            }
+            first = Some(first.map_or(at, |first| first.min(at)));
+        }
+    }
+    first.is_some_and(|at| names_reviewed(&text[at..]))
+}
+
+/// Whether one of the reviewed methods is named anywhere in a part of a message, however it is spelt there.
+fn names_reviewed(part: &[u8]) -> bool {
+    let part = String::from_utf8_lossy(part);
+    // An escaped control character is one for some readers, and a letter for careless ones.
+    [true, false].into_iter().any(|strict| {
+        let spelt: String = folding::spelt(&part, strict).collect();
+        REVIEWED.iter().any(|name| spelt.contains(&folding::spelt(name, strict).collect::<String>()))
     })
 }
 
@@ -290,44 +309,42 @@ fn too_many(text: &[u8]) -> Reading<'_> {
     Reading::TooMany(ids, true)
 }
 
-const NAMES: [&str; 6] = ["id", "method", "params", "result", "error", "jsonrpc"];
-const ID: usize = 0;
-const METHOD: usize = 1;
-const PARAMS: usize = 2;
-const RESULT: usize = 3;
-const ERROR: usize = 4;
-
 /// Reads one object. `whole` is what is wrong with all of it already.
 fn object(text: &[u8], whole: Option<Refusal>) -> Item<'_> {
-    let mut item = Item { id: None, shape: Shape::Notification, refused: whole, review: None };
-    let (fields, names_refused) = members(text, &NAMES);
-    item.id = fields[ID].filter(|id| is_scalar(id));
-    let has_method = fields[METHOD].is_some();
-    let answers = usize::from(fields[RESULT].is_some()) + usize::from(fields[ERROR].is_some());
-    item.shape = match (has_method, item.id.is_some()) {
-        (true, true) => Shape::Request,
-        (true, false) => Shape::Notification,
-        (false, _) => Shape::Response,
-    };
-    let refused = item.refused.or(names_refused).or_else(|| {
-        if fields[ID].is_some() && item.id.is_none() {
+    let mut fields = Fields::default();
+    match canon::outline(text, &mut |member| fields.see(&member)) {
+        Ok(_) => item(&fields, whole),
+        Err(_) => Item::unread(Shape::Unreadable, Refusal::Malformed),
+    }
+}
+
+fn item<'a>(fields: &Fields<'a>, whole: Option<Refusal>) -> Item<'a> {
+    let [id, method, _, result, error, _] = fields.top.found;
+    let scalar = id.filter(|id| is_scalar(id));
+    let answers = usize::from(result.is_some()) + usize::from(error.is_some());
+    let mut item = Item { id: scalar, shape: Shape::Response, refused: whole, review: None };
+    if method.is_some() {
+        item.shape = if scalar.is_some() { Shape::Request } else { Shape::Notification };
+    }
+    let refused = whole.or_else(|| fields.top.any_refused()).or_else(|| {
+        if id.is_some() && scalar.is_none() {
             return Some(Refusal::BadId);
         }
-        match (has_method, answers) {
+        match (method.is_some(), answers) {
             (true, 0) => None,
-            (false, 1) if item.id.is_some() => None,
+            (false, 1) if scalar.is_some() => None,
             _ => Some(Refusal::Shape),
         }
     });
-    if !has_method && answers == 0 {
+    if method.is_none() && answers == 0 {
         // Perhaps a request whose method is spelt otherwise: whoever sent it waits for an answer.
-        item.shape = if item.id.is_some() { Shape::Request } else { Shape::Unreadable };
-    } else if has_method && fields[ID].is_some() && item.id.is_none() {
+        item.shape = if scalar.is_some() { Shape::Request } else { Shape::Unreadable };
+    } else if method.is_some() && id.is_some() && scalar.is_none() {
         item.shape = Shape::Unreadable;
     }
     item.refused = refused;
-    if item.refused.is_none() && has_method {
-        match method(&fields) {
+    if refused.is_none() && method.is_some() {
+        match review(fields) {
             Ok(review) => item.review = review,
             Err(refusal) => item.refused = Some(refusal),
         }
@@ -335,57 +352,105 @@ fn object(text: &[u8], whole: Option<Refusal>) -> Item<'_> {
     item
 }
 
+/// Methods that a policy judges.
+const REVIEWED: [&str; 3] = ["tools/call", "resources/read", "sampling/createMessage"];
+
+const TOP: [&str; 6] = ["id", "method", "params", "result", "error", "jsonrpc"];
+const METHOD: usize = 1;
+const PARAMS: usize = 2;
+const INNER: [&str; 3] = ["name", "arguments", "uri"];
+const URI: usize = 2;
+
+/// The members that are looked for in one object: the last of each name, and why the object cannot pass where the name is
+/// that name for some reader and not for another.
+#[derive(Debug, Clone, Copy)]
+struct Names<'a, const N: usize> {
+    found: [Option<&'a [u8]>; N],
+    refused: [Option<Refusal>; N],
+}
+
+impl<const N: usize> Default for Names<'_, N> {
+    fn default() -> Self {
+        Self { found: [None; N], refused: [None; N] }
+    }
+}
+
+impl<'a, const N: usize> Names<'a, N> {
+    /// Looks at one of its members; the number of the name, if it is one.
+    fn look(&mut self, names: &[&str; N], member: &Outlined<'a>) -> Option<usize> {
+        let spelt = member.raw_key.get(1..member.raw_key.len() - 1).unwrap_or_default();
+        if !member.escaped && spelt.iter().all(u8::is_ascii_lowercase) {
+            // All that are looked for are such words, so what is not the same is not alike.
+            let is = names.iter().position(|name| name.as_bytes() == spelt)?;
+            self.found[is] = Some(member.value);
+            return Some(is);
+        }
+        let Some(key) = canon::decode_string(member.raw_key) else {
+            self.refused.iter_mut().for_each(|refused| *refused = refused.or(Some(Refusal::LoneSurrogate)));
+            return None;
+        };
+        let is = names.iter().position(|name| folding::is_like(&key, name))?;
+        if key != names[is] {
+            self.refused[is] = self.refused[is].or(Some(Refusal::FoldedName));
+            return None;
+        }
+        // It would have been found above.
+        self.refused[is] = self.refused[is].or(Some(Refusal::EscapedName));
+        self.found[is] = Some(member.value);
+        Some(is)
+    }
+
+    fn any_refused(&self) -> Option<Refusal> {
+        self.refused.iter().copied().flatten().next()
+    }
+}
+
+/// What is looked at of a message, gathered while it is scanned: what it holds may be long.
+#[derive(Debug, Default)]
+struct Fields<'a> {
+    top: Names<'a, 6>,
+    /// Of `params`.
+    params: Names<'a, 3>,
+    /// Of the object that is the value of the member being scanned.
+    inner: Names<'a, 3>,
+}
+
+impl<'a> Fields<'a> {
+    fn see(&mut self, member: &Outlined<'a>) {
+        if member.depth > 1 {
+            self.inner.look(&INNER, member);
+            return;
+        }
+        let inner = std::mem::take(&mut self.inner);
+        if self.top.look(&TOP, member) == Some(PARAMS) {
+            self.params = inner;
+        }
+    }
+}
+
 fn is_scalar(id: &[u8]) -> bool {
     id.len() <= MAX_ID && matches!(canon::kind(id), Some(Kind::String | Kind::Number | Kind::Null))
 }
 
-/// The members of these names, the last of each, and why the object cannot pass: one of its names is one of these for some
-/// reader and not for another. One walk: what it passes over may be long.
-fn members<'a, const N: usize>(object: &'a [u8], names: &[&str; N]) -> ([Option<&'a [u8]>; N], Option<Refusal>) {
-    let mut found = [None; N];
-    let mut refused = None;
-    let Ok(members) = canon::members(object) else { return (found, Some(Refusal::Malformed)) };
-    for member in members {
-        let Ok(member) = member else { return (found, Some(Refusal::Malformed)) };
-        let Some(key) = member.key else {
-            refused = refused.or(Some(Refusal::LoneSurrogate));
-            continue;
-        };
-        let Some(i) = names.iter().position(|name| folding::is_like(&key, name)) else { continue };
-        if key != names[i] {
-            refused = refused.or(Some(Refusal::FoldedName));
-            continue;
-        }
-        if memchr::memchr(b'\\', member.raw_key).is_some() {
-            refused = refused.or(Some(Refusal::EscapedName));
-        }
-        found[i] = Some(&object[member.value]);
-    }
-    (found, refused)
-}
-
 /// What of a request or notification a policy has to judge.
-fn method<'a>(fields: &[Option<&'a [u8]>; 6]) -> Result<Option<Review<'a>>, Refusal> {
-    const REVIEWED: [&str; 3] = ["tools/call", "resources/read", "sampling/createMessage"];
-    let raw = fields[METHOD].filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadMethod)?;
+fn review<'a>(fields: &Fields<'a>) -> Result<Option<Review<'a>>, Refusal> {
+    let raw = fields.top.found[METHOD].filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadMethod)?;
     let method = canon::decode_string(raw).ok_or(Refusal::BadMethod)?;
-    let params = fields[PARAMS];
-    let Some(reviewed) = REVIEWED.iter().find(|name| folding::is_like(&method, name)) else {
-        return Ok(None);
+    let params = fields.top.found[PARAMS];
+    let Some(reviewed) = REVIEWED.iter().find(|name| method == **name) else {
+        let is_almost = REVIEWED.iter().any(|name| folding::is_like(&method, name));
+        return if is_almost { Err(Refusal::BadMethod) } else { Ok(None) };
     };
-    if method != **reviewed {
-        return Err(Refusal::BadMethod);
-    }
     let params = params.filter(|p| canon::kind(p) == Some(Kind::Object)).ok_or(Refusal::BadParams)?;
+    let Names { found: [name, arguments, _], refused } = fields.params;
     if *reviewed != "tools/call" {
-        if let (_, Some(refusal)) = members(params, &["uri"]) {
+        if let Some(refusal) = refused[URI] {
             return Err(refusal);
         }
         folded_arguments(params)?;
         return Ok(Some(Review { tool: Cow::Borrowed(reviewed), arguments: Some(params) }));
     }
-    let ([name, arguments], refused) = members(params, &["name", "arguments"]);
-    if let Some(refusal) = refused {
+    if let Some(refusal) = refused[..URI].iter().copied().flatten().next() {
         return Err(refusal);
     }
     let raw = name.filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadToolName)?;

@@ -27,7 +27,7 @@ use crate::{
 };
 use inspect::Refusal;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -87,12 +87,13 @@ impl Waiting {
 
     /// Takes one out.
     fn answer(&mut self, id: &[u8]) -> bool {
-        let key = IdKey::of(id);
-        match self.ids.get_mut(&key) {
-            Some((_, 2..)) => self.ids.get_mut(&key).map(|(_, n)| *n -= 1).is_some(),
-            Some(_) => self.ids.remove(&key).is_some(),
-            None => false,
+        let Entry::Occupied(mut waiting) = self.ids.entry(IdKey::of(id)) else { return false };
+        let (_, count) = waiting.get_mut();
+        *count -= 1;
+        if *count == 0 {
+            waiting.remove();
         }
+        true
     }
 }
 

@@ -1,10 +1,13 @@
 //! What was decided about messages, on its way from who decides to the recorder.
 //!
 //! A guard decides in the relay thread, before a byte of a message passes on; budgets and name resolution make sure that
-//! nobody else can find out later what it decided. So it writes each decision as one JSON line into a capture of its own
-//! (`decisions` of the card) *before* the message passes: whatever a peer can have seen of a message, its decision
+//! nobody else can find out later what it decided. So it writes each decision into a capture of its own (`decisions` of the
+//! card) *before* the message passes: whatever a peer can have seen of a message, its decision
 //! is in the same memory, which survives SIGKILL. A message that has none although the guard is past it was passed on
 //! without a judgement (a response, `tools/list`); one that the guard was not past was never passed on.
+//!
+//! A decision is its length (32 bits, little-endian) and a [`Judgement`] in postcard's format; a change of either is a new
+//! [version](crate::relay::capture::VERSION) of the capture.
 //!
 //! In audit nothing is held, and the recorder asks its [`Advisor`] itself.
 
@@ -27,8 +30,8 @@ use std::{
 
 /// Bytes of the capture that decisions cross in.
 pub const CAPACITY: usize = 1 << 20;
-/// Bytes that nearly every decision fits into.
-const USUAL: usize = 512;
+/// Bytes of the length before a decision.
+const LENGTH: usize = 4;
 /// How long a writer waits for room before it takes the recorder for stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -36,17 +39,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruled {
     /// Place in its batch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<usize>,
     /// The verdict.
     pub verdict: PolicyVerdict,
     /// Short machine word for it.
     pub reason: String,
     /// The rule that matched.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// What the judgement could not see.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
 }
 
@@ -58,7 +58,6 @@ pub struct Judgement {
     /// Stream offset of its first byte, headers included.
     pub offset: u64,
     /// Bytes of Content-Length headers and of the body behind them, where it is framed so; a line otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame: Option<(usize, usize)>,
     /// It was not passed on.
     pub blocked: bool,
@@ -87,79 +86,6 @@ impl Judgement {
     }
 }
 
-impl Judgement {
-    /// As serde writes it. This is most of what a guard does beside judging while a call waits, in code that is in no cache.
-    fn write(&self, out: &mut Vec<u8>) -> Option<()> {
-        let mut digits = itoa::Buffer::new();
-        out.extend_from_slice(b"{\"direction\":");
-        text(out, self.direction.as_str())?;
-        out.extend_from_slice(b",\"offset\":");
-        out.extend_from_slice(digits.format(self.offset).as_bytes());
-        if let Some((header, len)) = self.frame {
-            out.extend_from_slice(b",\"frame\":[");
-            out.extend_from_slice(digits.format(header).as_bytes());
-            out.push(b',');
-            out.extend_from_slice(digits.format(len).as_bytes());
-            out.push(b']');
-        }
-        out.extend_from_slice(if self.blocked { b",\"blocked\":true,\"ns\":" } else { b",\"blocked\":false,\"ns\":" });
-        out.extend_from_slice(digits.format(self.ns).as_bytes());
-        out.extend_from_slice(b",\"policy\":");
-        text(out, &self.policy)?;
-        out.extend_from_slice(b",\"ruled\":[");
-        for (n, ruled) in self.ruled.iter().enumerate() {
-            out.extend_from_slice(if n > 0 { b",{" } else { b"{" });
-            ruled.write(out)?;
-            out.push(b'}');
-        }
-        out.extend_from_slice(b"]}");
-        Some(())
-    }
-}
-
-impl Ruled {
-    fn write(&self, out: &mut Vec<u8>) -> Option<()> {
-        if let Some(index) = self.index {
-            out.extend_from_slice(b"\"index\":");
-            out.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
-            out.push(b',');
-        }
-        out.extend_from_slice(b"\"verdict\":");
-        text(
-            out,
-            match self.verdict {
-                PolicyVerdict::Allowed => "allowed",
-                PolicyVerdict::Denied => "denied",
-                PolicyVerdict::NoPolicy => "no_policy",
-            },
-        )?;
-        out.extend_from_slice(b",\"reason\":");
-        text(out, &self.reason)?;
-        if let Some(rule) = &self.rule {
-            out.extend_from_slice(b",\"rule\":");
-            text(out, rule)?;
-        }
-        for (n, word) in self.unseen.iter().enumerate() {
-            out.extend_from_slice(if n > 0 { b"," } else { b",\"unseen\":[" });
-            text(out, word)?;
-        }
-        if !self.unseen.is_empty() {
-            out.push(b']');
-        }
-        Some(())
-    }
-}
-
-fn text(out: &mut Vec<u8>, text: &str) -> Option<()> {
-    if text.bytes().any(|b| b < 0x20 || matches!(b, b'"' | b'\\')) {
-        return serde_json::to_writer(out, text).ok();
-    }
-    out.push(b'"');
-    out.extend_from_slice(text.as_bytes());
-    out.push(b'"');
-    Some(())
-}
-
 /// The decider's end.
 #[derive(Debug)]
 pub struct Writer {
@@ -183,24 +109,27 @@ impl Writer {
     /// put down; nothing was written.
     #[must_use]
     pub fn push(&mut self, judgement: &Judgement) -> bool {
-        let mut line = Vec::with_capacity(USUAL);
-        if judgement.write(&mut line).is_none() {
-            return false;
-        }
-        line.push(b'\n');
         let mut start = None;
         loop {
-            if self.producer.put(&line) {
+            if self.producer.put(|space| write(judgement, space)) {
                 return true;
             }
             let start = *start.get_or_insert_with(Instant::now);
-            if start.elapsed() > self.patience || line.len() > self.producer.capacity() {
+            if start.elapsed() > self.patience || self.producer.is_drained() {
                 return false;
             }
             self.producer.urge();
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Writes a decision to the beginning of `space`; how many bytes it takes, if there are so many.
+fn write(judgement: &Judgement, space: &mut [u8]) -> Option<usize> {
+    let (length, body) = space.split_first_chunk_mut::<LENGTH>()?;
+    let used = postcard::to_slice(judgement, body).ok()?.len();
+    *length = u32::try_from(used).ok()?.to_le_bytes();
+    Some(LENGTH + used)
 }
 
 /// The recorder's end; shared by the two directions, used by one thread.
@@ -290,25 +219,23 @@ impl Inner {
         let Self { consumer, read, queue, .. } = self;
         let new = consumer.available().get(*read..).unwrap_or_default();
         let mut at = 0;
-        while let Some(len) = memchr::memchr(b'\n', &new[at..]) {
-            match serde_json::from_slice::<Judgement>(&new[at..at + len]) {
-                Ok(judgement) => queue.push_back((judgement, len + 1)),
+        while let Some((length, rest)) = new[at..].split_first_chunk::<LENGTH>() {
+            let len = (u32::from_le_bytes(*length) as usize).min(rest.len());
+            let judgement = postcard::from_bytes(&rest[..len]).unwrap_or_else(|e| {
                 // Nobody but us writes there. A place that is kept free keeps the lengths right.
-                Err(e) => {
-                    tracing::error!(error = %e, "a decision cannot be read");
-                    let none = Judgement {
-                        direction: Direction::ClientToServer,
-                        offset: 0,
-                        frame: None,
-                        blocked: false,
-                        ns: 0,
-                        policy: String::new(),
-                        ruled: Vec::new(),
-                    };
-                    queue.push_back((none, len + 1));
+                tracing::error!(error = %e, "a decision cannot be read");
+                Judgement {
+                    direction: Direction::ClientToServer,
+                    offset: 0,
+                    frame: None,
+                    blocked: false,
+                    ns: 0,
+                    policy: String::new(),
+                    ruled: Vec::new(),
                 }
-            }
-            at += len + 1;
+            });
+            queue.push_back((judgement, LENGTH + len));
+            at += LENGTH + len;
         }
         *read += at;
     }
@@ -471,32 +398,44 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_what_serde_writes() {
-        let plain = judgement(7, Direction::ClientToServer);
+    fn what_is_written_is_read_and_what_cannot_be_read_takes_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let waker = Arc::new(Waker::new());
+        let dirs = [dir.path().join("ring")];
+        let (mut producer, consumer, _) =
+            Capture::create(&dirs, "0123456789abcdef", relay::Direction::Decisions, 4096, &waker).unwrap();
+        let c2s = Direction::ClientToServer;
+        let plain = judgement(7, c2s);
         let many = Judgement {
             frame: Some((20, 300)),
             blocked: false,
             ruled: vec![
-                Ruled {
-                    index: None,
-                    verdict: PolicyVerdict::Allowed,
-                    rule: None,
-                    unseen: Vec::new(),
-                    ..plain.ruled[0].clone()
-                },
-                Ruled {
-                    rule: Some("constraints.\"\\\n\u{7f}é".into()),
-                    unseen: vec!["a".into(), "b".into()],
-                    ..plain.ruled[0].clone()
-                },
+                Ruled { index: None, rule: None, unseen: Vec::new(), ..plain.ruled[0].clone() },
+                Ruled { rule: Some("constraints.\"\\\n\u{7f}é".into()), ..plain.ruled[0].clone() },
             ],
-            ..judgement(u64::MAX, Direction::ServerToClient)
+            ..judgement(8, c2s)
         };
-        for judgement in [plain.clone(), many, Judgement { ruled: Vec::new(), ..plain }] {
-            let mut line = Vec::new();
-            judgement.write(&mut line).unwrap();
-            assert_eq!(String::from_utf8(line).unwrap(), serde_json::to_string(&judgement).unwrap());
+        let last = Judgement { ruled: Vec::new(), ..judgement(u64::MAX, Direction::ServerToClient) };
+        for judgement in [&plain, &many] {
+            assert!(producer.put(|space| write(judgement, space)));
         }
+        assert!(producer.put(|space| {
+            space[..7].copy_from_slice(b"\x03\0\0\0\xff\xff\xff");
+            Some(7)
+        }));
+        assert!(producer.put(|space| write(&last, space)));
+        let reader = Reader::new(consumer);
+        assert_eq!(reader.find(c2s, 7), Some(plain));
+        assert_eq!(reader.find(c2s, 8), Some(many));
+        assert_eq!(reader.find(Direction::ServerToClient, u64::MAX), Some(last));
+        assert!(producer.put(|space| {
+            space[..5].copy_from_slice(b"\xff\xff\xff\xff\0");
+            Some(5)
+        }));
+        assert_eq!(reader.find(c2s, 9), None);
+        reader.settled(c2s, 9);
+        reader.settled(Direction::ServerToClient, u64::MAX);
+        assert_eq!(reader.lock().queue.len(), 2, "the last of the other direction, and what stands behind it");
     }
 
     #[test]
@@ -514,7 +453,7 @@ mod tests {
             while writer.push(&judgement(next, c2s)) {
                 next += 1;
             }
-            assert!((5..40).contains(&(next - first)), "{first} {next}");
+            assert!((5..100).contains(&(next - first)), "{first} {next}");
             for offset in first..next {
                 assert_eq!(reader.find(c2s, offset), Some(judgement(offset, c2s)));
             }

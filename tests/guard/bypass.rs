@@ -104,7 +104,7 @@ fn what_is_allowed_arrives_as_it_was_sent() {
     let framed = [format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes(), body].concat();
     let lines: [&[u8]; 9] = [
         b"{ \"jsonrpc\" : \"2.0\" , \"id\" : 1e0 , \"method\":\"tools\\/call\", \"params\":{\"arguments\":{\"a\":\"\\u00e9\\/\"},\"name\":\"e\\u0063ho\"}}\r\n",
-        b"{\"jsonrpc\":\"2.0\",\"id\":9007199254740993,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"n\":18446744073709551616,\"t\":\"\xe2\x80\xa8 text\"}}}\n",
+        b"{\"jsonrpc\":\"2.0\",\"id\":9007199254740993,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"n\":18446744073709551616,\"t\":\"\xe2\x80\xa8 text {a: [tools, call]}\"}}}\n",
         b"[{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"ping\"},{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\"}}]\n",
         b"\n",
         b"  \r\n",

@@ -13,6 +13,9 @@ pub enum Value {
     Members(Vec<(String, Value)>),
 }
 
+/// What is found in a call that names no tool.
+const NAMELESS: &str = "<a call without a name>";
+
 /// Tool names of everything that could be taken for a call.
 pub fn calls(received: &[u8]) -> Vec<String> {
     let mut names = Vec::new();
@@ -23,7 +26,13 @@ pub fn calls(received: &[u8]) -> Vec<String> {
                 let mut reader = Reader { bytes: piece, at };
                 let value = reader.value(0);
                 at = reader.at.max(at + 1);
+                let before = names.len();
                 find(&value, &mut names);
+                if !matches!(piece[..at.min(piece.len())].last(), Some(b'}' | b']')) {
+                    // Cut off before its name, it calls nothing.
+                    let found = names.split_off(before);
+                    names.extend(found.into_iter().filter(|name| name != NAMELESS));
+                }
             } else {
                 at += 1;
             }
@@ -84,7 +93,7 @@ fn find(value: &Value, names: &mut Vec<String>) {
                     }
                 }
                 if names.len() == before {
-                    names.push("<a call without a name>".to_owned());
+                    names.push(NAMELESS.to_owned());
                 }
             }
         }
@@ -247,7 +256,9 @@ fn the_lenient_reader_finds_what_servers_would() {
         (br#"x{"id":1}{"method":"tools/call","params":{"name":"a","name":"rm"}} junk"#, &["a", "rm"]),
         (b"\xef\xbb\xbf [ {\"m\\u0065thod\":\"tools/call\",\"params\":[\"rm\"]}]", &["rm"]),
         (br#"{'method':'tools/call',/*x*/params:{name:'rm'}}"#, &["rm"]),
-        (br#"{"method":"tools/call"}"#, &["<a call without a name>"]),
+        (br#"{"method":"tools/call"}"#, &[NAMELESS]),
+        (br#"{"method":"tools/call","params":{"arguments":{"#, &[]),
+        (br#"{"method":"tools/call","params":{"name":"rm"#, &["rm"]),
         (br#"{"method":"tools/list"}"#, &[]),
     ] {
         let mut found = calls(bytes);

@@ -32,6 +32,7 @@
 //! | 65536+16·N | 16·N | write marks, same | producer |
 //! | H = 65536+32·N | capacity | bytes; offset `o` lies at `H + (o mod capacity)` | producer |
 
+use super::Direction;
 use crate::sys::RingMemory;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +51,10 @@ pub(super) const HEAD_AT: u64 = 1024;
 /// |---|---|
 /// | 1 | first |
 /// | 2 | what a guard decided: guarded, decided, refusals without a decision |
-pub const VERSION: u64 = 2;
+/// | 3 | decisions are no lines of JSON any more |
+pub const VERSION: u64 = 3;
+/// The first version with decisions that can be read.
+const DECISIONS_SINCE: u64 = 3;
 
 /// Marks kept per mark ring.
 pub(super) const MARKS: u64 = 16 * 1024;
@@ -168,6 +172,9 @@ impl Fixed {
         // What version 2 added reads as "no guard" in a ring of version 1.
         if !(1..=VERSION).contains(&word(a::VERSION)) {
             return Err(corrupt("ring file of an unknown format version"));
+        }
+        if word(a::DIRECTION) == Direction::Decisions.to_word() && word(a::VERSION) < DECISIONS_SINCE {
+            return Err(corrupt("decisions written by an earlier version of assay, which can read them"));
         }
         let mut session = [0; 16];
         session.copy_from_slice(&head[a::SESSION * 8..][..16]);

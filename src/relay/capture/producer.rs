@@ -218,17 +218,23 @@ impl Producer {
     }
 
     /// Publishes bytes that are no peer's and that nobody passes on; they have no time marks, and wake the recorder only when
-    /// it has much to catch up with. `false`: there is no room, and nothing was published.
+    /// it has much to catch up with. `write` puts them at the beginning of the space it is given and says how many they are.
+    /// `false`: it did not find room, and nothing was published.
     #[must_use]
-    pub fn put(&mut self, bytes: &[u8]) -> bool {
-        let Some(space) = self.writer.window(usize::MAX).get_mut(..bytes.len()) else { return false };
-        space.copy_from_slice(bytes);
-        self.writer.publish(bytes.len());
-        self.writer.passed(bytes.len());
+    pub fn put(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+        let Some(n) = write(self.writer.window(usize::MAX)) else { return false };
+        self.writer.publish(n);
+        self.writer.passed(n);
         if self.writer.room() < self.capacity() / 2 {
             self.waker.urge();
         }
         true
+    }
+
+    /// Whether the recorder has released everything: there will never be more room than there is.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.writer.room() == self.capacity()
     }
 
     /// What is read and not yet passed on, contiguous.
