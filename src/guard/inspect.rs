@@ -356,6 +356,7 @@ fn item<'a>(fields: &Fields<'a>, whole: Option<Refusal>) -> Item<'a> {
 const REVIEWED: [&str; 3] = ["tools/call", "resources/read", "sampling/createMessage"];
 
 const TOP: [&str; 6] = ["id", "method", "params", "result", "error", "jsonrpc"];
+const ID: usize = 0;
 const METHOD: usize = 1;
 const PARAMS: usize = 2;
 const INNER: [&str; 3] = ["name", "arguments", "uri"];
@@ -382,8 +383,7 @@ impl<'a, const N: usize> Names<'a, N> {
         if !member.escaped && spelt.iter().all(u8::is_ascii_lowercase) {
             // All that are looked for are such words, so what is not the same is not alike.
             let is = names.iter().position(|name| name.as_bytes() == spelt)?;
-            self.found[is] = Some(member.value);
-            return Some(is);
+            return Some(self.find(is, member.value));
         }
         let Some(key) = canon::decode_string(member.raw_key) else {
             self.refused.iter_mut().for_each(|refused| *refused = refused.or(Some(Refusal::LoneSurrogate)));
@@ -396,8 +396,14 @@ impl<'a, const N: usize> Names<'a, N> {
         }
         // It would have been found above.
         self.refused[is] = self.refused[is].or(Some(Refusal::EscapedName));
-        self.found[is] = Some(member.value);
-        Some(is)
+        Some(self.find(is, member.value))
+    }
+
+    fn find(&mut self, is: usize, value: &'a [u8]) -> usize {
+        if self.found[is].replace(value).is_some() {
+            self.refused[is] = self.refused[is].or(Some(Refusal::DuplicateKey));
+        }
+        is
     }
 
     fn any_refused(&self) -> Option<Refusal> {
@@ -480,6 +486,97 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.trim() == name && !name.chars().any(unseen)
 }
 
+/// A server's message.
+#[derive(Debug)]
+pub struct Said<'a> {
+    /// Raw id.
+    pub id: Option<&'a [u8]>,
+    /// Request, notification or response.
+    pub shape: Shape,
+    /// Raw parameters.
+    pub params: Option<&'a [u8]>,
+    /// Whether it wants the client's model to speak.
+    pub sampling: Sampling,
+}
+
+/// Whether a server's message is one that a policy has to judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sampling {
+    /// For no client.
+    No,
+    /// For every client.
+    Asked,
+    /// For some clients, or nobody can tell.
+    Doubtful(Refusal),
+}
+
+/// The one method of a server that a policy judges.
+pub const SAMPLING: &str = REVIEWED[2];
+
+/// Reads a server's message that is no batch; `None` if it is none. What a result holds is a client's business.
+#[must_use]
+pub fn said(text: &[u8]) -> Option<Said<'_>> {
+    let mut fields = Fields::default();
+    canon::outline(text, &mut |member| fields.see(&member)).ok()?;
+    if canon::kind(text) != Some(Kind::Object) {
+        return None;
+    }
+    let Names { found: [id, method, params, result, error, _], refused } = fields.top;
+    let answers = result.is_some() || error.is_some();
+    let shape = match (method, id) {
+        (Some(_), Some(_)) => Shape::Request,
+        (Some(_), None) => Shape::Notification,
+        (None, _) if answers => Shape::Response,
+        // Perhaps a request whose method is spelt otherwise.
+        (None, Some(_)) if refused[METHOD].is_some() => Shape::Request,
+        (None, None) if refused[METHOD].is_some() => Shape::Notification,
+        (None, _) => return None,
+    };
+    let name = method.filter(|raw| raw.len() <= MAX_NAME).and_then(canon::decode_string);
+    let sampling = match name.filter(|name| folding::is_like(name, SAMPLING)) {
+        _ if refused[METHOD].is_some() => Sampling::Doubtful(Refusal::BadMethod),
+        None => Sampling::No,
+        Some(name) if name != SAMPLING => Sampling::Doubtful(Refusal::BadMethod),
+        Some(_) if answers => Sampling::Doubtful(Refusal::Shape),
+        Some(_) => refused[ID].or(refused[PARAMS]).map_or(Sampling::Asked, Sampling::Doubtful),
+    };
+    Some(Said { id, shape, params, sampling })
+}
+
+/// What the beginning of a server's message shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    /// It is an answer: the value that may be long is its `result` or `error`. Of a batch: its first element is one.
+    Answer,
+    /// Nothing yet.
+    Open,
+    /// It is, or may be, anything else.
+    Other,
+}
+
+/// Looks at what there is of a server's message that has not ended.
+#[must_use]
+pub fn beginning(start: &[u8]) -> Beginning {
+    let start = start.trim_ascii_start();
+    let start = start.strip_prefix(b"[").map_or(start, <[u8]>::trim_ascii_start);
+    let Some(mut rest) = start.strip_prefix(b"{") else {
+        return if start.is_empty() { Beginning::Open } else { Beginning::Other };
+    };
+    loop {
+        let member = rest.trim_ascii_start();
+        let Ok(name_end) = canon::scan_at(member, 0) else { return Beginning::Open };
+        match canon::decode_string(&member[..name_end]).as_deref() {
+            Some("result" | "error") => return Beginning::Answer,
+            Some("jsonrpc" | "id") => {}
+            _ => return Beginning::Other,
+        }
+        let Some(value) = member[name_end..].trim_ascii_start().strip_prefix(b":") else { return Beginning::Open };
+        let Ok(value_end) = canon::scan_at(value, 0) else { return Beginning::Open };
+        let Some(next) = value[value_end..].trim_ascii_start().strip_prefix(b",") else { return Beginning::Open };
+        rest = next;
+    }
+}
+
 /// The id of a message of which only the beginning and the end are known.
 #[must_use]
 pub fn id_of_parts<'a>(head: &'a [u8], tail: &'a [u8]) -> Option<&'a [u8]> {
@@ -497,4 +594,57 @@ pub fn id_of_parts<'a>(head: &'a [u8], tail: &'a [u8]) -> Option<&'a [u8]> {
         let whole = canon::scan(id).is_ok() && is_scalar(id);
         (whole && matches!(before, Some(b',' | b'{'))).then_some(id)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_an_answer_shows_it() {
+        use Beginning::{Answer, Open, Other};
+        for (start, shows) in [
+            ("", Open),
+            (" [ ", Open),
+            ("{\"jsonrpc\":\"2.", Open),
+            ("{\"id\":1", Open),
+            ("{\"id\":1,\"res", Open),
+            ("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\"", Answer),
+            (" [{\"id\":\"a\" , \"error\":{", Answer),
+            ("{\"result\":{\"content\":[", Answer),
+            ("{\"method\":\"x\",\"result\":1", Other),
+            ("{\"id\":1,\"params\":{", Other),
+            ("{\"id\":1,\"Method\":{", Other),
+            ("noise", Other),
+        ] {
+            assert_eq!(beginning(start.as_bytes()), shows, "{start}");
+        }
+    }
+
+    #[test]
+    fn what_some_client_takes_for_sampling_is_never_nothing() {
+        use Sampling::{Asked, Doubtful, No};
+        for (said, sampling) in [
+            (r#"{"id":1,"method":"sampling/createMessage","params":{}}"#, Some(Asked)),
+            (r#"{"method":"sampling\/createMessage"}"#, Some(Asked)),
+            (r#"{"id":1,"method":"Sampling/CreateMessage"}"#, Some(Doubtful(Refusal::BadMethod))),
+            (r#"{"id":1,"method":"ping","Method":"sampling/createMessage"}"#, Some(Doubtful(Refusal::BadMethod))),
+            (r#"{"id":1,"m\u0065thod":"sampling/createMessage"}"#, Some(Doubtful(Refusal::BadMethod))),
+            (r#"{"id":1,"method":"sampling/createMessage","method":"ping"}"#, Some(Doubtful(Refusal::BadMethod))),
+            (
+                r#"{"id":1,"method":"sampling/createMessage","params":{},"Params":{}}"#,
+                Some(Doubtful(Refusal::FoldedName)),
+            ),
+            (r#"{"id":1,"method":"sampling/createMessage","result":{}}"#, Some(Doubtful(Refusal::Shape))),
+            (r#"{"id":1,"result":{"Method":1,"method":"sampling/createMessage","a":1,"a":2}}"#, Some(No)),
+            (r#"{"id":1,"method":"elicitation/create","params":{"method":"sampling/createMessage"}}"#, Some(No)),
+            (r#"{"Method":"sampling/createMessage","id":1}"#, Some(Doubtful(Refusal::BadMethod))),
+            (r#"{"_method":"ping"}"#, Some(Doubtful(Refusal::BadMethod))),
+            (r#"{"id":1,"methods":"sampling/createMessage"}"#, None),
+            ("[]", None),
+            ("{", None),
+        ] {
+            assert_eq!(super::said(said.as_bytes()).map(|s| s.sampling), sampling, "{said}");
+        }
+    }
 }

@@ -1,17 +1,17 @@
 //! The server's stream: what is no message is kept from the client, what the policy reviews is judged, and whatever else
-//! the server says passes at once.
+//! the server says passes: an answer while it comes, anything else when it is whole.
 
 use super::{
     Shared,
     held::{Ends, Finder, rest_of_line},
-    inspect::Refusal,
+    inspect::{self, Beginning, Refusal, SAMPLING, Said, Sampling, Shape},
     refused, replies,
 };
 use crate::{
     canon,
     model::{Direction, PolicyVerdict},
     record::{
-        envelope::{self, Envelope, Shape},
+        envelope,
         judgement::{Judgement, Ruled, Subject},
     },
     relay::{
@@ -21,8 +21,10 @@ use crate::{
 };
 use std::sync::{Arc, atomic::Ordering};
 
-/// A line that is longer passes while it comes, unread: a server's results are never held up for their size.
+/// An answer that is longer passes while it comes, unread: a server's results are never held up for their size.
 const STREAM_AT: usize = 1 << 20;
+/// What is no answer is held until it is whole, and refused when it is longer. Less than the capture holds.
+const MOST_HELD: usize = 3 << 20;
 
 /// Stands between server and client.
 pub struct Outlet {
@@ -31,6 +33,8 @@ pub struct Outlet {
     refused_next: Option<usize>,
     /// Inside a line that passes while it comes.
     streaming: Option<Ends>,
+    /// Inside a line that was refused before its end was seen.
+    skipping: Option<(Ends, Refusal)>,
     /// A streamed response whose request is not known: nobody can say what is still unanswered.
     lost_count: bool,
 }
@@ -39,7 +43,14 @@ impl Outlet {
     /// Over what it shares with the client's side.
     #[must_use]
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, finder: Finder::default(), refused_next: None, streaming: None, lost_count: false }
+        Self {
+            shared,
+            finder: Finder::default(),
+            refused_next: None,
+            streaming: None,
+            skipping: None,
+            lost_count: false,
+        }
     }
 
     /// More of a line that is passing.
@@ -52,6 +63,48 @@ impl Outlet {
             self.passed_unread(&line);
         }
         Decision::Forward(n)
+    }
+
+    /// More of a line that does not pass.
+    fn skip(&mut self, bytes: &[u8], ended: bool) -> Decision {
+        let (n, is_end) = rest_of_line(bytes);
+        if let Some((line, _)) = &mut self.skipping {
+            line.add(&bytes[..n]);
+        }
+        if let Some((line, refusal)) = self.skipping.take_if(|_| is_end || ended)
+            && let Some(id) = line.id().filter(|_| line.asks())
+        {
+            self.tell(id, refused(refusal, None), false);
+        }
+        Decision::Discard(n)
+    }
+
+    /// A line that is too long to be waited for and has not ended.
+    fn long(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Decision {
+        let bytes = held.bytes;
+        let is_long = bytes.len() > STREAM_AT;
+        match inspect::beginning(bytes) {
+            // A recorder that is stuck does not hold up what may become an answer.
+            Beginning::Open if !is_long => {}
+            Beginning::Answer => {}
+            _ if bytes.len() <= MOST_HELD && !held.last => return Decision::More,
+            _ => {
+                let refusal = if is_long { Refusal::TooLarge } else { Refusal::RecorderUnavailable };
+                self.finder.forget();
+                self.put_down(held.offset, None, true, vec![refused(refusal, None).0], desk);
+                self.skipping = Some((Ends::begin(bytes), refusal));
+                return self.skip(bytes, held.ended);
+            }
+        }
+        self.finder.forget();
+        self.streaming = Some(Ends::begin(bytes));
+        self.stream(bytes)
+    }
+
+    /// Tells the server that its request was refused.
+    fn tell(&self, id: &[u8], (ruled, message): (Ruled, String), framed: bool) {
+        let refused = replies::Refused { id: Some(id), ruled: &ruled, message: &message };
+        self.shared.inserts[1].push(&replies::denied(&[refused], &self.shared.policy(), false, framed));
     }
 
     /// What can be known of a line that was not read.
@@ -79,18 +132,27 @@ impl Outlet {
         if envelope::is_batch(body) {
             return self.batch(body, offset, frame, desk);
         }
-        let Ok(e) = envelope::parse(body, None) else {
+        let Some(said) = inspect::said(body) else {
             let (ruled, _) = refused(Refusal::Malformed, None);
             self.put_down(offset, frame, true, vec![ruled], desk);
             return false;
         };
-        if e.shape == Shape::Request && e.method.as_deref() == Some("sampling/createMessage") {
-            return self.sampling(&e, offset, frame, desk);
+        match said.sampling {
+            Sampling::No => {}
+            Sampling::Asked => return self.sampling(&said, offset, frame, desk),
+            Sampling::Doubtful(refusal) => {
+                let (ruled, message) = refused(refusal, None);
+                self.put_down(offset, frame, true, vec![ruled.clone()], desk);
+                if let Some(id) = said.id.filter(|_| said.shape == Shape::Request) {
+                    self.tell(id, (ruled, message), frame.is_some());
+                }
+                return false;
+            }
         }
         if frame.is_some() {
             self.put_down(offset, frame, false, Vec::new(), desk);
         }
-        self.note(&e);
+        self.note(&said);
         true
     }
 
@@ -102,10 +164,8 @@ impl Outlet {
             self.put_down(offset, frame, true, vec![ruled], desk);
             return false;
         };
-        let parsed: Vec<_> = elements.flatten().filter_map(|range| envelope::parse(&body[range], None).ok()).collect();
-        let is_reviewed =
-            |e: &Envelope<'_>| e.shape == Shape::Request && e.method.as_deref() == Some("sampling/createMessage");
-        if parsed.iter().any(is_reviewed) {
+        let said: Vec<_> = elements.flatten().filter_map(|range| inspect::said(&body[range])).collect();
+        if said.iter().any(|said| said.sampling != Sampling::No) {
             // No server that samples sends batches; one that does is not followed into them.
             let (ruled, _) = refused(Refusal::BadBatch, None);
             self.put_down(offset, frame, true, vec![ruled], desk);
@@ -114,16 +174,15 @@ impl Outlet {
         if frame.is_some() {
             self.put_down(offset, frame, false, Vec::new(), desk);
         }
-        for e in &parsed {
-            self.note(e);
+        for said in &said {
+            self.note(said);
         }
         true
     }
 
     /// A server that wants the client's model to speak.
-    fn sampling(&self, e: &Envelope<'_>, offset: Option<u64>, frame: Option<(usize, usize)>, desk: &Desk<'_>) -> bool {
-        let arguments = e.params.clone().map(|r| &e.bytes[r]);
-        let subject = Subject { tool: "sampling/createMessage", arguments };
+    fn sampling(&self, said: &Said<'_>, offset: Option<u64>, frame: Option<(usize, usize)>, desk: &Desk<'_>) -> bool {
+        let subject = Subject { tool: SAMPLING, arguments: said.params };
         let complaint = self.shared.complaint(offset.is_some());
         let judged = self
             .shared
@@ -136,20 +195,18 @@ impl Outlet {
             (ruled, message) = refused(Refusal::RecorderUnavailable, None);
         }
         if passes {
-            self.note(e);
+            self.note(said);
             return true;
         }
         self.put_down(offset, frame, true, vec![ruled.clone()], desk);
-        if let Some(id) = e.id {
-            let refused = replies::Refused { id: Some(id), ruled: &ruled, message: &message };
-            let reply = replies::denied(&[refused], &self.shared.policy(), false, frame.is_some());
-            self.shared.inserts[1].push(&reply);
+        if let Some(id) = said.id {
+            self.tell(id, (ruled, message), frame.is_some());
         }
         false
     }
 
-    fn note(&self, e: &Envelope<'_>) {
-        match (e.shape, e.id) {
+    fn note(&self, said: &Said<'_>) {
+        match (said.shape, said.id) {
             (Shape::Request, Some(id)) => self.shared.waits(Direction::ServerToClient, id),
             (Shape::Response, Some(id)) => {
                 self.shared.answered(Direction::ClientToServer, id);
@@ -200,6 +257,9 @@ impl Decider for Outlet {
         if self.streaming.is_some() {
             return self.stream(held.bytes);
         }
+        if self.skipping.is_some() {
+            return self.skip(held.bytes, held.ended);
+        }
         let mut approved = 0;
         loop {
             let window = &held.bytes[approved..];
@@ -210,16 +270,11 @@ impl Decider for Outlet {
                 if approved > 0 {
                     return Decision::Forward(approved);
                 }
-                if window.len() > STREAM_AT || held.last {
-                    self.finder.forget();
-                    self.streaming = Some(Ends::begin(window));
-                    return self.stream(window);
-                }
-                return Decision::More;
+                return if window.len() > STREAM_AT || held.last { self.long(held, desk) } else { Decision::More };
             };
             let offset = held.offset.map(|offset| offset + approved as u64);
             let body = found.body(window);
-            if body.len() > STREAM_AT {
+            if body.len() > STREAM_AT && inspect::beginning(body) == Beginning::Answer {
                 self.passed_unread(&Ends::of(body));
             } else if !self.message(body, offset, found.frame(), desk) {
                 if approved == 0 {

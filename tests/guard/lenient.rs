@@ -102,7 +102,7 @@ fn find(value: &Value, names: &mut Vec<String>) {
 }
 
 /// Go's comparison, and that of readers which leave out `_`, `-` and blanks.
-fn same(name: &str, word: &str) -> bool {
+pub fn same(name: &str, word: &str) -> bool {
     let plain = |text: &str| -> String {
         text.split('\0')
             .next()
@@ -119,9 +119,10 @@ fn same(name: &str, word: &str) -> bool {
     plain(name) == plain(word)
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+/// Reads values where they stand.
+pub struct Reader<'a> {
+    pub bytes: &'a [u8],
+    pub at: usize,
 }
 
 impl Reader<'_> {
@@ -146,7 +147,7 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Value {
+    pub fn value(&mut self, depth: usize) -> Value {
         self.skip();
         match self.peek() {
             Some(b'{') if depth < 400 => self.members(depth),

@@ -15,6 +15,7 @@ mod kills;
 mod lenient;
 mod lenient_server;
 mod oracle;
+mod outlet;
 #[path = "../crash/peer.rs"]
 mod peer;
 mod policy;

@@ -1,13 +1,13 @@
 //! A gate between two pipes, with a policy of its own: what passes it is what a server would receive.
 
 use assay::{
-    guard::{Gate, Judge, Shared},
+    guard::{Gate, Judge, Outlet, Shared},
     model::PolicyVerdict,
     policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict},
     record::judgement::{Health, News, Ruled, Subject, Writer},
     relay::{
         Capture, Direction, Stop, Waker,
-        stdio::{Mode, relay},
+        stdio::{Decider, Mode, relay},
     },
     sys::fd::pipe,
 };
@@ -15,7 +15,10 @@ use std::{
     fs::File,
     io::{Read as _, Write as _},
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -52,13 +55,24 @@ pub fn passed(sent: &[u8], cuts: &[usize]) -> Vec<u8> {
 
 /// The same, with so much room for decisions, which nobody ever reads.
 fn passed_with(sent: &[u8], cuts: &[usize], room: usize) -> Vec<u8> {
+    relayed(POLICY, sent, cuts, room, false).0
+}
+
+/// What passes from a server to its client under a policy, and what the server is told.
+pub fn let_out(policy: &str, sent: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<u8>) {
+    relayed(policy, sent, cuts, 1 << 20, true)
+}
+
+/// What passes in one direction, and what waits to be written in the other.
+fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards: bool) -> (Vec<u8>, Vec<u8>) {
     let tmp = tempfile::tempdir().unwrap();
     let dirs = [tmp.path().join("ring")];
     let waker = Arc::new(Waker::new());
     let make = |direction, room| Capture::create(&dirs, "0123456789abcdef", direction, room, &waker).unwrap();
-    let (c2s, _kept, _) = make(Direction::ClientToServer, 1 << 20);
+    let way = if outwards { Direction::ServerToClient } else { Direction::ClientToServer };
+    let (capture, mut kept, _) = make(way, if outwards { Capture::DEFAULT_CAPACITY } else { 1 << 20 });
     let (journal, _told, _) = make(Direction::Decisions, room);
-    let policy = Arc::new(Policy::parse(POLICY.as_bytes(), "oracle").unwrap());
+    let policy = Arc::new(Policy::parse(policy.as_bytes(), "oracle").unwrap());
     let news = Arc::new(News::new(Some(policy.hash().to_owned())));
     let around = Surroundings { cwd: PathBuf::from("/"), home: None, dns: Dns::Off };
     let health = Arc::new(Health::default());
@@ -67,7 +81,7 @@ fn passed_with(sent: &[u8], cuts: &[usize], room: usize) -> Vec<u8> {
     let mut journal = Writer::new(journal);
     journal.set_patience(Duration::ZERO);
     let shared = Shared::new(judge, journal, health, news).unwrap();
-    let mut gate = Gate::new(shared, 64 << 10);
+    let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared), 64 << 10), Outlet::new(shared));
     let (in_read, in_write) = pipe().unwrap();
     let (out_read, out_write) = pipe().unwrap();
     let reader = std::thread::spawn(move || {
@@ -86,9 +100,23 @@ fn passed_with(sent: &[u8], cuts: &[usize], room: usize) -> Vec<u8> {
             at = cut;
         }
     });
-    relay(in_read, out_write, c2s, &Stop::new().unwrap(), Mode::Guard(&mut gate));
+    let over = Arc::new(AtomicBool::new(false));
+    let recorder = std::thread::spawn({
+        let over = Arc::clone(&over);
+        move || {
+            while outwards && !over.load(Ordering::Acquire) {
+                kept.advance(usize::try_from(kept.written() - kept.tail()).unwrap());
+                std::thread::yield_now();
+            }
+        }
+    });
+    let told = gate.inserts().unwrap();
+    let decider: &mut dyn Decider = if outwards { &mut outlet } else { &mut gate };
+    relay(in_read, out_write, capture, &Stop::new().unwrap(), Mode::Guard(decider));
     writer.join().unwrap();
-    reader.join().unwrap()
+    over.store(true, Ordering::Release);
+    recorder.join().unwrap();
+    (reader.join().unwrap(), told.take().unwrap_or_default())
 }
 
 /// Panics if a server, however lenient, finds a call in what passes that the policy denies.
