@@ -234,6 +234,20 @@ impl Lane {
         Ok(self.next.map(|(_, ns)| ns))
     }
 
+    /// As [`Lane::peek`], the place in the order of all lanes: what a client sent so many reads ago that nobody knows when
+    /// goes before everything, because no answer may go before its request.
+    fn order(&mut self) -> io::Result<Option<u64>> {
+        let ns = self.peek()?;
+        let end = match self.next {
+            Some((Next::Ring { skip, len, tail }, _)) => self.pos + (skip + len + tail) as u64,
+            _ => self.pos,
+        };
+        let is_late = self.direction == Direction::ClientToServer
+            && ns.is_some()
+            && self.consumer.is_read_mark_late(end.saturating_sub(1));
+        Ok(if is_late { Some(0) } else { ns })
+    }
+
     fn look_for_gaps(&mut self) {
         if self.consumer.gap_bytes() != self.gap_bytes {
             self.gap_bytes = self.consumer.gap_bytes();
@@ -529,7 +543,7 @@ impl Lane {
 /// # Errors
 /// As [`Lane::peek`]; a lane that fails does not keep the other one's message back.
 pub fn earliest(lanes: &mut [Lane]) -> io::Result<Option<usize>> {
-    first_of(lanes.len(), |which| lanes[which].peek())
+    first_of(lanes.len(), |which| lanes[which].order())
 }
 
 /// The one of `count` lanes that gives the earliest time. A lane that has given one goes on giving it.
@@ -569,6 +583,8 @@ fn first_of(count: usize, mut peek: impl FnMut(usize) -> io::Result<Option<u64>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::{self, Capture, Producer, Waker};
+    use std::sync::Arc;
 
     /// Lanes that get a message at some look, with its time.
     fn first(arrivals: [(usize, u64); 2]) -> Option<usize> {
@@ -594,6 +610,36 @@ mod tests {
         assert_eq!(first([(100, 0), (0, 7)]), Some(1));
         assert_eq!(first([(0, 7), (0, 7)]), Some(0), "client to server first");
         assert_eq!(first([(100, 0), (100, 0)]), None);
+    }
+
+    #[test]
+    fn requests_of_which_nobody_knows_the_time_go_before_their_answers() {
+        let tmp = tempfile::tempdir().unwrap();
+        let waker = Arc::new(Waker::new());
+        let dirs = [tmp.path().join("ring")];
+        let make = |direction| Capture::create(&dirs, "0123456789abcdef", direction, 1 << 20, &waker).unwrap();
+        let (mut sent, c2s, _) = make(relay::Direction::ClientToServer);
+        let (mut answered, s2c, _) = make(relay::Direction::ServerToClient);
+        let commit = |producer: &mut Producer, ns: u64| {
+            producer.reserve()[..3].copy_from_slice(b"{}\n");
+            producer.commit(3, ns);
+        };
+        // More than there are marks for; the answer to the first comes right behind it.
+        for n in 1..=20_000 {
+            commit(&mut sent, n * 10);
+        }
+        commit(&mut answered, 15);
+        let lane = |direction, consumer| Lane::new(direction, consumer, tmp.path().join("spool")).unwrap();
+        let mut lanes = [lane(Direction::ClientToServer, c2s), lane(Direction::ServerToClient, s2c)];
+        let mut order = Vec::new();
+        while let Some(which) = earliest(&mut lanes).unwrap() {
+            lanes[which].take(0, |_| ()).unwrap();
+            order.push(which);
+        }
+        let answer = order.iter().position(|which| *which == 1).unwrap();
+        assert_eq!(order.len(), 20_001);
+        // What is known to have been sent later goes behind it.
+        assert!((1..4000).contains(&answer), "{answer}");
     }
 
     #[test]

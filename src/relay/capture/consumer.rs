@@ -183,16 +183,22 @@ impl Consumer {
     /// [`advance`](Self::advance); when 16 384 newer marks have replaced the right one, the oldest one left answers (an
     /// upper bound).
     pub fn read_mark(&self, offset: u64) -> Option<u64> {
-        self.find_mark(b::READ_MARKS, b::MARK_TABLE, offset)
+        self.find_mark(b::READ_MARKS, b::MARK_TABLE, offset).map(|(ns, _)| ns)
+    }
+
+    /// Whether [`read_mark`](Self::read_mark) can only say by when the byte at this offset had been read.
+    pub fn is_read_mark_late(&self, offset: u64) -> bool {
+        self.find_mark(b::READ_MARKS, b::MARK_TABLE, offset).is_some_and(|(_, exact)| !exact)
     }
 
     /// When the byte at stream offset `offset` was passed on, monotonic ns; `None` if it was not (yet). Else as
     /// [`read_mark`](Self::read_mark). For bytes that a guard discarded, the time of the next byte passed on.
     pub fn write_mark(&self, offset: u64) -> Option<u64> {
-        self.find_mark(b::WRITE_MARKS, b::MARK_TABLE + 2 * self.fixed.marks as usize, offset)
+        self.find_mark(b::WRITE_MARKS, b::MARK_TABLE + 2 * self.fixed.marks as usize, offset).map(|(ns, _)| ns)
     }
 
-    fn find_mark(&self, count: usize, table: usize, offset: u64) -> Option<u64> {
+    /// The time of the mark, and whether it is the right one for sure.
+    fn find_mark(&self, count: usize, table: usize, offset: u64) -> Option<(u64, bool)> {
         let words = self.reader.memory().region_b();
         let marks = self.fixed.marks;
         let slot = |i: u64| table + 2 * (i & (marks - 1)) as usize;
@@ -201,7 +207,8 @@ impl Consumer {
         for _ in 0..8 {
             let made = get(words, count);
             // The slot of mark `made - marks` may be in the middle of being reused.
-            let (mut low, mut high) = (made.saturating_sub(marks - 1), made);
+            let oldest = made.saturating_sub(marks - 1);
+            let (mut low, mut high) = (oldest, made);
             while low < high {
                 let middle = low + (high - low) / 2;
                 if end(middle) > offset {
@@ -213,7 +220,8 @@ impl Consumer {
             if low == made {
                 return None;
             }
-            answer = words.get(slot(low) + 1).map(|w| u64::from_le(w.load(Ordering::Relaxed)));
+            let ns = words.get(slot(low) + 1).map(|w| u64::from_le(w.load(Ordering::Relaxed)));
+            answer = ns.map(|ns| (ns, oldest == 0 || low > oldest));
             fence(Ordering::Acquire);
             if low > get(words, count).saturating_sub(marks) || get(words, count) < marks {
                 return answer;
