@@ -77,6 +77,8 @@ fn lost_marks_answer_with_an_upper_bound() {
     let oldest = count - layout::MARKS + 1;
     assert_eq!(consumer.read_mark(0), Some(oldest * 10));
     assert_eq!(consumer.read_mark(oldest + 7), Some((oldest + 7) * 10));
+    let late = [0, oldest - 1, oldest + 1, count].map(|at| consumer.is_read_mark_late(at));
+    assert_eq!(late, [true, true, false, false]);
     assert_eq!(consumer.write_mark(count - 1), Some((count - 1) * 10 + 1));
     assert_eq!(consumer.read_mark(count), None);
 }
@@ -185,6 +187,23 @@ fn a_ring_left_behind_tells_everything() {
     assert_eq!((left.available(), left.spool_start()), (&b"behind"[..], None));
     drop((producer, consumer));
     assert!(Consumer::open(&path).unwrap().is_closed());
+}
+
+#[test]
+fn decisions_of_a_version_that_wrote_them_otherwise_are_refused_and_streams_are_not() {
+    let tmp = tempfile::tempdir().unwrap();
+    let waker = Arc::new(Waker::new());
+    let dirs = [tmp.path().join("ring")];
+    for (direction, versions) in [(Direction::ServerToClient, 1..=VERSION), (Direction::Decisions, VERSION..=VERSION)] {
+        let made = Capture::create(&dirs, SESSION, direction, 4096, &waker).unwrap();
+        let path = made.2.path.unwrap();
+        drop((made.0, made.1));
+        for version in 0..=VERSION + 1 {
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &version.to_le_bytes(), 8).unwrap();
+            assert_eq!(Consumer::open(&path).is_ok(), versions.contains(&version), "{direction:?} {version}");
+        }
+    }
 }
 
 #[test]
