@@ -15,7 +15,8 @@ use super::{
 use crate::{
     canon,
     model::{
-        AuditEvent, Direction, EventKind, LedgerKind, Outcome, PolicyVerdict, ReceiptId, SessionDoc, WallTime, event,
+        AuditEvent, Direction, EventKind, LedgerKind, Outcome, PolicyVerdict, ReceiptId, SessionDoc, SessionId,
+        WallTime, event,
         receipt::{Counts, SESSION_START, SessionStart, TOOL_CALL, ToolCall},
     },
     paths::{AuditDir, SessionPaths},
@@ -23,6 +24,7 @@ use crate::{
 };
 use std::{
     cell::RefCell,
+    collections::HashMap,
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
@@ -67,17 +69,19 @@ pub struct Recovered {
     pub surface: Option<Vec<u8>>,
 }
 
-/// Sessions of an audit directory that have a card or a segment, oldest first.
+/// Sessions of an audit directory that have a card or a segment, oldest first, and none before the one that it continues.
 ///
 /// # Errors
 /// The directory cannot be read.
 pub fn sessions(dir: &AuditDir, only_cards: bool) -> io::Result<Vec<SessionPaths>> {
     let mut found: Vec<SessionPaths> = Vec::new();
+    let mut continues = HashMap::new();
     for entry in read_dir(&dir.live())? {
         let path = entry?.path();
         if path.extension().is_some_and(|e| e == "json")
             && let Some(card) = Card::read(&path)
         {
+            continues.extend(card.continues.map(|before| (card.session_id, before)));
             found.push(dir.session(card.started_at, card.session_id));
         }
     }
@@ -89,7 +93,23 @@ pub fn sessions(dir: &AuditDir, only_cards: bool) -> io::Result<Vec<SessionPaths
     }
     found.sort_by(|a, b| a.stem.cmp(&b.stem));
     found.dedup_by(|a, b| a.stem == b.stem);
-    Ok(found)
+    Ok(in_succession(found, &continues))
+}
+
+/// Puts what is continued before what continues it: names tell the order only of sessions that began in different seconds.
+fn in_succession(found: Vec<SessionPaths>, continues: &HashMap<SessionId, SessionId>) -> Vec<SessionPaths> {
+    let mut left: Vec<Option<SessionPaths>> = found.into_iter().map(Some).collect();
+    let mut ordered = Vec::with_capacity(left.len());
+    for n in 0..left.len() {
+        let mut chain: Vec<SessionPaths> = left[n].take().into_iter().collect();
+        while let Some(before) = chain.last().and_then(|paths| continues.get(&paths.id))
+            && let Some(found) = left.iter_mut().find(|paths| paths.as_ref().is_some_and(|p| p.id == *before))
+        {
+            chain.extend(found.take());
+        }
+        ordered.extend(chain.into_iter().rev());
+    }
+    ordered
 }
 
 fn read_dir(dir: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<std::fs::DirEntry>>>> {
@@ -548,7 +568,7 @@ fn stop_at_error<'a, T: 'a>(
 /// without a receipt.
 fn carried_events<'a>(
     dir: &AuditDir,
-    continues: Option<crate::model::SessionId>,
+    continues: Option<SessionId>,
     failed: &'a RefCell<Option<RecoverError>>,
 ) -> Box<dyn Iterator<Item = AuditEvent> + 'a> {
     let all = sessions(dir, false).unwrap_or_default();
@@ -597,4 +617,23 @@ fn on_disk(line: &[u8]) -> Result<OnDisk, serde_json::Error> {
         identity = Some((receipt.client_info, receipt.server_info, receipt.protocol_version));
     }
     Ok(OnDisk { id: any.receipt_id, kind: any.r#type, sha256: canon::sha256_hex(line), counts, identity })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_continued_is_recovered_first_whatever_its_name() {
+        let dir = AuditDir::at("/nowhere");
+        let id = |n: u64| SessionId::parse(&format!("mcp_{n:016x}")).unwrap();
+        let session = |n| dir.session(WallTime::from_millis(0), id(n));
+        // 5 continues 9, which continues 7; 3 continues one that is gone, 4 nothing.
+        let continues = HashMap::from([(id(5), id(9)), (id(9), id(7)), (id(3), id(1))]);
+        let found = [3, 4, 5, 7, 9].map(session).to_vec();
+        let ordered: Vec<SessionId> = in_succession(found, &continues).into_iter().map(|paths| paths.id).collect();
+        assert_eq!(ordered, [3, 4, 7, 9, 5].map(id));
+        let circle = HashMap::from([(id(1), id(2)), (id(2), id(1))]);
+        assert_eq!(in_succession([1, 2].map(session).to_vec(), &circle).len(), 2);
+    }
 }
