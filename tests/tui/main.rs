@@ -188,6 +188,8 @@ fn a_policy_is_edited_beside_what_it_would_do_and_written() {
     let file = rig.root.join("mine.yaml");
     let mut tty = Tty::start(&rig, &["policy", "edit", "mine.yaml", "--audit-dir", "audit"], 120, 30);
     tty.wait("mine.yaml  new");
+    // What was not recorded yet cannot be proposed.
+    tty.wait("6 of 6 calls would now be denied");
     // The least that these calls need, one of them taken out again, and back while the session goes on.
     tty.keys("p");
     tty.wait("no call would be newly denied");
