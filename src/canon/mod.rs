@@ -3,7 +3,8 @@
 //! Every function takes the bytes as they crossed the wire, which may be a memory-mapped message of a gibibyte, and none
 //! builds a tree of values. Three ways through a document share one grammar (RFC 8259):
 //!
-//! * [`scan()`], [`scan_at`], [`members()`], [`elements`], [`outline()`] walk it iteratively: a million nested arrays cost bits, not stack.
+//! * [`scan()`], [`scan_at`], [`members()`], [`elements`], [`outline()`] walk it iteratively: a million nested arrays cost
+//!   bits, not stack.
 //! * [`canonicalize`] writes the JSON Canonicalization Scheme of RFC 8785: no white space (§3.2.1), minimal escapes
 //!   (§3.2.2.2), ECMAScript numbers (§3.2.2.3), members sorted by UTF-16 code units (§3.2.3), UTF-8 (§3.2.4).
 //! * [`digest()`] hashes that form without holding it: memory stays under about 32 MiB whatever the input.

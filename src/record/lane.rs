@@ -64,6 +64,8 @@ pub struct Lane {
     pos: u64,
     scanned: usize,
     next: Option<(Next, u64)>,
+    /// Nobody knows any more when the next message was read.
+    is_late: bool,
     gaps: Vec<Gap>,
     gap_bytes: u64,
     gaps_done: usize,
@@ -92,6 +94,7 @@ impl Lane {
             pos,
             scanned: 0,
             next: None,
+            is_late: false,
             gaps: Vec::new(),
             gap_bytes: 0,
             gaps_done: 0,
@@ -230,6 +233,11 @@ impl Lane {
                 self.skip_line();
             }
             self.next = if self.spool.is_some() { self.fill_spool()? } else { self.look()? };
+            let end = match self.next {
+                Some((Next::Ring { skip, len, tail }, _)) => self.pos + (skip + len + tail) as u64,
+                _ => self.pos,
+            };
+            self.is_late = self.next.is_some() && self.consumer.is_read_mark_late(end.saturating_sub(1));
         }
         Ok(self.next.map(|(_, ns)| ns))
     }
@@ -238,14 +246,8 @@ impl Lane {
     /// goes before everything, because no answer may go before its request.
     fn order(&mut self) -> io::Result<Option<u64>> {
         let ns = self.peek()?;
-        let end = match self.next {
-            Some((Next::Ring { skip, len, tail }, _)) => self.pos + (skip + len + tail) as u64,
-            _ => self.pos,
-        };
-        let is_late = self.direction == Direction::ClientToServer
-            && ns.is_some()
-            && self.consumer.is_read_mark_late(end.saturating_sub(1));
-        Ok(if is_late { Some(0) } else { ns })
+        let goes_first = self.is_late && self.direction == Direction::ClientToServer;
+        Ok(ns.map(|ns| if goes_first { 0 } else { ns }))
     }
 
     fn look_for_gaps(&mut self) {

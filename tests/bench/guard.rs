@@ -5,16 +5,19 @@
 //! counting instructions (`valgrind --tool=callgrind`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+#[path = "../guard/policed.rs"]
+mod policed;
+
 use assay::{
-    guard::{Gate, Judge, Outlet, Shared},
-    model::PolicyVerdict,
-    policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict},
-    record::judgement::{self, Health, News, Ruled, Subject, Writer},
+    guard::{Gate, Outlet, Shared},
+    policy::{Dns, Evaluator, Policy, Surroundings},
+    record::judgement::{self, Health, News, Writer},
     relay::{
         Capture, Consumer, Direction, Stop, Waker,
         stdio::{Decider, Mode, relay},
     },
 };
+use policed::Policed;
 use std::{
     fs::File,
     io::Write as _,
@@ -35,28 +38,6 @@ fn policy() -> Policy {
         names("allowed")
     );
     Policy::parse(text.as_bytes(), "bench").unwrap()
-}
-
-struct Policed(Evaluator);
-
-impl Judge for Policed {
-    fn judge(&mut self, subject: Subject<'_>, _: u64) -> (Ruled, String) {
-        let arguments = subject.arguments.map_or(Arguments::Absent, Arguments::Raw);
-        let ruling = self.0.decide(&Call { tool: subject.tool, arguments }, Duration::ZERO);
-        assert_eq!(ruling.verdict, Verdict::Allowed, "{}", ruling.message);
-        let ruled = Ruled {
-            index: None,
-            verdict: PolicyVerdict::Allowed,
-            reason: ruling.reason.as_str().into(),
-            rule: Some(ruling.rule),
-            unseen: Vec::new(),
-        };
-        (ruled, ruling.message)
-    }
-
-    fn policy(&self) -> String {
-        self.0.policy().hash().to_owned()
-    }
 }
 
 /// Files of `messages` calls and results of 200 bytes.

@@ -1,16 +1,19 @@
 //! A gate between two pipes, with a policy of its own: what passes it is what a server would receive.
 
+#[path = "policed.rs"]
+mod policed;
+
 use assay::{
-    guard::{Gate, Judge, Outlet, Shared},
-    model::PolicyVerdict,
-    policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict},
-    record::judgement::{Health, News, Ruled, Subject, Writer},
+    guard::{Gate, Outlet, Shared},
+    policy::{Dns, Evaluator, Policy, Surroundings},
+    record::judgement::{Health, News, Writer},
     relay::{
         Capture, Direction, Stop, Waker,
         stdio::{Decider, Mode, relay},
     },
     sys::fd::pipe,
 };
+use policed::Policed;
 use std::{
     fs::File,
     io::{Read as _, Write as _},
@@ -25,28 +28,6 @@ use std::{
 /// The names that the oracle's policy allows.
 pub const ALLOWED: [&str; 2] = ["echo", "db.read"];
 const POLICY: &str = "version: \"1\"\ndefault: deny\nallowlist: [echo, db.read]\ndenylist: [db.drop, rm]\n";
-
-struct Policed(Evaluator);
-
-impl Judge for Policed {
-    fn judge(&mut self, subject: Subject<'_>, _: u64) -> (Ruled, String) {
-        let arguments = subject.arguments.map_or(Arguments::Absent, Arguments::Raw);
-        let ruling = self.0.decide(&Call { tool: subject.tool, arguments }, Duration::ZERO);
-        let verdict = if ruling.verdict == Verdict::Allowed { PolicyVerdict::Allowed } else { PolicyVerdict::Denied };
-        let ruled = Ruled {
-            index: None,
-            verdict,
-            reason: ruling.reason.as_str().into(),
-            rule: Some(ruling.rule),
-            unseen: Vec::new(),
-        };
-        (ruled, ruling.message)
-    }
-
-    fn policy(&self) -> String {
-        self.0.policy().hash().to_owned()
-    }
-}
 
 /// Everything of `sent` that passes, `sent` being read in pieces that end at `cuts`.
 pub fn passed(sent: &[u8], cuts: &[usize]) -> Vec<u8> {
