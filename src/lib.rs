@@ -43,6 +43,7 @@ pub mod canon;
 pub mod cli;
 pub mod demo;
 pub mod error;
+pub mod files;
 pub mod filter;
 pub mod guard;
 pub mod history;

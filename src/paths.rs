@@ -1,8 +1,11 @@
 //! Directories and permissions: the audit directory, the user directory, and how files in them are made (FORMATS §1).
 
-use crate::model::{SessionId, WallTime};
+use crate::{
+    files::{self, Tree},
+    model::{SessionId, WallTime},
+};
 use std::{
-    fs::{DirBuilder, File, OpenOptions},
+    fs::{DirBuilder, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -17,6 +20,9 @@ pub enum PathError {
     /// It exists and is no directory.
     #[error("{0} is not a directory")]
     NotADirectory(PathBuf),
+    /// It is there and not as we would have made it: a link, or somebody else may write to it.
+    #[error("{0}")]
+    NotOurs(String),
     /// It cannot be made, opened or written.
     #[error("{path}: {source}")]
     Io {
@@ -33,7 +39,9 @@ pub enum PathError {
 impl PathError {
     fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { path, source }
+        move |source| {
+            if files::is_refusal(&source) { Self::NotOurs(source.to_string()) } else { Self::Io { path, source } }
+        }
     }
 }
 
@@ -84,7 +92,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
         .open(path)?;
     file.write_all(bytes)?;
-    file.sync_all()
+    files::sync_all(&file)
 }
 
 /// Writes a new file of the user's, 0600, in a directory that is made, under a name that tells the time.
@@ -109,29 +117,51 @@ pub fn write_dated(dir: &Path, extension: &str, bytes: &[u8]) -> io::Result<Path
 /// # Errors
 /// What the system says.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    files::sync_dir(dir)
 }
 
 /// An audit directory: where everything of FORMATS §1 lies. Holding one says nothing about what exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditDir {
-    root: PathBuf,
+    files: Tree,
 }
 
 impl AuditDir {
     /// The audit directory at `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { files: Tree::at(root) }
     }
 
-    /// Makes it and its parts, 0700.
+    /// An audit directory that must not be used, and why.
+    #[must_use]
+    pub fn refused(root: impl Into<PathBuf>, why: impl Into<String>) -> Self {
+        Self { files: Tree::refused(root, why) }
+    }
+
+    /// The audit directory that was named, or the default one: see [`files::reach`].
     ///
     /// # Errors
-    /// [`PathError`].
+    /// [`PathError::NotOurs`] for a link that is not followed, or what the system says.
+    pub fn reach(named: &Path) -> Result<Self, PathError> {
+        files::reach(named).map(Self::at).map_err(PathError::io(named))
+    }
+
+    /// Makes it and its parts, 0700. Whatever of it is there must be ours, also the parts that are made on first use.
+    ///
+    /// # Errors
+    /// [`PathError`]; [`PathError::NotADirectory`] only for the directory itself and what it lies in.
     pub fn create(&self) -> Result<(), PathError> {
-        for dir in [self.root.clone(), self.receipts(), self.audit(), self.packs(), self.live()] {
-            create_private_dir(&dir)?;
+        let root = self.root();
+        create_private_dir(root)?;
+        for dir in [self.receipts(), self.audit(), self.packs(), self.live()] {
+            self.files.make_dir(&dir).map_err(PathError::io(root))?;
+        }
+        for dir in [self.investigation(), self.surface(), self.policies()] {
+            match self.files.dir(&dir) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(PathError::io(root)(e)),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -139,19 +169,25 @@ impl AuditDir {
     /// The directory itself.
     #[must_use]
     pub fn root(&self) -> &Path {
-        &self.root
+        self.files.root()
+    }
+
+    /// How everything in it is opened.
+    #[must_use]
+    pub const fn files(&self) -> &Tree {
+        &self.files
     }
 
     /// `receipts/`.
     #[must_use]
     pub fn receipts(&self) -> PathBuf {
-        self.root.join("receipts")
+        self.root().join("receipts")
     }
 
     /// `audit/`.
     #[must_use]
     pub fn audit(&self) -> PathBuf {
-        self.root.join("audit")
+        self.root().join("audit")
     }
 
     /// `audit/ledger.jsonl`.
@@ -163,25 +199,25 @@ impl AuditDir {
     /// `investigation/`; made on first use.
     #[must_use]
     pub fn investigation(&self) -> PathBuf {
-        self.root.join("investigation")
+        self.root().join("investigation")
     }
 
     /// `packs/`.
     #[must_use]
     pub fn packs(&self) -> PathBuf {
-        self.root.join("packs")
+        self.root().join("packs")
     }
 
     /// `surface/`; made on first use.
     #[must_use]
     pub fn surface(&self) -> PathBuf {
-        self.root.join("surface")
+        self.root().join("surface")
     }
 
     /// `policy/`: snapshots of every policy that was in force; made on first use.
     #[must_use]
     pub fn policies(&self) -> PathBuf {
-        self.root.join("policy")
+        self.root().join("policy")
     }
 
     /// `policy/policy_sha256_<hex>.yaml`: the snapshot of the policy with this `sha256:` hash.
@@ -193,7 +229,7 @@ impl AuditDir {
     /// `live/`.
     #[must_use]
     pub fn live(&self) -> PathBuf {
-        self.root.join("live")
+        self.root().join("live")
     }
 
     /// The files of one session.
@@ -216,6 +252,8 @@ impl AuditDir {
 /// Where the files of one session lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionPaths {
+    /// How they are opened.
+    pub files: Tree,
     /// The session.
     pub id: SessionId,
     /// `<UTC>_<session>`, as it stands in every file name.
@@ -240,6 +278,7 @@ impl SessionPaths {
     fn new(dir: &AuditDir, stem: &str, id: SessionId) -> Self {
         let live = dir.live();
         Self {
+            files: dir.files.clone(),
             id,
             stem: stem.to_owned(),
             segment: dir.audit().join(format!("segment_{stem}.jsonl")),
