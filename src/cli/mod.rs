@@ -12,6 +12,7 @@ pub mod proxy;
 pub mod recover;
 pub mod screen;
 pub mod verify;
+mod verify_compat;
 pub mod watch;
 
 use crate::error::{Exit, Failure};

@@ -1,6 +1,9 @@
 //! `assay verify-pack`.
 
-use super::out::{self, Style, Tone, short};
+use super::{
+    out::{self, Style, Tone, short},
+    verify_compat::Elsewhere,
+};
 use crate::{
     error::{Exit, Failure},
     pack::{
@@ -52,6 +55,17 @@ pub struct VerifyArgs {
     /// Claims must have been evaluated, and hold
     #[arg(long)]
     require_claim_pass: bool,
+    /// Do not accept a pack whose `valid_until` has passed
+    #[arg(long)]
+    check_expiry: bool,
+    /// Do not accept a pack that does not say which CI run built it
+    #[arg(long)]
+    require_ci_binding: bool,
+    /// The CI run that built it was of this commit: 40 hex digits
+    #[arg(long, value_name = "SHA", value_parser = commit)]
+    expected_commit_sha: Option<String>,
+    #[command(flatten)]
+    elsewhere: Elsewhere,
     /// Also write the report as JSON to a new file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -59,7 +73,7 @@ pub struct VerifyArgs {
 
 impl VerifyArgs {
     /// What `assay open` asks for without a terminal.
-    pub(super) const fn of(pack: PathBuf, signer: Vec<String>, json: bool) -> Self {
+    pub(super) fn of(pack: PathBuf, signer: Vec<String>, json: bool) -> Self {
         Self {
             pack,
             json,
@@ -69,6 +83,10 @@ impl VerifyArgs {
             cards: Vec::new(),
             max_age_hours: None,
             require_claim_pass: false,
+            check_expiry: false,
+            require_ci_binding: false,
+            expected_commit_sha: None,
+            elsewhere: Elsewhere::default(),
             out: None,
         }
     }
@@ -81,6 +99,12 @@ pub(super) fn fingerprint(text: &str) -> Result<String, String> {
     } else {
         Err("expected 64 hex digits, as assay keys show prints them".to_owned())
     }
+}
+
+fn commit(text: &str) -> Result<String, String> {
+    let sha = text.to_ascii_lowercase();
+    let full = sha.len() == 40 && sha.bytes().all(|b| b.is_ascii_hexdigit());
+    if full { Ok(sha) } else { Err("expected the 40 hex digits of a commit".to_owned()) }
 }
 
 fn hours(text: &str) -> Result<f64, String> {
@@ -104,6 +128,7 @@ impl From<VerifyError> for Failure {
 /// Options that mean nothing, a directory that is no pack, a report that cannot be written.
 pub fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
+        args.elsewhere.refuse()?;
         if let Some(file) = &args.out {
             check_out("--out", file, &args.pack)?;
         }
@@ -133,6 +158,9 @@ fn options(args: &VerifyArgs) -> Result<VerifyOptions, Failure> {
         cards: args.cards.iter().map(|c| c.trim().to_owned()).filter(|c| !c.is_empty()).collect(),
         max_age_hours: args.max_age_hours,
         require_claim_pass: args.require_claim_pass,
+        check_expiry: args.check_expiry,
+        require_ci_binding: args.require_ci_binding,
+        expected_commit_sha: args.expected_commit_sha.clone(),
         ..VerifyOptions::default()
     })
 }
@@ -250,8 +278,9 @@ pub(super) fn channels(out: &mut String, r: &VerifyReport, style: Style) {
             r.completeness.as_str(),
             if r.completeness == Completeness::Complete { Tone::Good } else { Tone::Warn },
             match r.completeness {
+                _ if r.crashed.is_some() => r.crashed.unwrap_or_default(),
                 Completeness::Complete => "the session was recorded from start to end",
-                Completeness::Incomplete => "the session ended, and something of it is missing",
+                Completeness::Incomplete => "the session ended, and the pack itself says that it is not all there",
                 Completeness::Unterminated => "the recording stops without an end",
                 Completeness::NotEvaluated => "the pack does not say",
             }
@@ -384,6 +413,7 @@ mod tests {
             integrity,
             completeness: Completeness::Complete,
             completeness_reasons: Vec::new(),
+            crashed: None,
             claims: Claims::NotEvaluated,
             claim_results: None,
             signer: Signer { verdict, fingerprint: Some("ab".repeat(32)), signer_id: Some("tester".to_owned()) },

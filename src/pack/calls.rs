@@ -149,6 +149,7 @@ fn stopped(stop: &ReadStop) -> String {
         ReadStop::TooLong => "a line is too long".to_owned(),
         ReadStop::Io(e) => e.to_string(),
         ReadStop::Cancelled => io::Error::from(io::ErrorKind::Interrupted).to_string(),
+        ReadStop::Garbage => "too much of it is no evidence".to_owned(),
     }
 }
 

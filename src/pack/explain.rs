@@ -6,6 +6,7 @@ use super::{
     markdown::escape,
     sign::{Attestation, Manifest},
     tally::{Row, Tally},
+    verify::{CRASHED, rely_after_crash},
 };
 use crate::{
     model::{DurationMs, Outcome, SessionDoc, receipt},
@@ -242,6 +243,9 @@ fn does_not_prove(session: Option<&SessionDoc>) -> Vec<String> {
     ];
     match session {
         None => out.push("Whether the session is all there: the pack does not say.".to_owned()),
+        Some(s) if s.end_reason == CRASHED && s.counts.missed + s.counts.missed_bytes == 0 => {
+            out.push(format!("That this is the whole session: {}.", rely_after_crash(&s.recovery_notes)));
+        }
         Some(s) if !s.session_complete => {
             out.push(format!("That this is the whole session: the recorder says that it is not ({}).", s.end_reason));
         }

@@ -6,7 +6,7 @@ use assay::{
     pack::{
         build,
         keys::{Signer, SignerId},
-        sign::{self, Manifest},
+        sign::{self, Attestation, Manifest},
         testkit::{self, Plan},
         verify::{VerifyOptions, VerifyReport, verify},
     },
@@ -234,6 +234,15 @@ impl Pack {
         use base64::Engine as _;
         let signature = signer.sign(&m.signed_bytes().unwrap());
         m.signature = base64::engine::general_purpose::STANDARD.encode(signature);
+        self.set(MANIFEST, sign::pretty(&m).unwrap());
+        self.set(SIGNATURE, signature);
+    }
+
+    /// The same, with a change to what is attested.
+    pub fn sign_attesting(&mut self, signer: &Signer, change: impl FnOnce(&mut Attestation)) {
+        let mut m: Manifest = serde_json::from_slice(&self.0[MANIFEST]).unwrap();
+        change(&mut m.attestation);
+        let (m, signature) = Manifest::signed(m.attestation, m.files, signer).unwrap();
         self.set(MANIFEST, sign::pretty(&m).unwrap());
         self.set(SIGNATURE, signature);
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bits;
+mod demands;
 mod directory;
 mod filesystem;
 mod forge;

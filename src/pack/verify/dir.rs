@@ -9,7 +9,7 @@ use super::{
     event_line::{explain_document, typed},
     manifest::{RECEIPTS, SESSION},
     session,
-    source::{Lines, Meter, OpenProblem, PackDir, ReadStop},
+    source::{Lines, MAX_DOCUMENT, Meter, OpenProblem, PackDir, ReadStop},
 };
 use crate::{
     model::{GENESIS, LedgerKind, LedgerLine, SessionId, event::hash_of_line, ledger::LEDGER_VERSION},
@@ -135,7 +135,7 @@ fn stop(audit: &PackDir, file: &str, stop: ReadStop, report: &mut AuditDirReport
     match stop {
         ReadStop::Cancelled => Err(VerifyError::Cancelled),
         ReadStop::Io(source) => Err(VerifyError::Io { path: audit.path().join(file), source }),
-        ReadStop::TooLong => {
+        ReadStop::TooLong | ReadStop::Garbage => {
             report.found(wrong("E_CHAIN_BROKEN", file, "a line is too long to be one"));
             Ok(())
         }
@@ -335,7 +335,7 @@ fn packs(
     let io = |source| VerifyError::Io { path: packs.path().to_owned(), source };
     for entry in packs.list().map_err(io)?.unwrap_or_default() {
         let Some(pack) = packs.sub(&entry.name).filter(|p| p.open_file(RECEIPTS).is_ok()) else { continue };
-        let Ok(Ok(whole)) = pack.read_whole(SESSION, meter) else { continue };
+        let Ok(Ok(whole)) = pack.read_whole(SESSION, MAX_DOCUMENT, meter) else { continue };
         report.packs += 1;
         let Some(doc) = session::parse(&whole.bytes) else { continue };
         if !hashes.contains(&doc.ledger_hash) {

@@ -5,7 +5,7 @@ use super::{
     StageReport, StageStatus, VerifyError, VerifyOptions, VerifyReport,
     claims_tally::Tally,
     files::{self, Evidence},
-    manifest::{MANIFEST, Manifest, Parsed, RECEIPTS},
+    manifest::{MANIFEST, MAX_MANIFEST, Manifest, Parsed, RECEIPTS},
     paths, report, session, signature,
     source::{Meter, OpenProblem, PackDir, ReadStop},
     trust,
@@ -16,6 +16,21 @@ use std::{collections::HashMap, ops::ControlFlow, path::Path};
 
 /// What SHA-256 an empty pack has in place of a last receipt (assay's sentinel: of the word `empty`).
 const EMPTY_HEAD: &str = "empty";
+
+/// Files of a pack whose signature does not hold are read up to so many bytes, for whoever wants to know what was changed.
+const UNSIGNED_LIMIT: u64 = 256 << 20;
+/// Bytes of lines that read as nothing, after which a file is not read any further.
+const MAX_GARBAGE: u64 = 256 << 20;
+/// Bytes of one text in a finding.
+const MAX_TEXT: usize = 4096;
+/// The stages that need the files.
+const EVIDENCE: [Stage; 5] = [
+    Stage::ValidateFileHashes,
+    Stage::ValidateReceipts,
+    Stage::VerifyChain,
+    Stage::MatchReceiptsToChain,
+    Stage::SessionCompleteness,
+];
 
 /// Everything that is found on the way.
 pub struct Engine<'o> {
@@ -31,6 +46,9 @@ pub struct Engine<'o> {
     pub unmet: Vec<String>,
     /// SHA-256 of JSON files without the newline that ends them.
     pub unterminated: HashMap<String, String>,
+    /// Incomplete for no other reason than that the proxy was killed: what a reader may rely on.
+    pub crashed: Option<&'static str>,
+    garbage: u64,
     findings: Vec<Finding>,
     per_stage: [usize; Stage::ALL.len()],
     omitted: u64,
@@ -49,6 +67,8 @@ impl<'o> Engine<'o> {
             warnings: Vec::new(),
             unmet: Vec::new(),
             unterminated: HashMap::new(),
+            crashed: None,
+            garbage: 0,
             findings: Vec::new(),
             per_stage: [0; Stage::ALL.len()],
             omitted: 0,
@@ -60,8 +80,11 @@ impl<'o> Engine<'o> {
     }
 
     /// Takes a finding. Each stage keeps its share, so that one stage's flood does not hide another's reason.
-    pub fn found(&mut self, finding: Finding) {
+    pub fn found(&mut self, mut finding: Finding) {
         const SHARE: usize = MAX_FINDINGS / Stage::ALL.len();
+        for text in [Some(&mut finding.message), finding.expected.as_mut(), finding.found.as_mut()] {
+            text.into_iter().for_each(clip);
+        }
         self.first.entry(finding.stage).or_insert_with(|| (finding.code, finding.message.clone()));
         let kept = &mut self.per_stage[finding.stage as usize];
         if *kept < SHARE {
@@ -70,6 +93,15 @@ impl<'o> Engine<'o> {
         } else {
             self.omitted += 1;
         }
+    }
+
+    /// A line of so many bytes reads as nothing.
+    ///
+    /// # Errors
+    /// [`ReadStop::Garbage`]: there were enough of them.
+    pub fn garbage(&mut self, line: usize) -> Result<(), ReadStop> {
+        self.garbage += line as u64;
+        if self.garbage > MAX_GARBAGE { Err(ReadStop::Garbage) } else { Ok(()) }
     }
 
     /// Something unlisted lies in the pack: reported, and not accepted under `--strict`.
@@ -132,20 +164,42 @@ pub(super) fn run(
     meter.stage = Stage::ValidatePaths;
     let usable = paths::names(&mut engine, &parsed.manifest);
     paths::closed_world(&mut engine, &dir, &parsed.manifest);
-    let evidence = files::run(&mut engine, &mut tally, &mut meter, &dir, &parsed, &usable)?;
-    receipts(&mut engine, &parsed.manifest, &evidence);
+    // What is cheap and decides comes before what takes as long as whoever sent the pack likes.
     signature::attestation(&mut engine, &parsed);
     signature::signature(&mut engine, &dir, &parsed);
     signature::d12(&mut engine, &parsed);
-    let (completeness, reasons) = whole_session(&mut engine, &parsed.manifest, &evidence);
     // A key is named by everyone; only one whose signature holds has signed.
-    let proven = engine.fingerprint.as_deref().filter(|_| !engine.first.contains_key(&Stage::VerifySignature));
+    let signed = !engine.first.contains_key(&Stage::VerifySignature);
+    let proven = engine.fingerprint.as_deref().filter(|_| signed);
     let signer = trust::signer(options, proven);
+    let large = files::stated_bytes(&parsed.manifest) > UNSIGNED_LIMIT;
+    if large && !signed {
+        let why =
+            format!("not read: the signature does not hold, and the files have over {} MiB", UNSIGNED_LIMIT >> 20);
+        let unread = Stage::ALL.into_iter().filter(|s| EVIDENCE.contains(s)).collect::<Vec<_>>();
+        engine.skip(&unread, &why);
+        let m = &parsed.manifest;
+        let completeness = Completeness::NotEvaluated;
+        return Ok(finish(engine, signer, Some(m), completeness, Vec::new(), None, Some(&m.signer_id)));
+    }
+    let evidence = files::run(&mut engine, &mut tally, &mut meter, &dir, &parsed, &usable)?;
+    receipts(&mut engine, &parsed.manifest, &evidence);
+    let (completeness, reasons) = whole_session(&mut engine, &parsed.manifest, &evidence);
     let results = (!engine.failed() && !cards.is_empty()).then(|| {
         claims::evaluate(&cards, &ClaimContext { tally: &tally, walked: evidence.walked.as_ref(), completeness })
     });
     engine.facts.session = evidence.doc;
     Ok(finish(engine, signer, Some(&parsed.manifest), completeness, reasons, results, Some(&parsed.manifest.signer_id)))
+}
+
+/// Texts of a pack may be as long as a line; a report is not.
+fn clip(text: &mut String) {
+    if text.len() > MAX_TEXT {
+        let end = text.floor_char_boundary(MAX_TEXT);
+        text.truncate(end);
+        text.push('…');
+        text.shrink_to_fit();
+    }
 }
 
 fn check_fingerprints(signers: &[String]) -> Result<(), VerifyError> {
@@ -162,14 +216,14 @@ fn check_fingerprints(signers: &[String]) -> Result<(), VerifyError> {
 fn schema(engine: &mut Engine<'_>, dir: &PackDir, meter: &mut Meter<'_>) -> Result<Option<Parsed>, VerifyError> {
     let stage = Stage::ValidateSchema;
     let tampered = |text: String| Finding::new("E_MANIFEST_TAMPER", stage, text).file(MANIFEST);
-    let whole = match dir.read_whole(MANIFEST, meter) {
+    let whole = match dir.read_whole(MANIFEST, MAX_MANIFEST, meter) {
         Ok(Ok(whole)) => whole,
         Ok(Err(ReadStop::Cancelled)) => return Err(VerifyError::Cancelled),
         Ok(Err(ReadStop::Io(source))) | Err(OpenProblem::Io(source)) => {
             return Err(VerifyError::Io { path: dir.path().join(MANIFEST), source });
         }
-        Ok(Err(ReadStop::TooLong)) => {
-            engine.found(tampered(format!("the manifest is longer than {} MiB", super::source::MAX_LINE >> 20)));
+        Ok(Err(ReadStop::TooLong | ReadStop::Garbage)) => {
+            engine.found(tampered(format!("the manifest is longer than {} MiB", MAX_MANIFEST >> 20)));
             return Ok(None);
         }
         Err(OpenProblem::Missing) => {
@@ -283,7 +337,12 @@ fn whole_session(engine: &mut Engine<'_>, m: &Manifest, evidence: &Evidence) -> 
             engine.warnings.push(format!("clock_step: the host's clock moved by {} ms at {}", step.delta_ms, step.at));
         }
     }
-    session::completeness(evidence.doc.as_ref(), walked)
+    let (verdict, mut reasons) = session::completeness(evidence.doc.as_ref(), walked);
+    engine.crashed = evidence.doc.as_ref().and_then(|doc| session::only_crashed(doc, walked));
+    if let Some(rely) = engine.crashed {
+        reasons.insert(0, rely.to_owned());
+    }
+    (verdict, reasons)
 }
 
 fn finish(
@@ -305,11 +364,17 @@ fn finish(
                 Claims::HonestFail
             }
         }
-        // Without cards of the caller's, what the builder attested about its own claim set.
-        (None, _, Some("PASS")) => Claims::Pass,
+        // A builder that says of its own evidence that it is not enough is believed; one that says that it is, is not.
         (None, _, Some("FAIL")) => Claims::HonestFail,
         (None, ..) => Claims::NotEvaluated,
     };
+    if claims == Claims::NotEvaluated && engine.facts.claim_check.as_deref() == Some("PASS") {
+        let set = engine.facts.claim_set_id.as_deref().unwrap_or_default();
+        let text = format!(
+            "its builder says that its claims ({set}) hold; nothing was evaluated here: name cards with --cards"
+        );
+        engine.warnings.push(text);
+    }
     if let Some(m) = manifest {
         trust::demands(&mut engine, m, signer, claims, claim_results.is_some(), completeness);
     }
@@ -339,6 +404,7 @@ fn finish(
         integrity,
         completeness,
         completeness_reasons,
+        crashed: engine.crashed,
         claims,
         claim_results,
         signer: Signer { verdict: signer, fingerprint: engine.fingerprint, signer_id: signer_id.map(str::to_owned) },

@@ -321,8 +321,15 @@ fn settle<'a>(kind: EventKind, shape: Shape<'a>, raw: &'a [u8]) -> Option<Detail
     }
 }
 
+/// Texts in a row that a value may hold: no command line has more, and each costs far more in memory than in a line.
+const MAX_TEXTS: usize = 1 << 20;
+
 /// A value that serializes to exactly these bytes: serde alone would also read an array where an object must stand.
 pub fn typed<'a, T: serde::Deserialize<'a> + serde::Serialize>(raw: &'a [u8]) -> Option<Box<T>> {
+    // Quote, comma, quote stands between two texts and, since a quote within a text is escaped, nowhere else.
+    if raw.len() > MAX_TEXTS && memchr::memmem::find_iter(raw, b"\",\"").nth(MAX_TEXTS).is_some() {
+        return None;
+    }
     let value: T = serde_json::from_slice(raw).ok()?;
     (crate::model::to_line(&value).ok()? == raw).then(|| Box::new(value))
 }

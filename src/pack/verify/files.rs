@@ -7,10 +7,10 @@ use super::{
     engine::Engine,
     event_line::not_json,
     foreign::{self, Foreign},
-    manifest::{AUDIT_LOG, FileEntry, Parsed, RECEIPTS, SESSION},
+    manifest::{AUDIT_LOG, FileEntry, Manifest, Parsed, RECEIPTS, SESSION},
     receipts::{ReceiptFile, Totals},
     session,
-    source::{Lines, MAX_LINE, Meter, OpenProblem, PackDir, ReadStop, Whole, hash_file},
+    source::{Lines, MAX_DOCUMENT, MAX_LINE, MAX_SIDE_FILE, Meter, OpenProblem, PackDir, ReadStop, Whole, hash_file},
     walk::{Walked, walk},
 };
 use crate::model::{SessionDoc, sha256_hex};
@@ -32,6 +32,11 @@ pub struct Evidence {
     pub foreign: Option<Foreign>,
 }
 
+/// How many bytes the listed files have, as the manifest says.
+pub(super) fn stated_bytes(m: &Manifest) -> u64 {
+    m.files.iter().fold(0, |sum: u64, f| sum.saturating_add(f.bytes))
+}
+
 /// Reads everything that is listed under a usable name.
 ///
 /// # Errors
@@ -45,34 +50,37 @@ pub(super) fn run(
     usable: &[usize],
 ) -> Result<Evidence, VerifyError> {
     let m = &parsed.manifest;
+    meter.total = stated_bytes(m);
+    let ours = m.is_ours();
+    // What is read together is opened together; a manifest may list more files than a process may open.
     let mut open = HashMap::new();
+    let mut rest = Vec::new();
     for entry in usable.iter().filter_map(|i| m.files.get(*i)) {
-        match dir.open_file(&entry.path) {
-            Ok((file, len)) => {
-                meter.total = meter.total.saturating_add(len);
-                open.insert(entry.path.as_str(), (entry, file, len));
+        if entry.path == RECEIPTS || ours && [SESSION, AUDIT_LOG].contains(&entry.path.as_str()) {
+            if let Some(opened) = opened(engine, dir, entry) {
+                open.insert(entry.path.as_str(), opened);
             }
-            Err(e) => unopened(engine, &entry.path, &e),
+        } else {
+            rest.push(entry);
         }
     }
     meter.stage = Stage::ValidateFileHashes;
     let mut evidence = Evidence::default();
-    let ours = m.is_ours();
     if ours
         && let Some((entry, file, len)) = open.remove(SESSION)
-        && let Some(bytes) = whole(engine, meter, entry, file, len)?
+        && let Some(bytes) = whole(engine, meter, entry, file, len, MAX_DOCUMENT)?
     {
         evidence.doc = session::read(engine, &bytes);
     }
     let receipts = open.remove(RECEIPTS);
-    let events = ours.then(|| open.remove(AUDIT_LOG)).flatten();
+    let events = open.remove(AUDIT_LOG);
     streams(engine, tally, meter, &mut evidence, receipts, events, ours)?;
-    let mut rest: Vec<_> = open.into_values().collect();
-    rest.sort_by_key(|(entry, ..)| &entry.path);
+    rest.sort_by_key(|entry| &entry.path);
     meter.stage = Stage::ValidateFileHashes;
-    for (entry, file, len) in rest {
+    for entry in rest {
+        let Some((entry, file, len)) = opened(engine, dir, entry) else { continue };
         if entry.path.to_ascii_lowercase().ends_with(".json") && len <= MAX_LINE as u64 {
-            let Some(bytes) = whole(engine, meter, entry, file, len)? else { continue };
+            let Some(bytes) = whole(engine, meter, entry, file, len, MAX_LINE)? else { continue };
             strict(engine, &entry.path, &bytes);
             if let Some(line) = bytes.strip_suffix(b"\n") {
                 engine.unterminated.insert(entry.path.clone(), sha256_hex(line));
@@ -82,6 +90,16 @@ pub(super) fn run(
         }
     }
     Ok(evidence)
+}
+
+fn opened<'m>(engine: &mut Engine<'_>, dir: &PackDir, entry: &'m FileEntry) -> Option<Opened<'m>> {
+    match dir.open_file(&entry.path) {
+        Ok((file, len)) => Some((entry, file, len)),
+        Err(e) => {
+            unopened(engine, &entry.path, &e);
+            None
+        }
+    }
 }
 
 fn unopened(engine: &mut Engine<'_>, name: &str, problem: &OpenProblem) {
@@ -150,7 +168,13 @@ fn streams(
             let mut chain = ChainWalk::new(AUDIT_LOG, None);
             loop {
                 match events.next(meter) {
-                    Ok(Some(line)) => drop(chain.step(&line, &mut |f| engine.found(f))),
+                    Ok(Some(line)) => {
+                        if chain.step(&line, &mut |f| engine.found(f)).is_none()
+                            && let Err(stop) = engine.garbage(line.bytes.len())
+                        {
+                            return stopped(engine, AUDIT_LOG, &stop);
+                        }
+                    }
                     Ok(None) => break,
                     Err(stop) => return stopped(engine, AUDIT_LOG, &stop),
                 }
@@ -170,9 +194,10 @@ fn stopped(engine: &mut Engine<'_>, name: &str, stop: &ReadStop) -> Result<(), V
         ReadStop::TooLong => {
             let (line, receipts) = (MAX_LINE >> 20, super::receipts::MAX_RECEIPTS);
             format!(
-                "{name} is not read to its end: a line is longer than {line} MiB, or it has more than {receipts} receipts"
+                "{name} is not read to its end: it or a line of it is longer than {line} MiB, or it has more than {receipts} receipts"
             )
         }
+        ReadStop::Garbage => format!("{name} is not read to its end: too much of it is no evidence"),
         ReadStop::Io(e) => format!("cannot read {name}: {e}"),
     };
     engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(name));
@@ -216,8 +241,9 @@ fn whole(
     entry: &FileEntry,
     file: File,
     len: u64,
+    max: usize,
 ) -> Result<Option<Vec<u8>>, VerifyError> {
-    match Whole::read(file, len, meter) {
+    match Whole::read(file, len, max, meter) {
         Ok(whole) => {
             compare(engine, entry, Ok((whole.sha256, whole.bytes.len() as u64)))?;
             Ok(Some(whole.bytes))
@@ -238,6 +264,11 @@ fn plain(
         let text = format!("hash mismatch for {}: it has another length", entry.path);
         let f = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path);
         engine.found(f.sides(format!("{} bytes", entry.bytes), format!("{len} bytes")));
+        return Ok(());
+    }
+    if len > MAX_SIDE_FILE {
+        let text = format!("{} is longer than {} MiB and is not read", entry.path, MAX_SIDE_FILE >> 20);
+        engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path));
         return Ok(());
     }
     let hash = hash_file(file, meter);

@@ -52,6 +52,9 @@ pub fn walk(
             return Err(ReadStop::TooLong);
         }
         out.head = receipt(engine, tally, &mut ids, &line, out.count, &mut out.session_receipts);
+        if out.head.is_none() {
+            engine.garbage(line.bytes.len())?;
+        }
         out.head_as_written = Some(canon::sha256_hex(line.bytes));
         out.count += 1;
     }

@@ -10,7 +10,14 @@
 use super::time::parse_date_time;
 use crate::canon;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use std::ops::Range;
+
+/// Largest manifest that is read. Nobody has vouched for it yet, and a pack lists a handful of files.
+pub const MAX_MANIFEST: usize = 4 << 20;
+/// Most files that a manifest lists.
+pub const MAX_FILES: usize = 10_000;
+/// Problems of a manifest that are named one by one.
+const MAX_PROBLEMS: usize = 100;
 
 /// Name of the manifest in a pack.
 pub const MANIFEST: &str = "pack_manifest.json";
@@ -167,13 +174,12 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Option<
     T::deserialize(d).map(Some)
 }
 
-/// A manifest that is of the schema, with the value that was read.
+/// A manifest that is of the schema, with the RFC 8785 form of what was read.
 #[derive(Debug, Clone)]
 pub struct Parsed {
     /// Typed.
     pub manifest: Manifest,
-    /// As read.
-    pub value: Value,
+    canonical: Vec<u8>,
 }
 
 /// What is wrong with a member: its path, and what.
@@ -190,30 +196,49 @@ impl Parsed {
         if !anomalies.is_empty() {
             return Err(root(format!("no unambiguous JSON: {anomalies}")));
         }
-        let value: Value = serde_json::from_slice(bytes).map_err(|e| root(format!("no JSON: {e}")))?;
-        shape(&value)?;
+        // Typed before anything else is built: what is not of the schema costs no more than its own length.
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| root(e.to_string()))?;
+        let canonical = canon::canonicalize(bytes).map_err(|e| root(e.to_string()))?;
+        // serde reads an array where it expects a struct; the schema does not.
+        let typed = serde_json::to_vec(&manifest).ok().and_then(|text| canon::canonicalize(&text).ok());
+        if typed.as_ref() != Some(&canonical) {
+            return Err(root("something that must be an object is not an object".to_owned()));
+        }
         let problems = check(&manifest);
-        if problems.is_empty() { Ok(Self { manifest, value }) } else { Err(problems) }
+        if problems.is_empty() { Ok(Self { manifest, canonical }) } else { Err(problems) }
     }
 
     /// The RFC 8785 form of the manifest without its signature and root: what is signed.
-    ///
-    /// All its numbers are integers and all its names ASCII, so sorted members and minimal escapes are that form.
     #[must_use]
     pub fn signed_bytes(&self) -> Vec<u8> {
-        let mut unsigned = self.value.clone();
-        if let Some(members) = unsigned.as_object_mut() {
-            members.remove("signature");
-            members.remove("pack_root_sha256");
+        let mut out = Vec::with_capacity(self.canonical.len());
+        out.push(b'{');
+        for (key, whole, _) in self.members() {
+            if matches!(&*key, "signature" | "pack_root_sha256") {
+                continue;
+            }
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            out.extend_from_slice(&self.canonical[whole]);
         }
-        unsigned.to_string().into_bytes()
+        out.push(b'}');
+        out
     }
 
     /// The RFC 8785 form of the attestation.
     #[must_use]
-    pub fn attestation_bytes(&self) -> Vec<u8> {
-        self.value["attestation"].to_string().into_bytes()
+    pub fn attestation_bytes(&self) -> &[u8] {
+        self.members().find(|(key, ..)| key == "attestation").map_or(&[], |(.., value)| &self.canonical[value])
+    }
+
+    /// Names of the members, where each stands with its name, and where its value stands.
+    fn members(&self) -> impl Iterator<Item = (String, Range<usize>, Range<usize>)> + '_ {
+        canon::members(&self.canonical)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|m| Some((m.key?.into_owned(), m.key_range.start..m.value.end, m.value)))
     }
 }
 
@@ -252,32 +277,11 @@ impl Manifest {
     }
 }
 
-/// serde reads an array where it expects a struct; the schema does not.
-fn shape(value: &Value) -> Result<(), Vec<Problem>> {
-    let mut problems = Vec::new();
-    let mut object = |path: &str, v: &Value| {
-        if !v.is_object() {
-            problems.push((path.to_owned(), "not an object".to_owned()));
-        }
-    };
-    object("(root)", value);
-    if let Some(a) = value.get("attestation") {
-        object("attestation", a);
-        if let Some(ci) = a.get("ci_binding").filter(|ci| !ci.is_null()) {
-            object("attestation.ci_binding", ci);
-        }
-    }
-    for (i, f) in value.get("files").and_then(Value::as_array).into_iter().flatten().enumerate() {
-        object(&format!("files.{i}"), f);
-    }
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
-}
-
 struct Check(Vec<Problem>);
 
 impl Check {
     fn that(&mut self, ok: bool, path: &str, what: impl FnOnce() -> String) {
-        if !ok {
+        if !ok && self.0.len() < MAX_PROBLEMS {
             self.0.push((path.to_owned(), what()));
         }
     }
@@ -327,6 +331,9 @@ fn check(m: &Manifest) -> Vec<Problem> {
     }
     c.some("claim_set_id", &m.claim_set_id);
     c.that(m.files.len() >= 3, "files", || "fewer than 3 entries".into());
+    for (path, count) in [("files", m.files.len()), ("expected_files", m.expected_files.len())] {
+        c.that(count <= MAX_FILES, path, || format!("{count} entries, more than {MAX_FILES}"));
+    }
     for (i, f) in m.files.iter().enumerate() {
         c.hash(&format!("files.{i}.sha256"), &f.sha256);
     }

@@ -31,6 +31,7 @@ pub use report::{
 
 pub use dir::{AuditDirReport, SegmentReport, SegmentState, verify_audit_dir};
 pub use foreign::projected as project_receipt;
+pub use session::{CRASHED, rely_after_crash};
 pub use signature::{SignatureProblem, verify_ed25519};
 
 use crate::{model::WallTime, pack::lock::Lock};
@@ -55,6 +56,12 @@ pub struct VerifyOptions {
     pub max_age_hours: Option<f64>,
     /// Claims must have been evaluated and hold.
     pub require_claim_pass: bool,
+    /// `valid_until` must not have passed.
+    pub check_expiry: bool,
+    /// The attestation must say which CI run built the pack.
+    pub require_ci_binding: bool,
+    /// The commit (40 lower-case hex digits) of that run.
+    pub expected_commit_sha: Option<String>,
     /// The time of verification.
     pub now: WallTime,
 }
@@ -68,6 +75,9 @@ impl Default for VerifyOptions {
             cards: Vec::new(),
             max_age_hours: None,
             require_claim_pass: false,
+            check_expiry: false,
+            require_ci_binding: false,
+            expected_commit_sha: None,
             now: WallTime::now(),
         }
     }

@@ -4,9 +4,9 @@ use super::{
     Finding, Stage,
     engine::Engine,
     manifest::{AUDIT_LOG, KERNEL, MANIFEST, Manifest, SESSION, SIGNATURE, UNSIGNED},
-    source::{Entry, PackDir},
+    source::PackDir,
 };
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Unlisted entries that are named one by one.
 const NAMED: usize = 20;
@@ -87,36 +87,51 @@ fn fits(engine: &mut Engine<'_>, name: &str) -> bool {
 
 /// Lists the directory: what is expected and not there, and what is there and not listed.
 pub(super) fn closed_world(engine: &mut Engine<'_>, dir: &PackDir, m: &Manifest) {
-    let entries = match dir.list() {
-        Ok(Some(entries)) => entries,
-        Ok(None) => {
+    let listed: HashSet<&str> =
+        m.files.iter().map(|f| f.path.as_str()).chain(m.expected_files.iter().map(String::as_str)).collect();
+    let mut there: HashSet<&str> = HashSet::new();
+    // The first few in the order of their names, whatever the system's order and however many there are.
+    let mut extra = BTreeSet::new();
+    let (mut extras, mut unsigned) = (0, false);
+    let visited = dir.visit(&mut |e| {
+        if let Some(name) = listed.get(e.name.as_str()) {
+            there.insert(name);
+        } else if e.name == UNSIGNED && e.is_dir {
+            unsigned = true;
+        } else if ![MANIFEST, SIGNATURE].contains(&e.name.as_str()) {
+            extras += 1;
+            extra.insert(e.name);
+            if extra.len() > NAMED {
+                extra.pop_last();
+            }
+        }
+    });
+    match visited {
+        Ok(true) => {}
+        Ok(false) => {
             let text = format!("the directory has more than {} entries", super::source::MAX_ENTRIES);
             return engine.extra(text);
         }
         Err(e) => return engine.extra(format!("the directory cannot be listed: {e}")),
-    };
-    let there: HashSet<&str> = entries.iter().map(|e| e.name.as_str()).collect();
+    }
+    let hashed: HashSet<&str> = m.files.iter().map(|f| f.path.as_str()).collect();
     for name in &m.expected_files {
         // Missing hashed files are reported where they are opened, a missing signature where it is verified.
-        let elsewhere = m.file(name).is_some() || name == SIGNATURE;
+        let elsewhere = hashed.contains(name.as_str()) || name == SIGNATURE;
         if name_problem(name).is_none() && !elsewhere && !there.contains(name.as_str()) {
             let text = format!("expected file {name} is missing");
             engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(name));
         }
     }
-    let listed: HashSet<&str> =
-        m.files.iter().map(|f| f.path.as_str()).chain(m.expected_files.iter().map(String::as_str)).collect();
-    let allowed = |e: &Entry| listed.contains(e.name.as_str()) || [MANIFEST, SIGNATURE].contains(&e.name.as_str());
-    let extra: Vec<&Entry> = entries.iter().filter(|e| !(allowed(e) || e.name == UNSIGNED && e.is_dir)).collect();
-    for e in extra.iter().take(NAMED) {
-        let what = if e.name == UNSIGNED { "_unsigned, which is no directory," } else { e.name.as_str() };
+    for name in &extra {
+        let what = if name == UNSIGNED { "_unsigned, which is no directory," } else { name.as_str() };
         engine.extra(format!("{what} lies in the pack and is not listed in its manifest"));
     }
-    if extra.len() > NAMED {
+    if extras > extra.len() {
         engine
-            .extra(format!("{} more entries lie in the pack and are not listed in its manifest", extra.len() - NAMED));
+            .extra(format!("{} more entries lie in the pack and are not listed in its manifest", extras - extra.len()));
     }
-    if entries.iter().any(|e| e.name == UNSIGNED && e.is_dir) {
+    if unsigned {
         engine.warnings.push("_unsigned/ is outside of what is signed: nothing in it is verified".into());
     }
 }

@@ -173,6 +173,7 @@ impl ReceiptFile {
             None => {
                 let (code, what) = explain(line.bytes);
                 engine.found(at(code, what).sides("the canonical line of a receipt", shown(line.bytes)));
+                engine.garbage(line.bytes.len())?;
             }
             Some(r) => {
                 let mut check = Check { engine, place, id: r.id() };

@@ -316,6 +316,8 @@ pub struct VerifyReport {
     pub completeness: Completeness,
     /// Why it is not [`Completeness::Complete`], one reason each.
     pub completeness_reasons: Vec<String>,
+    /// It is incomplete for no other reason than that the proxy was killed: what a reader may rely on.
+    pub crashed: Option<&'static str>,
     /// Claims channel.
     pub claims: Claims,
     /// The claims one by one, when cards were evaluated.

@@ -110,6 +110,31 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
     }
 }
 
+/// What a reader may rely on where nothing is missing but what a killed proxy could not see.
+pub(super) fn only_crashed(doc: &SessionDoc, w: &Walked) -> Option<&'static str> {
+    let end = w.chain.end.as_ref().filter(|end| end.reason == CRASHED)?;
+    let lost =
+        end.counts.missed + end.counts.missed_bytes + w.chain.gaps + w.gap_receipts + w.chain.lost + w.unreceipted;
+    (lost == 0).then(|| rely_after_crash(&doc.recovery_notes))
+}
+
+/// `end_reason` of a session whose proxy was killed.
+pub const CRASHED: &str = "crashed";
+
+/// What a pack of a killed proxy still shows, if it has no gaps: recovery's notes tell whether it had the capture.
+#[must_use]
+pub fn rely_after_crash(notes: &[String]) -> &'static str {
+    // Every note that names the capture says that it was not there to read, but for the one that counts what was read.
+    let read = |note: &String| !note.contains("capture") || note.ends_with("messages were read from the capture");
+    if notes.iter().all(read) {
+        "the proxy was killed: up to then nothing is missing, every call that was answered has its receipt, and calls in \
+         flight say proxy_killed"
+    } else {
+        "the proxy was killed and its capture could not be read: what is here holds, but the last messages before the kill \
+         may be missing"
+    }
+}
+
 /// The completeness verdict, and each reason why it is not COMPLETE.
 pub(super) fn completeness(doc: Option<&SessionDoc>, w: &Walked) -> (Completeness, Vec<String>) {
     let mut reasons = Vec::new();

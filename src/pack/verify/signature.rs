@@ -47,7 +47,7 @@ pub(super) fn attestation(engine: &mut Engine<'_>, parsed: &Parsed) {
     let m = &parsed.manifest;
     let a = &m.attestation;
     let stage = Stage::ValidateAttestation;
-    let hash = sha256_hex(&parsed.attestation_bytes());
+    let hash = sha256_hex(parsed.attestation_bytes());
     if hash != m.attestation_sha256 {
         let text = "the attestation is not the one that attestation_sha256 names";
         engine.found(

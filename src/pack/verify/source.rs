@@ -14,8 +14,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest line of an evidence file, and largest file that is parsed as a whole.
+/// Longest line of an evidence file, and largest file that is scanned as a whole.
 pub const MAX_LINE: usize = 64 << 20;
+/// Largest document that is parsed as a whole.
+pub const MAX_DOCUMENT: usize = 16 << 20;
+/// Largest listed file that is no evidence read line by line. Nothing that builders write comes near it, and a sparse file
+/// of terabytes costs nobody anything but who hashes it.
+pub const MAX_SIDE_FILE: u64 = 256 << 20;
 /// Most entries that a directory is listed to.
 pub const MAX_ENTRIES: usize = 1_000_000;
 /// How much is read, hashed and parsed at a time: small enough to stay in a core's cache between the three.
@@ -43,8 +48,10 @@ pub enum OpenProblem {
 /// Why reading ended before the end of a file.
 #[derive(Debug)]
 pub enum ReadStop {
-    /// A line, or a file that is read whole, is longer than [`MAX_LINE`].
+    /// A line is longer than [`MAX_LINE`], or a file that is read whole than it may be.
     TooLong,
+    /// So much of it reads as nothing that the rest does not matter.
+    Garbage,
     /// What the system says.
     Io(io::Error),
     /// The caller's progress function broke.
@@ -114,32 +121,48 @@ impl PackDir {
     /// What the system says.
     pub fn list(&self) -> io::Result<Option<Vec<Entry>>> {
         let mut entries = Vec::new();
+        let all = self.visit(&mut |entry| entries.push(entry))?;
+        entries.sort();
+        Ok(all.then_some(entries))
+    }
+
+    /// Shows its entries in no order, without `.` and `..`; `false` where there are more than [`MAX_ENTRIES`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn visit(&self, see: &mut dyn FnMut(Entry)) -> io::Result<bool> {
+        let mut seen = 0;
         for entry in Dir::read_from(&self.fd)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy();
             if name == "." || name == ".." {
                 continue;
             }
-            if entries.len() >= MAX_ENTRIES {
-                return Ok(None);
+            if seen >= MAX_ENTRIES {
+                return Ok(false);
             }
+            seen += 1;
             let is_dir = match entry.file_type() {
                 FileType::Unknown => self.sub(&name).is_some(),
                 t => t.is_dir(),
             };
-            entries.push(Entry { name: name.into_owned(), is_dir });
+            see(Entry { name: name.into_owned(), is_dir });
         }
-        entries.sort();
-        Ok(Some(entries))
+        Ok(true)
     }
 
-    /// Reads a file whole.
+    /// Reads a file of at most `max` bytes whole.
     ///
     /// # Errors
     /// Why it could not be opened, or read to its end.
-    pub fn read_whole(&self, name: &str, meter: &mut Meter<'_>) -> Result<Result<Whole, ReadStop>, OpenProblem> {
+    pub fn read_whole(
+        &self,
+        name: &str,
+        max: usize,
+        meter: &mut Meter<'_>,
+    ) -> Result<Result<Whole, ReadStop>, OpenProblem> {
         let (file, len) = self.open_file(name)?;
-        Ok(Whole::read(file, len, meter))
+        Ok(Whole::read(file, len, max, meter))
     }
 }
 
@@ -209,17 +232,17 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Reads an open file that is `len` long.
+    /// Reads an open file that is `len` long, and may be `max` long.
     ///
     /// # Errors
     /// [`ReadStop`].
-    pub fn read(file: File, len: u64, meter: &mut Meter<'_>) -> Result<Self, ReadStop> {
-        if len > MAX_LINE as u64 {
+    pub fn read(file: File, len: u64, max: usize, meter: &mut Meter<'_>) -> Result<Self, ReadStop> {
+        if len > max as u64 {
             return Err(ReadStop::TooLong);
         }
         let mut bytes = Vec::with_capacity(len as usize);
-        file.take(MAX_LINE as u64 + 1).read_to_end(&mut bytes).map_err(ReadStop::Io)?;
-        if bytes.len() > MAX_LINE {
+        file.take(max as u64 + 1).read_to_end(&mut bytes).map_err(ReadStop::Io)?;
+        if bytes.len() > max {
             return Err(ReadStop::TooLong);
         }
         meter.add(bytes.len())?;

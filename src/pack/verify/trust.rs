@@ -3,7 +3,10 @@
 use super::{
     Claims, Completeness, SignerVerdict, VerifyOptions, engine::Engine, manifest::Manifest, time::parse_date_time,
 };
-use crate::pack::lock::Lock;
+use crate::{model::sha256_hex, pack::lock::Lock};
+
+/// The id whose hash a pack without claims attests as its claim set.
+const NO_CLAIMS: &[u8] = b"none";
 
 /// How far in the future a pack may end: clocks differ (assay's tolerance).
 const MAX_FUTURE_HOURS: f64 = 24.0;
@@ -45,17 +48,34 @@ pub(super) fn demands(
             engine.unmet.push("the claims are not satisfied (HONEST_FAIL)".into());
         }
         Claims::NotEvaluated if options.require_claim_pass => {
-            engine.unmet.push("claims must pass, and none were evaluated".into());
+            engine.unmet.push("claims must pass, and none were evaluated: name cards with --cards or --lock".into());
         }
         _ => {}
     }
     if let Some(lock) = &options.lock {
-        locked(engine, lock, m);
+        locked(engine, lock, m, evaluated);
     }
     age(engine, m);
+    ci_run(engine, m);
 }
 
-fn locked(engine: &mut Engine<'_>, lock: &Lock, m: &Manifest) {
+/// Which CI run built the pack is what the signer says; only the demand is judged here.
+fn ci_run(engine: &mut Engine<'_>, m: &Manifest) {
+    let expected = engine.options.expected_commit_sha.as_deref();
+    let built = m.attestation.ci_binding.as_ref().and_then(Option::as_ref);
+    match (built, expected) {
+        (None, None) if !engine.options.require_ci_binding => {}
+        (None, _) => engine.unmet.push("the pack does not say which CI run built it (no ci_binding)".into()),
+        (Some(ci), Some(sha)) if ci.commit_sha != sha => {
+            engine.unmet.push(format!("the pack was built at commit {}, not {sha}", ci.commit_sha));
+        }
+        (Some(_), _) => {}
+    }
+}
+
+/// A pack that attests no claims is judged by those of the lock, which are evaluated here. One that attests claims must
+/// attest the lock's.
+fn locked(engine: &mut Engine<'_>, lock: &Lock, m: &Manifest, evaluated: bool) {
     engine.unmet.extend(lock.problems.iter().map(|p| format!("lock: {p}")));
     let mut same = |field: &str, expected: &str, found: &str| {
         if expected != found {
@@ -63,7 +83,9 @@ fn locked(engine: &mut Engine<'_>, lock: &Lock, m: &Manifest) {
         }
     };
     same("pack_format_version", &lock.pack_format_version, &m.attestation.pack_format_version);
-    same("claim_set_hash", &lock.claim_set_hash, &m.claim_set_hash);
+    if !evaluated || m.claim_set_hash != sha256_hex(NO_CLAIMS) {
+        same("claim_set_hash", &lock.claim_set_hash, &m.claim_set_hash);
+    }
 }
 
 fn age(engine: &mut Engine<'_>, m: &Manifest) {
@@ -80,7 +102,9 @@ fn age(engine: &mut Engine<'_>, m: &Manifest) {
     }
     let until = m.attestation.valid_until.clone().flatten().and_then(|t| parse_date_time(&t));
     if until.is_some_and(|t| t < engine.options.now) {
-        engine.warnings.push("the pack is past its valid_until".into());
+        let text = "the pack is past its valid_until".to_owned();
+        let list = if engine.options.check_expiry { &mut engine.unmet } else { &mut engine.warnings };
+        list.push(text);
     }
     if let Some(by) = m.attestation.superseded_by.clone().flatten() {
         engine.warnings.push(format!("the pack says that it is superseded by {by}"));

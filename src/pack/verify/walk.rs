@@ -59,7 +59,11 @@ pub fn walk(
     loop {
         meter.stage = Stage::VerifyChain;
         let Some(line) = events.next(meter).map_err(|e| (AUDIT_LOG, e))? else { break };
+        let length = line.bytes.len();
         let event = chain.step(&line, &mut |f| m.engine.found(f));
+        if event.is_none() {
+            m.engine.garbage(length).map_err(|e| (AUDIT_LOG, e))?;
+        }
         if let Some(event) = event {
             meter.stage = Stage::MatchReceiptsToChain;
             m.event(&event, line.number, line.offset, receipts, meter).map_err(|e| (RECEIPTS, e))?;

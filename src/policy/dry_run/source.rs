@@ -206,6 +206,7 @@ impl Source {
                     let what = match stop {
                         ReadStop::TooLong => "a line is too long".to_owned(),
                         ReadStop::Io(e) => e.to_string(),
+                        ReadStop::Garbage => "too much of it is no evidence".to_owned(),
                         ReadStop::Cancelled => return ControlFlow::Break(()),
                     };
                     run.problem(format!("{}: {what}", path.display()));
