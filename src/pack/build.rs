@@ -220,7 +220,7 @@ fn attest(input: &Input<'_>, receipts: &Receipts) -> Attestation {
         claim_set_hash: sha256_hex(b"none"),
         receipt_integrity: text(if receipts.finding_count == 0 { "PASS" } else { "FAIL" }),
         claim_check: text("N/A"),
-        discrepancy_fingerprint: None,
+        discrepancy_fingerprint: Some(None),
         assurance_level: text("L0"),
         proof_tier: text("signed-pack"),
         mode: text(match input.session.profile {
@@ -233,9 +233,9 @@ fn attest(input: &Input<'_>, receipts: &Receipts) -> Attestation {
         n_receipts: receipts.count,
         timestamp_start: receipts.span.map_or(input.now, |s| s.0).to_string(),
         timestamp_end: receipts.span.map_or(input.now, |s| s.1).to_string(),
-        ci_binding: input.ci_binding.clone(),
-        valid_until: None,
-        superseded_by: None,
+        ci_binding: Some(input.ci_binding.clone()),
+        valid_until: Some(None),
+        superseded_by: Some(None),
     }
 }
 

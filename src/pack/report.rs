@@ -177,7 +177,11 @@ pub fn report(c: &Checked<'_>) -> Result<Vec<u8>, serde_json::Error> {
         },
         verification_inputs_sha256: c.root,
         verifier_config_sha256: None,
-        provenance: a.ci_binding.as_ref().map_or_else(|| Ok(serde_json::json!({})), serde_json::to_value)?,
+        provenance: a
+            .ci_binding
+            .as_ref()
+            .and_then(Option::as_ref)
+            .map_or_else(|| Ok(serde_json::json!({})), serde_json::to_value)?,
         evidence_refs,
         checks: vec![
             check("receipt_pack_integrity", integrity),

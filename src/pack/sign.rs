@@ -1,9 +1,15 @@
 //! The signed manifest: `pack_manifest.json` with its attestation, in assay's pack contract (FORMATS §6).
+//!
+//! Members, their order and the bytes of the file have one owner, here: the builder writes them, and the verifier holds
+//! a pack against the same types and the same [`pretty`].
+
+// A member that is absent is not one that is null: packs of other builders may leave out what we write as `null`.
+#![allow(clippy::option_option)]
 
 use super::keys::Signer;
 use crate::model::sha256_hex;
 use base64::Engine as _;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// `pack_version` and `pack_format_version` of assay's pack contract.
 pub const PACK_VERSION: &str = "0.1.0";
@@ -16,7 +22,12 @@ pub const DEFAULT_POLICY: &[u8] = b"default-policy-v0";
 /// The hash of this is the `head_hash` of a pack without receipts.
 pub const EMPTY_HEAD: &[u8] = b"empty";
 
-/// The CI run that a pack was built in; members as in assay-ai, absent ones are not written.
+/// An optional member that is there, be it `null`.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(d).map(Some)
+}
+
+/// The CI run that a pack was built in; members and their order are assay-ai's, absent ones are not written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CiBinding {
@@ -25,22 +36,22 @@ pub struct CiBinding {
     /// 40 lower-case hex digits.
     pub commit_sha: String,
     /// `owner/name`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub repo: Option<String>,
     /// Git ref.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub r#ref: Option<String>,
     /// Run number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub run_id: Option<String>,
     /// Attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub run_attempt: Option<String>,
     /// Workflow file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub workflow_ref: Option<String>,
     /// Who started it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub actor: Option<String>,
 }
 
@@ -73,7 +84,7 @@ impl CiBinding {
 }
 
 /// What the signer says about the evidence. Members and their order are assay-ai's.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attestation {
     /// [`PACK_VERSION`].
@@ -107,8 +118,8 @@ pub struct Attestation {
     /// `PASS`, `FAIL` or `N/A`.
     pub claim_check: String,
     /// Hash over claim results.
-    #[serde(default)]
-    pub discrepancy_fingerprint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub discrepancy_fingerprint: Option<Option<String>>,
     /// `L0`.
     pub assurance_level: String,
     /// `signed-pack`.
@@ -128,14 +139,14 @@ pub struct Attestation {
     /// Latest receipt.
     pub timestamp_end: String,
     /// CI run.
-    #[serde(default)]
-    pub ci_binding: Option<CiBinding>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub ci_binding: Option<Option<CiBinding>>,
     /// Expiry.
-    #[serde(default)]
-    pub valid_until: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub valid_until: Option<Option<String>>,
     /// Newer pack.
-    #[serde(default)]
-    pub superseded_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub superseded_by: Option<Option<String>>,
 }
 
 /// A file of the pack that the manifest covers.
@@ -151,7 +162,7 @@ pub struct FileEntry {
 }
 
 /// `pack_manifest.json`; members and their order are assay-ai's.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The pack.
@@ -173,7 +184,7 @@ pub struct Manifest {
     /// As in the attestation.
     pub claim_set_hash: String,
     /// Not written by us; a pack of assay-ai may have it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub redaction_policy_sha256: Option<String>,
     /// Receipts in the pack.
     pub receipt_count_expected: u64,
@@ -306,7 +317,7 @@ mod tests {
             claim_set_hash: sha256_hex(b"none"),
             receipt_integrity: text("PASS"),
             claim_check: text("N/A"),
-            discrepancy_fingerprint: None,
+            discrepancy_fingerprint: Some(None),
             assurance_level: text("L0"),
             proof_tier: text("signed-pack"),
             mode: text("shadow"),
@@ -316,14 +327,14 @@ mod tests {
             n_receipts: 0,
             timestamp_start: text("2026-01-01T00:00:00.000Z"),
             timestamp_end: text("2026-01-01T00:00:00.000Z"),
-            ci_binding: CiBinding::detect(|name| match name {
+            ci_binding: Some(CiBinding::detect(|name| match name {
                 "GITHUB_ACTIONS" => Some(text("true")),
                 "GITHUB_SHA" => Some("a".repeat(40)),
                 "GITHUB_ACTOR" => Some(text(actor)),
                 _ => None,
-            }),
-            valid_until: None,
-            superseded_by: None,
+            })),
+            valid_until: Some(None),
+            superseded_by: Some(None),
         }
     }
 
@@ -347,7 +358,14 @@ mod tests {
         let printed = pretty(&manifest).unwrap();
         assert!(printed.is_ascii());
         assert_eq!(
-            serde_json::from_slice::<Manifest>(&printed).unwrap().attestation.ci_binding.unwrap().actor.unwrap(),
+            serde_json::from_slice::<Manifest>(&printed)
+                .unwrap()
+                .attestation
+                .ci_binding
+                .unwrap()
+                .unwrap()
+                .actor
+                .unwrap(),
             actor
         );
     }

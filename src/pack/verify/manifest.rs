@@ -1,16 +1,15 @@
 //! `pack_manifest.json`: assay's schema, checked to the letter, and the bytes that its signature covers.
 //!
 //! The signature covers the RFC 8785 form of the parsed manifest, so assay-ai accepts any formatting of the file. A pack of
-//! ours has exactly one: two-space indent, members in the order below, no newline at the end, as its builder writes it.
-//! Any other bytes are a finding there ([`Manifest::pretty`]) and a warning in a pack that has another builder.
+//! ours has exactly one: what its builder writes ([`sign::pretty`], over the builder's own types). Any other bytes are a
+//! finding there ([`Manifest::pretty`]) and a warning in a pack that has another builder.
 
-// A member that is absent is not one that is null.
-#![allow(clippy::option_option, clippy::struct_field_names)]
-
+use super::super::sign;
 use super::time::parse_date_time;
 use crate::canon;
-use serde::{Deserialize, Deserializer, Serialize};
 use std::ops::Range;
+
+pub use sign::{Attestation, FileEntry, Manifest};
 
 /// Largest manifest that is read. Nobody has vouched for it yet, and a pack lists a handful of files.
 pub const MAX_MANIFEST: usize = 4 << 20;
@@ -41,138 +40,6 @@ pub const SURFACE: &str = "surface.json";
 pub const UNSIGNED: &str = "_unsigned";
 /// Files that every pack lists under `files`.
 pub const KERNEL: [&str; 3] = [RECEIPTS, REPORT, TRANSCRIPT];
-
-/// A listed file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FileEntry {
-    /// Its name.
-    pub path: String,
-    /// SHA-256 of its bytes.
-    pub sha256: String,
-    /// Its length.
-    pub bytes: u64,
-}
-
-/// The attestation: what the builder says about the receipts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Attestation {
-    /// `0.1.0`.
-    pub pack_format_version: String,
-    /// 1.
-    pub fingerprint_version: u64,
-    /// As in the manifest.
-    pub pack_id: String,
-    /// The run; the session in packs of ours.
-    pub run_id: String,
-    /// Suite.
-    pub suite_id: String,
-    /// Its hash.
-    pub suite_hash: String,
-    /// Version of the builder.
-    pub verifier_version: String,
-    /// `jcs-rfc8785`.
-    pub canon_version: String,
-    /// Which implementation.
-    pub canon_impl: String,
-    /// Its version.
-    pub canon_impl_version: String,
-    /// Hash of the builder's policy.
-    pub policy_hash: String,
-    /// Claim set.
-    pub claim_set_id: String,
-    /// Its hash.
-    pub claim_set_hash: String,
-    /// `PASS` or `FAIL`.
-    pub receipt_integrity: String,
-    /// `PASS`, `FAIL`, `N/A`.
-    pub claim_check: String,
-    /// Fingerprint of the claim results.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub discrepancy_fingerprint: Option<Option<String>>,
-    /// `L0` … `L3`.
-    pub assurance_level: String,
-    /// `hash-only`, `signed-pack`, `signed-receipts`.
-    pub proof_tier: String,
-    /// `shadow`, `enforced`, `breakglass`.
-    pub mode: String,
-    /// SHA-256 of the last receipt.
-    pub head_hash: String,
-    /// `last-receipt-digest-v0`.
-    pub head_hash_algorithm: String,
-    /// Source of times.
-    pub time_authority: String,
-    /// Number of receipts.
-    pub n_receipts: u64,
-    /// Earliest receipt.
-    pub timestamp_start: String,
-    /// Latest receipt.
-    pub timestamp_end: String,
-    /// CI run.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub ci_binding: Option<Option<CiBinding>>,
-    /// When the pack should be considered stale.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub valid_until: Option<Option<String>>,
-    /// A newer pack.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub superseded_by: Option<Option<String>>,
-}
-
-/// The CI run that a pack is bound to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs)]
-pub struct CiBinding {
-    pub provider: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub repo: Option<String>,
-    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub git_ref: Option<String>,
-    pub commit_sha: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub run_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub run_attempt: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub workflow_ref: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub actor: Option<String>,
-}
-
-/// The signed manifest, members in the order in which builders write them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs)]
-pub struct Manifest {
-    pub pack_id: String,
-    pub pack_version: String,
-    pub manifest_version: String,
-    pub hash_alg: String,
-    pub attestation: Attestation,
-    pub attestation_sha256: String,
-    pub suite_hash: String,
-    pub claim_set_id: String,
-    pub claim_set_hash: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    pub redaction_policy_sha256: Option<String>,
-    pub receipt_count_expected: u64,
-    pub files: Vec<FileEntry>,
-    pub expected_files: Vec<String>,
-    pub signer_id: String,
-    pub signer_pubkey: String,
-    pub signer_pubkey_sha256: String,
-    pub signature_alg: String,
-    pub signature_scope: String,
-    pub signature: String,
-    pub pack_root_sha256: String,
-}
-
-/// An optional member that is there, be it `null`.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(d).map(Some)
-}
 
 /// A manifest that is of the schema, with the RFC 8785 form of what was read.
 #[derive(Debug, Clone)]
@@ -246,7 +113,7 @@ impl Manifest {
     /// The one form that a pack of ours has on disk.
     #[must_use]
     pub fn pretty(&self) -> Vec<u8> {
-        serde_json::to_vec_pretty(self).unwrap_or_default()
+        sign::pretty(self).unwrap_or_default()
     }
 
     /// The entry of a listed file.
