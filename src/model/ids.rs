@@ -120,16 +120,28 @@ impl SessionId {
     }
 }
 
+/// The largest integer that evidence holds, of either sign: beyond it a double has gaps, and two integers are one number to
+/// many readers (RFC 7493 §2.2). What is written and what is accepted follow from this one bound.
+pub const MAX_INTEGER: u64 = (1 << 53) - 1;
+
+/// A peer's number as evidence holds it: `Some` for an integer within ±[`MAX_INTEGER`] that is spelt as RFC 8785 spells it.
+/// `-0`, `1.0`, `1e2` and what lies beyond are none; they are kept as text, or said to be left out.
+#[must_use]
+pub fn exact_integer(raw: &[u8]) -> Option<i64> {
+    let n = std::str::from_utf8(raw).ok()?.parse::<i64>().ok()?;
+    (n.unsigned_abs() <= MAX_INTEGER && n.to_string().as_bytes() == raw).then_some(n)
+}
+
 /// A JSON-RPC id as it is kept in evidence.
 ///
-/// Numbers that a double does not hold exactly are kept as their text with the anomaly `id_out_of_range`, ids of more
-/// than 256 bytes as the hash of their text with `id_too_long`: correlation never uses this form but the raw text.
+/// Numbers that are no [`exact_integer`] are kept as their text with the anomaly `id_out_of_range`, ids of more than 256
+/// bytes as the hash of their text with `id_too_long`: correlation never uses this form but the raw text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RpcId {
     /// `null`, or no id at all.
     Null,
-    /// An integer within ±2^53.
+    /// An integer within ±[`MAX_INTEGER`]; the first release wrote ±2^53 too.
     Int(i64),
     /// A string.
     Text(String),

@@ -11,7 +11,7 @@ pub mod session;
 pub mod time;
 
 pub use event::{AuditEvent, Direction, EventKind};
-pub use ids::{InvocationId, ReceiptId, RpcId, SessionId};
+pub use ids::{InvocationId, MAX_INTEGER, ReceiptId, RpcId, SessionId, exact_integer};
 pub use ledger::{LedgerKind, LedgerLine};
 pub use receipt::{GapReceipt, Outcome, Phases, PolicyVerdict, Profile, SessionEnd, SessionStart, ToolCall};
 pub use session::SessionDoc;

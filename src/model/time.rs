@@ -23,10 +23,10 @@ impl WallTime {
         self.0
     }
 
-    /// The host's wall clock.
+    /// The host's wall clock, whatever it says: the same one that marks in a capture are turned into times with.
     #[must_use]
     pub fn now() -> Self {
-        Self::from_millis(jiff::Timestamp::now().as_millisecond())
+        Self::from_millis(crate::sys::clock::wall_ms())
     }
 
     /// The form in file names: `20260315T113000Z`.

@@ -1,7 +1,7 @@
 //! What of a message may stand in a receipt: text that every verifier reads as one line, content that assay's
 //! canonicalizer writes as ours does.
 
-use crate::model::RpcId;
+use crate::model::{RpcId, exact_integer};
 use std::{borrow::Cow, collections::BTreeSet};
 
 /// Tool names and methods are kept up to this many bytes; the message's hash covers the rest.
@@ -97,12 +97,12 @@ pub fn evidence_id(raw: Option<&[u8]>, anomalies: &mut BTreeSet<String>) -> RpcI
                 RpcId::Text(text.into_owned())
             } else {
                 flag("id_not_verbatim");
-                RpcId::Text(String::from_utf8_lossy(raw).into_owned())
+                RpcId::Text(receipt_text(&String::from_utf8_lossy(raw)).0.into_owned())
             }
         }
-        _ => match std::str::from_utf8(raw).ok().and_then(|t| t.parse::<i64>().ok()) {
-            Some(n) if n.unsigned_abs() <= 1 << 53 => RpcId::Int(n),
-            _ => {
+        _ => match exact_integer(raw) {
+            Some(n) => RpcId::Int(n),
+            None => {
                 flag("id_out_of_range");
                 RpcId::Text(receipt_text(&String::from_utf8_lossy(raw)).0.into_owned())
             }
@@ -141,6 +141,18 @@ mod tests {
         assert!(flags.is_empty());
         assert_eq!(evidence_id(Some(b"9007199254740993"), &mut flags), RpcId::Text("9007199254740993".into()));
         assert!(flags.contains("id_out_of_range"));
+        for raw in ["-0", "9007199254740992", "-9007199254740992", "1.0", "1e2", "1e400", "0.1"] {
+            let mut flags = BTreeSet::new();
+            assert_eq!(evidence_id(Some(raw.as_bytes()), &mut flags), RpcId::Text(raw.into()));
+            assert!(flags.contains("id_out_of_range"), "{raw}");
+        }
+        for raw in ["9007199254740991", "-9007199254740991", "0", "-1"] {
+            let mut flags = BTreeSet::new();
+            let id = evidence_id(Some(raw.as_bytes()), &mut flags);
+            assert_eq!((serde_json::to_string(&id).unwrap().as_str(), flags.len()), (raw, 0));
+        }
+        let broken = evidence_id(Some("\"\\ud800\u{2028}\"".as_bytes()), &mut flags);
+        assert!(matches!(broken, RpcId::Text(t) if !t.contains('\u{2028}')));
         evidence_id(Some(format!("\"{}\"", "x".repeat(300)).as_bytes()), &mut flags);
         assert!(flags.contains("id_too_long"));
     }

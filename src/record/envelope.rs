@@ -269,6 +269,8 @@ pub struct RequestMeta {
     pub client: Option<crate::model::receipt::PeerInfo>,
     /// Correlation members worth keeping, as a canonical object.
     pub kept: Option<Box<serde_json::value::RawValue>>,
+    /// Whether one of them is there and not among `kept`: too long, or not of a kind that a pack can hold.
+    pub dropped: bool,
 }
 
 /// Self-reported correlation members that receipts keep: MCP progress token, W3C trace context, Claude Code's tool use id,
@@ -291,19 +293,25 @@ impl RequestMeta {
     pub fn of(raw: Option<&[u8]>) -> Self {
         let Some(raw) = raw else { return Self::default() };
         let Ok(f) = Fields::of(raw, KEPT_META) else { return Self::default() };
-        let mut kept = Vec::new();
+        let (mut kept, mut dropped) = (Vec::new(), false);
         for (i, name) in KEPT_META.iter().enumerate() {
-            let Some(value) = f.get(i).filter(|v| v.len() <= MAX_META) else { continue };
-            let Ok(value) = canon::canonicalize(value) else { continue };
-            if super::content::packable(&value) {
-                kept.push(format!("\"{name}\":{}", String::from_utf8_lossy(&value)));
+            let Some(value) = f.get(i) else { continue };
+            let canonical = Some(value).filter(|v| v.len() <= MAX_META).and_then(|v| canon::canonicalize(v).ok());
+            match canonical.filter(|v| super::content::packable(v)) {
+                Some(value) => kept.push(format!("\"{name}\":{}", String::from_utf8_lossy(&value))),
+                None => dropped = true,
             }
         }
         let kept = (!kept.is_empty()).then(|| format!("{{{}}}", kept.join(",")));
         let era = Fields::of(raw, ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientInfo"]);
         let (protocol_version, client) =
             era.map_or((None, None), |f| (f.text(0).map(|t| short(&t)), f.get(1).and_then(peer_info)));
-        Self { protocol_version, client, kept: kept.and_then(|k| serde_json::value::RawValue::from_string(k).ok()) }
+        Self {
+            protocol_version,
+            client,
+            kept: kept.and_then(|k| serde_json::value::RawValue::from_string(k).ok()),
+            dropped,
+        }
     }
 }
 

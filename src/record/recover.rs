@@ -308,7 +308,7 @@ impl Dead {
             .iter()
             .map(|l| l.consumer().wall_offset())
             .find(|o| *o != 0)
-            .unwrap_or_else(|| started_at.millis() * 1_000_000 - started_ns as i64);
+            .unwrap_or_else(|| started_at.millis().saturating_mul(1_000_000).saturating_sub_unsigned(started_ns));
         let prev_hash = match &first {
             Some(e) => e.prev_hash.clone(),
             None => ledger::Ledger::lock(dir, paths.id)

@@ -13,13 +13,23 @@ pub fn mono_ns() -> u64 {
     ns(ClockId::Monotonic) as u64
 }
 
-/// Wall clock minus monotonic clock in nanoseconds: add it to a mark to get nanoseconds since 1970-01-01 UTC.
+/// `CLOCK_REALTIME` in milliseconds since 1970-01-01 UTC.
+pub fn wall_ms() -> i64 {
+    saturated(ns(ClockId::Realtime).div_euclid(1_000_000))
+}
+
+fn saturated(n: i128) -> i64 {
+    n.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+}
+
+/// Wall clock minus monotonic clock in nanoseconds: add it to a mark to get nanoseconds since 1970-01-01 UTC. It stays at
+/// its ends for years that it does not hold (before 1677, after 2262).
 pub fn wall_minus_mono_ns() -> i64 {
     // The monotonic clock is read on both sides, so that a preemption between the readings costs half its length.
     let before = ns(ClockId::Monotonic);
     let wall = ns(ClockId::Realtime);
     let after = ns(ClockId::Monotonic);
-    (wall - i128::midpoint(before, after)) as i64
+    saturated(wall - i128::midpoint(before, after))
 }
 
 #[cfg(test)]

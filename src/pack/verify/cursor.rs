@@ -1,10 +1,8 @@
 //! Reading a canonical line from left to right against the one form it can have: no tree, no allocation, and nothing
 //! accepted that is not RFC 8785.
 
+pub use crate::model::MAX_INTEGER;
 use crate::{canon, model::WallTime};
-
-/// The largest integer that evidence holds: beyond it a double has gaps (RFC 7493 §2.2).
-pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 
 /// A place in a line. Every method either passes what it names or gives `None`; then the line is not of the form.
 #[derive(Clone)]
@@ -130,6 +128,11 @@ impl<'a> Cursor<'a> {
     /// An integer from 0 to [`MAX_INTEGER`].
     #[inline]
     pub fn uint(&mut self) -> Option<u64> {
+        self.up_to(MAX_INTEGER)
+    }
+
+    #[inline]
+    fn up_to(&mut self, max: u64) -> Option<u64> {
         let start = self.at;
         let mut n = 0u64;
         while let Some(d) = self.bytes.get(self.at).filter(|b| b.is_ascii_digit()) {
@@ -140,15 +143,15 @@ impl<'a> Cursor<'a> {
             self.at += 1;
         }
         let digits = self.at - start;
-        (digits > 0 && n <= MAX_INTEGER && (digits == 1 || self.bytes[start] != b'0')).then_some(n)
+        (digits > 0 && n <= max && (digits == 1 || self.bytes[start] != b'0')).then_some(n)
     }
 
-    /// An integer from -[`MAX_INTEGER`] to [`MAX_INTEGER`]; no `-0`.
+    /// A peer's integer, from -[`MAX_INTEGER`] to [`MAX_INTEGER`]; no `-0`. The first release wrote ±2^53 as well.
     pub fn int(&mut self) -> Option<i64> {
         if self.lit(b"-").is_some() {
-            return self.uint().filter(|n| *n != 0).map(|n| -(n as i64));
+            return self.up_to(MAX_INTEGER + 1).filter(|n| *n != 0).map(|n| -(n as i64));
         }
-        self.uint().map(|n| n as i64)
+        self.up_to(MAX_INTEGER + 1).map(|n| n as i64)
     }
 
     /// `true` or `false`.
@@ -286,6 +289,9 @@ mod tests {
         }
         assert_eq!(whole(b"-32001", Cursor::int), Some(-32001));
         assert_eq!(whole(b"-0", Cursor::int), None);
+        for (text, read) in [("9007199254740992", true), ("-9007199254740992", true), ("9007199254740993", false)] {
+            assert_eq!(whole(text.as_bytes(), Cursor::int).is_some(), read, "{text}");
+        }
     }
 
     #[test]

@@ -156,7 +156,9 @@ impl Clock {
     /// The wall time of a monotonic one.
     #[must_use]
     pub fn wall(&self, ns: u64) -> WallTime {
-        WallTime::from_millis((ns as i64).saturating_add(self.wall_minus_mono_ns).div_euclid(1_000_000))
+        WallTime::from_millis(
+            i64::try_from(ns).unwrap_or(i64::MAX).saturating_add(self.wall_minus_mono_ns).div_euclid(1_000_000),
+        )
     }
 }
 
@@ -363,7 +365,7 @@ impl Recorder {
 
     /// Tells the difference of the clocks now; a step is recorded.
     pub fn clock_now(&mut self, wall_minus_mono_ns: i64, now_ns: u64) {
-        let delta_ms = (wall_minus_mono_ns - self.clock.wall_minus_mono_ns) / 1_000_000;
+        let delta_ms = wall_minus_mono_ns.saturating_sub(self.clock.wall_minus_mono_ns) / 1_000_000;
         self.clock.wall_minus_mono_ns = wall_minus_mono_ns;
         if delta_ms.abs() < STEP_MS {
             return;

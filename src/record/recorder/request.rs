@@ -162,6 +162,9 @@ impl Recorder {
         big: &mut Vec<BigPayload>,
     ) -> Option<Call> {
         let at = self.clock.wall(m.read_ns);
+        if meta.dropped && matches!(method, "tools/call" | "tasks/get" | "tasks/result") {
+            flags.insert("meta_not_kept".to_owned());
+        }
         if matches!(method, "tasks/get" | "tasks/result") {
             let (parent, tool_name) = self.table.task(params.task_id.as_deref()?)?;
             let raw = e.params.clone().map_or(&b"{}"[..], |r| &e.bytes[r]);

@@ -3,7 +3,7 @@
 use super::{Awaited, BigPayload, Message, Recorder, lane, request::value_digest, wire_of};
 use crate::{
     canon,
-    model::{Direction, EventKind, InvocationId, ReceiptId, event::detail},
+    model::{Direction, EventKind, InvocationId, ReceiptId, event::detail, exact_integer},
     record::{
         chain::Entry,
         content,
@@ -56,6 +56,7 @@ impl Recorder {
         if let (true, Some(body), Some(digest)) = (is_call && self.setup.store_results, body, &digest) {
             stored = self.store(m, "result", body, digest, invocation, &mut flags, big);
         }
+        let error_code = e.error.clone().and_then(|r| error_code(&e.bytes[r], &mut flags));
         let response = Response {
             at: self.clock.wall(m.read_ns),
             first_byte_ns: m.first_byte_ns,
@@ -70,7 +71,7 @@ impl Recorder {
             is_final: method == "tasks/result" || fields.has_result || e.error.is_some(),
             anomalies: flags,
         };
-        self.response_event(m, e, invocation, &response);
+        self.response_event(m, error_code, invocation, &response);
         // The next leg may be read before this one is delivered.
         let call =
             self.table.get(invocation).and_then(|p| p.call.as_ref()).filter(|c| !c.task_leg || response.is_final);
@@ -84,16 +85,18 @@ impl Recorder {
         self.awaited[lane(m.direction)].push_back(Awaited { end: m.end, offset: m.offset, invocation, response: true });
     }
 
-    fn response_event(&mut self, m: &Message<'_>, e: &Envelope<'_>, invocation: InvocationId, response: &Response) {
-        let code = e.error.clone().and_then(|r| {
-            let f = envelope::Fields::of(&e.bytes[r], ["code"]).ok()?;
-            std::str::from_utf8(f.get(0)?).ok()?.parse::<i64>().ok()
-        });
+    fn response_event(
+        &mut self,
+        m: &Message<'_>,
+        error_code: Option<i64>,
+        invocation: InvocationId,
+        response: &Response,
+    ) {
         let Some(p) = self.table.get(invocation) else { return };
         let (method, rpc_id) = (p.method.clone(), p.rpc_id.clone());
         let detail = detail::ResponseReceived {
             anomalies: response.anomalies.iter().cloned().collect(),
-            error_code: code.filter(|c| c.unsigned_abs() <= 1 << 53),
+            error_code,
             first_byte_us: self.mono_us(m.first_byte_ns),
             is_error: response.is_error,
             offset: m.offset,
@@ -184,6 +187,16 @@ impl Recorder {
             detail: detail::Forwarded { offset: awaited.offset, receipt_id: None, receipt_sha256: None },
         });
     }
+}
+
+/// The code of an error response; one that evidence cannot hold as a number is said to be left out.
+fn error_code(error: &[u8], flags: &mut BTreeSet<String>) -> Option<i64> {
+    let raw = envelope::Fields::of(error, ["code"]).ok()?.get(0)?;
+    let code = exact_integer(raw);
+    if code.is_none() {
+        flags.insert("error_code_not_kept".to_owned());
+    }
+    code
 }
 
 fn result_type(fields: &ResultFields<'_>) -> String {

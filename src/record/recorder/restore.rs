@@ -101,7 +101,8 @@ impl Recorder {
         for event in carried {
             if event.event == EventKind::ChainStart {
                 let earlier_ms = r.started_at.millis() - event.at.millis();
-                r.started_ns = started_ns.saturating_sub(u64::try_from(earlier_ms).unwrap_or(0) * 1_000_000);
+                r.started_ns =
+                    started_ns.saturating_sub(u64::try_from(earlier_ms).unwrap_or(0).saturating_mul(1_000_000));
             }
             r.replay(&event, &mut Restored::default(), &mut HashMap::new());
         }
@@ -176,7 +177,7 @@ impl Recorder {
     }
 
     fn replay(&mut self, e: &AuditEvent, state: &mut Restored, bound: &mut Bound) {
-        let ns = self.started_ns + e.mono_us * 1000;
+        let ns = self.started_ns.saturating_add(e.mono_us.saturating_mul(1000));
         self.last_ns = self.last_ns.max(ns);
         match e.event {
             EventKind::RequestReceived => {
@@ -323,7 +324,7 @@ impl Recorder {
     fn replay_response(&mut self, e: &AuditEvent, d: detail::ResponseReceived, ns: u64) {
         let (Some(invocation), Some(direction)) = (e.invocation_id, e.direction) else { return };
         self.table.answered(invocation);
-        let first_byte_ns = self.started_ns + d.first_byte_us * 1000;
+        let first_byte_ns = self.started_ns.saturating_add(d.first_byte_us.saturating_mul(1000));
         let Some(p) = self.table.get_mut(invocation) else { return };
         let wire_bytes = e.wire_bytes.unwrap_or_default();
         p.response = Some(Response {
@@ -441,7 +442,7 @@ fn key_of(rpc_id: &RpcId, anomalies: &[String]) -> Option<IdKey> {
         _ if flagged("notification_call") => None,
         RpcId::Null => Some(IdKey::Other(b"null".to_vec())),
         RpcId::Int(n) => Some(IdKey::Other(n.to_string().into_bytes())),
-        RpcId::Text(t) if flagged("id_out_of_range") => Some(IdKey::Other(t.clone().into_bytes())),
+        RpcId::Text(t) if flagged("id_out_of_range") => Some(IdKey::of(t.as_bytes())),
         RpcId::Text(t) => Some(IdKey::Text(t.clone())),
     }
 }

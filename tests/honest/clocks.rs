@@ -1,0 +1,125 @@
+//! Clocks of any kind: before 1970, at the end of year 9999, standing still, stepping either way while a session runs.
+
+use assay::{
+    model::{Direction, Profile, SessionId, WallTime},
+    pack::{
+        build::{self, Input},
+        explain::Explanation,
+        keys::{Signer, SignerId},
+        verify::{self, Completeness, Integrity, VerifyOptions},
+    },
+    paths::AuditDir,
+    record::{
+        recorder::{Clock, Ending, Message, Recorder, Setup, command_digest},
+        store::Store,
+    },
+};
+use proptest::prelude::*;
+use std::{ops::ControlFlow, sync::Arc};
+
+/// Milliseconds since 1970 of the years 0 to 9999, their ends, and what lies beyond.
+fn wall() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        3 => -62_167_219_200_000i64..=253_402_300_799_999,
+        1 => prop::sample::select(&[
+            i64::MIN, i64::MAX, 0, -1, 1, 253_402_300_799_999, 253_402_300_800_000, 253_402_207_200_999,
+            253_402_207_201_000, -62_167_219_200_000, -62_167_219_200_001, 9_223_372_036_854, 9_223_372_036_855,
+            2_147_483_648_000, 4_294_967_296_000,
+        ][..]),
+        1 => any::<i64>(),
+    ]
+}
+
+/// Nanoseconds between the two clocks.
+fn offset() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        any::<i64>(),
+        prop::sample::select(&[i64::MIN, i64::MAX, 0, -1][..]),
+        wall().prop_map(|w| w.saturating_mul(1_000_000))
+    ]
+}
+
+fn say(recorder: &mut Recorder, at: &mut [u64; 2], direction: Direction, text: &str, ns: u64) {
+    let at = &mut at[usize::from(direction == Direction::ServerToClient)];
+    let (offset, end) = (*at, *at + text.len() as u64 + 1);
+    *at = end;
+    let bytes = text.as_bytes();
+    recorder.message(&Message {
+        direction,
+        offset,
+        end,
+        bytes,
+        page: None,
+        first_byte_ns: ns,
+        read_ns: ns,
+        judgement: None,
+        undecided: false,
+    });
+    recorder.delivered(direction, end, &|_| Some(ns));
+}
+
+proptest! {
+    #![proptest_config(crate::place::cases(200))]
+
+    #[test]
+    fn no_clock_panics_or_makes_a_pack_fail(
+        started in wall(),
+        boot in prop_oneof![Just(0u64), 0..u64::MAX / 4],
+        offsets in prop::collection::vec(offset(), 1..6),
+        pauses in prop::collection::vec(prop_oneof![Just(0u64), 0..10_000_000_000u64, Just(1 << 50)], 6),
+        packed in wall(),
+        looked in wall(),
+    ) {
+        let tmp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let dir = AuditDir::at(tmp.path().join("audit"));
+        dir.create().unwrap();
+        let setup = Arc::new(Setup {
+            profile: Profile::Audit,
+            transport: "stdio",
+            server_id: "server".into(),
+            command: None,
+            command_digest: command_digest(&["server".into()]),
+            store_args: false,
+            store_results: false,
+            store_limit: 1 << 20,
+            policy_hash: None,
+        });
+        let id = SessionId::from_bits(7);
+        let begun = Store::begin(&dir, &setup, boot, WallTime::from_millis(started), Clock::new(offsets[0]), id, None);
+        let (mut store, mut recorder) = begun.map_err(|e| e.source).unwrap();
+        let (mut at, mut ns) = ([0; 2], boot);
+        for (n, pause) in pauses.iter().enumerate() {
+            ns += pause;
+            let call = format!(r#"{{"id":{n},"method":"tools/call","params":{{"name":"t"}}}}"#);
+            say(&mut recorder, &mut at, Direction::ClientToServer, &call, ns);
+            if let Some(offset) = offsets.get(n) {
+                recorder.clock_now(*offset, ns);
+            }
+            ns += pause;
+            say(&mut recorder, &mut at, Direction::ServerToClient, &format!(r#"{{"id":{n},"result":{{}}}}"#), ns);
+        }
+        let ending = Ending { reason: "client_closed".into(), clean: true, pending_is_clean: true, ..Ending::default() };
+        let doc = recorder.end(&ending, ns);
+        store.write(&mut recorder.lines).unwrap();
+        store.end(&doc, None).unwrap();
+        let signer = Signer::from_seed(SignerId::parse("test").unwrap(), &[7; 32]);
+        let input = Input {
+            paths: &store.paths,
+            session: &doc,
+            policies: None,
+            surface: None,
+            signer: &signer,
+            ci_binding: None,
+            now: WallTime::from_millis(packed),
+        };
+        let built = build::build(&input).unwrap();
+        let options = VerifyOptions { now: WallTime::from_millis(looked), max_age_hours: Some(1.0), ..VerifyOptions::default() };
+        let report = verify::verify(&built.dir, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+        prop_assert_eq!(
+            (report.integrity, report.completeness),
+            (Integrity::Pass, Completeness::Complete),
+            "{:?}", report.errors
+        );
+        Explanation::of_pack(&built.dir).unwrap();
+    }
+}
