@@ -124,7 +124,7 @@ fn expiry_and_ci_run_are_demands() {
         (Some("2020-01-01T00:00:00.000Z"), Exit::Violation),
         (Some("2026-03-15T12:59:59.999+01:00"), Exit::Violation),
     ] {
-        let pack = signed(|a| a.valid_until = until.map(str::to_owned));
+        let pack = signed(|a| a.valid_until = Some(until.map(str::to_owned)));
         assert_eq!(check_pack(&pack, &expiry).exit(), exit, "{until:?}");
         assert_eq!(check_pack(&pack, &pinned()).exit(), Exit::Ok, "{until:?}: no demand");
     }
@@ -135,7 +135,7 @@ fn expiry_and_ci_run_are_demands() {
         (Some(ci(&sha)), Exit::Ok, Exit::Ok),
         (Some(ci(&"b".repeat(40))), Exit::Ok, Exit::Violation),
     ] {
-        let pack = signed(|a| a.ci_binding.clone_from(&built));
+        let pack = signed(|a| a.ci_binding = Some(built.clone()));
         for (options, exit) in [(&required, by_required), (&expected, by_expected), (&pinned(), Exit::Ok)] {
             let report = check_pack(&pack, options);
             assert_eq!(report.exit(), exit, "{built:?}: {:?} {:#?}", report.unmet, report.errors);
