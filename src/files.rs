@@ -99,7 +99,7 @@ impl Tree {
         let mut at = self.root.clone();
         for name in self.below(path)? {
             at.push(name);
-            dir = open_dir(&dir, name)?;
+            dir = open_dir(&dir, name, &at)?;
             directory_of_ours(&dir, &at)?;
         }
         Ok(dir)
@@ -136,7 +136,7 @@ impl Tree {
                 Err(e) => return Err(e.into()),
             }
             at.push(name);
-            dir = open_dir(&dir, name)?;
+            dir = open_dir(&dir, name, &at)?;
             directory_of_ours(&dir, &at)?;
         }
         Ok(())
@@ -264,23 +264,20 @@ impl Tree {
     }
 }
 
-fn open_dir(parent: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+fn open_dir(parent: &OwnedFd, name: &OsStr, path: &Path) -> io::Result<OwnedFd> {
     rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()).map_err(|e| match e {
         // A link to a directory gives either, by system.
         Errno::LOOP | Errno::NOTDIR => {
             let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
             let link = stat.is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_symlink());
-            refuse(format!("{}: {}", Path::new(name).display(), if link { LINK } else { "it is no directory" }))
+            refuse(format!("{}: {}", path.display(), if link { LINK } else { "it is no directory" }))
         }
         e => e.into(),
     })
 }
 
 fn directory_of_ours(dir: &OwnedFd, path: &Path) -> io::Result<()> {
-    ours(&rustix::fs::fstat(dir)?).map_err(|what| {
-        let name = path.display();
-        refuse(format!("the directory {name} {what}; it must be yours alone to write to (chmod go-w)"))
-    })
+    ours(&rustix::fs::fstat(dir)?).map_err(|what| refuse(format!("the directory {} {what}", path.display())))
 }
 
 fn file_of_ours(stat: &Stat) -> io::Result<()> {
@@ -289,14 +286,14 @@ fn file_of_ours(stat: &Stat) -> io::Result<()> {
     if stat.st_nlink > 1 {
         return Err(refuse("it is a hard link, a file with other names"));
     }
-    ours(stat).map_err(|what| refuse(format!("the file {what}; it must be yours alone to write to (chmod go-w)")))
+    ours(stat).map_err(|what| refuse(format!("the file {what}")))
 }
 
 fn ours(stat: &Stat) -> Result<(), &'static str> {
     if stat.st_uid != rustix::process::geteuid().as_raw() {
         Err("belongs to another user")
     } else if stat.st_mode & 0o022 != 0 {
-        Err("can be written by others")
+        Err("can be written by others; take that away with chmod go-w")
     } else {
         Ok(())
     }

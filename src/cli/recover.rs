@@ -3,6 +3,7 @@
 use super::out;
 use crate::{
     error::{Exit, Failure},
+    files,
     pack::keys::KeyStore,
     paths::{AuditDir, DEFAULT_AUDIT_DIR},
     proxy::seal::{Sealed, recover_dir},
@@ -30,7 +31,7 @@ pub struct RecoverArgs {
 /// # Errors
 /// Bad input, or what keeps a session from being finished.
 pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
-    let dir = AuditDir::at(&args.audit_dir);
+    let dir = AuditDir::reach(&args.audit_dir)?;
     if !dir.audit().is_dir() {
         return Err(Failure::bad_input(format_args!("{} is no audit directory", args.audit_dir.display()))
             .hint("name the directory that was given to mcp-proxy with --audit-dir"));
@@ -41,7 +42,7 @@ pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
         .map_err(|e| Failure::failed(format_args!("{}: {e}", args.audit_dir.display())))?;
     if args.json {
         let sessions: Vec<_> = all.iter().map(document).collect();
-        out::json(&serde_json::json!({ "audit_dir": args.audit_dir, "sessions": sessions }))?;
+        out::json(&serde_json::json!({ "audit_dir": files::text(&args.audit_dir), "sessions": sessions }))?;
     } else {
         print(&all)?;
     }
@@ -52,7 +53,7 @@ pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
 fn document(one: &Result<Sealed, RecoverError>) -> serde_json::Value {
     match one {
         Ok(s) => serde_json::json!({
-            "session_id": s.session, "pack": s.pack, "verified": s.verified, "session_complete": s.complete,
+            "session_id": s.session, "pack": s.pack.as_deref().map(files::text), "verified": s.verified, "session_complete": s.complete,
             "end_reason": s.end_reason, "calls": s.calls, "notes": s.notes, "problems": s.problems,
         }),
         Err(e) => serde_json::json!({ "error": e.to_string() }),

@@ -9,13 +9,14 @@ mod store;
 pub use store::{History, HistoryError, SCHEMA_VERSION, SessionRow};
 
 use crate::{
+    files::{self, Tree},
     model::WallTime,
     pack::{
         analysis::Analysis,
         calls::{self, CallsError, Seen},
         verify::source::PackDir,
     },
-    paths::{AuditDir, SessionPaths, create_private_dir, private_append},
+    paths::{AuditDir, SessionPaths, create_private_dir},
 };
 use rustix::fs::{FlockOperation, flock};
 use std::{
@@ -95,7 +96,7 @@ pub fn register(home: &Path, dir: &Path) -> Result<PathBuf, HistoryError> {
     let line = serde_json::to_string(text).map_err(|_| HistoryError::Path(root.clone()))?;
     create_private_dir(home).map_err(|e| HistoryError::Io { path: home.to_owned(), source: io::Error::other(e) })?;
     let path = home.join(DIRECTORIES);
-    let mut file = private_append().open(&path).map_err(HistoryError::io(&path))?;
+    let mut file = Tree::at(home).append(&path).map_err(HistoryError::io(&path))?;
     lock(&file, FlockOperation::NonBlockingLockExclusive, PATIENCE_OF_PROXY)?;
     let mut known = String::new();
     (&file).take(MAX_DIRECTORIES).read_to_string(&mut known).map_err(HistoryError::io(&path))?;
@@ -114,7 +115,7 @@ pub fn register(home: &Path, dir: &Path) -> Result<PathBuf, HistoryError> {
 pub fn directories(home: &Path) -> Result<Vec<PathBuf>, HistoryError> {
     let path = home.join(DIRECTORIES);
     let mut text = String::new();
-    match File::open(&path) {
+    match files::plain(&path) {
         Ok(file) => file.take(MAX_DIRECTORIES).read_to_string(&mut text).map_err(HistoryError::io(&path))?,
         Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
         Err(e) => return Err(HistoryError::io(&path)(e)),

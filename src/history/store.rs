@@ -2,6 +2,7 @@
 
 use super::{DATABASE, LOCK, Summary, lock};
 use crate::{
+    files::Tree,
     pack::{
         analysis::{Analysis, Cell},
         calls::CallsError,
@@ -14,9 +15,8 @@ use rustix::fs::FlockOperation::{NonBlockingLockExclusive, NonBlockingLockShared
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
-    fs::{File, OpenOptions},
+    fs::File,
     io,
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -369,9 +369,8 @@ fn hold(home: &Path, how: rustix::fs::FlockOperation, patience: Duration) -> Res
 }
 
 fn private_file(path: &Path) -> Result<File, HistoryError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path).map_err(HistoryError::io(path))
+    let home = path.parent().unwrap_or(Path::new("."));
+    Tree::at(home).append(path).map_err(HistoryError::io(path))
 }
 
 fn connect(path: &Path, patience: Duration) -> Result<Connection, HistoryError> {

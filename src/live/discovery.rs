@@ -4,10 +4,14 @@
 //! a dead one, whatever its pid says, and is swept together with its socket by whoever sees it.
 
 use super::protocol::{RUN_CARD_VERSION, RunCard};
-use crate::{paths, sys};
+use crate::{
+    files::{self, Lock},
+    paths::{self, AuditDir},
+    sys,
+};
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags},
-    io::{Errno, FdFlags},
+    fs::{Mode, OFlags},
+    io::FdFlags,
     net::{AddressFamily, SocketAddrUnix, SocketType},
 };
 use std::{
@@ -122,33 +126,15 @@ fn place(path: &Path, card: &RunCard) -> io::Result<File> {
     let mut bytes = serde_json::to_vec(card)?;
     bytes.push(b'\n');
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
-    let placed = file.write_all(&bytes).and_then(|()| match try_lock(&file)? {
+    let placed = file.write_all(&bytes).and_then(|()| match files::try_lock(&file)? {
         Lock::Busy => Err(io::ErrorKind::WouldBlock.into()),
-        Lock::Free => std::fs::rename(&staged, path),
+        Lock::Taken | Lock::Unsupported => std::fs::rename(&staged, path),
     });
     if let Err(e) = placed {
         let _ = std::fs::remove_file(&staged);
         return Err(e);
     }
     Ok(file)
-}
-
-/// What became of a try for the lock.
-#[derive(Debug, PartialEq, Eq)]
-enum Lock {
-    /// It is ours now.
-    Free,
-    /// Somebody holds it.
-    Busy,
-}
-
-/// Takes the lock without waiting. A file system without locks is taken as free.
-fn try_lock(file: &File) -> io::Result<Lock> {
-    match rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
-        Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Lock::Free),
-        Err(Errno::AGAIN) => Ok(Lock::Busy),
-        Err(e) => Err(e.into()),
-    }
 }
 
 /// A card of the run directory, and whether its proxy lives.
@@ -160,17 +146,31 @@ struct Found {
 }
 
 fn look(path: &Path) -> io::Result<Found> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    let mut file = files::plain(path)?;
     let meta = file.metadata()?;
-    if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() || meta.len() > MAX_CARD {
+    if meta.uid() != rustix::process::geteuid().as_raw() || meta.len() > MAX_CARD {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "no card of ours"));
     }
-    let alive = try_lock(&file)? == Lock::Busy;
+    let locked = files::try_lock(&file)?;
     let mut text = Vec::new();
     (&mut file).take(MAX_CARD).read_to_end(&mut text)?;
     let card = serde_json::from_slice::<RunCard>(&text).ok().filter(|c| c.v == RUN_CARD_VERSION);
+    let card = card.map(|card| in_its_places(card, path));
+    let alive = match locked {
+        Lock::Busy => true,
+        Lock::Taken => false,
+        Lock::Unsupported => card.as_ref().is_some_and(|c| sys::process::is_alive(c.card.pid, c.card.pid_started)),
+    };
     Ok(Found { card, alive, file })
+}
+
+/// The socket lies beside its card, the evidence in its audit directory under the names of its session: what a card says
+/// beyond that is not followed.
+fn in_its_places(mut run: RunCard, path: &Path) -> RunCard {
+    let paths = AuditDir::at(&run.audit_dir).session(run.card.started_at, run.card.session_id);
+    (run.receipts, run.segment) = (paths.receipts, paths.segment);
+    run.card.socket = run.card.socket.map(|_| path.with_extension("sock"));
+    run
 }
 
 /// Every live session of this user, oldest first. What is dead is swept on the way.
@@ -257,12 +257,12 @@ fn sweep_lone_socket(path: &Path) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::model::{Profile, SessionId, WallTime};
     use crate::record::card::{CARD_VERSION, Card};
 
-    pub(in crate::live) fn run_card(session: SessionId) -> RunCard {
+    pub(crate) fn run_card(session: SessionId) -> RunCard {
         let card = Card {
             client_info: None,
             command: None,

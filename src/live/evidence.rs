@@ -139,7 +139,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(path: &Path, member: &str, stop: &'a AtomicBool) -> io::Result<Self> {
-        Ok(Self { file: File::open(path)?, member: Finder::new(member).into_owned(), stop })
+        Ok(Self { file: crate::files::plain(path)?, member: Finder::new(member).into_owned(), stop })
     }
 
     /// Offset of a line shortly before this time, or of the first.

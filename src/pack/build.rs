@@ -14,6 +14,7 @@ use super::{
 use crate::{
     canon,
     error::Failure,
+    files,
     model::{
         EventKind, GapReceipt, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionEnd, SessionId, SessionStart,
         ToolCall, WallTime,
@@ -25,14 +26,16 @@ use crate::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     collections::BTreeSet,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, BufRead as _, BufReader},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 /// Bytes of a policy or surface file that a pack takes in.
 const MAX_SIDE_FILE: u64 = 64 << 20;
+
+/// The longest line that is taken in, in bytes; the verifier's is the same.
+const MAX_LINE: u64 = 64 << 20;
 
 /// What a pack is built from.
 #[derive(Debug)]
@@ -70,6 +73,8 @@ pub struct Built {
     pub completeness: Completeness,
     /// What is wrong with its receipts, at most [`MAX_FINDINGS`]; empty for a sound pack.
     pub findings: Vec<Finding>,
+    /// Why the pack, which stands, may not survive a power cut, if it may not.
+    pub unsynced: Option<String>,
 }
 
 /// What keeps a pack from being built. Nothing is left behind.
@@ -146,7 +151,9 @@ pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
         return Err(BuildError::Exists(target.clone()));
     }
     let parent = target.parent().unwrap_or(Path::new("."));
-    create_private_dir(parent)?;
+    create_private_dir(input.paths.files.root())?;
+    let made = input.paths.files.make_dir(parent);
+    made.map_err(|source| BuildError::Read { path: parent.to_owned(), source })?;
     staging::sweep(parent);
     let staging = Staging::create(parent)?;
     let receipts = Receipts::copy(input, &staging)?;
@@ -183,7 +190,7 @@ pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
     staging.subdir("_unsigned")?;
     staging.write("_unsigned/PACK_SUMMARY.md", explain::markdown(&summary).as_bytes())?;
     staging.sync_subdir("_unsigned")?;
-    staging.publish(target).map_err(|e| match e.source.kind() {
+    let unsynced = staging.publish(target).map_err(|e| match e.source.kind() {
         io::ErrorKind::AlreadyExists => BuildError::Exists(target.clone()),
         _ => e.into(),
     })?;
@@ -195,6 +202,7 @@ pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
         events: input.session.event_count,
         completeness,
         findings: receipts.findings,
+        unsynced: unsynced.map(|e| e.to_string()),
     })
 }
 
@@ -244,13 +252,7 @@ fn mismatch(path: &Path, what: &'static str, expected: &dyn ToString, found: &dy
 }
 
 fn open(path: &Path) -> Result<File, BuildError> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits() as i32)
-        .open(path)
-        .and_then(|f| if f.metadata()?.is_file() { Ok(f) } else { Err(io::Error::other("it is no regular file")) });
-    file.map_err(|source| BuildError::Read { path: path.to_owned(), source })
+    files::plain(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
 }
 
 /// Copies a JSONL file line by line, each handed to `see` with its number from 1, without its newline.
@@ -263,7 +265,8 @@ fn copy_lines(
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let read = reader.read_until(b'\n', &mut line);
+        // What is longer is no line of ours, and is found not to be whole.
+        let read = io::Read::take(&mut reader, MAX_LINE).read_until(b'\n', &mut line);
         if read.map_err(|source| BuildError::Read { path: path.to_owned(), source })? == 0 {
             break;
         }

@@ -17,9 +17,8 @@ use std::{
     borrow::Cow,
     collections::BTreeMap,
     fmt::Write as _,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -150,9 +149,7 @@ impl Explanation {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+    crate::files::plain(path)
 }
 
 fn document<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, ExplainError> {

@@ -61,7 +61,7 @@ impl Lock {
     pub fn load(path: &Path) -> Result<Self, LockError> {
         use io::Read as _;
         let mut bytes = Vec::new();
-        std::fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        crate::files::named(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
         Self::parse(&bytes)
     }
 

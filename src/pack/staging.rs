@@ -1,7 +1,7 @@
 //! A pack under construction: a private directory beside the target that becomes the target in one rename.
 
 use super::{publish, sign::FileEntry};
-use crate::paths;
+use crate::files;
 use sha2::{Digest as _, Sha256};
 use std::{
     ffi::OsStr,
@@ -110,18 +110,18 @@ impl Staging {
     /// What the system says.
     pub fn sync_subdir(&self, name: &str) -> Result<(), StagingError> {
         let path = self.dir.join(name);
-        paths::sync_dir(&path).map_err(at(&path))
+        files::sync_dir(&path).map_err(at(&path))
     }
 
-    /// Makes it `target`, which must not exist.
+    /// Makes it `target`, which must not exist. Gives why its new name may not survive a power cut, if it may not.
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`], or what the system says.
-    pub fn publish(mut self, target: &Path) -> Result<(), StagingError> {
-        self.lock.sync_all().map_err(at(&self.dir))?;
+    pub fn publish(mut self, target: &Path) -> Result<Option<StagingError>, StagingError> {
+        files::sync_all(&self.lock).map_err(at(&self.dir))?;
         publish::rename_noreplace(&self.dir, target).map_err(at(target))?;
         self.published = true;
-        target.parent().map_or(Ok(()), |p| paths::sync_dir(p).map_err(at(p)))
+        Ok(target.parent().and_then(|p| files::sync_dir(p).map_err(at(p)).err()))
     }
 }
 
@@ -158,7 +158,7 @@ impl NewFile {
     /// # Errors
     /// What the system says.
     pub fn finish(mut self) -> Result<FileEntry, StagingError> {
-        self.out.flush().and_then(|()| self.out.get_ref().sync_all()).map_err(at(&self.path))?;
+        self.out.flush().and_then(|()| files::sync_all(self.out.get_ref())).map_err(at(&self.path))?;
         self.entry.sha256 = hex::encode(self.hash.finalize());
         Ok(self.entry)
     }

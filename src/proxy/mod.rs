@@ -96,17 +96,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         None if options.profile == Profile::Guard => return Err(no_policy()),
         None => None,
     };
-    let dir = AuditDir::at(std::path::absolute(&options.audit_dir).map_err(Failure::bad_input)?);
-    let usable = match dir.create() {
-        Ok(()) => true,
-        Err(e @ PathError::NotADirectory(_)) => {
-            return Err(Failure::bad_input(e).hint("name another directory with --audit-dir"));
-        }
-        Err(e) => {
-            status.warn(&format!("the audit directory cannot be used: {e}; nothing of this session will be recorded"));
-            false
-        }
-    };
+    let (dir, usable) = audit_dir(options, status)?;
     let signer = signer()?.map(Arc::new);
     let (events, inbox) = mpsc::channel();
     lifecycle::watch_signals(&events).map_err(|e| Failure::failed(format_args!("signals cannot be watched: {e}")))?;
@@ -143,15 +133,15 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     if usable {
         // From here on a crash is recovered, whatever has crossed.
         let card = Card::of(&setup, session, started.0, started.1, &captures.lanes);
-        let path = dir.session(started.1, session).card;
-        if let Err(e) = card.write(&path) {
-            status.warn(&format!("{}: {e}; a crash of the proxy could not be recovered", path.display()));
+        let paths = dir.session(started.1, session);
+        if let Err(e) = card.write(&paths) {
+            status.warn(&format!("{}: {e}; a crash of the proxy could not be recovered", paths.card.display()));
         }
     }
     let live = usable.then(|| live(&dir)).flatten();
     let hub = live.as_ref().map(|(hub, _)| Arc::clone(hub));
     let running = Running::start(pipes, captures.producers, deciders, &child, &events, hub.as_ref())?;
-    let _log = usable.then(|| status::log_to(dir.root())).flatten();
+    let _log = usable.then(|| status::log_to(&dir, status)).flatten();
     let (ended, sealed) = mpsc::channel();
     let (files, to_sync) = mpsc::channel();
     let sync_failed = Arc::new(AtomicBool::new(false));
@@ -207,6 +197,31 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     }
     life.sweep();
     Ok(status.finish(&report, &seals, life.interrupted(), life.server_code()))
+}
+
+/// The audit directory, and whether it can be used. One that is not ours, or in which something is not, is not touched.
+fn audit_dir(options: &Options, status: Status) -> Result<(AuditDir, bool), Failure> {
+    let given = std::path::absolute(&options.audit_dir).map_err(Failure::bad_input)?;
+    let reached = AuditDir::reach(&options.audit_dir);
+    let dir = reached.as_ref().ok().cloned().unwrap_or_else(|| AuditDir::at(&given));
+    match reached.and_then(|dir| dir.create()) {
+        Ok(()) => Ok((dir, true)),
+        Err(e @ PathError::NotADirectory(_)) => {
+            Err(Failure::bad_input(e).hint("name another directory with --audit-dir"))
+        }
+        Err(e) => {
+            let so = match options.profile {
+                Profile::Audit => "",
+                Profile::Guard => ", and every tool call will be refused",
+            };
+            status.warn(&format!(
+                "the audit directory cannot be used: {e}; nothing of this session will be recorded{so}; name another \
+                 directory with --audit-dir"
+            ));
+            let refused = matches!(e, PathError::NotOurs(_));
+            Ok((if refused { AuditDir::refused(given, e.to_string()) } else { dir }, false))
+        }
+    }
 }
 
 /// The live thread. That a session cannot be watched is no failure of it.
@@ -331,7 +346,8 @@ impl Captures {
         status: Status,
         guarded: Option<usize>,
     ) -> Result<Self, Failure> {
-        let dirs = ring_dirs(&dir.live());
+        let mut dirs = ring_dirs(&dir.live());
+        dirs.retain(|at| *at != dir.live() || dir.files().dir(at).is_ok());
         let paths = dir.session(WallTime::from_millis(0), session);
         let hex = session.hex();
         let failed = |e| Failure::failed(format_args!("no memory for the capture: {e}"));
@@ -355,7 +371,7 @@ impl Captures {
         let make = |direction, capacity, index: usize| {
             let (producer, consumer) = capture(direction, capacity)?;
             let model = crate::record::engine::DIRECTIONS[index];
-            let lane = Lane::new(model, consumer, paths.spools[index].clone()).map_err(failed)?;
+            let lane = Lane::new(model, consumer, dir.files().clone(), paths.spools[index].clone()).map_err(failed)?;
             let lane = match &reader {
                 Some(reader) => lane.guarded(reader.clone()),
                 None => lane,

@@ -4,7 +4,7 @@ use super::Status;
 use crate::{
     guard::Judge,
     model::{PolicyVerdict, event::detail::PolicyReload},
-    paths::{self, AuditDir},
+    paths::AuditDir,
     policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict},
     record::judgement::{Advisor, News, Ruled, Subject},
 };
@@ -90,18 +90,14 @@ impl Advisor for Judging {
 
 /// Puts a policy's bytes where packs take them from, under the name of their hash.
 pub(super) fn keep(dir: &AuditDir, policy: &Policy) -> io::Result<()> {
-    paths::create_private_dir(&dir.policies()).map_err(io::Error::other)?;
+    let files = dir.files();
+    files.make_dir(&dir.policies())?;
     let path = dir.policy(policy.hash());
-    if std::fs::read(&path).is_ok_and(|there| there == policy.source()) {
+    if files.read(&path, policy.source().len() as u64).is_ok_and(|there| there == policy.source()) {
         return Ok(());
     }
     let staged = path.with_extension(format!("yaml.{}.new", std::process::id()));
-    let _ = std::fs::remove_file(&staged);
-    let written = paths::write_new(&staged, policy.source()).and_then(|()| std::fs::rename(&staged, &path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&staged);
-    }
-    written
+    files.replace(&staged, &path, policy.source(), true)
 }
 
 /// What tells that a file is another one, or changed.

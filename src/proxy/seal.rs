@@ -99,11 +99,8 @@ fn index(dir: &AuditDir, paths: &SessionPaths) {
 }
 
 fn forget_card(paths: &SessionPaths, sealed: &mut Sealed) {
-    match std::fs::remove_file(&paths.card) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            sealed.problems.push(format!("{}: {e}", paths.card.display()));
-        }
-        _ => {}
+    if let Err(e) = paths.files.remove(&paths.card) {
+        sealed.problems.push(format!("{}: {e}", paths.card.display()));
     }
 }
 
@@ -150,6 +147,9 @@ fn seal(
     match build::build(&input) {
         Ok(built) => {
             sealed.problems.extend(built.findings.iter().map(|f| format!("self-check: {}", f.message)));
+            if let Some(e) = built.unsynced {
+                sealed.problems.push(format!("the pack stands, but may not survive a power cut: {e}"));
+            }
             sealed.pack = Some(built.dir);
         }
         Err(BuildError::Exists(dir)) => sealed.pack = Some(dir),
@@ -187,7 +187,7 @@ pub fn recover_dir(
     let mut all = Vec::new();
     // One recovery at a time in one directory: sessions of one process share captures. Whoever only looks in passing leaves
     // it to the one that is at it.
-    let live = match std::fs::File::open(dir.live()) {
+    let live = match dir.files().dir(&dir.live()) {
         Ok(live) => live,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(all),
         Err(e) => return Err(e),
@@ -214,7 +214,7 @@ pub fn recover_dir(
         index(dir, &paths);
         all.push(Ok(sealed));
     }
-    crate::record::card::sweep(&dir.live());
+    crate::record::card::sweep(dir);
     crate::relay::capture::sweep(&crate::relay::capture::ring_dirs(&dir.live()));
     crate::live::discovery::sweep_all();
     Ok(all)

@@ -1,8 +1,8 @@
 //! What the proxy says on stderr and in its own log. stdout belongs to the protocol.
 
 use super::seal::Sealed;
-use crate::{error::Exit, model::SessionId, paths::AuditDir, record::engine::Report, text::visible};
-use std::{fs::OpenOptions, io::IsTerminal as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+use crate::{error::Exit, files, model::SessionId, paths::AuditDir, record::engine::Report, text::visible};
+use std::io::IsTerminal as _;
 use tracing_appender::non_blocking::WorkerGuard;
 
 /// The recorder's log is begun anew when it is longer than this; one old log is kept.
@@ -63,7 +63,7 @@ impl Status {
         self.say(
             "session_start",
             &text,
-            &serde_json::json!({ "session_id": session, "audit_dir": dir.root(), "server_pid": pid }),
+            &serde_json::json!({ "session_id": session, "audit_dir": files::text(dir.root()), "server_pid": pid }),
         );
     }
 
@@ -92,7 +92,7 @@ impl Status {
         let text = format!("{what} ({} calls, {}, {state}): {}", sealed.calls, sealed.end_reason, pack.display());
         tracing::info!(session = %sealed.session, "{text}");
         let more = serde_json::json!({
-            "session_id": sealed.session, "pack": pack, "verified": sealed.verified, "session_complete": sealed.complete,
+            "session_id": sealed.session, "pack": files::text(pack), "verified": sealed.verified, "session_complete": sealed.complete,
             "end_reason": sealed.end_reason, "calls": sealed.calls, "notes": sealed.notes,
         });
         if self.routine || !sealed.verified || !sealed.complete {
@@ -133,18 +133,22 @@ impl Status {
 }
 
 /// Writes the recorder's own log to `recorder.log` in the audit directory, 0600, off every thread that matters.
-pub(super) fn log_to(dir: &Path) -> Option<WorkerGuard> {
-    let path = dir.join("recorder.log");
-    if path.metadata().is_ok_and(|m| m.len() > MAX_LOG) {
-        let _ = std::fs::rename(&path, dir.join("recorder.log.1"));
-    }
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(path)
-        .ok()?;
+pub(super) fn log_to(dir: &AuditDir, status: Status) -> Option<WorkerGuard> {
+    let path = dir.root().join("recorder.log");
+    let opened = dir.files().append(&path).and_then(|file| {
+        if file.metadata()?.len() <= MAX_LOG {
+            return Ok(file);
+        }
+        dir.files().rename(&path, &dir.root().join("recorder.log.1"))?;
+        dir.files().append(&path)
+    });
+    let file = match opened {
+        Ok(file) => file,
+        Err(e) => {
+            status.warn(&format!("{}: {e}; nothing is logged", path.display()));
+            return None;
+        }
+    };
     // The default of 128 000 lines costs 4 MB and milliseconds at every start.
     let builder = tracing_appender::non_blocking::NonBlockingBuilder::default();
     let (writer, guard) = builder.buffered_lines_limit(LOG_LINES).finish(file);

@@ -56,7 +56,7 @@ fn sync(files: &mut [(File, u64)]) -> Option<std::io::Error> {
         if len == *synced {
             continue;
         }
-        if let Err(e) = file.sync_data() {
+        if let Err(e) = crate::files::sync_data(file) {
             return Some(e);
         }
         *synced = len;

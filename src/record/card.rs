@@ -2,14 +2,15 @@
 
 use super::{lane::Lane, recorder::Setup};
 use crate::{
+    files::Tree,
     model::{Profile, SessionId, WallTime, receipt::PeerInfo},
+    paths::{AuditDir, SessionPaths},
+    relay::capture,
     sys::process,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::{
-    fs::OpenOptions,
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -21,19 +22,42 @@ use std::{
 /// | 1 | first |
 pub const CARD_VERSION: u32 = 1;
 
+/// The largest card that is read, in bytes.
+pub const MAX_CARD: u64 = 1 << 20;
+
 /// How the name of a card under construction ends; the writer's pid and a dot stand before it.
 const STAGED: &str = ".new";
 
 /// Removes what killed writers of cards left in `live/`.
-pub fn sweep(live: &Path) {
-    let Ok(entries) = std::fs::read_dir(live) else { return };
-    for path in entries.flatten().map(|e| e.path()) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let pid = name.strip_suffix(STAGED).and_then(|n| n.rsplit('.').next()?.parse().ok());
+pub fn sweep(dir: &AuditDir) {
+    let live = dir.live();
+    for name in dir.files().names(&live).unwrap_or_default() {
+        let pid = name.to_str().and_then(|name| {
+            let (session, pid) = name.strip_suffix(STAGED)?.split_once('.')?;
+            capture::is_session(session).then(|| pid.parse().ok())?
+        });
         if pid.is_some_and(|pid| !process::is_alive(pid, None)) {
-            let _ = std::fs::remove_file(&path);
+            let _ = dir.files().remove(&live.join(name));
         }
     }
+}
+
+/// Where the captures of a session lie.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Ring files that are there, client to server first.
+    pub rings: [Option<PathBuf>; 2],
+    /// Ring file of a guard's decisions, if it is there.
+    pub decisions: Option<PathBuf>,
+    /// Where spool files lie if there are any, client to server first.
+    pub spools: [Option<PathBuf>; 2],
+}
+
+/// The name of a capture's file, if this path ends in one of this kind (`c2s.ring`).
+fn name_of<'a>(path: &'a Path, kind: &str) -> Option<&'a str> {
+    let name = path.file_name()?.to_str()?;
+    let (session, rest) = name.split_once('.')?;
+    (capture::is_session(session) && rest == kind).then_some(name)
 }
 
 /// `live/<session>.json`.
@@ -50,7 +74,7 @@ pub struct Card {
     #[serde(default)]
     pub continues: Option<SessionId>,
     /// Ring file of a guard's decisions; `null` without a guard, or where it does not survive the process.
-    #[serde(default)]
+    #[serde(default, serialize_with = "texts")]
     pub decisions: Option<PathBuf>,
     /// Process id of the proxy.
     pub pid: u32,
@@ -62,6 +86,7 @@ pub struct Card {
     /// Profile.
     pub profile: Profile,
     /// Ring files, client to server first; `null` for a capture that does not survive the process.
+    #[serde(serialize_with = "texts")]
     pub rings: [Option<PathBuf>; 2],
     /// Server id.
     pub server_id: String,
@@ -71,9 +96,10 @@ pub struct Card {
     /// The session.
     pub session_id: SessionId,
     /// The Unix socket on which it can be watched, once there is one.
-    #[serde(default)]
+    #[serde(default, serialize_with = "texts")]
     pub socket: Option<PathBuf>,
     /// Spool files, client to server first.
+    #[serde(serialize_with = "texts")]
     pub spools: [PathBuf; 2],
     /// When the session began.
     pub started_at: WallTime,
@@ -115,17 +141,28 @@ impl Card {
     ///
     /// # Errors
     /// What the system says.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        let staged = path.with_extension(format!("{}{STAGED}", self.pid));
-        let _ = std::fs::remove_file(&staged);
+    pub fn write(&self, paths: &SessionPaths) -> io::Result<()> {
+        let staged = paths.card.with_extension(format!("{}{STAGED}", self.pid));
         let mut bytes = serde_json::to_vec(self)?;
         bytes.push(b'\n');
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
-        let written = file.write_all(&bytes).and_then(|()| std::fs::rename(&staged, path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&staged);
+        paths.files.replace(&staged, &paths.card, &bytes, false)
+    }
+
+    /// Where its captures lie. Whoever wrote the card, a path in it is not followed: the names of the files are looked for in
+    /// the directories where captures lie.
+    #[must_use]
+    pub fn places(&self, dir: &AuditDir) -> Places {
+        let dirs = capture::search_dirs(&dir.live());
+        let ring = |said: Option<&PathBuf>, kind: &str| {
+            let name = name_of(said?, kind)?;
+            dirs.iter().map(|dir| dir.join(name)).find(|path| path.symlink_metadata().is_ok())
+        };
+        let spool = |said: &Path, kind: &str| name_of(said, kind).map(|name| dir.live().join(name));
+        Places {
+            rings: [ring(self.rings[0].as_ref(), "c2s.ring"), ring(self.rings[1].as_ref(), "s2c.ring")],
+            decisions: ring(self.decisions.as_ref(), "dec.ring"),
+            spools: [spool(&self.spools[0], "c2s.spool"), spool(&self.spools[1], "s2c.spool")],
         }
-        written
     }
 
     /// What recovery needs to know of the proxy that is gone.
@@ -146,7 +183,67 @@ impl Card {
 
     /// Reads one; `None` if there is none or it cannot be read.
     #[must_use]
-    pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(path).ok()?).ok().filter(|c: &Self| c.v == CARD_VERSION)
+    pub fn read(files: &Tree, path: &Path) -> Option<Self> {
+        serde_json::from_slice(&files.read(path, MAX_CARD).ok()?).ok().filter(|c: &Self| c.v == CARD_VERSION)
+    }
+}
+
+/// Something that holds paths, which JSON has as text: bytes that are no UTF-8 are replaced. Nobody follows them.
+trait Texts {
+    type Text: Serialize;
+    fn texts(&self) -> Self::Text;
+}
+
+impl Texts for PathBuf {
+    type Text = String;
+    fn texts(&self) -> String {
+        crate::files::text(self)
+    }
+}
+
+impl<T: Texts> Texts for Option<T> {
+    type Text = Option<T::Text>;
+    fn texts(&self) -> Self::Text {
+        self.as_ref().map(Texts::texts)
+    }
+}
+
+impl<T: Texts> Texts for [T; 2] {
+    type Text = [T::Text; 2];
+    fn texts(&self) -> Self::Text {
+        [self[0].texts(), self[1].texts()]
+    }
+}
+
+fn texts<S: Serializer>(paths: &impl Texts, to: S) -> Result<S::Ok, S::Error> {
+    paths.texts().serialize(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_names_of_captures_count_and_only_in_their_places() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = AuditDir::at(tmp.path());
+        dir.create().unwrap();
+        let live = dir.live();
+        std::fs::write(live.join("00000000000000ab.c2s.ring"), "x").unwrap();
+        let card = |ring: &str, spool: &str| {
+            let mut card = crate::live::discovery::tests::run_card(SessionId::from_bits(1)).card;
+            card.rings = [Some(ring.into()), Some(ring.into())];
+            card.decisions = Some(ring.into());
+            card.spools = [spool.into(), spool.into()];
+            card
+        };
+        let found = card("/anywhere/00000000000000ab.c2s.ring", "/home/x/00000000000000ab.c2s.spool").places(&dir);
+        assert_eq!(found.rings, [Some(live.join("00000000000000ab.c2s.ring")), None]);
+        assert_eq!((found.decisions, found.spools), (None, [Some(live.join("00000000000000ab.c2s.spool")), None]));
+        for path in
+            ["/etc/passwd", "../x", "ab.c2s.ring", "00000000000000AB.c2s.ring", "00000000000000ab.c2s.ring/..", ""]
+        {
+            assert_eq!(card(path, path).places(&dir), Places::default(), "{path}");
+        }
     }
 }

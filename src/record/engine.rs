@@ -145,6 +145,8 @@ pub struct Engine {
     next: Next,
     /// What goes over into the next session, as long as that cannot be begun on disk.
     rolled: Option<Recorder>,
+    /// It was said that there are no locks.
+    said_unlocked: bool,
 }
 
 impl Engine {
@@ -163,6 +165,7 @@ impl Engine {
             report: Report::default(),
             next,
             rolled: None,
+            said_unlocked: false,
         }
     }
 
@@ -356,7 +359,7 @@ impl Engine {
             card.socket = socket.map(std::path::Path::to_owned);
             card.client_info.clone_from(&identity.client);
             card.server_info.clone_from(&identity.server);
-            if let Err(e) = card.write(&live.store.paths.card) {
+            if let Err(e) = card.write(&live.store.paths) {
                 tracing::warn!(error = %e, "the live card could not be brought up to date");
             }
             broadcast.card(card);
@@ -434,8 +437,18 @@ impl Engine {
             recorder.set_advisor(advisor);
         }
         let card = self.card(recorder.continues());
-        if let Err(e) = card.write(&store.paths.card) {
+        if let Err(e) = card.write(&store.paths) {
             tracing::warn!(path = %store.paths.card.display(), error = %e, "the live card could not be written");
+        }
+        if !store.is_locked() && !std::mem::replace(&mut self.said_unlocked, true) {
+            let text = format!(
+                "the file system of {} has no locks: sessions that run at the same time may spoil its ledger, and `assay \
+                 recover` cannot tell a session that died from one that runs; recording goes on, better in a local \
+                 directory (--audit-dir)",
+                self.config.dir.root().display()
+            );
+            tracing::warn!("{text}");
+            eprintln!("assay: warning: {text}");
         }
         self.own_captures(session);
         if let Ok(files) = store.sync_handles() {
@@ -467,7 +480,8 @@ impl Engine {
     }
 
     fn forget_card(&self) {
-        let _ = std::fs::remove_file(self.config.dir.session(self.next.started_at, self.next.session).card);
+        let card = self.config.dir.session(self.next.started_at, self.next.session).card;
+        let _ = self.config.dir.files().remove(&card);
     }
 
     fn roll_if_due(&mut self) {
@@ -495,8 +509,8 @@ impl Engine {
         self.next = next;
         // The next card is there before this chain ends: whenever we are killed, recovery finds whose the messages are
         // that the captures hold, and which calls go over.
-        let card = self.config.dir.session(next.started_at, next.session).card;
-        if let Err(e) = self.card(Some(live.recorder.session())).write(&card) {
+        let paths = self.config.dir.session(next.started_at, next.session);
+        if let Err(e) = self.card(Some(live.recorder.session())).write(&paths) {
             self.live = Some(live);
             self.disk_failed("rolling over", &e);
             return;
@@ -528,7 +542,7 @@ impl Engine {
         (self.report.missed_messages, self.report.missed_bytes) = self.missed;
         let Some(mut live) = self.live.take() else {
             let card = self.config.dir.session(self.next.started_at, self.next.session).card;
-            if self.rolled.is_some() && card.exists() {
+            if self.rolled.is_some() && self.config.dir.files().exists(&card) {
                 // A session that could not be begun behind one that was: `recover` begins it, for the calls that went over.
                 self.lanes[0].note_lost(self.unsaid.1);
                 self.report.left_for_recovery = true;

@@ -6,15 +6,15 @@ use super::{
     recorder::Message,
 };
 use crate::{
+    files::Tree,
     model::{Direction, PolicyVerdict},
     relay::capture::{Consumer, Gap},
     sys::FileMap,
 };
 use std::{
     cell::Cell,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
 };
 
@@ -59,6 +59,7 @@ struct Spool {
 pub struct Lane {
     direction: Direction,
     consumer: Consumer,
+    files: Tree,
     spool_path: PathBuf,
     spool: Option<Spool>,
     pos: u64,
@@ -83,12 +84,13 @@ impl Lane {
     /// A lane at the place up to which its capture was released.
     ///
     /// # Errors
-    /// A spool that a dead session left cannot be read.
-    pub fn new(direction: Direction, consumer: Consumer, spool_path: PathBuf) -> io::Result<Self> {
+    /// A spool that a dead session left, below `files`, cannot be read.
+    pub fn new(direction: Direction, consumer: Consumer, files: Tree, spool_path: PathBuf) -> io::Result<Self> {
         let pos = consumer.tail();
         let mut lane = Self {
             direction,
             consumer,
+            files,
             spool_path,
             spool: None,
             pos,
@@ -107,7 +109,7 @@ impl Lane {
         lane.look_for_gaps();
         lane.gaps_done = lane.gaps.iter().take_while(|g| g.offset < pos).count();
         if let Some(start) = lane.consumer.spool_start().filter(|s| *s <= pos) {
-            let file = OpenOptions::new().read(true).append(true).open(&lane.spool_path)?;
+            let file = lane.files.append_existing(&lane.spool_path)?;
             // Bytes behind the released part are still in the ring, too. If there are fewer, the message was released
             // with its newline, which is never spooled: its evidence is on disk.
             if file.metadata()?.len() >= pos - start {
@@ -359,18 +361,8 @@ impl Lane {
     }
 
     fn start_spool(&mut self) -> io::Result<()> {
-        if let Err(e) = std::fs::remove_file(&self.spool_path)
-            && e.kind() != io::ErrorKind::NotFound
-        {
-            return Err(e);
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(&self.spool_path)?;
+        self.files.remove(&self.spool_path)?;
+        let file = self.files.create(&self.spool_path)?;
         self.consumer.set_spool_start(Some(self.pos));
         self.spool = Some(Spool { file, start: self.pos, len: 0 });
         self.scanned = 0;
@@ -520,9 +512,7 @@ impl Lane {
         }
         if self.spool.is_none() && self.consumer.spool_start().is_some() {
             self.consumer.set_spool_start(None);
-            if let Err(e) = std::fs::remove_file(&self.spool_path)
-                && e.kind() != io::ErrorKind::NotFound
-            {
+            if let Err(e) = self.files.remove(&self.spool_path) {
                 tracing::warn!(path = %self.spool_path.display(), error = %e, "a spool could not be removed");
             }
         }
@@ -536,7 +526,7 @@ impl Lane {
         if let Some(judgements) = &self.judgements {
             judgements.remove();
         }
-        let _ = std::fs::remove_file(&self.spool_path);
+        let _ = self.files.remove(&self.spool_path);
     }
 }
 
@@ -631,7 +621,9 @@ mod tests {
             commit(&mut sent, n * 10);
         }
         commit(&mut answered, 15);
-        let lane = |direction, consumer| Lane::new(direction, consumer, tmp.path().join("spool")).unwrap();
+        let lane = |direction, consumer| {
+            Lane::new(direction, consumer, Tree::at(tmp.path()), tmp.path().join("spool")).unwrap()
+        };
         let mut lanes = [lane(Direction::ClientToServer, c2s), lane(Direction::ServerToClient, s2c)];
         let mut order = Vec::new();
         while let Some(which) = earliest(&mut lanes).unwrap() {

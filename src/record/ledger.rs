@@ -1,10 +1,10 @@
 //! The ledger: one line per segment start and end, appended under an exclusive lock (FORMATS §4).
 
 use crate::{
+    files::{self, Tree},
     model::{GENESIS, GoodTail, LedgerKind, LedgerLine, SessionId, WallTime, ledger::LEDGER_VERSION, to_line},
-    paths::{self, AuditDir},
+    paths::AuditDir,
 };
-use rustix::fs::FlockOperation;
 use sha2::Digest as _;
 use std::{
     fs::File,
@@ -14,6 +14,8 @@ use std::{
 
 /// A ledger line is never longer; a longer last "line" is damage.
 const MAX_LINE: u64 = 64 * 1024;
+/// A ledger is never longer: that are two million sessions.
+const MAX_LEDGER: u64 = 1 << 30;
 /// A receipt or an event is never longer: stored content is limited, names are cut.
 const MAX_TORN: u64 = 64 << 20;
 /// Bytes that are looked at or copied at a time.
@@ -53,8 +55,12 @@ impl Ledger {
     /// What the system says.
     pub fn lock(dir: &AuditDir, session: SessionId) -> io::Result<Self> {
         let path = dir.ledger();
-        let file = paths::private_append().open(&path)?;
-        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
+        let file = dir.files().append(&path)?;
+        // Without locks the line of two sessions that begin at once may stand in each other's way; verification says so.
+        files::lock(&file)?;
+        if file.metadata()?.len() > MAX_LEDGER {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to be a ledger"));
+        }
         let tail = good_tail(&file)?;
         let (seq, head) = match &tail.last {
             None => (0, GENESIS.to_owned()),
@@ -66,7 +72,7 @@ impl Ledger {
         };
         let mut ledger = Self { file, end: tail.end, seq, head };
         if tail.torn > 0 {
-            let note = set_aside(&ledger.file, &path, &tail, session)?;
+            let note = set_aside(dir.files(), &ledger.file, &path, &tail, session)?;
             ledger.append(&Entry {
                 kind: LedgerKind::TornTail,
                 session,
@@ -108,7 +114,7 @@ impl Ledger {
         line.seal()?;
         let mut bytes = to_line(&line)?;
         bytes.push(b'\n');
-        if let Err(e) = self.file.write_all(&bytes).and_then(|()| self.file.sync_data()) {
+        if let Err(e) = self.file.write_all(&bytes).and_then(|()| files::sync_data(&self.file)) {
             // Half a line would be glued to the next one, and a whole one would say what did not happen.
             self.file.set_len(self.end)?;
             return Err(e);
@@ -125,7 +131,7 @@ impl Ledger {
 /// # Errors
 /// What the system says; a ledger that is not there holds nothing.
 pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result<Option<LedgerLine>> {
-    let text = match std::fs::read(dir.ledger()) {
+    let text = match dir.files().read(&dir.ledger(), MAX_LEDGER) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
@@ -145,7 +151,7 @@ pub fn good_tail(file: &File) -> io::Result<GoodTail> {
         let tail = tail_within(file, reach)?;
         match tail {
             Some(tail) => return Ok(tail),
-            None if reach < 2 * MAX_TORN => reach *= 8,
+            None if reach < 2 * MAX_TORN => reach = (reach * 8).min(2 * MAX_TORN),
             None => return Err(io::Error::new(io::ErrorKind::InvalidData, "no whole line at the end of the file")),
         }
     }
@@ -186,7 +192,7 @@ fn tail_within(file: &File, reach: u64) -> io::Result<Option<GoodTail>> {
 ///
 /// # Errors
 /// What the system says; nothing is cut off before the copy is on disk.
-pub fn set_aside(file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
+pub fn set_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
     let mut digest = sha2::Sha256::new();
     copy_from(file, tail, &mut |part| {
         digest.update(part);
@@ -196,21 +202,20 @@ pub fn set_aside(file: &File, path: &Path, tail: &GoodTail, session: SessionId) 
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!("{name}.torn_{}_{}", session.hex(), &sha256[..16]));
     // A recovery that was interrupted may have left a part of it; its name says that it is a part of this.
-    if aside.symlink_metadata().is_ok_and(|m| m.len() != tail.torn) {
-        std::fs::remove_file(&aside)?;
-    }
-    match paths::write_new(&aside, b"") {
-        // The same bytes were set aside before.
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+    let there = match files.open(&aside) {
+        Ok(there) => Some(there.metadata()?.len()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => return Err(e),
-        Ok(()) => {
-            let mut out = paths::private_append().open(&aside)?;
-            copy_from(file, tail, &mut |part| out.write_all(part))?;
-            out.sync_all()?;
-        }
+    };
+    // The same bytes may have been set aside before.
+    if there != Some(tail.torn) {
+        files.remove(&aside)?;
+        let mut out = files.create(&aside)?;
+        copy_from(file, tail, &mut |part| out.write_all(part))?;
+        files::sync_all(&out)?;
     }
     file.set_len(tail.end)?;
-    file.sync_all()?;
+    files::sync_all(file)?;
     let aside = aside.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(format!(
         "{} bytes at offset {} of {name} were no whole line, set aside as {aside}, sha256 {sha256}",

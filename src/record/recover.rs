@@ -5,7 +5,7 @@
 //! rewrites a line, sets torn bytes aside, says what it found, and never makes a session look more complete than it is.
 
 use super::{
-    card::Card,
+    card::{Card, Places},
     judgement::Reader,
     lane::{self, Lane, Taken},
     ledger,
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     canon,
+    files::Tree,
     model::{
         AuditEvent, Direction, EventKind, LedgerKind, Outcome, PolicyVerdict, ReceiptId, SessionDoc, SessionId,
         WallTime, event,
@@ -25,7 +26,7 @@ use crate::{
 use std::{
     cell::RefCell,
     collections::HashMap,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     sync::Arc,
@@ -76,20 +77,17 @@ pub struct Recovered {
 pub fn sessions(dir: &AuditDir, only_cards: bool) -> io::Result<Vec<SessionPaths>> {
     let mut found: Vec<SessionPaths> = Vec::new();
     let mut continues = HashMap::new();
-    for entry in read_dir(&dir.live())? {
-        let path = entry?.path();
+    for path in paths_in(dir, &dir.live())? {
         if path.extension().is_some_and(|e| e == "json")
-            && let Some(card) = Card::read(&path)
+            && let Some(card) = Card::read(dir.files(), &path)
         {
             continues.extend(card.continues.map(|before| (card.session_id, before)));
             found.push(dir.session(card.started_at, card.session_id));
         }
     }
     if !only_cards {
-        for entry in read_dir(&dir.audit())? {
-            let name = entry?.file_name();
-            found.extend(name.to_str().and_then(|n| dir.session_of_segment(n)));
-        }
+        let names = dir.files().names(&dir.audit())?;
+        found.extend(names.iter().filter_map(|name| dir.session_of_segment(name.to_str()?)));
     }
     found.sort_by(|a, b| a.stem.cmp(&b.stem));
     found.dedup_by(|a, b| a.stem == b.stem);
@@ -112,12 +110,8 @@ fn in_succession(found: Vec<SessionPaths>, continues: &HashMap<SessionId, Sessio
     ordered
 }
 
-fn read_dir(dir: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<std::fs::DirEntry>>>> {
-    match std::fs::read_dir(dir) {
-        Ok(entries) => Ok(Box::new(entries)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Box::new(std::iter::empty())),
-        Err(e) => Err(e),
-    }
+fn paths_in(dir: &AuditDir, part: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(dir.files().names(part)?.into_iter().map(|name| part.join(name)).collect())
 }
 
 /// Finishes the evidence of one session. `None`: its process lives, or there is nothing to finish.
@@ -129,16 +123,17 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
         let path = path.to_owned();
         move |source| RecoverError::Io { path, source }
     };
-    let card = Card::read(&paths.card);
+    let card = Card::read(dir.files(), &paths.card);
+    let places = card.as_ref().map(|card| card.places(dir)).unwrap_or_default();
     if card.is_none() && is_finished(dir, paths).map_err(at(&paths.segment))? {
         return Ok(None);
     }
-    if card.as_ref().is_some_and(|c| is_alive(c, paths)) {
+    if card.as_ref().is_some_and(|c| is_alive(c, &places, paths)) {
         return Ok(None);
     }
     check_ledger(dir, paths)?;
-    if card.as_ref().is_some_and(|c| never_began(c, paths)) {
-        std::fs::remove_file(&paths.card).map_err(at(&paths.card))?;
+    if card.as_ref().is_some_and(|c| never_began(c, &places, paths)) {
+        dir.files().remove(&paths.card).map_err(at(&paths.card))?;
         return Ok(None);
     }
     let mut store = match Store::take_over(dir, paths) {
@@ -158,7 +153,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
         store = Store::take_over(dir, paths).map_err(at(&paths.segment))?;
         store
     };
-    hand_over(dir, paths, card.as_ref()).map_err(at(&dir.live()))?;
+    hand_over(dir, paths, &places).map_err(at(&dir.live()))?;
     let mut dead = Dead::read(dir, paths, card.as_ref())?;
     dead.recorder.restore_surface(surface_of(paths, &mut notes));
     let doc = dead.finish(paths, card.as_ref(), notes.clone()).map_err(at(&paths.segment))?;
@@ -169,9 +164,11 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
         lane.remove();
     }
     // The spool of a capture that is gone (a reboot) is of no use.
-    for (ring, spool) in card.iter().flat_map(|c| c.rings.iter().zip(&c.spools)) {
-        if ring.as_ref().is_none_or(|r| !r.exists()) {
-            let _ = std::fs::remove_file(spool);
+    for (ring, spool) in places.rings.iter().zip(&places.spools) {
+        if let Some(spool) = spool
+            && ring.as_ref().is_none_or(|r| !r.exists())
+        {
+            let _ = dir.files().remove(spool);
         }
     }
     notes.clone_from(&doc.recovery_notes);
@@ -180,7 +177,14 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
 
 /// The observed surface, if it is whole.
 fn surface_of(paths: &SessionPaths, notes: &mut Vec<String>) -> Option<Vec<u8>> {
-    let bytes = std::fs::read(&paths.surface).ok()?;
+    let bytes = match paths.files.read(&paths.surface, MAX_LINE) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+        Err(e) => {
+            notes.push(format!("{} was left out: {e}", paths.surface.display()));
+            return None;
+        }
+    };
     let whole = canon::is_canonical(&bytes);
     if !whole {
         notes.push(format!("{} is not whole and was left out", paths.surface.display()));
@@ -189,23 +193,23 @@ fn surface_of(paths: &SessionPaths, notes: &mut Vec<String>) -> Option<Vec<u8>> 
 }
 
 /// Whether the process of this card lives: it holds the locks of its captures. (A zombie does not.)
-fn is_alive(card: &Card, paths: &SessionPaths) -> bool {
-    let mut rings = card.rings.iter().flatten().peekable();
+fn is_alive(card: &Card, places: &Places, paths: &SessionPaths) -> bool {
+    let mut rings = places.rings.iter().flatten().peekable();
     if rings.peek().is_none() {
         // Without captures only the segment's lock can tell, once it is there.
-        return crate::sys::process::is_alive(card.pid, card.pid_started) && !paths.segment.exists();
+        return crate::sys::process::is_alive(card.pid, card.pid_started) && !paths.files.exists(&paths.segment);
     }
     rings.any(|ring| matches!(Consumer::open(ring), Err(e) if e.kind() == io::ErrorKind::WouldBlock))
 }
 
 /// Whether a proxy was killed after it had announced its next session and before that one began.
-fn never_began(card: &Card, paths: &SessionPaths) -> bool {
-    card.continues.is_some() && !paths.segment.exists() && owner_of(card) != Some(paths.id.bits())
+fn never_began(card: &Card, places: &Places, paths: &SessionPaths) -> bool {
+    card.continues.is_some() && !paths.files.exists(&paths.segment) && owner_of(places) != Some(paths.id.bits())
 }
 
 /// The session whose messages the captures of a card hold.
-fn owner_of(card: &Card) -> Option<u64> {
-    let consumer = card.rings.iter().flatten().find_map(|ring| Consumer::open(ring).ok())?;
+fn owner_of(places: &Places) -> Option<u64> {
+    let consumer = places.rings.iter().flatten().find_map(|ring| Consumer::open(ring).ok())?;
     let owner = consumer.note(lane::NOTE_OWNER);
     let first = || u64::from_str_radix(consumer.session(), 16).ok();
     if owner == 0 { first() } else { Some(owner) }
@@ -213,14 +217,16 @@ fn owner_of(card: &Card) -> Option<u64> {
 
 /// A proxy was killed between the end of this segment and the beginning of the next one: what its captures hold goes to
 /// the session whose card says that it continues this one.
-fn hand_over(dir: &AuditDir, paths: &SessionPaths, card: Option<&Card>) -> io::Result<()> {
-    let Some(card) = card.filter(|c| owner_of(c) == Some(paths.id.bits())) else { return Ok(()) };
+fn hand_over(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> io::Result<()> {
+    if owner_of(places) != Some(paths.id.bits()) {
+        return Ok(());
+    }
     if !last_event(paths)?.is_some_and(|e| e.event == EventKind::ChainEnd) {
         return Ok(());
     }
-    for entry in read_dir(&dir.live())? {
-        let Some(next) = Card::read(&entry?.path()).filter(|c| c.continues == Some(paths.id)) else { continue };
-        for ring in card.rings.iter().flatten() {
+    for path in paths_in(dir, &dir.live())? {
+        let Some(next) = Card::read(dir.files(), &path).filter(|c| c.continues == Some(paths.id)) else { continue };
+        for ring in places.rings.iter().flatten() {
             Consumer::open(ring)?.set_note(lane::NOTE_OWNER, next.session_id.bits());
         }
     }
@@ -228,7 +234,7 @@ fn hand_over(dir: &AuditDir, paths: &SessionPaths, card: Option<&Card>) -> io::R
 }
 
 fn last_event(paths: &SessionPaths) -> io::Result<Option<AuditEvent>> {
-    let file = match File::open(&paths.segment) {
+    let file = match paths.files.open(&paths.segment) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
@@ -261,7 +267,7 @@ fn check_ledger(dir: &AuditDir, paths: &SessionPaths) -> Result<(), RecoverError
 
 /// Whether the segment has its end and the ledger knows it.
 fn is_finished(dir: &AuditDir, paths: &SessionPaths) -> io::Result<bool> {
-    let file = match File::open(&paths.segment) {
+    let file = match paths.files.open(&paths.segment) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(e) => return Err(e),
@@ -276,14 +282,14 @@ fn is_finished(dir: &AuditDir, paths: &SessionPaths) -> io::Result<bool> {
 }
 
 fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) -> io::Result<()> {
-    let file = match OpenOptions::new().read(true).append(true).open(path) {
+    let file = match paths.files.append_existing(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
     };
     let tail = if path == paths.investigation { ledger::good_end(&file)? } else { ledger::good_tail(&file)? };
     if tail.torn > 0 {
-        notes.push(ledger::set_aside(&file, path, &tail, paths.id)?);
+        notes.push(ledger::set_aside(&paths.files, &file, path, &tail, paths.id)?);
     }
     Ok(())
 }
@@ -298,12 +304,12 @@ struct Dead {
 impl Dead {
     fn read(dir: &AuditDir, paths: &SessionPaths, card: Option<&Card>) -> Result<Self, RecoverError> {
         let mut notes = Vec::new();
-        let first = Events::open(&paths.segment)?.next().transpose()?;
+        let first = Events::open(&paths.files, &paths.segment)?.next().transpose()?;
         let started_ns = card.map_or(0, |c| c.started_mono_ns);
         let started_at =
             first.as_ref().map(|e| e.at).or(card.map(|c| c.started_at)).unwrap_or(WallTime::from_millis(0));
         let (setup, continues) = setup_of(first.as_ref(), card);
-        let lanes = card.map(|c| lanes_of(c, paths, &mut notes)).unwrap_or_default();
+        let lanes = card.map(|c| lanes_of(&c.places(dir), paths, &mut notes)).unwrap_or_default();
         let offset = lanes
             .iter()
             .map(|l| l.consumer().wall_offset())
@@ -319,8 +325,8 @@ impl Dead {
             Begin { session: paths.id, continues, started_ns, started_at, clock: Clock::new(offset), prev_hash };
         let failed = RefCell::new(None);
         let mut carried = carried_events(dir, continues, &failed);
-        let mut events = Events::open(&paths.segment)?.checked(&failed);
-        let mut receipts = receipts_on_disk(&paths.receipts, &failed)?;
+        let mut events = Events::open(&paths.files, &paths.segment)?.checked(&failed);
+        let mut receipts = receipts_on_disk(paths, &failed)?;
         let mut recorder = Recorder::restore(setup, begin, &mut carried, &mut events, &mut receipts);
         drop((carried, events, receipts));
         if let Some(e) = failed.into_inner() {
@@ -432,17 +438,17 @@ fn setup_of(first: Option<&AuditEvent>, card: Option<&Card>) -> (Arc<Setup>, Opt
     }
 }
 
-fn lanes_of(card: &Card, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<Lane> {
-    let owner = owner_of(card);
+fn lanes_of(places: &Places, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<Lane> {
+    let owner = owner_of(places);
     let mut lanes = Vec::new();
-    let judgements = card.decisions.as_deref().and_then(|path| {
+    let judgements = places.decisions.as_deref().and_then(|path| {
         Reader::open(path)
             .inspect_err(|e| notes.push(format!("what the guard decided ({}) cannot be read: {e}", path.display())))
             .ok()
     });
     for (i, direction) in [Direction::ClientToServer, Direction::ServerToClient].into_iter().enumerate() {
         let name = direction.as_str();
-        let Some(ring) = &card.rings[i] else {
+        let (Some(ring), Some(spool)) = (&places.rings[i], &places.spools[i]) else {
             notes.push(format!("{name}: the capture did not survive the process"));
             continue;
         };
@@ -457,7 +463,7 @@ fn lanes_of(card: &Card, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<L
             notes.push(format!("{name}: the capture went on to a later session"));
             continue;
         }
-        match Lane::new(direction, consumer, card.spools[i].clone()) {
+        match Lane::new(direction, consumer, paths.files.clone(), spool.clone()) {
             Ok(mut lane) => {
                 lane.is_dead();
                 if lane.consumer().decided().is_some() && judgements.is_none() {
@@ -468,7 +474,7 @@ fn lanes_of(card: &Card, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<L
                     None => lane,
                 });
             }
-            Err(e) => notes.push(format!("{name}: the spool {} cannot be read: {e}", card.spools[i].display())),
+            Err(e) => notes.push(format!("{name}: the spool {} cannot be read: {e}", spool.display())),
         }
     }
     lanes
@@ -482,8 +488,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn open(path: &Path) -> Result<Self, RecoverError> {
-        let reader = match File::open(path) {
+    fn open(files: &Tree, path: &Path) -> Result<Self, RecoverError> {
+        let reader = match files.open(path) {
             Ok(file) => Some(BufReader::with_capacity(1 << 18, file)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(RecoverError::Io { path: path.to_owned(), source }),
@@ -519,8 +525,8 @@ struct Events {
 }
 
 impl Events {
-    fn open(path: &Path) -> Result<Self, RecoverError> {
-        Ok(Self { lines: Lines::open(path)?, head: None })
+    fn open(files: &Tree, path: &Path) -> Result<Self, RecoverError> {
+        Ok(Self { lines: Lines::open(files, path)?, head: None })
     }
 
     fn read(&mut self) -> Result<Option<AuditEvent>, RecoverError> {
@@ -572,7 +578,7 @@ fn carried_events<'a>(
     failed: &'a RefCell<Option<RecoverError>>,
 ) -> Box<dyn Iterator<Item = AuditEvent> + 'a> {
     let all = sessions(dir, false).unwrap_or_default();
-    let open = |id| Events::open(&all.iter().find(|p| p.id == id)?.segment).ok();
+    let open = |id| Events::open(dir.files(), &all.iter().find(|p| p.id == id)?.segment).ok();
     let mut before = Vec::new();
     let mut next = continues;
     while let Some(id) = next.take().filter(|_| before.len() < all.len()) {
@@ -585,10 +591,10 @@ fn carried_events<'a>(
 }
 
 fn receipts_on_disk<'a>(
-    path: &Path,
+    paths: &SessionPaths,
     failed: &'a RefCell<Option<RecoverError>>,
 ) -> Result<impl Iterator<Item = OnDisk> + use<'a>, RecoverError> {
-    let mut lines = Lines::open(path)?;
+    let mut lines = Lines::open(&paths.files, &paths.receipts)?;
     let items = std::iter::from_fn(move || {
         let line = lines.next().transpose()?;
         Some(line.and_then(|line| on_disk(&line).map_err(|e| lines.damaged(e))))

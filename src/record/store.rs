@@ -1,15 +1,17 @@
 //! The files of one session: appended, never rewritten, cut back to the last good line after a failed write.
 
 use super::{
+    card::Card,
     ledger::{self, Ledger},
     recorder::{Begin, Clock, Lines, Recorder, Setup},
 };
 use crate::{
     canon,
+    files::{self, Lock, Tree},
     model::{LedgerKind, SessionDoc, SessionId, WallTime},
-    paths::{self, AuditDir, SessionPaths},
+    paths::{AuditDir, SessionPaths},
+    sys::process,
 };
-use rustix::fs::FlockOperation;
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
@@ -30,16 +32,16 @@ impl Sink {
     ///
     /// # Errors
     /// What the system says.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: paths::private_append().create_new(true).open(path)?, good: 0, dirty: false })
+    pub fn create(files: &Tree, path: &Path) -> io::Result<Self> {
+        Ok(Self { file: files.create(path)?, good: 0, dirty: false })
     }
 
     /// A file that may be there already.
     ///
     /// # Errors
     /// What the system says.
-    pub fn append_to(path: &Path) -> io::Result<Self> {
-        let file = paths::private_append().open(path)?;
+    pub fn append_to(files: &Tree, path: &Path) -> io::Result<Self> {
+        let file = files.append(path)?;
         let good = file.metadata()?.len();
         Ok(Self { file, good, dirty: false })
     }
@@ -118,6 +120,7 @@ pub struct Store {
     segment: Sink,
     receipts: Sink,
     investigation: Option<Sink>,
+    locked: bool,
 }
 
 impl Store {
@@ -137,18 +140,18 @@ impl Store {
         let paths = dir.session(started_at, session);
         let name = segment_name(&paths);
         let opened = (|| {
-            let segment = Sink::create(&paths.segment).map_err(|e| (e, paths.segment.clone()))?;
-            lock(segment.file()).map_err(|e| (e, paths.segment.clone()))?;
-            let receipts = Sink::create(&paths.receipts).map_err(|e| (e, paths.receipts.clone()))?;
+            let segment = Sink::create(&paths.files, &paths.segment).map_err(|e| (e, paths.segment.clone()))?;
+            let locked = lock(segment.file()).map_err(|e| (e, paths.segment.clone()))?;
+            let receipts = Sink::create(&paths.files, &paths.receipts).map_err(|e| (e, paths.receipts.clone()))?;
             let ledger = Ledger::lock(dir, session).map_err(|e| (e, dir.ledger()))?;
-            Ok((segment, receipts, ledger))
+            Ok((segment, receipts, ledger, locked))
         })();
         // It is tried again under the same name.
         let forget = || {
-            let _ = std::fs::remove_file(&paths.segment);
-            let _ = std::fs::remove_file(&paths.receipts);
+            let _ = paths.files.remove(&paths.segment);
+            let _ = paths.files.remove(&paths.receipts);
         };
-        let (segment, receipts, mut ledger) = match opened {
+        let (segment, receipts, mut ledger, locked) = match opened {
             Ok(opened) => opened,
             Err((source, path)) => {
                 if source.kind() != io::ErrorKind::AlreadyExists {
@@ -163,7 +166,7 @@ impl Store {
             Some(old) => old.roll_into(begin),
             None => Recorder::begin(setup.clone(), begin),
         };
-        let mut store = Self { paths: paths.clone(), dir: dir.clone(), segment, receipts, investigation: None };
+        let mut store = Self { paths: paths.clone(), dir: dir.clone(), segment, receipts, investigation: None, locked };
         let started = store.write(&mut recorder.lines).and_then(|()| {
             ledger.append(&ledger::Entry {
                 kind: LedgerKind::SegmentStart,
@@ -190,19 +193,35 @@ impl Store {
         &self.dir
     }
 
+    /// Whether its lock tells others that it is alive: not every file system has locks.
+    #[must_use]
+    pub const fn is_locked(&self) -> bool {
+        self.locked
+    }
+
     /// Takes over the files of a session whose process is gone.
     ///
     /// # Errors
-    /// `WouldBlock` if it is not; what the system says.
+    /// `WouldBlock` if it is not; what the system says, also where no lock and no card can tell.
     pub fn take_over(dir: &AuditDir, paths: &SessionPaths) -> io::Result<Self> {
-        let segment = Sink::append_to(&paths.segment)?;
-        lock(segment.file())?;
+        let segment = Sink::append_to(&paths.files, &paths.segment)?;
+        let locked = lock(segment.file())?;
+        if !locked {
+            match Card::read(&paths.files, &paths.card) {
+                Some(card) if process::is_alive(card.pid, card.pid_started) => {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Some(_) => {}
+                None => return Err(io::Error::new(io::ErrorKind::Unsupported, NO_LOCKS)),
+            }
+        }
         Ok(Self {
             paths: paths.clone(),
             dir: dir.clone(),
             segment,
-            receipts: Sink::append_to(&paths.receipts)?,
+            receipts: Sink::append_to(&paths.files, &paths.receipts)?,
             investigation: None,
+            locked,
         })
     }
 
@@ -228,8 +247,8 @@ impl Store {
 
     fn investigation(&mut self) -> io::Result<&mut Sink> {
         if self.investigation.is_none() {
-            paths::create_private_dir(&self.dir.investigation()).map_err(io::Error::other)?;
-            self.investigation = Some(Sink::append_to(&self.paths.investigation)?);
+            self.dir.files().make_dir(&self.dir.investigation())?;
+            self.investigation = Some(Sink::append_to(&self.paths.files, &self.paths.investigation)?);
         }
         self.investigation.as_mut().ok_or_else(|| io::Error::other("no investigation log"))
     }
@@ -271,14 +290,9 @@ impl Store {
     /// # Errors
     /// What the system says.
     pub fn surface(&self, document: &[u8]) -> io::Result<()> {
-        paths::create_private_dir(&self.dir.surface()).map_err(io::Error::other)?;
+        self.dir.files().make_dir(&self.dir.surface())?;
         let staged = self.paths.surface.with_extension("json.new");
-        let _ = std::fs::remove_file(&staged);
-        let written = paths::write_new(&staged, document).and_then(|()| std::fs::rename(&staged, &self.paths.surface));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&staged);
-        }
-        written
+        self.paths.files.replace(&staged, &self.paths.surface, document, true)
     }
 
     /// Length of the segment in bytes: whole lines that were written.
@@ -305,7 +319,7 @@ impl Store {
     /// What the system says.
     pub fn end(&mut self, doc: &SessionDoc, note: Option<String>) -> io::Result<()> {
         for file in self.sync_handles()? {
-            file.sync_data()?;
+            files::sync_data(&file)?;
         }
         let mut ledger = Ledger::lock(&self.dir, doc.session_id)?;
         if ledger::holds(&self.dir, doc.session_id, LedgerKind::SegmentEnd)?.is_some() {
@@ -329,10 +343,18 @@ pub fn segment_name(paths: &SessionPaths) -> String {
     format!("segment_{}.jsonl", paths.stem)
 }
 
-/// Locks a segment without waiting.
+/// Why nothing is done about a session of which nobody can tell whether it is alive.
+const NO_LOCKS: &str = "the file system has no locks, so nothing tells whether this session is still running; copy the \
+                        audit directory to a local disk and run `assay recover` there";
+
+/// Locks a segment without waiting; whether the file system has locks.
 ///
 /// # Errors
 /// `WouldBlock` if its session is alive.
-pub fn lock(file: &File) -> io::Result<()> {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(Into::into)
+pub fn lock(file: &File) -> io::Result<bool> {
+    match files::try_lock(file)? {
+        Lock::Taken => Ok(true),
+        Lock::Unsupported => Ok(false),
+        Lock::Busy => Err(io::ErrorKind::WouldBlock.into()),
+    }
 }

@@ -20,7 +20,7 @@ mod tests;
 
 pub use consumer::{Consumer, Gap};
 pub use layout::{NOTES, VERSION};
-pub use place::{ring_dirs, sweep};
+pub use place::{is_session, ring_dirs, search_dirs, sweep};
 pub use producer::Producer;
 
 use crate::relay::waker::Waker;
@@ -115,7 +115,7 @@ impl Capture {
     ) -> io::Result<(Producer, Consumer, Placement)> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let id = <[u8; 16]>::try_from(session.as_bytes()).map_err(|_| invalid("session id is not 16 bytes"))?;
-        if !id.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        if !is_session(session) {
             return Err(invalid("session id is not lower-case hexadecimal"));
         }
         if !capacity.is_power_of_two() || capacity as u64 > MAX_CAPACITY {

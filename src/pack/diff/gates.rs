@@ -134,7 +134,7 @@ impl Gates {
     /// [`GatesError`].
     pub fn load(path: &Path) -> Result<Self, GatesError> {
         let error = |place, what: String| GatesError { path: path.to_owned(), place, what };
-        let file = std::fs::File::open(path).map_err(|e| error(None, e.to_string()))?;
+        let file = crate::files::named(path).map_err(|e| error(None, e.to_string()))?;
         let mut text = Vec::new();
         file.take(MAX_GATES + 1).read_to_end(&mut text).map_err(|e| error(None, e.to_string()))?;
         if text.len() as u64 > MAX_GATES {

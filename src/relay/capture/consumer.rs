@@ -1,8 +1,8 @@
 //! The recorder's end of a capture, also of one that a killed session left behind.
 
 use super::layout::{BLIND, Fixed, GAPS, NO_SPOOL, NOTES, a, b, corrupt, get, put};
-use super::place::{Lock, try_lock};
 use super::{Direction, Link, Room};
+use crate::files::{Lock, try_lock};
 use crate::sys::{RingMemory, RingReader, clock, process};
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
@@ -60,6 +60,9 @@ impl Consumer {
         }
         if stat.st_uid != rustix::process::geteuid().as_raw() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "ring file belongs to another user"));
+        }
+        if stat.st_mode & 0o022 != 0 {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "ring file can be written by others"));
         }
         let in_use = || io::Error::new(io::ErrorKind::WouldBlock, "ring is in use by its session");
         let locked = match try_lock(&file)? {

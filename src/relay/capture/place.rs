@@ -1,7 +1,8 @@
 //! Where ring files live: the first directory that is ours, private, and has room.
 
+use crate::files::{Lock, try_lock};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,21 @@ pub fn ring_dirs(fallback: &Path) -> Vec<PathBuf> {
     dirs.push(PathBuf::from(format!("/dev/shm/assay-{}", rustix::process::geteuid().as_raw())));
     dirs.push(fallback.to_path_buf());
     dirs
+}
+
+/// Where ring files of this user may lie: [`ring_dirs`], also those of a process that had another environment.
+pub fn search_dirs(fallback: &Path) -> Vec<PathBuf> {
+    let mut dirs = ring_dirs(fallback);
+    let of_system = PathBuf::from(format!("/run/user/{}/assay", rustix::process::geteuid().as_raw()));
+    if !dirs.contains(&of_system) {
+        dirs.insert(0, of_system);
+    }
+    dirs
+}
+
+/// Whether this is the session in the name of a ring file: 16 lower-case hex digits.
+pub fn is_session(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// A file that was created for a ring.
@@ -124,22 +140,6 @@ fn lock(file: &OwnedFd) -> io::Result<()> {
     match try_lock(file)? {
         Lock::Taken | Lock::Unsupported => Ok(()),
         Lock::Busy => Err(Errno::AGAIN.into()),
-    }
-}
-
-/// Outcome of a try for the lock.
-pub(super) enum Lock {
-    Taken,
-    Busy,
-    Unsupported,
-}
-
-pub(super) fn try_lock(file: &OwnedFd) -> io::Result<Lock> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock::Taken),
-        Err(Errno::AGAIN) => Ok(Lock::Busy),
-        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Lock::Unsupported),
-        Err(e) => Err(e.into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Finding packs and sessions: audit directories are listed, `session.json` is read, nothing is verified here.
 
 use crate::{
+    files,
     history::{self, History},
     live::{discovery, protocol::RunCard},
     model::WallTime,
@@ -229,7 +230,7 @@ fn of_session(e: &mut Entry, paths: &SessionPaths, live: &HashSet<String>) {
     let len = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |m| m.len());
     e.bytes += len(&paths.segment) + len(&paths.receipts);
     let recorded = || {
-        let card = Card::read(&paths.card);
+        let card = Card::read(&paths.files, &paths.card);
         card.is_some_and(|c| c.session_id == paths.id && process::is_alive(c.pid, c.pid_started))
     };
     e.standing = if live.contains(&e.session) || recorded() {
@@ -239,7 +240,7 @@ fn of_session(e: &mut Entry, paths: &SessionPaths, live: &HashSet<String>) {
     } else {
         Standing::Died
     };
-    let first = std::fs::File::open(&paths.receipts).ok().and_then(|file| {
+    let first = files::plain(&paths.receipts).ok().and_then(|file| {
         let mut text = Vec::new();
         file.take(TAIL).read_to_end(&mut text).ok()?;
         let line = text.split(|b| *b == b'\n').next()?;
@@ -253,7 +254,7 @@ fn of_session(e: &mut Entry, paths: &SessionPaths, live: &HashSet<String>) {
 }
 
 fn has_end(segment: &Path) -> bool {
-    let Ok(file) = std::fs::File::open(segment) else { return false };
+    let Ok(file) = files::plain(segment) else { return false };
     let len = file.metadata().map_or(0, |m| m.len());
     let mut tail = vec![0; TAIL.min(len) as usize];
     let from = len - tail.len() as u64;
