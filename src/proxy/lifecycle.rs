@@ -343,6 +343,11 @@ impl Life {
         }
     }
 
+    /// Whether the server died without an exit code, or had to be killed after a signal to us.
+    pub(super) fn died(&self) -> bool {
+        self.timed_out || self.cause == Some(Cause::ServerEnded) && !matches!(self.exit, Some(Exit::Code(_)))
+    }
+
     /// Whether we were sent SIGINT.
     pub(super) const fn interrupted(&self) -> bool {
         self.interrupted
@@ -360,9 +365,10 @@ impl Life {
             Some(Cause::Signal(signal)) => {
                 let name = signal_hook::low_level::signal_name(*signal).unwrap_or("SIG");
                 let no_response = if self.timed_out { "shutdown_timeout" } else { "server_exited" };
-                (format!("signal_{}", name.trim_start_matches("SIG")), no_response, !self.timed_out, false)
+                (format!("signal_{}", name.trim_start_matches("SIG")), no_response, true, false)
             }
-            Some(Cause::ServerEnded) if failed => ("server_failed".to_owned(), "server_exited", false, false),
+            // How the server ended is a fact beside the evidence, and none of it is missing for that.
+            Some(Cause::ServerEnded) if failed => ("server_failed".to_owned(), "server_exited", true, false),
             Some(Cause::ServerEnded) | None => ("server_exited".to_owned(), "server_exited", self.exited, false),
         };
         let teardown = match self.ended_by {

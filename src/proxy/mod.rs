@@ -10,6 +10,7 @@ pub mod seal;
 mod status;
 mod sync;
 
+use status::ServerEnd;
 pub use status::Status;
 
 use crate::{
@@ -196,7 +197,8 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         let _ = thread.join();
     }
     life.sweep();
-    Ok(status.finish(&report, &seals, life.interrupted(), life.server_code()))
+    let end = ServerEnd { code: life.server_code(), died: life.died() };
+    Ok(status.finish(&report, &seals, life.interrupted(), end))
 }
 
 /// The audit directory, and whether it can be used. One that is not ours, or in which something is not, is not touched.

@@ -17,6 +17,15 @@ pub struct Status {
     routine: bool,
 }
 
+/// How the server ended, as far as the exit code goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ServerEnd {
+    /// The code of one that ended by itself and failed.
+    pub(super) code: Option<u8>,
+    /// It died without a code, or had to be killed after a signal to us.
+    pub(super) died: bool,
+}
+
 impl Status {
     /// Text, or JSON lines with `--json`. What goes as it should is said only to a person at a terminal or to who asked
     /// for it: a client that keeps its server's stderr finds there what the server said.
@@ -101,7 +110,7 @@ impl Status {
     }
 
     /// The proxy's last words, and its exit code (FORMATS §11).
-    pub(super) fn finish(self, report: &Report, seals: &[Sealed], interrupted: bool, server_code: Option<u8>) -> Exit {
+    pub(super) fn finish(self, report: &Report, seals: &[Sealed], interrupted: bool, server: ServerEnd) -> Exit {
         if report.missed_messages + report.missed_bytes > 0 {
             let why = report.disk_error.as_deref().unwrap_or("the recorder could not keep up");
             self.warn(&format!(
@@ -119,11 +128,11 @@ impl Status {
             && !report.nothing_recorded
             && report.missed_messages + report.missed_bytes == 0
             && seals.iter().all(|s| s.problems.is_empty());
-        let exit = match server_code {
+        let exit = match server.code {
             _ if interrupted => Exit::Interrupted,
             _ if !recorded => Exit::Failed,
             Some(code) => Exit::Server(code),
-            None if !seals.iter().all(|s| s.complete) => Exit::Failed,
+            None if server.died || !seals.iter().all(|s| s.complete) => Exit::Failed,
             None if report.violations > 0 || seals.iter().any(|s| s.policy_denied > 0) => Exit::Violation,
             None => Exit::Ok,
         };

@@ -24,6 +24,8 @@ struct Story {
     calls: u64,
     /// A last call, which is not.
     last: Option<(&'static str, u64)>,
+    /// A notification that the server dies of: with this exit code, or by SIGKILL.
+    dies: Option<&'static str>,
     /// How it is ended; nothing: the client closes stdin.
     signals: &'static [Signal],
     /// Whether the client closes its stdin.
@@ -42,6 +44,7 @@ const PLAIN: Story = Story {
     before: "",
     calls: 2,
     last: None,
+    dies: None,
     signals: &[],
     closes: true,
     exit: 0,
@@ -79,6 +82,25 @@ const STORIES: &[Story] = &[
         teardown: "exited",
         complete: false,
         outcome: Some(("timeout", "server_exited")),
+        ..PLAIN
+    },
+    // How the server ends is a fact beside the evidence: nothing is missing.
+    Story {
+        name: "a server that fails with nothing in flight",
+        dies: Some("5"),
+        closes: false,
+        exit: 5,
+        reason: "server_failed",
+        teardown: "exited",
+        ..PLAIN
+    },
+    Story {
+        name: "a server that dies by a signal with nothing in flight",
+        dies: Some("KILL"),
+        closes: false,
+        exit: 2,
+        reason: "server_failed",
+        teardown: "exited",
         ..PLAIN
     },
     Story {
@@ -125,7 +147,6 @@ const STORIES: &[Story] = &[
         exit: 2,
         reason: "signal_TERM",
         teardown: "killed",
-        complete: false,
         ..PLAIN
     },
 ];
@@ -142,6 +163,11 @@ fn play(story: &Story) {
             let log = fs::read_to_string(rig.server_log()).unwrap();
             log.contains(&format!("\"{tool}\"")).then_some(())
         });
+    }
+    if let Some(how) = story.dies {
+        let notification =
+            serde_json::json!({ "jsonrpc": "2.0", "method": "notifications/die", "params": { "how": how } });
+        client.send(&notification.to_string());
     }
     for (i, signal) in story.signals.iter().enumerate() {
         client.signal(*signal);

@@ -71,6 +71,12 @@ fn answer(line: &[u8], out: &mut File) {
         say(out, &reply(json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info })));
         return;
     }
+    if method == "notifications/die" {
+        if let Some(code) = message["params"]["how"].as_str().and_then(|how| how.parse().ok()) {
+            std::process::exit(code);
+        }
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    }
     if id.is_null() {
         return;
     }
