@@ -3,6 +3,10 @@
 mod address;
 mod beside;
 mod find;
+mod keys;
+mod lists;
+mod name;
+mod urls;
 
 pub use address::is_public;
 pub use beside::Beside;
@@ -101,7 +105,7 @@ pub enum Found {
 /// # Errors
 /// The arguments cannot be read.
 pub fn check(arguments: &[u8], dns: &Dns, patience: Duration) -> Result<Found, WalkError> {
-    let mut seen = find::Seen::default();
+    let mut seen = name::Seen::default();
     let mut looked = false;
     let mut denied = None;
     walk(arguments, &mut |leaf, around| {
@@ -139,7 +143,7 @@ fn resolve(names: BTreeSet<String>, resolver: &Arc<dyn Resolve>, patience: Durat
     let asked: Vec<_> = names.into_iter().map(|name| (ask(&name, resolver), name)).collect();
     for (answer, name) in asked {
         let Some(answer) = answer else {
-            let shown = find::shown(&name);
+            let shown = name::shown(&name);
             return Some(Found::Unresolved(format!(
                 "the host {shown} was not looked up: too many lookups wait already"
             )));
@@ -163,7 +167,7 @@ fn too_many() -> Found {
 
 /// What speaks against a name of which this is known.
 fn against(name: &str, answer: Result<&[IpAddr], io::ErrorKind>) -> Option<Found> {
-    let shown = find::shown(name);
+    let shown = name::shown(name);
     match answer {
         Err(io::ErrorKind::TimedOut) => Some(Found::Unresolved(format!("the host {shown} did not resolve in time"))),
         Err(_) => Some(Found::Unresolved(format!("the host {shown} does not resolve"))),
