@@ -5,6 +5,7 @@
 //! and packs after the server runs is said on stderr and in the exit code.
 
 mod lifecycle;
+mod patience;
 mod policy;
 pub mod seal;
 mod status;
@@ -165,7 +166,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             files,
             advisor: judging.clone().filter(|_| guarded.is_none()).map(|j| Box::new(j) as _),
             news: news.clone(),
-            health,
+            health: health.clone(),
         };
         let engine = Engine::new(config, captures.lanes, waker.clone());
         spawn("assay-recorder", move |finish: mpsc::Receiver<Ending>| engine.run(&finish), 10)?
@@ -190,13 +191,22 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let ending = Ending { stderr_bytes, ..life.ending() };
     let _ = recorder.0.send(ending);
     waker.urge();
-    let report = recorder.1.join().unwrap_or_else(|_| Report { left_for_recovery: true, ..Report::default() });
-    let seals = sealing.join().unwrap_or_default();
+    // A disk that answers nothing must not keep us: what is not sealed is finished by `recover`.
+    let patience = options.shutdown_timeout.max(LEAST_PATIENCE);
+    let report = patience::join(recorder.1, patience, &|| health.silence() < patience);
+    let report = report.unwrap_or_else(|| Report { left_for_recovery: true, ..Report::default() });
+    let seals = patience::join(sealing, patience, &|| false);
+    let is_sealed = seals.is_some();
+    let seals = seals.unwrap_or_default();
+    if !is_sealed {
+        status.warn("the disk does not respond: the last pack was not built; run `assay recover` once it does");
+    }
     if let Some((hub, thread)) = live {
         hub.close();
         let _ = thread.join();
     }
     life.sweep();
+    let report = Report { left_for_recovery: report.left_for_recovery || !is_sealed, ..report };
     let end = ServerEnd { code: life.server_code(), died: life.died() };
     Ok(status.finish(&report, &seals, life.interrupted(), end))
 }
@@ -236,6 +246,9 @@ fn live(dir: &AuditDir) -> Option<(Arc<Hub>, thread::JoinHandle<()>)> {
         }
     }
 }
+
+/// A disk gets at least so long.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 const COMMAND_HINT: &str =
     "give the server's command after `--`, for example: assay mcp-proxy -- npx -y some-mcp-server";

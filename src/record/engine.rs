@@ -38,8 +38,10 @@ const BURST: usize = 512;
 const RETRY: Duration = Duration::from_millis(100);
 /// Pause between two attempts to begin a session on disk.
 const RETRY_BEGIN: Duration = Duration::from_secs(2);
-/// How long the last evidence is tried to be written when the disk fails at the end.
-const LAST_TRIES: u32 = 10;
+/// How often the last evidence is tried to be written when the disk fails at the end.
+const LAST_TRIES: u32 = 5;
+/// After the session's end, a capture that gives nothing for so long is not waited for any more.
+const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// When a pack is closed and the next one begun (`--pack-interval`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +175,7 @@ impl Engine {
     pub fn run(mut self, finish: &Receiver<Ending>) -> Report {
         let mut pacer = Pacer::default();
         let mut ending = None;
+        let mut worked_at = Instant::now();
         for lane in &self.lanes {
             lane.consumer().prefault();
             if let Some(judgements) = lane.judgements() {
@@ -189,12 +192,19 @@ impl Engine {
                 Err(_) => {}
             }
             let worked = self.round();
+            if worked || ending.is_none() {
+                worked_at = Instant::now();
+            }
             if let Some(ending) = &ending
                 && !worked
-                && self.lanes.iter().all(Lane::is_drained)
             {
-                self.finish(ending);
-                return self.report;
+                let waited = worked_at.elapsed() > LAST_WAIT;
+                if waited && self.give_up_stuck() {
+                    continue;
+                }
+                if (waited || self.lanes.iter().all(Lane::is_drained)) && self.finish(ending) {
+                    return self.report;
+                }
             }
             self.roll_if_due();
             let deepest = if ending.is_some() { Duration::from_millis(1) } else { self.deepest() };
@@ -225,6 +235,9 @@ impl Engine {
         self.policy_news(now);
         let mut worked = false;
         for _ in 0..BURST {
+            if self.must_wait() {
+                break;
+            }
             let Some(which) = self.earliest() else { break };
             worked = true;
             self.take(which);
@@ -258,10 +271,29 @@ impl Engine {
         match lane::earliest(&mut self.lanes) {
             Ok(which) => which,
             Err(e) => {
-                self.report.disk_error = Some(format!("spooling a large message: {e}"));
+                self.disk_failed("spooling a large message", &e);
                 None
             }
         }
+    }
+
+    /// A guard's captures keep what cannot be written: a call that passed must not be in a gap's bytes.
+    fn must_wait(&self) -> bool {
+        let is_full = || self.live.as_ref().is_some_and(|l| l.recorder.lines.len() >= MAX_WAITING);
+        self.retry_at.is_some() && self.lanes.iter().any(Lane::holds_passed) && is_full()
+    }
+
+    /// Gives up messages that no spool has room for; whether there was one.
+    fn give_up_stuck(&mut self) -> bool {
+        let mut any = false;
+        for which in 0..self.lanes.len() {
+            if self.lanes[which].is_stuck() {
+                let bytes = self.lanes[which].give_up();
+                self.miss(1, bytes);
+                any = true;
+            }
+        }
+        any
     }
 
     fn take(&mut self, which: usize) {
@@ -269,12 +301,12 @@ impl Engine {
         let Self { lanes, live, .. } = self;
         let lane = &mut lanes[which];
         let read_ns = lane.peek().ok().flatten().unwrap_or(now);
+        let mut unstored = None;
         // What is lost: messages, bytes, and whether the chain says so already.
         let taken = lane.take(read_ns, |taken| match (taken, live.as_mut()) {
             (Taken::Message(m), Some(live)) if live.recorder.lines.len() < MAX_WAITING => {
                 let big = live.recorder.message(m);
-                write_big(live, m, &big);
-                (0, 0, true)
+                (0, write_big(live, m, &big, &mut unstored), false)
             }
             (Taken::Message(m), _) => (u64::from(!m.bytes.is_empty()), m.bytes.len() as u64, false),
             (Taken::Torn(bytes), _) => (1, bytes, false),
@@ -292,9 +324,12 @@ impl Engine {
             }
             Ok(Some((messages, bytes, false))) => self.miss(messages, bytes),
             Err(e) => {
-                self.report.disk_error = Some(format!("reading a spooled message: {e}"));
+                self.disk_failed("reading a spooled message", &e);
                 self.miss(1, 0);
             }
+        }
+        if let Some(e) = unstored {
+            self.disk_failed("storing a payload", &e);
         }
     }
 
@@ -331,17 +366,19 @@ impl Engine {
         {
             tracing::warn!(error = %e, "the observed surface could not be written; it goes into the pack all the same");
         }
-        let written = live.store.write(&mut live.recorder.lines);
-        match written {
-            Ok(()) => {
-                if self.retry_at.take().is_some() {
-                    tracing::info!("evidence can be written again");
-                }
-                self.say_missed();
-                self.announce();
-                self.lanes.iter_mut().for_each(Lane::settled);
+        if let Err(e) = live.store.write(&mut live.recorder.lines) {
+            return self.disk_failed("writing evidence", &e);
+        }
+        if self.retry_at.take().is_some() {
+            if !self.lanes.iter().any(Lane::is_stuck) {
+                tracing::info!("evidence can be written again");
             }
-            Err(e) => self.disk_failed("writing evidence", &e),
+            self.lanes.iter_mut().for_each(Lane::retry);
+        }
+        // What was let go of is told by the captures until the chain tells it.
+        if self.say_missed() {
+            self.announce();
+            self.lanes.iter_mut().for_each(Lane::settled);
         }
     }
 
@@ -370,16 +407,24 @@ impl Engine {
         }
     }
 
-    /// Puts what was missed into the chain.
-    fn say_missed(&mut self) {
+    /// Puts what was missed into the chain; whether that is on disk.
+    fn say_missed(&mut self) -> bool {
+        for which in 0..self.lanes.len() {
+            let skipped = self.lanes[which].take_skipped();
+            self.miss(0, skipped);
+        }
+        let Some(live) = &mut self.live else { return false };
         let (messages, bytes) = std::mem::take(&mut self.unsaid);
         if messages + bytes == 0 {
-            return;
+            return true;
         }
-        let Some(live) = &mut self.live else { return };
         live.recorder.gap("disk", messages, bytes, clock::mono_ns());
-        if let Err(e) = live.store.write(&mut live.recorder.lines) {
-            self.disk_failed("writing evidence", &e);
+        match live.store.write(&mut live.recorder.lines) {
+            Ok(()) => true,
+            Err(e) => {
+                self.disk_failed("writing evidence", &e);
+                false
+            }
         }
     }
 
@@ -396,14 +441,19 @@ impl Engine {
     /// While the disk fails, captures must not stay full: the session goes before the evidence, and that is counted.
     fn make_room(&mut self) {
         let failing = self.retry_at.is_some();
+        if self.lanes.iter().any(Lane::is_crowded) {
+            self.give_up_stuck();
+        }
         for which in 0..self.lanes.len() {
             let lane = &mut self.lanes[which];
-            if failing && lane.held_percent() > HELD_PERCENT {
+            // What a guard let run stays; its peer's further messages pass uncaptured once the capture is full.
+            let may_go = failing && !lane.holds_passed();
+            if may_go && lane.held_percent() > HELD_PERCENT {
                 lane.let_go();
             }
-            if lane.is_stuffed() && (failing || lane.peek().is_err()) {
+            if lane.is_stuffed() && (may_go || lane.is_stuck()) {
                 let bytes = lane.give_up();
-                if failing {
+                if may_go {
                     lane.let_go();
                 }
                 self.miss(1, bytes);
@@ -536,7 +586,14 @@ impl Engine {
         let _ = self.config.ended.send(Ended { store: live.store, doc, surface, card: live.card });
     }
 
-    fn finish(&mut self, ending: &Ending) {
+    /// Ends the last session. `false`: the disk has room again, and there is more to be taken.
+    fn finish(&mut self, ending: &Ending) -> bool {
+        let waiting = self.must_wait();
+        if !waiting {
+            // Nobody closed it, and its relay is not waited for any more.
+            let unfinished = self.lanes.iter().map(Lane::unfinished).sum();
+            self.miss(0, unfinished);
+        }
         self.delivered();
         self.say_missed();
         (self.report.missed_messages, self.report.missed_bytes) = self.missed;
@@ -546,12 +603,12 @@ impl Engine {
                 // A session that could not be begun behind one that was: `recover` begins it, for the calls that went over.
                 self.lanes[0].note_lost(self.unsaid.1);
                 self.report.left_for_recovery = true;
-                return;
+                return true;
             }
             self.report.nothing_recorded = true;
             self.lanes.iter().for_each(Lane::remove);
             self.forget_card();
-            return;
+            return true;
         };
         let mut written = live.store.write(&mut live.recorder.lines);
         for _ in 0..LAST_TRIES {
@@ -565,7 +622,11 @@ impl Engine {
             // The chain stays open: `recover` goes on from the capture and ends it as what it is.
             self.disk_failed("writing the last evidence", &e);
             self.report.left_for_recovery = true;
-            return;
+            return true;
+        }
+        if waiting {
+            self.live = Some(live);
+            return false;
         }
         let (messages, bytes) = std::mem::take(&mut self.unsaid);
         if messages + bytes > 0 {
@@ -579,7 +640,7 @@ impl Engine {
         if let Err(e) = live.store.write(&mut live.recorder.lines) {
             self.disk_failed("ending the segment", &e);
             self.report.left_for_recovery = true;
-            return;
+            return true;
         }
         self.config.broadcast.ended(live.recorder.session(), live.store.segment_len(), None);
         for lane in &mut self.lanes {
@@ -587,6 +648,7 @@ impl Engine {
             lane.remove();
         }
         let _ = self.config.ended.send(Ended { store: live.store, doc, surface, card: live.card });
+        true
     }
 }
 
@@ -595,13 +657,17 @@ fn fresh() -> Option<Next> {
     Some(Next { session, started_ns: clock::mono_ns(), started_at: WallTime::now() })
 }
 
-fn write_big(live: &mut Live, m: &Message<'_>, big: &[BigPayload]) {
+/// Stores payloads; how many bytes of them could not be stored, and why. Their hashes are in the receipts.
+fn write_big(live: &mut Live, m: &Message<'_>, big: &[BigPayload], failed: &mut Option<io::Error>) -> u64 {
+    let mut lost = 0;
     for payload in big {
         let value = m.bytes.get(payload.value.clone()).unwrap_or_default();
         if let Err(e) = live.store.payload(&payload.head, value, payload.canonical) {
-            tracing::error!(error = %e, "a payload could not be stored; its hash is in the receipt");
+            lost += value.len() as u64;
+            *failed = Some(e);
         }
     }
+    lost
 }
 
 /// The two directions, client to server first, as lanes are ordered.

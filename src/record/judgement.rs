@@ -262,6 +262,12 @@ impl Health {
         self.beat.store(clock::mono_ns(), Ordering::Release);
     }
 
+    /// How long ago the recorder looked.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        Duration::from_nanos(clock::mono_ns().saturating_sub(self.beat.load(Ordering::Acquire)))
+    }
+
     /// Why evidence cannot be written at the moment; `None` if it can. A recorder that has not begun yet is waited for.
     #[must_use]
     pub fn complaint(&self) -> Option<&'static str> {

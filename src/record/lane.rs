@@ -25,6 +25,8 @@ pub const SPOOL_AT: usize = 1 << 20;
 pub const NOTE_OWNER: usize = 0;
 /// Word of a capture: bytes that were released although their evidence was not on disk.
 pub const NOTE_LOST: usize = 1;
+/// Word of a capture: one more than the stream offset of a message that was given up and whose rest is still coming, or 0.
+const NOTE_SKIPPED: usize = 2;
 
 /// What stands next in a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +76,12 @@ pub struct Lane {
     unsettled: bool,
     /// The rest of a message that was given up is still coming.
     skipping: bool,
+    /// Bytes of messages that were given up, and that nobody was told of yet.
+    skipped: u64,
+    /// The spool cannot be written at the moment.
+    stuck: bool,
+    /// What was taken and is not on disk holds a message that a guard passed on.
+    holds_passed: bool,
     /// What a guard decided about the messages of this direction.
     judgements: Option<Reader>,
     /// Nothing will be decided any more: the session is dead.
@@ -102,9 +110,14 @@ impl Lane {
             gaps_done: 0,
             unsettled: false,
             skipping: false,
+            skipped: 0,
+            stuck: false,
+            holds_passed: false,
             judgements: None,
             dead: false,
         };
+        // What was given up was counted; its rest is no message.
+        lane.skipping = lane.consumer.note(NOTE_SKIPPED).checked_sub(1).is_some_and(|start| pos > start);
         // Gaps before the place where recording goes on are recorded already.
         lane.look_for_gaps();
         lane.gaps_done = lane.gaps.iter().take_while(|g| g.offset < pos).count();
@@ -181,6 +194,9 @@ impl Lane {
     /// Whether something has come that was not looked at.
     #[must_use]
     pub fn has_work(&self) -> bool {
+        if self.stuck {
+            return false;
+        }
         let seen = self.pos + self.scanned as u64;
         self.limit() > seen || self.consumer.gap_bytes() != self.gap_bytes
     }
@@ -196,6 +212,9 @@ impl Lane {
         let n = self.pos.saturating_sub(self.consumer.tail());
         if n > 0 {
             self.consumer.advance(n as usize);
+        }
+        if !self.skipping && self.consumer.note(NOTE_SKIPPED) != 0 {
+            self.consumer.set_note(NOTE_SKIPPED, 0);
         }
     }
 
@@ -227,14 +246,20 @@ impl Lane {
     /// When the last byte of the next message was read, monotonic ns; `None` if there is no whole message yet.
     ///
     /// # Errors
-    /// The spool file cannot be written: call again later, or [`Lane::give_up`].
+    /// The spool file cannot be written, said once: nothing can be taken until [`Lane::retry`] or [`Lane::give_up`].
     pub fn peek(&mut self) -> io::Result<Option<u64>> {
+        if self.stuck {
+            return Ok(self.stuck_until());
+        }
         if self.next.is_none() {
             self.look_for_gaps();
             if self.skipping {
-                self.skip_line();
+                let n = self.skip_line();
+                self.skipped += n;
             }
-            self.next = if self.spool.is_some() { self.fill_spool()? } else { self.look()? };
+            let next = if self.spool.is_some() { self.fill_spool() } else { self.look() };
+            self.stuck = next.is_err();
+            self.next = next?;
             let end = match self.next {
                 Some((Next::Ring { skip, len, tail }, _)) => self.pos + (skip + len + tail) as u64,
                 _ => self.pos,
@@ -402,14 +427,56 @@ impl Lane {
         Ok(next.map(|n| (n, self.read_ns(self.pos))))
     }
 
+    /// The disk may have room again.
+    pub fn retry(&mut self) {
+        self.stuck = false;
+        self.scanned = 0;
+    }
+
+    /// When the message that no spool has room for had crossed, if its end is there: its answer goes behind it.
+    fn stuck_until(&mut self) -> Option<u64> {
+        let (window, last) = self.window();
+        let from = self.scanned.min(window.len());
+        let newline = memchr::memchr(b'\n', &window[from..]).map(|at| from + at + 1);
+        let (end, is_there) = (newline.unwrap_or(window.len()), newline.is_some() || last);
+        self.scanned = newline.map_or(end, |at| at - 1);
+        is_there.then(|| self.read_ns(self.pos + end as u64))
+    }
+
+    /// Whether there is hardly room for more.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.consumer.available().len() * 4 > self.consumer.capacity() * 3
+    }
+
+    /// Whether the spool cannot be written at the moment.
+    #[must_use]
+    pub const fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
     /// Neither ring nor spool can hold the message that is crossing: forgets what there is of it, and what will come of
     /// it. Returns how many bytes of it there were.
     pub fn give_up(&mut self) -> u64 {
-        let spooled = self.spool.take().map_or(0, |s| s.len);
+        let spool = self.spool.take();
+        self.consumer.set_note(NOTE_SKIPPED, spool.as_ref().map_or(self.pos, |s| s.start) + 1);
+        let spooled = spool.map_or(0, |s| s.len);
+        // Released when they were spooled: after SIGKILL nothing else would tell of them.
+        self.note_lost(spooled);
+        if self.consumer.spool_start().is_some() {
+            self.consumer.set_spool_start(None);
+            let _ = std::fs::remove_file(&self.spool_path);
+        }
         self.next = None;
+        self.stuck = false;
         self.skipping = true;
         self.unsettled = true;
         spooled + self.skip_line()
+    }
+
+    /// Bytes of messages that were given up, since this was asked last.
+    pub fn take_skipped(&mut self) -> u64 {
+        std::mem::take(&mut self.skipped)
     }
 
     fn skip_line(&mut self) -> u64 {
@@ -425,7 +492,13 @@ impl Lane {
     /// Whether a message that is not whole yet fills the ring.
     #[must_use]
     pub fn is_stuffed(&self) -> bool {
-        self.next.is_none() && self.scanned * 4 > self.consumer.capacity() * 3
+        self.next.is_none() && self.window().0.len() * 4 > self.consumer.capacity() * 3
+    }
+
+    /// Whether what was taken and is not on disk holds a message that a guard judged and passed on.
+    #[must_use]
+    pub const fn holds_passed(&self) -> bool {
+        self.holds_passed
     }
 
     /// Hands out what [`Lane::peek`] found and moves behind it.
@@ -455,6 +528,7 @@ impl Lane {
                 let first_byte_ns = self.consumer.read_mark(offset).unwrap_or(read_ns);
                 let direction = self.direction;
                 let judgement = self.judged(self.pos);
+                self.holds_passed |= judgement.as_ref().is_some_and(is_passed);
                 let message = Message {
                     direction,
                     offset,
@@ -486,6 +560,7 @@ impl Lane {
             }
         };
         let judgement = self.judged(spool.start);
+        self.holds_passed |= judgement.as_ref().is_some_and(is_passed);
         let message = Message {
             judgement: judgement.as_ref(),
             undecided: self.is_undecided(spool.start),
@@ -504,6 +579,7 @@ impl Lane {
     /// The evidence of everything taken is on disk: spools are no longer needed.
     pub fn settled(&mut self) {
         self.unsettled = false;
+        self.holds_passed = false;
         // First, so that the ring never begins in the middle of a message whose spool is gone.
         self.release();
         self.consumer.set_note(NOTE_LOST, 0);
@@ -530,12 +606,18 @@ impl Lane {
     }
 }
 
+/// It was judged, not only framed, and may have been acted upon.
+fn is_passed(judgement: &Judgement) -> bool {
+    !judgement.blocked && !judgement.ruled.is_empty()
+}
+
 /// The lane whose next message crossed first; client to server comes first in `lanes`.
 ///
 /// # Errors
 /// As [`Lane::peek`]; a lane that fails does not keep the other one's message back.
 pub fn earliest(lanes: &mut [Lane]) -> io::Result<Option<usize>> {
-    first_of(lanes.len(), |which| lanes[which].order())
+    let first = first_of(lanes.len(), |which| lanes[which].order())?;
+    Ok(first.filter(|which| !lanes[*which].is_stuck()))
 }
 
 /// The one of `count` lanes that gives the earliest time. A lane that has given one goes on giving it.

@@ -158,6 +158,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
     dead.recorder.restore_surface(surface_of(paths, &mut notes));
     let doc = dead.finish(paths, card.as_ref(), notes.clone()).map_err(at(&paths.segment))?;
     let surface = dead.recorder.surface();
+    store.look_again().map_err(at(&paths.receipts))?;
     store.write(&mut dead.recorder.lines).map_err(at(&paths.segment))?;
     for lane in &mut dead.lanes {
         lane.settled();
@@ -294,6 +295,15 @@ fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) ->
     Ok(())
 }
 
+/// Sets the receipts from this place on aside: what is found now contradicts them, and they are written again.
+fn set_receipts_aside(paths: &SessionPaths, at: u64) -> io::Result<String> {
+    let file = OpenOptions::new().read(true).append(true).open(&paths.receipts)?;
+    let torn = file.metadata()?.len().saturating_sub(at);
+    let tail = crate::model::GoodTail { end: at, last: None, torn };
+    let note = ledger::set_aside(&file, &paths.receipts, &tail, paths.id)?;
+    Ok(note.replace("were no whole line, set", "had lost their events and are written again, set"))
+}
+
 /// A dead session's recorder, as far as it came.
 struct Dead {
     recorder: Recorder,
@@ -354,7 +364,9 @@ impl Dead {
             notes.push("there is no card of this session: what its capture held is lost".to_owned());
         }
         let unfinished = self.drain(&mut notes)?;
-        self.recorder.finish_restore();
+        if let Some(at) = self.recorder.finish_restore() {
+            notes.push(set_receipts_aside(paths, at)?);
+        }
         let lost: u64 = self.lanes.iter().map(Lane::lost).sum();
         if lost > 0 {
             notes.push(format!("{lost} bytes crossed while no evidence could be written"));
@@ -595,34 +607,37 @@ fn receipts_on_disk<'a>(
     failed: &'a RefCell<Option<RecoverError>>,
 ) -> Result<impl Iterator<Item = OnDisk> + use<'a>, RecoverError> {
     let mut lines = Lines::open(&paths.files, &paths.receipts)?;
+    let mut start = 0;
     let items = std::iter::from_fn(move || {
         let line = lines.next().transpose()?;
-        Some(line.and_then(|line| on_disk(&line).map_err(|e| lines.damaged(e))))
+        let at = start;
+        start += line.as_ref().map_or(0, |line| line.len() as u64 + 1);
+        Some(line.and_then(|line| on_disk(line, at).map_err(|e| lines.damaged(e))))
     });
     Ok(stop_at_error(items, failed))
 }
 
-fn on_disk(line: &[u8]) -> Result<OnDisk, serde_json::Error> {
+fn on_disk(line: Vec<u8>, start: u64) -> Result<OnDisk, serde_json::Error> {
     #[derive(serde::Deserialize)]
     struct Any {
         receipt_id: ReceiptId,
         r#type: String,
     }
-    let any: Any = serde_json::from_slice(line)?;
+    let any: Any = serde_json::from_slice(&line)?;
     let mut counts = Counts::default();
     let mut identity = None;
     if any.r#type == TOOL_CALL {
-        let receipt: ToolCall = serde_json::from_slice(line)?;
+        let receipt: ToolCall = serde_json::from_slice(&line)?;
         counts.calls = 1;
         counts.denied = u64::from(receipt.outcome == Outcome::Denied);
         counts.errors = u64::from(receipt.outcome == Outcome::Error);
         counts.timeouts = u64::from(receipt.outcome == Outcome::Timeout);
         counts.policy_denied = u64::from(receipt.policy_verdict == PolicyVerdict::Denied);
     } else if any.r#type == SESSION_START {
-        let receipt: SessionStart = serde_json::from_slice(line)?;
+        let receipt: SessionStart = serde_json::from_slice(&line)?;
         identity = Some((receipt.client_info, receipt.server_info, receipt.protocol_version));
     }
-    Ok(OnDisk { id: any.receipt_id, kind: any.r#type, sha256: canon::sha256_hex(line), counts, identity })
+    Ok(OnDisk { id: any.receipt_id, kind: any.r#type, sha256: canon::sha256_hex(&line), line, start, counts, identity })
 }
 
 #[cfg(test)]

@@ -225,6 +225,15 @@ impl Store {
         })
     }
 
+    /// The receipts were cut meanwhile.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn look_again(&mut self) -> io::Result<()> {
+        self.receipts.good = self.receipts.file.metadata()?.len();
+        Ok(())
+    }
+
     /// Writes everything that waits, payloads and receipts before the events that bind them.
     ///
     /// # Errors

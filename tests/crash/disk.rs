@@ -9,7 +9,7 @@ use crate::{
 };
 use assay::{model::EventKind, pack::verify::Completeness};
 use rustix::process::{Pid, Resource, Rlimit};
-use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
+use std::{fs, io::Write as _, os::unix::fs::PermissionsExt as _, time::Duration};
 
 /// The longest that a client may wait for a small answer, whatever the disk does. The machine may be busy.
 const STALL: Duration = Duration::from_millis(2500);
@@ -163,4 +163,96 @@ fn an_audit_directory_that_cannot_be_written_costs_the_evidence_and_not_the_sess
     assert!(said.contains("nothing of this session was recorded"), "{said}");
     assert_eq!(files(&rig.audit, |_| true), Vec::<std::path::PathBuf>::new());
     assert_eq!(files(&rig.root.join("run/assay"), |_| true), Vec::<std::path::PathBuf>::new());
+}
+
+/// User and system time of the proxy, in ticks of 10 ms.
+fn ticks(client: &Client) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", client.child.id())).unwrap();
+    stat.rsplit(')').next().unwrap().split(' ').skip(12).take(2).map(|t| t.parse::<u64>().unwrap()).sum()
+}
+
+/// How the session ends whose large message has no room.
+#[derive(Debug, Clone, Copy)]
+enum Finale {
+    ClientLeaves,
+    Terminated,
+    RoomThenClientLeaves,
+    Killed,
+}
+
+/// No file of the proxy may grow beyond what the segment has and some more: small evidence fits, a spool does not. The
+/// message pauses in the middle, or is longer than the capture.
+fn large_message(pauses: bool, finale: Finale) {
+    let (rig, mut client) = begin(&[]);
+    let len = fs::metadata(&rig.segments()[0]).unwrap().len();
+    limit(&client, Some(len + 300_000));
+    let size = if pauses { 2 << 20 } else { 9 << 20 };
+    let pad = format!("\"n\":4,\"pad\":\"{}\"", "x".repeat(size));
+    let request = call(4, "echo", 4).replace("\"n\":4", &pad) + "\n";
+    let (before, mut stdin) = (client.lines(), client.stdin.take().unwrap());
+    let (first, second) = request.as_bytes().split_at(size * 3 / 4);
+    stdin.write_all(first).unwrap();
+    if pauses {
+        until("the warning", || client.said().contains("warning: spooling a large message").then_some(()));
+    }
+    stdin.write_all(second).unwrap();
+    client.stdin = Some(stdin);
+    client.await_lines(before + 1);
+    let longest = client.converse(small_calls(5, 2));
+    assert!(longest < STALL, "{longest:?}");
+    until("the warning", || client.said().contains("warning: spooling a large message").then_some(()));
+    let before = ticks(&client);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(ticks(&client) - before < 40, "the recorder spins");
+    if let Finale::Terminated = finale {
+        client.signal(rustix::process::Signal::TERM);
+    }
+    if let Finale::RoomThenClientLeaves = finale {
+        limit(&client, None);
+        rig.await_events(if pauses { 25 } else { 22 });
+    }
+    let started = std::time::Instant::now();
+    if let Finale::Killed = finale {
+        client.kill();
+        rig.await_silence();
+        let sessions = check::recovered(&rig, &crossed(&rig, &client));
+        assert_eq!(sessions[0].completeness, Completeness::Incomplete);
+        return;
+    }
+    let status = client.end();
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    let out = rig.recover();
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stdout));
+    check::settled(&rig);
+    let session = only(&rig);
+    if let (Finale::RoomThenClientLeaves, true) = (finale, pauses) {
+        assert_eq!(status.code(), Some(0), "{}", client.said());
+        assert_eq!((session.doc.counts.calls, session.completeness), (6, Completeness::Complete));
+        check::evidence(&[session], &crossed(&rig, &client));
+        return;
+    }
+    assert_eq!(status.code(), Some(2), "{}", client.said());
+    assert_eq!(session.completeness, Completeness::Incomplete);
+    assert!(session.doc.counts.missed_bytes > size as u64);
+    assert!(session.count(EventKind::RecorderGap) > 0);
+}
+
+#[test]
+fn a_message_that_no_spool_has_room_for_is_a_gap_and_keeps_nobody() {
+    for finale in [Finale::ClientLeaves, Finale::Terminated, Finale::RoomThenClientLeaves, Finale::Killed] {
+        for pauses in [true, false] {
+            eprintln!("{finale:?} {pauses}");
+            large_message(pauses, finale);
+        }
+    }
+}
+
+#[test]
+fn a_message_that_no_spool_has_room_for_on_a_disk_that_has_none_for_anything() {
+    let (rig, mut client) = begin(&[]);
+    fill(&rig, &client);
+    client.converse([call(4, "big", 2 << 20), call(5, "big", 6 << 20), call(6, "echo", 6)].into_iter());
+    assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    let sessions = check::recovered(&rig, &Crossed { damaged: true, ..Crossed::default() });
+    assert_eq!(sessions[0].completeness, Completeness::Incomplete);
 }

@@ -93,6 +93,11 @@ impl Recorder {
             return Binding { id: Some(id), sha256: Some(binding) };
         }
         let Some(receipt) = self.call_receipt(p, id, reason) else { return Binding::default() };
+        self.count_call(&receipt);
+        self.receipt_line(id, &receipt)
+    }
+
+    pub(super) fn count_call(&mut self, receipt: &ToolCall) {
         self.counts.calls += 1;
         match receipt.outcome {
             Outcome::Denied => self.counts.denied += 1,
@@ -101,10 +106,9 @@ impl Recorder {
             Outcome::Forwarded => {}
         }
         self.counts.policy_denied += u64::from(receipt.policy_verdict == PolicyVerdict::Denied);
-        self.receipt_line(id, &receipt)
     }
 
-    fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<&str>) -> Option<ToolCall> {
+    pub(super) fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<&str>) -> Option<ToolCall> {
         let call = p.call.as_ref()?;
         let response = p.response.as_ref();
         // The difference of the events' own times: a verifier has nothing else to compute it from. A call that was carried

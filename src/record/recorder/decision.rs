@@ -2,11 +2,11 @@
 
 use super::{Clock, Message, Recorder, wire_of};
 use crate::{
-    model::{Direction, EventKind, InvocationId, PolicyVerdict, WallTime, event::detail},
+    model::{Direction, EventKind, InvocationId, PolicyVerdict, RpcId, WallTime, event::detail},
     record::{
         chain::Entry,
         content,
-        correlate::Decision,
+        correlate::{Decision, Pending},
         envelope::{self, Envelope},
         judgement::{Advisor, Judgement, Ruled, Subject},
     },
@@ -79,11 +79,26 @@ impl Recorder {
         direction: Direction,
         offset: u64,
     ) {
+        let Some(said_of) = self.table.get(invocation).map(|p| (p.method.clone(), p.rpc_id.clone())) else { return };
+        self.decision_said(invocation, decision, direction, offset, said_of);
+    }
+
+    /// Puts a decision into the chain, of a request that is not in the table any more.
+    pub(super) fn decision_of(&mut self, pending: &Pending, decision: &Decision) {
+        let said_of = (pending.method.clone(), pending.rpc_id.clone());
+        self.decision_said(pending.invocation, decision, pending.direction, pending.offset, said_of);
+    }
+
+    fn decision_said(
+        &mut self,
+        invocation: InvocationId,
+        decision: &Decision,
+        direction: Direction,
+        offset: u64,
+        (method, rpc_id): (String, RpcId),
+    ) {
         self.last_ns = self.last_ns.max(decision.at_ns);
         self.violations += u64::from(decision.verdict == PolicyVerdict::Denied);
-        let Some((method, rpc_id)) = self.table.get(invocation).map(|p| (p.method.clone(), p.rpc_id.clone())) else {
-            return;
-        };
         let short = |text: &str| envelope::short(text);
         let detail = detail::PolicyDecision {
             enforced: decision.enforced,

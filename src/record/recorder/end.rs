@@ -1,6 +1,6 @@
 //! The end of a session, its roll-over into the next, and gaps.
 
-use super::{Begin, Binding, Recorder};
+use super::{Begin, Recorder, restore::HeldGap};
 use crate::model::{
     EventKind, RECORDER_VERSION, SessionDoc,
     event::detail,
@@ -37,6 +37,11 @@ impl Recorder {
     /// Evidence was lost: says so in the chain and in a receipt.
     pub fn gap(&mut self, reason: &str, messages: u64, bytes: u64, now_ns: u64) {
         self.last_ns = self.last_ns.max(now_ns);
+        if let Some(state) = &mut self.restored {
+            // Its receipt must not come before the events of those that are on disk.
+            state.gaps.push(HeldGap { reason: reason.to_owned(), messages, bytes, now_ns });
+            return;
+        }
         self.counts.missed += messages;
         self.counts.missed_bytes += bytes;
         self.write_session_start(now_ns);
@@ -54,9 +59,8 @@ impl Recorder {
             trace_id: self.session,
             r#type: RECORDER_GAP.to_owned(),
         };
-        let Binding { id, sha256 } = self.receipt_line(id, &receipt);
-        let detail = detail::Gap { bytes, messages, reason: reason.to_owned(), receipt_id: id, receipt_sha256: sha256 };
-        self.plain_event(EventKind::RecorderGap, now_ns, detail);
+        let binding = self.receipt_line(id, &receipt);
+        self.gap_event(reason, messages, bytes, binding, now_ns);
     }
 
     /// Closes what is open, ends the chain and returns `session.json`.

@@ -12,6 +12,7 @@ mod response;
 mod restore;
 #[cfg(test)]
 mod tests;
+mod unbound;
 
 pub use end::Ending;
 pub use restore::{OnDisk, Restored};

@@ -1,6 +1,6 @@
 //! Taking up a session whose process is gone: the state of the recorder from the evidence that is on disk.
 
-use super::{Awaited, Begin, Binding, Message, Recorder, lane};
+use super::{Awaited, Begin, Message, Recorder, lane};
 use crate::{
     model::{
         AuditEvent, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId, SessionId,
@@ -19,7 +19,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 type Bound = HashMap<ReceiptId, String>;
 
 /// The event of a receipt that was on disk once, and is not any more.
-const RECEIPT_LOST: &str = "receipt_lost";
+pub(super) const RECEIPT_LOST: &str = "receipt_lost";
 
 /// What is on disk already, while the rest of a dead session is read from its capture.
 #[derive(Debug, Default)]
@@ -28,12 +28,15 @@ pub struct Restored {
     known: [Option<u64>; 2],
     /// Invocations that the segment holds at exactly these offsets, per direction: a batch may be there in part.
     at_known: [HashSet<InvocationId>; 2],
-    /// Receipts that no event binds yet, in file order, with the SHA-256 of their lines.
-    unbound: Vec<(ReceiptId, String)>,
-    by_id: HashMap<ReceiptId, String>,
+    /// Receipts that no event binds yet, in file order.
+    pub(super) unbound: Vec<OnDisk>,
+    pub(super) by_id: HashMap<ReceiptId, String>,
     /// Receipts that events bind and that are not on disk, with the SHA-256 of their lines.
-    lost: Vec<(ReceiptId, String)>,
-    held: Vec<Pending>,
+    pub(super) lost: Vec<(ReceiptId, String)>,
+    /// Calls that were answered, in the order in which they were.
+    pub(super) held: Vec<Pending>,
+    /// Gaps that were found meanwhile.
+    pub(super) gaps: Vec<HeldGap>,
     /// `chain_end` is there.
     pub ended: Option<detail::ChainEnd>,
     /// `mcp.session_end` is there.
@@ -63,15 +66,26 @@ impl Restored {
     }
 
     pub(super) fn take_receipt(&mut self, id: ReceiptId) -> Option<String> {
-        let sha256 = self.by_id.remove(&id)?;
-        self.unbound.retain(|(r, _)| *r != id);
-        Some(sha256)
+        self.by_id.remove(&id)
     }
+}
+
+/// A gap that is told behind the receipts that are on disk already.
+#[derive(Debug)]
+pub(super) struct HeldGap {
+    pub(super) reason: String,
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) now_ns: u64,
 }
 
 /// A receipt that is on disk.
 #[derive(Debug)]
 pub struct OnDisk {
+    /// Its line, without newline.
+    pub line: Vec<u8>,
+    /// Where the line begins in its file.
+    pub start: u64,
     /// Its id.
     pub id: ReceiptId,
     /// Its type.
@@ -144,8 +158,8 @@ impl Recorder {
             crate::model::receipt::SESSION_END => state.session_end_written = true,
             _ if bound.remove(&receipt.id).is_some() => {}
             _ => {
-                state.unbound.push((receipt.id, receipt.sha256.clone()));
-                state.by_id.insert(receipt.id, receipt.sha256);
+                state.by_id.insert(receipt.id, receipt.sha256.clone());
+                state.unbound.push(receipt);
             }
         }
     }
@@ -349,58 +363,6 @@ impl Recorder {
         });
     }
 
-    /// Everything that the capture still held was given to [`Recorder::message`] and [`Recorder::delivered`]: closes the
-    /// calls that were answered, in the order of the receipts that are on disk, and binds receipts whose events are lost.
-    pub fn finish_restore(&mut self) {
-        // Denied, and the event that says that it was kept back is not on disk, and no capture tells more: it was.
-        for invocation in self.table.in_order() {
-            let denied = |p: &Pending| {
-                p.forwarded_ns.is_none()
-                    && p.decision.as_ref().is_some_and(|d| d.enforced && d.verdict == PolicyVerdict::Denied)
-            };
-            if self.table.get(invocation).is_some_and(denied) {
-                if let Some(decision) = self.table.get_mut(invocation).and_then(|p| p.decision.as_mut()) {
-                    decision.blocked = true;
-                }
-                self.close(invocation);
-            }
-        }
-        let Some(state) = &mut self.restored else { return };
-        let unbound = state.unbound.clone();
-        let mut held = std::mem::take(&mut state.held);
-        for (id, sha256) in unbound {
-            let invocation = InvocationId::from_bits(id.bits());
-            if let Some(at) = held.iter().position(|p| p.invocation == invocation) {
-                let pending = held.remove(at);
-                self.close_now(&pending, None);
-                continue;
-            }
-            self.table.remove(invocation);
-            if let Some(state) = &mut self.restored {
-                state.take_receipt(id);
-            }
-            let binding = Binding { id: Some(id), sha256: Some(sha256) };
-            let note = "the receipt was on disk, its response was not".to_owned();
-            self.anomaly_event(
-                "receipt_without_events",
-                Some(note),
-                self.last_ns,
-                None,
-                Some(invocation),
-                Some(binding),
-            );
-        }
-        let lost = self.restored.take().map(|state| state.lost).unwrap_or_default();
-        for (id, sha256) in lost {
-            let binding = Binding { id: Some(id), sha256: Some(sha256) };
-            let note = "an event binds this receipt, and it is not on disk any more".to_owned();
-            self.anomaly_event(RECEIPT_LOST, Some(note), self.last_ns, None, None, Some(binding));
-        }
-        for pending in held {
-            self.close_now(&pending, None);
-        }
-    }
-
     /// `mcp.session_end` and `session.json` of a chain that has ended already.
     pub fn complete_ended(
         &mut self,
@@ -454,5 +416,13 @@ impl Counts {
         self.errors += other.errors;
         self.timeouts += other.timeouts;
         self.policy_denied += other.policy_denied;
+    }
+
+    pub(super) fn take_call(&mut self, other: &Self) {
+        self.calls = self.calls.saturating_sub(other.calls);
+        self.denied = self.denied.saturating_sub(other.denied);
+        self.errors = self.errors.saturating_sub(other.errors);
+        self.timeouts = self.timeouts.saturating_sub(other.timeouts);
+        self.policy_denied = self.policy_denied.saturating_sub(other.policy_denied);
     }
 }

@@ -495,9 +495,13 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize,
     // The session's first receipt precedes every bound one.
     let least = if bound > 0 { bound + 1 } else { 0 };
     let on_disk = (least + extra_receipts).min(receipts.len());
+    let mut start = 0;
     let mut items = receipts[..on_disk].iter().map(|line| {
         let v: Value = serde_json::from_slice(line).unwrap();
+        start += line.len() as u64 + 1;
         OnDisk {
+            line: line.to_vec(),
+            start: start - line.len() as u64 - 1,
             id: ReceiptId::parse(v["receipt_id"].as_str().unwrap()).unwrap(),
             kind: v["type"].as_str().unwrap().into(),
             sha256: canon::sha256_hex(line),
@@ -515,14 +519,21 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize,
         again.read(*d, m.as_bytes());
     }
     again.delivered();
-    again.recorder.finish_restore();
+    let cut_at = again.recorder.finish_restore().map_or(usize::MAX, |at| usize::try_from(at).unwrap());
     again.end(&Ending { reason: "crashed".into(), no_response: "proxy_killed".into(), ..Ending::default() });
 
     let mut segment: Vec<u8> =
         whole.recorder.lines.segment.split_inclusive(|b| *b == b'\n').take(cut).flatten().copied().collect();
     segment.extend_from_slice(&again.recorder.lines.segment);
     let after = events(&segment);
-    let mut receipt_lines: Vec<Vec<u8>> = receipts[..on_disk].iter().map(|l| l.to_vec()).collect();
+    let mut at = 0;
+    let mut receipt_lines: Vec<Vec<u8>> = Vec::new();
+    for line in &receipts[..on_disk] {
+        if at < cut_at {
+            receipt_lines.push(line.to_vec());
+        }
+        at += line.len() + 1;
+    }
     receipt_lines
         .extend(again.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(<[u8]>::to_vec));
 
@@ -556,9 +567,25 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize,
         })
         .collect();
     assert_eq!(in_file, in_chain, "cut {cut} receipts {on_disk}");
+    agree(&after, &receipt_lines);
     let calls = |m: &str| m.matches("tools/call").count();
     let wanted: usize = script.iter().filter(|(d, _)| *d == C2S).map(|(_, m)| calls(m)).sum();
     assert_eq!(in_file.len(), wanted, "cut {cut} receipts {on_disk}");
+}
+
+/// Receipts say what the events say, whichever of them were written before the crash.
+fn agree(events: &[AuditEvent], receipts: &[Vec<u8>]) {
+    for call in receipts.iter().filter_map(|l| serde_json::from_slice::<ToolCall>(l).ok()) {
+        let of = |kind| events.iter().find(|e| e.event == kind && e.invocation_id == Some(call.invocation_id));
+        let Some(request) = of(EventKind::RequestReceived) else { continue };
+        let after = |kind| of(kind).map(|e| e.mono_us.saturating_sub(request.mono_us));
+        assert_eq!(call.request_observed_at, request.at);
+        assert_eq!(call.response_observed_at, of(EventKind::ResponseReceived).map(|e| e.at));
+        assert_eq!(call.phases_us.request_forwarded, after(EventKind::RequestForwarded));
+        assert_eq!(call.phases_us.response_observed, after(EventKind::ResponseReceived));
+        assert_eq!(call.phases_us.response_forwarded, after(EventKind::ResponseSent));
+        assert_eq!(call.phases_us.policy_decided, after(EventKind::PolicyDecision));
+    }
 }
 
 fn script() -> Vec<(Direction, String)> {

@@ -1,0 +1,222 @@
+//! Receipts that are on disk without the events that bind them: the proxy ended between two writes, or the disk was full
+//! for one of them.
+//!
+//! A receipt stays as it is where what the capture still tells comes to the same. Where it does not (the times of a message
+//! are gone, a policy's word, a leg's parent), its line would contradict the events that are written now: from there on the
+//! receipts are set aside, and written again from the capture, or, where that has nothing of them, from their own lines.
+
+use super::{
+    Binding, Recorder,
+    restore::{HeldGap, OnDisk, RECEIPT_LOST},
+};
+use crate::{
+    model::{
+        EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall,
+        event::detail,
+        receipt::{GapReceipt, RECORDER_GAP, TOOL_CALL},
+        to_line,
+    },
+    record::correlate::{Decision, Pending},
+};
+
+/// The event of a receipt that was on disk and has no other.
+const WITHOUT_EVENTS: &str = "receipt_without_events";
+
+impl Recorder {
+    /// Everything that the capture still held was given to [`Recorder::message`] and [`Recorder::delivered`]: closes the
+    /// calls that were answered, in the order of the receipts that are on disk, and binds receipts whose events are lost.
+    ///
+    /// Returns where in their file the receipts begin that do not hold together with this: set them aside before anything
+    /// is written, they are written again.
+    #[must_use]
+    pub fn finish_restore(&mut self) -> Option<u64> {
+        // Denied, and the event that says that it was kept back is not on disk, and no capture tells more: it was.
+        for invocation in self.table.in_order() {
+            let denied = |p: &Pending| {
+                p.forwarded_ns.is_none()
+                    && p.decision.as_ref().is_some_and(|d| d.enforced && d.verdict == PolicyVerdict::Denied)
+            };
+            if self.table.get(invocation).is_some_and(denied) {
+                if let Some(decision) = self.table.get_mut(invocation).and_then(|p| p.decision.as_mut()) {
+                    decision.blocked = true;
+                }
+                self.close(invocation);
+            }
+        }
+        let state = self.restored.as_mut()?;
+        let unbound = std::mem::take(&mut state.unbound);
+        let mut held = std::mem::take(&mut state.held);
+        let mut again = Vec::new();
+        let mut cut = None;
+        for receipt in unbound {
+            let pending = held.iter().position(|p| p.invocation.bits() == receipt.id.bits());
+            if cut.is_none() && self.agrees(&receipt, pending.map(|at| &held[at])) {
+                let mut pending = pending.map(|at| held.remove(at));
+                if let Some(pending) = &mut pending {
+                    self.adopt(pending, &receipt);
+                }
+                match pending {
+                    Some(pending) if pending.call.is_some() => self.close_now(&pending, None),
+                    pending => {
+                        // A leg whose beginning is not known any more ends as what it looks like.
+                        pending.iter().for_each(|p| self.close_now(p, None));
+                        self.bind(&receipt);
+                    }
+                }
+                continue;
+            }
+            cut.get_or_insert(receipt.start);
+            self.set_aside(&receipt);
+            match pending.filter(|at| held[*at].call.is_some()) {
+                // It is written again when its call is closed.
+                Some(at) => self.adopt(&mut held[at], &receipt),
+                None => again.push(receipt),
+            }
+        }
+        let state = self.restored.take().unwrap_or_default();
+        for pending in held {
+            self.close_now(&pending, None);
+        }
+        for receipt in again {
+            self.write_again(&receipt);
+        }
+        for (id, sha256) in state.lost {
+            let binding = Binding { id: Some(id), sha256: Some(sha256) };
+            let note = "an event binds this receipt, and it is not on disk any more".to_owned();
+            self.anomaly_event(RECEIPT_LOST, Some(note), self.last_ns, None, None, Some(binding));
+        }
+        for HeldGap { reason, messages, bytes, now_ns } in state.gaps {
+            self.gap(&reason, messages, bytes, now_ns);
+        }
+        cut
+    }
+
+    /// Whether a receipt says what would be written now. One that nothing else tells of says what it says.
+    fn agrees(&self, receipt: &OnDisk, pending: Option<&Pending>) -> bool {
+        let Some(pending) = pending.filter(|p| p.call.is_some()) else { return true };
+        let Ok(mut there) = serde_json::from_slice::<ToolCall>(&receipt.line) else { return true };
+        let mut pending = pending.clone();
+        if pending.decision.is_none() {
+            pending.decision = self.decision_in(&there, pending.read_ns);
+        }
+        let reason = pending.key.is_none().then_some("notification");
+        let Some(mut here) = self.call_receipt(&pending, receipt.id, reason) else { return false };
+        // What the recorder of this session knew beside the message: who was flagged, what was stored, how many there were.
+        if here.anomalies.iter().any(|a| a != "recovered" && !there.anomalies.contains(a)) {
+            return false;
+        }
+        there.anomalies = Vec::new();
+        here.anomalies = Vec::new();
+        there.arguments_content = None;
+        there.result_content = None;
+        here.seq = there.seq;
+        here.proxy_version.clone_from(&there.proxy_version);
+        to_line(&here).ok() == to_line(&there).ok()
+    }
+
+    /// What a receipt says of a policy's verdict, where nothing else does: in audit nobody else knows it.
+    fn decision_in(&self, there: &ToolCall, read_ns: u64) -> Option<Decision> {
+        if there.policy_verdict == PolicyVerdict::NoPolicy {
+            return None;
+        }
+        Some(Decision {
+            verdict: there.policy_verdict,
+            reason: there.policy_reason.clone()?,
+            rule: there.policy_ref.clone(),
+            unseen: Vec::new(),
+            policy_hash: there.policy_hash.clone(),
+            // Exactly as far behind its request's event as the receipt says.
+            at_ns: self.started_ns + (self.mono_us(read_ns) + there.phases_us.policy_decided?) * 1000,
+            at: there.policy_decided_at?,
+            enforced: there.outcome == Outcome::Denied,
+            blocked: there.outcome == Outcome::Denied,
+        })
+    }
+
+    /// Gives a request the verdict that its receipt tells of, and the chain the event of it.
+    fn adopt(&mut self, pending: &mut Pending, receipt: &OnDisk) {
+        if pending.decision.is_some() || !pending.recorded {
+            return;
+        }
+        let there = serde_json::from_slice::<ToolCall>(&receipt.line).ok();
+        let Some(decision) = there.and_then(|there| self.decision_in(&there, pending.read_ns)) else { return };
+        self.decision_of(pending, &decision);
+        pending.decision = Some(decision);
+    }
+
+    /// Binds a receipt that stands in its file, and whose events are lost.
+    fn bind(&mut self, receipt: &OnDisk) {
+        if let Some(state) = &mut self.restored {
+            state.take_receipt(receipt.id);
+        }
+        let binding = Binding { id: Some(receipt.id), sha256: Some(receipt.sha256.clone()) };
+        if receipt.kind == RECORDER_GAP {
+            let Ok(gap) = serde_json::from_slice::<GapReceipt>(&receipt.line) else { return };
+            self.counts.missed += gap.messages;
+            self.counts.missed_bytes += gap.bytes;
+            return self.gap_event(&gap.reason, gap.messages, gap.bytes, binding, self.last_ns);
+        }
+        let invocation = InvocationId::from_bits(receipt.id.bits());
+        if let Some(mut pending) = self.table.remove(invocation) {
+            self.adopt(&mut pending, receipt);
+        }
+        let note = "the receipt was on disk, its response was not".to_owned();
+        self.anomaly_event(WITHOUT_EVENTS, Some(note), self.last_ns, None, Some(invocation), Some(binding));
+    }
+
+    /// Forgets that a receipt is there.
+    fn set_aside(&mut self, receipt: &OnDisk) {
+        if let Some(state) = &mut self.restored {
+            state.take_receipt(receipt.id);
+        }
+        self.next_receipt = self.next_receipt.saturating_sub(1);
+        self.counts.take_call(&receipt.counts);
+    }
+
+    /// Writes a receipt that was set aside, and that nothing else tells of, once more.
+    fn write_again(&mut self, receipt: &OnDisk) {
+        if receipt.kind == RECORDER_GAP {
+            if let Ok(gap) = serde_json::from_slice::<GapReceipt>(&receipt.line) {
+                self.gap(&gap.reason, gap.messages, gap.bytes, self.last_ns);
+            }
+            return;
+        }
+        let Ok(mut call) = serde_json::from_slice::<ToolCall>(&receipt.line) else { return };
+        if receipt.kind != TOOL_CALL {
+            return;
+        }
+        call.seq = self.next_receipt;
+        if !call.anomalies.iter().any(|a| a == "recovered") {
+            call.anomalies.push("recovered".to_owned());
+            call.anomalies.sort();
+        }
+        let Ok(line) = to_line(&call) else { return };
+        self.lines.receipts.extend_from_slice(&line);
+        self.lines.receipts.push(b'\n');
+        self.next_receipt += 1;
+        self.count_call(&call);
+        let sha256 = crate::canon::sha256_hex(&line);
+        self.bind(&OnDisk { line, sha256, ..OnDisk::of_call(receipt.id) });
+    }
+
+    /// The event of a gap.
+    pub(super) fn gap_event(&mut self, reason: &str, messages: u64, bytes: u64, binding: Binding, now_ns: u64) {
+        let Binding { id, sha256 } = binding;
+        let detail = detail::Gap { bytes, messages, reason: reason.to_owned(), receipt_id: id, receipt_sha256: sha256 };
+        self.plain_event(EventKind::RecorderGap, now_ns, detail);
+    }
+}
+
+impl OnDisk {
+    fn of_call(id: ReceiptId) -> Self {
+        Self {
+            line: Vec::new(),
+            start: 0,
+            id,
+            kind: TOOL_CALL.to_owned(),
+            sha256: String::new(),
+            counts: crate::model::receipt::Counts::default(),
+            identity: None,
+        }
+    }
+}
