@@ -209,7 +209,9 @@ impl Engine {
             self.roll_if_due();
             let deepest = if ending.is_some() { Duration::from_millis(1) } else { self.deepest() };
             let lanes = &self.lanes;
-            pacer.pause(&self.waker, worked, deepest, || lanes.iter().any(Lane::has_work));
+            // What waits behind a message that has no room is looked at when that is tried again.
+            let has_work = || lanes.iter().any(Lane::has_work) && !lanes.iter().any(Lane::is_stuck);
+            pacer.pause(&self.waker, worked, deepest, has_work);
         }
     }
 
@@ -268,13 +270,13 @@ impl Engine {
     }
 
     fn earliest(&mut self) -> Option<usize> {
-        match lane::earliest(&mut self.lanes) {
-            Ok(which) => which,
-            Err(e) => {
+        let first = lane::earliest(&mut self.lanes);
+        for which in 0..self.lanes.len() {
+            if let Some(e) = self.lanes[which].take_failure() {
                 self.disk_failed("spooling a large message", &e);
-                None
             }
         }
+        first.ok().flatten()
     }
 
     /// A guard's captures keep what cannot be written: a call that passed must not be in a gap's bytes.

@@ -80,6 +80,8 @@ pub struct Lane {
     skipped: u64,
     /// The spool cannot be written at the moment.
     stuck: bool,
+    /// Why, until somebody has asked.
+    failure: Option<io::Error>,
     /// What was taken and is not on disk holds a message that a guard passed on.
     holds_passed: bool,
     /// What a guard decided about the messages of this direction.
@@ -112,6 +114,7 @@ impl Lane {
             skipping: false,
             skipped: 0,
             stuck: false,
+            failure: None,
             holds_passed: false,
             judgements: None,
             dead: false,
@@ -258,7 +261,10 @@ impl Lane {
                 self.skipped += n;
             }
             let next = if self.spool.is_some() { self.fill_spool() } else { self.look() };
-            self.stuck = next.is_err();
+            if let Err(e) = &next {
+                self.stuck = true;
+                self.failure = Some(e.raw_os_error().map_or_else(|| e.kind().into(), io::Error::from_raw_os_error));
+            }
             self.next = next?;
             let end = match self.next {
                 Some((Next::Ring { skip, len, tail }, _)) => self.pos + (skip + len + tail) as u64,
@@ -447,6 +453,11 @@ impl Lane {
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.consumer.available().len() * 4 > self.consumer.capacity() * 3
+    }
+
+    /// Why the spool cannot be written, since this was asked last.
+    pub fn take_failure(&mut self) -> Option<io::Error> {
+        self.failure.take()
     }
 
     /// Whether the spool cannot be written at the moment.

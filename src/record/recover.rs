@@ -402,6 +402,9 @@ impl Dead {
                 Taken::Gap(bytes) => recorder.gap("capture_stuck", 0, bytes, read_ns),
             })?;
         }
+        if let Some(e) = self.lanes.iter_mut().find_map(Lane::take_failure) {
+            return Err(e);
+        }
         let mut unfinished = 0;
         for lane in &self.lanes {
             let written = lane.consumer().written();
