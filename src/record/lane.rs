@@ -476,7 +476,7 @@ impl Lane {
         self.note_lost(spooled);
         if self.consumer.spool_start().is_some() {
             self.consumer.set_spool_start(None);
-            let _ = std::fs::remove_file(&self.spool_path);
+            let _ = self.files.remove(&self.spool_path);
         }
         self.next = None;
         self.stuck = false;

@@ -297,10 +297,10 @@ fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) ->
 
 /// Sets the receipts from this place on aside: what is found now contradicts them, and they are written again.
 fn set_receipts_aside(paths: &SessionPaths, at: u64) -> io::Result<String> {
-    let file = OpenOptions::new().read(true).append(true).open(&paths.receipts)?;
+    let file = paths.files.append_existing(&paths.receipts)?;
     let torn = file.metadata()?.len().saturating_sub(at);
     let tail = crate::model::GoodTail { end: at, last: None, torn };
-    let note = ledger::set_aside(&file, &paths.receipts, &tail, paths.id)?;
+    let note = ledger::set_aside(&paths.files, &file, &paths.receipts, &tail, paths.id)?;
     Ok(note.replace("were no whole line, set", "had lost their events and are written again, set"))
 }
 
