@@ -190,7 +190,7 @@ fn the_surface_is_documented_member_by_member() {
     };
     let mut surface = Surface::default();
     let listing = br#"{"id":1,"result":{"tools":[{"name":"t"}]}}"#;
-    surface.observe(Part::Tools, false, &parse(listing, None).unwrap(), false);
+    surface.observe(Part::Tools, false, &parse(listing, None).unwrap());
     let value: Value = serde_json::from_slice(&surface.document(&Identity::default()).unwrap()).unwrap();
     agree("Document `surface.json`", &value);
     agree("Entry of a list in `surface.json`", &value["tools"][0]);

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     error::{Exit, Failure},
     live::watcher::Wanted,
+    model::surface,
     pack::{
         diff::{
             Answer, CallChange, ChangeKind, Comparison, DiffError, Document, Quantiles, SideView, ToolRow, diff,
@@ -189,6 +190,9 @@ fn side(out: &mut String, name: &str, s: &SideView, style: Style) {
         s.receipt_count,
         s.timestamp_start.as_deref().map_or_else(String::new, |t| format!("  {}", short(t))),
     );
+    if s.surface_truncated {
+        let _ = writeln!(out, "  {} {}", style.paint(Tone::Warn, "!"), surface::TRUNCATED);
+    }
     for finding in &s.errors {
         let _ = writeln!(out, "  {} {}", style.paint(Tone::Bad, finding.code), short(&finding.message));
     }

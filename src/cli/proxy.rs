@@ -23,7 +23,7 @@ pub struct ProxyArgs {
     /// Where receipts, audit events and packs are written
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
     pub audit_dir: PathBuf,
-    /// Observe without interfering (audit), enforce a policy (guard); escrow is reserved
+    /// Observe without interfering (audit), enforce a policy (guard)
     #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileArg::Audit, hide_possible_values = true)]
     pub profile: ProfileArg,
     /// Policy file: judges every call; in guard, what it denies never reaches the server
@@ -42,12 +42,15 @@ pub struct ProxyArgs {
     /// One pack a session, or one every N minutes (Nm) or N receipts (Nr)
     #[arg(long, value_name = "session|Nm|Nr", default_value = "session", value_parser = interval)]
     pub pack_interval: PackInterval,
-    /// Keep tool arguments in cleartext; without this only their hashes are kept
+    /// Keep the arguments of tool calls in cleartext, on disk and in packs; without this only their hashes are kept
     #[arg(long)]
     pub store_args: bool,
-    /// Keep tool results in cleartext; without this only their hashes are kept
+    /// Keep the results of tool calls in cleartext, on disk and in packs; without this only their hashes are kept
     #[arg(long)]
     pub store_results: bool,
+    /// Keep the server's command line in cleartext, on disk and in packs; without this only its hash is kept
+    #[arg(long)]
+    pub store_command: bool,
     /// Largest content that goes into receipts; what is larger stays in the investigation log (bytes, or with K, M, G)
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size)]
     pub store_limit: u64,
@@ -60,8 +63,8 @@ pub struct ProxyArgs {
     /// Status messages as JSON, one a line
     #[arg(long)]
     pub json: bool,
-    /// URL of a server that is reached over HTTP
-    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    /// URL of a server that is reached over HTTP: refused, with what to do
+    #[arg(long, value_name = "URL", conflicts_with = "command", hide = true)]
     pub upstream_url: Option<String>,
     /// The server's command and its arguments, after --
     #[arg(last = true, value_name = "COMMAND")]
@@ -75,7 +78,8 @@ pub enum ProfileArg {
     Audit,
     /// Enforce a policy.
     Guard,
-    /// Reserved for a transaction protocol.
+    /// Reserved for a transaction protocol: refused, with what to do.
+    #[value(hide = true)]
     Escrow,
 }
 
@@ -177,6 +181,7 @@ pub fn run(args: &ProxyArgs) -> Result<Exit, Failure> {
         server_id: args.server_id.clone(),
         store_args: args.store_args,
         store_results: args.store_results,
+        store_command: args.store_command,
         store_limit: usize::try_from(args.store_limit).unwrap_or(usize::MAX),
         auto_pack: args.auto_pack,
         interval: args.pack_interval,
@@ -259,6 +264,18 @@ mod tests {
         }
         assert!(parse(&["--auto-pack=maybe", "--", "x"]).is_err());
         assert!(parse(&["python"]).is_err(), "a command without --");
+    }
+
+    #[test]
+    fn what_this_version_cannot_do_does_not_stand_in_help() {
+        use clap::CommandFactory as _;
+        let mut cli = Cli::command();
+        let help = cli.find_subcommand_mut("mcp-proxy").unwrap().render_long_help().to_string();
+        for absent in ["upstream", "escrow", "reserved", "HTTP"] {
+            assert!(!help.contains(absent), "{absent}");
+        }
+        let refused = parse(&["--profile", "x", "--", "x"]).unwrap_err().to_string();
+        assert!(!refused.contains("escrow"), "{refused}");
     }
 
     #[test]

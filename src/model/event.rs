@@ -184,7 +184,7 @@ pub mod detail {
     pub struct ChainStart {
         /// Calls that were in flight when the session before this one rolled over.
         pub carried_in: Vec<InvocationId>,
-        /// The command, only with `--store-args`.
+        /// The command, only with `--store-command`.
         pub command: Option<Vec<String>>,
         /// SHA-256 of the server command (RFC 8785 form of its argv).
         pub command_digest: String,

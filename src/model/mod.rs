@@ -8,6 +8,7 @@ pub mod ids;
 pub mod ledger;
 pub mod receipt;
 pub mod session;
+pub mod surface;
 pub mod time;
 
 pub use event::{AuditEvent, Direction, EventKind};

@@ -35,7 +35,7 @@ pub struct SessionDoc {
     pub client_info: Option<PeerInfo>,
     /// Steps of the wall clock during the session.
     pub clock_steps: Vec<ClockStep>,
-    /// The server command, only with `--store-args`.
+    /// The server command, only with `--store-command`.
     pub command: Option<Vec<String>>,
     /// SHA-256 of the RFC 8785 form of the command.
     pub command_digest: String,

@@ -19,7 +19,7 @@ use crate::{
         EventKind, GapReceipt, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionEnd, SessionId, SessionStart,
         ToolCall, WallTime,
         event::{detail::PolicyReload, hash_of_line},
-        receipt, sha256_hex, to_line,
+        receipt, sha256_hex, surface, to_line,
     },
     paths::{SessionPaths, create_private_dir},
 };
@@ -186,7 +186,12 @@ pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
     let (manifest, signature) = Manifest::signed(attestation, files, input.signer)?;
     staging.write("pack_manifest.json", &sign::pretty(&manifest)?)?;
     staging.write("pack_signature.sig", &signature)?;
-    let summary = Explanation::new(&manifest, Some(input.session.clone()), &receipts.tally);
+    let summary = Explanation::new(
+        &manifest,
+        Some(input.session.clone()),
+        &receipts.tally,
+        input.surface.is_some_and(surface::is_truncated),
+    );
     staging.subdir("_unsigned")?;
     staging.write("_unsigned/PACK_SUMMARY.md", explain::markdown(&summary).as_bytes())?;
     staging.sync_subdir("_unsigned")?;

@@ -9,7 +9,7 @@ use super::{
     verify::{CRASHED, rely_after_crash},
 };
 use crate::{
-    model::{DurationMs, Outcome, SessionDoc, receipt},
+    model::{DurationMs, Outcome, SessionDoc, receipt, surface},
     text::{fit, visible, width},
 };
 use serde::{Deserialize, Serialize};
@@ -104,8 +104,12 @@ pub struct Explanation {
 impl Explanation {
     /// From what a builder holds.
     #[must_use]
-    pub fn new(manifest: &Manifest, session: Option<SessionDoc>, tally: &Tally) -> Self {
+    pub fn new(manifest: &Manifest, session: Option<SessionDoc>, tally: &Tally, surface_truncated: bool) -> Self {
         let a = &manifest.attestation;
+        let mut does_not_prove = does_not_prove(session.as_ref());
+        if surface_truncated {
+            does_not_prove.push(format!("All that the server offered: {}.", surface::TRUNCATED));
+        }
         let default_policy = crate::model::sha256_hex(super::sign::DEFAULT_POLICY);
         Self {
             pack_id: a.pack_id.clone(),
@@ -124,7 +128,7 @@ impl Explanation {
             total: tally.total(),
             anomalies: tally.anomalies().clone(),
             proves: proves(a, session.as_ref()),
-            does_not_prove: does_not_prove(session.as_ref()),
+            does_not_prove,
             session,
         }
     }
@@ -144,7 +148,10 @@ impl Explanation {
             document(&dir.join("pack_manifest.json"))?.ok_or_else(|| not_a_pack("it has no pack_manifest.json"))?;
         let session = document(&dir.join("session.json"))?;
         let tally = tally(&dir.join("receipt_pack.jsonl"))?;
-        Ok(Self::new(&manifest, session, &tally))
+        let surface = open(&dir.join("surface.json"))
+            .and_then(|f| f.metadata().map(|m| surface::file_is_truncated(&f, m.len())))
+            .unwrap_or(false);
+        Ok(Self::new(&manifest, session, &tally, surface))
     }
 }
 

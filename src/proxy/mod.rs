@@ -72,6 +72,8 @@ pub struct Options {
     pub store_args: bool,
     /// Store tool results in cleartext.
     pub store_results: bool,
+    /// Store the server's command line in cleartext.
+    pub store_command: bool,
     /// Content over this many bytes stays out of receipts.
     pub store_limit: usize,
     /// Build packs.
@@ -319,7 +321,7 @@ fn setup(options: &Options) -> Setup {
         transport: "stdio",
         server_id,
         command_digest: command_digest(&argv),
-        command: options.store_args.then_some(argv),
+        command: options.store_command.then_some(argv),
         store_args: options.store_args,
         store_results: options.store_results,
         store_limit: options.store_limit,

@@ -66,7 +66,7 @@ pub struct Card {
     /// The client as it names itself, once it did.
     #[serde(default)]
     pub client_info: Option<PeerInfo>,
-    /// The server command, only with `--store-args`.
+    /// The server command, only with `--store-command`.
     pub command: Option<Vec<String>>,
     /// `sha256:` of the server command.
     pub command_digest: String,

@@ -102,6 +102,12 @@ impl<'a, const N: usize> Fields<'a, N> {
         self.found[i].clone().map(|r| &self.bytes[r])
     }
 
+    /// Where the `i`th wanted member's value stands in the object's bytes.
+    #[must_use]
+    pub fn range(&self, i: usize) -> Option<Range<usize>> {
+        self.found[i].clone()
+    }
+
     /// The same as a string; `None` if it is none.
     #[must_use]
     pub fn text(&self, i: usize) -> Option<Cow<'a, str>> {

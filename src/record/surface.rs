@@ -2,28 +2,26 @@
 //!
 //! It is whatever the client asked for: the recorder asks nothing itself. Each entry is hashed in its RFC 8785 form, lists are
 //! sorted by name, and what only steers caching and paging (`ttlMs`, `cacheScope`, `resultType`, `nextCursor`, a result's
-//! `_meta`) is left out. Resources are kept as hashes of their URIs unless results may be stored: a list of them is content.
+//! `_meta`) is left out. Of resources only hashes are kept, whatever may be stored: a list of them is content, and the
+//! document is a fingerprint of what the server said, not of the recorder's flags.
+//!
+//! What finds no place in the document is hashed into `omitted_hash`, so that two servers never have one fingerprint for
+//! having said too much.
 
-use super::envelope::{Envelope, Fields};
+use super::envelope::{self, Envelope, Fields};
 use crate::{
     canon::{self, Digest},
-    model::receipt::PeerInfo,
+    model::{receipt::PeerInfo, surface::SURFACE_VERSION},
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
 
-/// Format version of `surface.json`.
-///
-/// | version | change |
-/// |---|---|
-/// | 1 | first |
-pub const SURFACE_VERSION: u32 = 1;
-
-/// Entries in full stop at this many bytes altogether; what comes after is kept as hashes.
-const MAX_BYTES: usize = 4 << 20;
-/// Entries of one list that are kept.
-const MAX_ENTRIES: usize = 10_000;
+/// Bytes of entries in full, over all lists.
+const MAX_TEXTS: usize = 96 << 20;
+/// Bytes of the names and hashes beside them: more entries than 64 MiB hold that have a name and a schema.
+const MAX_INDEX: usize = 192 << 20;
+/// What an entry takes in the document beside its own text and its name.
+const FRAME: usize = 115;
 
 /// A method whose result is part of the surface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,29 +74,59 @@ impl Part {
 
 /// One tool, prompt, resource or template. Fields in JSON name order.
 #[derive(Debug, Clone, Serialize)]
-pub struct Entry {
+struct Entry {
     /// The entry in canonical form, where it is kept.
-    pub entry: Option<Box<RawValue>>,
+    entry: Option<Box<RawValue>>,
     /// Its hash (FORMATS §2).
-    pub hash: String,
-    /// Name, URI or URI template; for a resource that is not kept, the hash of its URI.
-    pub name: String,
+    #[serde(serialize_with = "display")]
+    hash: Digest,
+    /// Name or URI template; for a resource, the hash of its URI.
+    name: String,
 }
 
-type List = BTreeMap<String, Entry>;
+fn display<S: Serializer>(digest: &Digest, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(digest)
+}
 
-/// `surface.json`, in JSON name order.
+impl Entry {
+    fn key(&self) -> (&str, [u8; 32]) {
+        let (Digest::Jcs(hash) | Digest::Raw(hash, _)) = self.hash;
+        (&self.name, hash)
+    }
+}
+
+/// One listing, or a part of one.
+#[derive(Debug, Clone, Default)]
+struct List {
+    entries: Vec<Entry>,
+    /// Bytes of the entries that are kept in full.
+    texts: usize,
+    /// Bytes of names and hashes.
+    index: usize,
+    /// Whether something of it is not kept as it otherwise would be.
+    truncated: bool,
+    /// Hash over what has no entry.
+    omitted: Option<[u8; 32]>,
+}
+
+/// Takes the hash of one more thing into a hash over all that is left out.
+fn fold(omitted: &mut Option<[u8; 32]>, hash: &[u8]) {
+    *omitted = Some(canon::sha256(&[&omitted.unwrap_or_default()[..], hash].concat()));
+}
+
+/// `surface.json`, in JSON name order. The last two members are what [`crate::model::surface::is_truncated`] looks at.
 #[derive(Serialize)]
 struct Document<'a> {
     capabilities: &'a Option<Box<RawValue>>,
     changes: u64,
     instructions: &'a Option<Box<RawValue>>,
-    prompts: Vec<&'a Entry>,
+    omitted_hash: Option<String>,
+    prompts: &'a [Entry],
     protocol_version: Option<&'a str>,
-    resource_templates: Vec<&'a Entry>,
-    resources: Vec<&'a Entry>,
+    resource_templates: &'a [Entry],
+    resources: &'a [Entry],
     server_info: Option<&'a PeerInfo>,
-    tools: Vec<&'a Entry>,
+    tools: &'a [Entry],
     truncated: bool,
     v: u32,
 }
@@ -108,36 +136,39 @@ struct Document<'a> {
 pub struct Surface {
     capabilities: Option<Box<RawValue>>,
     instructions: Option<Box<RawValue>>,
+    /// Of these two, what has no canonical form or is too long.
+    omitted: Option<[u8; 32]>,
+    truncated: bool,
     lists: [Option<List>; 4],
     /// A listing whose last page has not come yet.
     open: [List; 4],
-    bytes: usize,
-    truncated: bool,
     changes: u64,
     dirty: bool,
 }
 
 impl Surface {
-    /// Takes in a result. `follows`: the request asked for a further page. `keep_resources`: their URIs may be stored.
-    pub fn observe(&mut self, part: Part, follows: bool, e: &Envelope<'_>, keep_resources: bool) {
-        let Some(result) = e.result.clone().map(|r| &e.bytes[r]) else { return };
-        if e.page.is_some() {
-            // Too big to be kept; its hash is in the chain.
-            self.truncated = true;
-            return;
-        }
+    /// Takes in a result. `follows`: the request asked for a further page.
+    pub fn observe(&mut self, part: Part, follows: bool, e: &Envelope<'_>) {
+        let Some(range) = e.result.clone() else { return };
+        let base = range.start;
+        let result = &e.bytes[range];
+        let page = e.page.map(|page| move |upto: usize| page(base + upto));
+        let page = page.as_ref().map(|p| p as &dyn Fn(usize));
         if part == Part::Server {
-            self.server(result);
+            self.server(result, page);
             return;
         }
-        let Ok(f) = Fields::of(result, [part.members().0, "nextCursor"]) else { return };
+        let Ok(f) = Fields::paged(result, [part.members().0, "nextCursor"], page) else { return };
         let which = part.index();
         if !follows {
-            self.open[which].clear();
+            self.open[which] = List::default();
         }
-        for range in f.get(0).and_then(|list| canon::elements(list).ok()).into_iter().flatten().flatten() {
-            let Some(raw) = f.get(0).and_then(|list| list.get(range)) else { continue };
-            self.entry(part, raw, keep_resources);
+        if let Some(list) = f.range(0) {
+            let page = page.map(|page| move |upto: usize| page(list.start + upto));
+            let elements = canon::elements_paged(&result[list.clone()], page.as_ref().map(|p| p as &dyn Fn(usize)));
+            for range in elements.into_iter().flatten().flatten() {
+                self.entry(part, &result[list.clone()][range]);
+            }
         }
         let more = f.get(1).is_some_and(|c| canon::kind(c) == Some(canon::Kind::String));
         if !more {
@@ -145,41 +176,67 @@ impl Surface {
         }
     }
 
-    fn server(&mut self, result: &[u8]) {
-        let Ok(f) = Fields::of(result, ["capabilities", "instructions"]) else { return };
-        self.capabilities = f.get(0).and_then(canonical);
-        self.instructions = f.get(1).and_then(canonical);
+    fn server(&mut self, result: &[u8], page: canon::Page<'_>) {
+        let Ok(f) = Fields::paged(result, ["capabilities", "instructions"], page) else { return };
+        (self.omitted, self.truncated) = (None, false);
+        let mut keep = |raw: &[u8]| {
+            let kept = canonical(raw);
+            if kept.is_none() {
+                fold(&mut self.omitted, &canon::sha256(raw));
+                self.truncated |= raw.len() > MAX_TEXTS;
+            }
+            kept
+        };
+        self.capabilities = f.get(0).and_then(&mut keep);
+        self.instructions = f.get(1).and_then(&mut keep);
         self.dirty = true;
     }
 
-    fn entry(&mut self, part: Part, raw: &[u8], keep_resources: bool) {
-        let Ok(digest) = canon::digest(raw, None) else { return };
-        let name = Fields::of(raw, [part.members().1]).ok().and_then(|f| f.text(0)).unwrap_or_default();
-        let keep = keep_resources || part != Part::Resources;
-        let name = if keep {
-            super::envelope::short(&name)
-        } else {
-            format!("sha256-raw:{}", canon::sha256_hex(name.as_bytes()))
+    /// Bytes that all lists but the one that `which` is about to replace take.
+    fn used(&self, which: usize, bytes: fn(&List) -> usize) -> usize {
+        let closed = self.lists.iter().enumerate().filter(|(i, _)| *i != which).filter_map(|(_, l)| l.as_ref());
+        closed.chain(&self.open).map(bytes).sum()
+    }
+
+    fn entry(&mut self, part: Part, raw: &[u8]) {
+        let which = part.index();
+        let text = canon::canonicalize(raw).ok();
+        let hash = match &text {
+            Some(text) => Digest::Jcs(canon::sha256(text)),
+            None => match canon::digest(raw, None) {
+                Ok(digest) => digest,
+                Err(_) => return,
+            },
         };
-        let list = &mut self.open[part.index()];
-        if list.len() >= MAX_ENTRIES {
-            self.truncated = true;
+        let fields = Fields::of(raw, [part.members().1]).ok();
+        let name = fields.as_ref().and_then(|f| f.get(0)).map(envelope::name_of).unwrap_or_default();
+        let name = match part {
+            Part::Resources => format!("sha256-raw:{}", canon::sha256_hex(name.as_bytes())),
+            _ => envelope::short(&name),
+        };
+        let text = text.filter(|_| part != Part::Resources);
+        let (texts, index) = (self.used(which, |l| l.texts), self.used(which, |l| l.index));
+        let list = &mut self.open[which];
+        let cost = FRAME + name.len();
+        if index + cost > MAX_INDEX {
+            list.truncated = true;
+            fold(&mut list.omitted, hash.to_string().as_bytes());
             return;
         }
-        let fits = self.bytes + raw.len() <= MAX_BYTES;
-        self.truncated |= keep && !fits;
-        let entry = (keep && fits && matches!(digest, Digest::Jcs(_))).then(|| canonical(raw)).flatten();
-        self.bytes += entry.as_ref().map_or(0, |e| e.get().len());
-        list.insert(name.clone(), Entry { entry, hash: digest.to_string(), name });
+        let fits = text.as_ref().is_none_or(|t| texts + t.len() <= MAX_TEXTS);
+        list.truncated |= !fits;
+        let entry = text.filter(|_| fits).and_then(raw_value);
+        list.texts += entry.as_ref().map_or(0, |e| e.get().len());
+        list.index += cost;
+        list.entries.push(Entry { entry, hash, name });
     }
 
     fn close(&mut self, which: usize) {
-        let new = std::mem::take(&mut self.open[which]);
-        let size = |list: &List| list.values().filter_map(|e| e.entry.as_ref()).map(|e| e.get().len()).sum::<usize>();
+        let mut new = std::mem::take(&mut self.open[which]);
+        new.entries.sort_by(|a, b| a.key().cmp(&b.key()));
         if let Some(old) = &self.lists[which] {
-            let same = old.len() == new.len()
-                && old.values().zip(new.values()).all(|(a, b)| a.name == b.name && a.hash == b.hash);
-            self.bytes = self.bytes.saturating_sub(size(old));
+            let same =
+                old.omitted == new.omitted && old.entries.iter().map(Entry::key).eq(new.entries.iter().map(Entry::key));
             self.changes += u64::from(!same);
             self.dirty |= !same;
         } else {
@@ -196,21 +253,27 @@ impl Surface {
     /// `surface.json`: the RFC 8785 form, without a newline; `None` if nothing was observed.
     #[must_use]
     pub fn document(&self, identity: &super::recorder::Identity) -> Option<Vec<u8>> {
-        if self.capabilities.is_none() && self.lists.iter().all(Option::is_none) {
+        let lists = || self.lists.iter().flatten();
+        if self.capabilities.is_none() && self.omitted.is_none() && lists().next().is_none() {
             return None;
         }
-        let list = |i: usize| self.lists[i].iter().flat_map(BTreeMap::values).collect::<Vec<_>>();
+        let list = |i: usize| self.lists[i].as_ref().map_or(&[][..], |l| &l.entries);
+        let mut omitted = None;
+        for hash in lists().filter_map(|l| l.omitted).chain(self.omitted) {
+            fold(&mut omitted, &hash);
+        }
         serde_json::to_vec(&Document {
             capabilities: &self.capabilities,
             changes: self.changes,
             instructions: &self.instructions,
+            omitted_hash: omitted.map(|hash| Digest::Jcs(hash).to_string()),
             prompts: list(1),
             protocol_version: identity.protocol.as_deref(),
             resource_templates: list(3),
             resources: list(2),
             server_info: identity.server.as_ref(),
             tools: list(0),
-            truncated: self.truncated,
+            truncated: self.truncated || lists().any(|l| l.truncated),
             v: SURFACE_VERSION,
         })
         .ok()
@@ -218,17 +281,20 @@ impl Surface {
 }
 
 fn canonical(raw: &[u8]) -> Option<Box<RawValue>> {
-    let text = canon::canonicalize(raw).ok().filter(|t| t.len() <= MAX_BYTES)?;
-    RawValue::from_string(String::from_utf8(text).ok()?).ok()
+    canon::canonicalize(raw).ok().filter(|t| t.len() <= MAX_TEXTS).and_then(raw_value)
+}
+
+fn raw_value(canonical: Vec<u8>) -> Option<Box<RawValue>> {
+    RawValue::from_string(String::from_utf8(canonical).ok()?).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{envelope, recorder::Identity};
+    use crate::{model::surface::is_truncated, record::recorder::Identity};
 
     fn see(s: &mut Surface, part: Part, follows: bool, json: &str) {
-        s.observe(part, follows, &envelope::parse(json.as_bytes(), None).unwrap(), false);
+        s.observe(part, follows, &envelope::parse(json.as_bytes(), None).unwrap());
     }
 
     fn document(s: &Surface) -> serde_json::Value {
@@ -267,26 +333,111 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_hashes_unless_results_may_be_stored() {
+    fn resources_are_hashes_and_the_order_and_number_of_entries_does_not_get_lost() {
         let json = r#"{"id":1,"result":{"resources":[{"uri":"file:///home/me/secret","name":"s"}]}}"#;
         let mut s = Surface::default();
         see(&mut s, Part::Resources, false, json);
-        assert!(!document(&s).to_string().contains("secret"));
-        s.observe(Part::Resources, false, &envelope::parse(json.as_bytes(), None).unwrap(), true);
-        assert_eq!(document(&s)["resources"][0]["name"], "file:///home/me/secret");
+        let text = document(&s).to_string();
+        assert!(!text.contains("secret") && text.contains("\"name\":\"sha256-raw:"), "{text}");
+        // Entries of one name: none takes the place of another, in whichever order they come.
+        let list = |tools: &str| {
+            let mut s = Surface::default();
+            see(&mut s, Part::Tools, false, &format!(r#"{{"id":1,"result":{{"tools":[{tools}]}}}}"#));
+            document(&s)
+        };
+        let (a, b) = (r#"{"name":"t","x":1}"#, r#"{"name":"t","x":2}"#);
+        assert_eq!(list(&format!("{a},{b}")), list(&format!("{b},{a}")));
+        assert_eq!(list(&format!("{a},{b}"))["tools"].as_array().unwrap().len(), 2);
+        assert_ne!(list(&format!("{a},{a}")), list(a));
+        // Names that are cut, missing, or none at all.
+        let long = "n".repeat(70_000);
+        let names = list(&format!(r#"{{"name":"{long}a"}},{{"name":"{long}b"}},{{}},{{"name":7}},8"#));
+        assert_eq!(names["tools"].as_array().unwrap().len(), 5);
     }
 
     #[test]
-    fn a_surface_has_a_limit_and_says_so() {
+    fn a_long_list_has_all_its_names_and_hashes_also_page_by_page_and_again() {
+        // 3 MiB in one message that is read from mapped pages, and 40 000 entries.
+        let tools: Vec<String> = (0..40_000).map(|n| format!(r#"{{"name":"t{n:05}","d":"{:060}"}}"#, n)).collect();
+        let json = format!(r#"{{"id":1,"result":{{"tools":[{}]}}}}"#, tools.join(","));
+        assert!(json.len() > 3 << 20);
+        let release = |_: usize| ();
         let mut s = Surface::default();
-        let big = "x".repeat(MAX_BYTES / 3);
-        for n in 0..5 {
-            let json = format!(r#"{{"id":1,"result":{{"tools":[{{"name":"t{n}","d":"{big}"}}],"nextCursor":"c"}}}}"#);
-            see(&mut s, Part::Tools, n > 0, &json);
+        for again in 0..3 {
+            s.observe(Part::Tools, false, &envelope::parse(json.as_bytes(), Some(&release)).unwrap());
+            let d = document(&s);
+            assert_eq!((&d["truncated"], &d["changes"]), (&false.into(), &0.into()), "{again}");
+            assert_eq!(d["tools"].as_array().unwrap().len(), 40_000);
+            assert_eq!(d["tools"][39_999]["entry"]["name"], "t39999");
         }
-        see(&mut s, Part::Tools, true, r#"{"id":1,"result":{"tools":[]}}"#);
-        let d = document(&s);
-        assert_eq!((d["truncated"].as_bool(), d["tools"].as_array().unwrap().len()), (Some(true), 5));
-        assert!(d["tools"][4]["entry"].is_null() && d["tools"][4]["hash"].is_string());
+        let pages = |s: &mut Surface, all: &[String]| {
+            for (n, page) in all.chunks(1000).enumerate() {
+                let next = if n + 1 < all.len().div_ceil(1000) { r#","nextCursor":"x""# } else { "" };
+                see(s, Part::Tools, n > 0, &format!(r#"{{"id":1,"result":{{"tools":[{}]{next}}}}}"#, page.join(",")));
+            }
+        };
+        let mut paged = Surface::default();
+        pages(&mut paged, &tools);
+        assert_eq!(document(&paged), document(&s));
+        // A listing that is begun over and over takes no room from the one that is finished.
+        for _ in 0..50 {
+            see(
+                &mut paged,
+                Part::Tools,
+                false,
+                &format!(r#"{{"id":1,"result":{{"tools":[{}],"nextCursor":"x"}}}}"#, tools[..1000].join(",")),
+            );
+        }
+        pages(&mut paged, &tools);
+        assert_eq!(document(&paged), document(&s));
+    }
+
+    #[test]
+    fn a_limit_that_is_reached_is_said_and_servers_stay_different() {
+        let big = "x".repeat(MAX_TEXTS / 3);
+        let observed = |last: &str| {
+            let mut s = Surface::default();
+            for n in 0..4 {
+                let json = format!(
+                    r#"{{"id":1,"result":{{"tools":[{{"name":"t{n}","d":"{big}{last}"}}],"nextCursor":"c"}}}}"#
+                );
+                see(&mut s, Part::Tools, n > 0, &json);
+            }
+            see(&mut s, Part::Tools, true, r#"{"id":1,"result":{"tools":[]}}"#);
+            s.document(&Identity::default()).unwrap()
+        };
+        let (a, b) = (observed("a"), observed("b"));
+        assert!(is_truncated(&a) && a != b);
+        let d: serde_json::Value = serde_json::from_slice(&a).unwrap();
+        assert!(d["tools"][3]["entry"].is_null() && d["tools"][3]["hash"].is_string());
+        let mut s = Surface::default();
+        let room = Surface {
+            open: [List { index: MAX_INDEX, ..List::default() }, List::default(), List::default(), List::default()],
+            ..Surface::default()
+        };
+        let more = |name: &str| {
+            let mut s = room.clone();
+            see(&mut s, Part::Tools, true, &format!(r#"{{"id":1,"result":{{"tools":[{{"name":"{name}"}}]}}}}"#));
+            s.document(&Identity::default()).unwrap()
+        };
+        assert!(is_truncated(&more("a")) && more("a") != more("b"));
+        see(&mut s, Part::Tools, false, r#"{"id":1,"result":{"tools":[{"name":"t"}]}}"#);
+        assert!(!is_truncated(&s.document(&Identity::default()).unwrap()));
+    }
+
+    #[test]
+    fn what_has_no_canonical_form_still_tells_servers_apart() {
+        let of = |text: &str| {
+            let mut s = Surface::default();
+            see(
+                &mut s,
+                Part::Server,
+                false,
+                &format!(r#"{{"id":1,"result":{{"capabilities":{{}},"instructions":{text}}}}}"#),
+            );
+            document(&s)
+        };
+        assert_ne!(of(r#""\ud800a""#), of(r#""\ud800b""#));
+        assert!(of("\"x\"")["omitted_hash"].is_null());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::html::{self, escape};
 use crate::{
+    model::surface,
     pack::{
         diff::{Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, gates::GateReport, time},
         verify::{Claims, Completeness, Integrity, SignerVerdict},
@@ -79,6 +80,9 @@ fn side(out: &mut String, title: &str, s: &SideView) {
         escape(s.timestamp_end.as_deref().unwrap_or("–")),
         escape(s.signer.fingerprint.as_deref().unwrap_or("no readable key")),
     );
+    if s.surface_truncated {
+        let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(surface::TRUNCATED));
+    }
     for finding in &s.errors {
         let _ = writeln!(out, "<p class=\"bad\">{} {}</p>", escape(finding.code), escape(&finding.message));
     }

@@ -8,5 +8,6 @@
 mod clocks;
 mod numbers;
 mod place;
+mod surface;
 mod surroundings;
 mod values;

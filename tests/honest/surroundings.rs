@@ -98,6 +98,40 @@ fn a_session_in_github_actions_has_an_honest_pack() {
     assert_eq!(manifest["attestation"]["ci_binding"]["actor"], "żółw/\u{2028}\u{7f}😀\"");
 }
 
+/// Each flag stores what it says, and nothing else is anywhere on disk.
+#[test]
+fn a_flag_puts_into_a_pack_what_it_names() {
+    fn files(dir: &std::path::Path, all: &mut Vec<u8>) {
+        for entry in std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()) {
+            if entry.is_dir() { files(&entry, all) } else { all.extend(std::fs::read(&entry).unwrap()) }
+        }
+    }
+    let mut lines = lines();
+    lines[2] =
+        br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":"sent"}}}"#.to_vec();
+    lines[3] = br#"{"jsonrpc":"2.0","id":1,"result":{"content":["gotten"]}}"#.to_vec();
+    for (flags, kept) in [
+        (&[][..], [false; 3]),
+        (&["--store-args"], [true, false, false]),
+        (&["--store-results"], [false, true, false]),
+        (&["--store-command"], [false, false, true]),
+    ] {
+        let mut place = Place::new().flags(flags);
+        place.arguments = vec!["--api-key=commanded".into()];
+        let pack = place.pack(&lines);
+        let (mut in_pack, mut anywhere) = (Vec::new(), Vec::new());
+        files(&pack, &mut in_pack);
+        files(&place.root().join("audit"), &mut anywhere);
+        for (word, kept) in [b"sent".as_slice(), b"gotten", b"commanded"].into_iter().zip(kept) {
+            let word = [b"\"".as_slice(), word].concat();
+            let quoted = |text: &[u8]| text.windows(word.len()).any(|w| w == word);
+            let key = |text: &[u8]| text.windows(13).any(|w| w == b"key=commanded");
+            let has = |text: &[u8]| if word.ends_with(b"commanded") { key(text) } else { quoted(text) };
+            assert_eq!((has(&in_pack), has(&anywhere)), (kept, kept), "{flags:?} {}", String::from_utf8_lossy(&word));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(cases(24))]
 
@@ -121,7 +155,7 @@ proptest! {
         p.server = name(&server);
         p.arguments = arguments.into_iter().map(variable).collect();
         if stored {
-            p.flags.push("--store-args".into());
+            p.flags.extend(["--store-args", "--store-command"].map(OsString::from));
         }
         p.pack(&lines());
     }

@@ -46,6 +46,8 @@ pub struct SideView {
     pub errors: Vec<Finding>,
     /// Of how many.
     pub error_count: u64,
+    /// Whether its surface did not fit: equal hashes are still equal surfaces, but its entries are not all there.
+    pub surface_truncated: bool,
 }
 
 impl SideView {
@@ -64,6 +66,7 @@ impl SideView {
             signer: r.signer.clone(),
             errors: r.errors.iter().take(MAX_FINDINGS).cloned().collect(),
             error_count: r.errors.len() as u64 + r.errors_omitted,
+            surface_truncated: r.facts.surface_truncated,
         }
     }
 }

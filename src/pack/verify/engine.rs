@@ -5,11 +5,12 @@ use super::{
     StageReport, StageStatus, VerifyError, VerifyOptions, VerifyReport,
     claims_tally::Tally,
     files::{self, Evidence},
-    manifest::{MANIFEST, MAX_MANIFEST, Manifest, Parsed, RECEIPTS},
+    manifest::{MANIFEST, MAX_MANIFEST, Manifest, Parsed, RECEIPTS, SURFACE},
     paths, report, session, signature,
     source::{Meter, OpenProblem, PackDir, ReadStop},
     trust,
 };
+use crate::model::surface;
 use crate::pack::claims::{self, ClaimContext, ClaimSetResult};
 use serde_json::{Map, Value};
 use std::{collections::HashMap, ops::ControlFlow, path::Path};
@@ -183,6 +184,13 @@ pub(super) fn run(
         return Ok(finish(engine, signer, Some(m), completeness, Vec::new(), None, Some(&m.signer_id)));
     }
     let evidence = files::run(&mut engine, &mut tally, &mut meter, &dir, &parsed, &usable)?;
+    if parsed.manifest.file(SURFACE).is_some()
+        && let Ok((file, len)) = dir.open_file(SURFACE)
+        && surface::file_is_truncated(&file, len)
+    {
+        engine.facts.surface_truncated = true;
+        engine.warnings.push(surface::TRUNCATED.into());
+    }
     receipts(&mut engine, &parsed.manifest, &evidence);
     let (completeness, reasons) = whole_session(&mut engine, &parsed.manifest, &evidence);
     let results = (!engine.failed() && !cards.is_empty()).then(|| {

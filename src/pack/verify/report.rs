@@ -290,6 +290,8 @@ pub struct PackFacts {
     pub timestamp_end: Option<String>,
     /// `verifier_version`: the version that built the pack.
     pub built_by: Option<String>,
+    /// Whether `surface.json` says that something of the surface did not fit.
+    pub surface_truncated: bool,
     /// `ci_binding`.
     pub ci_binding: Option<serde_json::Value>,
     /// `session.json`, where the pack has one that reads.

@@ -47,7 +47,7 @@ pub struct Setup {
     pub transport: &'static str,
     /// Server id.
     pub server_id: String,
-    /// The server command; `None` unless it may be stored (`--store-args`).
+    /// The server command; `None` unless it may be stored (`--store-command`).
     pub command: Option<Vec<String>>,
     /// `sha256:` of the RFC 8785 form of the server command.
     pub command_digest: String,

@@ -36,7 +36,7 @@ impl Recorder {
             self.learn_server(&fields, m.read_ns);
         }
         if let Some((part, follows)) = self.table.get(invocation).and_then(|p| p.surface) {
-            self.surface.observe(part, follows, e, self.setup.store_results);
+            self.surface.observe(part, follows, e);
         }
         if !recorded {
             self.table.remove(invocation);

@@ -5,6 +5,7 @@ use super::{
     rows::{self, Row, Section},
 };
 use crate::{
+    model::surface,
     pack::diff::{CallChange, CallSide, Difference, DifferenceKind, Document, Quantiles, SideView, Totals},
     text::width,
     tui::{
@@ -388,6 +389,9 @@ impl Builder {
         self.field("receipts", &grouped(side.receipt_count), Role::Text);
         self.field("from", &opt(&side.timestamp_start), Role::Text);
         self.field("to", &opt(&side.timestamp_end), Role::Text);
+        if side.surface_truncated {
+            self.field("surface", surface::TRUNCATED, Role::Warn);
+        }
         self.field("signed by", &opt(&side.signer.signer_id), Role::Text);
         self.field("key", &opt(&side.signer.fingerprint), Role::Text);
         for finding in &side.errors {
