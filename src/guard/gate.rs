@@ -179,6 +179,9 @@ impl Gate {
         if item.shape == Shape::Response && !item.id.is_some_and(|id| self.shared.answers(id)) {
             return Some(refused(Refusal::AnswersNothing, index));
         }
+        if item.shape == Shape::Request && !self.shared.has_room(Direction::ClientToServer) {
+            return Some(refused(Refusal::TooManyInFlight, index));
+        }
         let Review { tool, arguments } = item.review.as_ref()?;
         let Some(judge) = judge else {
             let (ruled, message) = refused(Refusal::RecorderUnavailable, index);

@@ -61,6 +61,8 @@ pub enum Refusal {
     BadArguments,
     /// A batch without elements, or with too many.
     BadBatch,
+    /// More requests are in flight than are followed.
+    TooManyInFlight,
     /// The recorder could not record what would pass.
     RecorderUnavailable,
 }
@@ -90,6 +92,7 @@ impl Refusal {
             Self::BadToolName => "bad_tool_name",
             Self::BadArguments => "bad_arguments",
             Self::BadBatch => "bad_batch",
+            Self::TooManyInFlight => "too_many_in_flight",
             Self::RecorderUnavailable => "recorder_unavailable",
         }
     }
@@ -118,6 +121,7 @@ impl Refusal {
             Self::BadToolName => "the tool name is missing or hides characters",
             Self::BadArguments => "the arguments are not an object that all readers read alike",
             Self::BadBatch => "a batch has from 1 to 256 elements",
+            Self::TooManyInFlight => "too many requests wait for their responses",
             Self::RecorderUnavailable => "no tool call passes while it cannot be recorded",
         }
     }

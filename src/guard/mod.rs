@@ -18,7 +18,7 @@ pub use gate::Gate;
 pub use outlet::Outlet;
 
 use crate::{
-    model::{Direction, PolicyVerdict},
+    model::{Direction, PolicyVerdict, limits},
     record::{
         envelope::IdKey,
         judgement::{Health, Judgement, News, Ruled, Subject, Writer},
@@ -42,9 +42,6 @@ pub const SERVER_GONE: i64 = -32000;
 pub const NO_JSON: i64 = -32700;
 /// Code of the JSON-RPC error for what is JSON but no message with an id that could be read (JSON-RPC 2.0 §5.1).
 pub const INVALID: i64 = -32600;
-/// Requests that are remembered until they are answered.
-const MAX_PENDING: usize = 1 << 16;
-
 /// Says what the policy says.
 pub trait Judge: Send {
     /// The verdict on a call at this time (monotonic ns), and words for who asked. May wait, but not for long.
@@ -71,14 +68,31 @@ pub struct Shared {
 #[derive(Default)]
 struct Waiting {
     /// How many of each, and the id as it was sent.
-    ids: HashMap<IdKey, (Vec<u8>, u32)>,
+    ids: HashMap<IdKey, (Box<[u8]>, u32)>,
+    /// How many requests that are, and the bytes of their ids.
+    count: usize,
+    bytes: usize,
 }
 
 impl Waiting {
+    /// Whether one more can be remembered.
+    fn has_room(&self) -> bool {
+        self.count < limits::GUARDED && self.bytes < limits::GUARDED_BYTES
+    }
+
+    /// Those of one message come together, and what is too long to be read passes: whoever can looks before whether there
+    /// is room, and what comes all the same is not remembered.
     fn add(&mut self, id: &[u8]) {
-        if self.ids.len() < MAX_PENDING {
-            self.ids.entry(IdKey::of(id)).or_insert_with(|| (id.to_vec(), 0)).1 += 1;
+        if self.count >= 2 * limits::GUARDED || self.bytes >= 2 * limits::GUARDED_BYTES {
+            return;
         }
+        self.count += 1;
+        let bytes = &mut self.bytes;
+        let new = || {
+            *bytes += id.len();
+            (id.into(), 0)
+        };
+        self.ids.entry(IdKey::of(id)).or_insert_with(new).1 += 1;
     }
 
     fn has(&self, id: &[u8]) -> bool {
@@ -88,10 +102,12 @@ impl Waiting {
     /// Takes one out.
     fn answer(&mut self, id: &[u8]) -> bool {
         let Entry::Occupied(mut waiting) = self.ids.entry(IdKey::of(id)) else { return false };
+        self.count = self.count.saturating_sub(1);
         let (_, count) = waiting.get_mut();
         *count -= 1;
         if *count == 0 {
-            waiting.remove();
+            let (id, _) = waiting.remove();
+            self.bytes = self.bytes.saturating_sub(id.len());
         }
         true
     }
@@ -147,15 +163,26 @@ impl Shared {
 
     /// Puts a decision where the recorder finds it. `false`: it does not stand anywhere.
     fn put_down(&self, judgement: &Judgement) -> bool {
-        locked(&self.journal).push(judgement)
+        locked(&self.journal).push(judgement, true)
     }
 
     /// Puts a refusal where the recorder finds it, whatever it takes.
     fn put_down_refusal(&self, judgement: &Judgement, desk: &Desk<'_>) {
-        while !self.put_down(judgement) && !desk.refused_blind() {
+        loop {
+            // A recorder that cannot write makes no room: there is no use in waiting for it.
+            let patient = !self.health.is_failing();
+            let stands = locked(&self.journal).push(judgement, patient) || desk.refused_blind(judgement.offset);
+            if stands || desk.is_stopped() {
+                return;
+            }
             // Nothing may pass that looks as if it had passed, and nothing was refused that does not.
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
+    }
+
+    /// Whether one more request of this side can be in flight.
+    fn has_room(&self, direction: Direction) -> bool {
+        locked(&self.waiting[lane(direction)]).has_room()
     }
 
     fn waits(&self, direction: Direction, id: &[u8]) {
@@ -181,7 +208,9 @@ impl Shared {
     /// Ids of the client's requests that will not be answered any more.
     fn unanswered(&self) -> Vec<Vec<u8>> {
         let mut waiting = locked(&self.waiting[0]);
-        let mut all: Vec<_> = waiting.ids.drain().flat_map(|(_, (id, n))| vec![id; n as usize]).collect();
+        (waiting.count, waiting.bytes) = (0, 0);
+        let ids = waiting.ids.drain();
+        let mut all: Vec<Vec<u8>> = ids.flat_map(|(_, (id, n))| vec![id.into_vec(); n as usize]).collect();
         all.sort_unstable();
         all
     }

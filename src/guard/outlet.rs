@@ -137,6 +137,14 @@ impl Outlet {
             self.put_down(offset, frame, true, vec![ruled], desk);
             return false;
         };
+        if said.shape == Shape::Request && said.id.is_some() && !self.shared.has_room(Direction::ServerToClient) {
+            let (ruled, message) = refused(Refusal::TooManyInFlight, None);
+            self.put_down(offset, frame, true, vec![ruled.clone()], desk);
+            if let Some(id) = said.id {
+                self.tell(id, (ruled, message), frame.is_some());
+            }
+            return false;
+        }
         match said.sampling {
             Sampling::No => {}
             Sampling::Asked => return self.sampling(&said, offset, frame, desk),

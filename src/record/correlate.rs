@@ -4,7 +4,7 @@
 //! overwrites: both requests stay, the older one is answered first unless its client cancelled it.
 
 use super::{chain::Wire, envelope::IdKey};
-use crate::model::{Direction, InvocationId, PolicyVerdict, ReceiptId, RpcId, WallTime};
+use crate::model::{Direction, InvocationId, PolicyVerdict, ReceiptId, RpcId, WallTime, limits};
 use serde_json::value::RawValue;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -127,8 +127,35 @@ pub struct NextLeg {
     pub task_id: Option<String>,
 }
 
+impl NextLeg {
+    /// Bytes that a peer can make as many as it likes.
+    fn size(&self) -> usize {
+        let keys = self.input_keys.iter().flatten().map(|key| key.len() + size_of::<String>());
+        keys.sum::<usize>() + self.task_id.as_ref().map_or(0, String::len)
+    }
+}
+
+impl Pending {
+    /// Bytes of its request that are kept, beside the fixed part.
+    fn size(&self) -> usize {
+        let raw = |value: &Option<Box<RawValue>>| value.as_ref().map_or(0, |v| v.get().len());
+        let call = self.call.as_ref().map_or(0, |c| {
+            let anomalies = c.anomalies.iter().map(|a| a.len() + size_of::<String>()).sum::<usize>();
+            c.tool_name.len() + raw(&c.arguments_content) + raw(&c.meta) + anomalies
+        });
+        let id = match &self.rpc_id {
+            RpcId::Text(text) => text.len(),
+            _ => 0,
+        };
+        // The key stands in two tables, and what was decided comes later: it is short.
+        self.method.len() + 3 * id + call
+    }
+}
+
 /// How many open legs and finished ids are remembered.
 const REMEMBERED: usize = 4096;
+/// Bytes that the open legs may take.
+const LEG_BYTES: usize = 4 << 20;
 
 /// A call that goes on in another request.
 #[derive(Debug, Clone)]
@@ -143,8 +170,11 @@ struct OpenLeg {
 #[derive(Debug, Default)]
 pub struct Table {
     pending: HashMap<InvocationId, Pending>,
+    /// What the requests in flight take beside their fixed parts.
+    bytes: usize,
     by_key: HashMap<(Direction, IdKey), VecDeque<InvocationId>>,
     legs: VecDeque<OpenLeg>,
+    leg_bytes: usize,
     finished: VecDeque<(Direction, IdKey)>,
     finished_set: HashSet<(Direction, IdKey)>,
 }
@@ -156,8 +186,15 @@ impl Table {
         self.by_key.get(&(direction, key.clone())).is_some_and(|q| !q.is_empty())
     }
 
+    /// Whether one more request can be followed.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.pending.len() < limits::FOLLOWED && self.bytes < limits::FOLLOWED_BYTES
+    }
+
     /// Adds a request.
     pub fn insert(&mut self, pending: Pending) {
+        self.bytes += pending.size();
         if let Some(key) = &pending.key {
             self.by_key.entry((pending.direction, key.clone())).or_default().push_back(pending.invocation);
         }
@@ -223,10 +260,16 @@ impl Table {
     /// Takes a request out.
     pub fn remove(&mut self, invocation: InvocationId) -> Option<Pending> {
         let pending = self.pending.remove(&invocation)?;
+        self.bytes = self.bytes.saturating_sub(pending.size());
         if let Some(key) = &pending.key {
             let entry = (pending.direction, key.clone());
             if let Some(queue) = self.by_key.get_mut(&entry) {
-                queue.retain(|i| *i != invocation);
+                // Nearly always the oldest one.
+                if queue.front() == Some(&invocation) {
+                    queue.pop_front();
+                } else {
+                    queue.retain(|i| *i != invocation);
+                }
                 if queue.is_empty() {
                     self.by_key.remove(&entry);
                 }
@@ -254,9 +297,12 @@ impl Table {
         if next == NextLeg::default() {
             return;
         }
-        if self.legs.len() >= REMEMBERED {
-            self.legs.pop_front();
+        let more = next.size();
+        while self.legs.len() >= REMEMBERED || self.leg_bytes + more > LEG_BYTES {
+            let Some(old) = self.legs.pop_front() else { return };
+            self.leg_bytes = self.leg_bytes.saturating_sub(old.next.size());
         }
+        self.leg_bytes += more;
         let (tool_name, arguments_hash) = (tool_name.to_owned(), arguments_hash.to_owned());
         self.legs.push_back(OpenLeg { receipt, tool_name, arguments_hash, next });
     }

@@ -3,6 +3,7 @@
 //! Reads what a lenient peer would read: of duplicate members the last counts, invalid UTF-8 and deep nesting are anomalies
 //! and not errors. What is no JSON at all is [`Malformed`].
 
+use super::content;
 use crate::canon::{self, Anomalies, Page};
 use std::{borrow::Cow, ops::Range};
 
@@ -163,6 +164,11 @@ impl IdKey {
     pub fn of(raw: &[u8]) -> Self {
         if raw.len() > MAX_DECODED {
             return Self::Other(canon::sha256(raw).to_vec());
+        }
+        // Memory does not follow what a peer takes for an id. Evidence has the hash of such an id, too.
+        if raw.len() > content::MAX_ID {
+            let text = canon::canonicalize(raw);
+            return Self::Other(canon::sha256(text.as_deref().unwrap_or(raw)).to_vec());
         }
         if is_plain_count(raw) {
             return Self::Other(raw.to_vec());

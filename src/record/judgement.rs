@@ -105,17 +105,17 @@ impl Writer {
         self.patience = patience;
     }
 
-    /// Puts a decision where the recorder finds it, also after SIGKILL. `false`: there was no room in time, or it cannot be
-    /// put down; nothing was written.
+    /// Puts a decision where the recorder finds it, also after SIGKILL. `false`: there was no room in time, or none at once
+    /// unless `patient`, or it cannot be put down; nothing was written.
     #[must_use]
-    pub fn push(&mut self, judgement: &Judgement) -> bool {
+    pub fn push(&mut self, judgement: &Judgement, patient: bool) -> bool {
         let mut start = None;
         loop {
             if self.producer.put(|space| write(judgement, space)) {
                 return true;
             }
             let start = *start.get_or_insert_with(Instant::now);
-            if start.elapsed() > self.patience || self.producer.is_drained() {
+            if !patient || start.elapsed() > self.patience || self.producer.is_drained() {
                 return false;
             }
             self.producer.urge();
@@ -262,6 +262,12 @@ impl Health {
         self.beat.store(clock::mono_ns(), Ordering::Release);
     }
 
+    /// Whether evidence cannot be written at the moment.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Acquire)
+    }
+
     /// How long ago the recorder looked.
     #[must_use]
     pub fn silence(&self) -> Duration {
@@ -391,7 +397,7 @@ mod tests {
         let (c2s, s2c) = (Direction::ClientToServer, Direction::ServerToClient);
         for round in 0..100 {
             for j in [judgement(round * 10, c2s), judgement(round * 10 + 3, s2c), judgement(round * 10 + 5, c2s)] {
-                assert!(writer.push(&j));
+                assert!(writer.push(&j, true));
             }
             assert_eq!(reader.find(c2s, round * 10 + 1), None);
             assert_eq!(reader.find(s2c, round * 10 + 3), Some(judgement(round * 10 + 3, s2c)));
@@ -456,7 +462,7 @@ mod tests {
         let mut next = 0;
         for _ in 0..50 {
             let first = next;
-            while writer.push(&judgement(next, c2s)) {
+            while writer.push(&judgement(next, c2s), true) {
                 next += 1;
             }
             assert!((5..100).contains(&(next - first)), "{first} {next}");

@@ -132,14 +132,21 @@ pub struct Held<'a> {
 #[derive(Debug)]
 pub struct Desk<'a> {
     capture: &'a Producer,
+    stop: &'a Stop,
 }
 
 impl Desk<'_> {
-    /// The message that stands first is refused, and no decision record could say so. `false`: this cannot be noted
-    /// either.
+    /// The message that begins at this stream offset is refused, and no decision record could say so. `false`: this cannot
+    /// be noted either.
     #[must_use]
-    pub fn refused_blind(&self) -> bool {
-        self.capture.refused_blind()
+    pub fn refused_blind(&self, offset: u64) -> bool {
+        self.capture.refused_blind(offset)
+    }
+
+    /// Nothing is passed on any more, whatever is decided: nobody has to wait for room.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.wish() == NOW
     }
 }
 
@@ -406,7 +413,7 @@ impl Relay<'_> {
             let last = ended || full || self.capture.is_bypassing() || held == self.capture.capacity();
             let offset = self.capture.pending_at();
             let shown = Held { bytes: self.capture.pending(), offset, ended, last };
-            match decider.decide(shown, &Desk { capture: &self.capture }) {
+            match decider.decide(shown, &Desk { capture: &self.capture, stop: self.stop }) {
                 Decision::Forward(0) | Decision::Discard(0) | Decision::More if !last => {
                     return Ok(());
                 }
@@ -414,6 +421,8 @@ impl Relay<'_> {
                     self.capture.decided(n);
                     self.flush(n)?;
                 }
+                // It may stand nowhere that this was refused; what was not decided was not passed on.
+                Decision::Discard(_) if self.stop.wish() == NOW => return Ok(()),
                 Decision::Discard(n) if n > 0 => self.discard(n.min(held)),
                 _ => self.discard(held),
             }

@@ -7,6 +7,7 @@
 mod check;
 mod crowd;
 mod disk;
+mod flood;
 mod kills;
 mod lifecycle;
 mod peer;

@@ -94,6 +94,13 @@ fn answer(line: &[u8], out: &mut File) {
             say(out, &reply(json!({ "isError": true, "content": [{ "type": "text", "text": id.to_string() }] })))
         }
         Some("hang") => {}
+        Some("flood") => {
+            for n in 0..number() {
+                let methods = ["roots/list", "sampling/createMessage", "elicitation/create"];
+                say(out, &json!({ "jsonrpc": "2.0", "id": n, "method": methods[n as usize % 3], "params": {} }));
+            }
+            say(out, &reply(text(format!("flooded {id}"))));
+        }
         Some("die") => std::process::exit(i32::try_from(number()).unwrap()),
         Some("noise") => {
             std::io::stderr().write_all(&vec![b'!'; usize::try_from(number()).unwrap()]).unwrap();

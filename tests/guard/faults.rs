@@ -1,13 +1,14 @@
 //! Servers that die, talk nonsense or ask for too much; disks that are full; messages that are too large.
 
 use crate::{
+    check,
     rig::{call, until},
     session::{Guarded, POLICY, receipts},
 };
 use assay::model::EventKind;
 use rustix::process::{Pid, Resource, Rlimit};
 use serde_json::json;
-use std::fs;
+use std::{fs, io::Write as _};
 
 #[test]
 fn requests_that_the_server_did_not_live_to_answer_get_an_error_each() {
@@ -163,4 +164,92 @@ fn an_audit_directory_that_cannot_be_written_lets_no_call_pass() {
     let mut guarded = Guarded { rig, client, policy };
     guarded.client.converse(std::iter::once(crate::rig::INITIALIZE.to_owned()));
     assert_eq!(guarded.call(1, "echo")["error"]["data"]["rule"], "guard.recorder_unavailable");
+}
+
+#[test]
+fn more_requests_than_are_followed_are_refused_and_every_call_that_ran_has_its_decision() {
+    let mut guarded = Guarded::guard();
+    let limit = assay::model::limits::GUARDED as u64;
+    let mut lines = String::new();
+    for id in 1..=limit + 50 {
+        lines += &(crate::rig::call(id, "hang", id) + "\n");
+    }
+    guarded.raw(lines.as_bytes());
+    // One of them may be the answer to `initialize`, whose request was answered by then.
+    let refused = guarded.answer(&json!(limit + 50));
+    assert_eq!(refused["error"]["data"]["rule"], "guard.too_many_in_flight");
+    let read = guarded.server_read();
+    assert_eq!(memchr::memmem::find_iter(&read, b"\"hang\"").count() as u64, limit);
+    let (session, ..) = guarded.end(1);
+    let all = receipts(&session);
+    assert_eq!(all.len() as u64, limit + 50);
+    assert_eq!(all.iter().filter(|r| r["policy_verdict"] == "allowed").count() as u64, limit);
+    assert_eq!(all.iter().filter(|r| r["outcome"] == "denied").count(), 50);
+}
+
+/// A client that goes on while the disk is full, for longer than captures and decisions have room.
+fn full_disk(more: u64, kill: bool, room_again: bool) {
+    let mut guarded = Guarded::start(POLICY, "guard", &["--max-message", "1M"]);
+    guarded.call(1, "echo");
+    guarded.rig.await_events(6);
+    limit(&guarded, Some(fs::metadata(&guarded.rig.segments()[0]).unwrap().len() + more));
+    let last = 14_000;
+    let mut stdin = guarded.client.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || {
+        for id in 2..=last {
+            let pad = "x".repeat(300);
+            let line = match id % 10 {
+                // Something between the refusals that passes.
+                0 => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#),
+                _ => crate::rig::call(id, "echo", id).replacen("{\"n\"", &format!("{{\"pad\":\"{pad}\",\"n\""), 1),
+            };
+            stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+        }
+        stdin
+    });
+    until("every answer", || (guarded.client.lines() as u64 > last).then_some(()));
+    guarded.client.stdin = Some(feeder.join().unwrap());
+    if room_again {
+        limit(&guarded, None);
+        let mut id = last;
+        until("calls to pass again", || {
+            id += 1;
+            guarded.call(id, "echo")["result"].is_object().then_some(())
+        });
+    }
+    if kill {
+        guarded.client.kill();
+    } else {
+        guarded.client.end();
+    }
+    guarded.rig.await_silence();
+    let out = guarded.rig.recover();
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stdout));
+    check::settled(&guarded.rig);
+    let sessions = check::sessions(&guarded.rig);
+    let read = guarded.server_read();
+    let ran = read.split(|b| *b == b'\n').filter(|l| memchr::memmem::find(l, b"tools/call").is_some());
+    let verdicts: std::collections::HashMap<u64, &str> = sessions
+        .iter()
+        .flat_map(|s| &s.receipts)
+        .filter_map(|r| Some((r["mcp_request_id"].as_u64()?, r["policy_verdict"].as_str()?)))
+        .collect();
+    let mut n = 0;
+    for line in ran {
+        let id = serde_json::from_slice::<serde_json::Value>(line).unwrap()["id"].as_u64().unwrap();
+        assert_eq!(verdicts.get(&id), Some(&"allowed"), "call {id} ran, and no decision of it is recorded");
+        n += 1;
+    }
+    assert!(n < last * 9 / 10 - 100, "the disk was not full");
+}
+
+#[test]
+fn whatever_a_full_disk_loses_it_is_no_call_that_ran() {
+    let all = [(true, false, 100), (false, true, 60_000), (false, false, 100), (true, true, 60_000)];
+    // Each takes thousands of calls: the others are for long runs.
+    let n = if std::env::var_os("ASSAY_KILLS").is_some() { all.len() } else { 2 };
+    for (kill, room_again, more) in all.into_iter().take(n) {
+        eprintln!("kill {kill}, room again {room_again}, {more} bytes more");
+        full_disk(more, kill, room_again);
+    }
 }

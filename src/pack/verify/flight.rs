@@ -11,7 +11,7 @@ use crate::{
 use std::collections::HashMap;
 
 /// Most requests in flight at once; more is no session of a recorder.
-pub const MAX_IN_FLIGHT: usize = 1 << 18;
+pub const MAX_IN_FLIGHT: usize = crate::model::limits::VERIFIED;
 /// Longer texts are kept as their hash.
 const KEEP: usize = 512;
 

@@ -1,6 +1,6 @@
 //! The end of a session, its roll-over into the next, and gaps.
 
-use super::{Begin, Recorder, restore::HeldGap};
+use super::{Begin, IN_FLIGHT_LIMIT, Recorder, restore::HeldGap};
 use crate::model::{
     EventKind, RECORDER_VERSION, SessionDoc,
     event::detail,
@@ -63,10 +63,19 @@ impl Recorder {
         self.gap_event(reason, messages, bytes, binding, now_ns);
     }
 
+    /// Counts the requests that are not followed.
+    pub(super) fn say_unfollowed(&mut self) {
+        let (messages, bytes) = std::mem::take(&mut self.unfollowed);
+        if messages > 0 {
+            self.gap(IN_FLIGHT_LIMIT, messages, bytes, self.last_ns);
+        }
+    }
+
     /// Closes what is open, ends the chain and returns `session.json`.
     pub fn end(&mut self, ending: &Ending, now_ns: u64) -> SessionDoc {
         self.last_ns = self.last_ns.max(now_ns);
         self.write_session_start(self.last_ns);
+        self.say_unfollowed();
         let mut unanswered = 0;
         let mut carried_out = Vec::new();
         for invocation in self.table.in_order() {

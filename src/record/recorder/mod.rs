@@ -220,7 +220,18 @@ pub struct Recorder {
     policy: Option<String>,
     /// Messages that the policy rejects, enforced or not.
     violations: u64,
+    /// Requests that are not followed, and their bytes, that no gap tells of yet.
+    unfollowed: (u64, u64),
+    /// When a gap told of some last, monotonic ns.
+    unfollowed_ns: u64,
 }
+
+/// The event of a request that is not followed.
+const NOT_FOLLOWED: &str = "not_followed";
+/// The gap that counts them.
+const IN_FLIGHT_LIMIT: &str = "in_flight_limit";
+/// Such gaps are this far apart, ns.
+const UNFOLLOWED_EVERY: u64 = 1_000_000_000;
 
 const fn lane(direction: Direction) -> usize {
     match direction {
@@ -259,6 +270,8 @@ impl Recorder {
             policy: setup.policy_hash.clone(),
             advisor: None,
             violations: 0,
+            unfollowed: (0, 0),
+            unfollowed_ns: 0,
             setup,
             session: begin.session,
             continues: begin.continues,

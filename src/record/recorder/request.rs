@@ -1,6 +1,6 @@
 //! Requests and notifications.
 
-use super::{BigPayload, Message, Recorder, lane, wire_of};
+use super::{BigPayload, Message, NOT_FOLLOWED, Recorder, UNFOLLOWED_EVERY, lane, wire_of};
 use crate::{
     canon::{self, Digest},
     model::{Direction, EventKind, InvocationId, event::detail},
@@ -47,6 +47,13 @@ impl Recorder {
             return;
         }
         let method = envelope::short(raw_method);
+        // What a guard has judged is followed in any case: it has a limit of its own, below ours.
+        if m.judgement.is_none() && !self.table.has_room() {
+            if recorded {
+                self.not_followed(m, &method, &rpc_id);
+            }
+            return;
+        }
         let wire = recorded.then(|| wire_of(m));
         let modern = meta.protocol_version.is_some();
         let from_client = m.direction == Direction::ClientToServer;
@@ -93,6 +100,18 @@ impl Recorder {
             if decision.blocked {
                 self.close(invocation);
             }
+        }
+    }
+
+    /// More is in flight than is followed: the request is named in the chain, and counted as missed.
+    fn not_followed(&mut self, m: &Message<'_>, method: &str, rpc_id: &crate::model::RpcId) {
+        let note = format!("more requests are in flight than are followed; this one is {method}");
+        self.anomaly_event(NOT_FOLLOWED, Some(envelope::short(&note)), m.read_ns, Some((m, rpc_id)), None, None);
+        self.unfollowed.0 += 1;
+        self.unfollowed.1 += m.bytes.len() as u64;
+        if m.read_ns.saturating_sub(self.unfollowed_ns) > UNFOLLOWED_EVERY {
+            self.unfollowed_ns = m.read_ns;
+            self.say_unfollowed();
         }
     }
 

@@ -122,6 +122,7 @@ impl Recorder {
         }
         r.started_ns = started_ns;
         r.counts = Counts::default();
+        r.unfollowed = (0, 0);
         let mut ends: Option<(String, u64, String)> = None;
         for event in events {
             if ends.is_none() {
@@ -231,6 +232,9 @@ impl Recorder {
             EventKind::Anomaly => self.replay_anomaly(e, state, bound),
             EventKind::RecorderGap => {
                 if let Ok(d) = serde_json::from_str::<detail::Gap>(e.detail.get()) {
+                    if d.reason == super::IN_FLIGHT_LIMIT {
+                        self.unfollowed = (0, 0);
+                    }
                     self.counts.missed += d.messages;
                     self.counts.missed_bytes += d.bytes;
                     bound.extend(d.receipt_id.zip(d.receipt_sha256));
@@ -279,6 +283,10 @@ impl Recorder {
         if d.kind == RECEIPT_LOST {
             d.receipt_id.and_then(|id| bound.remove(&id));
             return;
+        }
+        if d.kind == super::NOT_FOLLOWED {
+            self.unfollowed.0 += 1;
+            self.unfollowed.1 += e.wire_bytes.unwrap_or_default();
         }
         bound.extend(d.receipt_id.zip(d.receipt_sha256));
         if matches!(d.kind.as_str(), "no_response" | "not_delivered") || d.receipt_id.is_some() {
@@ -402,6 +410,10 @@ fn key_of(rpc_id: &RpcId, anomalies: &[String]) -> Option<IdKey> {
     let flagged = |word: &str| anomalies.iter().any(|a| a == word);
     match rpc_id {
         _ if flagged("notification_call") => None,
+        RpcId::Text(t) if flagged("id_too_long") => {
+            let hash = t.strip_prefix("sha256-raw:").and_then(|digits| hex::decode(digits).ok());
+            Some(IdKey::Other(hash.unwrap_or_default()))
+        }
         RpcId::Null => Some(IdKey::Other(b"null".to_vec())),
         RpcId::Int(n) => Some(IdKey::Other(n.to_string().into_bytes())),
         RpcId::Text(t) if flagged("id_out_of_range") => Some(IdKey::of(t.as_bytes())),

@@ -1,6 +1,6 @@
 //! The recorder's end of a capture, also of one that a killed session left behind.
 
-use super::layout::{BLIND, Fixed, GAPS, NO_SPOOL, NOTES, a, b, corrupt, get, put};
+use super::layout::{BLIND, Fixed, GAPS, NO_SPOOL, NOTES, a, b, blind_at, corrupt, get, put};
 use super::{Direction, Link, Room};
 use crate::files::{Lock, try_lock};
 use crate::sys::{RingMemory, RingReader, clock, process};
@@ -173,7 +173,15 @@ impl Consumer {
     pub fn was_refused_blind(&self, offset: u64) -> bool {
         let words = self.reader.memory().region_b();
         let used = usize::try_from(get(words, b::BLIND_COUNT)).unwrap_or(BLIND).min(BLIND);
-        (0..used).any(|at| get(words, b::BLIND_TABLE + at) == offset)
+        let (mut low, mut high) = (0, used);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if get(words, blind_at(middle)) <= offset { low = middle + 1 } else { high = middle }
+        }
+        let Some(run) = low.checked_sub(1) else { return false };
+        let first = get(words, blind_at(run));
+        // Earlier versions had no runs.
+        offset <= get(words, b::BLIND_UPTO + run).max(first)
     }
 
     /// Releases the first `n` bytes (at most what is there) for reuse.

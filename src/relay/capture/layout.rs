@@ -27,7 +27,9 @@
 //! | 2184 | 8 | wall clock minus monotonic clock, ns, signed | consumer |
 //! | 2240 | 64 | eight words for the recorder's own use | consumer |
 //! | 4096 | 2048 | 64 gap slots: stream offset, bytes, first ns, last ns | producer |
-//! | 6144 | 2048 | stream offsets of the messages of 2104 (version 2) | producer |
+//! | 6144 | 2048 | stream offsets of the first 256 messages of 2104 (version 2) | producer |
+//! | 8192 | 26624 | for each of them, the offset of the last message of its run: all between were refused, too (version 4) | producer |
+//! | 34816 | 24576 | stream offsets of the others (version 4) | producer |
 //! | 65536 | 16·N | read marks: end offset, ns; mark `i` lies in slot `i mod N` | producer |
 //! | 65536+16·N | 16·N | write marks, same | producer |
 //! | H = 65536+32·N | capacity | bytes; offset `o` lies at `H + (o mod capacity)` | producer |
@@ -52,7 +54,8 @@ pub(super) const HEAD_AT: u64 = 1024;
 /// | 1 | first |
 /// | 2 | what a guard decided: guarded, decided, refusals without a decision |
 /// | 3 | decisions are no lines of JSON any more |
-pub const VERSION: u64 = 3;
+/// | 4 | refusals without a decision are runs of messages |
+pub const VERSION: u64 = 4;
 /// The first version with decisions that can be read.
 const DECISIONS_SINCE: u64 = 3;
 
@@ -62,8 +65,10 @@ pub(super) const MARKS: u64 = 16 * 1024;
 pub(super) const GAPS: usize = 64;
 /// Largest capacity that is accepted: 1 GiB.
 pub(super) const MAX_CAPACITY: u64 = 1 << 30;
-/// Refusals that no decision tells of, at most.
-pub(super) const BLIND: usize = 256;
+/// Runs of refusals that no decision tells of, at most.
+pub(super) const BLIND: usize = 3328;
+/// Of these, so many stand in the first table.
+const BLIND_FIRST: usize = 256;
 /// `spool_start` when nothing is spooled.
 pub(super) const NO_SPOOL: u64 = u64::MAX;
 /// Words for the recorder's own use.
@@ -106,12 +111,20 @@ pub(super) mod b {
     pub const NOTES: usize = at(2240);
     pub const GAP_TABLE: usize = at(4096);
     pub const BLIND_TABLE: usize = at(6144);
+    pub const BLIND_UPTO: usize = at(8192);
+    pub const BLIND_MORE: usize = at(34816);
     pub const MARK_TABLE: usize = at(65536);
 }
 
 /// Header bytes for `marks` marks per ring.
 pub(super) const fn header_bytes(marks: u64) -> u64 {
     65536 + 32 * marks
+}
+
+/// Where the stream offset of a run of refusals stands.
+#[inline]
+pub(super) const fn blind_at(run: usize) -> usize {
+    if run < BLIND_FIRST { b::BLIND_TABLE + run } else { b::BLIND_MORE + run - BLIND_FIRST }
 }
 
 /// Loads a word with acquire order.

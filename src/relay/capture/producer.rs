@@ -1,9 +1,10 @@
 //! The relay's end of a capture.
 
-use super::layout::{BLIND, GAPS, b, get, put};
+use super::layout::{BLIND, GAPS, b, blind_at, get, put};
 use super::{Capture, Link};
 use crate::relay::waker::Waker;
 use crate::sys::{RingWriter, clock};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -27,6 +28,10 @@ pub struct Producer {
     waker: Arc<Waker>,
     stall_bound: Duration,
     bypass: Option<Bypass>,
+    /// Everything since the last refusal without a decision was refused.
+    in_blind_run: Cell<bool>,
+    /// Up to where the recorder had released when there was no room for a decision.
+    stuck_at: Cell<Option<u64>>,
     /// Where the last gap was made, and in which slot.
     last_gap: Option<(u64, usize)>,
     spare: Vec<u8>,
@@ -50,6 +55,8 @@ impl Producer {
             waker,
             stall_bound: Capture::DEFAULT_STALL_BOUND,
             bypass: None,
+            in_blind_run: Cell::new(false),
+            stuck_at: Cell::new(None),
             last_gap: None,
             spare: Vec::new(),
         }
@@ -88,19 +95,29 @@ impl Producer {
         }
     }
 
-    /// The pending message is refused, and there is no room to say so elsewhere. `false`: there is none here either.
+    /// The message that begins at this stream offset is refused, and there is no room to say so elsewhere. `false`: there is
+    /// none here either.
     #[must_use]
-    pub fn refused_blind(&self) -> bool {
+    pub fn refused_blind(&self, offset: u64) -> bool {
         if self.bypass.is_some() {
             return true;
         }
         let words = self.writer.memory().region_b();
         let used = usize::try_from(get(words, b::BLIND_COUNT)).unwrap_or(BLIND);
+        // Nothing was passed on since the last one, and nothing before this one waits to be.
+        if self.in_blind_run.get() && offset == self.writer.written() && used > 0 {
+            put(words, b::BLIND_UPTO + used - 1, offset);
+            return true;
+        }
+        // What is read from now on has no place that could be noted, until the recorder has caught up.
+        self.stuck_at.set(Some(self.writer.tail()));
         if used >= BLIND {
             return false;
         }
-        put(words, b::BLIND_TABLE + used, self.writer.written());
+        put(words, blind_at(used), offset);
+        put(words, b::BLIND_UPTO + used, offset);
         put(words, b::BLIND_COUNT, used as u64 + 1);
+        self.in_blind_run.set(true);
         true
     }
 
@@ -112,8 +129,18 @@ impl Producer {
     /// Space to read into: all that is free in the ring. If nothing is free, waits for the recorder; if the recorder
     /// releases nothing within the stall bound, a private buffer: what is read into that is counted as a gap.
     ///
-    /// Empty only while bytes are held back ([`pending`](Self::pending) is not empty) and no more fit.
+    /// Empty only while bytes are held back ([`pending`](Self::pending) is not empty) and no more fit, or the refusal of
+    /// what is captured could not be noted.
     pub fn reserve(&mut self) -> &mut [u8] {
+        if self.stuck_at.get().is_some_and(|at| at != self.writer.tail()) {
+            self.stuck_at.set(None);
+        }
+        if self.stuck_at.get().is_some() && self.bypass.is_none() {
+            if !self.pending().is_empty() {
+                return &mut [];
+            }
+            self.begin_bypass();
+        }
         if self.writer.room() == 0 || self.bypass.is_some() {
             self.settle();
         }
@@ -128,7 +155,7 @@ impl Producer {
     fn settle(&mut self) {
         let worthwhile = WORTHWHILE.min(self.capacity() / 4);
         if self.bypass.is_some() {
-            if self.writer.room() >= worthwhile {
+            if self.writer.room() >= worthwhile && self.stuck_at.get().is_none() {
                 self.bypass = None;
             }
             return;
@@ -137,9 +164,13 @@ impl Producer {
             return;
         }
         if !self.wait_for_room(worthwhile) && self.pending().is_empty() {
-            self.spare.resize(BYPASS_BYTES, 0);
-            self.bypass = Some(Bypass::default());
+            self.begin_bypass();
         }
+    }
+
+    fn begin_bypass(&mut self) {
+        self.spare.resize(BYPASS_BYTES, 0);
+        self.bypass = Some(Bypass::default());
     }
 
     /// Waits until `worthwhile` bytes are free, or some are and the recorder pauses. `false`: nothing was released for
@@ -254,6 +285,7 @@ impl Producer {
             bypass.from = (bypass.from + n).min(bypass.to);
             return;
         }
+        self.in_blind_run.set(false);
         let end = (self.writer.written() + n as u64).min(self.writer.head());
         let words = self.writer.memory().region_b();
         let table = b::MARK_TABLE + 2 * self.marks as usize;
