@@ -2,7 +2,7 @@
 
 use super::{
     Policy,
-    constraints::{hosts, paths, walk::WalkError},
+    constraints::{hosts, paths, schema, walk::WalkError},
     model::{Constraint, Default},
     names::{Unusable, fold},
 };
@@ -97,6 +97,8 @@ pub enum Reason {
     HostUnresolved,
     /// The arguments cannot be read, so no constraint can be judged.
     ArgumentsUnreadable,
+    /// Judging the arguments reached a limit.
+    ArgumentsTooCostly,
     /// The arguments were not recorded.
     ArgumentsNotStored,
     /// The allowlist names the tool.
@@ -127,6 +129,7 @@ impl Reason {
             Self::DenyPrivateHosts => "constraint:deny_private_hosts",
             Self::HostUnresolved => "constraint:host_unresolved",
             Self::ArgumentsUnreadable => "arguments_unreadable",
+            Self::ArgumentsTooCostly => "arguments_too_costly",
             Self::ArgumentsNotStored => "arguments_not_stored",
             Self::Allowlist => "allowlist",
             Self::NotInAllowlist => "not_in_allowlist",
@@ -409,10 +412,18 @@ impl Judge<'_> {
 
     fn arguments(&mut self, c: &Constraint, json: &[u8], at: &dyn Fn(&str) -> String) -> Result<Option<Ruling>, Wrong> {
         if let Some(schema) = &c.schema {
+            if json.len() > schema::MAX_ARGUMENTS {
+                return Err(Wrong::TooCostly);
+            }
             let value = serde_json::from_slice(json).map_err(|_| Wrong::Unreadable)?;
-            if let Err(keyword) = schema.check(&value)? {
-                let message = format!("the arguments do not satisfy the schema, at {}", shown(&keyword));
-                return Ok(Some(denied(Reason::Arguments, at("arguments"), message)));
+            match schema.check(&value, json.len())? {
+                schema::Outcome::Satisfied => {}
+                schema::Outcome::TooCostly => return Err(Wrong::TooCostly),
+                schema::Outcome::Fails(keyword) => {
+                    let at_keyword = keyword.map_or_else(String::new, |k| format!(", at {}", shown(&k)));
+                    let message = format!("the arguments do not satisfy the schema{at_keyword}");
+                    return Ok(Some(denied(Reason::Arguments, at("arguments"), message)));
+                }
             }
         }
         if let Some(patterns) = &c.patterns
@@ -455,6 +466,7 @@ impl Judge<'_> {
 /// A constraint that cannot be judged, which denies.
 enum Wrong {
     Unreadable,
+    TooCostly,
     Unusable,
 }
 
@@ -476,6 +488,10 @@ impl Wrong {
             Self::Unreadable => {
                 let message = "the arguments are no JSON that can be read without doubt".to_owned();
                 denied(Reason::ArgumentsUnreadable, rule, message)
+            }
+            Self::TooCostly => {
+                let message = "the arguments are too long or too involved to be judged by this rule".to_owned();
+                denied(Reason::ArgumentsTooCostly, rule, message)
             }
             Self::Unusable => denied(Reason::RuleUnusable, rule, "the rule is too big to be applied".to_owned()),
         }

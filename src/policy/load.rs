@@ -2,7 +2,10 @@
 
 use super::{
     Policy, PolicyError, compat,
-    constraints::{paths::PathRules, schema::Schema},
+    constraints::{
+        paths::PathRules,
+        schema::{Schema, Wrong},
+    },
     model::{Budget, Constraint, Rules, Shape},
     names::{NameSet, is_glob},
     read::Reader,
@@ -232,13 +235,31 @@ fn schema(reader: &mut Reader<'_>, node: &Node) -> Result<Schema, PolicyError> {
     if !matches!(node.kind, Kind::Mapping(_)) {
         return Err(reader.expected(node, "arguments", "a JSON Schema"));
     }
-    let schema = Schema::new(node.to_json());
+    let wrong = |reader: &Reader<'_>, wrong: Wrong| schema_error(&reader.source, node, &wrong);
+    let schema = Schema::new(node.to_json()).map_err(|e| wrong(reader, e))?;
+    if let Some(pointer) = schema.format() {
+        reader.note(
+            node.at(pointer).place,
+            "`format` says what a value is meant to be and is not checked: use `pattern`",
+        );
+    }
     if reader.eager > 0 {
         reader.eager -= 1;
-        if let Err((pointer, what)) = schema.compile() {
-            let place = node.at(&pointer).place;
-            return Err(reader.error(place, format!("bad JSON Schema: {what}")));
-        }
+        schema.compile().map_err(|e| wrong(reader, e))?;
     }
     Ok(schema)
+}
+
+/// What is wrong with a schema, at its keyword.
+fn schema_error(source: &Source<'_>, node: &Node, wrong: &Wrong) -> PolicyError {
+    let parts: Vec<String> =
+        wrong.pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let keyword = node.place_of(&parts).filter(|_| wrong.hint.is_some() || wrong.what.starts_with('`'));
+    let place = keyword.unwrap_or_else(|| node.at(&wrong.pointer).place);
+    let error = source.error(place, format!("bad JSON Schema: {}", wrong.what));
+    match &wrong.hint {
+        Some(hint) => error.hint(hint.as_str()),
+        None => error,
+    }
 }

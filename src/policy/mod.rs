@@ -93,8 +93,8 @@ impl Policy {
             if c.patterns.as_ref().is_some_and(|p| p.compile().is_err()) {
                 return Err(source.error(place, format!("deny_patterns of `{}` cannot be compiled", c.key)));
             }
-            if let Some(Err((_, what))) = c.schema.as_ref().map(constraints::schema::Schema::compile) {
-                return Err(source.error(place, format!("bad JSON Schema of `{}`: {what}", c.key)));
+            if let Some(Err(wrong)) = c.schema.as_ref().map(constraints::schema::Schema::compile) {
+                return Err(source.error(place, format!("bad JSON Schema of `{}`: {}", c.key, wrong.what)));
             }
         }
         Ok(())

@@ -151,7 +151,7 @@ impl Reader<'_> {
 }
 
 /// Levenshtein distance, for keys that somebody mistyped.
-fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().take(64).enumerate() {
         let mut diagonal = i;

@@ -8,6 +8,7 @@ mod hosts;
 mod load;
 mod paths;
 mod rules;
+mod schemas;
 
 fn evaluator(policy: &str) -> Evaluator {
     let policy = Policy::parse(policy.as_bytes(), "test.yaml").unwrap_or_else(|e| panic!("{e}"));
