@@ -66,8 +66,8 @@ pub struct ProxyArgs {
     /// URL of a server that is reached over HTTP: refused, with what to do
     #[arg(long, value_name = "URL", conflicts_with = "command", hide = true)]
     pub upstream_url: Option<String>,
-    /// The server's command and its arguments, after --
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The server's command and its arguments, after -- or from the first word that is no option
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
@@ -263,7 +263,28 @@ mod tests {
             assert!(parse(&["--server-id", bad, "--", "x"]).is_err(), "{bad}");
         }
         assert!(parse(&["--auto-pack=maybe", "--", "x"]).is_err());
-        assert!(parse(&["python"]).is_err(), "a command without --");
+    }
+
+    #[test]
+    fn the_command_begins_at_the_first_word_that_is_no_option() {
+        for (given, command) in [
+            (&["npx", "-y", "server"][..], &["npx", "-y", "server"][..]),
+            (&["--", "npx", "-y", "server"], &["npx", "-y", "server"]),
+            (&["--store-args", "python", "--json", "--audit-dir", "y"], &["python", "--json", "--audit-dir", "y"]),
+            (&["--audit-dir", "x", "sh", "-c", "a -- b", "--", "c"], &["sh", "-c", "a -- b", "--", "c"]),
+            (&["--", "--", "x"], &["--", "x"]),
+            (&["--auto-pack", "python", "--help"], &["python", "--help"]),
+            (&["python", "--version"], &["python", "--version"]),
+            (&["--", "--odd-name"], &["--odd-name"]),
+        ] {
+            let args = parse(given).unwrap_or_else(|e| panic!("{given:?}: {e}"));
+            assert_eq!(args.command, command, "{given:?}");
+            assert!(!args.json);
+            args.check().unwrap();
+        }
+        // What looks like an option of ours and is none is a slip, no command.
+        assert!(parse(&["--audti-dir", "x", "--", "python"]).is_err());
+        assert!(parse(&["-y", "python"]).is_err());
     }
 
     #[test]

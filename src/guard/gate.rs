@@ -305,6 +305,10 @@ impl Decider for Gate {
     fn inserts(&self) -> Option<Arc<Inserts>> {
         Some(Arc::clone(&self.shared.inserts[1]))
     }
+
+    fn answers(&self) -> Option<Arc<Inserts>> {
+        Some(Arc::clone(&self.shared.inserts[0]))
+    }
 }
 
 impl Gate {

@@ -303,6 +303,10 @@ impl Decider for Outlet {
         Some(Arc::clone(&self.shared.inserts[0]))
     }
 
+    fn answers(&self) -> Option<Arc<Inserts>> {
+        Some(Arc::clone(&self.shared.inserts[1]))
+    }
+
     fn farewell(&mut self) -> Vec<u8> {
         let unanswered = self.shared.unanswered();
         if self.lost_count {

@@ -1,16 +1,32 @@
 //! Who ends a session, and what follows from it.
+//!
+//! | stage | begins with | ends with | at the latest |
+//! |---|---|---|---|
+//! | running | the start | an end: the client hangs up or is gone, a signal, the server ends | |
+//! | draining | the server's stdin is closed, or will be when what waits is through | the server's end | [`Life::drain_until`] |
+//! | terminated | SIGTERM to the server's group | the server's end | [`Life::kill_at`] |
+//! | killed | SIGKILL to the server's group | the server's end | [`AFTER_KILL`], [`HURRY_KILL`] |
+//! | delivering | the server has ended | everything that it said is through | [`Life::deliver_until`] |
+//!
+//! Whose end came first is the cause. The order of events is the order of ends: a relay tells its end before it closes
+//! anything that another could react to, and where the client's end is told, it is looked whether the server had ended before.
 
 use super::{Status, Stops};
 use crate::{
-    record::recorder::Ending,
-    relay::{Child, Exit, Group, RelayEnd, child::EndStep, stdio::EndReason},
+    record::{engine::Activity, recorder::Ending},
+    relay::{
+        Child, Exit, Group, RelayEnd, Waker,
+        child::EndStep,
+        stdio::{EndReason, Told},
+    },
 };
 use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender},
     },
     thread,
@@ -18,21 +34,44 @@ use std::{
 };
 
 /// How long it may take after SIGTERM of our own, before SIGKILL.
-const AFTER_TERM: Duration = Duration::from_secs(3);
-/// How long a server that shares our group gets to act on a signal to the group, before it is passed on.
+const AFTER_TERM: Duration = Duration::from_secs(2);
+/// How long a server that shares our group gets to act on a signal to the group, before it is passed on; and how long its
+/// end may come before the signal that caused it.
 const AFTER_GROUP: Duration = Duration::from_millis(100);
-/// How long a killed server's pipes may take.
+/// How long a killed server may take to be gone.
 const AFTER_KILL: Duration = Duration::from_secs(2);
+/// How long relays may take to end once they were told to.
+const AFTER_STOP: Duration = Duration::from_millis(500);
 /// How long processes that the server left behind get after SIGTERM.
 const LEFTOVERS: Duration = Duration::from_millis(500);
+/// Somebody waits for our end, or nobody is left: how long a server then has between the end of its input and SIGTERM.
+const HURRY_TERM: Duration = Duration::from_millis(400);
+/// The same between SIGTERM and SIGKILL, and after that.
+const HURRY_KILL: Duration = Duration::from_millis(500);
+/// The same for what an ended server has said and the client does not take.
+const HURRY_DELIVER: Duration = Duration::from_millis(300);
+/// How long what the client writes to a server that has ended is still heard.
+const HEAR_OUT: Duration = Duration::from_millis(200);
+/// What an ended server's stderr and stdout get at least.
+const DELIVER_AT_LEAST: Duration = Duration::from_millis(500);
+/// How often it is looked whether something has moved while a session ends.
+const TICK: Duration = Duration::from_millis(50);
 
 /// What the main thread hears.
 #[derive(Debug)]
 pub(super) enum Event {
     /// Client to server ended.
     ClientEnd(Ended),
+    /// The client has hung up, and what it said last waits for the server; whether the server's end came before.
+    ClientHungUp { after_server: bool },
+    /// Nobody reads what the server says any more.
+    ClientGone,
+    /// The process that started us has ended, and nobody above it is the client.
+    ParentGone,
     /// Server to client ended.
     ServerEnd(Ended),
+    /// The server has closed its stdout, and what it said last waits for the client.
+    ServerHungUp,
     /// The server's stderr ended.
     StderrEnd,
     /// The server process ended.
@@ -41,27 +80,68 @@ pub(super) enum Event {
     Signal(i32),
 }
 
+/// Who is first where a relay's input ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// The sender hung up.
+    HungUp,
+    /// The receiver is gone.
+    NobodyReads,
+    /// We asked for it.
+    Asked,
+}
+
 /// How a relay ended.
 #[derive(Debug)]
 pub(super) struct Ended {
-    output_closed: bool,
+    how: How,
     failed: Option<String>,
+    after_server: bool,
 }
 
-impl From<&RelayEnd> for Ended {
-    fn from(end: &RelayEnd) -> Self {
-        let failed = match &end.reason {
-            EndReason::ReadFailed(e) | EndReason::WriteFailed(e) => Some(e.to_string()),
-            _ => None,
+impl Ended {
+    /// `after_server`: the server's end came before.
+    pub(super) fn new(end: &RelayEnd, after_server: bool) -> Self {
+        let (how, failed) = match &end.reason {
+            EndReason::Eof => (How::HungUp, None),
+            EndReason::ReadFailed(e) => (How::HungUp, Some(e.to_string())),
+            EndReason::OutputClosed => (How::NobodyReads, None),
+            EndReason::WriteFailed(e) => (How::NobodyReads, Some(e.to_string())),
+            EndReason::Drained | EndReason::Stopped => (How::Asked, None),
         };
-        Self { output_closed: matches!(end.reason, EndReason::OutputClosed), failed }
+        Self { how, failed, after_server }
     }
 }
 
-/// Sends every SIGTERM, SIGINT and SIGHUP as an event.
+impl Event {
+    /// What the relay from the client tells. `after_server` says whether the server has ended already.
+    pub(super) fn of_client(told: &Told<'_>, after_server: impl Fn() -> bool) -> Option<Self> {
+        match told {
+            Told::InputHungUp => Some(Self::ClientHungUp { after_server: after_server() }),
+            // A server may close its stdin and work on.
+            Told::OutputHungUp => None,
+            Told::Ended(end) => Some(Self::ClientEnd(Ended::new(end, after_server()))),
+        }
+    }
+
+    /// What the relay from the server tells.
+    pub(super) fn of_server(told: &Told<'_>) -> Self {
+        match told {
+            Told::InputHungUp => Self::ServerHungUp,
+            Told::OutputHungUp => Self::ClientGone,
+            Told::Ended(end) => Self::ServerEnd(Ended::new(end, false)),
+        }
+    }
+}
+
+/// Sends every signal that would end us as an event. What is ignored stays so (`nohup`, a shell's background jobs), for the
+/// server, too.
 pub(super) fn watch_signals(events: &Sender<Event>) -> io::Result<()> {
-    use signal_hook::{consts, iterator::Signals};
-    let mut signals = Signals::new([consts::SIGTERM, consts::SIGINT, consts::SIGHUP])?;
+    use crate::sys::process;
+    let mut wanted = vec![SIGTERM, SIGINT, SIGHUP];
+    wanted.extend(process::forwarded_signals());
+    wanted.retain(|signal| !process::is_ignored(*signal));
+    let mut signals = signal_hook::iterator::Signals::new(wanted)?;
     let events = events.clone();
     thread::Builder::new().name("assay-signals".into()).spawn(move || {
         for signal in signals.forever() {
@@ -81,14 +161,38 @@ enum Cause {
     Signal(i32),
 }
 
-/// The next thing to do to a server that does not end.
+/// How far the end has come. Draining is what an end is before any of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     None,
-    PassOn(Signal, Instant),
-    Term(Instant),
-    Kill(Instant),
-    GiveUp(Instant),
+    Terminated(Instant),
+    Killed(Instant),
+}
+
+/// What is read of the recorder.
+pub(super) struct Underway {
+    pub(super) activity: Arc<Activity>,
+    pub(super) waker: Arc<Waker>,
+}
+
+impl Underway {
+    /// The client's requests that wait; nobody may know.
+    fn in_flight(&self) -> u64 {
+        self.activity.asked.store(true, Ordering::Relaxed);
+        self.waker.urge();
+        self.activity.in_flight.load(Ordering::Relaxed)
+    }
+
+    fn written(&self) -> u64 {
+        self.activity.written.load(Ordering::Relaxed)
+    }
+}
+
+/// A number, and when it changed last.
+#[derive(Debug, Clone, Copy)]
+struct Moving {
+    value: u64,
+    at: Instant,
 }
 
 /// One session's life.
@@ -96,17 +200,26 @@ pub(super) struct Life {
     child: Arc<Child>,
     stops: Stops,
     shutdown_timeout: Duration,
-    activity: Arc<AtomicU64>,
-    seen_activity: u64,
+    recording: Underway,
     status: Status,
-    cause: Option<Cause>,
+    cause: Option<(Cause, Instant)>,
     interrupted: bool,
     signals: u32,
+    /// The first signal that ends us: when, and which.
+    signalled: Option<(Instant, i32)>,
+    /// When the client hung up.
+    hung_up: Option<Instant>,
+    /// When the client was seen to be gone: it does not even read.
+    gone: Option<Instant>,
+    in_flight: Moving,
+    written: Moving,
     step: Step,
     ended_by: EndStep,
     timed_out: bool,
     exit: Option<Exit>,
-    exited: bool,
+    exited: Option<Instant>,
+    /// The server's process has ended well, and what it left behind talks on.
+    lingers: bool,
     open: [bool; 3],
     reload: Option<Sender<()>>,
 }
@@ -120,24 +233,30 @@ impl Life {
         child: Arc<Child>,
         stops: Stops,
         shutdown_timeout: Duration,
-        activity: Arc<AtomicU64>,
+        recording: Underway,
         status: Status,
     ) -> Self {
+        let at = Instant::now();
         Self {
             child,
             stops,
             shutdown_timeout,
-            activity,
-            seen_activity: 0,
+            recording,
             status,
             cause: None,
             interrupted: false,
             signals: 0,
+            signalled: None,
+            hung_up: None,
+            gone: None,
+            in_flight: Moving { value: Activity::UNKNOWN, at },
+            written: Moving { value: 0, at },
             step: Step::None,
             ended_by: EndStep::StdinClosed,
             timed_out: false,
             exit: None,
-            exited: false,
+            exited: None,
+            lingers: false,
             open: [true; 3],
             reload: None,
         }
@@ -151,27 +270,53 @@ impl Life {
     /// Until the server has ended and everything it said has been passed on.
     pub(super) fn run(&mut self, inbox: &Receiver<Event>) {
         while !self.is_over() {
-            let event = match self.step {
-                Step::None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Step::PassOn(_, at) | Step::Term(at) | Step::Kill(at) | Step::GiveUp(at) => {
-                    inbox.recv_timeout(at.saturating_duration_since(Instant::now()))
-                }
+            let heard = match self.due() {
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => inbox.recv_timeout(at.saturating_duration_since(Instant::now()).min(TICK)),
             };
-            match event {
+            match heard {
                 Ok(event) => self.hear(event),
-                Err(RecvTimeoutError::Timeout) => {
-                    if self.next_step() {
-                        break;
-                    }
-                }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            self.look();
+            if self.due().is_some_and(|at| at <= Instant::now()) && self.next_step() {
+                break;
+            }
         }
-        // Nobody is left to write to the server; what the client still says has no receiver.
+        self.deliver(inbox);
+    }
+
+    fn is_over(&self) -> bool {
+        self.exited.is_some() && !(self.lingers && self.open[SERVER])
+    }
+
+    /// What an ended server has said goes out, what the client says to it is heard, each for a bounded time.
+    fn deliver(&mut self, inbox: &Receiver<Event>) {
+        let begun = Instant::now();
+        if self.exited.is_some() {
+            self.stops.c2s.drain();
+            self.stops.s2c.drain();
+            self.stops.stderr.drain();
+            while self.open.contains(&true) || self.may_be_signalled(Instant::now()) {
+                let now = Instant::now();
+                let until = self.deliver_until(begun);
+                if now >= begun + HEAR_OUT.min(until.saturating_duration_since(begun)) {
+                    self.stops.c2s.now();
+                }
+                if now >= until {
+                    break;
+                }
+                if let Ok(event) = inbox.recv_timeout(until.saturating_duration_since(now).min(TICK)) {
+                    self.hear(event);
+                }
+                self.look();
+            }
+        }
         self.stops.c2s.now();
         self.stops.s2c.now();
         self.stops.stderr.now();
-        let until = Instant::now() + AFTER_KILL;
+        let until = Instant::now() + AFTER_STOP;
         while self.open[CLIENT] || self.open[SERVER] {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(event) => self.hear(event),
@@ -180,8 +325,82 @@ impl Life {
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.exited && !self.open[SERVER] && !self.open[STDERR]
+    /// A signal to the group that the server shares with us may reach it first.
+    fn may_be_signalled(&self, now: Instant) -> bool {
+        let Some((Cause::ServerEnded, at)) = &self.cause else { return false };
+        self.child.group() == Group::Shared && now < *at + AFTER_GROUP
+    }
+
+    /// What moves without being told.
+    fn look(&mut self) {
+        if self.cause.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        let in_flight = self.recording.in_flight();
+        // Only answers are progress: a server that says something for ever makes none.
+        if in_flight < self.in_flight.value {
+            self.in_flight.at = now;
+        }
+        self.in_flight.value = in_flight;
+        let written = self.recording.written();
+        if written != self.written.value {
+            self.written = Moving { value: written, at: now };
+        }
+    }
+
+    /// Whether somebody waits for us to end, or nobody is left.
+    fn is_hurried(&self) -> bool {
+        self.gone.is_some() || self.signals > 1 || (self.signalled.is_some() && self.hung_up.is_some())
+    }
+
+    /// When the next step is due, if an end has begun.
+    fn due(&self) -> Option<Instant> {
+        match self.step {
+            Step::None => self.drain_until(),
+            Step::Terminated(at) => Some(self.kill_at(at)),
+            Step::Killed(at) => Some(at + if self.is_hurried() { HURRY_KILL } else { AFTER_KILL }),
+        }
+    }
+
+    /// How long the server has to end by itself after its input has ended.
+    fn drain_until(&self) -> Option<Instant> {
+        let all = self.shutdown_timeout;
+        let little = HURRY_TERM.min(all);
+        let signalled = self.signalled.map(|(at, _)| at);
+        let told = if self.child.group() == Group::Shared { AFTER_GROUP } else { Duration::ZERO };
+        match (self.hung_up, signalled, self.gone) {
+            _ if self.signals > 1 => signalled,
+            (None, None, None) => None,
+            (hung_up, _, Some(gone)) => Some(gone.max(hung_up.unwrap_or(gone)) + little),
+            (Some(hung_up), Some(signalled), None) => Some((hung_up + little).max(signalled + told)),
+            (Some(hung_up), None, None) => Some(hung_up.max(self.in_flight.at) + all),
+            (None, Some(signalled), None) => {
+                let wait = if self.in_flight.value == 0 { little } else { all };
+                Some(signalled + wait.max(told))
+            }
+        }
+    }
+
+    fn kill_at(&self, terminated: Instant) -> Instant {
+        match (self.signals, self.is_hurried()) {
+            (3.., _) => terminated,
+            (_, true) => terminated + HURRY_KILL,
+            (_, false) => terminated + AFTER_TERM,
+        }
+    }
+
+    /// How long what an ended server has said may take.
+    fn deliver_until(&self, begun: Instant) -> Instant {
+        if self.is_hurried() {
+            return begun + HURRY_DELIVER;
+        }
+        let ended = self.cause.as_ref().map_or(begun, |(_, at)| *at);
+        let mut until = (ended + self.shutdown_timeout).max(begun + DELIVER_AT_LEAST);
+        if self.written.at > begun {
+            until = until.max(self.written.at + self.shutdown_timeout);
+        }
+        until
     }
 
     fn hear(&mut self, event: Event) {
@@ -189,39 +408,70 @@ impl Life {
             Event::ClientEnd(end) => {
                 self.open[CLIENT] = false;
                 self.note_end("client to server", &end);
-                // EPIPE here means that the server closed its stdin or is ending: its exit tells the cause.
-                if !self.exited && !end.output_closed {
-                    self.began(Cause::ClientClosed);
-                    self.still_works();
-                    self.step = Step::Term(Instant::now() + self.shutdown_timeout);
+                // A server that reads no more is ending, or has only closed its stdin: its exit tells.
+                if end.how == How::HungUp {
+                    self.client_hung_up(end.after_server);
+                }
+            }
+            Event::ClientHungUp { after_server } => self.client_hung_up(after_server),
+            Event::ClientGone => self.client_gone(),
+            Event::ParentGone => {
+                // One that started us in the background and went is no client: that has seen what the server says.
+                if self.recording.written() > 0 {
+                    self.client_gone();
                 }
             }
             Event::ServerEnd(end) => {
                 self.open[SERVER] = false;
                 self.note_end("server to client", &end);
-                if !self.exited && end.output_closed {
-                    // The client reads no more: it is gone, whatever its stdin says.
-                    self.began(Cause::ClientClosed);
-                    self.stops.c2s.drain();
+                match end.how {
+                    How::HungUp => self.began(Cause::ServerEnded),
+                    How::NobodyReads => self.client_gone(),
+                    How::Asked => {}
                 }
             }
+            Event::ServerHungUp => self.began(Cause::ServerEnded),
             Event::StderrEnd => self.open[STDERR] = false,
             Event::Exited(exit) => {
-                self.exited = true;
                 self.exit = exit;
-                self.began(Cause::ServerEnded);
-                self.step = Step::None;
-                self.stops.s2c.drain();
-                self.stops.stderr.drain();
+                self.exited = Some(Instant::now());
+                // A wrapper that started the server in the background has done its part.
+                let is_alone = self.cause.is_none() && self.open[SERVER] && exit == Some(Exit::Code(0));
+                self.lingers = is_alone && self.child.group_alive();
+                if self.lingers {
+                    tracing::info!("the server's process has ended and left others that go on");
+                } else {
+                    self.began(Cause::ServerEnded);
+                }
             }
             Event::Signal(signal) => self.signalled(signal),
         }
     }
 
+    fn client_hung_up(&mut self, after_server: bool) {
+        self.hung_up.get_or_insert_with(Instant::now);
+        self.began(if after_server && !self.lingers { Cause::ServerEnded } else { Cause::ClientClosed });
+    }
+
+    /// The client reads no more: it is gone, whoever else holds our stdin.
+    fn client_gone(&mut self) {
+        if self.gone.is_some() {
+            return;
+        }
+        tracing::info!("the client is gone");
+        self.gone = Some(Instant::now());
+        let server_was_first = !self.lingers && matches!(self.child.try_wait(), Ok(Some(_)));
+        self.began(if server_was_first { Cause::ServerEnded } else { Cause::ClientClosed });
+        self.stops.c2s.drain();
+    }
+
     fn began(&mut self, cause: Cause) {
         if self.cause.is_none() {
             tracing::info!(?cause, "the session ends");
-            self.cause = Some(cause);
+            let now = Instant::now();
+            self.in_flight.at = now;
+            self.written.at = now;
+            self.cause = Some((cause, now));
         }
     }
 
@@ -232,34 +482,32 @@ impl Life {
     }
 
     fn signalled(&mut self, signal: i32) {
-        if signal == signal_hook::consts::SIGHUP
+        if !matches!(signal, SIGTERM | SIGINT | SIGHUP) {
+            if let Err(e) = self.child.signal(signal) {
+                tracing::warn!(error = %e, signal, "the server could not be signalled");
+            }
+            return;
+        }
+        if signal == SIGHUP
             && let Some(reload) = &self.reload
         {
             let _ = reload.send(());
             return;
         }
-        self.began(Cause::Signal(signal));
-        self.interrupted |= signal == signal_hook::consts::SIGINT;
-        self.signals += 1;
-        if self.exited {
+        let now = Instant::now();
+        self.interrupted |= signal == SIGINT;
+        if self.may_be_signalled(now) {
+            self.cause = None;
+        } else if self.exited.is_some() && !self.lingers {
             // Somebody is in a hurry and the client does not read: what it does not take now is given up.
             self.stops.s2c.now();
             self.stops.stderr.now();
-            return;
         }
-        let pass_on = match signal {
-            signal_hook::consts::SIGINT => Signal::INT,
-            signal_hook::consts::SIGHUP => Signal::HUP,
-            _ => Signal::TERM,
-        };
-        if self.signals > 1 {
-            self.step = Step::Kill(Instant::now());
-            return;
-        }
-        // Whoever signals the group that the server shares with us has signalled the server, too: it gets its chance
-        // before it is told a second time.
-        let wait = if self.child.group() == Group::Shared { AFTER_GROUP } else { Duration::ZERO };
-        self.step = Step::PassOn(pass_on, Instant::now() + wait);
+        self.began(Cause::Signal(signal));
+        self.signals += 1;
+        self.signalled.get_or_insert((now, signal));
+        // What the client has said so far goes through; then the server's stdin is closed.
+        self.stops.c2s.drain();
     }
 
     fn signal(&self, signal: Signal) {
@@ -268,52 +516,48 @@ impl Life {
         }
     }
 
-    /// Whether the server has said something since this was asked last: a client may close its end and read on.
-    fn still_works(&mut self) -> bool {
-        let now = self.activity.load(Ordering::Relaxed);
-        std::mem::replace(&mut self.seen_activity, now) != now
-    }
-
     /// A deadline has passed; returns whether nothing more can be done.
     fn next_step(&mut self) -> bool {
+        let now = Instant::now();
         match self.step {
-            Step::PassOn(signal, _) => {
+            Step::None => {
+                let (signal, name) = match self.signalled {
+                    Some((_, SIGINT)) => (Signal::INT, "SIGINT"),
+                    Some((_, SIGHUP)) => (Signal::HUP, "SIGHUP"),
+                    _ => (Signal::TERM, "SIGTERM"),
+                };
+                if self.signals <= 1 {
+                    let text = format!("the server did not end after its stdin was closed; sending {name}");
+                    self.status.warn(&text);
+                }
+                // Whatever still waits for a server that does not read.
+                self.stops.c2s.now();
                 self.signal(signal);
                 self.ended_by = EndStep::Terminated;
-                self.step = Step::Kill(Instant::now() + self.shutdown_timeout);
+                self.step = Step::Terminated(now);
                 false
             }
-            Step::Term(_) => {
-                if self.still_works() {
-                    self.step = Step::Term(Instant::now() + self.shutdown_timeout);
-                    return false;
-                }
-                self.status.warn("the server did not end after its stdin was closed; sending SIGTERM");
-                self.signal(Signal::TERM);
-                self.ended_by = EndStep::Terminated;
-                self.step = Step::Kill(Instant::now() + AFTER_TERM);
-                false
-            }
-            Step::Kill(_) => {
+            Step::Terminated(_) => {
                 self.status.warn("the server did not end in time; sending SIGKILL");
-                self.timed_out = self.cause.as_ref().is_some_and(|c| matches!(c, Cause::Signal(_)));
+                self.timed_out = matches!(self.cause, Some((Cause::Signal(_), _)));
                 self.signal(Signal::KILL);
                 self.ended_by = EndStep::Killed;
-                self.step = Step::GiveUp(Instant::now() + AFTER_KILL);
+                self.step = Step::Killed(now);
                 false
             }
-            Step::GiveUp(_) => {
-                self.ended_by = EndStep::Stuck;
+            Step::Killed(_) => {
+                if !self.lingers {
+                    self.ended_by = EndStep::Stuck;
+                }
                 true
             }
-            Step::None => false,
         }
     }
 
     /// Ends what a server left running that had to be ended itself. What a server leaves behind that ended by itself is
     /// its own business, as it is without us.
     pub(super) fn sweep(&self) {
-        if !self.exited {
+        if self.exited.is_none() {
             return;
         }
         if !matches!(self.ended_by, EndStep::Terminated | EndStep::Killed) {
@@ -334,7 +578,7 @@ impl Life {
 
     /// The exit code of a server that ended by itself, if it says that something failed.
     pub(super) fn server_code(&self) -> Option<u8> {
-        match (&self.cause, self.exit) {
+        match (self.cause(), self.exit) {
             (Some(Cause::Signal(_)), _) => None,
             (_, Some(Exit::Code(code))) if self.ended_by == EndStep::StdinClosed => {
                 u8::try_from(code).ok().filter(|c| *c != 0)
@@ -345,7 +589,12 @@ impl Life {
 
     /// Whether the server died without an exit code, or had to be killed after a signal to us.
     pub(super) fn died(&self) -> bool {
-        self.timed_out || self.cause == Some(Cause::ServerEnded) && !matches!(self.exit, Some(Exit::Code(_)))
+        let by_itself = self.cause() == Some(&Cause::ServerEnded) && self.ended_by == EndStep::StdinClosed;
+        self.timed_out || by_itself && !matches!(self.exit, Some(Exit::Code(_)))
+    }
+
+    fn cause(&self) -> Option<&Cause> {
+        self.cause.as_ref().map(|(cause, _)| cause)
     }
 
     /// Whether we were sent SIGINT.
@@ -359,8 +608,8 @@ impl Life {
             Some(Exit::Code(code)) => Some(code),
             _ => None,
         };
-        let failed = exit_code != Some(0);
-        let (reason, no_response, clean, pending_is_clean) = match &self.cause {
+        let failed = exit_code != Some(0) && self.ended_by == EndStep::StdinClosed;
+        let (reason, no_response, clean, pending_is_clean) = match self.cause() {
             Some(Cause::ClientClosed) => ("client_closed".to_owned(), "client_closed", true, true),
             Some(Cause::Signal(signal)) => {
                 let name = signal_hook::low_level::signal_name(*signal).unwrap_or("SIG");
@@ -369,11 +618,14 @@ impl Life {
             }
             // How the server ended is a fact beside the evidence, and none of it is missing for that.
             Some(Cause::ServerEnded) if failed => ("server_failed".to_owned(), "server_exited", true, false),
-            Some(Cause::ServerEnded) | None => ("server_exited".to_owned(), "server_exited", self.exited, false),
+            Some(Cause::ServerEnded) | None => {
+                ("server_exited".to_owned(), "server_exited", self.exited.is_some(), false)
+            }
         };
         let teardown = match self.ended_by {
-            EndStep::StdinClosed if self.cause == Some(Cause::ServerEnded) => "exited",
-            EndStep::StdinClosed if self.signals > 0 => "terminated",
+            EndStep::StdinClosed if self.cause() == Some(&Cause::ServerEnded) => "exited",
+            // It was sent the signal together with us.
+            EndStep::StdinClosed if self.signals > 0 && matches!(self.exit, Some(Exit::Signal(_))) => "terminated",
             EndStep::StdinClosed => "stdin_closed",
             EndStep::Terminated => "terminated",
             EndStep::Killed => "killed",

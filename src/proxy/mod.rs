@@ -4,6 +4,7 @@
 //! The proxied session never fails because evidence cannot be kept: everything that can go wrong with directories, disks
 //! and packs after the server runs is said on stderr and in the exit code.
 
+mod client;
 mod lifecycle;
 mod patience;
 mod policy;
@@ -25,7 +26,7 @@ use crate::{
     record::{
         broadcast::{Broadcast, Silent},
         card::Card,
-        engine::{Config, Engine, PackInterval, Report},
+        engine::{Activity, Config, Engine, PackInterval, Report},
         judgement::{self, Health, News},
         lane::Lane,
         recorder::{Ending, Setup, command_digest},
@@ -34,17 +35,18 @@ use crate::{
         self, Capture, Child, Producer, Stop, Waker,
         capture::ring_dirs,
         child::{Pipes, SpawnError, Stderr},
-        stdio::{Decider, Mode, StderrCounts, relay_and_tell, relay_stderr},
+        stdio::{Decider, Mode, StderrCounts, Told, relay_and_tell, relay_stderr},
     },
     sys::{self, clock, fd},
 };
-use lifecycle::{Event, Life};
+use lifecycle::{Event, Life, Underway};
+use rustix::fd::{AsFd as _, OwnedFd};
 use std::{
     ffi::OsString,
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, Sender},
     },
     thread,
@@ -149,7 +151,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let (ended, sealed) = mpsc::channel();
     let (files, to_sync) = mpsc::channel();
     let sync_failed = Arc::new(AtomicBool::new(false));
-    let activity = Arc::new(AtomicU64::new(0));
+    let activity = Arc::new(Activity::default());
     let recorder = {
         let config = Config {
             dir: dir.clone(),
@@ -183,7 +185,8 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         .name("assay-sealer".into())
         .spawn(move || sealer.run(&sealed))
         .map_err(|e| Failure::failed(format_args!("no thread for sealing: {e}")))?;
-    let mut life = Life::new(child, running.stops.clone(), options.shutdown_timeout, activity, status);
+    let recording = Underway { activity, waker: waker.clone() };
+    let mut life = Life::new(child, running.stops.clone(), options.shutdown_timeout, recording, status);
     if let (Some(judging), Some(path)) = (judging, &options.policy) {
         let path = std::path::absolute(path).map_err(Failure::failed)?;
         life.reload_on_hangup(watch(policy::Watcher { path, dir, judging, news, status })?);
@@ -432,18 +435,32 @@ impl Running {
             stderr: Stop::new().map_err(failed)?,
         };
         let stderr = Arc::new(StderrCounts::default());
+        let told = events.clone();
+        client::watch(move || drop(told.send(Event::ParentGone))).map_err(failed)?;
         let stdin = fd::take_stdio(fd::Stdio::In).map_err(failed)?;
         let stdout = fd::take_stdio(fd::Stdio::Out).map_err(failed)?;
         let [c2s, s2c] = producers;
         let Pipes { stdin: to_server, stdout: from_server, stderr: server_stderr } = pipes;
         let [mut gate, mut outlet] = deciders.map_or([None, None], |d| d.map(Some));
         let c2s_stop = stops.c2s.clone();
+        // The relay from the server holds it, and closing it is telling the server.
+        let from_server = Arc::new(from_server);
+        let (looked_at, server) = (Arc::downgrade(&from_server), child.clone());
+        let after_server = move || {
+            let hung_up = |fd: Arc<OwnedFd>| fd::has_hung_up(fd.as_fd());
+            matches!(server.try_wait(), Ok(Some(_))) || looked_at.upgrade().is_none_or(hung_up)
+        };
         relay_thread("assay-c2s", events, move |tell| {
             let mode = match &mut gate {
                 Some(gate) => Mode::Guard(gate.as_mut()),
                 None => Mode::Audit,
             };
-            relay_and_tell(stdin, to_server, c2s, &c2s_stop, mode, |end| tell(Event::ClientEnd(end.into())));
+            let said = |told: Told<'_>| {
+                if let Some(event) = Event::of_client(&told, &after_server) {
+                    tell(event);
+                }
+            };
+            relay_and_tell(&stdin, to_server, c2s, &c2s_stop, mode, &said);
         })?;
         let s2c_stop = stops.s2c.clone();
         relay_thread("assay-s2c", events, move |tell| {
@@ -451,7 +468,7 @@ impl Running {
                 Some(outlet) => Mode::Guard(outlet.as_mut()),
                 None => Mode::Audit,
             };
-            relay_and_tell(from_server, stdout, s2c, &s2c_stop, mode, |end| tell(Event::ServerEnd(end.into())));
+            relay_and_tell(&from_server, stdout, s2c, &s2c_stop, mode, &|told| tell(Event::of_server(&told)));
         })?;
         if let Some(from) = server_stderr {
             let to = fd::copy_stdio(fd::Stdio::Err).map_err(failed)?;

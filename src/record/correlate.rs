@@ -292,6 +292,13 @@ impl Table {
         self.pending.values().filter(|p| p.call.is_some()).count()
     }
 
+    /// Number of the client's requests that wait for an answer, or whose answer waits to be taken.
+    #[must_use]
+    pub fn asked(&self) -> usize {
+        let waits = |p: &&Pending| p.direction == Direction::ClientToServer && p.key.is_some() && !p.cancelled;
+        self.pending.values().filter(waits).count()
+    }
+
     /// Remembers that `receipt` has a following leg.
     pub fn open_leg(&mut self, receipt: ReceiptId, tool_name: &str, arguments_hash: &str, next: NextLeg) {
         if next == NextLeg::default() {

@@ -84,6 +84,28 @@ pub struct Report {
     pub violations: u64,
 }
 
+/// What is still under way, as whoever ends the session has to know it.
+#[derive(Debug)]
+pub struct Activity {
+    /// Set by whoever wants to know `in_flight`; counting costs something.
+    pub asked: AtomicBool,
+    /// The client's requests that wait for their answers.
+    pub in_flight: AtomicU64,
+    /// Stream offset up to which the client has taken what the server said.
+    pub written: AtomicU64,
+}
+
+impl Activity {
+    /// Nobody has counted, or nobody can.
+    pub const UNKNOWN: u64 = u64::MAX;
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self { asked: AtomicBool::new(false), in_flight: AtomicU64::new(Self::UNKNOWN), written: AtomicU64::new(0) }
+    }
+}
+
 /// What the engine is given.
 pub struct Config {
     /// Audit directory.
@@ -98,8 +120,8 @@ pub struct Config {
     pub started_at: WallTime,
     /// When packs are closed.
     pub interval: PackInterval,
-    /// Stream offset up to which the server's output has been seen: whether it still works after its stdin was closed.
-    pub activity: Arc<AtomicU64>,
+    /// What the session's end is told of what is still under way.
+    pub activity: Arc<Activity>,
     /// A sync failed: the segment must not be trusted any more.
     pub sync_failed: Arc<AtomicBool>,
     /// Told what is on disk.
@@ -230,7 +252,7 @@ impl Engine {
         for lane in &self.lanes {
             lane.consumer().set_wall_offset(offset);
         }
-        self.config.activity.store(self.lanes[1].consumer().head(), Ordering::Relaxed);
+        self.config.activity.written.store(self.lanes[1].consumer().written(), Ordering::Relaxed);
         if let Some(live) = &mut self.live {
             live.recorder.clock_now(offset, now);
         }
@@ -250,10 +272,20 @@ impl Engine {
             }
         }
         self.delivered();
+        self.say_in_flight();
         self.flush();
         self.make_room();
         self.say_health();
         worked
+    }
+
+    fn say_in_flight(&self) {
+        let activity = &self.config.activity;
+        if !activity.asked.load(Ordering::Relaxed) {
+            return;
+        }
+        let asked = self.live.as_ref().map(|live| live.recorder.asked() as u64);
+        activity.in_flight.store(asked.unwrap_or(Activity::UNKNOWN), Ordering::Relaxed);
     }
 
     fn say_health(&self) {

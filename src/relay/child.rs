@@ -246,6 +246,11 @@ impl Child {
         }
     }
 
+    /// Sends any signal to the server's process alone, as whoever started it would.
+    pub fn signal(&self, signal: i32) -> io::Result<()> {
+        process::send(self.pid(), signal)
+    }
+
     fn signal_members(&self, signal: Signal) -> Result<(), Errno> {
         let ours = rustix::process::getpgrp().as_raw_nonzero().get().unsigned_abs();
         let members = process::group_members(ours).unwrap_or_else(|| vec![self.pid()]);

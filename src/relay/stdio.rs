@@ -11,12 +11,13 @@ pub use inserts::Inserts;
 pub use stderr::{StderrCounts, Tap, relay_stderr};
 
 use super::capture::Producer;
-use crate::sys::fd::{Want, pipe, wait_ready, wait_three};
+use crate::sys::fd::{Also, Peer, Sink, Want, pipe, wait_more};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 /// Most bytes taken by one `read`.
 pub const CHUNK: usize = 256 * 1024;
@@ -47,7 +48,7 @@ impl Stop {
 
     /// Relay what can be read without waiting, then end: for the output of a process that has exited, whose pipe a
     /// grandchild may hold open for ever. A loop whose output takes nothing goes on waiting for it; [`Stop::now`] ends
-    /// that, if the output is non-blocking.
+    /// that.
     pub fn drain(&self) {
         self.ask(DRAIN);
     }
@@ -79,7 +80,8 @@ impl Stop {
 pub enum EndReason {
     /// The input said end of file; everything was passed on.
     Eof,
-    /// The reader of the output is gone (`EPIPE`, for sockets also `ECONNRESET`); the input was closed, so that its writer learns it.
+    /// The reader of the output is gone (`EPIPE`, for sockets also `ECONNRESET`). What was there to read is captured, and the
+    /// input was closed, so that its writer learns it.
     OutputClosed,
     /// [`Stop::drain`]: all that was there has been passed on.
     Drained,
@@ -169,6 +171,11 @@ pub trait Decider: Send {
         None
     }
 
+    /// Where what this decider answers a sender is put; while that is full, nothing more is decided.
+    fn answers(&self) -> Option<Arc<Inserts>> {
+        None
+    }
+
     /// The sender said its last word: what has to be said in its place to who waits for more.
     fn farewell(&mut self) -> Vec<u8> {
         Vec::new()
@@ -189,42 +196,76 @@ pub enum Mode<'a> {
 ///
 /// Works for pipes, sockets, files and ttys, blocking or not (a peer may have set `O_NONBLOCK` on what we share with it).
 pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mode: Mode<'_>) -> RelayEnd {
-    relay_and_tell(input, output, capture, stop, mode, |_| ())
+    relay_and_tell(&input, output, capture, stop, mode, &|_| ())
 }
 
-/// As [`relay`]; tells `ended` before anything is closed. What follows from the closing, the exit of a server for one,
-/// follows the telling.
+/// What a relay tells while it works.
+#[derive(Debug)]
+pub enum Told<'a> {
+    /// Whoever writes the input has hung up, and what it said last cannot be passed on yet.
+    InputHungUp,
+    /// Whoever reads the output is gone, and nothing was written that would have shown it.
+    OutputHungUp,
+    /// It has ended. Told before anything is closed: what follows from the closing, the exit of a server for one, follows the
+    /// telling.
+    Ended(&'a RelayEnd),
+}
+
+/// As [`relay`], and tells how it goes. Closes the output and the capture; closing the input is its owner's business.
 pub fn relay_and_tell(
-    input: OwnedFd,
+    input: &impl AsFd,
     output: OwnedFd,
     capture: Producer,
     stop: &Stop,
     mode: Mode<'_>,
-    ended: impl FnOnce(&RelayEnd),
+    tell: &dyn Fn(Told<'_>),
 ) -> RelayEnd {
-    let inserts = match &mode {
-        Mode::Audit => None,
-        Mode::Guard(decider) => decider.inserts(),
+    let (inserts, answers) = match &mode {
+        Mode::Audit => (None, None),
+        Mode::Guard(decider) => (decider.inserts(), decider.answers()),
     };
-    let mut relay = Relay { output, capture, stop, read: 0, written: 0, draining: false, inserts };
-    let reason = relay.run(&input, mode);
+    let mut relay = Relay {
+        input: input.as_fd(),
+        output: Sink::new(output),
+        capture,
+        stop,
+        tell,
+        read: 0,
+        written: 0,
+        draining: None,
+        deaf: false,
+        told: [false; 2],
+        inserts,
+        answers,
+    };
+    let reason = relay.run(mode);
     if let Some(inserts) = &relay.inserts {
         inserts.close();
     }
     let end = RelayEnd { reason, read: relay.read, written: relay.written };
-    ended(&end);
-    drop(input);
+    tell(Told::Ended(&end));
     end
 }
 
+/// How long a relay that is held up waits between two looks.
+const HELD_UP: Duration = Duration::from_millis(20);
+
 struct Relay<'a> {
-    output: OwnedFd,
+    input: BorrowedFd<'a>,
+    output: Sink,
     capture: Producer,
     stop: &'a Stop,
+    tell: &'a dyn Fn(Told<'_>),
     read: u64,
     written: u64,
-    draining: bool,
+    /// Bytes that are still to be read.
+    draining: Option<u64>,
+    /// Nobody reads the output any more: what comes is captured and goes nowhere.
+    deaf: bool,
+    /// Which hang-ups were told: of the input, of the output.
+    told: [bool; 2],
     inserts: Option<Arc<Inserts>>,
+    answers: Option<Arc<Inserts>>,
 }
 
 enum Filled {
@@ -237,11 +278,14 @@ enum Filled {
 }
 
 impl Relay<'_> {
-    fn run(&mut self, input: &OwnedFd, mut mode: Mode<'_>) -> EndReason {
+    fn run(&mut self, mut mode: Mode<'_>) -> EndReason {
         if matches!(mode, Mode::Guard(_)) {
             self.capture.guard();
         }
         loop {
+            if self.deaf {
+                return self.hear_out();
+            }
             let between = match &mode {
                 Mode::Audit => false,
                 Mode::Guard(decider) => decider.is_between_messages(),
@@ -249,7 +293,7 @@ impl Relay<'_> {
             if between && let Err(reason) = self.insert() {
                 return reason;
             }
-            let filled = self.fill(input, between);
+            let filled = self.fill(between);
             if matches!(filled, Ok(Filled::Woken)) {
                 continue;
             }
@@ -272,6 +316,9 @@ impl Relay<'_> {
                 return reason;
             }
             if let Some(reason) = end {
+                if self.deaf {
+                    return EndReason::OutputClosed;
+                }
                 if let Mode::Guard(decider) = &mut mode
                     && !matches!(reason, EndReason::Stopped)
                 {
@@ -280,6 +327,12 @@ impl Relay<'_> {
                 return reason;
             }
         }
+    }
+
+    /// Captures what is there, as far as there is room, though nobody reads it any more: what was said is evidence.
+    fn hear_out(&mut self) -> EndReason {
+        while let Ok(Filled::Some) = self.fill(false) {}
+        EndReason::OutputClosed
     }
 
     /// Writes what waits to be inserted.
@@ -302,8 +355,8 @@ impl Relay<'_> {
     }
 
     fn write_own(&mut self, mut bytes: &[u8]) -> Result<(), EndReason> {
-        while !bytes.is_empty() {
-            match rustix::io::write(&self.output, bytes) {
+        while !bytes.is_empty() && !self.deaf {
+            match self.output.write(bytes) {
                 Ok(n) => bytes = &bytes[n..],
                 Err(e) => self.write_failed(e)?,
             }
@@ -312,21 +365,23 @@ impl Relay<'_> {
     }
 
     /// Reads once into the capture.
-    fn fill(&mut self, input: &OwnedFd, wakes: bool) -> Result<Filled, EndReason> {
+    fn fill(&mut self, wakes: bool) -> Result<Filled, EndReason> {
         loop {
-            if !self.await_input(input, wakes)? {
+            if !self.await_input(wakes)? {
                 return Ok(Filled::Woken);
             }
+            let most = self.draining.map_or(CHUNK, |left| usize::try_from(left).unwrap_or(CHUNK));
             let space = self.capture.reserve();
-            let len = space.len().min(CHUNK);
+            let len = space.len().min(CHUNK).min(most);
             if len == 0 {
                 return Ok(Filled::NoRoom);
             }
-            match rustix::io::read(input, &mut space[..len]) {
+            match rustix::io::read(self.input, &mut space[..len]) {
                 Ok(0) => return Ok(Filled::Eof),
                 Ok(n) => {
                     self.capture.commit(n, Producer::now());
                     self.read += n as u64;
+                    self.draining = self.draining.map(|left| left.saturating_sub(n as u64));
                     return Ok(Filled::Some);
                 }
                 // A spurious readiness on a descriptor that a peer made non-blocking: wait again.
@@ -337,21 +392,22 @@ impl Relay<'_> {
     }
 
     /// Waits for input or a stop. `false`: there is something to insert, and nothing to read.
-    fn await_input(&mut self, input: &OwnedFd, wakes: bool) -> Result<bool, EndReason> {
+    fn await_input(&mut self, wakes: bool) -> Result<bool, EndReason> {
         loop {
-            match self.stop.wish() {
-                RUN => {}
-                DRAIN => self.draining = true,
-                _ => return Err(EndReason::Stopped),
+            let wish = self.stop.wish();
+            if wish == NOW {
+                return Err(EndReason::Stopped);
             }
-            if self.draining {
-                let ready = wait_ready(input.as_fd(), Want::Read, None, Some(std::time::Duration::ZERO))
-                    .map_err(EndReason::ReadFailed)?;
-                return if ready.fd { Ok(true) } else { Err(EndReason::Drained) };
+            if wish == DRAIN || self.deaf {
+                return self.await_rest();
             }
             let wake = self.inserts.as_ref().filter(|_| wakes).map(|i| i.fd());
-            let ready = wait_three(input.as_fd(), Want::Read, Some(self.stop.fd()), wake, None)
-                .map_err(EndReason::ReadFailed)?;
+            let peer = (!self.told[1]).then(|| Peer::Reader(self.output.as_fd()));
+            let also = Also { stop: Some(self.stop.fd()), wake, peer };
+            let ready = wait_more(self.input, Want::Read, also, None).map_err(EndReason::ReadFailed)?;
+            if ready.gone {
+                self.hung_up(1);
+            }
             if ready.stop {
                 continue;
             }
@@ -364,11 +420,36 @@ impl Relay<'_> {
         }
     }
 
+    /// Whether there is more to read without waiting. What comes after it was asked is not waited for, so that one who writes
+    /// without end holds up nobody; where nobody reads any more, the capture is what ends it.
+    fn await_rest(&mut self) -> Result<bool, EndReason> {
+        let left = match self.draining {
+            Some(left) => left,
+            None if self.deaf => u64::MAX,
+            None => rustix::io::ioctl_fionread(self.input).unwrap_or(u64::MAX),
+        };
+        self.draining = Some(left);
+        let also = Also { peer: Some(Peer::Writer(self.input)), ..Also::default() };
+        let ready = wait_more(self.input, Want::Read, also, Some(Duration::ZERO)).map_err(EndReason::ReadFailed)?;
+        if ready.gone {
+            // Nothing more can come: the end is read, too.
+            self.draining = Some(left.max(CHUNK as u64));
+            return Ok(true);
+        }
+        if ready.fd && left > 0 { Ok(true) } else { Err(EndReason::Drained) }
+    }
+
+    fn hung_up(&mut self, which: usize) {
+        if !std::mem::replace(&mut self.told[which], true) {
+            (self.tell)(if which == 0 { Told::InputHungUp } else { Told::OutputHungUp });
+        }
+    }
+
     /// Writes the first `limit` pending bytes.
     fn flush(&mut self, limit: usize) -> Result<(), EndReason> {
         let mut left = self.capture.pending().len().min(limit);
-        while left > 0 {
-            match rustix::io::write(&self.output, &self.capture.pending()[..left]) {
+        while left > 0 && !self.deaf {
+            match self.output.write(&self.capture.pending()[..left]) {
                 Ok(n) => {
                     self.capture.wrote(n, Producer::now());
                     self.written += n as u64;
@@ -381,33 +462,58 @@ impl Relay<'_> {
     }
 
     /// What follows from a failed write: try again, or an end.
-    fn write_failed(&self, e: Errno) -> Result<(), EndReason> {
+    fn write_failed(&mut self, e: Errno) -> Result<(), EndReason> {
         match e {
             Errno::INTR => Ok(()),
             Errno::AGAIN => self.await_output(),
-            Errno::PIPE | Errno::CONNRESET => Err(EndReason::OutputClosed),
+            Errno::PIPE | Errno::CONNRESET => {
+                self.deaf = true;
+                Ok(())
+            }
             e => Err(EndReason::WriteFailed(e.into())),
         }
     }
 
-    fn await_output(&self) -> Result<(), EndReason> {
-        // While draining, the stop is readable for good; only the stronger wish ends a write then.
-        if self.stop.wish() == NOW {
-            return Err(EndReason::Stopped);
-        }
+    fn await_output(&mut self) -> Result<(), EndReason> {
+        self.held_up(true)
+    }
+
+    /// Waits until the output takes something, if that is `wanted`, or for a short time; sees the input hang up meanwhile.
+    fn held_up(&mut self, wanted: bool) -> Result<(), EndReason> {
+        // While draining, the stop is readable for good; only the stronger wish ends a wait then.
         let (stop, limit) = match self.stop.wish() {
-            RUN => (Some(self.stop.fd()), None),
-            _ => (None, Some(std::time::Duration::from_millis(20))),
+            NOW => return Err(EndReason::Stopped),
+            RUN if wanted => (Some(self.stop.fd()), None),
+            RUN => (Some(self.stop.fd()), Some(HELD_UP)),
+            _ => (None, Some(HELD_UP)),
         };
-        wait_ready(self.output.as_fd(), Want::Write, stop, limit).map_err(EndReason::WriteFailed)?;
+        let peer = (!self.told[0]).then_some(Peer::Writer(self.input));
+        let also = Also { stop, wake: None, peer };
+        let ready = if wanted {
+            wait_more(self.output.as_fd(), Want::Write, also, limit)
+        } else {
+            wait_more(self.stop.fd(), Want::Read, Also { stop: None, ..also }, limit)
+        };
+        if ready.map_err(EndReason::WriteFailed)?.gone {
+            self.hung_up(0);
+        }
+        Ok(())
+    }
+
+    /// Waits while what the decider answered before is not taken.
+    fn await_answers(&mut self) -> Result<(), EndReason> {
+        while self.stop.wish() == RUN && self.answers.as_ref().is_some_and(|answers| answers.is_full()) {
+            self.held_up(false)?;
+        }
         Ok(())
     }
 
     /// Guard mode: lets the decider go over what is held.
     fn consult(&mut self, decider: &mut dyn Decider, full: bool, ended: bool) -> Result<(), EndReason> {
         loop {
+            self.await_answers()?;
             let held = self.capture.pending().len();
-            if held == 0 {
+            if held == 0 || self.deaf {
                 return Ok(());
             }
             let last = ended || full || self.capture.is_bypassing() || held == self.capture.capacity();

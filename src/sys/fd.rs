@@ -99,15 +99,43 @@ pub enum Want {
 }
 
 /// Which of the two descriptors of [`wait_ready`] is ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ready {
     /// `fd` can be used as wanted (hang-up and errors count as ready: the call that follows reports them).
     pub fd: bool,
     /// `stop` has bytes or is closed.
     pub stop: bool,
-    /// The third descriptor of [`wait_three`] has bytes or is closed.
+    /// The third descriptor of [`wait_more`] has bytes or is closed.
     pub wake: bool,
+    /// Whoever is at the other end of the fourth descriptor of [`wait_more`] has gone.
+    pub gone: bool,
 }
+
+/// What else ends a wait of [`wait_more`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Also<'a> {
+    /// Becomes readable when waiting is to end.
+    pub stop: Option<BorrowedFd<'a>>,
+    /// Becomes readable when there is something else to do.
+    pub wake: Option<BorrowedFd<'a>>,
+    /// Nothing is expected of its other end but that it may go away.
+    pub peer: Option<Peer<'a>>,
+}
+
+/// A descriptor whose other end is watched.
+#[derive(Debug, Clone, Copy)]
+pub enum Peer<'a> {
+    /// Somebody writes to it, and has gone when nothing more will come, whatever is still to be read.
+    Writer(BorrowedFd<'a>),
+    /// Somebody reads from it.
+    Reader(BorrowedFd<'a>),
+}
+
+/// A hang-up of a writer that may have left bytes.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const HUNG_UP: PollFlags = PollFlags::RDHUP;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const HUNG_UP: PollFlags = PollFlags::empty();
 
 /// Waits until `fd` is ready, `stop` becomes readable, or `timeout` (for ever if `None`) has passed.
 pub fn wait_ready(
@@ -116,20 +144,19 @@ pub fn wait_ready(
     stop: Option<BorrowedFd<'_>>,
     timeout: Option<Duration>,
 ) -> io::Result<Ready> {
-    wait_three(fd, want, stop, None, timeout)
+    wait_more(fd, want, Also { stop, ..Also::default() }, timeout)
 }
 
-/// As [`wait_ready`], and also ends when `wake` becomes readable.
-pub fn wait_three(
-    fd: BorrowedFd<'_>,
-    want: Want,
-    stop: Option<BorrowedFd<'_>>,
-    wake: Option<BorrowedFd<'_>>,
-    timeout: Option<Duration>,
-) -> io::Result<Ready> {
+/// As [`wait_ready`], and ends for what is in `also`, too.
+pub fn wait_more(fd: BorrowedFd<'_>, want: Want, also: Also<'_>, timeout: Option<Duration>) -> io::Result<Ready> {
     let flags = match want {
         Want::Read => PollFlags::IN,
         Want::Write => PollFlags::OUT,
+    };
+    let (peer, peer_flags) = match also.peer {
+        Some(Peer::Writer(fd)) => (Some(fd), HUNG_UP),
+        Some(Peer::Reader(fd)) => (Some(fd), PollFlags::empty()),
+        None => (None, PollFlags::empty()),
     };
     let end = timeout.map(|timeout| Instant::now() + timeout);
     loop {
@@ -140,26 +167,114 @@ pub fn wait_three(
                 tv_nsec: i64::from(left.subsec_nanos()),
             }
         });
-        let mut fds = [
-            PollFd::from_borrowed_fd(fd, flags),
-            PollFd::from_borrowed_fd(stop.or(wake).unwrap_or(fd), PollFlags::IN),
-            PollFd::from_borrowed_fd(wake.unwrap_or(fd), PollFlags::IN),
-        ];
-        let used = 1 + usize::from(stop.is_some()) + usize::from(wake.is_some());
+        // The array has one place for each.
+        let place = |other: Option<BorrowedFd<'_>>, at: &mut usize| {
+            let here = *at;
+            *at += usize::from(other.is_some());
+            other.map(|_| here)
+        };
+        let mut used = 1;
+        let at = [place(also.stop, &mut used), place(also.wake, &mut used), place(peer, &mut used)];
+        let others = [(also.stop, PollFlags::IN), (also.wake, PollFlags::IN), (peer, peer_flags)];
+        let mut fds = [fd; 4].map(|fd| PollFd::from_borrowed_fd(fd, flags));
+        for (at, (other, flags)) in at.iter().zip(others) {
+            if let (Some(at), Some(other)) = (at, other) {
+                fds[*at] = PollFd::from_borrowed_fd(other, flags);
+            }
+        }
         match poll(&mut fds[..used], limit.as_ref()) {
             Ok(_) => {
-                let seen = |at: usize| at < used && !fds[at].revents().is_empty();
-                let at_wake = if stop.is_some() { 2 } else { 1 };
-                return Ok(Ready {
-                    fd: seen(0),
-                    stop: stop.is_some() && seen(1),
-                    wake: wake.is_some() && seen(at_wake),
-                });
+                let seen = |at: Option<usize>| at.is_some_and(|at| !fds[at].revents().is_empty());
+                return Ok(Ready { fd: seen(Some(0)), stop: seen(at[0]), wake: seen(at[1]), gone: seen(at[2]) });
             }
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
     }
+}
+
+/// Whether nobody can write to what this reads from any more, whatever is still to be read.
+#[must_use]
+pub fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
+    let also = Also { peer: Some(Peer::Writer(fd)), ..Also::default() };
+    wait_more(fd, Want::Read, also, Some(Duration::ZERO)).is_ok_and(|ready| ready.gone)
+}
+
+/// A stream that somebody else reads, written to without ever waiting for the reader.
+///
+/// What the descriptor shares with others is left as it is: `O_NONBLOCK` would be theirs, too.
+#[derive(Debug)]
+pub struct Sink {
+    fd: OwnedFd,
+    how: How,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// It is non-blocking, or never waits.
+    Plain,
+    /// A socket is told with each call not to wait.
+    Send,
+    /// Only when it is ready, and so little that it takes it.
+    Pieces,
+}
+
+/// A pipe that is ready takes this much without waiting (`PIPE_BUF`).
+const PIECE: usize = 4096;
+
+impl Sink {
+    /// Takes the descriptor over. A pipe is opened once more, where the system allows it: the second opening is ours alone and
+    /// does not wait.
+    #[must_use]
+    pub fn new(fd: OwnedFd) -> Self {
+        use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+        let kind = fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let waits = !fcntl_getfl(&fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
+        match kind {
+            Ok(FileType::Socket) => Self { fd, how: How::Send },
+            Ok(FileType::Fifo) if waits => match open_again(&fd) {
+                Some(fd) => Self { fd, how: How::Plain },
+                None => Self { fd, how: How::Pieces },
+            },
+            Ok(FileType::CharacterDevice) if waits && std::io::IsTerminal::is_terminal(&fd.as_fd()) => {
+                Self { fd, how: How::Pieces }
+            }
+            _ => Self { fd, how: How::Plain },
+        }
+    }
+
+    /// Writes what is taken at once; [`Errno::AGAIN`] if nothing is.
+    pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        use rustix::net::{SendFlags, send};
+        match self.how {
+            How::Plain => rustix::io::write(&self.fd, bytes),
+            How::Send => send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            How::Pieces => match wait_ready(self.as_fd(), Want::Write, None, Some(Duration::ZERO)) {
+                Ok(ready) if ready.fd => rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIECE)]),
+                Ok(_) => Err(Errno::AGAIN),
+                Err(e) => Err(e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)),
+            },
+        }
+    }
+}
+
+impl AsFd for Sink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn open_again(fd: &OwnedFd) -> Option<OwnedFd> {
+    use rustix::fd::AsRawFd;
+    use rustix::fs::{Mode, OFlags, open};
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_again(_fd: &OwnedFd) -> Option<OwnedFd> {
+    None
 }
 
 #[cfg(test)]
@@ -171,12 +286,44 @@ mod tests {
         let (read, write) = pipe().unwrap();
         let now = Some(Duration::ZERO);
         let ready = wait_ready(read.as_fd(), Want::Read, None, now).unwrap();
-        assert_eq!(ready, Ready { fd: false, stop: false, wake: false });
+        assert_eq!(ready, Ready::default());
         rustix::io::write(&write, b"x").unwrap();
         let ready = wait_ready(write.as_fd(), Want::Write, Some(read.as_fd()), None).unwrap();
-        assert_eq!(ready, Ready { fd: true, stop: true, wake: false });
+        assert_eq!(ready, Ready { fd: true, stop: true, ..Ready::default() });
         drop(write);
         assert!(wait_ready(read.as_fd(), Want::Read, None, None).unwrap().fd);
+    }
+
+    #[test]
+    fn a_sink_never_waits_for_its_reader_and_leaves_the_readers_flags_alone() {
+        let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+        for (read, write) in [pipe().unwrap(), (OwnedFd::from(a), OwnedFd::from(b))] {
+            let shared = rustix::io::dup(&write).unwrap();
+            let sink = Sink::new(write);
+            let mut written = 0;
+            let end = loop {
+                match sink.write(&[7; 100_000]) {
+                    Ok(n) => written += n,
+                    Err(e) => break e,
+                }
+            };
+            assert_eq!(end, Errno::AGAIN);
+            assert!(written >= 4096);
+            assert!(!rustix::fs::fcntl_getfl(&shared).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+            drop((read, shared));
+            assert!(matches!(sink.write(b"x"), Err(Errno::PIPE | Errno::CONNRESET)));
+        }
+    }
+
+    #[test]
+    fn whoever_goes_away_is_noticed_while_nothing_is_expected_of_them() {
+        let (idle, _keep) = pipe().unwrap();
+        let (read, write) = pipe().unwrap();
+        let also = Also { peer: Some(Peer::Reader(write.as_fd())), ..Also::default() };
+        let now = Some(Duration::ZERO);
+        assert!(!wait_more(idle.as_fd(), Want::Read, also, now).unwrap().gone);
+        drop(read);
+        assert!(wait_more(idle.as_fd(), Want::Read, also, None).unwrap().gone);
     }
 
     #[test]

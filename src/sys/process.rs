@@ -14,6 +14,44 @@ pub fn ignore_write_signals() {
     }
 }
 
+/// Whether `signal` is ignored, as `nohup` and shells without job control leave it to those that they start.
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: only asks: `action` is written by the call and read only if that succeeded.
+    unsafe {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Sends any signal, real-time ones too, to the process `pid`. Quietly nothing if there is none.
+pub fn send(pid: u32, signal: i32) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else { return Ok(()) };
+    // SAFETY: no memory is touched.
+    if unsafe { libc::kill(pid, signal) } == 0 {
+        return Ok(());
+    }
+    let e = io::Error::last_os_error();
+    if e.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(e) }
+}
+
+/// Signals that would end this process and say nothing to it: what one sends to a server that reacts to them.
+pub fn forwarded_signals() -> Vec<i32> {
+    let mut all = vec![
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGALRM,
+        libc::SIGQUIT,
+        libc::SIGVTALRM,
+        libc::SIGPROF,
+        libc::SIGIO,
+        libc::SIGXCPU,
+    ];
+    #[cfg(target_os = "linux")]
+    all.extend([libc::SIGPWR, libc::SIGSTKFLT].into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()));
+    all
+}
+
 /// Lowers the priority of the calling thread by `nice` steps (Linux, where threads have their own; elsewhere nothing
 /// happens, because there it would slow the whole process).
 pub fn nice_this_thread(nice: i32) -> io::Result<()> {

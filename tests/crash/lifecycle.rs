@@ -114,17 +114,10 @@ const STORIES: &[Story] = &[
         outcome: Some(("timeout", "server_exited")),
         ..PLAIN
     },
+    // First its stdin is closed; what takes no notice of that is told.
     Story {
-        name: "SIGINT",
-        signals: &[Signal::INT],
-        closes: false,
-        exit: 130,
-        reason: "signal_INT",
-        teardown: "terminated",
-        ..PLAIN
-    },
-    Story {
-        name: "SIGTERM",
+        name: "SIGTERM and a server that ignores the end of stdin",
+        server: "ignore-eof",
         signals: &[Signal::TERM],
         closes: false,
         reason: "signal_TERM",
@@ -132,15 +125,22 @@ const STORIES: &[Story] = &[
         ..PLAIN
     },
     Story {
-        name: "SIGHUP",
-        signals: &[Signal::HUP],
+        name: "SIGTERM and a server that ignores everything",
+        server: "ignore-eof",
+        before: "trap '' TERM;",
+        signals: &[Signal::TERM],
         closes: false,
-        reason: "signal_HUP",
-        teardown: "terminated",
+        exit: 2,
+        reason: "signal_TERM",
+        teardown: "killed",
         ..PLAIN
     },
+    Story { name: "SIGINT", signals: &[Signal::INT], closes: false, exit: 130, reason: "signal_INT", ..PLAIN },
+    Story { name: "SIGTERM", signals: &[Signal::TERM], closes: false, reason: "signal_TERM", ..PLAIN },
+    Story { name: "SIGHUP", signals: &[Signal::HUP], closes: false, reason: "signal_HUP", ..PLAIN },
     Story {
         name: "two signals at a server that ignores the first",
+        server: "ignore-eof",
         before: "trap '' TERM;",
         signals: &[Signal::TERM, Signal::TERM],
         closes: false,

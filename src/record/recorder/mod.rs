@@ -371,6 +371,12 @@ impl Recorder {
         self.restored_surface = document;
     }
 
+    /// The client's requests that wait for an answer, or whose answer waits to be taken.
+    #[must_use]
+    pub fn asked(&self) -> usize {
+        self.table.asked()
+    }
+
     /// Tool calls in flight.
     #[must_use]
     pub fn calls_in_flight(&self) -> usize {

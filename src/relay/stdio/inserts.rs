@@ -8,10 +8,9 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::{
     io,
     sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 /// Bytes that may wait before whoever adds more waits, too.
@@ -22,7 +21,6 @@ const MAX_WAITING: usize = 4 << 20;
 pub struct Inserts {
     queue: Mutex<Queue>,
     some: AtomicBool,
-    taken: Condvar,
     read: OwnedFd,
     write: OwnedFd,
 }
@@ -40,28 +38,31 @@ impl Inserts {
     /// No pipe could be made.
     pub fn new() -> io::Result<Self> {
         let (read, write) = pipe()?;
-        Ok(Self { queue: Mutex::default(), some: AtomicBool::new(false), taken: Condvar::new(), read, write })
+        Ok(Self { queue: Mutex::default(), some: AtomicBool::new(false), read, write })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `message` written, its terminator included. Waits while much is waiting already: a peer that asks without
-    /// reading is held up as it would be by any server. After [`Inserts::close`] nothing happens.
+    /// Has `message` written, its terminator included. Never waits: the relay that is held up by a full queue waits before it
+    /// looks at more ([`Inserts::is_full`]). Beyond twice that, which only a session that is ending reaches, nothing is added.
     pub fn push(&self, message: &[u8]) {
         let mut queue = self.lock();
-        while queue.bytes.len() > MAX_WAITING && !queue.closed {
-            let waited = self.taken.wait_timeout(queue, Duration::from_millis(100));
-            queue = waited.map_or_else(|e| e.into_inner().0, |(queue, _)| queue);
-        }
-        if queue.closed {
+        if queue.closed || queue.bytes.len() > 2 * MAX_WAITING {
             return;
         }
         queue.bytes.extend_from_slice(message);
         if !self.some.swap(true, Ordering::AcqRel) {
             let _ = rustix::io::write(&self.write, &[1]);
         }
+    }
+
+    /// Whether so much waits that whoever adds to it has to wait: a peer that asks without reading is held up as it would be by
+    /// any server.
+    pub fn is_full(&self) -> bool {
+        let queue = self.lock();
+        queue.bytes.len() > MAX_WAITING && !queue.closed
     }
 
     /// Everything that waits, if anything does.
@@ -73,14 +74,12 @@ impl Inserts {
         if self.some.swap(false, Ordering::AcqRel) {
             let _ = rustix::io::read(&self.read, &mut [0u8; 1][..]);
         }
-        self.taken.notify_all();
         Some(std::mem::take(&mut queue.bytes)).filter(|bytes| !bytes.is_empty())
     }
 
     /// Nobody will take anything any more.
     pub fn close(&self) {
         self.lock().closed = true;
-        self.taken.notify_all();
     }
 
     /// Readable while something waits.
@@ -92,24 +91,21 @@ impl Inserts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
-    fn what_is_pushed_is_taken_once_and_a_closed_queue_holds_nobody_up() {
-        let inserts = Arc::new(Inserts::new().unwrap());
+    fn what_is_pushed_is_taken_once_and_what_waits_is_bounded() {
+        let inserts = Inserts::new().unwrap();
         assert_eq!(inserts.take(), None);
         inserts.push(b"a\n");
         inserts.push(b"b\n");
         assert_eq!(inserts.take().as_deref(), Some(&b"a\nb\n"[..]));
         assert_eq!(inserts.take(), None);
-        let full = Arc::clone(&inserts);
-        let pusher = std::thread::spawn(move || (0..20).for_each(|_| full.push(&vec![b'x'; 1 << 20])));
-        while !pusher.is_finished() {
-            if inserts.take().is_some_and(|bytes| bytes.len() >= 4 << 20) {
-                inserts.close();
-            }
-            std::thread::yield_now();
-        }
-        pusher.join().unwrap();
+        assert!(!inserts.is_full());
+        (0..20).for_each(|_| inserts.push(&vec![b'x'; 1 << 20]));
+        assert!(inserts.is_full());
+        assert_eq!(inserts.take().map(|bytes| bytes.len()), Some(9 << 20));
+        (0..20).for_each(|_| inserts.push(&vec![b'x'; 1 << 20]));
+        inserts.close();
+        assert!(!inserts.is_full(), "nobody waits for a queue that nobody empties");
     }
 }
