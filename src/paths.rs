@@ -124,19 +124,41 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditDir {
     files: Tree,
+    /// The user directory that remembers what was recorded here.
+    home: Option<PathBuf>,
 }
 
 impl AuditDir {
     /// The audit directory at `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { files: Tree::at(root) }
+        Self { files: Tree::at(root), home: None }
+    }
+
+    /// The same; what was recorded here is remembered in this user directory. Without one nothing is known to be ours.
+    #[must_use]
+    pub fn remembered_in(mut self, home: Option<PathBuf>) -> Self {
+        self.home = home;
+        self
+    }
+
+    /// The same, remembered in the user's own directory.
+    #[must_use]
+    pub fn of_user(self) -> Self {
+        let home = assay_home().and_then(|home| std::path::absolute(&home).map_err(PathError::io(&home)));
+        self.remembered_in(home.ok())
+    }
+
+    /// The user directory that remembers it.
+    #[must_use]
+    pub fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
     }
 
     /// An audit directory that must not be used, and why.
     #[must_use]
     pub fn refused(root: impl Into<PathBuf>, why: impl Into<String>) -> Self {
-        Self { files: Tree::refused(root, why) }
+        Self { files: Tree::refused(root, why), home: None }
     }
 
     /// The audit directory that was named, or the default one: see [`files::reach`].

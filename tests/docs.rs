@@ -9,7 +9,7 @@ use assay::{
         verify::{self, Finding, Stage, VerifyOptions},
     },
     paths::AuditDir,
-    record::card::Card,
+    record::{card::Card, mark::Mark},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -161,6 +161,12 @@ fn ledger_session_and_card_are_documented_member_by_member() {
         "spools": ["", ""], "started_at": TIME, "started_mono_ns": 0, "v": 1,
     });
     agree("Card `live/<session>.json`", &sample::<Card>(card));
+    let mark = json!({
+        "audit_dir": {"dev": 1, "ino": 2, "path": ""}, "session_id": SESSION, "started_at": TIME, "surfaces": [], "v": 1,
+    });
+    let mark = sample::<Mark>(mark);
+    agree("Mark `sessions/<session>.json`", &mark);
+    agree("Place `audit_dir`", &mark["audit_dir"]);
 }
 
 #[test]

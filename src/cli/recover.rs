@@ -11,12 +11,15 @@ use crate::{
     text::visible,
 };
 use clap::Args;
-use std::path::PathBuf;
+use std::{cell::OnceCell, path::PathBuf, sync::Arc};
 
 /// Arguments of `assay recover`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay recover --audit-dir .assay/mcp\n\n\
-                  Sessions that are still running are left alone. A second run changes nothing.")]
+                  Sessions that are still running are left alone. A second run changes nothing.\n\
+                  Only sessions that your own recorder began, with this ASSAY_HOME, are finished and signed.\n\n\
+                  Exit codes: 0 everything that there was to finish is finished; 2 something is not: it is named,\n\
+                  and left as it is; 3 bad input")]
 pub struct RecoverArgs {
     /// Audit directory
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
@@ -31,20 +34,29 @@ pub struct RecoverArgs {
 /// # Errors
 /// Bad input, or what keeps a session from being finished.
 pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
-    let dir = AuditDir::reach(&args.audit_dir)?;
+    let dir = AuditDir::reach(&args.audit_dir)?.of_user();
     if !dir.audit().is_dir() {
         return Err(Failure::bad_input(format_args!("{} is no audit directory", args.audit_dir.display()))
             .hint("name the directory that was given to mcp-proxy with --audit-dir"));
     }
     let keys = KeyStore::of_user()?;
-    let signer = keys.active().and_then(|id| keys.load_or_generate(&id))?;
-    let all = recover_dir(&dir, Some(&signer), false)
+    let id = keys.active()?;
+    // One that must not be used is said at once; one that is not there is made only if there is a pack to sign.
+    let key = OnceCell::new();
+    if keys.has(&id) {
+        let _ = key.set(Ok(Arc::new(keys.load(&id)?)));
+    }
+    let signer = || key.get_or_init(|| keys.load_or_generate(&id).map(Arc::new)).as_ref().ok().cloned();
+    let all = recover_dir(&dir, &signer, false)
         .map_err(|e| Failure::failed(format_args!("{}: {e}", args.audit_dir.display())))?;
     if args.json {
         let sessions: Vec<_> = all.iter().map(document).collect();
         out::json(&serde_json::json!({ "audit_dir": files::text(&args.audit_dir), "sessions": sessions }))?;
     } else {
         print(&all)?;
+    }
+    if let Some(Err(e)) = key.into_inner() {
+        return Err(e.into());
     }
     let failed = |one: &Result<Sealed, RecoverError>| one.as_ref().map_or(true, |s| !s.problems.is_empty());
     Ok(if all.iter().any(failed) { Exit::Failed } else { Exit::Ok })
@@ -56,7 +68,7 @@ fn document(one: &Result<Sealed, RecoverError>) -> serde_json::Value {
             "session_id": s.session, "pack": s.pack.as_deref().map(files::text), "verified": s.verified, "session_complete": s.complete,
             "end_reason": s.end_reason, "calls": s.calls, "notes": s.notes, "problems": s.problems,
         }),
-        Err(e) => serde_json::json!({ "error": e.to_string() }),
+        Err(e) => serde_json::json!({ "error": e.to_string(), "state": e.word(), "path": e.path() }),
     }
 }
 
@@ -82,7 +94,13 @@ fn print(all: &[Result<Sealed, RecoverError>]) -> Result<(), Failure> {
                 }
             }
             Err(e) => {
-                let _ = writeln!(text, "not recovered: {}", visible(&e.to_string()));
+                let state = match e {
+                    RecoverError::TooNew { .. } => "too new",
+                    RecoverError::Foreign { .. } => "not yours",
+                    RecoverError::Damaged { .. } => "damaged",
+                    RecoverError::Io { .. } => "not recovered",
+                };
+                let _ = writeln!(text, "{state}: {}", visible(&e.to_string()));
             }
         }
     }

@@ -273,6 +273,7 @@ pub(crate) mod tests {
             pid_started: None,
             policy_hash: None,
             profile: Profile::Audit,
+            protocol_version: None,
             rings: [None, None],
             server_id: "s".into(),
             server_info: None,

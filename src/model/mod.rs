@@ -7,6 +7,7 @@ pub mod event;
 pub mod ids;
 pub mod ledger;
 pub mod limits;
+pub mod reading;
 pub mod receipt;
 pub mod session;
 pub mod surface;

@@ -9,7 +9,7 @@ use super::{
     sign::{self, Attestation, CiBinding, DEFAULT_POLICY, EMPTY_HEAD, FileEntry, Manifest, PACK_VERSION},
     staging::{self, NewFile, Staging, StagingError},
     tally::Tally,
-    verify::Completeness,
+    verify::{Completeness, Integrity, VerifyOptions, verify},
 };
 use crate::{
     canon,
@@ -28,6 +28,7 @@ use std::{
     collections::BTreeSet,
     fs::File,
     io::{self, BufRead as _, BufReader},
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
@@ -119,6 +120,9 @@ pub enum BuildError {
         /// What the file says.
         found: String,
     },
+    /// Our own verifier does not accept it: it was not put in its place.
+    #[error("the pack does not pass its self-check, and was not kept: {0}")]
+    SelfCheck(String),
     /// JSON could not be written; the types of a pack hold nothing that it cannot.
     #[error("the pack cannot be put into JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -129,6 +133,7 @@ impl From<BuildError> for Failure {
         let failure = Self::failed(format_args!("no pack was built: {e}"));
         match &e {
             BuildError::Exists(_) => failure.hint("a pack is never replaced; move it away to have it built again"),
+            BuildError::SelfCheck(_) => failure.hint("the evidence stays as it is; please report this"),
             BuildError::Line { .. } => failure.hint("assay recover sets torn lines aside and finishes the pack"),
             BuildError::Write(e) if e.source.kind() == io::ErrorKind::StorageFull => {
                 failure.hint("make room, then run: assay recover")
@@ -146,6 +151,38 @@ impl From<BuildError> for Failure {
 /// # Errors
 /// [`BuildError`]; then there is no pack, and no trace of one.
 pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
+    build_if(input, |_| Ok(()))
+}
+
+/// As [`build`]; what our own verifier does not accept is never put in its place.
+///
+/// # Errors
+/// [`BuildError`]; then there is no pack, and no trace of one.
+pub fn build_checked(input: &Input<'_>) -> Result<Built, BuildError> {
+    build_if(input, |staged| match self_check(staged).as_slice() {
+        [] => Ok(()),
+        findings => Err(BuildError::SelfCheck(findings.join("; "))),
+    })
+}
+
+/// What our own verifier has against the integrity of a pack, at most five findings; nothing for a sound one.
+#[must_use]
+pub fn self_check(pack: &Path) -> Vec<String> {
+    match verify(pack, &VerifyOptions::default(), &mut |_| ControlFlow::Continue(())) {
+        Ok(report) if report.integrity == Integrity::Pass => Vec::new(),
+        Ok(report) => {
+            let mut said: Vec<String> =
+                report.errors.iter().take(5).map(|f| format!("{}: {}", f.code, f.message)).collect();
+            if said.is_empty() {
+                said.push(format!("the verifier says {}", report.integrity));
+            }
+            said
+        }
+        Err(e) => vec![e.to_string()],
+    }
+}
+
+fn build_if(input: &Input<'_>, accept: impl FnOnce(&Path) -> Result<(), BuildError>) -> Result<Built, BuildError> {
     let target = &input.paths.pack;
     if std::fs::symlink_metadata(target).is_ok() {
         return Err(BuildError::Exists(target.clone()));
@@ -195,6 +232,7 @@ pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
     staging.subdir("_unsigned")?;
     staging.write("_unsigned/PACK_SUMMARY.md", explain::markdown(&summary).as_bytes())?;
     staging.sync_subdir("_unsigned")?;
+    accept(staging.dir())?;
     let unsynced = staging.publish(target).map_err(|e| match e.source.kind() {
         io::ErrorKind::AlreadyExists => BuildError::Exists(target.clone()),
         _ => e.into(),

@@ -138,6 +138,14 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     };
     if usable {
         // From here on a crash is recovered, whatever has crossed.
+        let remembered = match dir.marks() {
+            Some(marks) => marks.begin(&dir, session, started.1).map_err(|e| e.to_string()),
+            None => Err("there is no user directory: set HOME or ASSAY_HOME".to_owned()),
+        };
+        if let Err(e) = remembered {
+            status
+                .warn(&format!("this session cannot be remembered ({e}); a crash of the proxy could not be recovered"));
+        }
         let card = Card::of(&setup, session, started.0, started.1, &captures.lanes);
         let paths = dir.session(started.1, session);
         if let Err(e) = card.write(&paths) {
@@ -220,7 +228,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
 fn audit_dir(options: &Options, status: Status) -> Result<(AuditDir, bool), Failure> {
     let given = std::path::absolute(&options.audit_dir).map_err(Failure::bad_input)?;
     let reached = AuditDir::reach(&options.audit_dir);
-    let dir = reached.as_ref().ok().cloned().unwrap_or_else(|| AuditDir::at(&given));
+    let dir = reached.as_ref().ok().cloned().unwrap_or_else(|| AuditDir::at(&given)).of_user();
     match reached.and_then(|dir| dir.create()) {
         Ok(()) => Ok((dir, true)),
         Err(e @ PathError::NotADirectory(_)) => {

@@ -7,22 +7,24 @@ use crate::{
     pack::{
         build::{self, BuildError},
         keys::Signer,
-        sign::CiBinding,
-        verify::{self, Integrity, VerifyOptions},
+        sign::{CiBinding, Manifest},
     },
     paths::{AuditDir, SessionPaths},
     record::{
         engine::Ended,
+        ledger::Ends,
         recover::{self, RecoverError},
         store::Store,
     },
 };
 use rustix::fs::FlockOperation::{LockExclusive, NonBlockingLockExclusive};
 use std::{
-    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{Arc, mpsc::Receiver},
 };
+
+/// Bytes of a document of a pack that are read.
+const MAX_DOCUMENT: u64 = 64 << 20;
 
 /// What became of one session's evidence.
 #[derive(Debug, Clone)]
@@ -64,7 +66,7 @@ impl Sealer {
             self.tell(doc.session_id, PackState::Sealing, None);
             let mut sealed = seal(&mut store, &doc, surface.as_deref(), self.auto_pack, self.signer.as_deref(), None);
             if sealed.problems.is_empty() {
-                forget_card(&store.paths, &mut sealed);
+                forget(&self.dir, &store.paths, &mut sealed);
             }
             let state = match &sealed {
                 s if !s.problems.is_empty() => PackState::Failed,
@@ -98,9 +100,12 @@ fn index(dir: &AuditDir, paths: &SessionPaths) {
     }
 }
 
-fn forget_card(paths: &SessionPaths, sealed: &mut Sealed) {
-    if let Err(e) = paths.files.remove(&paths.card) {
-        sealed.problems.push(format!("{}: {e}", paths.card.display()));
+/// The session is over: its card goes, and then what the user directory remembers. Without a card a mark is no more than
+/// a leftover; a card without a mark would be named for ever.
+fn forget(dir: &AuditDir, paths: &SessionPaths, sealed: &mut Sealed) {
+    match paths.files.remove(&paths.card) {
+        Err(e) => sealed.problems.push(format!("{}: {e}", paths.card.display())),
+        Ok(()) => dir.marks().iter().for_each(|marks| marks.forget(paths.id)),
     }
 }
 
@@ -144,44 +149,56 @@ fn seal(
         ci_binding: CiBinding::of_process(),
         now: WallTime::now(),
     };
-    match build::build(&input) {
+    match build::build_checked(&input) {
         Ok(built) => {
             sealed.problems.extend(built.findings.iter().map(|f| format!("self-check: {}", f.message)));
             if let Some(e) = built.unsynced {
                 sealed.problems.push(format!("the pack stands, but may not survive a power cut: {e}"));
             }
+            sealed.verified = true;
             sealed.pack = Some(built.dir);
         }
-        Err(BuildError::Exists(dir)) => sealed.pack = Some(dir),
+        Err(BuildError::Exists(dir)) => {
+            match is_pack_of(&dir, doc, signer) {
+                Ok(()) => sealed.verified = true,
+                Err(why) => sealed.problems.push(format!("{} is in the way of the pack: {why}", dir.display())),
+            }
+            sealed.pack = sealed.verified.then_some(dir);
+        }
         Err(e) => sealed.problems.push(format!("no pack was built: {e}")),
-    }
-    if let Some(pack) = sealed.pack.clone() {
-        self_check(&pack, &mut sealed);
     }
     sealed
 }
 
-fn self_check(pack: &Path, sealed: &mut Sealed) {
-    let options = VerifyOptions::default();
-    match verify::verify(pack, &options, &mut |_| ControlFlow::Continue(())) {
-        Ok(report) if report.integrity == Integrity::Pass => sealed.verified = true,
-        Ok(report) => {
-            sealed
-                .problems
-                .extend(report.errors.iter().take(5).map(|f| format!("self-check: {}: {}", f.code, f.message)));
-        }
-        Err(e) => sealed.problems.push(format!("self-check: {e}")),
+/// Whether what lies at a pack's place is the pack of this session, signed by this signer: an earlier recovery came so far.
+fn is_pack_of(pack: &Path, doc: &crate::model::SessionDoc, signer: &Signer) -> Result<(), String> {
+    let findings = build::self_check(pack);
+    if !findings.is_empty() {
+        return Err(findings.join("; "));
     }
+    let read = |name: &str| {
+        let file = crate::files::plain(&pack.join(name));
+        file.and_then(|file| crate::files::read_all(file, MAX_DOCUMENT)).map_err(|e| format!("{name}: {e}"))
+    };
+    let manifest: Manifest = serde_json::from_slice(&read("pack_manifest.json")?).map_err(|e| e.to_string())?;
+    if manifest.signer_pubkey_sha256 != signer.fingerprint() {
+        return Err("another key signed it".to_owned());
+    }
+    let there: crate::model::SessionDoc = serde_json::from_slice(&read("session.json")?).map_err(|e| e.to_string())?;
+    if (there.session_id, &there.chain_last) != (doc.session_id, &doc.chain_last) {
+        return Err("it holds another chain".to_owned());
+    }
+    Ok(())
 }
 
 /// Finishes the sessions of an audit directory whose process is gone; `only_cards` looks at those alone that say so
-/// themselves, without reading every segment.
+/// themselves, without reading every segment. `signer` is asked only if there is a pack to sign.
 ///
 /// # Errors
 /// The directory cannot be read.
 pub fn recover_dir(
     dir: &AuditDir,
-    signer: Option<&Signer>,
+    signer: &dyn Fn() -> Option<Arc<Signer>>,
     only_cards: bool,
 ) -> std::io::Result<Vec<Result<Sealed, RecoverError>>> {
     let mut all = Vec::new();
@@ -189,7 +206,7 @@ pub fn recover_dir(
     // it to the one that is at it.
     let live = match dir.files().dir(&dir.live()) {
         Ok(live) => live,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(all),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => dir.files().dir(&dir.audit())?,
         Err(e) => return Err(e),
     };
     let how = if only_cards { NonBlockingLockExclusive } else { LockExclusive };
@@ -197,8 +214,15 @@ pub fn recover_dir(
     if rustix::io::retry_on_intr(|| rustix::fs::flock(&live, how)) == Err(rustix::io::Errno::AGAIN) {
         return Ok(all);
     }
-    for paths in recover::sessions(dir, only_cards)? {
-        let recovered = match recover::recover(dir, &paths) {
+    let found = recover::sessions(dir, only_cards)?;
+    // Of the few that have a card the ledger is asked one by one.
+    let ends = if only_cards { Ends::default() } else { Ends::read(dir)? };
+    if let Some(source) = ends.too_new {
+        return Ok(vec![Err(RecoverError::TooNew { path: dir.ledger(), source })]);
+    }
+    all.extend(found.unread.into_iter().map(Err));
+    for paths in found.sessions {
+        let recovered = match recover::recover(dir, &paths, &ends) {
             Ok(None) => continue,
             Ok(Some(recovered)) => recovered,
             Err(e) => {
@@ -207,17 +231,31 @@ pub fn recover_dir(
             }
         };
         let recover::Recovered { mut store, doc, notes, surface } = recovered;
-        let mut sealed = seal(&mut store, &doc, surface.as_deref(), true, signer, notes.first().cloned());
+        let signer = signer();
+        let mut sealed = seal(&mut store, &doc, surface.as_deref(), true, signer.as_deref(), notes.first().cloned());
         if sealed.problems.is_empty() {
-            forget_card(&paths, &mut sealed);
+            forget(dir, &paths, &mut sealed);
         }
         index(dir, &paths);
         all.push(Ok(sealed));
     }
+    sweep_marks(dir, &ends);
     crate::record::card::sweep(dir);
     crate::relay::capture::sweep(&crate::relay::capture::ring_dirs(&dir.live()));
     crate::live::discovery::sweep_all();
     Ok(all)
+}
+
+/// Forgets sessions that are over: their sealer was killed between its last two steps.
+fn sweep_marks(dir: &AuditDir, ends: &Ends) {
+    let Some(marks) = dir.marks() else { return };
+    for mark in marks.of_dir(dir) {
+        let paths = dir.session(mark.started_at, mark.session_id);
+        let over = ends.get(paths.id).is_some() && recover::is_finished(&paths, ends.get(paths.id)).unwrap_or(false);
+        if over && paths.segment.exists() && !paths.card.exists() {
+            marks.forget(paths.id);
+        }
+    }
 }
 
 /// Finishes what earlier proxies left in this directory, beside the session that is starting.
@@ -225,7 +263,7 @@ pub(super) fn recover_in_background(dir: &AuditDir, signer: Option<Arc<Signer>>,
     let dir = dir.clone();
     let run = move || {
         let _ = crate::sys::process::nice_this_thread(15);
-        match recover_dir(&dir, signer.as_deref(), true) {
+        match recover_dir(&dir, &|| signer.clone(), true) {
             Ok(all) => all.iter().for_each(|one| match one {
                 Ok(sealed) => status.recovered(sealed),
                 Err(e) => status.warn(&format!("a session that died could not be recovered: {e}")),

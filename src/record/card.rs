@@ -3,7 +3,11 @@
 use super::{lane::Lane, recorder::Setup};
 use crate::{
     files::Tree,
-    model::{Profile, SessionId, WallTime, receipt::PeerInfo},
+    model::{
+        Profile, SessionId, WallTime,
+        reading::{self, Reading, versioned},
+        receipt::PeerInfo,
+    },
     paths::{AuditDir, SessionPaths},
     relay::capture,
     sys::process,
@@ -85,6 +89,9 @@ pub struct Card {
     pub policy_hash: Option<String>,
     /// Profile.
     pub profile: Profile,
+    /// Protocol version agreed, once it was.
+    #[serde(default)]
+    pub protocol_version: Option<String>,
     /// Ring files, client to server first; `null` for a capture that does not survive the process.
     #[serde(serialize_with = "texts")]
     pub rings: [Option<PathBuf>; 2],
@@ -109,6 +116,8 @@ pub struct Card {
     pub v: u32,
 }
 
+versioned!(Card, "card", CARD_VERSION);
+
 impl Card {
     /// The card of this process's session.
     #[must_use]
@@ -124,6 +133,7 @@ impl Card {
             pid_started: process::start_time(pid),
             policy_hash: setup.policy_hash.clone(),
             profile: setup.profile,
+            protocol_version: None,
             rings: [0, 1].map(|i: usize| lanes[i].consumer().path().map(Path::to_owned)),
             server_id: setup.server_id.clone(),
             server_info: None,
@@ -184,7 +194,22 @@ impl Card {
     /// Reads one; `None` if there is none or it cannot be read.
     #[must_use]
     pub fn read(files: &Tree, path: &Path) -> Option<Self> {
-        serde_json::from_slice(&files.read(path, MAX_CARD).ok()?).ok().filter(|c: &Self| c.v == CARD_VERSION)
+        Self::reading(files, path).ok()?.ok()
+    }
+
+    /// What comes of reading one. Its name must be that of its session.
+    ///
+    /// # Errors
+    /// A refusal, or what the system says.
+    pub fn reading(files: &Tree, path: &Path) -> io::Result<Reading<Self>> {
+        let reading = reading::read::<Self>(&files.read(path, MAX_CARD)?);
+        let stem = path.file_stem().and_then(std::ffi::OsStr::to_str);
+        Ok(match reading {
+            Reading::Readable(card) if stem != Some(card.session_id.hex().as_str()) => {
+                Reading::Damaged(format!("it is the card of {}, and has the name of another", card.session_id))
+            }
+            reading => reading,
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     card::Card,
     judgement::{Advisor, Health, News},
     lane::{self, Lane, Taken},
-    recorder::{BigPayload, Clock, Ending, Message, Recorder, Setup},
+    recorder::{BigPayload, Clock, Ending, Identity, Message, Recorder, Setup},
     store::Store,
 };
 use crate::{
@@ -425,11 +425,13 @@ impl Engine {
         let (socket, card) = (broadcast.socket(), &mut live.card);
         let new = socket != card.socket.as_deref()
             || identity.client != card.client_info
-            || identity.server != card.server_info;
+            || identity.server != card.server_info
+            || identity.protocol != card.protocol_version;
         if new {
             card.socket = socket.map(std::path::Path::to_owned);
             card.client_info.clone_from(&identity.client);
             card.server_info.clone_from(&identity.server);
+            card.protocol_version.clone_from(&identity.protocol);
             if let Err(e) = card.write(&live.store.paths) {
                 tracing::warn!(error = %e, "the live card could not be brought up to date");
             }
@@ -520,7 +522,7 @@ impl Engine {
         if let Some(advisor) = self.config.advisor.take() {
             recorder.set_advisor(advisor);
         }
-        let card = self.card(recorder.continues());
+        let card = self.card(recorder.continues(), recorder.identity());
         if let Err(e) = card.write(&store.paths) {
             tracing::warn!(path = %store.paths.card.display(), error = %e, "the live card could not be written");
         }
@@ -551,7 +553,7 @@ impl Engine {
         }
     }
 
-    fn card(&self, continues: Option<SessionId>) -> Card {
+    fn card(&self, continues: Option<SessionId>, identity: &Identity) -> Card {
         let Next { session, started_ns, started_at } = self.next;
         let socket = self.config.broadcast.socket().map(std::path::Path::to_owned);
         let policy_hash = self.config.news.in_force();
@@ -559,11 +561,17 @@ impl Engine {
             continues,
             policy_hash,
             socket,
+            client_info: identity.client.clone(),
+            server_info: identity.server.clone(),
+            protocol_version: identity.protocol.clone(),
             ..Card::of(&self.config.setup, session, started_ns, started_at, &self.lanes)
         }
     }
 
     fn forget_card(&self) {
+        if let Some(marks) = self.config.dir.marks() {
+            marks.forget(self.next.session);
+        }
         let card = self.config.dir.session(self.next.started_at, self.next.session).card;
         let _ = self.config.dir.files().remove(&card);
     }
@@ -591,10 +599,15 @@ impl Engine {
         let Some(next) = fresh() else { return };
         let Some(mut live) = self.live.take() else { return };
         self.next = next;
+        if let Some(marks) = self.config.dir.marks()
+            && let Err(e) = marks.begin(&self.config.dir, next.session, next.started_at)
+        {
+            tracing::warn!(error = %e, "the next session could not be remembered");
+        }
         // The next card is there before this chain ends: whenever we are killed, recovery finds whose the messages are
         // that the captures hold, and which calls go over.
         let paths = self.config.dir.session(next.started_at, next.session);
-        if let Err(e) = self.card(Some(live.recorder.session())).write(&paths) {
+        if let Err(e) = self.card(Some(live.recorder.session()), live.recorder.identity()).write(&paths) {
             self.live = Some(live);
             self.disk_failed("rolling over", &e);
             return;

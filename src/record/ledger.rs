@@ -2,13 +2,19 @@
 
 use crate::{
     files::{self, Tree},
-    model::{GENESIS, GoodTail, LedgerKind, LedgerLine, SessionId, WallTime, ledger::LEDGER_VERSION, to_line},
+    model::{
+        GENESIS, GoodTail, LedgerKind, LedgerLine, SessionId, WallTime,
+        ledger::LEDGER_VERSION,
+        reading::{self, Reading, TooNew},
+        to_line,
+    },
     paths::AuditDir,
 };
 use sha2::Digest as _;
 use std::{
+    collections::HashMap,
     fs::File,
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
     path::Path,
 };
 
@@ -20,6 +26,8 @@ const MAX_LEDGER: u64 = 1 << 30;
 const MAX_TORN: u64 = 64 << 20;
 /// Bytes that are looked at or copied at a time.
 const PIECE: usize = 1 << 20;
+/// Where the last line of most files begins, in bytes from their end.
+const FIRST_REACH: u64 = 8 * 1024;
 
 /// The ledger, locked for this process until dropped.
 pub struct Ledger {
@@ -64,11 +72,7 @@ impl Ledger {
         let tail = good_tail(&file)?;
         let (seq, head) = match &tail.last {
             None => (0, GENESIS.to_owned()),
-            Some(line) => match serde_json::from_slice::<LedgerLine>(line) {
-                Ok(l) => (l.ledger_seq + 1, l.hash),
-                // Not for us to judge: verification names it. The chain goes on from its bytes.
-                Err(_) => (0, crate::model::sha256_hex(line)),
-            },
+            Some(line) => next_of(line),
         };
         let mut ledger = Self { file, end: tail.end, seq, head };
         if tail.torn > 0 {
@@ -126,18 +130,102 @@ impl Ledger {
     }
 }
 
-/// Whether the ledger holds a line of this kind for this session.
+/// Number and `prev_hash` of the line that follows this one.
+fn next_of(line: &[u8]) -> (u64, String) {
+    #[derive(serde::Deserialize)]
+    struct Link {
+        hash: String,
+        ledger_seq: u64,
+    }
+    // Lines of later versions have these, too. What has not is not for us to judge: verification names it, and the chain
+    // goes on from its bytes.
+    match serde_json::from_slice::<Link>(line) {
+        Ok(link) => (link.ledger_seq.saturating_add(1), link.hash),
+        Err(_) => (0, crate::model::sha256_hex(line)),
+    }
+}
+
+/// The last line of this kind that the ledger holds for this session. Only lines that name the session are parsed.
 ///
 /// # Errors
 /// What the system says; a ledger that is not there holds nothing.
 pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result<Option<LedgerLine>> {
-    let text = match dir.files().read(&dir.ledger(), MAX_LEDGER) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+    let mut found = None;
+    let name = session.to_string();
+    let name = memchr::memmem::Finder::new(name.as_bytes());
+    walk(dir, &mut |line| {
+        if name.find(line).is_some()
+            && let Ok(line) = serde_json::from_slice::<LedgerLine>(line)
+            && line.session_id == session
+            && line.kind == kind
+        {
+            found = Some(line);
+        }
+    })?;
+    Ok(found)
+}
+
+/// How a segment ended, as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentEnd {
+    /// Hash of its last event.
+    pub hash: String,
+    /// Events in it.
+    pub events: u64,
+}
+
+/// Every end of a segment that the ledger holds, read in one go.
+#[derive(Debug, Default)]
+pub struct Ends {
+    ends: HashMap<SessionId, SegmentEnd>,
+    /// A line that only a later version reads.
+    pub too_new: Option<TooNew>,
+}
+
+impl Ends {
+    /// Those of this directory.
+    ///
+    /// # Errors
+    /// What the system says; a ledger that is not there holds nothing.
+    pub fn read(dir: &AuditDir) -> io::Result<Self> {
+        let mut all = Self::default();
+        walk(dir, &mut |line| match reading::read::<LedgerLine>(line) {
+            Reading::Readable(line) if line.kind == LedgerKind::SegmentEnd => {
+                let end = SegmentEnd { hash: line.segment_hash, events: line.event_count };
+                all.ends.insert(line.session_id, end);
+            }
+            Reading::TooNew(e) => all.too_new = Some(e),
+            // A line that is damaged is named by verification.
+            Reading::Readable(_) | Reading::Damaged(_) => {}
+        })?;
+        Ok(all)
+    }
+
+    /// How the segment of this session ended.
+    #[must_use]
+    pub fn get(&self, session: SessionId) -> Option<&SegmentEnd> {
+        self.ends.get(&session)
+    }
+}
+
+/// Hands out the lines of the ledger that are no longer than a line may be.
+fn walk(dir: &AuditDir, see: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    let file = match dir.files().open(&dir.ledger()) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
     };
-    let mut lines = text.rsplit(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<LedgerLine>(l).ok());
-    Ok(lines.find(|l| l.session_id == session && l.kind == kind))
+    let mut reader = BufReader::with_capacity(1 << 18, file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        if line.last() == Some(&b'\n') {
+            see(&line[..line.len() - 1]);
+        }
+    }
 }
 
 /// The last whole line of a file and what is torn behind it. Zeros at the end, as some file systems leave them after a
@@ -146,7 +234,7 @@ pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result
 /// # Errors
 /// What the system says.
 pub fn good_tail(file: &File) -> io::Result<GoodTail> {
-    let mut reach = 2 * MAX_LINE;
+    let mut reach = FIRST_REACH;
     loop {
         let tail = tail_within(file, reach)?;
         match tail {

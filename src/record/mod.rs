@@ -17,6 +17,7 @@ pub mod frames;
 pub mod judgement;
 pub mod lane;
 pub mod ledger;
+pub mod mark;
 pub mod recorder;
 pub mod recover;
 pub mod store;

@@ -9,8 +9,9 @@ use super::{
     judgement::Reader,
     lane::{self, Lane, Taken},
     ledger,
-    recorder::{Begin, Clock, Ending, OnDisk, Recorder, Setup},
-    store::Store,
+    mark::{Mark, NotOurs},
+    recorder::{Begin, Clock, Ending, Identity, OnDisk, Recorder, Setup},
+    store::{self, Store},
 };
 use crate::{
     canon,
@@ -18,6 +19,7 @@ use crate::{
     model::{
         AuditEvent, Direction, EventKind, LedgerKind, Outcome, PolicyVerdict, ReceiptId, SessionDoc, SessionId,
         WallTime, event,
+        reading::{self, Reading, TooNew, Versioned as _},
         receipt::{Counts, SESSION_START, SessionStart, TOOL_CALL, ToolCall},
     },
     paths::{AuditDir, SessionPaths},
@@ -25,7 +27,7 @@ use crate::{
 };
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
@@ -56,6 +58,46 @@ pub enum RecoverError {
         /// What is wrong.
         what: String,
     },
+    /// Nothing says that this user's recorder began the session: it is left alone, and nothing of it is signed.
+    #[error("{path}: this session is not yours to finish: {why}; it is left alone, and nothing of it is signed")]
+    Foreign {
+        /// Its card, or its segment.
+        path: PathBuf,
+        /// Why it is not taken for one of this user's.
+        why: NotOurs,
+    },
+    /// A later version wrote it.
+    #[error("{path}: {source}; it is left alone")]
+    TooNew {
+        /// Which file.
+        path: PathBuf,
+        /// What is known of it.
+        source: TooNew,
+    },
+}
+
+impl RecoverError {
+    /// One word for it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "failed",
+            Self::Damaged { .. } => "damaged",
+            Self::Foreign { .. } => "foreign",
+            Self::TooNew { .. } => "too_new",
+        }
+    }
+
+    /// The file that it is about.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Io { path, .. }
+            | Self::Damaged { path, .. }
+            | Self::Foreign { path, .. }
+            | Self::TooNew { path, .. } => path,
+        }
+    }
 }
 
 /// A session whose evidence is whole again, as far as it goes.
@@ -70,28 +112,71 @@ pub struct Recovered {
     pub surface: Option<Vec<u8>>,
 }
 
-/// Sessions of an audit directory that have a card or a segment, oldest first, and none before the one that it continues.
+/// What may have to be finished in an audit directory.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Sessions that have a card or a segment, oldest first, and none before the one that it continues.
+    pub sessions: Vec<SessionPaths>,
+    /// Cards that cannot be read: nothing is done about their sessions.
+    pub unread: Vec<RecoverError>,
+}
+
+/// Looks for what may have to be finished; `only_cards` looks at the sessions alone that say so themselves.
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn sessions(dir: &AuditDir, only_cards: bool) -> io::Result<Vec<SessionPaths>> {
+pub fn sessions(dir: &AuditDir, only_cards: bool) -> io::Result<Found> {
     let mut found: Vec<SessionPaths> = Vec::new();
     let mut continues = HashMap::new();
+    let (mut unread, mut left_alone) = (Vec::new(), HashSet::new());
     for path in paths_in(dir, &dir.live())? {
-        if path.extension().is_some_and(|e| e == "json")
-            && let Some(card) = Card::read(dir.files(), &path)
-        {
-            continues.extend(card.continues.map(|before| (card.session_id, before)));
-            found.push(dir.session(card.started_at, card.session_id));
+        if path.extension().is_none_or(|e| e != "json") {
+            continue;
+        }
+        match card_at(dir, &path) {
+            Ok(Some(card)) => {
+                continues.extend(card.continues.map(|before| (card.session_id, before)));
+                found.push(dir.session(card.started_at, card.session_id));
+            }
+            Ok(None) => {}
+            Err(e) => {
+                left_alone.extend(session_of_card(&path));
+                unread.push(e);
+            }
         }
     }
     if !only_cards {
         let names = dir.files().names(&dir.audit())?;
         found.extend(names.iter().filter_map(|name| dir.session_of_segment(name.to_str()?)));
     }
+    found.retain(|paths| !left_alone.contains(&paths.id));
     found.sort_by(|a, b| a.stem.cmp(&b.stem));
     found.dedup_by(|a, b| a.stem == b.stem);
-    Ok(in_succession(found, &continues))
+    unread.sort_by(|a, b| a.path().cmp(b.path()));
+    Ok(Found { sessions: in_succession(found, &continues), unread })
+}
+
+/// The session whose card has this file name.
+fn session_of_card(path: &Path) -> Option<SessionId> {
+    SessionId::parse(&format!("{}{}", SessionId::PREFIX, path.file_stem()?.to_str()?)).ok()
+}
+
+/// The card at a place; `None` if there is none.
+fn card_at(dir: &AuditDir, path: &Path) -> Result<Option<Card>, RecoverError> {
+    let owned = || path.to_owned();
+    match Card::reading(dir.files(), path) {
+        Ok(Reading::Readable(card)) => Ok(Some(card)),
+        Ok(Reading::TooNew(source)) => Err(RecoverError::TooNew { path: owned(), source }),
+        Ok(Reading::Damaged(what)) => Err(match session_of_card(path).map(|id| dir.mark(id)) {
+            Some(Err(why)) => RecoverError::Foreign { path: owned(), why },
+            Some(Ok(_)) => {
+                RecoverError::Damaged { path: owned(), line: 1, what: format!("no card of a session: {what}") }
+            }
+            None => RecoverError::Damaged { path: owned(), line: 1, what: "it has not the name of a card".to_owned() },
+        }),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(RecoverError::Io { path: owned(), source }),
+    }
 }
 
 /// Puts what is continued before what continues it: names tell the order only of sessions that began in different seconds.
@@ -114,26 +199,40 @@ fn paths_in(dir: &AuditDir, part: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(dir.files().names(part)?.into_iter().map(|name| part.join(name)).collect())
 }
 
-/// Finishes the evidence of one session. `None`: its process lives, or there is nothing to finish.
+/// Finishes the evidence of one session. `None`: its process lives, or there is nothing to finish. `ends` are the ends that
+/// the ledger held a while ago.
 ///
 /// # Errors
 /// [`RecoverError`].
-pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>, RecoverError> {
+pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Result<Option<Recovered>, RecoverError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| RecoverError::Io { path, source }
     };
-    let card = Card::read(dir.files(), &paths.card);
+    let card = card_at(dir, &paths.card)?;
     let places = card.as_ref().map(|card| card.places(dir)).unwrap_or_default();
-    if card.is_none() && is_finished(dir, paths).map_err(at(&paths.segment))? {
+    if card.is_none() && is_finished(paths, ends.get(paths.id)).map_err(at(&paths.segment))? {
         return Ok(None);
     }
     if card.as_ref().is_some_and(|c| is_alive(c, &places, paths)) {
         return Ok(None);
     }
-    check_ledger(dir, paths)?;
+    // It may have ended since.
+    let end = ledger::holds(dir, paths.id, LedgerKind::SegmentEnd).map_err(at(&dir.ledger()))?;
+    let end = end.map(|line| ledger::SegmentEnd { hash: line.segment_hash, events: line.event_count });
+    if card.is_none() && is_finished(paths, end.as_ref()).map_err(at(&paths.segment))? {
+        return Ok(None);
+    }
+    check_ledger(paths, end.as_ref())?;
+    let mark = match our_mark(dir, paths) {
+        Ok(mark) => mark,
+        Err(_) if store::is_held(paths) => return Ok(None),
+        Err(_) if card.is_none() && has_pack(paths) => return Err(not_as_it_was_packed(dir, paths, end.as_ref())),
+        Err(e) => return Err(e),
+    };
     if card.as_ref().is_some_and(|c| never_began(c, &places, paths)) {
         dir.files().remove(&paths.card).map_err(at(&paths.card))?;
+        dir.marks().iter().for_each(|marks| marks.forget(paths.id));
         return Ok(None);
     }
     let mut store = match Store::take_over(dir, paths) {
@@ -141,9 +240,6 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         Err(e) => return Err(at(&paths.segment)(e)),
     };
-    if card.is_none() && paths.segment.metadata().is_ok_and(|m| m.len() == 0) {
-        return Ok(None);
-    }
     let mut notes = Vec::new();
     for path in [&paths.segment, &paths.receipts, &paths.investigation] {
         set_torn_aside(path, paths, &mut notes).map_err(at(path))?;
@@ -155,7 +251,14 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
     };
     hand_over(dir, paths, &places).map_err(at(&dir.live()))?;
     let mut dead = Dead::read(dir, paths, card.as_ref())?;
-    dead.recorder.restore_surface(surface_of(paths, &mut notes));
+    dead.recorder.restore_surface(surface_of(paths, &mark, &mut notes));
+    if dead.begun_anew
+        && let Some(marks) = dir.marks()
+    {
+        marks
+            .chain_start(dir, paths.id, mark.started_at, dead.recorder.chain().first())
+            .map_err(at(&marks.path(paths.id)))?;
+    }
     let doc = dead.finish(paths, card.as_ref(), notes.clone()).map_err(at(&paths.segment))?;
     let surface = dead.recorder.surface();
     store.look_again().map_err(at(&paths.receipts))?;
@@ -176,8 +279,8 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths) -> Result<Option<Recovered>
     Ok(Some(Recovered { store, doc, notes, surface }))
 }
 
-/// The observed surface, if it is whole.
-fn surface_of(paths: &SessionPaths, notes: &mut Vec<String>) -> Option<Vec<u8>> {
+/// The observed surface, if it is what the recorder wrote: no event binds it, so its hash is remembered.
+fn surface_of(paths: &SessionPaths, mark: &Mark, notes: &mut Vec<String>) -> Option<Vec<u8>> {
     let bytes = match paths.files.read(&paths.surface, MAX_LINE) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
@@ -186,11 +289,43 @@ fn surface_of(paths: &SessionPaths, notes: &mut Vec<String>) -> Option<Vec<u8>> 
             return None;
         }
     };
-    let whole = canon::is_canonical(&bytes);
-    if !whole {
-        notes.push(format!("{} is not whole and was left out", paths.surface.display()));
+    let known = mark.surfaces.contains(&canon::sha256_hex(&bytes)) && canon::is_canonical(&bytes);
+    if !known {
+        notes.push(format!("{} is not what the recorder wrote and was left out", paths.surface.display()));
     }
-    whole.then_some(bytes)
+    known.then_some(bytes)
+}
+
+/// The mark of a session that this user's recorder began, here and as the segment says.
+fn our_mark(dir: &AuditDir, paths: &SessionPaths) -> Result<Mark, RecoverError> {
+    let path = || if paths.card.exists() { paths.card.clone() } else { paths.segment.clone() };
+    let mark = dir.mark(paths.id).map_err(|why| RecoverError::Foreign { path: path(), why })?;
+    // What does not read as an event is named as damaged later.
+    let first = Events::open(&paths.files, &paths.segment)?.next().and_then(Result::ok);
+    match first {
+        Some(event) if mark.chain_start.as_ref() != Some(&event.hash) => {
+            Err(RecoverError::Foreign { path: paths.segment.clone(), why: NotOurs::OtherStart })
+        }
+        _ => Ok(mark),
+    }
+}
+
+fn has_pack(paths: &SessionPaths) -> bool {
+    paths.pack.join("pack_manifest.json").exists()
+}
+
+/// A session was packed, and its evidence is not as it was then.
+fn not_as_it_was_packed(dir: &AuditDir, paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> RecoverError {
+    if let Some(end) = end {
+        let what = "there are bytes behind the end of this session, whose pack stands".to_owned();
+        return RecoverError::Damaged { path: paths.segment.clone(), line: end.events.saturating_add(1), what };
+    }
+    let what = format!(
+        "the ledger does not know the end of session {}, which ended and has a pack: its last lines were removed, or an \
+         older ledger was put back; nothing is written over that",
+        paths.id
+    );
+    RecoverError::Damaged { path: dir.ledger(), line: 0, what }
 }
 
 /// Whether the process of this card lives: it holds the locks of its captures. (A zombie does not.)
@@ -227,6 +362,9 @@ fn hand_over(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> io::Resul
     }
     for path in paths_in(dir, &dir.live())? {
         let Some(next) = Card::read(dir.files(), &path).filter(|c| c.continues == Some(paths.id)) else { continue };
+        if dir.mark(next.session_id).is_err() {
+            continue;
+        }
         for ring in places.rings.iter().flatten() {
             Consumer::open(ring)?.set_note(lane::NOTE_OWNER, next.session_id.bits());
         }
@@ -245,41 +383,39 @@ fn last_event(paths: &SessionPaths) -> io::Result<Option<AuditEvent>> {
 }
 
 /// A segment whose end the ledger knows must end so: nothing is signed over one that was shortened or changed since.
-fn check_ledger(dir: &AuditDir, paths: &SessionPaths) -> Result<(), RecoverError> {
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| RecoverError::Io { path, source }
-    };
-    let Some(end) = ledger::holds(dir, paths.id, LedgerKind::SegmentEnd).map_err(at(&dir.ledger()))? else {
-        return Ok(());
-    };
-    let last = last_event(paths).map_err(at(&paths.segment))?;
-    let (count, hash) = last.map_or((0, String::new()), |e| (e.event_seq + 1, e.hash));
-    if count == end.event_count && hash == end.segment_hash {
+fn check_ledger(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> Result<(), RecoverError> {
+    let Some(end) = end else { return Ok(()) };
+    let last = last_event(paths).map_err(|source| RecoverError::Io { path: paths.segment.clone(), source })?;
+    let (count, hash) = last.map_or((0, String::new()), |e| (e.event_seq.saturating_add(1), e.hash));
+    if count == end.events && hash == end.hash {
         return Ok(());
     }
     let what = format!(
         "the ledger says that this segment ended with event {} of hash {}, but it ends with event {count} of hash {hash}; \
          it was shortened or changed after its end, and nothing is signed over it",
-        end.event_count, end.segment_hash
+        end.events, end.hash
     );
     Err(RecoverError::Damaged { path: paths.segment.clone(), line: count, what })
 }
 
-/// Whether the segment has its end and the ledger knows it.
-fn is_finished(dir: &AuditDir, paths: &SessionPaths) -> io::Result<bool> {
+/// Whether there is nothing to finish: the segment has its end and the ledger knows it, or nothing was ever written.
+pub(crate) fn is_finished(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> io::Result<bool> {
     let file = match paths.files.open(&paths.segment) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(e) => return Err(e),
     };
+    if file.metadata()?.len() == 0 {
+        return Ok(end.is_none());
+    }
+    let Some(end) = end else { return Ok(false) };
     let tail = ledger::good_tail(&file)?;
     let last = tail.last.and_then(|line| serde_json::from_slice::<AuditEvent>(&line).ok());
-    let ended = tail.torn == 0 && last.as_ref().is_some_and(|e| e.event == EventKind::ChainEnd);
     // What does not agree with the ledger is looked at, and named.
-    let known = ledger::holds(dir, paths.id, LedgerKind::SegmentEnd)?;
-    Ok(ended
-        && known.is_some_and(|k| last.is_some_and(|e| e.hash == k.segment_hash && e.event_seq + 1 == k.event_count)))
+    Ok(tail.torn == 0
+        && last.is_some_and(|e| {
+            e.event == EventKind::ChainEnd && e.hash == end.hash && e.event_seq.saturating_add(1) == end.events
+        }))
 }
 
 fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) -> io::Result<()> {
@@ -309,6 +445,8 @@ struct Dead {
     recorder: Recorder,
     lanes: Vec<Lane>,
     notes: Vec<String>,
+    /// Nothing of its chain was on disk.
+    begun_anew: bool,
 }
 
 impl Dead {
@@ -345,7 +483,14 @@ impl Dead {
         if first.is_none() {
             recorder.begin_restored();
         }
-        Ok(Self { recorder, lanes, notes })
+        if let Some(card) = card {
+            recorder.restore_identity(Identity {
+                client: card.client_info.clone(),
+                server: card.server_info.clone(),
+                protocol: card.protocol_version.clone(),
+            });
+        }
+        Ok(Self { recorder, lanes, notes, begun_anew: first.is_none() })
     }
 
     fn finish(&mut self, paths: &SessionPaths, card: Option<&Card>, torn: Vec<String>) -> io::Result<SessionDoc> {
@@ -531,6 +676,15 @@ impl Lines {
     fn damaged(&self, what: impl std::fmt::Display) -> RecoverError {
         RecoverError::Damaged { path: self.path.clone(), line: self.line, what: what.to_string() }
     }
+
+    /// Why a line is none that can be read.
+    fn unread<T: reading::Versioned>(&self, line: &[u8]) -> RecoverError {
+        match reading::read::<T>(line) {
+            Reading::TooNew(source) => RecoverError::TooNew { path: self.path.clone(), source },
+            Reading::Damaged(what) => self.damaged(what),
+            Reading::Readable(_) => self.damaged("the line does not read"),
+        }
+    }
 }
 
 /// The events of a segment, each checked against the one before.
@@ -546,7 +700,10 @@ impl Events {
 
     fn read(&mut self) -> Result<Option<AuditEvent>, RecoverError> {
         let Some(line) = self.lines.next()? else { return Ok(None) };
-        let event: AuditEvent = serde_json::from_slice(&line).map_err(|e| self.lines.damaged(e))?;
+        let event = match serde_json::from_slice::<AuditEvent>(&line) {
+            Ok(event) if event.v == AuditEvent::KNOWN => event,
+            _ => return Err(self.lines.unread::<AuditEvent>(&line)),
+        };
         if event::hash_of_line(&line).as_deref() != Some(&event.hash) {
             return Err(self.lines.damaged("the event's hash is not the hash of its line"));
         }
@@ -592,8 +749,8 @@ fn carried_events<'a>(
     continues: Option<SessionId>,
     failed: &'a RefCell<Option<RecoverError>>,
 ) -> Box<dyn Iterator<Item = AuditEvent> + 'a> {
-    let all = sessions(dir, false).unwrap_or_default();
-    let open = |id| Events::open(dir.files(), &all.iter().find(|p| p.id == id)?.segment).ok();
+    let all = if continues.is_some() { segments(dir) } else { HashMap::new() };
+    let open = |id| Events::open(dir.files(), all.get(&id)?).ok();
     let mut before = Vec::new();
     let mut next = continues;
     while let Some(id) = next.take().filter(|_| before.len() < all.len()) {
@@ -603,6 +760,13 @@ fn carried_events<'a>(
         before.extend(open(id));
     }
     Box::new(before.into_iter().rev().flat_map(|events| events.checked(failed)))
+}
+
+/// Where the segment of each session lies.
+fn segments(dir: &AuditDir) -> HashMap<SessionId, PathBuf> {
+    let names = dir.files().names(&dir.audit()).unwrap_or_default();
+    let names = names.into_iter().filter_map(|name| name.into_string().ok());
+    names.filter_map(|name| dir.session_of_segment(&name)).map(|paths| (paths.id, paths.segment)).collect()
 }
 
 fn receipts_on_disk<'a>(
@@ -615,7 +779,10 @@ fn receipts_on_disk<'a>(
         let line = lines.next().transpose()?;
         let at = start;
         start += line.as_ref().map_or(0, |line| line.len() as u64 + 1);
-        Some(line.and_then(|line| on_disk(line, at).map_err(|e| lines.damaged(e))))
+        Some(line.and_then(|line| match reading::newer_receipt(&line) {
+            Some(source) => Err(RecoverError::TooNew { path: lines.path.clone(), source }),
+            None => on_disk(line, at).map_err(|e| lines.damaged(e)),
+        }))
     });
     Ok(stop_at_error(items, failed))
 }

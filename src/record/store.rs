@@ -166,6 +166,11 @@ impl Store {
             Some(old) => old.roll_into(begin),
             None => Recorder::begin(setup.clone(), begin),
         };
+        if let Some(marks) = dir.marks()
+            && let Err(e) = marks.chain_start(dir, session, started_at, recorder.chain().first())
+        {
+            tracing::error!(error = %e, "how the session begins could not be remembered: a crash cannot be recovered");
+        }
         let mut store = Self { paths: paths.clone(), dir: dir.clone(), segment, receipts, investigation: None, locked };
         let started = store.write(&mut recorder.lines).and_then(|()| {
             ledger.append(&ledger::Entry {
@@ -300,6 +305,11 @@ impl Store {
     /// What the system says.
     pub fn surface(&self, document: &[u8]) -> io::Result<()> {
         self.dir.files().make_dir(&self.dir.surface())?;
+        if let Some(marks) = self.dir.marks()
+            && let Err(e) = marks.surface(&self.dir, self.paths.id, canon::sha256_hex(document))
+        {
+            tracing::warn!(error = %e, "the surface could not be remembered: recovery would leave it out");
+        }
         let staged = self.paths.surface.with_extension("json.new");
         self.paths.files.replace(&staged, &self.paths.surface, document, true)
     }
@@ -352,9 +362,16 @@ pub fn segment_name(paths: &SessionPaths) -> String {
     format!("segment_{}.jsonl", paths.stem)
 }
 
+/// Whether the segment's session is alive.
+#[must_use]
+pub fn is_held(paths: &SessionPaths) -> bool {
+    let held = |file: &File| lock(file).is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);
+    paths.files.open(&paths.segment).is_ok_and(|file| held(&file))
+}
+
 /// Why nothing is done about a session of which nobody can tell whether it is alive.
-const NO_LOCKS: &str = "the file system has no locks, so nothing tells whether this session is still running; copy the \
-                        audit directory to a local disk and run `assay recover` there";
+const NO_LOCKS: &str = "the file system has no locks, so nothing tells whether this session is still running; it \
+                        cannot be finished here: record into a directory on a local disk with --audit-dir";
 
 /// Locks a segment without waiting; whether the file system has locks.
 ///

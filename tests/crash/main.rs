@@ -8,6 +8,7 @@ mod check;
 mod crowd;
 mod disk;
 mod flood;
+mod foreign;
 mod kills;
 mod lifecycle;
 mod peer;

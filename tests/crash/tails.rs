@@ -51,9 +51,12 @@ fn line_start(text: &[u8], n: usize) -> usize {
     if count > n { ends.nth(count - n - 1).unwrap() } else { 0 }
 }
 
-/// Puts the directory back as it was.
+/// Puts the directory back as it was, and what the user directory remembers of it.
 fn restore(rig: &Rig, saved: &[(PathBuf, Vec<u8>)]) {
-    fs::remove_dir_all(&rig.audit).unwrap();
+    // The directory itself stays the same one.
+    for path in files(&rig.audit, |_| true).into_iter().chain(remembered(rig)) {
+        if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
     for (path, text) in saved {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -65,7 +68,15 @@ fn restore(rig: &Rig, saved: &[(PathBuf, Vec<u8>)]) {
 
 fn save(rig: &Rig) -> Vec<(PathBuf, Vec<u8>)> {
     let all = check::tree(&rig.audit).into_keys();
+    let memory = remembered(rig).into_iter().flat_map(|dir| files(&dir, |_| true));
+    let all = all.chain(memory);
     all.filter(|p| p.is_file()).map(|p| (p.clone(), fs::read(&p).unwrap())).collect()
+}
+
+/// Where the user directory remembers sessions and ledgers.
+fn remembered(rig: &Rig) -> Vec<PathBuf> {
+    let home = rig.root.join("home");
+    ["sessions", "ledgers"].map(|dir| home.join(dir)).into_iter().filter(|dir| dir.is_dir()).collect()
 }
 
 fn only(mut sessions: Vec<Session>) -> Session {

@@ -147,6 +147,16 @@ const STEP_MS: i64 = 500;
 /// Steps that are kept one by one.
 const MAX_STEPS: usize = 256;
 
+/// The anomaly that says that the wall clock was set.
+const CLOCK_STEP: &str = "clock_step";
+const STEP_NOTE: &str = "wall clock moved by ";
+const STEP_UNIT: &str = " ms";
+
+/// The milliseconds that the note of a [`CLOCK_STEP`] tells of.
+fn step_of_note(note: &str) -> Option<i64> {
+    note.strip_prefix(STEP_NOTE)?.strip_suffix(STEP_UNIT)?.parse().ok()
+}
+
 impl Clock {
     /// A clock with this difference in ns.
     #[must_use]
@@ -377,6 +387,16 @@ impl Recorder {
         self.table.asked()
     }
 
+    /// Who takes part, as the dead recorder knew it, where the receipts on disk do not say.
+    pub fn restore_identity(&mut self, known: Identity) {
+        let Identity { client, server, protocol } = std::mem::take(&mut self.identity);
+        self.identity = Identity {
+            client: client.or(known.client),
+            server: server.or(known.server),
+            protocol: protocol.or(known.protocol),
+        };
+    }
+
     /// Tool calls in flight.
     #[must_use]
     pub fn calls_in_flight(&self) -> usize {
@@ -393,7 +413,8 @@ impl Recorder {
         if self.clock.steps.len() < MAX_STEPS {
             self.clock.steps.push(ClockStep { at: self.clock.wall(now_ns), delta_ms });
         }
-        self.anomaly_event("clock_step", Some(format!("wall clock moved by {delta_ms} ms")), now_ns, None, None, None);
+        let note = format!("{STEP_NOTE}{delta_ms}{STEP_UNIT}");
+        self.anomaly_event(CLOCK_STEP, Some(note), now_ns, None, None, None);
     }
 
     /// Records one message. What it returns is to be written to the investigation log from the message's bytes.

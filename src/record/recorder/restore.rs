@@ -123,6 +123,7 @@ impl Recorder {
         r.started_ns = started_ns;
         r.counts = Counts::default();
         r.unfollowed = (0, 0);
+        r.clock.steps.clear();
         let mut ends: Option<(String, u64, String)> = None;
         for event in events {
             if ends.is_none() {
@@ -287,6 +288,12 @@ impl Recorder {
         if d.kind == super::NOT_FOLLOWED {
             self.unfollowed.0 += 1;
             self.unfollowed.1 += e.wire_bytes.unwrap_or_default();
+        }
+        if d.kind == super::CLOCK_STEP
+            && self.clock.steps.len() < super::MAX_STEPS
+            && let Some(delta_ms) = d.note.as_deref().and_then(super::step_of_note)
+        {
+            self.clock.steps.push(crate::model::session::ClockStep { at: e.at, delta_ms });
         }
         bound.extend(d.receipt_id.zip(d.receipt_sha256));
         if matches!(d.kind.as_str(), "no_response" | "not_delivered") || d.receipt_id.is_some() {

@@ -52,6 +52,7 @@ impl Told {
             pid_started: Some(1),
             policy_hash: None,
             profile,
+            protocol_version: None,
             rings: [None, None],
             server_id: self.server.to_owned(),
             server_info: Some(who(self.server)),

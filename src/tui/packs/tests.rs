@@ -261,6 +261,7 @@ fn sessions_that_are_recorded_now_move() {
         pid_started: None,
         policy_hash: None,
         profile: Profile::Audit,
+        protocol_version: None,
         rings: [None, None],
         server_id: "files".into(),
         server_info: None,
