@@ -328,6 +328,37 @@ fn check_says_what_a_policy_does_or_where_it_is_wrong() {
 }
 
 #[test]
+fn rules_that_name_nothing_are_said() {
+    let place = Place::new();
+    place.record(&[], &[echo("a"), echo("b")]);
+    let policy = "version: \"1\"\ndefault: deny\nallowlist: [echo, \"e*\", mcp__demo__echo, nope, \"n*\"]\n\
+                  denylist: [shell, mcp__demo]\nconstraints:\n  echo: {max_calls: 9}\n  fetch: {deny_private_hosts: true}\n  \
+                  mcp__a__b__c: {max_calls: 1}\n";
+    place.file("p.yaml", policy);
+    let notes = place.json(0, &["check", "p.yaml"])["notes"].to_string();
+    for said in ["mcp__demo__echo", "write `echo`", "write `*`", "write `b__c`"] {
+        assert!(notes.contains(said), "{said}: {notes}");
+    }
+    let report = place.json(0, &["dry-run", "p.yaml", "--against", "audit"]);
+    let unmatched = json!([
+        "denylist[0] (shell)",
+        "denylist[1] (mcp__demo)",
+        "allowlist[2] (mcp__demo__echo)",
+        "allowlist[3] (nope)",
+        "allowlist[4] (n*)",
+        "constraints.fetch",
+        "constraints.mcp__a__b__c"
+    ]);
+    assert_eq!(report["unmatched"], unmatched);
+    assert!(report["notes"].to_string().contains("write `echo`"), "{report}");
+    let text = stdout(&place.policy(&["dry-run", "p.yaml", "--against", "audit"]));
+    assert!(text.contains("no call had a tool of these names: denylist[0] (shell), "), "{text}");
+    place.file("q.yaml", "version: \"1\"\ndefault: deny\nallowlist: [echo]\n");
+    let text = stdout(&place.policy(&["dry-run", "q.yaml", "--against", "audit"]));
+    assert!(!text.contains("no call had"), "{text}");
+}
+
+#[test]
 fn nothing_to_read_is_bad_input_and_what_does_not_read_is_said() {
     let place = Place::new();
     place.file("p.yaml", "version: \"1\"\ndefault: allow\n");

@@ -471,6 +471,17 @@ fn words(r: &Report, style: Style) -> String {
     for note in &r.notes {
         let _ = writeln!(out, "{} {}", style.paint(Tone::Warn, "note:"), short(&note.text));
     }
+    if !r.unmatched.is_empty() {
+        let shown: Vec<String> = r.unmatched.iter().take(10).map(|rule| short(rule)).collect();
+        let more = r.unmatched.len().saturating_sub(10);
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        let _ = writeln!(
+            out,
+            "{} no call had a tool of these names: {}{more}",
+            style.paint(Tone::Warn, "note:"),
+            shown.join(", ")
+        );
+    }
     for problem in r.problems.iter().take(10) {
         let _ = writeln!(out, "{} {}", style.paint(Tone::Warn, "not read:"), short(problem));
     }

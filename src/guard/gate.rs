@@ -135,10 +135,11 @@ impl Gate {
         let mut verdicts: Vec<Option<(Ruled, String)>> = Vec::with_capacity(items.len());
         // One policy judges all of a message.
         let policy = self.shared.with_judge(asked && complaint.is_none(), |mut judge| {
+            let policy = judge.as_mut().map(|judge| judge.begin());
             for (at, item) in items.iter().enumerate() {
                 verdicts.push(self.item(judge.as_deref_mut(), item, batch.then_some(at), complaint.as_deref()));
             }
-            judge.map(|judge| judge.policy())
+            policy
         });
         let judged = verdicts.iter().any(Option::is_some);
         let policy = policy.or_else(|| judged.then(|| self.shared.policy()));

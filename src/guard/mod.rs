@@ -47,8 +47,8 @@ pub trait Judge: Send {
     /// The verdict on a call at this time (monotonic ns), and words for who asked. May wait, but not for long.
     fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String);
 
-    /// `sha256:` of the policy in force.
-    fn policy(&self) -> String;
+    /// Takes up the newest policy, and judges by no other until this is asked again; its `sha256:`.
+    fn begin(&mut self) -> String;
 }
 
 /// What both directions share.

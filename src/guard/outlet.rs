@@ -102,9 +102,13 @@ impl Outlet {
     }
 
     /// Tells the server that its request was refused.
-    fn tell(&self, id: &[u8], (ruled, message): (Ruled, String), framed: bool) {
+    fn tell(&self, id: &[u8], refused: (Ruled, String), framed: bool) {
+        self.tell_by(&self.shared.policy(), id, refused, framed);
+    }
+
+    fn tell_by(&self, policy: &str, id: &[u8], (ruled, message): (Ruled, String), framed: bool) {
         let refused = replies::Refused { id: Some(id), ruled: &ruled, message: &message };
-        self.shared.inserts[1].push(&replies::denied(&[refused], &self.shared.policy(), false, framed));
+        self.shared.inserts[1].push(&replies::denied(&[refused], policy, false, framed));
     }
 
     /// What can be known of a line that was not read.
@@ -192,13 +196,15 @@ impl Outlet {
     fn sampling(&self, said: &Said<'_>, offset: Option<u64>, frame: Option<(usize, usize)>, desk: &Desk<'_>) -> bool {
         let subject = Subject { tool: SAMPLING, arguments: said.params };
         let complaint = self.shared.complaint(offset.is_some());
-        let judged = self
-            .shared
-            .with_judge(complaint.is_none(), |judge| judge.map(|judge| judge.judge(subject, Producer::now())));
-        let (mut ruled, mut message) =
-            judged.unwrap_or_else(|| (refused(Refusal::RecorderUnavailable, None).0, complaint.unwrap_or_default()));
+        let judged = self.shared.with_judge(complaint.is_none(), |judge| {
+            judge.map(|judge| (judge.begin(), judge.judge(subject, Producer::now())))
+        });
+        let (policy, (mut ruled, mut message)) = judged.unwrap_or_else(|| {
+            let refused = (refused(Refusal::RecorderUnavailable, None).0, complaint.unwrap_or_default());
+            (self.shared.policy(), refused)
+        });
         let mut passes = ruled.verdict != PolicyVerdict::Denied;
-        if passes && !self.try_put_down(offset, frame, false, vec![ruled.clone()]) {
+        if passes && !self.try_put_down(offset, frame, false, vec![ruled.clone()], policy.clone()) {
             passes = false;
             (ruled, message) = refused(Refusal::RecorderUnavailable, None);
         }
@@ -206,9 +212,9 @@ impl Outlet {
             self.note(said);
             return true;
         }
-        self.put_down(offset, frame, true, vec![ruled.clone()], desk);
+        self.put_down_by(policy.clone(), offset, frame, true, vec![ruled.clone()], desk);
         if let Some(id) = said.id {
-            self.tell(id, (ruled, message), frame.is_some());
+            self.tell_by(&policy, id, (ruled, message), frame.is_some());
         }
         false
     }
@@ -223,19 +229,15 @@ impl Outlet {
         }
     }
 
-    fn judgement(&self, offset: u64, frame: Option<(usize, usize)>, blocked: bool, ruled: Vec<Ruled>) -> Judgement {
-        let (direction, policy) = (Direction::ServerToClient, self.shared.policy());
-        Judgement { direction, offset, frame, blocked, ns: Producer::now(), policy, ruled }
-    }
-
     fn try_put_down(
         &self,
         offset: Option<u64>,
         frame: Option<(usize, usize)>,
         blocked: bool,
         ruled: Vec<Ruled>,
+        policy: String,
     ) -> bool {
-        offset.is_some_and(|offset| self.shared.put_down(&self.judgement(offset, frame, blocked, ruled)))
+        offset.is_some_and(|offset| self.shared.put_down(&judgement(offset, frame, blocked, ruled, policy)))
     }
 
     fn put_down(
@@ -246,8 +248,20 @@ impl Outlet {
         ruled: Vec<Ruled>,
         desk: &Desk<'_>,
     ) {
+        self.put_down_by(self.shared.policy(), offset, frame, blocked, ruled, desk);
+    }
+
+    fn put_down_by(
+        &self,
+        policy: String,
+        offset: Option<u64>,
+        frame: Option<(usize, usize)>,
+        blocked: bool,
+        ruled: Vec<Ruled>,
+        desk: &Desk<'_>,
+    ) {
         let Some(offset) = offset else { return };
-        let judgement = self.judgement(offset, frame, blocked, ruled);
+        let judgement = judgement(offset, frame, blocked, ruled, policy);
         if blocked {
             self.shared.put_down_refusal(&judgement, desk);
         } else {
@@ -255,6 +269,16 @@ impl Outlet {
             let _ = self.shared.put_down(&judgement);
         }
     }
+}
+
+fn judgement(
+    offset: u64,
+    frame: Option<(usize, usize)>,
+    blocked: bool,
+    ruled: Vec<Ruled>,
+    policy: String,
+) -> Judgement {
+    Judgement { direction: Direction::ServerToClient, offset, frame, blocked, ns: Producer::now(), policy, ruled }
 }
 
 impl Decider for Outlet {

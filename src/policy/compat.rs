@@ -107,6 +107,7 @@ fn tools(reader: &mut Reader<'_>, node: &Node, rules: &mut Rules) -> Result<(), 
 fn constraints(reader: &mut Reader<'_>, node: &Node, rules: &mut Rules) -> Result<(), PolicyError> {
     for (key, value) in reader.mapping(node, "tools.constraints")? {
         let name = reader.name(key, "tools.constraints")?;
+        reader.doubt(key.place, name);
         if name.contains(['*', '?', '[']) {
             reader.note(key.place, format!("`{name}` is taken as the exact name of a tool, as assay-ai does"));
         }

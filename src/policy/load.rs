@@ -11,12 +11,20 @@ use super::{
     read::Reader,
     yaml::{Kind, Node, Place, Source},
 };
-use std::{collections::HashMap, fs::OpenOptions, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+use std::{
+    collections::HashMap, fs::OpenOptions, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path, time::Duration,
+};
 
 /// Bytes of a policy file.
 pub const MAX_POLICY: u64 = 1 << 20;
 /// Regular expressions and schemas that are compiled at once; of a longer policy the rest is compiled when it is needed.
 const EAGER: usize = 300;
+
+/// Between two reads of a file that may be just being written, and how many of them there are at most.
+const AGAIN: Duration = Duration::from_millis(100);
+const READS: usize = 50;
+/// Nobody is writing a file that has not changed for so long.
+const QUIET: Duration = Duration::from_secs(2);
 
 const TOP: [&str; 6] = ["version", "default", "allowlist", "denylist", "constraints", "budget"];
 const CONSTRAINT: [&str; 5] = ["deny_private_hosts", "allowed_paths", "deny_patterns", "max_calls", "arguments"];
@@ -28,6 +36,28 @@ impl Policy {
     /// [`PolicyError`], with line, column and caret where there is a place to point at.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         Self::parse(&Self::read(path)?, &path.to_string_lossy())
+    }
+
+    /// As [`load`](Self::load), of a file that may be just being written: what two reads in a row find is taken, and nothing
+    /// when it goes on changing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_whole(path: &Path) -> Result<Self, PolicyError> {
+        let bytes = settled(|| Self::read(path), || std::thread::sleep(AGAIN), READS)?;
+        let changing = || PolicyError::file(path, "it is being written").hint("write a new file and rename it");
+        Self::parse(&bytes.ok_or_else(changing)?, &path.to_string_lossy())
+    }
+
+    /// As [`load_whole`](Self::load_whole), without a second read of a file that has not changed lately.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_if_quiet(path: &Path) -> Result<Self, PolicyError> {
+        let modified = std::fs::metadata(path).and_then(|m| m.modified()).ok();
+        // A time to come is that of another clock and says nothing.
+        let is_quiet = modified.and_then(|t| t.elapsed().ok()).is_some_and(|age| age > QUIET);
+        if is_quiet { Self::load(path) } else { Self::load_whole(path) }
     }
 
     /// The bytes of a file that could be a policy: regular, of at most 1 MiB.
@@ -129,6 +159,37 @@ impl Policy {
     }
 }
 
+/// What two reads in a row find; `None` when no two of so many are alike.
+fn settled<T: PartialEq, E>(
+    mut read: impl FnMut() -> Result<T, E>,
+    wait: impl Fn(),
+    reads: usize,
+) -> Result<Option<T>, E> {
+    let mut before = read()?;
+    for _ in 1..reads {
+        wait();
+        let now = read()?;
+        if now == before {
+            return Ok(Some(now));
+        }
+        before = now;
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+#[test]
+fn a_file_is_taken_when_two_reads_in_a_row_agree() {
+    let reads = |all: &[&'static str]| {
+        let mut all = all.to_vec().into_iter();
+        settled(|| all.next().ok_or("read too often"), || {}, 4)
+    };
+    assert_eq!(reads(&["a", "a"]), Ok(Some("a")));
+    assert_eq!(reads(&["", "a", "ab", "ab"]), Ok(Some("ab")));
+    assert_eq!(reads(&["a", "b", "a", "b"]), Ok(None));
+    assert_eq!(reads(&["a"]), Err("read too often"));
+}
+
 fn too_long(name: &str) -> PolicyError {
     PolicyError::file(name, format!("it is longer than {} MiB", MAX_POLICY >> 20))
 }
@@ -177,6 +238,7 @@ fn constraints_of(reader: &mut Reader<'_>, node: &Node) -> Result<(Vec<Constrain
     for (key, value) in reader.mapping(node, "constraints")? {
         let name = reader.name(key, "constraints")?;
         names.add(name).map_err(|e| reader.error(key.place, format!("bad glob: {e}")))?;
+        reader.doubt(key.place, name);
         constraints.push(constraint(reader, name, key.place, value)?);
     }
     if let Err(n) = names.compile_if_small() {

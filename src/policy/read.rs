@@ -101,8 +101,21 @@ impl Reader<'_> {
         Ok(text)
     }
 
+    /// Says of a name that no server's tool can have it.
+    pub fn doubt(&mut self, place: Place, name: &str) {
+        if let Some(rest) = name.strip_prefix("mcp__") {
+            let tool = rest.split_once("__").map_or("*", |(_, tool)| tool);
+            self.note(
+                place,
+                format!("`{name}` is how a client spells a tool, the server's own name is judged: write `{tool}`"),
+            );
+        } else if name.trim() != name {
+            self.note(place, format!("`{name}` has blanks around it, which no tool's name has"));
+        }
+    }
+
     pub fn names(
-        &self,
+        &mut self,
         node: &Node,
         key: &str,
         add: impl Fn(&mut NameSet, &str) -> Result<(), String>,
@@ -111,6 +124,7 @@ impl Reader<'_> {
         for item in self.sequence(node, key)? {
             let text = self.name(item, key)?;
             add(&mut set, text).map_err(|e| self.error(item.place, format!("bad glob: {e}")))?;
+            self.doubt(item.place, text);
         }
         if let Err(n) = set.compile_if_small() {
             return Err(self.error(node.place, format!("the globs from `{}` on are too big", set.text(n))));

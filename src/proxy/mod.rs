@@ -98,7 +98,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let program = options.command.first().ok_or_else(no_command)?;
     relay::child::find_command(program).map_err(|e| Failure::bad_input(e).hint(COMMAND_HINT))?;
     let rules = match &options.policy {
-        Some(path) => Some(Arc::new(Policy::load(path).map_err(Failure::bad_input)?)),
+        Some(path) => Some(Arc::new(Policy::load_if_quiet(path).map_err(Failure::bad_input)?)),
         None if options.profile == Profile::Guard => return Err(no_policy()),
         None => None,
     };

@@ -27,7 +27,17 @@ const SETTLED: Duration = Duration::from_millis(100);
 /// An evaluator, and when its session began.
 struct Applied {
     evaluator: Evaluator,
+    /// A newer policy, which is taken up between two messages.
+    next: Option<Arc<Policy>>,
     started_ns: u64,
+}
+
+impl Applied {
+    fn take_up(&mut self) {
+        if let Some(policy) = self.next.take() {
+            self.evaluator.reload(policy);
+        }
+    }
 }
 
 /// Judges calls; clones judge with the same counts.
@@ -38,7 +48,7 @@ impl Judging {
     /// By this policy, for a session that began at this time (monotonic ns).
     pub(super) fn new(policy: Arc<Policy>, dns: Dns, started_ns: u64) -> Self {
         let evaluator = Evaluator::new(policy, Arc::new(Surroundings::here(dns)));
-        Self(Arc::new(Mutex::new(Applied { evaluator, started_ns })))
+        Self(Arc::new(Mutex::new(Applied { evaluator, next: None, started_ns })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Applied> {
@@ -46,11 +56,16 @@ impl Judging {
     }
 
     fn reload(&self, policy: Arc<Policy>) {
-        self.lock().evaluator.reload(policy);
+        self.lock().next = Some(policy);
     }
 
-    fn rule(&self, subject: Subject<'_>, ns: u64) -> (Ruled, String, String) {
-        let mut applied = self.lock();
+    /// `sha256:` of the newest policy.
+    fn newest(&self) -> String {
+        let applied = self.lock();
+        applied.next.as_ref().unwrap_or_else(|| applied.evaluator.policy()).hash().to_owned()
+    }
+
+    fn rule(applied: &mut Applied, subject: Subject<'_>, ns: u64) -> (Ruled, String) {
         let arguments = subject.arguments.map_or(Arguments::Absent, Arguments::Raw);
         let elapsed = Duration::from_nanos(ns.saturating_sub(applied.started_ns));
         let ruling = applied.evaluator.decide(&Call { tool: subject.tool, arguments }, elapsed);
@@ -66,25 +81,28 @@ impl Judging {
             rule: Some(ruling.rule),
             unseen: ruling.unseen.iter().map(|word| (*word).to_owned()).collect(),
         };
-        (ruled, ruling.message, applied.evaluator.policy().hash().to_owned())
+        (ruled, ruling.message)
     }
 }
 
 impl Judge for Judging {
     fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String) {
-        let (ruled, message, _) = self.rule(subject, ns);
-        (ruled, message)
+        Self::rule(&mut self.lock(), subject, ns)
     }
 
-    fn policy(&self) -> String {
-        self.lock().evaluator.policy().hash().to_owned()
+    fn begin(&mut self) -> String {
+        let mut applied = self.lock();
+        applied.take_up();
+        applied.evaluator.policy().hash().to_owned()
     }
 }
 
 impl Advisor for Judging {
     fn advise(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String) {
-        let (ruled, _, policy) = self.rule(subject, ns);
-        (ruled, policy)
+        let mut applied = self.lock();
+        applied.take_up();
+        let (ruled, _) = Self::rule(&mut applied, subject, ns);
+        (ruled, applied.evaluator.policy().hash().to_owned())
     }
 }
 
@@ -141,8 +159,8 @@ impl Watcher {
     }
 
     fn reload(&self, forced: bool) {
-        let previous = self.judging.policy();
-        let loaded = Policy::load(&self.path).map_err(|e| e.to_string()).and_then(|policy| {
+        let previous = self.judging.newest();
+        let loaded = Policy::load_whole(&self.path).map_err(|e| e.to_string()).and_then(|policy| {
             let changed = policy.hash() != previous;
             match keep(&self.dir, &policy) {
                 Err(e) if changed => Err(format!("its snapshot cannot be written: {e}")),
@@ -188,6 +206,43 @@ mod tests {
                 std::thread::park_timeout(Duration::from_millis(10));
             }
             Err(io::ErrorKind::TimedOut.into())
+        }
+    }
+
+    #[test]
+    fn a_policy_is_taken_up_between_two_messages_and_its_hash_with_it() {
+        let policy = |default: &str| {
+            let text = format!("version: \"1\"\ndefault: {default}\n");
+            Arc::new(Policy::parse(text.as_bytes(), "test").unwrap())
+        };
+        let (old, new) = (policy("allow"), policy("deny"));
+        let judging = Judging::new(old.clone(), Dns::Off, 0);
+        let mut guard = judging.clone();
+        let subject = Subject { tool: "t", arguments: None };
+        assert_eq!(guard.begin(), old.hash());
+        assert_eq!(guard.judge(subject, 1).0.verdict, PolicyVerdict::Allowed);
+        // In the middle of a batch.
+        judging.reload(new.clone());
+        assert_eq!(judging.newest(), new.hash());
+        assert_eq!(guard.judge(subject, 1).0.verdict, PolicyVerdict::Allowed);
+        assert_eq!(guard.begin(), new.hash());
+        assert_eq!(guard.judge(subject, 1).0.verdict, PolicyVerdict::Denied);
+        // In audit a call is a message.
+        judging.reload(old.clone());
+        let (ruled, hash) = guard.advise(subject, 1);
+        assert_eq!((ruled.verdict, hash.as_str()), (PolicyVerdict::Allowed, old.hash()));
+        // From any thread at any time: verdict and hash belong together.
+        let changing = judging.clone();
+        let swaps = std::thread::spawn(move || {
+            for n in 0..2000 {
+                changing.reload(if n % 2 == 0 { new.clone() } else { old.clone() });
+            }
+            (old, new)
+        });
+        let seen: Vec<_> = (0..2000).map(|_| guard.advise(subject, 1)).collect();
+        let (old, _) = swaps.join().unwrap();
+        for (ruled, hash) in seen {
+            assert_eq!(ruled.verdict == PolicyVerdict::Allowed, hash == old.hash());
         }
     }
 

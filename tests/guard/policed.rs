@@ -25,7 +25,7 @@ impl Judge for Policed {
         (ruled, ruling.message)
     }
 
-    fn policy(&self) -> String {
+    fn begin(&mut self) -> String {
         self.0.policy().hash().to_owned()
     }
 }

@@ -209,10 +209,8 @@ impl PathRules {
             Ok(())
         };
         each(readings::of(text, kind))?;
-        if kind != keys::Kind::Content {
-            for uri in readings::embedded(text) {
-                each(readings::of(uri, kind))?;
-            }
+        for uri in readings::embedded(text) {
+            each(readings::of(uri, kind))?;
         }
         Ok(looked)
     }

@@ -10,7 +10,7 @@ mod source;
 pub use report::{Counted, Example, Report, RuleRow, SCHEMA, ToolRow};
 pub use source::{Source, SourceError, sources};
 
-use super::{Arguments, Call, Evaluator, Policy, Reason, Ruling, Surroundings, Verdict};
+use super::{Arguments, Call, Evaluator, Policy, Reason, Ruling, Surroundings, Verdict, names::NameSet};
 use crate::model::WallTime;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -88,6 +88,8 @@ pub struct Run {
     tools: BTreeMap<String, ToolRow>,
     rules: BTreeMap<(String, Reason), RuleRow>,
     seen: BTreeSet<String>,
+    /// Entries of denylist, allowlist and constraints that name a tool that was called.
+    named: [BTreeSet<u32>; 3],
 }
 
 impl Run {
@@ -105,6 +107,7 @@ impl Run {
             tools: BTreeMap::new(),
             rules: BTreeMap::new(),
             seen: BTreeSet::new(),
+            named: Default::default(),
         }
     }
 
@@ -149,6 +152,11 @@ impl Run {
         let one = Counted::of(ruling.verdict, call.denied);
         self.report.total.add(one);
         self.report.judged_by_hash += u64::from(matches!(call.arguments, Arguments::NotStored));
+        if call.verbatim && !self.tools.contains_key(call.tool) {
+            for (named, (set, _)) in self.named.iter_mut().zip(sets(&self.policy)) {
+                named.extend(set.all(call.tool).unwrap_or_default());
+            }
+        }
         let full = self.tools.len() >= MAX_ROWS && !self.tools.contains_key(call.tool);
         let tool = if full { REST } else { call.tool };
         if !self.tools.contains_key(tool) {
@@ -180,10 +188,25 @@ impl Run {
         let mut report = self.report.clone();
         report.tools = self.tools.values().cloned().collect();
         report.rules = self.rules.values().cloned().collect();
+        if report.total.calls > 0 {
+            for (named, (set, word)) in self.named.iter().zip(sets(&self.policy)) {
+                let missing = set.texts().iter().enumerate().filter(|(n, _)| !named.contains(&(*n as u32)));
+                report.unmatched.extend(missing.map(|(n, text)| match word {
+                    "constraints" | "tools.constraints" => format!("{word}.{text}"),
+                    _ => format!("{word}[{n}] ({text})"),
+                }));
+            }
+        }
         report.tools.sort_by_key(|row| std::cmp::Reverse(row.counts.weight()));
         report.rules.sort_by_key(|row| std::cmp::Reverse(row.counts.weight()));
         report
     }
+}
+
+/// The sets of names of a policy, and how the file calls them.
+fn sets(policy: &Policy) -> [(&NameSet, &'static str); 3] {
+    let (rules, words) = (policy.rules(), policy.rules().words());
+    [(&rules.deny, words.deny), (&rules.allow, words.allow), (&rules.constrained, words.constraints)]
 }
 
 /// How far a run has come.

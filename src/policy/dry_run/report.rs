@@ -127,6 +127,8 @@ pub struct Report {
     pub tools: Vec<ToolRow>,
     /// By rule, likewise.
     pub rules: Vec<RuleRow>,
+    /// Entries of the lists and constraints that name no tool that was called.
+    pub unmatched: Vec<String>,
     /// What could not be read.
     pub problems: Vec<String>,
 }
@@ -169,6 +171,7 @@ impl Report {
             judged_by_hash: 0,
             tools: Vec::new(),
             rules: Vec::new(),
+            unmatched: Vec::new(),
             problems: Vec::new(),
         }
     }

@@ -203,6 +203,11 @@ fn long_and_many_are_no_way_around() {
         format!("{}file:///etc/passwd", " ".repeat(10_000)),
         format!("/workspace/{}", "x".repeat(300)) + "/../../etc/passwd",
         format!("/workspace/%{}2e", "25".repeat(100)),
+        format!("x/%{}2e%2e/y", "25".repeat(39)),
+        format!("x/%{}2e%2e/y", "25".repeat(41)),
+        format!("/{}", "x".repeat(5000)),
+        format!("{}/../../etc/passwd", "x/../".repeat(2000)),
+        format!("{}x/../../etc/passwd", "./".repeat(3000)),
     ] {
         let json = serde_json::json!({ "uri": text, "q": text }).to_string();
         assert_eq!(verdict(&mut e, &json), "no", "{}…", &text[..40]);

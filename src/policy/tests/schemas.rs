@@ -232,21 +232,24 @@ fn both_sides_of_the_limits_of_a_schema() {
     assert!(loads(&parts(MAX_SCHEMAS)).is_ok());
     assert!(loads(&parts(MAX_SCHEMAS + 1)).is_err());
     // Doubling at one place: 2^n schemas for one value.
-    let doubling = |n: usize| {
+    let doubling = |n: usize, more: Value| {
         let defs: serde_json::Map<String, Value> = (0..=n)
             .map(|k| {
                 let twice = json!({"$ref": format!("#/$defs/{}", k + 1)});
+                let more = more.clone();
                 (
                     k.to_string(),
-                    if k == n { json!({}) } else { json!({"allOf": [twice, twice], "unevaluatedProperties": false}) },
+                    if k == n { json!({}) } else { json!({"allOf": [twice, twice], "unevaluatedProperties": more}) },
                 )
             })
             .collect();
         json!({"$ref": "#/$defs/0", "$defs": defs})
     };
     assert!(1 << 11 < MAX_WIDTH && 1 << 14 > MAX_WIDTH);
-    assert_eq!(reason(&doubling(10), "{}").0, "default");
-    assert!(loads(&doubling(13)).unwrap_err().to_string().contains("too many schemas"));
+    assert_eq!(reason(&doubling(4, json!(false)), "{}").0, "default");
+    // Each of them asks again what all below it have judged, at every level.
+    assert_eq!(reason(&doubling(10, json!(false)), "{}").0, "arguments_too_costly");
+    assert!(loads(&doubling(13, json!(false))).unwrap_err().to_string().contains("too many schemas"));
 }
 
 /// Generated schemas and arguments: whatever they are, a verdict comes within the steps, and it is that of the crate by itself

@@ -2,6 +2,9 @@
 
 use super::super::{walk::Around, words};
 
+/// How often a text is percent-decoded; no program does it so often.
+const MAX_ROUNDS: usize = 40;
+
 /// What the name of an argument says about its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -135,10 +138,33 @@ fn of_name(name: &str) -> Kind {
 
 /// Whether a text looks like a path that leads away from the working directory, or names a place explicitly.
 pub fn looks_like_path(text: &str) -> bool {
-    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c.is_control());
-    if text.len() > 4096 || text.contains('\n') {
+    let text = trimmed(text);
+    (begins_like_path(text) && !text.contains('\n')) || climbs(text)
+}
+
+/// Whether a document is nothing but a path for certain: it climbs, or begins at the home or at a directory that there is.
+pub fn is_plain_path(text: &str) -> bool {
+    let text = trimmed(text);
+    if text.contains(char::is_whitespace) {
         return false;
     }
+    if text.starts_with("~/") || text == "~" || climbs(text) {
+        return true;
+    }
+    let Some(decoded) = decoded(text) else { return true };
+    let Some(rest) = decoded.strip_prefix('/') else { return false };
+    let first = rest.trim_start_matches('/').split('/').next().unwrap_or_default();
+    // `//` begins a comment and an XPath.
+    !rest.starts_with('/')
+        && !first.is_empty()
+        && std::fs::symlink_metadata(std::path::Path::new("/").join(first)).is_ok()
+}
+
+fn trimmed(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || c.is_control())
+}
+
+fn begins_like_path(text: &str) -> bool {
     let b = text.as_bytes();
     let drive = b.len() > 2 && b[0].is_ascii_alphabetic() && b[1] == b':' && matches!(b[2], b'\\' | b'/');
     let encoded = |p: &str| text.get(..3).is_some_and(|s| s.eq_ignore_ascii_case(p));
@@ -147,4 +173,50 @@ pub fn looks_like_path(text: &str) -> bool {
         || text == ".."
         || ["/", "~/", "./", "../", ".\\", "..\\", "\\\\", "~\\"].iter().any(|p| text.starts_with(p))
         || ["%2f", "%2e", "%7e", "%5c"].iter().any(|p| encoded(p))
+}
+
+/// Whether one of its components is `..`, in any spelling that [`super::readings`] knows; in a URL, whether they lead out of
+/// it: a program that takes it for a path goes there.
+fn climbs(text: &str) -> bool {
+    let plain = text.is_ascii() && !text.contains('%');
+    if plain && memchr::memmem::find(text.as_bytes(), b"..").is_none() {
+        return false;
+    }
+    let Some(text) = decoded(text) else { return true };
+    let is_url = text.split_once("://").is_some_and(|(scheme, _)| super::readings::is_remote(scheme));
+    let mut depth = 0i64;
+    for component in text.split(['/', '\\']) {
+        match component {
+            ".." if !is_url => return component.len() < text.len(),
+            ".." => depth -= 1,
+            "" | "." => {}
+            _ => depth += 1,
+        }
+        if depth < 0 {
+            return true;
+        }
+    }
+    false
+}
+
+/// Percent-decoded as often as it goes, in the compatibility form; `None` when it goes on and on.
+fn decoded(text: &str) -> Option<std::borrow::Cow<'_, str>> {
+    use unicode_normalization::UnicodeNormalization as _;
+    let mut text = std::borrow::Cow::Borrowed(text);
+    let mut rounds = 0;
+    while text.contains('%') {
+        let next = percent_encoding::percent_decode_str(&text).decode_utf8_lossy().into_owned();
+        if next == *text {
+            break;
+        }
+        text = next.into();
+        rounds += 1;
+        if rounds == MAX_ROUNDS {
+            return None;
+        }
+    }
+    if !text.is_ascii() {
+        text = text.nfkc().collect::<String>().into();
+    }
+    Some(text)
 }

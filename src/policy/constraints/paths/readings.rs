@@ -1,6 +1,6 @@
 //! Every way in which a server could take a string for a path.
 
-use super::keys::{Kind, looks_like_path};
+use super::keys::{Kind, is_plain_path, looks_like_path};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeSet;
 use unicode_normalization::UnicodeNormalization as _;
@@ -36,19 +36,24 @@ pub fn of(text: &str, kind: Kind) -> Result<Vec<Reading>, &'static str> {
         }
     }
     match kind {
-        Kind::Content => return Ok(Vec::new()),
+        Kind::Content if !is_plain_path(text) => return Ok(Vec::new()),
         Kind::Other if !looks_like_path(text) => return Ok(Vec::new()),
         Kind::Uri => {
             if let Some((scheme, rest)) = scheme(text.trim()) {
                 return other_uri(&scheme, rest);
             }
         }
-        Kind::Other | Kind::Path => {}
+        Kind::Content | Kind::Other | Kind::Path => {}
     }
     if text.len() > MAX_PATH {
         return Err("is too long");
     }
     readings(vec![text.to_owned()])
+}
+
+/// Whether URIs of a scheme name nothing in this machine's files.
+pub fn is_remote(scheme: &str) -> bool {
+    REMOTE.iter().any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
 /// A URI that is not of a file by its scheme: what stands behind the host may still be a path of this machine.
@@ -75,7 +80,9 @@ pub fn embedded(text: &str) -> impl Iterator<Item = &str> {
             let Some(start) = at.checked_sub(4).filter(|s| *s > 0 && slash && text.is_char_boundary(*s)) else {
                 continue;
             };
-            if text[start..at].eq_ignore_ascii_case("file") {
+            // `logfile:/x` is none.
+            let is_word = text[..start].ends_with(|c: char| c.is_ascii_alphanumeric());
+            if !is_word && text[start..at].eq_ignore_ascii_case("file") {
                 let rest = &text[start..];
                 let stop =
                     |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | ')' | ']' | '}' | ',');
@@ -101,7 +108,7 @@ fn file_uri(text: &str) -> Option<String> {
     let text = text.trim_matches(blank);
     let head: String = text.chars().filter(dropped).take(256).collect();
     let mut rest = head.as_str();
-    for _ in 0..8 {
+    loop {
         let (scheme, behind) = scheme(rest)?;
         if scheme.split('+').any(|s| s == "file") {
             let before = head.len() - behind.len();
@@ -109,7 +116,6 @@ fn file_uri(text: &str) -> Option<String> {
         }
         rest = behind;
     }
-    None
 }
 
 /// The paths that a `file:` URI may name.
