@@ -11,6 +11,7 @@ mod guard;
 mod install;
 #[path = "../guard/lenient.rs"]
 mod lenient;
+mod readings;
 mod scenario;
 mod suites;
 mod verdicts;

@@ -10,6 +10,8 @@ mod urls;
 
 pub use address::is_public;
 pub use beside::Beside;
+#[cfg(test)]
+pub use {find::MAX_NESTED, keys::MAX_KEY, name::MAX_HOST, urls::MAX_URLS};
 
 use super::walk::{WalkError, walk};
 use std::{

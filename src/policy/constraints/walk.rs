@@ -124,7 +124,9 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
     }
 
     fn visit_f64<E: de::Error>(self, x: f64) -> Result<(), E> {
-        self.leaf(Leaf::Number(&x.to_string()))
+        // `127.0` is an address to some, `127` is none.
+        let text = if x.fract() == 0.0 { format!("{x:.1}") } else { x.to_string() };
+        self.leaf(Leaf::Number(&text))
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {

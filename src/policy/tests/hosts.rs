@@ -4,6 +4,16 @@ use super::*;
 use crate::policy::constraints::hosts::{self, Found, Resolve, is_public};
 use std::{collections::HashMap, io, net::IpAddr, sync::Mutex};
 
+/// All names are public but those below one.
+struct Most;
+
+impl Resolve for Most {
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let private = host.ends_with("private.example");
+        Ok(vec![if private { "127.0.0.1" } else { "93.184.216.34" }.parse().unwrap()])
+    }
+}
+
 struct Names(HashMap<&'static str, Vec<&'static str>>);
 
 impl Resolve for Names {
@@ -136,5 +146,118 @@ fn every_address_block_is_public_or_not_as_the_registries_say() {
     {
         let (address, public) = line.split_once(' ').unwrap();
         assert_eq!(is_public(address.parse().unwrap()), public == "yes", "{line}");
+    }
+}
+
+fn verdict(e: &mut Evaluator, json: &str) -> Ruling {
+    decide(e, "fetch", Arguments::Raw(json.as_bytes()))
+}
+
+#[test]
+fn hosts_in_other_forms_than_one_url_are_judged_and_honest_texts_pass() {
+    let mut e = with(Dns::Test(Arc::new(Most)));
+    let mut wrong = Vec::new();
+    for (table, expected) in
+        [(include_str!("hosts_denied.txt"), Verdict::Denied), (include_str!("hosts_honest.txt"), Verdict::Allowed)]
+    {
+        for json in table.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
+            let _: serde_json::Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{json}: {e}"));
+            let r = verdict(&mut e, json);
+            if r.verdict != expected {
+                wrong.push(format!("{json}\n    {}", r.message));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn no_padding_hides_a_host() {
+    let mut e = with(Dns::Test(Arc::new(Most)));
+    let mut passed = Vec::new();
+    for n in [1, 60, 64, 65, 255, 1000, 1023, 1024, 1025, 2047, 2048, 2049, 5000, 100_000] {
+        let x = |what: &str| what.repeat(n);
+        let texts = [
+            format!("http://{}@127.0.0.1/", x("a")),
+            format!("http://1.1.1.1{}@127.0.0.1/", x(" ")),
+            format!("{}://127.0.0.1/", x("a")),
+            format!("http://{}@127.0.0.1/", x("%61")),
+            format!("http://{}127.0.0.1/", x("0")),
+            format!("http://127.0.{}0.1/", x("\u{ad}")),
+            format!("{}127.0.0.1", x("\u{ad}")),
+            format!("127.0.0.1/{}", x("a")),
+            format!("127.0.0.1:{}80", x("0")),
+            format!("{}@127.0.0.1", x("a")),
+            format!("{},127.0.0.1", x("a")),
+            format!("{}127.0.0.1", "8.8.8.8,".repeat(n.min(5000))),
+            format!("host={}127.0.0.1", x("8.8.8.8,")),
+            format!("{}127.0.0.1{}", x(" "), x(" ")),
+            format!("http:{}127.0.0.1", x("/")),
+            format!("{}http://127.0.0.1", x("x")),
+            format!("{}http://127.0.0.1", x("x ")),
+            format!("{}see //127.0.0.1/", x("word ")),
+            format!("{}http://1.1.1.1\\@127.0.0.1/", x("word ")),
+            format!("mongodb://{}127.0.0.1/", x("8.8.8.8,")),
+            format!("{}{{\"url\":\"http://127.0.0.1\"}}", x(" ")),
+        ];
+        for text in texts {
+            for json in [serde_json::json!({"url": text}), serde_json::json!({"q": text})] {
+                if verdict(&mut e, &json.to_string()).verdict != Verdict::Denied {
+                    passed.push(format!("{n}: {}", crate::text::fit(&json.to_string(), 80)));
+                }
+            }
+        }
+        for key in [format!("{}_host", x("x")), format!("host_{}", x("x"))] {
+            let json = serde_json::json!({key: "127.1"}).to_string();
+            if verdict(&mut e, &json).verdict != Verdict::Denied {
+                passed.push(crate::text::fit(&json, 80).into_owned());
+            }
+        }
+    }
+    assert!(passed.is_empty(), "{}:\n{}", passed.len(), passed.join("\n"));
+}
+
+#[test]
+fn what_reaches_a_limit_is_denied_and_what_is_just_below_passes() {
+    let mut e = with(Dns::Test(Arc::new(Most)));
+    let mut judge = |what: &str, below: String, above: String| {
+        for (json, expected) in [(below, Verdict::Allowed), (above, Verdict::Denied)] {
+            let r = verdict(&mut e, &json);
+            assert_eq!(r.verdict, expected, "{what}: {}", r.message);
+        }
+    };
+    let names =
+        |n: usize| format!(r#"{{"q":"{}"}}"#, (0..n).map(|n| format!("http://h{n}.example/ ")).collect::<String>());
+    judge("names", names(16), names(17));
+    let urls = |n: usize| format!(r#"{{"q":"{}"}}"#, "http://8.8.8.8/ ".repeat(n));
+    judge("URLs", urls(hosts::MAX_URLS), urls(hosts::MAX_URLS + 1));
+    let host = |n: usize| format!(r#"{{"url":"http://{}.example/"}}"#, "a.".repeat(n / 2 - 4));
+    judge("bytes of a host", host(hosts::MAX_HOST), host(hosts::MAX_HOST + 2));
+    let key = |n: usize| format!(r#"{{"{}":"word"}}"#, "x".repeat(n));
+    judge("bytes of a name", key(hosts::MAX_KEY), key(hosts::MAX_KEY + 1));
+    let value = |n: usize| format!(r#"{{"q":"a host={}"}}"#, "8.8.8.8,".repeat(n / 8));
+    judge("bytes of a parameter", value(hosts::MAX_HOST), value(hosts::MAX_HOST + 8));
+    let json = |n: usize| {
+        let mut text = "\"x. y\"".to_owned();
+        for _ in 0..n {
+            text = serde_json::json!([text]).to_string();
+        }
+        serde_json::json!({"q": text}).to_string()
+    };
+    judge("JSON in texts", json(hosts::MAX_NESTED - 1), json(hosts::MAX_NESTED));
+    let encoded = |n: usize| format!(r#"{{"q":"a b %{}41"}}"#, "25".repeat(n - 1));
+    judge("percent-encoding", encoded(hosts::MAX_NESTED), encoded(hosts::MAX_NESTED + 1));
+    // Nothing but backslashes ends these, so that each reaches to the end.
+    let work = |n: usize| format!(r#"{{"q":"{}"}}"#, "a://8.8.8.8\\\\".replace('/', "\\\\").repeat(n));
+    judge("bytes that are read again", work(1000), work(8000));
+}
+
+#[test]
+fn long_texts_of_every_kind_are_judged_in_one_pass() {
+    // Each would take hours if a host were looked for from every place to the end.
+    let mut e = with(Dns::Off);
+    for piece in ["@", "a@", "[", "a:\\\\b@", "//", "%25", "host=", "://", "http:", "8.8.8.8,", "\u{ad}", "\t"] {
+        let json = serde_json::json!({"url": piece.repeat((256 << 10) / piece.len()), "q": "http://10.0.0.1"});
+        assert_eq!(verdict(&mut e, &json.to_string()).verdict, Verdict::Denied, "{piece}");
     }
 }

@@ -4,10 +4,14 @@ use super::{
     super::walk::{Around, Leaf, walk},
     keys::{self, Named},
     lists,
-    name::{Reading, Seen, host},
+    name::{Reading, Seen, host, judge, shown},
     urls,
 };
-use std::{borrow::Cow, ops::ControlFlow};
+use std::{
+    borrow::Cow,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::ControlFlow,
+};
 
 /// How often JSON may stand in a text of JSON, and how often a text may be percent-encoded; what is deeper is denied.
 pub const MAX_NESTED: usize = 4;
@@ -32,7 +36,7 @@ fn piece(leaf: Leaf<'_>, around: &Around<'_>, outer: Named, depth: usize, seen: 
         }
         Leaf::Text(text) => {
             seen.octets.clear();
-            if may_hold_a_host(text) { whole(text, named(), depth, seen) } else { short(text, named(), seen) }
+            if may_hold_a_host(text) { whole(text, named(), depth, seen) } else { short(text, named(), depth, seen) }
         }
         Leaf::Number(text) => number(text, named(), seen),
     }
@@ -47,12 +51,12 @@ fn may_hold_a_host(text: &str) -> bool {
 }
 
 /// Judges a text without any of that.
-fn short(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
+fn short(text: &str, named: Named, depth: usize, seen: &mut Seen) -> Result<bool, String> {
     let breaks = text.contains(['\t', '\n', '\r']);
     if matches!(named, Named::No) && !breaks && text.contains(char::is_whitespace) {
         return Ok(false);
     }
-    whole(text, named, 0, seen)
+    whole(text, named, depth, seen)
 }
 
 fn number(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
@@ -69,7 +73,11 @@ fn number(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
     {
         return host(&signed.to_string(), Reading::Possible, seen).map(|()| true);
     }
+    let text = if text == "-0.0" { "0" } else { text };
     let whole = text.strip_suffix(".0");
+    if whole.unwrap_or(text).bytes().all(|b| b.is_ascii_digit()) && whole.unwrap_or(text).parse::<u64>().is_err() {
+        return Err(format!("the number {} in the place of a host, which is no address", shown(text)));
+    }
     // Small numbers count something.
     if whole.unwrap_or(text).parse::<u64>().is_ok_and(|n| n != 0 && n < 1 << 24) && whole.is_none() {
         return Ok(false);
@@ -80,10 +88,10 @@ fn number(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
 
 /// Judges numbers that stand together, as the bytes of an address.
 fn octets(bytes: &[u8]) -> Result<(), String> {
-    let judge = |address: std::net::IpAddr| super::name::judge(address, &format!("{bytes:?}"));
+    let judge = |address: IpAddr| judge(address, &format!("{bytes:?}"));
     match *bytes {
-        [a, b, c, d] => judge(std::net::Ipv4Addr::new(a, b, c, d).into()),
-        _ => <[u8; 16]>::try_from(bytes).map_or(Ok(()), |b| judge(std::net::Ipv6Addr::from(b).into())),
+        [a, b, c, d] => judge(Ipv4Addr::new(a, b, c, d).into()),
+        _ => <[u8; 16]>::try_from(bytes).map_or(Ok(()), |b| judge(Ipv6Addr::from(b).into())),
     }
 }
 

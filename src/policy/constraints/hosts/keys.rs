@@ -81,6 +81,11 @@ const NOTHING_ELSE: [&str; 14] = [
     "endpoints",
     "proxies",
 ];
+/// Such that make a longer word one about a host, and words that only look like that.
+const NEAR: [&str; 9] = ["url", "uri", "host", "addr", "address", "domain", "server", "endpoint", "proxy"];
+const FAR: [&str; 8] = ["curl", "ghost", "observer", "hosting", "hostile", "addressee", "serverless", "curls"];
+/// Words that name a host among other things.
+const MAY_BE: [&str; 5] = ["authority", "peer", "peers", "datasource", "connect"];
 /// What is written together with one of these, in names that do not show where a word ends (`ipaddress`, `serverurl`).
 const BESIDE: [&str; 76] = [
     "api",
@@ -233,8 +238,8 @@ pub fn of(key: &str) -> Named {
     }
     let words: Vec<String> = words(key).iter().flat_map(|word| parts(word)).collect();
     let is = |list: &[&str], word: &String| list.contains(&word.as_str());
-    if !words.iter().any(|w| is(&HOST, w)) && !words.windows(2).any(|w| w[0] == "data" && w[1] == "source") {
-        return Named::No;
+    if !words.iter().any(|w| is(&HOST, w)) {
+        return if words.iter().any(|w| is_near(w)) { Named::About } else { Named::No };
     }
     let last = words.last().map_or("", String::as_str);
     let has_name = words.len() >= 2 && last == "name" && is(&HAS_NAME, &words[words.len() - 2]);
@@ -246,6 +251,12 @@ pub fn of(key: &str) -> Named {
     } else {
         Named::Host
     }
+}
+
+/// Whether a word could be one of a host: it begins or ends with such a word, whatever the rest is.
+fn is_near(word: &str) -> bool {
+    NEAR.iter().any(|near| word.starts_with(near) || word.ends_with(near)) && !FAR.contains(&word)
+        || MAY_BE.contains(&word)
 }
 
 /// The words that a word is made of, if one of them is a host's and all are known; else the word.
@@ -302,7 +313,6 @@ mod tests {
             "http.proxy",
             "remoteaddr",
             "target_url",
-            "Data Source",
             "smtpserver",
         ] {
             assert!(matches!(of(key), Named::Host | Named::Hosts), "{key}: {:?}", of(key));
@@ -313,7 +323,19 @@ mod tests {
         for key in ["serverName", "domain_name", "domainname", "servername", "dnsName"] {
             assert_eq!(of(key), Named::Host, "{key}");
         }
-        for key in ["url_path", "urlpath", "host_count", "serverid", "site_title", "proxy_port", "server_version"] {
+        for key in [
+            "wsurl",
+            "subdomain",
+            "xyzhost",
+            "authority",
+            "url_path",
+            "urlpath",
+            "host_count",
+            "serverid",
+            "site_title",
+            "proxy_port",
+            "server_version",
+        ] {
             assert_eq!(of(key), Named::About, "{key}");
         }
         for key in [
@@ -333,7 +355,7 @@ mod tests {
             "recipient",
             "addressee",
             "hosting",
-            "domainless",
+            "data_source",
             "dbname",
         ] {
             assert_eq!(of(key), Named::No, "{key}");

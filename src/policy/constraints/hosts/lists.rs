@@ -32,6 +32,7 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
         return if has_url { Ok(false) } else { parenthesized(text, named, seen) };
     }
     let pieces = || text.split(|c: char| c.is_whitespace() || is_separator(c)).filter(|p| !p.is_empty());
+    let certain = matches!(named, Named::Host | Named::Hosts);
     let named = match named {
         // In a text, only what is nothing but hosts is a list of them.
         Named::No if blank && !pieces().all(is_like_a_host) => return Ok(false),
@@ -41,7 +42,31 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
         named => named,
     };
     let mut some = false;
-    for piece in pieces().filter(|p| !p.contains("://") && !p.contains('=')) {
+    if blank && named != Named::No && !has_url && text.contains('@') {
+        // An address of mail with a name is no URL.
+        let first = text.split(char::is_whitespace).next().unwrap_or_default();
+        let url = certain && (first.contains(['.', '[', '@', ':']) || first.contains(DOTS));
+        let reading = if url { Reading::Certain } else { Reading::Possible };
+        urls::authority(text, Place { reading, ..Place::WHOLE }, seen)?;
+    }
+    // What stands before a path may be one host for all that follows it.
+    if blank && named == Named::About {
+        let head = text.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+        if head.len() < text.len() && (head.contains('.') || head.contains(DOTS)) && !head.contains(char::is_whitespace)
+        {
+            some |= bare(head, Named::Host, seen)?;
+        }
+    }
+    for piece in pieces().filter(|p| !p.contains("://")) {
+        let piece = if piece.contains(']') { piece } else { piece.trim_start_matches('[') };
+        let piece = if piece.contains('[') { piece } else { piece.trim_end_matches(']') };
+        // What has a name of its own is judged by it as well.
+        if let Some((_, value)) = piece.rsplit_once('=') {
+            if named != Named::No {
+                bare(value, Named::About, seen)?;
+            }
+            continue;
+        }
         // A port behind a comma, as SQL Server has it.
         if piece.parse::<u16>().is_ok_and(|port| port > 0) {
             continue;
@@ -95,7 +120,7 @@ pub fn bare(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
     }
     let colons = text.bytes().filter(|b| *b == b':').count();
     let address = text.split(['/', '%', ']']).next().unwrap_or_default().trim_start_matches('[');
-    if colons > 1 && address.parse::<Ipv6Addr>().is_ok() {
+    if colons > 1 && !text.contains('@') && address.parse::<Ipv6Addr>().is_ok() {
         return host(&format!("[{address}]"), Reading::Certain, seen).map(|()| true);
     }
     let part = text.split(['/', '?', '#', '\\']).next().unwrap_or_default();
@@ -113,7 +138,16 @@ pub fn bare(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
             return Err(format!("{} has no host, which is one of this machine", shown(part)));
         }
         if !part.contains('@') || hostless {
+            if certain && !hostless && text.contains('@') {
+                urls::authority(text, Place { reading: Reading::Possible, ..Place::WHOLE }, seen)?;
+            }
             return Ok(false);
+        }
+    }
+    for after in text.split('@').skip(1) {
+        let after = after.trim_start_matches('/').split(['/', ':', '?', '#', '\\']).next().unwrap_or_default();
+        if is_address_or_localhost(after) {
+            host(after, Reading::Possible, seen)?;
         }
     }
     if certain {
@@ -170,17 +204,23 @@ pub fn pairs(text: &str, seen: &mut Seen) -> Result<(), String> {
         let from = before.bytes().rposition(|b| !(b.is_ascii_alphanumeric() || b"_-.".contains(&b)));
         let name = &before[from.map_or(0, |n| n + 1)..];
         seen.worked(name.len())?;
+        if name.len() < 2 {
+            continue;
+        }
         if name.eq_ignore_ascii_case("UseDevelopmentStorage") && behind.starts_with(['t', 'T', '1']) {
             return Err("storage of this machine".to_owned());
         }
+        let behind = behind.trim_start_matches(|c| is_quote(c) && !matches!(c, '[' | '('));
         let last = name.rsplit(['_', '-', '.']).next().unwrap_or_default();
+        if last.eq_ignore_ascii_case("socket") && bytes[at] == b'=' && behind.starts_with('/') {
+            return Err(format!("{} is one of this machine", shown(name)));
+        }
         let connects = CONNECTS.iter().any(|word| last.eq_ignore_ascii_case(word));
         let named = keys::of(name);
         if !connects && matches!(named, Named::No | Named::About) {
             continue;
         }
-        let value = behind.trim_start_matches(|c| is_quote(c) && !matches!(c, '[' | '('));
-        let value = &value[..value.find(ends_value).unwrap_or(value.len())];
+        let value = &behind[..behind.find(ends_value).unwrap_or(behind.len())];
         seen.worked(value.len())?;
         if value.len() > MAX_HOST {
             return Err(format!("{} holds more than {MAX_HOST} bytes where a host belongs", shown(name)));

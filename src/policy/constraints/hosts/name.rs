@@ -1,6 +1,7 @@
 //! One host as somebody wrote it, and what can be said of it without asking anybody.
 
 use super::is_public;
+use crate::policy::names::fold;
 use std::{
     borrow::Cow,
     collections::BTreeSet,
@@ -77,7 +78,8 @@ pub fn host(text: &str, reading: Reading, seen: &mut Seen) -> Result<(), String>
     if bracketed {
         // Zone ids (RFC 6874) are of this machine's interfaces, and some parsers cut them off.
         let address = decoded.split('%').next().unwrap_or_default();
-        let Ok(address) = address.parse::<Ipv6Addr>() else { return unclear("is no IPv6 address") };
+        let folded = if address.is_ascii() { Cow::Borrowed(address) } else { fold(address).into() };
+        let Ok(address) = folded.parse::<Ipv6Addr>() else { return unclear("is no IPv6 address") };
         if decoded.contains('%') {
             return Err(format!("the host {} has a zone, which only this machine knows", shown(text)));
         }
@@ -109,6 +111,12 @@ pub fn host(text: &str, reading: Reading, seen: &mut Seen) -> Result<(), String>
     if reading == Reading::Possible {
         return possible(bare, text, seen);
     }
+    if bare.len() < decoded.len() && bare.parse::<Ipv4Addr>().is_err() && addresses(bare).next().is_some() {
+        return unclear("is a number and a name");
+    }
+    if name.contains('%') {
+        return unclear("is percent-encoded, which not all parsers decode");
+    }
     match Host::parse(bare) {
         Err(_) => unclear("cannot be read"),
         Ok(Host::Ipv4(address)) => judge(IpAddr::V4(address), text),
@@ -129,7 +137,7 @@ fn possible(bare: &str, text: &str, seen: &mut Seen) -> Result<(), String> {
             _ => {}
         }
     }
-    let plain = crate::policy::names::fold(bare).replace(DOTS, ".");
+    let plain = fold(bare).replace(DOTS, ".");
     named(plain.trim_end_matches('.'), text, Reading::Possible, seen)
 }
 

@@ -4,7 +4,8 @@
 //! another (WHATWG, RFC 3986, curl, Python, Go, and careless code): each piece that some parser connects to must be public,
 //! and where they differ about a name, which cannot be looked up for all of them, the URL is denied.
 
-use super::name::{NO_HOST, Reading, Seen, host, shown};
+use super::name::{DOTS, NO_HOST, Reading, Seen, host, shown};
+use std::net::Ipv6Addr;
 
 /// Schemes that browsers give a host whatever number of slashes there is.
 const SPECIAL: [&str; 6] = ["http", "https", "ws", "wss", "ftp", "ftps"];
@@ -114,27 +115,40 @@ pub fn urls(text: &str, most: Reading, seen: &mut Seen) -> Result<bool, String> 
         let from = bytes[..colon].iter().rposition(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b)));
         let scheme = text[from.map_or(0, |n| n + 1)..colon].trim_start_matches(|c: char| !c.is_ascii_alphabetic());
         let at = colon - scheme.len();
-        let first = at <= begin;
+        // Python takes the brackets of a text off, and this.
+        let first = at <= begin || text[begin..at].eq_ignore_ascii_case("url:");
         let behind = &text[colon + 1..];
-        if scheme.is_empty() || behind.is_empty() {
+        if behind.is_empty() || scheme.is_empty() && slashes < 2 {
             continue;
         }
         if one_of(&LOCAL, scheme) && (slashes > 0 || first && !behind.starts_with(' ')) {
             return Err(format!("a {}: URL, which names this machine", shown(scheme).to_lowercase()));
         }
         let special = is_special(scheme);
-        if !(slashes >= 2 || special && (slashes > 0 || !behind.starts_with(char::is_whitespace))) {
+        let opaque = first && scheme.len() > 1 && !behind.starts_with(char::is_whitespace);
+        if !(slashes >= 2 || special && (slashes > 0 || first || !behind.starts_with(char::is_whitespace))) {
+            if opaque {
+                nowhere("", behind, seen)?;
+            }
             continue;
         }
-        let sure = first || slashes > 0 && scheme.len() > 1;
+        let before = text[..at].chars().next_back().filter(|c| !c.is_whitespace());
+        // RFC 3986's own expression takes anything for a scheme.
+        let sure = first || slashes > 0 && (scheme.len() > 1 || before.is_some());
         let reading = if sure { most } else { Reading::Possible };
-        let until = text[..at].chars().next_back().filter(|c| !c.is_whitespace()).map(closing);
+        let until = before.map(closing);
         let place = Place { first, until, special, reading };
         let rest = &behind[slashes.min(if special { slashes } else { 2 })..];
         if !special && rest.starts_with(['/', '\\']) {
             nowhere(scheme, rest, seen)?;
         }
         some |= authority(rest, place, seen)?;
+        // What follows the host of a resolver is the name that it is asked for.
+        if scheme.eq_ignore_ascii_case("dns")
+            && let Some((_, path)) = rest.split_once('/')
+        {
+            nowhere(scheme, path, seen)?;
+        }
     }
     Ok(some | relative(text, begin, most, seen)?)
 }
@@ -146,7 +160,7 @@ const fn closing(opening: char) -> Option<char> {
         '[' => ']',
         '{' => '}',
         '<' => '>',
-        '"' | '\'' | '`' => opening,
+        '"' | '\'' | '`' | '|' => opening,
         _ => return None,
     })
 }
@@ -160,7 +174,7 @@ fn nowhere(scheme: &str, path: &str, seen: &mut Seen) -> Result<(), String> {
     let path = path.trim_start_matches(['/', '\\']);
     let part = &path[..path.find(|c| is_odd(c) || matches!(c, '/' | '\\' | '?' | '#')).unwrap_or(path.len())];
     seen.worked(part.len())?;
-    part.split(',').try_for_each(|p| if p.contains(['.', '[']) { host(p, Reading::Possible, seen) } else { Ok(()) })
+    part.split(',').map(behind_user).try_for_each(|p| host(p, Reading::Possible, seen))
 }
 
 /// Judges addresses that have only the scheme in common with the page that they stand in: `//host/path`.
@@ -178,13 +192,17 @@ fn relative(text: &str, begin: usize, most: Reading, seen: &mut Seen) -> Result<
             continue;
         }
         let before = text[..at].chars().next_back();
-        if before.is_some_and(|c| !c.is_whitespace() && !"\"'`(=,<>[{|;\u{feff}".contains(c)) {
+        if at > begin && before.is_some_and(|c| !c.is_whitespace() && !"\"'`(=,<>[{|;\u{feff}".contains(c)) {
             continue;
         }
-        let alone = at <= begin && !text.trim_end().contains(char::is_whitespace);
+        let path = memchr::memchr(b'/', &bytes[next..]).map_or(text.len(), |n| next + n);
+        let wide = &text[next..path];
+        let head = wide.split(['?', '#', '\\', ':']).next().unwrap_or_default();
+        let named = !head.contains(char::is_whitespace) && (head.contains('.') || head.contains(DOTS));
+        let alone = at <= begin && (named || wide.contains('@') || !text.trim().contains(char::is_whitespace));
         let reading = if alone { most } else { Reading::Possible };
         let until = before.filter(|c| !c.is_whitespace()).map(closing);
-        some |= authority(&text[next..], Place { first: alone, until, special: true, reading }, seen)? && alone;
+        some |= authority(&text[next..], Place { first: at <= begin, until, special: true, reading }, seen)? && alone;
     }
     Ok(some)
 }
@@ -205,6 +223,7 @@ pub fn authority(text: &str, place: Place, seen: &mut Seen) -> Result<bool, Stri
     if !tight.is_empty() {
         if place.special { one(tight, place, seen)? } else { several(tight, place, seen)? }
     }
+    bracketed(wide, place, seen)?;
     if behind.is_empty() {
         return Ok(!tight.is_empty());
     }
@@ -213,6 +232,23 @@ pub fn authority(text: &str, place: Place, seen: &mut Seen) -> Result<bool, Stri
         given_whole(wide, tight, seen)?;
     }
     Ok(!tight.is_empty())
+}
+
+/// Judges what stands in brackets, where Python looks for a host first, whatever is before them.
+fn bracketed(wide: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
+    for (at, _) in wide.match_indices('[') {
+        let (before, inside) = (&wide[..at], &wide[at + 1..]);
+        let inside = inside.split(['[', ']', '%', '/']).next().unwrap_or_default();
+        if inside.parse::<Ipv6Addr>().is_ok() {
+            host(&format!("[{inside}]"), Reading::Possible, seen)?;
+            if place.first && place.reading == Reading::Certain && !before.is_empty() && !before.ends_with('@') {
+                return Err(unclear(before));
+            }
+        } else if inside.contains('.') {
+            host(inside, Reading::Possible, seen)?;
+        }
+    }
+    Ok(())
 }
 
 /// Judges a user, host and port.
@@ -231,7 +267,8 @@ fn one(tight: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
     // The next URL of a list; in a document, the next link.
     let next = more.split_once(':').is_some_and(|(scheme, _)| is_special(scheme));
     let link = !place.first && name[at..].contains(['(', '[']);
-    if next || link || !more.contains(char::is_alphanumeric) {
+    let closed = !place.first && place.until.flatten().is_some_and(|close| name[at..].starts_with(close));
+    if next || link || closed || !more.contains(char::is_alphanumeric) {
         return Ok(());
     }
     Err(unclear(name))
@@ -291,9 +328,18 @@ fn given_whole(wide: &str, tight: &str, seen: &mut Seen) -> Result<(), String> {
         if more.contains('@') {
             if !name.contains(|c: char| c.is_whitespace() || c.is_control()) {
                 host(name, Reading::Certain, seen)?;
+                if !tight.is_empty() {
+                    return Err(unclear(name));
+                }
             }
-        } else if !more.starts_with('\\') && !more.contains(char::is_whitespace) && more.contains(char::is_alphanumeric)
-        {
+            let name = name.split(is_odd).next().unwrap_or_default();
+            if name.contains('.') {
+                host(name, Reading::Certain, seen)?;
+            }
+            continue;
+        }
+        let more = more.split(':').next().unwrap_or_default();
+        if !more.starts_with('\\') && !more.contains(char::is_whitespace) && more.contains(char::is_alphanumeric) {
             return Err(unclear(name));
         }
     }
