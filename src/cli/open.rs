@@ -94,6 +94,7 @@ fn target(what: &Path, audit_dir: &Path) -> Result<Target, Failure> {
         return Err(failure.hint("give the directory of a pack, or the id of a session (mcp_ and 16 digits)"));
     };
     let dir = AuditDir::at(audit_dir);
+    super::out::warn_of_rollback(audit_dir);
     let segments = std::fs::read_dir(dir.audit())
         .map_err(|e| Failure::bad_input(format_args!("{}: {e}", dir.audit().display())))?;
     let names = segments.flatten().filter_map(|e| e.file_name().into_string().ok());

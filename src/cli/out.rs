@@ -11,6 +11,14 @@ use std::{
     path::Path,
 };
 
+/// Says it on stderr if the ledger of an audit directory lacks what this user's recorder wrote there.
+pub fn warn_of_rollback(dir: &std::path::Path) {
+    let dir = crate::paths::AuditDir::reach(dir).map(crate::paths::AuditDir::of_user);
+    if let Some(said) = dir.ok().and_then(|dir| crate::record::rollback::look(&dir)) {
+        stderr(&format!("assay: warning: {}", visible(&said)));
+    }
+}
+
 /// Writes to stdout. A reader that has gone away is no error: it has seen what it wanted.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use crate::{
     pack::keys::KeyStore,
     paths::{AuditDir, DEFAULT_AUDIT_DIR},
     proxy::seal::{Sealed, recover_dir},
-    record::recover::RecoverError,
+    record::{recover::RecoverError, rollback},
     text::visible,
 };
 use clap::Args;
@@ -49,17 +49,22 @@ pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
     let signer = || key.get_or_init(|| keys.load_or_generate(&id).map(Arc::new)).as_ref().ok().cloned();
     let all = recover_dir(&dir, &signer, false)
         .map_err(|e| Failure::failed(format_args!("{}: {e}", args.audit_dir.display())))?;
+    let rolled_back = rollback::look(&dir);
     if args.json {
         let sessions: Vec<_> = all.iter().map(document).collect();
-        out::json(&serde_json::json!({ "audit_dir": files::text(&args.audit_dir), "sessions": sessions }))?;
+        let audit_dir = files::text(&args.audit_dir);
+        out::json(&serde_json::json!({ "audit_dir": audit_dir, "rolled_back": rolled_back, "sessions": sessions }))?;
     } else {
+        if let Some(said) = &rolled_back {
+            out::stdout(format!("damaged: {}\n", visible(said)).as_bytes())?;
+        }
         print(&all)?;
     }
     if let Some(Err(e)) = key.into_inner() {
         return Err(e.into());
     }
     let failed = |one: &Result<Sealed, RecoverError>| one.as_ref().map_or(true, |s| !s.problems.is_empty());
-    Ok(if all.iter().any(failed) { Exit::Failed } else { Exit::Ok })
+    Ok(if rolled_back.is_some() || all.iter().any(failed) { Exit::Failed } else { Exit::Ok })
 }
 
 fn document(one: &Result<Sealed, RecoverError>) -> serde_json::Value {

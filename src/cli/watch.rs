@@ -118,6 +118,7 @@ fn wanted(args: &WatchArgs) -> Result<Wanted, Failure> {
     let session = args.session.as_ref().map(|id| {
         Wanted::digits(id).ok_or_else(|| Failure::bad_input(format_args!("--session: {id:?} is no session id")))
     });
+    args.audit_dir.iter().for_each(|dir| out::warn_of_rollback(dir));
     let audit_dir = args
         .audit_dir
         .as_ref()

@@ -263,6 +263,9 @@ pub(super) fn recover_in_background(dir: &AuditDir, signer: Option<Arc<Signer>>,
     let dir = dir.clone();
     let run = move || {
         let _ = crate::sys::process::nice_this_thread(15);
+        if let Some(said) = crate::record::rollback::look(&dir) {
+            status.warn(&said);
+        }
         match recover_dir(&dir, &|| signer.clone(), true) {
             Ok(all) => all.iter().for_each(|one| match one {
                 Ok(sealed) => status.recovered(sealed),

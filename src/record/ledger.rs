@@ -1,5 +1,6 @@
 //! The ledger: one line per segment start and end, appended under an exclusive lock (FORMATS §4).
 
+use super::rollback::{self, Head};
 use crate::{
     files::{self, Tree},
     model::{
@@ -31,6 +32,7 @@ const FIRST_REACH: u64 = 8 * 1024;
 
 /// The ledger, locked for this process until dropped.
 pub struct Ledger {
+    dir: AuditDir,
     file: File,
     end: u64,
     seq: u64,
@@ -74,7 +76,7 @@ impl Ledger {
             None => (0, GENESIS.to_owned()),
             Some(line) => next_of(line),
         };
-        let mut ledger = Self { file, end: tail.end, seq, head };
+        let mut ledger = Self { dir: dir.clone(), file, end: tail.end, seq, head };
         if tail.torn > 0 {
             let note = set_aside(dir.files(), &ledger.file, &path, &tail, session)?;
             ledger.append(&Entry {
@@ -124,8 +126,12 @@ impl Ledger {
             return Err(e);
         }
         self.end += bytes.len() as u64;
-        self.seq += 1;
+        self.seq = self.seq.saturating_add(1);
         self.head = line.hash;
+        let head = Head { hash: self.head.clone(), ledger_seq: line.ledger_seq };
+        if let Err(e) = rollback::remember(&self.dir, &self.file, head) {
+            tracing::warn!(error = %e, "the ledger's last line could not be remembered: that it goes missing would not be seen");
+        }
         Ok(())
     }
 }

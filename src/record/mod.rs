@@ -20,5 +20,6 @@ pub mod ledger;
 pub mod mark;
 pub mod recorder;
 pub mod recover;
+pub mod rollback;
 pub mod store;
 pub mod surface;

@@ -318,3 +318,47 @@ fn who_took_part_is_known_after_recovery_also_when_no_receipt_says_it() {
         assert!(session.doc.server_info.is_some() && session.doc.protocol_version.is_some());
     }
 }
+
+#[test]
+fn a_ledger_that_was_rolled_back_is_said_by_whoever_reads_the_directory() {
+    let rig = Rig::new();
+    let session = || {
+        let mut client = Client::start(rig.proxy(&[]));
+        client.converse(std::iter::once(INITIALIZE.to_owned()));
+        client.end();
+        client.said()
+    };
+    assert!(!session().contains("rolled back"));
+    let ledger = rig.audit.join("audit/ledger.jsonl");
+    let older = fs::read(&ledger).unwrap();
+    assert!(!session().contains("rolled back"));
+    fs::write(&ledger, &older).unwrap();
+    let audit = rig.audit.to_str().unwrap();
+    let id = |path: &PathBuf| path.file_stem().unwrap().to_str().unwrap().rsplit('_').next().unwrap().to_owned();
+    let id = format!("mcp_{}", id(&rig.segments()[0]));
+    let recover: &[&str] = &["recover", "--audit-dir", audit];
+    let readers = [
+        recover,
+        &["open", "--json", "--audit-dir", audit, &id],
+        &["analyze", "--history"],
+        &["watch", "--plain", "--audit-dir", audit],
+    ];
+    let before = check::tree(&rig.audit);
+    for args in readers {
+        let out = rig.assay(args);
+        let said = [out.stdout, out.stderr].concat();
+        assert!(
+            String::from_utf8_lossy(&said).contains("was rolled back"),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&said)
+        );
+        assert_eq!(out.status.code() == Some(2), args == recover, "{args:?}");
+    }
+    assert_eq!(check::tree(&rig.audit), before, "nothing is papered over");
+    // It stays said when the ledger goes on.
+    let mut client = Client::start(rig.proxy(&[]));
+    client.converse(std::iter::once(INITIALIZE.to_owned()));
+    until("the warning", || client.said().contains("was rolled back").then_some(()));
+    client.end();
+    assert_eq!(rig.assay(recover).status.code(), Some(2));
+}

@@ -6,6 +6,7 @@
 
 mod check;
 mod crowd;
+mod damage;
 mod disk;
 mod flood;
 mod foreign;

@@ -68,7 +68,9 @@ fn restore(rig: &Rig, saved: &[(PathBuf, Vec<u8>)]) {
 
 fn save(rig: &Rig) -> Vec<(PathBuf, Vec<u8>)> {
     let all = check::tree(&rig.audit).into_keys();
-    let memory = remembered(rig).into_iter().flat_map(|dir| files(&dir, |_| true));
+    // What is cut here on purpose is not to be missed.
+    let memory =
+        remembered(rig).into_iter().filter(|dir| dir.ends_with("sessions")).flat_map(|dir| files(&dir, |_| true));
     let all = all.chain(memory);
     all.filter(|p| p.is_file()).map(|p| (p.clone(), fs::read(&p).unwrap())).collect()
 }

@@ -1,0 +1,187 @@
+//! Whether a ledger still holds what this user's recorder wrote last: the user directory remembers it.
+//!
+//! A line is remembered after it was synced, so one that is remembered and not there was taken away.
+
+use super::mark::{self, Place};
+use crate::{files::Tree, model::sha256_hex, paths::AuditDir};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+/// Format version of what is remembered of a ledger.
+///
+/// | version | change |
+/// |---|---|
+/// | 1 | first |
+pub const MEMORY_VERSION: u32 = 1;
+
+/// Bytes of a ledger that are looked at at a time.
+const PIECE: u64 = 256 << 10;
+/// Bytes of the first line that are looked at.
+const FIRST: usize = 64 << 10;
+
+/// One line of a ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// Its hash.
+    pub hash: String,
+    /// Its number.
+    pub ledger_seq: u64,
+}
+
+/// `ledgers/<32 hex digits of the path's SHA-256>.json` in the user directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// The audit directory.
+    pub audit_dir: Place,
+    /// The line that was written last.
+    pub head: Head,
+    /// A line that was written and was found missing; it stays until it is there again.
+    pub missing: Option<Head>,
+    /// SHA-256 of the ledger's first line, hex.
+    pub origin: String,
+    /// [`MEMORY_VERSION`].
+    pub v: u32,
+}
+
+fn memory_path(home: &Path, place: &Place) -> PathBuf {
+    home.join("ledgers").join(format!("{}.json", &sha256_hex(place.path.as_bytes())[..32]))
+}
+
+fn remembered(home: &Path, path: &Path) -> Option<Memory> {
+    let bytes = mark::read_own(&Tree::at(home), path).ok()?;
+    serde_json::from_slice(&bytes).ok().filter(|m: &Memory| m.v == MEMORY_VERSION)
+}
+
+/// What of a memory a ledger does not hold. Nothing if this is another directory with another ledger.
+fn missing(memory: &Memory, place: &Place, ledger: Option<&File>) -> io::Result<Option<Head>> {
+    let origin = ledger.map(origin).transpose()?.flatten();
+    if !memory.audit_dir.is(place) && origin.as_ref() != Some(&memory.origin) {
+        return Ok(None);
+    }
+    for head in memory.missing.iter().chain([&memory.head]) {
+        let there = ledger.map(|file| holds(file, &head.hash)).transpose()?;
+        if there != Some(true) {
+            return Ok(Some(head.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Remembers the line that was appended last; the ledger is locked.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<()> {
+    let Some(home) = dir.home() else { return Ok(()) };
+    let place = Place::of(dir.root())?;
+    let path = memory_path(home, &place);
+    let before = remembered(home, &path);
+    let missing = before.map(|memory| missing(&memory, &place, Some(ledger))).transpose()?.flatten();
+    let origin = origin(ledger)?.unwrap_or_default();
+    let memory = Memory { audit_dir: place, head, missing, origin, v: MEMORY_VERSION };
+    mark::replace(&Tree::at(home), &path, &memory, false)
+}
+
+/// Says it if the ledger of an audit directory lacks what this user's recorder wrote there. It reads the end of the ledger,
+/// as far as the line that is remembered.
+#[must_use]
+pub fn look(dir: &AuditDir) -> Option<String> {
+    let home = dir.home()?;
+    let place = Place::of(dir.root()).ok()?;
+    let path = memory_path(home, &place);
+    let memory = remembered(home, &path)?;
+    let ledger = match dir.files().open(&dir.ledger()) {
+        Ok(file) => Some(file),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => return None,
+    };
+    let head = missing(&memory, &place, ledger.as_ref()).ok()??;
+    Some(format!(
+        "the ledger {} was rolled back: line {} of hash {}, which your recorder wrote, is not in it; lines were removed, or \
+         an older copy was put back. If that was you, remove {}",
+        dir.ledger().display(),
+        head.ledger_seq,
+        head.hash,
+        path.display()
+    ))
+}
+
+/// SHA-256 of the first line.
+fn origin(ledger: &File) -> io::Result<Option<String>> {
+    let mut first = vec![0; FIRST];
+    let n = ledger.read_at(&mut first, 0)?;
+    Ok(memchr::memchr(b'\n', &first[..n]).map(|end| sha256_hex(&first[..end])))
+}
+
+/// Whether a line has this hash, looked for from the end.
+fn holds(ledger: &File, hash: &str) -> io::Result<bool> {
+    let needle = format!("\"hash\":\"{hash}\"");
+    let mut upto = ledger.metadata()?.len();
+    while upto > 0 {
+        let from = upto.saturating_sub(PIECE);
+        let mut piece = vec![0; usize::try_from(upto - from).map_err(io::Error::other)?];
+        ledger.read_exact_at(&mut piece, from)?;
+        if memchr::memmem::rfind(&piece, needle.as_bytes()).is_some() {
+            return Ok(true);
+        }
+        // What lies across two pieces is in the next one.
+        upto = if from == 0 { 0 } else { from + needle.len() as u64 };
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{GENESIS, LedgerKind, SessionId},
+        record::ledger::{Entry, Ledger},
+    };
+
+    fn append(dir: &AuditDir) {
+        let session = SessionId::from_bits(1);
+        let (kind, segment) = (LedgerKind::SegmentStart, "segment_x.jsonl");
+        let entry = Entry { kind, session, segment, segment_hash: GENESIS, event_count: 1, complete: None, note: None };
+        Ledger::lock(dir, session).unwrap().append(&entry).unwrap();
+    }
+
+    #[test]
+    fn a_ledger_that_lacks_what_was_written_is_said_until_it_is_there_again() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = AuditDir::at(tmp.path().join("audit")).remembered_in(Some(tmp.path().join("home")));
+        dir.create().unwrap();
+        assert_eq!(look(&dir), None);
+        for n in 1..700 {
+            append(&dir);
+            assert!(n % 100 != 0 || look(&dir).is_none());
+        }
+        let whole = std::fs::read_to_string(dir.ledger()).unwrap();
+        let upto = |n: usize| whole.lines().take(n).map(|l| format!("{l}\n")).collect::<String>();
+        for keep in [0, 1, 350, 698] {
+            std::fs::write(dir.ledger(), upto(keep)).unwrap();
+            assert!(look(&dir).unwrap().contains("line 698 of hash"), "{keep}");
+        }
+        std::fs::remove_file(dir.ledger()).unwrap();
+        assert!(look(&dir).is_some());
+        // Going on does not make up for it.
+        std::fs::write(dir.ledger(), upto(5)).unwrap();
+        append(&dir);
+        append(&dir);
+        assert!(look(&dir).unwrap().contains("line 698 of hash"));
+        // An older copy of the whole directory, under another inode number.
+        std::fs::rename(dir.root(), tmp.path().join("aside")).unwrap();
+        dir.create().unwrap();
+        assert_eq!(look(&dir), None, "a new directory in its place");
+        std::fs::write(dir.ledger(), upto(100)).unwrap();
+        assert!(look(&dir).is_some());
+        std::fs::write(dir.ledger(), &whole).unwrap();
+        assert!(look(&dir).is_some(), "what was written since is gone");
+    }
+}
