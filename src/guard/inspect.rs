@@ -539,6 +539,8 @@ pub fn said(text: &[u8]) -> Option<Said<'_>> {
     let name = method.filter(|raw| raw.len() <= MAX_NAME).and_then(canon::decode_string);
     let sampling = match name.filter(|name| folding::is_like(name, SAMPLING)) {
         _ if refused[METHOD].is_some() => Sampling::Doubtful(Refusal::BadMethod),
+        // What is too long to be compared may be that name, padded.
+        None if method.is_some_and(|raw| raw.len() > MAX_NAME) => Sampling::Doubtful(Refusal::BadMethod),
         None => Sampling::No,
         Some(name) if name != SAMPLING => Sampling::Doubtful(Refusal::BadMethod),
         Some(_) if answers => Sampling::Doubtful(Refusal::Shape),
@@ -649,6 +651,10 @@ mod tests {
             ("{", None),
         ] {
             assert_eq!(super::said(said.as_bytes()).map(|s| s.sampling), sampling, "{said}");
+        }
+        for (padding, sampling) in [(2000, Sampling::No), (10_000, Sampling::Doubtful(Refusal::BadMethod))] {
+            let said = format!(r#"{{"id":1,"method":"{}sampling/other"}}"#, "x".repeat(padding));
+            assert_eq!(super::said(said.as_bytes()).map(|s| s.sampling), Some(sampling), "{padding}");
         }
     }
 }
