@@ -75,5 +75,7 @@ if [ -d "${ASSAY_VECTORS:-../shared/vectors}" ] || [ -n "${CI-}" ]; then
 else
     printf 'tests/run.sh: without the contract vectors of assay: name their folder in ASSAY_VECTORS\n' >&2
 fi
+command -v "${ASSAY_GO:-go}" >/dev/null ||
+    printf 'tests/run.sh: without Go: how it reads URLs is not compared (install it, or name it in ASSAY_GO)\n' >&2
 cargo test
 cargo test --features "$features" "${targets[@]}"
