@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     /// splitmix64.
@@ -77,11 +77,11 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, n: u64) -> usize {
+    pub fn below(&mut self, n: u64) -> usize {
         usize::try_from(self.next() % n).unwrap()
     }
 
-    fn micros(&mut self, n: u64) -> Duration {
+    pub fn micros(&mut self, n: u64) -> Duration {
         Duration::from_micros(self.next() % n)
     }
 }

@@ -8,6 +8,7 @@ mod check;
 mod crowd;
 mod damage;
 mod disk;
+mod fills;
 mod flood;
 mod foreign;
 mod kills;
