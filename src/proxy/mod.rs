@@ -188,6 +188,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         status.recording(&dir, session, child.pid());
         seal::recover_in_background(&dir, signer.clone(), status);
     }
+    let recovering = signer.clone();
     let sealer = seal::Sealer { dir: dir.clone(), signer, auto_pack: options.auto_pack, status, live: hub };
     let sealing = thread::Builder::new()
         .name("assay-sealer".into())
@@ -197,7 +198,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let mut life = Life::new(child, running.stops.clone(), options.shutdown_timeout, recording, status);
     if let (Some(judging), Some(path)) = (judging, &options.policy) {
         let path = std::path::absolute(path).map_err(Failure::failed)?;
-        life.reload_on_hangup(watch(policy::Watcher { path, dir, judging, news, status })?);
+        life.reload_on_hangup(watch(policy::Watcher { path, dir: dir.clone(), judging, news, status })?);
     }
     life.run(&inbox);
     let stderr_bytes = running.stderr.bytes.load(Ordering::Relaxed);
@@ -210,6 +211,13 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let report = report.unwrap_or_else(|| Report { left_for_recovery: true, ..Report::default() });
     let seals = patience::join(sealing, patience, &|| false);
     let is_sealed = seals.is_some();
+    if report.damaged && is_sealed && options.auto_pack {
+        // What is left of sessions whose files somebody else has changed.
+        let run = move || seal::recover_now(&dir, recovering.as_ref(), status);
+        if let Ok(thread) = thread::Builder::new().name("assay-recover".into()).spawn(run) {
+            patience::join(thread, patience, &|| false);
+        }
+    }
     let seals = seals.unwrap_or_default();
     if !is_sealed {
         status.warn("the disk does not respond: the last pack was not built; run `assay recover` once it does");

@@ -258,6 +258,17 @@ fn sweep_marks(dir: &AuditDir, ends: &Ends) {
     }
 }
 
+/// Finishes the sessions of this directory whose cards say that they are not.
+pub(super) fn recover_now(dir: &AuditDir, signer: Option<&Arc<Signer>>, status: Status) {
+    match recover_dir(dir, &|| signer.cloned(), true) {
+        Ok(all) => all.iter().for_each(|one| match one {
+            Ok(sealed) => status.recovered(sealed),
+            Err(e) => status.warn(&format!("a session that died could not be recovered: {e}")),
+        }),
+        Err(e) => tracing::warn!(error = %e, "looking for sessions that died failed"),
+    }
+}
+
 /// Finishes what earlier proxies left in this directory, beside the session that is starting.
 pub(super) fn recover_in_background(dir: &AuditDir, signer: Option<Arc<Signer>>, status: Status) {
     let dir = dir.clone();
@@ -266,13 +277,7 @@ pub(super) fn recover_in_background(dir: &AuditDir, signer: Option<Arc<Signer>>,
         if let Some(said) = crate::record::rollback::look(&dir) {
             status.warn(&said);
         }
-        match recover_dir(&dir, &|| signer.clone(), true) {
-            Ok(all) => all.iter().for_each(|one| match one {
-                Ok(sealed) => status.recovered(sealed),
-                Err(e) => status.warn(&format!("a session that died could not be recovered: {e}")),
-            }),
-            Err(e) => tracing::warn!(error = %e, "looking for sessions that died failed"),
-        }
+        recover_now(&dir, signer.as_ref(), status);
     };
     if let Err(e) = std::thread::Builder::new().name("assay-recover".into()).spawn(run) {
         tracing::warn!(error = %e, "no thread for recovery");

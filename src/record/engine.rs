@@ -9,7 +9,7 @@ use super::{
     card::Card,
     judgement::{Advisor, Health, News},
     lane::{self, Lane, Taken},
-    recorder::{BigPayload, Clock, Ending, Identity, Message, Recorder, Setup},
+    recorder::{BigPayload, Clock, Ending, Identity, Lines, Message, Recorder, Setup},
     store::Store,
 };
 use crate::{
@@ -42,6 +42,9 @@ const RETRY_BEGIN: Duration = Duration::from_secs(2);
 const LAST_TRIES: u32 = 5;
 /// After the session's end, a capture that gives nothing for so long is not waited for any more.
 const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether somebody else has changed the files.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// When a pack is closed and the next one begun (`--pack-interval`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +85,8 @@ pub struct Report {
     pub nothing_recorded: bool,
     /// Messages that the policy rejects, enforced or not.
     pub violations: u64,
+    /// Somebody else changed files of a session while it was written: what is left of it waits for `recover`.
+    pub damaged: bool,
 }
 
 /// What is still under way, as whoever ends the session has to know it.
@@ -147,6 +152,12 @@ struct Live {
     told: u64,
 }
 
+/// A session that was rolled over, and whose end is not on disk yet.
+struct Closing {
+    ended: Ended,
+    lines: Lines,
+}
+
 /// The session that is begun next.
 #[derive(Debug, Clone, Copy)]
 struct Next {
@@ -169,6 +180,10 @@ pub struct Engine {
     next: Next,
     /// What goes over into the next session, as long as that cannot be begun on disk.
     rolled: Option<Recorder>,
+    closing: Vec<Closing>,
+    looked: Instant,
+    /// Evidence that somebody else destroyed, in bytes, and that no chain tells of yet.
+    damage: u64,
     /// It was said that there are no locks.
     said_unlocked: bool,
 }
@@ -189,6 +204,9 @@ impl Engine {
             report: Report::default(),
             next,
             rolled: None,
+            closing: Vec::new(),
+            looked: Instant::now(),
+            damage: 0,
             said_unlocked: false,
         }
     }
@@ -229,6 +247,7 @@ impl Engine {
                 }
             }
             self.roll_if_due();
+            self.look_at_files();
             let deepest = if ending.is_some() { Duration::from_millis(1) } else { self.deepest() };
             let lanes = &self.lanes;
             // What waits behind a message that has no room is looked at when that is tried again.
@@ -409,6 +428,7 @@ impl Engine {
             }
             self.lanes.iter_mut().for_each(Lane::retry);
         }
+        self.close_rolled();
         // What was let go of is told by the captures until the chain tells it.
         if self.say_missed() {
             self.announce();
@@ -451,10 +471,16 @@ impl Engine {
         }
         let Some(live) = &mut self.live else { return false };
         let (messages, bytes) = std::mem::take(&mut self.unsaid);
-        if messages + bytes == 0 {
+        let damage = std::mem::take(&mut self.damage);
+        if messages + bytes + damage == 0 {
             return true;
         }
-        live.recorder.gap("disk", messages, bytes, clock::mono_ns());
+        if damage > 0 {
+            live.recorder.gap("evidence_damaged", 0, damage, clock::mono_ns());
+        }
+        if messages + bytes > 0 {
+            live.recorder.gap("disk", messages, bytes, clock::mono_ns());
+        }
         match live.store.write(&mut live.recorder.lines) {
             Ok(()) => true,
             Err(e) => {
@@ -568,6 +594,14 @@ impl Engine {
         }
     }
 
+    fn remember_next(&self) {
+        if let Some(marks) = self.config.dir.marks()
+            && let Err(e) = marks.begin(&self.config.dir, self.next.session, self.next.started_at)
+        {
+            tracing::warn!(error = %e, "the next session could not be remembered");
+        }
+    }
+
     fn forget_card(&self) {
         if let Some(marks) = self.config.dir.marks() {
             marks.forget(self.next.session);
@@ -599,11 +633,7 @@ impl Engine {
         let Some(next) = fresh() else { return };
         let Some(mut live) = self.live.take() else { return };
         self.next = next;
-        if let Some(marks) = self.config.dir.marks()
-            && let Err(e) = marks.begin(&self.config.dir, next.session, next.started_at)
-        {
-            tracing::warn!(error = %e, "the next session could not be remembered");
-        }
+        self.remember_next();
         // The next card is there before this chain ends: whenever we are killed, recovery finds whose the messages are
         // that the captures hold, and which calls go over.
         let paths = self.config.dir.session(next.started_at, next.session);
@@ -622,15 +652,66 @@ impl Engine {
         };
         let surface = live.recorder.surface();
         let doc = live.recorder.end(&ending, clock::mono_ns());
-        if let Err(e) = live.store.write(&mut live.recorder.lines) {
-            self.disk_failed("ending a segment", &e);
-        }
+        let mut lines = std::mem::take(&mut live.recorder.lines);
+        let written = live.store.write(&mut lines);
         self.config.broadcast.ended(live.recorder.session(), live.store.segment_len(), Some(next.session));
         self.own_captures(next.session);
         live.recorder.set_policy(self.config.news.in_force());
         self.rolled = Some(live.recorder);
         self.begin();
-        let _ = self.config.ended.send(Ended { store: live.store, doc, surface, card: live.card });
+        let ended = Ended { store: live.store, doc, surface, card: live.card };
+        if let Err(e) = written {
+            self.disk_failed("ending a segment", &e);
+            self.closing.push(Closing { ended, lines });
+        } else {
+            let _ = self.config.ended.send(ended);
+        }
+    }
+
+    /// Writes the ends of sessions that were rolled over while the disk failed; whether none is left.
+    fn close_rolled(&mut self) -> bool {
+        while let Some(mut closing) = self.closing.pop() {
+            if let Err(e) = closing.ended.store.write(&mut closing.lines) {
+                self.closing.push(closing);
+                self.disk_failed("ending a segment", &e);
+                return false;
+            }
+            let _ = self.config.ended.send(closing.ended);
+        }
+        true
+    }
+
+    /// Whoever cuts, replaces or removes the files of a session that is being written ends it: what is there stays as it is,
+    /// for `recover`, and another segment is begun, which says so.
+    fn look_at_files(&mut self) {
+        if self.retry_at.is_some() || self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        let Some((what, bytes)) = self.live.as_ref().and_then(|live| live.store.damage()) else { return };
+        let Some(next) = fresh() else { return };
+        let Some(live) = self.live.take() else { return };
+        tracing::error!("{what}; another segment is begun");
+        eprintln!(
+            "assay: warning: {what}; another segment is begun, and what is left of this one is recovered at the end"
+        );
+        let before = self.next;
+        self.next = next;
+        self.remember_next();
+        let paths = self.config.dir.session(next.started_at, next.session);
+        if let Err(e) = self.card(Some(live.recorder.session()), live.recorder.identity()).write(&paths) {
+            self.next = before;
+            self.live = Some(live);
+            return self.disk_failed("beginning another segment", &e);
+        }
+        self.report.damaged = true;
+        self.damage += bytes.max(1);
+        self.config.broadcast.ended(live.recorder.session(), live.store.segment_len(), Some(next.session));
+        self.own_captures(next.session);
+        let mut recorder = live.recorder;
+        recorder.set_policy(self.config.news.in_force());
+        self.rolled = Some(recorder);
+        self.begin();
     }
 
     /// Ends the last session. `false`: the disk has room again, and there is more to be taken.
@@ -674,6 +755,9 @@ impl Engine {
         if waiting {
             self.live = Some(live);
             return false;
+        }
+        if !self.close_rolled() {
+            self.report.left_for_recovery = true;
         }
         let (messages, bytes) = std::mem::take(&mut self.unsaid);
         if messages + bytes > 0 {

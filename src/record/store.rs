@@ -86,6 +86,26 @@ impl Sink {
         Ok(())
     }
 
+    /// What somebody else has done to the file since, and how many bytes of it that costs at most.
+    fn damage(&self, path: &Path) -> Option<(String, u64)> {
+        use std::os::unix::fs::MetadataExt as _;
+        if self.dirty {
+            return None;
+        }
+        let ours = self.file.metadata().ok()?;
+        let there = std::fs::symlink_metadata(path);
+        let what = match &there {
+            _ if ours.len() < self.good => {
+                return Some((format!("was cut from {} to {} bytes", self.good, ours.len()), self.good - ours.len()));
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => "was removed".to_owned(),
+            Ok(there) if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) => "was replaced".to_owned(),
+            _ if ours.len() > self.good => format!("was {} bytes long and has {} now", self.good, ours.len()),
+            _ => return None,
+        };
+        Some((what, self.good))
+    }
+
     /// The file, for syncing.
     #[must_use]
     pub const fn file(&self) -> &File {
@@ -190,6 +210,16 @@ impl Store {
                 Err(BeginError { path: paths.segment, source, rolled: Some(Box::new(recorder)) })
             }
         }
+    }
+
+    /// What somebody else has done to the segment or the receipts, and how many bytes of them that costs at most.
+    #[must_use]
+    pub fn damage(&self) -> Option<(String, u64)> {
+        let files = [(&self.segment, &self.paths.segment), (&self.receipts, &self.paths.receipts)];
+        files.into_iter().find_map(|(sink, path)| {
+            let (what, bytes) = sink.damage(path)?;
+            Some((format!("{} {what} while it was written", path.display()), bytes))
+        })
     }
 
     /// The audit directory.

@@ -13,6 +13,7 @@ mod flood;
 mod foreign;
 mod kills;
 mod lifecycle;
+mod meddled;
 mod peer;
 mod rig;
 mod steps;
