@@ -147,6 +147,31 @@ pub enum RpcId {
     Text(String),
 }
 
+impl InvocationId {
+    /// The id of the request at this stream offset; of an element of a batch, by its index.
+    #[must_use]
+    pub fn of_message(session: SessionId, direction: super::Direction, offset: u64, element: Option<u64>) -> Self {
+        let direction = direction.as_str();
+        Self(match element {
+            None => bits_of(&format!("{session}:{direction}:{offset}")),
+            Some(i) => bits_of(&format!("{session}:{direction}:{offset}:{i}")),
+        })
+    }
+}
+
+impl ReceiptId {
+    /// The id of a receipt that belongs to the session as a whole: `session_start`, `session_end`, `gap`.
+    #[must_use]
+    pub fn of_session(session: SessionId, what: &str, seq: u64) -> Self {
+        Self(bits_of(&format!("{session}:{what}:{seq}")))
+    }
+}
+
+fn bits_of(place: &str) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = crate::canon::sha256(place.as_bytes());
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

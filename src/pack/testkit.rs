@@ -135,7 +135,8 @@ pub fn write(plan: &Plan, dir: &AuditDir) -> io::Result<Written> {
     };
     w.start()?;
     let segment = format!("segment_{}.jsonl", paths.stem);
-    let ledger_hash = ledger.add(plan, id, LedgerKind::SegmentStart, &segment, &w.first, 1, None)?;
+    let ledger_hash = ledger.prev.clone();
+    ledger.add(plan, id, LedgerKind::SegmentStart, &segment, &w.first, 1, None)?;
     for n in 0..plan.calls {
         w.call(n)?;
     }
@@ -156,10 +157,6 @@ fn mix(seed: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
-}
-
-fn id_bits(text: &str) -> u64 {
-    u64::from_str_radix(&sha256_hex(text.as_bytes())[..16], 16).unwrap_or_default()
 }
 
 struct Out(BufWriter<File>);
@@ -271,6 +268,18 @@ impl Writer<'_> {
     }
 
     fn event<T: Serialize>(&mut self, event: EventKind, message: Option<&Message>, detail: &T) -> io::Result<()> {
+        self.event_of(event, message, message.map(|m| m.invocation), detail)
+    }
+
+    fn event_of<T: Serialize>(
+        &mut self,
+        event: EventKind,
+        message: Option<&Message>,
+        invocation: Option<InvocationId>,
+        detail: &T,
+    ) -> io::Result<()> {
+        // A decision is about a message, and says nothing of its bytes.
+        let wire = message.filter(|_| event != EventKind::PolicyDecision);
         let event = AuditEvent {
             at: self.wall(),
             detail: to_raw_value(detail)?,
@@ -278,7 +287,7 @@ impl Writer<'_> {
             event,
             event_seq: self.event_seq,
             hash: GENESIS.to_owned(),
-            invocation_id: message.map(|m| m.invocation),
+            invocation_id: invocation,
             method: message.map(|_| "tools/call".to_owned()),
             mono_us: self.now_us,
             prev_hash: std::mem::take(&mut self.prev),
@@ -286,8 +295,8 @@ impl Writer<'_> {
             session_id: self.id,
             transport: "stdio".to_owned(),
             v: EVENT_VERSION,
-            wire_bytes: message.map(|m| m.bytes),
-            wire_sha256: message.map(|m| m.sha256.clone()),
+            wire_bytes: wire.map(|m| m.bytes),
+            wire_sha256: wire.map(|m| m.sha256.clone()),
         };
         let mut line = to_line(&event)?;
         self.prev = seal(&mut line)?;
@@ -326,7 +335,7 @@ impl Writer<'_> {
             profile: self.plan.profile,
             protocol_version: Some("2025-11-25".to_owned()),
             proxy_version: RECORDER_VERSION.to_owned(),
-            receipt_id: self.receipt_id("start"),
+            receipt_id: ReceiptId::of_session(self.id, "session_start", 0),
             schema_version: receipt::SCHEMA_VERSION.to_owned(),
             seq: 0,
             server_id: SERVER_ID.to_owned(),
@@ -341,10 +350,6 @@ impl Writer<'_> {
         self.receipt(&receipt).map(drop)
     }
 
-    fn receipt_id(&self, what: &str) -> ReceiptId {
-        ReceiptId::from_bits(id_bits(&format!("{}:{what}", self.id)))
-    }
-
     fn message(
         &mut self,
         n: u64,
@@ -354,10 +359,9 @@ impl Writer<'_> {
     ) -> (Message, u64) {
         let offset = self.offsets[direction as usize];
         self.offsets[direction as usize] += bytes + 1;
-        let bits = || id_bits(&format!("{}:{}:{offset}", self.id, direction.as_str()));
         let message = Message {
             direction,
-            invocation: invocation.unwrap_or_else(|| InvocationId::from_bits(bits())),
+            invocation: invocation.unwrap_or_else(|| InvocationId::of_message(self.id, direction, offset, None)),
             rpc_id: if n.is_multiple_of(2) { RpcId::Int(n as i64) } else { RpcId::Text(format!("id-{n}")) },
             bytes,
             sha256: sha256_hex(&[self.plan.seed.to_be_bytes(), offset.to_be_bytes(), [direction as u8; 8]].concat()),
@@ -409,6 +413,9 @@ impl Writer<'_> {
         };
         let result_hash = (!timeout).then(|| format!("sha256:{result_hash}"));
         let id = ReceiptId::from_bits(request.invocation.bits());
+        self.now_us += if timeout { 0 } else { 9 };
+        let timestamp = self.wall();
+        self.now_us -= if timeout { 0 } else { 9 };
         let outcome = match (error, timeout) {
             (true, _) => Outcome::Error,
             (_, true) => Outcome::Timeout,
@@ -454,7 +461,7 @@ impl Writer<'_> {
             server_id: SERVER_ID.to_owned(),
             server_transport: "stdio".to_owned(),
             session_id: self.id,
-            timestamp: self.wall(),
+            timestamp,
             tool_name: tool,
             trace_id: self.id,
             r#type: receipt::TOOL_CALL.to_owned(),
@@ -472,7 +479,7 @@ impl Writer<'_> {
                 receipt_id: Some(id),
                 receipt_sha256,
             };
-            return self.event(EventKind::Anomaly, Some(&request), &anomaly);
+            return self.event_of(EventKind::Anomaly, None, Some(request.invocation), &anomaly);
         }
         let (response, offset) =
             self.message(n, Direction::ServerToClient, Some(request.invocation), 300 + mix(n) % 200);
@@ -516,7 +523,7 @@ impl Writer<'_> {
             end_reason: self.end_reason().to_owned(),
             integration_source: receipt::INTEGRATION_SOURCE.to_owned(),
             proxy_version: RECORDER_VERSION.to_owned(),
-            receipt_id: self.receipt_id("end"),
+            receipt_id: ReceiptId::of_session(self.id, "session_end", self.receipt_seq),
             schema_version: receipt::SCHEMA_VERSION.to_owned(),
             seq: self.receipt_seq,
             session_complete: complete,
@@ -542,7 +549,11 @@ impl Writer<'_> {
             ended_at: self.wall(),
             ended_mono_us: self.now_us,
             event_count: self.event_seq,
-            exit_code: (self.plan.ending != Ending::Unterminated).then_some(0),
+            exit_code: match self.end_reason() {
+                "crashed" => None,
+                "server_failed" => Some(1),
+                _ => Some(0),
+            },
             ledger_hash,
             live_events_missed: 0,
             policy_hash: self.plan.policy_hash.clone(),

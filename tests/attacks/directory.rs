@@ -1,14 +1,16 @@
 //! Attacks on a whole audit directory: segments, ledger, crashed sessions.
 
-use crate::forge::{check, pinned, scratch, seal};
+use crate::forge::{EVENTS, RECEIPTS, SESSION, canonical, check, check_pack, key_k, pinned, scratch, seal, small};
 use assay::{
     error::Exit,
+    model::WallTime,
     pack::{
         testkit::{self, Ending, Plan, Written},
         verify::{AuditDirReport, Completeness, SegmentState, verify_audit_dir},
     },
     paths::AuditDir,
 };
+use serde_json::Value;
 use std::{fs, ops::ControlFlow, path::Path};
 
 fn directory() -> (tempfile::TempDir, Vec<Written>) {
@@ -54,6 +56,8 @@ fn what_is_missing_from_a_directory_is_named() {
     fs::write(&ledger, lines[..5].join("\n") + "\n").unwrap();
     assert!(says(&run(tmp.path()), "its last line was removed, or never written"));
     fs::write(&ledger, lines[..4].join("\n") + "\n").unwrap();
+    assert!(says(&run(tmp.path()), "an older ledger was put back"));
+    fs::write(&ledger, lines[..3].join("\n") + "\n").unwrap();
     let report = run(tmp.path());
     assert!(
         says(&report, "an older ledger was put back") && says(&report, "rests on a ledger line"),
@@ -122,11 +126,29 @@ fn an_incomplete_session_is_incomplete_with_its_reasons() {
 
 #[test]
 fn a_clock_that_was_set_back_is_noted_and_valid() {
-    let tmp = scratch();
-    let mut written = testkit::write(&Plan::default(), &AuditDir::at(tmp.path())).unwrap();
-    let at = written.doc.started_at;
-    written.doc.clock_steps.push(assay::model::session::ClockStep { at, delta_ms: -3_600_000 });
-    let report = check(&seal(&written), &pinned());
+    let mut pack = small();
+    // After the step, all times of the host lie an hour back.
+    let back = |time: &str| WallTime::from_millis(WallTime::parse(time).unwrap().millis() - 3_600_000).to_string();
+    let mut events = pack.lines(EVENTS);
+    let end = events.len() - 1;
+    let mut step: Value = serde_json::from_str(&events[end]).unwrap();
+    let at = back(step["at"].as_str().unwrap());
+    step["at"] = at.as_str().into();
+    step["event"] = "anomaly".into();
+    step["detail"] = serde_json::json!({"kind": "clock_step", "note": "wall clock moved by -3600000 ms", "offset": null,
+        "receipt_id": null, "receipt_sha256": null});
+    events.insert(end, canonical(&step));
+    pack.set_lines(EVENTS, &events);
+    pack.edit(EVENTS, end + 1, |e| e["at"] = at.as_str().into());
+    let last = pack.lines(RECEIPTS).len() - 1;
+    pack.edit(RECEIPTS, last, |r| r["timestamp"] = at.as_str().into());
+    pack.edit(SESSION, 0, |s| {
+        s["ended_at"] = at.as_str().into();
+        s["clock_steps"] = serde_json::json!([{"at": at, "delta_ms": -3_600_000}]);
+    });
+    pack.make_consistent();
+    pack.sign(&key_k());
+    let report = check_pack(&pack, &pinned());
     assert_eq!(report.exit(), Exit::Ok, "{:#?}", report.errors);
     assert!(report.warnings.iter().any(|w| w.contains("clock_step")), "{:?}", report.warnings);
 }

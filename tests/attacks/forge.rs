@@ -2,13 +2,14 @@
 
 use assay::{
     canon,
-    model::{WallTime, event::hash_of_line, sha256_hex},
+    model::{SessionDoc, WallTime, event::hash_of_line, sha256_hex},
     pack::{
         build,
         keys::{Signer, SignerId},
+        report,
         sign::{self, Attestation, Manifest},
         testkit::{self, Plan},
-        verify::{VerifyOptions, VerifyReport, verify},
+        verify::{Completeness, VerifyOptions, VerifyReport, verify},
     },
     paths::AuditDir,
 };
@@ -26,6 +27,8 @@ pub const SIGNATURE: &str = "pack_signature.sig";
 pub const RECEIPTS: &str = "receipt_pack.jsonl";
 pub const EVENTS: &str = "audit_log.jsonl";
 pub const SESSION: &str = "session.json";
+pub const REPORT: &str = "verify_report.json";
+pub const TRANSCRIPT: &str = "verify_transcript.md";
 
 /// The key that the owner pinned.
 pub fn key_k() -> Signer {
@@ -174,16 +177,16 @@ impl Pack {
         let receipts: BTreeMap<String, String> = self
             .lines(RECEIPTS)
             .iter()
-            .map(|l| {
+            .filter_map(|l| {
                 let r: Value = serde_json::from_str(l).unwrap();
-                (r["receipt_id"].as_str().unwrap().to_owned(), sha256_hex(l.as_bytes()))
+                Some((r["receipt_id"].as_str()?.to_owned(), sha256_hex(l.as_bytes())))
             })
             .collect();
         let events = self.lines(EVENTS);
         for (n, line) in events.iter().enumerate() {
             let event: Value = serde_json::from_str(line).unwrap();
             let bound = event["detail"]["receipt_id"].as_str().and_then(|id| receipts.get(id)).cloned();
-            let (count, total) = (events.len(), receipts.len());
+            let (count, total) = (events.len(), self.lines(RECEIPTS).len());
             self.edit(EVENTS, n, |e| {
                 if let Some(sha) = bound {
                     e["detail"]["receipt_sha256"] = sha.into();
@@ -220,16 +223,9 @@ impl Pack {
 
     /// The same, with a last change to the manifest before it is signed.
     pub fn sign_with(&mut self, signer: &Signer, change: impl FnOnce(&mut Manifest)) {
-        let mut m: Manifest = serde_json::from_slice(&self.0[MANIFEST]).unwrap();
-        for f in &mut m.files {
-            let bytes = &self.0[&f.path];
-            f.sha256 = sha256_hex(bytes);
-            f.bytes = bytes.len() as u64;
-        }
-        let receipts = self.lines_lossy(RECEIPTS);
-        m.attestation.n_receipts = receipts.len() as u64;
-        m.attestation.head_hash = sha256_hex(receipts.last().map_or(b"empty", |l| l.as_slice()));
-        let (mut m, _) = Manifest::signed(m.attestation.clone(), m.files.clone(), signer).unwrap();
+        let mut m = self.attested(|_| ());
+        let (signed, _) = Manifest::signed(m.attestation, m.files, signer).unwrap();
+        m = signed;
         change(&mut m);
         use base64::Engine as _;
         let signature = signer.sign(&m.signed_bytes().unwrap());
@@ -240,8 +236,77 @@ impl Pack {
 
     /// The same, with a change to what is attested.
     pub fn sign_attesting(&mut self, signer: &Signer, change: impl FnOnce(&mut Attestation)) {
+        let m = self.attested(change);
+        let (m, signature) = Manifest::signed(m.attestation, m.files, signer).unwrap();
+        self.set(MANIFEST, sign::pretty(&m).unwrap());
+        self.set(SIGNATURE, signature);
+    }
+
+    /// The manifest over the files as they are, with the report and the transcript that a builder would write to it.
+    fn attested(&mut self, change: impl FnOnce(&mut Attestation)) -> Manifest {
         let mut m: Manifest = serde_json::from_slice(&self.0[MANIFEST]).unwrap();
-        change(&mut m.attestation);
+        let receipts = self.lines_lossy(RECEIPTS);
+        let a = &mut m.attestation;
+        a.n_receipts = receipts.len() as u64;
+        a.head_hash = sha256_hex(receipts.last().map_or(b"empty", |l| l.as_slice()));
+        let times = receipts.iter().filter_map(|l| serde_json::from_slice::<Value>(l).ok());
+        let mut times: Vec<String> = times.filter_map(|r| r["timestamp"].as_str().map(str::to_owned)).collect();
+        times.sort();
+        if let (Some(first), Some(last)) = (times.first(), times.last()) {
+            (a.timestamp_start, a.timestamp_end) = (first.clone(), last.clone());
+        }
+        change(a);
+        let hash = |pack: &Self, m: &mut Manifest| {
+            for f in &mut m.files {
+                let bytes = &pack.0[&f.path];
+                f.sha256 = sha256_hex(bytes);
+                f.bytes = bytes.len() as u64;
+            }
+        };
+        hash(self, &mut m);
+        self.report(&m);
+        hash(self, &mut m);
+        m
+    }
+
+    /// Writes the builder's report and transcript anew, unless they were attacked themselves.
+    fn report(&mut self, m: &Manifest) {
+        let strict = |name: &str| canon::scan(&self.0[name]).is_ok_and(|anomalies| anomalies.is_empty());
+        let session = serde_json::from_slice(&self.0[SESSION]).ok().filter(|_| strict(REPORT) && strict(SESSION));
+        let Some(session) = session else { return };
+        let old: Value = serde_json::from_slice(&self.0[REPORT]).unwrap();
+        let ended =
+            String::from_utf8_lossy(&self.0[EVENTS]).lines().last().is_some_and(|l| l.contains("\"chain_end\""));
+        let completeness = match (ended, &session) {
+            (false, _) => Completeness::Unterminated,
+            (true, SessionDoc { session_complete: true, .. }) => Completeness::Complete,
+            (true, _) => Completeness::Incomplete,
+        };
+        let root = sha256_hex(&sign::canonical(&m.attestation).unwrap());
+        let more: Vec<_> =
+            m.files.iter().filter(|f| ![RECEIPTS, REPORT, TRANSCRIPT].contains(&&*f.path)).cloned().collect();
+        let checked = report::Checked {
+            attestation: &m.attestation,
+            root: &root,
+            session: &session,
+            completeness,
+            findings: &[],
+            finding_count: 0,
+            receipts: &m.files[0],
+            more: &more,
+            at: old["verified_at"].as_str().unwrap(),
+        };
+        let (report, transcript) = (report::report(&checked).unwrap(), report::transcript(&checked));
+        self.set(REPORT, report);
+        self.set(TRANSCRIPT, transcript);
+    }
+
+    /// Puts another report of the builder into the pack as it is, and signs it.
+    pub fn sign_report(&mut self, signer: &Signer, report: String) {
+        self.set(REPORT, report);
+        let mut m: Manifest = serde_json::from_slice(&self.0[MANIFEST]).unwrap();
+        let entry = m.files.iter_mut().find(|f| f.path == REPORT).unwrap();
+        (entry.sha256, entry.bytes) = (sha256_hex(&self.0[REPORT]), self.0[REPORT].len() as u64);
         let (m, signature) = Manifest::signed(m.attestation, m.files, signer).unwrap();
         self.set(MANIFEST, sign::pretty(&m).unwrap());
         self.set(SIGNATURE, signature);

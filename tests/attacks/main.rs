@@ -6,4 +6,5 @@ mod demands;
 mod directory;
 mod filesystem;
 mod forge;
+mod lies;
 mod rows;

@@ -2,7 +2,7 @@
 
 use super::{
     Claims, Completeness, Finding, Integrity, MAX_FINDINGS, PackFacts, Progress, Signer, SignerVerdict, Stage,
-    StageReport, StageStatus, VerifyError, VerifyOptions, VerifyReport,
+    StageReport, StageStatus, VerifyError, VerifyOptions, VerifyReport, builder,
     claims_tally::Tally,
     files::{self, Evidence},
     manifest::{MANIFEST, MAX_MANIFEST, Manifest, Parsed, RECEIPTS, SURFACE},
@@ -341,6 +341,11 @@ fn whole_session(engine: &mut Engine<'_>, m: &Manifest, evidence: &Evidence) -> 
     engine.detail(Stage::MatchReceiptsToChain, &[("receipts", totals.count), ("requests", walked.chain.requests)]);
     if let Some(doc) = &evidence.doc {
         session::agrees(engine, doc, m, walked, totals);
+        session::attested(engine, doc, m, walked, evidence.surface.as_ref());
+        let (events, ended) = (walked.chain.events, walked.chain.end.is_some());
+        let facts = builder::Facts { doc, manifest: m, totals, events, ended };
+        builder::report(engine, evidence.report.as_ref(), &facts);
+        builder::transcript(engine, evidence.transcript.as_ref(), &facts);
         for step in &doc.clock_steps {
             engine.warnings.push(format!("clock_step: the host's clock moved by {} ms at {}", step.delta_ms, step.at));
         }

@@ -43,6 +43,23 @@ pub struct Event<'a> {
     pub session: SessionId,
     /// Transport.
     pub transport: &'a [u8],
+    /// Length of the message.
+    pub wire_bytes: Option<u64>,
+    /// SHA-256 of the message, hex.
+    pub wire_sha256: Option<&'a [u8]>,
+    /// What details have in common.
+    pub more: More<'a>,
+}
+
+/// Members that several details have.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct More<'a> {
+    /// Stream offset of the message.
+    pub offset: Option<u64>,
+    /// A reason or note, as it stands.
+    pub reason: Option<&'a [u8]>,
+    /// Whether there is the code of a JSON-RPC error.
+    pub has_error_code: bool,
 }
 
 /// The receipt that an event closes.
@@ -137,7 +154,8 @@ pub fn read(line: &[u8]) -> Option<Event<'_>> {
     c.lit(b"{\"at\":")?;
     let at = c.time()?;
     c.lit(b",\"detail\":")?;
-    let (shape, raw) = shape(&mut c)?;
+    let mut more = More::default();
+    let (shape, raw) = shape(&mut c, &mut more)?;
     c.lit(b",\"direction\":")?;
     let direction = c.opt(direction)?;
     c.lit(b",\"event\":")?;
@@ -163,12 +181,15 @@ pub fn read(line: &[u8]) -> Option<Event<'_>> {
     c.lit(b",\"transport\":")?;
     let transport = c.string()?;
     c.lit(b",\"v\":1,\"wire_bytes\":")?;
-    c.opt(Cursor::uint)?;
+    let wire_bytes = c.opt(Cursor::uint)?;
     c.lit(b",\"wire_sha256\":")?;
-    c.opt(Cursor::hex64)?;
+    let wire_sha256 = c.opt(Cursor::hex64)?;
     c.lit(b"}")?;
     c.end()?;
     let detail = settle(kind, shape, raw)?;
+    if let Detail::Decision(d) = &detail {
+        more.offset = Some(d.offset);
+    }
     Some(Event {
         at,
         detail,
@@ -184,6 +205,9 @@ pub fn read(line: &[u8]) -> Option<Event<'_>> {
         rpc_id,
         session,
         transport,
+        wire_bytes,
+        wire_sha256,
+        more,
     })
 }
 
@@ -202,32 +226,33 @@ enum Shape<'a> {
     Object,
 }
 
-fn shape<'a>(c: &mut Cursor<'a>) -> Option<(Shape<'a>, &'a [u8])> {
+fn shape<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<(Shape<'a>, &'a [u8])> {
     let from = c.at();
     let mut ahead = c.clone();
-    if let Some(detail) = known(&mut ahead) {
+    if let Some(detail) = known(&mut ahead, more) {
         *c = ahead;
         return Some((Shape::Is(detail), c.since(from)));
     }
+    *more = More::default();
     c.sees(b"{").then_some(())?;
     c.value().map(|raw| (Shape::Object, raw))
 }
 
-fn known<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
+fn known<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     if c.sees(b"{\"offset\":") {
-        with_offset(c)
+        with_offset(c, more)
     } else if c.sees(b"{\"anomalies\":") {
-        message(c)
+        message(c, more)
     } else {
-        rare(c)
+        rare(c, more)
     }
 }
 
-fn with_offset<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
+fn with_offset<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     c.lit(b"{\"offset\":")?;
-    c.uint()?;
+    more.offset = Some(c.uint()?);
     if c.lit(b",\"reason\":").is_some() {
-        c.opt(Cursor::string)?;
+        more.reason = c.opt(Cursor::string)?;
         if c.lit(b"}").is_some() {
             return Some(Detail::Seen);
         }
@@ -250,7 +275,7 @@ fn receipt(c: &mut Cursor<'_>) -> Option<ReceiptId> {
     c.id(b"mtc_").map(ReceiptId::from_bits)
 }
 
-fn message<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
+fn message<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     c.lit(b"{\"anomalies\":")?;
     let anomalies = c.strings()?;
     if c.lit(b",\"arguments_hash\":").is_some() {
@@ -260,7 +285,7 @@ fn message<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
         c.lit(b",\"meta\":")?;
         let meta = c.value()?;
         c.lit(b",\"offset\":")?;
-        c.uint()?;
+        more.offset = Some(c.uint()?);
         c.lit(b",\"parent_receipt_id\":")?;
         let parent = c.opt(receipt)?;
         c.lit(b",\"tool_name\":")?;
@@ -269,13 +294,13 @@ fn message<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
         return Some(Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name });
     }
     c.lit(b",\"error_code\":")?;
-    c.opt(Cursor::int)?;
+    more.has_error_code = c.opt(Cursor::int)?.is_some();
     c.lit(b",\"first_byte_us\":")?;
     let first_byte_us = c.uint()?;
     c.lit(b",\"is_error\":")?;
     let is_error = c.opt(Cursor::bool)?;
     c.lit(b",\"offset\":")?;
-    c.uint()?;
+    more.offset = Some(c.uint()?);
     c.lit(b",\"result_hash\":")?;
     let result_hash = c.opt(Cursor::digest)?;
     c.lit(b",\"result_type\":")?;
@@ -284,13 +309,13 @@ fn message<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
     Some(Detail::ResponseReceived { anomalies, first_byte_us, is_error, result_hash, result_type })
 }
 
-fn rare<'a>(c: &mut Cursor<'a>) -> Option<Detail<'a>> {
+fn rare<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     if c.lit(b"{\"kind\":").is_some() {
         let kind = c.string()?;
         c.lit(b",\"note\":")?;
-        c.opt(Cursor::string)?;
+        more.reason = c.opt(Cursor::string)?;
         c.lit(b",\"offset\":")?;
-        c.opt(Cursor::uint)?;
+        more.offset = c.opt(Cursor::uint)?;
         return Some(Detail::Anomaly { kind, binding: binding(c)? });
     }
     c.lit(b"{\"bytes\":")?;

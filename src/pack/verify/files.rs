@@ -1,19 +1,22 @@
 //! Stage `validate_file_hashes`: every listed file is read once, and what needs it parses it in that same pass.
 
 use super::{
-    Finding, Stage, VerifyError,
+    Finding, Stage, VerifyError, builder,
     chain::ChainWalk,
     claims_tally::Tally,
     engine::Engine,
     event_line::not_json,
     foreign::{self, Foreign},
-    manifest::{AUDIT_LOG, FileEntry, Manifest, Parsed, RECEIPTS, SESSION},
+    manifest::{AUDIT_LOG, FileEntry, Manifest, Parsed, RECEIPTS, REPORT, SESSION, SURFACE, TRANSCRIPT},
     receipts::{ReceiptFile, Totals},
     session,
     source::{Lines, MAX_DOCUMENT, MAX_LINE, MAX_SIDE_FILE, Meter, OpenProblem, PackDir, ReadStop, Whole, hash_file},
     walk::{Walked, walk},
 };
-use crate::model::{SessionDoc, sha256_hex};
+use crate::{
+    canon,
+    model::{SessionDoc, sha256_hex},
+};
 use std::{collections::HashMap, fs::File};
 
 /// A listed file that was opened, and how long it is.
@@ -30,11 +33,34 @@ pub struct Evidence {
     pub totals: Option<Totals>,
     /// The receipts of another builder's pack.
     pub foreign: Option<Foreign>,
+    /// What the builder's report says, in packs of ours.
+    pub report: Option<builder::Report>,
+    /// What the builder's transcript says, in packs of ours.
+    pub transcript: Option<builder::Rows>,
+    /// What the surface says of the server, in packs of ours.
+    pub surface: Option<Surface>,
 }
 
 /// How many bytes the listed files have, as the manifest says.
 pub(super) fn stated_bytes(m: &Manifest) -> u64 {
     m.files.iter().fold(0, |sum: u64, f| sum.saturating_add(f.bytes))
+}
+
+/// What `surface.json` repeats of the session, as canonical text.
+#[derive(Debug)]
+pub struct Surface {
+    /// `server_info`
+    pub server_info: Vec<u8>,
+    /// `protocol_version`
+    pub protocol_version: Vec<u8>,
+}
+
+fn surface(bytes: &[u8]) -> Option<Surface> {
+    let member = |name: &str| {
+        let all = canon::members(bytes).ok()?;
+        all.flatten().find(|m| m.key.as_deref() == Some(name)).map(|m| bytes[m.value].to_vec())
+    };
+    Some(Surface { server_info: member("server_info")?, protocol_version: member("protocol_version")? })
 }
 
 /// Reads everything that is listed under a usable name.
@@ -82,9 +108,17 @@ pub(super) fn run(
         if entry.path.to_ascii_lowercase().ends_with(".json") && len <= MAX_LINE as u64 {
             let Some(bytes) = whole(engine, meter, entry, file, len, MAX_LINE)? else { continue };
             strict(engine, &entry.path, &bytes);
+            if ours && entry.path == REPORT && bytes.len() <= MAX_DOCUMENT {
+                evidence.report = serde_json::from_slice(&bytes).ok();
+            } else if ours && entry.path == SURFACE {
+                evidence.surface = surface(&bytes);
+            }
             if let Some(line) = bytes.strip_suffix(b"\n") {
                 engine.unterminated.insert(entry.path.clone(), sha256_hex(line));
             }
+        } else if ours && entry.path == TRANSCRIPT {
+            let Some(bytes) = whole(engine, meter, entry, file, len, MAX_DOCUMENT)? else { continue };
+            evidence.transcript = builder::rows(&bytes);
         } else {
             plain(engine, meter, entry, file, len)?;
         }
@@ -139,7 +173,9 @@ fn streams(
         (Some((receipt_entry, receipt_file, _)), Some((event_entry, event_file, _))) => {
             let mut events = Lines::new(event_file);
             let mut receipts = ReceiptFile::new(Lines::new(receipt_file), evidence.doc.as_ref().map(|d| d.session_id));
-            match walk(engine, tally, meter, &mut events, &mut receipts) {
+            // Without a document nobody knows whether it was recovered.
+            let recovered = evidence.doc.as_ref().is_none_or(|d| !d.recovery_notes.is_empty());
+            match walk(engine, tally, meter, &mut events, &mut receipts, recovered) {
                 Ok(walked) => evidence.walked = Some(walked),
                 Err((name, stop)) => return stopped(engine, name, &stop),
             }
@@ -179,7 +215,7 @@ fn streams(
                     Err(stop) => return stopped(engine, AUDIT_LOG, &stop),
                 }
             }
-            chain.finish(&mut |f| engine.found(f));
+            chain.finish(true, &mut |f| engine.found(f));
             let hash = events.finish(meter);
             compare(engine, entry, hash)
         }

@@ -1,25 +1,26 @@
-//! Requests in flight while the chain is walked: what a receipt will be compared with.
+//! Requests in flight while the chain is walked: what later events and the receipt are compared with.
 
 use super::{
     event_line::{Detail, Event},
     receipt_line::Call,
+    sense,
 };
 use crate::{
     canon,
-    model::{EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, WallTime, event::detail},
+    model::{Direction, EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, WallTime},
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Most requests in flight at once; more is no session of a recorder.
 pub const MAX_IN_FLIGHT: usize = crate::model::limits::VERIFIED;
-/// Longer texts are kept as their hash.
-const KEEP: usize = 512;
+/// Longer texts are kept as their hash: what is held of a request stays small whatever the pack.
+const KEEP: usize = 96;
 
 /// Texts in one allocation.
 #[derive(Debug, Default)]
 struct Texts {
     bytes: Vec<u8>,
-    ends: Vec<u32>,
+    ends: Vec<u16>,
 }
 
 /// A text that is absent; no canonical JSON token begins so.
@@ -34,19 +35,21 @@ impl Texts {
         } else {
             self.bytes.extend_from_slice(text);
         }
-        self.ends.push(self.bytes.len() as u32);
+        self.ends.push(self.bytes.len() as u16);
     }
 
     fn get(&self, at: usize) -> &[u8] {
-        let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
-        &self.bytes[start..self.ends[at] as usize]
+        let start = if at == 0 { 0 } else { usize::from(self.ends[at - 1]) };
+        &self.bytes[start..usize::from(self.ends[at])]
     }
 
-    fn is(&self, at: usize, text: &[u8]) -> bool {
-        if text.len() > KEEP {
-            self.get(at).strip_suffix(b"\x00") == Some(&super::cursor::hex_of(canon::sha256(text)))
-        } else {
-            self.get(at) == text
+    fn is(&self, at: usize, text: Option<&[u8]>) -> bool {
+        match text {
+            None => self.absent(at),
+            Some(text) if text.len() > KEEP => {
+                self.get(at).strip_suffix(b"\x00") == Some(&super::cursor::hex_of(canon::sha256(text)))
+            }
+            Some(text) => self.get(at) == text,
         }
     }
 
@@ -63,31 +66,60 @@ const TOOL: usize = 0;
 const ARGUMENTS: usize = 1;
 const RPC: usize = 2;
 const META: usize = 3;
-const ANOMALIES: usize = 4;
-const RESULT: usize = 5;
-const RESULT_TYPE: usize = 6;
-const RESPONSE_ANOMALIES: usize = 7;
+const METHOD: usize = 4;
+
+/// Where a message lay, and what it was.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+struct Place {
+    direction: Option<Direction>,
+    offset: Option<u64>,
+    bytes: Option<u64>,
+    sha256: Option<[u8; 32]>,
+}
+
+impl Place {
+    fn of(e: &Event<'_>) -> Self {
+        let mut sha256 = [0; 32];
+        let decoded = e.wire_sha256.and_then(|hex| hex::decode_to_slice(hex, &mut sha256).ok());
+        Self { direction: e.direction, offset: e.more.offset, bytes: e.wire_bytes, sha256: decoded.map(|()| sha256) }
+    }
+}
 
 /// One request.
 #[derive(Debug)]
 struct Flight {
     texts: Texts,
+    /// Its anomalies and those of its response, each as it stands; almost always empty.
+    anomalies: [Box<[u8]>; 2],
     parent: Option<ReceiptId>,
     at: WallTime,
     mono_us: u64,
+    place: Place,
     is_call: bool,
+    cancelled: bool,
     forwarded_us: Option<u64>,
     decision: Option<Box<Decided>>,
-    response: Option<Response>,
+    response: Option<Box<Response>>,
 }
+
+const POLICY: usize = 0;
+const REASON: usize = 1;
+const RULE: usize = 2;
 
 /// What a policy said of a request.
 #[derive(Debug)]
 struct Decided {
     at: WallTime,
     mono_us: u64,
-    said: detail::PolicyDecision,
+    texts: Texts,
+    verdict: PolicyVerdict,
+    enforced: bool,
+    /// What it could not see, as JSON.
+    unseen: Box<[u8]>,
 }
+
+const RESULT: usize = 0;
+const RESULT_TYPE: usize = 1;
 
 #[derive(Debug)]
 struct Response {
@@ -95,195 +127,409 @@ struct Response {
     mono_us: u64,
     first_byte_us: u64,
     is_error: Option<bool>,
+    place: Place,
+    texts: Texts,
+}
+
+impl Flight {
+    /// The guard denied it: it may not be forwarded.
+    fn is_refused(&self) -> bool {
+        self.decision.as_ref().is_some_and(|d| d.enforced && d.verdict == PolicyVerdict::Denied)
+    }
+
+    /// The event is about this request, as far as method and id tell.
+    fn is_named_by(&self, e: &Event<'_>) -> bool {
+        self.texts.is(METHOD, e.method) && self.texts.is(RPC, Some(e.rpc_id))
+    }
 }
 
 /// A field on which a receipt and its events disagree: its name, the chain's value, the receipt's.
 pub type Disagreement = (&'static str, String, String);
 
+/// What is known of a session while its chain is walked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known {
+    /// Another process than the one that recorded it ended it: some moments are known to it otherwise.
+    pub recovered: bool,
+    /// It was guarded.
+    pub guarded: bool,
+}
+
 /// All requests in flight.
 #[derive(Debug, Default)]
 pub struct Flights {
     open: HashMap<InvocationId, Flight>,
+    /// Calls that the session before this one handed over, and that have not ended here.
+    pub carried: HashSet<InvocationId>,
+    /// Calls whose receipt an event binds and that is not in the pack.
+    lost: Vec<InvocationId>,
+    /// How many those are.
+    lost_count: u64,
 }
 
+/// Ids of calls that are named.
+const NAMED: usize = 5;
+
+const STRANGER: &str = "the event is of a request that the chain does not have";
+const OTHERWISE: &str = "the event says otherwise which request or message it is about than the one before it";
+
 impl Flights {
-    #[allow(clippy::collapsible_match)] // a guard that looks into the map would hide what happens
-    /// Takes note of an event that closes nothing. `false` when too many requests are in flight.
-    pub fn note(&mut self, event: &Event<'_>) -> bool {
-        let Some(invocation) = event.invocation else { return true };
-        match &event.detail {
-            Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name } => {
-                if self.open.len() >= MAX_IN_FLIGHT {
-                    return false;
-                }
-                let mut texts = Texts { bytes: Vec::with_capacity(256), ends: Vec::with_capacity(8) };
-                texts.push(*tool_name);
-                texts.push(*arguments_hash);
-                texts.push(Some(event.rpc_id));
-                texts.push(Some(meta));
-                texts.push(Some(anomalies));
-                let is_call = event.method == Some(b"tools/call")
-                    && event.direction == Some(crate::model::Direction::ClientToServer);
-                let flight = Flight {
-                    texts,
-                    parent: *parent,
-                    at: event.at,
-                    mono_us: event.mono_us,
-                    is_call,
-                    forwarded_us: None,
-                    decision: None,
-                    response: None,
-                };
-                self.open.insert(invocation, flight);
+    /// Takes note of an event that closes no call. `Err` when too many requests are in flight; what is wrong goes to `wrong`.
+    pub fn note(&mut self, e: &Event<'_>, known: Known, wrong: &mut Vec<&'static str>) -> Result<(), ()> {
+        let Some(invocation) = e.invocation else { return Ok(()) };
+        if let Detail::RequestReceived { .. } = &e.detail {
+            return self.received(e, invocation, wrong);
+        }
+        let Some(f) = self.open.get_mut(&invocation) else {
+            // Its other events lie in the pack before.
+            if !self.carried.contains(&invocation) {
+                wrong.push(STRANGER);
+            } else if ends(e) {
+                self.carried.remove(&invocation);
             }
-            Detail::Forwarded(_) if event.kind == EventKind::RequestForwarded => {
-                if let Some(f) = self.open.get_mut(&invocation) {
-                    f.forwarded_us = Some(event.mono_us);
+            return Ok(());
+        };
+        match &e.detail {
+            Detail::Forwarded(_) if e.kind == EventKind::RequestForwarded => {
+                if !f.is_named_by(e) || f.place != Place::of(e) {
+                    wrong.push(OTHERWISE);
                 }
+                if f.forwarded_us.is_some() {
+                    wrong.push("the request was forwarded before");
+                }
+                if f.is_refused() {
+                    wrong.push("the request was forwarded although the guard refused it");
+                }
+                if known.guarded && !known.recovered && f.is_call && f.decision.is_none() {
+                    wrong.push("the call was forwarded although no guard had decided about it");
+                }
+                f.forwarded_us = Some(e.mono_us);
             }
             Detail::Decision(said) => {
-                // Only the first one is the call's.
-                if let Some(f) = self.open.get_mut(&invocation).filter(|f| f.decision.is_none()) {
-                    let said = detail::PolicyDecision::clone(said);
-                    f.decision = Some(Box::new(Decided { at: event.at, mono_us: event.mono_us, said }));
+                if !f.is_named_by(e) || (f.place.direction, f.place.offset) != (e.direction, e.more.offset) {
+                    wrong.push(OTHERWISE);
                 }
+                if f.decision.is_some() || f.response.is_some() {
+                    wrong.push("the request was decided about, or answered, before");
+                    return Ok(());
+                }
+                let mut texts = Texts::default();
+                texts.push(said.policy_hash.as_deref().map(escaped).as_deref());
+                texts.push(Some(&escaped(&said.reason)));
+                texts.push(said.rule.as_deref().map(escaped).as_deref());
+                let unseen =
+                    if said.unseen.is_empty() { Vec::new() } else { canon::to_vec(&said.unseen).unwrap_or_default() };
+                f.decision = Some(Box::new(Decided {
+                    at: e.at,
+                    mono_us: e.mono_us,
+                    texts,
+                    verdict: said.verdict,
+                    enforced: said.enforced,
+                    unseen: kept(&unseen),
+                }));
             }
             Detail::ResponseReceived { anomalies, first_byte_us, is_error, result_hash, result_type } => {
-                // Only the first response is the call's; a later one is an anomaly of its own.
-                if let Some(f) = self.open.get_mut(&invocation).filter(|f| f.response.is_none()) {
-                    f.texts.push(*result_hash);
-                    f.texts.push(*result_type);
-                    f.texts.push(Some(anomalies));
-                    f.response = Some(Response {
-                        at: event.at,
-                        mono_us: event.mono_us,
-                        first_byte_us: *first_byte_us,
-                        is_error: *is_error,
-                    });
+                if !f.is_named_by(e) || e.direction != f.place.direction.map(Direction::reverse) {
+                    wrong.push(OTHERWISE);
                 }
+                if f.response.is_some() {
+                    wrong.push("the request was answered before");
+                    return Ok(());
+                }
+                if f.is_refused() {
+                    wrong.push("the request was answered although the guard refused it");
+                }
+                if f.cancelled != sense::has(anomalies, b"response_after_cancel") {
+                    wrong.push(
+                        "the request had been cancelled, or not, and the anomalies of its response say otherwise",
+                    );
+                }
+                let mut texts = Texts::default();
+                texts.push(*result_hash);
+                texts.push(*result_type);
+                f.anomalies[1] = kept(anomalies);
+                f.response = Some(Box::new(Response {
+                    at: e.at,
+                    mono_us: e.mono_us,
+                    first_byte_us: *first_byte_us,
+                    is_error: *is_error,
+                    place: Place::of(e),
+                    texts,
+                }));
             }
-            _ if matches!(event.kind, EventKind::ResponseSent | EventKind::Anomaly | EventKind::RequestBlocked) => {
-                // A tool call ends with its receipt, any other request with its last event.
-                if self.open.get(&invocation).is_some_and(|f| !f.is_call) {
-                    self.open.remove(&invocation);
+            Detail::Seen => {
+                // Its id may be spelt otherwise: 1.0 names the request 1.
+                if e.method != Some(b"notifications/cancelled") || e.direction != f.place.direction {
+                    wrong.push(OTHERWISE);
                 }
+                f.cancelled = true;
+            }
+            _ if ends(e) => {
+                if f.is_call {
+                    wrong.push("a call ends without a receipt");
+                    return Ok(());
+                }
+                wrong.extend(f.ending(e));
+                self.open.remove(&invocation);
             }
             _ => {}
         }
-        true
+        Ok(())
+    }
+
+    fn received(&mut self, e: &Event<'_>, invocation: InvocationId, wrong: &mut Vec<&'static str>) -> Result<(), ()> {
+        let Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name } = &e.detail else {
+            return Ok(());
+        };
+        if self.open.len() >= MAX_IN_FLIGHT {
+            return Err(());
+        }
+        let mut texts = Texts { bytes: Vec::with_capacity(160), ends: Vec::with_capacity(5) };
+        for text in [*tool_name, *arguments_hash, Some(e.rpc_id), Some(*meta), e.method] {
+            texts.push(text);
+        }
+        let flight = Flight {
+            texts,
+            anomalies: [kept(anomalies), Box::default()],
+            parent: *parent,
+            at: e.at,
+            mono_us: e.mono_us,
+            place: Place::of(e),
+            is_call: e.method == Some(b"tools/call") && e.direction == Some(Direction::ClientToServer),
+            cancelled: false,
+            forwarded_us: None,
+            decision: None,
+            response: None,
+        };
+        if self.open.insert(invocation, flight).is_some() || self.carried.contains(&invocation) {
+            wrong.push("the request was received before");
+        }
+        Ok(())
+    }
+
+    /// Whether this request is in flight.
+    #[must_use]
+    pub fn has(&self, invocation: InvocationId) -> bool {
+        self.open.contains_key(&invocation)
     }
 
     /// Compares a call's receipt with its events and forgets them. `None` when there is no such request in flight.
-    pub fn close(&mut self, event: &Event<'_>, call: &Call<'_>) -> Option<Vec<Disagreement>> {
+    pub fn close(&mut self, event: &Event<'_>, call: &Call<'_>, known: Known) -> Option<Vec<Disagreement>> {
         let flight = self.open.remove(&call.invocation)?;
-        Some(compare(&flight, event, call))
+        Some(compare(&flight, event, call, known))
+    }
+
+    /// An event binds a receipt of this call, and it is not in the pack.
+    pub fn lose(&mut self, invocation: Option<InvocationId>) {
+        let Some(invocation) = invocation.filter(|i| self.open.remove(i).is_some_and(|f| f.is_call)) else { return };
+        self.lost_count += 1;
+        if self.lost.len() < NAMED {
+            self.lost.push(invocation);
+        }
+    }
+
+    /// Requests that are still in flight or handed over to another session: how many are not among `carried`, and whether all
+    /// of `carried` are.
+    #[must_use]
+    pub fn left(&self, carried: &HashSet<InvocationId>) -> (u64, bool) {
+        let left = self.open.keys().chain(&self.carried).filter(|id| !carried.contains(id)).count() as u64;
+        (left, carried.iter().all(|id| self.open.contains_key(id) || self.carried.contains(id)))
     }
 
     /// Tool calls without a receipt that are not among `carried`: how many, and the first few.
     #[must_use]
-    pub fn unreceipted(&self, carried: &[InvocationId]) -> (u64, Vec<InvocationId>) {
+    pub fn unreceipted(&self, carried: &HashSet<InvocationId>) -> (u64, Vec<InvocationId>) {
         let mut open: Vec<_> =
             self.open.iter().filter(|(id, f)| f.is_call && !carried.contains(id)).map(|(id, _)| *id).collect();
+        let n = open.len() as u64 + self.lost_count;
+        open.extend(&self.lost);
         open.sort_unstable();
-        let n = open.len() as u64;
-        open.truncate(5);
+        open.truncate(NAMED);
         (n, open)
     }
 }
 
-fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>) -> Vec<Disagreement> {
+/// Whether a request ends with this event.
+fn ends(e: &Event<'_>) -> bool {
+    matches!(e.kind, EventKind::ResponseSent | EventKind::Anomaly | EventKind::RequestBlocked)
+}
+
+/// Words that are kept as they stand; a long list is no list of a recorder's, and only its hash is kept.
+fn kept(array: &[u8]) -> Box<[u8]> {
+    match array {
+        b"[]" => Box::default(),
+        _ if array.len() <= 16 * KEEP => array.into(),
+        _ => Box::from(&b"[\"\"]"[..]),
+    }
+}
+
+fn escaped(text: &str) -> Vec<u8> {
+    let quoted = serde_json::to_vec(text).unwrap_or_default();
+    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_vec()
+}
+
+impl Flight {
+    /// What is wrong with the event that ends it.
+    fn ending(&self, e: &Event<'_>) -> Option<&'static str> {
+        match (e.kind, &e.detail) {
+            (EventKind::ResponseSent, _) => match &self.response {
+                None => Some("a response was delivered that was never received"),
+                Some(r) if r.place != Place::of(e) || !self.is_named_by(e) => Some(OTHERWISE),
+                Some(_) => None,
+            },
+            (EventKind::RequestBlocked, _) => {
+                if self.place != Place::of(e) || !self.is_named_by(e) {
+                    Some(OTHERWISE)
+                } else if self.forwarded_us.is_some() || self.response.is_some() {
+                    Some("the request was kept back and forwarded")
+                } else if !self.is_refused() {
+                    Some("the request was kept back, and no guard refused it")
+                } else if !self.decision.as_ref().is_some_and(|d| d.texts.is(REASON, e.more.reason)) {
+                    Some("the request was kept back for another reason than the guard's")
+                } else {
+                    None
+                }
+            }
+            (_, Detail::Anomaly { kind: b"no_response", .. }) if self.response.is_some() => {
+                Some("the request has no response, and there is one")
+            }
+            (_, Detail::Anomaly { kind: b"not_delivered", .. }) if self.response.is_none() => {
+                Some("a response was not delivered that was never received")
+            }
+            _ => None,
+        }
+    }
+}
+
+fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known) -> Vec<Disagreement> {
     let mut out = Vec::new();
-    let mut text = |name, at: usize, found: Option<&[u8]>| {
-        let same = found.map_or(f.texts.absent(at), |t| f.texts.is(at, t));
-        if !same {
-            out.push((name, f.texts.show(at), found.map_or("null".to_owned(), super::cursor::shown)));
+    let mut text = |name, texts: &Texts, at: usize, found: Option<&[u8]>| {
+        if !texts.is(at, found) {
+            out.push((name, texts.show(at), found.map_or("null".to_owned(), super::cursor::shown)));
         }
     };
-    text("mcp_request_id", RPC, Some(call.rpc_id));
-    text("meta", META, Some(call.meta));
-    // The recorder leaves these null where a call has no name or no arguments to hash.
-    if !f.texts.absent(TOOL) {
-        text("tool_name", TOOL, Some(call.tool_name));
+    // A call that was sent as a notification has no id; its event has none either.
+    text("mcp_request_id", &f.texts, RPC, Some(call.rpc_id));
+    text("meta", &f.texts, META, Some(call.meta));
+    text("tool_name", &f.texts, TOOL, Some(call.tool_name));
+    text("arguments_hash", &f.texts, ARGUMENTS, Some(call.arguments_hash));
+    if let Some(r) = &f.response {
+        text("result_hash", &r.texts, RESULT, call.result_hash);
+        text("result_type", &r.texts, RESULT_TYPE, call.result_type);
     }
-    if !f.texts.absent(ARGUMENTS) {
-        text("arguments_hash", ARGUMENTS, Some(call.arguments_hash));
+    // A recovery that found the segment cut binds receipts by an event of its own: what was cut off is in the receipt alone.
+    let cut = matches!(&event.detail, Detail::Anomaly { kind: b"receipt_without_events", .. });
+    if !cut {
+        out.extend(f.ending(event).map(|what| ("the event that ends the call", what.to_owned(), "bound".to_owned())));
     }
-    // A receipt has the anomalies of both messages, and may have more of its own.
-    let here = |at: usize| missing(f.texts.get(at), call.anomalies);
-    let anomaly = here(ANOMALIES).or_else(|| f.response.as_ref().and_then(|_| here(RESPONSE_ANOMALIES)));
-    if f.response.is_some() {
-        text("result_hash", RESULT, call.result_hash);
-        text("result_type", RESULT_TYPE, call.result_type);
+    anomalies(&mut out, f, call, known, cut);
+    verdict(&mut out, f, event, call, cut);
+    times(&mut out, f, event, call, known, cut);
+    let cancelled = call.outcome_reason == Some(b"cancelled_by_client");
+    if call.outcome == Outcome::Timeout && cancelled != f.cancelled && !(cut && cancelled) {
+        let word = |yes: bool| if yes { "cancelled" } else { "not cancelled" }.to_owned();
+        out.push(("outcome_reason", word(f.cancelled), word(cancelled)));
     }
-    if let Some(anomaly) = anomaly {
-        out.push(("anomalies", anomaly, super::cursor::shown(call.anomalies)));
-    }
-    verdict(&mut out, f, event, call);
     // Put into words only where they differ: this runs for every call of a pack.
     differ(&mut out, "parent_receipt_id", f.parent, call.parent);
-    differ(&mut out, "request_observed_at", Some(f.at), Some(call.request_at));
-    if let Some(r) = &f.response {
-        differ(&mut out, "response_observed_at", Some(r.at), call.response_at);
-        differ(&mut out, "result_is_error", r.is_error, call.is_error);
-    }
-    let response = f.response.as_ref();
-    let sent = (event.kind == EventKind::ResponseSent).then_some(event.mono_us);
-    for (name, chain, receipt) in [
-        ("phases_us.request_forwarded", f.forwarded_us, call.phases.request_forwarded),
-        ("phases_us.response_first_byte", response.map(|r| r.first_byte_us), call.phases.response_first_byte),
-        ("phases_us.response_observed", response.map(|r| r.mono_us), call.phases.response_observed),
-        ("phases_us.response_forwarded", sent, call.phases.response_forwarded),
-        ("duration_ms (µs)", response.map(|r| r.mono_us), call.duration_us),
-    ] {
-        if let (Some(chain), Some(receipt)) = (chain, receipt) {
-            let chain = chain.saturating_sub(f.mono_us);
-            if chain != receipt {
-                out.push((name, chain.to_string(), receipt.to_string()));
-            }
-        }
-    }
     out
 }
 
+/// A receipt has the anomalies of both messages, and these of its own.
+fn anomalies(out: &mut Vec<Disagreement>, f: &Flight, call: &Call<'_>, known: Known, cut: bool) {
+    const OWN: [&[u8]; 3] = [b"recovered", b"response_not_delivered", b"task_leg"];
+    let of = |at: usize| sense::words(if f.anomalies[at].is_empty() { b"[]" } else { &f.anomalies[at] });
+    let unseen = f.decision.as_ref().filter(|_| !known.recovered).map_or(&b""[..], |d| &d.unseen);
+    let judged = if unseen.is_empty() { None } else { Some(sense::words(unseen)) };
+    let expected: Vec<&[u8]> = of(0).chain(of(1)).chain(judged.into_iter().flatten()).collect();
+    let task = f.texts.get(METHOD).starts_with(b"tasks/");
+    let show = |w: &[u8]| super::cursor::shown(w);
+    if call.anomalies.len() > 2 || !expected.is_empty() {
+        let there: Vec<&[u8]> = sense::words(call.anomalies).collect();
+        if let Some(missing) = expected.iter().find(|w| !there.contains(w)) {
+            out.push(("anomalies", show(missing), show(call.anomalies)));
+        }
+        let strange = there.iter().find(|w| !cut && !expected.contains(w) && !OWN.contains(w));
+        if let Some(strange) = strange {
+            out.push(("anomalies", format!("no {}", show(strange)), show(call.anomalies)));
+        }
+    }
+    if task != sense::has(call.anomalies, b"task_leg") {
+        out.push(("anomalies", f.texts.show(METHOD), show(call.anomalies)));
+    }
+    if !known.recovered && sense::has(call.anomalies, b"recovered") {
+        out.push(("anomalies", "a session that nobody recovered".to_owned(), show(call.anomalies)));
+    }
+}
+
 /// The policy's part of a receipt, and that what it kept back was kept back.
-fn verdict(out: &mut Vec<Disagreement>, f: &Flight, event: &Event<'_>, call: &Call<'_>) {
-    let escaped = |text: &str| {
-        let quoted = serde_json::to_vec(text).unwrap_or_default();
-        quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_vec()
-    };
+fn verdict(out: &mut Vec<Disagreement>, f: &Flight, event: &Event<'_>, call: &Call<'_>, cut: bool) {
     let (blocked, denied) = (event.kind == EventKind::RequestBlocked, call.outcome == Outcome::Denied);
-    // A recovery that found the segment cut binds receipts by an event of its own.
-    let cut = event.kind == EventKind::Anomaly;
-    if blocked != denied && !(cut && denied) {
+    if blocked != denied && !cut {
         let word = |kept: bool| if kept { "denied" } else { "not denied" }.to_owned();
         out.push(("outcome", word(blocked), word(denied)));
     }
     if (blocked || denied) && (f.forwarded_us.is_some() || f.response.is_some()) {
         out.push(("outcome", "the request was forwarded".to_owned(), "denied".to_owned()));
     }
-    let said = f.decision.as_ref().map(|d| &d.said);
-    for (name, chain, receipt) in [
-        ("policy_hash", said.and_then(|d| d.policy_hash.as_deref()), call.policy_hash),
-        ("policy_reason", said.map(|d| d.reason.as_str()), call.policy_reason),
-        ("policy_ref", said.and_then(|d| d.rule.as_deref()), call.policy_ref),
+    let d = f.decision.as_deref();
+    if d.is_none() && cut {
+        return;
+    }
+    for (name, at, receipt) in [
+        ("policy_hash", POLICY, call.policy_hash),
+        ("policy_reason", REASON, call.policy_reason),
+        ("policy_ref", RULE, call.policy_ref),
     ] {
-        let chain = chain.map(escaped);
-        if chain.as_deref() != receipt {
-            let show = |text: Option<&[u8]>| text.map_or_else(|| "null".to_owned(), super::cursor::shown);
-            out.push((name, show(chain.as_deref()), show(receipt)));
+        let same = d.map_or(receipt.is_none(), |d| d.texts.is(at, receipt));
+        if !same {
+            let chain = d.map_or_else(|| "null".to_owned(), |d| d.texts.show(at));
+            out.push((name, chain, receipt.map_or_else(|| "null".to_owned(), super::cursor::shown)));
         }
     }
-    let stated = said.map_or(PolicyVerdict::NoPolicy, |d| d.verdict);
+    let stated = d.map_or(PolicyVerdict::NoPolicy, |d| d.verdict);
     if stated != call.verdict {
-        out.push((
-            "policy_verdict",
-            format!("{stated:?}").to_lowercase(),
-            format!("{:?}", call.verdict).to_lowercase(),
-        ));
+        let word = |v: PolicyVerdict| format!("{v:?}").to_lowercase();
+        out.push(("policy_verdict", word(stated), word(call.verdict)));
     }
-    differ(out, "policy_decided_at", f.decision.as_ref().map(|d| d.at), call.decided_at);
-    let decided_us = f.decision.as_ref().map(|d| d.mono_us.saturating_sub(f.mono_us));
+    differ(out, "policy_decided_at", d.map(|d| d.at), call.decided_at);
+    let decided_us = d.map(|d| d.mono_us.saturating_sub(f.mono_us));
     differ(out, "phases_us.policy_decided", decided_us, call.phases.policy_decided);
+}
+
+/// When things happened.
+fn times(out: &mut Vec<Disagreement>, f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known, cut: bool) {
+    differ(out, "request_observed_at", Some(f.at), Some(call.request_at));
+    let response = f.response.as_deref();
+    if response.is_some() || !cut {
+        differ(out, "response_observed_at", response.map(|r| r.at), call.response_at);
+        differ(out, "result_is_error", response.and_then(|r| r.is_error), call.is_error);
+    }
+    let sent = (event.kind == EventKind::ResponseSent).then_some(event.mono_us);
+    let p = &call.phases;
+    for (name, chain, receipt) in [
+        ("phases_us.request_forwarded", f.forwarded_us, p.request_forwarded),
+        ("phases_us.response_first_byte", response.map(|r| r.first_byte_us), p.response_first_byte),
+        ("phases_us.response_observed", response.map(|r| r.mono_us), p.response_observed),
+        ("phases_us.response_forwarded", sent, p.response_forwarded),
+    ] {
+        if chain.is_some() || !cut {
+            differ(out, name, chain.map(|us| us.saturating_sub(f.mono_us)), receipt);
+        }
+    }
+    if let Some(r) = response {
+        differ(out, "duration_ms (µs)", Some(r.mono_us.saturating_sub(f.mono_us)), call.duration_us);
+    }
+    if known.recovered || cut {
+        return;
+    }
+    let no_response = matches!(&event.detail, Detail::Anomaly { kind: b"no_response", .. });
+    if no_response {
+        differ(out, "duration_ms (µs)", Some(event.mono_us.saturating_sub(f.mono_us)), call.duration_us);
+    }
+    if no_response || matches!(event.kind, EventKind::ResponseSent | EventKind::RequestBlocked) {
+        differ(out, "timestamp", Some(event.at), Some(call.timestamp));
+    }
 }
 
 fn differ<T: PartialEq + std::fmt::Display>(
@@ -296,14 +542,4 @@ fn differ<T: PartialEq + std::fmt::Display>(
         let show = |v: Option<T>| v.map_or_else(|| "null".to_owned(), |v| v.to_string());
         out.push((name, show(expected), show(found)));
     }
-}
-
-/// The first element of one array of strings that is not in another.
-fn missing(of: &[u8], within: &[u8]) -> Option<String> {
-    if of == b"[]" || of == within {
-        return None;
-    }
-    let elements = |array| canon::elements(array).into_iter().flatten().flatten();
-    let there: Vec<&[u8]> = elements(within).map(|r| &within[r]).collect();
-    elements(of).map(|r| &of[r]).find(|a| !there.contains(a)).map(super::cursor::shown)
 }

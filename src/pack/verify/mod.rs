@@ -2,6 +2,7 @@
 //!
 //! It trusts nothing but what it recomputed and what the caller pinned, and it only ever reads.
 
+mod builder;
 mod chain;
 pub(super) mod claims_tally;
 mod cursor;
@@ -17,9 +18,11 @@ mod paths;
 mod receipt_line;
 mod receipts;
 mod report;
+mod sense;
 mod session;
 mod signature;
 pub(crate) mod source;
+mod streams;
 mod time;
 mod trust;
 pub(super) mod walk;

@@ -46,6 +46,8 @@ pub struct Call<'a> {
     pub meta: &'a [u8],
     /// What became of it.
     pub outcome: Outcome,
+    /// Why there was no ordinary response, as it stands.
+    pub outcome_reason: Option<&'a [u8]>,
     /// Receipt of the leg before.
     pub parent: Option<ReceiptId>,
     /// Phases.
@@ -189,7 +191,7 @@ fn call(line: &[u8]) -> Option<Call<'_>> {
     c.lit(b",\"outcome\":")?;
     let outcome = outcome(c.string()?)?;
     c.lit(b",\"outcome_reason\":")?;
-    c.opt(Cursor::string)?;
+    let outcome_reason = c.opt(Cursor::string)?;
     c.lit(b",\"parent_receipt_id\":")?;
     let parent = c.opt(|c| c.id(b"mtc_").map(ReceiptId::from_bits))?;
     c.lit(b",\"phases_us\":")?;
@@ -245,6 +247,7 @@ fn call(line: &[u8]) -> Option<Call<'_>> {
         rpc_id,
         meta,
         outcome,
+        outcome_reason,
         parent,
         phases,
         decided_at,

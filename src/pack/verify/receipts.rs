@@ -7,6 +7,7 @@ use super::{
     engine::Engine,
     manifest::RECEIPTS,
     receipt_line::{Call, Receipt, explain, read},
+    sense,
     source::{Lines, Meter, ReadStop},
 };
 use crate::{
@@ -206,6 +207,9 @@ impl ReceiptFile {
                     if call.policy_hash.is_some() && call.verdict == PolicyVerdict::NoPolicy {
                         check.found("E_MANIFEST_TAMPER", "a policy is named and no verdict of it", None);
                     }
+                    if let Some(what) = sense::call(call) {
+                        check.found("E_MANIFEST_TAMPER", what, None);
+                    }
                     count(&mut self.totals.counts, call);
                     content(&mut check, "arguments_content", call.arguments_content, Some(call.arguments_hash));
                     content(&mut check, "result_content", call.result_content, call.result_hash);
@@ -232,6 +236,12 @@ impl ReceiptFile {
         let Some((place, _)) = self.next(engine, tally, meter)? else { return Ok(None) };
         self.ahead.push_back((self.lines.last().to_vec(), place));
         Ok(Some(place))
+    }
+
+    /// Whether a receipt of this id was read.
+    #[must_use]
+    pub fn has(&self, id: ReceiptId) -> bool {
+        self.ids.seen.contains(&id.bits())
     }
 
     /// The line that [`next`](Self::next) gave last.

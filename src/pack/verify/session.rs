@@ -4,11 +4,15 @@ use super::{
     Completeness, Finding, Stage,
     engine::Engine,
     event_line::{explain_document, typed},
-    manifest::{Manifest, POLICY, SESSION, SURFACE},
+    manifest::{MANIFEST, Manifest, POLICY, SESSION, SURFACE},
     receipts::Totals,
     walk::Walked,
 };
-use crate::model::{Profile, SessionDoc, session::SESSION_VERSION};
+use crate::{
+    canon,
+    model::{Profile, SessionDoc, session::SESSION_VERSION, sha256_hex},
+    pack::sign::DEFAULT_POLICY,
+};
 
 /// Reads `session.json`: its RFC 8785 form and a newline.
 pub(super) fn read(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<SessionDoc> {
@@ -52,14 +56,28 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
         same("command_digest", e.command_digest.clone(), doc.command_digest.clone());
         same("command", format!("{:?}", e.command), format!("{:?}", doc.command));
         same("server_id", e.server_id.clone(), doc.server_id.clone());
-        same("recorder_version", e.recorder_version.clone(), doc.recorder_version.clone());
+        // Who recovers a session may have another version.
+        if doc.recovery_notes.is_empty() {
+            same("recorder_version", e.recorder_version.clone(), doc.recorder_version.clone());
+        }
         same("profile", format!("{:?}", e.profile), format!("{:?}", doc.profile));
         same("continues", format!("{:?}", e.continues), format!("{:?}", doc.continues));
     }
     if let Some(s) = &w.start {
         same("policy_hash", text(&s.policy_hash), text(&doc.policy_hash));
         same("started_at", s.started_at.to_string(), doc.started_at.to_string());
+        // Who had named themselves when the session began have still done so at its end.
+        for (field, then, now) in [
+            ("client_info", s.client_info.is_some(), doc.client_info.is_some()),
+            ("server_info", s.server_info.is_some(), doc.server_info.is_some()),
+            ("protocol_version", s.protocol_version.is_some(), doc.protocol_version.is_some()),
+        ] {
+            if then && !now {
+                same(field, "that of mcp.session_start, or a later one".into(), "null".into());
+            }
+        }
     }
+    same("ledger_hash", text(&w.chain.first_prev), doc.ledger_hash.clone());
     if let Some(e) = &w.chain.end {
         same("counts", format!("{:?}", e.counts), format!("{:?}", doc.counts));
         same("end_reason", e.reason.clone(), doc.end_reason.clone());
@@ -76,7 +94,12 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
     }
     for (field, hash, file) in [("policy_hash", &doc.policy_hash, POLICY), ("surface_hash", &doc.surface_hash, SURFACE)]
     {
-        let Some(entry) = m.file(file) else { continue };
+        let Some(entry) = m.file(file) else {
+            if file == SURFACE && hash.is_some() {
+                same(field, "a file surface.json with it".to_owned(), "none".to_owned());
+            }
+            continue;
+        };
         // The surface is hashed as the value it is, without the newline that ends its file.
         let stated = hash.as_deref().map_or("null", |h| h.trim_start_matches("sha256:"));
         if stated != entry.sha256 && engine.unterminated.get(file).is_none_or(|h| h != stated) {
@@ -107,6 +130,86 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
             let found = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateAttestation, what).file(field);
             engine.found(found.sides(actual.unwrap_or_default(), stated));
         }
+    }
+}
+
+/// Compares what the document says of the session's end, and the attestation of the whole.
+pub(super) fn attested(
+    engine: &mut Engine<'_>,
+    doc: &SessionDoc,
+    m: &Manifest,
+    w: &Walked,
+    surface: Option<&super::files::Surface>,
+) {
+    let mut wrong: Vec<(&str, &str, String, String)> = Vec::new();
+    let mut same = |file: &'static str, field: &'static str, expected: String, found: String| {
+        if expected != found {
+            wrong.push((file, field, expected, found));
+        }
+    };
+    let recovered = !doc.recovery_notes.is_empty();
+    if let (Some(_), Some(at)) = (&w.chain.end, w.chain.last_at) {
+        // Who finishes what another process recorded knows no more than its last event.
+        if !recovered {
+            same(SESSION, "ended_at", at.to_string(), doc.ended_at.to_string());
+            same(SESSION, "ended_mono_us", w.chain.last_mono_us.to_string(), doc.ended_mono_us.to_string());
+        }
+    }
+    if !recovered && w.chain.end.is_some() {
+        let noted: Vec<(String, String)> =
+            w.chain.steps.iter().map(|(at, note)| (at.to_string(), note.clone())).collect();
+        let listed =
+            doc.clock_steps.iter().map(|c| (c.at.to_string(), format!("wall clock moved by {} ms", c.delta_ms)));
+        same(SESSION, "clock_steps", format!("{noted:?}"), format!("{:?}", listed.collect::<Vec<_>>()));
+        if let Some(s) = surface {
+            let line = |v: Option<Vec<u8>>| v.map_or_else(String::new, |v| String::from_utf8_lossy(&v).into_owned());
+            let of_doc = [
+                ("server_info", canon::to_vec(&doc.server_info).ok(), &s.server_info),
+                ("protocol_version", canon::to_vec(&doc.protocol_version).ok(), &s.protocol_version),
+            ];
+            for (field, expected, found) in of_doc {
+                same(SURFACE, field, line(expected), String::from_utf8_lossy(found).into_owned());
+            }
+        }
+    }
+    if doc.end_reason == CRASHED && !recovered && w.chain.end.is_some() {
+        same(SESSION, "recovery_notes", "what recovery found".to_owned(), "none".to_owned());
+    }
+    match (doc.end_reason.as_str(), doc.exit_code) {
+        ("server_failed", Some(0)) => same(SESSION, "exit_code", "not 0: the server failed".into(), "0".into()),
+        ("server_exited", Some(code)) if code != 0 => {
+            same(SESSION, "exit_code", "0: the server ended by itself".into(), code.to_string());
+        }
+        _ => {}
+    }
+    if let Some(command) = &doc.command {
+        let digest = format!("sha256:{}", canon::sha256_hex(&canon::to_vec(command).unwrap_or_default()));
+        same(SESSION, "command_digest", digest, doc.command_digest.clone());
+    }
+    let a = &m.attestation;
+    let id = format!("pack_{}_{}", doc.started_at.compact(), doc.session_id.hex());
+    same(MANIFEST, "pack_id", id, a.pack_id.clone());
+    same(MANIFEST, "verifier_version", doc.recorder_version.clone(), a.verifier_version.clone());
+    same(MANIFEST, "suite_hash", sha256_hex(a.suite_id.as_bytes()), a.suite_hash.clone());
+    if doc.policy_hash.is_none() {
+        same(MANIFEST, "policy_hash", sha256_hex(DEFAULT_POLICY), a.policy_hash.clone());
+    }
+    if a.claim_set_id == "none" {
+        same(MANIFEST, "claim_set_hash", sha256_hex(b"none"), a.claim_set_hash.clone());
+        if a.claim_check != "N/A" {
+            same(MANIFEST, "claim_check", "N/A: there is no claim set".into(), a.claim_check.clone());
+        }
+    }
+    for file in &m.files {
+        let named = file.path.strip_prefix("policy_sha256_").and_then(|n| n.strip_suffix(".yaml"));
+        if let Some(hash) = named.filter(|hash| *hash != file.sha256) {
+            same(MANIFEST, "the name of a policy", file.sha256.clone(), hash.to_owned());
+        }
+    }
+    for (file, field, expected, found) in wrong {
+        let stage = if file == MANIFEST { Stage::ValidateAttestation } else { Stage::SessionCompleteness };
+        let what = format!("{file} is not what the evidence says: {field}");
+        engine.found(Finding::new("E_MANIFEST_TAMPER", stage, what).file(file).sides(expected, found));
     }
 }
 

@@ -7,14 +7,16 @@ use super::{
     cursor::shown,
     engine::Engine,
     event_line::{Binding, Detail, Event},
-    flight::Flights,
+    flight::{Flights, Known},
     manifest::{AUDIT_LOG, RECEIPTS},
-    receipt_line::Receipt,
+    receipt_line::{Call, Receipt},
     receipts::{MAX_RECEIPTS, Place, ReceiptFile, name_policy},
+    sense,
     source::{Lines, Meter, ReadStop},
+    streams::Streams,
 };
-use crate::model::{GapReceipt, InvocationId, ReceiptId, SessionEnd, SessionStart};
-use std::sync::Arc;
+use crate::model::{EventKind, GapReceipt, InvocationId, Outcome, Profile, ReceiptId, SessionEnd, SessionStart};
+use std::{collections::HashSet, sync::Arc};
 
 /// What both files amount to together.
 #[derive(Debug, Default)]
@@ -31,6 +33,12 @@ pub struct Walked {
     pub unreceipted: u64,
     /// The first few of them.
     pub unreceipted_first: Vec<InvocationId>,
+    /// Receipts that recovery wrote.
+    pub recovered: u64,
+    /// Receipts of calls that ended with the proxy.
+    pub killed: u64,
+    /// Calls without a response for another reason than that the client left, or did not want one.
+    pub unanswered: u64,
 }
 
 /// Walks both files to their ends.
@@ -43,6 +51,7 @@ pub fn walk(
     meter: &mut Meter<'_>,
     events: &mut Lines,
     receipts: &mut ReceiptFile,
+    recovered: bool,
 ) -> Result<Walked, (&'static str, ReadStop)> {
     let mut chain = ChainWalk::new(AUDIT_LOG, None);
     let mut m = Matcher {
@@ -50,7 +59,12 @@ pub fn walk(
         tally,
         flights: Flights::default(),
         walked: Walked::default(),
-        carried_in: Vec::new(),
+        streams: Streams::default(),
+        known: Known { recovered, guarded: false },
+        audited: false,
+        has_policy: true,
+        continues: true,
+        wrong: Vec::new(),
         constant: None,
         overflow: false,
         omitted: Vec::new(),
@@ -72,13 +86,14 @@ pub fn walk(
             return Err((RECEIPTS, ReadStop::TooLong));
         }
     }
-    let summary = chain.finish(&mut |f| m.engine.found(f));
+    let summary = chain.finish(recovered, &mut |f| m.engine.found(f));
     m.rest(&summary, receipts, meter).map_err(|e| (RECEIPTS, e))?;
     for omitted in std::mem::take(&mut m.omitted) {
         m.report(omitted);
     }
-    let carried = summary.end.as_ref().map_or(&[][..], |e| &e.carried_out);
-    let (n, first) = m.flights.unreceipted(carried);
+    let carried: HashSet<InvocationId> = summary.end.iter().flat_map(|e| e.carried_out.iter().copied()).collect();
+    m.left(&summary, &carried);
+    let (n, first) = m.flights.unreceipted(&carried);
     let mut walked = m.walked;
     walked.unreceipted = n;
     walked.unreceipted_first = first;
@@ -91,7 +106,16 @@ struct Matcher<'e, 'o, 't> {
     tally: &'t mut Tally,
     flights: Flights,
     walked: Walked,
-    carried_in: Vec<InvocationId>,
+    streams: Streams,
+    known: Known,
+    /// It was observed, not guarded.
+    audited: bool,
+    /// A policy was in force when it began.
+    has_policy: bool,
+    /// It continues another session, whose calls may be legs before those of this one.
+    continues: bool,
+    /// What is wrong with the event at hand.
+    wrong: Vec<&'static str>,
     /// What every receipt of the session repeats, as canonical text: server, transport, version.
     constant: Option<Arc<[Vec<u8>; 3]>>,
     overflow: bool,
@@ -114,6 +138,12 @@ const MAX_OMITTED: usize = 4096;
 struct Spot {
     line: u64,
     offset: u64,
+}
+
+/// Whether a session with this end is the last of its process.
+fn is_last(reason: &str) -> bool {
+    matches!(reason, "client_closed" | "server_exited" | "server_failed" | super::session::CRASHED)
+        || reason.starts_with("signal_")
 }
 
 fn is_anomaly(event: &Event<'_>, which: &[u8]) -> bool {
@@ -164,6 +194,12 @@ impl Matcher<'_, '_, '_> {
             };
             self.constant =
                 Some(Arc::new([&start.server_id, &start.server_transport, &start.proxy_version].map(|t| canonical(t))));
+            let id = ReceiptId::of_session(start.session_id, "session_start", 0);
+            if start.receipt_id != id {
+                let sides = Some((id.to_string(), start.receipt_id.to_string()));
+                let what = "receipt_id is not the one that its session gives".into();
+                self.sides("E_CHAIN_BROKEN", what, None, Some((place, Some(start.receipt_id))), sides);
+            }
             self.walked.start = Some(*start);
             return Ok(());
         }
@@ -184,9 +220,14 @@ impl Matcher<'_, '_, '_> {
         meter: &mut Meter<'_>,
     ) -> Result<(), ReadStop> {
         let spot = Spot { line, offset };
+        self.alone(event, receipts, spot);
         match &event.detail {
             Detail::ChainStart(start) => {
-                self.carried_in.clone_from(&start.carried_in);
+                self.flights.carried = start.carried_in.iter().copied().collect();
+                self.known.guarded = start.profile == Profile::Guard;
+                self.audited = !self.known.guarded;
+                self.has_policy = start.policy_hash.is_some();
+                self.continues = start.continues.is_some();
                 if let Some(hash) = &start.policy_hash {
                     name_policy(&mut receipts.totals.policies, hash);
                 }
@@ -200,7 +241,9 @@ impl Matcher<'_, '_, '_> {
                 let what = "the event names a receipt by half: receipt_id and receipt_sha256 belong together".into();
                 self.found("E_CHAIN_BROKEN", what, Some(spot), None);
             }
-            if !self.flights.note(event) && !self.overflow {
+            let noted = self.flights.note(event, self.known, &mut self.wrong);
+            self.tell(spot);
+            if noted.is_err() && !self.overflow {
                 self.overflow = true;
                 let what = format!("more than {} requests are in flight", super::flight::MAX_IN_FLIGHT);
                 self.found("E_CHAIN_BROKEN", what, Some(spot), None);
@@ -212,8 +255,13 @@ impl Matcher<'_, '_, '_> {
             self.omitted.retain(|o| o.id != id);
             return Ok(());
         }
+        if event.kind == EventKind::RequestForwarded {
+            self.wrong.push("a request that is forwarded ends nothing, and names a receipt");
+            self.tell(spot);
+        }
         let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? else {
             let what = format!("the event binds receipt {id}, which is not in the pack");
+            self.flights.lose(event.invocation);
             self.omit(Omitted { id, what, spot, found: None });
             return Ok(());
         };
@@ -241,6 +289,7 @@ impl Matcher<'_, '_, '_> {
         }
         receipts.put_back(line, place);
         let what = format!("the event binds receipt {id}, which does not stand at its place");
+        self.flights.lose(event.invocation);
         let found = other.map_or_else(|| format!("line {}, which is no receipt", place.line), |o| o.to_string());
         self.omit(Omitted { id, what, spot, found: Some(found) });
         Ok(())
@@ -278,24 +327,27 @@ impl Matcher<'_, '_, '_> {
                         ("server_transport", transport, call.transport),
                         ("proxy_version", version, call.proxy_version),
                     ] {
-                        if expected != stated {
+                        // Who recovers a session may have another version.
+                        if expected != stated && !(field == "proxy_version" && self.known.recovered) {
                             let what = format!("{field} is not that of mcp.session_start");
                             self.sides("E_CHAIN_BROKEN", what, None, here, Some((shown(expected), shown(stated))));
                         }
                     }
                 }
-                if event.invocation.is_some_and(|i| i != call.invocation) {
-                    let sides = event.invocation.map(|i| (i.to_string(), call.invocation.to_string()));
+                if event.invocation != Some(call.invocation) {
+                    let named = event.invocation.map_or_else(|| "null".to_owned(), |i| i.to_string());
+                    let sides = Some((named, call.invocation.to_string()));
                     self.sides("E_CHAIN_BROKEN", "the event is of another invocation".into(), None, here, sides);
                 }
-                match self.flights.close(event, call) {
+                self.tally_call(call);
+                match self.flights.close(event, call, self.known) {
                     Some(disagreements) => {
                         for (field, chain, stated) in disagreements {
                             let what = format!("{field} is not what the audit events say");
                             self.sides("E_CHAIN_BROKEN", what, None, here, Some((chain, stated)));
                         }
                     }
-                    None if self.carried_in.contains(&call.invocation) => {}
+                    None if self.flights.carried.remove(&call.invocation) => {}
                     // A recovery found the segment cut.
                     None if is_anomaly(event, b"receipt_without_events") => {}
                     None => {
@@ -314,15 +366,24 @@ impl Matcher<'_, '_, '_> {
 
     fn gap(&mut self, event: &Event<'_>, gap: &GapReceipt, here: Option<(Place, Option<ReceiptId>)>) {
         self.walked.gap_receipts += 1;
+        let id = ReceiptId::of_session(gap.session_id, "gap", gap.seq);
+        if gap.receipt_id != id {
+            let sides = Some((id.to_string(), gap.receipt_id.to_string()));
+            self.sides("E_CHAIN_BROKEN", "receipt_id is not the one that its session gives".into(), None, here, sides);
+        }
+        // A recovery found the segment cut.
+        if is_anomaly(event, b"receipt_without_events") {
+            return;
+        }
         let Detail::Gap { bytes, messages, reason, .. } = &event.detail else {
             let what = "a gap receipt is bound by an event of another kind".into();
             return self.found("E_CHAIN_BROKEN", what, None, here);
         };
         let same_reason = serde_json::to_vec(&gap.reason).is_ok_and(|r| r.get(1..r.len() - 1) == Some(reason));
-        if (gap.bytes, gap.messages) != (*bytes, *messages) || !same_reason {
+        if (gap.bytes, gap.messages) != (*bytes, *messages) || !same_reason || gap.timestamp != event.at {
             let sides = (
-                format!("{bytes} bytes, {messages} messages"),
-                format!("{} bytes, {} messages", gap.bytes, gap.messages),
+                format!("{bytes} bytes, {messages} messages at {}", event.at),
+                format!("{} bytes, {} messages at {}", gap.bytes, gap.messages, gap.timestamp),
             );
             let what = "the gap is not what the audit event says".into();
             self.sides("E_CHAIN_BROKEN", what, None, here, Some(sides));
@@ -353,6 +414,92 @@ impl Matcher<'_, '_, '_> {
         Ok(())
     }
 
+    /// What is wrong with an event, whatever its call.
+    fn alone(&mut self, e: &Event<'_>, receipts: &ReceiptFile, spot: Spot) {
+        self.wrong.extend(sense::event(e));
+        self.wrong.extend(self.streams.message(e));
+        match &e.detail {
+            Detail::Decision(d) => {
+                if d.enforced != self.known.guarded {
+                    self.wrong.push("a verdict is enforced in a session that was not guarded, or the other way round");
+                }
+                if d.policy_hash.is_some() && !self.has_policy {
+                    self.wrong.push("a policy judged in a session that began without one");
+                }
+            }
+            Detail::Reload(_) if !self.has_policy => {
+                self.wrong.push("a policy was read again in a session that began without one");
+            }
+            Detail::Blocked(_) if self.audited => {
+                self.wrong.push("a message was kept back in a session that was not guarded");
+            }
+            Detail::RequestReceived { parent: Some(parent), .. } => {
+                let known = self.flights.has(InvocationId::from_bits(parent.bits())) || receipts.has(*parent);
+                if !known && !self.continues && !self.known.recovered {
+                    self.wrong.push("the leg before this one was never seen");
+                }
+            }
+            Detail::Gap { binding, .. } if *binding == Binding::default() => {
+                self.wrong.push("evidence is missing, and no receipt says so");
+            }
+            _ => {}
+        }
+        self.tell(spot);
+    }
+
+    /// Reports what is wrong with the event at hand.
+    fn tell(&mut self, spot: Spot) {
+        for what in std::mem::take(&mut self.wrong) {
+            self.found("E_CHAIN_BROKEN", what.to_owned(), Some(spot), None);
+        }
+    }
+
+    fn tally_call(&mut self, call: &Call<'_>) {
+        self.walked.recovered += u64::from(sense::has(call.anomalies, b"recovered"));
+        if call.outcome == Outcome::Timeout {
+            let reason = call.outcome_reason.unwrap_or_default();
+            self.walked.killed += u64::from(reason == b"proxy_killed");
+            let wanted = !matches!(reason, b"client_closed" | b"cancelled_by_client" | b"notification");
+            self.walked.unanswered += u64::from(wanted && !sense::has(call.anomalies, b"notification_call"));
+        }
+    }
+
+    /// What a chain that has ended left open.
+    fn left(&mut self, chain: &ChainSummary, carried: &HashSet<InvocationId>) {
+        let Some(end) = chain.end.as_ref().filter(|_| !self.overflow) else { return };
+        let (left, known) = self.flights.left(carried);
+        // Recovery cannot end what the pack before handed over, if that is gone.
+        if left > 0 && !(self.known.recovered && self.continues) {
+            let what = format!("the chain ended and left {left} requests open");
+            self.found("E_CHAIN_BROKEN", what, None, None);
+        }
+        if !known {
+            self.found("E_CHAIN_BROKEN", "calls were handed over that were not in flight".into(), None, None);
+        }
+        if !carried.is_empty() && is_last(&end.reason) {
+            let what = format!("calls were handed over by a session that no other continues: {}", end.reason);
+            self.found("E_CHAIN_BROKEN", what, None, None);
+        }
+        let w = &self.walked;
+        let mut wrong = Vec::new();
+        if end.complete
+            && (chain.gaps + w.gap_receipts + chain.lost + w.unanswered > 0
+                || end.counts.missed + end.counts.missed_bytes > 0)
+        {
+            wrong.push("the chain ended as complete, and something of it is missing");
+        }
+        let crashed = end.reason == super::session::CRASHED;
+        if crashed && end.complete {
+            wrong.push("the chain of a proxy that was killed ended as complete");
+        }
+        if (w.recovered > 0 || w.killed > 0) && !crashed {
+            wrong.push("calls ended with their proxy, and it was not killed");
+        }
+        for what in wrong {
+            self.found("E_CHAIN_BROKEN", what.to_owned(), None, None);
+        }
+    }
+
     /// The two receipts that frame the session against the two events that do.
     fn framing(&mut self, chain: &ChainSummary, receipts: &ReceiptFile) {
         let mut wrong: Vec<(&str, String, String)> = Vec::new();
@@ -374,10 +521,17 @@ impl Matcher<'_, '_, '_> {
                 chain.session.map_or_else(none, |s| s.to_string()),
                 r.session_id.to_string(),
             );
+            same(
+                "session_start.started_at",
+                chain.first_at.map_or_else(none, |t| t.to_string()),
+                r.started_at.to_string(),
+            );
             if let Some(e) = &chain.start {
                 same("session_start.command_digest", e.command_digest.clone(), r.command_digest.clone());
                 same("session_start.server_id", e.server_id.clone(), r.server_id.clone());
-                same("session_start.proxy_version", e.recorder_version.clone(), r.proxy_version.clone());
+                if !self.known.recovered {
+                    same("session_start.proxy_version", e.recorder_version.clone(), r.proxy_version.clone());
+                }
                 let text = |o: &Option<String>| o.clone().unwrap_or_else(none);
                 same("session_start.policy_hash", text(&e.policy_hash), text(&r.policy_hash));
                 same("session_start.profile", format!("{:?}", e.profile), format!("{:?}", r.profile));
@@ -392,6 +546,17 @@ impl Matcher<'_, '_, '_> {
                 same("session_end.session_complete", e.complete.to_string(), r.session_complete.to_string());
                 same("session_end.seq", e.receipts.to_string(), r.seq.to_string());
                 same("session_end.counts", format!("{:?}", e.counts), format!("{:?}", r.counts));
+                let id = ReceiptId::of_session(r.session_id, "session_end", r.seq);
+                same("session_end.receipt_id", id.to_string(), r.receipt_id.to_string());
+                if !self.known.recovered {
+                    same(
+                        "session_end.timestamp",
+                        chain.last_at.map_or_else(none, |t| t.to_string()),
+                        r.timestamp.to_string(),
+                    );
+                    let version = chain.start.as_ref().map_or_else(none, |s| s.recorder_version.clone());
+                    same("session_end.proxy_version", version, r.proxy_version.clone());
+                }
             }
             (None, Some(_)) => same("session_end", "a receipt mcp.session_end".into(), "none".into()),
             (Some(_), None) => same("chain_end", "an event chain_end".into(), "none".into()),

@@ -582,22 +582,13 @@ impl Recorder {
 
     /// The deterministic id of the request at this place in its stream.
     fn invocation(&self, m: &Message<'_>, index: Option<usize>) -> InvocationId {
-        let place = match index {
-            None => format!("{}:{}:{}", self.session, m.direction.as_str(), m.offset),
-            Some(i) => format!("{}:{}:{}:{i}", self.session, m.direction.as_str(), m.offset),
-        };
-        InvocationId::from_bits(bits_of(&place))
+        InvocationId::of_message(self.session, m.direction, m.offset, index.map(|i| i as u64))
     }
 
     /// The deterministic id of a receipt that belongs to the session as a whole.
     fn session_receipt(&self, what: &str) -> ReceiptId {
-        ReceiptId::from_bits(bits_of(&format!("{}:{what}:{}", self.session, self.next_receipt)))
+        ReceiptId::of_session(self.session, what, self.next_receipt)
     }
-}
-
-fn bits_of(place: &str) -> u64 {
-    let digest = canon::sha256(place.as_bytes());
-    u64::from_be_bytes([digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6], digest[7]])
 }
 
 fn wire_of(m: &Message<'_>) -> Wire {

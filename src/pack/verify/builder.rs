@@ -1,0 +1,206 @@
+//! What the builder's own report and transcript say, against what was recomputed: nobody has to rely on them, and they may not say
+//! anything else.
+
+use super::{
+    Completeness, Finding, Stage,
+    engine::Engine,
+    manifest::{FileEntry, Manifest, REPORT, TRANSCRIPT},
+    receipts::Totals,
+    time::parse_date_time,
+};
+use crate::{
+    model::SessionDoc,
+    pack::{markdown::escape, report::MAX_FINDINGS},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// The members of `verify_report.json` that say what can be recomputed.
+#[derive(Debug, Deserialize)]
+pub struct Report {
+    schema_version: String,
+    pack_id: String,
+    run_id: String,
+    pack_root_sha256: String,
+    integrity_verdict: String,
+    claim_verdict: String,
+    replay_verdict: String,
+    trust_verdict: String,
+    overall_verdict: String,
+    verified_at: String,
+    verifier: Verifier,
+    expectations: Expectations,
+    verification_inputs_sha256: String,
+    provenance: Value,
+    evidence_refs: Vec<Evidence>,
+    warnings: Vec<String>,
+    passed: bool,
+    receipt_count: u64,
+    head_hash: String,
+    session_complete: bool,
+    completeness_verdict: String,
+    end_reason: String,
+    error_count: u64,
+    blocking_channel: Option<String>,
+    errors: Vec<serde::de::IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Verifier {
+    version: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Expectations {
+    policy_sha256: String,
+    claim_set_id: String,
+    claim_set_hash: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Evidence {
+    path: String,
+    sha256: Option<String>,
+}
+
+/// The rows of `verify_transcript.md` that say what can be recomputed, by their first cell.
+pub type Rows = HashMap<String, String>;
+
+const ROWS: [&str; 13] = [
+    "Pack ID",
+    "Run ID",
+    "Receipt Integrity",
+    "Claim Check",
+    "Assurance Level",
+    "Mode",
+    "Receipts",
+    "Audit Events",
+    "Session",
+    "Head Hash",
+    "Policy Hash",
+    "Suite ID",
+    "Time Range",
+];
+
+/// The first row of each kind; a second one, or one that is missing, is no row of a builder's.
+pub fn rows(transcript: &[u8]) -> Option<Rows> {
+    let text = std::str::from_utf8(transcript).ok()?;
+    let mut rows = Rows::new();
+    for line in text.lines() {
+        let Some((field, value)) = line.strip_prefix("| ").and_then(|l| l.strip_suffix(" |")?.split_once(" | ")) else {
+            continue;
+        };
+        if ROWS.contains(&field) && rows.insert(field.to_owned(), value.to_owned()).is_some() {
+            return None;
+        }
+    }
+    (rows.len() == ROWS.len()).then_some(rows)
+}
+
+/// What both must say.
+pub struct Facts<'a> {
+    pub doc: &'a SessionDoc,
+    pub manifest: &'a Manifest,
+    pub totals: &'a Totals,
+    pub events: u64,
+    pub ended: bool,
+}
+
+impl Facts<'_> {
+    /// As the builder judges completeness.
+    fn completeness(&self) -> Completeness {
+        match (self.ended, self.doc.session_complete) {
+            (false, _) => Completeness::Unterminated,
+            (true, true) => Completeness::Complete,
+            (true, false) => Completeness::Incomplete,
+        }
+    }
+}
+
+/// Compares the builder's report; `None`: it has not the members of one.
+pub fn report(engine: &mut Engine<'_>, report: Option<&Report>, facts: &Facts<'_>) {
+    let Some(r) = report else {
+        let text = "verify_report.json has not the members of a builder's report";
+        return engine.found(Finding::new("E_SCHEMA_UNKNOWN", Stage::ValidateAttestation, text).file(REPORT));
+    };
+    let (m, doc) = (facts.manifest, facts.doc);
+    let a = &m.attestation;
+    // Who attests damaged receipts says so in the report too; nothing here is that then.
+    let sound = if a.receipt_integrity == "PASS" { "PASS" } else { "TAMPERED" };
+    let ci = a.ci_binding.clone().flatten().and_then(|ci| serde_json::to_value(ci).ok());
+    let ci = ci.unwrap_or_else(|| serde_json::json!({}));
+    let head = facts.totals.head.map_or_else(|| a.head_hash.clone(), |h| String::from_utf8_lossy(&h).into_owned());
+    let text = |t: &str| t.to_owned();
+    let mut same: Vec<(&str, String, String)> = vec![
+        ("schema_version", text(super::json::SCHEMA_VERSION), text(&r.schema_version)),
+        ("pack_id", text(&a.pack_id), text(&r.pack_id)),
+        ("run_id", text(&a.run_id), text(&r.run_id)),
+        ("pack_root_sha256", text(&m.pack_root_sha256), text(&r.pack_root_sha256)),
+        ("verification_inputs_sha256", text(&m.pack_root_sha256), text(&r.verification_inputs_sha256)),
+        ("integrity_verdict", text(sound), text(&r.integrity_verdict)),
+        ("overall_verdict", text(sound), text(&r.overall_verdict)),
+        ("claim_verdict", text("NOT_EVALUATED"), text(&r.claim_verdict)),
+        ("replay_verdict", text("NOT_RUN"), text(&r.replay_verdict)),
+        ("trust_verdict", text("NOT_EVALUATED"), text(&r.trust_verdict)),
+        ("verifier.version", text(&a.verifier_version), text(&r.verifier.version)),
+        ("expectations.policy_sha256", text(&a.policy_hash), text(&r.expectations.policy_sha256)),
+        ("expectations.claim_set_id", text(&a.claim_set_id), text(&r.expectations.claim_set_id)),
+        ("expectations.claim_set_hash", text(&a.claim_set_hash), text(&r.expectations.claim_set_hash)),
+        ("provenance", ci.to_string(), r.provenance.to_string()),
+        ("warnings", format!("{:?}", doc.recovery_notes), format!("{:?}", r.warnings)),
+        ("passed", (sound == "PASS").to_string(), r.passed.to_string()),
+        ("errors", (sound != "PASS").to_string(), (r.error_count > 0).to_string()),
+        ("errors", r.error_count.min(MAX_FINDINGS as u64).to_string(), r.errors.len().to_string()),
+        // Every file but the report and the transcript themselves, and the manifest.
+        ("evidence_refs", m.files.len().saturating_sub(1).to_string(), r.evidence_refs.len().to_string()),
+        ("blocking_channel", (sound != "PASS").to_string(), r.blocking_channel.is_some().to_string()),
+        ("receipt_count", facts.totals.count.to_string(), r.receipt_count.to_string()),
+        ("head_hash", head, text(&r.head_hash)),
+        ("session_complete", doc.session_complete.to_string(), r.session_complete.to_string()),
+        ("completeness_verdict", facts.completeness().to_string(), text(&r.completeness_verdict)),
+        ("end_reason", text(&doc.end_reason), text(&r.end_reason)),
+        ("verified_at", "a time".to_owned(), parse_date_time(&r.verified_at).map_or("none", |_| "a time").to_owned()),
+    ];
+    for reference in &r.evidence_refs {
+        let entry: Option<&FileEntry> = m.file(&reference.path);
+        let (expected, found) = (entry.map(|e| e.sha256.clone()), reference.sha256.clone());
+        same.push(("evidence_refs", expected.unwrap_or_default(), found.unwrap_or_default()));
+    }
+    differences(engine, REPORT, same);
+}
+
+/// Compares the builder's transcript; `None`: it has not the rows of one.
+pub fn transcript(engine: &mut Engine<'_>, rows: Option<&Rows>, facts: &Facts<'_>) {
+    let Some(rows) = rows else {
+        let text = "verify_transcript.md has not the rows of a builder's transcript";
+        return engine.found(Finding::new("E_SCHEMA_UNKNOWN", Stage::ValidateAttestation, text).file(TRANSCRIPT));
+    };
+    let a = &facts.manifest.attestation;
+    let expected = [
+        escape(&a.pack_id),
+        escape(&a.run_id),
+        format!("**{}**", a.receipt_integrity),
+        a.claim_check.clone(),
+        a.assurance_level.clone(),
+        a.mode.clone(),
+        facts.totals.count.to_string(),
+        facts.events.to_string(),
+        format!("**{}** ({})", facts.completeness(), escape(&facts.doc.end_reason)),
+        format!("`{}`", a.head_hash),
+        format!("`{}`", a.policy_hash),
+        a.suite_id.clone(),
+        format!("{} to {}", a.timestamp_start, a.timestamp_end),
+    ];
+    let same =
+        ROWS.iter().zip(expected).map(|(row, expected)| (*row, expected, rows.get(*row).cloned().unwrap_or_default()));
+    differences(engine, TRANSCRIPT, same.collect());
+}
+
+fn differences(engine: &mut Engine<'_>, file: &str, same: Vec<(&str, String, String)>) {
+    for (field, expected, found) in same.into_iter().filter(|(_, expected, found)| expected != found) {
+        let what = format!("{file} is not what the evidence says: {field}");
+        let f = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateAttestation, what).file(file);
+        engine.found(f.sides(expected, found));
+    }
+}

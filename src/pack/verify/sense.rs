@@ -1,0 +1,159 @@
+//! What one line says by itself: combinations of members that no recorder writes.
+
+use super::{
+    event_line::{Detail, Event},
+    receipt_line::Call,
+};
+use crate::{
+    canon,
+    model::{Direction, EventKind, Outcome, PolicyVerdict},
+};
+
+/// Why a value is hashed over its raw bytes.
+const RAW: [&[u8]; 6] = [
+    b"depth_exceeded",
+    b"duplicate_key",
+    b"invalid_utf8",
+    b"lone_surrogate",
+    b"number_out_of_range",
+    b"too_many_members",
+];
+
+/// The texts of an array of strings, as they stand, without quotes.
+pub fn words(array: &[u8]) -> impl Iterator<Item = &[u8]> {
+    canon::elements(array).into_iter().flatten().flatten().map(|r| &array[r.start + 1..r.end - 1])
+}
+
+/// Whether a word is among the texts of an array.
+pub fn has(array: &[u8], word: &[u8]) -> bool {
+    array.len() > 2 && words(array).any(|w| w == word)
+}
+
+fn sorted(array: &[u8]) -> bool {
+    array.len() <= 2 || words(array).zip(words(array).skip(1)).all(|(a, b)| a < b)
+}
+
+fn raw_needs_a_word(hash: Option<&[u8]>, anomalies: &[u8]) -> bool {
+    hash.is_some_and(|h| h.starts_with(b"sha256-raw:")) && !RAW.iter().any(|w| has(anomalies, w))
+}
+
+/// What is wrong with an event by itself.
+#[must_use]
+pub fn event(e: &Event<'_>) -> Option<&'static str> {
+    use EventKind as K;
+    let wire = e.wire_bytes.is_some() && e.wire_sha256.is_some();
+    let no_wire = e.wire_bytes.is_none() && e.wire_sha256.is_none();
+    let nothing =
+        e.direction.is_none() && e.invocation.is_none() && e.method.is_none() && e.rpc_id == b"null" && no_wire;
+    let request = e.direction.is_some() && e.invocation.is_some() && e.method.is_some();
+    let shape = match (e.kind, &e.detail) {
+        (K::ChainStart | K::ChainEnd | K::PolicyReloaded | K::RecorderGap, _) => nothing,
+        (K::RequestReceived | K::RequestForwarded | K::ResponseReceived | K::ResponseSent, _) => request && wire,
+        (K::PolicyDecision, _) => request && no_wire,
+        (K::RequestBlocked, _) => e.direction.is_some() && wire && (e.invocation.is_none() || e.method.is_some()),
+        (K::Malformed, _) => {
+            e.direction.is_some() && wire && e.invocation.is_none() && e.method.is_none() && e.rpc_id == b"null"
+        }
+        (K::Notification, _) => e.direction.is_some() && wire && e.method.is_some(),
+        (K::Anomaly, Detail::Anomaly { kind: b"clock_step", .. }) => nothing && e.more.offset.is_none(),
+        (K::Anomaly, Detail::Anomaly { kind: b"no_response" | b"not_delivered", .. }) => {
+            e.invocation.is_some() && no_wire && e.more.reason.is_some()
+        }
+        (K::Anomaly, Detail::Anomaly { kind: b"late_response" | b"unmatched_response", .. }) => {
+            e.direction.is_some() && wire && e.more.offset.is_some()
+        }
+        (K::Anomaly, _) => true,
+    };
+    if !shape {
+        return Some("the event's members are not those that an event of its kind has");
+    }
+    match &e.detail {
+        Detail::ChainStart(_) if e.mono_us != 0 => Some("the session's clock does not begin with its first event"),
+        Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name } => {
+            let from_client = e.direction == Some(Direction::ClientToServer);
+            let call = arguments_hash.is_some() && tool_name.is_some();
+            let none = arguments_hash.is_none() && tool_name.is_none() && parent.is_none() && *meta == b"null";
+            let fits = match e.method {
+                Some(b"tools/call") if from_client => call,
+                // A leg of a task that is not known is a request like any other.
+                Some(b"tasks/get" | b"tasks/result") if from_client => call && parent.is_some() || none,
+                _ => none,
+            };
+            if !fits {
+                Some("what the event says of a call does not fit its method")
+            } else if !sorted(anomalies) {
+                Some("anomalies are not sorted, or repeat")
+            } else if raw_needs_a_word(*arguments_hash, anomalies) {
+                Some("a hash over raw bytes without an anomaly that says why")
+            } else {
+                None
+            }
+        }
+        Detail::ResponseReceived { anomalies, is_error, result_hash, result_type, .. } => {
+            if is_error.is_none() || result_type.is_none() && *is_error != Some(true) {
+                Some("a response is neither a result nor an error")
+            } else if e.more.has_error_code && result_type.is_some() {
+                Some("a response has the code of an error and the type of a result")
+            } else if !sorted(anomalies) {
+                Some("anomalies are not sorted, or repeat")
+            } else if raw_needs_a_word(*result_hash, anomalies) {
+                Some("a hash over raw bytes without an anomaly that says why")
+            } else {
+                None
+            }
+        }
+        Detail::Reload(r) if r.error.is_some() && r.policy_hash != r.previous => {
+            Some("a policy that could not be read took the place of another")
+        }
+        _ => None,
+    }
+}
+
+/// What is wrong with the receipt of a call by itself.
+#[must_use]
+pub fn call(c: &Call<'_>) -> Option<&'static str> {
+    let p = &c.phases;
+    let answered = c.response_at.is_some();
+    let response = [p.response_observed.is_some(), p.response_first_byte.is_some(), c.is_error.is_some()];
+    let late =
+        [p.response_forwarded.is_some(), c.result_hash.is_some(), c.result_type.is_some(), c.result_content != b"null"];
+    let judged = [p.policy_decided.is_some(), c.policy_reason.is_some(), c.decided_at.is_some()];
+    let verdict = c.verdict != PolicyVerdict::NoPolicy;
+    let outcome = match (answered, c.is_error) {
+        (true, Some(true)) => c.outcome == Outcome::Error,
+        (true, _) => c.outcome == Outcome::Forwarded,
+        (false, _) => matches!(c.outcome, Outcome::Denied | Outcome::Timeout),
+    };
+    let denied = c.outcome == Outcome::Denied;
+    if c.receipt_id.bits() != c.invocation.bits() {
+        Some("receipt_id is not the one that its invocation gives")
+    } else if !sorted(c.anomalies) {
+        Some("anomalies are not sorted, or repeat")
+    } else if response.iter().any(|there| *there != answered) || !answered && late.contains(&true) {
+        Some("a response is there in part")
+    } else if !outcome {
+        Some("the outcome is not that of what the receipt says of the response")
+    } else if answered && has(c.anomalies, b"response_not_delivered") == p.response_forwarded.is_some() {
+        Some("the response was delivered, or not, and the anomalies say otherwise")
+    } else if c.outcome_reason.is_some() != (c.outcome == Outcome::Timeout) {
+        Some("a reason for the outcome belongs to calls without a response, and to all of them")
+    } else if c.outcome_reason == Some(b"notification") && !has(c.anomalies, b"notification_call") {
+        Some("a call with an id was no notification")
+    } else if has(c.anomalies, b"notification_call") && c.rpc_id != b"null" {
+        Some("a notification has no id")
+    } else if denied && (c.verdict != PolicyVerdict::Denied || p.request_forwarded.is_some()) {
+        Some("a call that was kept back was not denied, or was forwarded")
+    } else if c.duration_us.is_none() != denied {
+        Some("a duration belongs to calls that were forwarded, and to all of them")
+    } else if answered && c.duration_us != p.response_observed {
+        Some("duration_ms is not when the response was observed")
+    } else if judged.iter().any(|there| *there != verdict) || !verdict && c.policy_ref.is_some() {
+        Some("a policy's verdict is there in part")
+    } else if raw_needs_a_word(Some(c.arguments_hash), c.anomalies) || raw_needs_a_word(c.result_hash, c.anomalies) {
+        Some("a hash over raw bytes without an anomaly that says why")
+    } else if has(c.anomalies, b"task_leg") && c.parent.is_none() {
+        Some("a leg of a task has no leg before it")
+    } else {
+        None
+    }
+}

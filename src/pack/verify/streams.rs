@@ -1,0 +1,78 @@
+//! Where messages lay in their streams: no two in one place, each in its order, and ids that follow from there.
+
+use super::{
+    event_line::{Detail, Event},
+    sense,
+};
+use crate::model::{EventKind, InvocationId};
+
+/// Elements of batches that are tried to find the one whose id it is. Each message has no more elements than bytes, and
+/// honest batches hold few that are not recorded.
+const MAX_TRIES: u64 = 1 << 26;
+
+/// The last message of one direction.
+#[derive(Debug)]
+struct Last {
+    offset: u64,
+    bytes: u64,
+    sha256: [u8; 64],
+    /// The first element of a batch that may come next.
+    element: u64,
+}
+
+/// Both directions.
+#[derive(Debug, Default)]
+pub struct Streams {
+    last: [Option<Last>; 2],
+    tries: u64,
+}
+
+impl Streams {
+    /// Takes an event; says what is wrong with the place of its message.
+    pub fn message(&mut self, e: &Event<'_>) -> Option<&'static str> {
+        let is_read = match e.kind {
+            EventKind::RequestReceived
+            | EventKind::ResponseReceived
+            | EventKind::Malformed
+            | EventKind::Notification => true,
+            EventKind::RequestBlocked => e.invocation.is_none(),
+            EventKind::Anomaly => e.wire_bytes.is_some(),
+            _ => false,
+        };
+        let (true, Some(direction), Some(offset), Some(bytes), Some(sha256)) =
+            (is_read, e.direction, e.more.offset, e.wire_bytes, e.wire_sha256)
+        else {
+            return None;
+        };
+        let slot = &mut self.last[direction as usize];
+        let sha256: [u8; 64] = sha256.try_into().ok()?;
+        match slot {
+            Some(last) if last.offset == offset => {
+                if (last.bytes, last.sha256) != (bytes, sha256) {
+                    return Some("two messages lie in one place of their stream");
+                }
+            }
+            Some(last) if offset < last.offset.saturating_add(last.bytes) => {
+                return Some("the message lies before, or within, the one that was read before it");
+            }
+            _ => *slot = Some(Last { offset, bytes, sha256, element: 0 }),
+        }
+        let (Some(last), Some(invocation), Detail::RequestReceived { anomalies, .. }) = (slot, e.invocation, &e.detail)
+        else {
+            return None;
+        };
+        let of = |element| InvocationId::of_message(e.session, direction, offset, element) == invocation;
+        if !sense::has(anomalies, b"batch_element") {
+            return (!of(None)).then_some("invocation_id is not the one that session, direction and offset give");
+        }
+        while last.element < last.bytes && self.tries < MAX_TRIES {
+            self.tries += 1;
+            let element = last.element;
+            last.element += 1;
+            if of(Some(element)) {
+                return None;
+            }
+        }
+        (self.tries < MAX_TRIES).then_some("invocation_id is that of no element of the batch that can follow")
+    }
+}
