@@ -65,9 +65,9 @@ mod linux {
         status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
     }
 
-    /// Whether a process has this file open; one that cannot be asked may have it.
+    /// Whether a process has this file open. One that cannot be asked belongs to somebody else, and has not started us.
     fn holds(pid: u32, file: &str) -> bool {
-        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
+        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
         fds.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == file))
     }
 }

@@ -386,6 +386,9 @@ impl App {
     fn key(&mut self, event: KeyEvent) -> Vec<Effect> {
         let key = Key::of(&event);
         let place = self.place();
+        if keymap::command(key, place) == Some(Command::Suspend) {
+            return vec![Effect::Suspend];
+        }
         if keymap::command(key, place) == Some(Command::Leave) {
             return vec![Effect::Leave];
         }
@@ -476,6 +479,12 @@ impl App {
         }
     }
 
+    /// Whether the mouse is listened to.
+    #[must_use]
+    pub const fn listens_to_mouse(&self) -> bool {
+        self.mouse
+    }
+
     /// Does what a key, the palette or the mouse asked for.
     pub fn command(&mut self, command: Command) -> Vec<Effect> {
         let at = self.at();
@@ -532,6 +541,7 @@ impl App {
                 self.say(format!("theme: {}", self.theme.name()), false);
             }
             Command::Redraw => return vec![Effect::Redraw],
+            Command::Suspend => return vec![Effect::Suspend],
             _ => {}
         }
         Vec::new()

@@ -221,6 +221,7 @@ commands! {
     Mouse = "mouse", "Mouse on and off; off lets the terminal select text";
     Theme = "theme", "Next theme: terminal colours, bright, without colours";
     Redraw = "redraw", "Draw everything again";
+    Suspend = "suspend", "Stop until the shell's fg; while a policy is typed, Esc comes first";
 }
 
 /// One line of the table.
@@ -306,6 +307,7 @@ pub static TABLE: &[Binding] = &[
     bind(&["M"], Command::Mouse, PANES, 0),
     bind(&["T"], Command::Theme, PANES, 0),
     bind(&["ctrl-l"], Command::Redraw, Contexts::GLOBAL, 0),
+    bind(&["ctrl-z"], Command::Suspend, TYPED.and(Contexts::GLOBAL).without(Contexts::EDITOR), 0),
     bind(&["ctrl-c"], Command::Leave, TYPED.and(Contexts::GLOBAL), 0),
 ];
 

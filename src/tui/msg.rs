@@ -90,6 +90,8 @@ pub enum Effect {
     Mouse(bool),
     /// The screen is drawn from nothing.
     Redraw,
+    /// The shell gets the terminal until it wants us back.
+    Suspend,
     /// A job is started.
     Start(Job),
 }

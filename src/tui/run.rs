@@ -18,6 +18,7 @@ use crate::{
     paths,
 };
 use crossterm::event::{Event, EventStream, KeyEventKind};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use std::{
     io,
     sync::{
@@ -29,7 +30,6 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    signal::unix::{SignalKind, signal},
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
@@ -100,15 +100,16 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
         listen(wanted, &messages, &stop).map_err(|e| Failure::failed(format_args!("no thread for following: {e}")))?;
     }
     let beside = Beside { messages: messages.clone(), stop: Arc::clone(&stop) };
+    let signals = signals().map_err(|e| Failure::failed(format_args!("signals cannot be watched: {e}")))?;
     let mut term =
         Term::take(start.mouse).map_err(|e| Failure::failed(format_args!("the terminal cannot be used: {e}")))?;
     let work = work.map(|work| thread::Builder::new().name("assay-beside".into()).spawn(move || work(&beside)));
     let work = work.transpose().map_err(|e| Failure::failed(format_args!("no thread for the demo: {e}")))?;
-    let result: io::Result<(Exit, String)> = runtime.block_on(async {
+    let result: io::Result<Left> = runtime.block_on(async {
         let size = term.size()?;
         let (app, effects) = App::new(start, size.0, size.1, WallTime::now());
-        let mut shell = Shell { app, term: &mut term, messages, leave: None };
-        let ran = shell.run(inbox, effects).await;
+        let mut shell = Shell { app, term: &mut term, messages, leave: None, killed: None, continued: false };
+        let ran = shell.run(inbox, signals, effects).await;
         // Whatever ended it, what was typed is kept.
         let draft = keep_draft(&shell.app);
         if let (Err(_), Some(draft)) = (&ran, &draft) {
@@ -116,7 +117,8 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
         }
         ran?;
         let said = [shell.app.farewell(), draft.unwrap_or_default()];
-        Ok((shell.leave.unwrap_or(Exit::Ok), said.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("\n")))
+        let farewell = said.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("\n");
+        Ok(Left { exit: shell.leave.unwrap_or(Exit::Ok), farewell, killed: shell.killed })
     });
     stop.store(true, Ordering::Relaxed);
     drop(term);
@@ -125,17 +127,47 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
     }
     runtime.shutdown_background();
     match result {
-        Ok((exit, farewell)) => {
-            if !farewell.is_empty() {
-                crate::cli::out::stderr(&farewell);
+        Ok(left) => {
+            if !left.farewell.is_empty() {
+                crate::cli::out::stderr(&left.farewell);
             }
-            Ok(exit)
+            if let Some(signal) = left.killed {
+                // Whoever waits for us is told what ended us.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+            Ok(left.exit)
         }
         // The terminal has been closed: nobody is there to be told.
         Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof) => Ok(Exit::Ok),
         Err(e) if e.raw_os_error() == Some(5) => Ok(Exit::Ok),
         Err(e) => Err(Failure::failed(format_args!("the terminal: {e}"))),
     }
+}
+
+/// How the dashboard was left.
+struct Left {
+    exit: Exit,
+    farewell: String,
+    /// The signal that ended it, if it is one that ends a process as it stands.
+    killed: Option<i32>,
+}
+
+/// Every signal that ends or stops a process, as it comes; those that were ignored when we began are left so.
+fn signals() -> io::Result<mpsc::Receiver<i32>> {
+    use crate::sys::process;
+    let mut wanted = process::forwarded_signals();
+    wanted.extend([SIGHUP, SIGTERM, SIGINT, SIGTSTP, SIGCONT]);
+    wanted.retain(|signal| !process::is_ignored(*signal));
+    let mut signals = signal_hook::iterator::Signals::new(wanted)?;
+    let (tell, told) = mpsc::channel(16);
+    thread::Builder::new().name("assay-signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if tell.blocking_send(signal).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(told)
 }
 
 /// Writes down a policy whose changes are in no file; what there is to say about it.
@@ -169,13 +201,18 @@ struct Shell<'a> {
     term: &'a mut Term,
     messages: mpsc::Sender<Msg>,
     leave: Option<Exit>,
+    killed: Option<i32>,
+    /// The SIGCONT of our own stop is still to be heard.
+    continued: bool,
 }
 
 impl Shell<'_> {
-    async fn run(&mut self, mut inbox: mpsc::Receiver<Msg>, first: Vec<Effect>) -> io::Result<()> {
-        let mut hang_up = signal(SignalKind::hangup())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+    async fn run(
+        &mut self,
+        mut inbox: mpsc::Receiver<Msg>,
+        mut signals: mpsc::Receiver<i32>,
+        first: Vec<Effect>,
+    ) -> io::Result<()> {
         let mut keys = EventStream::new();
         let mut clock = interval(CLOCK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -189,9 +226,7 @@ impl Shell<'_> {
             }
             tokio::select! {
                 biased;
-                _ = hang_up.recv() => self.leave = Some(Exit::Ok),
-                _ = terminate.recv() => self.leave = Some(Exit::Ok),
-                _ = interrupt.recv() => self.leave = Some(Exit::Interrupted),
+                Some(signal) = signals.recv() => self.signalled(signal)?,
                 event = keys.next() => {
                     match event {
                         Some(Ok(event)) => self.input(event)?,
@@ -219,6 +254,36 @@ impl Shell<'_> {
                 () = sleep_until(drawn + FRAME), if self.app.is_dirty() => {}
             }
         }
+        Ok(())
+    }
+
+    fn signalled(&mut self, signal: i32) -> io::Result<()> {
+        match signal {
+            SIGHUP | SIGTERM => self.leave = Some(Exit::Ok),
+            SIGINT => self.leave = Some(Exit::Interrupted),
+            SIGTSTP => {
+                term::give_back();
+                self.continued = true;
+                // Whether it comes from the key or from elsewhere; SIGTSTP itself would only be heard once more.
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
+                self.come_back()?;
+            }
+            // Somebody stopped us without asking, and the shell has had the terminal since.
+            SIGCONT if !std::mem::take(&mut self.continued) => self.come_back()?,
+            SIGCONT => {}
+            other => {
+                self.killed = Some(other);
+                self.leave = Some(Exit::Ok);
+            }
+        }
+        Ok(())
+    }
+
+    fn come_back(&mut self) -> io::Result<()> {
+        self.term.take_again(self.app.listens_to_mouse())?;
+        let (columns, lines) = self.term.size()?;
+        self.take(Msg::Resize(columns, lines))?;
+        self.app.touch();
         Ok(())
     }
 
@@ -254,6 +319,10 @@ impl Shell<'_> {
                 Effect::Redraw => {
                     self.term.forget()?;
                     self.app.touch();
+                }
+                // All of the job stops, and the shell sees it stopped.
+                Effect::Suspend => {
+                    rustix::process::kill_current_process_group(rustix::process::Signal::TSTP)?;
                 }
                 Effect::Copy { what, text } => self.copy(&what, &text)?,
                 Effect::Start(job) => self.start(job),

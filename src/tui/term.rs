@@ -57,18 +57,23 @@ impl Term {
     pub fn take(mouse: bool) -> io::Result<Self> {
         // Whether there are colours is the theme's business; without this, NO_COLOR takes the highlight too.
         force_color_output(true);
-        enable_raw_mode()?;
-        TAKEN.store(true, Ordering::SeqCst);
         give_back_on_panic();
         let frame = Frame::default();
         let taken = || -> io::Result<Self> {
-            execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
-            if mouse {
-                execute!(io::stdout(), EnableMouseCapture)?;
-            }
+            enter(mouse)?;
             Ok(Self { terminal: Terminal::new(CrosstermBackend::new(frame.clone()))?, frame: frame.clone() })
         };
         taken().inspect_err(|_| give_back())
+    }
+
+    /// Takes the terminal over once more, after it was [given back](give_back) or somebody else has used it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn take_again(&mut self, mouse: bool) -> io::Result<()> {
+        give_back();
+        enter(mouse)?;
+        self.forget()
     }
 
     /// Columns and lines.
@@ -127,6 +132,16 @@ impl Drop for Term {
     fn drop(&mut self) {
         give_back();
     }
+}
+
+fn enter(mouse: bool) -> io::Result<()> {
+    enable_raw_mode()?;
+    TAKEN.store(true, Ordering::SeqCst);
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
+    if mouse {
+        execute!(io::stdout(), EnableMouseCapture)?;
+    }
+    Ok(())
 }
 
 fn write(bytes: &[u8]) -> io::Result<()> {

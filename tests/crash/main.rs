@@ -9,6 +9,7 @@ mod crowd;
 mod damage;
 mod disk;
 mod fills;
+mod ends;
 mod flood;
 mod foreign;
 mod kills;

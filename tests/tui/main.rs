@@ -117,6 +117,20 @@ fn the_terminal_is_given_back_however_it_ends() {
 }
 
 #[test]
+fn every_signal_that_ends_it_gives_the_terminal_back() {
+    use rustix::process::Signal;
+    let rig = Rig::new();
+    for signal in [Signal::QUIT, Signal::USR1, Signal::USR2, Signal::ALARM, Signal::VTALARM, Signal::PROF, Signal::XCPU]
+    {
+        let mut tty = Tty::start(&rig, &["watch"], 80, 24);
+        tty.wait("No live session.");
+        tty.signal(signal);
+        let (code, _) = tty.ended();
+        assert_ne!(code, 0, "{signal:?}: whoever waits is told that a signal ended it");
+    }
+}
+
+#[test]
 fn ten_thousand_calls_draw_few_frames() {
     let rig = Rig::new();
     let mut tty = Tty::start(&rig, &["watch"], 120, 30);

@@ -96,6 +96,12 @@ impl Tty {
         self.child.process_id().unwrap()
     }
 
+    /// Whether the normal screen is shown.
+    #[allow(dead_code)]
+    pub fn is_normal(&self) -> bool {
+        !self.seen.lock().unwrap().parser.screen().alternate_screen()
+    }
+
     pub fn contents(&self) -> String {
         self.seen.lock().unwrap().parser.screen().contents()
     }

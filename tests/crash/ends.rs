@@ -1,0 +1,137 @@
+//! Ends of a session with servers that are driven step by step.
+
+use crate::{
+    check,
+    rig::{Client, INITIALIZE, Rig, until},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    process::{Child, Stdio},
+    thread,
+};
+
+const NOTE: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#;
+const NEVER: &str = "1000";
+
+fn proxy(rig: &Rig, guard: bool, timeout: &str, script: &str) -> Child {
+    let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
+    command.args(["mcp-proxy", "--audit-dir", "audit", "--shutdown-timeout", timeout]);
+    if guard {
+        fs::write(rig.root.join("policy.yaml"), "version: \"1\"\ndefault: allow\n").unwrap();
+        command.args(["--profile", "guard", "--policy", "policy.yaml"]);
+    }
+    command.args(["sh", "-c", script]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+fn said_by_recorder(rig: &Rig, text: &str) {
+    let log = rig.audit.join("recorder.log");
+    until(text, || fs::read_to_string(&log).ok()?.contains(text).then_some(()));
+}
+
+/// Everything of one session with a server that is driven by files: `go` lets it end.
+fn ends_after_closing_stdout(code: i32) {
+    let rig = Rig::new();
+    let go = rig.root.join("go");
+    let script =
+        format!("read -r line; exec 1>&-; while [ ! -e '{}' ]; do sleep 0.01; done; exit {code}", go.display());
+    let mut child = proxy(&rig, false, NEVER, &script);
+    writeln!(child.stdin.as_mut().unwrap(), "{INITIALIZE}").unwrap();
+    // The client sees the end of the server's output, and hangs up for that.
+    let mut all = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut all).unwrap();
+    drop(child.stdin.take());
+    said_by_recorder(&rig, "the session ends");
+    fs::write(&go, "").unwrap();
+    let status = until("the proxy to end", || child.try_wait().unwrap());
+    let session = check::sessions(&rig).remove(0);
+    let reason = if code == 0 { "server_exited" } else { "server_failed" };
+    assert_eq!((session.doc.end_reason.as_str(), session.doc.teardown.as_deref()), (reason, Some("exited")));
+    assert_eq!(status.code(), Some(code));
+}
+
+#[test]
+fn a_server_that_closes_its_stdout_before_it_ends_has_ended_first() {
+    for code in [0, 1, 7] {
+        ends_after_closing_stdout(code);
+    }
+}
+
+#[test]
+fn a_wrapper_that_starts_in_the_background_and_ends_changes_nothing() {
+    let assay = env!("CARGO_BIN_EXE_assay");
+    let serve = "while read -r line; do echo \"$line\"; done";
+    let around_us = format!("{assay} mcp-proxy --audit-dir audit -- sh -c '{serve}' <&3 & exit 0");
+    let around_server =
+        format!("exec {assay} mcp-proxy --audit-dir audit -- sh -c 'exec 3<&0; sh -c \"$0\" <&3 & exit 0' '{serve}'");
+    for script in [format!("exec 3<&0; {around_us}"), around_server] {
+        let rig = Rig::new();
+        let mut command = rig.command("sh");
+        command.args(["-c", &script]);
+        let mut client = Client::start(command);
+        for n in 1..=3 {
+            client.converse(std::iter::once(NOTE.to_owned()));
+            if n == 1 {
+                // What started it is over by the time that there is a second message.
+                until("the wrapper's end", || {
+                    let log = fs::read_to_string(rig.audit.join("recorder.log")).unwrap_or_default();
+                    let left = log.contains("has ended and left others");
+                    (left || client.child.try_wait().unwrap().is_some()).then_some(())
+                });
+            }
+        }
+        client.stdin = None;
+        until("the pack", || (!crate::rig::files(&rig.audit.join("packs"), |_| true).is_empty()).then_some(()));
+        assert_eq!(client.lines(), 3);
+        rig.await_silence();
+        let session = check::sessions(&rig).remove(0);
+        assert_eq!((session.doc.end_reason.as_str(), session.doc.session_complete), ("client_closed", true));
+    }
+}
+
+#[test]
+fn a_guard_whose_client_floods_and_never_reads_ends_with_it() {
+    let rig = Rig::new();
+    let mut child = proxy(&rig, true, "1", "while read -r line; do :; done");
+    let mut stdin = child.stdin.take().unwrap();
+    // Each of these is answered with an error, and nobody reads the answers.
+    let writer = thread::spawn(move || {
+        for n in 0..400_000 {
+            if writeln!(stdin, "{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"tools/call\",\"params\":[{n}]}}").is_err()
+            {
+                return;
+            }
+        }
+    });
+    let pid = child.id();
+    let mut most = 0;
+    let mut still = (0, std::time::Instant::now());
+    // It stands still once all that may wait does.
+    until("the flood to stand still", || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let kib = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("0 kB");
+            line.split_whitespace().find_map(|w| w.parse::<u64>().ok()).unwrap_or(0)
+        };
+        most = most.max(kib("RssAnon:"));
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+        let read: u64 = io.lines().find_map(|l| l.strip_prefix("rchar: ")?.parse().ok()).unwrap();
+        if read != still.0 {
+            still = (read, std::time::Instant::now());
+        }
+        (writer.is_finished() || still.1.elapsed() > std::time::Duration::from_secs(1)).then_some(())
+    });
+    assert!(most < 100 << 10, "{most} KiB");
+    signal(&child, Signal::TERM);
+    until("the proxy to end", || child.try_wait().unwrap());
+    writer.join().unwrap();
+    rig.await_silence();
+    check::settled(&rig);
+}
