@@ -37,7 +37,7 @@ fn refuse(what: impl Into<String>) -> io::Error {
 /// Whether this is no failure of the system, but a file or directory that is not as we would have made it.
 #[must_use]
 pub fn is_refusal(e: &io::Error) -> bool {
-    e.get_ref().is_some_and(|inner| inner.is::<Refusal>())
+    e.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Refusal>)
 }
 
 /// Whether the file system cannot do what was asked (locks, syncing a directory), which is no failure of the disk.

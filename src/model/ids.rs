@@ -168,8 +168,8 @@ impl ReceiptId {
 }
 
 fn bits_of(place: &str) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = crate::canon::sha256(place.as_bytes());
-    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    let hash = crate::canon::sha256(place.as_bytes());
+    u64::from_be_bytes(*hash.first_chunk().unwrap_or(&[0; 8]))
 }
 
 #[cfg(test)]

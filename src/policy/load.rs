@@ -181,7 +181,7 @@ fn settled<T: PartialEq, E>(
 #[test]
 fn a_file_is_taken_when_two_reads_in_a_row_agree() {
     let reads = |all: &[&'static str]| {
-        let mut all = all.to_vec().into_iter();
+        let mut all = all.iter().copied();
         settled(|| all.next().ok_or("read too often"), || {}, 4)
     };
     assert_eq!(reads(&["a", "a"]), Ok(Some("a")));

@@ -100,13 +100,13 @@ pub fn evidence_id(raw: Option<&[u8]>, anomalies: &mut BTreeSet<String>) -> RpcI
                 RpcId::Text(receipt_text(&String::from_utf8_lossy(raw)).0.into_owned())
             }
         }
-        _ => match exact_integer(raw) {
-            Some(n) => RpcId::Int(n),
-            None => {
+        _ => exact_integer(raw).map_or_else(
+            || {
                 flag("id_out_of_range");
                 RpcId::Text(receipt_text(&String::from_utf8_lossy(raw)).0.into_owned())
-            }
-        },
+            },
+            RpcId::Int,
+        ),
     }
 }
 

@@ -177,12 +177,11 @@ impl Marks {
     /// # Errors
     /// What the system says.
     pub fn chain_start(&self, dir: &AuditDir, session: SessionId, started_at: WallTime, hash: &str) -> io::Result<()> {
-        let mut mark = match self.of_session(dir, session) {
-            Ok(mark) => mark,
-            Err(_) => {
-                self.begin(dir, session, started_at)?;
-                self.of_session(dir, session).map_err(io::Error::other)?
-            }
+        let mut mark = if let Ok(mark) = self.of_session(dir, session) {
+            mark
+        } else {
+            self.begin(dir, session, started_at)?;
+            self.of_session(dir, session).map_err(io::Error::other)?
         };
         mark.chain_start = Some(hash.to_owned());
         self.write(&mark, true)

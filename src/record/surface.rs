@@ -76,7 +76,8 @@ impl Part {
 #[derive(Debug, Clone, Serialize)]
 struct Entry {
     /// The entry in canonical form, where it is kept.
-    entry: Option<Box<RawValue>>,
+    #[serde(rename = "entry")]
+    text: Option<Box<RawValue>>,
     /// Its hash (FORMATS §2).
     #[serde(serialize_with = "display")]
     hash: Digest,
@@ -228,7 +229,7 @@ impl Surface {
         let entry = text.filter(|_| fits).and_then(raw_value);
         list.texts += entry.as_ref().map_or(0, |e| e.get().len());
         list.index += cost;
-        list.entries.push(Entry { entry, hash, name });
+        list.entries.push(Entry { text: entry, hash, name });
     }
 
     fn close(&mut self, which: usize) {
@@ -358,7 +359,7 @@ mod tests {
     #[test]
     fn a_long_list_has_all_its_names_and_hashes_also_page_by_page_and_again() {
         // 3 MiB in one message that is read from mapped pages, and 40 000 entries.
-        let tools: Vec<String> = (0..40_000).map(|n| format!(r#"{{"name":"t{n:05}","d":"{:060}"}}"#, n)).collect();
+        let tools: Vec<String> = (0..40_000).map(|n| format!(r#"{{"name":"t{n:05}","d":"{n:060}"}}"#)).collect();
         let json = format!(r#"{{"id":1,"result":{{"tools":[{}]}}}}"#, tools.join(","));
         assert!(json.len() > 3 << 20);
         let release = |_: usize| ();

@@ -195,6 +195,7 @@ pub enum Mode<'a> {
 /// Relays `input` to `output` until either ends or `stop` is asked for, then closes both and the capture.
 ///
 /// Works for pipes, sockets, files and ttys, blocking or not (a peer may have set `O_NONBLOCK` on what we share with it).
+#[expect(clippy::needless_pass_by_value, reason = "the end of a relay closes its input")]
 pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mode: Mode<'_>) -> RelayEnd {
     relay_and_tell(&input, output, capture, stop, mode, &|_| ())
 }

@@ -302,7 +302,7 @@ mod tests {
             let sink = Sink::new(write);
             let mut written = 0;
             let end = loop {
-                match sink.write(&[7; 100_000]) {
+                match sink.write(&vec![7; 100_000]) {
                     Ok(n) => written += n,
                     Err(e) => break e,
                 }

@@ -112,7 +112,7 @@ fn fill_at(seed: u64) {
         match plan.killed {
             Some(after) => {
                 // At any moment: while it is fed, or behind that.
-                if seed % 2 == 0 {
+                if seed.is_multiple_of(2) {
                     crate::rig::until("everything to be sent", || done.load(Ordering::Acquire).then_some(()));
                 }
                 thread::sleep(after);

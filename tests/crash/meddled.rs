@@ -57,7 +57,8 @@ fn meddled(dir: &str, how: fn(&Path)) {
 
 #[test]
 fn files_that_are_changed_while_they_are_written_are_noticed_and_another_segment_is_begun() {
-    let how: [(&str, fn(&Path)); 5] =
+    type How = (&'static str, fn(&Path));
+    let how: [How; 5] =
         [("cut", cut), ("emptied", empty), ("removed", remove), ("replaced", replace), ("appended to", append)];
     for dir in ["audit", "receipts"] {
         for (word, how) in how {

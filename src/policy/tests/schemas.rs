@@ -245,7 +245,7 @@ fn both_sides_of_the_limits_of_a_schema() {
             .collect();
         json!({"$ref": "#/$defs/0", "$defs": defs})
     };
-    assert!(1 << 11 < MAX_WIDTH && 1 << 14 > MAX_WIDTH);
+    const { assert!(1 << 11 < MAX_WIDTH && 1 << 14 > MAX_WIDTH) };
     assert_eq!(reason(&doubling(4, json!(false)), "{}").0, "default");
     // Each of them asks again what all below it have judged, at every level.
     assert_eq!(reason(&doubling(10, json!(false)), "{}").0, "arguments_too_costly");

@@ -59,7 +59,9 @@ impl Recorder {
                     Some(pending) if pending.call.is_some() => self.close_now(&pending, None),
                     pending => {
                         // A leg whose beginning is not known any more ends as what it looks like.
-                        pending.iter().for_each(|p| self.close_now(p, None));
+                        if let Some(pending) = pending {
+                            self.close_now(&pending, None);
+                        }
                         self.bind(&receipt);
                     }
                 }

@@ -47,13 +47,31 @@ pub const MAX_URLS: usize = 20_000;
 /// Bytes around hosts that are looked at, some of them more than once; a call that needs more is denied.
 pub const MAX_WORK: usize = 32 << 20;
 
+/// Which blanks may belong to a URL in a text.
+#[derive(Debug, Clone, Copy)]
+pub enum Blanks {
+    /// None: it begins behind one.
+    None,
+    /// All.
+    All,
+    /// Those before the end of the brackets or quotes in which it stands.
+    Before(char),
+}
+
+impl Blanks {
+    /// Those of a URL that follows this character.
+    fn behind(opening: Option<char>) -> Self {
+        opening.map_or(Self::None, |c| closing(c).map_or(Self::All, Self::Before))
+    }
+}
+
 /// Where a URL stands, which says what may belong to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     /// The text begins with it: a parser may be given all of the text.
     pub first: bool,
-    /// It follows something else than a blank: blanks may belong to it, up to this.
-    pub until: Option<Option<char>>,
+    /// Which blanks may belong to it.
+    pub blanks: Blanks,
     /// A browser knows the scheme; others may have several hosts.
     pub special: bool,
     /// How what stands in the host's place is judged.
@@ -62,7 +80,7 @@ pub struct Place {
 
 impl Place {
     /// Of a text that is a host with what may stand around it.
-    pub const WHOLE: Self = Self { first: true, until: Some(None), special: true, reading: Reading::Certain };
+    pub const WHOLE: Self = Self { first: true, blanks: Blanks::All, special: true, reading: Reading::Certain };
 }
 
 impl Seen {
@@ -136,8 +154,7 @@ pub fn urls(text: &str, most: Reading, seen: &mut Seen) -> Result<bool, String> 
         // RFC 3986's own expression takes anything for a scheme.
         let sure = first || slashes > 0 && (scheme.len() > 1 || before.is_some());
         let reading = if sure { most } else { Reading::Possible };
-        let until = before.map(closing);
-        let place = Place { first, until, special, reading };
+        let place = Place { first, blanks: Blanks::behind(before), special, reading };
         let rest = &behind[slashes.min(if special { slashes } else { 2 })..];
         if !special && rest.starts_with(['/', '\\']) {
             nowhere(scheme, rest, seen)?;
@@ -201,8 +218,8 @@ fn relative(text: &str, begin: usize, most: Reading, seen: &mut Seen) -> Result<
         let named = !head.contains(char::is_whitespace) && (head.contains('.') || head.contains(DOTS));
         let alone = at <= begin && (named || wide.contains('@') || !text.trim().contains(char::is_whitespace));
         let reading = if alone { most } else { Reading::Possible };
-        let until = before.filter(|c| !c.is_whitespace()).map(closing);
-        some |= authority(&text[next..], Place { first: at <= begin, until, special: true, reading }, seen)? && alone;
+        let blanks = Blanks::behind(before.filter(|c| !c.is_whitespace()));
+        some |= authority(&text[next..], Place { first: at <= begin, blanks, special: true, reading }, seen)? && alone;
     }
     Ok(some)
 }
@@ -267,7 +284,7 @@ fn one(tight: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
     // The next URL of a list; in a document, the next link.
     let next = more.split_once(':').is_some_and(|(scheme, _)| is_special(scheme));
     let link = !place.first && name[at..].contains(['(', '[']);
-    let closed = !place.first && place.until.flatten().is_some_and(|close| name[at..].starts_with(close));
+    let closed = !place.first && matches!(place.blanks, Blanks::Before(close) if name[at..].starts_with(close));
     if next || link || closed || !more.contains(char::is_alphanumeric) {
         return Ok(());
     }
@@ -292,10 +309,9 @@ fn several(tight: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
 /// Judges what follows an `@` behind the place where a host seems to end.
 fn beyond(behind: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
     let blank = behind.find(char::is_whitespace);
-    let reach = match (blank, place.until) {
-        (None, _) => behind,
-        (Some(blank), None) if !place.first => &behind[..blank],
-        (Some(blank), Some(Some(close))) if !place.first => {
+    let reach = match (blank, place.blanks) {
+        (Some(blank), Blanks::None) if !place.first => &behind[..blank],
+        (Some(blank), Blanks::Before(close)) if !place.first => {
             behind[blank..].find(close).map_or(behind, |n| &behind[..blank + n])
         }
         _ => behind,

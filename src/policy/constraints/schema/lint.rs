@@ -141,7 +141,7 @@ pub struct Seen {
 /// The first thing that is wrong.
 pub fn lint(schema: &Value) -> Result<Seen, Wrong> {
     let mut walk = Walk::new(draft(schema)?);
-    walk.schema(schema, String::new())?;
+    walk.schema(schema, "")?;
     walk.connect(schema)?;
     walk.bounded()?;
     Ok(walk.seen)
@@ -189,13 +189,13 @@ impl Walk {
         Self { draft, places: Vec::new(), by_pointer, anchors, references: Vec::new(), seen: Seen::default() }
     }
 
-    fn schema(&mut self, schema: &Value, pointer: String) -> Result<usize, Wrong> {
+    fn schema(&mut self, schema: &Value, pointer: &str) -> Result<usize, Wrong> {
         if self.places.len() == MAX_SCHEMAS {
-            return Err(wrong(&pointer, format!("more than {MAX_SCHEMAS} schemas in one"), None));
+            return Err(wrong(pointer, format!("more than {MAX_SCHEMAS} schemas in one"), None));
         }
         let here = self.places.len();
-        self.by_pointer.insert(pointer.clone(), here);
-        self.places.push(Place { pointer: pointer.clone(), same: Vec::new() });
+        self.by_pointer.insert(pointer.to_owned(), here);
+        self.places.push(Place { pointer: pointer.to_owned(), same: Vec::new() });
         let Value::Object(members) = schema else { return Ok(here) };
         for (name, value) in members.iter().filter(|(name, _)| !name.starts_with("x-")) {
             let at = format!("{pointer}/{}", escaped(name));
@@ -248,7 +248,7 @@ impl Walk {
             _ => Vec::new(),
         };
         let judges = |of: &&str| *of == keyword.4 || (*of == "integer" && keyword.4 == "number");
-        if !keyword.4.is_empty() && !types.is_empty() && !types.iter().any(|of| judges(of)) {
+        if !keyword.4.is_empty() && !types.is_empty() && !types.iter().any(judges) {
             let what = format!("`{name}` does nothing where the type is {}", types.join(" or "));
             return Err(wrong(at, what, Some(format!("it is for type: {}", keyword.4))));
         }
@@ -298,15 +298,15 @@ impl Walk {
         };
         let mut found = Vec::new();
         match value {
-            _ if is_one => found.push(self.schema(value, at.to_owned())?),
+            _ if is_one => found.push(self.schema(value, at)?),
             Value::Array(all) => {
                 for (n, one) in all.iter().enumerate() {
-                    found.push(self.schema(one, format!("{at}/{n}"))?);
+                    found.push(self.schema(one, &format!("{at}/{n}"))?);
                 }
             }
             Value::Object(all) => {
                 for (name, one) in all.iter().filter(|(_, one)| !one.is_array()) {
-                    found.push(self.schema(one, format!("{at}/{}", escaped(name)))?);
+                    found.push(self.schema(one, &format!("{at}/{}", escaped(name)))?);
                 }
             }
             _ => {}

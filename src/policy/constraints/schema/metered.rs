@@ -269,7 +269,9 @@ fn write_form(value: &Value, out: &mut Vec<u8>) {
         }
         Value::Array(items) => {
             out.push(b'[');
-            items.iter().for_each(|item| write_form(item, out));
+            for item in items {
+                write_form(item, out);
+            }
             out.push(b']');
         }
         Value::Object(members) => {
