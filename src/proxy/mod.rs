@@ -21,7 +21,7 @@ use crate::{
     live::{hub::Hub, server},
     model::{Profile, SessionId, WallTime},
     pack::keys::{KeyStore, Signer},
-    paths::{AuditDir, PathError},
+    paths::{AuditDir, DEFAULT_AUDIT_DIR, PathError},
     policy::{Dns, Policy},
     record::{
         broadcast::{Broadcast, Silent},
@@ -33,7 +33,7 @@ use crate::{
     },
     relay::{
         self, Capture, Child, Producer, Stop, Waker,
-        capture::ring_dirs,
+        capture::{note_cards, ring_dirs},
         child::{Pipes, SpawnError, Stderr},
         stdio::{Decider, Mode, StderrCounts, Told, relay_and_tell, relay_stderr},
     },
@@ -43,7 +43,7 @@ use lifecycle::{Event, Life, Underway};
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::{
     ffi::OsString,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -137,6 +137,13 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         _ => None,
     };
     if usable {
+        for ring in captures.lanes.iter().filter_map(|lane| lane.consumer().path()) {
+            if !ring.starts_with(dir.root())
+                && let Err(e) = note_cards(ring, &dir.live())
+            {
+                tracing::warn!(error = %e, "a capture that a crash leaves behind would stay if this directory is removed");
+            }
+        }
         // From here on a crash is recovered, whatever has crossed.
         let remembered = match dir.marks() {
             Some(marks) => marks.begin(&dir, session, started.1).map_err(|e| e.to_string()),
@@ -239,7 +246,8 @@ fn audit_dir(options: &Options, status: Status) -> Result<(AuditDir, bool), Fail
     let dir = reached.as_ref().ok().cloned().unwrap_or_else(|| AuditDir::at(&given)).of_user();
     match reached.and_then(|dir| dir.create()) {
         Ok(()) => Ok((dir, true)),
-        Err(e @ PathError::NotADirectory(_)) => {
+        // A mistake of whoever named it. What stands in the way of the default one may have come with a repository.
+        Err(e @ PathError::NotADirectory(_)) if options.audit_dir != Path::new(DEFAULT_AUDIT_DIR) => {
             Err(Failure::bad_input(e).hint("name another directory with --audit-dir"))
         }
         Err(e) => {

@@ -241,7 +241,7 @@ pub fn recover_dir(
     }
     sweep_marks(dir, &ends);
     crate::record::card::sweep(dir);
-    crate::relay::capture::sweep(&crate::relay::capture::ring_dirs(&dir.live()));
+    crate::relay::capture::sweep(&crate::relay::capture::search_dirs(&dir.live()));
     crate::live::discovery::sweep_all();
     Ok(all)
 }

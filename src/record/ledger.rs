@@ -25,6 +25,8 @@ const MAX_LINE: u64 = 64 * 1024;
 const MAX_LEDGER: u64 = 1 << 30;
 /// A receipt or an event is never longer: stored content is limited, names are cut.
 const MAX_TORN: u64 = 64 << 20;
+/// A payload that was being written is never longer: no message of that length is held.
+const MAX_TORN_PAYLOAD: u64 = 4 << 30;
 /// Bytes that are looked at or copied at a time.
 const PIECE: usize = 1 << 20;
 /// Where the last line of most files begins, in bytes from their end.
@@ -342,6 +344,9 @@ pub fn good_end(file: &File) -> io::Result<GoodTail> {
     let mut window = vec![0; PIECE];
     let mut upto = len;
     while upto > 0 {
+        if len - upto > MAX_TORN_PAYLOAD {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no whole line in the last 4 GiB of the file"));
+        }
         // One byte of the piece behind is looked at again: an end has two.
         let start = upto.saturating_sub(PIECE as u64);
         let window = &mut window[..usize::try_from(upto - start).map_err(io::Error::other)?];

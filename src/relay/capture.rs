@@ -20,7 +20,7 @@ mod tests;
 
 pub use consumer::{Consumer, Gap};
 pub use layout::{NOTES, VERSION};
-pub use place::{is_session, ring_dirs, search_dirs, sweep};
+pub use place::{is_session, note_cards, ring_dirs, search_dirs, sweep};
 pub use producer::Producer;
 
 use crate::relay::waker::Waker;

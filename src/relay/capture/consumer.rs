@@ -114,8 +114,11 @@ impl Consumer {
         self.path.as_deref()
     }
 
-    /// Removes the ring file: everything in it is on disk elsewhere. Idempotent.
+    /// Removes the ring file: everything in it is on disk elsewhere. Idempotent. That of the server's direction goes last.
     pub fn remove(&self) -> io::Result<()> {
+        if let (Some(path), Direction::ServerToClient) = (&self.path, self.direction) {
+            super::place::forget_note(path);
+        }
         match &self.path {
             Some(path) => match std::fs::remove_file(path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),

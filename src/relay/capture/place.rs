@@ -1,10 +1,12 @@
 //! Where ring files live: the first directory that is ours, private, and has room.
 
-use crate::files::{Lock, try_lock};
+use crate::files::{self, Lock, try_lock};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 /// Directories to try, best first: `$XDG_RUNTIME_DIR/assay`, `/dev/shm/assay-<uid>` (Linux), `fallback`. The first two are
@@ -79,17 +81,89 @@ fn still_there(file: &OwnedFd) -> io::Result<()> {
     if rustix::fs::fstat(file)?.st_nlink == 0 { Err(Errno::AGAIN.into()) } else { Ok(()) }
 }
 
-/// Removes ring files that hold nothing and whose process is gone: it was killed before its session began. Whatever holds
-/// bytes is left to the recovery of its audit directory.
+/// The longest note of a place, in bytes.
+const MAX_NOTE: u64 = 1 << 16;
+
+/// The file beside a ring file that says where the session is kept.
+fn note_beside(ring: &Path) -> Option<PathBuf> {
+    let session = ring.file_name()?.to_str()?.split('.').next().filter(|name| is_session(name))?;
+    Some(ring.with_file_name(format!("{session}.place")))
+}
+
+/// Notes beside a ring file in which directory the cards lie that lead to it: once none does, nobody will read the ring.
+///
+/// # Errors
+/// What the system says; the ring stays for good then, if its process is killed and that directory removed.
+pub fn note_cards(ring: &Path, cards: &Path) -> io::Result<()> {
+    let Some(note) = note_beside(ring) else { return Ok(()) };
+    match crate::paths::write_new(&note, cards.as_os_str().as_encoded_bytes()) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        written => written,
+    }
+}
+
+/// Removes the note beside a ring file.
+pub(super) fn forget_note(ring: &Path) {
+    if let Some(note) = note_beside(ring) {
+        let _ = std::fs::remove_file(note);
+    }
+}
+
+/// Removes ring files whose process is gone and that nobody needs: they hold nothing, since it was killed before its session
+/// began, or no card leads to them any more, since its audit directory was removed. Other ring files are left to the
+/// recovery of their audit directory.
 pub fn sweep(dirs: &[PathBuf]) {
     for dir in dirs {
-        let Ok(entries) = std::fs::read_dir(dir) else { continue };
-        for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "ring")) {
-            if let Err(e) = sweep_one(&path) {
+        let paths = |extension: &str| {
+            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+            entries.filter(|path| path.extension().is_some_and(|e| e == extension)).collect::<Vec<_>>()
+        };
+        // A note is made after its rings: what is seen first has them, or had.
+        let notes = paths("place");
+        let rings = paths("ring");
+        for path in &rings {
+            if let Err(e) = sweep_one(path) {
                 tracing::debug!(path = %path.display(), error = %e, "a ring file was left alone");
             }
         }
+        let is_needed =
+            |note: &PathBuf| rings.iter().any(|ring| ring.exists() && note_beside(ring).as_ref() == Some(note));
+        for note in notes.iter().filter(|note| !is_needed(note)) {
+            if note.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_session) {
+                let _ = std::fs::remove_file(note);
+            }
+        }
     }
+}
+
+/// Whether no card leads to this ring file any more, as far as anybody can tell.
+fn is_orphan(ring: &Path) -> io::Result<bool> {
+    let (Some(note), Some(name)) = (note_beside(ring), ring.file_name()) else { return Ok(false) };
+    let cards = match files::plain(&note) {
+        Ok(file) => files::read_all(file, MAX_NOTE)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    let cards = PathBuf::from(OsString::from_vec(cards));
+    if !cards.is_absolute() {
+        return Ok(false);
+    }
+    let entries = match std::fs::read_dir(cards) {
+        Ok(entries) => entries,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(true),
+        Err(e) => return Err(e),
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "json") {
+            let card = files::plain(&path).and_then(|file| files::read_all(file, MAX_NOTE));
+            // A card that cannot be read may be the one.
+            if card.map_or(true, |card| memchr::memmem::find(&card, name.as_encoded_bytes()).is_some()) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn sweep_one(path: &Path) -> io::Result<()> {
@@ -111,7 +185,7 @@ fn sweep_one(path: &Path) -> io::Result<()> {
     // The magic is written last; `head` counts the bytes that were captured.
     let empty =
         word(super::layout::MAGIC_AT)? != Some(super::layout::MAGIC) || word(super::layout::HEAD_AT)? == Some(0);
-    if empty { std::fs::remove_file(path) } else { Ok(()) }
+    if empty || is_orphan(path)? { std::fs::remove_file(path) } else { Ok(()) }
 }
 
 /// Reserves the space now, so that a full file system is an error here and not a SIGBUS later.
