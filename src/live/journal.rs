@@ -24,7 +24,7 @@ impl Lines {
     /// # Errors
     /// What the system says.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::open(path)?, position: 0, buffer: Vec::new() })
+        Ok(Self { file: crate::files::plain(path)?, position: 0, buffer: Vec::new() })
     }
 
     /// Length of the file in bytes now.

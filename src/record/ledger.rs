@@ -70,9 +70,7 @@ impl Ledger {
         let file = dir.files().append(&path)?;
         // Without locks the line of two sessions that begin at once may stand in each other's way; verification says so.
         files::lock(&file)?;
-        if file.metadata()?.len() > MAX_LEDGER {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to be a ledger"));
-        }
+        check_length(&file)?;
         let tail = good_tail(&file)?;
         let (seq, head) = match &tail.last {
             None => (0, GENESIS.to_owned()),
@@ -216,6 +214,14 @@ impl Ends {
     }
 }
 
+/// Refuses what is too long to be a ledger, before it is read.
+fn check_length(file: &File) -> io::Result<()> {
+    if file.metadata()?.len() > MAX_LEDGER {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to be a ledger"));
+    }
+    Ok(())
+}
+
 /// Hands out the lines of the ledger that are no longer than a line may be.
 fn walk(dir: &AuditDir, see: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let file = match dir.files().open(&dir.ledger()) {
@@ -223,6 +229,7 @@ fn walk(dir: &AuditDir, see: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
     };
+    check_length(&file)?;
     let mut reader = BufReader::with_capacity(1 << 18, file);
     let mut line = Vec::new();
     loop {
