@@ -129,7 +129,7 @@ fn sweep(names: &[String]) {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some((name, kind)) = cases.get(at) else { return };
-            sweep_one(name, *kind, all || at % 4 == 0);
+            sweep_one(name, *kind, all || at.is_multiple_of(4));
         }
     };
     thread::scope(|scope| {
