@@ -136,7 +136,6 @@ fn bad_input_is_exit_code_3_and_makes_nothing() {
         &["mcp-proxy", "--profile", "escrow", "--", "cat"],
         &["mcp-proxy", "--profile", "guard", "--", "cat"],
         &["mcp-proxy", "--no-such-flag", "--", "cat"],
-        &["mcp-proxy", "cat"],
         &["verify-pack"],
         &["verify-pack", "."],
         &["verify-pack", "file"],

@@ -153,7 +153,7 @@ mod tests {
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Example"), "{path}: {help}");
             assert!(help.contains(&format!("\n  {path} ")), "{path}: {help}");
-            for arg in command.get_arguments() {
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
                 assert!(arg.get_help().is_some(), "{path} {}", arg.get_id());
             }
         });

@@ -92,6 +92,9 @@ pub enum BuildError {
         /// What the system said.
         source: io::Error,
     },
+    /// Something is not as the recorder would have made it; the text names it.
+    #[error("{0}")]
+    Refused(io::Error),
     /// A file of the pack cannot be written.
     #[error("the pack cannot be written: {0}")]
     Write(#[from] StagingError),
@@ -126,6 +129,12 @@ pub enum BuildError {
     /// JSON could not be written; the types of a pack hold nothing that it cannot.
     #[error("the pack cannot be put into JSON: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+impl BuildError {
+    fn reading(path: &Path, source: io::Error) -> Self {
+        if files::is_refusal(&source) { Self::Refused(source) } else { Self::Read { path: path.to_owned(), source } }
+    }
 }
 
 impl From<BuildError> for Failure {
@@ -190,7 +199,7 @@ fn build_if(input: &Input<'_>, accept: impl FnOnce(&Path) -> Result<(), BuildErr
     let parent = target.parent().unwrap_or(Path::new("."));
     create_private_dir(input.paths.files.root())?;
     let made = input.paths.files.make_dir(parent);
-    made.map_err(|source| BuildError::Read { path: parent.to_owned(), source })?;
+    made.map_err(|source| BuildError::reading(parent, source))?;
     staging::sweep(parent);
     let staging = Staging::create(parent)?;
     let receipts = Receipts::copy(input, &staging)?;
@@ -295,7 +304,7 @@ fn mismatch(path: &Path, what: &'static str, expected: &dyn ToString, found: &dy
 }
 
 fn open(path: &Path) -> Result<File, BuildError> {
-    files::plain(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
+    files::plain(path).map_err(|source| BuildError::reading(path, source))
 }
 
 /// Copies a JSONL file line by line, each handed to `see` with its number from 1, without its newline.
@@ -310,7 +319,7 @@ fn copy_lines(
         line.clear();
         // What is longer is no line of ours, and is found not to be whole.
         let read = io::Read::take(&mut reader, MAX_LINE).read_until(b'\n', &mut line);
-        if read.map_err(|source| BuildError::Read { path: path.to_owned(), source })? == 0 {
+        if read.map_err(|source| BuildError::reading(path, source))? == 0 {
             break;
         }
         let whole = line.strip_suffix(b"\n").filter(|l| l.first() == Some(&b'{') && l.last() == Some(&b'}'));
@@ -584,7 +593,7 @@ fn side_file(path: &Path) -> Result<Vec<u8>, BuildError> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(&mut file, MAX_SIDE_FILE + 1), &mut bytes)
         .and_then(|n| if n as u64 > MAX_SIDE_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(()) })
-        .map_err(|source| BuildError::Read { path: path.to_owned(), source })?;
+        .map_err(|source| BuildError::reading(path, source))?;
     Ok(bytes)
 }
 

@@ -3,7 +3,7 @@
 
 use crate::place::Place;
 use assay::{
-    model::{WallTime, sha256_hex},
+    model::{WallTime, receipt::PeerInfo, sha256_hex},
     pack::{
         build::{Input, build},
         keys::{Signer, SignerId},
@@ -78,7 +78,10 @@ fn a_surface_that_did_not_fit_is_said_by_verify_diff_and_explain() {
     let mut surface = Surface::default();
     let listing = br#"{"id":1,"result":{"tools":[{"name":"t"}]}}"#;
     surface.observe(Part::Tools, false, &parse(listing, None).unwrap());
-    let whole = surface.document(&Identity::default()).unwrap();
+    // As in the session that it comes to lie beside.
+    let server = Some(PeerInfo { name: "synthetic-server".into(), version: None });
+    let identity = Identity { server, protocol: Some("2025-11-25".into()), ..Identity::default() };
+    let whole = surface.document(&identity).unwrap();
     let cut =
         String::from_utf8(whole.clone()).unwrap().replace("\"truncated\":false", "\"truncated\":true").into_bytes();
     let packs = [whole, cut].map(|document| {
@@ -102,7 +105,13 @@ fn a_surface_that_did_not_fit_is_said_by_verify_diff_and_explain() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_assay"));
         let out =
             command.args(args).env("HOME", packs[0].0.path()).env("ASSAY_HOME", packs[0].0.path()).output().unwrap();
-        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+        assert_eq!(
+            out.status.code(),
+            Some(0),
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
         String::from_utf8(out.stdout).unwrap().contains("surface.json is not whole")
     };
     let [whole, cut] = [&packs[0].1, &packs[1].1].map(|p| p.to_str().unwrap());

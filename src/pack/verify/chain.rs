@@ -65,22 +65,13 @@ pub struct ChainWalk {
     next_seq: u64,
     prev: Option<[u8; 64]>,
     session: Option<SessionId>,
-    /// The first event whose two clocks are far apart.
-    apart: Option<(u64, u64, String)>,
-}
-
-/// How far the host's clock may run from the monotonic one without a step: a minute, and a quarter of the time. Slewing is
-/// slower than that by far.
-fn far_apart(wall_ms: i64, mono_us: u64) -> bool {
-    let mono_ms = i64::try_from(mono_us / 1000).unwrap_or(i64::MAX);
-    wall_ms.saturating_sub(mono_ms).saturating_abs() > 60_000 + mono_ms / 4
 }
 
 impl ChainWalk {
     /// A walk over the segment in `file`, which must be of `session` if that is given.
     #[must_use]
     pub fn new(file: &str, session: Option<SessionId>) -> Self {
-        Self { file: file.to_owned(), summary: ChainSummary::default(), next_seq: 0, prev: None, session, apart: None }
+        Self { file: file.to_owned(), summary: ChainSummary::default(), next_seq: 0, prev: None, session }
     }
 
     /// Takes the next line. What is wrong goes to `found`; the event, if the line is one.
@@ -150,13 +141,6 @@ impl ChainWalk {
             self.summary.broken += 1;
         }
         self.note(&event, first);
-        if let Some(start) = self.summary.first_at
-            && self.apart.is_none()
-            && far_apart(event.at.millis().saturating_sub(start.millis()), event.mono_us)
-        {
-            let clocks = format!("{} after {} µs", event.at, event.mono_us);
-            self.apart = Some((line.number, line.offset, clocks));
-        }
         Some(event)
     }
 
@@ -194,14 +178,8 @@ impl ChainWalk {
         }
     }
 
-    /// What it amounts to; `chain_end` must have counted the lines. Who recovers a session knows its clock only roughly.
-    pub fn finish(mut self, recovered: bool, found: &mut dyn FnMut(Finding)) -> ChainSummary {
-        let stepped = recovered || self.summary.clock_steps > 0;
-        if let Some((line, offset, clocks)) = self.apart.take().filter(|_| !stepped) {
-            let what = "the host's clock is far from the session's, and no step of it is noted";
-            let f = Finding::new("E_CHAIN_BROKEN", Stage::VerifyChain, what).file(&*self.file).line(line, offset);
-            found(f.sides("both in step", clocks));
-        }
+    /// What it amounts to; `chain_end` must have counted the lines.
+    pub fn finish(mut self, found: &mut dyn FnMut(Finding)) -> ChainSummary {
         self.summary.last_hash = self.prev.map(|p| text(&p));
         let s = &self.summary;
         if s.events == 0 {

@@ -262,7 +262,7 @@ fn segment(
             }
         }
     }
-    let summary = chain.finish(true, &mut |f| report.found(f));
+    let summary = chain.finish(&mut |f| report.found(f));
     out.events = summary.events;
     against_ledger(file, &summary, named, hashes, report);
     let after = report.findings.len() as u64 + report.findings_omitted;

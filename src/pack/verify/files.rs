@@ -215,7 +215,7 @@ fn streams(
                     Err(stop) => return stopped(engine, AUDIT_LOG, &stop),
                 }
             }
-            chain.finish(true, &mut |f| engine.found(f));
+            chain.finish(&mut |f| engine.found(f));
             let hash = events.finish(meter);
             compare(engine, entry, hash)
         }

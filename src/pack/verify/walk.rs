@@ -86,7 +86,7 @@ pub fn walk(
             return Err((RECEIPTS, ReadStop::TooLong));
         }
     }
-    let summary = chain.finish(recovered, &mut |f| m.engine.found(f));
+    let summary = chain.finish(&mut |f| m.engine.found(f));
     m.rest(&summary, receipts, meter).map_err(|e| (RECEIPTS, e))?;
     for omitted in std::mem::take(&mut m.omitted) {
         m.report(omitted);
