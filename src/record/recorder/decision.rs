@@ -52,7 +52,7 @@ impl Recorder {
     /// The policy file was read again.
     pub fn reloaded(&mut self, reload: detail::PolicyReload, now_ns: u64) {
         self.last_ns = self.last_ns.max(now_ns);
-        self.plain_event(EventKind::PolicyReloaded, now_ns, reload);
+        self.plain_event(EventKind::PolicyReloaded, (self.clock.wall(now_ns), now_ns), reload);
     }
 
     /// What was decided about a request, or is to be said of it; `None` where nobody judges it.

@@ -60,7 +60,7 @@ impl Recorder {
             r#type: RECORDER_GAP.to_owned(),
         };
         let binding = self.receipt_line(id, &receipt);
-        self.gap_event(reason, messages, bytes, binding, now_ns);
+        self.gap_event(reason, messages, bytes, binding, (self.clock.wall(now_ns), now_ns));
     }
 
     /// Counts the requests that are not followed.
@@ -106,7 +106,7 @@ impl Recorder {
             reason: ending.reason.clone(),
             receipts: self.next_receipt,
         };
-        self.plain_event(EventKind::ChainEnd, self.last_ns, detail);
+        self.plain_event(EventKind::ChainEnd, (self.clock.wall(self.last_ns), self.last_ns), detail);
         self.write_session_end(&ending.reason, complete);
     }
 

@@ -535,8 +535,8 @@ impl Recorder {
         }
     }
 
-    fn plain_event<D: serde::Serialize>(&mut self, kind: EventKind, ns: u64, detail: D) {
-        let (at, mono_us) = (self.clock.wall(ns), self.mono_us(ns));
+    fn plain_event<D: serde::Serialize>(&mut self, kind: EventKind, (at, ns): (WallTime, u64), detail: D) {
+        let mono_us = self.mono_us(ns);
         self.event(Entry {
             at,
             mono_us,

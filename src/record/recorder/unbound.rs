@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     model::{
-        EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall,
+        EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall, WallTime,
         event::detail,
         receipt::{GapReceipt, RECORDER_GAP, TOOL_CALL},
         to_line,
@@ -156,7 +156,7 @@ impl Recorder {
             let Ok(gap) = serde_json::from_slice::<GapReceipt>(&receipt.line) else { return };
             self.counts.missed += gap.messages;
             self.counts.missed_bytes += gap.bytes;
-            return self.gap_event(&gap.reason, gap.messages, gap.bytes, binding, self.last_ns);
+            return self.gap_event(&gap.reason, gap.messages, gap.bytes, binding, (gap.timestamp, self.last_ns));
         }
         let invocation = InvocationId::from_bits(receipt.id.bits());
         if let Some(mut pending) = self.table.remove(invocation) {
@@ -201,11 +201,18 @@ impl Recorder {
         self.bind(&OnDisk { line, sha256, ..OnDisk::of_call(receipt.id) });
     }
 
-    /// The event of a gap.
-    pub(super) fn gap_event(&mut self, reason: &str, messages: u64, bytes: u64, binding: Binding, now_ns: u64) {
+    /// The event of a gap; the time is its receipt's, on both clocks.
+    pub(super) fn gap_event(
+        &mut self,
+        reason: &str,
+        messages: u64,
+        bytes: u64,
+        binding: Binding,
+        (at, now_ns): (WallTime, u64),
+    ) {
         let Binding { id, sha256 } = binding;
         let detail = detail::Gap { bytes, messages, reason: reason.to_owned(), receipt_id: id, receipt_sha256: sha256 };
-        self.plain_event(EventKind::RecorderGap, now_ns, detail);
+        self.plain_event(EventKind::RecorderGap, (at, now_ns), detail);
     }
 }
 
