@@ -4,6 +4,38 @@ use std::borrow::Cow;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
+/// What a count of `n` is called: `call` for one, `calls` for any other. Every count in every text goes through this, or
+/// through [`counted`] or [`either`].
+#[must_use]
+pub fn noun<N: Copy + PartialEq + From<u8>>(n: N, one: &str) -> String {
+    if n == N::from(1) {
+        return one.to_owned();
+    }
+    match one.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'i', 'o', 'u'])) {
+        Some(stem) => format!("{stem}ies"),
+        None if one.ends_with("ch") || one.ends_with(['s', 'x']) => format!("{one}es"),
+        None => format!("{one}s"),
+    }
+}
+
+/// `1 call`, `2 calls`.
+#[must_use]
+pub fn counted<N: Copy + PartialEq + From<u8> + std::fmt::Display>(n: N, one: &str) -> String {
+    format!("{n} {}", noun(n, one))
+}
+
+/// The words for one, or those for any other count: where more than a noun differs.
+#[must_use]
+pub fn either<'a, N: Copy + PartialEq + From<u8>>(n: N, one: &'a str, many: &'a str) -> &'a str {
+    if n == N::from(1) { one } else { many }
+}
+
+/// `2 denied, 1 error, 0 timeouts`: how calls ended, in the words of evidence wherever they are summed up.
+#[must_use]
+pub fn endings(denied: u64, errors: u64, timeouts: u64) -> String {
+    format!("{denied} denied, {}, {}", counted(errors, "error"), counted(timeouts, "timeout"))
+}
+
 /// Whether a character could move the cursor, hide, reorder or fake what a person reads.
 fn is_hidden(c: char) -> bool {
     matches!(c,

@@ -14,7 +14,7 @@ use crate::{
         verify::{Completeness, Integrity, SignerVerdict, VerifyOptions, source::PackDir, verify},
     },
     paths::{DEFAULT_AUDIT_DIR, assay_home},
-    text::{fit, width},
+    text::{counted, fit, width},
 };
 use clap::Args;
 use serde::Serialize;
@@ -226,8 +226,10 @@ fn words(d: &Document, style: Style) -> String {
         let rebuilt = if h.rebuilt { ", made anew" } else { "" };
         let _ = writeln!(
             out,
-            "{} sessions ({} complete) in {} audit directories{rebuilt}",
-            h.sessions, h.complete, h.directories
+            "{} ({} complete) in {}{rebuilt}",
+            counted(h.sessions, "session"),
+            h.complete,
+            counted(h.directories, "audit directory")
         );
         for problem in h.problems.iter().take(PROBLEMS) {
             let _ = writeln!(out, "  {} {}", style.paint(Tone::Warn, "not read:"), short(problem));

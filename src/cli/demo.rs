@@ -20,7 +20,7 @@ use crate::{
         verify::{self, Claims, Completeness, Integrity, SignerVerdict, VerifyOptions, VerifyReport},
     },
     paths::{self, PathError},
-    text::{fit, visible, width},
+    text::{counted, fit, visible, width},
     tui::{
         self, Beside,
         app::Start,
@@ -277,13 +277,13 @@ impl Demo {
             }
             Happened::Tools { names, took } => Self::timed("tools/list", &names.join(", "), *took),
             Happened::Sent(calls) => {
-                let text = format!("{} calls sent at once, the longest first:", calls.len());
+                let text = format!("{} sent at once, the longest first:", counted(calls.len(), "call"));
                 Self::row("", &text)
             }
             Happened::Ended(call) => {
                 let text = match &call.ending {
                     Ending::Answered if call.progress > 0 => {
-                        format!("answered, {} progress notes on the way", call.progress)
+                        format!("answered, {} on the way", counted(call.progress, "progress note"))
                     }
                     Ending::Answered if call.bytes > 1 << 20 => format!("answered with {}", size(call.bytes as u64)),
                     Ending::Answered if call.parallel => format!("answered, request {}", call.id),
@@ -332,8 +332,11 @@ impl Demo {
         Self::row(
             "receipts",
             &format!(
-                "{}: one per call ({} answered, {} failed, {} cancelled), session start and end",
-                e.receipts, t.forwarded, t.errors, t.timeouts
+                "{}: one per call ({} answered, {}, {} cancelled), session start and end",
+                e.receipts,
+                t.forwarded,
+                counted(t.errors, "error"),
+                t.timeouts
             ),
         )?;
         Self::row("audit events", &format!("{events}, each with the hash of the one before"))?;

@@ -17,7 +17,7 @@ use crate::{
         verify::{Completeness, Integrity, SignerVerdict, VerifyError, VerifyOptions},
     },
     report,
-    text::{fit, where_they_part, width},
+    text::{counted, fit, noun, where_they_part, width},
     tui::{self, app::Start},
 };
 use clap::Args;
@@ -181,13 +181,13 @@ fn side(out: &mut String, name: &str, s: &SideView, style: Style) {
     };
     let _ = writeln!(
         out,
-        "{} {}\n  {}  {}  {}  {} receipts{}",
+        "{} {}\n  {}  {}  {}  {}{}",
         style.paint(Tone::Strong, name),
         short(&s.path),
         style.paint(integrity, s.integrity.as_str()),
         style.paint(complete, s.completeness.as_str()),
         style.paint(signer, s.signer.verdict.as_str()),
-        s.receipt_count,
+        counted(s.receipt_count, "receipt"),
         s.timestamp_start.as_deref().map_or_else(String::new, |t| format!("  {}", short(t))),
     );
     if s.surface_truncated {
@@ -266,7 +266,7 @@ fn tools(out: &mut String, c: &Comparison, style: Style) {
     }
     let more = c.tools.len().saturating_sub(SHOWN) as u64 + c.tools_omitted;
     if more > 0 {
-        let _ = writeln!(out, "  and {more} more tools");
+        let _ = writeln!(out, "  and {more} more {}", noun(more, "tool"));
     }
 }
 
@@ -319,7 +319,7 @@ fn changes(out: &mut String, c: &Comparison, style: Style) {
         }
     }
     if c.changes_omitted > 0 {
-        let _ = writeln!(out, "\n{} changes are counted above and listed nowhere.", c.changes_omitted);
+        let _ = writeln!(out, "\n{} counted above and listed nowhere.", counted(c.changes_omitted, "change"));
     }
 }
 
@@ -357,7 +357,7 @@ fn change_lines(out: &mut String, change: &CallChange, style: Style) {
     }
     let more = change.result_differences.len().saturating_sub(PLACES) as u64 + change.result_differences_omitted;
     if more > 0 {
-        let _ = writeln!(out, "    and {more} more places");
+        let _ = writeln!(out, "    and {more} more {}", noun(more, "place"));
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
         is_glob,
         model::{Constraint, Rules, Shape},
     },
-    text::{fit, visible, width},
+    text::{counted, either, fit, noun, visible, width},
     tui::app::Start,
 };
 use clap::{Args, Subcommand};
@@ -229,7 +229,7 @@ fn init(args: &InitArgs) -> Result<Exit, Failure> {
     let what = needs.map_or_else(
         || "a commented policy to begin with".to_owned(),
         |n| {
-            let (tools, sessions) = (many(n.tools.len() as u64, "tool"), many(n.sessions, "session"));
+            let (tools, sessions) = (counted(n.tools.len() as u64, "tool"), counted(n.sessions, "session"));
             format!("{tools} of {sessions} allowed, everything else denied")
         },
     );
@@ -332,7 +332,8 @@ fn described(policy: &Policy, style: Style) -> String {
         line(format!("{}: denied unless {}", short(&c.key), demands(c)));
     }
     if rules.constraints.len() > SHOWN {
-        line(format!("and {} more constraints", rules.constraints.len() - SHOWN));
+        let more = rules.constraints.len() - SHOWN;
+        line(format!("and {more} more {}", noun(more, "constraint")));
     }
     if !rules.allow.texts().is_empty() {
         line(format!("allowed: {}", list(rules.allow.texts())));
@@ -349,7 +350,7 @@ fn described(policy: &Policy, style: Style) -> String {
 fn demands(c: &Constraint) -> String {
     let mut all = Vec::new();
     if let Some(max) = c.max_calls {
-        all.push(format!("fewer than {max} calls were allowed in the session"));
+        all.push(format!("fewer than {} {} allowed in the session", counted(max, "call"), either(max, "was", "were")));
     }
     if c.schema.is_some() {
         all.push("the arguments satisfy the schema".to_owned());
@@ -358,7 +359,7 @@ fn demands(c: &Constraint) -> String {
         let n = patterns.len();
         all.push(format!(
             "no string matches {}",
-            if n == 1 { "its pattern".to_owned() } else { format!("one of {n} patterns") }
+            if n == 1 { "its pattern".to_owned() } else { format!("one of {}", counted(n, "pattern")) }
         ));
     }
     if let Some(paths) = &c.paths {
@@ -373,7 +374,8 @@ fn demands(c: &Constraint) -> String {
 }
 
 fn budget(rules: &Rules) -> Vec<String> {
-    let calls = rules.budget.max_tool_calls.map(|n| format!("denied after {n} allowed calls in a session"));
+    let calls =
+        rules.budget.max_tool_calls.map(|n| format!("denied after {} in a session", counted(n, "allowed call")));
     let time = rules.budget.max_wall_time.map(|t| format!("denied after {} s of a session", t.as_secs()));
     calls.into_iter().chain(time).collect()
 }
@@ -440,14 +442,14 @@ fn words(r: &Report, style: Style) -> String {
     let mut out = String::new();
     let t = &r.total;
     let _ = writeln!(out, "{}  {}", style.paint(Tone::Strong, &short(&r.policy)), r.policy_hash);
-    let _ = writeln!(out, "{} in {}", many(t.calls, "call"), many(r.sessions, "session"));
+    let _ = writeln!(out, "{} in {}", counted(t.calls, "call"), counted(r.sessions, "session"));
     let tone = if t.newly_denied > 0 { Tone::Bad } else { Tone::Good };
     let _ = writeln!(out, "{}", style.paint(tone, &r.headline()));
     for (n, what) in r.also() {
         let _ = writeln!(out, "{n} {what}");
     }
     if r.sessions_twice > 0 {
-        let _ = writeln!(out, "{} named more than once, and judged once", many(r.sessions_twice, "session"));
+        let _ = writeln!(out, "{} named more than once, and judged once", counted(r.sessions_twice, "session"));
     }
     table(&mut out, "Tool", r.tools.iter().map(|row| (row.tool.as_str(), &row.counts)), r.tools.len(), style);
     let changing =
@@ -486,10 +488,6 @@ fn words(r: &Report, style: Style) -> String {
         let _ = writeln!(out, "{} {}", style.paint(Tone::Warn, "not read:"), short(problem));
     }
     out
-}
-
-fn many(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn table<'a>(

@@ -8,7 +8,7 @@ use crate::{
     paths::{AuditDir, DEFAULT_AUDIT_DIR},
     proxy::seal::{Sealed, recover_dir},
     record::{recover::RecoverError, rollback},
-    text::visible,
+    text::{counted, visible},
 };
 use clap::Args;
 use std::{cell::OnceCell, path::PathBuf, sync::Arc};
@@ -88,9 +88,9 @@ fn print(all: &[Result<Sealed, RecoverError>]) -> Result<(), Failure> {
                 let pack = s.pack.as_ref().map_or_else(|| "no pack".to_owned(), |p| p.display().to_string());
                 let _ = writeln!(
                     text,
-                    "{} ({} calls, {}, {complete}, {state}): {}",
+                    "{} ({}, {}, {complete}, {state}): {}",
                     s.session,
-                    s.calls,
+                    counted(s.calls, "call"),
                     s.end_reason,
                     visible(&pack)
                 );

@@ -13,7 +13,7 @@ use crate::{
             VerifyOptions, VerifyReport, verify,
         },
     },
-    text::visible,
+    text::{counted, noun, visible},
 };
 use clap::Args;
 use std::{
@@ -226,7 +226,7 @@ fn words(r: &VerifyReport, args: &VerifyArgs, style: Style) -> String {
         finding_lines(&mut out, finding, style);
     }
     if r.errors_omitted > 0 {
-        let _ = writeln!(out, "\nand {} more errors", r.errors_omitted);
+        let _ = writeln!(out, "\nand {} more {}", r.errors_omitted, noun(r.errors_omitted, "error"));
     }
     list(&mut out, "Demands that are not met", &r.unmet, style, Tone::Bad);
     list(&mut out, "Not complete because", &r.completeness_reasons, style, Tone::Warn);
@@ -295,7 +295,7 @@ pub(super) fn channels(out: &mut String, r: &VerifyReport, style: Style) {
                 Claims::NotEvaluated => Tone::Dim,
             },
             match (r.claims, &r.claim_results) {
-                (_, Some(c)) => format!("{} of {} claims hold", c.n_passed, c.n_claims),
+                (_, Some(c)) => format!("{} of {} held", c.n_passed, counted(c.n_claims, "claim")),
                 (Claims::NotEvaluated, None) => "no claim was evaluated".to_owned(),
                 (_, None) => String::new(),
             },

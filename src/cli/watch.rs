@@ -13,7 +13,7 @@ use crate::{
         watcher::Wanted,
         words::CallState,
     },
-    text::{fit, visible},
+    text::{counted, fit, visible},
     tui::{self, app::Start},
 };
 use clap::Args;
@@ -267,12 +267,12 @@ impl Printer {
             Line::SessionEnd(c) => {
                 let end = c.end.as_ref()?;
                 let state = if end.complete { "complete" } else { "INCOMPLETE" };
-                let calls = c.totals.finished;
                 Some(format!(
-                    "{}  {}  ended: {}, {calls} calls, {state}",
+                    "{}  {}  ended: {}, {}, {state}",
                     clock(c.at),
                     c.session_id,
-                    visible(&end.reason)
+                    visible(&end.reason),
+                    counted(c.totals.finished, "call")
                 ))
             }
             Line::PackProgress(p) if p.state != PackState::Sealing => {

@@ -8,6 +8,7 @@ use super::{
 use crate::model::{
     AuditEvent, DurationMs, EventKind, InvocationId, Outcome, PolicyVerdict, RpcId, SessionId, WallTime, event::detail,
 };
+use crate::text::counted;
 use serde::Deserialize;
 use std::collections::HashMap;
 
@@ -125,8 +126,9 @@ impl Fold {
                 Line::Chain
             }
             EventKind::RecorderGap => {
-                told.note = read::<detail::Gap>(e)
-                    .map(|d| format!("{}: {} messages, {} bytes unrecorded", d.reason, d.messages, d.bytes));
+                told.note = read::<detail::Gap>(e).map(|d| {
+                    format!("{}: {}, {} unrecorded", d.reason, counted(d.messages, "message"), counted(d.bytes, "byte"))
+                });
                 Line::Chain
             }
             EventKind::ChainEnd => {

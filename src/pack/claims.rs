@@ -15,6 +15,7 @@ use crate::model::{
     receipt::{SESSION_END, SESSION_START, TOOL_CALL},
     sha256_hex,
 };
+use crate::text::counted;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -318,10 +319,10 @@ fn receipted(c: &ClaimContext<'_>) -> Outcome {
     let receipts = c.tally.kind(TOOL_CALL);
     let actual = match (walked.unreceipted, c.completeness) {
         (0, Completeness::Unterminated) => {
-            format!("{} receipts, but the chain has no end: what came after is not known", receipts.count)
+            format!("{}, but the chain has no end: what came after is not known", counted(receipts.count, "receipt"))
         }
-        (0, _) => format!("{} receipts, no call without one", receipts.count),
-        (n, _) => format!("{} receipts, {n} calls without one", receipts.count),
+        (0, _) => format!("{}, no call without one", counted(receipts.count, "receipt")),
+        (n, _) => format!("{}, {} without one", counted(receipts.count, "receipt"), counted(n, "call")),
     };
     let passed = walked.unreceipted == 0 && c.completeness != Completeness::Unterminated;
     (passed, expected, actual, receipts.first)
@@ -331,7 +332,9 @@ fn escrow(c: &ClaimContext<'_>) -> Outcome {
     let (requested, settled, stray) = c.tally.escrow_counts();
     let percent = (settled * 100).checked_div(requested).unwrap_or(0);
     let actual = format!(
-        "{settled} of {requested} requests have their outcome ({percent}%), {stray} outcomes without a request"
+        "{settled} of {} with an outcome ({percent}%), {} without a request",
+        counted(requested, "request"),
+        counted(stray, "outcome")
     );
     let expected = "every mcp_tool_requested has its mcp_tool_executed or mcp_tool_denied".to_owned();
     // Nothing requested shows nothing: a pack of other receipts does not satisfy the card.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     model::{DurationMs, Outcome, SessionDoc, receipt, surface},
-    text::{fit, visible, width},
+    text::{counted, either, fit, visible, width},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -218,13 +218,18 @@ fn tally(path: &Path) -> Result<Tally, ExplainError> {
 fn proves(a: &Attestation, session: Option<&SessionDoc>) -> Vec<String> {
     let mut out = vec![
         "Nothing in the pack has changed since it was signed with the key above.".to_owned(),
-        format!("There are exactly {} receipts, in order and without gaps.", a.n_receipts),
+        format!(
+            "There {} exactly {}, in order and without gaps.",
+            either(a.n_receipts, "is", "are"),
+            counted(a.n_receipts, "receipt")
+        ),
     ];
     if let Some(s) = session {
         out.push(format!(
-            "Each receipt is bound into a hash chain of {} events that were seen on the wire, with the hash of the \
+            "Each receipt is bound into a hash chain of {} {} seen on the wire, with the hash of the \
              bytes of every message.",
-            s.event_count
+            counted(s.event_count, "event"),
+            either(s.event_count, "that was", "that were")
         ));
         if s.session_complete {
             out.push(
@@ -292,7 +297,11 @@ fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
             out.push(("Continues", previous.to_string()));
         }
         if s.counts.missed + s.counts.missed_bytes > 0 {
-            let lost = format!("{} messages, {} bytes went by unrecorded", s.counts.missed, s.counts.missed_bytes);
+            let lost = format!(
+                "{}, {} went by unrecorded",
+                counted(s.counts.missed, "message"),
+                counted(s.counts.missed_bytes, "byte")
+            );
             out.push(("Missing", lost));
         }
         out.extend(
@@ -311,7 +320,10 @@ fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
     out.push(("Policy", e.policy_hash.clone().unwrap_or_else(|| "none".to_owned())));
     if let Some(c) = e.session.as_ref().map(|s| &s.counts).filter(|c| c.policy_denied > 0) {
         let stopped = if c.denied == 0 { "none".to_owned() } else { c.denied.to_string() };
-        out.push(("Verdicts", format!("{} of {} calls denied, {stopped} of them stopped", c.policy_denied, c.calls)));
+        out.push((
+            "Verdicts",
+            format!("{} of {} denied, {stopped} of them stopped", c.policy_denied, counted(c.calls, "call")),
+        ));
     }
     if e.receipt_integrity != "PASS" {
         out.push(("Warning", "its own builder found damaged receipts".to_owned()));

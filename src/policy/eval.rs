@@ -6,6 +6,7 @@ use super::{
     model::{Constraint, Default},
     names::{Unusable, fold},
 };
+use crate::text::{counted, either};
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// Tool names whose rules, and whose calls, are remembered one by one.
@@ -377,7 +378,7 @@ impl Judge<'_> {
             return Some(denied(Reason::BudgetTime, "budget.max_wall_time_sec".to_owned(), message));
         }
         let max = budget.max_tool_calls?;
-        let message = format!("the session has used up its {max} tool calls");
+        let message = format!("the session has used up its {}", counted(max, "tool call"));
         limit(self.counts.total.within(max), Reason::BudgetCalls, "budget.max_tool_calls".to_owned(), message)
     }
 
@@ -386,7 +387,12 @@ impl Judge<'_> {
         let mut unknown = None;
         if let Some(max) = c.max_calls {
             let count = self.counts.by_constraint.get(n).copied().unwrap_or_default();
-            let message = format!("the {max} calls that {} may have are used up", shown(&c.key));
+            let message = format!(
+                "the {} that {} may have {} used up",
+                counted(max, "call"),
+                shown(&c.key),
+                either(max, "is", "are")
+            );
             match limit(count.within(max), Reason::MaxCalls, at("max_calls"), message) {
                 Some(ruling) if ruling.verdict == Verdict::Denied => return Some(ruling),
                 ruling => unknown = ruling,

@@ -5,6 +5,7 @@ use super::{
     names::{MAX_NAME, is_glob},
 };
 use crate::model::WallTime;
+use crate::text::{counted, either, noun};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
@@ -79,21 +80,19 @@ impl Needs {
         let total: u64 = self.tools.values().sum();
         let _ = write!(
             out,
-            "# The least that {} recorded session{} needed: {total} call{} of {} tool{}.\n\
+            "# The least that {} needed: {} of {}.\n\
              # Look at it before you enforce it: what was recorded is not always what should be allowed.\n",
-            self.sessions,
-            if self.sessions == 1 { "" } else { "s" },
-            if total == 1 { "" } else { "s" },
-            self.tools.len(),
-            if self.tools.len() == 1 { "" } else { "s" },
+            counted(self.sessions, "recorded session"),
+            counted(total, "call"),
+            counted(self.tools.len(), "tool"),
         );
-        for (n, what) in [
-            (self.denied, "were denied then and are not in it"),
-            (self.nameless, "have no name that could stand here"),
-            (self.too_many, "are of tools beyond the first 5000"),
+        for (n, one, many) in [
+            (self.denied, "was denied then and is not in it", "were denied then and are not in it"),
+            (self.nameless, "has no name that could stand here", "have no name that could stand here"),
+            (self.too_many, "is of a tool beyond the first 5000", "are of tools beyond the first 5000"),
         ] {
             if n > 0 {
-                let _ = writeln!(out, "# {n} more calls {what}.");
+                let _ = writeln!(out, "# {n} more {} {}.", noun(n, "call"), either(n, one, many));
             }
         }
         out.push_str("version: \"1\"\n\n# What no list names is denied.\ndefault: deny\n\nallowlist:");
@@ -102,14 +101,14 @@ impl Needs {
         }
         out.push('\n');
         for (tool, calls) in &self.tools {
-            let _ = writeln!(out, "  - {}    # {calls} call{}", quoted(tool), if *calls == 1 { "" } else { "s" });
+            let _ = writeln!(out, "  - {}    # {}", quoted(tool), counted(*calls, "call"));
         }
         let _ = write!(
             out,
-            "\n# The busiest session made {} calls.\n# budget:\n#   max_tool_calls: {}\n\
+            "\n# The busiest session made {}.\n# budget:\n#   max_tool_calls: {}\n\
              \n# What a tool may be called with, see docs/policy.md:\n# constraints:\n#   some_tool:\n\
              #     allowed_paths: [\"/workspace/**\", \"!**/.env\"]\n#     deny_private_hosts: true\n",
-            self.most_calls,
+            counted(self.most_calls, "call"),
             (self.most_calls * 2).max(10)
         );
         out

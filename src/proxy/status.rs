@@ -1,6 +1,7 @@
 //! What the proxy says on stderr and in its own log. stdout belongs to the protocol.
 
 use super::seal::Sealed;
+use crate::text::counted;
 use crate::{error::Exit, files, model::SessionId, paths::AuditDir, record::engine::Report, text::visible};
 use std::io::IsTerminal as _;
 use tracing_appender::non_blocking::WorkerGuard;
@@ -98,7 +99,8 @@ impl Status {
         }
         let Some(pack) = &sealed.pack else { return };
         let what = if event == "pack" { "proof pack" } else { "recovered proof pack" };
-        let text = format!("{what} ({} calls, {}, {state}): {}", sealed.calls, sealed.end_reason, pack.display());
+        let text =
+            format!("{what} ({}, {}, {state}): {}", counted(sealed.calls, "call"), sealed.end_reason, pack.display());
         tracing::info!(session = %sealed.session, "{text}");
         let more = serde_json::json!({
             "session_id": sealed.session, "pack": files::text(pack), "verified": sealed.verified, "session_complete": sealed.complete,
@@ -114,8 +116,9 @@ impl Status {
         if report.missed_messages + report.missed_bytes > 0 {
             let why = report.disk_error.as_deref().unwrap_or("the recorder could not keep up");
             self.warn(&format!(
-                "evidence is missing: {} messages, {} bytes crossed unrecorded ({why})",
-                report.missed_messages, report.missed_bytes
+                "evidence is missing: {}, {} crossed unrecorded ({why})",
+                counted(report.missed_messages, "message"),
+                counted(report.missed_bytes, "byte")
             ));
         }
         if report.nothing_recorded {

@@ -10,6 +10,7 @@ use crate::{
         to_line,
     },
     paths::AuditDir,
+    text::{counted, either},
 };
 use sha2::Digest as _;
 use std::{
@@ -321,8 +322,10 @@ pub fn set_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, sessio
     files::sync_all(file)?;
     let aside = aside.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(format!(
-        "{} bytes at offset {} of {name} were no whole line, set aside as {aside}, sha256 {sha256}",
-        tail.torn, tail.end
+        "{} at offset {} of {name} {} no whole line, set aside as {aside}, sha256 {sha256}",
+        counted(tail.torn, "byte"),
+        tail.end,
+        either(tail.torn, "was", "were")
     ))
 }
 

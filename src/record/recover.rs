@@ -24,6 +24,7 @@ use crate::{
     },
     paths::{AuditDir, SessionPaths},
     relay::Consumer,
+    text::{counted, either},
 };
 use std::{
     cell::RefCell,
@@ -514,11 +515,15 @@ impl Dead {
         }
         let lost: u64 = self.lanes.iter().map(Lane::lost).sum();
         if lost > 0 {
-            notes.push(format!("{lost} bytes crossed while no evidence could be written"));
+            notes.push(format!("{} crossed while no evidence could be written", counted(lost, "byte")));
             self.recorder.gap("disk", 0, lost, 0);
         }
         if unfinished > 0 {
-            notes.push(format!("{unfinished} bytes of unfinished messages were in the capture"));
+            notes.push(format!(
+                "{} of unfinished messages {} in the capture",
+                counted(unfinished, "byte"),
+                either(unfinished, "was", "were")
+            ));
             self.recorder.gap("crash", 0, unfinished, 0);
         }
         notes.push(format!("the proxy of session {} ended without ending its chain", paths.id));
@@ -557,7 +562,11 @@ impl Dead {
             unfinished += lane.unfinished();
         }
         if messages > 0 {
-            notes.push(format!("{messages} messages were read from the capture"));
+            notes.push(format!(
+                "{} {} read from the capture",
+                counted(messages, "message"),
+                either(messages, "was", "were")
+            ));
         }
         Ok(unfinished)
     }

@@ -7,7 +7,7 @@ use crate::{
         diff::{Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, gates::GateReport, time},
         verify::{Claims, Completeness, Integrity, SignerVerdict},
     },
-    text::where_they_part,
+    text::{counted, noun, where_they_part},
 };
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ fn side(out: &mut String, title: &str, s: &SideView) {
         out,
         "<div class=\"side\">\n<h2>{title}</h2>\n<p><code>{}</code></p>\n<p><span class=\"{}\">{}</span> · \
          <span class=\"{}\">{}</span> · <span class=\"{signer}\">{}</span> · <span class=\"{claims}\">claims {}</span></p>\n\
-         <p>{} receipts, <span class=\"time\">{}</span> to <span class=\"time\">{}</span></p>\n\
+         <p>{}, <span class=\"time\">{}</span> to <span class=\"time\">{}</span></p>\n\
          <p class=\"dim\">signed by <code>{}</code></p>",
         escape(&s.path),
         tone(s.integrity == Integrity::Pass, "bad"),
@@ -75,7 +75,7 @@ fn side(out: &mut String, title: &str, s: &SideView) {
         s.completeness,
         s.signer.verdict,
         s.claims,
-        s.receipt_count,
+        counted(s.receipt_count, "receipt"),
         escape(s.timestamp_start.as_deref().unwrap_or("–")),
         escape(s.timestamp_end.as_deref().unwrap_or("–")),
         escape(s.signer.fingerprint.as_deref().unwrap_or("no readable key")),
@@ -145,15 +145,20 @@ fn comparison(out: &mut String, c: &Comparison) {
     let p = &c.calls;
     let _ = writeln!(
         out,
-        "<p>{} calls are in both packs, {} only in B, {} only in A. Of the pairs, {} have another outcome, {} another \
-         policy verdict, {} another result.</p>",
-        p.paired, p.new, p.gone, p.outcome_changed, p.verdict_changed, p.result_changed
+        "<p>{} in both packs, {} only in B, {} only in A. Of the pairs, {} with another outcome, {} with another \
+         policy verdict, {} with another result.</p>",
+        counted(p.paired, "call"),
+        p.new,
+        p.gone,
+        p.outcome_changed,
+        p.verdict_changed,
+        p.result_changed
     );
     let head = ["tool", "", "#calls A", "#calls B", "#failed A", "#failed B", "#p50 A", "#p50 B", "#p95 A", "#p95 B"];
     table(out, "Tools", false, &head, c.tools.iter().take(SHOWN).map(tool_row));
     let more = c.tools.len().saturating_sub(SHOWN) as u64 + c.tools_omitted;
     if more > 0 {
-        let _ = writeln!(out, "<p class=\"dim\">and {more} more tools</p>");
+        let _ = writeln!(out, "<p class=\"dim\">and {more} more {}</p>", noun(more, "tool"));
     }
     if !c.context.is_empty() {
         let rows = c.context.iter().map(|change| {
@@ -182,7 +187,7 @@ fn comparison(out: &mut String, c: &Comparison) {
         }
     }
     if c.changes_omitted > 0 {
-        let _ = writeln!(out, "<p class=\"dim\">{} changes are counted and not listed</p>", c.changes_omitted);
+        let _ = writeln!(out, "<p class=\"dim\">{} counted and not listed</p>", counted(c.changes_omitted, "change"));
     }
 }
 
@@ -239,7 +244,7 @@ fn change_row(change: &CallChange) -> String {
     }
     let more = change.result_differences.len().saturating_sub(PLACES) as u64 + change.result_differences_omitted;
     if more > 0 {
-        what.push(format!("and {more} more places"));
+        what.push(format!("and {more} more {}", noun(more, "place")));
     }
     let receipt = change.b.as_ref().or(change.a.as_ref()).map_or("", |s| s.receipt_id.as_str());
     let hash: String = change.arguments_hash.rsplit(':').next().unwrap_or_default().chars().take(16).collect();

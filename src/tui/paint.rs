@@ -221,6 +221,11 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
+/// `1 call`, `12 345 calls`.
+pub fn counted(n: u64, one: &str) -> String {
+    format!("{} {}", grouped(n), crate::text::noun(n, one))
+}
+
 /// A size for people.
 #[must_use]
 pub fn size(bytes: u64) -> String {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod clocks;
+mod counts;
 mod numbers;
 mod place;
 mod surface;

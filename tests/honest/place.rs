@@ -31,12 +31,22 @@ pub struct Place {
     pub server: OsString,
     /// Arguments of the server that it does not look at.
     pub arguments: Vec<OsString>,
+    /// What the proxy said on stderr.
+    pub said: std::cell::RefCell<String>,
 }
 
 impl Place {
     pub fn new() -> Self {
         let tmp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        Self { tmp, name: "w".into(), env: vec![], flags: vec![], server: "server".into(), arguments: vec![] }
+        Self {
+            tmp,
+            name: "w".into(),
+            env: vec![],
+            flags: vec![],
+            server: "server".into(),
+            arguments: vec![],
+            said: std::cell::RefCell::default(),
+        }
     }
 
     pub fn flags(mut self, flags: &[&str]) -> Self {
@@ -76,6 +86,7 @@ impl Place {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        self.said.replace(said.clone());
         let packs: Vec<PathBuf> = fs::read_dir(root.join("audit/packs"))
             .map(|all| all.map(|e| e.unwrap().path()).collect())
             .unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use super::{gates::Gates, pair::Paired};
 use crate::pack::verify::{Claims, Completeness, VerifyReport};
+use crate::text::counted;
 use serde::Serialize;
 
 /// Something that is worse in B.
@@ -29,7 +30,7 @@ pub(super) fn find(a: &VerifyReport, b: &VerifyReport, paired: &Paired, gates: O
     add("completeness", u64::from(less), format!("A is COMPLETE, B is {}", b.completeness), "require_complete");
     let failed = a.claims == Claims::Pass && b.claims == Claims::HonestFail;
     add("claims", u64::from(failed), "claims that hold in A do not hold in B".to_owned(), "");
-    let calls = |n: u64, what: &str| format!("{n} {} {what}", if n == 1 { "call" } else { "calls" });
+    let calls = |n: u64, what: &str| format!("{} {what}", counted(n, "call"));
     let n = paired.to_denied;
     add("denied", n, calls(n, "not denied in A, denied in B"), "max_denied");
     let n = paired.to_error;

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     model::{GENESIS, LedgerKind, LedgerLine, SessionId, event::hash_of_line, ledger::LEDGER_VERSION},
     paths::AuditDir,
+    text::counted,
 };
 use serde::Serialize;
 use std::{
@@ -311,8 +312,9 @@ fn against_ledger(
         }
         (Some(end), None) => {
             let what = format!(
-                "the ledger says that the segment ended after {} events; it has {} and no end",
-                end.event_count, s.events
+                "the ledger says that the segment ended after {}; it has {} and no end",
+                counted(end.event_count, "event"),
+                s.events
             );
             report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
         }

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     canon,
     model::{SessionDoc, sha256_hex},
+    text::counted,
 };
 use std::{collections::HashMap, fs::File};
 
@@ -299,7 +300,7 @@ fn plain(
         // Another length is another file; a sparse one of terabytes is not read to learn its hash.
         let text = format!("hash mismatch for {}: it has another length", entry.path);
         let f = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path);
-        engine.found(f.sides(format!("{} bytes", entry.bytes), format!("{len} bytes")));
+        engine.found(f.sides(counted(entry.bytes, "byte"), counted(len, "byte")));
         return Ok(());
     }
     if len > MAX_SIDE_FILE {

@@ -12,6 +12,7 @@ use crate::{
     canon,
     model::{Profile, SessionDoc, session::SESSION_VERSION, sha256_hex},
     pack::sign::DEFAULT_POLICY,
+    text::{counted, either},
 };
 
 /// Reads `session.json`: its RFC 8785 form and a newline.
@@ -251,18 +252,29 @@ pub(super) fn completeness(doc: Option<&SessionDoc>, w: &Walked) -> (Completenes
         None => add(true, &|| "the chain has no end: the recording stopped".into()),
         Some(end) => {
             add(!end.complete, &|| format!("the recorder ended it as incomplete: {}", end.reason));
-            add(end.counts.timeouts > 0, &|| format!("{} calls got no response", end.counts.timeouts));
+            add(end.counts.timeouts > 0, &|| format!("{} got no response", counted(end.counts.timeouts, "call")));
         }
     }
     add(w.end.is_none(), &|| "there is no receipt mcp.session_end".into());
     add(w.chain.gaps > 0 || w.gap_receipts > 0, &|| {
         let c = &w.chain;
-        format!("{} gaps in the recording: {} messages, {} bytes", c.gaps, c.missed, c.missed_bytes)
+        format!(
+            "{} in the recording: {}, {}",
+            counted(c.gaps, "gap"),
+            counted(c.missed, "message"),
+            counted(c.missed_bytes, "byte")
+        )
     });
-    add(w.chain.lost > 0, &|| format!("recovery found {} receipts or their events missing", w.chain.lost));
+    add(w.chain.lost > 0, &|| {
+        format!(
+            "recovery found {} or {} missing",
+            counted(w.chain.lost, "receipt"),
+            either(w.chain.lost, "its event", "their events")
+        )
+    });
     add(w.unreceipted > 0, &|| {
         let first: Vec<_> = w.unreceipted_first.iter().map(ToString::to_string).collect();
-        format!("{} calls have no receipt: {}", w.unreceipted, first.join(", "))
+        format!("{} without a receipt: {}", counted(w.unreceipted, "call"), first.join(", "))
     });
     if let Some(doc) = doc {
         add(!doc.session_complete && w.chain.end.is_none(), &|| format!("session.json: {}", doc.end_reason));

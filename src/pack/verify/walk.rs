@@ -16,6 +16,7 @@ use super::{
     streams::Streams,
 };
 use crate::model::{EventKind, GapReceipt, InvocationId, Outcome, Profile, ReceiptId, SessionEnd, SessionStart};
+use crate::text::counted;
 use std::{collections::HashSet, sync::Arc};
 
 /// What both files amount to together.
@@ -382,8 +383,8 @@ impl Matcher<'_, '_, '_> {
         let same_reason = serde_json::to_vec(&gap.reason).is_ok_and(|r| r.get(1..r.len() - 1) == Some(reason));
         if (gap.bytes, gap.messages) != (*bytes, *messages) || !same_reason || gap.timestamp != event.at {
             let sides = (
-                format!("{bytes} bytes, {messages} messages at {}", event.at),
-                format!("{} bytes, {} messages at {}", gap.bytes, gap.messages, gap.timestamp),
+                format!("{}, {} at {}", counted(*bytes, "byte"), counted(*messages, "message"), event.at),
+                format!("{}, {} at {}", counted(gap.bytes, "byte"), counted(gap.messages, "message"), gap.timestamp),
             );
             let what = "the gap is not what the audit event says".into();
             self.sides("E_CHAIN_BROKEN", what, None, here, Some(sides));

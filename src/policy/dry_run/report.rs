@@ -2,6 +2,7 @@
 
 use super::super::{Note, Policy, Reason, Verdict};
 use crate::model::WallTime;
+use crate::text::{counted, either};
 use serde::Serialize;
 
 /// `schema` of the document that `assay policy dry-run --json` prints.
@@ -142,8 +143,7 @@ impl Report {
             (0, ..) => "no call was recorded".to_owned(),
             (_, 0, 0) => "no call would be newly denied".to_owned(),
             (_, 0, _) => "no call is known to be newly denied".to_owned(),
-            (1, n, _) => format!("{n} of 1 call would now be denied"),
-            (all, n, _) => format!("{n} of {all} calls would now be denied"),
+            (all, n, _) => format!("{n} of {} would now be denied", counted(all, "call")),
         }
     }
 
@@ -152,11 +152,15 @@ impl Report {
     pub fn also(&self) -> Vec<(u64, &'static str)> {
         let t = &self.total;
         let all = [
-            (t.newly_allowed, "that were denied would now be allowed"),
-            (t.denied - t.newly_denied, "were denied and still would be"),
-            (t.unknown, "are unknown: their arguments were not stored (--store-args)"),
+            (t.newly_allowed, "that was denied would now be allowed", "that were denied would now be allowed"),
+            (t.denied - t.newly_denied, "was denied and still would be", "were denied and still would be"),
+            (
+                t.unknown,
+                "is unknown: its arguments were not stored (--store-args)",
+                "are unknown: their arguments were not stored (--store-args)",
+            ),
         ];
-        all.into_iter().filter(|(n, _)| *n > 0).collect()
+        all.into_iter().filter(|(n, ..)| *n > 0).map(|(n, one, many)| (n, either(n, one, many))).collect()
     }
 
     pub(super) fn new(policy: &Policy) -> Self {

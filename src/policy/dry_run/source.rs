@@ -6,6 +6,7 @@ use crate::{
     model::WallTime,
     pack::verify::source::{Lines, Meter, OpenProblem, PackDir, ReadStop},
     policy::Arguments,
+    text::either,
 };
 use std::{
     borrow::Cow,
@@ -226,7 +227,11 @@ impl Source {
             }
         }
         if unread > 0 {
-            run.problem(format!("{}: {unread} lines are no receipts", path.display()));
+            run.problem(format!(
+                "{}: {unread} {}",
+                path.display(),
+                either(unread, "line is no receipt", "lines are no receipts")
+            ));
         }
         for what in payloads.problems {
             run.problem(what);

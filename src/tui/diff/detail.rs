@@ -7,11 +7,11 @@ use super::{
 use crate::{
     model::surface,
     pack::diff::{CallChange, CallSide, Difference, DifferenceKind, Document, Quantiles, SideView, Totals},
-    text::width,
+    text::{either, noun, width},
     tui::{
         cursor::Cursor,
         detail::tree::{of_pointer, text_rows},
-        paint::{Pen, clean, grouped},
+        paint::{Pen, clean, counted, grouped},
         theme::{Role, Theme},
     },
 };
@@ -81,8 +81,12 @@ pub fn lines(document: &Document, row: Row, columns: u16, beside: bool, ascii: b
             }
         }
         Row::Omitted(section) => {
-            let many = grouped(rows::omitted(document, section));
-            let text = format!("{many} more are counted and not listed: a list has at most a few hundred.");
+            let n = rows::omitted(document, section);
+            let text = format!(
+                "{} more {} counted and not listed: a list has at most a few hundred.",
+                grouped(n),
+                either(n, "is", "are")
+            );
             b.text(&text, Role::Dim);
             b.text("assay analyze PACK and assay open PACK show every call of one pack.", Role::Dim);
         }
@@ -296,14 +300,14 @@ impl Builder {
         }
         let listed = change.result_differences.len() as u64;
         let all = listed + change.result_differences_omitted;
-        let many = if all == 1 { "one place".to_owned() } else { format!("{} places", grouped(all)) };
+        let many = counted(all, "place");
         let text = format!("The results differ in {many}:");
         self.text(&text, Role::Strong);
         for difference in &change.result_differences {
             self.difference(difference);
         }
         if all > listed {
-            let text = format!("and {} more places", grouped(all - listed));
+            let text = format!("and {} more {}", grouped(all - listed), noun(all - listed, "place"));
             self.text(&text, Role::Dim);
         }
     }

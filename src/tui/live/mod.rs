@@ -11,7 +11,7 @@ use super::{
     detail::{Detail, Files, Subject},
     keymap::{Command, Contexts},
     msg::{Effect, Target, Told},
-    paint::{Pen, grouped},
+    paint::{Pen, counted},
     screen::{At, Screen},
 };
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
         state::State,
     },
     model::{EventKind, InvocationId, SessionId, WallTime},
+    text::endings,
 };
 use calls::Calls;
 use sessions::Sessions;
@@ -164,11 +165,10 @@ impl LiveScreen {
             return String::new();
         }
         format!(
-            "assay: watched {}, {}, {} denied, {} errors",
+            "assay: watched {}, {}, {}",
             counted(self.now.state.sessions().len() as u64, "session"),
             counted(t.finished, "call"),
-            grouped(t.denied),
-            grouped(t.errors + t.timeouts)
+            endings(t.denied, t.errors, t.timeouts)
         )
     }
 
@@ -449,11 +449,6 @@ impl Screen for LiveScreen {
         }
         Ok(self.refresh(at))
     }
-}
-
-/// `1 call`, `2 calls`.
-pub(super) fn counted(n: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
 /// Where the evidence of a session lies.

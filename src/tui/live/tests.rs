@@ -386,7 +386,7 @@ fn q_goes_back_and_then_out() {
     assert!(press(&mut app, "q").is_empty());
     assert!(matches!(press(&mut app, "q q").as_slice(), [.., Effect::Leave]));
     assert!(matches!(press(&mut at_work(), "ctrl-c").as_slice(), [Effect::Leave]));
-    assert_eq!(at_work().farewell(), "assay: watched 2 sessions, 29 calls, 1 denied, 2 errors");
+    assert_eq!(at_work().farewell(), "assay: watched 2 sessions, 29 calls, 1 denied, 2 errors, 0 timeouts");
 }
 
 #[test]

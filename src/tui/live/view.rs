@@ -1,13 +1,13 @@
 //! Drawing the live screen.
 
-use super::{LiveScreen, Pane, counted};
+use super::{LiveScreen, Pane};
 use crate::{
     live::{row::CallRow, words::CallState},
     model::{PolicyVerdict, Profile, WallTime},
     text::width,
     tui::{
         detail::{bar, clock, role},
-        paint::{Pen, grouped, took},
+        paint::{Pen, counted, grouped, took},
         screen::At,
         theme::Role,
     },

@@ -13,7 +13,7 @@ use crate::{
     model::{Outcome, PolicyVerdict},
     tui::{
         packs::words::{BAD, GOOD, LOOK, NONE},
-        paint::{Pen, grouped, size, took},
+        paint::{Pen, counted, grouped, size, took},
         screen::At,
         theme::{Role, Theme},
     },
@@ -180,7 +180,7 @@ fn status(book: &Book, pen: &mut Pen<'_>, r: Rect, what: &str) {
         role = Role::Accent;
     }
     if book.torn() > 0 {
-        text = format!("{text}  ! {} bytes behind the last whole line: cut, or being written", grouped(book.torn()));
+        text = format!("{text}  ! {} behind the last whole line: cut, or being written", counted(book.torn(), "byte"));
         role = Role::Warn;
     }
     if let Some(why) = book.error() {

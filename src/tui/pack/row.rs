@@ -4,6 +4,7 @@ use super::book::Kind;
 use crate::{
     live::row::CallRow,
     model::{Direction, EventKind, Outcome, ToolCall, event::hash_of_line},
+    text::counted,
 };
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -186,7 +187,8 @@ fn receipt(line: &[u8]) -> Row {
             format!("session end: {}, {complete}", text("end_reason"))
         }
         crate::model::receipt::RECORDER_GAP => {
-            format!("recorder gap: {} messages, {} bytes lost: {}", value["messages"], value["bytes"], text("reason"))
+            let n = |member: &str, one| counted(value[member].as_u64().unwrap_or_default(), one);
+            format!("recorder gap: {}, {} lost: {}", n("messages", "message"), n("bytes", "byte"), text("reason"))
         }
         _ => [text("tool_name"), text("model_id"), text("outcome")]
             .into_iter()

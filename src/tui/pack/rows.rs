@@ -4,9 +4,10 @@ use super::{PackScreen, State};
 use crate::{
     model::SessionDoc,
     pack::verify::{Finding, Progress, Stage, StageStatus, VerifyReport},
+    text::endings,
     tui::{
         packs::{percent, words},
-        paint::{WRAPPED, clean, grouped, size, took},
+        paint::{WRAPPED, clean, counted, grouped, size, took},
         theme::{Role, Theme},
     },
 };
@@ -184,7 +185,8 @@ fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
         let more = if book.is_whole() { "" } else { " so far" };
         out.push(fact(name, &format!("{}{more}", grouped(book.lines())), Role::Text));
         if book.torn() > 0 {
-            let text = format!("{} bytes behind the last whole line: it was cut, or is being written", book.torn());
+            let text =
+                format!("{} behind the last whole line: it was cut, or is being written", counted(book.torn(), "byte"));
             out.push(fact("torn", &text, Role::Warn));
         }
         if let Some(first) = book.problems().first().filter(|_| name == "events") {
@@ -212,7 +214,7 @@ fn of_report(r: &VerifyReport, width: u16, theme: Theme) -> Vec<Row> {
     let n = r.errors.len() as u64 + r.errors_omitted;
     if n > 0 {
         out.push(Row::default());
-        out.push(head(if n == 1 { "1 finding".to_owned() } else { format!("{} findings", grouped(n)) }));
+        out.push(head(counted(n, "finding")));
         for (i, f) in r.errors.iter().enumerate() {
             out.extend(finding(i, f, width, theme));
         }
@@ -249,7 +251,7 @@ fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
         Completeness::NotEvaluated => "the pack does not say",
     };
     let claims = match (r.claims, &r.claim_results) {
-        (_, Some(c)) => format!("{} of {} claims hold", c.n_passed, c.n_claims),
+        (_, Some(c)) => format!("{} of {} held", c.n_passed, crate::text::counted(c.n_claims, "claim")),
         (Claims::NotEvaluated, None) => "no claim was evaluated".to_owned(),
         (_, None) => "as the builder attested".to_owned(),
     };
@@ -348,12 +350,6 @@ fn session(doc: &SessionDoc, add: &mut dyn FnMut(&str, Option<String>)) {
     add("began", Some(doc.started_at.to_string()));
     add("lasted", Some(format!("{}, {}", took(doc.ended_mono_us), doc.end_reason)));
     let c = &doc.counts;
-    let calls = format!(
-        "{}, {} denied, {} errors, {} timeouts",
-        grouped(c.calls),
-        grouped(c.denied),
-        grouped(c.errors),
-        grouped(c.timeouts)
-    );
+    let calls = format!("{}, {}", grouped(c.calls), endings(c.denied, c.errors, c.timeouts));
     add("calls", Some(calls));
 }

@@ -6,7 +6,7 @@ use super::{
     words::{self, Verdicts, Word},
 };
 use crate::tui::{
-    paint::{Pen, grouped, size},
+    paint::{Pen, counted, grouped, size},
     screen::At,
     theme::Role,
 };
@@ -283,7 +283,7 @@ fn tiny(s: &PacksScreen, pen: &mut Pen<'_>, row: Rect, e: &Entry) {
 fn below(s: &PacksScreen, pen: &mut Pen<'_>, row: Rect, tiny: bool) {
     let Some(e) = s.selected() else { return };
     if tiny {
-        let n = s.receipts(e).map_or_else(String::new, |n| format!(", {} receipts", grouped(n)));
+        let n = s.receipts(e).map_or_else(String::new, |n| format!(", {}", counted(n, "receipt")));
         pen.outside(row.x, row.y, row.width, &format!("{}{n}", e.server), Role::Dim);
         return;
     }

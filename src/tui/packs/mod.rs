@@ -12,7 +12,7 @@ use super::{
     cursor::{self, Cursor},
     keymap::{Command, Contexts},
     msg::{Effect, Job, News as Message, Target, Teller, Ticket, Told},
-    paint::{Pen, clean, grouped},
+    paint::{Pen, clean, counted, grouped},
     screen::{At, Screen},
 };
 use crate::{
@@ -518,8 +518,7 @@ impl Screen for PacksScreen {
         let (shown, all) = (self.shown.len() as u64, self.entries.len() as u64);
         let count = match (self.filter.is_empty(), all) {
             (false, _) => format!("{} of {}: {}", grouped(shown), grouped(all), clean(&self.filter)),
-            (true, 1) => "1 session".to_owned(),
-            (true, _) => format!("{} sessions", grouped(all)),
+            (true, _) => counted(all, "session"),
         };
         if self.search.is_some() { format!("{count}, looking…") } else { count }
     }

@@ -2,7 +2,7 @@
 
 use super::{File, Focus, PolicyScreen};
 use crate::tui::{
-    paint::{Pen, clean, grouped, wrapped},
+    paint::{Pen, clean, counted, grouped, wrapped},
     screen::At,
     theme::Role,
 };
@@ -142,7 +142,7 @@ fn summary(s: &PolicyScreen, columns: u16) -> Vec<(String, Role)> {
         say(&format!("{} {what}", grouped(n)), Role::Text);
     }
     if report.sessions != 1 {
-        say(&format!("in {} sessions", grouped(report.sessions)), Role::Dim);
+        say(&format!("in {}", counted(report.sessions, "session")), Role::Dim);
     }
     out
 }
