@@ -74,7 +74,7 @@ fn a_newcomer_sees_a_session_a_pack_that_verifies_and_a_changed_byte_found() {
         "error: the tool failed: it was asked to",
         "answered with 4.",
         "cancelled by the client",
-        "10: one per call (6 answered, 1 failed, 1 cancelled)",
+        "10: one per call (6 answered, 1 error, 1 cancelled)",
         "integrity     PASS",
         "completeness  COMPLETE",
         "claims        PASS",

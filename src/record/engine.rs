@@ -526,8 +526,8 @@ impl Engine {
     /// Begins the next session on disk.
     fn begin(&mut self) {
         let c = &self.config;
-        let clock = Clock::new(clock::wall_minus_mono_ns());
         let Next { session, started_ns, started_at } = self.next;
+        let clock = Clock::of_start(started_ns, started_at);
         let begun = Store::begin(&c.dir, &c.setup, started_ns, started_at, clock, session, self.rolled.take());
         let (store, recorder) = match begun {
             Ok(begun) => begun,

@@ -11,6 +11,7 @@ use crate::{
     model::{LedgerKind, SessionDoc, SessionId, WallTime},
     paths::{AuditDir, SessionPaths},
     sys::process,
+    text::counted,
 };
 use std::{
     fs::File,
@@ -96,11 +97,14 @@ impl Sink {
         let there = std::fs::symlink_metadata(path);
         let what = match &there {
             _ if ours.len() < self.good => {
-                return Some((format!("was cut from {} to {} bytes", self.good, ours.len()), self.good - ours.len()));
+                let what = format!("was cut from {} to {}", counted(self.good, "byte"), ours.len());
+                return Some((what, self.good - ours.len()));
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => "was removed".to_owned(),
             Ok(there) if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) => "was replaced".to_owned(),
-            _ if ours.len() > self.good => format!("was {} bytes long and has {} now", self.good, ours.len()),
+            _ if ours.len() > self.good => {
+                format!("was {} long and has {} now", counted(self.good, "byte"), ours.len())
+            }
             _ => return None,
         };
         Some((what, self.good))

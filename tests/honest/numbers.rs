@@ -57,6 +57,26 @@ fn all(values: &[String]) -> Vec<Vec<u8>> {
     values.iter().enumerate().flat_map(|(n, v)| messages(v, n)).map(String::into_bytes).collect()
 }
 
+/// Every number in one list of the surface, and each as what the server says of itself.
+#[test]
+fn every_number_in_a_surface_is_honest_evidence() {
+    let tools: Vec<String> = NUMBERS.iter().map(|n| format!(r#"{{"name":"t","n":{n}}}"#)).collect();
+    let mut lines = vec![
+        br#"{"jsonrpc":"2.0","id":"l","method":"tools/list"}"#.to_vec(),
+        format!(r#"{{"jsonrpc":"2.0","id":"l","result":{{"tools":[{}]}}}}"#, tools.join(",")).into_bytes(),
+    ];
+    Place::new().pack(&lines);
+    for n in NUMBERS {
+        lines.truncate(2);
+        lines.push(br#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{}}"#.to_vec());
+        lines.push(
+            format!(r#"{{"jsonrpc":"2.0","id":"i","result":{{"capabilities":{{"n":{n}}},"instructions":{n}}}}}"#)
+                .into(),
+        );
+        Place::new().pack(&lines);
+    }
+}
+
 fn place(guard: bool, stored: bool) -> Place {
     let place = if stored { Place::new().flags(&["--store-args", "--store-results"]) } else { Place::new() };
     if guard { place.guarded() } else { place }

@@ -6,7 +6,7 @@ use super::{
     manifest::{AUDIT_LOG, KERNEL, MANIFEST, Manifest, SESSION, SIGNATURE, UNSIGNED},
     source::PackDir,
 };
-use crate::text::counted;
+use crate::text::noun;
 use std::collections::{BTreeSet, HashSet};
 
 /// Unlisted entries that are named one by one.
@@ -129,10 +129,8 @@ pub(super) fn closed_world(engine: &mut Engine<'_>, dir: &PackDir, m: &Manifest)
         engine.extra(format!("{what} lies in the pack and is not listed in its manifest"));
     }
     if extras > extra.len() {
-        engine.extra(format!(
-            "{} more lie in the pack, not listed in its manifest",
-            counted(extras - extra.len(), "entry")
-        ));
+        let n = extras - extra.len();
+        engine.extra(format!("{n} more {} in the pack, not listed in its manifest", noun(n, "entry")));
     }
     if unsigned {
         engine.warnings.push("_unsigned/ is outside of what is signed: nothing in it is verified".into());

@@ -471,7 +471,7 @@ impl Matcher<'_, '_, '_> {
         let (left, known) = self.flights.left(carried);
         // Recovery cannot end what the pack before handed over, if that is gone.
         if left > 0 && !(self.known.recovered && self.continues) {
-            let what = format!("the chain ended and left {left} requests open");
+            let what = format!("the chain ended and left {} open", counted(left, "request"));
             self.found("E_CHAIN_BROKEN", what, None, None);
         }
         if !known {

@@ -164,6 +164,12 @@ impl Clock {
         Self { wall_minus_mono_ns, steps: Vec::new() }
     }
 
+    /// A clock that was read together with the monotonic one: what moves it from then on is a step, and noted.
+    #[must_use]
+    pub fn of_start(started_ns: u64, started_at: WallTime) -> Self {
+        Self::new(started_at.millis().saturating_mul(1_000_000).saturating_sub_unsigned(started_ns))
+    }
+
     /// The wall time of a monotonic one.
     #[must_use]
     pub fn wall(&self, ns: u64) -> WallTime {
@@ -405,8 +411,9 @@ impl Recorder {
 
     /// Tells the difference of the clocks now; a step is recorded.
     pub fn clock_now(&mut self, wall_minus_mono_ns: i64, now_ns: u64) {
-        let delta_ms = wall_minus_mono_ns.saturating_sub(self.clock.wall_minus_mono_ns) / 1_000_000;
+        let moved_ns = wall_minus_mono_ns.saturating_sub(self.clock.wall_minus_mono_ns);
         self.clock.wall_minus_mono_ns = wall_minus_mono_ns;
+        let delta_ms = moved_ns / 1_000_000;
         if delta_ms.abs() < STEP_MS {
             return;
         }
