@@ -297,6 +297,17 @@ fn tail_within(file: &File, reach: u64) -> io::Result<Option<GoodTail>> {
 /// # Errors
 /// What the system says; nothing is cut off before the copy is on disk.
 pub fn set_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
+    let note = copy_aside(files, file, path, tail, session)?;
+    file.set_len(tail.end)?;
+    files::sync_all(file)?;
+    Ok(note)
+}
+
+/// Copies the end of a file beside it, and leaves it where it is; returns a note that says that it was set aside.
+///
+/// # Errors
+/// What the system says.
+pub fn copy_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
     let mut digest = sha2::Sha256::new();
     copy_from(file, tail, &mut |part| {
         digest.update(part);
@@ -318,8 +329,6 @@ pub fn set_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, sessio
         copy_from(file, tail, &mut |part| out.write_all(part))?;
         files::sync_all(&out)?;
     }
-    file.set_len(tail.end)?;
-    files::sync_all(file)?;
     let aside = aside.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(format!(
         "{} at offset {} of {name} {} no whole line, set aside as {aside}, sha256 {sha256}",

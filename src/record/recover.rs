@@ -212,7 +212,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     };
     let card = card_at(dir, &paths.card)?;
     let places = card.as_ref().map(|card| card.places(dir)).unwrap_or_default();
-    if card.is_none() && is_finished(paths, ends.get(paths.id)).map_err(at(&paths.segment))? {
+    if card.is_none() && nothing_left(dir, paths, ends.get(paths.id)).map_err(at(&paths.segment))? {
         return Ok(None);
     }
     if card.as_ref().is_some_and(|c| is_alive(c, &places, paths)) {
@@ -221,7 +221,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     // It may have ended since.
     let end = ledger::holds(dir, paths.id, LedgerKind::SegmentEnd).map_err(at(&dir.ledger()))?;
     let end = end.map(|line| ledger::SegmentEnd { hash: line.segment_hash, events: line.event_count });
-    if card.is_none() && is_finished(paths, end.as_ref()).map_err(at(&paths.segment))? {
+    if card.is_none() && nothing_left(dir, paths, end.as_ref()).map_err(at(&paths.segment))? {
         return Ok(None);
     }
     check_ledger(paths, end.as_ref())?;
@@ -251,7 +251,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
         store
     };
     hand_over(dir, paths, &places).map_err(at(&dir.live()))?;
-    let mut dead = Dead::read(dir, paths, card.as_ref())?;
+    let mut dead = Dead::read(dir, paths, card.as_ref(), &mark)?;
     dead.recorder.restore_surface(surface_of(paths, &mark, &mut notes));
     if dead.begun_anew
         && let Some(marks) = dir.marks()
@@ -262,7 +262,9 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     }
     let doc = dead.finish(paths, card.as_ref(), notes.clone()).map_err(at(&paths.segment))?;
     let surface = dead.recorder.surface();
-    store.look_again().map_err(at(&paths.receipts))?;
+    if let Some(from) = dead.again_from {
+        store.write_receipts_again(from, &mut dead.recorder.lines).map_err(at(&paths.receipts))?;
+    }
     store.write(&mut dead.recorder.lines).map_err(at(&paths.segment))?;
     for lane in &mut dead.lanes {
         lane.settled();
@@ -419,6 +421,15 @@ pub(crate) fn is_finished(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>
         }))
 }
 
+/// As [`is_finished`]; an empty segment that the ledger saw begin was emptied since.
+fn nothing_left(dir: &AuditDir, paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> io::Result<bool> {
+    let is_empty = || Ok::<_, io::Error>(paths.files.open(&paths.segment)?.metadata()?.len() == 0);
+    Ok(is_finished(paths, end)?
+        && (!paths.files.exists(&paths.segment)
+            || !is_empty()?
+            || ledger::holds(dir, paths.id, LedgerKind::SegmentStart)?.is_none()))
+}
+
 fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) -> io::Result<()> {
     let file = match paths.files.append_existing(path) {
         Ok(file) => file,
@@ -432,12 +443,13 @@ fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) ->
     Ok(())
 }
 
-/// Sets the receipts from this place on aside: what is found now contradicts them, and they are written again.
+/// Copies the receipts from this place on aside: what is found now contradicts them, and they are written again. They stay
+/// where they are until that is done ([`Store::write_receipts_again`]): a recovery that is killed loses none.
 fn set_receipts_aside(paths: &SessionPaths, at: u64) -> io::Result<String> {
-    let file = paths.files.append_existing(&paths.receipts)?;
+    let file = paths.files.open(&paths.receipts)?;
     let torn = file.metadata()?.len().saturating_sub(at);
     let tail = crate::model::GoodTail { end: at, last: None, torn };
-    let note = ledger::set_aside(&paths.files, &file, &paths.receipts, &tail, paths.id)?;
+    let note = ledger::copy_aside(&paths.files, &file, &paths.receipts, &tail, paths.id)?;
     Ok(note.replace("were no whole line, set", "had lost their events and are written again, set"))
 }
 
@@ -448,10 +460,12 @@ struct Dead {
     notes: Vec<String>,
     /// Nothing of its chain was on disk.
     begun_anew: bool,
+    /// Where the receipts begin that are written again.
+    again_from: Option<u64>,
 }
 
 impl Dead {
-    fn read(dir: &AuditDir, paths: &SessionPaths, card: Option<&Card>) -> Result<Self, RecoverError> {
+    fn read(dir: &AuditDir, paths: &SessionPaths, card: Option<&Card>, mark: &Mark) -> Result<Self, RecoverError> {
         let mut notes = Vec::new();
         let first = Events::open(&paths.files, &paths.segment)?.next().transpose()?;
         let started_ns = card.map_or(0, |c| c.started_mono_ns);
@@ -464,9 +478,15 @@ impl Dead {
             .map(|l| l.consumer().wall_offset())
             .find(|o| *o != 0)
             .unwrap_or_else(|| started_at.millis().saturating_mul(1_000_000).saturating_sub_unsigned(started_ns));
-        let prev_hash = match &first {
-            Some(e) => e.prev_hash.clone(),
-            None => ledger::Ledger::lock(dir, paths.id)
+        let begun = match &first {
+            Some(_) => None,
+            None => ledger::holds(dir, paths.id, LedgerKind::SegmentStart)
+                .map_err(|source| RecoverError::Io { path: dir.ledger(), source })?,
+        };
+        let prev_hash = match (&first, &begun) {
+            (Some(e), _) => e.prev_hash.clone(),
+            (None, Some(line)) => line.prev_hash.clone(),
+            (None, None) => ledger::Ledger::lock(dir, paths.id)
                 .map(|l| l.head().to_owned())
                 .map_err(|source| RecoverError::Io { path: dir.ledger(), source })?,
         };
@@ -482,7 +502,17 @@ impl Dead {
             return Err(e);
         }
         if first.is_none() {
+            let has_receipts = recorder.receipts() > 0;
             recorder.begin_restored();
+            let start = recorder.chain().first();
+            // Receipts and ledger come behind a beginning: one that was there and is gone can only be written as it was.
+            if has_receipts && mark.chain_start.as_deref() != Some(start)
+                || begun.is_some_and(|line| line.segment_hash != start)
+            {
+                let what = "the beginning of this segment was cut off after it was written, and what its receipts and the \
+                            ledger say of it cannot be written again; nothing is signed over it";
+                return Err(RecoverError::Damaged { path: paths.segment.clone(), line: 1, what: what.to_owned() });
+            }
         }
         if let Some(card) = card {
             recorder.restore_identity(Identity {
@@ -491,7 +521,7 @@ impl Dead {
                 protocol: card.protocol_version.clone(),
             });
         }
-        Ok(Self { recorder, lanes, notes, begun_anew: first.is_none() })
+        Ok(Self { recorder, lanes, notes, begun_anew: first.is_none(), again_from: None })
     }
 
     fn finish(&mut self, paths: &SessionPaths, card: Option<&Card>, torn: Vec<String>) -> io::Result<SessionDoc> {
@@ -512,6 +542,7 @@ impl Dead {
         let unfinished = self.drain(&mut notes)?;
         if let Some(at) = self.recorder.finish_restore() {
             notes.push(set_receipts_aside(paths, at)?);
+            self.again_from = Some(at);
         }
         let lost: u64 = self.lanes.iter().map(Lane::lost).sum();
         if lost > 0 {

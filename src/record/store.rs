@@ -15,7 +15,7 @@ use crate::{
 };
 use std::{
     fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read as _, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -264,13 +264,29 @@ impl Store {
         })
     }
 
-    /// The receipts were cut meanwhile.
+    /// Puts the receipts that wait in the place of those from byte `from` on, in one step: whoever is killed meanwhile
+    /// leaves the old ones or the new ones.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn look_again(&mut self) -> io::Result<()> {
-        self.receipts.good = self.receipts.file.metadata()?.len();
-        Ok(())
+    /// What the system says; the old ones stand then, and the new ones still wait.
+    pub fn write_receipts_again(&mut self, from: u64, lines: &mut Lines) -> io::Result<()> {
+        let files = &self.paths.files;
+        let staged = self.paths.receipts.with_extension("jsonl.new");
+        let before = lines.receipts.len().saturating_sub(lines.behind);
+        files.remove(&staged)?;
+        let placed = files.create(&staged).and_then(|mut out| {
+            io::copy(&mut files.open(&self.paths.receipts)?.take(from), &mut out)?;
+            out.write_all(&lines.receipts[..before])?;
+            files::sync_all(&out)?;
+            files.rename(&staged, &self.paths.receipts)
+        });
+        if placed.is_err() {
+            let _ = files.remove(&staged);
+        }
+        placed?;
+        lines.receipts.drain(..before);
+        self.receipts = Sink::append_to(files, &self.paths.receipts)?;
+        self.paths.receipts.parent().map_or(Ok(()), files::sync_dir)
     }
 
     /// Writes everything that waits, payloads and receipts before the events that bind them.

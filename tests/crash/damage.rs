@@ -89,19 +89,55 @@ fn packs_hold(rig: &Rig, what: &str) {
     }
 }
 
-/// `ASSAY_DAMAGES` says how many times something is damaged (default 60), `ASSAY_SEED` with what dice.
-#[test]
-fn damaged_evidence_is_named_and_left_or_what_is_signed_holds() {
-    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
-    let rounds = number("ASSAY_DAMAGES", 60);
-    let mut dice = Dice(number("ASSAY_SEED", 1));
+const POLICY: &str = "version: \"1\"\ndefault: deny\nallowlist: [echo, big, hang]\n";
+
+/// A session that was killed with a call in flight, and, where `spooled`, in the middle of a message that is spooled.
+fn dead(flags: &[&str], spooled: bool) -> Rig {
     let rig = Rig::new();
-    let mut client = Client::start(rig.proxy(&["--store-args", "--store-results"]));
+    fs::write(rig.root.join("policy.yaml"), POLICY).unwrap();
+    let mut client = Client::start(rig.proxy(flags));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=4).map(|i| call(i, "echo", i))));
     rig.await_events(9);
     client.send(&call(9, "hang", 9));
+    if spooled {
+        let half = call(10, "echo", 10).replace("\"n\":10", &format!("\"n\":\"{}", "x".repeat(3 << 20)));
+        use std::io::Write as _;
+        client.stdin.as_mut().unwrap().write_all(&half.as_bytes()[..2 << 20]).unwrap();
+        until("a spool", || spools(&rig).iter().any(|s| s.metadata().is_ok_and(|m| m.len() > 1 << 19)).then_some(()));
+    }
     client.kill();
     rig.await_silence();
+    rig
+}
+
+fn spools(rig: &Rig) -> Vec<PathBuf> {
+    let dirs = [rig.audit.clone(), rig.root.join("run")];
+    let all = dirs.iter().flat_map(|dir| check::tree(dir).into_keys());
+    all.filter(|path| path.extension().is_some_and(|e| e == "spool")).collect()
+}
+
+/// `ASSAY_DAMAGES` says how many times something is damaged (default 60), `ASSAY_SEED` with what dice.
+#[test]
+fn damaged_evidence_is_named_and_left_or_what_is_signed_holds() {
+    damaged(&dead(&["--store-args", "--store-results"], false), 6);
+}
+
+#[test]
+fn damaged_evidence_of_a_guard_is_named_and_left_or_what_is_signed_holds() {
+    damaged(&dead(&["--profile", "guard", "--policy", "policy.yaml"], false), 6);
+}
+
+#[test]
+fn damaged_evidence_with_a_spool_is_named_and_left_or_what_is_signed_holds() {
+    let rig = dead(&[], true);
+    assert_eq!(spools(&rig).len(), 1);
+    damaged(&rig, 6);
+}
+
+fn damaged(rig: &Rig, least: usize) {
+    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
+    let rounds = number("ASSAY_DAMAGES", 60);
+    let mut dice = Dice(number("ASSAY_SEED", 1));
     let dirs = [rig.audit.clone(), rig.root.join("home"), rig.root.join("run")];
     let all = || dirs.iter().flat_map(|dir| check::tree(dir).into_keys()).collect::<Vec<PathBuf>>();
     let saved: Vec<(PathBuf, Vec<u8>)> =
@@ -109,11 +145,18 @@ fn damaged_evidence_is_named_and_left_or_what_is_signed_holds() {
     let targets: Vec<usize> = (0..saved.len())
         .filter(|n| {
             let name = saved[*n].0.file_name().unwrap().to_str().unwrap();
-            let known = name.ends_with(".jsonl") || name.ends_with(".ring") || name.ends_with(".json");
+            let known = name.ends_with(".jsonl")
+                || name.ends_with(".ring")
+                || name.ends_with(".json")
+                || name.ends_with(".spool");
             known && !saved[*n].0.starts_with(&dirs[1])
         })
         .collect();
-    assert!(targets.len() >= 6, "segment, receipts, payloads, ledger, card, captures: {}", targets.len());
+    assert!(
+        targets.len() >= least,
+        "segment, receipts, payloads or decisions, ledger, card, captures: {}",
+        targets.len()
+    );
     let (mut named, mut signed) = (0, 0);
     for round in 0..rounds {
         for path in all().into_iter().filter(|p| p.symlink_metadata().is_ok_and(|m| !m.is_dir())) {
@@ -132,10 +175,10 @@ fn damaged_evidence_is_named_and_left_or_what_is_signed_holds() {
         let how = dice.damage(&mut bytes);
         fs::write(path, bytes).unwrap();
         let what = format!("round {round}: {how} of {}", path.display());
-        let out = recover(&rig);
-        packs_hold(&rig, &what);
-        let again = recover(&rig);
-        packs_hold(&rig, &what);
+        let out = recover(rig);
+        packs_hold(rig, &what);
+        let again = recover(rig);
+        packs_hold(rig, &what);
         assert_eq!(out.status.code(), again.status.code(), "{what}: {out:?}, then {again:?}");
         let document: Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{what}: {out:?}"));
         match out.status.code() {

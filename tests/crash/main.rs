@@ -4,6 +4,7 @@
 //! times the proxy is killed (default 100). Feature `interop` adds the tests that need `strace` or root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod again;
 mod check;
 mod crowd;
 mod damage;
