@@ -54,6 +54,8 @@ const HURRY_DELIVER: Duration = Duration::from_millis(300);
 const HEAR_OUT: Duration = Duration::from_millis(200);
 /// What an ended server's stderr and stdout get at least.
 const DELIVER_AT_LEAST: Duration = Duration::from_millis(500);
+/// How long what a server left behind when it ended may wait for the client's first word.
+const LINGER: Duration = Duration::from_secs(2);
 /// How often it is looked whether something has moved while a session ends.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -185,6 +187,10 @@ impl Underway {
 
     fn written(&self) -> u64 {
         self.activity.written.load(Ordering::Relaxed)
+    }
+
+    fn client_has_spoken(&self) -> bool {
+        self.activity.said.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -333,10 +339,14 @@ impl Life {
 
     /// What moves without being told.
     fn look(&mut self) {
+        let now = Instant::now();
+        if self.lingers_unasked().is_some_and(|until| until <= now) {
+            self.lingers = false;
+            self.began(Cause::ServerEnded);
+        }
         if self.cause.is_none() {
             return;
         }
-        let now = Instant::now();
         let in_flight = self.recording.in_flight();
         // Only answers are progress: a server that says something for ever makes none.
         if in_flight < self.in_flight.value {
@@ -354,10 +364,17 @@ impl Life {
         self.gone.is_some() || self.signals > 1 || (self.signalled.is_some() && self.hung_up.is_some())
     }
 
+    /// Up to when what the server left behind is taken for the server, if nobody has said anything to it yet. Whoever waits for
+    /// our end and not for an answer would wait for ever.
+    fn lingers_unasked(&self) -> Option<Instant> {
+        let waits = self.lingers && self.cause.is_none() && !self.recording.client_has_spoken();
+        self.exited.filter(|_| waits).map(|at| at + LINGER)
+    }
+
     /// When the next step is due, if an end has begun.
     fn due(&self) -> Option<Instant> {
         match self.step {
-            Step::None => self.drain_until(),
+            Step::None => self.drain_until().or_else(|| self.lingers_unasked()),
             Step::Terminated(at) => Some(self.kill_at(at)),
             Step::Killed(at) => Some(at + if self.is_hurried() { HURRY_KILL } else { AFTER_KILL }),
         }

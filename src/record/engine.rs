@@ -98,6 +98,8 @@ pub struct Activity {
     pub in_flight: AtomicU64,
     /// Stream offset up to which the client has taken what the server said.
     pub written: AtomicU64,
+    /// Stream offset up to which the client has said something.
+    pub said: AtomicU64,
 }
 
 impl Activity {
@@ -107,7 +109,8 @@ impl Activity {
 
 impl Default for Activity {
     fn default() -> Self {
-        Self { asked: AtomicBool::new(false), in_flight: AtomicU64::new(Self::UNKNOWN), written: AtomicU64::new(0) }
+        let in_flight = AtomicU64::new(Self::UNKNOWN);
+        Self { asked: AtomicBool::new(false), in_flight, written: AtomicU64::new(0), said: AtomicU64::new(0) }
     }
 }
 
@@ -272,6 +275,7 @@ impl Engine {
             lane.consumer().set_wall_offset(offset);
         }
         self.config.activity.written.store(self.lanes[1].consumer().written(), Ordering::Relaxed);
+        self.config.activity.said.store(self.lanes[0].consumer().head(), Ordering::Relaxed);
         if let Some(live) = &mut self.live {
             live.recorder.clock_now(offset, now);
         }

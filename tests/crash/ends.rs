@@ -97,6 +97,16 @@ fn a_wrapper_that_starts_in_the_background_and_ends_changes_nothing() {
 }
 
 #[test]
+fn what_a_server_leaves_behind_before_anybody_spoke_does_not_keep_the_proxy() {
+    let rig = Rig::new();
+    let mut child = proxy(&rig, false, NEVER, "exec 3<&0; (read -r line <&3) & exit 0");
+    let status = until("the proxy to end", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+    let session = check::sessions(&rig).remove(0);
+    assert_eq!(session.doc.end_reason, "server_exited");
+}
+
+#[test]
 fn a_guard_whose_client_floods_and_never_reads_ends_with_it() {
     let rig = Rig::new();
     let mut child = proxy(&rig, true, "1", "while read -r line; do :; done");
