@@ -32,9 +32,10 @@ const PROBLEMS: usize = 10;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay analyze proof_pack_20260315T113000Z_0123456789abcdef\n  \
                   assay analyze --history\n\n\
-                  The history is an index over every audit directory that you recorded in. It is no evidence: it is made\n\
-                  from the journals there, and --rebuild makes it anew.\n\n\
-                  Exit codes: 0 counted; 2 a pack is TAMPERED and was left out, or the history does not read; 3 bad input")]
+                  The history is an index over every audit directory that you recorded in. It is no evidence: it is\n\
+                  made from the journals there, and --rebuild makes it anew.\n\n\
+                  Exit codes: 0 counted; 2 a pack is TAMPERED and was left out, or the history does not read;\n\
+                  3 bad input")]
 pub struct AnalyzeArgs {
     /// Directories of packs
     #[arg(value_name = "PACK")]

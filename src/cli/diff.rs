@@ -37,8 +37,8 @@ const PLACES: usize = 5;
 #[command(after_help = "Example:\n  assay diff baseline_pack proof_pack_20260315T113000Z_0123456789abcdef\n  \
                   assay diff --gates assay.gates.yaml --report gate_report.html BASELINE PACK\n\n\
                   A is the baseline, B what is compared with it. Both are verified first. Calls are paired by tool and\n\
-                  arguments, in whatever order. Without gates only this is a regression: B is less complete, a claim no\n\
-                  longer holds, or a call that was answered in A is denied, an error or without a response in B.\n\n\
+                  arguments, in whatever order. Without gates only this is a regression: B is less complete, a claim\n\
+                  no longer holds, or a call that was answered in A is denied, an error or without a response in B.\n\n\
                   Exit codes: 0 no regression; 1 a regression, or a gate does not hold; 2 a pack does not verify;\n\
                   3 bad input. With --tui: 0 when you leave it, however the comparison came out; 3 bad input")]
 pub struct DiffArgs {

@@ -143,6 +143,15 @@ mod tests {
     }
 
     #[test]
+    fn no_line_below_the_options_is_wider_than_help_is() {
+        every(&Cli::command(), "assay", &mut |path, command| {
+            for line in command.get_after_help().map(ToString::to_string).unwrap_or_default().lines() {
+                assert!(line.chars().count() <= 100, "{path}: {line}");
+            }
+        });
+    }
+
+    #[test]
     fn the_command_tree_is_sound() {
         Cli::command().debug_assert();
     }

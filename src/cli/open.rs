@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Example:\n  assay open .assay/mcp/packs/proof_pack_20260315T113000Z_0123456789abcdef\n  \
                   assay open mcp_0123456789abcdef\n  \
                   assay open .assay/mcp/audit/segment_20260315T113000Z_0123456789abcdef.jsonl\n\n\
-                  The pack is verified stage by stage; Enter on a finding goes to the byte, Tab to the receipts and the\n\
-                  chain, ? shows all keys. Nothing is written.\n\n\
+                  The pack is verified stage by stage; Enter on a finding goes to the byte, Tab to the receipts and\n\
+                  the chain, ? shows all keys. Nothing is written.\n\n\
                   Without a terminal, or with --plain or --json, it prints what assay verify-pack prints.\n\n\
                   Exit codes: 0 left, or intact; 1 intact, but a demand is not met; 2 TAMPERED or UNTRUSTED;\n\
                   3 not a readable pack")]

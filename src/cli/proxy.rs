@@ -18,7 +18,9 @@ use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
                   In a client's configuration the command becomes assay, and its arguments\n  \
                   [\"mcp-proxy\", \"--\", \"python\", \"server.py\"]\n\n\
                   The server sees every byte as the client sent it, and the client as the server did.\n\
-                  Standard output belongs to the protocol; what assay has to say goes to standard error.")]
+                  Standard output belongs to the protocol; what assay has to say goes to standard error.\n\n\
+                  Exit codes: 0 clean; 1 policy violations were recorded; 2 incomplete or failed; 3 bad input;\n\
+                  130 interrupted; any other, and 1 to 3 too, the server's own, if it ended by itself non-zero")]
 pub struct ProxyArgs {
     /// Where receipts, audit events and packs are written
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
@@ -57,7 +59,7 @@ pub struct ProxyArgs {
     /// Name of the server in receipts: letters, digits, '.', '_', '-'; made from the command if not given
     #[arg(long, value_name = "ID", value_parser = server_id)]
     pub server_id: Option<String>,
-    /// Seconds that calls in flight get to finish after a signal
+    /// Seconds that calls in flight get to finish after the client hung up, or a signal
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub shutdown_timeout: Duration,
     /// Status messages as JSON, one a line
@@ -155,8 +157,7 @@ impl ProxyArgs {
                 .hint("give the server's command after --"));
         }
         if self.command.is_empty() {
-            return Err(Failure::bad_input("no server command: nothing stands after --")
-                .hint("assay mcp-proxy -- python my_server.py"));
+            return Err(Failure::bad_input("no server command").hint("assay mcp-proxy -- python my_server.py"));
         }
         Ok(())
     }

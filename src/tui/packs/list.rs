@@ -4,7 +4,7 @@ use crate::{
     files,
     history::{self, History},
     live::{discovery, protocol::RunCard},
-    model::{WallTime, reading::Reading},
+    model::WallTime,
     pack::verify::source::PackDir,
     paths::{self, AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
     record::card::Card,
@@ -44,6 +44,8 @@ pub enum Standing {
     Ended,
     /// It has no end, and nobody records it any more.
     Died,
+    /// The same, and the user directory does not know that it was begun here: `assay recover` leaves it alone.
+    NotOurs,
 }
 
 /// One line of the list.
@@ -141,7 +143,7 @@ pub fn find(places: &Places, tell: &dyn Fn(Found), stop: &dyn Fn() -> bool) {
         if stop() {
             return;
         }
-        directory(root, &live, tell, stop);
+        directory(&AuditDir::at(root).remembered_in(home.clone()), &live, tell, stop);
     }
     if let Some(home) = home.as_deref().filter(|home| home.join(history::DIRECTORIES).is_file()) {
         from_history(home, &roots, &live, tell);
@@ -150,8 +152,7 @@ pub fn find(places: &Places, tell: &dyn Fn(Found), stop: &dyn Fn() -> bool) {
 }
 
 /// One audit directory.
-fn directory(root: &Path, live: &HashSet<String>, tell: &dyn Fn(Found), stop: &dyn Fn() -> bool) {
-    let dir = AuditDir::at(root);
+fn directory(dir: &AuditDir, live: &HashSet<String>, tell: &dyn Fn(Found), stop: &dyn Fn() -> bool) {
     let mut all: BTreeMap<PathBuf, Option<SessionPaths>> = BTreeMap::new();
     for name in names(&dir.audit()) {
         if let Some(paths) = dir.session_of_segment(&name) {
@@ -170,7 +171,7 @@ fn directory(root: &Path, live: &HashSet<String>, tell: &dyn Fn(Found), stop: &d
         if stop() {
             return;
         }
-        batch.push(entry(&pack, paths.as_ref(), live));
+        batch.push(entry(dir, &pack, paths.as_ref(), live));
         if batch.len() == BATCH {
             tell(Found::Some(std::mem::take(&mut batch)));
         }
@@ -183,7 +184,7 @@ fn names(dir: &Path) -> Vec<String> {
     entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect()
 }
 
-fn entry(pack: &Path, paths: Option<&SessionPaths>, live: &HashSet<String>) -> Entry {
+fn entry(dir: &AuditDir, pack: &Path, paths: Option<&SessionPaths>, live: &HashSet<String>) -> Entry {
     let mut e = Entry {
         pack: pack.to_owned(),
         session: paths.map(|p| p.id.to_string()).unwrap_or_default(),
@@ -220,29 +221,27 @@ fn entry(pack: &Path, paths: Option<&SessionPaths>, live: &HashSet<String>) -> E
         }
     }
     if let Some(paths) = paths {
-        of_session(&mut e, paths, live);
+        of_session(&mut e, dir, paths, live);
     }
     e
 }
 
 /// What the files of a session without a pack say.
-fn of_session(e: &mut Entry, paths: &SessionPaths, live: &HashSet<String>) {
+fn of_session(e: &mut Entry, dir: &AuditDir, paths: &SessionPaths, live: &HashSet<String>) {
     let len = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |m| m.len());
     e.bytes += len(&paths.segment) + len(&paths.receipts);
-    let card = Card::reading(&paths.files, &paths.card).ok();
-    let recorded = || match &card {
-        Some(Reading::Readable(c)) => c.session_id == paths.id && process::is_alive(c.pid, c.pid_started),
-        _ => false,
+    let recorded = || {
+        let card = Card::read(&paths.files, &paths.card);
+        card.is_some_and(|c| c.session_id == paths.id && process::is_alive(c.pid, c.pid_started))
     };
     e.standing = if live.contains(&e.session) || recorded() {
         Standing::Recording
     } else if has_end(&paths.segment) {
         if e.pack.is_dir() { Standing::Half } else { Standing::Ended }
-    } else if let Some(Reading::TooNew(source)) = &card {
-        // Recovery leaves it alone.
-        Standing::Failed(source.to_string())
-    } else {
+    } else if dir.mark(paths.id).is_ok() {
         Standing::Died
+    } else {
+        Standing::NotOurs
     };
     let first = files::plain(&paths.receipts).ok().and_then(|file| {
         let mut text = Vec::new();
@@ -313,8 +312,9 @@ fn from_history(home: &Path, roots: &[PathBuf], live: &HashSet<String>, tell: &d
             .filter(|row| !row.pack.is_dir() && roots.iter().any(|root| Path::new(&row.audit_dir) == root))
             .filter_map(|row| {
                 let stem = row.pack.file_name()?.to_str()?.strip_prefix("proof_pack_")?.to_owned();
-                let paths = AuditDir::at(&row.audit_dir).session_of_segment(&format!("segment_{stem}.jsonl"))?;
-                let mut e = entry(&row.pack, Some(&paths), live);
+                let dir = AuditDir::at(&row.audit_dir).remembered_in(Some(home.to_owned()));
+                let paths = dir.session_of_segment(&format!("segment_{stem}.jsonl"))?;
+                let mut e = entry(&dir, &row.pack, Some(&paths), live);
                 e.receipts = Some(row.receipts);
                 e.server = row.server_id;
                 Some(e)

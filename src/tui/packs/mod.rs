@@ -553,7 +553,8 @@ impl PacksScreen {
                 Some(Check::Failed(_)) => true,
                 _ => false,
             };
-            known || matches!(self.standing(e), Standing::Died | Standing::Failed(_) | Standing::Half)
+            known
+                || matches!(self.standing(e), Standing::Died | Standing::NotOurs | Standing::Failed(_) | Standing::Half)
         };
         match order.into_iter().find(bad) {
             Some(i) => {
