@@ -44,8 +44,9 @@ const TOOL: usize = 32;
                   assay watch --filter 'tool:read* !outcome:forwarded ms>250'\n  \
                   assay watch --json | jq -r 'select(.event == \"call_finished\") | .call.tool_name'\n\n\
                   On a terminal this is the dashboard; ? shows its keys. Elsewhere, with TERM=dumb, --plain or\n\
-                  --json it prints lines: without a live session it says how to start one and ends, otherwise it ends with the\n\
-                  last session that it watches, or with Ctrl-C; the exit code is 0 in all these cases.\n\n\
+                  --json it prints lines: without a live session it says how to start one and ends, otherwise it\n\
+                  ends with the last session that it watches, or with Ctrl-C; the exit code is 0 in all these\n\
+                  cases.\n\n\
                   Filter: words that must all fit. tool:NAME server:NAME verdict:allowed|denied|no_policy\n\
                   outcome:running|forwarded|denied|error|timeout id:ID ms>250; ! before a word negates it, * stands\n\
                   for anything, plain text looks at names and ids.")]

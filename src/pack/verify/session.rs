@@ -228,8 +228,12 @@ pub const CRASHED: &str = "crashed";
 /// What a pack of a killed proxy still shows, if it has no gaps: recovery's notes tell whether it had the capture.
 #[must_use]
 pub fn rely_after_crash(notes: &[String]) -> &'static str {
-    // Every note that names the capture says that it was not there to read, but for the one that counts what was read.
-    let read = |note: &String| !note.contains("capture") || note.ends_with("messages were read from the capture");
+    // Every note that names the capture says that it was not there to read, but for those that count what was read.
+    let read = |note: &String| {
+        !note.contains("capture")
+            || note.ends_with("read from the capture")
+            || note.contains(" of unfinished messages ")
+    };
     if notes.iter().all(read) {
         "the proxy was killed: up to then nothing is missing, every call that was answered has its receipt, and calls in \
          flight say proxy_killed"
@@ -293,4 +297,26 @@ pub(super) fn completeness(doc: Option<&SessionDoc>, w: &Walked) -> (Completenes
         Some(_) => Completeness::Incomplete,
     };
     (verdict, reasons)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_from_the_capture_is_not_taken_for_a_capture_that_was_not_there() {
+        let say = |notes: &[&str]| rely_after_crash(&notes.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
+        for read in [
+            "1 message was read from the capture",
+            "2 messages were read from the capture",
+            "1 messages were read from the capture",
+            "7 bytes of unfinished messages were in the capture",
+            "1 byte of unfinished messages was in the capture",
+        ] {
+            assert!(say(&["the proxy ended", read]).contains("up to then nothing is missing"), "{read}");
+        }
+        for gone in ["c2s: the capture did not survive the process", "s2c: the capture went on to a later session"] {
+            assert!(say(&[gone, "1 message was read from the capture"]).contains("may be missing"), "{gone}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::{
     files,
     history::{self, History},
     live::{discovery, protocol::RunCard},
-    model::WallTime,
+    model::{WallTime, reading::Reading},
     pack::verify::source::PackDir,
     paths::{self, AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
     record::card::Card,
@@ -230,14 +230,18 @@ fn entry(dir: &AuditDir, pack: &Path, paths: Option<&SessionPaths>, live: &HashS
 fn of_session(e: &mut Entry, dir: &AuditDir, paths: &SessionPaths, live: &HashSet<String>) {
     let len = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |m| m.len());
     e.bytes += len(&paths.segment) + len(&paths.receipts);
-    let recorded = || {
-        let card = Card::read(&paths.files, &paths.card);
-        card.is_some_and(|c| c.session_id == paths.id && process::is_alive(c.pid, c.pid_started))
+    let card = Card::reading(&paths.files, &paths.card).ok();
+    let recorded = || match &card {
+        Some(Reading::Readable(c)) => c.session_id == paths.id && process::is_alive(c.pid, c.pid_started),
+        _ => false,
     };
     e.standing = if live.contains(&e.session) || recorded() {
         Standing::Recording
     } else if has_end(&paths.segment) {
         if e.pack.is_dir() { Standing::Half } else { Standing::Ended }
+    } else if let Some(Reading::TooNew(source)) = &card {
+        // Recovery leaves it alone.
+        Standing::Failed(source.to_string())
     } else if dir.mark(paths.id).is_ok() {
         Standing::Died
     } else {

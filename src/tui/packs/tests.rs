@@ -325,6 +325,22 @@ fn sessions_of_other_directories_come_from_the_history() {
 }
 
 #[test]
+fn a_session_whose_card_is_of_a_later_version_is_too_new_and_not_for_recovery() {
+    let rig = Rig::new();
+    rig.session(0, Plan { calls: 2, ending: Ending::Unterminated, ..Plan::default() });
+    let dir = rig.dir();
+    let segments = dir.files().names(&dir.audit()).unwrap();
+    let paths = segments.iter().find_map(|name| dir.session_of_segment(name.to_str()?)).unwrap();
+    dir.files().make_dir(&dir.live()).unwrap();
+    fs::write(&paths.card, "{\"v\":4000}").unwrap();
+    let mut app = rig.looked();
+    let [e] = &app.packs.entries[..] else { panic!("{:?}", app.packs.entries) };
+    let Standing::Failed(why) = &e.standing else { panic!("{e:?}") };
+    assert!(why.contains("too new"), "{why}");
+    assert!(!shown(&mut app).contains("assay recover"));
+}
+
+#[test]
 fn names_from_outside_are_harmless_at_any_size() {
     let rig = Rig::new();
     rig.five();
