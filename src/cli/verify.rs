@@ -28,7 +28,8 @@ use std::{
 #[command(after_help = "Example:\n  assay verify-pack proof_pack_20260315T113000Z_0123456789abcdef\n  \
                   assay verify-pack --strict --signer 4f1c…e2 --json PACK_DIR\n\n\
                   A pack that is only checked against the key inside it is UNPINNED: it is intact, but anyone can have\n\
-                  made it. Get the fingerprint another way (assay keys show, where it was signed) and give it to --signer.\n\n\
+                  made it. Get the fingerprint another way (assay keys show, where it was signed) and give it\n\
+                  to --signer.\n\n\
                   Exit codes: 0 intact and every demand is met; 1 intact, but a demand is not met;\n\
                   2 TAMPERED or UNTRUSTED; 3 not a readable pack")]
 pub struct VerifyArgs {
