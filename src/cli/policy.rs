@@ -58,8 +58,8 @@ enum PolicyCommand {
 #[command(
     after_help = "Example:\n  assay policy edit\n  assay policy edit mine.yaml --against .assay/mcp/packs/proof_pack_*\n\n\
                   Enter types into the text, Esc ends typing, w writes the file, p proposes the least that the\n\
-                  recorded calls need, ? shows all keys. A file that does not exist begins as a commented policy. What is not\n\
-                  written when the dashboard ends is kept in $ASSAY_HOME/drafts.\n\n\
+                  recorded calls need, ? shows all keys. A file that does not exist begins as a commented policy.\n\
+                  What is not written when the dashboard ends is kept in $ASSAY_HOME/drafts.\n\n\
                   Exit codes: 0 left; 3 there is no terminal"
 )]
 struct EditArgs {
