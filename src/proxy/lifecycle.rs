@@ -50,8 +50,8 @@ const HURRY_TERM: Duration = Duration::from_millis(400);
 const HURRY_KILL: Duration = Duration::from_millis(500);
 /// The same for what an ended server has said and the client does not take.
 const HURRY_DELIVER: Duration = Duration::from_millis(300);
-/// How long what the client writes to a server that has ended is still heard.
-const HEAR_OUT: Duration = Duration::from_millis(200);
+/// How long what the client writes to a server that has ended is still heard: it may not have noticed yet.
+const HEAR_OUT: Duration = Duration::from_millis(150);
 /// What an ended server's stderr and stdout get at least.
 const DELIVER_AT_LEAST: Duration = Duration::from_millis(500);
 /// How long what a server left behind when it ended may wait for the client's first word.
@@ -301,13 +301,17 @@ impl Life {
     fn deliver(&mut self, inbox: &Receiver<Event>) {
         let begun = Instant::now();
         if self.exited.is_some() {
-            self.stops.c2s.drain();
             self.stops.s2c.drain();
             self.stops.stderr.drain();
             while self.open.contains(&true) || self.may_be_signalled(Instant::now()) {
                 let now = Instant::now();
                 let until = self.deliver_until(begun);
-                if now >= begun + HEAR_OUT.min(until.saturating_duration_since(begun)) {
+                let heard = begun + HEAR_OUT.min(until.saturating_duration_since(begun));
+                if now >= heard {
+                    self.stops.c2s.drain();
+                }
+                // Somebody holds the server's stdin and does not read.
+                if now >= heard + HEAR_OUT {
                     self.stops.c2s.now();
                 }
                 if now >= until {

@@ -7,7 +7,7 @@ use crate::{
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     process::{Child, Stdio},
     thread,
 };
@@ -94,6 +94,73 @@ fn a_wrapper_that_starts_in_the_background_and_ends_changes_nothing() {
         let session = check::sessions(&rig).remove(0);
         assert_eq!((session.doc.end_reason.as_str(), session.doc.session_complete), ("client_closed", true));
     }
+}
+
+#[test]
+fn a_server_that_dies_in_a_call_has_ended_first_and_what_was_said_to_it_is_evidence() {
+    for round in 0..10 {
+        let rig = Rig::new();
+        let mut client = Client::start(rig.proxy(&["--shutdown-timeout", NEVER]));
+        client.converse([INITIALIZE.to_owned(), crate::rig::call(1, "echo", 1)].into_iter());
+        client.send(&crate::rig::call(2, "hang", 0));
+        until("the call at the server", || fs::read_to_string(rig.server_log()).ok()?.contains("hang").then_some(()));
+        let server = rig.processes().into_iter().find(|p| {
+            fs::read_to_string(p.join("cmdline")).is_ok_and(|c| c.contains("--nocapture") && !c.contains("mcp-proxy"))
+        });
+        let pid: i32 = server.unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        // At once, before anybody can have noticed, or a little later.
+        client.send(&crate::rig::call(3, "late", 0));
+        if round % 2 == 0 {
+            // The client hangs up because the server has ended.
+            let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+            until("the server's end", || {
+                (state().is_empty() || state().contains(") Z ") && threads() < 2).then_some(())
+            });
+            client.stdin = None;
+        }
+        let status = client.wait();
+        let session = check::sessions(&rig).remove(0);
+        assert_eq!(status.code(), Some(2), "{}", client.said());
+        assert_eq!((session.doc.end_reason.as_str(), session.doc.exit_code), ("server_failed", None));
+        assert!(!session.doc.session_complete);
+        let tools: Vec<_> = session.receipts.iter().filter_map(|r| r["tool_name"].as_str()).collect();
+        assert_eq!(tools, ["echo", "hang", "late"]);
+        assert_eq!(session.receipts.iter().filter(|r| r["outcome_reason"] == "server_exited").count(), 2);
+    }
+}
+
+#[test]
+fn signals_that_mean_something_to_a_server_reach_it_and_what_is_ignored_stays_so() {
+    let rig = Rig::new();
+    let traps: String =
+        ["USR1", "USR2", "ALRM", "QUIT"].map(|s| format!("trap 'echo {{\\\"got\\\":\\\"{s}\\\"}}' {s};")).concat();
+    let script = format!("{traps} grep SigIgn /proc/self/status; while :; do read -r line && exit 0; done");
+    let mut child = proxy(&rig, false, NEVER, &script);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let ignored = |line: &str| u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap();
+    assert_eq!(ignored(&lines.next().unwrap()) & 1, 0);
+    for (name, number) in
+        [("USR1", Signal::USR1), ("USR2", Signal::USR2), ("ALRM", Signal::ALARM), ("QUIT", Signal::QUIT)]
+    {
+        signal(&child, number);
+        assert_eq!(lines.next().unwrap(), format!("{{\"got\":\"{name}\"}}"));
+    }
+    writeln!(child.stdin.as_mut().unwrap(), "{NOTE}").unwrap();
+    assert_eq!(until("the proxy to end", || child.try_wait().unwrap()).code(), Some(0));
+
+    let rig = Rig::new();
+    let mut command = rig.command("sh");
+    let script = "trap '' HUP; exec \"$0\" mcp-proxy --audit-dir audit sh -c 'grep SigIgn /proc/self/status; cat'";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_assay")]);
+    let mut client = Client::start(command);
+    client.await_lines(1);
+    assert_eq!(ignored(String::from_utf8(client.got()).unwrap().trim()) & 1, 1, "SIGHUP is ignored by the server, too");
+    client.signal(Signal::HUP);
+    client.converse(std::iter::once(NOTE.to_owned()));
+    assert_eq!(client.end().code(), Some(0), "{}", client.said());
+    assert_eq!(check::sessions(&rig).remove(0).doc.end_reason, "client_closed");
 }
 
 #[test]
