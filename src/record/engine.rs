@@ -252,6 +252,7 @@ impl Engine {
         self.delivered();
         self.flush();
         self.make_room();
+        self.lanes.iter_mut().for_each(|lane| lane.rewind(!worked));
         self.say_health();
         worked
     }

@@ -194,7 +194,7 @@ fn decisions_of_a_version_that_wrote_them_otherwise_are_refused_and_streams_are_
     let tmp = tempfile::tempdir().unwrap();
     let waker = Arc::new(Waker::new());
     let dirs = [tmp.path().join("ring")];
-    for (direction, versions) in [(Direction::ServerToClient, 1..=VERSION), (Direction::Decisions, VERSION..=VERSION)] {
+    for (direction, versions) in [(Direction::ServerToClient, 1..=VERSION), (Direction::Decisions, 3..=VERSION)] {
         let made = Capture::create(&dirs, SESSION, direction, 4096, &waker).unwrap();
         let path = made.2.path.unwrap();
         drop((made.0, made.1));
