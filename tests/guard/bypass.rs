@@ -6,7 +6,7 @@ use crate::{
         cases, line,
     },
     lenient,
-    session::{Guarded, receipts},
+    session::{Guarded, got_by, receipts},
 };
 use assay::model::EventKind;
 use serde_json::json;
@@ -38,7 +38,9 @@ fn no_way_past_the_guard_that_was_seen_in_the_wild() {
         guarded.raw(&line(text, 1000 + at));
     }
     guarded.call(2, "echo");
-    let got = guarded.got();
+    let read = guarded.server_read();
+    let (session, _, client) = guarded.end(1);
+    let got = got_by(&client);
     for (at, (name, _, told)) in cases.iter().enumerate() {
         let id = 1000 + at;
         let answers: Vec<_> =
@@ -73,10 +75,8 @@ fn no_way_past_the_guard_that_was_seen_in_the_wild() {
         })
         .collect();
     assert_eq!(without_id, expected);
-    let read = guarded.server_read();
     let lines: Vec<_> = read.split(|b| *b == b'\n').filter(|l| !l.trim_ascii().is_empty()).collect();
     assert_eq!(lines.len(), 3, "{}", String::from_utf8_lossy(&read));
-    let (session, ..) = guarded.end(1);
     // Everything is in the evidence: as a blocked request or message, or as a malformed line that says so.
     let blocked = session.count(EventKind::RequestBlocked) + session.count(EventKind::Malformed);
     assert!(blocked >= cases.len(), "{blocked} of {}", cases.len());
@@ -142,15 +142,15 @@ fn every_request_of_a_batch_that_is_too_long_is_answered() {
         .collect();
     guarded.raw(format!("[{}]\n", elements.join(",")).as_bytes());
     guarded.call(2, "echo");
-    let got = guarded.got();
+    let read = guarded.server_read();
+    let (session, _, client) = guarded.end(1);
+    let got = got_by(&client);
     let refused: Vec<_> = got.iter().filter(|m| m["error"]["data"]["rule"] == "guard.bad_batch").collect();
     assert_eq!(refused.len(), 270);
     for id in (0..300).filter(|id| id % 10 != 9) {
         assert!(refused.iter().any(|m| m["id"] == 1000 + id && m["error"]["code"] == -32001), "{id}");
     }
-    let read = guarded.server_read();
     assert_eq!(read.split(|b| *b == b'\n').filter(|l| !l.is_empty()).count(), 2, "{}", read.escape_ascii());
-    let (session, ..) = guarded.end(1);
     assert!(receipts(&session).iter().all(|r| (r["outcome"] == "denied") != (r["mcp_request_id"] == 2)));
 }
 
@@ -160,9 +160,9 @@ fn no_more_answers_than_that_are_written_for_one_line() {
     let elements = vec![r#"{"jsonrpc":"2.0","id":7,"method":"x"}"#; 10_000];
     guarded.raw(format!("[{}]\n", elements.join(",")).as_bytes());
     guarded.call(2, "echo");
-    let got = guarded.got();
+    let (.., client) = guarded.end(1);
+    let got = got_by(&client);
     let refused: Vec<_> = got.iter().filter(|m| m["error"]["data"]["rule"] == "guard.bad_batch").collect();
     assert_eq!(refused.iter().filter(|m| m["id"] == 7).count(), 4096);
     assert_eq!(refused.iter().filter(|m| m["id"].is_null() && m["error"]["code"] == -32600).count(), 1);
-    guarded.end(1);
 }

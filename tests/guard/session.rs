@@ -53,18 +53,10 @@ impl Guarded {
         self.client.stdin.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// Everything the client got, as JSON; batches flattened.
+    /// Everything the client got until now, as JSON; batches flattened. Answers of the guard and of the server come in no order:
+    /// all are there when the session is over ([`got_by`]).
     pub fn got(&self) -> Vec<Value> {
-        let got = self.client.got();
-        let whole = got.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-        let lines = got[..whole].split(|b| *b == b'\n').filter(|l| !l.is_empty());
-        lines
-            .flat_map(|line| match serde_json::from_slice::<Value>(line) {
-                Ok(Value::Array(all)) => all,
-                Ok(one) => vec![one],
-                Err(e) => panic!("{e}: {}", String::from_utf8_lossy(line)),
-            })
-            .collect()
+        got_by(&self.client)
     }
 
     /// Waits for the answer with this id.
@@ -93,6 +85,20 @@ impl Guarded {
         assert_eq!(sessions.len(), 1);
         (sessions.remove(0), self.rig, self.client)
     }
+}
+
+/// Everything that a client got until now, as JSON; batches flattened.
+pub fn got_by(client: &Client) -> Vec<Value> {
+    let got = client.got();
+    let whole = got.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let lines = got[..whole].split(|b| *b == b'\n').filter(|l| !l.is_empty());
+    lines
+        .flat_map(|line| match serde_json::from_slice::<Value>(line) {
+            Ok(Value::Array(all)) => all,
+            Ok(one) => vec![one],
+            Err(e) => panic!("{e}: {}", String::from_utf8_lossy(line)),
+        })
+        .collect()
 }
 
 /// Tool call receipts.

@@ -210,7 +210,7 @@ impl Flights {
                     wrong.push(OTHERWISE);
                 }
                 // Recovery learns from a receipt that is on disk what a policy had said, when the answer has been read again.
-                let too_late = f.response.is_some() && !(known.recovered && !said.enforced);
+                let too_late = f.response.is_some() && (said.enforced || !known.recovered);
                 if f.decision.is_some() || too_late {
                     wrong.push("the request was decided about, or answered, before");
                     return Ok(());

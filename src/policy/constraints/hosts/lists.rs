@@ -185,8 +185,8 @@ fn is_address_or_localhost(text: &str) -> bool {
 /// Words that name the host in a connection string, and nothing else there.
 const CONNECTS: [&str; 9] =
     ["server", "servername", "address", "addr", "source", "partner", "hostname", "endpoint", "hostaddr"];
-/// What stands before a host in one of SQL Server.
-const TRANSPORTS: [&str; 5] = ["tcp:", "np:", "lpc:", "admin:", "udp:"];
+/// What stands before a host in one of SQL Server, and the type of a text in a file of Remote Desktop.
+const TRANSPORTS: [&str; 6] = ["tcp:", "np:", "lpc:", "admin:", "udp:", "s:"];
 
 /// Judges what stands behind a name of a host and `=` or `:` in a text: connection strings, parameters, settings.
 ///

@@ -10,8 +10,21 @@ use std::net::Ipv6Addr;
 /// Schemes that browsers give a host whatever number of slashes there is.
 const SPECIAL: [&str; 6] = ["http", "https", "ws", "wss", "ftp", "ftps"];
 /// Schemes that name this machine.
-const LOCAL: [&str; 10] =
-    ["file", "unix", "npipe", "vsock", "abstract", "unix-abstract", "ldapi", "ipc", "inproc", "postgresql+unix"];
+const LOCAL: [&str; 11] = [
+    "file",
+    "unix",
+    "npipe",
+    "vsock",
+    "abstract",
+    "unix-abstract",
+    "ldapi",
+    "ipc",
+    "inproc",
+    "postgresql+unix",
+    "redis-socket",
+];
+/// Schemes of identifiers that are written like numbers of an address and that nobody connects to.
+const NUMBERED: [&str; 2] = ["doi", "hdl"];
 /// Schemes of clients that connect to this machine when no host is written.
 const AT_HOME: [&str; 26] = [
     "postgres",
@@ -143,7 +156,10 @@ pub fn urls(text: &str, most: Reading, seen: &mut Seen) -> Result<bool, String> 
             return Err(format!("a {}: URL, which names this machine", shown(scheme).to_lowercase()));
         }
         let special = is_special(scheme);
-        let opaque = first && scheme.len() > 1 && !behind.starts_with(char::is_whitespace);
+        let opaque = first
+            && scheme.len() > 1
+            && !behind.starts_with(char::is_whitespace)
+            && !NUMBERED.iter().any(|known| scheme.eq_ignore_ascii_case(known));
         if !(slashes >= 2 || special && (slashes > 0 || first || !behind.starts_with(char::is_whitespace))) {
             if opaque {
                 nowhere("", behind, seen)?;
@@ -156,7 +172,9 @@ pub fn urls(text: &str, most: Reading, seen: &mut Seen) -> Result<bool, String> 
         let reading = if sure { most } else { Reading::Possible };
         let place = Place { first, blanks: Blanks::behind(before), special, reading };
         let rest = &behind[slashes.min(if special { slashes } else { 2 })..];
-        if !special && rest.starts_with(['/', '\\']) {
+        // In a text, a scheme with nothing behind it is spoken of.
+        let bare = rest.starts_with(['?', '#']) || first && rest.trim().is_empty();
+        if !special && (rest.starts_with(['/', '\\']) || bare) {
             nowhere(scheme, rest, seen)?;
         }
         some |= authority(rest, place, seen)?;
@@ -212,6 +230,10 @@ fn relative(text: &str, begin: usize, most: Reading, seen: &mut Seen) -> Result<
         if at > begin && before.is_some_and(|c| !c.is_whitespace() && !"\"'`(=,<>[{|;\u{feff}".contains(c)) {
             continue;
         }
+        // `\\?\UNC\host\share`, as Windows has what is not to be looked at.
+        if let Some(rest) = device(&text[next..]) {
+            some |= authority(rest, Place { first: false, ..Place::WHOLE }, seen)?;
+        }
         let path = memchr::memchr(b'/', &bytes[next..]).map_or(text.len(), |n| next + n);
         let wide = &text[next..path];
         let head = wide.split(['?', '#', '\\', ':']).next().unwrap_or_default();
@@ -222,6 +244,14 @@ fn relative(text: &str, begin: usize, most: Reading, seen: &mut Seen) -> Result<
         some |= authority(&text[next..], Place { first: at <= begin, blanks, special: true, reading }, seen)? && alone;
     }
     Ok(some)
+}
+
+/// What stands behind the name of the device that is the network.
+fn device(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix(['?', '.'])?.trim_start_matches(['/', '\\']);
+    let (_, rest) = rest.split_at_checked(3).filter(|(name, _)| name.eq_ignore_ascii_case("unc"))?;
+    let host = rest.trim_start_matches(['/', '\\']);
+    (host.len() < rest.len()).then_some(host)
 }
 
 fn behind_user(text: &str) -> &str {
