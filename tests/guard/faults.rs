@@ -3,7 +3,7 @@
 use crate::{
     check,
     rig::{call, until},
-    session::{Guarded, POLICY, receipts},
+    session::{Guarded, POLICY, got_by, receipts},
 };
 use assay::model::EventKind;
 use rustix::process::{Pid, Resource, Rlimit};
@@ -109,9 +109,8 @@ fn a_result_of_many_mebibytes_streams_and_refusals_wait_for_its_end() {
     }
     guarded.client.send(&call(40, "echo", 0));
     guarded.answer(&json!(40));
-    let got = guarded.got();
-    assert_eq!(got.iter().filter(|m| m["error"]["code"] == -32001).count(), 38);
-    guarded.end(1);
+    let (.., client) = guarded.end(1);
+    assert_eq!(got_by(&client).iter().filter(|m| m["error"]["code"] == -32001).count(), 38);
 }
 
 fn limit(guarded: &Guarded, bytes: Option<u64>) {

@@ -1,4 +1,5 @@
 //! `deny_private_hosts` against the parsers that would connect: curl's, Python's, Node's and, where it is installed, Go's.
+//! A parser that is missing fails the test; Go, which `tests/run.sh` does not install, is said to be missing.
 //!
 //! `ASSAY_URLS` says how many spellings are tried (4 000; the long form has 100 000), `ASSAY_URLS_SEED` which.
 
@@ -74,10 +75,10 @@ fn node() -> Command {
     node
 }
 
-/// Go's parsers, built in `tmp`, if there is a Go.
+/// Go's parsers, built in `tmp`, if there is a Go. One that `ASSAY_GO` names must be there.
 fn go(tmp: &Path) -> Option<Command> {
-    let program = std::env::var_os("ASSAY_GO").unwrap_or_else(|| "go".into());
-    let built = Command::new(program)
+    let named = std::env::var_os("ASSAY_GO");
+    let built = Command::new(named.as_deref().unwrap_or_else(|| "go".as_ref()))
         .args(["build", "-o"])
         .arg(tmp.join("urls"))
         .arg(install::sources().join("readings/urls.go"))
@@ -89,17 +90,35 @@ fn go(tmp: &Path) -> Option<Command> {
             assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
             Some(Command::new(tmp.join("urls")))
         }
-        Err(_) => None,
+        Err(error) => {
+            assert!(named.is_none(), "{named:?}, which ASSAY_GO names: {error}");
+            None
+        }
     }
+}
+
+/// What `readings/urls.py` has to know.
+const PARSERS: [&str; 10] =
+    ["rfc3986", "urlsplit", "urllib", "urllib3", "requests", "httpx", "httpx2", "yarl", "curl", "curl, any text"];
+
+/// Fails if a parser is missing that `tests/run.sh` installs.
+fn all_are_there() {
+    let told = python(&["parsers"]).output().unwrap();
+    let there: Vec<String> = serde_json::from_slice(&told.stdout)
+        .unwrap_or_else(|e| panic!("urls.py parsers: {e}\n{}", String::from_utf8_lossy(&told.stderr)));
+    let missing: Vec<_> = PARSERS.iter().filter(|parser| !there.iter().any(|t| t == *parser)).collect();
+    assert!(missing.is_empty(), "{missing:?} cannot be asked: run tests/run.sh, which installs them");
 }
 
 /// The hosts that real parsers find in each text, by parser.
 fn readings(urls: &[String]) -> Vec<Vec<(String, String)>> {
+    all_are_there();
     let tmp = tempfile::tempdir().unwrap();
     let mut programs = vec![python(&[]), node()];
     match go(tmp.path()) {
         Some(go) => programs.push(go),
-        None => eprintln!("without Go: what its parser reads is not compared"),
+        // Past the test's own capture, which keeps what a test that passes says.
+        None => writeln!(io::stderr(), "without Go: what its parser reads is not compared").unwrap(),
     }
     let mut found = vec![Vec::new(); urls.len()];
     for program in programs {

@@ -5,7 +5,7 @@ address that the C library makes of each without asking anybody, or else the nam
 writes their names.
 """
 
-import ctypes, ctypes.util, http.client, json, re, socket, sys, urllib.parse, urllib.request
+import ctypes, ctypes.util, http.client, importlib, json, re, socket, sys, urllib.parse, urllib.request
 
 APPENDIX_B = re.compile(r"^(([^:/?#]+):)?(//([^/?#]*))?([^?#]*)(\?([^#]*))?(#(.*))?", re.S)
 
@@ -34,27 +34,22 @@ def urllib_request(url):
 
 PARSERS = {"rfc3986": rfc3986, "urlsplit": urllib_split, "urllib": urllib_request}
 
-try:
-    import urllib3.util
 
-    PARSERS["urllib3"] = lambda url: urllib3.util.parse_url(url).host
-    import requests
 
-    PARSERS["requests"] = lambda url: urllib3.util.parse_url(requests.Request("GET", url).prepare().url).host
-except ImportError:
-    pass
-for name in ("httpx", "httpx2"):
+def optional(name, module, parse):
+    """Adds a parser if its library is there; whoever asks for the names of all sees which are not."""
     try:
-        module = __import__(name)
-        PARSERS[name] = lambda url, module=module: module.URL(url).host
+        library = importlib.import_module(module)
     except ImportError:
-        pass
-try:
-    import yarl
+        return
+    PARSERS[name] = lambda url: parse(library, url)
 
-    PARSERS["yarl"] = lambda url: yarl.URL(url).host
-except ImportError:
-    pass
+
+optional("urllib3", "urllib3.util", lambda util, url: util.parse_url(url).host)
+optional("requests", "requests", lambda requests, url: PARSERS["urllib3"](requests.Request("GET", url).prepare().url))
+optional("httpx", "httpx", lambda httpx, url: httpx.URL(url).host)
+optional("httpx2", "httpx2", lambda httpx, url: httpx.URL(url).host)
+optional("yarl", "yarl", lambda yarl, url: yarl.URL(url).host)
 
 
 def library(*names):

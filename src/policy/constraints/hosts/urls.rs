@@ -395,3 +395,23 @@ fn given_whole(wide: &str, tight: &str, seen: &mut Seen) -> Result<(), String> {
 fn unclear(text: &str) -> String {
     format!("the host {} is another one to every parser", shown(behind_user(text)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the work is of a text whose URLs each reach to its end, for nothing but backslashes is behind them.
+    fn work(n: usize, before: usize) -> Result<usize, String> {
+        let mut seen = Seen { work: before, ..Seen::default() };
+        urls(&"a:\\\\8.8.8.8\\".repeat(n), Reading::Certain, &mut seen).map(|_| seen.work)
+    }
+
+    #[test]
+    fn bytes_that_are_read_again_are_counted_and_limited() {
+        let (some, twice) = (work(100, 0).unwrap(), work(200, 0).unwrap());
+        assert!(twice > some * 3 && twice > 100 * 200 * 12, "{some}, {twice}");
+        assert_eq!(work(200, MAX_WORK - twice), Ok(MAX_WORK));
+        let denied = work(200, MAX_WORK - twice + 1);
+        assert!(denied.as_ref().is_err_and(|e| e.contains("32 MiB")), "{denied:?}");
+    }
+}
