@@ -10,7 +10,7 @@ use crossterm::{
         enable_raw_mode,
     },
 };
-use ratatui::{Terminal, backend::CrosstermBackend};
+use ratatui::{Terminal, backend::CrosstermBackend, layout::Rect};
 use std::{
     cell::RefCell,
     io::{self, Write},
@@ -107,7 +107,9 @@ impl Term {
     /// What the system says.
     pub fn forget(&mut self) -> io::Result<()> {
         self.frame.0.borrow_mut().clear();
-        self.terminal.clear()?;
+        // Clears without asking the terminal where its cursor is: whoever reads the keys would take the answer.
+        let (columns, lines) = self.size()?;
+        self.terminal.resize(Rect::new(0, 0, columns, lines))?;
         write(&self.frame.0.borrow())
     }
 

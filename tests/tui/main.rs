@@ -117,6 +117,36 @@ fn the_terminal_is_given_back_however_it_ends() {
 }
 
 #[test]
+fn it_stops_for_the_shell_and_comes_back() {
+    use rustix::process::Signal;
+    let rig = Rig::new();
+    let mut tty = Tty::start(&rig, &["watch"], 80, 24);
+    tty.wait("No live session.");
+    let state = |tty: &Tty| std::fs::read_to_string(format!("/proc/{}/stat", tty.pid())).unwrap();
+    for by_key in [true, false] {
+        if by_key {
+            tty.keys("\u{1a}")
+        } else {
+            tty.signal(Signal::TSTP)
+        }
+        rig::until("the stop", || state(&tty).contains(") T ").then_some(()));
+        rig::until("the normal screen", || tty.is_normal().then_some(()));
+        tty.signal(Signal::CONT);
+        tty.wait("No live session.");
+        rig::until("the other screen", || (!tty.is_normal()).then_some(()));
+    }
+    // One that was stopped without being asked takes the terminal again, too.
+    let before = tty.frames();
+    tty.signal(Signal::STOP);
+    rig::until("the stop", || state(&tty).contains(") T ").then_some(()));
+    tty.signal(Signal::CONT);
+    rig::until("another frame", || (tty.frames() > before).then_some(()));
+    tty.keys("?");
+    tty.wait("Keys: Live: calls");
+    assert_eq!(tty.quit("\u{3}").0, 0);
+}
+
+#[test]
 fn every_signal_that_ends_it_gives_the_terminal_back() {
     use rustix::process::Signal;
     let rig = Rig::new();
