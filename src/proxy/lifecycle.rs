@@ -54,6 +54,8 @@ const HURRY_DELIVER: Duration = Duration::from_millis(300);
 const HEAR_OUT: Duration = Duration::from_millis(150);
 /// What an ended server's stderr and stdout get at least.
 const DELIVER_AT_LEAST: Duration = Duration::from_millis(500);
+/// How long after our parent's end it is asked whether it had taken an answer.
+const ORPHANED: Duration = Duration::from_millis(300);
 /// How long what a server left behind when it ended may wait for the client's first word.
 const LINGER: Duration = Duration::from_secs(2);
 /// How often it is looked whether something has moved while a session ends.
@@ -217,6 +219,8 @@ pub(super) struct Life {
     hung_up: Option<Instant>,
     /// When the client was seen to be gone: it does not even read.
     gone: Option<Instant>,
+    /// When our parent was seen to be gone; for a moment, until it is known whether it had been a client.
+    orphaned: Option<Instant>,
     in_flight: Moving,
     written: Moving,
     step: Step,
@@ -255,6 +259,7 @@ impl Life {
             signalled: None,
             hung_up: None,
             gone: None,
+            orphaned: None,
             in_flight: Moving { value: Activity::UNKNOWN, at },
             written: Moving { value: 0, at },
             step: Step::None,
@@ -276,7 +281,7 @@ impl Life {
     /// Until the server has ended and everything it said has been passed on.
     pub(super) fn run(&mut self, inbox: &Receiver<Event>) {
         while !self.is_over() {
-            let heard = match self.due() {
+            let heard = match self.due().or(self.orphaned.map(|at| at + ORPHANED)) {
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(at) => inbox.recv_timeout(at.saturating_duration_since(Instant::now()).min(TICK)),
             };
@@ -344,6 +349,11 @@ impl Life {
     /// What moves without being told.
     fn look(&mut self) {
         let now = Instant::now();
+        // The recorder tells a little later what the client has taken.
+        if self.orphaned.is_some() && self.recording.written() > 0 {
+            self.client_gone();
+        }
+        self.orphaned = self.orphaned.filter(|at| self.gone.is_none() && now < *at + ORPHANED);
         if self.lingers_unasked().is_some_and(|until| until <= now) {
             self.lingers = false;
             self.began(Cause::ServerEnded);
@@ -438,9 +448,8 @@ impl Life {
             Event::ClientGone => self.client_gone(),
             Event::ParentGone => {
                 // One that started us in the background and went is no client: that has seen what the server says.
-                if self.recording.written() > 0 {
-                    self.client_gone();
-                }
+                self.recording.waker.urge();
+                self.orphaned = Some(Instant::now());
             }
             Event::ServerEnd(end) => {
                 self.open[SERVER] = false;

@@ -132,6 +132,29 @@ fn a_server_that_dies_in_a_call_has_ended_first_and_what_was_said_to_it_is_evide
 }
 
 #[test]
+fn a_client_that_is_killed_is_noticed_though_another_process_holds_both_pipes() {
+    let rig = Rig::new();
+    let assay = env!("CARGO_BIN_EXE_assay");
+    // The client holds both pipes, and so does what it started; then it is killed.
+    let client = r#"mkfifo in out; "$0" mcp-proxy --audit-dir audit --shutdown-timeout 1000 cat <in >out & exec 3>in 4<out
+        echo '{"jsonrpc":"2.0","method":"notifications/initialized"}' >&3; read -r line <&4; (exec sleep 300) & echo "$! $line"; wait"#;
+    let mut child =
+        rig.command("sh").args(["-c", client, assay]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("initialized"), "{line}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the pack", || {
+        (!crate::rig::files(&rig.audit.join("packs"), |n| n.starts_with("proof_pack")).is_empty()).then_some(())
+    });
+    let holder: i32 = line.split(' ').next().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(holder).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(check::sessions(&rig).remove(0).doc.end_reason, "client_closed");
+    rig.await_silence();
+}
+
+#[test]
 fn signals_that_mean_something_to_a_server_reach_it_and_what_is_ignored_stays_so() {
     let rig = Rig::new();
     let traps: String =
