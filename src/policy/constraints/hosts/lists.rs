@@ -48,6 +48,9 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
         let url = certain && (first.contains(['.', '[', '@', ':']) || first.contains(DOTS));
         let reading = if url { Reading::Certain } else { Reading::Possible };
         urls::authority(text, Place { reading, ..Place::WHOLE }, seen)?;
+        if certain && !url {
+            behind_any_user(text, seen)?;
+        }
     }
     // What stands before a path may be one host for all that follows it.
     if blank && named == Named::About {
@@ -75,6 +78,18 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
         some |= parenthesized(piece, named, seen)?;
     }
     Ok(some)
+}
+
+/// Judges the host that a parser finds to which all that stands before the last `@` is the user's name, blanks and all.
+fn behind_any_user(text: &str, seen: &mut Seen) -> Result<(), String> {
+    let (authority, behind) = text.split_at(text.find(['/', '?', '#']).unwrap_or(text.len()));
+    let Some((_, name)) = authority.rsplit_once('@') else { return Ok(()) };
+    // In a text of words, one that begins with it is a person's; what is in angle brackets is an address of mail.
+    let word = behind.is_empty() && !name.contains(['.', ':']) && !name.contains(DOTS);
+    if word || name.ends_with('>') || name.contains(char::is_whitespace) {
+        return Ok(());
+    }
+    urls::authority(name, Place::WHOLE, seen).map(|_| ())
 }
 
 /// Judges `tcp(host:port)` and the like, and what has no brackets.

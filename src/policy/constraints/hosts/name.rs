@@ -111,15 +111,17 @@ pub fn host(text: &str, reading: Reading, seen: &mut Seen) -> Result<(), String>
     if reading == Reading::Possible {
         return possible(bare, text, seen);
     }
-    if bare.len() < decoded.len() && bare.parse::<Ipv4Addr>().is_err() && addresses(bare).next().is_some() {
-        return unclear("is a number and a name");
-    }
     if name.contains('%') {
         return unclear("is percent-encoded, which not all parsers decode");
     }
     match Host::parse(bare) {
         Err(_) => unclear("cannot be read"),
-        Ok(Host::Ipv4(address)) => judge(IpAddr::V4(address), text),
+        Ok(Host::Ipv4(address)) => {
+            judge(IpAddr::V4(address), text)?;
+            // Behind a dot, browsers read short and odd forms as numbers, and C libraries as names.
+            let plain = fold(bare).replace(DOTS, ".") == address.to_string();
+            if bare.len() < decoded.len() && !plain { unclear("is a number and a name") } else { Ok(()) }
+        }
         Ok(Host::Ipv6(address)) => judge(IpAddr::V6(address), text),
         Ok(Host::Domain(domain)) => named(&domain, text, reading, seen),
     }
