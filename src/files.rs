@@ -264,6 +264,13 @@ impl Tree {
     }
 }
 
+/// Whether this is a directory of ours that nobody else may write to, and no link: what lies in it may be swept.
+#[must_use]
+pub fn is_own_dir(path: &Path) -> bool {
+    let dir = rustix::fs::open(path, DIRECTORY, Mode::empty());
+    dir.is_ok_and(|dir| directory_of_ours(&dir, path).is_ok())
+}
+
 fn open_dir(parent: &OwnedFd, name: &OsStr, path: &Path) -> io::Result<OwnedFd> {
     rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()).map_err(|e| match e {
         // A link to a directory gives either, by system.
@@ -548,6 +555,7 @@ mod tests {
         // The root may be reached through a link, and must be ours.
         let link = elsewhere.path().join("root");
         symlink(tmp.path(), &link).unwrap();
+        assert!(is_own_dir(tmp.path()) && !is_own_dir(&link) && !is_own_dir(&at("open")) && !is_own_dir(&at("file")));
         assert!(Tree::at(&link).append(&link.join("made")).is_ok());
         std::fs::set_permissions(tmp.path(), PermissionsExt::from_mode(0o777)).unwrap();
         assert!(is_refusal(&tree.append(&at("made")).unwrap_err()));

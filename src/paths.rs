@@ -32,7 +32,7 @@ pub enum PathError {
         source: io::Error,
     },
     /// Neither `ASSAY_HOME` nor a home directory is known.
-    #[error("no home directory: set HOME or ASSAY_HOME")]
+    #[error("no home directory: set HOME, to an absolute path, or ASSAY_HOME")]
     NoHome,
 }
 
@@ -53,7 +53,13 @@ pub fn assay_home() -> Result<PathBuf, PathError> {
     if let Some(home) = std::env::var_os("ASSAY_HOME").filter(|h| !h.is_empty()) {
         return Ok(PathBuf::from(home));
     }
-    etcetera::home_dir().map(|h| h.join(".assay")).map_err(|_| PathError::NoHome)
+    home().map(|h| h.join(".assay")).ok_or(PathError::NoHome)
+}
+
+/// The user's home. One that is relative would lie wherever we are started, where others may have written.
+#[must_use]
+pub fn home() -> Option<PathBuf> {
+    etcetera::home_dir().ok().filter(|home| home.is_absolute())
 }
 
 /// Makes `dir` and its parents, 0700 for everything that is new; existing ones are left as they are.

@@ -377,6 +377,16 @@ fn connect(path: &Path, patience: Duration) -> Result<Connection, HistoryError> 
     let sql = HistoryError::sql(path);
     // SQLite would make it readable for others.
     private_file(path)?;
+    // It writes and truncates what stands beside it without a look at what that is.
+    for end in ["-journal", "-wal", "-shm"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(end);
+        let beside = PathBuf::from(beside);
+        match Tree::at(path.parent().unwrap_or(Path::new("."))).open(&beside) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(HistoryError::io(&beside)(e)),
+            _ => {}
+        }
+    }
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(&sql)?;
     db.busy_timeout(patience).map_err(&sql)?;

@@ -187,9 +187,13 @@ pub fn sweep_all() {
     drop(live_sessions());
 }
 
-/// The live sessions of one run directory; dead cards and sockets are removed.
+/// The live sessions of one run directory; dead cards and sockets are removed. One that is a link, somebody else's, or open to
+/// others has none.
 #[must_use]
 pub fn live_in(dir: &Path) -> Vec<RunCard> {
+    if !files::is_own_dir(dir) {
+        return Vec::new();
+    }
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let mut live = Vec::new();
     for path in entries.flatten().map(|e| e.path()) {
@@ -353,6 +357,10 @@ pub(crate) mod tests {
         assert!(private_run_dir(&dir).is_err());
         std::os::unix::fs::symlink(&dir, tmp.path().join("link")).unwrap();
         assert!(private_run_dir(&tmp.path().join("link")).is_err());
+        let foreign = dir.join("0123456789abcdef.json");
+        std::fs::write(&foreign, "{}").unwrap();
+        assert!(live_in(&tmp.path().join("link")).is_empty() && foreign.exists());
+        assert!(live_in(&dir).is_empty() && !foreign.exists());
         assert!(!fits(&PathBuf::from(format!("/{}", "x".repeat(107)))));
         assert!(fits(&PathBuf::from(format!("/{}", "x".repeat(106)))) || !cfg!(target_os = "linux"));
     }

@@ -5,6 +5,7 @@
 
 use crate::{
     error::Failure,
+    files,
     model::sha256_hex,
     pack::publish,
     paths::{self, PathError},
@@ -25,6 +26,8 @@ use zeroize::Zeroizing;
 pub const DEFAULT_SIGNER: &str = "assay-local";
 /// Names the signer that is used by default.
 const ACTIVE_SIGNER: &str = ".active_signer";
+/// Bytes of it that are read.
+const MAX_ACTIVE: u64 = 4096;
 /// Bytes of a seed and of a public key.
 const KEY_LEN: usize = 32;
 
@@ -333,14 +336,16 @@ impl KeyStore {
     /// A marker that names nobody: signing with another key than the user chose would be worse than an error.
     pub fn active(&self) -> Result<SignerId, KeyError> {
         let path = self.dir.join(ACTIVE_SIGNER);
-        match fs::read_to_string(&path) {
+        match files::plain(&path).and_then(|file| files::read_all(file, MAX_ACTIVE)) {
             Ok(text) => {
+                let text = String::from_utf8_lossy(&text);
                 let bad = || KeyError::BadActive { path: path.clone(), text: text.trim().chars().take(80).collect() };
                 let signer = SignerId::parse(text.trim()).map_err(|_| bad())?;
                 return if self.has(&signer) { Ok(signer) } else { Err(bad()) };
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(KeyError::Unreadable { path, source }),
+            Err(source) if files::is_refusal(&source) => return Err(KeyError::Unreadable { path, source }),
+            Err(source) => return Err(PathError::Io { path, source }.into()),
         }
         let default = SignerId(DEFAULT_SIGNER.to_owned());
         if self.has(&default) {
@@ -466,7 +471,7 @@ impl KeyStore {
     }
 
     fn signers(&self) -> Result<Vec<SignerId>, KeyError> {
-        let error = |source| KeyError::Unreadable { path: self.dir.clone(), source };
+        let error = |source| PathError::Io { path: self.dir.clone(), source };
         let entries = match fs::read_dir(&self.dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other.map_err(error)?,
@@ -569,6 +574,32 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let store = KeyStore::at(tmp.path().join("home/keys"));
         (tmp, store, SignerId::parse(DEFAULT_SIGNER).unwrap())
+    }
+
+    #[test]
+    fn a_marker_that_never_ends_is_refused_and_a_store_that_is_none_is_no_bad_key() {
+        let (tmp, store, _) = store();
+        paths::create_private_dir(store.dir()).unwrap();
+        let marker = store.dir().join(ACTIVE_SIGNER);
+        let refused = |what: &str| {
+            let said = store.active().unwrap_err();
+            assert!(!said.is_environment() && said.to_string().contains(what), "{said}");
+            fs::remove_file(&marker).unwrap();
+        };
+        std::os::unix::fs::symlink("/dev/zero", &marker).unwrap();
+        refused("symbolic link");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &marker, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        refused("fifo");
+        fs::write(&marker, "x".repeat(5000)).unwrap();
+        refused("longer than");
+        fs::write(&marker, b"\xff").unwrap();
+        refused("no signer");
+        fs::write(tmp.path().join("file"), "").unwrap();
+        for none in ["file", "file/keys"] {
+            let said = KeyStore::at(tmp.path().join(none)).active().unwrap_err();
+            assert!(said.is_environment() && said.to_string().contains(none), "{said}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl Surroundings {
     #[must_use]
     pub fn here(dns: Dns) -> Self {
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        Self { cwd, home: etcetera::home_dir().ok(), dns }
+        Self { cwd, home: crate::paths::home(), dns }
     }
 }
 

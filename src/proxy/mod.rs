@@ -20,7 +20,7 @@ use crate::{
     guard::{self, Gate, Outlet},
     live::{hub::Hub, server},
     model::{Profile, SessionId, WallTime},
-    pack::keys::{KeyStore, Signer},
+    pack::keys::{KeyError, KeyStore, Signer},
     paths::{AuditDir, DEFAULT_AUDIT_DIR, PathError},
     policy::{Dns, Policy},
     record::{
@@ -293,8 +293,8 @@ fn spawn_failure(e: SpawnError) -> Failure {
 /// The key that packs are signed with, made on first use. A key that must not be used is bad input; a key store that
 /// cannot be written is not: the session goes on, and the pack is finished by `recover`.
 fn signer() -> Result<Option<Signer>, Failure> {
-    let keys = KeyStore::of_user()?;
-    match keys.active().and_then(|id| keys.load_or_generate(&id)) {
+    let of_user = KeyStore::of_user().map_err(KeyError::from);
+    match of_user.and_then(|keys| keys.load_or_generate(&keys.active()?)) {
         Ok(signer) => Ok(Some(signer)),
         Err(e) if e.is_environment() => {
             eprintln!("assay: warning: no pack can be signed: {e}");

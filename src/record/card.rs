@@ -2,7 +2,7 @@
 
 use super::{lane::Lane, recorder::Setup};
 use crate::{
-    files::Tree,
+    files::{self, Tree},
     model::{
         Profile, SessionId, WallTime,
         reading::{self, Reading, versioned},
@@ -162,7 +162,8 @@ impl Card {
     /// the directories where captures lie.
     #[must_use]
     pub fn places(&self, dir: &AuditDir) -> Places {
-        let dirs = capture::search_dirs(&dir.live());
+        let mut dirs = capture::search_dirs(&dir.live());
+        dirs.retain(|dir| files::is_own_dir(dir));
         let ring = |said: Option<&PathBuf>, kind: &str| {
             let name = name_of(said?, kind)?;
             dirs.iter().map(|dir| dir.join(name)).find(|path| path.symlink_metadata().is_ok())
@@ -222,7 +223,7 @@ trait Texts {
 impl Texts for PathBuf {
     type Text = String;
     fn texts(&self) -> String {
-        crate::files::text(self)
+        files::text(self)
     }
 }
 

@@ -72,6 +72,21 @@ fn files(died: &str, ended: &str) -> Vec<String> {
 const DIRECTORIES: [&str; 9] =
     ["../../.assay", "", "live", "audit", "receipts", "investigation", "surface", "packs", "policy"];
 
+/// What the user keeps elsewhere: others can be quicker to make a run directory below `/tmp`, and where the home is a working
+/// copy, a repository brings a user directory. That itself, and the keys, may be where the user has a link lead.
+const OF_USER: [&str; 10] = [
+    "../../../run/assay",
+    "../../../home/.assay/audit_dirs.jsonl",
+    "../../../home/.assay/history.lock",
+    "../../../home/.assay/history.sqlite3",
+    "../../../home/.assay/history.sqlite3-wal",
+    "../../../home/.assay/keys/.active_signer",
+    "../../../home/.assay/keys/assay-local.key",
+    "../../../home/.assay/keys/assay-local.pub",
+    "../../../home/.assay/ledgers",
+    "../../../home/.assay/sessions",
+];
+
 /// What only reads: none of it may be led astray either.
 fn read_everything(what: &str, rig: &Rig, died: &str, ended: &str) {
     let pack = format!(".assay/mcp/packs/proof_pack_{ended}");
@@ -113,7 +128,7 @@ fn sweep_one(name: &str, kind: Kind, read: bool) {
         read_everything(&what, &rig, &died, &ended);
     }
     rig.run(&format!("{what}: recover"), &["recover", "--json"], "");
-    rig.proxy(&format!("{what}: proxy"), &["--policy", "policy.yaml", "--store-results"]);
+    rig.proxy_with_any_key(&format!("{what}: proxy"), &["--policy", "policy.yaml", "--store-results"]);
     rig.run(&format!("{what}: recover again"), &["recover"], "");
     nothing_foreign_is_signed(&what, &rig, &[died, ended]);
 }
@@ -145,6 +160,21 @@ fn whatever_stands_at_the_name_of_a_file_is_no_way_out() {
     sweep(&files("DIED_HEX", "ENDED_HEX").into_iter().map(undo).collect::<Vec<_>>());
 }
 
+/// A home below the working directory may have come with a repository, like everything in it. One that is relative is none.
+#[test]
+fn a_relative_home_is_none_and_the_session_passes() {
+    for home in [".", "home", "./", "../work"] {
+        let rig = Rig::new();
+        let env = [("ASSAY_HOME", None), ("HOME", Some(home))];
+        let output = rig.run_in(home, &env, &["mcp-proxy", "--", "cat"], rig::LINES);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), rig::LINES, "{home}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{home}: {}", said(&output));
+        assert!(said(&output).contains("set HOME"), "{home}: {}", said(&output));
+        assert_eq!(rig::names(&rig.work.join(".assay")), ["mcp"], "{home}");
+        assert!(!rig.work.join("home").exists() && rig.packs().is_empty());
+    }
+}
+
 /// The stems are known only once the sessions are there.
 fn undo(name: String) -> String {
     name.replace("DIED_HEX", "DIED").replace("ENDED_HEX", "ENDED")
@@ -153,6 +183,11 @@ fn undo(name: String) -> String {
 #[test]
 fn whatever_stands_at_the_name_of_a_directory_is_no_way_out() {
     sweep(&DIRECTORIES.map(str::to_owned));
+}
+
+#[test]
+fn whatever_stands_at_the_name_of_what_the_user_keeps_is_no_way_out() {
+    sweep(&OF_USER.map(str::to_owned));
 }
 
 /// The parts of an audit directory that are not as we would have made them: nothing is recorded, which is said, and the

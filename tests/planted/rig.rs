@@ -26,6 +26,18 @@ pub const LINES: &str = concat!(
 /// Allows everything.
 const POLICY: &str = "version: \"1\"\ndefault: allow\n";
 
+const SWEPT: [&str; 9] = [
+    "00000000000000ff.c2s.ring",
+    "00000000000000ff.c2s.spool",
+    "00000000000000ff.json",
+    "00000000000000ff.4000000.new",
+    "00000000000000ff.place",
+    "00000000000000fe.place",
+    "00000000000000fe.sock",
+    "a.ring",
+    "recorder.log",
+];
+
 pub struct Rig {
     _tmp: tempfile::TempDir,
     pub root: PathBuf,
@@ -48,6 +60,11 @@ impl Rig {
         }
         fs::write(outside.join("key"), "a private key\n").unwrap();
         fs::write(outside.join("dir/document"), "a document\n").unwrap();
+        // Names of what is swept away where it is ours.
+        for name in SWEPT {
+            fs::write(outside.join("dir").join(name), "of somebody\n").unwrap();
+        }
+        fs::create_dir_all(outside.join("dir/.assay_pack_staging_mcp00000000000000ff/kept")).unwrap();
         fs::write(work.join("policy.yaml"), POLICY).unwrap();
         let before = state(&outside);
         Self { audit: work.join(".assay/mcp"), work, outside, before, root, _tmp: tmp }
@@ -79,6 +96,22 @@ impl Rig {
         output
     }
 
+    /// The same in other surroundings.
+    pub fn run_in(&self, what: &str, env: &[(&str, Option<&str>)], args: &[&str], input: &str) -> Output {
+        let mut command = self.command(args);
+        for (name, value) in env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let mut child = command.spawn().unwrap();
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = finish(child, what, LIMIT);
+        self.is_unharmed(what, &output);
+        output
+    }
+
     /// The same for a command that goes on until it is interrupted.
     pub fn run_for_a_while(&self, what: &str, args: &[&str]) -> Output {
         let child = self.command(args).stdin(Stdio::null()).spawn().unwrap();
@@ -104,10 +137,26 @@ impl Rig {
     pub fn proxy(&self, what: &str, flags: &[&str]) -> Output {
         let args = [&["mcp-proxy"], flags, &["--", "cat"]].concat();
         let output = self.run(what, &args, LINES);
+        Self::passed(what, &output);
+        output
+    }
+
+    fn passed(what: &str, output: &Output) {
         let got = String::from_utf8_lossy(&output.stdout);
         assert_eq!(got, LINES, "{what}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(matches!(output.status.code(), Some(0 | 2)), "{what}: {output:?}");
-        output
+    }
+
+    /// The same where the key may be one that must not be used, which is said before the server starts.
+    pub fn proxy_with_any_key(&self, what: &str, flags: &[&str]) {
+        let args = [&["mcp-proxy"], flags, &["--", "cat"]].concat();
+        let output = self.run(what, &args, LINES);
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(3) && said.contains("/keys/") {
+            assert!(output.stdout.is_empty(), "{what}: {output:?}");
+        } else {
+            Self::passed(what, &output);
+        }
     }
 
     /// A session whose proxy is killed after it was answered; gives the stem of its files.
@@ -180,7 +229,7 @@ fn state(dir: &Path) -> BTreeMap<PathBuf, String> {
         } else if meta.is_symlink() {
             text += &format!(" -> {}", fs::read_link(&path).unwrap().display());
         } else {
-            text += &format!(" {}", fs::read_to_string(&path).unwrap());
+            text += &format!(" {}", String::from_utf8_lossy(&fs::read(&path).unwrap()));
         }
         all.insert(path, text);
     }

@@ -112,15 +112,18 @@ pub(super) fn forget_note(ring: &Path) {
 /// Removes ring files whose process is gone and that nobody needs: they hold nothing, since it was killed before its session
 /// began, or no card leads to them any more, since its audit directory was removed. Other ring files are left to the
 /// recovery of their audit directory.
+///
+/// A directory that somebody else made, or a link to one, is not looked into: others may write where these lie (`/dev/shm`).
 pub fn sweep(dirs: &[PathBuf]) {
-    for dir in dirs {
+    for dir in dirs.iter().filter(|dir| files::is_own_dir(dir)) {
         let paths = |extension: &str| {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
             entries.filter(|path| path.extension().is_some_and(|e| e == extension)).collect::<Vec<_>>()
         };
         // A note is made after its rings: what is seen first has them, or had.
         let notes = paths("place");
-        let rings = paths("ring");
+        let mut rings = paths("ring");
+        rings.retain(|ring| note_beside(ring).is_some());
         for path in &rings {
             if let Err(e) = sweep_one(path) {
                 tracing::debug!(path = %path.display(), error = %e, "a ring file was left alone");
