@@ -2,7 +2,7 @@
 
 use super::{
     Policy,
-    constraints::{hosts, paths, schema, walk::WalkError},
+    constraints::{hosts, metered_regex::Visits, paths, patterns, schema, walk::WalkError},
     model::{Constraint, Default},
     names::{Unusable, fold},
 };
@@ -11,6 +11,8 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// Tool names whose rules, and whose calls, are remembered one by one.
 const MAX_NAMES: usize = 16_384;
+/// Bytes of a tool's name that globs are matched against.
+pub(super) const MAX_TOOL: usize = 64 << 10;
 
 /// What a policy cannot know by itself.
 #[derive(Debug, Clone)]
@@ -282,6 +284,9 @@ impl Evaluator {
     }
 
     fn listed(&mut self, tool: &str) -> Arc<Listed> {
+        if tool.len() > MAX_TOOL {
+            return Arc::default();
+        }
         if let Some(listed) = self.known.get(tool) {
             return Arc::clone(listed);
         }
@@ -336,6 +341,10 @@ impl Judge<'_> {
         if listed.unusable {
             let message = "a rule for tool names is too big to be applied".to_owned();
             return denied(Reason::RuleUnusable, "policy".to_owned(), message);
+        }
+        if call.tool.len() > MAX_TOOL {
+            let message = format!("a name of a tool of more than {} KiB", MAX_TOOL >> 10);
+            return denied(Reason::ArgumentsTooCostly, "policy".to_owned(), message);
         }
         if let Some(n) = listed.deny {
             let rule = format!("{}[{n}] ({})", words.deny, rules.deny.text(n));
@@ -432,12 +441,16 @@ impl Judge<'_> {
                 }
             }
         }
-        if let Some(patterns) = &c.patterns
-            && let Some(n) = patterns.find(patterns.compile()?, json)?
-        {
-            let rule = format!("{}[{n}]", at("deny_patterns"));
-            let message = "a string in the arguments matches a pattern that is denied".to_owned();
-            return Ok(Some(denied(Reason::DenyPatterns, rule, message)));
+        if let Some(patterns) = &c.patterns {
+            match patterns.find(patterns.compile()?, json, &mut Visits::of(json.len()))? {
+                patterns::Found::Nothing => {}
+                patterns::Found::TooCostly => return Err(Wrong::TooCostly),
+                patterns::Found::Pattern(n) => {
+                    let rule = format!("{}[{n}]", at("deny_patterns"));
+                    let message = "a string in the arguments matches a pattern that is denied".to_owned();
+                    return Ok(Some(denied(Reason::DenyPatterns, rule, message)));
+                }
+            }
         }
         if let Some(rules) = &c.paths {
             let place = paths::Place { cwd: &self.around.cwd, home: self.around.home.as_deref() };

@@ -36,9 +36,9 @@ pub struct Pending {
     /// What a receipt needs, if it is a tool call or a leg of one.
     pub call: Option<Call>,
     /// What the policy said of it.
-    pub decision: Option<Decision>,
+    pub decision: Option<Box<Decision>>,
     /// The response, once it was read.
-    pub response: Option<Response>,
+    pub response: Option<Box<Response>>,
     /// The part of the server's surface that the result will be, and whether this asks for a further page.
     pub surface: Option<(super::surface::Part, bool)>,
 }
@@ -169,7 +169,8 @@ struct OpenLeg {
 /// Everything in flight.
 #[derive(Debug, Default)]
 pub struct Table {
-    pending: HashMap<InvocationId, Pending>,
+    /// Each in a place of its own: a table that has grown is half empty.
+    pending: HashMap<InvocationId, Box<Pending>>,
     /// What the requests in flight take beside their fixed parts.
     bytes: usize,
     by_key: HashMap<(Direction, IdKey), VecDeque<InvocationId>>,
@@ -198,18 +199,18 @@ impl Table {
         if let Some(key) = &pending.key {
             self.by_key.entry((pending.direction, key.clone())).or_default().push_back(pending.invocation);
         }
-        self.pending.insert(pending.invocation, pending);
+        self.pending.insert(pending.invocation, Box::new(pending));
     }
 
     /// A request by its invocation.
     #[must_use]
     pub fn get(&self, invocation: InvocationId) -> Option<&Pending> {
-        self.pending.get(&invocation)
+        self.pending.get(&invocation).map(Box::as_ref)
     }
 
     /// A request by its invocation.
     pub fn get_mut(&mut self, invocation: InvocationId) -> Option<&mut Pending> {
-        self.pending.get_mut(&invocation)
+        self.pending.get_mut(&invocation).map(Box::as_mut)
     }
 
     /// The request that a response with this key answers, `direction` being the request's: the oldest that is not
@@ -275,7 +276,7 @@ impl Table {
                 }
             }
         }
-        Some(pending)
+        Some(*pending)
     }
 
     /// Everything in flight, in the order of its requests.
@@ -296,7 +297,7 @@ impl Table {
     #[must_use]
     pub fn asked(&self) -> usize {
         let waits = |p: &&Pending| p.direction == Direction::ClientToServer && p.key.is_some() && !p.cancelled;
-        self.pending.values().filter(waits).count()
+        self.pending.values().map(Box::as_ref).filter(waits).count()
     }
 
     /// Remembers that `receipt` has a following leg.

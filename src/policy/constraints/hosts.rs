@@ -11,6 +11,8 @@ mod urls;
 pub use address::is_public;
 pub use beside::Beside;
 #[cfg(test)]
+pub(crate) use name::{Reading, Seen, host};
+#[cfg(test)]
 pub use {find::MAX_NESTED, keys::MAX_KEY, name::MAX_HOST, urls::MAX_URLS};
 
 use super::walk::{WalkError, walk};

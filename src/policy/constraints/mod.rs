@@ -1,6 +1,7 @@
 //! What `constraints` may demand of a call's arguments (FORMATS §8), one kind a file.
 
 pub mod hosts;
+pub mod metered_regex;
 pub mod paths;
 pub mod patterns;
 pub mod schema;

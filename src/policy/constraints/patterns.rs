@@ -1,7 +1,9 @@
 //! `deny_patterns`: regular expressions over every string in the arguments, keys as well as values.
 
-use super::walk::{Leaf, WalkError, walk};
-use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use super::{
+    metered_regex::{Exhausted, Patterns as Compiled, Unbuilt, Visits},
+    walk::{Leaf, WalkError, walk},
+};
 use std::{ops::ControlFlow, sync::OnceLock};
 
 /// Bytes of a compiled pattern, and of a compiled list of them.
@@ -10,12 +12,12 @@ const SET_LIMIT: usize = 16 << 20;
 /// Bytes of a pattern as written.
 const MAX_PATTERN: usize = 16 << 10;
 
-/// A list of patterns, compiled together when first needed. Matching is linear in the text.
+/// A list of patterns, compiled together when first needed. Matching takes a bounded number of steps for each byte.
 #[derive(Debug)]
 pub struct Patterns {
     texts: Vec<String>,
     ignore_case: bool,
-    set: OnceLock<Option<RegexSet>>,
+    set: OnceLock<Option<Compiled>>,
 }
 
 impl Patterns {
@@ -48,24 +50,22 @@ impl Patterns {
     /// What is wrong with it, or that it is too big.
     pub fn compile_last(&self) -> Result<(), String> {
         let Some(text) = self.texts.last() else { return Ok(()) };
-        let built: Result<Regex, _> =
-            RegexBuilder::new(text).case_insensitive(self.ignore_case).size_limit(SIZE_LIMIT).build();
-        match built {
-            Ok(_) => Ok(()),
-            Err(regex::Error::CompiledTooBig(_)) => Err("too big when compiled".to_owned()),
-            Err(e) => Err(e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()),
-        }
+        Compiled::new(&[text], self.ignore_case, SIZE_LIMIT).map(drop).map_err(|e| match e {
+            Unbuilt::TooBig => format!(
+                "too big when compiled: more than {} MiB (count less, or classes of ASCII: (?-u:\\w))",
+                SIZE_LIMIT >> 20
+            ),
+            Unbuilt::Wrong(what) => what.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned(),
+        })
     }
 
     /// Compiles all.
     ///
     /// # Errors
     /// They are too big together, or one is wrong.
-    pub fn compile(&self) -> Result<&RegexSet, super::super::names::Unusable> {
+    pub fn compile(&self) -> Result<&Compiled, super::super::names::Unusable> {
         self.set
-            .get_or_init(|| {
-                RegexSetBuilder::new(&self.texts).case_insensitive(self.ignore_case).size_limit(SET_LIMIT).build().ok()
-            })
+            .get_or_init(|| Compiled::new(&self.texts, self.ignore_case, SET_LIMIT).ok())
             .as_ref()
             .ok_or(super::super::names::Unusable)
     }
@@ -92,19 +92,30 @@ impl Patterns {
     ///
     /// # Errors
     /// The arguments cannot be read.
-    pub fn find(&self, set: &RegexSet, arguments: &[u8]) -> Result<Option<usize>, WalkError> {
-        let mut found = None;
+    pub fn find(&self, set: &Compiled, arguments: &[u8], visits: &mut Visits) -> Result<Found, WalkError> {
+        let mut found = Found::Nothing;
         walk(arguments, &mut |leaf, _| {
-            if let Leaf::Text(text) | Leaf::Key(text) = leaf
-                // Which one it is costs more, and nearly nothing matches.
-                && set.is_match(text)
-                && let Some(n) = set.matches(text).iter().next()
-            {
-                found = Some(n);
+            if let Leaf::Text(text) | Leaf::Key(text) = leaf {
+                found = match set.first(text, visits) {
+                    Ok(None) => return ControlFlow::Continue(()),
+                    Ok(Some(n)) => Found::Pattern(n),
+                    Err(Exhausted) => Found::TooCostly,
+                };
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         })?;
         Ok(found)
     }
+}
+
+/// What a look at the arguments gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// No pattern matches.
+    Nothing,
+    /// This one does.
+    Pattern(usize),
+    /// It takes too much to find out.
+    TooCostly,
 }

@@ -5,11 +5,17 @@ mod metered;
 
 pub use lint::{MAX_CHAIN, MAX_SCHEMAS, MAX_TARGETS, MAX_WIDTH, Wrong};
 
-use super::super::names::Unusable;
-use jsonschema::{PatternOptions, Validator};
+use super::{
+    super::names::Unusable,
+    metered_regex::{Patterns, Unbuilt},
+};
+use jsonschema::{Keyword, PatternOptions, ValidationError, Validator, json::Node as _, paths::Location};
 use metered::{Looked, Metered};
-use serde_json::Value;
-use std::sync::OnceLock;
+use serde_json::{Map, Value};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 /// Bytes of arguments that a schema judges.
 pub const MAX_ARGUMENTS: usize = 16 << 20;
@@ -17,6 +23,8 @@ pub const MAX_ARGUMENTS: usize = 16 << 20;
 pub const STEPS: u64 = 1 << 20;
 /// See [`STEPS`].
 pub const STEPS_PER_BYTE: u64 = 8;
+/// Bytes of a compiled pattern.
+const PATTERN_LIMIT: usize = 4 << 20;
 /// Looks that finding out what to say of arguments may take: there are many ways not to satisfy a schema.
 const STEPS_OF_WORDS: u64 = 20_000;
 
@@ -25,8 +33,17 @@ const STEPS_OF_WORDS: u64 = 20_000;
 pub struct Schema {
     json: Value,
     price: u64,
+    texts: Vec<(String, String)>,
+    names: Vec<(String, String)>,
     format: Option<String>,
-    compiled: OnceLock<Result<Validator<Metered>, Wrong>>,
+    compiled: OnceLock<Result<Compiled, Wrong>>,
+}
+
+/// A schema that is ready to judge.
+#[derive(Debug)]
+pub struct Compiled {
+    validator: Validator<Metered>,
+    names: Arc<[Patterns]>,
 }
 
 /// What a schema says of arguments.
@@ -55,7 +72,7 @@ impl Schema {
         }
         let seen = linted?;
         let price = 1 + seen.patterns as u64 / 16;
-        Ok(Self { json, price, format: seen.format, compiled: OnceLock::new() })
+        Ok(Self { json, price, texts: seen.texts, names: seen.names, format: seen.format, compiled: OnceLock::new() })
     }
 
     /// Where `format` stands first, as a JSON pointer.
@@ -68,18 +85,26 @@ impl Schema {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn compile(&self) -> Result<&Validator<Metered>, Wrong> {
-        self.compiled
-            .get_or_init(|| {
-                // The linear-time engine: a pattern in a schema must not be a way to stop the proxy.
-                jsonschema::options_for::<Metered>()
-                    .with_pattern_options(PatternOptions::regex().size_limit(4 << 20))
-                    .should_validate_formats(false)
-                    .build(&self.json)
-                    .map_err(|e| Wrong { pointer: e.schema_path().to_string(), what: e.to_string(), hint: None })
-            })
-            .as_ref()
-            .map_err(Clone::clone)
+    pub fn compile(&self) -> Result<&Compiled, Wrong> {
+        self.compiled.get_or_init(|| self.compiled()).as_ref().map_err(Clone::clone)
+    }
+
+    fn compiled(&self) -> Result<Compiled, Wrong> {
+        let mut texts = HashMap::new();
+        for (pointer, text) in &self.texts {
+            if !texts.contains_key(text) {
+                texts.insert(text.clone(), Arc::new(regular(pointer, text)?));
+            }
+        }
+        let names: Result<_, _> = self.names.iter().map(|(pointer, text)| regular(pointer, text)).collect();
+        // The linear-time engine, for names; what it may take is counted beside it.
+        let validator = jsonschema::options_for::<Metered>()
+            .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_LIMIT))
+            .with_keyword("pattern", move |_: &Map<String, Value>, value, _: Location| pattern(&texts, value))
+            .should_validate_formats(false)
+            .build(&self.json)
+            .map_err(|e| Wrong { pointer: e.schema_path().to_string(), what: e.to_string(), hint: None })?;
+        Ok(Compiled { validator, names: names? })
     }
 
     /// What it says of arguments that took `bytes` as JSON.
@@ -87,15 +112,49 @@ impl Schema {
     /// # Errors
     /// The schema cannot be used.
     pub fn check(&self, arguments: &Value, bytes: usize) -> Result<Outcome, Unusable> {
-        let validator = self.compile().map_err(|_| Unusable)?;
+        let Compiled { validator, names } = self.compile().map_err(|_| Unusable)?;
         let steps = STEPS + STEPS_PER_BYTE * bytes as u64;
-        match metered::within(steps, self.price, || validator.is_valid(Looked(arguments))) {
+        match metered::within(steps, self.price, names, || validator.is_valid(Looked(arguments))) {
             Ok(true) => Ok(Outcome::Satisfied),
             Ok(false) => {
                 let words = || validator.validate(Looked(arguments)).err().map(|e| e.schema_path().to_string());
-                Ok(Outcome::Fails(metered::within(STEPS_OF_WORDS, self.price, words).unwrap_or_default()))
+                Ok(Outcome::Fails(metered::within(STEPS_OF_WORDS, self.price, names, words).unwrap_or_default()))
             }
             Err(_) => Ok(Outcome::TooCostly),
         }
+    }
+}
+
+/// A pattern of a schema, in the syntax that JSON Schema gives it.
+fn regular(pointer: &str, text: &str) -> Result<Patterns, Wrong> {
+    let wrong = |what: String| Wrong { pointer: pointer.to_owned(), what, hint: None };
+    let no_regex = || wrong(format!("`{}` is no regular expression without look-around", crate::text::visible(text)));
+    let translated = jsonschema_regex::to_rust_regex(text).map_err(|()| no_regex())?;
+    Patterns::new(&[translated], false, PATTERN_LIMIT).map_err(|e| match e {
+        Unbuilt::TooBig => wrong(format!("a pattern of more than {} MiB when it is compiled", PATTERN_LIMIT >> 20)),
+        Unbuilt::Wrong(_) => no_regex(),
+    })
+}
+
+fn pattern<'a>(
+    known: &HashMap<String, Arc<Patterns>>,
+    value: &'a Value,
+) -> Result<Box<dyn for<'i> Keyword<'i, Metered>>, ValidationError<'a>> {
+    let known = value.as_str().and_then(|text| known.get(text));
+    let known = known.ok_or_else(|| ValidationError::custom("a pattern that was not seen"))?;
+    Ok(Box::new(Matches(Arc::clone(known))))
+}
+
+/// The keyword `pattern`, with its work counted.
+struct Matches(Arc<Patterns>);
+
+impl<'i> Keyword<'i, Metered> for Matches {
+    fn validate(&self, instance: Looked<'i>) -> Result<(), ValidationError<'i>> {
+        let valid = <Self as Keyword<'i, Metered>>::is_valid(self, instance);
+        if valid { Ok(()) } else { Err(ValidationError::custom("the pattern does not match")) }
+    }
+
+    fn is_valid(&self, instance: Looked<'i>) -> bool {
+        instance.as_string().is_none_or(|text| metered::matches(&self.0, &text))
     }
 }

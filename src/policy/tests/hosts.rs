@@ -258,3 +258,14 @@ fn long_texts_of_every_kind_are_judged_in_one_pass() {
         assert_eq!(verdict(&mut e, &json.to_string()).verdict, Verdict::Denied, "{piece}");
     }
 }
+
+/// What has no limit of its own is held in memory for sixteen names, not for a million.
+#[test]
+fn names_that_will_not_be_looked_up_are_not_kept() {
+    use crate::policy::constraints::hosts::{Reading, Seen, host};
+    let mut seen = Seen::default();
+    for n in 0..1000 {
+        host(&format!("h{n}.example.org"), Reading::Certain, &mut seen).unwrap();
+    }
+    assert_eq!(seen.names.len(), 17);
+}

@@ -7,6 +7,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 mod hosts;
 mod load;
 mod paths;
+mod patterns;
 mod rules;
 mod schemas;
 

@@ -165,7 +165,7 @@ impl Recorder {
             // Its event is there, with its times.
             (decision.at_ns, decision.at) = (there.at_ns, there.at);
         }
-        pending.decision = Some(decision.clone());
+        pending.decision = Some(Box::new(decision.clone()));
         if missing {
             self.decision_event(invocation, &decision, m.direction, m.offset);
         }

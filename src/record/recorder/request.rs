@@ -91,7 +91,7 @@ impl Recorder {
             forwarded_ns: None,
             cancelled: false,
             call,
-            decision: decision.clone(),
+            decision: decision.clone().map(Box::new),
             response: None,
             surface,
         });

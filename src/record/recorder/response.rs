@@ -80,7 +80,7 @@ impl Recorder {
             self.table.open_leg(receipt, &tool, &arguments, next_leg(&fields));
         }
         if let Some(p) = self.table.get_mut(invocation) {
-            p.response = Some(response);
+            p.response = Some(Box::new(response));
         }
         self.awaited[lane(m.direction)].push_back(Awaited { end: m.end, offset: m.offset, invocation, response: true });
     }

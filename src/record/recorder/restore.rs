@@ -258,7 +258,7 @@ impl Recorder {
     fn replay_decision(&mut self, e: &AuditEvent, ns: u64) {
         let Ok(d) = serde_json::from_str::<detail::PolicyDecision>(e.detail.get()) else { return };
         let Some(pending) = e.invocation_id.and_then(|i| self.table.get_mut(i)) else { return };
-        pending.decision = Some(Decision {
+        pending.decision = Some(Box::new(Decision {
             verdict: d.verdict,
             reason: d.reason,
             rule: d.rule,
@@ -269,7 +269,7 @@ impl Recorder {
             enforced: d.enforced,
             // The event that says so is still to come.
             blocked: false,
-        });
+        }));
         // Its receiver never saw it, whatever is found later.
         if d.enforced && d.verdict == PolicyVerdict::Denied {
             self.forget_awaited(e.invocation_id, false);
@@ -356,7 +356,7 @@ impl Recorder {
         let first_byte_ns = self.started_ns.saturating_add(d.first_byte_us.saturating_mul(1000));
         let Some(p) = self.table.get_mut(invocation) else { return };
         let wire_bytes = e.wire_bytes.unwrap_or_default();
-        p.response = Some(Response {
+        p.response = Some(Box::new(Response {
             at: e.at,
             first_byte_ns,
             read_ns: ns,
@@ -369,7 +369,7 @@ impl Recorder {
             is_final: p.method == "tasks/result" || d.result_type.as_deref() == Some("complete"),
             result_type: d.result_type,
             anomalies: d.anomalies.into_iter().collect::<BTreeSet<_>>(),
-        });
+        }));
         self.awaited[lane(direction)].push_back(Awaited {
             end: d.offset + wire_bytes,
             offset: d.offset,

@@ -99,7 +99,7 @@ impl Recorder {
         let Ok(mut there) = serde_json::from_slice::<ToolCall>(&receipt.line) else { return true };
         let mut pending = pending.clone();
         if pending.decision.is_none() {
-            pending.decision = self.decision_in(&there, pending.read_ns);
+            pending.decision = self.decision_in(&there, pending.read_ns).map(Box::new);
         }
         let reason = pending.key.is_none().then_some("notification");
         let Some(mut here) = self.call_receipt(&pending, receipt.id, reason) else { return false };
@@ -143,7 +143,7 @@ impl Recorder {
         let there = serde_json::from_slice::<ToolCall>(&receipt.line).ok();
         let Some(decision) = there.and_then(|there| self.decision_in(&there, pending.read_ns)) else { return };
         self.decision_of(pending, &decision);
-        pending.decision = Some(decision);
+        pending.decision = Some(Box::new(decision));
     }
 
     /// Binds a receipt that stands in its file, and whose events are lost.

@@ -160,7 +160,10 @@ fn named(domain: &str, text: &str, reading: Reading, seen: &mut Seen) -> Result<
                 shown(text)
             ));
         }
-        seen.names.insert(domain);
+        // One more than are resolved says as much as a million.
+        if seen.names.len() <= super::MAX_NAMES {
+            seen.names.insert(domain);
+        }
     }
     Ok(())
 }

@@ -131,6 +131,10 @@ const NEEDS: [(&str, &str); 4] =
 pub struct Seen {
     /// Most `patternProperties` in one place.
     pub patterns: usize,
+    /// Regular expressions of `pattern`, with the JSON pointers of their keywords.
+    pub texts: Vec<(String, String)>,
+    /// Those that names are matched against, likewise.
+    pub names: Vec<(String, String)>,
     /// Where `format` stands first.
     pub format: Option<String>,
 }
@@ -267,8 +271,11 @@ impl Walk {
             }
             "format" => self.seen.format = self.seen.format.take().or_else(|| Some(at.to_owned())),
             "patternProperties" => {
-                self.seen.patterns = self.seen.patterns.max(value.as_object().map_or(0, Map::len));
+                let patterns = || value.as_object().into_iter().flat_map(Map::keys);
+                self.seen.patterns = self.seen.patterns.max(patterns().count());
+                self.seen.names.extend(patterns().map(|text| (format!("{at}/{}", escaped(text)), text.clone())));
             }
+            "pattern" => self.seen.texts.push((at.to_owned(), text.to_owned())),
             "id" | "$id" if self.draft < 8 && text.starts_with('#') => {
                 self.anchors.entry(text[1..].to_owned()).or_default().push(here);
             }

@@ -4,6 +4,7 @@
 //! The crate has no hook for this, but it is generic over how values are represented, and no keyword can judge a value
 //! without asking it something.
 
+use super::super::metered_regex::{Patterns, Visits};
 use jsonschema::{
     json::{Array, Json, Node, NodeIdentity, Object},
     types::JsonType,
@@ -11,9 +12,10 @@ use jsonschema::{
 use serde_json::{Map, Number, Value};
 use std::{
     borrow::Cow,
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
 };
 
 /// Bytes of stack of an evaluation. Threads here have 2 MiB.
@@ -21,8 +23,15 @@ const MAX_STACK: usize = 1 << 20;
 /// Bytes of a string that one step stands for.
 const STRING_STEP: usize = 64;
 
+/// Visits of a regular expression's states that one step stands for.
+const VISITS_STEP: u64 = 2;
+/// Visits that a name may cost every pattern without being counted.
+const VISITS_OF_A_NAME: u64 = 4096;
+
 thread_local! {
     static METER: Cell<Meter> = const { Cell::new(Meter { left: 0, price: 1, base: 0 }) };
+    /// What members' names are matched against.
+    static NAMES: RefCell<Arc<[Patterns]>> = RefCell::new(Arc::from([]));
 }
 
 #[derive(Clone, Copy)]
@@ -38,11 +47,18 @@ struct Meter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
 
-/// Evaluates with at most `steps` looks at values, each of which counts `price`.
+/// Evaluates with at most `steps` looks at values, each of which counts `price`; `names` are the patterns that
+/// members' names are matched against.
 ///
 /// # Errors
 /// [`Exhausted`], or whatever else made the evaluation stop.
-pub fn within<R>(steps: u64, price: u64, evaluate: impl FnOnce() -> R) -> Result<R, Exhausted> {
+pub fn within<R>(
+    steps: u64,
+    price: u64,
+    names: &Arc<[Patterns]>,
+    evaluate: impl FnOnce() -> R,
+) -> Result<R, Exhausted> {
+    NAMES.set(Arc::clone(names));
     METER.set(Meter { left: steps, price, base: here() });
     // Only what the evaluation made for itself is lost when it is stopped.
     catch_unwind(AssertUnwindSafe(evaluate)).map_err(|_| Exhausted)
@@ -63,6 +79,27 @@ fn spend(steps: usize) {
     }
     meter.left -= cost;
     METER.set(meter);
+}
+
+/// Whether a pattern matches; each step of it counts.
+pub fn matches(pattern: &Patterns, text: &str) -> bool {
+    let meter = METER.get();
+    let all = (meter.left / meter.price).saturating_mul(VISITS_STEP);
+    let mut visits = Visits::new(all);
+    let found = pattern.first(text, &mut visits);
+    let spent = (all - visits.left()).div_ceil(VISITS_STEP);
+    spend(usize::try_from(spent).unwrap_or(usize::MAX) + usize::from(found.is_err()));
+    found.is_ok_and(|found| found.is_some())
+}
+
+/// Counts what the patterns take that the crate matches a name against: as much as they take here.
+fn named(name: &str) {
+    spend(1 + name.len() / STRING_STEP);
+    NAMES.with_borrow(|names| {
+        for pattern in names.iter().filter(|p| p.most(name.len()) > VISITS_OF_A_NAME) {
+            matches(pattern, name);
+        }
+    });
 }
 
 /// The representation.
@@ -175,7 +212,7 @@ impl<'a> Iterator for EachMember<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (name, value) = self.0.next()?;
-        spend(1 + name.len() / STRING_STEP);
+        named(name);
         Some((name, Looked(value)))
     }
 }
