@@ -68,10 +68,10 @@ pub(super) enum Event {
     ClientEnd(Ended),
     /// The client has hung up, and what it said last waits for the server; whether the server's end came before.
     ClientHungUp { after_server: bool },
-    /// Nobody reads what the server says any more.
-    ClientGone,
-    /// The process that started us has ended, and nobody above it is the client.
-    ParentGone,
+    /// Nobody reads what the server says any more; whether the server's end came before.
+    ClientGone { after_server: bool },
+    /// The process that started us has ended, and nobody knows of another that is the client.
+    ParentGone { was_client: bool, after_server: bool },
     /// Server to client ended.
     ServerEnd(Ended),
     /// The server has closed its stdout, and what it said last waits for the client.
@@ -128,12 +128,12 @@ impl Event {
         }
     }
 
-    /// What the relay from the server tells.
-    pub(super) fn of_server(told: &Told<'_>) -> Self {
+    /// What the relay from the server tells. `after_server` says whether the server's process has ended already.
+    pub(super) fn of_server(told: &Told<'_>, after_server: impl Fn() -> bool) -> Self {
         match told {
             Told::InputHungUp => Self::ServerHungUp,
-            Told::OutputHungUp => Self::ClientGone,
-            Told::Ended(end) => Self::ServerEnd(Ended::new(end, false)),
+            Told::OutputHungUp => Self::ClientGone { after_server: after_server() },
+            Told::Ended(end) => Self::ServerEnd(Ended::new(end, after_server())),
         }
     }
 }
@@ -351,7 +351,7 @@ impl Life {
         let now = Instant::now();
         // The recorder tells a little later what the client has taken.
         if self.orphaned.is_some() && self.recording.written() > 0 {
-            self.client_gone();
+            self.client_gone(self.child.has_ended());
         }
         self.orphaned = self.orphaned.filter(|at| self.gone.is_none() && now < *at + ORPHANED);
         if self.lingers_unasked().is_some_and(|until| until <= now) {
@@ -445,8 +445,9 @@ impl Life {
                 }
             }
             Event::ClientHungUp { after_server } => self.client_hung_up(after_server),
-            Event::ClientGone => self.client_gone(),
-            Event::ParentGone => {
+            Event::ClientGone { after_server } => self.client_gone(after_server),
+            Event::ParentGone { was_client: true, after_server } => self.client_gone(after_server),
+            Event::ParentGone { was_client: false, .. } => {
                 // One that started us in the background and went is no client: that has seen what the server says.
                 self.recording.waker.urge();
                 self.orphaned = Some(Instant::now());
@@ -455,12 +456,12 @@ impl Life {
                 self.open[SERVER] = false;
                 self.note_end("server to client", &end);
                 match end.how {
-                    How::HungUp => self.began(Cause::ServerEnded),
-                    How::NobodyReads => self.client_gone(),
+                    How::HungUp => self.server_hung_up(),
+                    How::NobodyReads => self.client_gone(end.after_server),
                     How::Asked => {}
                 }
             }
-            Event::ServerHungUp => self.began(Cause::ServerEnded),
+            Event::ServerHungUp => self.server_hung_up(),
             Event::StderrEnd => self.open[STDERR] = false,
             Event::Exited(exit) => {
                 self.exit = exit;
@@ -483,15 +484,20 @@ impl Life {
         self.began(if after_server && !self.lingers { Cause::ServerEnded } else { Cause::ClientClosed });
     }
 
+    fn server_hung_up(&mut self) {
+        self.began(Cause::ServerEnded);
+        // Whoever it left behind has closed its stdout, too, although the client may not have taken all of it.
+        self.lingers = false;
+    }
+
     /// The client reads no more: it is gone, whoever else holds our stdin.
-    fn client_gone(&mut self) {
+    fn client_gone(&mut self, after_server: bool) {
         if self.gone.is_some() {
             return;
         }
         tracing::info!("the client is gone");
         self.gone = Some(Instant::now());
-        let server_was_first = !self.lingers && matches!(self.child.try_wait(), Ok(Some(_)));
-        self.began(if server_was_first { Cause::ServerEnded } else { Cause::ClientClosed });
+        self.began(if after_server && !self.lingers { Cause::ServerEnded } else { Cause::ClientClosed });
         self.stops.c2s.drain();
     }
 

@@ -459,8 +459,12 @@ impl Running {
             stderr: Stop::new().map_err(failed)?,
         };
         let stderr = Arc::new(StderrCounts::default());
-        let told = events.clone();
-        client::watch(move || drop(told.send(Event::ParentGone))).map_err(failed)?;
+        let (told, server) = (events.clone(), child.clone());
+        let parent_gone = move |was_client| {
+            let after_server = server.has_ended();
+            let _ = told.send(Event::ParentGone { was_client, after_server });
+        };
+        client::watch(parent_gone).map_err(failed)?;
         let stdin = fd::take_stdio(fd::Stdio::In).map_err(failed)?;
         let stdout = fd::take_stdio(fd::Stdio::Out).map_err(failed)?;
         let [c2s, s2c] = producers;
@@ -472,7 +476,7 @@ impl Running {
         let (looked_at, server) = (Arc::downgrade(&from_server), child.clone());
         let after_server = move || {
             let hung_up = |fd: Arc<OwnedFd>| fd::has_hung_up(fd.as_fd());
-            matches!(server.try_wait(), Ok(Some(_))) || looked_at.upgrade().is_none_or(hung_up)
+            server.has_ended() || looked_at.upgrade().is_none_or(hung_up)
         };
         relay_thread("assay-c2s", events, move |tell| {
             let mode = match &mut gate {
@@ -486,13 +490,14 @@ impl Running {
             };
             relay_and_tell(&stdin, to_server, c2s, &c2s_stop, mode, &said);
         })?;
-        let s2c_stop = stops.s2c.clone();
+        let (s2c_stop, server) = (stops.s2c.clone(), child.clone());
         relay_thread("assay-s2c", events, move |tell| {
             let mode = match &mut outlet {
                 Some(outlet) => Mode::Guard(outlet.as_mut()),
                 None => Mode::Audit,
             };
-            relay_and_tell(&from_server, stdout, s2c, &s2c_stop, mode, &|told| tell(Event::of_server(&told)));
+            let said = |told: Told<'_>| tell(Event::of_server(&told, || server.has_ended()));
+            relay_and_tell(&from_server, stdout, s2c, &s2c_stop, mode, &said);
         })?;
         if let Some(from) = server_stderr {
             let to = fd::copy_stdio(fd::Stdio::Err).map_err(failed)?;

@@ -8,8 +8,11 @@ use std::{
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// A process that uses a fiftieth of a core works, however little the machine leaves it. These looks use far less.
+const WORKS: u32 = 50;
+
 /// What the thread returned; `None` if it panicked, or if for as long as `patience` nothing of this process has moved: no
-/// byte was read or written, no CPU time was used, and `lives` said no. The thread is left behind then.
+/// byte was written, hardly any CPU time was used, and `lives` said no. The thread is left behind then.
 pub(super) fn join<T>(thread: JoinHandle<T>, patience: Duration, lives: &dyn Fn() -> bool) -> Option<T> {
     let mut moved = (progress(), Instant::now());
     let mut looks = 0_u32;
@@ -20,9 +23,14 @@ pub(super) fn join<T>(thread: JoinHandle<T>, patience: Duration, lives: &dyn Fn(
             continue;
         }
         let now = progress();
-        if now.is_none() || now != moved.0 || lives() {
+        let elapsed = moved.1.elapsed();
+        let works = match (&moved.0, &now) {
+            (Some(before), Some(now)) => now.moved_since(before, elapsed, patience),
+            _ => true,
+        };
+        if works || lives() {
             moved = (now, Instant::now());
-        } else if moved.1.elapsed() > patience {
+        } else if elapsed > patience {
             tracing::error!("a thread waits for a disk that does not respond, and is left behind");
             return None;
         }
@@ -30,16 +38,30 @@ pub(super) fn join<T>(thread: JoinHandle<T>, patience: Duration, lives: &dyn Fn(
     thread.join().ok()
 }
 
-/// Changes whenever this process has read or written something, or computed for a while; `None` where nobody tells.
-fn progress() -> Option<String> {
+/// How far this process has come.
+struct Progress {
+    /// What the system counts as written.
+    written: Vec<String>,
+    /// CPU time.
+    used: Duration,
+}
+
+impl Progress {
+    fn moved_since(&self, before: &Self, elapsed: Duration, patience: Duration) -> bool {
+        let works = self.used.saturating_sub(before.used) * WORKS > elapsed;
+        self.written != before.written || elapsed > patience && works
+    }
+}
+
+/// `None` where nobody tells.
+fn progress() -> Option<Progress> {
     let io = std::fs::read_to_string("/proc/self/io").ok()?;
     // What we read here ourselves counts, too.
-    let written: Vec<&str> = io.lines().filter(|l| l.starts_with("wchar") || l.starts_with("write_bytes")).collect();
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Fields 14 and 15 behind the name, which may hold anything: user and system time in ticks of 10 ms. A fifth of them
-    // is for these looks.
-    let ticks = stat.rsplit(')').next()?.split(' ').skip(12).take(2).filter_map(|t| t.parse::<u64>().ok()).sum::<u64>();
-    Some(format!("{written:?} {}", ticks / 20))
+    let is_written = |line: &&str| line.starts_with("wchar") || line.starts_with("write_bytes");
+    let written = io.lines().filter(is_written).map(ToOwned::to_owned).collect();
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let used = Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).ok()?);
+    Some(Progress { written, used })
 }
 
 #[cfg(test)]
@@ -50,5 +72,19 @@ mod tests {
     fn a_thread_that_waits_for_ever_is_left_and_one_that_ends_is_not() {
         assert_eq!(join(thread::spawn(|| 7), Duration::from_mins(1), &|| false), Some(7));
         assert_eq!(join(thread::spawn(|| panic!("on purpose")), Duration::from_mins(1), &|| false), None::<u8>);
+    }
+
+    #[test]
+    fn writing_moves_and_so_does_a_little_cpu_time_in_all_of_the_time_that_there_is() {
+        let at = |written: &str, used| Progress { written: vec![written.into()], used: Duration::from_millis(used) };
+        let patience = Duration::from_secs(1);
+        for (now, elapsed, moves) in [
+            (at("1", 0), 1_100, true),
+            (at("0", 30), 1_100, true),
+            (at("0", 10), 1_100, false),
+            (at("0", 900), 900, false),
+        ] {
+            assert_eq!(now.moved_since(&at("0", 0), Duration::from_millis(elapsed), patience), moves);
+        }
     }
 }

@@ -205,6 +205,11 @@ impl Child {
         self.look(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG)
     }
 
+    /// Whether the process has ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.try_wait(), Ok(Some(_)))
+    }
+
     /// As [`Child::wait`], for at most `limit`.
     pub fn wait_timeout(&self, limit: Duration) -> io::Result<Option<Exit>> {
         poll_until(limit, || self.try_wait().transpose()).transpose()

@@ -66,6 +66,21 @@ pub fn grow_pipe(_fd: impl AsFd, _bytes: usize) -> Option<usize> {
     None
 }
 
+/// The process that made a pair of Unix sockets, or connected this one; `None` if that cannot be told, as for other sockets and
+/// for processes that are not seen from here.
+#[cfg(target_os = "linux")]
+pub fn peer_process(fd: BorrowedFd<'_>) -> Option<u32> {
+    use std::os::fd::AsRawFd as _;
+    let mut told = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
+    // SAFETY: `told` is a `ucred` of `len` bytes, which is what this option writes.
+    let done = unsafe {
+        let to = std::ptr::from_mut(&mut told).cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len)
+    };
+    u32::try_from(told.pid).ok().filter(|pid| done == 0 && *pid > 0)
+}
+
 /// A pipe, both ends close-on-exec: (read end, write end).
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     #[cfg(not(target_vendor = "apple"))]
@@ -280,6 +295,16 @@ fn open_again(_fd: &OwnedFd) -> Option<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn who_made_a_pair_of_sockets_is_told_and_of_nothing_else() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(peer_process(ours.as_fd()), Some(std::process::id()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(peer_process(listener.as_fd()), None);
+        assert_eq!(peer_process(pipe().unwrap().0.as_fd()), None);
+    }
 
     #[test]
     fn readiness_of_a_pipe() {

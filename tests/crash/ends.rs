@@ -8,14 +8,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     thread,
 };
 
-const NOTE: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#;
-const NEVER: &str = "1000";
+pub const NOTE: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#;
+pub const NEVER: &str = "1000";
 
-fn proxy(rig: &Rig, guard: bool, timeout: &str, script: &str) -> Child {
+/// A proxy before a server that is a shell script; all of its streams are pipes.
+pub fn proxy(rig: &Rig, guard: bool, timeout: &str, script: &str) -> Command {
     let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
     command.args(["mcp-proxy", "--audit-dir", "audit", "--shutdown-timeout", timeout]);
     if guard {
@@ -24,14 +25,14 @@ fn proxy(rig: &Rig, guard: bool, timeout: &str, script: &str) -> Child {
     }
     command.args(["sh", "-c", script]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap()
+    command
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-fn said_by_recorder(rig: &Rig, text: &str) {
+pub fn said_by_recorder(rig: &Rig, text: &str) {
     let log = rig.audit.join("recorder.log");
     until(text, || fs::read_to_string(&log).ok()?.contains(text).then_some(()));
 }
@@ -42,7 +43,7 @@ fn ends_after_closing_stdout(code: i32) {
     let go = rig.root.join("go");
     let script =
         format!("read -r line; exec 1>&-; while [ ! -e '{}' ]; do sleep 0.01; done; exit {code}", go.display());
-    let mut child = proxy(&rig, false, NEVER, &script);
+    let mut child = proxy(&rig, false, NEVER, &script).spawn().unwrap();
     writeln!(child.stdin.as_mut().unwrap(), "{INITIALIZE}").unwrap();
     // The client sees the end of the server's output, and hangs up for that.
     let mut all = Vec::new();
@@ -160,7 +161,7 @@ fn signals_that_mean_something_to_a_server_reach_it_and_what_is_ignored_stays_so
     let traps: String =
         ["USR1", "USR2", "ALRM", "QUIT"].map(|s| format!("trap 'echo {{\\\"got\\\":\\\"{s}\\\"}}' {s};")).concat();
     let script = format!("{traps} grep SigIgn /proc/self/status; while :; do read -r line && exit 0; done");
-    let mut child = proxy(&rig, false, NEVER, &script);
+    let mut child = proxy(&rig, false, NEVER, &script).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let ignored = |line: &str| u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap();
     assert_eq!(ignored(&lines.next().unwrap()) & 1, 0);
@@ -189,7 +190,7 @@ fn signals_that_mean_something_to_a_server_reach_it_and_what_is_ignored_stays_so
 #[test]
 fn what_a_server_leaves_behind_before_anybody_spoke_does_not_keep_the_proxy() {
     let rig = Rig::new();
-    let mut child = proxy(&rig, false, NEVER, "exec 3<&0; (read -r line <&3) & exit 0");
+    let mut child = proxy(&rig, false, NEVER, "exec 3<&0; (read -r line <&3) & exit 0").spawn().unwrap();
     let status = until("the proxy to end", || child.try_wait().unwrap());
     assert_eq!(status.code(), Some(0));
     let session = check::sessions(&rig).remove(0);
@@ -199,7 +200,7 @@ fn what_a_server_leaves_behind_before_anybody_spoke_does_not_keep_the_proxy() {
 #[test]
 fn a_guard_whose_client_floods_and_never_reads_ends_with_it() {
     let rig = Rig::new();
-    let mut child = proxy(&rig, true, "1", "while read -r line; do :; done");
+    let mut child = proxy(&rig, true, "1", "while read -r line; do :; done").spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     // Each of these is answered with an error, and nobody reads the answers.
     let writer = thread::spawn(move || {
