@@ -58,7 +58,9 @@ mod linux {
                 }
                 was_client = seen;
             }
-            if was_client || !others.into_iter().any(|other| is_client(other, &stdin)) {
+            if !was_client && others.into_iter().any(|other| is_client(other, &stdin)) {
+                tracing::info!("what started the proxy has ended; the client goes on");
+            } else {
                 gone(was_client);
             }
         })?;

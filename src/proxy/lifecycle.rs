@@ -17,7 +17,7 @@ use crate::{
     relay::{
         Child, Exit, Group, RelayEnd, Waker,
         child::EndStep,
-        stdio::{EndReason, Told},
+        stdio::{EndReason, HEAR_OUT, Told},
     },
 };
 use rustix::process::Signal;
@@ -50,8 +50,6 @@ const HURRY_TERM: Duration = Duration::from_millis(400);
 const HURRY_KILL: Duration = Duration::from_millis(500);
 /// The same for what an ended server has said and the client does not take.
 const HURRY_DELIVER: Duration = Duration::from_millis(300);
-/// How long what the client writes to a server that has ended is still heard: it may not have noticed yet.
-const HEAR_OUT: Duration = Duration::from_millis(150);
 /// What an ended server's stderr and stdout get at least.
 const DELIVER_AT_LEAST: Duration = Duration::from_millis(500);
 /// How long after our parent's end it is asked whether it had taken an answer.

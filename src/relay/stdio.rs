@@ -17,7 +17,10 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long what is written to somebody who has gone is still heard: its writer may not have noticed yet.
+pub const HEAR_OUT: Duration = Duration::from_millis(150);
 
 /// Most bytes taken by one `read`.
 pub const CHUNK: usize = 256 * 1024;
@@ -80,8 +83,8 @@ impl Stop {
 pub enum EndReason {
     /// The input said end of file; everything was passed on.
     Eof,
-    /// The reader of the output is gone (`EPIPE`, for sockets also `ECONNRESET`). What was there to read is captured, and the
-    /// input was closed, so that its writer learns it.
+    /// The reader of the output is gone (`EPIPE`, for sockets also `ECONNRESET`). What came within [`HEAR_OUT`] is captured, and
+    /// the input was closed, so that its writer learns it.
     OutputClosed,
     /// [`Stop::drain`]: all that was there has been passed on.
     Drained,
@@ -205,7 +208,7 @@ pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mo
 pub enum Told<'a> {
     /// Whoever writes the input has hung up, and what it said last cannot be passed on yet.
     InputHungUp,
-    /// Whoever reads the output is gone, and nothing was written that would have shown it.
+    /// Whoever reads the output is gone; what is still said is heard for a while.
     OutputHungUp,
     /// It has ended. Told before anything is closed: what follows from the closing, the exit of a server for one, follows the
     /// telling.
@@ -330,9 +333,31 @@ impl Relay<'_> {
         }
     }
 
-    /// Captures what is there, as far as there is room, though nobody reads it any more: what was said is evidence.
+    /// Captures what is there and what comes within [`HEAR_OUT`], as far as there is room, though nobody reads it any more: what
+    /// was said is evidence.
     fn hear_out(&mut self) -> EndReason {
-        while let Ok(Filled::Some) = self.fill(false) {}
+        let until = Instant::now() + HEAR_OUT;
+        while Instant::now() < until {
+            match self.fill(false) {
+                Ok(Filled::Some) => {}
+                Ok(Filled::Eof) => {
+                    self.hung_up(0);
+                    return EndReason::OutputClosed;
+                }
+                Err(EndReason::Drained) if self.stop.wish() == RUN => {
+                    self.draining = None;
+                    let also = Also { stop: Some(self.stop.fd()), ..Also::default() };
+                    let left = until.saturating_duration_since(Instant::now());
+                    if wait_more(self.input, Want::Read, also, Some(left)).is_err() {
+                        return EndReason::OutputClosed;
+                    }
+                }
+                _ => return EndReason::OutputClosed,
+            }
+        }
+        // Who talks on for ever is not heard for ever.
+        self.draining = rustix::io::ioctl_fionread(self.input).ok();
+        while self.draining.is_some() && matches!(self.fill(false), Ok(Filled::Some)) {}
         EndReason::OutputClosed
     }
 
@@ -469,6 +494,7 @@ impl Relay<'_> {
             Errno::AGAIN => self.await_output(),
             Errno::PIPE | Errno::CONNRESET => {
                 self.deaf = true;
+                self.hung_up(1);
                 Ok(())
             }
             e => Err(EndReason::WriteFailed(e.into())),

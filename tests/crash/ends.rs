@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Child, Command, Stdio},
     thread,
 };
@@ -153,6 +154,87 @@ fn a_client_that_is_killed_is_noticed_though_another_process_holds_both_pipes() 
     kill_process(Pid::from_raw(holder).unwrap(), Signal::KILL).unwrap();
     assert_eq!(check::sessions(&rig).remove(0).doc.end_reason, "client_closed");
     rig.await_silence();
+}
+
+/// Both ends of a stream, the one to read from first.
+fn stream(kind: &str) -> (OwnedFd, OwnedFd) {
+    if kind == "socket" {
+        let (a, b) = UnixStream::pair().unwrap();
+        return (a.into(), b.into());
+    }
+    let (read, write) = std::io::pipe().unwrap();
+    (read.into(), write.into())
+}
+
+/// Starts a proxy whose server says nothing, has another process hold its own ends of the pipes, and waits.
+#[test]
+#[ignore = "this is the client that another test kills"]
+fn client() {
+    let Ok(kind) = std::env::var("CRASH_CLIENT") else { return };
+    let ((stdin, to), (from, stdout)) = (stream(&kind), stream(&kind));
+    let mut proxy = Command::new(env!("CARGO_BIN_EXE_assay"));
+    proxy.args(["mcp-proxy", "--audit-dir", "audit", "--shutdown-timeout", NEVER, "--"]);
+    proxy.args(["sh", "-c", "while read -r line; do :; done"]);
+    let _proxy = proxy.stdin(stdin).stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
+    drop(proxy);
+    let mut to = fs::File::from(to);
+    writeln!(to, "{}", crate::rig::call(1, "hang", 0)).unwrap();
+    let mut holder = Command::new("sleep");
+    let holder = holder.arg("1000").stdin(to.try_clone().unwrap()).stdout(from).stderr(Stdio::null()).spawn().unwrap();
+    fs::write("holder.new", holder.id().to_string()).unwrap();
+    fs::rename("holder.new", "holder").unwrap();
+    thread::sleep(crate::rig::LIMIT);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_client_that_is_killed_before_the_server_says_anything_is_noticed() {
+    for kind in ["pipe", "socket"] {
+        let rig = Rig::new();
+        let mut client = rig.command(std::env::current_exe().unwrap());
+        client.args(["--ignored", "--exact", "ends::client", "--nocapture"]).env("CRASH_CLIENT", kind);
+        let mut client = client.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let holder: i32 = until("the client", || fs::read_to_string(rig.root.join("holder")).ok()).parse().unwrap();
+        rig.await_events(2);
+        client.kill().unwrap();
+        client.wait().unwrap();
+        let log = rig.audit.join("recorder.log");
+        until(kind, || fs::read_to_string(&log).ok()?.contains("the proxy ends exit=0").then_some(()));
+        kill_process(Pid::from_raw(holder).unwrap(), Signal::KILL).unwrap();
+        rig.await_silence();
+        let session = check::sessions(&rig).remove(0);
+        assert_eq!((session.doc.end_reason.as_str(), session.doc.session_complete), ("client_closed", true), "{kind}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_wrapper_that_ends_is_not_taken_for_the_client_whatever_the_client_connects_it_with() {
+    for kind in ["pipe", "socket"] {
+        let rig = Rig::new();
+        let ((stdin, to), (from, stdout)) = (stream(kind), stream(kind));
+        let script = "exec 3<&0; \"$0\" mcp-proxy --audit-dir audit -- sh -c 'while read -r line; do echo \"$line\"; done' \
+                      <&3 & while [ ! -e go ]; do sleep 0.01; done";
+        let mut wrapper = rig.command("sh");
+        wrapper.args(["-c", script, env!("CARGO_BIN_EXE_assay")]);
+        let mut child = wrapper.stdin(stdin).stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
+        drop(wrapper);
+        let (mut to, mut from) = (fs::File::from(to), BufReader::new(fs::File::from(from)).lines());
+        for n in 0..3 {
+            writeln!(to, "{NOTE}").unwrap();
+            assert_eq!(from.next().unwrap().unwrap(), NOTE, "{kind}");
+            if n == 0 {
+                said_by_recorder(&rig, "recording");
+                fs::write(rig.root.join("go"), "").unwrap();
+                child.wait().unwrap();
+                said_by_recorder(&rig, "what started the proxy has ended; the client goes on");
+            }
+        }
+        drop(to);
+        assert!(from.next().is_none());
+        rig.await_silence();
+        assert_eq!(check::sessions(&rig).remove(0).doc.end_reason, "client_closed", "{kind}");
+    }
 }
 
 #[test]
