@@ -64,11 +64,14 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
         let piece = if piece.contains(']') { piece } else { piece.trim_start_matches('[') };
         let piece = if piece.contains('[') { piece } else { piece.trim_end_matches(']') };
         // What has a name of its own is judged by it as well.
-        if let Some((_, value)) = piece.rsplit_once('=') {
+        if let Some((name, value)) = piece.rsplit_once('=') {
             if named != Named::No {
                 bare(value, Named::About, seen)?;
             }
-            continue;
+            // A host may have a path and a query with that in it, or a user.
+            if !name.contains(['/', '?', '#', '\\']) && !piece.contains('@') {
+                continue;
+            }
         }
         // A port behind a comma, as SQL Server has it.
         if piece.parse::<u16>().is_ok_and(|port| port > 0) {
@@ -131,6 +134,11 @@ pub fn bare(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
         if named == Named::Hosts && text.starts_with('/') {
             return Err("a socket of this machine in the place of a host".to_owned());
         }
+        // Some resolvers look at the end of a name alone.
+        let name = text.trim_start_matches('.');
+        if certain && name.len() < text.len() && !name.starts_with(['/', '\\']) {
+            host(name.split(['/', '?', '#', '\\']).next().unwrap_or_default(), Reading::Possible, seen)?;
+        }
         return Ok(false);
     }
     let colons = text.bytes().filter(|b| *b == b':').count();
@@ -155,6 +163,7 @@ pub fn bare(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
         if !part.contains('@') || hostless {
             if certain && !hostless && text.contains('@') {
                 urls::authority(text, Place { reading: Reading::Possible, ..Place::WHOLE }, seen)?;
+                behind_any_user(text, seen)?;
             }
             return Ok(false);
         }

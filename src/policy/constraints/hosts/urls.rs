@@ -5,7 +5,8 @@
 //! and where they differ about a name, which cannot be looked up for all of them, the URL is denied.
 
 use super::name::{DOTS, NO_HOST, Reading, Seen, host, shown};
-use std::net::Ipv6Addr;
+use crate::policy::names::fold;
+use std::{borrow::Cow, net::Ipv6Addr};
 
 /// Schemes that browsers give a host whatever number of slashes there is.
 const SPECIAL: [&str; 6] = ["http", "https", "ws", "wss", "ftp", "ftps"];
@@ -286,6 +287,8 @@ fn bracketed(wide: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
     for (at, _) in wide.match_indices('[') {
         let (before, inside) = (&wide[..at], &wide[at + 1..]);
         let inside = inside.split(['[', ']', '%', '/']).next().unwrap_or_default();
+        let folded = if inside.is_ascii() { Cow::Borrowed(inside) } else { fold(inside).into() };
+        let inside = folded.as_ref();
         if inside.parse::<Ipv6Addr>().is_ok() {
             host(&format!("[{inside}]"), Reading::Possible, seen)?;
             if place.first && place.reading == Reading::Certain && !before.is_empty() && !before.ends_with('@') {
