@@ -367,7 +367,11 @@ pub fn read_all(file: File, max: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// A refusal that names the link, or what the system says.
 pub fn reach(named: &Path) -> io::Result<PathBuf> {
-    let absolute = std::path::absolute(named)?;
+    let gone = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => io::Error::new(e.kind(), "the working directory is gone"),
+        _ => e,
+    };
+    let absolute = std::path::absolute(named).map_err(gone)?;
     let here = std::env::current_dir().and_then(std::fs::canonicalize).ok();
     let is_here = |path: &Path| here.is_some() && std::fs::canonicalize(path).ok() == here;
     let mut real = PathBuf::new();

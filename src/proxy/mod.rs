@@ -95,6 +95,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Exit, Failure> {
     let status = Status::new(options.json);
     sys::process::ignore_write_signals();
+    sys::process::hear_signals();
     let program = options.command.first().ok_or_else(no_command)?;
     relay::child::find_command(program).map_err(|e| Failure::bad_input(e).hint(COMMAND_HINT))?;
     let rules = match &options.policy {
@@ -241,7 +242,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
 
 /// The audit directory, and whether it can be used. One that is not ours, or in which something is not, is not touched.
 fn audit_dir(options: &Options, status: Status) -> Result<(AuditDir, bool), Failure> {
-    let given = std::path::absolute(&options.audit_dir).map_err(Failure::bad_input)?;
+    let given = std::path::absolute(&options.audit_dir).unwrap_or_else(|_| options.audit_dir.clone());
     let reached = AuditDir::reach(&options.audit_dir);
     let dir = reached.as_ref().ok().cloned().unwrap_or_else(|| AuditDir::at(&given)).of_user();
     match reached.and_then(|dir| dir.create()) {

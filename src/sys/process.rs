@@ -14,6 +14,14 @@ pub fn ignore_write_signals() {
     }
 }
 
+/// Undoes what whoever started us left that would keep us from being told: a `SIGCHLD` that is ignored, with which nobody
+/// learns how a child ended, and signals that are blocked. Call it before the first thread.
+pub fn hear_signals() {
+    // SAFETY: SIG_DFL installs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    unblock_signals();
+}
+
 /// Whether `signal` is ignored, as `nohup` and shells without job control leave it to those that they start.
 pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: only asks: `action` is written by the call and read only if that succeeded.
@@ -84,6 +92,11 @@ fn reset_signals() {
         // SAFETY: SIG_DFL installs no handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+    unblock_signals();
+}
+
+/// An empty mask for this thread and those that it starts; async-signal-safe.
+fn unblock_signals() {
     // SAFETY: `set` is initialised by sigemptyset before it is read.
     unsafe {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();

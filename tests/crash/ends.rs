@@ -133,6 +133,49 @@ fn a_server_that_dies_in_a_call_has_ended_first_and_what_was_said_to_it_is_evide
     }
 }
 
+/// What a parent leaves to those that it starts: `SIGCHLD` ignored (daemons), signals blocked (threads that wait for them).
+#[test]
+#[cfg(target_os = "linux")]
+fn what_is_inherited_of_signals_keeps_nobody_from_hearing_how_the_server_ended() {
+    for inherited in ["--ignore-signal=CHLD", "--block-signal=TERM", "--block-signal"] {
+        let wrapper = ["env", inherited];
+        if !Command::new("env").args([inherited, "true"]).output().is_ok_and(|o| o.status.success()) {
+            eprintln!("env has no {inherited}");
+            continue;
+        }
+        let rig = Rig::new();
+        let mut client = Client::start(rig.wrapped(&wrapper, &["--shutdown-timeout", NEVER], ""));
+        client.converse([INITIALIZE.to_owned(), crate::rig::call(1, "echo", 1)].into_iter());
+        client.send(&crate::rig::call(2, "die", 3));
+        let status = client.wait();
+        assert_eq!(status.code(), Some(3), "{inherited}: {}", client.said());
+        let session = check::sessions(&rig).remove(0);
+        assert_eq!((session.doc.end_reason.as_str(), session.doc.exit_code), ("server_failed", Some(3)), "{inherited}");
+        // And the proxy hears what is sent to it.
+        let rig = Rig::new();
+        let mut client = Client::start(rig.wrapped(&wrapper, &[], ""));
+        client.converse(std::iter::once(INITIALIZE.to_owned()));
+        client.signal(Signal::TERM);
+        client.wait();
+        assert_eq!(check::sessions(&rig).remove(0).events.len(), 2, "{inherited}");
+    }
+}
+
+#[test]
+fn a_working_directory_that_is_gone_costs_the_evidence_and_not_the_session() {
+    let rig = Rig::new();
+    let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" mcp-proxy \"$@\" -- cat";
+    for (flags, code) in [(&[][..], 2), (&["--audit-dir", rig.audit.to_str().unwrap()][..], 0)] {
+        let mut command = rig.command("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_assay")]).args(flags);
+        let mut client = Client::start(command);
+        client.converse(std::iter::once(INITIALIZE.to_owned()));
+        assert_eq!(client.end().code(), Some(code), "{}", client.said());
+        assert_eq!(client.said().contains("the working directory is gone"), code == 2, "{}", client.said());
+    }
+    assert_eq!(check::sessions(&rig).len(), 1);
+}
+
 #[test]
 fn a_client_that_is_killed_is_noticed_though_another_process_holds_both_pipes() {
     let rig = Rig::new();
