@@ -216,7 +216,7 @@ impl Ends {
 }
 
 /// Refuses what is too long to be a ledger, before it is read.
-fn check_length(file: &File) -> io::Result<()> {
+pub(super) fn check_length(file: &File) -> io::Result<()> {
     if file.metadata()?.len() > MAX_LEDGER {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to be a ledger"));
     }

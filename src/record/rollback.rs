@@ -2,7 +2,11 @@
 //!
 //! A line is remembered after it was synced, so one that is remembered and not there was taken away.
 
-use super::mark::{self, Place};
+use super::{
+    ledger::check_length,
+    mark::{self, Place},
+};
+
 use crate::{files::Tree, model::sha256_hex, paths::AuditDir};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -102,6 +106,10 @@ pub fn look(dir: &AuditDir) -> Option<String> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(_) => return None,
     };
+    // One without end would be read for hours.
+    if let Some(Err(e)) = ledger.as_ref().map(check_length) {
+        return Some(format!("{}: {e}; what your recorder wrote there is not looked for", dir.ledger().display()));
+    }
     let head = missing(&memory, &place, ledger.as_ref()).ok()??;
     Some(format!(
         "the ledger {} was rolled back: line {} of hash {}, which your recorder wrote, is not in it; lines were removed, or \
@@ -168,6 +176,8 @@ mod tests {
             std::fs::write(dir.ledger(), upto(keep)).unwrap();
             assert!(look(&dir).unwrap().contains("line 698 of hash"), "{keep}");
         }
+        File::options().write(true).open(dir.ledger()).unwrap().set_len(1 << 42).unwrap();
+        assert!(look(&dir).unwrap().contains("too long to be a ledger"));
         std::fs::remove_file(dir.ledger()).unwrap();
         assert!(look(&dir).is_some());
         // Going on does not make up for it.
