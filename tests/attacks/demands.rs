@@ -11,7 +11,7 @@ use assay::{
     },
 };
 use serde_json::{Value, json};
-use std::{fs, os::unix::fs::FileExt as _};
+use std::{fs, io::Write as _, os::unix::fs::FileExt as _};
 
 fn signed(change: impl FnOnce(&mut Attestation)) -> Pack {
     let mut pack = small();
@@ -328,7 +328,33 @@ fn a_listed_sparse_giant_is_not_hashed_whoever_signed() {
         })
         .unwrap();
         assert_eq!((report.integrity, report.exit()), (Integrity::Tampered, Exit::Failed), "{name}");
-        assert!(read < 1 << 30, "{name}: {read} bytes were read");
+        assert!(read < 2 << 20, "{name}: {read} bytes were read");
+    }
+}
+
+#[test]
+fn a_file_that_is_far_longer_than_listed_is_not_read_at_all() {
+    for name in ["receipt_pack.jsonl", "audit_log.jsonl", "session.json", "verify_report.json", "verify_transcript.md"]
+    {
+        let tmp = scratch();
+        let pack = small();
+        pack.write(tmp.path());
+        let file = fs::OpenOptions::new().append(true).open(tmp.path().join(name)).unwrap();
+        let listed = file.metadata().unwrap().len();
+        // Lines, and none of them is wrong enough to end the reading.
+        (&file).write_all(&b"{}\n".repeat(2 << 20)).unwrap();
+        let mut read = 0;
+        let report = assay::pack::verify::verify(tmp.path(), &pinned(), &mut |p| {
+            read = read.max(p.done_bytes);
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!((report.integrity, report.exit()), (Integrity::Tampered, Exit::Failed), "{name}");
+        let all: u64 = pack.0.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        assert!(read <= all - listed, "{name}: {read} of {all} bytes were read");
+        let said =
+            report.errors.iter().any(|e| e.file.as_deref() == Some(name) && e.message.contains("another length"));
+        assert!(said, "{name}: {:?}", report.errors);
     }
 }
 

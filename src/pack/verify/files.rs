@@ -10,7 +10,10 @@ use super::{
     manifest::{AUDIT_LOG, FileEntry, Manifest, Parsed, RECEIPTS, REPORT, SESSION, SURFACE, TRANSCRIPT},
     receipts::{ReceiptFile, Totals},
     session,
-    source::{Lines, MAX_DOCUMENT, MAX_LINE, MAX_SIDE_FILE, Meter, OpenProblem, PackDir, ReadStop, Whole, hash_file},
+    source::{
+        Lines, MAX_BEYOND, MAX_DOCUMENT, MAX_EVIDENCE, MAX_LINE, MAX_SIDE_FILE, Meter, OpenProblem, PackDir, ReadStop,
+        Whole, hash_file,
+    },
     walk::{Walked, walk},
 };
 use crate::{
@@ -129,6 +132,15 @@ pub(super) fn run(
 
 fn opened<'m>(engine: &mut Engine<'_>, dir: &PackDir, entry: &'m FileEntry) -> Option<Opened<'m>> {
     match dir.open_file(&entry.path) {
+        Ok((_, len)) if len > entry.bytes.saturating_add(MAX_BEYOND) => {
+            other_length(engine, entry, len);
+            None
+        }
+        Ok((_, len)) if len > MAX_EVIDENCE => {
+            let text = format!("{} is longer than {} GiB and is not read", entry.path, MAX_EVIDENCE >> 30);
+            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path));
+            None
+        }
         Ok((file, len)) => Some((entry, file, len)),
         Err(e) => {
             unopened(engine, &entry.path, &e);
@@ -297,10 +309,7 @@ fn plain(
     len: u64,
 ) -> Result<(), VerifyError> {
     if len != entry.bytes {
-        // Another length is another file; a sparse one of terabytes is not read to learn its hash.
-        let text = format!("hash mismatch for {}: it has another length", entry.path);
-        let f = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path);
-        engine.found(f.sides(counted(entry.bytes, "byte"), counted(len, "byte")));
+        other_length(engine, entry, len);
         return Ok(());
     }
     if len > MAX_SIDE_FILE {
@@ -310,6 +319,13 @@ fn plain(
     }
     let hash = hash_file(file, meter);
     compare(engine, entry, hash)
+}
+
+/// Another length is another file; a sparse one of terabytes is not read to learn its hash.
+fn other_length(engine: &mut Engine<'_>, entry: &FileEntry, len: u64) {
+    let text = format!("hash mismatch for {}: it has another length", entry.path);
+    let f = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path);
+    engine.found(f.sides(counted(entry.bytes, "byte"), counted(len, "byte")));
 }
 
 /// What is spelt in its RFC 8785 form has one meaning, also where a double's canonical spelling is an integer that no double

@@ -21,6 +21,10 @@ pub const MAX_DOCUMENT: usize = 16 << 20;
 /// Largest listed file that is no evidence read line by line. Nothing that builders write comes near it, and a sparse file
 /// of terabytes costs nobody anything but who hashes it.
 pub const MAX_SIDE_FILE: u64 = 256 << 20;
+/// Largest file of evidence.
+pub const MAX_EVIDENCE: u64 = 1 << 40;
+/// Bytes beyond its listed length that a file of evidence is still read with, to say what is wrong with it.
+pub const MAX_BEYOND: u64 = 1 << 20;
 /// Most entries that a directory is listed to.
 pub const MAX_ENTRIES: usize = 1_000_000;
 /// How much is read, hashed and parsed at a time: small enough to stay in a core's cache between the three.
@@ -333,6 +337,11 @@ impl Lines {
         let (len, terminated) = loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.start + searched..self.end]) {
                 break (searched + at, true);
+            }
+            // No text has these, and the holes of a sparse file nothing else.
+            let holes = |bytes: &[u8]| bytes.len() >= CHUNK / 2 && bytes.iter().all(|b| *b == 0);
+            if holes(&self.buffer[self.start + searched..self.end]) {
+                return Err(ReadStop::Garbage);
             }
             searched = self.end - self.start;
             if searched > MAX_LINE {
