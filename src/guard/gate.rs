@@ -4,11 +4,11 @@ use super::{
     Judge, Shared,
     held::{Ends, Finder, rest_of_line},
     inspect::{self, Item, Reading, Refusal, Review, Shape},
-    refused, replies,
+    judgement, refused, replies,
 };
 use crate::{
     model::{Direction, PolicyVerdict},
-    record::judgement::{Judgement, Ruled, Subject},
+    record::judgement::{Ruled, Subject},
     relay::{
         Producer,
         stdio::{Decider, Decision, Desk, Held, Inserts},
@@ -19,6 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// The stream that is judged here.
+const DIRECTION: Direction = Direction::ClientToServer;
 /// What was approved is passed on after so long, before more is looked at.
 const IMPATIENT: Duration = Duration::from_micros(100);
 
@@ -52,17 +54,6 @@ struct Place {
     offset: Option<u64>,
     frame: Option<(usize, usize)>,
     batch: bool,
-}
-
-fn judgement(
-    offset: u64,
-    frame: Option<(usize, usize)>,
-    blocked: bool,
-    ruled: Vec<Ruled>,
-    policy: String,
-) -> Judgement {
-    let direction = Direction::ClientToServer;
-    Judgement { direction, offset, frame, blocked, ns: Producer::now(), policy, ruled }
 }
 
 impl Gate {
@@ -105,7 +96,7 @@ impl Gate {
         let bytes = held.bytes;
         if let Some(offset) = held.offset {
             let (ruled, _) = refused(refusal, None);
-            let judgement = judgement(offset, None, true, vec![ruled], self.shared.policy());
+            let judgement = judgement(DIRECTION, offset, None, true, vec![ruled], self.shared.policy());
             self.shared.put_down_refusal(&judgement, desk);
         }
         self.finder.forget();
@@ -148,7 +139,8 @@ impl Gate {
         if passes && (judged || frame.is_some()) {
             let ruled = verdicts.iter_mut().filter_map(Option::take).map(|(r, _)| r).collect();
             let policy = policy.clone().unwrap_or_default();
-            let stands = offset.is_some_and(|at| self.shared.put_down(&judgement(at, frame, false, ruled, policy)));
+            let stands =
+                offset.is_some_and(|at| self.shared.put_down(&judgement(DIRECTION, at, frame, false, ruled, policy)));
             // Without a record only what needs no verdict may pass, and only what the recorder does not see at all.
             passes = stands || (offset.is_none() && !judged);
             if !passes {
@@ -227,7 +219,7 @@ impl Gate {
             .map(|(at, v)| v.filter(|(r, _)| r.verdict == PolicyVerdict::Denied).unwrap_or_else(|| with_others(at)))
             .collect();
         let ruled = all.iter().map(|(r, _)| r.clone()).collect();
-        let judgement = judgement(offset.unwrap_or(0), frame, true, ruled, policy);
+        let judgement = judgement(DIRECTION, offset.unwrap_or(0), frame, true, ruled, policy);
         if offset.is_some() {
             self.shared.put_down_refusal(&judgement, desk);
         }
@@ -246,7 +238,7 @@ impl Gate {
         let (ruled, message) = refused(refusal, None);
         let policy = self.shared.policy();
         if let Some(offset) = offset {
-            let judgement = judgement(offset, frame, true, vec![ruled.clone()], policy.clone());
+            let judgement = judgement(DIRECTION, offset, frame, true, vec![ruled.clone()], policy.clone());
             self.shared.put_down_refusal(&judgement, desk);
         }
         let ids = ids.iter().map(|id| Some(*id)).chain((!all).then_some(None));

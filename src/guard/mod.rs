@@ -23,7 +23,10 @@ use crate::{
         envelope::IdKey,
         judgement::{Health, Judgement, News, Ruled, Subject, Writer},
     },
-    relay::stdio::{Desk, Inserts},
+    relay::{
+        Producer,
+        stdio::{Desk, Inserts},
+    },
 };
 use inspect::Refusal;
 use std::{
@@ -33,6 +36,18 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
+
+/// What is decided now of a message, or of one frame in it.
+fn judgement(
+    direction: Direction,
+    offset: u64,
+    frame: Option<(usize, usize)>,
+    blocked: bool,
+    ruled: Vec<Ruled>,
+    policy: String,
+) -> Judgement {
+    Judgement { direction, offset, frame, blocked, ns: Producer::now(), policy, ruled }
+}
 
 /// Code of the JSON-RPC error that a refused request is answered with.
 pub const DENIED: i64 = -32001;

@@ -5,14 +5,14 @@ use super::{
     Shared,
     held::{Ends, Finder, rest_of_line},
     inspect::{self, Beginning, Refusal, SAMPLING, Said, Sampling, Shape},
-    refused, replies,
+    judgement, refused, replies,
 };
 use crate::{
     canon,
     model::{Direction, PolicyVerdict},
     record::{
         envelope,
-        judgement::{Judgement, Ruled, Subject},
+        judgement::{Ruled, Subject},
     },
     relay::{
         Producer,
@@ -21,6 +21,8 @@ use crate::{
 };
 use std::sync::{Arc, atomic::Ordering};
 
+/// The stream that is judged here.
+const DIRECTION: Direction = Direction::ServerToClient;
 /// An answer that is longer passes while it comes, unread: a server's results are never held up for their size.
 const STREAM_AT: usize = 1 << 20;
 /// What is no answer is held until it is whole, and refused when it is longer. Less than the capture holds.
@@ -237,7 +239,7 @@ impl Outlet {
         ruled: Vec<Ruled>,
         policy: String,
     ) -> bool {
-        offset.is_some_and(|offset| self.shared.put_down(&judgement(offset, frame, blocked, ruled, policy)))
+        offset.is_some_and(|offset| self.shared.put_down(&judgement(DIRECTION, offset, frame, blocked, ruled, policy)))
     }
 
     fn put_down(
@@ -261,7 +263,7 @@ impl Outlet {
         desk: &Desk<'_>,
     ) {
         let Some(offset) = offset else { return };
-        let judgement = judgement(offset, frame, blocked, ruled, policy);
+        let judgement = judgement(DIRECTION, offset, frame, blocked, ruled, policy);
         if blocked {
             self.shared.put_down_refusal(&judgement, desk);
         } else {
@@ -269,16 +271,6 @@ impl Outlet {
             let _ = self.shared.put_down(&judgement);
         }
     }
-}
-
-fn judgement(
-    offset: u64,
-    frame: Option<(usize, usize)>,
-    blocked: bool,
-    ruled: Vec<Ruled>,
-    policy: String,
-) -> Judgement {
-    Judgement { direction: Direction::ServerToClient, offset, frame, blocked, ns: Producer::now(), policy, ruled }
 }
 
 impl Decider for Outlet {

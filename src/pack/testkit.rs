@@ -19,6 +19,7 @@ use crate::{
         sha256_hex, to_line,
     },
     paths::{AuditDir, SessionPaths},
+    record::recorder::{self, Setup},
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -27,7 +28,24 @@ use std::{
     io::{self, BufWriter, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
+
+/// What a recorder is told in front of a server `server` in audit, without a policy and without contents.
+#[must_use]
+pub fn setup() -> Arc<Setup> {
+    Arc::new(Setup {
+        profile: Profile::Audit,
+        transport: "stdio",
+        server_id: "server".to_owned(),
+        command: None,
+        command_digest: recorder::command_digest(&["server".to_owned()]),
+        store_args: false,
+        store_results: false,
+        store_limit: 1 << 20,
+        policy_hash: None,
+    })
+}
 
 /// How the session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

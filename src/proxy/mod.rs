@@ -216,6 +216,8 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     // A disk that answers nothing must not keep us: what is not sealed is finished by `recover`.
     let patience = options.shutdown_timeout.max(LEAST_PATIENCE);
     let report = patience::join(recorder.1, patience, &|| health.silence() < patience);
+    // Who waits for the recorder waits for the same disk.
+    let patience = if report.is_some() { patience } else { Duration::ZERO };
     let report = report.unwrap_or_else(|| Report { left_for_recovery: true, ..Report::default() });
     let seals = patience::join(sealing, patience, &|| false);
     let is_sealed = seals.is_some();

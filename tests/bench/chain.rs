@@ -8,13 +8,14 @@ use assay::{
         Direction, EventKind, GENESIS, SessionId, WallTime,
         event::{detail, hash_of_line},
     },
+    pack::testkit,
     record::{
         chain::{Chain, Entry, Wire},
-        recorder::{Begin, Clock, Message, Recorder, Setup, command_digest},
+        recorder::{Begin, Clock, Message, Recorder},
     },
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use std::{hint::black_box, sync::Arc};
+use std::hint::black_box;
 
 fn entry(wire: &Wire) -> Entry<'_, detail::Forwarded> {
     Entry {
@@ -50,17 +51,7 @@ fn chain(c: &mut Criterion) {
 }
 
 fn call(c: &mut Criterion) {
-    let setup = Arc::new(Setup {
-        profile: assay::model::Profile::Audit,
-        transport: "stdio",
-        server_id: "bench".into(),
-        command: None,
-        command_digest: command_digest(&[]),
-        store_args: false,
-        store_results: false,
-        store_limit: 1 << 20,
-        policy_hash: None,
-    });
+    let setup = testkit::setup();
     let begin = Begin {
         session: SessionId::from_bits(1),
         continues: None,

@@ -1,20 +1,21 @@
 //! A wall clock that steps while a session is recorded.
 
 use assay::{
-    model::{Profile, SessionId, WallTime},
+    model::{SessionId, WallTime},
     pack::{
         build::{self, Input},
         keys::Signer,
         sign::CiBinding,
+        testkit,
         verify::{self, Completeness, Integrity, VerifyOptions},
     },
     paths::AuditDir,
     record::{
-        recorder::{Clock, Ending, Message, Setup, command_digest},
+        recorder::{Clock, Ending, Message},
         store::Store,
     },
 };
-use std::{ops::ControlFlow, sync::Arc};
+use std::ops::ControlFlow;
 
 #[test]
 fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
@@ -23,17 +24,7 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
     let tmp = tempfile::tempdir().unwrap();
     let dir = AuditDir::at(tmp.path().join("audit"));
     dir.create().unwrap();
-    let setup = Arc::new(Setup {
-        profile: Profile::Audit,
-        transport: "stdio",
-        server_id: "server".into(),
-        command: None,
-        command_digest: command_digest(&["server".into()]),
-        store_args: false,
-        store_results: false,
-        store_limit: 1 << 20,
-        policy_hash: None,
-    });
+    let setup = testkit::setup();
     let offset = NOW * SECOND;
     let started_at = WallTime::from_millis(NOW * 1000);
     let id = SessionId::from_bits(7);

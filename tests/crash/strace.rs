@@ -228,6 +228,153 @@ fn a_ledger_that_cannot_be_synced_when_rolling_over_is_tried_again() {
     assert!(!server.is_empty());
 }
 
+/// What file systems say that have no locks, or do not sync, or not directories.
+const CANNOT: [&str; 4] = ["ENOLCK", "ENOSYS", "EOPNOTSUPP", "EINVAL"];
+
+fn unable(calls: &str, error: &str) -> Vec<String> {
+    let inject = format!("inject={calls}:error={error}");
+    ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}"), "-e", &inject]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn recover_unable(rig: &Rig, calls: &str, error: &str) -> std::process::Output {
+    let argv = unable(calls, error);
+    let mut command = rig.command(&argv[0]);
+    command.args(&argv[1..]).arg(env!("CARGO_BIN_EXE_assay")).args(["recover", "--json", "--audit-dir"]);
+    command.arg(&rig.audit).output().unwrap()
+}
+
+#[test]
+fn a_file_system_without_locks_or_syncs_gets_what_it_can_hold() {
+    for (calls, errors) in
+        [("flock", &CANNOT[..]), ("fsync,fdatasync", &CANNOT[1..]), ("flock,fsync,fdatasync", &CANNOT[3..])]
+    {
+        for error in errors {
+            let rig = Rig::new();
+            let argv = unable(calls, error);
+            let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+            let mut client = Client::start(rig.wrapped(&argv, &["--pack-interval", "3r"], ""));
+            client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=9).map(|i| call(i, "echo", i))));
+            assert_eq!(client.end().code(), Some(0), "{calls} {error}: {}", client.said());
+            assert_eq!(client.said().contains("--audit-dir"), calls.contains("flock"), "{}", client.said());
+            assert!(!client.said().contains("no pack was built"), "{}", client.said());
+            assert_eq!(recover_unable(&rig, calls, error).status.code(), Some(0), "{calls} {error}");
+            rig.await_silence();
+            check::settled(&rig);
+            let sessions = check::sessions(&rig);
+            assert!(sessions.len() > 1 && sessions.iter().all(|s| s.completeness == Completeness::Complete));
+            let server = fs::read(rig.server_log()).unwrap();
+            check::evidence(&sessions, &Crossed { client: client.got(), server, damaged: false });
+        }
+    }
+}
+
+#[test]
+fn where_nobody_can_lock_a_session_that_runs_is_left_alone_and_a_dead_one_is_finished() {
+    for error in CANNOT {
+        let rig = Rig::new();
+        let mut client = Client::start(rig.proxy(&[]));
+        client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
+        rig.await_events(13);
+        // Its card it writes itself, when it hears who takes part.
+        let files = || check::tree(&rig.audit).into_iter().filter(|(p, _)| !p.starts_with(rig.audit.join("live")));
+        let before: Vec<_> = files().collect();
+        let out = recover_unable(&rig, "flock", error);
+        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stdout));
+        assert!(String::from_utf8_lossy(&out.stdout).contains("\"sessions\": []"), "{out:?}");
+        assert_eq!(files().collect::<Vec<_>>(), before, "{error}: a session that runs was touched");
+        client.kill();
+        rig.await_silence();
+        let out = recover_unable(&rig, "flock", error);
+        assert_eq!(out.status.code(), Some(0), "{error}: {}", String::from_utf8_lossy(&out.stdout));
+        let server = fs::read(rig.server_log()).unwrap();
+        check::recovered(&rig, &Crossed { client: client.got(), server, damaged: false });
+    }
+}
+
+/// Holds up one system call of one thread, for longer than any test may take.
+struct Hanging {
+    tracer: std::process::Child,
+    stat: PathBuf,
+}
+
+impl Hanging {
+    fn of(rig: &Rig, client: &Client, name: &str, syscall: &str) -> Self {
+        let tid = thread(client.child.id(), name);
+        let inject = format!("inject={syscall}:delay_enter=1000000000:when=1");
+        let mut command = rig.command("strace");
+        command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={syscall}"), "-e", &inject, "-p", &tid]);
+        let tracer = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let stat = PathBuf::from(format!("/proc/{}/task/{tid}/stat", client.child.id()));
+        Self { tracer, stat }
+    }
+
+    /// Whether the thread waits for its system call.
+    fn hangs(&self) -> bool {
+        let stat = fs::read_to_string(&self.stat).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('t'))
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        let _ = self.tracer.kill();
+        let _ = self.tracer.wait();
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_holds_nobody_up_and_what_crossed_meanwhile_is_evidence() {
+    for (name, syscall) in [("assay-sync", "fdatasync"), ("assay-recorder", "write")] {
+        let rig = Rig::new();
+        let mut client = Client::start(rig.proxy(&[]));
+        client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+        until("the segment", || (!rig.segments().is_empty()).then_some(()));
+        let hanging = Hanging::of(&rig, &client, name, syscall);
+        let mut id = 1;
+        until("the disk to hang", || {
+            id += 1;
+            client.converse(std::iter::once(call(id, "echo", id)));
+            hanging.hangs().then_some(())
+        });
+        client.converse((id + 1..id + 200).map(|i| call(i, "echo", i)));
+        assert!(hanging.hangs(), "{name} went on");
+        drop(hanging);
+        client.converse((id + 200..id + 203).map(|i| call(i, "echo", i)));
+        assert_eq!(client.end().code(), Some(0), "{name}: {}", client.said());
+        check::settled(&rig);
+        let sessions = check::sessions(&rig);
+        assert_eq!(sessions[0].completeness, Completeness::Complete);
+        let server = fs::read(rig.server_log()).unwrap();
+        check::evidence(&sessions, &Crossed { client: client.got(), server, damaged: false });
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_to_the_end_does_not_keep_the_proxy() {
+    let rig = Rig::new();
+    let mut client = Client::start(rig.proxy(&["--shutdown-timeout", "1"]));
+    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    until("the segment", || (!rig.segments().is_empty()).then_some(()));
+    let hanging = Hanging::of(&rig, &client, "assay-recorder", "write");
+    let mut id = 1;
+    until("the disk to hang", || {
+        id += 1;
+        client.converse(std::iter::once(call(id, "echo", id)));
+        hanging.hangs().then_some(())
+    });
+    client.converse((id + 1..id + 20).map(|i| call(i, "echo", i)));
+    client.stdin = None;
+    until("the proxy to give up", || client.said().contains("does not respond").then_some(()));
+    drop(hanging);
+    assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    rig.await_silence();
+    let server = fs::read(rig.server_log()).unwrap();
+    let sessions = check::recovered(&rig, &Crossed { client: client.got(), server, damaged: false });
+    assert_eq!(sessions[0].doc.counts.calls, id + 19);
+}
+
 /// A small file system of its own, unmounted on drop.
 struct Small(PathBuf);
 

@@ -1,21 +1,22 @@
 //! Clocks of any kind: before 1970, at the end of year 9999, standing still, stepping either way while a session runs.
 
 use assay::{
-    model::{Direction, Profile, SessionId, WallTime},
+    model::{Direction, SessionId, WallTime},
     pack::{
         build::{self, Input},
         explain::Explanation,
         keys::{Signer, SignerId},
+        testkit,
         verify::{self, Completeness, Integrity, VerifyOptions, VerifyReport},
     },
     paths::AuditDir,
     record::{
-        recorder::{Clock, Ending, Message, Recorder, Setup, command_digest},
+        recorder::{Clock, Ending, Message, Recorder},
         store::Store,
     },
 };
 use proptest::prelude::*;
-use std::{ops::ControlFlow, sync::Arc};
+use std::ops::ControlFlow;
 
 /// 0001-01-01 in milliseconds since 1970.
 const YEAR_1: i64 = -62_135_596_800_000;
@@ -66,17 +67,7 @@ fn verified(boot: u64, offsets: &[i64], pauses: &[u64], packed: i64, looked: i64
     let tmp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let dir = AuditDir::at(tmp.path().join("audit"));
     dir.create().unwrap();
-    let setup = Arc::new(Setup {
-        profile: Profile::Audit,
-        transport: "stdio",
-        server_id: "server".into(),
-        command: None,
-        command_digest: command_digest(&["server".into()]),
-        store_args: false,
-        store_results: false,
-        store_limit: 1 << 20,
-        policy_hash: None,
-    });
+    let setup = testkit::setup();
     let id = SessionId::from_bits(7);
     let started_at = Clock::new(offsets[0]).wall(boot);
     let begun = Store::begin(&dir, &setup, boot, started_at, Clock::of_start(boot, started_at), id, None);

@@ -78,7 +78,7 @@ impl Consumer {
         let direction = Direction::from_word(fixed.direction).ok_or_else(|| corrupt("ring direction out of range"))?;
         let owner = u32::try_from(fixed.owner).unwrap_or(0);
         let started = Some(fixed.owner_start).filter(|&t| t != 0);
-        if !locked && owner != std::process::id() && process::is_alive(owner, started) {
+        if !locked && process::is_alive(owner, started) {
             return Err(in_use());
         }
         let header = usize::try_from(fixed.header()).map_err(|_| corrupt("ring header too large"))?;
