@@ -74,8 +74,12 @@ const DIRECTORIES: [&str; 9] =
 
 /// What the user keeps elsewhere: others can be quicker to make a run directory below `/tmp`, and where the home is a working
 /// copy, a repository brings a user directory. That itself, and the keys, may be where the user has a link lead.
-const OF_USER: [&str; 10] = [
+const OF_USER: [&str; 14] = [
     "../../../run/assay",
+    "../../../run/assay/HEX.c2s.ring",
+    "../../../run/assay/HEX.json",
+    "../../../run/assay/HEX.place",
+    "../../../run/assay/HEX.sock",
     "../../../home/.assay/audit_dirs.jsonl",
     "../../../home/.assay/history.lock",
     "../../../home/.assay/history.sqlite3",
