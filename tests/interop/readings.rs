@@ -236,8 +236,26 @@ const RARE: [char; 40] = [
     '\u{fe55}', '\u{fe5f}', '\u{fe6b}', '\u{feff}', '\u{ff03}', '\u{ff0e}', '\u{ff0f}', '\u{ff1a}', '\u{ff1f}',
     '\u{ff20}', '\u{ff3c}', '\u{ff61}',
 ];
-const TAILS: [&str; 14] =
-    ["", "", "/", "/", "/", "/x", "?x", "#x", "\\x", ":80/", ":8080", "./", "/@1.1.1.1/", "?@example.com/"];
+const TAILS: [&str; 18] = [
+    "",
+    "",
+    "/",
+    "/",
+    "/",
+    "/x",
+    "?x",
+    "#x",
+    "\\x",
+    ":80/",
+    ":8080",
+    "./",
+    "/@1.1.1.1/",
+    "?@example.com/",
+    "/?a=b;c=d",
+    "?a=b,c",
+    "#a=b|c",
+    "/a=b; c",
+];
 
 /// Any character of ASCII, or one that some parsers make another of.
 fn character(dice: &mut Dice) -> char {
