@@ -770,7 +770,14 @@ impl Engine {
         let surface = live.recorder.surface();
         self.report.violations = live.recorder.violations();
         let ending = Ending { live_events_missed: self.config.broadcast.take_missed(), ..ending.clone() };
-        let doc = live.recorder.end(&ending, clock::mono_ns());
+        let ended_ns = clock::mono_ns();
+        while live.recorder.close_open(&ending, ended_ns, 4 << 20) {
+            // What is not written waits for the rest of the end.
+            if live.store.write(&mut live.recorder.lines).is_err() {
+                break;
+            }
+        }
+        let doc = live.recorder.end(&ending, ended_ns);
         (self.report.missed_messages, self.report.missed_bytes) = (doc.counts.missed, doc.counts.missed_bytes);
         if let Err(e) = live.store.write(&mut live.recorder.lines) {
             self.disk_failed("ending the segment", &e);

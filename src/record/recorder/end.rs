@@ -71,26 +71,38 @@ impl Recorder {
         }
     }
 
-    /// Closes what is open, ends the chain and returns `session.json`.
-    pub fn end(&mut self, ending: &Ending, now_ns: u64) -> SessionDoc {
+    /// Closes as much of what is open as `room` bytes of lines hold, as [`Recorder::end`] would; whether there is more. What
+    /// is open may be very much, and need not wait in memory together.
+    pub fn close_open(&mut self, ending: &Ending, now_ns: u64, room: usize) -> bool {
         self.last_ns = self.last_ns.max(now_ns);
         self.write_session_start(self.last_ns);
         self.say_unfollowed();
-        let mut unanswered = 0;
-        let mut carried_out = Vec::new();
         for invocation in self.table.in_order() {
-            if ending.carries_over {
-                if self.table.get(invocation).is_some_and(|p| p.recorded) {
-                    carried_out.push(invocation);
-                }
-                continue;
+            if self.lines.len() >= room {
+                return true;
             }
             let Some(pending) = self.table.remove(invocation) else { continue };
             if pending.call.is_some() && pending.response.is_none() && !pending.cancelled && pending.key.is_some() {
-                unanswered += 1;
+                self.unanswered += 1;
             }
             self.close_now(&pending, Some(&ending.no_response));
         }
+        false
+    }
+
+    /// Closes what is open, ends the chain and returns `session.json`.
+    pub fn end(&mut self, ending: &Ending, now_ns: u64) -> SessionDoc {
+        let mut carried_out = Vec::new();
+        if ending.carries_over {
+            self.last_ns = self.last_ns.max(now_ns);
+            self.write_session_start(self.last_ns);
+            self.say_unfollowed();
+            carried_out = self.table.in_order();
+            carried_out.retain(|invocation| self.table.get(*invocation).is_some_and(|p| p.recorded));
+        } else {
+            self.close_open(ending, now_ns, usize::MAX);
+        }
+        let unanswered = self.unanswered;
         let whole = self.counts.missed == 0 && self.counts.missed_bytes == 0;
         let complete = ending.clean && whole && (unanswered == 0 || ending.pending_is_clean);
         self.end_chain(ending, complete, carried_out);

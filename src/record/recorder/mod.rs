@@ -240,6 +240,8 @@ pub struct Recorder {
     unfollowed: (u64, u64),
     /// When a gap told of some last, monotonic ns.
     unfollowed_ns: u64,
+    /// Calls that were closed without a response, at the end.
+    unanswered: u64,
 }
 
 /// The event of a request that is not followed.
@@ -288,6 +290,7 @@ impl Recorder {
             violations: 0,
             unfollowed: (0, 0),
             unfollowed_ns: 0,
+            unanswered: 0,
             setup,
             session: begin.session,
             continues: begin.continues,

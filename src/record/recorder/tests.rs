@@ -482,6 +482,37 @@ fn a_server_that_dies_with_a_call_in_flight_leaves_an_incomplete_session() {
     assert_eq!(p.calls()[0].outcome_reason.as_deref(), Some("server_exited"));
 }
 
+#[test]
+fn an_end_in_parts_is_the_end_at_once() {
+    let play = || {
+        let mut p = Play::new(false);
+        for n in 0..100 {
+            p.c2s(call(&n.to_string(), "x"));
+        }
+        p
+    };
+    let (mut at_once, mut in_parts) = (play(), play());
+    let (doc, ns) = (at_once.recorder.end(&clean(), at_once.ns), in_parts.ns);
+    let (mut segment, mut receipts, mut parts) = (Vec::new(), Vec::new(), 0);
+    in_parts.recorder.lines.segment.clear();
+    in_parts.recorder.lines.receipts.clear();
+    while in_parts.recorder.close_open(&clean(), ns, 4096) {
+        let lines = &mut in_parts.recorder.lines;
+        assert!(lines.len() < 8192);
+        segment.append(&mut lines.segment);
+        receipts.append(&mut lines.receipts);
+        parts += 1;
+    }
+    assert!(parts > 10);
+    let json = |doc: &crate::model::SessionDoc| serde_json::to_string(doc).unwrap();
+    assert_eq!(json(&in_parts.recorder.end(&clean(), ns)), json(&doc));
+    segment.append(&mut in_parts.recorder.lines.segment);
+    receipts.append(&mut in_parts.recorder.lines.receipts);
+    assert!(at_once.recorder.lines.segment.ends_with(&segment));
+    assert!(at_once.recorder.lines.receipts.ends_with(&receipts));
+    assert_eq!(doc.counts.calls, 100);
+}
+
 /// What a crash can leave, and that reading the same bytes again gives the same evidence, once.
 fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize, guarded: bool) {
     let mut whole = Play { guarded, ..Play::new(false) };
