@@ -388,6 +388,9 @@ fn given_whole(wide: &str, tight: &str, seen: &mut Seen) -> Result<(), String> {
             continue;
         }
         let more = more.split(':').next().unwrap_or_default();
+        // Nobody writes one, and parsers go on behind it or end there.
+        let control = more.starts_with(|c: char| c.is_control() && !c.is_whitespace());
+        let more = if control { more.split(char::is_whitespace).next().unwrap_or_default() } else { more };
         if !more.starts_with('\\') && !more.contains(char::is_whitespace) && more.contains(char::is_alphanumeric) {
             return Err(unclear(name));
         }
