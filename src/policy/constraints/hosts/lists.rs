@@ -5,6 +5,7 @@ use super::{
     name::{DOTS, MAX_HOST, Reading, Seen, host, is_private, shown},
     urls::{self, Place},
 };
+use crate::policy::names::fold;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Schemes whose URIs have no host.
@@ -77,7 +78,8 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
         if piece.parse::<u16>().is_ok_and(|port| port > 0) {
             continue;
         }
-        let named = if named == Named::Host && !piece.contains(['.', ':']) { Named::About } else { named };
+        let dotted = piece.contains(['.', ':', '%']) || !piece.is_ascii() && fold(piece).contains(['.', DOTS[0]]);
+        let named = if named == Named::Host && !dotted { Named::About } else { named };
         some |= parenthesized(piece, named, seen)?;
     }
     Ok(some)
