@@ -1,12 +1,15 @@
 //! Digests of values (FORMATS §2).
 
 use std::fmt;
+use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 
-use super::emit::canonicalize_within;
+use super::emit::{canonicalize_within, emit};
 use super::error::{Anomalies, CanonError, ScanError};
 use super::index::Limits;
+use super::outline::Indexed;
+use super::pair::Pair;
 use super::scan::skip_ws;
 
 /// The digest of a JSON value.
@@ -59,23 +62,57 @@ pub(super) fn digest_within(value: &[u8], limits: &Limits, page: Option<&dyn Fn(
     match canonicalize_within(value, limits, page, &mut |part| hash.update(part)) {
         Ok(()) => Ok(Digest::Jcs(hash.finalize().into())),
         Err(CanonError::Syntax(error)) => Err(error),
-        Err(CanonError::Ambiguous(anomalies)) => Ok(Digest::Raw(raw(value, limits, page), anomalies)),
+        Err(CanonError::Ambiguous(anomalies)) => {
+            let mut hash = Sha256::new();
+            raw(value, limits, page, &mut |part| hash.update(part));
+            Ok(Digest::Raw(hash.finalize().into(), anomalies))
+        }
     }
 }
 
-fn raw(value: &[u8], limits: &Limits, page: Option<&dyn Fn(usize)>) -> [u8; 32] {
+/// The [`digest()`] of the value that stands in a document at `value`, and the SHA-256 of `whole`, which may be the document. Both
+/// together take not much longer than one.
+///
+/// # Errors
+/// As [`digest()`].
+pub fn digest_in(
+    document: &[u8],
+    indexed: &Indexed,
+    value: Range<usize>,
+    whole: &[u8],
+) -> Result<(Digest, [u8; 32]), ScanError> {
+    let limits = &Limits::DEFAULT;
+    let mut pair = Pair::new(whole);
+    let part = &document[value.clone()];
+    let mut sink = |part: &[u8]| pair.update(part);
+    let written = match &indexed.0 {
+        Some(index) => emit(document, value.start, index, limits, None, &mut sink),
+        None => canonicalize_within(part, limits, None, &mut sink),
+    };
+    let anomalies = match written {
+        Ok(()) => None,
+        Err(CanonError::Syntax(error)) => return Err(error),
+        Err(CanonError::Ambiguous(anomalies)) => {
+            pair = Pair::new(whole);
+            raw(part, limits, None, &mut |part| pair.update(part));
+            Some(anomalies)
+        }
+    };
+    let (hash, of_whole) = pair.finish();
+    Ok((anomalies.map_or(Digest::Jcs(hash), |anomalies| Digest::Raw(hash, anomalies)), of_whole))
+}
+
+fn raw(value: &[u8], limits: &Limits, page: Option<&dyn Fn(usize)>, sink: &mut dyn FnMut(&[u8])) {
     let start = skip_ws(value, 0);
     let blank = value.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
-    let mut hash = Sha256::new();
     let mut at = start;
     for part in value[start..value.len() - blank].chunks(limits.page.max(1)) {
-        hash.update(part);
+        sink(part);
         at += part.len();
         if let Some(page) = page {
             page(at);
         }
     }
-    hash.finalize().into()
 }
 
 /// SHA-256 (FIPS 180-4) of `bytes`.

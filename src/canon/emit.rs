@@ -41,19 +41,31 @@ pub(super) fn canonicalize_within(
     if !index.anomalies.is_empty() {
         return Err(CanonError::Ambiguous(index.anomalies));
     }
+    emit(bytes, skip_ws(bytes, 0), &index, limits, page, sink)
+}
+
+/// Writes the value at `at` of a document whose first pass found nothing wrong.
+pub(super) fn emit(
+    bytes: &[u8],
+    at: usize,
+    index: &Index,
+    limits: &Limits,
+    page: Option<&dyn Fn(usize)>,
+    sink: &mut dyn FnMut(&[u8]),
+) -> Result<(), CanonError> {
     let mut emitter = Emitter {
         bytes,
-        index: &index,
+        index,
         writer: Writer::default(),
         stream: Stream { gathered: Vec::new(), sink },
         page,
         every: limits.page,
-        position: 0,
+        position: at,
         read: 0,
         went_back: false,
     };
-    // The first pass found nothing wrong, so only bytes that changed between the passes can make the second fail.
-    emitter.value(skip_ws(bytes, 0), 0).ok_or_else(|| reason(bytes))?;
+    // Only bytes that changed between the passes can make the second fail.
+    emitter.value(at, 0).ok_or_else(|| reason(bytes))?;
     emitter.stream.flush();
     Ok(())
 }

@@ -31,7 +31,7 @@ pub struct Elements<'a>(Walk<'a>);
 /// Told, now and then, an offset below which nothing will be read again in this pass.
 pub type Page<'a> = Option<&'a dyn Fn(usize)>;
 
-struct Paging<'a>(Page<'a>);
+pub(super) struct Paging<'a>(pub(super) Page<'a>);
 
 impl Events for Paging<'_> {
     fn passed(&mut self, at: usize) {

@@ -1,16 +1,18 @@
 //! A scan that says in the same pass where the members of the outermost objects stand.
 
 use super::error::{Anomalies, ScanError};
-use super::index::{Limits, Pass};
+use super::index::{Index, Limits, Pass};
+use super::members::{Page, Paging};
 use super::number::Literal;
 use super::scan::{Events, finish, walk};
 use super::string::Scanned;
+use std::ops::Range;
 
 /// Objects whose members are told: the document's, and those that are the values of its members.
 const LEVELS: usize = 2;
 
 /// A member of one of the outermost objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outlined<'a> {
     /// Containers around it: 1 for a direct member of the document.
     pub depth: usize,
@@ -20,31 +22,43 @@ pub struct Outlined<'a> {
     pub escaped: bool,
     /// The value, without white space around it.
     pub value: &'a [u8],
+    /// Where it stands in the document.
+    pub range: Range<usize>,
 }
 
-struct Outline<'a, 'f> {
+struct Outline<'a, 'f, E> {
     bytes: &'a [u8],
-    pass: Pass<'static>,
+    events: E,
     /// The name, at each level, of the member whose value is being read: start, end, whether it has escapes, and where the
     /// value starts.
     names: [(usize, usize, bool, usize); LEVELS],
     see: &'f mut dyn FnMut(Outlined<'a>),
 }
 
-impl Events for Outline<'_, '_> {
+impl<'a, 'f, E: Events> Outline<'a, 'f, E> {
+    /// Walks the whole document; gives what heard of everything, and the end of the document's value.
+    fn walk(bytes: &'a [u8], events: E, see: &'f mut dyn FnMut(Outlined<'a>)) -> Result<(E, usize), ScanError> {
+        let mut outline = Self { bytes, events, names: [(0, 0, false, 0); LEVELS], see };
+        let end = walk(bytes, 0, &mut outline)?;
+        finish(bytes, end)?;
+        Ok((outline.events, end))
+    }
+}
+
+impl<E: Events> Events for Outline<'_, '_, E> {
     #[inline]
     fn open(&mut self, at: usize, object: bool, depth: usize) {
-        self.pass.open(at, object, depth);
+        self.events.open(at, object, depth);
     }
 
     #[inline]
     fn close(&mut self, bytes: &[u8], end: usize, object: bool, depth: usize) {
-        self.pass.close(bytes, end, object, depth);
+        self.events.close(bytes, end, object, depth);
     }
 
     #[inline]
     fn name(&mut self, bytes: &[u8], start: usize, name: Scanned, depth: usize, value: usize) {
-        self.pass.name(bytes, start, name, depth, value);
+        self.events.name(bytes, start, name, depth, value);
         if let Some(slot) = self.names.get_mut(depth - 1) {
             *slot = (start, name.end, name.escaped, value);
         }
@@ -52,19 +66,24 @@ impl Events for Outline<'_, '_> {
 
     #[inline]
     fn string(&mut self, start: usize, string: Scanned) {
-        self.pass.string(start, string);
+        self.events.string(start, string);
     }
 
     #[inline]
     fn number(&mut self, bytes: &[u8], number: Literal) {
-        self.pass.number(bytes, number);
+        self.events.number(bytes, number);
+    }
+
+    #[inline]
+    fn passed(&mut self, at: usize) {
+        self.events.passed(at);
     }
 
     #[inline]
     fn member(&mut self, end: usize, depth: usize) {
         if let Some(&(start, name_end, escaped, value)) = self.names.get(depth - 1) {
-            let (raw_key, value) = (&self.bytes[start..name_end], &self.bytes[value..end]);
-            (self.see)(Outlined { depth, raw_key, escaped, value });
+            let (raw_key, value) = (&self.bytes[start..name_end], value..end);
+            (self.see)(Outlined { depth, raw_key, escaped, value: &self.bytes[value.clone()], range: value });
         }
     }
 }
@@ -75,12 +94,29 @@ impl Events for Outline<'_, '_> {
 /// # Errors
 /// As [`scan`](super::scan()), at the end of what was told.
 pub fn outline<'a>(bytes: &'a [u8], see: &mut dyn FnMut(Outlined<'a>)) -> Result<Anomalies, ScanError> {
-    let limits = &const { Limits::scan_only() };
-    let mut outline = Outline { bytes, pass: Pass::new(limits, None), names: [(0, 0, false, 0); LEVELS], see };
-    let end = walk(bytes, 0, &mut outline)?;
-    finish(bytes, end)?;
-    Ok(outline.pass.into_index().anomalies)
+    let (pass, _) = Outline::walk(bytes, Pass::new(&const { Limits::scan_only() }, None), see)?;
+    Ok(pass.into_index().anomalies)
 }
+
+/// As [`outline`], for bytes that lie in pages which can be let go. Instead of anomalies it leaves what
+/// [`digest_in`](super::digest_in) makes use of.
+///
+/// # Errors
+/// As [`outline`].
+pub fn index<'a>(bytes: &'a [u8], page: Page<'_>, see: &mut dyn FnMut(Outlined<'a>)) -> Result<Indexed, ScanError> {
+    let limits = &Limits::DEFAULT;
+    if bytes.len() <= limits.small {
+        Outline::walk(bytes, Paging(page), see)?;
+        return Ok(Indexed(None));
+    }
+    let (pass, _) = Outline::walk(bytes, Pass::new(limits, page), see)?;
+    let index = pass.into_index();
+    Ok(Indexed(Some(index).filter(|index| index.anomalies.is_empty())))
+}
+
+/// What one walk over a document has found out for hashing values in it; nothing where that would not help.
+#[derive(Default)]
+pub struct Indexed(pub(super) Option<Index>);
 
 #[cfg(test)]
 mod tests {

@@ -33,7 +33,6 @@ pub enum Shape {
 }
 
 /// The top level of one message; ranges lie in the message's bytes.
-#[derive(Clone)]
 pub struct Envelope<'a> {
     /// The message's bytes.
     pub bytes: &'a [u8],
@@ -53,6 +52,64 @@ pub struct Envelope<'a> {
     pub error: Option<Range<usize>>,
     /// A top-level member occurs twice.
     pub duplicate_key: bool,
+    /// What hashing a value in it makes use of.
+    pub indexed: canon::Indexed,
+    /// Of `params`.
+    in_params: Found<{ IN_PARAMS.len() }>,
+    /// Of `result`.
+    in_result: Found<{ IN_RESULT.len() }>,
+}
+
+/// Members of `params` that are read.
+const IN_PARAMS: [&str; 10] = [
+    "name",
+    "arguments",
+    "_meta",
+    "requestState",
+    "inputResponses",
+    "taskId",
+    "requestId",
+    "protocolVersion",
+    "clientInfo",
+    "cursor",
+];
+/// Members of `result` that are read.
+const IN_RESULT: [&str; 10] = [
+    "isError",
+    "resultType",
+    "requestState",
+    "inputRequests",
+    "taskId",
+    "task",
+    "serverInfo",
+    "protocolVersion",
+    "result",
+    "_meta",
+];
+
+/// Where wanted members stand; of duplicates the last counts.
+#[derive(Debug, Clone)]
+struct Found<const N: usize> {
+    ranges: [Option<Range<usize>>; N],
+    duplicate: bool,
+}
+
+impl<const N: usize> Default for Found<N> {
+    fn default() -> Self {
+        Self { ranges: [const { None }; N], duplicate: false }
+    }
+}
+
+impl<const N: usize> Found<N> {
+    fn look(&mut self, names: &[&str; N], key: &str, value: &Range<usize>) {
+        if let Some(i) = names.iter().position(|name| *name == key) {
+            self.duplicate |= self.ranges[i].replace(value.clone()).is_some();
+        }
+    }
+
+    const fn of(self, bytes: &[u8]) -> Fields<'_, N> {
+        Fields { bytes, found: self.ranges, duplicate: self.duplicate }
+    }
 }
 
 /// The first significant byte says that this is a batch (JSON-RPC 2.0 §6, MCP 2025-03-26).
@@ -116,6 +173,9 @@ impl<'a, const N: usize> Fields<'a, N> {
     }
 }
 
+/// Members of a message that are read.
+const TOP: [&str; 5] = ["id", "method", "params", "result", "error"];
+
 /// Reads one message that is no batch.
 ///
 /// # Errors
@@ -127,7 +187,25 @@ pub fn parse<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Envelope<'a>, Malfor
             Err(e) => e.into(),
         });
     }
-    let f = Fields::paged(bytes, ["id", "method", "params", "result", "error"], page)?;
+    let (mut top, mut params, mut result) = (Found::<5>::default(), Found::default(), Found::default());
+    let (mut in_params, mut in_result) = (Found::default(), Found::default());
+    let indexed = canon::index(bytes, page, &mut |member| {
+        let key = if member.escaped { canon::decode_string(member.raw_key) } else { plain(member.raw_key) };
+        let Some(key) = key else { return };
+        if member.depth > 1 {
+            params.look(&IN_PARAMS, &key, &member.range);
+            result.look(&IN_RESULT, &key, &member.range);
+            return;
+        }
+        top.look(&TOP, &key, &member.range);
+        let (of_params, of_result) = (std::mem::take(&mut params), std::mem::take(&mut result));
+        match &*key {
+            "params" => in_params = of_params,
+            "result" => in_result = of_result,
+            _ => {}
+        }
+    })?;
+    let f = top.of(bytes);
     let method = f.get(1).map(name_of);
     let id = f.get(0);
     let shape = match (&method, id) {
@@ -136,8 +214,14 @@ pub fn parse<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Envelope<'a>, Malfor
         (None, _) if f.found[3].is_some() || f.found[4].is_some() => Shape::Response,
         (None, _) => return Err(Malformed("neither request, notification nor response".into())),
     };
+    let duplicate_key = f.duplicate;
     let [_, _, params, result, error] = f.found;
-    Ok(Envelope { bytes, page, shape, id, method, params, result, error, duplicate_key: f.duplicate })
+    Ok(Envelope { bytes, page, shape, id, method, params, result, error, duplicate_key, indexed, in_params, in_result })
+}
+
+/// The text of a name without escapes; `None` if it is none.
+fn plain(raw: &[u8]) -> Option<Cow<'_, str>> {
+    std::str::from_utf8(raw.get(1..raw.len() - 1)?).ok().map(Cow::Borrowed)
 }
 
 /// A name as it is decoded; lossy where it cannot be, cut where it is too long to be one.
@@ -214,6 +298,8 @@ pub struct Params<'a> {
     pub name: Option<&'a [u8]>,
     /// `params.arguments`, raw.
     pub arguments: Option<&'a [u8]>,
+    /// Where they stand in the message's bytes.
+    pub arguments_at: Option<Range<usize>>,
     /// `params._meta`, raw.
     pub meta: Option<&'a [u8]>,
     /// `params.requestState`, raw (modern multi-round-trip).
@@ -236,29 +322,14 @@ pub struct Params<'a> {
 
 impl<'a> Params<'a> {
     /// Reads `params`.
-    ///
-    /// # Errors
-    /// Cannot happen behind [`parse`], which has scanned it.
-    pub fn of(envelope: &Envelope<'a>) -> Result<Self, canon::ScanError> {
-        let Some(raw) = envelope.params.clone().map(|r| &envelope.bytes[r]) else { return Ok(Self::default()) };
-        let names = [
-            "name",
-            "arguments",
-            "_meta",
-            "requestState",
-            "inputResponses",
-            "taskId",
-            "requestId",
-            "protocolVersion",
-            "clientInfo",
-            "cursor",
-        ];
-        let base = envelope.params.as_ref().map_or(0, |r| r.start);
-        let page = envelope.page.map(|page| move |upto: usize| page(base + upto));
-        let f = Fields::paged(raw, names, page.as_ref().map(|p| p as &dyn Fn(usize)))?;
-        Ok(Self {
+    #[must_use]
+    pub fn of(envelope: &Envelope<'a>) -> Self {
+        let Some(raw) = envelope.params.clone().map(|r| &envelope.bytes[r]) else { return Self::default() };
+        let f = envelope.in_params.clone().of(envelope.bytes);
+        Self {
             name: f.get(0),
             arguments: f.get(1),
+            arguments_at: f.range(1),
             meta: f.get(2),
             request_state: f.get(3),
             input_responses: f.get(4),
@@ -268,7 +339,7 @@ impl<'a> Params<'a> {
             cursor: f.get(9).is_some_and(|c| canon::kind(c) == Some(canon::Kind::String)),
             is_object: canon::kind(raw) == Some(canon::Kind::Object),
             duplicate_key: f.duplicate,
-        })
+        }
     }
 }
 
@@ -365,30 +436,12 @@ pub struct ResultFields<'a> {
 
 impl<'a> ResultFields<'a> {
     /// Reads a result.
-    ///
-    /// # Errors
-    /// Cannot happen behind [`parse`], which has scanned it.
-    pub fn of(envelope: &Envelope<'a>) -> Result<Self, canon::ScanError> {
-        let Some(range) = envelope.result.clone() else { return Ok(Self::default()) };
-        let base = range.start;
-        let raw = &envelope.bytes[range];
-        let page = envelope.page.map(|page| move |upto: usize| page(base + upto));
-        let names = [
-            "isError",
-            "resultType",
-            "requestState",
-            "inputRequests",
-            "taskId",
-            "task",
-            "serverInfo",
-            "protocolVersion",
-            "result",
-            "_meta",
-        ];
-        let f = Fields::paged(raw, names, page.as_ref().map(|p| p as &dyn Fn(usize)))?;
+    #[must_use]
+    pub fn of(envelope: &Envelope<'a>) -> Self {
+        let f = envelope.in_result.clone().of(envelope.bytes);
         let in_task = f.get(5).and_then(|t| Fields::of(t, ["taskId"]).ok()).and_then(|t| t.text(0));
         let modern = f.get(9).and_then(|m| Fields::of(m, ["io.modelcontextprotocol/serverInfo"]).ok());
-        Ok(Self {
+        Self {
             is_error: f.get(0) == Some(b"true"),
             result_type: f.text(1),
             request_state: f.get(2),
@@ -398,7 +451,7 @@ impl<'a> ResultFields<'a> {
             server_info: f.get(6).or_else(|| modern.and_then(|m| m.get(0))),
             protocol_version: f.text(7),
             has_result: f.get(8).is_some(),
-        })
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The only home of unsafe code: memory maps, process attributes, and a portable fallback beside each Linux call.
+//! The only home of unsafe code: memory maps, process attributes, vector instructions, and a portable fallback beside each Linux call.
 //!
 //! Everything public here is safe to call. Must not know: MCP, captures' meaning, files of the audit directory.
 
@@ -8,6 +8,7 @@ mod map;
 pub mod peer;
 pub mod process;
 mod ring;
+pub mod sha256;
 pub mod wait;
 
 pub use map::FileMap;

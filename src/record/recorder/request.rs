@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use serde_json::value::RawValue;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
 impl Recorder {
     pub(super) fn request(
@@ -25,7 +25,7 @@ impl Recorder {
         mut flags: BTreeSet<String>,
         big: &mut Vec<BigPayload>,
     ) {
-        let Ok(params) = Params::of(e) else { return };
+        let params = Params::of(e);
         let raw_method = e.method.as_deref().unwrap_or_default();
         let class = envelope::classify(raw_method);
         let recorded = class != Class::Pass || m.is_blocked();
@@ -47,6 +47,7 @@ impl Recorder {
             return;
         }
         let method = envelope::short(raw_method);
+        let from_client = m.direction == Direction::ClientToServer;
         // What a guard has judged is followed in any case: it has a limit of its own, below ours.
         if m.judgement.is_none() && !self.table.has_room() {
             if recorded {
@@ -54,17 +55,26 @@ impl Recorder {
             }
             return;
         }
-        let wire = recorded.then(|| wire_of(m));
+        let arguments = params.arguments_at.clone().filter(|_| from_client && method == "tools/call");
+        let (wire, digest) = match arguments {
+            Some(range) => {
+                let (wire, digest) = digests(m, e, range, &mut flags);
+                (Some(wire), Some(digest))
+            }
+            None => (recorded.then(|| wire_of(m)), None),
+        };
         let modern = meta.protocol_version.is_some();
-        let from_client = m.direction == Direction::ClientToServer;
         let surface = Part::of(raw_method).filter(|_| from_client).map(|part| (part, params.cursor));
         let tool = params.name.map(envelope::name_of).unwrap_or_default();
         let decision = self.decide(m, index, subject(raw_method, &tool, m.direction, e, &params));
         if let Some(decision) = &decision {
             flags.extend(decision.unseen.iter().cloned());
         }
-        let call =
-            if from_client { self.call_of(m, e, &method, &params, meta, &mut flags, invocation, big) } else { None };
+        let call = if from_client {
+            self.call_of(m, e, &method, &params, digest, meta, &mut flags, invocation, big)
+        } else {
+            None
+        };
         if let Some(wire) = &wire {
             self.counts.requests += 1;
             self.request_event(m, &method, &rpc_id, invocation, wire, modern, &flags, call.as_ref());
@@ -175,6 +185,7 @@ impl Recorder {
         e: &Envelope<'_>,
         method: &str,
         params: &Params<'_>,
+        arguments: Option<Digest>,
         meta: RequestMeta,
         flags: &mut BTreeSet<String>,
         invocation: InvocationId,
@@ -186,8 +197,7 @@ impl Recorder {
         }
         if matches!(method, "tasks/get" | "tasks/result") {
             let (parent, tool_name) = self.table.task(params.task_id.as_deref()?)?;
-            let raw = e.params.clone().map_or(&b"{}"[..], |r| &e.bytes[r]);
-            let digest = value_digest(m, raw, flags);
+            let digest = e.params.clone().map_or_else(no_arguments, |range| digests(m, e, range, flags).1);
             return Some(Call {
                 tool_name,
                 arguments_hash: digest.to_string(),
@@ -206,10 +216,9 @@ impl Recorder {
             flags.insert("params_not_an_object".to_owned());
         }
         let tool_name = tool_name(params.name, flags);
-        let arguments = params.arguments.unwrap_or(b"{}");
-        let digest = value_digest(m, arguments, flags);
+        let digest = arguments.unwrap_or_else(no_arguments);
         let mut stored = None;
-        if self.setup.store_args && params.arguments.is_some() {
+        if let Some(arguments) = params.arguments.filter(|_| self.setup.store_args) {
             stored = self.store(m, "arguments", arguments, &digest, invocation, flags, big);
         }
         let arguments_hash = digest.to_string();
@@ -287,7 +296,7 @@ impl Recorder {
         mut flags: BTreeSet<String>,
         big: &mut Vec<BigPayload>,
     ) {
-        let Ok(params) = Params::of(e) else { return };
+        let params = Params::of(e);
         let raw_method = e.method.as_deref().unwrap_or_default();
         if raw_method == "tools/call" {
             // A server may well execute it: it gets a receipt, and there is no response to wait for.
@@ -340,22 +349,35 @@ fn subject<'a>(
     }
 }
 
-/// Hash of a value inside a message; what makes it ambiguous goes into `flags`.
-pub(super) fn value_digest(m: &Message<'_>, value: &[u8], flags: &mut BTreeSet<String>) -> Digest {
-    let base = (value.as_ptr() as usize).wrapping_sub(m.bytes.as_ptr() as usize);
-    let inside = base <= m.bytes.len();
-    let release = |upto: usize| {
-        if let (Some(page), true) = (m.page, inside) {
-            page(base + upto);
+/// What a call without arguments is hashed as.
+fn no_arguments() -> Digest {
+    Digest::Jcs(canon::sha256(b"{}"))
+}
+
+/// Hashes of a message and of the value that stands in it at `range` of its envelope; what makes that ambiguous goes into `flags`.
+pub(super) fn digests(
+    m: &Message<'_>,
+    e: &Envelope<'_>,
+    range: Range<usize>,
+    flags: &mut BTreeSet<String>,
+) -> (Wire, Digest) {
+    let value = &e.bytes[range.clone()];
+    // The envelope has been scanned: a value inside it is JSON.
+    let not_json = || Digest::Raw(canon::sha256(value), canon::Anomalies::default());
+    let (wire, digest) = if let Some(page) = e.page {
+        let wire = wire_of(m);
+        let release = |upto: usize| page(range.start + upto);
+        (wire, canon::digest(value, Some(&release)).unwrap_or_else(|_| not_json()))
+    } else {
+        match canon::digest_in(e.bytes, &e.indexed, range, m.bytes) {
+            Ok((digest, whole)) => (Wire { bytes: m.bytes.len() as u64, sha256: hex::encode(whole) }, digest),
+            Err(_) => (wire_of(m), not_json()),
         }
     };
-    let digest = canon::digest(value, m.page.is_some().then_some(&release as &dyn Fn(usize)));
-    // The envelope has been scanned: a value inside it is JSON.
-    let digest = digest.unwrap_or_else(|_| Digest::Raw(canon::sha256(value), canon::Anomalies::default()));
     if let Digest::Raw(_, anomalies) = &digest {
         flags.extend(envelope::words(*anomalies));
     }
-    digest
+    (wire, digest)
 }
 
 fn tool_name(raw: Option<&[u8]>, flags: &mut BTreeSet<String>) -> String {

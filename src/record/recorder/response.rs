@@ -1,6 +1,6 @@
 //! Responses, and the delivery of messages.
 
-use super::{Awaited, BigPayload, Message, Recorder, lane, request::value_digest, wire_of};
+use super::{Awaited, BigPayload, Message, Recorder, lane, request::digests, wire_of};
 use crate::{
     canon,
     model::{Direction, EventKind, InvocationId, ReceiptId, event::detail, exact_integer},
@@ -28,7 +28,7 @@ impl Recorder {
             self.unmatched(m, e, key.as_ref());
             return;
         };
-        let fields = ResultFields::of(e).unwrap_or_default();
+        let fields = ResultFields::of(e);
         let Some((recorded, method)) = self.table.get(invocation).map(|p| (p.recorded, p.method.clone())) else {
             return;
         };
@@ -42,7 +42,8 @@ impl Recorder {
             self.table.remove(invocation);
             return;
         }
-        let body = e.error.clone().or(e.result.clone()).map(|r| &e.bytes[r]);
+        let range = e.error.clone().or(e.result.clone());
+        let body = range.clone().map(|r| &e.bytes[r]);
         if e.error.is_some() && e.result.is_some() {
             flags.insert("result_and_error".to_owned());
         }
@@ -50,8 +51,13 @@ impl Recorder {
             flags.insert("response_after_cancel".to_owned());
         }
         let is_call = self.table.get(invocation).is_some_and(|p| p.call.is_some());
-        let wire = wire_of(m);
-        let digest = body.map(|b| value_digest(m, b, &mut flags));
+        let (wire, digest) = match range {
+            Some(range) => {
+                let (wire, digest) = digests(m, e, range, &mut flags);
+                (wire, Some(digest))
+            }
+            None => (wire_of(m), None),
+        };
         let mut stored = None;
         if let (true, Some(body), Some(digest)) = (is_call && self.setup.store_results, body, &digest) {
             stored = self.store(m, "result", body, digest, invocation, &mut flags, big);

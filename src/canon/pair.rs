@@ -1,0 +1,118 @@
+//! SHA-256 of two texts in one go.
+
+use crate::sys::sha256::{INITIAL, compress};
+
+/// A text that comes in parts, hashed together with one that is there as a whole.
+pub(super) struct Pair<'a> {
+    state: [u32; 8],
+    bytes: u64,
+    /// What came last and fills no block yet.
+    partial: [u8; 64],
+    filled: usize,
+    whole: Whole<'a>,
+}
+
+struct Whole<'a> {
+    state: [u32; 8],
+    blocks: &'a [[u8; 64]],
+    tail: &'a [u8],
+    bytes: u64,
+}
+
+impl<'a> Pair<'a> {
+    pub(super) fn new(whole: &'a [u8]) -> Self {
+        let (blocks, tail) = whole.as_chunks();
+        let whole = Whole { state: INITIAL, blocks, tail, bytes: whole.len() as u64 };
+        Self { state: INITIAL, bytes: 0, partial: [0; 64], filled: 0, whole }
+    }
+
+    fn blocks(&mut self, blocks: &[[u8; 64]]) {
+        let beside = self.whole.blocks.len().min(blocks.len());
+        let (beside, rest) = self.whole.blocks.split_at(beside);
+        compress((&mut self.state, blocks), (&mut self.whole.state, beside));
+        self.whole.blocks = rest;
+    }
+
+    /// The next part of the first text.
+    pub(super) fn update(&mut self, part: &[u8]) {
+        self.bytes += part.len() as u64;
+        let (head, part) = part.split_at(part.len().min((64 - self.filled) % 64));
+        self.partial[self.filled..self.filled + head.len()].copy_from_slice(head);
+        self.filled += head.len();
+        if self.filled == 64 {
+            self.blocks(&[self.partial]);
+            self.filled = 0;
+        }
+        if !part.is_empty() {
+            let (blocks, tail) = part.as_chunks();
+            self.blocks(blocks);
+            self.partial[..tail.len()].copy_from_slice(tail);
+            self.filled = tail.len();
+        }
+    }
+
+    /// The hashes of the text that came in parts, and of the whole one.
+    pub(super) fn finish(mut self) -> ([u8; 32], [u8; 32]) {
+        let (last, count) = padded(&self.partial[..self.filled], self.bytes);
+        self.blocks(&last[..count]);
+        let Whole { mut state, blocks, tail, bytes } = self.whole;
+        let (last, count) = padded(tail, bytes);
+        compress((&mut state, blocks), (&mut [0; 8], &[]));
+        compress((&mut state, &last[..count]), (&mut [0; 8], &[]));
+        (digest(&self.state), digest(&state))
+    }
+}
+
+/// The last blocks of a text of so many bytes (FIPS 180-4 §5.1.1), and how many they are.
+fn padded(tail: &[u8], bytes: u64) -> ([[u8; 64]; 2], usize) {
+    let mut last = [[0; 64]; 2];
+    let flat = last.as_flattened_mut();
+    flat[..tail.len()].copy_from_slice(tail);
+    flat[tail.len()] = 0x80;
+    let count = if tail.len() < 56 { 1 } else { 2 };
+    flat[count * 64 - 8..count * 64].copy_from_slice(&(bytes * 8).to_be_bytes());
+    (last, count)
+}
+
+fn digest(state: &[u32; 8]) -> [u8; 32] {
+    let mut digest = [0; 32];
+    for (bytes, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+        *bytes = word.to_be_bytes();
+    }
+    digest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canon::sha256;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn both_hashes_are_right(
+            first in prop::collection::vec(any::<u8>(), 0..700),
+            whole in prop::collection::vec(any::<u8>(), 0..700),
+            mut cuts in prop::collection::vec(0usize..700, 0..9),
+        ) {
+            cuts.sort_unstable();
+            let mut pair = Pair::new(&whole);
+            let mut from = 0;
+            for cut in cuts.into_iter().map(|cut| cut.min(first.len())).chain([first.len()]) {
+                pair.update(&first[from..cut]);
+                from = cut;
+            }
+            prop_assert_eq!(pair.finish(), (sha256(&first), sha256(&whole)));
+        }
+    }
+
+    #[test]
+    fn every_length_of_the_last_blocks() {
+        let text: Vec<u8> = (0..=255).collect();
+        for n in 0..200 {
+            let mut pair = Pair::new(&text[..n]);
+            pair.update(&text[..199 - n]);
+            assert_eq!(pair.finish(), (sha256(&text[..199 - n]), sha256(&text[..n])), "{n}");
+        }
+    }
+}
