@@ -443,8 +443,9 @@ impl Life {
                 }
             }
             Event::ClientHungUp { after_server } => self.client_hung_up(after_server),
-            Event::ClientGone { after_server } => self.client_gone(after_server),
-            Event::ParentGone { was_client: true, after_server } => self.client_gone(after_server),
+            Event::ClientGone { after_server } | Event::ParentGone { was_client: true, after_server } => {
+                self.client_gone(after_server);
+            }
             Event::ParentGone { was_client: false, .. } => {
                 // One that started us in the background and went is no client: that has seen what the server says.
                 self.recording.waker.urge();

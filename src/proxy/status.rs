@@ -161,6 +161,11 @@ pub(super) fn log_to(dir: &AuditDir, status: Status) -> Option<WorkerGuard> {
             return None;
         }
     };
+    // The library panics if it cannot have its thread.
+    if let Err(e) = std::thread::Builder::new().spawn(|| ()).map(std::thread::JoinHandle::join) {
+        status.warn(&format!("no thread for the log: {e}; nothing is logged"));
+        return None;
+    }
     // The default of 128 000 lines costs 4 MB and milliseconds at every start.
     let builder = tracing_appender::non_blocking::NonBlockingBuilder::default();
     let (writer, guard) = builder.buffered_lines_limit(LOG_LINES).finish(file);

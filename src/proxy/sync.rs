@@ -1,6 +1,5 @@
 //! Evidence onto the disk itself, off every other path: files that grew are synced once a second.
 
-use crate::error::Failure;
 use std::{
     fs::File,
     sync::{
@@ -24,7 +23,7 @@ const LONGEST: Duration = Duration::from_mins(1);
 ///
 /// # Errors
 /// No thread could be made.
-pub(super) fn start(files: Receiver<Vec<File>>, failed: Arc<AtomicBool>) -> Result<(), Failure> {
+pub(super) fn start(files: Receiver<Vec<File>>, failed: Arc<AtomicBool>) -> std::io::Result<()> {
     let run = move || {
         let mut current: Vec<(File, u64)> = Vec::new();
         let mut pause = EVERY;
@@ -43,11 +42,7 @@ pub(super) fn start(files: Receiver<Vec<File>>, failed: Arc<AtomicBool>) -> Resu
             }
         }
     };
-    thread::Builder::new()
-        .name("assay-sync".into())
-        .spawn(run)
-        .map(drop)
-        .map_err(|e| Failure::failed(format_args!("no thread for syncing: {e}")))
+    thread::Builder::new().name("assay-sync".into()).spawn(run).map(drop)
 }
 
 fn sync(files: &mut [(File, u64)]) -> Option<std::io::Error> {

@@ -338,6 +338,38 @@ impl Child {
     }
 }
 
+/// A server on our own streams and in our group, with nobody in between.
+#[derive(Debug)]
+pub struct Alone(std::process::Child);
+
+impl Alone {
+    /// Starts `command[0]` (looked up as [`find_command`] says) with the arguments after it.
+    ///
+    /// # Errors
+    /// It was not found, or cannot be started.
+    pub fn start(command: &[OsString]) -> Result<Self, SpawnError> {
+        let (program, args) = command.split_first().ok_or(SpawnError::Empty)?;
+        let path = find_command(program)?;
+        let mut builder = Command::new(&path);
+        builder.arg0(program).args(args);
+        process::harden_child(&mut builder);
+        builder.spawn().map(Self).map_err(|source| SpawnError::Start { path, source })
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn signal(&self, signal: i32) -> io::Result<()> {
+        process::send(self.0.id(), signal)
+    }
+}
+
 impl Drop for Child {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);

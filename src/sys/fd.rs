@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Which standard stream to take.
+/// Which standard stream to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stdio {
     /// Descriptor 0.
@@ -17,24 +17,18 @@ pub enum Stdio {
     Err,
 }
 
-/// Moves a standard stream to a descriptor of its own (close-on-exec) and puts `/dev/null` in its place: nothing this
-/// process prints by accident can reach the peer, and closing the returned descriptor really closes the stream.
-pub fn take_stdio(which: Stdio) -> io::Result<OwnedFd> {
+/// `/dev/null`.
+pub fn null() -> io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags, open};
-    use rustix::stdio;
-    let from = match which {
-        Stdio::In => stdio::stdin(),
-        Stdio::Out => stdio::stdout(),
-        Stdio::Err => stdio::stderr(),
-    };
-    let taken = rustix::io::fcntl_dupfd_cloexec(from, 3)?;
-    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    match which {
-        Stdio::In => stdio::dup2_stdin(&null)?,
-        Stdio::Out => stdio::dup2_stdout(&null)?,
-        Stdio::Err => stdio::dup2_stderr(&null)?,
-    }
-    Ok(taken)
+    Ok(open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Puts `null` in the place of stdin and stdout, of which there are copies: nothing this process prints by accident can reach
+/// the peer, and closing a copy really closes the stream.
+pub fn blank_stdio(null: &OwnedFd) {
+    // Both numbers are in use, and so nothing is missing to use them again.
+    let _ = rustix::stdio::dup2_stdin(null);
+    let _ = rustix::stdio::dup2_stdout(null);
 }
 
 /// A copy of a standard stream, close-on-exec; the original stays in place.

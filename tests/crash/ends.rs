@@ -212,6 +212,7 @@ fn stream(kind: &str) -> (OwnedFd, OwnedFd) {
 /// Starts a proxy whose server says nothing, has another process hold its own ends of the pipes, and waits.
 #[test]
 #[ignore = "this is the client that another test kills"]
+#[expect(clippy::zombie_processes, reason = "it is killed with both of them running")]
 fn client() {
     let Ok(kind) = std::env::var("CRASH_CLIENT") else { return };
     let ((stdin, to), (from, stdout)) = (stream(&kind), stream(&kind));
@@ -252,6 +253,7 @@ fn a_client_that_is_killed_before_the_server_says_anything_is_noticed() {
 
 #[cfg(target_os = "linux")]
 #[test]
+#[expect(clippy::zombie_processes, reason = "it is waited for in the first round")]
 fn a_wrapper_that_ends_is_not_taken_for_the_client_whatever_the_client_connects_it_with() {
     for kind in ["pipe", "socket"] {
         let rig = Rig::new();

@@ -15,6 +15,8 @@ mod flood;
 mod foreign;
 mod kills;
 mod lifecycle;
+#[cfg(target_os = "linux")]
+mod limits;
 mod meddled;
 mod peer;
 mod rig;
