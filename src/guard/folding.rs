@@ -77,6 +77,17 @@ pub fn is_like(name: &str, word: &str) -> bool {
     }
 }
 
+/// Whether a string as it stands, with its quotes, is `word` for a reader that takes the escapes of control characters for the
+/// letters that they are written with: `"\tools/call"`.
+#[must_use]
+pub fn is_misread_as(raw: &[u8], word: &str) -> bool {
+    let escaped = raw.contains(&b'\\');
+    let inner = raw.get(1..raw.len().saturating_sub(1)).filter(|_| escaped);
+    inner
+        .and_then(|inner| std::str::from_utf8(inner).ok())
+        .is_some_and(|text| spelt(text, false).eq(spelt(word, false)))
+}
+
 /// Whether two members of one object, at any depth, differ in case only. `json` must be JSON.
 #[must_use]
 pub fn has_twins(json: &[u8]) -> bool {
@@ -178,6 +189,24 @@ mod tests {
             ("мethod", "method", false),
         ] {
             assert_eq!(is_like(name, word), like, "{name:?} {word}");
+        }
+    }
+
+    #[test]
+    fn escapes_may_be_taken_for_their_letters() {
+        for (raw, word, misread) in [
+            (r#""\tools/call""#, "tools/call", true),
+            (r#""\tools\/call""#, "tools/call", true),
+            (r#""me\thod""#, "method", true),
+            (r#""pa\rams""#, "params", true),
+            (r#""sampli\ng/C\reateMessage""#, "sampling/createMessage", true),
+            (r#""\u0074ools/call""#, "tools/call", true),
+            (r#""tools/call""#, "tools/call", false),
+            (r#""\tools/calls""#, "tools/call", false),
+            (r#""\ttools/call""#, "tools/call", false),
+            (r#"""#, "id", false),
+        ] {
+            assert_eq!(is_misread_as(raw.as_bytes(), word), misread, "{raw} {word}");
         }
     }
 

@@ -393,7 +393,8 @@ impl<'a, const N: usize> Names<'a, N> {
             self.refused.iter_mut().for_each(|refused| *refused = refused.or(Some(Refusal::LoneSurrogate)));
             return None;
         };
-        let is = names.iter().position(|name| folding::is_like(&key, name))?;
+        let is_like = |name: &&str| folding::is_like(&key, name) || folding::is_misread_as(member.raw_key, name);
+        let is = names.iter().position(is_like)?;
         if key != names[is] {
             self.refused[is] = self.refused[is].or(Some(Refusal::FoldedName));
             return None;
@@ -448,7 +449,8 @@ fn review<'a>(fields: &Fields<'a>) -> Result<Option<Review<'a>>, Refusal> {
     let method = canon::decode_string(raw).ok_or(Refusal::BadMethod)?;
     let params = fields.top.found[PARAMS];
     let Some(reviewed) = REVIEWED.iter().find(|name| method == **name) else {
-        let is_almost = REVIEWED.iter().any(|name| folding::is_like(&method, name));
+        let is_almost =
+            REVIEWED.iter().any(|name| folding::is_like(&method, name) || folding::is_misread_as(raw, name));
         return if is_almost { Err(Refusal::BadMethod) } else { Ok(None) };
     };
     let params = params.filter(|p| canon::kind(p) == Some(Kind::Object)).ok_or(Refusal::BadParams)?;
@@ -536,8 +538,10 @@ pub fn said(text: &[u8]) -> Option<Said<'_>> {
         (None, None) if refused[METHOD].is_some() => Shape::Notification,
         (None, _) => return None,
     };
-    let name = method.filter(|raw| raw.len() <= MAX_NAME).and_then(canon::decode_string);
-    let sampling = match name.filter(|name| folding::is_like(name, SAMPLING)) {
+    let raw = method.filter(|raw| raw.len() <= MAX_NAME);
+    let is_misread = raw.is_some_and(|raw| folding::is_misread_as(raw, SAMPLING));
+    let name = raw.and_then(canon::decode_string);
+    let sampling = match name.filter(|name| is_misread || folding::is_like(name, SAMPLING)) {
         _ if refused[METHOD].is_some() => Sampling::Doubtful(Refusal::BadMethod),
         // What is too long to be compared may be that name, padded.
         None if method.is_some_and(|raw| raw.len() > MAX_NAME) => Sampling::Doubtful(Refusal::BadMethod),
