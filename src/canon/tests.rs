@@ -144,3 +144,28 @@ fn nested_large_objects_are_sorted_at_every_level() {
     }
     assert!(scan(text.as_bytes()).unwrap().is_empty());
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_value_in_a_document_has_the_hash_that_it_has_alone(
+        text in arb_text(),
+        long in prop::sample::select(vec![0usize, 70_000]),
+        sorted in any::<bool>(),
+        other in prop::sample::select(vec!["1", r#""\ud800""#, "1e999", r#"{"a":1,"a":2}"#]),
+    ) {
+        // A long string in the value, too, makes it one that is written by the index.
+        let filler = "x".repeat(long);
+        let value = if sorted { text } else { format!(r#"{{"z":"{filler}","a":{text}}}"#) };
+        let document = format!(r#" {{"pad":"{filler}","v":{value},"other":{other}}}"#);
+        let mut found = None;
+        let indexed = super::index(document.as_bytes(), None, &mut |member| {
+            if member.depth == 1 && member.raw_key == b"\"v\"" {
+                found = Some(member.range);
+            }
+        });
+        let both = super::digest_in(document.as_bytes(), &indexed.unwrap(), found.unwrap(), document.as_bytes());
+        prop_assert_eq!(both.unwrap(), (digest(value.as_bytes(), None).unwrap(), sha256(document.as_bytes())));
+    }
+}

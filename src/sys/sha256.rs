@@ -1,6 +1,8 @@
 //! SHA-256 (FIPS 180-4 §6.2) of two texts at once. The rounds of one text wait for each other most of the time; those of another
 //! one fit between them.
 
+#![expect(clippy::many_single_char_names, reason = "the standard's names of the working variables")]
+
 /// The state before the first block (§5.3.3).
 pub const INITIAL: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
@@ -104,17 +106,20 @@ mod x86 {
     #[target_feature(enable = "sse4.1")]
     fn words_of(block: &[u8; 64]) -> [__m128i; 4] {
         let big_endian = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
-        let at = block.as_ptr().cast::<__m128i>();
-        // SAFETY: four times sixteen bytes are read of an array of sixty-four.
-        let words = unsafe {
-            [_mm_loadu_si128(at), _mm_loadu_si128(at.add(1)), _mm_loadu_si128(at.add(2)), _mm_loadu_si128(at.add(3))]
-        };
+        let (quarters, _) = block.as_chunks::<16>();
         [
-            _mm_shuffle_epi8(words[0], big_endian),
-            _mm_shuffle_epi8(words[1], big_endian),
-            _mm_shuffle_epi8(words[2], big_endian),
-            _mm_shuffle_epi8(words[3], big_endian),
+            _mm_shuffle_epi8(loaded(&quarters[0]), big_endian),
+            _mm_shuffle_epi8(loaded(&quarters[1]), big_endian),
+            _mm_shuffle_epi8(loaded(&quarters[2]), big_endian),
+            _mm_shuffle_epi8(loaded(&quarters[3]), big_endian),
         ]
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse4.1")]
+    fn loaded(bytes: &[u8; 16]) -> __m128i {
+        // SAFETY: sixteen bytes are read of an array of sixteen; their alignment does not matter.
+        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use assay::relay::capture::{Capture, Consumer, Direction, ring_dirs};
 use assay::relay::child::{Child, Stderr};
 use assay::relay::stdio::{Mode, Stop, relay};
 use assay::relay::{Pacer, Waker};
-use assay::sys::fd::{Stdio as Standard, take_stdio};
+use assay::sys::fd::{Stdio as Standard, copy_stdio};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio, exit};
@@ -31,8 +31,8 @@ pub fn bare(command: &[OsString]) -> ! {
     let spawned = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = spawned.unwrap_or_else(|e| fail(e));
     let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { fail("no pipe") };
-    let input = take_stdio(Standard::In).unwrap_or_else(|e| fail(e));
-    let output = take_stdio(Standard::Out).unwrap_or_else(|e| fail(e));
+    let input = copy_stdio(Standard::In).unwrap_or_else(|e| fail(e));
+    let output = copy_stdio(Standard::Out).unwrap_or_else(|e| fail(e));
     thread::spawn(move || copy(std::fs::File::from(input), stdin));
     copy(stdout, std::fs::File::from(output));
     let status = child.wait().unwrap_or_else(|e| fail(e));
@@ -75,7 +75,7 @@ pub fn relay_only(command: &[OsString]) -> ! {
         let make = |direction| Capture::create(&dirs, &session, direction, Capture::DEFAULT_CAPACITY, &waker);
         let (to_server, sent, _) = make(Direction::ClientToServer)?;
         let (to_client, received, _) = make(Direction::ServerToClient)?;
-        let (input, output) = (take_stdio(Standard::In)?, take_stdio(Standard::Out)?);
+        let (input, output) = (copy_stdio(Standard::In)?, copy_stdio(Standard::Out)?);
         let stop = Stop::new()?;
         let (stdin, stdout) = (pipes.stdin, pipes.stdout);
         let down = thread::spawn({

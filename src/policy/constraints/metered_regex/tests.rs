@@ -42,6 +42,9 @@ const OF_REGEX: [&str; 26] = [
     "\\<a",
 ];
 
+const PIECES: [&str; 16] =
+    ["a", "b", "c", "ab", "é", "α", " ", "\n", "secret", "TOKEN", "sudo", "rm ", "q", "7", "\u{212a}", "xxx"];
+
 #[test]
 fn both_ways_say_what_the_regex_crate_says() {
     let mut random = 0x2545_f491_4f6c_dd1du64;
@@ -52,8 +55,6 @@ fn both_ways_say_what_the_regex_crate_says() {
         (random >> 33) as usize % below
     };
     let rounds = std::env::var("ASSAY_REGEX_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000);
-    const PIECES: [&str; 16] =
-        ["a", "b", "c", "ab", "é", "α", " ", "\n", "secret", "TOKEN", "sudo", "rm ", "q", "7", "\u{212a}", "xxx"];
     for _ in 0..rounds {
         let chosen: Vec<&str> = (0..=next(4)).map(|_| OF_REGEX[next(OF_REGEX.len())]).collect();
         let (ours, theirs) = (patterns(&chosen), regex::RegexSet::new(&chosen).unwrap());
