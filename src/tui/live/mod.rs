@@ -23,6 +23,7 @@ use crate::{
         state::State,
     },
     model::{EventKind, InvocationId, SessionId, WallTime},
+    paths::AuditDir,
     text::endings,
 };
 use calls::Calls;
@@ -103,7 +104,13 @@ impl LiveScreen {
                 seen.state.call(*row);
             }
             Update::Lost(session) => seen.sessions.lost(session),
-            Update::Gone(session) => seen.sessions.gone(session),
+            Update::Gone(session) => {
+                let view = seen.state.sessions().get(&session);
+                // Nothing is known where its directory is gone, too.
+                let dir = view.and_then(|view| view.card.as_ref()).filter(|card| card.audit_dir.is_dir());
+                let is_foreign = dir.is_some_and(|card| AuditDir::at(&card.audit_dir).of_user().mark(session).is_err());
+                seen.sessions.gone(session, is_foreign);
+            }
         }
         if let Some(invocation) = touched {
             seen.calls.touched(&seen.state, invocation, &self.filter);

@@ -16,6 +16,8 @@ use std::collections::HashSet;
 pub(super) struct Sessions {
     lost: HashSet<SessionId>,
     gone: HashSet<SessionId>,
+    /// Of those, the ones that recovery leaves alone.
+    foreign: HashSet<SessionId>,
     at: usize,
     only: Option<SessionId>,
 }
@@ -31,9 +33,13 @@ impl Sessions {
         self.lost.insert(session);
     }
 
-    pub fn gone(&mut self, session: SessionId) {
+    /// Its process has ended. `is_foreign`: the user directory does not know that it was begun here.
+    pub fn gone(&mut self, session: SessionId, is_foreign: bool) {
         self.lost.remove(&session);
         self.gone.insert(session);
+        if is_foreign {
+            self.foreign.insert(session);
+        }
     }
 
     pub const fn only(&self) -> Option<SessionId> {
@@ -124,19 +130,24 @@ impl Sessions {
         }
     }
 
+    fn died(&self, id: SessionId) -> (&'static str, Role) {
+        let is_foreign = self.foreign.contains(&id);
+        (if is_foreign { "died, not yours" } else { "died: assay recover" }, Role::Bad)
+    }
+
     /// How a session is, in words.
     pub fn word(&self, id: SessionId, view: &SessionView) -> (&'static str, Role) {
         let pack = view.pack.as_ref().map(|p| p.state);
         match (&view.end, pack) {
             (_, Some(PackState::Failed)) => ("pack failed", Role::Bad),
             (Some(end), _) if !end.complete => ("ended, INCOMPLETE", Role::Bad),
-            (_, Some(PackState::Sealing)) if self.gone.contains(&id) => ("died: assay recover", Role::Bad),
+            (_, Some(PackState::Sealing)) if self.gone.contains(&id) => self.died(id),
             (_, Some(PackState::Sealing)) => ("sealing", Role::Accent),
             (_, Some(PackState::Built)) => ("pack built", Role::Accent),
             (_, Some(PackState::Verified)) => ("pack verified", Role::Good),
             (Some(_), Some(PackState::None)) => ("ended, no pack", Role::Dim),
             (Some(_), None) => ("ended", Role::Dim),
-            (None, _) if self.gone.contains(&id) => ("died: assay recover", Role::Bad),
+            (None, _) if self.gone.contains(&id) => self.died(id),
             (None, _) if self.lost.contains(&id) => ("lost, retrying", Role::Warn),
             (None, _) => ("recording", Role::Good),
         }

@@ -27,11 +27,13 @@ pub(in crate::tui) struct Told {
     pub server: &'static str,
     cursor: u64,
     pub totals: Totals,
+    pub audit_dir: PathBuf,
 }
 
 impl Told {
     pub fn new(n: u64, server: &'static str) -> Self {
-        Self { id: SessionId::from_bits(0xabc0 + n), server, cursor: 1, totals: Totals::default() }
+        let audit_dir = PathBuf::from("/work/.assay/mcp");
+        Self { id: SessionId::from_bits(0xabc0 + n), server, cursor: 1, totals: Totals::default(), audit_dir }
     }
 
     /// The same of a session that is there already.
@@ -69,7 +71,7 @@ impl Told {
             oldest: 0,
             protocol: 1,
             session: RunCard {
-                audit_dir: PathBuf::from("/work/.assay/mcp"),
+                audit_dir: self.audit_dir.clone(),
                 card,
                 receipts: file("receipts"),
                 segment: file("segment"),
@@ -364,6 +366,13 @@ fn ends_losses_and_gaps_are_said() {
     hear(&mut app, [killed.hello(None, Profile::Audit), killed.end(), killed.pack(PackState::Sealing)]);
     hear(&mut app, [Update::Gone(dead.id), Update::Gone(killed.id)]);
     assert!(!see(&mut app).contains("sealing"), "a client that kills it while it seals");
+    // A directory that is there, and of which the user's own knows nothing.
+    let foreign = tempfile::tempdir().unwrap();
+    let mut other = Told::new(4, "fourth");
+    other.audit_dir = foreign.path().to_path_buf();
+    assert!(!see(&mut app).contains("not yours"));
+    hear(&mut app, [other.hello(None, Profile::Audit), other.begins(1, "x", 0), Update::Gone(other.id)]);
+    assert!(see(&mut app).contains("died, not yours"));
 }
 
 #[test]
