@@ -115,7 +115,6 @@ pub fn index<'a>(bytes: &'a [u8], page: Page<'_>, see: &mut dyn FnMut(Outlined<'
 }
 
 /// What one walk over a document has found out for hashing values in it; nothing where that would not help.
-#[derive(Default)]
 pub struct Indexed(pub(super) Option<Index>);
 
 #[cfg(test)]

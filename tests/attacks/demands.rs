@@ -289,6 +289,18 @@ fn memory_is_flat_whatever_the_pack_holds() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The report of a pack that must be tampered with, and how many bytes were read for it.
+fn tampered(pack: &std::path::Path, name: &str) -> (assay::pack::verify::VerifyReport, u64) {
+    let mut read = 0;
+    let report = assay::pack::verify::verify(pack, &pinned(), &mut |p| {
+        read = read.max(p.done_bytes);
+        std::ops::ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!((report.integrity, report.exit()), (Integrity::Tampered, Exit::Failed), "{name}");
+    (report, read)
+}
+
 #[test]
 fn a_listed_sparse_giant_is_not_hashed_whoever_signed() {
     for (name, signer) in [
@@ -321,13 +333,7 @@ fn a_listed_sparse_giant_is_not_hashed_whoever_signed() {
             file.set_len(512 << 30).unwrap();
         }
         file.write_all_at(b"x", 1 << 20).unwrap();
-        let mut read = 0;
-        let report = assay::pack::verify::verify(tmp.path(), &pinned(), &mut |p| {
-            read = read.max(p.done_bytes);
-            std::ops::ControlFlow::Continue(())
-        })
-        .unwrap();
-        assert_eq!((report.integrity, report.exit()), (Integrity::Tampered, Exit::Failed), "{name}");
+        let (_, read) = tampered(tmp.path(), name);
         assert!(read < 2 << 20, "{name}: {read} bytes were read");
     }
 }
@@ -343,13 +349,7 @@ fn a_file_that_is_far_longer_than_listed_is_not_read_at_all() {
         let listed = file.metadata().unwrap().len();
         // Lines, and none of them is wrong enough to end the reading.
         (&file).write_all(&b"{}\n".repeat(2 << 20)).unwrap();
-        let mut read = 0;
-        let report = assay::pack::verify::verify(tmp.path(), &pinned(), &mut |p| {
-            read = read.max(p.done_bytes);
-            std::ops::ControlFlow::Continue(())
-        })
-        .unwrap();
-        assert_eq!((report.integrity, report.exit()), (Integrity::Tampered, Exit::Failed), "{name}");
+        let (report, read) = tampered(tmp.path(), name);
         let all: u64 = pack.0.values().map(|bytes| bytes.len() as u64).sum();
         assert!(read <= all - listed, "{name}: {read} of {all} bytes were read");
         let said =
