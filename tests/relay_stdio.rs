@@ -335,8 +335,9 @@ fn a_line_that_a_decider_can_not_hold_is_refused_not_passed() {
     let loops = thread::spawn(move || relay(in_read, out_write, producer, &stop, Mode::Guard(&mut Lines)));
     let mut recorded = Vec::new();
     while !(consumer.is_closed() && consumer.available().is_empty()) {
-        recorded.extend_from_slice(consumer.available());
-        let n = consumer.available().len();
+        let there = consumer.available();
+        recorded.extend_from_slice(there);
+        let n = there.len();
         consumer.advance(n);
         thread::yield_now();
     }

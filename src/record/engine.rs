@@ -298,6 +298,7 @@ impl Engine {
         self.say_in_flight();
         self.flush();
         self.make_room();
+        self.lanes.iter_mut().for_each(|lane| lane.rewind(!worked));
         self.say_health();
         worked
     }

@@ -221,6 +221,14 @@ impl Lane {
         }
     }
 
+    /// If everything that came was taken and is safe, the capture begins anew; `give_back`: without the memory that it has grown
+    /// beyond its first size.
+    pub fn rewind(&mut self, give_back: bool) {
+        if self.pos == self.consumer.tail() {
+            self.consumer.rewind(give_back);
+        }
+    }
+
     /// Lets go of it although it is not: there is no more room. The capture says how much that is, until it is safe after
     /// all ([`Lane::settled`]).
     pub fn let_go(&mut self) {

@@ -26,7 +26,7 @@ pub use producer::Producer;
 use crate::relay::waker::Waker;
 use crate::sys::{RingMemory, clock, process, wait};
 use layout::{Fixed, MARKS, MAX_CAPACITY, header_bytes};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,8 +96,10 @@ pub struct Placement {
 pub struct Capture;
 
 impl Capture {
-    /// Default capacity of a ring: 4 MiB.
-    pub const DEFAULT_CAPACITY: usize = 4 << 20;
+    /// Default capacity of a ring: 64 MiB. It takes memory only as far as it is used.
+    pub const DEFAULT_CAPACITY: usize = 64 << 20;
+    /// The memory that a ring has when nothing is in it: 4 MiB, less if its capacity is less.
+    pub const KEPT: usize = 4 << 20;
     /// Default time after which a recorder that releases nothing is taken for stuck: 5 s.
     pub const DEFAULT_STALL_BOUND: Duration = Duration::from_secs(5);
 
@@ -122,11 +124,12 @@ impl Capture {
             return Err(invalid("ring capacity is not a power of two up to 1 GiB"));
         }
         let bytes = header_bytes(MARKS) + capacity as u64;
+        let kept = header_bytes(MARKS) + capacity.min(Self::KEPT) as u64;
         let name = format!("{session}.{}.ring", direction.short());
         let mut refused = Vec::new();
         let mut made = None;
         for dir in dirs {
-            match place::make(dir, &name, bytes) {
+            match place::make(dir, &name, bytes, kept) {
                 Ok(ok) => {
                     made = Some(ok);
                     break;
@@ -136,7 +139,7 @@ impl Capture {
         }
         let (file, path) = match made {
             Some(made) => (made.file, Some(made.path)),
-            None => (place::anonymous(bytes)?, None),
+            None => (place::anonymous(bytes, kept)?, None),
         };
         let fixed = Fixed {
             capacity: capacity as u64,
@@ -167,20 +170,19 @@ impl Capture {
     ) -> io::Result<(Producer, Consumer)> {
         let header = usize::try_from(fixed.header()).map_err(|_| layout::corrupt("ring header too large"))?;
         let capacity = usize::try_from(fixed.capacity).map_err(|_| layout::corrupt("ring too large"))?;
-        let memory = RingMemory::map(file.as_fd(), header, capacity)?;
+        let memory = RingMemory::map(file, header, capacity, Self::KEPT)?;
         fixed.write(&memory);
         let (writer, reader) = memory.split();
-        let link = Arc::new(Link { room: Room::default(), _file: file });
+        let link = Arc::new(Link { room: Room::default() });
         let producer = Producer::new(writer, fixed.marks, Arc::clone(&link), Arc::clone(waker));
         Ok((producer, Consumer::new(reader, fixed, direction, path, link)))
     }
 }
 
-/// What the two ends of a capture share beside the memory. The open file carries the lock that says "alive".
+/// What the two ends of a capture share beside the memory, whose open file carries the lock that says "alive".
 #[derive(Debug)]
 struct Link {
     room: Room,
-    _file: OwnedFd,
 }
 
 /// Lets the producer wait until the consumer has released something.

@@ -400,6 +400,7 @@ impl Relay<'_> {
             let space = self.capture.reserve();
             let len = space.len().min(CHUNK).min(most);
             if len == 0 {
+                self.capture.commit(0, 0);
                 return Ok(Filled::NoRoom);
             }
             match rustix::io::read(self.input, &mut space[..len]) {
@@ -411,7 +412,7 @@ impl Relay<'_> {
                     return Ok(Filled::Some);
                 }
                 // A spurious readiness on a descriptor that a peer made non-blocking: wait again.
-                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::INTR | Errno::AGAIN) => self.capture.commit(0, 0),
                 Err(e) => return Err(EndReason::ReadFailed(e.into())),
             }
         }

@@ -53,13 +53,13 @@ impl MirrorMap {
         Ok(map)
     }
 
-    /// Faults all pages in, in pieces, so that the first thousands of messages do not pay for it one by one. A hint:
-    /// systems without such a call do nothing.
-    pub(super) fn prefault(&self) {
+    /// Faults in the header and the first `ring` bytes of the ring, in pieces, so that the first thousands of messages do not
+    /// pay for it one by one. A hint: systems without such a call do nothing.
+    pub(super) fn prefault(&self, ring: usize) {
         #[cfg(target_os = "linux")]
         {
             const PIECE: usize = 256 * 1024;
-            let total = self.header + 2 * self.ring;
+            let total = self.header + ring.min(self.ring);
             for at in (0..total).step_by(PIECE) {
                 let len = PIECE.min(total - at);
                 // SAFETY: inside the map; the advice makes page table entries and changes no byte.
@@ -87,9 +87,9 @@ impl MirrorMap {
         self.ring
     }
 
-    /// Address of the ring byte that holds stream offset `at`; valid for `ring_len()` bytes from there.
-    pub(super) fn ring_ptr(&self, at: u64) -> *mut u8 {
-        let index = (at as usize) & (self.ring - 1);
+    /// Address of the ring byte at `place`; valid for `ring_len()` bytes from there.
+    pub(super) fn ring_ptr(&self, place: usize) -> *mut u8 {
+        let index = place & (self.ring - 1);
         // SAFETY: `header + index < header + ring`, inside the map.
         unsafe { self.base.as_ptr().add(self.header + index) }
     }

@@ -12,4 +12,4 @@ pub mod sha256;
 pub mod wait;
 
 pub use map::FileMap;
-pub use ring::{REGION_A_WORDS, RingMemory, RingReader, RingWriter, region_b_words};
+pub use ring::{REGION_A_WORDS, RingMemory, RingReader, RingWriter, region_b_words, reserve};

@@ -8,22 +8,31 @@
 //! | 1024 | `head`: stream offset after the last byte captured | writer |
 //! | 1032 | `written`: stream offset after the last byte passed on | writer |
 //! | 1280 | `tail`: stream offset of the first byte still needed by the reader | reader |
+//! | 1288 | `base`: stream offset of the byte at the ring's first place | reader |
 //!
 //! All are little-endian `u64`. The space of a byte is reused when both `tail` and `written` have passed it.
+//!
+//! The ring takes memory only as far as it is used: from its first place up to `grown`. The writer grows it when it comes
+//! to that end. When the ring is empty the reader lets the stream go on at the first place ([`RingReader::rewind`]), and gives
+//! back what was grown. The two do not meet: the writer says that it fills a window (`filling`), the reader that it
+//! moves the ring (`moving`), each before it looks at the other's word.
 //!
 //! Why the slices are sound: the writer alone moves `head` and `written`, and keeps its own copies; its free window
 //! ends at `min(tail, written) + capacity`, so it overlaps neither what the reader sees (`tail..head`) nor what is
 //! still to be passed on (`written..head`). `tail` only grows, so an old value only makes the window smaller.
 
 use super::map::MirrorMap;
-use rustix::fd::BorrowedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 const HEAD: usize = 1024;
 const WRITTEN: usize = 1032;
 const TAIL: usize = 1280;
+const BASE: usize = 1288;
 const REGION_B: usize = 2048;
 
 /// 64-bit words in region A.
@@ -34,16 +43,61 @@ pub const fn region_b_words(header: usize) -> usize {
     header.saturating_sub(REGION_B) / 8
 }
 
+/// By how much a ring grows at a time.
+const STEP: usize = 256 * 1024;
+/// How much of it is given back at a time: the writer may have to wait meanwhile.
+const GIVEN_BACK: usize = 2 << 20;
+
+/// Reserves space in a file now, so that a full file system is an error here and not a SIGBUS later. What the range holds
+/// must not matter.
+///
+/// # Errors
+/// There is no space.
+pub fn reserve(file: BorrowedFd<'_>, from: u64, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), from, bytes) {
+        Ok(()) => return Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let zeros = vec![0; 64 * 1024];
+    let (mut at, end) = (from, from + bytes);
+    while at < end {
+        let part = usize::try_from(end - at).unwrap_or(usize::MAX).min(zeros.len());
+        match rustix::io::pwrite(file, &zeros[..part], at) {
+            Ok(n) => at += n as u64,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Gives the memory of a range back; a hint.
+fn punch(file: BorrowedFd<'_>, from: u64, bytes: u64) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, bytes);
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, from, bytes);
+}
+
 /// The mapped file, shared by its writer and its reader.
 #[derive(Debug)]
 pub struct RingMemory {
     map: MirrorMap,
+    file: OwnedFd,
+    /// Bytes that are kept when nothing is in the ring.
+    kept: usize,
+    /// Bytes from the ring's first place on that have memory.
+    grown: AtomicUsize,
+    filling: AtomicBool,
+    moving: AtomicBool,
 }
 
 impl RingMemory {
-    /// Maps `header + capacity` bytes of `fd`. Both are multiples of the page size, `capacity` is a power of two and
-    /// `header` at least 4 KiB. The file must hold that many bytes.
-    pub fn map(fd: BorrowedFd<'_>, header: usize, capacity: usize) -> io::Result<Self> {
+    /// Maps `header + capacity` bytes of `file`. Both are multiples of the page size, `capacity` is a power of two and
+    /// `header` at least 4 KiB. The file must be that long, and have space for the header and the first `kept` bytes.
+    pub fn map(file: OwnedFd, header: usize, capacity: usize, kept: usize) -> io::Result<Self> {
+        let fd = file.as_fd();
         if header < 2 * REGION_B {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "ring header is too small"));
         }
@@ -52,7 +106,33 @@ impl RingMemory {
         if need.is_none_or(|need| size < need) {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "ring file is too short"));
         }
-        Ok(Self { map: MirrorMap::new(fd, header, capacity)? })
+        let map = MirrorMap::new(fd, header, capacity)?;
+        let kept = kept.min(capacity);
+        let grown = AtomicUsize::new(kept);
+        Ok(Self { map, file, kept, grown, filling: AtomicBool::new(false), moving: AtomicBool::new(false) })
+    }
+
+    /// The place of stream offset `at`, from the ring's first on.
+    #[inline]
+    fn place(&self, at: u64) -> usize {
+        (at.wrapping_sub(self.load(BASE)) as usize) & (self.capacity() - 1)
+    }
+
+    #[inline]
+    fn ring_ptr(&self, at: u64) -> *mut u8 {
+        self.map.ring_ptr(self.place(at))
+    }
+
+    /// Gives the ring memory up to `upto`, in steps. `false`: there is none.
+    #[cold]
+    fn grow(&self, upto: usize) -> bool {
+        let from = self.grown.load(Ordering::Relaxed);
+        let upto = upto.next_multiple_of(STEP).min(self.capacity());
+        let reserved = reserve(self.file.as_fd(), (self.map.header_len() + from) as u64, (upto - from) as u64);
+        if reserved.is_ok() {
+            self.grown.store(upto, Ordering::Release);
+        }
+        reserved.is_ok()
     }
 
     /// Capacity of the ring in bytes.
@@ -93,11 +173,11 @@ impl RingMemory {
 
     /// Writer and reader of a ring that has neither yet; the positions start at 0.
     pub fn split(self) -> (RingWriter, RingReader) {
-        for at in [HEAD, WRITTEN, TAIL] {
+        for at in [HEAD, WRITTEN, TAIL, BASE] {
             self.store(at, 0);
         }
         let memory = Arc::new(self);
-        let writer = RingWriter { memory: Arc::clone(&memory), head: 0, written: 0 };
+        let writer = RingWriter { memory: Arc::clone(&memory), head: 0, written: 0, window: 0, starved: false };
         (writer, RingReader { memory, tail: 0 })
     }
 
@@ -105,7 +185,8 @@ impl RingMemory {
     pub fn into_reader(self) -> io::Result<RingReader> {
         let (head, written, tail) = (self.load(HEAD), self.load(WRITTEN), self.load(TAIL));
         let held = head.checked_sub(tail.min(written));
-        if tail > head || written > head || held.is_none_or(|held| held > self.capacity() as u64) {
+        let base = self.load(BASE);
+        if tail > head || written > head || base > tail || held.is_none_or(|held| held > self.capacity() as u64) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "ring positions contradict each other"));
         }
         Ok(RingReader { memory: Arc::new(self), tail })
@@ -118,6 +199,10 @@ pub struct RingWriter {
     memory: Arc<RingMemory>,
     head: u64,
     written: u64,
+    /// Length of the open window.
+    window: usize,
+    /// The ring could not grow: there is no more memory.
+    starved: bool,
 }
 
 impl RingWriter {
@@ -141,27 +226,60 @@ impl RingWriter {
         self.memory.load(TAIL)
     }
 
-    /// Bytes that can be published now.
+    /// Bytes that can be published now, as far as there is memory for them.
     #[inline]
     pub fn room(&self) -> usize {
+        let memory = &*self.memory;
         let used = self.head.saturating_sub(self.tail().min(self.written));
-        self.memory.capacity().saturating_sub(usize::try_from(used).unwrap_or(usize::MAX))
+        let free = memory.capacity().saturating_sub(usize::try_from(used).unwrap_or(usize::MAX));
+        if self.starved { free.min(self.with_memory()) } else { free }
     }
 
-    /// The free space, contiguous, at most `max` bytes of it.
+    /// Bytes from `head` on that have memory, up to where the ring begins again.
     #[inline]
-    pub fn window(&mut self, max: usize) -> &mut [u8] {
-        let len = self.room().min(max);
-        // SAFETY: see the module's comment: `head .. head + len` is neither readable nor pending, at most `capacity`
-        // long, and `&mut self` makes it the only window. The bytes are initialised (a file's contents).
-        unsafe { std::slice::from_raw_parts_mut(self.memory.map.ring_ptr(self.head), len) }
+    fn with_memory(&self) -> usize {
+        match self.memory.grown.load(Ordering::Acquire) {
+            grown if grown == self.memory.capacity() => grown,
+            grown => grown.saturating_sub(self.memory.place(self.head)),
+        }
     }
 
-    /// Publishes the first `n` bytes of the window (at most the room there is).
+    /// Makes the [`window`](Self::window) as large as it can be and says how large it is. Until [`publish`](Self::publish) the
+    /// reader leaves the ring where it is.
+    #[inline]
+    pub fn open(&mut self) -> usize {
+        let memory = &*self.memory;
+        memory.filling.store(true, Ordering::SeqCst);
+        while memory.moving.load(Ordering::SeqCst) {
+            memory.filling.store(false, Ordering::SeqCst);
+            std::thread::yield_now();
+            memory.filling.store(true, Ordering::SeqCst);
+        }
+        self.starved = false;
+        let room = self.room();
+        let ahead = room.min(STEP);
+        if self.with_memory() < ahead {
+            self.starved = !memory.grow(memory.place(self.head) + ahead);
+        }
+        self.window = room.min(self.with_memory());
+        self.window
+    }
+
+    /// The free space that was opened, contiguous.
+    #[inline]
+    pub fn window(&mut self) -> &mut [u8] {
+        // SAFETY: see the module's comment: `head .. head + window` is neither readable nor pending, at most `capacity`
+        // long, has memory, and `&mut self` makes it the only window. The bytes are initialised (a file's contents).
+        unsafe { std::slice::from_raw_parts_mut(self.memory.ring_ptr(self.head), self.window) }
+    }
+
+    /// Publishes the first `n` bytes of the window and closes it.
     #[inline]
     pub fn publish(&mut self, n: usize) {
-        self.head += n.min(self.room()) as u64;
+        self.head += n.min(self.window) as u64;
+        self.window = 0;
         self.memory.store(HEAD, self.head);
+        self.memory.filling.store(false, Ordering::SeqCst);
     }
 
     /// What is published but not yet passed on.
@@ -169,7 +287,7 @@ impl RingWriter {
     pub fn pending(&self) -> &[u8] {
         let len = (self.head - self.written) as usize;
         // SAFETY: `written <= head <= written + capacity`, and no window is made over it (module comment).
-        unsafe { std::slice::from_raw_parts(self.memory.map.ring_ptr(self.written), len) }
+        unsafe { std::slice::from_raw_parts(self.memory.ring_ptr(self.written), len) }
     }
 
     /// Counts `n` pending bytes as passed on.
@@ -193,9 +311,33 @@ impl RingReader {
         &self.memory
     }
 
-    /// Faults the whole map in (a hint; takes milliseconds).
+    /// Faults in what has memory (a hint; takes milliseconds).
     pub fn prefault(&self) {
-        self.memory.map.prefault();
+        self.memory.map.prefault(self.memory.grown.load(Ordering::Acquire));
+    }
+
+    /// If the ring is empty, lets the stream go on at the ring's first place; `give_back`: gives a part of what the ring has
+    /// grown back to the system, until it is as small as it was. Says whether anything was done.
+    pub fn rewind(&mut self, give_back: bool) -> bool {
+        let memory = &*self.memory;
+        let grown = memory.grown.load(Ordering::Acquire);
+        let shrinks = give_back && grown > memory.kept;
+        if memory.place(self.tail) == 0 && !shrinks || memory.load(HEAD) != self.tail {
+            return false;
+        }
+        memory.moving.store(true, Ordering::SeqCst);
+        let alone = !memory.filling.load(Ordering::SeqCst);
+        let empty = memory.load(HEAD) == self.tail && memory.load(WRITTEN) == self.tail;
+        if alone && empty {
+            memory.store(BASE, self.tail);
+            if shrinks {
+                let upto = grown.saturating_sub(GIVEN_BACK).max(memory.kept);
+                memory.grown.store(upto, Ordering::Release);
+                punch(memory.file.as_fd(), (memory.map.header_len() + upto) as u64, (grown - upto) as u64);
+            }
+        }
+        memory.moving.store(false, Ordering::SeqCst);
+        alone && empty
     }
 
     /// Stream offset of the first byte of [`RingReader::window`].
@@ -221,7 +363,7 @@ impl RingReader {
         let len = (self.head() - self.tail) as usize;
         // SAFETY: `tail..head` was published with release order and is not reused before `advance`, which needs
         // `&mut self`.
-        unsafe { std::slice::from_raw_parts(self.memory.map.ring_ptr(self.tail), len) }
+        unsafe { std::slice::from_raw_parts(self.memory.ring_ptr(self.tail), len) }
     }
 
     /// Releases the first `n` bytes (at most what is there).
@@ -241,14 +383,15 @@ mod tests {
     fn ring() -> (RingWriter, RingReader) {
         let file = tempfile::tempfile().unwrap();
         file.set_len(65536 + 65536).unwrap();
-        RingMemory::map(file.as_fd(), 65536, 65536).unwrap().split()
+        RingMemory::map(file.into(), 65536, 65536, 65536).unwrap().split()
     }
 
     #[test]
     fn a_window_that_wraps_is_contiguous() {
         let (mut w, mut r) = ring();
         for step in 0..7u8 {
-            w.window(40_000).fill(step);
+            assert!(w.open() >= 40_000);
+            w.window()[..40_000].fill(step);
             w.publish(40_000);
             assert_eq!(w.pending(), vec![step; 40_000]);
             w.passed(40_000);
@@ -261,7 +404,8 @@ mod tests {
     #[test]
     fn space_is_reused_only_when_read_and_passed_on() {
         let (mut w, mut r) = ring();
-        w.window(usize::MAX).fill(1);
+        w.open();
+        w.window().fill(1);
         w.publish(usize::MAX);
         assert_eq!(w.room(), 0);
         r.advance(1000);
@@ -273,6 +417,53 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_takes_memory_as_it_is_used_and_gives_it_back_when_it_is_empty() {
+        const KEPT: usize = 1 << 20;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len((65536 + 8 * KEPT) as u64).unwrap();
+        reserve(file.as_fd(), 0, (65536 + KEPT) as u64).unwrap();
+        let taken = || std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512;
+        let at_first = taken();
+        let (mut w, mut r) = RingMemory::map(file.try_clone().unwrap().into(), 65536, 8 * KEPT, KEPT).unwrap().split();
+        let mut sent = 0u64;
+        let mut fill = |w: &mut RingWriter, bytes: usize| {
+            let mut left = bytes;
+            while left > 0 {
+                let n = w.open().min(left);
+                assert!(n > 0);
+                w.window()[..n].fill((sent % 251) as u8);
+                w.publish(n);
+                w.passed(n);
+                left -= n;
+            }
+            sent += 1;
+            ((sent - 1) % 251) as u8
+        };
+        for round in 0..50 {
+            // Far more than the ring holds in all, but never much at once: it goes on at its first place.
+            let byte = fill(&mut w, 300_000);
+            assert!(r.window().iter().all(|b| *b == byte), "{round}");
+            assert!(!r.rewind(true), "something is in it");
+            r.advance(usize::MAX);
+            assert!(r.rewind(true));
+        }
+        assert_eq!(taken(), at_first);
+        let byte = fill(&mut w, 8 * KEPT);
+        assert_eq!(w.open(), 0);
+        w.publish(0);
+        assert!(r.window().len() == 8 * KEPT && r.window().iter().all(|b| *b == byte));
+        assert!(taken() > at_first + 6 * KEPT as u64);
+        r.advance(usize::MAX);
+        w.open();
+        assert!(!r.rewind(true), "the writer may be filling it");
+        w.publish(0);
+        while r.rewind(true) {}
+        #[cfg(target_os = "linux")]
+        assert_eq!(taken(), at_first);
+        assert_eq!(fill(&mut w, KEPT * 3), r.window()[KEPT * 3 - 1]);
+    }
+
+    #[test]
     fn nonsense_in_the_positions_is_refused_or_clamped() {
         let (w, r) = ring();
         w.memory().store(HEAD, u64::MAX);
@@ -280,7 +471,8 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(65536 + 65536).unwrap();
         for (head, written, tail) in [(1, 2, 0), (1, 1, 2), (70_000, 70_000, 0), (70_000, 0, 70_000)] {
-            let memory = RingMemory::map(file.as_fd(), 65536, 65536).unwrap();
+            let file = file.try_clone().unwrap();
+            let memory = RingMemory::map(file.into(), 65536, 65536, 65536).unwrap();
             memory.store(HEAD, head);
             memory.store(WRITTEN, written);
             memory.store(TAIL, tail);

@@ -4,7 +4,6 @@ use super::layout::{BLIND, Fixed, GAPS, NO_SPOOL, NOTES, a, b, blind_at, corrupt
 use super::{Direction, Link, Room};
 use crate::files::{Lock, try_lock};
 use crate::sys::{RingMemory, RingReader, clock, process};
-use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -83,8 +82,8 @@ impl Consumer {
         }
         let header = usize::try_from(fixed.header()).map_err(|_| corrupt("ring header too large"))?;
         let capacity = usize::try_from(fixed.capacity).map_err(|_| corrupt("ring too large"))?;
-        let reader = RingMemory::map(file.as_fd(), header, capacity)?.into_reader()?;
-        let link = Arc::new(Link { room: Room::default(), _file: file });
+        let reader = RingMemory::map(file, header, capacity, capacity)?.into_reader()?;
+        let link = Arc::new(Link { room: Room::default() });
         Ok(Self { reader, fixed, direction, path: Some(path.to_path_buf()), link })
     }
 
@@ -191,6 +190,14 @@ impl Consumer {
     pub fn advance(&mut self, n: usize) {
         self.reader.advance(n);
         self.link.room.released();
+    }
+
+    /// If everything was released, what comes next goes where the ring's memory is; `give_back`: what the ring has grown beyond its first
+    /// size goes back to the system, a piece at each call.
+    pub fn rewind(&mut self, give_back: bool) {
+        if self.reader.rewind(give_back) {
+            self.link.room.released();
+        }
     }
 
     /// When the byte at stream offset `offset` was read, monotonic ns; `None` if it was not read yet. Marks outlive

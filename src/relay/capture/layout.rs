@@ -15,6 +15,7 @@
 //! | 1024 | 8 | `head` | producer |
 //! | 1032 | 8 | `written` | producer |
 //! | 1280 | 8 | `tail` | consumer |
+//! | 1288 | 8 | `base`: the stream offset that lies at the first place (version 5) | consumer |
 //! | 2048 | 8 | closed (0 or 1) | producer |
 //! | 2056 | 8 | gap slots in use | producer |
 //! | 2064 | 8 | bytes in gaps, total | producer |
@@ -32,7 +33,7 @@
 //! | 34816 | 24576 | stream offsets of the others (version 4) | producer |
 //! | 65536 | 16·N | read marks: end offset, ns; mark `i` lies in slot `i mod N` | producer |
 //! | 65536+16·N | 16·N | write marks, same | producer |
-//! | H = 65536+32·N | capacity | bytes; offset `o` lies at `H + (o mod capacity)` | producer |
+//! | H = 65536+32·N | capacity | bytes; offset `o` lies at `H + ((o - base) mod capacity)` | producer |
 
 use super::Direction;
 use crate::sys::RingMemory;
@@ -55,7 +56,8 @@ pub(super) const HEAD_AT: u64 = 1024;
 /// | 2 | what a guard decided: guarded, decided, refusals without a decision |
 /// | 3 | decisions are no lines of JSON any more |
 /// | 4 | refusals without a decision are runs of messages |
-pub const VERSION: u64 = 4;
+/// | 5 | `base`: the stream goes on at the first place when the ring is empty |
+pub const VERSION: u64 = 5;
 /// The first version with decisions that can be read.
 const DECISIONS_SINCE: u64 = 3;
 

@@ -141,12 +141,16 @@ impl Producer {
             }
             self.begin_bypass();
         }
-        if self.writer.room() == 0 || self.bypass.is_some() {
+        if self.bypass.is_some() || self.writer.open() == 0 {
+            self.writer.publish(0);
             self.settle();
+            if self.bypass.is_none() {
+                self.writer.open();
+            }
         }
         match &self.bypass {
             Some(_) => &mut self.spare,
-            None => self.writer.window(usize::MAX),
+            None => self.writer.window(),
         }
     }
 
@@ -206,6 +210,7 @@ impl Producer {
     /// on.
     pub fn commit(&mut self, n: usize, ns: u64) {
         if n == 0 {
+            self.writer.publish(0);
             return;
         }
         if let Some(bypass) = &mut self.bypass {
@@ -215,7 +220,7 @@ impl Producer {
             self.count_gap(lost, ns);
             return;
         }
-        let n = n.min(self.writer.room());
+        let n = n.min(self.writer.window().len());
         let end = self.writer.head() + n as u64;
         let words = self.writer.memory().region_b();
         mark(words, b::MARK_TABLE, self.marks, self.read_marks, end, ns);
@@ -253,8 +258,10 @@ impl Producer {
     /// `false`: it did not find room, and nothing was published.
     #[must_use]
     pub fn put(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
-        let Some(n) = write(self.writer.window(usize::MAX)) else { return false };
-        self.writer.publish(n);
+        self.writer.open();
+        let written = write(self.writer.window());
+        self.writer.publish(written.unwrap_or_default());
+        let Some(n) = written else { return false };
         self.writer.passed(n);
         if self.writer.room() < self.capacity() / 2 {
             self.waker.urge();

@@ -36,6 +36,8 @@ pub fn ways(other: Option<&str>) -> io::Result<Vec<Way>> {
     if help.status.success() && !help.stdout.is_empty() {
         let proxy = way("assay", &[assay.clone(), "mcp-proxy".into(), "--".into()]);
         ways.push(proxy.clone());
+        let storing = ["mcp-proxy", "--store-args", "--store-results", "--"].map(OsString::from);
+        ways.push(way("stored", &[&[assay.clone()][..], &storing].concat()));
         ways.push(Way { name: "watched", watcher: Watcher::Follows, ..proxy });
         if let Some(other) = other {
             ways.push(way("other", &[other.into(), "mcp-proxy".into(), "--".into()]));

@@ -51,6 +51,7 @@ fn discard(mut captures: [Consumer; 2], waker: &Waker) {
             let n = capture.available().len();
             worked |= n > 0;
             capture.advance(n);
+            capture.rewind(n == 0);
         }
         if closed && !worked {
             for capture in &captures {

@@ -100,6 +100,46 @@ fn big(ways: &[Way], rounds: usize, count: usize) -> io::Result<Vec<Row>> {
     Ok(ways.iter().zip(all).map(|(way, rates)| Row { way: way.name, values: vec![rates[rates.len() / 2]] }).collect())
 }
 
+/// Calls back to back whose results have `size` bytes, until `total` bytes of results have crossed; with a pause after each
+/// `burst` bytes, in which a recorder that fell behind catches up.
+fn stream(ways: &[Way], rounds: usize, size: usize, total: usize, burst: usize) -> io::Result<Vec<Row>> {
+    let all = turns(ways, rounds, |way| {
+        let mut session = Session::start(way)?;
+        session.call(200, size)?;
+        let mut times = Vec::new();
+        for _ in 0..total.div_ceil(burst) {
+            for _ in 0..burst.min(total).div_ceil(size) {
+                times.push(session.call(200, size)?);
+            }
+            if burst < total {
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        }
+        let peak = session.peak_kib().unwrap_or(0) as f64 / 1024.0;
+        session.finish()?;
+        Ok(vec![(times, peak)])
+    })?;
+    let row = |(way, rounds): (&Way, Vec<(Vec<Duration>, f64)>)| {
+        let peak = rounds.iter().map(|(_, peak)| *peak).fold(0.0, f64::max);
+        let mut rates: Vec<f64> = rounds
+            .iter()
+            .map(|(t, _)| (t.len() * size) as f64 / 1e6 / t.iter().sum::<Duration>().as_secs_f64())
+            .collect();
+        rates.sort_by(f64::total_cmp);
+        let mut times: Vec<Duration> = rounds.into_iter().flat_map(|(times, _)| times).collect();
+        times.sort_unstable();
+        let values = vec![rates[rates.len() / 2], percentile(&times, 0.5), percentile(&times, 0.99), peak];
+        Row { way: way.name, values }
+    };
+    Ok(ways.iter().zip(all).map(row).collect())
+}
+
+/// The ways that stand beside each other where results are large.
+fn streaming(ways: &[Way]) -> Vec<Way> {
+    let wanted = ["direct", "bare relay", "relay only", "assay", "stored", "other"];
+    ways.iter().filter(|w| wanted.contains(&w.name)).cloned().collect()
+}
+
 fn giant(ways: &[Way], bytes: usize) -> io::Result<Vec<Row>> {
     let all = turns(ways, 1, |way| {
         let mut session = Session::start(way)?;
@@ -223,6 +263,16 @@ pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
     if options.wants("big") {
         let rows = big(ways, rounds, if quick { 10 } else { 200 })?;
         add("big: 1 MiB results".into(), &["MiB/s"], true, rows);
+    }
+    const STREAM: [&str; 4] = ["MB/s", "p50 µs", "p99 µs", "peak RSS MiB"];
+    for (name, burst, total) in [("sustained", usize::MAX, 1 << 30), ("burst", 64 << 20, 4 * (64 << 20))] {
+        for size in [32 << 10, 1 << 20, 8 << 20] {
+            if options.wants(name) {
+                let total = if quick { total / 8 } else { total };
+                let rows = stream(&streaming(ways), rounds.min(3), size, total, burst.min(total))?;
+                add(format!("{name}: results of {} KiB", size >> 10), &STREAM, true, rows);
+            }
+        }
     }
     if options.wants("giant") {
         let bytes = if quick { 64 << 20 } else { 1 << 30 };
