@@ -34,6 +34,8 @@ const MAX_WAITING: usize = 8 << 20;
 const HELD_PERCENT: u64 = 75;
 /// Messages are written out at least this often within one burst.
 const BURST: usize = 512;
+/// Quiet time after which captures that have grown give memory back: the next burst may come soon. 1 s.
+const GIVE_BACK_NS: u64 = 1_000_000_000;
 /// Pause between two attempts on a disk that fails.
 const RETRY: Duration = Duration::from_millis(100);
 /// Pause between two attempts to begin a session on disk.
@@ -189,6 +191,8 @@ pub struct Engine {
     damage: u64,
     /// It was said that there are no locks.
     said_unlocked: bool,
+    /// When something came last, monotonic ns.
+    worked_ns: u64,
 }
 
 impl Engine {
@@ -202,6 +206,7 @@ impl Engine {
             waker,
             live: None,
             retry_at: None,
+            worked_ns: 0,
             missed: (0, 0),
             unsaid: (0, 0),
             report: Report::default(),
@@ -298,7 +303,11 @@ impl Engine {
         self.say_in_flight();
         self.flush();
         self.make_room();
-        self.lanes.iter_mut().for_each(|lane| lane.rewind(!worked));
+        if worked {
+            self.worked_ns = now;
+        }
+        let give_back = now.saturating_sub(self.worked_ns) > GIVE_BACK_NS;
+        self.lanes.iter_mut().for_each(|lane| lane.rewind(give_back));
         self.say_health();
         worked
     }

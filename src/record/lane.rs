@@ -18,8 +18,11 @@ use std::{
     path::PathBuf,
 };
 
-/// A message that is longer than this is put into a file while it crosses, so that memory does not grow with it.
-pub const SPOOL_AT: usize = 1 << 20;
+/// A message that is longer than this is put into a file while it crosses, so that memory does not grow with it; in a
+/// capture that is smaller than four times that, a message longer than a quarter of the capture.
+pub const SPOOL_AT: usize = 16 << 20;
+/// Pages of a spool that is read are let go in pieces of this size.
+const RELEASED: usize = 1 << 20;
 
 /// Word of a capture: the session whose messages it holds.
 pub const NOTE_OWNER: usize = 0;
@@ -339,7 +342,7 @@ impl Lane {
             Frame::Partial => {
                 self.scanned = len;
                 // A spool releases the ring, so everything before it must be on disk.
-                if len > SPOOL_AT && !self.unsettled {
+                if len > SPOOL_AT.min(self.consumer.capacity() / 4) && !self.unsettled {
                     self.start_spool()?;
                     return self.fill_spool();
                 }
@@ -573,7 +576,7 @@ impl Lane {
         let last = Cell::new(0usize);
         let release = |upto: usize| {
             // A new pass begins at the front again.
-            if upto < last.get() || upto - last.get() >= SPOOL_AT {
+            if upto < last.get() || upto - last.get() >= RELEASED {
                 map.release(upto);
                 last.set(upto);
             }

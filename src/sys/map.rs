@@ -56,20 +56,22 @@ impl MirrorMap {
     /// Faults in the header and the first `ring` bytes of the ring, in pieces, so that the first thousands of messages do not
     /// pay for it one by one. A hint: systems without such a call do nothing.
     pub(super) fn prefault(&self, ring: usize) {
-        #[cfg(target_os = "linux")]
-        {
-            const PIECE: usize = 256 * 1024;
-            let total = self.header + ring.min(self.ring);
-            for at in (0..total).step_by(PIECE) {
-                let len = PIECE.min(total - at);
-                // SAFETY: inside the map; the advice makes page table entries and changes no byte.
-                let done =
-                    unsafe { madvise(self.base.as_ptr().add(at).cast::<c_void>(), len, Advice::LinuxPopulateWrite) };
-                if done.is_err() {
-                    return;
-                }
-            }
+        const PIECE: usize = 256 * 1024;
+        let total = self.header + ring.min(self.ring);
+        for at in (0..total).step_by(PIECE) {
+            self.populate(at, PIECE.min(total - at));
         }
+    }
+
+    /// Faults in `len` bytes from byte `from` of the map, header included, if they lie in it. A hint, as [`Self::prefault`].
+    pub(super) fn populate(&self, from: usize, len: usize) {
+        #[cfg(target_os = "linux")]
+        if from.checked_add(len).is_some_and(|end| end <= self.header + 2 * self.ring) {
+            // SAFETY: inside the map; the advice makes page table entries and changes no byte.
+            let _ = unsafe { madvise(self.base.as_ptr().add(from).cast::<c_void>(), len, Advice::LinuxPopulateWrite) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (from, len);
     }
 
     /// Address of header byte 0.

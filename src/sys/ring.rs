@@ -46,7 +46,7 @@ pub const fn region_b_words(header: usize) -> usize {
 /// By how much a ring grows at a time.
 const STEP: usize = 256 * 1024;
 /// How much of it is given back at a time: the writer may have to wait meanwhile.
-const GIVEN_BACK: usize = 2 << 20;
+const GIVEN_BACK: usize = 8 << 20;
 
 /// Reserves space in a file now, so that a full file system is an error here and not a SIGBUS later. What the range holds
 /// must not matter.
@@ -130,6 +130,7 @@ impl RingMemory {
         let upto = upto.next_multiple_of(STEP).min(self.capacity());
         let reserved = reserve(self.file.as_fd(), (self.map.header_len() + from) as u64, (upto - from) as u64);
         if reserved.is_ok() {
+            self.map.populate(self.map.header_len() + from, upto - from);
             self.grown.store(upto, Ordering::Release);
         }
         reserved.is_ok()

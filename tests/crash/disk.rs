@@ -186,7 +186,7 @@ fn large_message(pauses: bool, finale: Finale) {
     let (rig, mut client) = begin(&[]);
     let len = fs::metadata(&rig.segments()[0]).unwrap().len();
     limit(&client, Some(len + 300_000));
-    let size = if pauses { 2 << 20 } else { 9 << 20 };
+    let size = if pauses { 24 << 20 } else { 90 << 20 };
     let pad = format!("\"n\":4,\"pad\":\"{}\"", "x".repeat(size));
     let request = call(4, "echo", 4).replace("\"n\":4", &pad) + "\n";
     let (before, mut stdin) = (client.lines(), client.stdin.take().unwrap());
@@ -253,7 +253,7 @@ fn a_message_that_no_spool_has_room_for_is_a_gap_and_keeps_nobody() {
 fn a_message_that_no_spool_has_room_for_on_a_disk_that_has_none_for_anything() {
     let (rig, mut client) = begin(&[]);
     fill(&rig, &client);
-    client.converse([call(4, "big", 2 << 20), call(5, "big", 6 << 20), call(6, "echo", 6)].into_iter());
+    client.converse([call(4, "big", 20 << 20), call(5, "big", 70 << 20), call(6, "echo", 6)].into_iter());
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
     let sessions = check::recovered(&rig, &Crossed { damaged: true, ..Crossed::default() });
     assert_eq!(sessions[0].completeness, Completeness::Incomplete);

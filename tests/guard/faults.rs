@@ -103,7 +103,7 @@ fn a_message_is_held_up_to_the_limit_and_refused_beyond() {
 #[test]
 fn a_result_of_many_mebibytes_streams_and_refusals_wait_for_its_end() {
     let mut guarded = Guarded::guard();
-    guarded.client.send(&call(1, "big", 12 << 20));
+    guarded.client.send(&call(1, "big", 20 << 20));
     for id in 2..40 {
         guarded.client.send(&call(id, "rm", 0));
     }
