@@ -425,6 +425,8 @@ mod tests {
         reserve(file.as_fd(), 0, (65536 + KEPT) as u64).unwrap();
         let taken = || std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512;
         let at_first = taken();
+        // Beside the bytes, a file system's own blocks count.
+        let is_as_at_first = || taken() < at_first + STEP as u64;
         let (mut w, mut r) = RingMemory::map(file.try_clone().unwrap().into(), 65536, 8 * KEPT, KEPT).unwrap().split();
         let mut sent = 0u64;
         let mut fill = |w: &mut RingWriter, bytes: usize| {
@@ -448,7 +450,7 @@ mod tests {
             r.advance(usize::MAX);
             assert!(r.rewind(true));
         }
-        assert_eq!(taken(), at_first);
+        assert!(is_as_at_first());
         let byte = fill(&mut w, 8 * KEPT);
         assert_eq!(w.open(), 0);
         w.publish(0);
@@ -460,7 +462,7 @@ mod tests {
         w.publish(0);
         while r.rewind(true) {}
         #[cfg(target_os = "linux")]
-        assert_eq!(taken(), at_first);
+        assert!(is_as_at_first());
         assert_eq!(fill(&mut w, KEPT * 3), r.window()[KEPT * 3 - 1]);
     }
 
