@@ -254,7 +254,7 @@ impl Lane {
     /// How full the capture is with what was taken but not released, 0 to 100.
     #[must_use]
     pub fn held_percent(&self) -> u64 {
-        self.pos.saturating_sub(self.consumer.tail()) * 100 / self.consumer.capacity().max(1) as u64
+        self.pos.saturating_sub(self.consumer.tail()) * 100 / self.consumer.bound().max(1) as u64
     }
 
     /// When the last byte of the next message was read, monotonic ns; `None` if there is no whole message yet.
@@ -342,7 +342,7 @@ impl Lane {
             Frame::Partial => {
                 self.scanned = len;
                 // A spool releases the ring, so everything before it must be on disk.
-                if len > SPOOL_AT.min(self.consumer.capacity() / 4) && !self.unsettled {
+                if len > SPOOL_AT.min(self.consumer.bound() / 4) && !self.unsettled {
                     self.start_spool()?;
                     return self.fill_spool();
                 }
@@ -463,7 +463,7 @@ impl Lane {
     /// Whether there is hardly room for more.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
-        self.consumer.available().len() * 4 > self.consumer.capacity() * 3
+        self.consumer.available().len() * 4 > self.consumer.bound() * 3
     }
 
     /// Why the spool cannot be written, since this was asked last.
@@ -514,7 +514,7 @@ impl Lane {
     /// Whether a message that is not whole yet fills the ring.
     #[must_use]
     pub fn is_stuffed(&self) -> bool {
-        self.next.is_none() && self.window().0.len() * 4 > self.consumer.capacity() * 3
+        self.next.is_none() && self.window().0.len() * 4 > self.consumer.bound() * 3
     }
 
     /// Whether what was taken and is not on disk holds a message that a guard judged and passed on.

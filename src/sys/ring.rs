@@ -17,6 +17,8 @@
 //! back what was grown. The two do not meet: the writer says that it fills a window (`filling`), the reader that it
 //! moves the ring (`moving`), each before it looks at the other's word.
 //!
+//! Of many short lines, which take the reader long, fewer bytes may wait than fit ([`RingMemory::bound`]).
+//!
 //! Why the slices are sound: the writer alone moves `head` and `written`, and keeps its own copies; its free window
 //! ends at `min(tail, written) + capacity`, so it overlaps neither what the reader sees (`tail..head`) nor what is
 //! still to be passed on (`written..head`). `tail` only grows, so an old value only makes the window smaller.
@@ -45,6 +47,10 @@ pub const fn region_b_words(header: usize) -> usize {
 
 /// By how much a ring grows at a time.
 const STEP: usize = 256 * 1024;
+/// Lines that may wait for the reader, beside what the ring always keeps.
+const LINES_WAITING: usize = 32 * 1024;
+/// Bytes that are looked at for how long lines are, of each [`STEP`].
+const SAMPLE: usize = 64 * 1024;
 /// How much of it is given back at a time: the writer may have to wait meanwhile.
 const GIVEN_BACK: usize = 8 << 20;
 
@@ -91,6 +97,7 @@ pub struct RingMemory {
     grown: AtomicUsize,
     filling: AtomicBool,
     moving: AtomicBool,
+    bound: AtomicUsize,
 }
 
 impl RingMemory {
@@ -108,8 +115,9 @@ impl RingMemory {
         }
         let map = MirrorMap::new(fd, header, capacity)?;
         let kept = kept.min(capacity);
-        let grown = AtomicUsize::new(kept);
-        Ok(Self { map, file, kept, grown, filling: AtomicBool::new(false), moving: AtomicBool::new(false) })
+        let (grown, bound) = (AtomicUsize::new(kept), AtomicUsize::new(kept));
+        let (filling, moving) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { map, file, kept, grown, filling, moving, bound })
     }
 
     /// The place of stream offset `at`, from the ring's first on.
@@ -139,6 +147,11 @@ impl RingMemory {
     /// Capacity of the ring in bytes.
     pub fn capacity(&self) -> usize {
         self.map.ring_len()
+    }
+
+    /// Bytes that may wait for the reader, of those that were passed on: fewer than the capacity where lines are short.
+    pub fn bound(&self) -> usize {
+        self.bound.load(Ordering::Relaxed)
     }
 
     // The map starts at a page, and `from` is a multiple of 8 in all callers.
@@ -178,7 +191,8 @@ impl RingMemory {
             self.store(at, 0);
         }
         let memory = Arc::new(self);
-        let writer = RingWriter { memory: Arc::clone(&memory), head: 0, written: 0, window: 0, starved: false };
+        let writer =
+            RingWriter { memory: Arc::clone(&memory), head: 0, written: 0, window: 0, starved: false, looked: 0 };
         (writer, RingReader { memory, tail: 0 })
     }
 
@@ -190,6 +204,7 @@ impl RingMemory {
         if tail > head || written > head || base > tail || held.is_none_or(|held| held > self.capacity() as u64) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "ring positions contradict each other"));
         }
+        self.bound.store(self.capacity(), Ordering::Relaxed);
         Ok(RingReader { memory: Arc::new(self), tail })
     }
 }
@@ -204,6 +219,8 @@ pub struct RingWriter {
     window: usize,
     /// The ring could not grow: there is no more memory.
     starved: bool,
+    /// Stream offset at which [`RingMemory::bound`] was set.
+    looked: u64,
 }
 
 impl RingWriter {
@@ -230,10 +247,34 @@ impl RingWriter {
     /// Bytes that can be published now, as far as there is memory for them.
     #[inline]
     pub fn room(&self) -> usize {
-        let memory = &*self.memory;
-        let used = self.head.saturating_sub(self.tail().min(self.written));
-        let free = memory.capacity().saturating_sub(usize::try_from(used).unwrap_or(usize::MAX));
+        let (tail, within) = (self.tail(), |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let free = self.memory.capacity().saturating_sub(within(self.head.saturating_sub(tail.min(self.written))));
+        let free = free.min(self.memory.bound().saturating_sub(within(self.written.saturating_sub(tail))));
         if self.starved { free.min(self.with_memory()) } else { free }
+    }
+
+    /// Whether the reader has released everything, and everything was passed on.
+    pub fn is_empty(&self) -> bool {
+        self.tail() >= self.head && self.written >= self.head
+    }
+
+    /// Looks at how long the lines are that cross. The reader takes long for many short ones, and with it the end of
+    /// what is written: of those, no more may wait than it reads in about a second.
+    #[cold]
+    fn look(&mut self) {
+        let bytes = self.last(SAMPLE);
+        let lines = memchr::memchr_iter(b'\n', bytes).count().max(1);
+        let bound = (bytes.len() / lines).saturating_mul(LINES_WAITING);
+        self.memory.bound.store(bound.clamp(self.memory.kept, self.memory.capacity()), Ordering::Relaxed);
+        self.looked = self.head;
+    }
+
+    /// The last `most` bytes that were published, as far as they still lie in the ring.
+    fn last(&self, most: usize) -> &[u8] {
+        let len = self.head.saturating_sub(self.tail().min(self.written)).min(most as u64);
+        // SAFETY: `tail.min(written) .. head` was published, and no window is made over it (module comment). The reader
+        // moves the ring only when that is empty.
+        unsafe { std::slice::from_raw_parts(self.memory.ring_ptr(self.head - len), len as usize) }
     }
 
     /// Bytes from `head` on that have memory, up to where the ring begins again.
@@ -249,14 +290,12 @@ impl RingWriter {
     /// reader leaves the ring where it is.
     #[inline]
     pub fn open(&mut self) -> usize {
-        let memory = &*self.memory;
-        memory.filling.store(true, Ordering::SeqCst);
-        while memory.moving.load(Ordering::SeqCst) {
-            memory.filling.store(false, Ordering::SeqCst);
-            std::thread::yield_now();
-            memory.filling.store(true, Ordering::SeqCst);
+        self.fill();
+        if self.head - self.looked >= STEP as u64 {
+            self.look();
         }
         self.starved = false;
+        let memory = &*self.memory;
         let room = self.room();
         let ahead = room.min(STEP);
         if self.with_memory() < ahead {
@@ -264,6 +303,18 @@ impl RingWriter {
         }
         self.window = room.min(self.with_memory());
         self.window
+    }
+
+    /// Says that a window is being filled; a reader that moves the ring is waited for.
+    #[inline]
+    fn fill(&self) {
+        let memory = &*self.memory;
+        memory.filling.store(true, Ordering::SeqCst);
+        while memory.moving.load(Ordering::SeqCst) {
+            memory.filling.store(false, Ordering::SeqCst);
+            std::thread::yield_now();
+            memory.filling.store(true, Ordering::SeqCst);
+        }
     }
 
     /// The free space that was opened, contiguous.
@@ -415,6 +466,48 @@ mod tests {
         assert_eq!(w.room(), 600);
         w.passed(usize::MAX);
         assert_eq!(w.room(), 1000);
+    }
+
+    #[test]
+    fn many_short_lines_may_wait_in_what_is_kept_and_long_ones_in_everything() {
+        const KEPT: usize = 1 << 20;
+        let waits = |line: &[u8]| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len((65536 + 16 * KEPT) as u64).unwrap();
+            let (mut w, mut r) = RingMemory::map(file.into(), 65536, 16 * KEPT, KEPT).unwrap().split();
+            let mut crossed = 0;
+            while crossed < 64 * KEPT {
+                let n = w.open().min(line.len());
+                w.window()[..n].copy_from_slice(&line[..n]);
+                w.publish(n);
+                w.passed(n);
+                crossed += n;
+                if n == 0 {
+                    return (r.head() - r.tail(), r.memory().bound());
+                }
+            }
+            r.advance(usize::MAX);
+            panic!("it is never full");
+        };
+        let short = [&b"x".repeat(15)[..], b"\n"].concat().repeat(64);
+        assert_eq!(waits(&short), (KEPT as u64, KEPT));
+        let long = [&b"x".repeat(65535)[..], b"\n"].concat();
+        assert_eq!(waits(&long), (16 * KEPT as u64, 16 * KEPT));
+        // What is held back by its writer, message by message, never waits for the reader.
+        let file = tempfile::tempfile().unwrap();
+        file.set_len((65536 + 16 * KEPT) as u64).unwrap();
+        let (mut w, _r) = RingMemory::map(file.into(), 65536, 16 * KEPT, KEPT).unwrap().split();
+        let mut held = 0;
+        loop {
+            let n = w.open().min(short.len());
+            if n == 0 {
+                break;
+            }
+            w.window()[..n].copy_from_slice(&short[..n]);
+            w.publish(n);
+            held += n;
+        }
+        assert_eq!(held, 16 * KEPT);
     }
 
     #[test]

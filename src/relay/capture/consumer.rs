@@ -138,6 +138,11 @@ impl Consumer {
         self.reader.memory().capacity()
     }
 
+    /// Bytes that may wait in it: its capacity, or less where many short lines cross.
+    pub fn bound(&self) -> usize {
+        self.reader.memory().bound()
+    }
+
     /// Everything from [`tail`](Self::tail) to [`head`](Self::head), contiguous. Empty if nothing is there yet.
     pub fn available(&self) -> &[u8] {
         self.reader.window()

@@ -263,7 +263,7 @@ impl Producer {
         self.writer.publish(written.unwrap_or_default());
         let Some(n) = written else { return false };
         self.writer.passed(n);
-        if self.writer.room() < self.capacity() / 2 {
+        if self.writer.room() < self.writer.memory().bound() / 2 {
             self.waker.urge();
         }
         true
@@ -272,7 +272,7 @@ impl Producer {
     /// Whether the recorder has released everything: there will never be more room than there is.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.writer.room() == self.capacity()
+        self.writer.is_empty()
     }
 
     /// What is read and not yet passed on, contiguous.
@@ -313,7 +313,7 @@ impl Producer {
 
     fn pass(&mut self, n: usize) {
         self.writer.passed(n);
-        if self.writer.room() < self.capacity() / 2 {
+        if self.writer.room() < self.writer.memory().bound() / 2 {
             self.waker.urge();
         } else {
             self.waker.nudge();
