@@ -95,7 +95,9 @@ const POLICY: &str = "version: \"1\"\ndefault: deny\nallowlist: [echo, big, hang
 fn dead(flags: &[&str], spooled: bool) -> Rig {
     let rig = Rig::new();
     fs::write(rig.root.join("policy.yaml"), POLICY).unwrap();
-    let mut client = Client::start(rig.proxy(flags));
+    // Captures of 4 MiB, of which a message that takes more than a quarter is spooled.
+    let small: &[&str] = if spooled { &["prlimit", "--fsize=5000000"] } else { &[] };
+    let mut client = Client::start(rig.wrapped(small, flags, ""));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=4).map(|i| call(i, "echo", i))));
     rig.await_events(9);
     client.send(&call(9, "hang", 9));

@@ -77,18 +77,22 @@ fn what_a_short_outage_of_the_disk_held_back_is_written_afterwards() {
     check::evidence(&[session], &crossed(&rig, &client));
 }
 
-/// Results with content of nearly 1 MiB: more evidence than is kept in memory.
-fn flood(client: &mut Client, from: u64) -> u64 {
-    const CALLS: u64 = 14;
-    client.converse((from..from + CALLS).map(|i| call(i, "big", 1_000_000)));
-    from + CALLS
+/// Results with content of nearly 1 MiB: more evidence than is kept in memory, or, with enough of them, in the capture.
+fn flood(client: &mut Client, from: u64, calls: u64) -> u64 {
+    client.converse((from..from + calls).map(|i| call(i, "big", 1_000_000)));
+    from + calls
 }
+
+/// More than fits into memory.
+const SOME: u64 = 14;
+/// More than fits into memory and the capture.
+const MANY: u64 = 85;
 
 #[test]
 fn a_long_outage_of_the_disk_leaves_a_gap_that_is_in_the_chain_a_receipt_and_the_exit_code() {
     let (rig, mut client) = begin(&["--store-results"]);
     fill(&rig, &client);
-    let next = flood(&mut client, 4);
+    let next = flood(&mut client, 4, SOME);
     let longest = client.converse(small_calls(next, 5));
     assert!(longest < STALL, "{longest:?}");
     limit(&client, None);
@@ -122,7 +126,7 @@ fn a_disk_that_stays_full_to_the_end_is_made_up_for_by_recover() {
 fn what_was_let_go_of_while_the_disk_stayed_full_is_a_gap_after_recover() {
     let (rig, mut client) = begin(&["--store-results"]);
     fill(&rig, &client);
-    let next = flood(&mut client, 4);
+    let next = flood(&mut client, 4, MANY);
     client.converse(small_calls(next, 3));
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
     assert_answers(&client, next + 2);
