@@ -12,6 +12,9 @@ use super::outline::Indexed;
 use super::pair::Pair;
 use super::scan::skip_ws;
 
+/// Bytes that are hashed without a pause.
+const REST: usize = 64 * 1024;
+
 /// The digest of a JSON value.
 ///
 /// Its `Display` is the form that receipts carry: `sha256:<64 hex>` for [`Digest::Jcs`], `sha256-raw:<64 hex>` for
@@ -46,7 +49,7 @@ impl fmt::Display for Digest {
 
 /// The digest of `value`, one whole JSON document; white space around it does not count, for [`Digest::Raw`] neither.
 ///
-/// Memory beyond `value` itself stays under about 32 MiB. Large values are read twice from start to end, but for the
+/// Memory beyond `value` itself stays under about 48 MiB. Large values are read twice from start to end, but for the
 /// members of large objects that have to be reordered, which the second time are read in canonical order.
 ///
 /// Once for about each MiB read, `page` is called with an offset: nothing below it is needed for reading on, so a caller
@@ -71,7 +74,7 @@ pub(super) fn digest_within(value: &[u8], limits: &Limits, page: Option<&dyn Fn(
 }
 
 /// The [`digest()`] of the value that stands in a document at `value`, and the SHA-256 of `whole`, which may be the document. Both
-/// together take not much longer than one.
+/// together take not much longer than one. `rest` is called after about each 64 KiB.
 ///
 /// # Errors
 /// As [`digest()`].
@@ -80,11 +83,22 @@ pub fn digest_in(
     indexed: &Indexed,
     value: Range<usize>,
     whole: &[u8],
+    rest: &dyn Fn(),
 ) -> Result<(Digest, [u8; 32]), ScanError> {
     let limits = &Limits::DEFAULT;
     let mut pair = Pair::new(whole);
     let part = &document[value.clone()];
-    let mut sink = |part: &[u8]| pair.update(part);
+    let mut worked = 0;
+    let mut sink = |part: &[u8]| {
+        for part in part.chunks(REST) {
+            pair.update(part);
+            worked += part.len();
+            if worked >= REST {
+                worked = 0;
+                rest();
+            }
+        }
+    };
     let written = match &indexed.0 {
         Some(index) => emit(document, value.start, index, limits, None, &mut sink),
         None => canonicalize_within(part, limits, None, &mut sink),

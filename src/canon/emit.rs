@@ -21,7 +21,7 @@ pub fn canonicalize(bytes: &[u8]) -> Result<Vec<u8>, CanonError> {
     Ok(canonical)
 }
 
-/// As [`canonicalize`], in parts and with bounded memory (about 32 MiB). Nothing reaches `sink` unless the document has
+/// As [`canonicalize`], in parts and with bounded memory (about 48 MiB). Nothing reaches `sink` unless the document has
 /// a canonical form.
 pub fn canonicalize_to(bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), CanonError> {
     canonicalize_within(bytes, &Limits::DEFAULT, None, sink)

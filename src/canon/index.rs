@@ -28,9 +28,9 @@ pub(super) struct Limits {
 const VERBATIM: usize = 1 << 17;
 
 impl Limits {
-    /// 16 MiB of open members, 8 MiB of kept ones and 4 MiB of objects at most.
+    /// 16 MiB of open members, 8 MiB of kept ones and 16 MiB of objects at most.
     pub(super) const DEFAULT: Self =
-        Self { small: 64 * 1024, open: 1 << 20, kept: 1 << 20, objects: 1 << 18, verbatim: 16 * 1024, page: 1 << 20 };
+        Self { small: 16 * 1024, open: 1 << 20, kept: 1 << 20, objects: 1 << 20, verbatim: 16 * 1024, page: 1 << 20 };
 
     /// Keeps nothing of objects that have closed, for callers that only want the anomalies.
     pub(super) const fn scan_only() -> Self {

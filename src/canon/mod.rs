@@ -7,7 +7,7 @@
 //!   bits, not stack.
 //! * [`canonicalize`] writes the JSON Canonicalization Scheme of RFC 8785: no white space (§3.2.1), minimal escapes
 //!   (§3.2.2.2), ECMAScript numbers (§3.2.2.3), members sorted by UTF-16 code units (§3.2.3), UTF-8 (§3.2.4).
-//! * [`digest()`] hashes that form without holding it: memory stays under about 32 MiB whatever the input.
+//! * [`digest()`] hashes that form without holding it: memory stays under about 48 MiB whatever the input.
 //!
 //! # What has no canonical form
 //!

@@ -165,7 +165,7 @@ proptest! {
                 found = Some(member.range);
             }
         });
-        let both = super::digest_in(document.as_bytes(), &indexed.unwrap(), found.unwrap(), document.as_bytes());
+        let both = super::digest_in(document.as_bytes(), &indexed.unwrap(), found.unwrap(), document.as_bytes(), &|| ());
         prop_assert_eq!(both.unwrap(), (digest(value.as_bytes(), None).unwrap(), sha256(document.as_bytes())));
     }
 }

@@ -34,6 +34,8 @@ const MAX_WAITING: usize = 8 << 20;
 const HELD_PERCENT: u64 = 75;
 /// Messages are written out at least this often within one burst.
 const BURST: usize = 512;
+/// After so much work, 0.1 ms, others that wait for the processor go first.
+const TURN_NS: u64 = 100_000;
 /// Quiet time after which captures that have grown give memory back: the next burst may come soon. 1 s.
 const GIVE_BACK_NS: u64 = 1_000_000_000;
 /// Pause between two attempts on a disk that fails.
@@ -193,6 +195,8 @@ pub struct Engine {
     said_unlocked: bool,
     /// When something came last, monotonic ns.
     worked_ns: u64,
+    /// When others went first, monotonic ns.
+    rested_ns: u64,
 }
 
 impl Engine {
@@ -207,6 +211,7 @@ impl Engine {
             live: None,
             retry_at: None,
             worked_ns: 0,
+            rested_ns: 0,
             missed: (0, 0),
             unsaid: (0, 0),
             report: Report::default(),
@@ -367,6 +372,10 @@ impl Engine {
         let now = clock::mono_ns();
         let Self { lanes, live, .. } = self;
         let lane = &mut lanes[which];
+        if now.saturating_sub(self.rested_ns) > TURN_NS {
+            lane.give_way();
+            self.rested_ns = now;
+        }
         let read_ns = lane.peek().ok().flatten().unwrap_or(now);
         let mut unstored = None;
         // What is lost: messages, bytes, and whether the chain says so already.

@@ -466,6 +466,11 @@ impl Lane {
         self.consumer.available().len() * 4 > self.consumer.bound() * 3
     }
 
+    /// Lets others have the processor for a moment, unless there is much to catch up with.
+    pub fn give_way(&self) {
+        give_way(&self.consumer);
+    }
+
     /// Why the spool cannot be written, since this was asked last.
     pub fn take_failure(&mut self) -> Option<io::Error> {
         self.failure.take()
@@ -550,6 +555,7 @@ impl Lane {
                 let first_byte_ns = self.consumer.read_mark(offset).unwrap_or(read_ns);
                 let direction = self.direction;
                 let judgement = self.judged(self.pos);
+                let rest = || give_way(&self.consumer);
                 self.holds_passed |= judgement.as_ref().is_some_and(is_passed);
                 let message = Message {
                     direction,
@@ -557,6 +563,7 @@ impl Lane {
                     end,
                     bytes,
                     page: None,
+                    rest: &rest,
                     first_byte_ns,
                     read_ns,
                     judgement: judgement.as_ref(),
@@ -591,6 +598,7 @@ impl Lane {
             end: self.pos,
             bytes: &map,
             page: Some(&release),
+            rest: &|| give_way(&self.consumer),
             first_byte_ns: self.consumer.read_mark(spool.start).unwrap_or(read_ns),
             read_ns,
         };
@@ -625,6 +633,13 @@ impl Lane {
             judgements.remove();
         }
         let _ = self.files.remove(&self.spool_path);
+    }
+}
+
+/// A thread that was woken for a message that crosses waits for the end of this one's turn, which may take milliseconds.
+fn give_way(consumer: &Consumer) {
+    if !consumer.is_closed() && consumer.available().len() * 2 < consumer.bound() {
+        std::thread::yield_now();
     }
 }
 

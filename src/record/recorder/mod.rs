@@ -79,6 +79,8 @@ pub struct Message<'a> {
     pub bytes: &'a [u8],
     /// Told which part of `bytes` will not be read again in this pass.
     pub page: Option<&'a dyn Fn(usize)>,
+    /// Called now and then while work on it takes long.
+    pub rest: &'a dyn Fn(),
     /// When its first byte was read, monotonic ns.
     pub first_byte_ns: u64,
     /// When its last byte was read, monotonic ns.

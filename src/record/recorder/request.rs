@@ -366,10 +366,13 @@ pub(super) fn digests(
     let not_json = || Digest::Raw(canon::sha256(value), canon::Anomalies::default());
     let (wire, digest) = if let Some(page) = e.page {
         let wire = wire_of(m);
-        let release = |upto: usize| page(range.start + upto);
+        let release = |upto: usize| {
+            page(range.start + upto);
+            (m.rest)();
+        };
         (wire, canon::digest(value, Some(&release)).unwrap_or_else(|_| not_json()))
     } else {
-        match canon::digest_in(e.bytes, &e.indexed, range, m.bytes) {
+        match canon::digest_in(e.bytes, &e.indexed, range, m.bytes, m.rest) {
             Ok((digest, whole)) => (Wire { bytes: m.bytes.len() as u64, sha256: hex::encode(whole) }, digest),
             Err(_) => (wire_of(m), not_json()),
         }

@@ -78,6 +78,7 @@ impl Play {
             end,
             bytes: text,
             page: None,
+            rest: &|| (),
             first_byte_ns: self.ns - 500,
             read_ns: self.ns,
             judgement: judgement.as_ref(),

@@ -3,6 +3,7 @@
 use crate::watchers::{Watcher, Watching};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -70,14 +71,17 @@ pub struct Session {
     id: u64,
     watching: Option<Watching>,
     home: tempfile::TempDir,
+    _runtime: tempfile::TempDir,
 }
 
 impl Session {
     /// Starts `way` in a directory of its own.
     pub fn start(way: &Way) -> io::Result<Self> {
         let home = tempfile::tempdir()?;
-        let run = home.path().join("run");
-        std::fs::create_dir(&run)?;
+        // In memory, as `XDG_RUNTIME_DIR` is where people log in.
+        let memory = Path::new("/dev/shm");
+        let runtime = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
+        let run = runtime.path().to_owned();
         std::fs::write(home.path().join(POLICY), policy())?;
         let mut child = Command::new(&way.command[0])
             .args(&way.command[1..])
@@ -92,7 +96,7 @@ impl Session {
         let gone = || io::Error::other("no pipe");
         let stdin = child.stdin.take().ok_or_else(gone)?;
         let stdout = child.stdout.take().ok_or_else(gone)?;
-        Ok(Self { child, stdin: Some(stdin), stdout, buffer: vec![0; 256 * 1024], id: 0, watching, home })
+        Ok(Self { child, stdin: Some(stdin), stdout, buffer: vec![0; 256 * 1024], id: 0, watching, home, _runtime: runtime })
     }
 
     /// Waits until whoever watches has been greeted.
