@@ -8,7 +8,6 @@ use crate::{
         ToolCall,
         event::detail,
         receipt::{INTEGRATION_SOURCE, SCHEMA_VERSION, SESSION_START, SessionStart, TOOL_CALL},
-        to_line,
     },
     record::{
         chain::Entry,
@@ -26,19 +25,19 @@ impl Recorder {
             restored.hold(pending);
             return;
         }
-        self.close_now(&pending, None);
+        self.close_now(pending, None);
     }
 
     /// Writes the receipt, if the request deserves one, and the closing event. `reason` says why there is no response,
     /// or why it was not delivered.
-    pub(super) fn close_now(&mut self, pending: &Pending, reason: Option<&str>) {
+    pub(super) fn close_now(&mut self, mut pending: Pending, reason: Option<&str>) {
         let reason = reason.or((pending.key.is_none()).then_some("notification"));
         let receipt =
             pending.call.as_ref().filter(|c| !c.task_leg || pending.response.as_ref().is_some_and(|r| r.is_final));
-        let binding = receipt.is_some().then(|| self.write_call_receipt(pending, reason));
+        let binding = receipt.is_some().then(|| self.write_call_receipt(&mut pending, reason));
         let now = self.last_ns;
         if let Some(decision) = pending.decision.as_ref().filter(|d| d.blocked) {
-            self.blocked_event(pending, decision, binding.unwrap_or_default());
+            self.blocked_event(&pending, decision, binding.unwrap_or_default());
             return;
         }
         match &pending.response {
@@ -86,13 +85,15 @@ impl Recorder {
         });
     }
 
-    fn write_call_receipt(&mut self, p: &Pending, reason: Option<&str>) -> Binding {
+    fn write_call_receipt(&mut self, p: &mut Pending, reason: Option<&str>) -> Binding {
         self.write_session_start(self.last_ns);
         let id = ReceiptId::from_bits(p.invocation.bits());
         if let Some(binding) = self.restored.as_mut().and_then(|r| r.take_receipt(id)) {
             return Binding { id: Some(id), sha256: Some(binding) };
         }
-        let Some(receipt) = self.call_receipt(p, id, reason) else { return Binding::default() };
+        let Some(mut receipt) = self.call_receipt(p, id, reason) else { return Binding::default() };
+        receipt.arguments_content = p.call.as_mut().and_then(|c| c.arguments_content.take());
+        receipt.result_content = p.response.as_mut().and_then(|r| r.result_content.take());
         self.count_call(&receipt);
         self.receipt_line(id, &receipt)
     }
@@ -108,6 +109,7 @@ impl Recorder {
         self.counts.policy_denied += u64::from(receipt.policy_verdict == PolicyVerdict::Denied);
     }
 
+    /// What a receipt says of a call, without stored contents.
     pub(super) fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<&str>) -> Option<ToolCall> {
         let call = p.call.as_ref()?;
         let response = p.response.as_ref();
@@ -145,7 +147,7 @@ impl Recorder {
         }
         Some(ToolCall {
             anomalies: anomalies.into_iter().collect(),
-            arguments_content: call.arguments_content.clone(),
+            arguments_content: None,
             arguments_hash: call.arguments_hash.clone(),
             duration_ms: (!blocked)
                 .then(|| DurationMs(response.map_or_else(|| after(self.last_ns), |r| after(r.read_ns)))),
@@ -172,7 +174,7 @@ impl Recorder {
             receipt_id: id,
             request_observed_at: call.at,
             response_observed_at: response.map(|r| r.at),
-            result_content: response.and_then(|r| r.result_content.clone()),
+            result_content: None,
             result_hash: response.and_then(|r| r.result_hash.clone()),
             result_is_error: response.and_then(|r| r.is_error),
             result_type: response.and_then(|r| r.result_type.clone()),
@@ -190,14 +192,17 @@ impl Recorder {
 
     /// Writes a receipt's line and returns what binds it.
     pub(super) fn receipt_line<T: serde::Serialize>(&mut self, id: ReceiptId, receipt: &T) -> Binding {
-        match to_line(receipt) {
-            Ok(line) => {
-                self.lines.receipts.extend_from_slice(&line);
-                self.lines.receipts.push(b'\n');
+        let lines = &mut self.lines.receipts;
+        let start = lines.len();
+        match serde_json::to_writer(&mut *lines, receipt) {
+            Ok(()) => {
+                let sha256 = Some(canon::sha256_hex(&lines[start..]));
+                lines.push(b'\n');
                 self.next_receipt += 1;
-                Binding { id: Some(id), sha256: Some(canon::sha256_hex(&line)) }
+                Binding { id: Some(id), sha256 }
             }
             Err(e) => {
+                lines.truncate(start);
                 tracing::error!(error = %e, "a receipt could not be written as JSON");
                 self.counts.missed += 1;
                 Binding::default()

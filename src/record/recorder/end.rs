@@ -85,7 +85,7 @@ impl Recorder {
             if pending.call.is_some() && pending.response.is_none() && !pending.cancelled && pending.key.is_some() {
                 self.unanswered += 1;
             }
-            self.close_now(&pending, Some(&ending.no_response));
+            self.close_now(pending, Some(&ending.no_response));
         }
         false
     }

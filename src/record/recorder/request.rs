@@ -268,20 +268,22 @@ impl Recorder {
             }
             return None;
         }
-        let text = canonical.then(|| canon::canonicalize(value).ok()).flatten();
         let log = &mut self.lines.investigation;
         log.extend_from_slice(head.as_bytes());
-        if let Some(text) = &text {
-            log.extend_from_slice(text);
-        } else {
+        let start = log.len();
+        let written = canonical && canon::canonicalize_to(value, &mut |part| log.extend_from_slice(part)).is_ok();
+        let text = &log[start..];
+        let packs = written && text.len() <= self.setup.store_limit && content::packable(text);
+        let packed = packs.then(|| String::from_utf8(text.to_vec()).ok()).flatten();
+        let packed = packed.and_then(|t| RawValue::from_string(t).ok());
+        if !written {
             use base64::Engine as _;
+            log.truncate(start);
             log.push(b'"');
             log.extend_from_slice(base64::engine::general_purpose::STANDARD.encode(value).as_bytes());
             log.push(b'"');
         }
         log.extend_from_slice(b"}\n");
-        let packed = text.filter(|t| t.len() <= self.setup.store_limit && content::packable(t));
-        let packed = packed.and_then(|t| String::from_utf8(t).ok()).and_then(|t| RawValue::from_string(t).ok());
         if packed.is_none() {
             flags.insert("content_in_investigation_log".to_owned());
         }

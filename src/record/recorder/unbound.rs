@@ -56,11 +56,11 @@ impl Recorder {
                     self.adopt(pending, &receipt);
                 }
                 match pending {
-                    Some(pending) if pending.call.is_some() => self.close_now(&pending, None),
+                    Some(pending) if pending.call.is_some() => self.close_now(pending, None),
                     pending => {
                         // A leg whose beginning is not known any more ends as what it looks like.
                         if let Some(pending) = pending {
-                            self.close_now(&pending, None);
+                            self.close_now(pending, None);
                         }
                         self.bind(&receipt);
                     }
@@ -77,7 +77,7 @@ impl Recorder {
         }
         let state = self.restored.take().unwrap_or_default();
         for pending in held {
-            self.close_now(&pending, None);
+            self.close_now(pending, None);
         }
         for receipt in again {
             self.write_again(&receipt);
