@@ -91,9 +91,6 @@ pub struct Placement {
     pub refused: Vec<(PathBuf, io::Error)>,
 }
 
-/// No limit on the length of files makes a ring smaller than this.
-const LEAST: usize = 64 * 1024;
-
 /// Makes captures.
 #[derive(Debug)]
 pub struct Capture;
@@ -125,12 +122,6 @@ impl Capture {
         }
         if !capacity.is_power_of_two() || capacity as u64 > MAX_CAPACITY {
             return Err(invalid("ring capacity is not a power of two up to 1 GiB"));
-        }
-        // A limit on the length of files (`ulimit -f`) holds for this one, too.
-        let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX);
-        let mut capacity = capacity;
-        while capacity > LEAST && header_bytes(MARKS) + capacity as u64 > longest {
-            capacity /= 2;
         }
         let bytes = header_bytes(MARKS) + capacity as u64;
         let kept = header_bytes(MARKS) + capacity.min(Self::KEPT) as u64;

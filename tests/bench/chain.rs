@@ -81,6 +81,7 @@ fn call(c: &mut Criterion) {
                     end,
                     bytes,
                     page: None,
+                    rest: &|| (),
                     first_byte_ns: offset,
                     read_ns: end,
                     judgement: None,

@@ -96,7 +96,16 @@ impl Session {
         let gone = || io::Error::other("no pipe");
         let stdin = child.stdin.take().ok_or_else(gone)?;
         let stdout = child.stdout.take().ok_or_else(gone)?;
-        Ok(Self { child, stdin: Some(stdin), stdout, buffer: vec![0; 256 * 1024], id: 0, watching, home, _runtime: runtime })
+        Ok(Self {
+            child,
+            stdin: Some(stdin),
+            stdout,
+            buffer: vec![0; 256 * 1024],
+            id: 0,
+            watching,
+            home,
+            _runtime: runtime,
+        })
     }
 
     /// Waits until whoever watches has been greeted.
