@@ -45,6 +45,7 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
             end,
             bytes,
             page: None,
+            rest: &|| (),
             first_byte_ns: ns,
             read_ns: ns,
             judgement: None,

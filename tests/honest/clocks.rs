@@ -54,6 +54,7 @@ fn say(recorder: &mut Recorder, at: &mut [u64; 2], direction: Direction, text: &
         end,
         bytes,
         page: None,
+        rest: &|| (),
         first_byte_ns: ns,
         read_ns: ns,
         judgement: None,
