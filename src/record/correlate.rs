@@ -216,10 +216,10 @@ impl Table {
     /// The request that a response with this key answers, `direction` being the request's: the oldest that is not
     /// cancelled, else the oldest. It no longer answers to its id afterwards.
     pub fn answer(&mut self, direction: Direction, key: &IdKey) -> Option<InvocationId> {
+        let invocation = self.next_to_answer(direction, key)?;
         let entry = (direction, key.clone());
         let queue = self.by_key.get_mut(&entry)?;
-        let at = queue.iter().position(|i| self.pending.get(i).is_some_and(|p| !p.cancelled)).unwrap_or(0);
-        let invocation = queue.remove(at);
+        queue.retain(|i| *i != invocation);
         if queue.is_empty() {
             self.by_key.remove(&entry);
         }
@@ -231,7 +231,15 @@ impl Table {
                 self.finished_set.remove(&old);
             }
         }
-        invocation
+        Some(invocation)
+    }
+
+    /// The request that [`Table::answer`] would give.
+    #[must_use]
+    pub fn next_to_answer(&self, direction: Direction, key: &IdKey) -> Option<InvocationId> {
+        let queue = self.by_key.get(&(direction, key.clone()))?;
+        let waits = |i: &&InvocationId| self.pending.get(*i).is_some_and(|p| !p.cancelled);
+        queue.iter().find(waits).or_else(|| queue.front()).copied()
     }
 
     /// The request no longer answers to its id: its response is known.

@@ -197,6 +197,8 @@ pub struct Engine {
     worked_ns: u64,
     /// When others went first, monotonic ns.
     rested_ns: u64,
+    /// The captures still hold messages whose evidence is on disk.
+    kept: bool,
 }
 
 impl Engine {
@@ -212,6 +214,7 @@ impl Engine {
             retry_at: None,
             worked_ns: 0,
             rested_ns: 0,
+            kept: false,
             missed: (0, 0),
             unsaid: (0, 0),
             report: Report::default(),
@@ -455,8 +458,17 @@ impl Engine {
         // What was let go of is told by the captures until the chain tells it.
         if self.say_missed() {
             self.announce();
-            self.lanes.iter_mut().for_each(Lane::settled);
+            self.kept = self.keeps_captured();
+            if !self.kept {
+                self.lanes.iter_mut().for_each(Lane::settled);
+            }
         }
+    }
+
+    /// Whether the captures keep what is on disk a little longer: whoever finishes this session after a crash needs it.
+    fn keeps_captured(&self) -> bool {
+        let needs = |live: &Live| live.recorder.needs_captured(clock::mono_ns());
+        self.live.as_ref().is_some_and(needs) && !self.lanes.iter().any(Lane::is_filling)
     }
 
     /// Tells who watches how far the files have come, and who takes part.
@@ -595,9 +607,13 @@ impl Engine {
         self.say_missed();
     }
 
-    /// Tells recovery whose messages the captures hold. The first one decides.
-    fn own_captures(&self, session: SessionId) {
-        for lane in &self.lanes {
+    /// Tells recovery whose messages the captures hold, which from now on are those of this session alone. The first lane
+    /// decides.
+    fn own_captures(&mut self, session: SessionId) {
+        for lane in &mut self.lanes {
+            if self.kept {
+                lane.settled();
+            }
             lane.consumer().set_note(lane::NOTE_OWNER, session.bits());
         }
     }

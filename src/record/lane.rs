@@ -460,6 +460,12 @@ impl Lane {
         is_there.then(|| self.read_ns(self.pos + end as u64))
     }
 
+    /// Whether it holds more than a few messages: what could be released has to be.
+    #[must_use]
+    pub fn is_filling(&self) -> bool {
+        self.spool.is_some() || self.consumer.available().len() * 8 > self.consumer.bound()
+    }
+
     /// Whether there is hardly room for more.
     #[must_use]
     pub fn is_crowded(&self) -> bool {

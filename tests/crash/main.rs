@@ -20,6 +20,7 @@ mod limits;
 mod meddled;
 mod peer;
 mod rig;
+mod silent;
 mod steps;
 #[cfg(feature = "interop")]
 mod strace;

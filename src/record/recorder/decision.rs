@@ -149,6 +149,7 @@ impl Recorder {
 
     /// A message whose first event is on disk already: the others may not be.
     pub(super) fn catch_up(&mut self, m: &Message<'_>) {
+        self.recall(m);
         let Some(judgement) = m.judgement else { return };
         for ruled in &judgement.ruled {
             self.catch_up_one(m, judgement, ruled.index);

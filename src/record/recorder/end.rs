@@ -193,6 +193,7 @@ impl Recorder {
         next.violations = self.violations;
         next.identity = self.identity;
         next.surface = self.surface;
+        next.silent = self.silent;
         let order = next.table.in_order();
         let carried = order.into_iter().filter(|i| next.table.get(*i).is_some_and(|p| p.recorded)).collect();
         next.write_chain_start(carried);

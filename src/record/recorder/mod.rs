@@ -10,6 +10,7 @@ mod end;
 mod request;
 mod response;
 mod restore;
+mod silent;
 #[cfg(test)]
 mod tests;
 mod unbound;
@@ -244,6 +245,8 @@ pub struct Recorder {
     unfollowed_ns: u64,
     /// Calls that were closed without a response, at the end.
     unanswered: u64,
+    /// The last request that left no event, and when it was read, monotonic ns.
+    silent: Option<(InvocationId, u64)>,
 }
 
 /// The event of a request that is not followed.
@@ -293,6 +296,7 @@ impl Recorder {
             unfollowed: (0, 0),
             unfollowed_ns: 0,
             unanswered: 0,
+            silent: None,
             setup,
             session: begin.session,
             continues: begin.continues,

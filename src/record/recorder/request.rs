@@ -87,6 +87,9 @@ impl Recorder {
                 });
             }
         }
+        if !recorded {
+            self.followed_silently(invocation, m.read_ns);
+        }
         self.table.insert(Pending {
             invocation,
             direction: m.direction,
