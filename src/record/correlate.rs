@@ -180,6 +180,11 @@ pub struct Table {
     finished_set: HashSet<(Direction, IdKey)>,
 }
 
+/// Which of the requests with one id is answered first.
+fn first_to_answer(pending: &HashMap<InvocationId, Box<Pending>>, queue: &VecDeque<InvocationId>) -> usize {
+    queue.iter().position(|i| pending.get(i).is_some_and(|p| !p.cancelled)).unwrap_or(0)
+}
+
 impl Table {
     /// Whether a request with this key is in flight.
     #[must_use]
@@ -216,10 +221,9 @@ impl Table {
     /// The request that a response with this key answers, `direction` being the request's: the oldest that is not
     /// cancelled, else the oldest. It no longer answers to its id afterwards.
     pub fn answer(&mut self, direction: Direction, key: &IdKey) -> Option<InvocationId> {
-        let invocation = self.next_to_answer(direction, key)?;
         let entry = (direction, key.clone());
         let queue = self.by_key.get_mut(&entry)?;
-        queue.retain(|i| *i != invocation);
+        let invocation = queue.remove(first_to_answer(&self.pending, queue));
         if queue.is_empty() {
             self.by_key.remove(&entry);
         }
@@ -231,15 +235,14 @@ impl Table {
                 self.finished_set.remove(&old);
             }
         }
-        Some(invocation)
+        invocation
     }
 
     /// The request that [`Table::answer`] would give.
     #[must_use]
-    pub fn next_to_answer(&self, direction: Direction, key: &IdKey) -> Option<InvocationId> {
+    pub fn next_to_answer(&self, direction: Direction, key: &IdKey) -> Option<&Pending> {
         let queue = self.by_key.get(&(direction, key.clone()))?;
-        let waits = |i: &&InvocationId| self.pending.get(*i).is_some_and(|p| !p.cancelled);
-        queue.iter().find(waits).or_else(|| queue.front()).copied()
+        self.get(*queue.get(first_to_answer(&self.pending, queue))?)
     }
 
     /// The request no longer answers to its id: its response is known.

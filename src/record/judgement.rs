@@ -192,6 +192,12 @@ impl Reader {
         same.find(|j| j.offset >= offset).filter(|j| j.offset == offset).cloned()
     }
 
+    /// Whether more than a few wait to be forgotten: while there is no room for another one, no call passes.
+    #[must_use]
+    pub fn is_filling(&self) -> bool {
+        self.lock().consumer.is_filling()
+    }
+
     /// The evidence of everything before `upto` is on disk.
     pub fn settled(&self, direction: Direction, upto: u64) {
         let mut inner = self.lock();
@@ -407,6 +413,9 @@ mod tests {
             reader.settled(s2c, round * 10 + 4);
         }
         assert_eq!(reader.lock().queue.len(), 0);
+        assert!(!reader.is_filling());
+        (0..8).for_each(|n| assert!(writer.push(&judgement(2000 + n, c2s), true)));
+        assert!(reader.is_filling(), "an eighth of the ring");
     }
 
     #[test]

@@ -460,10 +460,10 @@ impl Lane {
         is_there.then(|| self.read_ns(self.pos + end as u64))
     }
 
-    /// Whether it holds more than a few messages: what could be released has to be.
+    /// Whether it, or what a guard decided, holds more than a few messages: what could be released has to be.
     #[must_use]
     pub fn is_filling(&self) -> bool {
-        self.spool.is_some() || self.consumer.available().len() * 8 > self.consumer.bound()
+        self.spool.is_some() || self.consumer.is_filling() || self.judgements.as_ref().is_some_and(Reader::is_filling)
     }
 
     /// Whether there is hardly room for more.

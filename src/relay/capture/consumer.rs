@@ -153,6 +153,11 @@ impl Consumer {
         self.available().len() >= self.capacity()
     }
 
+    /// Whether more than an eighth of the bytes that may wait in it do.
+    pub fn is_filling(&self) -> bool {
+        self.available().len() * 8 > self.bound()
+    }
+
     /// Stream offset of the first byte of [`available`](Self::available).
     pub fn tail(&self) -> u64 {
         self.reader.tail()
