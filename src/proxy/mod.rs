@@ -128,11 +128,11 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         Err(why) => return unrecorded::pass(&options.command, &why, Some(&inbox), status),
     };
     let Begun { running, recorder, sealing, mut life, live, waker, health, log: _log } = begun;
+    running.go();
     if usable {
         seal::recover_in_background(&dir, signer.clone(), status);
     }
     let recovering = signer;
-    running.go();
     life.run(&inbox);
     let stderr_bytes = running.stderr.bytes.load(Ordering::Relaxed);
     let ending = Ending { stderr_bytes, ..life.ending() };

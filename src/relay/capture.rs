@@ -98,7 +98,8 @@ pub struct Capture;
 impl Capture {
     /// Default capacity of a ring: 64 MiB. It takes memory only as far as it is used.
     pub const DEFAULT_CAPACITY: usize = 64 << 20;
-    /// The memory that a ring has when nothing is in it: 4 MiB, less if its capacity is less.
+    /// The memory that a ring gives not back when nothing is in it: 4 MiB, less if its capacity is less. It begins with an
+    /// eighth of that.
     pub const KEPT: usize = 4 << 20;
     /// Default time after which a recorder that releases nothing is taken for stuck: 5 s.
     pub const DEFAULT_STALL_BOUND: Duration = Duration::from_secs(5);
@@ -124,12 +125,12 @@ impl Capture {
             return Err(invalid("ring capacity is not a power of two up to 1 GiB"));
         }
         let bytes = header_bytes(MARKS) + capacity as u64;
-        let kept = header_bytes(MARKS) + capacity.min(Self::KEPT) as u64;
+        let first = header_bytes(MARKS) + RingMemory::first(capacity.min(Self::KEPT)) as u64;
         let name = format!("{session}.{}.ring", direction.short());
         let mut refused = Vec::new();
         let mut made = None;
         for dir in dirs {
-            match place::make(dir, &name, bytes, kept) {
+            match place::make(dir, &name, bytes, first) {
                 Ok(ok) => {
                     made = Some(ok);
                     break;
@@ -139,7 +140,7 @@ impl Capture {
         }
         let (file, path) = match made {
             Some(made) => (made.file, Some(made.path)),
-            None => (place::anonymous(bytes, kept)?, None),
+            None => (place::anonymous(bytes, first)?, None),
         };
         let fixed = Fixed {
             capacity: capacity as u64,

@@ -47,6 +47,8 @@ pub const fn region_b_words(header: usize) -> usize {
 
 /// By how much a ring grows at a time.
 const STEP: usize = 256 * 1024;
+/// The memory that a ring begins with, at most: a session waits for it at its start.
+const FIRST: usize = 2 * STEP;
 /// Lines that may wait for the reader, beside what the ring always keeps.
 const LINES_WAITING: usize = 32 * 1024;
 /// Bytes that are looked at for how long lines are, of each [`STEP`].
@@ -91,7 +93,7 @@ fn punch(file: BorrowedFd<'_>, from: u64, bytes: u64) {
 pub struct RingMemory {
     map: MirrorMap,
     file: OwnedFd,
-    /// Bytes that are kept when nothing is in the ring.
+    /// Bytes that are not given back when nothing is in the ring.
     kept: usize,
     /// Bytes from the ring's first place on that have memory.
     grown: AtomicUsize,
@@ -101,8 +103,14 @@ pub struct RingMemory {
 }
 
 impl RingMemory {
+    /// The bytes that a ring which keeps `kept` has memory for at first.
+    pub const fn first(kept: usize) -> usize {
+        if kept < FIRST { kept } else { FIRST }
+    }
+
     /// Maps `header + capacity` bytes of `file`. Both are multiples of the page size, `capacity` is a power of two and
-    /// `header` at least 4 KiB. The file must be that long, and have space for the header and the first `kept` bytes.
+    /// `header` at least 4 KiB. The file must be that long, and have space for the header and the first bytes of the ring
+    /// ([`Self::first`]). Once the ring has taken `kept` bytes, it gives those never back.
     pub fn map(file: OwnedFd, header: usize, capacity: usize, kept: usize) -> io::Result<Self> {
         let fd = file.as_fd();
         if header < 2 * REGION_B {
@@ -115,7 +123,7 @@ impl RingMemory {
         }
         let map = MirrorMap::new(fd, header, capacity)?;
         let kept = kept.min(capacity);
-        let (grown, bound) = (AtomicUsize::new(kept), AtomicUsize::new(kept));
+        let (grown, bound) = (AtomicUsize::new(Self::first(kept)), AtomicUsize::new(kept));
         let (filling, moving) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Self { map, file, kept, grown, filling, moving, bound })
     }
@@ -369,7 +377,7 @@ impl RingReader {
     }
 
     /// If the ring is empty, lets the stream go on at the ring's first place; `give_back`: gives a part of what the ring has
-    /// grown back to the system, until it is as small as it was. Says whether anything was done.
+    /// grown back to the system, as far as it is not to be kept. Says whether anything was done.
     pub fn rewind(&mut self, give_back: bool) -> bool {
         let memory = &*self.memory;
         let grown = memory.grown.load(Ordering::Acquire);

@@ -46,13 +46,13 @@ pub(super) struct Made {
     pub path: PathBuf,
 }
 
-/// Creates `dir/name`, `bytes` bytes long with the first `kept` reserved, locked for us alone. `dir` is created 0700 if need be (not its
+/// Creates `dir/name`, `bytes` bytes long with the `first` reserved, locked for us alone. `dir` is created 0700 if need be (not its
 /// parents) and refused unless it is a directory of ours that nobody else can enter.
-pub(super) fn make(dir: &Path, name: &str, bytes: u64, kept: u64) -> io::Result<Made> {
+pub(super) fn make(dir: &Path, name: &str, bytes: u64, first: u64) -> io::Result<Made> {
     let dir_fd = private_dir(dir)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&dir_fd, name, flags, Mode::RUSR | Mode::WUSR)?;
-    if let Err(e) = lock(&file).and_then(|()| reserve(&file, bytes, kept)).and_then(|()| still_there(&file)) {
+    if let Err(e) = lock(&file).and_then(|()| reserve(&file, bytes, first)).and_then(|()| still_there(&file)) {
         let _ = rustix::fs::unlinkat(&dir_fd, name, AtFlags::empty());
         return Err(e);
     }
@@ -191,10 +191,10 @@ fn sweep_one(path: &Path) -> io::Result<()> {
     if empty || is_orphan(path)? { std::fs::remove_file(path) } else { Ok(()) }
 }
 
-/// Gives the file its length, and space for the first `kept` bytes.
-fn reserve(file: &OwnedFd, bytes: u64, kept: u64) -> io::Result<()> {
+/// Gives the file its length, and space for the `first` bytes.
+fn reserve(file: &OwnedFd, bytes: u64, first: u64) -> io::Result<()> {
     rustix::fs::ftruncate(file, bytes)?;
-    crate::sys::reserve(file.as_fd(), 0, kept)
+    crate::sys::reserve(file.as_fd(), 0, first)
 }
 
 /// Takes the lock that says "this ring's session lives"; the kernel drops it with the process. File systems without
@@ -207,7 +207,7 @@ fn lock(file: &OwnedFd) -> io::Result<()> {
 }
 
 /// A file without a name, for a ring that does not survive its process.
-pub(super) fn anonymous(bytes: u64, kept: u64) -> io::Result<OwnedFd> {
+pub(super) fn anonymous(bytes: u64, first: u64) -> io::Result<OwnedFd> {
     #[cfg(target_os = "linux")]
     let file = rustix::fs::memfd_create("assay-ring", rustix::fs::MemfdFlags::CLOEXEC)?;
     #[cfg(not(target_os = "linux"))]
@@ -220,6 +220,6 @@ pub(super) fn anonymous(bytes: u64, kept: u64) -> io::Result<OwnedFd> {
         let _ = rustix::fs::unlink(&path);
         file
     };
-    reserve(&file, bytes, kept)?;
+    reserve(&file, bytes, first)?;
     Ok(file)
 }
