@@ -12,6 +12,7 @@ pub mod receipt;
 pub mod session;
 pub mod surface;
 pub mod time;
+pub mod version;
 
 pub use event::{AuditEvent, Direction, EventKind};
 pub use ids::{InvocationId, MAX_INTEGER, ReceiptId, RpcId, SessionId, exact_integer};

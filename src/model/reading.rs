@@ -1,6 +1,7 @@
 //! What comes of reading a document that has a version: it reads, it needs a later assay, or it is damaged.
 
-use serde::{Deserialize, de::DeserializeOwned};
+use super::version;
+use serde::de::DeserializeOwned;
 
 /// A document on disk that says which version of its format it is in.
 pub trait Versioned: DeserializeOwned {
@@ -50,42 +51,35 @@ impl<T> Reading<T> {
 /// Reads a document whose version is the integer `v`.
 #[must_use]
 pub fn read<T: Versioned>(bytes: &[u8]) -> Reading<T> {
-    #[derive(Deserialize)]
-    struct Version {
-        v: u64,
-    }
     let damaged = match serde_json::from_slice::<T>(bytes) {
         Ok(document) if document.version() == T::KNOWN => return Reading::Readable(document),
         Ok(document) => format!("version {} of a {} was never written", document.version(), T::WHAT),
         Err(e) => e.to_string(),
     };
     // A later version may have members that this one does not know.
-    match serde_json::from_slice::<Version>(bytes) {
-        Ok(Version { v }) if v > u64::from(T::KNOWN) => {
-            Reading::TooNew(TooNew { what: T::WHAT, found: v.to_string(), known: T::KNOWN.to_string() })
-        }
-        _ => Reading::Damaged(damaged),
+    match version::newer(T::WHAT, bytes, "v", &T::KNOWN.to_string()) {
+        Some(newer) => Reading::TooNew(newer),
+        None => Reading::Damaged(damaged),
     }
 }
 
 /// Whether the `schema_version` of a receipt is above the one that is read.
 #[must_use]
 pub fn newer_receipt(bytes: &[u8]) -> Option<TooNew> {
-    #[derive(Deserialize)]
-    struct Version {
-        schema_version: String,
-    }
-    let numbers = |text: &str| {
-        let (major, minor) = text.split_once('.')?;
-        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
-    };
     let known = super::receipt::SCHEMA_VERSION;
-    // Of most lines this is all that is looked at.
-    if memchr::memmem::find(bytes, format!("\"schema_version\":\"{known}\"").as_bytes()).is_some() {
+    // Of most lines this is all that is looked at: stored content may have such a member too, so it must be the only one.
+    let mut named = memchr::memmem::find_iter(bytes, "\"schema_version\"");
+    let here = named.next().map_or(&[][..], |at| &bytes[at..]);
+    if here.starts_with(format!("\"schema_version\":\"{known}\"").as_bytes()) && named.next().is_none() {
         return None;
     }
-    let found = serde_json::from_slice::<Version>(bytes).ok()?.schema_version;
-    (numbers(&found)? > numbers(known)?).then(|| TooNew { what: "receipt", found, known: known.to_owned() })
+    later_receipt(bytes)
+}
+
+/// The same of a line that does not read as a receipt: looked at as a whole.
+#[must_use]
+pub fn later_receipt(bytes: &[u8]) -> Option<TooNew> {
+    version::newer("receipt", bytes, "schema_version", super::receipt::SCHEMA_VERSION)
 }
 
 macro_rules! versioned {
@@ -131,6 +125,8 @@ mod tests {
     fn a_receipt_is_too_new_by_its_schema() {
         let newer = |v: &str| newer_receipt(format!(r#"{{"schema_version":"{v}"}}"#).as_bytes()).is_some();
         assert!(newer("3.1") && newer("4.0") && newer("3.10"));
+        let decoy = br#"{"arguments_content":{"schema_version":"3.0"},"schema_version":"3.1"}"#;
+        assert!(newer_receipt(decoy).is_some());
         assert!(!newer("3.0") && !newer("2.9") && !newer("x") && !newer("3") && newer_receipt(b"{}").is_none());
     }
 }
