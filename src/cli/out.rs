@@ -15,7 +15,7 @@ use std::{
 pub fn warn_of_rollback(dir: &std::path::Path) {
     let dir = crate::paths::AuditDir::reach(dir).map(crate::paths::AuditDir::of_user);
     if let Some(said) = dir.ok().and_then(|dir| crate::record::rollback::look(&dir)) {
-        stderr(&format!("assay: warning: {}", visible(&said)));
+        stderr(&format!("assay: warning: {}", visible(&said.to_string())));
     }
 }
 

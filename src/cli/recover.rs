@@ -7,7 +7,10 @@ use crate::{
     pack::keys::KeyStore,
     paths::{AuditDir, DEFAULT_AUDIT_DIR},
     proxy::seal::{Sealed, recover_dir},
-    record::{recover::RecoverError, rollback},
+    record::{
+        recover::RecoverError,
+        rollback::{self, Said},
+    },
     text::{counted, visible},
 };
 use clap::Args;
@@ -49,7 +52,12 @@ pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
     let signer = || key.get_or_init(|| keys.load_or_generate(&id).map(Arc::new)).as_ref().ok().cloned();
     let all = recover_dir(&dir, &signer, false)
         .map_err(|e| Failure::failed(format_args!("{}: {e}", args.audit_dir.display())))?;
-    let rolled_back = rollback::look(&dir);
+    let (mut all, mut rolled_back) = (all, None);
+    match rollback::look(&dir) {
+        Some(Said::TooNew { path, source }) => all.push(Err(RecoverError::TooNew { path, source })),
+        Some(Said::Damaged(what)) => rolled_back = Some(what),
+        None => {}
+    }
     if args.json {
         let sessions: Vec<_> = all.iter().map(document).collect();
         let audit_dir = files::text(&args.audit_dir);

@@ -146,7 +146,7 @@ pub fn refresh(history: &mut History, home: &Path) -> Result<Refreshed, HistoryE
     let mut out = Refreshed::default();
     for root in directories(home)? {
         let dir = AuditDir::at(&root).remembered_in(Some(home.to_owned()));
-        out.problems.extend(crate::record::rollback::look(&dir));
+        out.problems.extend(crate::record::rollback::look(&dir).map(|said| said.to_string()));
         let names = match std::fs::read_dir(dir.receipts()) {
             Ok(entries) => entries.filter_map(Result::ok).filter_map(|e| e.file_name().into_string().ok()),
             // What is not mounted today is not forgotten.

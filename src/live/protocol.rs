@@ -2,7 +2,10 @@
 
 use super::row::{CallRow, Totals};
 use crate::{
-    model::{Direction, EventKind, SessionId, WallTime},
+    model::{
+        Direction, EventKind, SessionId, WallTime,
+        reading::{self, versioned},
+    },
     record::card::Card,
 };
 use serde::{Deserialize, Serialize};
@@ -22,6 +25,9 @@ pub const PROTOCOL: u32 = 1;
 /// | 1 | first |
 pub const RUN_CARD_VERSION: u32 = 1;
 
+versioned!(RunCard, "run card", RUN_CARD_VERSION);
+versioned!(Hello, "live protocol", PROTOCOL, "protocol");
+
 /// The longest request that is read, in bytes with its line feed.
 pub const MAX_REQUEST: usize = 4096;
 /// The longest line that a client accepts, in bytes.
@@ -39,6 +45,7 @@ pub struct RunCard {
     /// The session's audit events: what a gap is healed from.
     pub segment: PathBuf,
     /// [`RUN_CARD_VERSION`].
+    #[serde(deserialize_with = "reading::known::<RunCard, _>")]
     pub v: u32,
 }
 
@@ -87,6 +94,7 @@ pub struct Hello {
     /// Cursor of the oldest event that is still told here; older ones are in the files.
     pub oldest: u64,
     /// [`PROTOCOL`].
+    #[serde(deserialize_with = "reading::known::<Hello, _>")]
     pub protocol: u32,
     /// The session's card.
     pub session: RunCard,

@@ -1,6 +1,6 @@
 //! Audit events: the hash chain of one session (FORMATS §4).
 
-use super::{InvocationId, RpcId, SessionId, WallTime, sha256_hex};
+use super::{InvocationId, RpcId, SessionId, WallTime, reading, sha256_hex};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -126,6 +126,7 @@ pub struct AuditEvent {
     /// `stdio`.
     pub transport: String,
     /// [`EVENT_VERSION`].
+    #[serde(deserialize_with = "reading::known::<AuditEvent, _>")]
     pub v: u32,
     /// Length of the whole message as it crossed, without its line terminator.
     pub wire_bytes: Option<u64>,

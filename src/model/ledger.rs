@@ -1,6 +1,6 @@
 //! The ledger: the chain of segments of one audit directory (FORMATS §4).
 
-use super::{SessionId, WallTime};
+use super::{SessionId, WallTime, reading};
 use serde::{Deserialize, Serialize};
 
 /// Format version of a ledger line.
@@ -49,6 +49,7 @@ pub struct LedgerLine {
     /// The session.
     pub session_id: SessionId,
     /// [`LEDGER_VERSION`].
+    #[serde(deserialize_with = "reading::known::<LedgerLine, _>")]
     pub v: u32,
 }
 

@@ -1,17 +1,21 @@
 //! What comes of reading a document that has a version: it reads, it needs a later assay, or it is damaged.
 
 use super::version;
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize as _, Deserializer,
+    de::{DeserializeOwned, Error as _},
+};
+use std::io;
 
-/// A document on disk that says which version of its format it is in.
+/// A document that says which version of its format it is in. What parses as one is of the version that is read: [`known`]
+/// reads the member.
 pub trait Versioned: DeserializeOwned {
     /// What it is called, in words.
     const WHAT: &'static str;
     /// The newest version that is read.
     const KNOWN: u32;
-
-    /// The version that it says.
-    fn version(&self) -> u32;
+    /// The member that says it.
+    const MEMBER: &'static str;
 }
 
 /// The one answer to "can this be read?", for every format.
@@ -37,6 +41,20 @@ pub struct TooNew {
     pub known: String,
 }
 
+impl TooNew {
+    /// What an error of the system carries, if it is this.
+    #[must_use]
+    pub fn carried_by(e: &io::Error) -> Option<&Self> {
+        e.get_ref()?.downcast_ref()
+    }
+}
+
+impl From<TooNew> for io::Error {
+    fn from(e: TooNew) -> Self {
+        Self::new(io::ErrorKind::Unsupported, e)
+    }
+}
+
 impl<T> Reading<T> {
     /// The document, if it reads.
     #[must_use]
@@ -48,19 +66,47 @@ impl<T> Reading<T> {
     }
 }
 
-/// Reads a document whose version is the integer `v`.
+/// Reads a document whose version is an integer.
 #[must_use]
 pub fn read<T: Versioned>(bytes: &[u8]) -> Reading<T> {
     let damaged = match serde_json::from_slice::<T>(bytes) {
-        Ok(document) if document.version() == T::KNOWN => return Reading::Readable(document),
-        Ok(document) => format!("version {} of a {} was never written", document.version(), T::WHAT),
+        Ok(document) => return Reading::Readable(document),
         Err(e) => e.to_string(),
     };
     // A later version may have members that this one does not know.
-    match version::newer(T::WHAT, bytes, "v", &T::KNOWN.to_string()) {
+    match newer::<T>(bytes) {
         Some(newer) => Reading::TooNew(newer),
         None => Reading::Damaged(damaged),
     }
+}
+
+/// Whether a document is of a version above the one that is read; nothing else of it is looked at.
+#[must_use]
+pub fn newer<T: Versioned>(bytes: &[u8]) -> Option<TooNew> {
+    version::newer(T::WHAT, bytes, T::MEMBER, &T::KNOWN.to_string())
+}
+
+/// Reads the version of a `T`, and refuses each but the one that is read.
+///
+/// # Errors
+/// It is another one, or none.
+pub(crate) fn known<'de, T: Versioned, D: Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
+    match u32::deserialize(d)? {
+        found if found == T::KNOWN => Ok(found),
+        found => Err(D::Error::custom(format_args!("version {found} of a {} is unknown", T::WHAT))),
+    }
+}
+
+/// The same of the `schema_version` of a receipt.
+///
+/// # Errors
+/// As [`known`].
+pub(crate) fn known_receipt<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+    let found = String::deserialize(d)?;
+    if found == super::receipt::SCHEMA_VERSION {
+        return Ok(found);
+    }
+    Err(D::Error::custom(format_args!("schema_version {found:?} of a receipt is unknown")))
 }
 
 /// Whether the `schema_version` of a receipt is above the one that is read.
@@ -84,13 +130,13 @@ pub fn later_receipt(bytes: &[u8]) -> Option<TooNew> {
 
 macro_rules! versioned {
     ($type:ty, $what:literal, $known:expr) => {
+        $crate::model::reading::versioned!($type, $what, $known, "v");
+    };
+    ($type:ty, $what:literal, $known:expr, $member:literal) => {
         impl $crate::model::reading::Versioned for $type {
             const WHAT: &'static str = $what;
             const KNOWN: u32 = $known;
-
-            fn version(&self) -> u32 {
-                self.v
-            }
+            const MEMBER: &'static str = $member;
         }
     };
 }
@@ -98,6 +144,7 @@ pub(crate) use versioned;
 
 versioned!(super::AuditEvent, "audit event", super::event::EVENT_VERSION);
 versioned!(super::LedgerLine, "ledger line", super::ledger::LEDGER_VERSION);
+versioned!(super::SessionDoc, "session.json", super::session::SESSION_VERSION);
 
 #[cfg(test)]
 mod tests {

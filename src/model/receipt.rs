@@ -128,6 +128,7 @@ pub struct ToolCall {
     /// `complete`, `input_required`, `task`, another value as sent.
     pub result_type: Option<String>,
     /// [`SCHEMA_VERSION`].
+    #[serde(deserialize_with = "super::reading::known_receipt")]
     pub schema_version: String,
     /// Position among the session's receipts.
     pub seq: u64,
@@ -206,6 +207,7 @@ pub struct SessionStart {
     /// This receipt.
     pub receipt_id: ReceiptId,
     /// [`SCHEMA_VERSION`].
+    #[serde(deserialize_with = "super::reading::known_receipt")]
     pub schema_version: String,
     /// 0.
     pub seq: u64,
@@ -244,6 +246,7 @@ pub struct SessionEnd {
     /// This receipt.
     pub receipt_id: ReceiptId,
     /// [`SCHEMA_VERSION`].
+    #[serde(deserialize_with = "super::reading::known_receipt")]
     pub schema_version: String,
     /// Last.
     pub seq: u64,
@@ -274,6 +277,7 @@ pub struct GapReceipt {
     /// This receipt.
     pub receipt_id: ReceiptId,
     /// [`SCHEMA_VERSION`].
+    #[serde(deserialize_with = "super::reading::known_receipt")]
     pub schema_version: String,
     /// Position among the session's receipts.
     pub seq: u64,

@@ -1,7 +1,7 @@
 //! `session.json`: what a pack says about its session as a whole (FORMATS §5).
 
 use super::{
-    Profile, SessionId, WallTime,
+    Profile, SessionId, WallTime, reading,
     receipt::{Counts, PeerInfo},
 };
 use serde::{Deserialize, Serialize};
@@ -88,5 +88,6 @@ pub struct SessionDoc {
     /// `stdio`.
     pub transport: String,
     /// [`SESSION_VERSION`].
+    #[serde(deserialize_with = "reading::known::<SessionDoc, _>")]
     pub v: u32,
 }

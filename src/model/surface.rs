@@ -1,11 +1,19 @@
 //! `surface.json`: what of it others than its writer need to know.
 
+use super::{reading::TooNew, version};
+
 /// Format version of `surface.json`.
 ///
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
 pub const SURFACE_VERSION: u32 = 1;
+
+/// Whether a surface is of a later version than the one that is read.
+#[must_use]
+pub fn newer(bytes: &[u8]) -> Option<TooNew> {
+    version::newer("surface", bytes, "v", &SURFACE_VERSION.to_string())
+}
 
 /// Bytes at the end of the document that [`is_truncated`] looks at.
 pub const END: usize = 32;

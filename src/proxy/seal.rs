@@ -3,7 +3,10 @@
 use super::Status;
 use crate::{
     live::{hub::Hub, protocol::PackState},
-    model::WallTime,
+    model::{
+        WallTime,
+        reading::{self, Reading},
+    },
     pack::{
         build::{self, BuildError},
         keys::Signer,
@@ -184,7 +187,11 @@ fn is_pack_of(pack: &Path, doc: &crate::model::SessionDoc, signer: &Signer) -> R
     if manifest.signer_pubkey_sha256 != signer.fingerprint() {
         return Err("another key signed it".to_owned());
     }
-    let there: crate::model::SessionDoc = serde_json::from_slice(&read("session.json")?).map_err(|e| e.to_string())?;
+    let there = match reading::read::<crate::model::SessionDoc>(&read("session.json")?) {
+        Reading::Readable(there) => there,
+        Reading::TooNew(e) => return Err(e.to_string()),
+        Reading::Damaged(why) => return Err(why),
+    };
     if (there.session_id, &there.chain_last) != (doc.session_id, &doc.chain_last) {
         return Err("it holds another chain".to_owned());
     }
@@ -217,9 +224,6 @@ pub fn recover_dir(
     let found = recover::sessions(dir, only_cards)?;
     // Of the few that have a card the ledger is asked one by one.
     let ends = if only_cards { Ends::default() } else { Ends::read(dir)? };
-    if let Some(source) = ends.too_new {
-        return Ok(vec![Err(RecoverError::TooNew { path: dir.ledger(), source })]);
-    }
     all.extend(found.unread.into_iter().map(Err));
     for paths in found.sessions {
         let recovered = match recover::recover(dir, &paths, &ends) {
@@ -238,6 +242,11 @@ pub fn recover_dir(
         }
         index(dir, &paths);
         all.push(Ok(sealed));
+    }
+    // Lines of a later version stay, whatever they are about, and are said once.
+    let is_said = |one: &Result<Sealed, RecoverError>| one.as_ref().is_err_and(|e| e.path() == dir.ledger());
+    if let Some(source) = ends.too_new().filter(|_| !all.iter().any(is_said)) {
+        all.push(Err(RecoverError::TooNew { path: dir.ledger(), source: source.clone() }));
     }
     sweep_marks(dir, &ends);
     crate::record::card::sweep(dir);
@@ -275,7 +284,7 @@ pub(super) fn recover_in_background(dir: &AuditDir, signer: Option<Arc<Signer>>,
     let run = move || {
         let _ = crate::sys::process::nice_this_thread(15);
         if let Some(said) = crate::record::rollback::look(&dir) {
-            status.warn(&said);
+            status.warn(&said.to_string());
         }
         recover_now(&dir, signer.as_ref(), status);
     };

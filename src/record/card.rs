@@ -113,6 +113,7 @@ pub struct Card {
     /// The same on the monotonic clock, ns.
     pub started_mono_ns: u64,
     /// [`CARD_VERSION`].
+    #[serde(deserialize_with = "reading::known::<Card, _>")]
     pub v: u32,
 }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 use sha2::Digest as _;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
     path::Path,
@@ -155,21 +155,21 @@ fn next_of(line: &[u8]) -> (u64, String) {
 /// The last line of this kind that the ledger holds for this session. Only lines that name the session are parsed.
 ///
 /// # Errors
-/// What the system says; a ledger that is not there holds nothing.
+/// What the system says; a line of a later version names the session. A ledger that is not there holds nothing.
 pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result<Option<LedgerLine>> {
-    let mut found = None;
+    let (mut found, mut too_new) = (None, None);
     let name = session.to_string();
     let name = memchr::memmem::Finder::new(name.as_bytes());
     walk(dir, &mut |line| {
-        if name.find(line).is_some()
-            && let Ok(line) = serde_json::from_slice::<LedgerLine>(line)
-            && line.session_id == session
-            && line.kind == kind
-        {
-            found = Some(line);
+        if name.find(line).is_some() {
+            match reading::read::<LedgerLine>(line) {
+                Reading::Readable(line) if line.session_id == session && line.kind == kind => found = Some(line),
+                Reading::TooNew(e) => too_new = Some(e),
+                Reading::Readable(_) | Reading::Damaged(_) => {}
+            }
         }
     })?;
-    Ok(found)
+    too_new.map_or(Ok(found), |e| Err(e.into()))
 }
 
 /// How a segment ended, as the ledger has it.
@@ -185,8 +185,9 @@ pub struct SegmentEnd {
 #[derive(Debug, Default)]
 pub struct Ends {
     ends: HashMap<SessionId, SegmentEnd>,
-    /// A line that only a later version reads.
-    pub too_new: Option<TooNew>,
+    /// A line that only a later version reads, and the sessions that such lines name.
+    too_new: Option<TooNew>,
+    unread: HashSet<SessionId>,
 }
 
 impl Ends {
@@ -201,11 +202,26 @@ impl Ends {
                 let end = SegmentEnd { hash: line.segment_hash, events: line.event_count };
                 all.ends.insert(line.session_id, end);
             }
-            Reading::TooNew(e) => all.too_new = Some(e),
+            Reading::TooNew(e) => {
+                all.too_new = Some(e);
+                all.unread.extend(named(line));
+            }
             // A line that is damaged is named by verification.
             Reading::Readable(_) | Reading::Damaged(_) => {}
         })?;
         Ok(all)
+    }
+
+    /// A line that only a later version reads.
+    #[must_use]
+    pub const fn too_new(&self) -> Option<&TooNew> {
+        self.too_new.as_ref()
+    }
+
+    /// Whether a line that only a later version reads names this session.
+    #[must_use]
+    pub fn is_unread(&self, session: SessionId) -> bool {
+        self.unread.contains(&session)
     }
 
     /// How the segment of this session ended.
@@ -213,6 +229,12 @@ impl Ends {
     pub fn get(&self, session: SessionId) -> Option<&SegmentEnd> {
         self.ends.get(&session)
     }
+}
+
+/// Sessions whose ids stand somewhere in a line.
+fn named(line: &[u8]) -> impl Iterator<Item = SessionId> + '_ {
+    let id = |at: usize| line.get(at..at + SessionId::PREFIX.len() + 16).and_then(|id| std::str::from_utf8(id).ok());
+    memchr::memmem::find_iter(line, SessionId::PREFIX).filter_map(move |at| SessionId::parse(id(at)?).ok())
 }
 
 /// Refuses what is too long to be a ledger, before it is read.

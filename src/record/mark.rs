@@ -8,7 +8,7 @@ use crate::{
     files::Tree,
     model::{
         SessionId, WallTime,
-        reading::{self, Reading, versioned},
+        reading::{self, Reading, TooNew, versioned},
     },
     paths::{self, AuditDir},
 };
@@ -81,6 +81,7 @@ pub struct Mark {
     /// SHA-256 of the surface that was written last, and of the one before; empty until there is one.
     pub surfaces: Vec<String>,
     /// [`MARK_VERSION`].
+    #[serde(deserialize_with = "reading::known::<Mark, _>")]
     pub v: u32,
 }
 
@@ -102,6 +103,14 @@ pub enum NotOurs {
         path: PathBuf,
         /// Why.
         why: String,
+    },
+    /// Its mark is of a later version.
+    #[error("its mark {}: {source}", .path.display())]
+    TooNew {
+        /// The mark.
+        path: PathBuf,
+        /// What is known of it.
+        source: TooNew,
     },
     /// It began in another directory.
     #[error("it was begun in another directory, {0}: this is a copy")]
@@ -177,11 +186,13 @@ impl Marks {
     /// # Errors
     /// What the system says.
     pub fn chain_start(&self, dir: &AuditDir, session: SessionId, started_at: WallTime, hash: &str) -> io::Result<()> {
-        let mut mark = if let Ok(mark) = self.of_session(dir, session) {
-            mark
-        } else {
-            self.begin(dir, session, started_at)?;
-            self.of_session(dir, session).map_err(io::Error::other)?
+        let mut mark = match self.of_session(dir, session) {
+            Ok(mark) => mark,
+            Err(NotOurs::TooNew { source, .. }) => return Err(source.into()),
+            Err(_) => {
+                self.begin(dir, session, started_at)?;
+                self.of_session(dir, session).map_err(io::Error::other)?
+            }
         };
         mark.chain_start = Some(hash.to_owned());
         self.write(&mark, true)
@@ -214,7 +225,7 @@ impl Marks {
         let mark = match reading::read::<Mark>(&bytes) {
             Reading::Readable(mark) if mark.session_id == session => mark,
             Reading::Readable(_) => return Err(unreadable("it is that of another session".to_owned())),
-            Reading::TooNew(e) => return Err(unreadable(e.to_string())),
+            Reading::TooNew(source) => return Err(NotOurs::TooNew { path, source }),
             Reading::Damaged(why) => return Err(unreadable(why)),
         };
         let here = Place::of(dir.root()).map_err(|e| unreadable(e.to_string()))?;
@@ -296,6 +307,23 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_of_a_later_version_is_named_and_not_replaced() {
+        let (_tmp, marks, dir) = two();
+        let id = SessionId::from_bits(7);
+        marks.begin(&dir, id, WallTime::from_millis(0)).unwrap();
+        let path = marks.path(id);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for later in ["2,\"x\":[]", "\"1.1\"", "4294967296"].map(|v| text.replace("\"v\":1", &format!("\"v\":{v}"))) {
+            std::fs::write(&path, &later).unwrap();
+            assert!(matches!(marks.of_session(&dir, id), Err(NotOurs::TooNew { .. })), "{later}");
+            let begun = marks.chain_start(&dir, id, WallTime::from_millis(0), "ab").unwrap_err();
+            assert!(TooNew::carried_by(&begun).is_some());
+            assert!(marks.surface(&dir, id, "1".to_owned()).is_err());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), later);
+        }
+    }
+
+    #[test]
     fn a_mark_that_is_no_plain_file_of_ours_is_none() {
         use std::os::unix::fs::PermissionsExt as _;
         let (tmp, marks, dir) = two();
@@ -304,7 +332,7 @@ mod tests {
         let path = marks.path(id);
         let text = std::fs::read_to_string(&path).unwrap();
         let refused = || matches!(marks.of_session(&dir, id), Err(NotOurs::Unreadable { .. }));
-        std::fs::write(&path, text.replace("\"v\":1", "\"v\":2")).unwrap();
+        std::fs::write(&path, text.replace("\"v\":1", "\"v\":0")).unwrap();
         assert!(refused());
         std::fs::write(&path, text.replace("mcp_0000000000000007", "mcp_0000000000000008")).unwrap();
         assert!(refused());

@@ -19,8 +19,9 @@ use crate::{
     model::{
         AuditEvent, Direction, EventKind, LedgerKind, Outcome, PolicyVerdict, ReceiptId, SessionDoc, SessionId,
         WallTime, event,
-        reading::{self, Reading, TooNew, Versioned as _},
+        reading::{self, Reading, TooNew},
         receipt::{Counts, SESSION_START, SessionStart, TOOL_CALL, ToolCall},
+        surface,
     },
     paths::{AuditDir, SessionPaths},
     relay::Consumer,
@@ -37,6 +38,11 @@ use std::{
 
 /// The longest line of evidence that is read; a receipt with stored content is far below.
 const MAX_LINE: u64 = 64 << 20;
+
+/// Bytes at the end of an event's line in which its version stands.
+const EVENT_END: usize = 160;
+/// How the version that is read stands there.
+const KNOWN_EVENT: &str = "\"v\":1,\"wire_bytes\":";
 
 /// What keeps a session from being recovered. Nothing of it was changed then, but for torn bytes that were set aside.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +84,23 @@ pub enum RecoverError {
 }
 
 impl RecoverError {
+    /// What the system said of a file, or that it is too new.
+    fn of_io(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match TooNew::carried_by(&source) {
+            Some(e) => Self::TooNew { path, source: e.clone() },
+            None => Self::Io { path, source },
+        }
+    }
+
+    /// Why a session is not one of this user's; `path` is its card or its segment.
+    fn not_ours(path: PathBuf, why: NotOurs) -> Self {
+        match why {
+            NotOurs::TooNew { path, source } => Self::TooNew { path, source },
+            why => Self::Foreign { path, why },
+        }
+    }
+
     /// One word for it.
     #[must_use]
     pub const fn word(&self) -> &'static str {
@@ -169,7 +192,7 @@ fn card_at(dir: &AuditDir, path: &Path) -> Result<Option<Card>, RecoverError> {
         Ok(Reading::Readable(card)) => Ok(Some(card)),
         Ok(Reading::TooNew(source)) => Err(RecoverError::TooNew { path: owned(), source }),
         Ok(Reading::Damaged(what)) => Err(match session_of_card(path).map(|id| dir.mark(id)) {
-            Some(Err(why)) => RecoverError::Foreign { path: owned(), why },
+            Some(Err(why)) => RecoverError::not_ours(owned(), why),
             Some(Ok(_)) => {
                 RecoverError::Damaged { path: owned(), line: 1, what: format!("no card of a session: {what}") }
             }
@@ -208,10 +231,14 @@ fn paths_in(dir: &AuditDir, part: &Path) -> io::Result<Vec<PathBuf>> {
 pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Result<Option<Recovered>, RecoverError> {
     let at = |path: &Path| {
         let path = path.to_owned();
-        move |source| RecoverError::Io { path, source }
+        move |source| RecoverError::of_io(&path, source)
     };
     let card = card_at(dir, &paths.card)?;
     let places = card.as_ref().map(|card| card.places(dir)).unwrap_or_default();
+    // The version that wrote those lines has finished it.
+    if card.is_none() && ends.is_unread(paths.id) && has_pack(paths) {
+        return Ok(None);
+    }
     if card.is_none() && nothing_left(dir, paths, ends.get(paths.id)).map_err(at(&paths.segment))? {
         return Ok(None);
     }
@@ -224,10 +251,15 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     if card.is_none() && nothing_left(dir, paths, end.as_ref()).map_err(at(&paths.segment))? {
         return Ok(None);
     }
+    match refuse_newer(dir, paths, &places) {
+        Err(_) if store::is_held(paths) => return Ok(None),
+        checked => checked?,
+    }
     check_ledger(paths, end.as_ref())?;
     let mark = match our_mark(dir, paths) {
         Ok(mark) => mark,
         Err(_) if store::is_held(paths) => return Ok(None),
+        Err(e @ RecoverError::TooNew { .. }) => return Err(e),
         Err(_) if card.is_none() && has_pack(paths) => return Err(not_as_it_was_packed(dir, paths, end.as_ref())),
         Err(e) => return Err(e),
     };
@@ -282,6 +314,55 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     Ok(Some(Recovered { store, doc, notes, surface }))
 }
 
+/// Refuses a session of which only a later version reads everything, before anything of it is touched.
+fn refuse_newer(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> Result<(), RecoverError> {
+    let too_new = |path: &Path| {
+        let path = path.to_owned();
+        move |source: TooNew| Err(RecoverError::TooNew { path, source })
+    };
+    let captures = || places.rings.iter().chain([&places.decisions]).flatten();
+    for ring in captures() {
+        if let Err(e) = Consumer::open(ring)
+            && let Some(source) = TooNew::carried_by(&e)
+        {
+            return too_new(ring)(source.clone());
+        }
+    }
+    if let Ok(bytes) = paths.files.read(&paths.surface, MAX_LINE)
+        && let Some(source) = surface::newer(&bytes)
+    {
+        return too_new(&paths.surface)(source);
+    }
+    let newer_event = |line: &[u8]| {
+        // Of most lines this is all that is looked at: `v` stands shortly before the end.
+        let end = &line[line.len().saturating_sub(EVENT_END)..];
+        let known = memchr::memmem::find(end, KNOWN_EVENT.as_bytes()).is_some();
+        if known { None } else { reading::newer::<AuditEvent>(line) }
+    };
+    let newer: [(&Path, &dyn Fn(&[u8]) -> Option<TooNew>); 2] =
+        [(&paths.segment, &newer_event), (&paths.receipts, &reading::newer_receipt)];
+    for (path, newer) in newer {
+        let mut lines = Lines::open(&paths.files, path)?;
+        // What is torn or damaged is named later.
+        while let Ok(Some(line)) = lines.next() {
+            newer(&line).map_or(Ok(()), too_new(path))?;
+        }
+    }
+    // Sessions of one process share their captures.
+    for path in paths_in(dir, &dir.live()).unwrap_or_default() {
+        let is_card = path != paths.card && path.extension().is_some_and(|e| e == "json");
+        if let Some(bytes) = is_card.then(|| dir.files().read(&path, super::card::MAX_CARD).ok()).flatten()
+            && captures().any(|ring| {
+                ring.file_name().is_some_and(|name| memchr::memmem::find(&bytes, name.as_encoded_bytes()).is_some())
+            })
+            && let Some(source) = reading::newer::<Card>(&bytes)
+        {
+            return too_new(&path)(source);
+        }
+    }
+    Ok(())
+}
+
 /// The observed surface, if it is what the recorder wrote: no event binds it, so its hash is remembered.
 fn surface_of(paths: &SessionPaths, mark: &Mark, notes: &mut Vec<String>) -> Option<Vec<u8>> {
     let bytes = match paths.files.read(&paths.surface, MAX_LINE) {
@@ -302,7 +383,7 @@ fn surface_of(paths: &SessionPaths, mark: &Mark, notes: &mut Vec<String>) -> Opt
 /// The mark of a session that this user's recorder began, here and as the segment says.
 fn our_mark(dir: &AuditDir, paths: &SessionPaths) -> Result<Mark, RecoverError> {
     let path = || if paths.card.exists() { paths.card.clone() } else { paths.segment.clone() };
-    let mark = dir.mark(paths.id).map_err(|why| RecoverError::Foreign { path: path(), why })?;
+    let mark = dir.mark(paths.id).map_err(|why| RecoverError::not_ours(path(), why))?;
     // What does not read as an event is named as damaged later.
     let first = Events::open(&paths.files, &paths.segment)?.next().and_then(Result::ok);
     match first {
@@ -385,6 +466,20 @@ fn last_event(paths: &SessionPaths) -> io::Result<Option<AuditEvent>> {
     Ok(tail.last.and_then(|line| serde_json::from_slice(&line).ok()))
 }
 
+/// Whether a segment whose last event is of a later version ends as the ledger says: that version has ended it.
+fn ended_by_later(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> io::Result<bool> {
+    #[derive(serde::Deserialize)]
+    struct Link {
+        event_seq: u64,
+        hash: String,
+    }
+    let Some((file, end)) = paths.files.open(&paths.segment).ok().zip(end) else { return Ok(false) };
+    let tail = ledger::good_tail(&file)?;
+    let Some(last) = tail.last.filter(|line| reading::newer::<AuditEvent>(line).is_some()) else { return Ok(false) };
+    let link = serde_json::from_slice::<Link>(&last);
+    Ok(link.is_ok_and(|l| l.hash == end.hash && l.event_seq.saturating_add(1) == end.events))
+}
+
 /// A segment whose end the ledger knows must end so: nothing is signed over one that was shortened or changed since.
 fn check_ledger(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> Result<(), RecoverError> {
     let Some(end) = end else { return Ok(()) };
@@ -424,6 +519,9 @@ pub(crate) fn is_finished(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>
 /// As [`is_finished`]; an empty segment that the ledger saw begin was emptied since.
 fn nothing_left(dir: &AuditDir, paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> io::Result<bool> {
     let is_empty = || Ok::<_, io::Error>(paths.files.open(&paths.segment)?.metadata()?.len() == 0);
+    if ended_by_later(paths, end)? {
+        return Ok(true);
+    }
     Ok(is_finished(paths, end)?
         && (!paths.files.exists(&paths.segment)
             || !is_empty()?
@@ -481,14 +579,14 @@ impl Dead {
         let begun = match &first {
             Some(_) => None,
             None => ledger::holds(dir, paths.id, LedgerKind::SegmentStart)
-                .map_err(|source| RecoverError::Io { path: dir.ledger(), source })?,
+                .map_err(|source| RecoverError::of_io(&dir.ledger(), source))?,
         };
         let prev_hash = match (&first, &begun) {
             (Some(e), _) => e.prev_hash.clone(),
             (None, Some(line)) => line.prev_hash.clone(),
             (None, None) => ledger::Ledger::lock(dir, paths.id)
                 .map(|l| l.head().to_owned())
-                .map_err(|source| RecoverError::Io { path: dir.ledger(), source })?,
+                .map_err(|source| RecoverError::of_io(&dir.ledger(), source))?,
         };
         let begin =
             Begin { session: paths.id, continues, started_ns, started_at, clock: Clock::new(offset), prev_hash };
@@ -741,8 +839,8 @@ impl Events {
     fn read(&mut self) -> Result<Option<AuditEvent>, RecoverError> {
         let Some(line) = self.lines.next()? else { return Ok(None) };
         let event = match serde_json::from_slice::<AuditEvent>(&line) {
-            Ok(event) if event.v == AuditEvent::KNOWN => event,
-            _ => return Err(self.lines.unread::<AuditEvent>(&line)),
+            Ok(event) => event,
+            Err(_) => return Err(self.lines.unread::<AuditEvent>(&line)),
         };
         if event::hash_of_line(&line).as_deref() != Some(&event.hash) {
             return Err(self.lines.damaged("the event's hash is not the hash of its line"));

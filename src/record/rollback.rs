@@ -7,9 +7,17 @@ use super::{
     mark::{self, Place},
 };
 
-use crate::{files::Tree, model::sha256_hex, paths::AuditDir};
+use crate::{
+    files::Tree,
+    model::{
+        reading::{self, Reading, TooNew, versioned},
+        sha256_hex,
+    },
+    paths::AuditDir,
+};
 use serde::{Deserialize, Serialize};
 use std::{
+    fmt,
     fs::File,
     io,
     os::unix::fs::FileExt as _,
@@ -51,6 +59,7 @@ pub struct Memory {
     /// SHA-256 of the ledger's first line, hex.
     pub origin: String,
     /// [`MEMORY_VERSION`].
+    #[serde(deserialize_with = "reading::known::<Memory, _>")]
     pub v: u32,
 }
 
@@ -58,9 +67,36 @@ fn memory_path(home: &Path, place: &Place) -> PathBuf {
     home.join("ledgers").join(format!("{}.json", &sha256_hex(place.path.as_bytes())[..32]))
 }
 
-fn remembered(home: &Path, path: &Path) -> Option<Memory> {
-    let bytes = mark::read_own(&Tree::at(home), path).ok()?;
-    serde_json::from_slice(&bytes).ok().filter(|m: &Memory| m.v == MEMORY_VERSION)
+versioned!(Memory, "memory of a ledger", MEMORY_VERSION);
+
+/// What there is to say of a ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// It lacks a line, or whether it does cannot be told; in words.
+    Damaged(String),
+    /// A later version remembers it: whether it lacks a line is not known.
+    TooNew {
+        /// The memory.
+        path: PathBuf,
+        /// Its version.
+        source: TooNew,
+    },
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(what) => f.write_str(what),
+            Self::TooNew { path, source } => {
+                write!(f, "{}: {source}; whether the ledger was rolled back is not known", path.display())
+            }
+        }
+    }
+}
+
+/// What is remembered; `None` if nothing is, or it cannot be read at all.
+fn remembered(home: &Path, path: &Path) -> Option<Reading<Memory>> {
+    Some(reading::read(&mark::read_own(&Tree::at(home), path).ok()?))
 }
 
 /// What of a memory a ledger does not hold. Nothing if this is another directory with another ledger.
@@ -78,15 +114,18 @@ fn missing(memory: &Memory, place: &Place, ledger: Option<&File>) -> io::Result<
     Ok(None)
 }
 
-/// Remembers the line that was appended last; the ledger is locked.
+/// Remembers the line that was appended last; the ledger is locked. What a later version remembers is not replaced.
 ///
 /// # Errors
-/// What the system says.
+/// What the system says; that the memory is of a later version.
 pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<()> {
     let Some(home) = dir.home() else { return Ok(()) };
     let place = Place::of(dir.root())?;
     let path = memory_path(home, &place);
-    let before = remembered(home, &path);
+    let before = match remembered(home, &path) {
+        Some(Reading::TooNew(e)) => return Err(e.into()),
+        before => before.and_then(Reading::ok),
+    };
     let missing = before.map(|memory| missing(&memory, &place, Some(ledger))).transpose()?.flatten();
     let origin = origin(ledger)?.unwrap_or_default();
     let memory = Memory { audit_dir: place, head, missing, origin, v: MEMORY_VERSION };
@@ -96,11 +135,22 @@ pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<
 /// Says it if the ledger of an audit directory lacks what this user's recorder wrote there. It reads the end of the ledger,
 /// as far as the line that is remembered.
 #[must_use]
-pub fn look(dir: &AuditDir) -> Option<String> {
+pub fn look(dir: &AuditDir) -> Option<Said> {
     let home = dir.home()?;
     let place = Place::of(dir.root()).ok()?;
     let path = memory_path(home, &place);
-    let memory = remembered(home, &path)?;
+    let memory = match remembered(home, &path)? {
+        Reading::Readable(memory) => memory,
+        Reading::TooNew(source) => return Some(Said::TooNew { path, source }),
+        Reading::Damaged(why) => {
+            return Some(Said::Damaged(format!(
+                "{}: what your recorder remembers of the ledger {} does not read: {why}; whether it was rolled back is not \
+                 known until the next session is recorded there",
+                path.display(),
+                dir.ledger().display()
+            )));
+        }
+    };
     let ledger = match dir.files().open(&dir.ledger()) {
         Ok(file) => Some(file),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -108,17 +158,18 @@ pub fn look(dir: &AuditDir) -> Option<String> {
     };
     // One without end would be read for hours.
     if let Some(Err(e)) = ledger.as_ref().map(check_length) {
-        return Some(format!("{}: {e}; what your recorder wrote there is not looked for", dir.ledger().display()));
+        let what = format!("{}: {e}; what your recorder wrote there is not looked for", dir.ledger().display());
+        return Some(Said::Damaged(what));
     }
     let head = missing(&memory, &place, ledger.as_ref()).ok()??;
-    Some(format!(
+    Some(Said::Damaged(format!(
         "the ledger {} was rolled back: line {} of hash {}, which your recorder wrote, is not in it; lines were removed, or \
          an older copy was put back. If that was you, remove {}",
         dir.ledger().display(),
         head.ledger_seq,
         head.hash,
         path.display()
-    ))
+    )))
 }
 
 /// SHA-256 of the first line.
@@ -166,6 +217,21 @@ mod tests {
         let dir = AuditDir::at(tmp.path().join("audit")).remembered_in(Some(tmp.path().join("home")));
         dir.create().unwrap();
         assert_eq!(look(&dir), None);
+        // What a later version remembers is named and not replaced.
+        append(&dir);
+        let path = memory_path(dir.home().unwrap(), &Place::of(dir.root()).unwrap());
+        let memory = std::fs::read_to_string(&path).unwrap();
+        for v in ["2", "\"1.1\"", "4000000000"] {
+            let later = memory.replace("\"v\":1", &format!("\"v\":{v}"));
+            std::fs::write(&path, &later).unwrap();
+            append(&dir);
+            assert!(matches!(look(&dir), Some(Said::TooNew { .. })), "{v}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), later);
+        }
+        std::fs::write(&path, "{}").unwrap();
+        assert!(look(&dir).unwrap().to_string().contains("does not read"));
+        std::fs::remove_file(dir.ledger()).unwrap();
+        std::fs::remove_file(&path).unwrap();
         for n in 1..700 {
             append(&dir);
             assert!(n % 100 != 0 || look(&dir).is_none());
@@ -174,17 +240,17 @@ mod tests {
         let upto = |n: usize| whole.split_inclusive('\n').take(n).collect::<String>();
         for keep in [0, 1, 350, 698] {
             std::fs::write(dir.ledger(), upto(keep)).unwrap();
-            assert!(look(&dir).unwrap().contains("line 698 of hash"), "{keep}");
+            assert!(look(&dir).unwrap().to_string().contains("line 698 of hash"), "{keep}");
         }
         File::options().write(true).open(dir.ledger()).unwrap().set_len(1 << 42).unwrap();
-        assert!(look(&dir).unwrap().contains("too long to be a ledger"));
+        assert!(look(&dir).unwrap().to_string().contains("too long to be a ledger"));
         std::fs::remove_file(dir.ledger()).unwrap();
         assert!(look(&dir).is_some());
         // Going on does not make up for it.
         std::fs::write(dir.ledger(), upto(5)).unwrap();
         append(&dir);
         append(&dir);
-        assert!(look(&dir).unwrap().contains("line 698 of hash"));
+        assert!(look(&dir).unwrap().to_string().contains("line 698 of hash"));
         // An older copy of the whole directory, under another inode number.
         std::fs::rename(dir.root(), tmp.path().join("aside")).unwrap();
         dir.create().unwrap();

@@ -36,7 +36,7 @@
 //! | H = 65536+32·N | capacity | bytes; offset `o` lies at `H + ((o - base) mod capacity)` | producer |
 
 use super::Direction;
-use crate::sys::RingMemory;
+use crate::{model::reading::TooNew, sys::RingMemory};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +45,8 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"ASSAYRNG");
 
 /// Where the magic lies, in bytes.
 pub(super) const MAGIC_AT: u64 = 0;
+/// Where the version lies, in bytes.
+pub(super) const VERSION_AT: u64 = 8;
 /// Where `head` lies, in bytes.
 pub(super) const HEAD_AT: u64 = 1024;
 
@@ -58,6 +60,13 @@ pub(super) const HEAD_AT: u64 = 1024;
 /// | 4 | refusals without a decision are runs of messages |
 /// | 5 | `base`: the stream goes on at the first place when the ring is empty |
 pub const VERSION: u64 = 5;
+/// Whether this word is a version above those that are read. A later minor one stands in the upper half of the word.
+pub(super) fn newer(word: u64) -> Option<TooNew> {
+    let (major, minor) = (word & u64::from(u32::MAX), word >> 32);
+    let found = if minor == 0 { major.to_string() } else { format!("{major}.{minor}") };
+    (word > VERSION).then(|| TooNew { what: "capture", found, known: VERSION.to_string() })
+}
+
 /// The first version with decisions that can be read.
 const DECISIONS_SINCE: u64 = 3;
 
@@ -185,7 +194,10 @@ impl Fixed {
             return Err(corrupt("not a ring file (wrong magic)"));
         }
         // What version 2 added reads as "no guard" in a ring of version 1.
-        if !(1..=VERSION).contains(&word(a::VERSION)) {
+        if let Some(e) = newer(word(a::VERSION)) {
+            return Err(e.into());
+        }
+        if word(a::VERSION) == 0 {
             return Err(corrupt("ring file of an unknown format version"));
         }
         if word(a::DIRECTION) == Direction::Decisions.to_word() && word(a::VERSION) < DECISIONS_SINCE {

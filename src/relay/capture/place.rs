@@ -111,7 +111,7 @@ pub(super) fn forget_note(ring: &Path) {
 
 /// Removes ring files whose process is gone and that nobody needs: they hold nothing, since it was killed before its session
 /// began, or no card leads to them any more, since its audit directory was removed. Other ring files are left to the
-/// recovery of their audit directory.
+/// recovery of their audit directory, and those of a later version to that version.
 ///
 /// A directory that somebody else made, or a link to one, is not looked into: others may write where these lie (`/dev/shm`).
 pub fn sweep(dirs: &[PathBuf]) {
@@ -186,8 +186,17 @@ fn sweep_one(path: &Path) -> io::Result<()> {
         rustix::io::pread(&file, &mut word, at).map(|n| (n == 8).then(|| u64::from_le_bytes(word)))
     };
     // The magic is written last; `head` counts the bytes that were captured.
-    let empty =
-        word(super::layout::MAGIC_AT)? != Some(super::layout::MAGIC) || word(super::layout::HEAD_AT)? == Some(0);
+    let empty = match word(super::layout::MAGIC_AT)? {
+        None | Some(0) => true,
+        Some(super::layout::MAGIC) => {
+            if let Some(e) = word(super::layout::VERSION_AT)?.and_then(super::layout::newer) {
+                return Err(e.into());
+            }
+            word(super::layout::HEAD_AT)? == Some(0)
+        }
+        // Whatever it is, it is none that this version made.
+        Some(_) => return Ok(()),
+    };
     if empty || is_orphan(path)? { std::fs::remove_file(path) } else { Ok(()) }
 }
 
