@@ -6,12 +6,21 @@ use super::{
 };
 use crate::{
     error::{Exit, Failure},
-    model::SessionId,
+    model::{
+        AuditEvent, SessionId,
+        reading::{self, TooNew},
+    },
     paths::{AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
     tui::{app::Start, msg::Target},
 };
 use clap::Args;
-use std::path::{Path, PathBuf};
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    path::{Path, PathBuf},
+};
+
+/// Bytes of the first line of a file that are looked at.
+const FIRST: u64 = 4 << 20;
 
 /// Arguments of `assay open`.
 #[derive(Debug, Args)]
@@ -68,7 +77,10 @@ pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
             pack = Some(dir);
             Ok(Exit::Ok)
         }
-        Target::Journal { title, .. } => {
+        Target::Journal { title, segment, receipts } => {
+            if let Some((path, e)) = too_new(&segment, &receipts) {
+                return Err(Failure::bad_input(format_args!("{}: {e}", path.display())));
+            }
             let what = format_args!("these are the files of session {title}: only a pack can be verified");
             Err(Failure::bad_input(what).hint(
                 "assay recover makes the packs of sessions whose recorder died; on a terminal the files can be walked",
@@ -79,6 +91,18 @@ pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
         Some(dir) => verify::run(&VerifyArgs::of(dir, args.signer.clone(), args.json)),
         None => Ok(found),
     }
+}
+
+/// The file of a session that is of a later version, as far as its first lines say.
+fn too_new(segment: &Path, receipts: &Path) -> Option<(PathBuf, TooNew)> {
+    type Newer = fn(&[u8]) -> Option<TooNew>;
+    let files: [(&Path, Newer); 2] = [(segment, reading::newer::<AuditEvent>), (receipts, reading::newer_receipt)];
+    files.into_iter().find_map(|(path, newer)| {
+        let file = BufReader::new(crate::files::plain(path).ok()?);
+        let mut line = Vec::new();
+        file.take(FIRST).read_until(b'\n', &mut line).ok()?;
+        newer(&line).map(|e| (path.to_owned(), e))
+    })
 }
 
 /// What is meant.

@@ -107,6 +107,7 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
         printer: Printer { json: args.json, filter, style: Style::of_stdout(), ascii: !speaks_unicode() },
         followed: HashSet::new(),
         active: 0,
+        said: HashSet::new(),
         updates,
         stop,
     };
@@ -133,6 +134,8 @@ struct Watch {
     /// By socket: one thread a proxy.
     followed: HashSet<PathBuf>,
     active: usize,
+    /// What was said of sessions that are passed over.
+    said: HashSet<String>,
     updates: SyncSender<Update>,
     stop: Arc<AtomicBool>,
 }
@@ -168,7 +171,14 @@ impl Watch {
 
     /// Follows what is new.
     fn look(&mut self) -> Result<(), Failure> {
-        for card in discovery::live_sessions() {
+        let live = discovery::look_around();
+        for card in live.unread.into_iter().filter(|card| self.wanted.may_be(card)) {
+            let said = visible(&card.to_string()).into_owned();
+            if self.said.insert(said.clone()) {
+                out::stderr(&format!("assay: warning: {said}"));
+            }
+        }
+        for card in live.sessions {
             let Some(socket) = card.card.socket.clone().filter(|_| self.wanted.has(&card)) else { continue };
             if !self.followed.insert(socket) {
                 continue;
@@ -182,8 +192,14 @@ impl Watch {
 
     fn nothing(&self) -> Result<(), Failure> {
         if let Some(id) = &self.wanted.session {
-            return Err(Failure::bad_input(format_args!("no live session mcp_{id}"))
-                .hint("assay watch shows every live session"));
+            let which = if self.said.is_empty() { "no live session" } else { "no live session that this assay reads:" };
+            return Err(
+                Failure::bad_input(format_args!("{which} mcp_{id}")).hint("assay watch shows every live session")
+            );
+        }
+        if !self.said.is_empty() {
+            let text = "no live session that this assay reads\n";
+            return if self.printer.json { Ok(()) } else { out::stdout(text.as_bytes()) };
         }
         let text = "no live session\n\n\
                     Start one by putting the recorder before an MCP server's command, in a client's configuration or here:\n  \
@@ -241,6 +257,10 @@ impl Printer {
                 bytes.push(b'\n');
                 bytes
             }
+            Update::TooNew { session, why } => {
+                out::stderr(&format!("assay: warning: {session}: {}", visible(why)));
+                return None;
+            }
             _ => return None,
         };
         String::from_utf8(bytes).ok().map(|text| out::ascii_controls(&text).into_owned())
@@ -251,7 +271,10 @@ impl Printer {
             Update::Line(line) => self.line(line),
             Update::Call(row) => self.call(row),
             Update::Lost(id) => Some(self.style.paint(Tone::Warn, &format!("{id}: connection lost, trying again"))),
-            Update::Gone(_) => None,
+            Update::TooNew { session, why } => {
+                Some(self.style.paint(Tone::Warn, &format!("{session}: {}", fit(&visible(why), 400))))
+            }
+            Update::Gone(_) | Update::Unread(_) => None,
         }
     }
 

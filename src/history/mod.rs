@@ -10,7 +10,7 @@ pub use store::{History, HistoryError, SCHEMA_VERSION, SessionRow};
 
 use crate::{
     files::{self, Tree},
-    model::WallTime,
+    model::{WallTime, receipt::SCHEMA_VERSION as SCHEMA_OF_RECEIPTS, version},
     pack::{
         analysis::Analysis,
         calls::{self, CallsError, Seen},
@@ -188,7 +188,7 @@ fn stamp_of(m: &std::fs::Metadata) -> (u64, i64) {
     (m.len(), m.mtime().wrapping_mul(1_000_000_000).wrapping_add(m.mtime_nsec()))
 }
 
-/// Reads a session's journal. A torn last line of a session that is running or was cut is counted, not refused.
+/// Reads a session's journal, but none of which a part is of a later version. A torn last line of a session that is running or was cut is counted, not refused.
 fn summarize(dir: &AuditDir, stem: &str) -> Result<Summary, CallsError> {
     let receipts = dir.receipts();
     let name = format!("session_{stem}.jsonl");
@@ -196,12 +196,13 @@ fn summarize(dir: &AuditDir, stem: &str) -> Result<Summary, CallsError> {
     let opened = PackDir::open(&receipts).map_err(|e| failed(e.to_string()))?;
     let stamp =
         std::fs::symlink_metadata(receipts.join(&name)).map(|m| stamp_of(&m)).map_err(|e| failed(e.to_string()))?;
-    let mut out = Summary { stamp, ..Summary::default() };
+    let (mut out, mut too_new) = (Summary { stamp, ..Summary::default() }, None);
     calls::lines(&opened, &name, |line| {
         let Some(seen) = Seen::read(line.bytes) else {
             out.unreadable += u64::from(!line.bytes.is_empty());
             return;
         };
+        too_new = too_new.take().or_else(|| version::newer_text("receipt", &seen.schema, SCHEMA_OF_RECEIPTS));
         out.receipts += 1;
         if let Some(at) = WallTime::parse(&seen.timestamp) {
             out.ended_at = at.to_string();
@@ -218,7 +219,10 @@ fn summarize(dir: &AuditDir, stem: &str) -> Result<Summary, CallsError> {
         }
         out.analysis.receipt(&seen);
     })?;
-    Ok(out)
+    match too_new {
+        Some(source) => Err(CallsError::TooNew { path: receipts.join(&name), source }),
+        None => Ok(out),
+    }
 }
 
 /// Locks a file, waiting no longer than `patience`.

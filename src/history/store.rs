@@ -3,6 +3,7 @@
 use super::{DATABASE, LOCK, Summary, lock};
 use crate::{
     files::Tree,
+    model::reading::TooNew,
     pack::{
         analysis::{Analysis, Cell},
         calls::CallsError,
@@ -83,12 +84,12 @@ pub enum HistoryError {
         why: String,
     },
     /// A newer version made it.
-    #[error("the history {} has version {found}; this assay knows version {SCHEMA_VERSION}", .path.display())]
+    #[error("{}: {source}", .path.display())]
     Newer {
         /// Which.
         path: PathBuf,
-        /// Its version.
-        found: i64,
+        /// What is known of it.
+        source: TooNew,
     },
     /// It is the database of something else.
     #[error("{} is not a history of assay", .path.display())]
@@ -404,7 +405,13 @@ fn prepare(db: &mut Connection, path: &Path) -> Result<(), HistoryError> {
     let state_now = db.transaction().and_then(|t| state(&t)).map_err(&sql)?;
     match state_now {
         (APPLICATION_ID, SCHEMA_VERSION, _) => return Ok(()),
-        (APPLICATION_ID, found, _) => return Err(HistoryError::Newer { path: path.to_owned(), found }),
+        (APPLICATION_ID, found, _) => {
+            let path = path.to_owned();
+            return Err(match newer(found) {
+                Some(source) => HistoryError::Newer { path, source },
+                None => HistoryError::Damaged { path, why: format!("version {found} was never written") },
+            });
+        }
         (0, 0, 0) => {}
         _ => return Err(HistoryError::Foreign { path: path.to_owned() }),
     }
@@ -419,6 +426,13 @@ fn prepare(db: &mut Connection, path: &Path) -> Result<(), HistoryError> {
         t.commit()
     };
     made().map_err(&sql)
+}
+
+/// Whether this is a version above the one that is read. A later minor one stands above the lower 16 bits.
+fn newer(found: i64) -> Option<TooNew> {
+    let (major, minor) = (found & 0xffff, found >> 16);
+    let name = if minor == 0 { major.to_string() } else { format!("{major}.{minor}") };
+    (found > SCHEMA_VERSION).then(|| TooNew { what: "history", found: name, known: SCHEMA_VERSION.to_string() })
 }
 
 /// Application id, version and number of tables.

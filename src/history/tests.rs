@@ -105,7 +105,13 @@ fn a_damaged_history_is_said_and_made_anew() {
 
 #[test]
 fn a_newer_or_foreign_database_is_left_alone() {
-    for (change, newer) in [("PRAGMA user_version = 99", true), ("PRAGMA application_id = 7", false)] {
+    for (change, newer) in [
+        ("PRAGMA user_version = 2", Some("2")),
+        ("PRAGMA user_version = 65537; CREATE TABLE more (x)", Some("1.1")),
+        ("PRAGMA user_version = 99", Some("99")),
+        ("PRAGMA user_version = 2147483647", Some("65535.32767")),
+        ("PRAGMA application_id = 7", None),
+    ] {
         let f = Fixture::new();
         f.noted("one", 1, 2);
         let path = f.home.join(DATABASE);
@@ -113,9 +119,9 @@ fn a_newer_or_foreign_database_is_left_alone() {
         let before = std::fs::read(&path).unwrap();
         for refused in [History::open(&f.home, PATIENCE).err(), rebuild(&f.home).err()] {
             match refused {
-                Some(HistoryError::Newer { found: 99, .. }) if newer => {}
-                Some(HistoryError::Foreign { .. }) if !newer => {}
-                other => panic!("{other:?}"),
+                Some(HistoryError::Newer { source, .. }) => assert_eq!(Some(&*source.found), newer),
+                Some(HistoryError::Foreign { .. }) => assert_eq!(newer, None),
+                other => panic!("{change}: {other:?}"),
             }
         }
         let (dir, paths) = f.session("one", 2, 2);

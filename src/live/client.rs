@@ -4,15 +4,20 @@
 //! then is the slow subscriber that loses events and heals them.
 
 use super::{
-    discovery,
+    discovery::{self, Unread},
     fold::Fold,
     journal,
-    protocol::{Hello, Line, MAX_LINE, PROTOCOL, PackProgress, PackState, Request, RunCard},
+    protocol::{Hello, Line, MAX_LINE, PackProgress, PackState, Request, RunCard},
     row::{CallRow, Totals},
 };
 use crate::{
-    model::{ReceiptId, SessionId},
+    model::{
+        ReceiptId, SessionId,
+        reading::{self, TooNew},
+        version,
+    },
     paths::AuditDir,
+    record::card::Card,
     sys,
 };
 use std::{
@@ -46,6 +51,15 @@ pub enum Update {
     Line(Box<Line>),
     /// A call whose beginning was not seen, from its receipt.
     Call(Box<CallRow>),
+    /// What only a later version reads, or what does not read: it is passed over. These are all, each time that they change.
+    Unread(Vec<Unread>),
+    /// What a session says or left is of a later version: from here on nothing of it is told.
+    TooNew {
+        /// The session.
+        session: SessionId,
+        /// What it is, and its version.
+        why: String,
+    },
     /// The connection was lost; it is tried again.
     Lost(SessionId),
     /// The process has ended, and everything that it left has been told.
@@ -89,6 +103,8 @@ enum Over {
     Stopped,
     /// The other side closed it, or it broke.
     Closed,
+    /// The other side speaks a later version.
+    TooNew(TooNew),
 }
 
 struct Follower {
@@ -113,6 +129,7 @@ impl Follower {
             match self.connected() {
                 Ok(Over::Stopped) => return,
                 Ok(Over::Closed) => {}
+                Ok(Over::TooNew(e)) => return self.wait(e.to_string()),
                 Err(e) => tracing::debug!(session = %self.session, error = %e, "the live connection broke"),
             }
             if self.stopped() {
@@ -127,6 +144,20 @@ impl Follower {
         }
         if self.rest(None).is_some() {
             let _ = self.tell(Update::Gone(self.session));
+        }
+    }
+
+    /// Nothing of the session can be told: says so, and when its process has ended.
+    fn wait(&self, why: String) {
+        if self.tell(Update::TooNew { session: self.session, why }).is_none() {
+            return;
+        }
+        while !self.stopped() {
+            if self.still_there().is_none() {
+                let _ = self.tell(Update::Gone(self.session));
+                return;
+            }
+            thread::sleep(LOOK);
         }
     }
 
@@ -161,15 +192,18 @@ impl Follower {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Over::Stopped),
                 Err(e) => return Err(e),
             }
-            let line = Line::parse(&bytes)?;
+            let line = match Line::parse(&bytes) {
+                Ok(line) => line,
+                Err(e) => match newer_hello(&bytes) {
+                    Some(e) => return Ok(Over::TooNew(e)),
+                    None => return Err(e.into()),
+                },
+            };
             bytes.clear();
             if !asked {
                 let Line::Hello(hello) = &line else {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "no hello"));
                 };
-                if hello.protocol != PROTOCOL {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "another protocol version"));
-                }
                 asked = true;
                 self.ask(hello, &stream)?;
             }
@@ -298,8 +332,13 @@ impl Follower {
             listening = self.tell(Update::Line(Box::new(line)));
             behind = e.event_seq + 1;
         });
-        if let Err(e) = healed {
-            tracing::warn!(path = %segment.display(), error = %e, "a gap could not be healed");
+        match healed {
+            Ok(None) => {}
+            Ok(Some(e)) => {
+                let why = format!("{}: {e}", segment.display());
+                self.tell(Update::TooNew { session: self.session, why })?;
+            }
+            Err(e) => tracing::warn!(path = %segment.display(), error = %e, "a gap could not be healed"),
         }
         self.cursor = Some(if to == u64::MAX { behind } else { to });
         if let Some(end) = ends {
@@ -311,8 +350,13 @@ impl Follower {
 
     fn receipts(&self, wanted: &BTreeSet<ReceiptId>) -> Option<()> {
         let mut rows = Vec::new();
-        if let Err(e) = journal::calls(&self.card.receipts, Some(wanted), &mut |r| rows.push(CallRow::of_receipt(r))) {
-            tracing::warn!(path = %self.card.receipts.display(), error = %e, "receipts could not be read");
+        let path = &self.card.receipts;
+        match journal::calls(path, Some(wanted), &mut |r| rows.push(CallRow::of_receipt(r))) {
+            Ok(None) => {}
+            Ok(Some(e)) => {
+                self.tell(Update::TooNew { session: self.session, why: format!("{}: {e}", path.display()) })?;
+            }
+            Err(e) => tracing::warn!(path = %path.display(), error = %e, "receipts could not be read"),
         }
         rows.into_iter().try_for_each(|row| self.tell(Update::Call(Box::new(row))))
     }
@@ -373,6 +417,14 @@ impl Follower {
             })
         })
     }
+}
+
+/// Whether a line that does not read begins a stream of a later version, or names a session of one.
+fn newer_hello(line: &[u8]) -> Option<TooNew> {
+    let session = || version::stated(line, "session");
+    reading::newer::<Hello>(line)
+        .or_else(|| session().and_then(reading::newer::<RunCard>))
+        .or_else(|| session().and_then(|s| version::stated(s, "card")).and_then(reading::newer::<Card>))
 }
 
 /// Counts that were not made from the beginning say nothing.

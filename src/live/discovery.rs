@@ -3,10 +3,15 @@
 //! A proxy holds the lock of its card as long as it runs; the kernel drops it with the process. A card whose lock is free is
 //! a dead one, whatever its pid says, and is swept together with its socket by whoever sees it.
 
-use super::protocol::{RUN_CARD_VERSION, RunCard};
+use super::protocol::RunCard;
 use crate::{
     files::{self, Lock},
+    model::{
+        reading::{self, Reading},
+        version,
+    },
     paths::{self, AuditDir},
+    record::card::Card,
     sys,
 };
 use rustix::{
@@ -15,6 +20,7 @@ use rustix::{
     net::{AddressFamily, SocketAddrUnix, SocketType},
 };
 use std::{
+    fmt,
     fs::{File, OpenOptions},
     io::{self, Read as _, Write as _},
     os::unix::{
@@ -137,9 +143,36 @@ fn place(path: &Path, card: &RunCard) -> io::Result<File> {
     Ok(file)
 }
 
+/// A card of the run directory that is left alone: it is of a later version, or its proxy lives and it does not read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unread {
+    /// The card.
+    pub path: PathBuf,
+    /// Whether its proxy lives.
+    pub alive: bool,
+    /// Why it does not read, in words.
+    pub why: String,
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.alive { "its session lives and is not shown" } else { "its session has ended" };
+        write!(f, "{}; {state}: {}", self.why, self.path.display())
+    }
+}
+
+/// What the run directories say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Sessions that live, oldest first.
+    pub sessions: Vec<RunCard>,
+    /// Cards that are left alone.
+    pub unread: Vec<Unread>,
+}
+
 /// A card of the run directory, and whether its proxy lives.
 struct Found {
-    card: Option<RunCard>,
+    card: Reading<RunCard>,
     alive: bool,
     /// Held until the card has been swept.
     file: File,
@@ -154,14 +187,30 @@ fn look(path: &Path) -> io::Result<Found> {
     let locked = files::try_lock(&file)?;
     let mut text = Vec::new();
     (&mut file).take(MAX_CARD).read_to_end(&mut text)?;
-    let card = serde_json::from_slice::<RunCard>(&text).ok().filter(|c| c.v == RUN_CARD_VERSION);
-    let card = card.map(|card| in_its_places(card, path));
+    let card = match read(&text) {
+        Reading::Readable(card) => Reading::Readable(in_its_places(card, path)),
+        unread => unread,
+    };
     let alive = match locked {
         Lock::Busy => true,
         Lock::Taken => false,
-        Lock::Unsupported => card.as_ref().is_some_and(|c| sys::process::is_alive(c.card.pid, c.card.pid_started)),
+        Lock::Unsupported => match &card {
+            Reading::Readable(c) => sys::process::is_alive(c.card.pid, c.card.pid_started),
+            _ => false,
+        },
     };
     Ok(Found { card, alive, file })
+}
+
+/// A run card holds the session's card, which has a version of its own.
+fn read(text: &[u8]) -> Reading<RunCard> {
+    match reading::read::<RunCard>(text) {
+        Reading::Damaged(why) => match version::stated(text, "card").and_then(reading::newer::<Card>) {
+            Some(e) => Reading::TooNew(e),
+            None => Reading::Damaged(why),
+        },
+        reading => reading,
+    }
 }
 
 /// The socket lies beside its card, the evidence in its audit directory under the names of its session: what a card says
@@ -173,44 +222,70 @@ fn in_its_places(mut run: RunCard, path: &Path) -> RunCard {
     run
 }
 
-/// Every live session of this user, oldest first. What is dead is swept on the way.
+/// Every live session of this user. What is dead is swept on the way, unless it is of a later version.
 #[must_use]
-pub fn live_sessions() -> Vec<RunCard> {
-    let mut found: Vec<RunCard> = run_dirs().iter().flat_map(|dir| live_in(dir)).collect();
-    found.sort_by_key(|c| (c.card.started_at, c.card.session_id));
-    found.dedup_by_key(|c| c.card.session_id);
-    found
+pub fn look_around() -> Live {
+    look_into(&run_dirs())
+}
+
+/// The same of given run directories.
+#[must_use]
+pub fn look_into(dirs: &[PathBuf]) -> Live {
+    let mut all = Live::default();
+    for found in dirs.iter().map(|dir| look_in(dir)) {
+        all.sessions.extend(found.sessions);
+        all.unread.extend(found.unread);
+    }
+    all.sessions.sort_by_key(|c| (c.card.started_at, c.card.session_id));
+    all.sessions.dedup_by_key(|c| c.card.session_id);
+    all.unread.sort();
+    all.unread.dedup();
+    all
+}
+
+/// The live sessions of one run directory.
+#[must_use]
+pub fn live_in(dir: &Path) -> Vec<RunCard> {
+    look_in(dir).sessions
 }
 
 /// Removes the cards and sockets that killed proxies left in the run directories, whatever their audit directory.
 pub fn sweep_all() {
-    drop(live_sessions());
+    drop(look_around());
 }
 
-/// The live sessions of one run directory; dead cards and sockets are removed. One that is a link, somebody else's, or open to
-/// others has none.
+/// What one run directory says; dead cards and sockets are removed, but those of a later version. One that is a link, somebody
+/// else's, or open to others says nothing.
 #[must_use]
-pub fn live_in(dir: &Path) -> Vec<RunCard> {
+pub fn look_in(dir: &Path) -> Live {
+    let mut live = Live::default();
     if !files::is_own_dir(dir) {
-        return Vec::new();
+        return live;
     }
-    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
-    let mut live = Vec::new();
+    let Ok(entries) = std::fs::read_dir(dir) else { return live };
     for path in entries.flatten().map(|e| e.path()) {
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         match name.split_once('.') {
             Some((stem, "json")) if is_hex(stem) => {
                 let Ok(found) = look(&path) else { continue };
-                if found.alive {
-                    live.extend(found.card);
-                } else {
-                    sweep(&path, &found);
-                }
+                let why = match found.card {
+                    Reading::Readable(card) if found.alive => {
+                        live.sessions.push(card);
+                        continue;
+                    }
+                    Reading::TooNew(e) => e.to_string(),
+                    Reading::Damaged(why) if found.alive => format!("this run card does not read: {why}"),
+                    _ => {
+                        sweep(&path, &found.file);
+                        continue;
+                    }
+                };
+                live.unread.push(Unread { path, alive: found.alive, why });
             }
             Some((stem, "sock")) if is_hex(stem) => sweep_lone_socket(&path),
             Some((stem, rest)) if is_hex(stem) => {
                 let pid = rest.strip_suffix(".new").and_then(|pid| pid.parse().ok());
-                if pid.is_some_and(|pid| !sys::process::is_alive(pid, None)) {
+                if pid.is_some_and(|pid| !sys::process::is_alive(pid, None)) && !is_newer(&path) {
                     let _ = std::fs::remove_file(&path);
                 }
             }
@@ -218,6 +293,12 @@ pub fn live_in(dir: &Path) -> Vec<RunCard> {
         }
     }
     live
+}
+
+/// Whether what a killed writer of a card left is of a later version.
+fn is_newer(staged: &Path) -> bool {
+    let text = files::plain(staged).and_then(|file| files::read_all(file, MAX_CARD));
+    text.is_ok_and(|text| matches!(read(&text), Reading::TooNew(_)))
 }
 
 fn is_hex(stem: &str) -> bool {
@@ -239,9 +320,9 @@ pub fn connect(socket: &Path) -> io::Result<UnixStream> {
 }
 
 /// Removes a dead proxy's card and socket, unless another card has been put in its place since.
-fn sweep(path: &Path, found: &Found) {
+fn sweep(path: &Path, held: &File) {
     let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    let still = found.file.metadata().is_ok_and(|held| std::fs::symlink_metadata(path).is_ok_and(|m| same(&held, &m)));
+    let still = held.metadata().is_ok_and(|held| std::fs::symlink_metadata(path).is_ok_and(|m| same(&held, &m)));
     if still {
         tracing::debug!(path = %path.display(), "sweeping a dead session's card");
         let _ = std::fs::remove_file(path.with_extension("sock"));
@@ -264,7 +345,10 @@ fn sweep_lone_socket(path: &Path) {
 pub(crate) mod tests {
     use super::*;
     use crate::model::{Profile, SessionId, WallTime};
-    use crate::record::card::{CARD_VERSION, Card};
+    use crate::{
+        live::protocol::RUN_CARD_VERSION,
+        record::card::{CARD_VERSION, Card},
+    };
 
     pub(crate) fn run_card(session: SessionId) -> RunCard {
         let card = Card {
@@ -312,6 +396,51 @@ pub(crate) mod tests {
         assert_eq!(live_in(tmp.path())[0].audit_dir, Path::new("/b"));
         held.remove();
         assert!(ids().is_empty());
+    }
+
+    #[test]
+    fn a_card_of_a_later_version_is_named_and_stays_dead_or_alive() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (SessionId::from_bits(1), SessionId::from_bits(2));
+        let at = |id: SessionId, ext: &str| tmp.path().join(format!("{}.{ext}", id.hex()));
+        let _held = OwnCard::create(at(ours, "json"), run_card(ours)).unwrap();
+        let text = serde_json::to_string(&run_card(theirs)).unwrap();
+        let end = text.rfind("\"v\":1").unwrap();
+        let outer = |v: &str| format!("{}\"v\":{v}}}", &text[..end]);
+        let inner = |v: &str| text.replacen("\"v\":1", &format!("\"v\":{v}"), 1);
+        let later = [
+            outer("2"),
+            outer("\"1.1\""),
+            outer("4294967296"),
+            inner("2"),
+            inner("\"1.1\",\"x\":[]"),
+            "{\"v\":2}".into(),
+        ];
+        for later in later {
+            std::fs::write(at(theirs, "json"), &later).unwrap();
+            drop(std::os::unix::net::UnixListener::bind(at(theirs, "sock")).unwrap());
+            std::fs::write(tmp.path().join("0000000000000002.4194304.new"), &later).unwrap();
+            for alive in [false, true] {
+                let held = File::open(at(theirs, "json")).unwrap();
+                assert!(!alive || matches!(files::try_lock(&held).unwrap(), Lock::Taken));
+                let live = look_in(tmp.path());
+                assert_eq!(live.sessions.iter().map(|c| c.card.session_id).collect::<Vec<_>>(), [ours]);
+                let [unread] = &live.unread[..] else { panic!("{later}: {live:?}") };
+                assert_eq!((unread.path.clone(), unread.alive), (at(theirs, "json"), alive), "{later}");
+                assert!(unread.to_string().contains("too new"), "{unread}");
+                assert_eq!(std::fs::read_to_string(at(theirs, "json")).unwrap(), later);
+            }
+            assert!(tmp.path().join("0000000000000002.4194304.new").exists());
+            std::fs::remove_file(at(theirs, "sock")).unwrap();
+        }
+        // What no version wrote is swept when it is dead, and said while it lives.
+        std::fs::write(at(theirs, "json"), outer("0")).unwrap();
+        let held = File::open(at(theirs, "json")).unwrap();
+        assert!(matches!(files::try_lock(&held).unwrap(), Lock::Taken));
+        assert!(look_in(tmp.path()).unread[0].why.contains("does not read"));
+        drop(held);
+        assert_eq!(look_in(tmp.path()).unread, []);
+        assert!(!at(theirs, "json").exists());
     }
 
     #[test]

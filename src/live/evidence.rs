@@ -4,7 +4,7 @@
 //! events of a call end with the one that names its receipt.
 
 use super::{lines, row::CallRow};
-use crate::model::{EventKind, InvocationId, ReceiptId, WallTime};
+use crate::model::{AuditEvent, EventKind, InvocationId, ReceiptId, WallTime, reading};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -42,14 +42,22 @@ pub fn find(receipts: &Path, events: &Path, row: &CallRow, stop: &AtomicBool) ->
     let mut out = Evidence::default();
     if let Some(id) = row.receipt_id {
         match receipt_of(receipts, id, row, stop) {
-            Ok(Some(line)) => out.receipt = Some(line),
+            Ok(Some(line)) => {
+                out.problems.extend(reading::newer_receipt(&line).map(|e| format!("{}: {e}", receipts.display())));
+                out.receipt = Some(line);
+            }
             Ok(None) if stop.load(Ordering::Relaxed) => return out,
             Ok(None) => out.problems.push(format!("{}: no receipt of this call", receipts.display())),
             Err(e) => out.problems.push(format!("{}: {e}", receipts.display())),
         }
     }
     match events_of(events, row, stop) {
-        Ok(found) => out.events = found,
+        Ok(found) => {
+            if let Some(e) = found.iter().find_map(|line| reading::newer::<AuditEvent>(line)) {
+                out.problems.push(format!("{}: {e}", events.display()));
+            }
+            out.events = found;
+        }
         Err(e) => out.problems.push(format!("{}: {e}", events.display())),
     }
     out
@@ -185,7 +193,7 @@ mod tests {
     use super::*;
     use crate::{
         live::{fold::Fold, state::State},
-        model::{AuditEvent, SessionId},
+        model::SessionId,
         pack::testkit::{self, Plan},
         paths::AuditDir,
     };

@@ -1,7 +1,10 @@
 //! Reading evidence files of a session that may still be growing: whole lines, up to where they are known to be good.
 
 use super::lines;
-use crate::model::{AuditEvent, ReceiptId, ToolCall};
+use crate::model::{
+    AuditEvent, ReceiptId, ToolCall,
+    reading::{self, TooNew},
+};
 use std::{collections::BTreeSet, fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 /// Read at once.
@@ -151,11 +154,13 @@ fn event_seq(line: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Seq>(line).ok().map(|s| s.event_seq)
 }
 
-/// Reads the audit events `from..to` of a segment, as far as they are there.
+/// Reads the audit events `from..to` of a segment, as far as they are there. Gives what there is to say of those that are of a
+/// later version, which are passed over; what is damaged is for the verifier to name.
 ///
 /// # Errors
-/// What the system says; what `each` says.
-pub fn events(path: &Path, from: u64, to: u64, each: &mut dyn FnMut(&AuditEvent)) -> io::Result<()> {
+/// What the system says.
+pub fn events(path: &Path, from: u64, to: u64, each: &mut dyn FnMut(&AuditEvent)) -> io::Result<Option<TooNew>> {
+    let mut too_new = None;
     let mut lines = Lines::open(path)?;
     lines.seek_event(from)?;
     let (limit, mut done) = (lines.len()?, false);
@@ -167,29 +172,34 @@ pub fn events(path: &Path, from: u64, to: u64, each: &mut dyn FnMut(&AuditEvent)
             match serde_json::from_slice::<AuditEvent>(line) {
                 Ok(e) if e.event_seq >= to => done = true,
                 Ok(e) => each(&e),
-                // A later version's event, or damage: the verifier names it; here there is nothing to show.
-                Err(_) => {}
+                Err(_) => too_new = too_new.take().or_else(|| reading::newer::<AuditEvent>(line)),
             }
         })?
     {}
-    Ok(())
+    Ok(too_new)
 }
 
-/// Reads the receipts of tool calls; of all, or of those in `wanted`.
+/// Reads the receipts of tool calls; of all, or of those in `wanted`. Receipts of a later version are passed over, as events are.
 ///
 /// # Errors
 /// What the system says.
-pub fn calls(path: &Path, wanted: Option<&BTreeSet<ReceiptId>>, each: &mut dyn FnMut(&ToolCall)) -> io::Result<()> {
+pub fn calls(
+    path: &Path,
+    wanted: Option<&BTreeSet<ReceiptId>>,
+    each: &mut dyn FnMut(&ToolCall),
+) -> io::Result<Option<TooNew>> {
+    let mut too_new = None;
     let mut lines = Lines::open(path)?;
     let limit = lines.len()?;
     while lines.next(limit, &mut |line| {
-        if wanted.is_none_or(|w| receipt_id(line).is_none_or(|id| w.contains(&id)))
-            && let Ok(call) = serde_json::from_slice::<ToolCall>(line)
-        {
-            each(&call);
+        if wanted.is_none_or(|w| receipt_id(line).is_none_or(|id| w.contains(&id))) {
+            match serde_json::from_slice::<ToolCall>(line) {
+                Ok(call) => each(&call),
+                Err(_) => too_new = too_new.take().or_else(|| reading::newer_receipt(line)),
+            }
         }
     })? {}
-    Ok(())
+    Ok(too_new)
 }
 
 /// `receipt_id` of a receipt's canonical line, without parsing all of it; `None` if that is not sure.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     filter::Facts,
-    model::{AuditEvent, InvocationId, RpcId, SessionId},
+    model::{AuditEvent, InvocationId, RpcId, SessionId, reading::TooNew},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -190,14 +190,16 @@ impl State {
         }
     }
 
-    /// Takes all that a segment and its receipts say; of a finished pack, `audit_log.jsonl` and `receipt_pack.jsonl`.
+    /// Takes all that a segment and its receipts say; of a finished pack, `audit_log.jsonl` and `receipt_pack.jsonl`. Gives what
+    /// there is to say of what is of a later version.
     ///
     /// # Errors
     /// What the system says; what was read until then stays.
-    pub fn read(&mut self, segment: &Path, receipts: &Path) -> io::Result<()> {
+    pub fn read(&mut self, segment: &Path, receipts: &Path) -> io::Result<Option<TooNew>> {
         let mut fold = Fold::default();
-        journal::events(segment, 0, u64::MAX, &mut |e: &AuditEvent| self.apply(&fold.event(e)))?;
-        journal::calls(receipts, None, &mut |r| self.call(CallRow::of_receipt(r)))
+        let events = journal::events(segment, 0, u64::MAX, &mut |e: &AuditEvent| self.apply(&fold.event(e)))?;
+        let calls = journal::calls(receipts, None, &mut |r| self.call(CallRow::of_receipt(r)))?;
+        Ok(events.or(calls))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     client::{self, Update},
-    discovery,
+    discovery::{self, Unread},
     protocol::RunCard,
 };
 use crate::model::SessionId;
@@ -51,6 +51,13 @@ impl Wanted {
         self.session.as_ref().is_none_or(|s| card.card.session_id.hex().starts_with(s))
             && self.audit_dir.as_deref().is_none_or(same)
     }
+
+    /// Whether a session may be meant of which no more than the name of its card is known.
+    #[must_use]
+    pub fn may_be(&self, card: &Unread) -> bool {
+        let name = card.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        self.session.as_ref().is_none_or(|s| name.starts_with(s))
+    }
 }
 
 /// Starts following every live session that is wanted, now and later, until `stop`. `backlog` events before the present are told
@@ -66,9 +73,18 @@ pub fn watch(
 ) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("assay-find".into()).spawn(move || {
         let mut followed: HashMap<PathBuf, JoinHandle<()>> = HashMap::new();
+        let mut unread = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             followed.retain(|_, thread| !thread.is_finished());
-            for card in discovery::live_sessions() {
+            let live = discovery::look_around();
+            let now: Vec<_> = live.unread.into_iter().filter(|card| wanted.may_be(card)).collect();
+            if now != unread {
+                unread.clone_from(&now);
+                if updates.send(Update::Unread(now)).is_err() {
+                    return;
+                }
+            }
+            for card in live.sessions {
                 let Some(socket) = card.card.socket.clone().filter(|_| wanted.has(&card)) else { continue };
                 if followed.contains_key(&socket) {
                     continue;

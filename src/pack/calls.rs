@@ -9,6 +9,8 @@ use std::{borrow::Cow, io, ops::ControlFlow, path::PathBuf};
 pub struct Seen<'a> {
     /// `type`.
     pub kind: Cow<'a, str>,
+    /// `schema_version`; empty where there is none.
+    pub schema: Cow<'a, str>,
     /// `receipt_id`.
     pub receipt_id: Cow<'a, str>,
     /// `timestamp`, as it stands.
@@ -46,6 +48,7 @@ impl<'a> Seen<'a> {
             let text = || canon::decode_string(raw);
             match member.key.as_deref() {
                 Some("type") => seen.kind = text().unwrap_or_default(),
+                Some("schema_version") => seen.schema = text().unwrap_or_default(),
                 Some("receipt_id") => seen.receipt_id = text().unwrap_or_default(),
                 Some("timestamp") => seen.timestamp = text().unwrap_or_default(),
                 Some("tool_name") => seen.tool = text().unwrap_or_default(),
@@ -110,6 +113,14 @@ pub enum CallsError {
         path: PathBuf,
         /// Why.
         what: String,
+    },
+    /// A line is of a later version: none of the file is counted.
+    #[error("{}: {source}", .path.display())]
+    TooNew {
+        /// Which file.
+        path: PathBuf,
+        /// What is known of it.
+        source: crate::model::reading::TooNew,
     },
     /// The file is not the one that was verified.
     #[error("{}: it changed while it was read", .path.display())]

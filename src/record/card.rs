@@ -40,8 +40,13 @@ pub fn sweep(dir: &AuditDir) {
             let (session, pid) = name.strip_suffix(STAGED)?.split_once('.')?;
             capture::is_session(session).then(|| pid.parse().ok())?
         });
-        if pid.is_some_and(|pid| !process::is_alive(pid, None)) {
-            let _ = dir.files().remove(&live.join(name));
+        let path = live.join(&name);
+        let is_newer = || {
+            let text = dir.files().read(&path, MAX_CARD);
+            text.is_ok_and(|text| reading::newer::<Card>(&text).is_some())
+        };
+        if pid.is_some_and(|pid| !process::is_alive(pid, None)) && !is_newer() {
+            let _ = dir.files().remove(&path);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What is left when things go wrong: killed proxies, full disks, torn files, crowds and bad ends, with real processes.
 //!
 //! The server and the client are this binary's own; each writes down exactly what it received. `ASSAY_KILLS` sets how many
-//! times the proxy is killed (default 100), `ASSAY_ENDS=all` plays every end of a session. Feature `interop` adds the tests that need `strace` or root.
+//! times the proxy is killed (default 100), `ASSAY_ENDS=all` plays every end of a session, `ASSAY_VERSIONS=all` forges
+//! every later version of every format. Feature `interop` adds the tests that need `strace` or root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod again;
@@ -26,6 +27,8 @@ mod steps;
 mod strace;
 mod table;
 mod tails;
+mod versions;
+mod written;
 
 #[test]
 #[ignore = "this is the server that the other tests start"]

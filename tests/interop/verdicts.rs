@@ -90,7 +90,9 @@ fn both_calls(run: &Path) -> Vec<CallRow> {
         match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Update::Line(line)) => state.apply(&line),
             Ok(Update::Call(row)) => state.call(*row),
-            Ok(Update::Lost(_) | Update::Gone(_)) => panic!("the session ended before two calls were seen"),
+            Ok(Update::Unread(_) | Update::TooNew { .. } | Update::Lost(_) | Update::Gone(_)) => {
+                panic!("the session ended before two calls were seen")
+            }
             Err(error) => panic!("two calls were not seen: {error}"),
         }
         let ended: Vec<CallRow> = state.rows().filter(|row| !row.is_running()).cloned().collect();

@@ -67,7 +67,7 @@ fn apply(state: &mut State, update: &Update) {
     match update {
         Update::Line(line) => state.apply(line),
         Update::Call(row) => state.call((**row).clone()),
-        Update::Lost(_) | Update::Gone(_) => {}
+        Update::Unread(_) | Update::TooNew { .. } | Update::Lost(_) | Update::Gone(_) => {}
     }
 }
 

@@ -3,10 +3,10 @@
 use super::{Progress, Recorded, Visit};
 use crate::{
     canon,
-    model::WallTime,
+    model::{WallTime, reading::TooNew, receipt::SCHEMA_VERSION, version},
     pack::verify::source::{Lines, Meter, OpenProblem, PackDir, ReadStop},
     policy::Arguments,
-    text::either,
+    text::{counted, either},
 };
 use std::{
     borrow::Cow,
@@ -107,6 +107,7 @@ fn directory(path: &Path) -> Vec<Source> {
 #[derive(Default)]
 struct Receipt<'a> {
     kind: Cow<'a, str>,
+    schema: Cow<'a, str>,
     session: Cow<'a, str>,
     id: Cow<'a, str>,
     invocation_id: Cow<'a, str>,
@@ -129,6 +130,7 @@ impl<'a> Receipt<'a> {
             let time = || text().and_then(|t| WallTime::parse(&t));
             match member.key.as_deref() {
                 Some("type") => r.kind = text().unwrap_or_default(),
+                Some("schema_version") => r.schema = text().unwrap_or_default(),
                 Some("session_id") => r.session = text().unwrap_or_default(),
                 Some("receipt_id") => r.id = text().unwrap_or_default(),
                 Some("invocation_id") => r.invocation_id = text().unwrap_or_default(),
@@ -194,7 +196,7 @@ impl Source {
         };
         let mut payloads = Payloads::new(self.investigation.as_deref());
         let mut session: Option<(String, bool)> = None;
-        let mut unread = 0u64;
+        let (mut unread, mut newer) = (0u64, None::<(u64, TooNew)>);
         let mut ignore = |_| ControlFlow::Continue(());
         let mut meter = Meter::new(&mut ignore);
         let mut lines = Lines::new(file);
@@ -216,7 +218,10 @@ impl Source {
             };
             *done += line.bytes.len() as u64 + 1;
             match Receipt::read(line.bytes) {
-                Some(receipt) => one(run, &receipt, &mut session, &mut payloads),
+                Some(receipt) => match version::newer_text("receipt", &receipt.schema, SCHEMA_VERSION) {
+                    Some(e) => newer.get_or_insert((0, e)).0 += 1,
+                    None => one(run, &receipt, &mut session, &mut payloads),
+                },
                 // A session that is alive may be in the middle of a line.
                 None if !line.terminated => {}
                 None => unread += 1,
@@ -225,6 +230,9 @@ impl Source {
                 next = *done + (2 << 20);
                 progress(run, Progress { done_bytes: *done, total_bytes: total_bytes.max(*done) })?;
             }
+        }
+        if let Some((n, e)) = newer {
+            run.problem(format!("{}: {} left out: {e}", path.display(), counted(n, "receipt")));
         }
         if unread > 0 {
             run.problem(format!(

@@ -70,6 +70,9 @@ pub struct LiveScreen {
     missed: BTreeMap<(SessionId, u64), u64>,
     /// Whether anything was ever heard.
     heard: bool,
+    /// What is passed over, in words: sessions whose cards do not read, and those of which something is too new.
+    unread: Vec<String>,
+    newer: BTreeMap<SessionId, String>,
 }
 
 impl LiveScreen {
@@ -83,7 +86,7 @@ impl LiveScreen {
 
     /// Takes news; whether anything that is shown changed.
     pub fn live(&mut self, update: Update, at: At) -> (bool, Vec<Effect>) {
-        self.heard = true;
+        self.heard |= !matches!(update, Update::Unread(_));
         let seen = &mut self.now;
         let mut touched = None;
         match update {
@@ -103,13 +106,18 @@ impl LiveScreen {
                 touched = Some(row.invocation_id);
                 seen.state.call(*row);
             }
+            Update::Unread(cards) => self.unread = cards.iter().map(ToString::to_string).collect(),
+            Update::TooNew { session, why } => {
+                self.newer.insert(session, why);
+            }
             Update::Lost(session) => seen.sessions.lost(session),
             Update::Gone(session) => {
+                self.newer.remove(&session);
                 let view = seen.state.sessions().get(&session);
                 // Nothing is known where its directory is gone, too.
                 let dir = view.and_then(|view| view.card.as_ref()).filter(|card| card.audit_dir.is_dir());
-                let is_foreign = dir.is_some_and(|card| AuditDir::at(&card.audit_dir).of_user().mark(session).is_err());
-                seen.sessions.gone(session, is_foreign);
+                let mark = dir.map(|card| AuditDir::at(&card.audit_dir).of_user().mark(session));
+                seen.sessions.gone(session, mark.and_then(Result::err).as_ref());
             }
         }
         if let Some(invocation) = touched {
@@ -184,7 +192,18 @@ impl LiveScreen {
         self.detail.told(told)
     }
 
+    /// What is said of sessions that are passed over: the first, and how many more there are.
+    fn passed_over(&self) -> Option<String> {
+        let mut all = self.unread.iter().chain(self.newer.values());
+        let first = all.next()?;
+        let more = all.count();
+        Some(if more == 0 { first.clone() } else { format!("{first} (and {more} more)") })
+    }
+
     fn panes(&self, at: At) -> Panes {
+        // Their line is the last one.
+        let lines = u16::from(self.passed_over().is_some() && at.area.height > 4);
+        let at = At { area: ratatui::layout::Rect { height: at.area.height - lines, ..at.area }, ..at };
         view::panes(at, self.sessions_open, self.full, self.pane == Pane::Sessions)
     }
 

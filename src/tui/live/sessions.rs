@@ -7,17 +7,18 @@ use crate::{
         state::{SessionView, State},
     },
     model::SessionId,
+    record::mark::NotOurs,
     tui::theme::Role,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Which sessions are listed and how they are.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sessions {
     lost: HashSet<SessionId>,
     gone: HashSet<SessionId>,
-    /// Of those, the ones that recovery leaves alone.
-    foreign: HashSet<SessionId>,
+    /// Of those, the ones that recovery leaves alone, and a word for why.
+    foreign: HashMap<SessionId, &'static str>,
     at: usize,
     only: Option<SessionId>,
 }
@@ -33,12 +34,13 @@ impl Sessions {
         self.lost.insert(session);
     }
 
-    /// Its process has ended. `is_foreign`: the user directory does not know that it was begun here.
-    pub fn gone(&mut self, session: SessionId, is_foreign: bool) {
+    /// Its process has ended. `left_alone`: why recovery does not finish it.
+    pub fn gone(&mut self, session: SessionId, left_alone: Option<&NotOurs>) {
         self.lost.remove(&session);
         self.gone.insert(session);
-        if is_foreign {
-            self.foreign.insert(session);
+        if let Some(why) = left_alone {
+            let too_new = matches!(why, NotOurs::TooNew { .. });
+            self.foreign.insert(session, if too_new { "died, too new" } else { "died, not yours" });
         }
     }
 
@@ -131,8 +133,7 @@ impl Sessions {
     }
 
     fn died(&self, id: SessionId) -> (&'static str, Role) {
-        let is_foreign = self.foreign.contains(&id);
-        (if is_foreign { "died, not yours" } else { "died: assay recover" }, Role::Bad)
+        (self.foreign.get(&id).copied().unwrap_or("died: assay recover"), Role::Bad)
     }
 
     /// How a session is, in words.

@@ -3,6 +3,7 @@
 use crate::{
     live::{
         client::Update,
+        discovery::Unread,
         protocol::{Chained, End, Hello, Line, PackProgress, PackState, RunCard, Stderr},
         row::{CallRow, Totals},
     },
@@ -373,6 +374,36 @@ fn ends_losses_and_gaps_are_said() {
     assert!(!see(&mut app).contains("not yours"));
     hear(&mut app, [other.hello(None, Profile::Audit), other.begins(1, "x", 0), Update::Gone(other.id)]);
     assert!(see(&mut app).contains("died, not yours"));
+}
+
+#[test]
+fn what_is_of_a_later_version_is_said_and_what_is_beside_it_shown() {
+    let card = |alive| Unread {
+        path: "/run/user/1/assay/00000000000000ab.json".into(),
+        alive,
+        why: "this run card is of version 2; this assay reads up to 1: too new, it needs a later assay".to_owned(),
+    };
+    let mut app = testkit::app(start());
+    let told = Told::new(1, "filesystem");
+    let other = Told::new(2, "other");
+    for before in [true, false] {
+        hear(&mut app, [Update::Unread(vec![card(true), card(false)])]);
+        for (columns, lines) in [(200, 50), (80, 24), (24, 8)] {
+            let screen = text(&frame(&mut app, columns, lines));
+            assert!(screen.contains("! this run card is of"), "{screen}");
+            assert!(columns < 80 || screen.contains("version 2; this assay reads up to 1: too new"), "{screen}");
+            assert!(columns < 200 || screen.contains("(and 1 more)"), "{screen}");
+        }
+        hear(&mut app, [told.hello(None, Profile::Audit)]);
+        assert!(!before || text(&frame(&mut app, 140, 40)).contains("filesystem"));
+    }
+    hear(&mut app, [Update::Unread(Vec::new())]);
+    assert!(!text(&frame(&mut app, 140, 40)).contains("too new"));
+    let why = "/a/segment: this audit event is of version 1.1; this assay reads up to 1: too new".to_owned();
+    hear(&mut app, [other.hello(None, Profile::Audit), Update::TooNew { session: other.id, why }]);
+    assert!(text(&frame(&mut app, 140, 40)).contains("! /a/segment: this audit event is of version 1.1"));
+    hear(&mut app, [Update::Gone(other.id)]);
+    assert!(!text(&frame(&mut app, 140, 40)).contains("/a/segment"));
 }
 
 #[test]

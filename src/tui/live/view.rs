@@ -86,8 +86,13 @@ pub(super) fn panes(at: At, sessions_open: Option<bool>, full: bool, in_sessions
 pub(super) fn draw(screen: &LiveScreen, pen: &mut Pen<'_>, at: At) {
     let panes = screen.panes(at);
     let seen = screen.seen();
+    let mut rest = at.area;
+    if let Some(text) = screen.passed_over().filter(|_| at.area.height > 4) {
+        pen.outside(at.area.x, at.area.bottom() - 1, at.area.width, &format!("! {text}"), Role::Warn);
+        rest.height -= 1;
+    }
     if seen.state.sessions().is_empty() {
-        nothing(screen, pen, at.area);
+        nothing(screen, pen, rest);
         return;
     }
     if let Some(area) = panes.stats {

@@ -3,7 +3,7 @@
 use super::book::Kind;
 use crate::{
     live::row::CallRow,
-    model::{Direction, EventKind, Outcome, ToolCall, event::hash_of_line},
+    model::{AuditEvent, Direction, EventKind, Outcome, ToolCall, event::hash_of_line, reading},
     text::counted,
 };
 use serde::Deserialize;
@@ -173,6 +173,9 @@ fn receipt(line: &[u8]) -> Row {
     if let Ok(call) = serde_json::from_slice::<ToolCall>(line) {
         return Row::Call(Box::new(CallRow::of_receipt(&call)));
     }
+    if let Some(e) = reading::newer_receipt(line) {
+        return bad(line, e.to_string());
+    }
     let value: Value = match serde_json::from_slice(line) {
         Ok(value @ Value::Object(_)) => value,
         Ok(_) => return bad(line, "no receipt: not an object".to_owned()),
@@ -202,6 +205,9 @@ fn receipt(line: &[u8]) -> Row {
 }
 
 fn event(line: &[u8], before: Option<&[u8]>) -> Row {
+    if let Some(e) = reading::newer::<AuditEvent>(line) {
+        return bad(line, e.to_string());
+    }
     let brief: Brief<'_> = match serde_json::from_slice(line) {
         Ok(brief) => brief,
         Err(e) => return bad(line, format!("no audit event: {e}")),
@@ -242,6 +248,9 @@ pub fn problem(kind: Kind, number: u64, line: &[u8], before: &mut Option<String>
             // Only a line that may be one is parsed.
             let has = |text: &[u8]| memchr::memmem::find(line, text).is_some();
             let ordinary = has(br#""outcome":"forwarded""#) && has(br#""anomalies":[]"#);
+            if ordinary && reading::newer_receipt(line).is_some() {
+                return true;
+            }
             !ordinary && is_problem(&receipt(line))
         }
         Kind::Events => {
@@ -249,6 +258,10 @@ pub fn problem(kind: Kind, number: u64, line: &[u8], before: &mut Option<String>
                 *before = None;
                 return true;
             };
+            if reading::newer::<AuditEvent>(line).is_some() {
+                *before = None;
+                return true;
+            }
             let broken = before.as_deref().is_some_and(|b| b != link.prev_hash) && number > 0;
             let changed = hash_of_line(line).as_deref() != Some(&*link.hash);
             let wrong = broken || changed || worth_a_look(&link.event);

@@ -306,6 +306,34 @@ fn what_is_half_written_opens_as_far_as_it_can_be_read() {
 }
 
 #[test]
+fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
+    let tmp = tempfile::tempdir().unwrap();
+    let paths = sessions::write(&plan(), &AuditDir::at(tmp.path())).unwrap().paths;
+    let lines = |path: &Path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    let (events, receipts) = (lines(&paths.segment), lines(&paths.receipts));
+    for v in ["2", "\"1.1\"", "4000000000"] {
+        let line = events[3].replace("\"v\":1,", &format!("\"v\":{v},\"x\":[],"));
+        let row::Row::Bad { why, .. } = row::read(book::Kind::Events, line.as_bytes(), None) else { panic!("{line}") };
+        assert!(why.contains(&format!("audit event is of version {}", v.trim_matches('"'))), "{why}");
+        assert!(row::problem(book::Kind::Events, 3, line.as_bytes(), &mut None));
+    }
+    for (n, v) in [(0, "3.1"), (1, "4.0"), (2, "3.10")] {
+        let line = receipts[n].replace("\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
+        let row::Row::Bad { why, .. } = row::read(book::Kind::Receipts, line.as_bytes(), None) else {
+            panic!("{line}")
+        };
+        assert!(why.contains(&format!("receipt is of version {v}")), "{why}");
+        assert!(row::problem(book::Kind::Receipts, 3, line.as_bytes(), &mut None));
+    }
+    change(&paths.segment, 3, |line| line.replace("\"v\":1,", "\"v\":2,"));
+    let target = Target::Journal { title: "x".to_owned(), segment: paths.segment, receipts: paths.receipts };
+    let mut app = app_of(target, 200, 24);
+    press(&mut app, "] ]");
+    let screen = text(&frame(&mut app, 200, 24));
+    assert!(screen.contains("too new"), "{screen}");
+}
+
+#[test]
 fn a_session_without_a_pack_is_walked_and_no_verdict_is_claimed() {
     let tmp = tempfile::tempdir().unwrap();
     let plan = Plan { ending: Ending::Unterminated, ..Plan::default() };

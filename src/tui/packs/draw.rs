@@ -247,6 +247,7 @@ fn known(s: &PacksScreen, e: &Entry) -> Result<Verdicts, (String, Role)> {
         Standing::Failed(why) => return Err((format!("✗ no pack: {why}"), Role::Bad)),
         Standing::Ended => return say("– ended without a pack", Role::Dim),
         Standing::Died => return say("! died: assay recover", Role::Warn),
+        Standing::TooNew(why) => return Err((format!("! left alone: {why}"), Role::Warn)),
         Standing::NotOurs => return say("! died, not yours: left alone", Role::Warn),
     }
     match s.check(e) {

@@ -4,10 +4,13 @@ use crate::{
     files,
     history::{self, History},
     live::{discovery, protocol::RunCard},
-    model::{WallTime, reading::Reading},
+    model::{
+        self, AuditEvent, WallTime,
+        reading::{self, Reading},
+    },
     pack::verify::source::PackDir,
     paths::{self, AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
-    record::card::Card,
+    record::{card::Card, mark::NotOurs},
     sys::process,
     text::visible,
 };
@@ -42,6 +45,8 @@ pub enum Standing {
     Failed(String),
     /// It has its end and no pack.
     Ended,
+    /// Something of it is of a later version: it is left alone.
+    TooNew(String),
     /// It has no end, and nobody records it any more.
     Died,
     /// The same, and the user directory does not know that it was begun here: `assay recover` leaves it alone.
@@ -198,7 +203,7 @@ fn entry(dir: &AuditDir, pack: &Path, paths: Option<&SessionPaths>, live: &HashS
     };
     if let Ok(dir) = PackDir::open(pack) {
         (e.bytes, e.stamp) = weigh(pack);
-        if let Some(doc) = document(&dir, "session.json") {
+        if let Some(doc) = document(&dir, "session.json").filter(|doc| doc["v"] == model::session::SESSION_VERSION) {
             let text = |name: &str| doc[name].as_str().map(str::to_owned);
             e.server = text("server_id").unwrap_or_default();
             e.started = text("started_at").unwrap_or(e.started);
@@ -235,29 +240,41 @@ fn of_session(e: &mut Entry, dir: &AuditDir, paths: &SessionPaths, live: &HashSe
         Some(Reading::Readable(c)) => c.session_id == paths.id && process::is_alive(c.pid, c.pid_started),
         _ => false,
     };
+    let receipt = first_line(&paths.receipts);
+    let newer_receipt = receipt.as_deref().and_then(reading::newer_receipt);
+    let newer_event = || first_line(&paths.segment).and_then(|line| reading::newer::<AuditEvent>(&line));
+    let newer_card = match &card {
+        Some(Reading::TooNew(source)) => Some(source.clone()),
+        _ => None,
+    };
+    let too_new = newer_card.or_else(|| newer_receipt.clone()).or_else(newer_event);
     e.standing = if live.contains(&e.session) || recorded() {
         Standing::Recording
     } else if has_end(&paths.segment) {
         if e.pack.is_dir() { Standing::Half } else { Standing::Ended }
-    } else if let Some(Reading::TooNew(source)) = &card {
-        // Recovery leaves it alone.
-        Standing::Failed(source.to_string())
-    } else if dir.mark(paths.id).is_ok() {
-        Standing::Died
+    } else if let Some(source) = too_new {
+        Standing::TooNew(source.to_string())
     } else {
-        Standing::NotOurs
+        match dir.mark(paths.id) {
+            Ok(_) => Standing::Died,
+            Err(why @ NotOurs::TooNew { .. }) => Standing::TooNew(why.to_string()),
+            Err(_) => Standing::NotOurs,
+        }
     };
-    let first = files::plain(&paths.receipts).ok().and_then(|file| {
-        let mut text = Vec::new();
-        file.take(TAIL).read_to_end(&mut text).ok()?;
-        let line = text.split(|b| *b == b'\n').next()?;
-        serde_json::from_slice::<Value>(line).ok()
-    });
-    if let Some(first) = first {
+    if let Some(first) = receipt.filter(|_| newer_receipt.is_none()) {
+        let Ok(first) = serde_json::from_slice::<Value>(&first) else { return };
         let text = |name: &str| first[name].as_str().map(str::to_owned);
         e.server = text("server_id").unwrap_or_default();
         e.started = text("started_at").unwrap_or_else(|| e.started.clone());
     }
+}
+
+/// The first line of a file, if it is no longer than what is read for it.
+fn first_line(path: &Path) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    files::plain(path).ok()?.take(TAIL).read_to_end(&mut text).ok()?;
+    text.truncate(memchr::memchr(b'\n', &text)?);
+    Some(text)
 }
 
 fn has_end(segment: &Path) -> bool {

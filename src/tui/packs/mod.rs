@@ -171,7 +171,7 @@ impl PacksScreen {
                 let known = self.heard.remove(session).is_some();
                 return self.again(known);
             }
-            Update::Call(_) | Update::Lost(_) => return Vec::new(),
+            Update::Call(_) | Update::Lost(_) | Update::Unread(_) | Update::TooNew { .. } => return Vec::new(),
         };
         match &**line {
             Line::Hello(hello) => {
@@ -554,7 +554,10 @@ impl PacksScreen {
                 _ => false,
             };
             known
-                || matches!(self.standing(e), Standing::Died | Standing::NotOurs | Standing::Failed(_) | Standing::Half)
+                || matches!(
+                    self.standing(e),
+                    Standing::Died | Standing::NotOurs | Standing::TooNew(_) | Standing::Failed(_) | Standing::Half
+                )
         };
         match order.into_iter().find(bad) {
             Some(i) => {

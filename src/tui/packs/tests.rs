@@ -335,9 +335,35 @@ fn a_session_whose_card_is_of_a_later_version_is_too_new_and_not_for_recovery() 
     fs::write(&paths.card, "{\"v\":4000}").unwrap();
     let mut app = rig.looked();
     let [e] = &app.packs.entries[..] else { panic!("{:?}", app.packs.entries) };
-    let Standing::Failed(why) = &e.standing else { panic!("{e:?}") };
+    let Standing::TooNew(why) = &e.standing else { panic!("{e:?}") };
     assert!(why.contains("too new"), "{why}");
     assert!(!shown(&mut app).contains("assay recover"));
+}
+
+#[test]
+fn a_session_whose_files_are_of_a_later_version_is_too_new_and_the_others_are_shown() {
+    let rig = Rig::new();
+    let all = [0, 1, 2, 3].map(|n| {
+        let written = rig.session(n, Plan { calls: 2, ending: Ending::Unterminated, ..Plan::default() });
+        rig.remember(&written);
+        written.paths
+    });
+    let forge = |path: &Path, from: &str, to: &str| {
+        fs::write(path, fs::read_to_string(path).unwrap().replace(from, to)).unwrap();
+    };
+    forge(&all[0].segment, "\"v\":1,", "\"v\":\"1.1\",");
+    forge(&all[1].receipts, "\"schema_version\":\"3.0\"", "\"schema_version\":\"4.0\"");
+    forge(&Marks::of(&rig.tmp.path().join("home")).path(all[2].id), "\"v\":1", "\"v\":4000000000");
+    let mut app = rig.looked();
+    let why = |n: usize| {
+        let e = app.packs.entries.iter().find(|e| e.session == all[n].id.to_string()).unwrap();
+        if let Standing::TooNew(why) = &e.standing { why.clone() } else { format!("{:?}", e.standing) }
+    };
+    assert!(why(0).contains("audit event is of version 1.1; this assay reads up to 1"), "{}", why(0));
+    assert!(why(1).contains("receipt is of version 4.0; this assay reads up to 3.0"), "{}", why(1));
+    assert!(why(2).contains("session mark is of version 4000000000"), "{}", why(2));
+    assert_eq!(why(3), "Died");
+    assert!(shown(&mut app).contains("left alone: this"));
 }
 
 #[test]

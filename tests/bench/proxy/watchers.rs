@@ -100,7 +100,7 @@ fn follow(card: RunCard, stop: &Arc<AtomicBool>, greeted: &Sender<()>) {
         match update {
             Update::Line(line) => state.apply(&line),
             Update::Call(row) => state.call(*row),
-            Update::Lost(_) | Update::Gone(_) => {}
+            Update::Unread(_) | Update::TooNew { .. } | Update::Lost(_) | Update::Gone(_) => {}
         }
     }
     let _ = thread.join();
