@@ -35,7 +35,7 @@ const PROBLEMS: usize = 10;
                   The history is an index over every audit directory that you recorded in. It is no evidence: it is\n\
                   made from the journals there, and --rebuild makes it anew.\n\n\
                   Exit codes: 0 counted; 2 a pack is TAMPERED and was left out, or the history does not read;\n\
-                  3 bad input")]
+                  3 bad input, or a pack is UNSUPPORTED (a later version wrote part of it) and was left out")]
 pub struct AnalyzeArgs {
     /// Directories of packs
     #[arg(value_name = "PACK")]
@@ -75,6 +75,9 @@ struct PackView {
     integrity: Integrity,
     completeness: Completeness,
     signer: SignerVerdict,
+    /// What a later version wrote, and which it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    too_new: Option<String>,
 }
 
 /// The history, where it was asked for.
@@ -118,8 +121,11 @@ pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
             return Err(Failure::bad_input("there is nothing to count").hint("name a pack, or give --history"));
         } else {
             let (analysis, views) = of_packs(&args.packs)?;
-            if views.iter().any(|v| v.integrity == Integrity::Tampered) {
+            let any = |integrity| views.iter().any(|v| v.integrity == integrity);
+            if any(Integrity::Tampered) {
                 exit = Exit::Failed;
+            } else if any(Integrity::Unsupported) {
+                exit = Exit::BadInput;
             }
             (analysis, views, None)
         };
@@ -153,6 +159,7 @@ fn of_packs(packs: &[PathBuf]) -> Result<(Analysis, Vec<PackView>), Failure> {
             integrity: report.integrity,
             completeness: report.completeness,
             signer: report.signer.verdict,
+            too_new: report.too_new(),
         });
         if report.integrity == Integrity::Pass {
             count(path, report.facts.receipt_pack_sha256.as_deref(), &mut analysis)?;
@@ -217,11 +224,16 @@ fn of_history(args: &AnalyzeArgs) -> Result<(Analysis, HistoryView), Failure> {
 fn words(d: &Document, style: Style) -> String {
     let mut out = String::new();
     for pack in &d.packs {
-        let tampered = pack.integrity == Integrity::Tampered;
-        let tone = if tampered { Tone::Bad } else { Tone::Good };
-        let left_out = if tampered { "  left out" } else { "" };
+        let (tone, left_out) = match pack.integrity {
+            Integrity::Pass => (Tone::Good, ""),
+            Integrity::Unsupported => (Tone::Warn, "  left out"),
+            Integrity::Tampered => (Tone::Bad, "  left out"),
+        };
         let verdicts = format!("{}  {}  {}", pack.integrity, pack.completeness, pack.signer);
         let _ = writeln!(out, "{}\n  {}{left_out}", short(&pack.path), style.paint(tone, &verdicts));
+        if let Some(newer) = &pack.too_new {
+            let _ = writeln!(out, "  too new: {}", short(newer));
+        }
     }
     if let Some(h) = &d.history {
         let rebuilt = if h.rebuilt { ", made anew" } else { "" };

@@ -159,6 +159,9 @@ fn words(d: &Document, report: Option<&Path>, style: Style) -> String {
         Answer::NotVerified => {
             (Tone::Bad, "Nothing was compared: a pack does not verify. assay verify-pack says more about it.")
         }
+        Answer::Unsupported => {
+            (Tone::Warn, "Nothing was compared: a later version wrote part of a pack, which needs a later assay.")
+        }
     };
     let _ = writeln!(out, "\n{}", style.paint(tone, text));
     if let Some(file) = report {

@@ -31,7 +31,7 @@ const FIRST: u64 = 4 << 20;
                   the chain, ? shows all keys. Nothing is written.\n\n\
                   Without a terminal, or with --plain or --json, it prints what assay verify-pack prints.\n\n\
                   Exit codes: 0 left, or intact; 1 intact, but a demand is not met; 2 TAMPERED or UNTRUSTED;\n\
-                  3 not a readable pack")]
+                  3 not a readable pack, or UNSUPPORTED: a later version wrote part of it")]
 pub struct OpenArgs {
     /// Directory of a pack, id of a session (mcp_…), or the segment or receipts of one in an audit directory
     what: PathBuf,

@@ -31,7 +31,7 @@ use std::{
                   made it. Get the fingerprint another way (assay keys show, where it was signed) and give it\n\
                   to --signer.\n\n\
                   Exit codes: 0 intact and every demand is met; 1 intact, but a demand is not met;\n\
-                  2 TAMPERED or UNTRUSTED; 3 not a readable pack")]
+                  2 TAMPERED or UNTRUSTED; 3 not a readable pack, or UNSUPPORTED: a later version wrote part of it")]
 pub struct VerifyArgs {
     /// Directory of the pack
     pack: PathBuf,
@@ -273,6 +273,14 @@ pub(super) fn channels(out: &mut String, r: &VerifyReport, style: Style) {
             Integrity::Tampered => {
                 ("integrity", r.integrity.as_str(), Tone::Bad, "this is not what was signed".to_owned())
             }
+            Integrity::Unsupported => {
+                let text = if r.signature_holds() {
+                    "signature and hashes hold; a later version wrote part of it"
+                } else {
+                    "a later version wrote its manifest; the signature was not checked"
+                };
+                ("integrity", r.integrity.as_str(), Tone::Warn, text.to_owned())
+            }
         },
         (
             "completeness",
@@ -283,6 +291,7 @@ pub(super) fn channels(out: &mut String, r: &VerifyReport, style: Style) {
                 Completeness::Complete => "the session was recorded from start to end",
                 Completeness::Incomplete => "the session ended, and the pack itself says that it is not all there",
                 Completeness::Unterminated => "the recording stops without an end",
+                Completeness::NotEvaluated if r.integrity == Integrity::Unsupported => "it was not looked at",
                 Completeness::NotEvaluated => "the pack does not say",
             }
             .to_owned(),
@@ -304,6 +313,9 @@ pub(super) fn channels(out: &mut String, r: &VerifyReport, style: Style) {
         match r.signer.verdict {
             SignerVerdict::Pinned => {
                 ("signer", r.signer.verdict.as_str(), Tone::Good, format!("{signed}, a key that you named"))
+            }
+            SignerVerdict::Unpinned if r.integrity == Integrity::Unsupported && !r.signature_holds() => {
+                ("signer", r.signer.verdict.as_str(), Tone::Warn, "who signed was not looked at".to_owned())
             }
             SignerVerdict::Unpinned => {
                 ("signer", r.signer.verdict.as_str(), Tone::Warn, format!("{signed}; nobody vouches for that key"))
@@ -366,6 +378,15 @@ fn next_step(r: &VerifyReport, args: &VerifyArgs) -> String {
         return "Do not rely on this pack. Ask for the original, and compare it file by file.".to_owned();
     }
     match (r.signer.verdict, &r.signer.fingerprint) {
+        (verdict, _) if r.integrity == Integrity::Unsupported && verdict != SignerVerdict::Untrusted => {
+            let newer = r.too_new().unwrap_or_default();
+            let holds = if r.signature_holds() {
+                "What could be checked holds: the signature, and the hashes of the files."
+            } else {
+                "Nothing of the pack could be checked, its signature neither."
+            };
+            format!("This pack needs a later assay: {}.\n{holds} Do not take it for verified.", short(&newer))
+        }
         (SignerVerdict::Untrusted, _) => {
             "Do not rely on this pack: someone else signed it. Ask whoever recorded it for their fingerprint again."
                 .to_owned()

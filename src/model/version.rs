@@ -29,7 +29,12 @@ impl Version {
 /// that is no version, a member that is not there or is there twice, and for what is no JSON object.
 #[must_use]
 pub fn newer(what: &'static str, json: &[u8], member: &str, known: &str) -> Option<TooNew> {
-    let raw = stated(json, member)?;
+    newer_value(what, stated(json, member)?, known)
+}
+
+/// The same of the value of such a member, as it stands.
+#[must_use]
+pub fn newer_value(what: &'static str, raw: &[u8], known: &str) -> Option<TooNew> {
     let number = std::str::from_utf8(raw).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     let found = match number {
         Some(number) => Cow::Borrowed(number),

@@ -6,7 +6,7 @@ use super::{
     markdown::escape,
     sign::{Attestation, Manifest},
     tally::{Row, Tally},
-    verify::{CRASHED, rely_after_crash},
+    verify::{CRASHED, Later, later, rely_after_crash},
 };
 use crate::{
     model::{DurationMs, Outcome, SessionDoc, receipt, surface},
@@ -48,6 +48,9 @@ pub enum ExplainError {
         /// What is wrong.
         why: String,
     },
+    /// A later version wrote part of it.
+    #[error(transparent)]
+    TooNew(#[from] Later),
 }
 
 impl From<ExplainError> for crate::error::Failure {
@@ -56,6 +59,9 @@ impl From<ExplainError> for crate::error::Failure {
         match e {
             ExplainError::NotAPack { .. } => failure.hint("give the directory that holds pack_manifest.json"),
             ExplainError::File { .. } => failure.hint("assay verify-pack tells what is wrong with the pack"),
+            ExplainError::TooNew(_) => {
+                failure.hint("assay verify-pack checks the signature and what else does not need one")
+            }
         }
     }
 }
@@ -143,6 +149,9 @@ impl Explanation {
             Ok(m) if m.is_dir() => {}
             Ok(_) => return Err(not_a_pack("it is no directory")),
             Err(e) => return Err(not_a_pack(&e.to_string())),
+        }
+        if let Some(later) = later(dir) {
+            return Err(later.into());
         }
         let manifest: Manifest =
             document(&dir.join("pack_manifest.json"))?.ok_or_else(|| not_a_pack("it has no pack_manifest.json"))?;

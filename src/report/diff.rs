@@ -26,6 +26,7 @@ pub fn page(d: &Document) -> String {
         Answer::NoRegression => ("good", "No regression"),
         Answer::Regression => ("bad", "Regression: B is worse than A, or a gate does not hold"),
         Answer::NotVerified => ("bad", "Nothing was compared: a pack does not verify"),
+        Answer::Unsupported => ("warn", "Nothing was compared: a later version wrote part of a pack"),
     };
     out.push_str("<h1>Proof packs compared</h1>\n");
     let _ = writeln!(out, "<p class=\"answer {tone}\">{text}</p>");

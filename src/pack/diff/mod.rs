@@ -115,6 +115,8 @@ pub enum Answer {
     Regression,
     /// A side does not verify: nothing was compared.
     NotVerified,
+    /// A later version wrote part of a side: nothing was compared.
+    Unsupported,
 }
 
 /// The document of `assay diff --json`.
@@ -146,6 +148,7 @@ impl Document {
             Answer::NoRegression => Exit::Ok,
             Answer::Regression => Exit::Violation,
             Answer::NotVerified => Exit::Failed,
+            Answer::Unsupported => Exit::BadInput,
         }
     }
 }
@@ -187,6 +190,9 @@ pub fn diff(
         let worse = document.regressions.iter().any(|r| r.judged_by.is_none());
         let failed = document.gates.as_ref().is_some_and(|g| !g.passed);
         document.answer = if worse || failed { Answer::Regression } else { Answer::NoRegression };
+    }
+    if document.comparison.is_none() && reports.iter().all(|r| r.exit() != Exit::Failed) {
+        document.answer = Answer::Unsupported;
     }
     document.exit_code = document.exit().code();
     Ok(document)

@@ -4,11 +4,13 @@
 use super::{
     Completeness, Finding, Stage,
     engine::Engine,
+    json::SCHEMA_VERSION,
     manifest::{FileEntry, Manifest, REPORT, TRANSCRIPT},
     receipts::Totals,
 };
 use crate::{
-    model::SessionDoc,
+    canon,
+    model::{SessionDoc, reading::TooNew, version},
     pack::{markdown::escape, report::MAX_FINDINGS},
 };
 use serde::Deserialize;
@@ -63,6 +65,22 @@ struct Expectations {
 struct Evidence {
     path: String,
     sha256: Option<String>,
+}
+
+/// Reads a report that is unambiguous JSON; one of a later version is a finding.
+pub fn read(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<Report> {
+    if let Some(newer) = newer(bytes) {
+        engine.found(Finding::too_new(Stage::SessionCompleteness, &newer).file(REPORT));
+        return None;
+    }
+    serde_json::from_slice(bytes).ok()
+}
+
+/// Whether a report says that it is of a later version.
+pub fn newer(json: &[u8]) -> Option<TooNew> {
+    let (name, known) = SCHEMA_VERSION.rsplit_once('v')?;
+    let stated = version::stated(json, "schema_version").and_then(canon::decode_string)?;
+    version::newer_text("builder's report", stated.strip_prefix(name)?.strip_prefix('v')?, known)
 }
 
 /// The rows of `verify_transcript.md` that say what can be recomputed, by their first cell.
@@ -134,7 +152,7 @@ pub fn report(engine: &mut Engine<'_>, report: Option<&Report>, facts: &Facts<'_
     let head = facts.totals.head.map_or_else(|| a.head_hash.clone(), |h| String::from_utf8_lossy(&h).into_owned());
     let text = |t: &str| t.to_owned();
     let mut same: Vec<(&str, String, String)> = vec![
-        ("schema_version", text(super::json::SCHEMA_VERSION), text(&r.schema_version)),
+        ("schema_version", text(SCHEMA_VERSION), text(&r.schema_version)),
         ("pack_id", text(&a.pack_id), text(&r.pack_id)),
         ("run_id", text(&a.run_id), text(&r.run_id)),
         ("pack_root_sha256", text(&m.pack_root_sha256), text(&r.pack_root_sha256)),

@@ -2,7 +2,6 @@
 
 use super::{
     Finding, Stage,
-    cursor::shown,
     event_line::{Detail, Event, explain, hash_without, read},
     source::Line,
 };
@@ -65,13 +64,15 @@ pub struct ChainWalk {
     next_seq: u64,
     prev: Option<[u8; 64]>,
     session: Option<SessionId>,
+    /// A later version wrote the last line, or one before it.
+    pub newer: bool,
 }
 
 impl ChainWalk {
     /// A walk over the segment in `file`, which must be of `session` if that is given.
     #[must_use]
     pub fn new(file: &str, session: Option<SessionId>) -> Self {
-        Self { file: file.to_owned(), summary: ChainSummary::default(), next_seq: 0, prev: None, session }
+        Self { file: file.to_owned(), summary: ChainSummary::default(), next_seq: 0, prev: None, session, newer: false }
     }
 
     /// Takes the next line. What is wrong goes to `found`; the event, if the line is one.
@@ -90,8 +91,10 @@ impl ChainWalk {
             report("E_CHAIN_BROKEN", "the last line has no newline: it was cut".into(), None);
         }
         let Some(event) = read(line.bytes) else {
-            let (code, what) = explain(line.bytes);
-            report(code, what, Some(("the canonical line of an audit event".into(), shown(line.bytes))));
+            let expected = "the canonical line of an audit event";
+            let (finding, newer) = explain(line.bytes).of_line(Stage::VerifyChain, expected, line.bytes);
+            found(finding.file(&*self.file).line(line.number, line.offset));
+            self.newer |= newer;
             self.next_seq += 1;
             // The next event says what this one's hash was; only its own statement can be judged.
             self.prev = None;

@@ -6,10 +6,11 @@
 use super::{
     Finding, MAX_FINDINGS, Progress, Stage, VerifyError,
     chain::{ChainSummary, ChainWalk},
-    event_line::{explain_document, typed},
+    event_line::typed,
     manifest::{RECEIPTS, SESSION},
     session,
     source::{Lines, MAX_DOCUMENT, Meter, OpenProblem, PackDir, ReadStop},
+    unread::{Unread, VERSION_UNSUPPORTED, explain_document},
 };
 use crate::{
     model::{GENESIS, LedgerKind, LedgerLine, SessionId, event::hash_of_line, ledger::LEDGER_VERSION},
@@ -181,8 +182,10 @@ fn ledger(
             found("E_CHAIN_BROKEN", "the last line has no newline: it was cut".into());
         }
         let Some(entry) = typed::<LedgerLine>(line.bytes).filter(|l| l.v == LEDGER_VERSION) else {
-            let (code, what) = explain_document::<LedgerLine>(line.bytes, true);
-            found(code, format!("no line of a ledger: {what}"));
+            match explain_document::<LedgerLine>(line.bytes, true, "ledger line", LEDGER_VERSION) {
+                Unread::TooNew(newer) => found(VERSION_UNSUPPORTED, newer.to_string()),
+                Unread::Wrong(code, what) => found(code, format!("no line of a ledger: {what}")),
+            }
             prev = None;
             seq += 1;
             continue;

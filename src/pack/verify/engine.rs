@@ -5,15 +5,20 @@ use super::{
     StageReport, StageStatus, VerifyError, VerifyOptions, VerifyReport, builder,
     claims_tally::Tally,
     files::{self, Evidence},
-    manifest::{MANIFEST, MAX_MANIFEST, Manifest, Parsed, RECEIPTS, SURFACE},
+    manifest::{AUDIT_LOG, MANIFEST, MAX_MANIFEST, Manifest, Parsed, RECEIPTS, Refused, SURFACE},
     paths, report, session, signature,
     source::{Meter, OpenProblem, PackDir, ReadStop},
     trust,
+    unread::VERSION_UNSUPPORTED,
 };
-use crate::model::surface;
+use crate::model::{reading::TooNew, surface};
 use crate::pack::claims::{self, ClaimContext, ClaimSetResult};
 use serde_json::{Map, Value};
-use std::{collections::HashMap, ops::ControlFlow, path::Path};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::ControlFlow,
+    path::Path,
+};
 
 /// What SHA-256 an empty pack has in place of a last receipt (assay's sentinel: of the word `empty`).
 const EMPTY_HEAD: &str = "empty";
@@ -57,6 +62,8 @@ pub struct Engine<'o> {
     skipped: HashMap<Stage, String>,
     details: HashMap<Stage, Map<String, Value>>,
     extra: bool,
+    /// What a later version wrote: one finding for each document, four for a manifest.
+    newer: Vec<Finding>,
 }
 
 impl<'o> Engine<'o> {
@@ -77,6 +84,7 @@ impl<'o> Engine<'o> {
             skipped: HashMap::new(),
             details: HashMap::new(),
             extra: false,
+            newer: Vec::new(),
         }
     }
 
@@ -85,6 +93,9 @@ impl<'o> Engine<'o> {
         const SHARE: usize = MAX_FINDINGS / Stage::ALL.len();
         for text in [Some(&mut finding.message), finding.expected.as_mut(), finding.found.as_mut()] {
             text.into_iter().for_each(clip);
+        }
+        if finding.code == VERSION_UNSUPPORTED {
+            return self.newer.push(finding);
         }
         self.first.entry(finding.stage).or_insert_with(|| (finding.code, finding.message.clone()));
         let kept = &mut self.per_stage[finding.stage as usize];
@@ -129,10 +140,51 @@ impl<'o> Engine<'o> {
         !self.first.is_empty()
     }
 
+    /// Whether a later version wrote something of the pack.
+    pub fn is_newer(&self) -> bool {
+        !self.newer.is_empty()
+    }
+
+    fn wrote_later(&self, file: &str) -> bool {
+        self.newer.iter().any(|f| f.file.as_deref() == Some(file))
+    }
+
+    /// Whether a stage judges nothing that a later version wrote. Its findings then stand: nobody hides a forgery behind the
+    /// version of another document.
+    fn stands(&self, stage: Stage) -> bool {
+        let known = |files: &[&str]| !files.iter().any(|file| self.wrote_later(file));
+        match stage {
+            Stage::ValidateReceipts => known(&[MANIFEST, RECEIPTS]),
+            Stage::VerifyChain => known(&[MANIFEST, AUDIT_LOG]),
+            Stage::MatchReceiptsToChain => known(&[MANIFEST, RECEIPTS, AUDIT_LOG]),
+            Stage::SessionCompleteness => known(&[MANIFEST]),
+            _ => true,
+        }
+    }
+
+    /// Lets go of what cannot be judged, and says why.
+    fn settle(&mut self) {
+        if !self.is_newer() {
+            return;
+        }
+        let names: BTreeSet<&str> = self.newer.iter().filter_map(|f| f.file.as_deref()).collect();
+        let why = format!("not checked: a later version wrote {}", Vec::from_iter(names).join(", "));
+        let lost: Vec<Stage> = Stage::ALL.into_iter().filter(|stage| !self.stands(*stage)).collect();
+        self.findings.retain(|f| !lost.contains(&f.stage));
+        self.first.retain(|stage, _| !lost.contains(stage));
+        for stage in lost.into_iter().chain([Stage::SessionCompleteness]) {
+            self.details.remove(&stage);
+            self.skipped.insert(stage, why.clone());
+        }
+    }
+
     fn stage(&self, stage: Stage, unmet: Option<String>) -> StageReport {
         let detail = self.details.get(&stage).cloned().unwrap_or_default();
+        let newer = self.newer.iter().find(|f| f.stage == stage);
         let (status, code, reason) = if let Some((code, message)) = self.first.get(&stage) {
             (StageStatus::Fail, Some(*code), Some(message.clone()))
+        } else if let Some(newer) = newer {
+            (StageStatus::Skipped, Some(newer.code), Some(newer.message.clone()))
         } else if let Some(why) = self.skipped.get(&stage) {
             (StageStatus::Skipped, None, Some(why.clone()))
         } else if unmet.is_some() {
@@ -156,7 +208,8 @@ pub(super) fn run(
     let mut meter = Meter::new(progress);
     let mut engine = Engine::new(options);
     let Some(parsed) = schema(&mut engine, &dir, &mut meter)? else {
-        engine.skip(&Stage::ALL[1..], "the manifest does not read");
+        let why = if engine.is_newer() { "a later version wrote the manifest" } else { "the manifest does not read" };
+        engine.skip(&Stage::ALL[1..], why);
         return Ok(finish(engine, SignerVerdict::Unpinned, None, Completeness::NotEvaluated, Vec::new(), None, None));
     };
     facts(&mut engine.facts, &parsed.manifest);
@@ -191,6 +244,9 @@ pub(super) fn run(
         engine.facts.surface_truncated = true;
         engine.warnings.push(surface::TRUNCATED.into());
     }
+    if engine.is_newer() {
+        return Ok(later(engine, &parsed.manifest, evidence, signer));
+    }
     receipts(&mut engine, &parsed.manifest, &evidence);
     let (completeness, reasons) = whole_session(&mut engine, &parsed.manifest, &evidence);
     let results = (!engine.failed() && !cards.is_empty()).then(|| {
@@ -198,6 +254,24 @@ pub(super) fn run(
     });
     engine.facts.session = evidence.doc;
     Ok(finish(engine, signer, Some(&parsed.manifest), completeness, reasons, results, Some(&parsed.manifest.signer_id)))
+}
+
+/// The end of a verification that met what a later version wrote: what can be judged without it still is.
+fn later(mut engine: Engine<'_>, m: &Manifest, evidence: Evidence, signer: SignerVerdict) -> VerifyReport {
+    let ours = [Stage::VerifyChain, Stage::MatchReceiptsToChain, Stage::SessionCompleteness];
+    if evidence.totals.is_some() || evidence.foreign.is_some() {
+        receipts(&mut engine, m, &evidence);
+    } else {
+        engine.skip(&[Stage::ValidateReceipts], "the receipts do not read");
+    }
+    if !m.is_ours() {
+        engine.skip(&ours, "the pack has no audit_log.jsonl and session.json: another builder's");
+    } else if evidence.walked.is_none() {
+        let unread = if evidence.chain { &ours[1..] } else { &ours[..] };
+        engine.skip(unread, "the audit events or the receipts do not read");
+    }
+    engine.facts.session = evidence.doc;
+    finish(engine, signer, Some(m), Completeness::NotEvaluated, Vec::new(), None, Some(&m.signer_id))
 }
 
 /// Texts of a pack may be as long as a line; a report is not.
@@ -245,15 +319,22 @@ fn schema(engine: &mut Engine<'_>, dir: &PackDir, meter: &mut Meter<'_>) -> Resu
     engine.facts.pack_manifest_sha256 = Some(whole.sha256);
     let parsed = match Parsed::read(&whole.bytes) {
         Ok(parsed) => parsed,
-        Err(problems) => {
+        Err(Refused::Wrong(problems)) => {
             for (path, what) in problems {
                 engine.found(tampered(format!("manifest schema validation failed: {path}: {what}")));
             }
             return Ok(None);
         }
+        Err(Refused::TooNew(newer)) => {
+            too_new(engine, &newer);
+            return Ok(None);
+        }
     };
+    too_new(engine, &parsed.newer);
     let pretty = parsed.manifest.pretty();
-    if parsed.manifest.is_ours() {
+    if engine.is_newer() {
+        // Its form on disk is its builder's affair; what is signed is its canonical form.
+    } else if parsed.manifest.is_ours() {
         if whole.bytes != pretty {
             let at = pretty.iter().zip(&whole.bytes).take_while(|(a, b)| a == b).count();
             let mut f = tampered("the manifest's bytes are not those that its builder writes".into());
@@ -266,6 +347,12 @@ fn schema(engine: &mut Engine<'_>, dir: &PackDir, meter: &mut Meter<'_>) -> Resu
         );
     }
     Ok(Some(parsed))
+}
+
+fn too_new(engine: &mut Engine<'_>, newer: &[TooNew]) {
+    for newer in newer {
+        engine.found(Finding::too_new(Stage::ValidateSchema, newer).file(MANIFEST));
+    }
 }
 
 fn facts(f: &mut PackFacts, m: &Manifest) {
@@ -367,9 +454,14 @@ fn finish(
     claim_results: Option<ClaimSetResult>,
     signer_id: Option<&str>,
 ) -> VerifyReport {
-    let integrity = if engine.failed() { Integrity::Tampered } else { Integrity::Pass };
+    engine.settle();
+    let integrity = match (engine.failed(), engine.is_newer()) {
+        (true, _) => Integrity::Tampered,
+        (false, true) => Integrity::Unsupported,
+        (false, false) => Integrity::Pass,
+    };
     let claims = match (&claim_results, integrity, engine.facts.claim_check.as_deref()) {
-        (_, Integrity::Tampered, _) => Claims::NotEvaluated,
+        (_, Integrity::Tampered | Integrity::Unsupported, _) => Claims::NotEvaluated,
         (Some(r), ..) => {
             if r.passed {
                 Claims::Pass
@@ -408,6 +500,7 @@ fn finish(
         };
         engine.stage(stage, unmet)
     });
+    engine.findings.append(&mut engine.newer);
     engine.findings.sort_by_key(|f| f.stage);
     VerifyReport {
         stages: stages.to_vec(),

@@ -1,7 +1,10 @@
 //! An audit event read from its canonical line without a tree or an allocation. Whatever is accepted here is exactly what
 //! [`AuditEvent`] writes; a line that is not is explained by [`explain`].
 
-use super::cursor::Cursor;
+use super::{
+    cursor::Cursor,
+    unread::{Unread, foremost, not_canonical, plain},
+};
 use crate::{
     canon,
     model::{
@@ -388,54 +391,18 @@ fn kind(text: &[u8]) -> Option<EventKind> {
     .find(|k| k.as_str().as_bytes() == text)
 }
 
-/// Why [`read`] refuses a line: an error code and words.
+/// Why [`read`] refuses a line.
 #[must_use]
-pub fn explain(line: &[u8]) -> (&'static str, String) {
-    if let Some(reason) = not_json(line) {
+pub fn explain(line: &[u8]) -> Unread {
+    if let Some(reason) = foremost(line, "audit event", EVENT_VERSION) {
         return reason;
     }
     match serde_json::from_slice::<AuditEvent>(line) {
-        Err(e) => ("E_SCHEMA_UNKNOWN", format!("not an audit event: {}", plain(&e))),
-        Ok(e) if e.v != EVENT_VERSION => ("E_SCHEMA_UNKNOWN", format!("audit event version {} is unknown", e.v)),
+        Err(e) => Unread::schema(format!("not an audit event: {}", plain(&e))),
+        Ok(e) if e.v != EVENT_VERSION => Unread::schema(format!("audit event version {} is unknown", e.v)),
         Ok(_) if !canon::is_canonical(line) => not_canonical(),
-        Ok(e) => {
-            ("E_SCHEMA_UNKNOWN", format!("the members of this {} event are not those of its kind", e.event.as_str()))
-        }
+        Ok(e) => Unread::schema(format!("the members of this {} event are not those of its kind", e.event.as_str())),
     }
-}
-
-/// What keeps a line from being unambiguous JSON at all.
-pub fn not_json(line: &[u8]) -> Option<(&'static str, String)> {
-    match canon::scan(line) {
-        Err(e) => Some(("E_CANON_MISMATCH", format!("not JSON: {e}"))),
-        Ok(anomalies) if !anomalies.is_empty() => {
-            Some(("E_CANON_MISMATCH", format!("JSON without one meaning: {anomalies}")))
-        }
-        Ok(_) => None,
-    }
-}
-
-/// The finding for a line that says the right thing in the wrong bytes.
-pub fn not_canonical() -> (&'static str, String) {
-    ("E_CANON_MISMATCH", "not the canonical line (RFC 8785) of what it says".to_owned())
-}
-
-/// Why a document that is one line is not the canonical form of a `T`.
-pub fn explain_document<'a, T: serde::Deserialize<'a>>(line: &'a [u8], newline: bool) -> (&'static str, String) {
-    if let Some(reason) = not_json(line) {
-        return reason;
-    }
-    match serde_json::from_slice::<T>(line) {
-        Err(e) => ("E_SCHEMA_UNKNOWN", plain(&e)),
-        Ok(_) if !newline || !canon::is_canonical(line) => not_canonical(),
-        Ok(_) => ("E_SCHEMA_UNKNOWN", "a member has a value that the schema does not admit".to_owned()),
-    }
-}
-
-/// A serde error without the position, which is always line 1.
-pub fn plain(e: &serde_json::Error) -> String {
-    let text = e.to_string();
-    text.split(" at line ").next().unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]
@@ -635,7 +602,8 @@ mod tests {
         let (kind, detail) = details("x", 3).remove(2);
         let good = String::from_utf8(to_line(&event(kind, detail, "x", 3)).unwrap()).unwrap();
         for (bad, words) in [
-            (good.replace("\"v\":1", "\"v\":2"), "version 2"),
+            (good.replace("\"v\":1", "\"v\":2"), "version 2; this assay reads up to 1"),
+            (good.replace("\"v\":1", "\"v\":0"), "version 0"),
             (good.replace("\"v\":1", "\"v\":1.0"), "not an audit event"),
             (good.replace("\"offset\":3", "\"offset\": 3"), "not the canonical line"),
             (good.replace("\"offset\":3", "\"offset\":3,\"offset\":3"), "duplicate_key"),
@@ -646,7 +614,9 @@ mod tests {
             (good.clone() + "x", "not JSON"),
         ] {
             assert!(read(bad.as_bytes()).is_none(), "{bad}");
-            assert!(explain(bad.as_bytes()).1.contains(words), "{bad}: {:?}", explain(bad.as_bytes()));
+            let (finding, newer) = explain(bad.as_bytes()).of_document(crate::pack::verify::Stage::VerifyChain, "f");
+            assert!(finding.message.contains(words), "{bad}: {finding:?}");
+            assert_eq!(newer, words.contains("up to"), "{bad}");
         }
     }
 }

@@ -5,7 +5,6 @@ use super::{
     chain::ChainWalk,
     claims_tally::Tally,
     engine::Engine,
-    event_line::not_json,
     foreign::{self, Foreign},
     manifest::{AUDIT_LOG, FileEntry, Manifest, Parsed, RECEIPTS, REPORT, SESSION, SURFACE, TRANSCRIPT},
     receipts::{ReceiptFile, Totals},
@@ -14,14 +13,15 @@ use super::{
         Lines, MAX_BEYOND, MAX_DOCUMENT, MAX_EVIDENCE, MAX_LINE, MAX_SIDE_FILE, Meter, OpenProblem, PackDir, ReadStop,
         Whole, hash_file,
     },
-    walk::{Walked, walk},
+    unread::{Unread, not_json},
+    walk::{Walked, alone, walk},
 };
 use crate::{
     canon,
-    model::{SessionDoc, sha256_hex},
+    model::{SessionDoc, sha256_hex, surface::SURFACE_VERSION, version},
     text::counted,
 };
-use std::{collections::HashMap, fs::File};
+use std::{collections::HashMap, fs::File, os::unix::fs::FileExt as _};
 
 /// A listed file that was opened, and how long it is.
 type Opened<'m> = (&'m FileEntry, File, u64);
@@ -33,6 +33,8 @@ pub struct Evidence {
     pub doc: Option<SessionDoc>,
     /// Chain and receipts, in packs of ours.
     pub walked: Option<Walked>,
+    /// The audit events were walked, with the receipts or alone.
+    pub chain: bool,
     /// The receipts of a pack of ours.
     pub totals: Option<Totals>,
     /// The receipts of another builder's pack.
@@ -59,12 +61,40 @@ pub struct Surface {
     pub protocol_version: Vec<u8>,
 }
 
-fn surface(bytes: &[u8]) -> Option<Surface> {
-    let member = |name: &str| {
-        let all = canon::members(bytes).ok()?;
-        all.flatten().find(|m| m.key.as_deref() == Some(name)).map(|m| bytes[m.value].to_vec())
-    };
-    Some(Surface { server_info: member("server_info")?, protocol_version: member("protocol_version")? })
+/// Reads what is compared of a surface; one of another version is a finding.
+fn surface(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<Surface> {
+    let (mut v, mut server_info, mut protocol_version) = (None, None, None);
+    for m in canon::members(bytes).into_iter().flatten().flatten() {
+        match m.key.as_deref() {
+            Some("v") => v = Some(&bytes[m.value]),
+            Some("server_info") => server_info = Some(bytes[m.value].to_vec()),
+            Some("protocol_version") => protocol_version = Some(bytes[m.value].to_vec()),
+            _ => {}
+        }
+    }
+    let (known, v) = (SURFACE_VERSION.to_string(), v.unwrap_or_default());
+    if v != known.as_bytes() {
+        let newer = version::newer_value("surface", v, &known).map(Unread::TooNew);
+        let unread = newer.unwrap_or_else(|| Unread::schema(format!("v is not {known}")));
+        engine.found(unread.of_document(Stage::SessionCompleteness, SURFACE).0);
+        return None;
+    }
+    Some(Surface { server_info: server_info?, protocol_version: protocol_version? })
+}
+
+/// Looks at the version of a surface that is too long to be read: `v` is its last member.
+fn large_surface(engine: &mut Engine<'_>, file: &File, len: u64) {
+    const MEMBER: &[u8] = b",\"v\":";
+    let mut end = [0; 64];
+    let read = len.checked_sub(end.len() as u64).map(|at| file.read_exact_at(&mut end, at));
+    let value = read.and_then(Result::ok).and_then(|()| {
+        let at = memchr::memmem::rfind(&end, MEMBER)? + MEMBER.len();
+        end[at..].trim_ascii_end().strip_suffix(b"}")
+    });
+    let newer = value.and_then(|v| version::newer_value("surface", v, &SURFACE_VERSION.to_string()));
+    if let Some(newer) = newer {
+        engine.found(Finding::too_new(Stage::SessionCompleteness, &newer).file(SURFACE));
+    }
 }
 
 /// Reads everything that is listed under a usable name.
@@ -111,11 +141,11 @@ pub(super) fn run(
         let Some((entry, file, len)) = opened(engine, dir, entry) else { continue };
         if entry.path.to_ascii_lowercase().ends_with(".json") && len <= MAX_LINE as u64 {
             let Some(bytes) = whole(engine, meter, entry, file, len, MAX_LINE)? else { continue };
-            strict(engine, &entry.path, &bytes);
-            if ours && entry.path == REPORT && bytes.len() <= MAX_DOCUMENT {
-                evidence.report = serde_json::from_slice(&bytes).ok();
-            } else if ours && entry.path == SURFACE {
-                evidence.surface = surface(&bytes);
+            let strict = strict(engine, &entry.path, &bytes);
+            if ours && strict && entry.path == REPORT && bytes.len() <= MAX_DOCUMENT {
+                evidence.report = builder::read(engine, &bytes);
+            } else if ours && strict && entry.path == SURFACE {
+                evidence.surface = surface(engine, &bytes);
             }
             if let Some(line) = bytes.strip_suffix(b"\n") {
                 engine.unterminated.insert(entry.path.clone(), sha256_hex(line));
@@ -124,6 +154,9 @@ pub(super) fn run(
             let Some(bytes) = whole(engine, meter, entry, file, len, MAX_DOCUMENT)? else { continue };
             evidence.transcript = builder::rows(&bytes);
         } else {
+            if ours && entry.path == SURFACE {
+                large_surface(engine, &file, len);
+            }
             plain(engine, meter, entry, file, len)?;
         }
     }
@@ -189,10 +222,11 @@ fn streams(
             // Without a document nobody knows whether it was recovered.
             let recovered = evidence.doc.as_ref().is_none_or(|d| !d.recovery_notes.is_empty());
             match walk(engine, tally, meter, &mut events, &mut receipts, recovered) {
-                Ok(walked) => evidence.walked = Some(walked),
+                Ok(walked) => evidence.walked = walked,
                 Err((name, stop)) => return stopped(engine, name, &stop),
             }
-            evidence.totals = Some(receipts.totals.clone());
+            evidence.totals = receipts.totals();
+            evidence.chain = true;
             meter.stage = Stage::ValidateFileHashes;
             let hash = receipts.finish(meter);
             compare(engine, receipt_entry, hash)?;
@@ -201,14 +235,10 @@ fn streams(
         }
         (Some((entry, file, _)), None) => {
             let mut receipts = ReceiptFile::new(Lines::new(file), evidence.doc.as_ref().map(|d| d.session_id));
-            loop {
-                match receipts.next(engine, tally, meter) {
-                    Ok(Some(_)) => {}
-                    Ok(None) => break,
-                    Err(stop) => return stopped(engine, RECEIPTS, &stop),
-                }
+            if let Err(stop) = alone(engine, tally, meter, &mut receipts) {
+                return stopped(engine, RECEIPTS, &stop);
             }
-            evidence.totals = Some(receipts.totals.clone());
+            evidence.totals = receipts.totals();
             let hash = receipts.finish(meter);
             compare(engine, entry, hash)
         }
@@ -218,9 +248,11 @@ fn streams(
             loop {
                 match events.next(meter) {
                     Ok(Some(line)) => {
-                        if chain.step(&line, &mut |f| engine.found(f)).is_none()
-                            && let Err(stop) = engine.garbage(line.bytes.len())
-                        {
+                        let read = chain.step(&line, &mut |f| engine.found(f)).is_some();
+                        if chain.newer {
+                            break;
+                        }
+                        if !read && let Err(stop) = engine.garbage(line.bytes.len()) {
                             return stopped(engine, AUDIT_LOG, &stop);
                         }
                     }
@@ -228,7 +260,10 @@ fn streams(
                     Err(stop) => return stopped(engine, AUDIT_LOG, &stop),
                 }
             }
-            chain.finish(&mut |f| engine.found(f));
+            if !chain.newer {
+                chain.finish(&mut |f| engine.found(f));
+            }
+            evidence.chain = true;
             let hash = events.finish(meter);
             compare(engine, entry, hash)
         }
@@ -330,11 +365,13 @@ fn other_length(engine: &mut Engine<'_>, entry: &FileEntry, len: u64) {
 
 /// What is spelt in its RFC 8785 form has one meaning, also where a double's canonical spelling is an integer that no double
 /// holds (`-9223372036854776000`).
-fn strict(engine: &mut Engine<'_>, name: &str, bytes: &[u8]) {
+fn strict(engine: &mut Engine<'_>, name: &str, bytes: &[u8]) -> bool {
     if canon::is_canonical(bytes.strip_suffix(b"\n").unwrap_or(bytes)) {
-        return;
+        return true;
     }
-    if let Some((code, what)) = not_json(bytes) {
+    let wrong = not_json(bytes);
+    if let Some((code, what)) = &wrong {
         engine.found(Finding::new(code, Stage::ValidateFileHashes, format!("{name}: {what}")).file(name));
     }
+    wrong.is_none()
 }

@@ -5,11 +5,11 @@ use super::{
     claims_tally::{Fields, Tally},
     cursor::shown,
     engine::Engine,
-    event_line::not_json,
     manifest::RECEIPTS,
     receipts::{Ids, MAX_RECEIPTS},
     source::{Line, Lines, Meter, ReadStop},
     time::parse_iso,
+    unread::not_json,
 };
 use crate::canon;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};

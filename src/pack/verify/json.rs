@@ -15,6 +15,8 @@ fn overall(r: &VerifyReport, trust: &str) -> (&'static str, Option<&'static str>
         ("TAMPERED", Some("integrity"), "integrity_verdict=TAMPERED".into())
     } else if r.signer.verdict == SignerVerdict::Untrusted {
         ("UNTRUSTED", Some("trust"), "trust_verdict=UNTRUSTED".into())
+    } else if r.integrity == Integrity::Unsupported {
+        ("UNSUPPORTED", Some("integrity"), "integrity_verdict=UNSUPPORTED".into())
     } else if r.claims == Claims::HonestFail {
         ("HONEST_FAIL", Some("claim"), "claim_verdict=HONEST_FAIL".into())
     } else {
@@ -125,6 +127,10 @@ fn summary(r: &VerifyReport) -> Value {
         "integrity": match r.integrity {
             Integrity::Pass => "Manifest, file hashes, signature and hash chain verified.",
             Integrity::Tampered => "Evidence object integrity failed.",
+            Integrity::Unsupported if r.signature_holds() => {
+                "Signature and file hashes verified; a later version wrote part of the pack, which was not checked."
+            }
+            Integrity::Unsupported => "A later version wrote the manifest: nothing was checked, the signature neither.",
         },
         "claim": match r.claims {
             Claims::Pass => "Evidence satisfied the evaluated claim set.",

@@ -6,10 +6,14 @@
 
 use super::super::sign;
 use super::time::parse_date_time;
-use crate::canon;
+use crate::{
+    canon,
+    model::{reading::TooNew, version},
+};
 use std::ops::Range;
 
 pub use sign::{Attestation, FileEntry, Manifest};
+use sign::{MANIFEST_VERSION, PACK_VERSION};
 
 /// Largest manifest that is read. Nobody has vouched for it yet, and a pack lists a handful of files.
 pub const MAX_MANIFEST: usize = 4 << 20;
@@ -46,23 +50,36 @@ pub const KERNEL: [&str; 3] = [RECEIPTS, REPORT, TRANSCRIPT];
 pub struct Parsed {
     /// Typed.
     pub manifest: Manifest,
+    /// Versions in it that are above those that are read, while all else is of the schema.
+    pub newer: Vec<TooNew>,
     canonical: Vec<u8>,
 }
 
 /// What is wrong with a member: its path, and what.
 pub type Problem = (String, String);
 
+/// Why a manifest does not read.
+#[derive(Debug)]
+pub enum Refused {
+    /// Everything that is not of the schema.
+    Wrong(Vec<Problem>),
+    /// Its schema is a later one: nothing of it can be judged.
+    TooNew(Vec<TooNew>),
+}
+
 impl Parsed {
     /// Reads and checks a manifest.
     ///
     /// # Errors
-    /// Everything about it that is not of the schema.
-    pub fn read(bytes: &[u8]) -> Result<Self, Vec<Problem>> {
-        let root = |what: String| vec![("(root)".to_owned(), what)];
-        let anomalies = canon::scan(bytes).map_err(|e| root(format!("no JSON: {e}")))?;
+    /// [`Refused`].
+    pub fn read(bytes: &[u8]) -> Result<Self, Refused> {
+        let wrong = |what: String| Refused::Wrong(vec![("(root)".to_owned(), what)]);
+        let anomalies = canon::scan(bytes).map_err(|e| wrong(format!("no JSON: {e}")))?;
         if !anomalies.is_empty() {
-            return Err(root(format!("no unambiguous JSON: {anomalies}")));
+            return Err(wrong(format!("no unambiguous JSON: {anomalies}")));
         }
+        let newer = newer(bytes);
+        let root = |what: String| if newer.is_empty() { wrong(what) } else { Refused::TooNew(newer.clone()) };
         // Typed before anything else is built: what is not of the schema costs no more than its own length.
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| root(e.to_string()))?;
         let canonical = canon::canonicalize(bytes).map_err(|e| root(e.to_string()))?;
@@ -72,7 +89,10 @@ impl Parsed {
             return Err(root("something that must be an object is not an object".to_owned()));
         }
         let problems = check(&manifest);
-        if problems.is_empty() { Ok(Self { manifest, canonical }) } else { Err(problems) }
+        if problems.is_empty() {
+            return Ok(Self { manifest, newer, canonical });
+        }
+        Err(if newer.is_empty() { Refused::Wrong(problems) } else { Refused::TooNew(newer) })
     }
 
     /// The RFC 8785 form of the manifest without its signature and root: what is signed.
@@ -144,6 +164,24 @@ impl Manifest {
     }
 }
 
+/// The versions in a manifest that are above those that are read, whatever else it holds.
+#[must_use]
+pub fn newer(json: &[u8]) -> Vec<TooNew> {
+    let attestation = version::stated(json, "attestation").unwrap_or_default();
+    [
+        version::newer("pack (pack_version)", json, "pack_version", PACK_VERSION),
+        version::newer("manifest (manifest_version)", json, "manifest_version", MANIFEST_VERSION),
+        version::newer("pack (pack_format_version)", attestation, "pack_format_version", PACK_VERSION),
+        version::newer("attestation (fingerprint_version)", attestation, "fingerprint_version", FINGERPRINT_VERSION),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The `fingerprint_version` that is read.
+const FINGERPRINT_VERSION: &str = "1";
+
 struct Check(Vec<Problem>);
 
 impl Check {
@@ -156,6 +194,13 @@ impl Check {
     fn hash(&mut self, path: &str, text: &str) {
         let ok = text.len() == 64 && super::cursor::is_hex(text.as_bytes());
         self.that(ok, path, || format!("{text:?} is no SHA-256 in lower-case hex"));
+    }
+
+    /// The one version, or a later one: whether it is that was looked at before.
+    fn version(&mut self, path: &str, text: &str, known: &str) {
+        if version::newer_text("", text, known).is_none() {
+            self.one_of(path, text, &[known]);
+        }
     }
 
     fn some(&mut self, path: &str, text: &str) {
@@ -180,8 +225,8 @@ fn check(m: &Manifest) -> Vec<Problem> {
     let mut c = Check(Vec::new());
     c.some("pack_id", &m.pack_id);
     // Unknown versions and algorithms are refused, not tried: what is computed never depends on what the pack asks for.
-    c.one_of("pack_version", &m.pack_version, &["0.1.0"]);
-    c.one_of("manifest_version", &m.manifest_version, &["1.0.0"]);
+    c.version("pack_version", &m.pack_version, PACK_VERSION);
+    c.version("manifest_version", &m.manifest_version, MANIFEST_VERSION);
     c.one_of("hash_alg", &m.hash_alg, &["sha256"]);
     check_attestation(&mut c, &m.attestation);
     for (path, hash) in [
@@ -217,10 +262,8 @@ fn check(m: &Manifest) -> Vec<Problem> {
 }
 
 fn check_attestation(c: &mut Check, a: &Attestation) {
-    c.one_of("attestation.pack_format_version", &a.pack_format_version, &["0.1.0"]);
-    c.that(a.fingerprint_version == 1, "attestation.fingerprint_version", || {
-        format!("{} is not 1", a.fingerprint_version)
-    });
+    c.version("attestation.pack_format_version", &a.pack_format_version, PACK_VERSION);
+    c.version("attestation.fingerprint_version", &a.fingerprint_version.to_string(), FINGERPRINT_VERSION);
     for (path, text) in [
         ("attestation.pack_id", &a.pack_id),
         ("attestation.run_id", &a.run_id),

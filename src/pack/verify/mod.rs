@@ -13,6 +13,7 @@ mod files;
 mod flight;
 mod foreign;
 mod json;
+mod later;
 mod manifest;
 mod paths;
 mod receipt_line;
@@ -25,6 +26,7 @@ pub(crate) mod source;
 mod streams;
 mod time;
 mod trust;
+mod unread;
 pub(super) mod walk;
 
 pub use report::{
@@ -34,6 +36,7 @@ pub use report::{
 
 pub use dir::{AuditDirReport, SegmentReport, SegmentState, verify_audit_dir};
 pub use foreign::projected as project_receipt;
+pub use later::{Later, later};
 pub use session::{CRASHED, rely_after_crash};
 pub use signature::{SignatureProblem, verify_ed25519};
 

@@ -2,13 +2,14 @@
 
 use super::{
     cursor::Cursor,
-    event_line::{not_canonical, not_json, plain, typed},
+    event_line::typed,
+    unread::{Unread, not_canonical, not_json, plain},
 };
 use crate::{
     canon,
     model::{
         GapReceipt, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, SessionEnd, SessionId, SessionStart,
-        ToolCall, WallTime,
+        ToolCall, WallTime, reading,
         receipt::{INTEGRATION_SOURCE, RECORDER_GAP, SCHEMA_VERSION, SESSION_END, SESSION_START, TOOL_CALL},
     },
 };
@@ -307,18 +308,21 @@ fn verdict(text: &[u8]) -> Option<PolicyVerdict> {
     }
 }
 
-/// Why [`read`] refuses a line: an error code and words.
+/// Why [`read`] refuses a line.
 #[must_use]
-pub fn explain(line: &[u8]) -> (&'static str, String) {
+pub fn explain(line: &[u8]) -> Unread {
     #[derive(serde::Deserialize)]
     struct Kind {
         r#type: Option<String>,
     }
-    if let Some(reason) = not_json(line) {
-        return reason;
+    if let Some((code, words)) = not_json(line) {
+        return Unread::Wrong(code, words);
     }
     if canon::kind(line) != Some(canon::Kind::Object) {
-        return ("E_SCHEMA_UNKNOWN", "not a receipt: not an object".to_owned());
+        return Unread::schema("not a receipt: not an object");
+    }
+    if let Some(newer) = reading::later_receipt(line) {
+        return Unread::TooNew(newer);
     }
     let kind = serde_json::from_slice::<Kind>(line).ok().and_then(|k| k.r#type).unwrap_or_default();
     let error = match kind.as_str() {
@@ -326,14 +330,12 @@ pub fn explain(line: &[u8]) -> (&'static str, String) {
         SESSION_START => serde_json::from_slice::<SessionStart>(line).err(),
         SESSION_END => serde_json::from_slice::<SessionEnd>(line).err(),
         RECORDER_GAP => serde_json::from_slice::<GapReceipt>(line).err(),
-        _ => return ("E_SCHEMA_UNKNOWN", format!("receipt type {kind:?} is not one of this recorder")),
+        _ => return Unread::schema(format!("receipt type {kind:?} is not one of this recorder")),
     };
     match error {
-        Some(e) => ("E_SCHEMA_UNKNOWN", format!("not a {kind} receipt: {}", plain(&e))),
+        Some(e) => Unread::schema(format!("not a {kind} receipt: {}", plain(&e))),
         None if !canon::is_canonical(line) => not_canonical(),
-        None => {
-            ("E_SCHEMA_UNKNOWN", format!("a member of this {kind} receipt has a value that the schema does not admit"))
-        }
+        None => Unread::schema(format!("a member of this {kind} receipt has a value that the schema does not admit")),
     }
 }
 

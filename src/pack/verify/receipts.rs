@@ -103,6 +103,8 @@ pub struct ReceiptFile {
     ahead: VecDeque<(Vec<u8>, Place)>,
     current: Vec<u8>,
     was_ahead: bool,
+    /// A later version wrote one of the lines: for this one the file ends before it.
+    pub newer: bool,
     /// What was read so far.
     pub totals: Totals,
 }
@@ -133,6 +135,7 @@ impl ReceiptFile {
             ahead: VecDeque::new(),
             current: Vec::new(),
             was_ahead: false,
+            newer: false,
             totals: Totals::default(),
         }
     }
@@ -153,6 +156,9 @@ impl ReceiptFile {
             return Ok(Some((place, read(&self.current))));
         }
         self.was_ahead = false;
+        if self.newer {
+            return Ok(None);
+        }
         let Some(line) = self.lines.next(meter)? else { return Ok(None) };
         let place = Place {
             line: line.number,
@@ -172,8 +178,13 @@ impl ReceiptFile {
         let receipt = read(line.bytes);
         match &receipt {
             None => {
-                let (code, what) = explain(line.bytes);
-                engine.found(at(code, what).sides("the canonical line of a receipt", shown(line.bytes)));
+                let expected = "the canonical line of a receipt";
+                let (finding, newer) = explain(line.bytes).of_line(stage, expected, line.bytes);
+                engine.found(finding.file(RECEIPTS).line(place.line, place.offset).receipt(place.index, None));
+                if newer {
+                    self.newer = true;
+                    return Ok(None);
+                }
                 engine.garbage(line.bytes.len())?;
             }
             Some(r) => {
@@ -218,6 +229,12 @@ impl ReceiptFile {
             }
         }
         Ok(Some((place, receipt)))
+    }
+
+    /// What they amount to, if all of them could be read.
+    #[must_use]
+    pub fn totals(&self) -> Option<Totals> {
+        (!self.newer).then(|| self.totals.clone())
     }
 
     /// Where the receipt after the last one stands, without taking it.

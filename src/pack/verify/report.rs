@@ -1,5 +1,6 @@
 //! What a verification found: stages, findings, four verdict channels, and the exit code they lead to (FORMATS §7, §11).
 
+use super::unread::VERSION_UNSUPPORTED;
 use crate::{
     error::Exit,
     model::{SessionDoc, WallTime},
@@ -101,6 +102,8 @@ words!(
         Pass = "PASS",
         /// No.
         Tampered = "TAMPERED",
+        /// It cannot be said: a later version wrote part of the pack. Signature and hashes hold, where the manifest reads.
+        Unsupported = "UNSUPPORTED",
     }
 );
 
@@ -335,11 +338,13 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// The exit code (FORMATS §11): 2 TAMPERED or UNTRUSTED, 1 authentic with an unmet demand, else 0.
+    /// The exit code (FORMATS §11): 2 TAMPERED or UNTRUSTED, 3 UNSUPPORTED, 1 authentic with an unmet demand, else 0.
     #[must_use]
     pub fn exit(&self) -> Exit {
         if self.integrity == Integrity::Tampered || self.signer.verdict == SignerVerdict::Untrusted {
             Exit::Failed
+        } else if self.integrity == Integrity::Unsupported {
+            Exit::BadInput
         } else if self.unmet.is_empty() {
             Exit::Ok
         } else {
@@ -351,6 +356,24 @@ impl VerifyReport {
     #[must_use]
     pub fn authentic(&self) -> bool {
         self.integrity == Integrity::Pass
+    }
+
+    /// Whether the signature was checked, and holds.
+    #[must_use]
+    pub fn signature_holds(&self) -> bool {
+        self.stage(Stage::VerifySignature).is_some_and(|s| s.status == StageStatus::Ok)
+    }
+
+    /// What needs a later assay, if something does: which file, its version, and the one that is read.
+    #[must_use]
+    pub fn too_new(&self) -> Option<String> {
+        let newer = self.errors.iter().filter(|f| f.code == VERSION_UNSUPPORTED);
+        let said = newer.map(|f| {
+            let text = |t: &Option<String>| t.clone().unwrap_or_default();
+            format!("{} is of version {}, this assay reads {}", text(&f.file), text(&f.found), text(&f.expected))
+        });
+        let said: Vec<String> = said.collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 
     /// The report of one stage.

@@ -3,9 +3,10 @@
 use super::{
     Completeness, Finding, Stage,
     engine::Engine,
-    event_line::{explain_document, typed},
+    event_line::typed,
     manifest::{MANIFEST, Manifest, POLICY, SESSION, SURFACE},
     receipts::Totals,
+    unread::explain_document,
     walk::Walked,
 };
 use crate::{
@@ -20,8 +21,9 @@ pub(super) fn read(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<SessionDoc> 
     let doc = parse(bytes);
     if doc.is_none() {
         let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        let (code, what) = explain_document::<SessionDoc>(line, bytes.len() == line.len() + 1);
-        engine.found(Finding::new(code, Stage::SessionCompleteness, format!("session.json: {what}")).file(SESSION));
+        let newline = bytes.len() == line.len() + 1;
+        let unread = explain_document::<SessionDoc>(line, newline, "session document", SESSION_VERSION);
+        engine.found(unread.of_document(Stage::SessionCompleteness, SESSION).0);
     }
     doc
 }

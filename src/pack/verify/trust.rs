@@ -35,6 +35,8 @@ pub(super) fn demands(
     completeness: Completeness,
 ) {
     let options = engine.options;
+    let newer = engine.is_newer();
+    let cards = !options.cards.is_empty() || options.lock.as_ref().is_some_and(|l| !l.cards.is_empty());
     if options.strict && signer == SignerVerdict::Unpinned {
         engine.unmet.push("the signer is UNPINNED: the pack verifies only against the key inside it".into());
     }
@@ -47,13 +49,17 @@ pub(super) fn demands(
         Claims::HonestFail if evaluated || options.require_claim_pass => {
             engine.unmet.push("the claims are not satisfied (HONEST_FAIL)".into());
         }
+        Claims::NotEvaluated if newer && (options.require_claim_pass || cards) => {
+            engine.unmet.push("the claims were not evaluated: a later version wrote part of the pack".into());
+        }
         Claims::NotEvaluated if options.require_claim_pass => {
             engine.unmet.push("claims must pass, and none were evaluated: name cards with --cards or --lock".into());
         }
         _ => {}
     }
     if let Some(lock) = &options.lock {
-        locked(engine, lock, m, evaluated);
+        // That nothing was evaluated is said once.
+        locked(engine, lock, m, evaluated || newer && !lock.cards.is_empty());
     }
     age(engine, m);
     ci_run(engine, m);

@@ -42,7 +42,7 @@ pub struct Walked {
     pub unanswered: u64,
 }
 
-/// Walks both files to their ends.
+/// Walks both files to their ends; `None`: a later version wrote lines of one, and the other was walked by itself.
 ///
 /// # Errors
 /// Why one could not be read to its end, with its name.
@@ -53,7 +53,7 @@ pub fn walk(
     events: &mut Lines,
     receipts: &mut ReceiptFile,
     recovered: bool,
-) -> Result<Walked, (&'static str, ReadStop)> {
+) -> Result<Option<Walked>, (&'static str, ReadStop)> {
     let mut chain = ChainWalk::new(AUDIT_LOG, None);
     let mut m = Matcher {
         engine,
@@ -77,9 +77,12 @@ pub fn walk(
         let length = line.bytes.len();
         let event = chain.step(&line, &mut |f| m.engine.found(f));
         if event.is_none() {
+            if chain.newer {
+                break;
+            }
             m.engine.garbage(length).map_err(|e| (AUDIT_LOG, e))?;
         }
-        if let Some(event) = event {
+        if let Some(event) = event.filter(|_| !receipts.newer) {
             meter.stage = Stage::MatchReceiptsToChain;
             m.event(&event, line.number, line.offset, receipts, meter).map_err(|e| (RECEIPTS, e))?;
         }
@@ -87,8 +90,15 @@ pub fn walk(
             return Err((RECEIPTS, ReadStop::TooLong));
         }
     }
+    if chain.newer {
+        alone(m.engine, m.tally, meter, receipts).map_err(|e| (RECEIPTS, e))?;
+        return Ok(None);
+    }
     let summary = chain.finish(&mut |f| m.engine.found(f));
     m.rest(&summary, receipts, meter).map_err(|e| (RECEIPTS, e))?;
+    if receipts.newer {
+        return Ok(None);
+    }
     for omitted in std::mem::take(&mut m.omitted) {
         m.report(omitted);
     }
@@ -99,7 +109,21 @@ pub fn walk(
     walked.unreceipted = n;
     walked.unreceipted_first = first;
     walked.chain = summary;
-    Ok(walked)
+    Ok(Some(walked))
+}
+
+/// Walks the receipts by themselves.
+///
+/// # Errors
+/// [`ReadStop`].
+pub fn alone(
+    engine: &mut Engine<'_>,
+    tally: &mut Tally,
+    meter: &mut Meter<'_>,
+    receipts: &mut ReceiptFile,
+) -> Result<(), ReadStop> {
+    while receipts.next(engine, tally, meter)?.is_some() {}
+    Ok(())
 }
 
 struct Matcher<'e, 'o, 't> {

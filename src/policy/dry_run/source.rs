@@ -4,7 +4,10 @@ use super::{Progress, Recorded, Visit};
 use crate::{
     canon,
     model::{WallTime, reading::TooNew, receipt::SCHEMA_VERSION, version},
-    pack::verify::source::{Lines, Meter, OpenProblem, PackDir, ReadStop},
+    pack::verify::{
+        Later, later,
+        source::{Lines, Meter, OpenProblem, PackDir, ReadStop},
+    },
     policy::Arguments,
     text::{counted, either},
 };
@@ -27,6 +30,8 @@ pub struct Source {
     dir: PathBuf,
     name: String,
     investigation: Option<PathBuf>,
+    /// It is known that no later version wrote it.
+    looked: bool,
 }
 
 /// Something that was named and holds no recorded calls.
@@ -36,7 +41,7 @@ pub struct SourceError {
     /// What was named.
     pub path: PathBuf,
     /// Why.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
 }
 
 /// The sessions in a pack, an audit directory, or a session's file `receipts/session_….jsonl`; `audit_dir` is where a
@@ -45,9 +50,12 @@ pub struct SourceError {
 /// # Errors
 /// [`SourceError`].
 pub fn sources(path: &Path, audit_dir: &Path) -> Result<Vec<Source>, SourceError> {
-    let error = |what| SourceError { path: path.to_owned(), what };
+    let error = |what: &'static str| SourceError { path: path.to_owned(), what: what.into() };
     if path.join(PACK).is_file() {
-        return Ok(vec![pack(path)]);
+        return match later(path) {
+            Some(Later { path, source, .. }) => Err(SourceError { path, what: source.to_string().into() }),
+            None => Ok(vec![Source { looked: true, ..pack(path) }]),
+        };
     }
     if path.join("receipts").is_dir() || path.join("packs").is_dir() {
         return Ok(directory(path));
@@ -73,7 +81,7 @@ fn pack(path: &Path) -> Source {
     let audit = path.parent().filter(|p| p.file_name().is_some_and(|n| n == "packs")).and_then(Path::parent);
     let investigation =
         audit.zip(stem).map(|(audit, stem)| audit.join("investigation").join(format!("session_{stem}.jsonl")));
-    Source { dir: path.to_owned(), name: PACK.to_owned(), investigation }
+    Source { dir: path.to_owned(), name: PACK.to_owned(), investigation, looked: false }
 }
 
 fn journal(path: &Path) -> Option<Source> {
@@ -82,7 +90,7 @@ fn journal(path: &Path) -> Option<Source> {
     name.strip_prefix("session_")?.strip_suffix(".jsonl")?;
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     let investigation = dir.join("../investigation").join(name);
-    Some(Source { dir: dir.to_owned(), name: name.to_owned(), investigation: Some(investigation) })
+    Some(Source { dir: dir.to_owned(), name: name.to_owned(), investigation: Some(investigation), looked: false })
 }
 
 /// Every session's journal, and every pack that has none.
@@ -180,6 +188,14 @@ impl Source {
         progress: &mut dyn FnMut(&V, Progress) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let path = self.path();
+        let is_pack = self.name == PACK;
+        if is_pack
+            && !self.looked
+            && let Some(later) = later(&self.dir)
+        {
+            run.problem(later.to_string());
+            return ControlFlow::Continue(());
+        }
         let opened = PackDir::open(&self.dir).map_err(|e| e.to_string()).and_then(|dir| {
             dir.open_file(&self.name).map_err(|e| match e {
                 OpenProblem::Missing => "there is no such file".to_owned(),

@@ -151,6 +151,7 @@ pub fn not_compared(document: &Document) -> String {
         rows::is_unverified(s).then(|| match s.integrity {
             Integrity::Pass => format!("{name} is signed by nobody you trust ({})", s.signer.verdict),
             bad @ Integrity::Tampered => format!("{name} does not verify ({bad})"),
+            Integrity::Unsupported => format!("{name} is too new: a later version wrote part of it (UNSUPPORTED)"),
         })
     };
     let both: Vec<String> = [why("A", &document.a), why("B", &document.b)].into_iter().flatten().collect();

@@ -466,7 +466,7 @@ impl Screen for DiffScreen {
                 let word = match document.answer {
                     Answer::NoRegression => "no regression",
                     Answer::Regression => "REGRESSION",
-                    Answer::NotVerified => "NOT COMPARED",
+                    Answer::NotVerified | Answer::Unsupported => "NOT COMPARED",
                 };
                 if self.filter.is_empty() {
                     return word.to_owned();

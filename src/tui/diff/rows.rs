@@ -5,7 +5,7 @@ use crate::{
     filter::{Facts, Filter},
     model::{Outcome, PolicyVerdict},
     pack::{
-        diff::{Answer, CallChange, CallSide, ChangeKind, Document, SideView, ToolRow},
+        diff::{CallChange, CallSide, ChangeKind, Document, SideView, ToolRow},
         verify::{Integrity, SignerVerdict},
     },
 };
@@ -177,7 +177,7 @@ fn sides(document: &Document) -> Vec<Row> {
         out.extend([Row::Side(which), Row::Verdicts(which)]);
         out.extend((0..side(document, which).errors.len()).map(|n| Row::Finding(which, n)));
     }
-    if document.answer == Answer::NotVerified {
+    if document.comparison.is_none() {
         out.push(Row::NotCompared);
     }
     out

@@ -243,11 +243,14 @@ fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
     let integrity = match r.integrity {
         Integrity::Pass => "nothing has changed since it was signed",
         Integrity::Tampered => "this is not what was signed",
+        Integrity::Unsupported if r.signature_holds() => "signature and hashes hold; a later version wrote part of it",
+        Integrity::Unsupported => "a later version wrote its manifest; the signature was not checked",
     };
     let completeness = match r.completeness {
         Completeness::Complete => "the session was recorded from start to end",
         Completeness::Incomplete => "the session ended, and something of it is missing",
         Completeness::Unterminated => "the recording stops without an end",
+        Completeness::NotEvaluated if r.integrity == Integrity::Unsupported => "it was not looked at",
         Completeness::NotEvaluated => "the pack does not say",
     };
     let claims = match (r.claims, &r.claim_results) {

@@ -253,6 +253,10 @@ fn known(s: &PacksScreen, e: &Entry) -> Result<Verdicts, (String, Role)> {
     match s.check(e) {
         Some(Check::Known(v)) => Ok(*v),
         Some(Check::Running(percent)) => Err((format!("… verifying {percent} %"), Role::Accent)),
+        Some(Check::TooNew(v, why)) => {
+            let word = v.in_one();
+            Err((format!("{} {}, too new: {why}", word.glyph.0, word.word), word.role))
+        }
         Some(Check::Failed(why)) => Err((format!("! cannot be verified: {why}"), Role::Bad)),
         Some(Check::Stopped) => say("– stopped; v verifies", Role::Dim),
         None if e.bytes > super::SMALL => say("– not verified; v verifies", Role::Dim),

@@ -22,7 +22,7 @@ use crate::{
         protocol::{Line, PackState, RunCard},
     },
     model::SessionId,
-    pack::verify::{Progress, VerifyError, VerifyOptions, verify},
+    pack::verify::{Integrity, Progress, VerifyError, VerifyOptions, verify},
     paths::AuditDir,
 };
 use list::Found;
@@ -44,8 +44,8 @@ pub enum News {
     Found(list::Found),
     /// Of a verification.
     Progress(Progress),
-    /// Its end.
-    Verified(Result<Verdicts, VerifyError>),
+    /// Its end: the verdicts, and what a later version wrote.
+    Verified(Result<(Verdicts, Option<String>), VerifyError>),
 }
 
 /// What is known of a pack's verdicts.
@@ -55,6 +55,8 @@ enum Check {
     Running(u64),
     /// They were computed from the files with this stamp.
     Known(Verdicts),
+    /// They are those of a pack that is too new for more, and what of it is.
+    TooNew(Verdicts, String),
     /// It cannot be verified, and why.
     Failed(String),
     /// Somebody stopped it.
@@ -351,14 +353,15 @@ impl PacksScreen {
                 }
                 if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
-            teller.tell(Message::Packs(News::Verified(report.map(|r| Verdicts::of(&r)))));
+            teller.tell(Message::Packs(News::Verified(report.map(|r| (Verdicts::of(&r), r.too_new())))));
         }))]
     }
 
-    fn verified(&mut self, result: Result<Verdicts, VerifyError>, at: At) -> Vec<Effect> {
+    fn verified(&mut self, result: Result<(Verdicts, Option<String>), VerifyError>, at: At) -> Vec<Effect> {
         let Some(running) = self.running.take() else { return Vec::new() };
         let check = match result {
-            Ok(verdicts) => Check::Known(verdicts),
+            Ok((verdicts, Some(why))) if verdicts.integrity == Integrity::Unsupported => Check::TooNew(verdicts, why),
+            Ok((verdicts, _)) => Check::Known(verdicts),
             Err(VerifyError::Cancelled) => Check::Stopped,
             Err(e) => Check::Failed(e.to_string()),
         };
@@ -550,7 +553,7 @@ impl PacksScreen {
             let e = &self.entries[self.shown[*i]];
             let known = match self.check(e) {
                 Some(Check::Known(v)) => v.in_one().role != super::theme::Role::Good,
-                Some(Check::Failed(_)) => true,
+                Some(Check::Failed(_) | Check::TooNew(..)) => true,
                 _ => false,
             };
             known

@@ -43,6 +43,7 @@ pub const fn integrity(v: Integrity) -> Word {
     match v {
         Integrity::Pass => Word::new(GOOD, v.as_str(), Role::Good),
         Integrity::Tampered => Word::new(BAD, v.as_str(), Role::Bad),
+        Integrity::Unsupported => Word::new(LOOK, v.as_str(), Role::Warn),
     }
 }
 
@@ -107,6 +108,7 @@ impl Verdicts {
         match (self.integrity, self.signer, self.completeness) {
             (Integrity::Tampered, ..) => integrity(self.integrity),
             (_, SignerVerdict::Untrusted, _) => signer(self.signer),
+            (Integrity::Unsupported, ..) => integrity(self.integrity),
             (_, _, Completeness::Incomplete | Completeness::Unterminated) => completeness(self.completeness),
             _ => match self.claims {
                 Claims::HonestFail => claims(self.claims),

@@ -1,0 +1,81 @@
+//! What of a pack a later version wrote: for whoever reads packs without verifying them.
+
+use super::{
+    builder,
+    manifest::{self, AUDIT_LOG, MANIFEST, MAX_MANIFEST, RECEIPTS, REPORT, SESSION, SURFACE},
+    source::{Lines, MAX_DOCUMENT, MAX_LINE, Meter, PackDir},
+};
+use crate::model::{
+    event::EVENT_VERSION,
+    reading::{TooNew, newer_receipt},
+    session::SESSION_VERSION,
+    surface::SURFACE_VERSION,
+    version,
+};
+use std::{
+    io::Read as _,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+/// A document of a pack that a later version wrote.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {source}", .path.display(), .line.map(|l| format!(":{l}")).unwrap_or_default())]
+pub struct Later {
+    /// Which file.
+    pub path: PathBuf,
+    /// Which line of it, from 1.
+    pub line: Option<u64>,
+    /// Its version.
+    pub source: TooNew,
+}
+
+/// The first thing in a pack that a later version wrote, the manifest before all else. Of a pack of another builder only the
+/// manifest is looked at. What cannot be read is nothing here: whoever reads it says so.
+#[must_use]
+pub fn later(pack: &Path) -> Option<Later> {
+    let dir = PackDir::open(pack).ok()?;
+    let found = |name: &str, line, source| Later { path: pack.join(name), line, source };
+    let document = |name: &str, max: usize| {
+        let (file, len) = dir.open_file(name).ok()?;
+        let mut bytes = Vec::new();
+        (len <= max as u64).then(|| file.take(len).read_to_end(&mut bytes)).and_then(Result::ok)?;
+        Some(bytes)
+    };
+    if let Some(newer) = document(MANIFEST, MAX_MANIFEST).and_then(|json| manifest::newer(&json).into_iter().next()) {
+        return Some(found(MANIFEST, None, newer));
+    }
+    if [SESSION, AUDIT_LOG].iter().all(|name| dir.open_file(name).is_err()) {
+        return None;
+    }
+    let of = |what, known: u32| move |json: &[u8]| version::newer(what, json, "v", &known.to_string());
+    let (session, surface) = (of("session document", SESSION_VERSION), of("surface", SURFACE_VERSION));
+    let documents: [(&str, usize, &dyn Fn(&[u8]) -> Option<TooNew>); 3] =
+        [(SESSION, MAX_DOCUMENT, &session), (SURFACE, MAX_LINE, &surface), (REPORT, MAX_DOCUMENT, &builder::newer)];
+    for (name, max, newer) in documents {
+        if let Some(newer) = document(name, max).and_then(|json| newer(&json)) {
+            return Some(found(name, None, newer));
+        }
+    }
+    for (name, newer) in [(RECEIPTS, newer_receipt as fn(&[u8]) -> Option<TooNew>), (AUDIT_LOG, newer_event)] {
+        let Ok((file, _)) = dir.open_file(name) else { continue };
+        let mut ignore = |_| ControlFlow::Continue(());
+        let (mut meter, mut lines) = (Meter::new(&mut ignore), Lines::new(file));
+        while let Ok(Some(line)) = lines.next(&mut meter) {
+            if let Some(newer) = newer(line.bytes) {
+                return Some(found(name, Some(line.number), newer));
+            }
+        }
+    }
+    None
+}
+
+fn newer_event(line: &[u8]) -> Option<TooNew> {
+    // Of most lines this is all that is looked at: `meta` may have such a member too, so it must be the only one.
+    let mut named = memchr::memmem::find_iter(line, "\"v\"");
+    let here = named.next().map_or(&[][..], |at| &line[at..]);
+    if here.starts_with(format!("\"v\":{EVENT_VERSION},").as_bytes()) && named.next().is_none() {
+        return None;
+    }
+    version::newer("audit event", line, "v", &EVENT_VERSION.to_string())
+}
