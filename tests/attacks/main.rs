@@ -8,3 +8,4 @@ mod filesystem;
 mod forge;
 mod lies;
 mod rows;
+mod versions;

@@ -182,7 +182,7 @@ fn ledger(
             found("E_CHAIN_BROKEN", "the last line has no newline: it was cut".into());
         }
         let Some(entry) = typed::<LedgerLine>(line.bytes).filter(|l| l.v == LEDGER_VERSION) else {
-            match explain_document::<LedgerLine>(line.bytes, true, "ledger line", LEDGER_VERSION) {
+            match explain_document::<LedgerLine>(line.bytes, true) {
                 Unread::TooNew(newer) => found(VERSION_UNSUPPORTED, newer.to_string()),
                 Unread::Wrong(code, what) => found(code, format!("no line of a ledger: {what}")),
             }

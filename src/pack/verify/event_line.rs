@@ -9,7 +9,7 @@ use crate::{
     canon,
     model::{
         AuditEvent, Direction, EventKind, InvocationId, ReceiptId, SessionId, WallTime,
-        event::{EVENT_VERSION, HASH_MEMBER_LEN, detail},
+        event::{HASH_MEMBER_LEN, detail},
     },
 };
 use sha2::{Digest as _, Sha256};
@@ -394,12 +394,11 @@ fn kind(text: &[u8]) -> Option<EventKind> {
 /// Why [`read`] refuses a line.
 #[must_use]
 pub fn explain(line: &[u8]) -> Unread {
-    if let Some(reason) = foremost(line, "audit event", EVENT_VERSION) {
+    if let Some(reason) = foremost::<AuditEvent>(line) {
         return reason;
     }
     match serde_json::from_slice::<AuditEvent>(line) {
         Err(e) => Unread::schema(format!("not an audit event: {}", plain(&e))),
-        Ok(e) if e.v != EVENT_VERSION => Unread::schema(format!("audit event version {} is unknown", e.v)),
         Ok(_) if !canon::is_canonical(line) => not_canonical(),
         Ok(e) => Unread::schema(format!("the members of this {} event are not those of its kind", e.event.as_str())),
     }
@@ -408,7 +407,12 @@ pub fn explain(line: &[u8]) -> Unread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{RpcId, event::detail as d, receipt::Counts, to_line};
+    use crate::model::{
+        RpcId,
+        event::{EVENT_VERSION, detail as d},
+        receipt::Counts,
+        to_line,
+    };
     use proptest::prelude::*;
     use serde_json::value::{RawValue, to_raw_value};
 

@@ -6,17 +6,19 @@ use super::{
     source::{Lines, MAX_DOCUMENT, MAX_LINE, Meter, PackDir},
 };
 use crate::model::{
+    AuditEvent, SessionDoc,
     event::EVENT_VERSION,
-    reading::{TooNew, newer_receipt},
-    session::SESSION_VERSION,
-    surface::SURFACE_VERSION,
-    version,
+    reading::{self, TooNew},
+    surface,
 };
 use std::{
     io::Read as _,
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
+
+/// What says of a document's bytes that it is of a later version.
+type Newer = fn(&[u8]) -> Option<TooNew>;
 
 /// A document of a pack that a later version wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,16 +50,17 @@ pub fn later(pack: &Path) -> Option<Later> {
     if [SESSION, AUDIT_LOG].iter().all(|name| dir.open_file(name).is_err()) {
         return None;
     }
-    let of = |what, known: u32| move |json: &[u8]| version::newer(what, json, "v", &known.to_string());
-    let (session, surface) = (of("session document", SESSION_VERSION), of("surface", SURFACE_VERSION));
-    let documents: [(&str, usize, &dyn Fn(&[u8]) -> Option<TooNew>); 3] =
-        [(SESSION, MAX_DOCUMENT, &session), (SURFACE, MAX_LINE, &surface), (REPORT, MAX_DOCUMENT, &builder::newer)];
+    let documents: [(&str, usize, Newer); 3] = [
+        (SESSION, MAX_DOCUMENT, reading::newer::<SessionDoc>),
+        (SURFACE, MAX_LINE, surface::newer),
+        (REPORT, MAX_DOCUMENT, builder::newer),
+    ];
     for (name, max, newer) in documents {
         if let Some(newer) = document(name, max).and_then(|json| newer(&json)) {
             return Some(found(name, None, newer));
         }
     }
-    for (name, newer) in [(RECEIPTS, newer_receipt as fn(&[u8]) -> Option<TooNew>), (AUDIT_LOG, newer_event)] {
+    for (name, newer) in [(RECEIPTS, reading::newer_receipt as Newer), (AUDIT_LOG, newer_event)] {
         let Ok((file, _)) = dir.open_file(name) else { continue };
         let mut ignore = |_| ControlFlow::Continue(());
         let (mut meter, mut lines) = (Meter::new(&mut ignore), Lines::new(file));
@@ -77,5 +80,5 @@ fn newer_event(line: &[u8]) -> Option<TooNew> {
     if here.starts_with(format!("\"v\":{EVENT_VERSION},").as_bytes()) && named.next().is_none() {
         return None;
     }
-    version::newer("audit event", line, "v", &EVENT_VERSION.to_string())
+    reading::newer::<AuditEvent>(line)
 }

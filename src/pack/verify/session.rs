@@ -21,8 +21,7 @@ pub(super) fn read(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<SessionDoc> 
     let doc = parse(bytes);
     if doc.is_none() {
         let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        let newline = bytes.len() == line.len() + 1;
-        let unread = explain_document::<SessionDoc>(line, newline, "session document", SESSION_VERSION);
+        let unread = explain_document::<SessionDoc>(line, bytes.len() == line.len() + 1);
         engine.found(unread.of_document(Stage::SessionCompleteness, SESSION).0);
     }
     doc

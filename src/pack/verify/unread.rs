@@ -4,7 +4,7 @@
 use super::{Finding, Stage, cursor::shown};
 use crate::{
     canon,
-    model::{reading::TooNew, version},
+    model::reading::{self, TooNew, Versioned},
 };
 
 /// Code of a finding that says no more than that a later version is needed.
@@ -66,22 +66,17 @@ pub fn not_canonical() -> Unread {
     Unread::Wrong("E_CANON_MISMATCH", "not the canonical line (RFC 8785) of what it says".to_owned())
 }
 
-/// What `json` has to say before its members are looked at: no JSON, or a version in `v` above `known`.
-pub fn foremost(json: &[u8], what: &'static str, known: u32) -> Option<Unread> {
+/// What `json` has to say before its members are looked at: no JSON, or a `T` of a later version.
+pub fn foremost<T: Versioned>(json: &[u8]) -> Option<Unread> {
     if let Some((code, words)) = not_json(json) {
         return Some(Unread::Wrong(code, words));
     }
-    version::newer(what, json, "v", &known.to_string()).map(Unread::TooNew)
+    reading::newer::<T>(json).map(Unread::TooNew)
 }
 
-/// Why a document that is one line is not the canonical form of a `T`; `what` it is called, and the version of it that is read.
-pub fn explain_document<'a, T: serde::Deserialize<'a>>(
-    line: &'a [u8],
-    newline: bool,
-    what: &'static str,
-    known: u32,
-) -> Unread {
-    if let Some(reason) = foremost(line, what, known) {
+/// Why a document that is one line is not the canonical form of a `T`.
+pub fn explain_document<T: Versioned>(line: &[u8], newline: bool) -> Unread {
+    if let Some(reason) = foremost::<T>(line) {
         return reason;
     }
     match serde_json::from_slice::<T>(line) {
