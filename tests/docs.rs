@@ -169,6 +169,82 @@ fn ledger_session_and_card_are_documented_member_by_member() {
     agree("Place `audit_dir`", &mark["audit_dir"]);
 }
 
+/// The cells of the rows of the first table below a heading, its own heads left out.
+fn rows(doc: &str, heading: &str) -> Vec<Vec<String>> {
+    let section = doc.lines().skip_while(|l| l.trim_end() != heading).skip(1).take_while(|l| !l.starts_with('#'));
+    let table = section.skip_while(|l| !l.starts_with('|')).take_while(|l| l.starts_with('|')).skip(2);
+    let cells = |l: &str| l.trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect::<Vec<_>>();
+    table.map(cells).collect()
+}
+
+/// The table of versions has each constant of the code with its value, and what is read has its changes listed.
+#[test]
+fn one_table_owns_the_versions_of_all_formats() {
+    use assay::{
+        history,
+        live::protocol,
+        model,
+        pack::{lock, sign},
+        policy,
+        record::{card, mark, rollback},
+        relay::capture,
+    };
+    let number = |n: u32| format!("{n}.0");
+    let constants = [
+        ("model/receipt.rs SCHEMA_VERSION", model::receipt::SCHEMA_VERSION.to_owned()),
+        ("model/event.rs EVENT_VERSION", number(model::event::EVENT_VERSION)),
+        ("model/ledger.rs LEDGER_VERSION", number(model::ledger::LEDGER_VERSION)),
+        ("model/session.rs SESSION_VERSION", number(model::session::SESSION_VERSION)),
+        ("model/surface.rs SURFACE_VERSION", number(model::surface::SURFACE_VERSION)),
+        ("record/card.rs CARD_VERSION", number(card::CARD_VERSION)),
+        ("live/protocol.rs RUN_CARD_VERSION", number(protocol::RUN_CARD_VERSION)),
+        ("live/protocol.rs PROTOCOL", number(protocol::PROTOCOL)),
+        ("record/mark.rs MARK_VERSION", number(mark::MARK_VERSION)),
+        ("record/rollback.rs MEMORY_VERSION", number(rollback::MEMORY_VERSION)),
+        ("relay/capture/layout.rs VERSION", format!("{}.0", capture::VERSION)),
+        ("history/store.rs SCHEMA_VERSION", format!("{}.0", history::SCHEMA_VERSION)),
+        ("policy/load.rs POLICY_VERSION", format!("{}.0", policy::POLICY_VERSION)),
+        ("pack/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
+        ("pack/sign.rs PACK_VERSION", sign::PACK_VERSION.to_owned()),
+        ("pack/sign.rs MANIFEST_VERSION", sign::MANIFEST_VERSION.to_owned()),
+    ];
+    let doc = formats();
+    let table = rows(&doc, "## Versions");
+    let documented: Vec<(String, String)> = table.iter().map(|r| (r[3].replace('`', ""), r[1].clone())).collect();
+    let code: Vec<(String, String)> = constants.iter().map(|(name, v)| ((*name).to_owned(), v.clone())).collect();
+    assert_eq!(documented, code, "docs/formats.md, \"Versions\" (left) and the code (right)");
+    // A constant that is new in the code is new in this list.
+    for (file, name) in constants.iter().filter_map(|(name, _)| name.split_once(' ')) {
+        let text = fs::read_to_string(root().join("src").join(file)).unwrap();
+        assert!(text.contains(&format!("pub const {name}: ")), "{file}: {name}");
+    }
+    let mut sources = vec![root().join("src")];
+    while let Some(path) = sources.pop() {
+        if path.is_dir() {
+            sources.extend(fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
+            continue;
+        }
+        let file = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        for line in text.lines().filter_map(|l| l.strip_prefix("pub const ")) {
+            let name = line.split(':').next().unwrap();
+            // That of the program, and those of documents that are only printed.
+            let printed = line.contains("\"assay.") || name == "RECORDER_VERSION";
+            if (name.ends_with("VERSION") || name == "PROTOCOL") && !printed {
+                let listed = constants.iter().any(|(known, _)| *known == format!("{file} {name}"));
+                assert!(listed, "src/{file}: {name} is not in the table of versions");
+            }
+        }
+    }
+    let changes: Vec<(String, String)> =
+        rows(&doc, "### Changes").iter().map(|r| (r[0].clone(), r[1].clone())).collect();
+    for row in &table {
+        let format = row[0].split(", ").next().unwrap().to_owned();
+        let last = changes.iter().rfind(|(name, _)| *name == format);
+        assert_eq!(last, Some(&(format.clone(), row[1].clone())), "the last change of {format} is not its version");
+    }
+}
+
 #[test]
 fn every_reason_of_a_guard_is_documented() {
     let text = fs::read_to_string(root().join("docs/guard.md")).unwrap();

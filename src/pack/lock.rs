@@ -5,7 +5,10 @@
 //! recomputed; a lock that has drifted from the cards known here is not met either, and says so.
 
 use super::claims::{Card, card, claim_set_hash};
-use crate::{canon, model::sha256_hex};
+use crate::{
+    canon,
+    model::{reading::TooNew, sha256_hex, version},
+};
 use serde_json::Value;
 use std::{io, path::Path};
 
@@ -51,6 +54,9 @@ pub enum LockError {
     /// It is not of the form.
     #[error("invalid lock file: {0}")]
     Invalid(String),
+    /// It is of a later version.
+    #[error(transparent)]
+    TooNew(TooNew),
 }
 
 impl Lock {
@@ -79,6 +85,11 @@ impl Lock {
             return Err(invalid(anomalies.to_string()));
         }
         let doc: Value = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
+        // A later version may have other fields.
+        let version = doc["lock_version"].as_str().unwrap_or_default();
+        if let Some(e) = version::newer_text("lock file", version, LOCK_VERSION) {
+            return Err(LockError::TooNew(e));
+        }
         let missing: Vec<&str> = REQUIRED.into_iter().filter(|f| doc.get(f).is_none()).collect();
         if !missing.is_empty() {
             return Err(invalid(format!("missing required fields: {}", missing.join(", "))));

@@ -3,6 +3,7 @@
 
 use super::{
     PolicyError,
+    load::{POLICY_VERSION, unknown_version},
     model::{Budget, Constraint, Default, Rules, Shape},
     names::NameSet,
     read::Reader,
@@ -34,8 +35,8 @@ pub fn rules(reader: &mut Reader<'_>, top: &[(Node, Node)]) -> Result<Rules, Pol
         let name = key.text().unwrap_or_default();
         match name {
             "version" => match value.text() {
-                Some("1") => {}
-                _ => return Err(reader.error(value.place, "this version is not known").hint("write version: \"1\"")),
+                Some(POLICY_VERSION) => {}
+                _ => return Err(unknown_version(reader, value)),
             },
             "mode" => mode(reader, key.place, value)?,
             "tools" => {

@@ -24,7 +24,7 @@ mod tests;
 pub use constraints::hosts::{Beside, Dns, Resolve};
 pub use error::PolicyError;
 pub use eval::{Arguments, Call, Evaluator, Reason, Ruling, Surroundings, Verdict};
-pub use load::MAX_POLICY;
+pub use load::{MAX_POLICY, POLICY_VERSION};
 pub use names::is_glob;
 
 /// A policy file, loaded and compiled.
