@@ -184,7 +184,7 @@ pub struct SegmentEnd {
 /// Every end of a segment that the ledger holds, read in one go.
 #[derive(Debug, Default)]
 pub struct Ends {
-    ends: HashMap<SessionId, SegmentEnd>,
+    known: HashMap<SessionId, SegmentEnd>,
     /// A line that only a later version reads, and the sessions that such lines name.
     too_new: Option<TooNew>,
     unread: HashSet<SessionId>,
@@ -200,7 +200,7 @@ impl Ends {
         walk(dir, &mut |line| match reading::read::<LedgerLine>(line) {
             Reading::Readable(line) if line.kind == LedgerKind::SegmentEnd => {
                 let end = SegmentEnd { hash: line.segment_hash, events: line.event_count };
-                all.ends.insert(line.session_id, end);
+                all.known.insert(line.session_id, end);
             }
             Reading::TooNew(e) => {
                 all.too_new = Some(e);
@@ -227,7 +227,7 @@ impl Ends {
     /// How the segment of this session ended.
     #[must_use]
     pub fn get(&self, session: SessionId) -> Option<&SegmentEnd> {
-        self.ends.get(&session)
+        self.known.get(&session)
     }
 }
 

@@ -4,6 +4,8 @@
 //! it what the capture still holds, closes what is open and ends the chain as what it is: a crashed session. It never
 //! rewrites a line, sets torn bytes aside, says what it found, and never makes a session look more complete than it is.
 
+mod newer;
+
 use super::{
     card::{Card, Places},
     judgement::Reader,
@@ -21,7 +23,6 @@ use crate::{
         WallTime, event,
         reading::{self, Reading, TooNew},
         receipt::{Counts, SESSION_START, SessionStart, TOOL_CALL, ToolCall},
-        surface,
     },
     paths::{AuditDir, SessionPaths},
     relay::Consumer,
@@ -38,11 +39,6 @@ use std::{
 
 /// The longest line of evidence that is read; a receipt with stored content is far below.
 const MAX_LINE: u64 = 64 << 20;
-
-/// Bytes at the end of an event's line in which its version stands.
-const EVENT_END: usize = 160;
-/// How the version that is read stands there.
-const KNOWN_EVENT: &str = "\"v\":1,\"wire_bytes\":";
 
 /// What keeps a session from being recovered. Nothing of it was changed then, but for torn bytes that were set aside.
 #[derive(Debug, thiserror::Error)]
@@ -251,7 +247,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     if card.is_none() && nothing_left(dir, paths, end.as_ref()).map_err(at(&paths.segment))? {
         return Ok(None);
     }
-    match refuse_newer(dir, paths, &places) {
+    match newer::refuse(dir, paths, &places) {
         Err(_) if store::is_held(paths) => return Ok(None),
         checked => checked?,
     }
@@ -312,55 +308,6 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     }
     notes.clone_from(&doc.recovery_notes);
     Ok(Some(Recovered { store, doc, notes, surface }))
-}
-
-/// Refuses a session of which only a later version reads everything, before anything of it is touched.
-fn refuse_newer(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> Result<(), RecoverError> {
-    let too_new = |path: &Path| {
-        let path = path.to_owned();
-        move |source: TooNew| Err(RecoverError::TooNew { path, source })
-    };
-    let captures = || places.rings.iter().chain([&places.decisions]).flatten();
-    for ring in captures() {
-        if let Err(e) = Consumer::open(ring)
-            && let Some(source) = TooNew::carried_by(&e)
-        {
-            return too_new(ring)(source.clone());
-        }
-    }
-    if let Ok(bytes) = paths.files.read(&paths.surface, MAX_LINE)
-        && let Some(source) = surface::newer(&bytes)
-    {
-        return too_new(&paths.surface)(source);
-    }
-    let newer_event = |line: &[u8]| {
-        // Of most lines this is all that is looked at: `v` stands shortly before the end.
-        let end = &line[line.len().saturating_sub(EVENT_END)..];
-        let known = memchr::memmem::find(end, KNOWN_EVENT.as_bytes()).is_some();
-        if known { None } else { reading::newer::<AuditEvent>(line) }
-    };
-    let newer: [(&Path, &dyn Fn(&[u8]) -> Option<TooNew>); 2] =
-        [(&paths.segment, &newer_event), (&paths.receipts, &reading::newer_receipt)];
-    for (path, newer) in newer {
-        let mut lines = Lines::open(&paths.files, path)?;
-        // What is torn or damaged is named later.
-        while let Ok(Some(line)) = lines.next() {
-            newer(&line).map_or(Ok(()), too_new(path))?;
-        }
-    }
-    // Sessions of one process share their captures.
-    for path in paths_in(dir, &dir.live()).unwrap_or_default() {
-        let is_card = path != paths.card && path.extension().is_some_and(|e| e == "json");
-        if let Some(bytes) = is_card.then(|| dir.files().read(&path, super::card::MAX_CARD).ok()).flatten()
-            && captures().any(|ring| {
-                ring.file_name().is_some_and(|name| memchr::memmem::find(&bytes, name.as_encoded_bytes()).is_some())
-            })
-            && let Some(source) = reading::newer::<Card>(&bytes)
-        {
-            return too_new(&path)(source);
-        }
-    }
-    Ok(())
 }
 
 /// The observed surface, if it is what the recorder wrote: no event binds it, so its hash is remembered.
@@ -466,20 +413,6 @@ fn last_event(paths: &SessionPaths) -> io::Result<Option<AuditEvent>> {
     Ok(tail.last.and_then(|line| serde_json::from_slice(&line).ok()))
 }
 
-/// Whether a segment whose last event is of a later version ends as the ledger says: that version has ended it.
-fn ended_by_later(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> io::Result<bool> {
-    #[derive(serde::Deserialize)]
-    struct Link {
-        event_seq: u64,
-        hash: String,
-    }
-    let Some((file, end)) = paths.files.open(&paths.segment).ok().zip(end) else { return Ok(false) };
-    let tail = ledger::good_tail(&file)?;
-    let Some(last) = tail.last.filter(|line| reading::newer::<AuditEvent>(line).is_some()) else { return Ok(false) };
-    let link = serde_json::from_slice::<Link>(&last);
-    Ok(link.is_ok_and(|l| l.hash == end.hash && l.event_seq.saturating_add(1) == end.events))
-}
-
 /// A segment whose end the ledger knows must end so: nothing is signed over one that was shortened or changed since.
 fn check_ledger(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> Result<(), RecoverError> {
     let Some(end) = end else { return Ok(()) };
@@ -519,7 +452,7 @@ pub(crate) fn is_finished(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>
 /// As [`is_finished`]; an empty segment that the ledger saw begin was emptied since.
 fn nothing_left(dir: &AuditDir, paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> io::Result<bool> {
     let is_empty = || Ok::<_, io::Error>(paths.files.open(&paths.segment)?.metadata()?.len() == 0);
-    if ended_by_later(paths, end)? {
+    if newer::ended_it(paths, end)? {
         return Ok(true);
     }
     Ok(is_finished(paths, end)?
@@ -838,9 +771,8 @@ impl Events {
 
     fn read(&mut self) -> Result<Option<AuditEvent>, RecoverError> {
         let Some(line) = self.lines.next()? else { return Ok(None) };
-        let event = match serde_json::from_slice::<AuditEvent>(&line) {
-            Ok(event) => event,
-            Err(_) => return Err(self.lines.unread::<AuditEvent>(&line)),
+        let Ok(event) = serde_json::from_slice::<AuditEvent>(&line) else {
+            return Err(self.lines.unread::<AuditEvent>(&line));
         };
         if event::hash_of_line(&line).as_deref() != Some(&event.hash) {
             return Err(self.lines.damaged("the event's hash is not the hash of its line"));

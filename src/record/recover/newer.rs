@@ -1,0 +1,109 @@
+//! Sessions of which only a later version reads everything: nothing of them is touched.
+
+use super::{Lines, MAX_LINE, RecoverError, paths_in};
+use crate::{
+    model::{
+        AuditEvent,
+        reading::{self, TooNew},
+        surface,
+    },
+    paths::{AuditDir, SessionPaths},
+    record::{
+        card::{Card, MAX_CARD, Places},
+        ledger,
+    },
+    relay::Consumer,
+};
+use std::{io, path::Path};
+
+/// Bytes at the end of an event's line in which its version stands.
+const EVENT_END: usize = 120;
+/// How the version that is read stands there.
+const KNOWN_EVENT: &str = "\"v\":1,\"wire_bytes\":";
+
+/// Refuses a session of which only a later version reads everything, before anything of it is touched.
+pub(super) fn refuse(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> Result<(), RecoverError> {
+    let too_new = |path: &Path| {
+        let path = path.to_owned();
+        move |source: TooNew| Err(RecoverError::TooNew { path, source })
+    };
+    let captures = || places.rings.iter().chain([&places.decisions]).flatten();
+    for ring in captures() {
+        if let Err(e) = Consumer::open(ring)
+            && let Some(source) = TooNew::carried_by(&e)
+        {
+            return too_new(ring)(source.clone());
+        }
+    }
+    if let Ok(bytes) = paths.files.read(&paths.surface, MAX_LINE)
+        && let Some(source) = surface::newer(&bytes)
+    {
+        return too_new(&paths.surface)(source);
+    }
+    refuse_lines(paths, &paths.segment, newer_event)?;
+    refuse_lines(paths, &paths.receipts, reading::newer_receipt)?;
+    // Sessions of one process share their captures.
+    for path in paths_in(dir, &dir.live()).unwrap_or_default() {
+        let is_card = path != paths.card && path.extension().is_some_and(|e| e == "json");
+        if let Some(bytes) = is_card.then(|| dir.files().read(&path, MAX_CARD).ok()).flatten()
+            && captures().any(|ring| {
+                ring.file_name().is_some_and(|name| memchr::memmem::find(&bytes, name.as_encoded_bytes()).is_some())
+            })
+            && let Some(source) = reading::newer::<Card>(&bytes)
+        {
+            return too_new(&path)(source);
+        }
+    }
+    Ok(())
+}
+
+fn refuse_lines(paths: &SessionPaths, path: &Path, newer: fn(&[u8]) -> Option<TooNew>) -> Result<(), RecoverError> {
+    let mut lines = Lines::open(&paths.files, path)?;
+    // What is torn or damaged is named later.
+    while let Ok(Some(line)) = lines.next() {
+        if let Some(source) = newer(&line) {
+            return Err(RecoverError::TooNew { path: path.to_owned(), source });
+        }
+    }
+    Ok(())
+}
+
+/// Of most events the end of their line is all that is looked at.
+fn newer_event(line: &[u8]) -> Option<TooNew> {
+    let end = &line[line.len().saturating_sub(EVENT_END)..];
+    let known = memchr::memmem::find(end, KNOWN_EVENT.as_bytes()).is_some();
+    if known { None } else { reading::newer::<AuditEvent>(line) }
+}
+
+/// Whether a segment whose last event is of a later version ends as the ledger says: that version has ended it.
+pub(super) fn ended_it(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> io::Result<bool> {
+    #[derive(serde::Deserialize)]
+    struct Link {
+        event_seq: u64,
+        hash: String,
+    }
+    let Some((file, end)) = paths.files.open(&paths.segment).ok().zip(end) else { return Ok(false) };
+    let tail = ledger::good_tail(&file)?;
+    let Some(last) = tail.last.filter(|line| reading::newer::<AuditEvent>(line).is_some()) else { return Ok(false) };
+    let link = serde_json::from_slice::<Link>(&last);
+    Ok(link.is_ok_and(|l| l.hash == end.hash && l.event_seq.saturating_add(1) == end.events))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_event_says_its_version() {
+        use crate::model::reading::Versioned as _;
+        assert_eq!(KNOWN_EVENT, format!("\"v\":{},\"wire_bytes\":", AuditEvent::KNOWN));
+        let hash = "0".repeat(64);
+        let line = |v: &str| {
+            format!(
+                r#"{{"detail":{{"v":1,"wire_bytes":0}},"v":{v},"wire_bytes":18446744073709551615,"wire_sha256":"{hash}"}}"#
+            )
+        };
+        assert!(newer_event(line("1").as_bytes()).is_none());
+        assert!(newer_event(line("2").as_bytes()).is_some() && newer_event(line("\"1.1\"").as_bytes()).is_some());
+    }
+}
