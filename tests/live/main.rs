@@ -8,6 +8,7 @@ mod peer;
 mod rig;
 
 mod hostile;
+mod versions;
 mod watching;
 
 use assay::{

@@ -1,0 +1,171 @@
+//! Sessions of a later version: they are named and left alone, and those beside them are watched.
+
+use super::*;
+use assay::files::{Lock, try_lock};
+use serde_json::{Value, json};
+use std::{
+    io::Write as _,
+    os::unix::net::UnixListener,
+    path::Path,
+    process::{Child, Output, Stdio},
+};
+
+/// The next major version, the next minor one, and one far away; as they stand in JSON.
+const LATER: [&str; 3] = ["2", "\"1.1\"", "4000000000"];
+
+fn version(v: &str) -> String {
+    format!("is of version {}; this assay reads up to 1: too new, it needs a later assay", v.trim_matches('"'))
+}
+
+fn watch(rig: &Rig, args: &[&str]) -> Child {
+    let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
+    command.arg("watch").args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn ended(mut watch: Child) -> (Output, String, String) {
+    until("the end of watching", || watch.try_wait().unwrap());
+    let out = watch.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (out.clone(), text(&out.stdout), text(&out.stderr))
+}
+
+/// A live run card that the test writes, its socket, and who listens there.
+struct Proxy {
+    card: PathBuf,
+    text: String,
+    listener: UnixListener,
+    held: fs::File,
+}
+
+impl Proxy {
+    fn new(run: &Path, text: &str) -> Self {
+        let card = run.join("00000000000000aa.json");
+        fs::write(&card, text).unwrap();
+        let held = fs::File::open(&card).unwrap();
+        assert!(matches!(try_lock(&held).unwrap(), Lock::Taken));
+        let listener = UnixListener::bind(card.with_extension("sock")).unwrap();
+        Self { card, text: text.to_owned(), listener, held }
+    }
+
+    fn is_as_it_was(&self) -> bool {
+        self.card.with_extension("sock").exists() && fs::read_to_string(&self.card).unwrap() == self.text
+    }
+
+    fn gone(self) {
+        fs::remove_file(self.card.with_extension("sock")).unwrap();
+        fs::remove_file(&self.card).unwrap();
+        drop(self.held);
+    }
+}
+
+/// The run card of another session, with these versions of it and of the card in it.
+fn run_card(card: &RunCard, outer: &str, inner: &str) -> String {
+    let mut doc = serde_json::to_value(card).unwrap();
+    doc["card"]["session_id"] = json!("mcp_00000000000000aa");
+    doc["v"] = serde_json::from_str(outer).unwrap();
+    doc["card"]["v"] = serde_json::from_str(inner).unwrap();
+    doc.to_string()
+}
+
+#[test]
+fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() {
+    let rig = Rig::new();
+    let (mut client, card) = start(&rig, &[]);
+    client.converse([rig::call(1, "echo", 1)].into_iter());
+    for v in LATER {
+        for text in [run_card(&card, v, "1"), run_card(&card, "1", v), format!("{{\"v\":{v}}}")] {
+            let proxy = Proxy::new(&run_dir(&rig), &text);
+            let mut seen = watch(&rig, &["--json"]);
+            let mut out = std::io::BufReader::new(seen.stdout.take().unwrap());
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+            let hello: Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(hello["session"]["card"]["session_id"], card.card.session_id.to_string());
+            let only = ended(watch(&rig, &["--plain", "--session", "00000000000000aa"]));
+            assert!(only.0.status.code() == Some(3) && only.2.contains(&version(v)), "{only:?}");
+            assert!(only.2.contains("no live session that this assay reads"), "{only:?}");
+            seen.kill().unwrap();
+            let said = String::from_utf8(seen.wait_with_output().unwrap().stderr).unwrap();
+            let words = [&version(v)[..], "its session lives and is not shown", proxy.card.to_str().unwrap()];
+            assert!(words.iter().all(|w| said.contains(w)), "{said}");
+            assert!(proxy.is_as_it_was());
+            proxy.gone();
+        }
+    }
+    client.end();
+    // Alone it is no live session, and not nothing either; dead it stays, whoever looks.
+    let proxy = Proxy::new(&run_dir(&rig), &run_card(&card, "2", "1"));
+    let (out, stdout, stderr) = ended(watch(&rig, &["--plain"]));
+    assert_eq!((out.status.code(), &*stdout), (Some(0), "no live session that this assay reads\n"));
+    assert!(stderr.contains(&version("2")), "{stderr}");
+    rustix::fs::flock(&proxy.held, rustix::fs::FlockOperation::Unlock).unwrap();
+    assert_eq!(rig.recover().status.code(), Some(0));
+    let (mut again, _) = start(&rig, &[]);
+    again.end();
+    let (_, _, stderr) = ended(watch(&rig, &["--plain"]));
+    assert!(stderr.contains(&version("2")) && stderr.contains("its session has ended"), "{stderr}");
+    assert!(proxy.is_as_it_was());
+}
+
+#[test]
+fn a_stream_of_a_later_version_is_said_and_its_end_is_heard() {
+    let rig = Rig::new();
+    let (mut client, card) = start(&rig, &[]);
+    let ours = run_card(&card, "1", "1");
+    client.end();
+    for v in LATER {
+        let hello = |protocol: &str, session: &str| {
+            format!("{{\"event\":\"hello\",\"protocol\":{protocol},\"session\":{session},\"more\":[]}}\n")
+        };
+        let card = |outer, inner| {
+            let session: RunCard = serde_json::from_str(&ours).unwrap();
+            run_card(&session, outer, inner)
+        };
+        for greeting in [hello(v, "[]"), hello(v, &ours), hello("1", &card(v, "1")), hello("1", &card("1", v))] {
+            let proxy = Proxy::new(&run_dir(&rig), &ours);
+            let watching = watch(&rig, &["--plain"]);
+            let (mut stream, _) = proxy.listener.accept().unwrap();
+            stream.write_all(greeting.as_bytes()).unwrap();
+            // It goes, and does not come again.
+            let mut rest = Vec::new();
+            std::io::Read::read_to_end(&mut stream, &mut rest).unwrap();
+            assert_eq!(rest, b"");
+            assert!(proxy.is_as_it_was());
+            proxy.gone();
+            let (out, stdout, _) = ended(watching);
+            assert_eq!(out.status.code(), Some(0));
+            assert!(stdout.starts_with("mcp_00000000000000aa: this "), "{stdout}");
+            assert!(stdout.contains(&version(v)) && stdout.lines().count() == 1, "{stdout}");
+        }
+    }
+}
+
+#[test]
+fn events_of_a_later_version_are_said_and_the_others_told() {
+    let rig = Rig::new();
+    let (mut client, card) = start(&rig, &[]);
+    client.converse((1..=5).map(|n| rig::call(n, "echo", n)));
+    client.end();
+    let whole = fs::read_to_string(&card.segment).unwrap();
+    for v in LATER {
+        let lines: Vec<&str> = whole.lines().collect();
+        let newer = lines[4].replace("\"v\":1,", &format!("\"v\":{v},\"w\":[],"));
+        fs::write(&card.segment, whole.replace(lines[4], &newer)).unwrap();
+        // Its process is gone: everything is told from the files.
+        let inbox = follow(&card, 10_000);
+        let mut state = State::default();
+        let updates = to_the_end(&inbox, &mut state);
+        let said: Vec<&String> =
+            updates.iter().filter_map(|u| if let Update::TooNew { why, .. } = u { Some(why) } else { None }).collect();
+        assert!(matches!(&said[..], [why] if why.contains(&version(v))), "{said:?}");
+        assert!(updates.iter().filter(|u| matches!(u, Update::Line(_))).count() >= lines.len() - 1);
+        assert!(fs::read_to_string(&card.segment).unwrap().contains(&newer));
+        let receipts = fs::read_to_string(&card.receipts).unwrap();
+        let schema = receipts.replacen("\"schema_version\":\"3.0\"", "\"schema_version\":\"3.1\"", 2);
+        fs::write(&card.receipts, &schema).unwrap();
+        let mut calls = 0;
+        let too_new = journal::calls(&card.receipts, None, &mut |_| calls += 1).unwrap();
+        assert_eq!((too_new.unwrap().found.as_str(), calls), ("3.1", 4));
+        fs::write(&card.receipts, &receipts).unwrap();
+    }
+}
