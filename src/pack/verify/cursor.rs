@@ -113,7 +113,11 @@ impl<'a> Cursor<'a> {
         self.lit(prefix)?;
         let digits = self.take(16)?;
         self.lit(b"\"")?;
-        digits.iter().try_fold(0, |n, &d| Some(n << 4 | u64::from(nibble(d)?)))
+        let (bits, seen) = digits.iter().fold((0, 0), |(bits, seen), &d| {
+            let value = VALUES[usize::from(d)];
+            (bits << 4 | u64::from(value), seen | value)
+        });
+        (seen < 16).then_some(bits)
     }
 
     /// A time of the one form.
@@ -221,13 +225,16 @@ impl<'a> Cursor<'a> {
     }
 }
 
-const fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+/// What each lower-case hex digit stands for; 255 for what is none.
+const VALUES: [u8; 256] = {
+    let mut values = [0xff; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        values[b"0123456789abcdef"[digit] as usize] = digit as u8;
+        digit += 1;
     }
-}
+    values
+};
 
 /// Whether all of it are lower-case hex digits.
 #[inline]
@@ -243,6 +250,19 @@ pub fn is_hex(text: &[u8]) -> bool {
 pub fn is_digest(text: &[u8]) -> bool {
     let digits = text.strip_prefix(b"sha256:").or_else(|| text.strip_prefix(b"sha256-raw:"));
     digits.is_some_and(|d| d.len() == 64 && is_hex(d))
+}
+
+/// A SHA-256 of 64 lower-case hex digits. Each event has one, so it looks its digits up.
+#[must_use]
+pub fn digest_of(hex: &[u8]) -> Option<[u8; 32]> {
+    let (pairs, []) = <&[u8; 64]>::try_from(hex).ok()?.as_chunks::<2>() else { return None };
+    let (mut out, mut seen) = ([0; 32], 0);
+    for (byte, &[high, low]) in out.iter_mut().zip(pairs) {
+        let (high, low) = (VALUES[usize::from(high)], VALUES[usize::from(low)]);
+        seen |= high | low;
+        *byte = high << 4 | low;
+    }
+    (seen < 16).then_some(out)
 }
 
 /// SHA-256 as 64 hex digits, without an allocation.
@@ -272,6 +292,18 @@ pub fn shown(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_digest_is_what_its_digits_say(digest: [u8; 32], at in 0..64_usize, other: u8) {
+            let hex = hex_of(digest);
+            prop_assert_eq!(digest_of(&hex), Some(digest));
+            prop_assert_eq!(digest_of(&hex[1..]), None);
+            let mut hex = hex;
+            hex[at] = other;
+            prop_assert_eq!(digest_of(&hex).is_some(), is_hex(&hex));
+        }
+    }
 
     fn whole<'a, T>(text: &'a [u8], f: impl FnOnce(&mut Cursor<'a>) -> Option<T>) -> Option<T> {
         let mut c = Cursor::new(text);

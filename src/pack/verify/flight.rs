@@ -79,9 +79,8 @@ struct Place {
 
 impl Place {
     fn of(e: &Event<'_>) -> Self {
-        let mut sha256 = [0; 32];
-        let decoded = e.wire_sha256.and_then(|hex| hex::decode_to_slice(hex, &mut sha256).ok());
-        Self { direction: e.direction, offset: e.more.offset, bytes: e.wire_bytes, sha256: decoded.map(|()| sha256) }
+        let sha256 = e.wire_sha256.and_then(super::cursor::digest_of);
+        Self { direction: e.direction, offset: e.more.offset, bytes: e.wire_bytes, sha256 }
     }
 }
 
