@@ -114,11 +114,11 @@ impl Status {
     /// The proxy's last words, and its exit code (FORMATS §11).
     pub(super) fn finish(self, report: &Report, seals: &[Sealed], interrupted: bool, server: ServerEnd) -> Exit {
         if report.missed_messages + report.missed_bytes > 0 {
-            let why = report.disk_error.as_deref().unwrap_or("the recorder could not keep up");
             self.warn(&format!(
-                "evidence is missing: {}, {} crossed unrecorded ({why})",
+                "evidence is missing: {}, {} crossed unrecorded ({})",
                 counted(report.missed_messages, "message"),
-                counted(report.missed_bytes, "byte")
+                counted(report.missed_bytes, "byte"),
+                why_missed(report)
             ));
         }
         if report.nothing_recorded {
@@ -142,6 +142,19 @@ impl Status {
         tracing::info!(exit = exit.code(), "the proxy ends");
         exit
     }
+}
+
+/// Why evidence is missing: each cause there was.
+fn why_missed(report: &Report) -> String {
+    let mut why = Vec::new();
+    if report.missed_messages > report.not_followed || report.missed_messages == 0 || report.disk_error.is_some() {
+        why.push(report.disk_error.clone().unwrap_or_else(|| "the recorder could not keep up".to_owned()));
+    }
+    if report.not_followed > 0 {
+        let requests = counted(report.not_followed, "request");
+        why.push(format!("{requests} beyond those that are followed without an answer"));
+    }
+    why.join("; ")
 }
 
 /// Writes the recorder's own log to `recorder.log` in the audit directory, 0600, off every thread that matters.
@@ -178,4 +191,25 @@ pub(super) fn log_to(dir: &AuditDir, status: Status) -> Option<WorkerGuard> {
     // Only the first one in a process counts; a library user may have set one.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Some(guard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_has_its_causes() {
+        let report = |missed_messages, not_followed, disk: Option<&str>| Report {
+            missed_messages,
+            not_followed,
+            disk_error: disk.map(ToOwned::to_owned),
+            ..Report::default()
+        };
+        assert_eq!(why_missed(&report(2, 0, None)), "the recorder could not keep up");
+        assert_eq!(why_missed(&report(0, 0, None)), "the recorder could not keep up");
+        assert_eq!(why_missed(&report(2, 0, Some("full"))), "full");
+        assert_eq!(why_missed(&report(1, 1, None)), "1 request beyond those that are followed without an answer");
+        assert!(why_missed(&report(3, 2, None)).starts_with("the recorder could not keep up; 2 requests beyond"));
+        assert!(why_missed(&report(2, 2, Some("full"))).starts_with("full; 2 requests beyond"));
+    }
 }

@@ -81,6 +81,8 @@ pub struct Report {
     pub missed_messages: u64,
     /// Wire bytes that crossed unrecorded.
     pub missed_bytes: u64,
+    /// Those of the messages that were requests beyond what is followed in flight.
+    pub not_followed: u64,
     /// The last error of the disk, with what was being done.
     pub disk_error: Option<String>,
     /// Evidence of the last session stayed in the capture, for `recover`.
@@ -812,6 +814,7 @@ impl Engine {
                 break;
             }
         }
+        self.report.not_followed = live.recorder.all_not_followed();
         let doc = live.recorder.end(&ending, ended_ns);
         (self.report.missed_messages, self.report.missed_bytes) = (doc.counts.missed, doc.counts.missed_bytes);
         if let Err(e) = live.store.write(&mut live.recorder.lines) {

@@ -33,6 +33,7 @@ fn ends_with_a_gap(rig: &Rig, client: &mut Client, asked: u64) {
     let peak = peak(client);
     assert!(peak < 128, "{peak} MiB");
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
+    assert!(client.said().contains("requests beyond those that are followed"), "{}", client.said());
     check::settled(rig);
     let sessions = check::sessions(rig);
     let session = &sessions[0];

@@ -63,9 +63,16 @@ impl Recorder {
         self.gap_event(reason, messages, bytes, binding, (self.clock.wall(now_ns), now_ns));
     }
 
+    /// Requests that came while as many as are followed were in flight.
+    #[must_use]
+    pub fn all_not_followed(&self) -> u64 {
+        self.not_followed
+    }
+
     /// Counts the requests that are not followed.
     pub(super) fn say_unfollowed(&mut self) {
         let (messages, bytes) = std::mem::take(&mut self.unfollowed);
+        self.not_followed += messages;
         if messages > 0 {
             self.gap(IN_FLIGHT_LIMIT, messages, bytes, self.last_ns);
         }

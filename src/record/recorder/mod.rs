@@ -241,6 +241,8 @@ pub struct Recorder {
     violations: u64,
     /// Requests that are not followed, and their bytes, that no gap tells of yet.
     unfollowed: (u64, u64),
+    /// All requests that were not followed.
+    not_followed: u64,
     /// When a gap told of some last, monotonic ns.
     unfollowed_ns: u64,
     /// Calls that were closed without a response, at the end.
@@ -294,6 +296,7 @@ impl Recorder {
             advisor: None,
             violations: 0,
             unfollowed: (0, 0),
+            not_followed: 0,
             unfollowed_ns: 0,
             unanswered: 0,
             silent: None,
