@@ -6,18 +6,17 @@ use super::{
 };
 use crate::{
     error::{Exit, Failure},
+    files,
     model::{
         AuditEvent, SessionId,
-        reading::{self, TooNew},
+        reading::{self, Reading, TooNew},
     },
     paths::{AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
+    record::card::Card,
     tui::{app::Start, msg::Target},
 };
 use clap::Args;
-use std::{
-    io::{BufRead as _, BufReader, Read as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 /// Bytes of the first line of a file that are looked at.
 const FIRST: u64 = 4 << 20;
@@ -93,16 +92,18 @@ pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// The file of a session that is of a later version, as far as its first lines say.
+/// The file of a session that is of a later version, as far as its card and the first lines say.
 fn too_new(segment: &Path, receipts: &Path) -> Option<(PathBuf, TooNew)> {
+    let root = segment.parent().and_then(Path::parent).map(AuditDir::at);
+    let name = segment.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if let Some(paths) = root.and_then(|dir| dir.session_of_segment(name))
+        && let Ok(Reading::TooNew(e)) = Card::reading(&paths.files, &paths.card)
+    {
+        return Some((paths.card, e));
+    }
     type Newer = fn(&[u8]) -> Option<TooNew>;
     let files: [(&Path, Newer); 2] = [(segment, reading::newer::<AuditEvent>), (receipts, reading::newer_receipt)];
-    files.into_iter().find_map(|(path, newer)| {
-        let file = BufReader::new(crate::files::plain(path).ok()?);
-        let mut line = Vec::new();
-        file.take(FIRST).read_until(b'\n', &mut line).ok()?;
-        newer(&line).map(|e| (path.to_owned(), e))
-    })
+    files.into_iter().find_map(|(path, newer)| newer(&files::first_line(path, FIRST)?).map(|e| (path.to_owned(), e)))
 }
 
 /// What is meant.

@@ -325,6 +325,11 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
         let (_, text, doc) = run(&dry_run);
         assert!(text.contains(&version), "{text}");
         assert_eq!(calls(doc), Some(2));
+        let id = format!("mcp_{}", dead.one);
+        for one in [&["--against", &*id, "--audit-dir", audit][..], &["--against", receipts.to_str().unwrap()]] {
+            let (code, text, _) = run(&[&dry_run[..3], one].concat());
+            assert!(code == Some(3) && text.contains(&version), "{text}");
+        }
         for again in [false, true] {
             let args: &[&str] =
                 if again { &["analyze", "--rebuild", "--json"] } else { &["analyze", "--history", "--json"] };
@@ -342,6 +347,11 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
     fs::remove_dir_all(pack).unwrap();
     let id = format!("mcp_{}", dead.one);
     SessionId::parse(&id).unwrap();
+    let card = dead.rig.audit.join("live").join(format!("{}.json", dead.one));
+    fs::write(&card, "{\"v\":2}").unwrap();
+    let (code, text, _) = run(&["open", "--plain", "--audit-dir", audit, &id]);
+    assert!(code == Some(3) && text.contains("this card is of version 2"), "{text}");
+    fs::remove_file(&card).unwrap();
     for v in LATER {
         let segment = dead.of("audit/audit", &dead.one, ".jsonl");
         let whole = fs::read(&segment).unwrap();

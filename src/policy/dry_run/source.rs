@@ -2,8 +2,13 @@
 
 use super::{Progress, Recorded, Visit};
 use crate::{
-    canon,
-    model::{WallTime, reading::TooNew, receipt::SCHEMA_VERSION, version},
+    canon, files,
+    model::{
+        WallTime,
+        reading::{self, TooNew},
+        receipt::SCHEMA_VERSION,
+        version,
+    },
     pack::verify::{
         Later, later,
         source::{Lines, Meter, OpenProblem, PackDir, ReadStop},
@@ -21,6 +26,8 @@ use std::{
 };
 
 const PACK: &str = "receipt_pack.jsonl";
+/// Bytes of a first receipt that are looked at.
+const FIRST_LINE: u64 = 4 << 20;
 /// Bytes of stored arguments that are judged.
 const MAX_ARGUMENTS: u64 = 64 << 20;
 
@@ -64,13 +71,17 @@ pub fn sources(path: &Path, audit_dir: &Path) -> Result<Vec<Source>, SourceError
         return Err(error("it is neither a pack nor an audit directory"));
     }
     if path.is_file() {
-        return journal(path).map(|s| vec![s]).ok_or_else(|| error("it is no session's file of receipts"));
+        let named = journal(path).ok_or_else(|| error("it is no session's file of receipts"))?;
+        return named.readable().map(|s| vec![s]);
     }
     let text = path.to_string_lossy();
     let id = text.strip_prefix("mcp_").unwrap_or(&text);
     if id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
         let found: Vec<Source> = directory(audit_dir).into_iter().filter(|s| s.is_session(id)).collect();
-        return if found.is_empty() { Err(error("the audit directory has no such session")) } else { Ok(found) };
+        if found.is_empty() {
+            return Err(error("the audit directory has no such session"));
+        }
+        return found.into_iter().map(Source::readable).collect();
     }
     Err(error("it does not exist"))
 }
@@ -163,6 +174,15 @@ impl Source {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         std::fs::metadata(self.path()).map_or(0, |m| m.len())
+    }
+
+    /// Itself, unless its first receipt is of a later version.
+    fn readable(self) -> Result<Self, SourceError> {
+        let first = files::first_line(&self.path(), FIRST_LINE);
+        match first.and_then(|line| reading::newer_receipt(&line)) {
+            Some(e) => Err(SourceError { path: self.path(), what: e.to_string().into() }),
+            None => Ok(self),
+        }
     }
 
     /// The file of its receipts.

@@ -192,12 +192,12 @@ impl LiveScreen {
         self.detail.told(told)
     }
 
-    /// What is said of sessions that are passed over: the first, and how many more there are.
+    /// What is said of sessions that are passed over: the first, and how many there are.
     fn passed_over(&self) -> Option<String> {
         let mut all = self.unread.iter().chain(self.newer.values());
         let first = all.next()?;
         let more = all.count();
-        Some(if more == 0 { first.clone() } else { format!("{first} (and {more} more)") })
+        Some(if more == 0 { first.clone() } else { format!("1 of {}: {first}", more + 1) })
     }
 
     fn panes(&self, at: At) -> Panes {

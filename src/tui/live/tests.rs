@@ -390,9 +390,8 @@ fn what_is_of_a_later_version_is_said_and_what_is_beside_it_shown() {
         hear(&mut app, [Update::Unread(vec![card(true), card(false)])]);
         for (columns, lines) in [(200, 50), (80, 24), (24, 8)] {
             let screen = text(&frame(&mut app, columns, lines));
-            assert!(screen.contains("! this run card is of"), "{screen}");
+            assert!(screen.contains("! 1 of 2: this run card"), "{screen}");
             assert!(columns < 80 || screen.contains("version 2; this assay reads up to 1: too new"), "{screen}");
-            assert!(columns < 200 || screen.contains("(and 1 more)"), "{screen}");
         }
         hear(&mut app, [told.hello(None, Profile::Audit)]);
         assert!(!before || text(&frame(&mut app, 140, 40)).contains("filesystem"));

@@ -240,9 +240,9 @@ fn of_session(e: &mut Entry, dir: &AuditDir, paths: &SessionPaths, live: &HashSe
         Some(Reading::Readable(c)) => c.session_id == paths.id && process::is_alive(c.pid, c.pid_started),
         _ => false,
     };
-    let receipt = first_line(&paths.receipts);
+    let receipt = files::first_line(&paths.receipts, TAIL);
     let newer_receipt = receipt.as_deref().and_then(reading::newer_receipt);
-    let newer_event = || first_line(&paths.segment).and_then(|line| reading::newer::<AuditEvent>(&line));
+    let newer_event = || files::first_line(&paths.segment, TAIL).and_then(|line| reading::newer::<AuditEvent>(&line));
     let newer_card = match &card {
         Some(Reading::TooNew(source)) => Some(source.clone()),
         _ => None,
@@ -267,14 +267,6 @@ fn of_session(e: &mut Entry, dir: &AuditDir, paths: &SessionPaths, live: &HashSe
         e.server = text("server_id").unwrap_or_default();
         e.started = text("started_at").unwrap_or_else(|| e.started.clone());
     }
-}
-
-/// The first line of a file, if it is no longer than what is read for it.
-fn first_line(path: &Path) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    files::plain(path).ok()?.take(TAIL).read_to_end(&mut text).ok()?;
-    text.truncate(memchr::memchr(b'\n', &text)?);
-    Some(text)
 }
 
 fn has_end(segment: &Path) -> bool {
