@@ -2,7 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::{
-    pack::testkit::{self, Ending, Plan},
+    model::sha256_hex,
+    pack::{
+        sign::{self, Manifest},
+        testkit::{self, Ending, Plan},
+    },
     paths::AuditDir,
 };
 use serde_json::Value;
@@ -107,6 +111,77 @@ fn every_demand_that_is_not_met_is_exit_code_1() {
     }
     let claims = f.verify(&["--require-claim-pass", "--cards", "mcp_session_completeness,receipt_completeness"]);
     assert_eq!(claims.status.code(), Some(0), "{}", stdout(&claims));
+}
+
+impl Fixture {
+    /// Lets a later version have written `session.json`, and signs that.
+    fn of_a_later_version(&self, v: &str) {
+        let path = self.pack.join("session.json");
+        let text = fs::read_to_string(&path).unwrap().replace("\"v\":1}", &format!("\"v\":{v},\"zz\":[]}}"));
+        fs::write(&path, &text).unwrap();
+        let manifest = self.pack.join("pack_manifest.json");
+        let mut m: Manifest = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+        let entry = m.files.iter_mut().find(|f| f.path == "session.json").unwrap();
+        (entry.sha256, entry.bytes) = (sha256_hex(text.as_bytes()), text.len() as u64);
+        let (m, signature) = Manifest::signed(m.attestation, m.files, &testkit::signer().unwrap()).unwrap();
+        fs::write(manifest, sign::pretty(&m).unwrap()).unwrap();
+        fs::write(self.pack.join("pack_signature.sig"), signature).unwrap();
+    }
+}
+
+#[test]
+fn a_pack_of_a_later_version_is_exit_code_3_whatever_is_asked_of_it() {
+    let sound = Fixture::new(&Plan::default());
+    let f = Fixture::new(&Plan { seed: 2, ..Plan::default() });
+    f.of_a_later_version("\"1.7\"");
+    let before = f.tree();
+    for args in [
+        &[][..],
+        &["--strict", "--signer", &f.fingerprint],
+        &["--require-claim-pass", "--cards", "mcp_session_completeness"],
+        &["--max-age-hours", "1"],
+    ] {
+        let out = f.verify(args);
+        assert_eq!(out.status.code(), Some(3), "{args:?}: {}", stdout(&out));
+        let text = stdout(&out);
+        assert!(text.contains("integrity     UNSUPPORTED   signature and hashes hold"), "{text}");
+        assert!(text.contains("E_VERSION_UNSUPPORTED  session.json\n"), "{text}");
+        assert!(text.contains("session.json is of version 1.7, this assay reads up to 1."), "{text}");
+        assert!(text.contains("– session_completeness") && text.contains("✓ verify_signature"), "{text}");
+        assert!(!text.contains("TAMPERED") && !text.contains("PASS"), "{text}");
+    }
+    let report: Value = serde_json::from_slice(&f.verify(&["--json"]).stdout).unwrap();
+    for (member, word) in
+        [("integrity_verdict", "UNSUPPORTED"), ("overall_verdict", "UNSUPPORTED"), ("blocking_channel", "integrity")]
+    {
+        assert_eq!(report[member], word);
+    }
+    assert_eq!((&report["passed"], &report["exit_code"]), (&false.into(), &3.into()));
+    let untrusted = f.verify(&["--signer", &"ab".repeat(32)]);
+    assert_eq!(untrusted.status.code(), Some(2), "{}", stdout(&untrusted));
+    assert_eq!(f.tree(), before);
+
+    let [pack, other] = [&f, &sound].map(|f| f.pack.to_str().unwrap());
+    let policy = f.tmp.path().join("policy.yaml");
+    let policy = policy.to_str().unwrap();
+    assert_eq!(f.run(&["policy", "init", "-o", policy]).status.code(), Some(0));
+    for args in [
+        &["explain", pack][..],
+        &["diff", other, pack],
+        &["diff", pack, other],
+        &["analyze", other, pack],
+        &["policy", "dry-run", policy, "--against", pack],
+        &["policy", "init", "--from", pack, "-o", "new.yaml"],
+        &["open", "--plain", pack],
+    ] {
+        let out = f.run(args);
+        let said = stdout(&out) + &stderr(&out);
+        assert_eq!(out.status.code(), Some(3), "{args:?}: {said}");
+        assert!(said.contains("1.7") && said.contains("too new"), "{args:?}: {said}");
+    }
+    fs::write(f.pack.join("verify_transcript.md"), "x").unwrap();
+    assert_eq!(f.verify(&[]).status.code(), Some(2));
+    assert_eq!(f.run(&["diff", other, pack]).status.code(), Some(2));
 }
 
 #[test]

@@ -175,7 +175,11 @@ fn heading(out: &mut String, text: &str, style: Style) {
 }
 
 fn side(out: &mut String, name: &str, s: &SideView, style: Style) {
-    let integrity = if s.integrity == Integrity::Pass { Tone::Good } else { Tone::Bad };
+    let integrity = match s.integrity {
+        Integrity::Pass => Tone::Good,
+        Integrity::Unsupported => Tone::Warn,
+        Integrity::Tampered => Tone::Bad,
+    };
     let complete = if s.completeness == Completeness::Complete { Tone::Good } else { Tone::Warn };
     let signer = match s.signer.verdict {
         SignerVerdict::Pinned => Tone::Good,
@@ -190,7 +194,7 @@ fn side(out: &mut String, name: &str, s: &SideView, style: Style) {
         style.paint(integrity, s.integrity.as_str()),
         style.paint(complete, s.completeness.as_str()),
         style.paint(signer, s.signer.verdict.as_str()),
-        counted(s.receipt_count, "receipt"),
+        s.receipts(),
         s.timestamp_start.as_deref().map_or_else(String::new, |t| format!("  {}", short(t))),
     );
     if s.surface_truncated {

@@ -11,7 +11,7 @@ use crate::{
     policy::{
         Dns, Note, Policy, Surroundings,
         constraints::paths::PathRules,
-        dry_run::{self, Progress, Report, Source},
+        dry_run::{self, Progress, Report, Source, SourceError},
         init::{FILE, Needs, STARTER},
         is_glob,
         model::{Constraint, Rules, Shape},
@@ -188,7 +188,13 @@ fn find(paths: &[PathBuf], audit_dir: &Path) -> Result<Vec<Source>, Failure> {
     let mut found = Vec::new();
     for path in paths {
         found.extend(dry_run::sources(path, audit_dir).map_err(|e| {
-            Failure::bad_input(e).hint("name a pack, an audit directory, a file in its receipts/, or a session id")
+            let hint = match e {
+                SourceError::Nothing { .. } => {
+                    "name a pack, an audit directory, a file in its receipts/, or a session id"
+                }
+                SourceError::TooNew(_) => "use a later assay",
+            };
+            Failure::bad_input(e).hint(hint)
         })?);
     }
     Ok(found)

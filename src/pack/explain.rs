@@ -60,7 +60,7 @@ impl From<ExplainError> for crate::error::Failure {
             ExplainError::NotAPack { .. } => failure.hint("give the directory that holds pack_manifest.json"),
             ExplainError::File { .. } => failure.hint("assay verify-pack tells what is wrong with the pack"),
             ExplainError::TooNew(_) => {
-                failure.hint("assay verify-pack checks the signature and what else does not need one")
+                failure.hint("use a later assay; assay verify-pack says whether the signature and the hashes hold")
             }
         }
     }

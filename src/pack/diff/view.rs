@@ -10,6 +10,7 @@ use crate::{
         sign::DEFAULT_POLICY,
         verify::{Claims, Completeness, Finding, Integrity, Signer, VerifyReport},
     },
+    text::counted,
 };
 use serde::Serialize;
 use std::path::Path;
@@ -51,6 +52,15 @@ pub struct SideView {
 }
 
 impl SideView {
+    /// How many receipts it has, in words: of what a later version wrote nobody knows.
+    #[must_use]
+    pub fn receipts(&self) -> String {
+        match (self.integrity, self.receipt_count) {
+            (Integrity::Unsupported, 0) => "receipts not counted".to_owned(),
+            (_, n) => counted(n, "receipt"),
+        }
+    }
+
     pub(super) fn new(path: &Path, r: &VerifyReport) -> Self {
         Self {
             path: path.display().to_string(),

@@ -208,7 +208,11 @@ pub(super) fn run(
     let mut meter = Meter::new(progress);
     let mut engine = Engine::new(options);
     let Some(parsed) = schema(&mut engine, &dir, &mut meter)? else {
-        let why = if engine.is_newer() { "a later version wrote the manifest" } else { "the manifest does not read" };
+        let why = if engine.is_newer() {
+            "not checked: a later version wrote pack_manifest.json"
+        } else {
+            "the manifest does not read"
+        };
         engine.skip(&Stage::ALL[1..], why);
         return Ok(finish(engine, SignerVerdict::Unpinned, None, Completeness::NotEvaluated, Vec::new(), None, None));
     };

@@ -41,14 +41,20 @@ pub struct Source {
     looked: bool,
 }
 
-/// Something that was named and holds no recorded calls.
+/// Something that was named and cannot be read for recorded calls.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {what}", .path.display())]
-pub struct SourceError {
-    /// What was named.
-    pub path: PathBuf,
-    /// Why.
-    pub what: Cow<'static, str>,
+pub enum SourceError {
+    /// There are none.
+    #[error("{}: {what}", .path.display())]
+    Nothing {
+        /// What was named.
+        path: PathBuf,
+        /// Why.
+        what: &'static str,
+    },
+    /// A later version wrote part of the pack.
+    #[error(transparent)]
+    TooNew(#[from] Later),
 }
 
 /// The sessions in a pack, an audit directory, or a session's file `receipts/session_….jsonl`; `audit_dir` is where a
@@ -57,10 +63,10 @@ pub struct SourceError {
 /// # Errors
 /// [`SourceError`].
 pub fn sources(path: &Path, audit_dir: &Path) -> Result<Vec<Source>, SourceError> {
-    let error = |what: &'static str| SourceError { path: path.to_owned(), what: what.into() };
+    let error = |what| SourceError::Nothing { path: path.to_owned(), what };
     if path.join(PACK).is_file() {
         return match later(path) {
-            Some(Later { path, source, .. }) => Err(SourceError { path, what: source.to_string().into() }),
+            Some(later) => Err(later.into()),
             None => Ok(vec![Source { looked: true, ..pack(path) }]),
         };
     }
@@ -180,7 +186,7 @@ impl Source {
     fn readable(self) -> Result<Self, SourceError> {
         let first = files::first_line(&self.path(), FIRST_LINE);
         match first.and_then(|line| reading::newer_receipt(&line)) {
-            Some(e) => Err(SourceError { path: self.path(), what: e.to_string().into() }),
+            Some(source) => Err(Later { path: self.path(), line: Some(1), source }.into()),
             None => Ok(self),
         }
     }

@@ -12,7 +12,7 @@ use crate::{
     text::width,
     tui::{
         cursor::Cursor,
-        paint::{Pen, clean, counted, grouped, took},
+        paint::{Pen, clean, grouped, took},
         theme::{Role, Theme},
     },
 };
@@ -167,7 +167,7 @@ fn mark(pen: &mut Pen<'_>, line: Rect, indent: u16, glyph: &str, role: Role) -> 
 fn pack(pen: &mut Pen<'_>, line: Rect, which: Side, side: &SideView) {
     let used = mark(pen, line, 2, if which == Side::A { "A" } else { "B" }, Role::Strong);
     let room = line.width.saturating_sub(used);
-    let many = counted(side.receipt_count, "receipt");
+    let many = side.receipts();
     let when =
         side.timestamp_start.as_deref().map(|t| clean(&t.chars().take(16).collect::<String>()).replace('T', " "));
     let mut note = String::new();

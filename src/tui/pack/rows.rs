@@ -260,6 +260,9 @@ fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
     };
     let signer = match r.signer.verdict {
         SignerVerdict::Pinned => "a key that you named",
+        SignerVerdict::Unpinned if r.integrity == Integrity::Unsupported && !r.signature_holds() => {
+            "who signed was not looked at"
+        }
         SignerVerdict::Unpinned => "nobody vouches for that key",
         SignerVerdict::Untrusted => "none of the keys that you named",
     };

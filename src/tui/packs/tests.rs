@@ -407,3 +407,26 @@ fn the_worst_verdict_stands_for_all() {
         assert_eq!(verdicts.in_one().word, word);
     }
 }
+
+#[test]
+fn a_pack_of_a_later_version_is_too_new_and_not_damaged() {
+    use crate::pack::sign::{self, Manifest};
+    let rig = Rig::new();
+    let pack = rig.packed(0, Plan { calls: 2, ..Plan::default() });
+    let path = pack.join("session.json");
+    let text = fs::read_to_string(&path).unwrap().replace("\"v\":1}", "\"v\":7}");
+    fs::write(&path, &text).unwrap();
+    let mut m: Manifest = serde_json::from_slice(&fs::read(pack.join("pack_manifest.json")).unwrap()).unwrap();
+    let entry = m.files.iter_mut().find(|f| f.path == "session.json").unwrap();
+    entry.sha256 = crate::model::sha256_hex(text.as_bytes());
+    let (m, signature) = Manifest::signed(m.attestation, m.files, &sessions::signer().unwrap()).unwrap();
+    fs::write(pack.join("pack_manifest.json"), sign::pretty(&m).unwrap()).unwrap();
+    fs::write(pack.join("pack_signature.sig"), signature).unwrap();
+    let said = shown(&mut rig.looked());
+    assert!(said.contains("! UNSUPPORTED, too new: session.json is of version 7"), "{said}");
+    assert!(!said.contains("TAMPERED") && !said.contains("PASS"), "{said}");
+    // A forgery is not hidden by it.
+    fs::write(pack.join("verify_transcript.md"), "x").unwrap();
+    let said = shown(&mut rig.looked());
+    assert!(said.contains("TAMPERED") && !said.contains("UNSUPPORTED"), "{said}");
+}
