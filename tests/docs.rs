@@ -184,7 +184,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         history,
         live::protocol,
         model,
-        pack::{lock, sign},
+        pack::{lock, report, sign},
         policy,
         record::{card, mark, rollback},
         relay::capture,
@@ -207,6 +207,11 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("pack/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
         ("pack/sign.rs PACK_VERSION", sign::PACK_VERSION.to_owned()),
         ("pack/sign.rs MANIFEST_VERSION", sign::MANIFEST_VERSION.to_owned()),
+        ("pack/sign.rs FINGERPRINT_VERSION", number(sign::FINGERPRINT_VERSION)),
+        (
+            "pack/report.rs REPORT_VERSION",
+            report::REPORT_VERSION.trim_start_matches("assay.verify_report.v").to_owned(),
+        ),
     ];
     let doc = formats();
     let table = rows(&doc, "## Versions");

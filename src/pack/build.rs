@@ -6,7 +6,10 @@ use super::{
     explain::{self, Explanation},
     keys::Signer,
     report::{self, Checked, Finding, MAX_FINDINGS},
-    sign::{self, Attestation, CiBinding, DEFAULT_POLICY, EMPTY_HEAD, FileEntry, Manifest, PACK_VERSION},
+    sign::{
+        self, Attestation, CiBinding, DEFAULT_POLICY, EMPTY_HEAD, FINGERPRINT_VERSION, FileEntry, Manifest,
+        PACK_VERSION,
+    },
     staging::{self, NewFile, Staging, StagingError},
     tally::Tally,
     verify::{Completeness, Integrity, VerifyOptions, verify},
@@ -262,7 +265,7 @@ fn attest(input: &Input<'_>, receipts: &Receipts) -> Attestation {
     let text = |s: &str| s.to_owned();
     Attestation {
         pack_format_version: text(PACK_VERSION),
-        fingerprint_version: 1,
+        fingerprint_version: FINGERPRINT_VERSION.into(),
         // One session, one pack: building it again after a crash gives the same id.
         pack_id: format!("pack_{}", input.paths.stem),
         run_id: input.session.session_id.to_string(),

@@ -15,6 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub const PACK_VERSION: &str = "0.1.0";
 /// `manifest_version`.
 pub const MANIFEST_VERSION: &str = "1.0.0";
+/// `fingerprint_version` of the attestation.
+pub const FINGERPRINT_VERSION: u32 = 1;
 /// What `signature_scope` says is signed.
 pub const SIGNATURE_SCOPE: &str = "JCS(pack_manifest_excluding_signature_and_pack_root_sha256)";
 /// The hash of this stands for a policy where there is none.
@@ -89,7 +91,7 @@ impl CiBinding {
 pub struct Attestation {
     /// [`PACK_VERSION`].
     pub pack_format_version: String,
-    /// 1.
+    /// [`FINGERPRINT_VERSION`].
     pub fingerprint_version: u64,
     /// The pack.
     pub pack_id: String,

@@ -4,14 +4,16 @@
 use super::{
     Completeness, Finding, Stage,
     engine::Engine,
-    json::SCHEMA_VERSION,
     manifest::{FileEntry, Manifest, REPORT, TRANSCRIPT},
     receipts::Totals,
 };
 use crate::{
     canon,
     model::{SessionDoc, reading::TooNew, version},
-    pack::{markdown::escape, report::MAX_FINDINGS},
+    pack::{
+        markdown::escape,
+        report::{MAX_FINDINGS, REPORT_VERSION},
+    },
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -78,7 +80,7 @@ pub fn read(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<Report> {
 
 /// Whether a report says that it is of a later version.
 pub fn newer(json: &[u8]) -> Option<TooNew> {
-    let (name, known) = SCHEMA_VERSION.rsplit_once('v')?;
+    let (name, known) = REPORT_VERSION.rsplit_once('v')?;
     let stated = version::stated(json, "schema_version").and_then(canon::decode_string)?;
     version::newer_text("builder's report", stated.strip_prefix(name)?.strip_prefix('v')?, known)
 }
@@ -152,7 +154,7 @@ pub fn report(engine: &mut Engine<'_>, report: Option<&Report>, facts: &Facts<'_
     let head = facts.totals.head.map_or_else(|| a.head_hash.clone(), |h| String::from_utf8_lossy(&h).into_owned());
     let text = |t: &str| t.to_owned();
     let mut same: Vec<(&str, String, String)> = vec![
-        ("schema_version", text(SCHEMA_VERSION), text(&r.schema_version)),
+        ("schema_version", text(REPORT_VERSION), text(&r.schema_version)),
         ("pack_id", text(&a.pack_id), text(&r.pack_id)),
         ("run_id", text(&a.run_id), text(&r.run_id)),
         ("pack_root_sha256", text(&m.pack_root_sha256), text(&r.pack_root_sha256)),

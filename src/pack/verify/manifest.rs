@@ -13,7 +13,7 @@ use crate::{
 use std::ops::Range;
 
 pub use sign::{Attestation, FileEntry, Manifest};
-use sign::{MANIFEST_VERSION, PACK_VERSION};
+use sign::{FINGERPRINT_VERSION, MANIFEST_VERSION, PACK_VERSION};
 
 /// Largest manifest that is read. Nobody has vouched for it yet, and a pack lists a handful of files.
 pub const MAX_MANIFEST: usize = 4 << 20;
@@ -172,15 +172,17 @@ pub fn newer(json: &[u8]) -> Vec<TooNew> {
         version::newer("pack (pack_version)", json, "pack_version", PACK_VERSION),
         version::newer("manifest (manifest_version)", json, "manifest_version", MANIFEST_VERSION),
         version::newer("pack (pack_format_version)", attestation, "pack_format_version", PACK_VERSION),
-        version::newer("attestation (fingerprint_version)", attestation, "fingerprint_version", FINGERPRINT_VERSION),
+        version::newer(
+            "attestation (fingerprint_version)",
+            attestation,
+            "fingerprint_version",
+            &FINGERPRINT_VERSION.to_string(),
+        ),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
-
-/// The `fingerprint_version` that is read.
-const FINGERPRINT_VERSION: &str = "1";
 
 struct Check(Vec<Problem>);
 
@@ -263,7 +265,7 @@ fn check(m: &Manifest) -> Vec<Problem> {
 
 fn check_attestation(c: &mut Check, a: &Attestation) {
     c.version("attestation.pack_format_version", &a.pack_format_version, PACK_VERSION);
-    c.version("attestation.fingerprint_version", &a.fingerprint_version.to_string(), FINGERPRINT_VERSION);
+    c.version("attestation.fingerprint_version", &a.fingerprint_version.to_string(), &FINGERPRINT_VERSION.to_string());
     for (path, text) in [
         ("attestation.pack_id", &a.pack_id),
         ("attestation.run_id", &a.run_id),

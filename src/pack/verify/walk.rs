@@ -82,7 +82,9 @@ pub fn walk(
             }
             m.engine.garbage(length).map_err(|e| (AUDIT_LOG, e))?;
         }
-        if let Some(event) = event.filter(|_| !receipts.newer) {
+        if let Some(event) = event
+            && !receipts.newer
+        {
             meter.stage = Stage::MatchReceiptsToChain;
             m.event(&event, line.number, line.offset, receipts, meter).map_err(|e| (RECEIPTS, e))?;
         }
