@@ -85,6 +85,32 @@ fn a_segment_that_was_cut_or_changed_is_not_the_one_that_the_ledger_names() {
 }
 
 #[test]
+fn what_a_later_version_wrote_into_a_directory_is_named_and_nothing_is_said_to_be_missing_for_it() {
+    let (tmp, sessions) = directory();
+    let ledger = AuditDir::at(tmp.path()).ledger();
+    let text = fs::read_to_string(&ledger).unwrap();
+    let later = |from: usize| -> String {
+        let newer = |l: &str| l.replace("\"v\":1}", "\"v\":\"1.1\",\"zz\":0}");
+        text.lines().enumerate().map(|(n, l)| if n >= from { newer(l) } else { l.to_owned() } + "\n").collect()
+    };
+    for from in 0..6 {
+        fs::write(&ledger, later(from)).unwrap();
+        let report = run(tmp.path());
+        assert_eq!((report.findings.len(), report.ledger_too_new), (6 - from, true), "{:#?}", report.findings);
+        assert!(report.findings.iter().all(|f| f.code == "E_VERSION_UNSUPPORTED"), "{:#?}", report.findings);
+        assert!(!report.intact() && says(&report, "ledger line is of version 1.1"));
+    }
+    fs::write(&ledger, &text).unwrap();
+    let segment = &sessions[1].paths.segment;
+    let events = fs::read_to_string(segment).unwrap();
+    fs::write(segment, events.replace("\"v\":1,", "\"v\":2,")).unwrap();
+    let report = run(tmp.path());
+    assert_eq!(report.segments.iter().filter(|s| s.state == SegmentState::TooNew).count(), 1);
+    assert_eq!(report.findings.len(), 1, "{:#?}", report.findings);
+    assert!(says(&report, "audit event is of version 2"), "{:#?}", report.findings);
+}
+
+#[test]
 fn a_crashed_session_is_unterminated_never_complete() {
     let tmp = scratch();
     let dir = AuditDir::at(tmp.path());

@@ -397,6 +397,17 @@ fn every_document_of_a_later_version_is_named_once() {
 }
 
 #[test]
+fn what_a_pack_of_a_later_version_must_have_is_not_known() {
+    let mut pack = forged(Manifest("pack_version"), r#""0.2.0""#, &json!({}), &key_k());
+    let mut all: Value = serde_json::from_slice(&pack.0[MANIFEST]).unwrap();
+    all["files"].as_array_mut().unwrap().retain(|f| f["path"] != TRANSCRIPT);
+    all["expected_files"].as_array_mut().unwrap().retain(|f| f != TRANSCRIPT);
+    pack.0.remove(TRANSCRIPT);
+    sign_manifest(&mut pack, &all.to_string(), &key_k());
+    is_unsupported(&check_pack(&pack, &pinned()), Manifest("pack_version"), r#""0.2.0""#);
+}
+
+#[test]
 fn a_pack_of_a_later_version_is_not_explained() {
     for (place, raw) in cases() {
         let tmp = scratch();

@@ -40,6 +40,8 @@ pub enum SegmentState {
     Broken,
     /// It is there, and the ledger does not name it.
     NotInLedger,
+    /// A later version wrote lines of it: nothing of it can be said.
+    TooNew,
 }
 
 /// One segment of an audit directory.
@@ -64,6 +66,8 @@ pub struct AuditDirReport {
     pub segments: Vec<SegmentReport>,
     /// Lines of the ledger.
     pub ledger_lines: u64,
+    /// A later version wrote some of them: what the ledger lacks is not known.
+    pub ledger_too_new: bool,
     /// Packs that were looked at: only their `session.json`; verify each by itself.
     pub packs: u64,
     /// What is wrong, at most [`MAX_FINDINGS`].
@@ -109,8 +113,14 @@ pub fn verify_audit_dir(
     };
     let mut meter = Meter::new(progress);
     meter.stage = Stage::VerifyChain;
-    let mut report =
-        AuditDirReport { segments: Vec::new(), ledger_lines: 0, packs: 0, findings: Vec::new(), findings_omitted: 0 };
+    let mut report = AuditDirReport {
+        segments: Vec::new(),
+        ledger_lines: 0,
+        ledger_too_new: false,
+        packs: 0,
+        findings: Vec::new(),
+        findings_omitted: 0,
+    };
     let mut hashes = HashSet::from([GENESIS.to_owned()]);
     let named = ledger(&audit, &mut meter, &mut report, &mut hashes)?;
     let names = AuditDir::at(dir);
@@ -166,7 +176,7 @@ fn ledger(
     };
     let mut lines = Lines::new(file);
     let mut prev = Some(GENESIS.to_owned());
-    let mut seq = 0;
+    let (mut seq, mut newer) = (0, false);
     loop {
         let line = match lines.next(meter) {
             Ok(Some(line)) => line,
@@ -183,7 +193,10 @@ fn ledger(
         }
         let Some(entry) = typed::<LedgerLine>(line.bytes).filter(|l| l.v == LEDGER_VERSION) else {
             match explain_document::<LedgerLine>(line.bytes, true) {
-                Unread::TooNew(newer) => found(VERSION_UNSUPPORTED, newer.to_string()),
+                Unread::TooNew(e) => {
+                    found(VERSION_UNSUPPORTED, e.to_string());
+                    newer = true;
+                }
                 Unread::Wrong(code, what) => found(code, format!("no line of a ledger: {what}")),
             }
             prev = None;
@@ -215,12 +228,13 @@ fn ledger(
             }
             LedgerKind::SegmentEnd => {
                 let slot = slot.or_default();
-                if slot.start.is_none() || slot.end.replace(*entry).is_some() {
+                if slot.start.is_none() && !newer || slot.end.replace(*entry).is_some() {
                     found("E_CHAIN_BROKEN", "the segment ends twice, or without a start".into());
                 }
             }
         }
     }
+    report.ledger_too_new = newer;
     named.retain(|_, n| n.start.is_some() || n.end.is_some());
     Ok(named)
 }
@@ -258,6 +272,7 @@ fn segment(
         match lines.next(meter) {
             // A torn last line belongs to a crash: it is set aside by the next writer, and the prefix stands.
             Ok(Some(line)) if !line.terminated => out.torn = true,
+            Ok(Some(_)) if chain.newer => break,
             Ok(Some(line)) => drop(chain.step(&line, &mut |f| report.found(f))),
             Ok(None) => break,
             Err(e) => {
@@ -265,6 +280,12 @@ fn segment(
                 break;
             }
         }
+    }
+    if chain.newer {
+        out.events = chain.summary.events;
+        out.state = SegmentState::TooNew;
+        report.segments.push(out);
+        return Ok(());
     }
     let summary = chain.finish(&mut |f| report.found(f));
     out.events = summary.events;
@@ -288,11 +309,14 @@ fn against_ledger(
     report: &mut AuditDirReport,
 ) {
     let Some(named) = named else {
+        if report.ledger_too_new {
+            return;
+        }
         let what =
             "the ledger does not name this segment: its last lines were removed, or an older ledger was put back";
         return report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
     };
-    if s.first_prev.as_ref().is_some_and(|p| !hashes.contains(p)) {
+    if !report.ledger_too_new && s.first_prev.as_ref().is_some_and(|p| !hashes.contains(p)) {
         let what = "the segment took over the hash of a ledger line that is not there";
         report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
     }
@@ -321,6 +345,7 @@ fn against_ledger(
             );
             report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
         }
+        (None, Some(_)) if report.ledger_too_new => {}
         (None, Some(_)) => {
             let what = "the segment has its end, and the ledger does not: its last line was removed, or never written";
             report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
@@ -343,7 +368,7 @@ fn packs(
         let Ok(Ok(whole)) = pack.read_whole(SESSION, MAX_DOCUMENT, meter) else { continue };
         report.packs += 1;
         let Some(doc) = session::parse(&whole.bytes) else { continue };
-        if !hashes.contains(&doc.ledger_hash) {
+        if !report.ledger_too_new && !hashes.contains(&doc.ledger_hash) {
             let what = format!("the pack of {} rests on a ledger line that is not there", doc.session_id);
             report.found(wrong("E_PACK_OMISSION_DETECTED", &format!("packs/{}", entry.name), what));
         }

@@ -145,7 +145,8 @@ impl<'o> Engine<'o> {
         !self.newer.is_empty()
     }
 
-    fn wrote_later(&self, file: &str) -> bool {
+    /// Whether a later version wrote this file of it, or lines of it.
+    pub fn wrote_later(&self, file: &str) -> bool {
         self.newer.iter().any(|f| f.file.as_deref() == Some(file))
     }
 
