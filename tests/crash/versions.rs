@@ -284,6 +284,10 @@ fn a_capture_that_nobody_of_this_version_made_is_not_swept() {
         fs::write(&path, &bytes).unwrap();
         kept.push((path, bytes));
     }
+    // Under another name it may lie elsewhere, too.
+    let (log, note) = (run.join("00000000000000d1.log"), run.join("00000000000000d1.place"));
+    fs::write(&log, "x").unwrap();
+    fs::write(&note, "/nowhere").unwrap();
     let (swept, empty) = (run.join("00000000000000c1.c2s.ring"), run.join("00000000000000c2.c2s.ring"));
     fs::write(&swept, ring(5)).unwrap();
     fs::write(&empty, vec![0; 4096]).unwrap();
@@ -292,6 +296,7 @@ fn a_capture_that_nobody_of_this_version_made_is_not_swept() {
         assert_eq!(fs::read(&path).unwrap(), bytes);
         assert!(path.with_file_name(format!("{}.place", &path.file_name().unwrap().to_str().unwrap()[..16])).exists());
     }
+    assert!(log.exists() && note.exists());
     assert!(!swept.exists() && !empty.exists());
 }
 

@@ -129,8 +129,11 @@ pub fn sweep(dirs: &[PathBuf]) {
                 tracing::debug!(path = %path.display(), error = %e, "a ring file was left alone");
             }
         }
+        // A later version may keep a capture under another extension.
+        let beside: Vec<PathBuf> = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        let is_capture = |path: &PathBuf| path.extension().is_none_or(|e| e != "place" && e != "json" && e != "sock");
         let is_needed =
-            |note: &PathBuf| rings.iter().any(|ring| ring.exists() && note_beside(ring).as_ref() == Some(note));
+            |note: &PathBuf| beside.iter().any(|path| is_capture(path) && note_beside(path).as_ref() == Some(note));
         for note in notes.iter().filter(|note| !is_needed(note)) {
             if note.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_session) {
                 let _ = std::fs::remove_file(note);
