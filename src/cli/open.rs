@@ -92,6 +92,9 @@ pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
     }
 }
 
+/// Whether a line is of a later version.
+type Newer = fn(&[u8]) -> Option<TooNew>;
+
 /// The file of a session that is of a later version, as far as its card and the first lines say.
 fn too_new(segment: &Path, receipts: &Path) -> Option<(PathBuf, TooNew)> {
     let root = segment.parent().and_then(Path::parent).map(AuditDir::at);
@@ -101,7 +104,6 @@ fn too_new(segment: &Path, receipts: &Path) -> Option<(PathBuf, TooNew)> {
     {
         return Some((paths.card, e));
     }
-    type Newer = fn(&[u8]) -> Option<TooNew>;
     let files: [(&Path, Newer); 2] = [(segment, reading::newer::<AuditEvent>), (receipts, reading::newer_receipt)];
     files.into_iter().find_map(|(path, newer)| newer(&files::first_line(path, FIRST)?).map(|e| (path.to_owned(), e)))
 }

@@ -93,12 +93,12 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         }
         "mark" => {
             let path = dead.of("home/sessions", &dead.one, ".json");
-            replace(&path, &from, &to);
+            replace(&path, from, &to);
             path
         }
         "surface" => {
             let path = dead.of("audit/surface", &dead.one, ".json");
-            replace(&path, &from, &to);
+            replace(&path, from, &to);
             path
         }
         "first event" | "last event" => {
@@ -106,7 +106,7 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
             let text = fs::read_to_string(&path).unwrap();
             let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
             let at = if what == "first event" { 0 } else { lines.len() - 1 };
-            lines[at] = lines[at].replace(&from, &to);
+            lines[at] = lines[at].replace(from, &to);
             // Behind what a later version wrote, nothing is taken for torn.
             fs::write(&path, lines.join("\n") + "\n{\"half").unwrap();
             path
@@ -121,7 +121,7 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         "ledger" => {
             let path = dead.rig.audit.join("audit/ledger.jsonl");
             let text = fs::read_to_string(&path).unwrap();
-            let newer = |line: &str| if line.contains(&dead.one) { line.replace(&from, &to) } else { line.to_owned() };
+            let newer = |line: &str| if line.contains(&dead.one) { line.replace(from, &to) } else { line.to_owned() };
             fs::write(&path, text.lines().map(|line| newer(line) + "\n").collect::<String>()).unwrap();
             path
         }
