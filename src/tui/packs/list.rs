@@ -7,8 +7,12 @@ use crate::{
     model::{
         self, AuditEvent, WallTime,
         reading::{self, Reading},
+        version,
     },
-    pack::verify::source::PackDir,
+    pack::{
+        sign::{MANIFEST_VERSION, PACK_VERSION},
+        verify::source::PackDir,
+    },
     paths::{self, AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
     record::{card::Card, mark::NotOurs},
     sys::process,
@@ -210,7 +214,7 @@ fn entry(dir: &AuditDir, pack: &Path, paths: Option<&SessionPaths>, live: &HashS
             e.session = text("session_id").unwrap_or(e.session);
             e.receipts = doc["receipt_count"].as_u64();
         }
-        if let Some(doc) = document(&dir, "pack_manifest.json") {
+        if let Some(doc) = document(&dir, "pack_manifest.json").filter(|doc| !is_later_manifest(doc)) {
             let text = |name: &str| doc["attestation"][name].as_str().map(str::to_owned);
             if e.session.is_empty() {
                 e.session = text("run_id").unwrap_or_default();
@@ -250,10 +254,10 @@ fn of_session(e: &mut Entry, dir: &AuditDir, paths: &SessionPaths, live: &HashSe
     let too_new = newer_card.or_else(|| newer_receipt.clone()).or_else(newer_event);
     e.standing = if live.contains(&e.session) || recorded() {
         Standing::Recording
-    } else if has_end(&paths.segment) {
-        if e.pack.is_dir() { Standing::Half } else { Standing::Ended }
     } else if let Some(source) = too_new {
         Standing::TooNew(source.to_string())
+    } else if has_end(&paths.segment) {
+        if e.pack.is_dir() { Standing::Half } else { Standing::Ended }
     } else {
         match dir.mark(paths.id) {
             Ok(_) => Standing::Died,
@@ -282,6 +286,13 @@ fn document(dir: &PackDir, name: &str) -> Option<Value> {
     let mut bytes = Vec::new();
     (len <= MAX_DOC).then(|| file.take(MAX_DOC).read_to_end(&mut bytes)).and_then(Result::ok)?;
     serde_json::from_slice(&bytes).ok()
+}
+
+/// Whether nothing of a manifest is to be taken for what it was so far; verification says so.
+fn is_later_manifest(doc: &Value) -> bool {
+    [("manifest_version", MANIFEST_VERSION), ("pack_version", PACK_VERSION)]
+        .into_iter()
+        .any(|(member, known)| version::newer_text("pack", doc[member].as_str().unwrap_or_default(), known).is_some())
 }
 
 /// Bytes in a directory, and a number that changes with its files.

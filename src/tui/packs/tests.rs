@@ -349,9 +349,18 @@ fn a_session_whose_files_are_of_a_later_version_is_too_new_and_the_others_are_sh
         written.paths
     });
     let forge = |path: &Path, from: &str, to: &str| {
-        fs::write(path, fs::read_to_string(path).unwrap().replace(from, to)).unwrap();
+        let text = fs::read_to_string(path).unwrap();
+        assert!(text.contains(from), "{}", path.display());
+        fs::write(path, text.replace(from, to)).unwrap();
     };
+    // One that has its end is no less too new.
+    let end = "{\"event\":\"chain_end\",\"v\":2}\n";
+    fs::write(&all[0].segment, fs::read_to_string(&all[0].segment).unwrap() + end).unwrap();
     forge(&all[0].segment, "\"v\":1,", "\"v\":\"1.1\",");
+    // Of a pack of which a later version wrote the documents, no more is known than its name.
+    let pack = rig.packed(9, Plan { calls: 2, ..Plan::default() });
+    forge(&pack.join("session.json"), "\"v\":1}", "\"v\":2}");
+    forge(&pack.join("pack_manifest.json"), "\"manifest_version\": \"1.0.0\"", "\"manifest_version\": \"1.1.0\"");
     forge(&all[1].receipts, "\"schema_version\":\"3.0\"", "\"schema_version\":\"4.0\"");
     forge(&Marks::of(&rig.tmp.path().join("home")).path(all[2].id), "\"v\":1", "\"v\":4000000000");
     let mut app = rig.looked();
@@ -363,6 +372,8 @@ fn a_session_whose_files_are_of_a_later_version_is_too_new_and_the_others_are_sh
     assert!(why(1).contains("receipt is of version 4.0; this assay reads up to 3.0"), "{}", why(1));
     assert!(why(2).contains("session mark is of version 4000000000"), "{}", why(2));
     assert_eq!(why(3), "Died");
+    let packed = app.packs.entries.iter().find(|e| e.pack == pack).unwrap();
+    assert_eq!((&packed.standing, packed.receipts, &*packed.server), (&Standing::Packed, None, ""));
     assert!(shown(&mut app).contains("left alone: this"));
 }
 
