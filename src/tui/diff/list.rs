@@ -202,7 +202,10 @@ pub fn four(side: &SideView, theme: Theme) -> [(String, Role); 4] {
         Claims::NotEvaluated => ("- claims NOT_EVALUATED".to_owned(), Role::Dim),
     };
     [
-        say(Some(side.integrity == Integrity::Pass), side.integrity.as_str()),
+        match side.integrity {
+            Integrity::Unsupported => say(None, side.integrity.as_str()),
+            known => say(Some(known == Integrity::Pass), known.as_str()),
+        },
         say(Some(true).filter(|_| side.completeness == Completeness::Complete), side.completeness.as_str()),
         match side.signer.verdict {
             SignerVerdict::Pinned => say(Some(true), "PINNED"),
