@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::{
-    model::{AuditEvent, GapReceipt, LedgerLine, SessionDoc, SessionEnd, SessionStart, ToolCall, event::detail},
+    model::{
+        AnomalyKind, AuditEvent, EndReason, GapReason, GapReceipt, LedgerLine, OutcomeReason, SessionDoc, SessionEnd,
+        SessionStart, Teardown, ToolCall, Vocabulary, event::detail,
+    },
     pack::{
         sign::{CiBinding, Manifest},
         testkit::{self, Plan},
@@ -313,6 +316,31 @@ fn packs_and_reports_are_documented_member_by_member() {
     let finding =
         Finding::new("E_X", Stage::VerifyChain, "m").file("f").line(1, 0).receipt(0, Some("r".into())).sides(1, 2);
     agree("Element of `errors`", &serde_json::to_value(finding).unwrap());
+}
+
+/// The words in the first column of the table whose first column has this name.
+fn words(doc: &str, column: &str, heading: &str) -> BTreeSet<String> {
+    let (_, part) = doc.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading}"));
+    let (_, table) = part.split_once(&format!("| `{column}` | meaning |\n|---|---|\n")).unwrap();
+    let rows = table.lines().take_while(|l| l.starts_with('|'));
+    let cells = rows.map(|row| row.split('|').nth(1).unwrap().to_owned());
+    cells.flat_map(|c| c.split(',').map(|w| w.trim().trim_matches('`').to_owned()).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn the_vocabularies_of_the_evidence_are_the_documented_ones() {
+    fn all<V: Vocabulary>() -> BTreeSet<String> {
+        V::ALL.iter().map(|w| w.as_str().to_owned()).collect()
+    }
+    let doc = formats();
+    assert_eq!(words(&doc, "kind", "### Words of anomalies"), all::<AnomalyKind>());
+    assert_eq!(words(&doc, "reason", "### Words of gaps"), all::<GapReason>());
+    assert_eq!(words(&doc, "end_reason", "### Words of ends"), all::<EndReason>());
+    assert_eq!(words(&doc, "outcome_reason", "### Receipt `mcp_tool_call`"), all::<OutcomeReason>());
+    let teardown = doc.lines().find(|l| l.starts_with("| `teardown`")).unwrap();
+    for word in all::<Teardown>() {
+        assert!(teardown.contains(&format!("`{word}`")), "{word}");
+    }
 }
 
 #[test]

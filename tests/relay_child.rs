@@ -5,7 +5,7 @@
 use assay::relay::Waker;
 use assay::relay::capture::{Capture, Direction};
 use assay::relay::child::{Child, EndStep, Exit, GroupEnd, Pipes, SpawnError, Stderr};
-use assay::relay::stdio::{EndReason, Mode, Stop, relay};
+use assay::relay::stdio::{Mode, Stop, StopReason, relay};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -46,7 +46,7 @@ fn a_grandchild_that_holds_the_pipe_does_not_hold_the_session() {
     assert_eq!(child.wait().unwrap(), Exit::Code(3));
     stop.drain();
     let end = loops.join().unwrap();
-    assert!(matches!(end.reason, EndReason::Drained), "{:?}", end.reason);
+    assert!(matches!(end.reason, StopReason::Drained), "{:?}", end.reason);
     assert_eq!(std::fs::read(&to).unwrap().len(), 150_000);
     assert_eq!(consumer.available().len(), 150_000);
     consumer.advance(150_000);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::relay::capture::{Capture, Direction};
-use assay::relay::stdio::{EndReason, Mode, Stop, relay};
+use assay::relay::stdio::{Mode, Stop, StopReason, relay};
 use assay::relay::{Pacer, Waker};
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn one_gibibyte_through_a_small_ring_byte_for_byte_in_flat_memory() {
     feeder.join().unwrap();
     assert_eq!(reader.join().unwrap(), TOTAL);
     let consumer = recorder.join().unwrap();
-    assert!(matches!(end.reason, EndReason::Eof));
+    assert!(matches!(end.reason, StopReason::Eof));
     assert_eq!((end.read, end.written, consumer.tail(), consumer.gap_bytes()), (TOTAL, TOTAL, TOTAL, 0));
     let grown = peak_kib() - before;
     assert!(grown < 8 << 10, "grew by {grown} KiB");

@@ -4,7 +4,7 @@
 
 use assay::relay::capture::{Capture, Consumer, Direction, Producer};
 use assay::relay::stdio::{
-    Decider, Decision, Desk, EndReason, Held, Mode, RelayEnd, StderrCounts, Stop, relay, relay_stderr,
+    Decider, Decision, Desk, Held, Mode, RelayEnd, StderrCounts, Stop, StopReason, relay, relay_stderr,
 };
 use assay::relay::{Pacer, Waker};
 use proptest::prelude::*;
@@ -125,7 +125,7 @@ proptest! {
         let (received, recorded, end) = pass(input, output, 1 << ring, step, &chunks);
         prop_assert!(received == sent);
         prop_assert!(recorded == sent);
-        prop_assert!(matches!(end.reason, EndReason::Eof));
+        prop_assert!(matches!(end.reason, StopReason::Eof));
         prop_assert_eq!((end.read, end.written), (sent.len() as u64, sent.len() as u64));
     }
 }
@@ -139,7 +139,7 @@ fn a_file_is_relayed_into_a_file() {
     let recorder = thread::spawn(move || record(consumer, &waker, usize::MAX).0);
     let output = File::create(&to).unwrap();
     let end = relay(File::open(&from).unwrap().into(), output.into(), producer, &stop, Mode::Audit);
-    assert!(matches!(end.reason, EndReason::Eof));
+    assert!(matches!(end.reason, StopReason::Eof));
     assert!(std::fs::read(&to).unwrap() == bytes);
     assert!(recorder.join().unwrap() == bytes);
 }
@@ -153,7 +153,7 @@ fn a_gone_reader_closes_the_input_and_what_was_read_stays_captured() {
         drop(out_read);
         assert_eq!(rustix::io::write(&in_write, b"seen\n"), Ok(5));
         let end = relay(in_read, out_write, producer, &stop, Mode::Audit);
-        assert!(matches!(end.reason, EndReason::OutputClosed), "{:?}", end.reason);
+        assert!(matches!(end.reason, StopReason::OutputClosed), "{:?}", end.reason);
         assert_eq!((end.read, end.written), (5, 0));
         assert_eq!(consumer.available(), b"seen\n");
         assert_eq!(consumer.written(), 0);
@@ -178,7 +178,7 @@ fn what_is_said_after_the_first_word_that_nobody_reads_is_captured_too() {
         }
         // Only on a machine that stands still for so long comes this too late.
         let _ = rustix::io::write(&in_write, b"two\n");
-        assert!(matches!(relay.join().unwrap().reason, EndReason::OutputClosed));
+        assert!(matches!(relay.join().unwrap().reason, StopReason::OutputClosed));
         let all = consumer.available();
         assert!(all == b"one\n" || all == b"one\ntwo\n");
         heard += usize::from(all.ends_with(b"two\n"));
@@ -206,7 +206,7 @@ fn drain_passes_on_what_is_there_and_ends_though_the_pipe_stays_open() {
     }
     File::from(out_read).read_to_end(&mut all).unwrap();
     let end = loops.join().unwrap();
-    assert!(matches!(end.reason, EndReason::Drained), "{:?}", end.reason);
+    assert!(matches!(end.reason, StopReason::Drained), "{:?}", end.reason);
     assert!(all == bytes);
     drop(in_write);
 }
@@ -235,7 +235,7 @@ fn stop_ends_a_relay_that_waits_for_input_or_for_its_reader() {
         }
         stop.now();
         let end = loops.join().unwrap();
-        assert!(matches!(end.reason, EndReason::Stopped), "{:?}", end.reason);
+        assert!(matches!(end.reason, StopReason::Stopped), "{:?}", end.reason);
         assert_eq!(consumer.available().len() as u64, end.read);
         assert!(start.elapsed() < HANG);
         assert_eq!(feeder.join().unwrap().0.is_err(), blocked_on_output);
@@ -373,7 +373,7 @@ fn stderr_is_drained_when_nobody_reads_ours() {
         let tap = |piece: &[u8]| tap.try_send(piece.to_vec()).is_ok();
         let end = relay_stderr(in_read, out_write, &counts, Some(&tap), &Stop::new().unwrap());
         feeder.join().unwrap();
-        assert!(matches!(end.reason, EndReason::Eof));
+        assert!(matches!(end.reason, StopReason::Eof));
         assert_eq!(counts.lines.load(Ordering::Relaxed), 20_000);
         assert_eq!(counts.bytes.load(Ordering::Relaxed), 20_000 * 51);
         assert_eq!(counts.lost.load(Ordering::Relaxed) + end.written, 20_000 * 51);

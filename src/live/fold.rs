@@ -5,6 +5,7 @@ use super::{
     protocol::{Chained, End, Line},
     row::{CallRow, Totals},
 };
+use crate::model::words::{AnomalyKind, OutcomeReason, Vocabulary};
 use crate::model::{
     AuditEvent, DurationMs, EventKind, InvocationId, Outcome, PolicyVerdict, RpcId, SessionId, WallTime, event::detail,
 };
@@ -142,7 +143,7 @@ impl Fold {
                         errors: c.errors,
                         timeouts: c.timeouts,
                     });
-                    told.end = Some(End { complete: d.complete, next: None, reason: d.reason });
+                    told.end = Some(End { complete: d.complete, next: None, reason: d.reason.to_string() });
                 }
                 Line::SessionEnd
             }
@@ -256,10 +257,12 @@ impl Fold {
 
     fn anomaly(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
         let Some(d) = read::<detail::Anomaly>(e) else { return Line::Chain };
-        match d.kind.as_str() {
-            "no_response" | "not_delivered" => self.ends(e, d.receipt_id, Some(Undelivered { why: d.note }), told),
+        match d.kind.known() {
+            Some(AnomalyKind::NoResponse | AnomalyKind::NotDelivered) => {
+                self.ends(e, d.receipt_id, Some(Undelivered { why: d.note }), told)
+            }
             _ => {
-                told.note = Some(d.note.map_or_else(|| d.kind.clone(), |note| format!("{}: {note}", d.kind)));
+                told.note = Some(d.note.map_or_else(|| d.kind.to_string(), |note| format!("{}: {note}", d.kind)));
                 Line::Chain
             }
         }
@@ -319,8 +322,11 @@ fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<Undelivered>) {
         (None, why) => {
             row.ended_at = Some(e.at);
             row.duration_ms = Some(DurationMs(after));
-            row.outcome_reason =
-                if open.cancelled { Some("cancelled_by_client".to_owned()) } else { why.and_then(|u| u.why) };
+            row.outcome_reason = if open.cancelled {
+                Some(OutcomeReason::CancelledByClient.as_str().to_owned())
+            } else {
+                why.and_then(|u| u.why)
+            };
         }
     }
     row.policy_verdict = row.policy_verdict.or(Some(PolicyVerdict::NoPolicy));

@@ -99,7 +99,7 @@ impl CallRow {
             invocation_id: r.invocation_id,
             mcp_request_id: Some(r.mcp_request_id.clone()).filter(|id| *id != RpcId::Null),
             outcome: Some(r.outcome),
-            outcome_reason: r.outcome_reason.clone(),
+            outcome_reason: r.outcome_reason.as_ref().map(ToString::to_string),
             parent_receipt_id: r.parent_receipt_id,
             phases_us: r.phases_us,
             policy_reason: r.policy_reason.clone(),

@@ -172,7 +172,7 @@ pub fn hash_member(line: &[u8]) -> Option<usize> {
 
 /// What `detail` holds, by kind of event. Fields in JSON name order; absent means `null`.
 pub mod detail {
-    use super::super::{InvocationId, ReceiptId, receipt::Counts};
+    use super::super::{AnomalyKind, EndReason, GapReason, InvocationId, ReceiptId, Word, receipt::Counts};
     use serde::{Deserialize, Serialize};
     use serde_json::value::RawValue;
 
@@ -314,8 +314,8 @@ pub mod detail {
     #[derive(Debug, Clone, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct Anomaly {
-        /// Short machine word: `no_response`, `late_response`, `duplicate_in_flight_id`, `clock_step`, …
-        pub kind: String,
+        /// What it is.
+        pub kind: Word<AnomalyKind>,
         /// More, in words.
         pub note: Option<String>,
         /// Stream offset of the message, where there is one.
@@ -334,8 +334,8 @@ pub mod detail {
         pub bytes: u64,
         /// Messages whose evidence was lost; 0 when only bytes could be counted.
         pub messages: u64,
-        /// `disk`, `capture_stuck`, `fsync`, `crash`.
-        pub reason: String,
+        /// Why.
+        pub reason: Word<GapReason>,
         /// Receipt (`mcp.recorder_gap`) that says the same.
         pub receipt_id: Option<ReceiptId>,
         /// SHA-256 of that receipt's line, hex.
@@ -355,7 +355,7 @@ pub mod detail {
         /// Events in the segment, this one included.
         pub events: u64,
         /// Why the session ended.
-        pub reason: String,
+        pub reason: Word<EndReason>,
         /// Receipts so far, `mcp.session_start` included, `mcp.session_end` not.
         pub receipts: u64,
     }

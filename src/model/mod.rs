@@ -13,6 +13,7 @@ pub mod session;
 pub mod surface;
 pub mod time;
 pub mod version;
+pub mod words;
 
 pub use event::{AuditEvent, Direction, EventKind};
 pub use ids::{InvocationId, MAX_INTEGER, ReceiptId, RpcId, SessionId, exact_integer};
@@ -20,6 +21,7 @@ pub use ledger::{LedgerKind, LedgerLine};
 pub use receipt::{GapReceipt, Outcome, Phases, PolicyVerdict, Profile, SessionEnd, SessionStart, ToolCall};
 pub use session::SessionDoc;
 pub use time::{DurationMs, WallTime};
+pub use words::{AnomalyKind, EndReason, GapReason, OutcomeReason, Teardown, Vocabulary, Word};
 
 /// Version of this recorder, as it stands in receipts (`proxy_version`) and `session.json`.
 pub const RECORDER_VERSION: &str = env!("CARGO_PKG_VERSION");

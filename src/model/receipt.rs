@@ -1,5 +1,6 @@
 //! Receipts: one per tool call, and those that frame a session (FORMATS §3).
 
+use super::words::{EndReason, GapReason, OutcomeReason, Word};
 use super::{DurationMs, InvocationId, ReceiptId, RpcId, SessionId, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -96,7 +97,7 @@ pub struct ToolCall {
     /// What became of it.
     pub outcome: Outcome,
     /// Why there was no ordinary response.
-    pub outcome_reason: Option<String>,
+    pub outcome_reason: Option<Word<OutcomeReason>>,
     /// Receipt of the leg before.
     pub parent_receipt_id: Option<ReceiptId>,
     /// Phase timings.
@@ -238,7 +239,7 @@ pub struct SessionEnd {
     /// Counts.
     pub counts: Counts,
     /// Why the session ended.
-    pub end_reason: String,
+    pub end_reason: Word<EndReason>,
     /// [`INTEGRATION_SOURCE`].
     pub integration_source: String,
     /// Version of the recorder.
@@ -273,7 +274,7 @@ pub struct GapReceipt {
     /// Messages whose evidence was lost.
     pub messages: u64,
     /// `disk`, `capture_stuck`, `fsync`, `crash`.
-    pub reason: String,
+    pub reason: Word<GapReason>,
     /// This receipt.
     pub receipt_id: ReceiptId,
     /// [`SCHEMA_VERSION`].

@@ -1,5 +1,6 @@
 //! `session.json`: what a pack says about its session as a whole (FORMATS §5).
 
+use super::words::{EndReason, Teardown, Word};
 use super::{
     Profile, SessionId, WallTime, reading,
     receipt::{Counts, PeerInfo},
@@ -43,8 +44,8 @@ pub struct SessionDoc {
     pub continues: Option<SessionId>,
     /// Counts.
     pub counts: Counts,
-    /// Why it ended: `client_closed`, `server_exited`, `server_failed`, `signal_<NAME>`, `rolled`, `fsync_failed`, `crashed`.
-    pub end_reason: String,
+    /// Why it ended.
+    pub end_reason: Word<EndReason>,
     /// When it ended; for a crashed session the last thing known.
     pub ended_at: WallTime,
     /// Monotonic microseconds from start to end.
@@ -84,7 +85,7 @@ pub struct SessionDoc {
     /// Hash of `surface.json`.
     pub surface_hash: Option<String>,
     /// How the server was ended: `exited`, `stdin_closed`, `terminated`, `killed`.
-    pub teardown: Option<String>,
+    pub teardown: Option<Word<Teardown>>,
     /// `stdio`.
     pub transport: String,
     /// [`SESSION_VERSION`].

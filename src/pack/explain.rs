@@ -6,8 +6,9 @@ use super::{
     markdown::escape,
     sign::{Attestation, Manifest},
     tally::{Row, Tally},
-    verify::{CRASHED, Later, later, rely_after_crash},
+    verify::{Later, later, rely_after_crash},
 };
+use crate::model::words::EndReason;
 use crate::{
     model::{DurationMs, Outcome, SessionDoc, receipt, surface},
     text::{counted, either, fit, visible, width},
@@ -261,7 +262,7 @@ fn does_not_prove(session: Option<&SessionDoc>) -> Vec<String> {
     ];
     match session {
         None => out.push("Whether the session is all there: the pack does not say.".to_owned()),
-        Some(s) if s.end_reason == CRASHED && s.counts.missed + s.counts.missed_bytes == 0 => {
+        Some(s) if s.end_reason == EndReason::Crashed && s.counts.missed + s.counts.missed_bytes == 0 => {
             out.push(format!("That this is the whole session: {}.", rely_after_crash(&s.recovery_notes)));
         }
         Some(s) if !s.session_complete => {

@@ -188,7 +188,7 @@ pub fn report(c: &Checked<'_>) -> Result<Vec<u8>, serde_json::Error> {
             Check {
                 name: "session_completeness",
                 verdict: c.completeness.as_str(),
-                detail: Some(c.session.end_reason.clone()),
+                detail: Some(c.session.end_reason.to_string()),
             },
             check("claim_check", "NOT_EVALUATED"),
             check("replay", "NOT_RUN"),
@@ -211,7 +211,7 @@ pub fn report(c: &Checked<'_>) -> Result<Vec<u8>, serde_json::Error> {
         head_hash: &a.head_hash,
         session_complete: c.session.session_complete,
         completeness_verdict: c.completeness,
-        end_reason: &c.session.end_reason,
+        end_reason: c.session.end_reason.as_str(),
         error_count: c.finding_count,
     })
 }
@@ -234,7 +234,7 @@ pub fn transcript(c: &Checked<'_>) -> String {
         ("Mode", a.mode.clone()),
         ("Receipts", a.n_receipts.to_string()),
         ("Audit Events", c.session.event_count.to_string()),
-        ("Session", format!("**{}** ({})", c.completeness.as_str(), escape(&c.session.end_reason))),
+        ("Session", format!("**{}** ({})", c.completeness.as_str(), escape(c.session.end_reason.as_str()))),
         ("Head Hash", format!("`{}`", a.head_hash)),
         ("Policy Hash", format!("`{}`", a.policy_hash)),
         ("Suite ID", a.suite_id.clone()),

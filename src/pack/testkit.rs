@@ -449,7 +449,7 @@ impl Writer<'_> {
             mcp_request_id: request.rpc_id.clone(),
             meta: None,
             outcome,
-            outcome_reason: timeout.then(|| NO_RESPONSE.to_owned()),
+            outcome_reason: timeout.then(|| NO_RESPONSE.into()),
             parent_receipt_id: None,
             phases_us: Phases {
                 policy_decided: self.plan.policy_hash.as_ref().map(|_| 0),
@@ -491,7 +491,7 @@ impl Writer<'_> {
         self.counts.timeouts += u64::from(timeout);
         if timeout {
             let anomaly = detail::Anomaly {
-                kind: "no_response".to_owned(),
+                kind: "no_response".into(),
                 note: Some(NO_RESPONSE.to_owned()),
                 offset: None,
                 receipt_id: Some(id),
@@ -531,14 +531,14 @@ impl Writer<'_> {
             complete,
             counts: self.counts,
             events: self.event_seq + 1,
-            reason: self.end_reason().to_owned(),
+            reason: self.end_reason().into(),
             receipts: self.receipt_seq,
         };
         self.event(EventKind::ChainEnd, None, &end)?;
         let receipt = SessionEnd {
             chain_hash: self.prev.clone(),
             counts: self.counts,
-            end_reason: self.end_reason().to_owned(),
+            end_reason: self.end_reason().into(),
             integration_source: receipt::INTEGRATION_SOURCE.to_owned(),
             proxy_version: RECORDER_VERSION.to_owned(),
             receipt_id: ReceiptId::of_session(self.id, "session_end", self.receipt_seq),
@@ -563,7 +563,7 @@ impl Writer<'_> {
             command_digest: command_digest(),
             continues: None,
             counts: self.counts,
-            end_reason: self.end_reason().to_owned(),
+            end_reason: self.end_reason().into(),
             ended_at: self.wall(),
             ended_mono_us: self.now_us,
             event_count: self.event_seq,
@@ -587,7 +587,7 @@ impl Writer<'_> {
             started_at: self.plan.started,
             stderr_bytes: 0,
             surface_hash: None,
-            teardown: Some("exited".to_owned()),
+            teardown: Some("exited".into()),
             transport: "stdio".to_owned(),
             v: SESSION_VERSION,
         }

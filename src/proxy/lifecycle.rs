@@ -12,12 +12,13 @@
 //! anything that another could react to, and where the client's end is told, it is looked whether the server had ended before.
 
 use super::{Status, Stops};
+use crate::model::words::{EndReason, OutcomeReason, Teardown};
 use crate::{
     record::{engine::Activity, recorder::Ending},
     relay::{
         Child, Exit, Group, RelayEnd, Waker,
         child::EndStep,
-        stdio::{EndReason, HEAR_OUT, Told},
+        stdio::{HEAR_OUT, StopReason, Told},
     },
 };
 use rustix::process::Signal;
@@ -105,11 +106,11 @@ impl Ended {
     /// `after_server`: the server's end came before.
     pub(super) fn new(end: &RelayEnd, after_server: bool) -> Self {
         let (how, failed) = match &end.reason {
-            EndReason::Eof => (How::HungUp, None),
-            EndReason::ReadFailed(e) => (How::HungUp, Some(e.to_string())),
-            EndReason::OutputClosed => (How::NobodyReads, None),
-            EndReason::WriteFailed(e) => (How::NobodyReads, Some(e.to_string())),
-            EndReason::Drained | EndReason::Stopped => (How::Asked, None),
+            StopReason::Eof => (How::HungUp, None),
+            StopReason::ReadFailed(e) => (How::HungUp, Some(e.to_string())),
+            StopReason::OutputClosed => (How::NobodyReads, None),
+            StopReason::WriteFailed(e) => (How::NobodyReads, Some(e.to_string())),
+            StopReason::Drained | StopReason::Stopped => (How::Asked, None),
         };
         Self { how, failed, after_server }
     }
@@ -645,34 +646,40 @@ impl Life {
         };
         let failed = exit_code != Some(0) && self.ended_by == EndStep::StdinClosed;
         let (reason, no_response, clean, pending_is_clean) = match self.cause() {
-            Some(Cause::ClientClosed) => ("client_closed".to_owned(), "client_closed", true, true),
+            Some(Cause::ClientClosed) => (EndReason::ClientClosed, OutcomeReason::ClientClosed, true, true),
             Some(Cause::Signal(signal)) => {
-                let name = signal_hook::low_level::signal_name(*signal).unwrap_or("SIG");
-                let no_response = if self.timed_out { "shutdown_timeout" } else { "server_exited" };
-                (format!("signal_{}", name.trim_start_matches("SIG")), no_response, true, false)
+                let reason = match *signal {
+                    SIGHUP => EndReason::SignalHup,
+                    SIGINT => EndReason::SignalInt,
+                    _ => EndReason::SignalTerm,
+                };
+                let late = if self.timed_out { OutcomeReason::ShutdownTimeout } else { OutcomeReason::ServerExited };
+                (reason, late, true, false)
             }
             // How the server ended is a fact beside the evidence, and none of it is missing for that.
-            Some(Cause::ServerEnded) if failed => ("server_failed".to_owned(), "server_exited", true, false),
+            Some(Cause::ServerEnded) if failed => (EndReason::ServerFailed, OutcomeReason::ServerExited, true, false),
             Some(Cause::ServerEnded) | None => {
-                ("server_exited".to_owned(), "server_exited", self.exited.is_some(), false)
+                (EndReason::ServerExited, OutcomeReason::ServerExited, self.exited.is_some(), false)
             }
         };
         let teardown = match self.ended_by {
-            EndStep::StdinClosed if self.cause() == Some(&Cause::ServerEnded) => "exited",
+            EndStep::StdinClosed if self.cause() == Some(&Cause::ServerEnded) => Teardown::Exited,
             // It was sent the signal together with us.
-            EndStep::StdinClosed if self.signals > 0 && matches!(self.exit, Some(Exit::Signal(_))) => "terminated",
-            EndStep::StdinClosed => "stdin_closed",
-            EndStep::Terminated => "terminated",
-            EndStep::Killed => "killed",
-            EndStep::Stuck => "stuck",
+            EndStep::StdinClosed if self.signals > 0 && matches!(self.exit, Some(Exit::Signal(_))) => {
+                Teardown::Terminated
+            }
+            EndStep::StdinClosed => Teardown::StdinClosed,
+            EndStep::Terminated => Teardown::Terminated,
+            EndStep::Killed => Teardown::Killed,
+            EndStep::Stuck => Teardown::Stuck,
         };
         Ending {
-            reason,
-            no_response: no_response.to_owned(),
+            reason: reason.into(),
+            no_response: Some(no_response),
             clean,
             pending_is_clean,
             exit_code,
-            teardown: Some(teardown.to_owned()),
+            teardown: Some(teardown),
             ..Ending::default()
         }
     }

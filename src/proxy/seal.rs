@@ -126,7 +126,7 @@ fn seal(
         pack: None,
         verified: false,
         complete: doc.session_complete,
-        end_reason: doc.end_reason.clone(),
+        end_reason: doc.end_reason.to_string(),
         policy_denied: doc.counts.policy_denied,
         calls: doc.counts.calls,
         problems: Vec::new(),

@@ -12,6 +12,7 @@ use super::{
     recorder::{BigPayload, Clock, Ending, Identity, Lines, Message, Recorder, Setup},
     store::Store,
 };
+use crate::model::words::{EndReason, GapReason, OutcomeReason};
 use crate::{
     model::{Direction, SessionDoc, SessionId, WallTime},
     paths::AuditDir,
@@ -245,7 +246,11 @@ impl Engine {
             match finish.try_recv() {
                 Ok(e) => ending = Some(e),
                 Err(TryRecvError::Disconnected) if ending.is_none() => {
-                    ending = Some(Ending { reason: "recorder_abandoned".into(), ..Ending::default() });
+                    ending = Some(Ending {
+                        reason: EndReason::RecorderAbandoned.into(),
+                        no_response: Some(OutcomeReason::ProxyKilled),
+                        ..Ending::default()
+                    });
                 }
                 Err(_) => {}
             }
@@ -392,7 +397,7 @@ impl Engine {
             (Taken::Message(m), _) => (u64::from(!m.bytes.is_empty()), m.bytes.len() as u64, false),
             (Taken::Torn(bytes), _) => (1, bytes, false),
             (Taken::Gap(bytes), Some(live)) if live.recorder.lines.len() < MAX_WAITING => {
-                live.recorder.gap("capture_stuck", 0, bytes, now);
+                live.recorder.gap(GapReason::CaptureStuck, 0, bytes, now);
                 (0, bytes, true)
             }
             (Taken::Gap(bytes), _) => (0, bytes, false),
@@ -513,10 +518,10 @@ impl Engine {
             return true;
         }
         if damage > 0 {
-            live.recorder.gap("evidence_damaged", 0, damage, clock::mono_ns());
+            live.recorder.gap(GapReason::EvidenceDamaged, 0, damage, clock::mono_ns());
         }
         if messages + bytes > 0 {
-            live.recorder.gap("disk", messages, bytes, clock::mono_ns());
+            live.recorder.gap(GapReason::Disk, messages, bytes, clock::mono_ns());
         }
         match live.store.write(&mut live.recorder.lines) {
             Ok(()) => true,
@@ -663,14 +668,14 @@ impl Engine {
         };
         let failed = self.config.sync_failed.swap(false, Ordering::AcqRel);
         if due && !failed && live.recorder.chain().len() > 1 {
-            self.roll("rolled", true);
+            self.roll(EndReason::Rolled, true);
         } else if failed {
             // What the failed sync covered may be gone from disk: another segment starts clean.
-            self.roll("fsync_failed", false);
+            self.roll(EndReason::FsyncFailed, false);
         }
     }
 
-    fn roll(&mut self, reason: &str, clean: bool) {
+    fn roll(&mut self, reason: EndReason, clean: bool) {
         let Some(next) = fresh() else { return };
         let Some(mut live) = self.live.take() else { return };
         self.next = next;
@@ -684,7 +689,7 @@ impl Engine {
             return;
         }
         let ending = Ending {
-            reason: reason.to_owned(),
+            reason: reason.into(),
             clean,
             pending_is_clean: true,
             carries_over: true,
@@ -802,7 +807,7 @@ impl Engine {
         }
         let (messages, bytes) = std::mem::take(&mut self.unsaid);
         if messages + bytes > 0 {
-            live.recorder.gap("disk", messages, bytes, clock::mono_ns());
+            live.recorder.gap(GapReason::Disk, messages, bytes, clock::mono_ns());
         }
         let surface = live.recorder.surface();
         self.report.violations = live.recorder.violations();

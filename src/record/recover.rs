@@ -15,6 +15,7 @@ use super::{
     recorder::{Begin, Clock, Ending, Identity, OnDisk, Recorder, Setup},
     store::{self, Store},
 };
+use crate::model::words::{EndReason, GapReason, OutcomeReason};
 use crate::{
     canon,
     files::Tree,
@@ -578,7 +579,7 @@ impl Dead {
         let lost: u64 = self.lanes.iter().map(Lane::lost).sum();
         if lost > 0 {
             notes.push(format!("{} crossed while no evidence could be written", counted(lost, "byte")));
-            self.recorder.gap("disk", 0, lost, 0);
+            self.recorder.gap(GapReason::Disk, 0, lost, 0);
         }
         if unfinished > 0 {
             notes.push(format!(
@@ -586,12 +587,12 @@ impl Dead {
                 counted(unfinished, "byte"),
                 either(unfinished, "was", "were")
             ));
-            self.recorder.gap("crash", 0, unfinished, 0);
+            self.recorder.gap(GapReason::Crash, 0, unfinished, 0);
         }
         notes.push(format!("the proxy of session {} ended without ending its chain", paths.id));
         let ending = Ending {
-            reason: "crashed".to_owned(),
-            no_response: "proxy_killed".to_owned(),
+            reason: EndReason::Crashed.into(),
+            no_response: Some(OutcomeReason::ProxyKilled),
             recovery_notes: notes,
             ..Ending::default()
         };
@@ -610,8 +611,8 @@ impl Dead {
                     recorder.message(m);
                     messages += 1;
                 }
-                Taken::Torn(bytes) => recorder.gap("capture_stuck", 1, bytes, read_ns),
-                Taken::Gap(bytes) => recorder.gap("capture_stuck", 0, bytes, read_ns),
+                Taken::Torn(bytes) => recorder.gap(GapReason::CaptureStuck, 1, bytes, read_ns),
+                Taken::Gap(bytes) => recorder.gap(GapReason::CaptureStuck, 0, bytes, read_ns),
             })?;
         }
         if let Some(e) = self.lanes.iter_mut().find_map(Lane::take_failure) {

@@ -80,7 +80,7 @@ impl Stop {
 
 /// Why a relay ended.
 #[derive(Debug)]
-pub enum EndReason {
+pub enum StopReason {
     /// The input said end of file; everything was passed on.
     Eof,
     /// The reader of the output is gone (`EPIPE`, for sockets also `ECONNRESET`). What came within [`HEAR_OUT`] is captured, and
@@ -100,7 +100,7 @@ pub enum EndReason {
 #[derive(Debug)]
 pub struct RelayEnd {
     /// Why it ended.
-    pub reason: EndReason,
+    pub reason: StopReason,
     /// Bytes read, captured or not.
     pub read: u64,
     /// Bytes written.
@@ -282,7 +282,7 @@ enum Filled {
 }
 
 impl Relay<'_> {
-    fn run(&mut self, mut mode: Mode<'_>) -> EndReason {
+    fn run(&mut self, mut mode: Mode<'_>) -> StopReason {
         if matches!(mode, Mode::Guard(_)) {
             self.capture.guard();
         }
@@ -304,7 +304,7 @@ impl Relay<'_> {
             let passed = match &mut mode {
                 Mode::Audit => self.flush(usize::MAX),
                 // What is held when a stop comes is half a message, perhaps: nobody decides about it.
-                Mode::Guard(_) if matches!(filled, Err(EndReason::Stopped)) => Ok(()),
+                Mode::Guard(_) if matches!(filled, Err(StopReason::Stopped)) => Ok(()),
                 Mode::Guard(decider) => self.consult(
                     *decider,
                     matches!(filled, Ok(Filled::NoRoom)),
@@ -313,7 +313,7 @@ impl Relay<'_> {
             };
             let end = match filled {
                 Ok(Filled::Some | Filled::NoRoom | Filled::Woken) => None,
-                Ok(Filled::Eof) => Some(EndReason::Eof),
+                Ok(Filled::Eof) => Some(StopReason::Eof),
                 Err(reason) => Some(reason),
             };
             if let Err(reason) = passed {
@@ -321,10 +321,10 @@ impl Relay<'_> {
             }
             if let Some(reason) = end {
                 if self.deaf {
-                    return EndReason::OutputClosed;
+                    return StopReason::OutputClosed;
                 }
                 if let Mode::Guard(decider) = &mut mode
-                    && !matches!(reason, EndReason::Stopped)
+                    && !matches!(reason, StopReason::Stopped)
                 {
                     self.say_farewell(*decider);
                 }
@@ -335,34 +335,34 @@ impl Relay<'_> {
 
     /// Captures what is there and what comes within [`HEAR_OUT`], as far as there is room, though nobody reads it any more: what
     /// was said is evidence.
-    fn hear_out(&mut self) -> EndReason {
+    fn hear_out(&mut self) -> StopReason {
         let until = Instant::now() + HEAR_OUT;
         while Instant::now() < until {
             match self.fill(false) {
                 Ok(Filled::Some) => {}
                 Ok(Filled::Eof) => {
                     self.hung_up(0);
-                    return EndReason::OutputClosed;
+                    return StopReason::OutputClosed;
                 }
-                Err(EndReason::Drained) if self.stop.wish() == RUN => {
+                Err(StopReason::Drained) if self.stop.wish() == RUN => {
                     self.draining = None;
                     let also = Also { stop: Some(self.stop.fd()), ..Also::default() };
                     let left = until.saturating_duration_since(Instant::now());
                     if wait_more(self.input, Want::Read, also, Some(left)).is_err() {
-                        return EndReason::OutputClosed;
+                        return StopReason::OutputClosed;
                     }
                 }
-                _ => return EndReason::OutputClosed,
+                _ => return StopReason::OutputClosed,
             }
         }
         // Who talks on for ever is not heard for ever.
         self.draining = rustix::io::ioctl_fionread(self.input).ok();
         while self.draining.is_some() && matches!(self.fill(false), Ok(Filled::Some)) {}
-        EndReason::OutputClosed
+        StopReason::OutputClosed
     }
 
     /// Writes what waits to be inserted.
-    fn insert(&mut self) -> Result<(), EndReason> {
+    fn insert(&mut self) -> Result<(), StopReason> {
         while let Some(bytes) = self.inserts.as_ref().and_then(|i| i.take()) {
             self.write_own(&bytes)?;
         }
@@ -380,7 +380,7 @@ impl Relay<'_> {
         let _ = self.write_own(broken).and_then(|()| self.write_own(&words));
     }
 
-    fn write_own(&mut self, mut bytes: &[u8]) -> Result<(), EndReason> {
+    fn write_own(&mut self, mut bytes: &[u8]) -> Result<(), StopReason> {
         while !bytes.is_empty() && !self.deaf {
             match self.output.write(bytes) {
                 Ok(n) => bytes = &bytes[n..],
@@ -391,7 +391,7 @@ impl Relay<'_> {
     }
 
     /// Reads once into the capture.
-    fn fill(&mut self, wakes: bool) -> Result<Filled, EndReason> {
+    fn fill(&mut self, wakes: bool) -> Result<Filled, StopReason> {
         loop {
             if !self.await_input(wakes)? {
                 return Ok(Filled::Woken);
@@ -413,17 +413,17 @@ impl Relay<'_> {
                 }
                 // A spurious readiness on a descriptor that a peer made non-blocking: wait again.
                 Err(Errno::INTR | Errno::AGAIN) => self.capture.commit(0, 0),
-                Err(e) => return Err(EndReason::ReadFailed(e.into())),
+                Err(e) => return Err(StopReason::ReadFailed(e.into())),
             }
         }
     }
 
     /// Waits for input or a stop. `false`: there is something to insert, and nothing to read.
-    fn await_input(&mut self, wakes: bool) -> Result<bool, EndReason> {
+    fn await_input(&mut self, wakes: bool) -> Result<bool, StopReason> {
         loop {
             let wish = self.stop.wish();
             if wish == NOW {
-                return Err(EndReason::Stopped);
+                return Err(StopReason::Stopped);
             }
             if wish == DRAIN || self.deaf {
                 return self.await_rest();
@@ -431,7 +431,7 @@ impl Relay<'_> {
             let wake = self.inserts.as_ref().filter(|_| wakes).map(|i| i.fd());
             let peer = (!self.told[1]).then(|| Peer::Reader(self.output.as_fd()));
             let also = Also { stop: Some(self.stop.fd()), wake, peer };
-            let ready = wait_more(self.input, Want::Read, also, None).map_err(EndReason::ReadFailed)?;
+            let ready = wait_more(self.input, Want::Read, also, None).map_err(StopReason::ReadFailed)?;
             if ready.gone {
                 self.hung_up(1);
             }
@@ -449,7 +449,7 @@ impl Relay<'_> {
 
     /// Whether there is more to read without waiting. What comes after it was asked is not waited for, so that one who writes
     /// without end holds up nobody; where nobody reads any more, the capture is what ends it.
-    fn await_rest(&mut self) -> Result<bool, EndReason> {
+    fn await_rest(&mut self) -> Result<bool, StopReason> {
         let left = match self.draining {
             Some(left) => left,
             None if self.deaf => u64::MAX,
@@ -457,13 +457,13 @@ impl Relay<'_> {
         };
         self.draining = Some(left);
         let also = Also { peer: Some(Peer::Writer(self.input)), ..Also::default() };
-        let ready = wait_more(self.input, Want::Read, also, Some(Duration::ZERO)).map_err(EndReason::ReadFailed)?;
+        let ready = wait_more(self.input, Want::Read, also, Some(Duration::ZERO)).map_err(StopReason::ReadFailed)?;
         if ready.gone {
             // Nothing more can come: the end is read, too.
             self.draining = Some(left.max(CHUNK as u64));
             return Ok(true);
         }
-        if ready.fd && left > 0 { Ok(true) } else { Err(EndReason::Drained) }
+        if ready.fd && left > 0 { Ok(true) } else { Err(StopReason::Drained) }
     }
 
     fn hung_up(&mut self, which: usize) {
@@ -473,7 +473,7 @@ impl Relay<'_> {
     }
 
     /// Writes the first `limit` pending bytes.
-    fn flush(&mut self, limit: usize) -> Result<(), EndReason> {
+    fn flush(&mut self, limit: usize) -> Result<(), StopReason> {
         let mut left = self.capture.pending().len().min(limit);
         while left > 0 && !self.deaf {
             match self.output.write(&self.capture.pending()[..left]) {
@@ -489,7 +489,7 @@ impl Relay<'_> {
     }
 
     /// What follows from a failed write: try again, or an end.
-    fn write_failed(&mut self, e: Errno) -> Result<(), EndReason> {
+    fn write_failed(&mut self, e: Errno) -> Result<(), StopReason> {
         match e {
             Errno::INTR => Ok(()),
             Errno::AGAIN => self.await_output(),
@@ -498,19 +498,19 @@ impl Relay<'_> {
                 self.hung_up(1);
                 Ok(())
             }
-            e => Err(EndReason::WriteFailed(e.into())),
+            e => Err(StopReason::WriteFailed(e.into())),
         }
     }
 
-    fn await_output(&mut self) -> Result<(), EndReason> {
+    fn await_output(&mut self) -> Result<(), StopReason> {
         self.held_up(true)
     }
 
     /// Waits until the output takes something, if that is `wanted`, or for a short time; sees the input hang up meanwhile.
-    fn held_up(&mut self, wanted: bool) -> Result<(), EndReason> {
+    fn held_up(&mut self, wanted: bool) -> Result<(), StopReason> {
         // While draining, the stop is readable for good; only the stronger wish ends a wait then.
         let (stop, limit) = match self.stop.wish() {
-            NOW => return Err(EndReason::Stopped),
+            NOW => return Err(StopReason::Stopped),
             RUN if wanted => (Some(self.stop.fd()), None),
             RUN => (Some(self.stop.fd()), Some(HELD_UP)),
             _ => (None, Some(HELD_UP)),
@@ -522,14 +522,14 @@ impl Relay<'_> {
         } else {
             wait_more(self.stop.fd(), Want::Read, Also { stop: None, ..also }, limit)
         };
-        if ready.map_err(EndReason::WriteFailed)?.gone {
+        if ready.map_err(StopReason::WriteFailed)?.gone {
             self.hung_up(0);
         }
         Ok(())
     }
 
     /// Waits while what the decider answered before is not taken.
-    fn await_answers(&mut self) -> Result<(), EndReason> {
+    fn await_answers(&mut self) -> Result<(), StopReason> {
         while self.stop.wish() == RUN && self.answers.as_ref().is_some_and(|answers| answers.is_full()) {
             self.held_up(false)?;
         }
@@ -537,7 +537,7 @@ impl Relay<'_> {
     }
 
     /// Guard mode: lets the decider go over what is held.
-    fn consult(&mut self, decider: &mut dyn Decider, full: bool, ended: bool) -> Result<(), EndReason> {
+    fn consult(&mut self, decider: &mut dyn Decider, full: bool, ended: bool) -> Result<(), StopReason> {
         loop {
             self.await_answers()?;
             let held = self.capture.pending().len();

@@ -215,7 +215,7 @@ fn known(r: &VerifyReport) -> Vec<(&'static str, Option<String>)> {
         ("transport", s.map(|s| s.transport.clone())),
         ("command_digest", s.map(|s| s.command_digest.clone())),
         ("completeness", Some(r.completeness.to_string())),
-        ("end_reason", s.map(|s| s.end_reason.clone())),
+        ("end_reason", s.map(|s| s.end_reason.to_string())),
         ("claims", Some(r.claims.to_string())),
         ("signer_fingerprint", r.signer.fingerprint.clone()),
         ("signer_id", r.signer.signer_id.clone()),

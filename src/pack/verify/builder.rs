@@ -180,7 +180,7 @@ pub fn report(engine: &mut Engine<'_>, report: Option<&Report>, facts: &Facts<'_
         ("head_hash", head, text(&r.head_hash)),
         ("session_complete", doc.session_complete.to_string(), r.session_complete.to_string()),
         ("completeness_verdict", facts.completeness().to_string(), text(&r.completeness_verdict)),
-        ("end_reason", text(&doc.end_reason), text(&r.end_reason)),
+        ("end_reason", text(doc.end_reason.as_str()), text(&r.end_reason)),
     ];
     for reference in &r.evidence_refs {
         let entry: Option<&FileEntry> = m.file(&reference.path);
@@ -206,7 +206,7 @@ pub fn transcript(engine: &mut Engine<'_>, rows: Option<&Rows>, facts: &Facts<'_
         a.mode.clone(),
         facts.totals.count.to_string(),
         facts.events.to_string(),
-        format!("**{}** ({})", facts.completeness(), escape(&facts.doc.end_reason)),
+        format!("**{}** ({})", facts.completeness(), escape(facts.doc.end_reason.as_str())),
         format!("`{}`", a.head_hash),
         format!("`{}`", a.policy_hash),
         a.suite_id.clone(),

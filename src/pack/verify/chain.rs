@@ -5,6 +5,7 @@ use super::{
     event_line::{Detail, Event, explain, hash_without, read},
     source::Line,
 };
+use crate::model::words::AnomalyKind;
 use crate::model::{EventKind, SessionId, WallTime, event::detail};
 
 /// What a segment amounts to, as far as it was walked.
@@ -168,14 +169,16 @@ impl ChainWalk {
                 s.missed = s.missed.saturating_add(*messages);
                 s.missed_bytes = s.missed_bytes.saturating_add(*bytes);
             }
-            Detail::Anomaly { kind: b"clock_step", .. } => {
+            Detail::Anomaly { kind: Some(AnomalyKind::ClockStep), .. } => {
                 s.clock_steps += 1;
                 if s.steps.len() < MAX_STEPS {
                     let note = event.more.reason.unwrap_or_default();
                     s.steps.push((event.at, text(&note[..note.len().min(80)])));
                 }
             }
-            Detail::Anomaly { kind: b"receipt_without_events" | b"receipt_lost", .. } => s.lost += 1,
+            Detail::Anomaly { kind: Some(AnomalyKind::ReceiptWithoutEvents | AnomalyKind::ReceiptLost), .. } => {
+                s.lost += 1
+            }
             _ if event.kind == EventKind::Malformed => s.malformed += 1,
             _ => {}
         }

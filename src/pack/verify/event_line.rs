@@ -5,6 +5,7 @@ use super::{
     cursor::Cursor,
     unread::{Unread, foremost, not_canonical, plain},
 };
+use crate::model::words::{AnomalyKind, Vocabulary};
 use crate::{
     canon,
     model::{
@@ -111,8 +112,8 @@ pub enum Detail<'a> {
     Seen,
     /// `anomaly`.
     Anomaly {
-        /// Which.
-        kind: &'a [u8],
+        /// Which; `None` for one that this version does not know.
+        kind: Option<AnomalyKind>,
         /// Receipt that it closes.
         binding: Binding<'a>,
     },
@@ -314,7 +315,7 @@ fn message<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
 
 fn rare<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     if c.lit(b"{\"kind\":").is_some() {
-        let kind = c.string()?;
+        let kind = AnomalyKind::of(c.string()?);
         c.lit(b",\"note\":")?;
         more.reason = c.opt(Cursor::string)?;
         c.lit(b",\"offset\":")?;

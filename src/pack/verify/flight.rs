@@ -5,6 +5,7 @@ use super::{
     receipt_line::Call,
     sense,
 };
+use crate::model::words::{AnomalyKind, OutcomeReason};
 use crate::{
     canon,
     model::{Direction, EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, WallTime},
@@ -391,10 +392,10 @@ impl Flight {
                     None
                 }
             }
-            (_, Detail::Anomaly { kind: b"no_response", .. }) if self.response.is_some() => {
+            (_, Detail::Anomaly { kind: Some(AnomalyKind::NoResponse), .. }) if self.response.is_some() => {
                 Some("the request has no response, and there is one")
             }
-            (_, Detail::Anomaly { kind: b"not_delivered", .. }) if self.response.is_none() => {
+            (_, Detail::Anomaly { kind: Some(AnomalyKind::NotDelivered), .. }) if self.response.is_none() => {
                 Some("a response was not delivered that was never received")
             }
             _ => None,
@@ -419,14 +420,14 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known) -> Vec<
         text("result_type", &r.texts, RESULT_TYPE, call.result_type);
     }
     // A recovery that found the segment cut binds receipts by an event of its own: what was cut off is in the receipt alone.
-    let cut = matches!(&event.detail, Detail::Anomaly { kind: b"receipt_without_events", .. });
+    let cut = matches!(&event.detail, Detail::Anomaly { kind: Some(AnomalyKind::ReceiptWithoutEvents), .. });
     if !cut {
         out.extend(f.ending(event).map(|what| ("the event that ends the call", what.to_owned(), "bound".to_owned())));
     }
     anomalies(&mut out, f, call, known, cut);
     verdict(&mut out, f, event, call, cut);
     times(&mut out, f, event, call, known, cut);
-    let cancelled = call.outcome_reason == Some(b"cancelled_by_client");
+    let cancelled = super::sense::is_for(call, OutcomeReason::CancelledByClient);
     if call.outcome == Outcome::Timeout && cancelled != f.cancelled && !(cut && cancelled) {
         let word = |yes: bool| if yes { "cancelled" } else { "not cancelled" }.to_owned();
         out.push(("outcome_reason", word(f.cancelled), word(cancelled)));
@@ -524,7 +525,7 @@ fn times(out: &mut Vec<Disagreement>, f: &Flight, event: &Event<'_>, call: &Call
     if known.recovered || cut {
         return;
     }
-    let no_response = matches!(&event.detail, Detail::Anomaly { kind: b"no_response", .. });
+    let no_response = matches!(&event.detail, Detail::Anomaly { kind: Some(AnomalyKind::NoResponse), .. });
     if no_response {
         differ(out, "duration_ms (µs)", Some(event.mono_us.saturating_sub(f.mono_us)), call.duration_us);
     }

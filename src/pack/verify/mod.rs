@@ -37,7 +37,7 @@ pub use report::{
 pub use dir::{AuditDirReport, SegmentReport, SegmentState, verify_audit_dir};
 pub use foreign::projected as project_receipt;
 pub use later::{Later, later};
-pub use session::{CRASHED, rely_after_crash};
+pub use session::rely_after_crash;
 pub use signature::{SignatureProblem, verify_ed25519};
 
 use crate::{model::WallTime, pack::lock::Lock};

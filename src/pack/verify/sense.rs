@@ -4,6 +4,7 @@ use super::{
     event_line::{Detail, Event},
     receipt_line::Call,
 };
+use crate::model::words::{AnomalyKind as A, OutcomeReason, Vocabulary};
 use crate::{
     canon,
     model::{Direction, EventKind, Outcome, PolicyVerdict},
@@ -55,11 +56,11 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
             e.direction.is_some() && wire && e.invocation.is_none() && e.method.is_none() && e.rpc_id == b"null"
         }
         (K::Notification, _) => e.direction.is_some() && wire && e.method.is_some(),
-        (K::Anomaly, Detail::Anomaly { kind: b"clock_step", .. }) => nothing && e.more.offset.is_none(),
-        (K::Anomaly, Detail::Anomaly { kind: b"no_response" | b"not_delivered", .. }) => {
+        (K::Anomaly, Detail::Anomaly { kind: Some(A::ClockStep), .. }) => nothing && e.more.offset.is_none(),
+        (K::Anomaly, Detail::Anomaly { kind: Some(A::NoResponse | A::NotDelivered), .. }) => {
             e.invocation.is_some() && no_wire && e.more.reason.is_some()
         }
-        (K::Anomaly, Detail::Anomaly { kind: b"late_response" | b"unmatched_response", .. }) => {
+        (K::Anomaly, Detail::Anomaly { kind: Some(A::LateResponse | A::UnmatchedResponse), .. }) => {
             e.direction.is_some() && wire && e.more.offset.is_some()
         }
         (K::Anomaly, _) => true,
@@ -137,7 +138,7 @@ pub fn call(c: &Call<'_>) -> Option<&'static str> {
         Some("the response was delivered, or not, and the anomalies say otherwise")
     } else if c.outcome_reason.is_some() != (c.outcome == Outcome::Timeout) {
         Some("a reason for the outcome belongs to calls without a response, and to all of them")
-    } else if c.outcome_reason == Some(b"notification") && !has(c.anomalies, b"notification_call") {
+    } else if is_for(c, OutcomeReason::Notification) && !has(c.anomalies, b"notification_call") {
         Some("a call with an id was no notification")
     } else if has(c.anomalies, b"notification_call") && c.rpc_id != b"null" {
         Some("a notification has no id")
@@ -156,4 +157,9 @@ pub fn call(c: &Call<'_>) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Whether the call has no ordinary answer for this reason.
+pub fn is_for(call: &Call<'_>, reason: OutcomeReason) -> bool {
+    call.outcome_reason == Some(reason.as_str().as_bytes())
 }

@@ -9,6 +9,7 @@ use super::{
     unread::explain_document,
     walk::Walked,
 };
+use crate::model::words::EndReason;
 use crate::{
     canon,
     model::{Profile, SessionDoc, session::SESSION_VERSION, sha256_hex},
@@ -82,7 +83,7 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
     same("ledger_hash", text(&w.chain.first_prev), doc.ledger_hash.clone());
     if let Some(e) = &w.chain.end {
         same("counts", format!("{:?}", e.counts), format!("{:?}", doc.counts));
-        same("end_reason", e.reason.clone(), doc.end_reason.clone());
+        same("end_reason", e.reason.to_string(), doc.end_reason.to_string());
         same("session_complete", e.complete.to_string(), doc.session_complete.to_string());
     } else if doc.session_complete {
         same("session_complete", "false: the chain has no end".into(), "true".into());
@@ -174,12 +175,14 @@ pub(super) fn attested(
             }
         }
     }
-    if doc.end_reason == CRASHED && !recovered && w.chain.end.is_some() {
+    if doc.end_reason == EndReason::Crashed && !recovered && w.chain.end.is_some() {
         same(SESSION, "recovery_notes", "what recovery found".to_owned(), "none".to_owned());
     }
-    match (doc.end_reason.as_str(), doc.exit_code) {
-        ("server_failed", Some(0)) => same(SESSION, "exit_code", "not 0: the server failed".into(), "0".into()),
-        ("server_exited", Some(code)) if code != 0 => {
+    match (doc.end_reason.known(), doc.exit_code) {
+        (Some(EndReason::ServerFailed), Some(0)) => {
+            same(SESSION, "exit_code", "not 0: the server failed".into(), "0".into())
+        }
+        (Some(EndReason::ServerExited), Some(code)) if code != 0 => {
             same(SESSION, "exit_code", "0: the server ended by itself".into(), code.to_string());
         }
         _ => {}
@@ -217,14 +220,11 @@ pub(super) fn attested(
 
 /// What a reader may rely on where nothing is missing but what a killed proxy could not see.
 pub(super) fn only_crashed(doc: &SessionDoc, w: &Walked) -> Option<&'static str> {
-    let end = w.chain.end.as_ref().filter(|end| end.reason == CRASHED)?;
+    let end = w.chain.end.as_ref().filter(|end| end.reason == EndReason::Crashed)?;
     let lost =
         end.counts.missed + end.counts.missed_bytes + w.chain.gaps + w.gap_receipts + w.chain.lost + w.unreceipted;
     (lost == 0).then(|| rely_after_crash(&doc.recovery_notes))
 }
-
-/// `end_reason` of a session whose proxy was killed.
-pub const CRASHED: &str = "crashed";
 
 /// What a pack of a killed proxy still shows, if it has no gaps: recovery's notes tell whether it had the capture.
 #[must_use]

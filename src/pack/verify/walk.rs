@@ -15,6 +15,7 @@ use super::{
     source::{Lines, Meter, ReadStop},
     streams::Streams,
 };
+use crate::model::words::{AnomalyKind, EndReason, OutcomeReason, Vocabulary, Word};
 use crate::model::{EventKind, GapReceipt, InvocationId, Outcome, Profile, ReceiptId, SessionEnd, SessionStart};
 use crate::text::counted;
 use std::{collections::HashSet, sync::Arc};
@@ -168,13 +169,15 @@ struct Spot {
 }
 
 /// Whether a session with this end is the last of its process.
-fn is_last(reason: &str) -> bool {
-    matches!(reason, "client_closed" | "server_exited" | "server_failed" | super::session::CRASHED)
-        || reason.starts_with("signal_")
+fn is_last(reason: &Word<EndReason>) -> bool {
+    use EndReason as E;
+    // The first release named other signals, too.
+    reason.as_str().starts_with("signal_")
+        || matches!(reason.known(), Some(E::ClientClosed | E::ServerExited | E::ServerFailed | E::Crashed))
 }
 
-fn is_anomaly(event: &Event<'_>, which: &[u8]) -> bool {
-    matches!(&event.detail, Detail::Anomaly { kind, .. } if *kind == which)
+fn is_anomaly(event: &Event<'_>, which: AnomalyKind) -> bool {
+    matches!(&event.detail, Detail::Anomaly { kind, .. } if *kind == Some(which))
 }
 
 impl Matcher<'_, '_, '_> {
@@ -277,7 +280,7 @@ impl Matcher<'_, '_, '_> {
             }
             return Ok(());
         };
-        if is_anomaly(event, b"receipt_lost") {
+        if is_anomaly(event, AnomalyKind::ReceiptLost) {
             // A recovery found the receipts cut, and says so in the chain, which cannot be complete then.
             self.omitted.retain(|o| o.id != id);
             return Ok(());
@@ -376,7 +379,7 @@ impl Matcher<'_, '_, '_> {
                     }
                     None if self.flights.carried.remove(&call.invocation) => {}
                     // A recovery found the segment cut.
-                    None if is_anomaly(event, b"receipt_without_events") => {}
+                    None if is_anomaly(event, AnomalyKind::ReceiptWithoutEvents) => {}
                     None => {
                         let what = "the receipt is of a request that the chain does not have".into();
                         self.found("E_CHAIN_BROKEN", what, None, here);
@@ -399,7 +402,7 @@ impl Matcher<'_, '_, '_> {
             self.sides("E_CHAIN_BROKEN", "receipt_id is not the one that its session gives".into(), None, here, sides);
         }
         // A recovery found the segment cut.
-        if is_anomaly(event, b"receipt_without_events") {
+        if is_anomaly(event, AnomalyKind::ReceiptWithoutEvents) {
             return;
         }
         let Detail::Gap { bytes, messages, reason, .. } = &event.detail else {
@@ -484,9 +487,10 @@ impl Matcher<'_, '_, '_> {
     fn tally_call(&mut self, call: &Call<'_>) {
         self.walked.recovered += u64::from(sense::has(call.anomalies, b"recovered"));
         if call.outcome == Outcome::Timeout {
-            let reason = call.outcome_reason.unwrap_or_default();
-            self.walked.killed += u64::from(reason == b"proxy_killed");
-            let wanted = !matches!(reason, b"client_closed" | b"cancelled_by_client" | b"notification");
+            use OutcomeReason as R;
+            let reason = call.outcome_reason.and_then(R::of);
+            self.walked.killed += u64::from(reason == Some(R::ProxyKilled));
+            let wanted = !matches!(reason, Some(R::ClientClosed | R::CancelledByClient | R::Notification));
             self.walked.unanswered += u64::from(wanted && !sense::has(call.anomalies, b"notification_call"));
         }
     }
@@ -515,7 +519,7 @@ impl Matcher<'_, '_, '_> {
         {
             wrong.push("the chain ended as complete, and something of it is missing");
         }
-        let crashed = end.reason == super::session::CRASHED;
+        let crashed = end.reason == EndReason::Crashed;
         if crashed && end.complete {
             wrong.push("the chain of a proxy that was killed ended as complete");
         }
@@ -569,7 +573,7 @@ impl Matcher<'_, '_, '_> {
         match (&self.walked.end, &chain.end) {
             (Some(r), Some(e)) => {
                 same("session_end.chain_hash", chain.last_hash.clone().unwrap_or_default(), r.chain_hash.clone());
-                same("session_end.end_reason", e.reason.clone(), r.end_reason.clone());
+                same("session_end.end_reason", e.reason.to_string(), r.end_reason.to_string());
                 same("session_end.session_complete", e.complete.to_string(), r.session_complete.to_string());
                 same("session_end.seq", e.receipts.to_string(), r.seq.to_string());
                 same("session_end.counts", format!("{:?}", e.counts), format!("{:?}", r.counts));

@@ -1,6 +1,7 @@
 //! The end of a call: its receipt, and the event that binds it into the chain.
 
 use super::{Binding, Recorder};
+use crate::model::words::{AnomalyKind, OutcomeReason, Vocabulary, Word};
 use crate::{
     canon,
     model::{
@@ -30,8 +31,8 @@ impl Recorder {
 
     /// Writes the receipt, if the request deserves one, and the closing event. `reason` says why there is no response,
     /// or why it was not delivered.
-    pub(super) fn close_now(&mut self, mut pending: Pending, reason: Option<&str>) {
-        let reason = reason.or((pending.key.is_none()).then_some("notification"));
+    pub(super) fn close_now(&mut self, mut pending: Pending, reason: Option<OutcomeReason>) {
+        let reason = reason.or((pending.key.is_none()).then_some(OutcomeReason::Notification));
         let receipt =
             pending.call.as_ref().filter(|c| !c.task_leg || pending.response.as_ref().is_some_and(|r| r.is_final));
         let binding = receipt.is_some().then(|| self.write_call_receipt(&mut pending, reason));
@@ -59,8 +60,8 @@ impl Recorder {
             }
             _ if !pending.recorded => {}
             response => {
-                let kind = if response.is_some() { "not_delivered" } else { "no_response" };
-                let note = reason.unwrap_or("unknown").to_owned();
+                let kind = if response.is_some() { AnomalyKind::NotDelivered } else { AnomalyKind::NoResponse };
+                let note = reason.map_or("unknown", OutcomeReason::as_str).to_owned();
                 self.anomaly_event(kind, Some(note), now, None, Some(pending.invocation), binding);
             }
         }
@@ -85,7 +86,7 @@ impl Recorder {
         });
     }
 
-    fn write_call_receipt(&mut self, p: &mut Pending, reason: Option<&str>) -> Binding {
+    fn write_call_receipt(&mut self, p: &mut Pending, reason: Option<OutcomeReason>) -> Binding {
         self.write_session_start(self.last_ns);
         let id = ReceiptId::from_bits(p.invocation.bits());
         if let Some(binding) = self.restored.as_mut().and_then(|r| r.take_receipt(id)) {
@@ -110,7 +111,7 @@ impl Recorder {
     }
 
     /// What a receipt says of a call, without stored contents.
-    pub(super) fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<&str>) -> Option<ToolCall> {
+    pub(super) fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<OutcomeReason>) -> Option<ToolCall> {
         let call = p.call.as_ref()?;
         let response = p.response.as_ref();
         // The difference of the events' own times: a verifier has nothing else to compute it from. A call that was carried
@@ -131,7 +132,7 @@ impl Recorder {
             Some(r) if r.is_error == Some(true) => Outcome::Error,
             Some(_) => Outcome::Forwarded,
         };
-        let no_response = if p.cancelled { Some("cancelled_by_client") } else { reason };
+        let no_response = if p.cancelled { Some(OutcomeReason::CancelledByClient) } else { reason };
         let mut anomalies = call.anomalies.clone();
         if let Some(r) = response {
             anomalies.extend(r.anomalies.iter().cloned());
@@ -156,7 +157,7 @@ impl Recorder {
             mcp_request_id: if p.key.is_some() { p.rpc_id.clone() } else { RpcId::Null },
             meta: call.meta.clone(),
             outcome,
-            outcome_reason: if response.is_none() && !blocked { no_response.map(ToOwned::to_owned) } else { None },
+            outcome_reason: if response.is_none() && !blocked { no_response.map(Word::Known) } else { None },
             parent_receipt_id: call.parent,
             phases_us: Phases {
                 policy_decided: decision.map(|d| after(d.at_ns)),

@@ -1,8 +1,8 @@
 //! The end of a session, its roll-over into the next, and gaps.
 
-use super::{Begin, IN_FLIGHT_LIMIT, Recorder, restore::HeldGap};
+use super::{Begin, Recorder, restore::HeldGap};
 use crate::model::{
-    EventKind, RECORDER_VERSION, SessionDoc,
+    EndReason, EventKind, GapReason, OutcomeReason, RECORDER_VERSION, SessionDoc, Teardown, Word,
     event::detail,
     receipt::{GapReceipt, INTEGRATION_SOURCE, RECORDER_GAP, SCHEMA_VERSION, SESSION_END, SessionEnd},
     session::SESSION_VERSION,
@@ -12,9 +12,9 @@ use crate::model::{
 #[derive(Debug, Clone, Default)]
 pub struct Ending {
     /// `end_reason` of `session.json`.
-    pub reason: String,
+    pub reason: Word<EndReason>,
     /// `outcome_reason` of calls that have no response.
-    pub no_response: String,
+    pub no_response: Option<OutcomeReason>,
     /// Whether this is a clean end, apart from calls without a response and lost evidence.
     pub clean: bool,
     /// Whether calls without a response are part of a clean end (the client left).
@@ -24,7 +24,7 @@ pub struct Ending {
     /// Exit code of the server.
     pub exit_code: Option<i32>,
     /// How the server was ended.
-    pub teardown: Option<String>,
+    pub teardown: Option<Teardown>,
     /// Bytes of the server's stderr.
     pub stderr_bytes: u64,
     /// Live events that subscribers missed.
@@ -35,11 +35,12 @@ pub struct Ending {
 
 impl Recorder {
     /// Evidence was lost: says so in the chain and in a receipt.
-    pub fn gap(&mut self, reason: &str, messages: u64, bytes: u64, now_ns: u64) {
+    pub fn gap(&mut self, reason: impl Into<Word<GapReason>>, messages: u64, bytes: u64, now_ns: u64) {
+        let reason = reason.into();
         self.last_ns = self.last_ns.max(now_ns);
         if let Some(state) = &mut self.restored {
             // Its receipt must not come before the events of those that are on disk.
-            state.gaps.push(HeldGap { reason: reason.to_owned(), messages, bytes, now_ns });
+            state.gaps.push(HeldGap { reason, messages, bytes, now_ns });
             return;
         }
         self.counts.missed += messages;
@@ -50,7 +51,7 @@ impl Recorder {
             bytes,
             integration_source: INTEGRATION_SOURCE.to_owned(),
             messages,
-            reason: reason.to_owned(),
+            reason: reason.clone(),
             receipt_id: id,
             schema_version: SCHEMA_VERSION.to_owned(),
             seq: self.next_receipt,
@@ -74,7 +75,7 @@ impl Recorder {
         let (messages, bytes) = std::mem::take(&mut self.unfollowed);
         self.not_followed += messages;
         if messages > 0 {
-            self.gap(IN_FLIGHT_LIMIT, messages, bytes, self.last_ns);
+            self.gap(GapReason::InFlightLimit, messages, bytes, self.last_ns);
         }
     }
 
@@ -92,7 +93,7 @@ impl Recorder {
             if pending.call.is_some() && pending.response.is_none() && !pending.cancelled && pending.key.is_some() {
                 self.unanswered += 1;
             }
-            self.close_now(pending, Some(&ending.no_response));
+            self.close_now(pending, ending.no_response);
         }
         false
     }
@@ -129,12 +130,12 @@ impl Recorder {
         self.write_session_end(&ending.reason, complete);
     }
 
-    pub(super) fn write_session_end(&mut self, reason: &str, complete: bool) {
+    pub(super) fn write_session_end(&mut self, reason: &Word<EndReason>, complete: bool) {
         let id = self.session_receipt("session_end");
         let receipt = SessionEnd {
             chain_hash: self.chain.head().to_owned(),
             counts: self.counts,
-            end_reason: reason.to_owned(),
+            end_reason: reason.clone(),
             integration_source: INTEGRATION_SOURCE.to_owned(),
             proxy_version: RECORDER_VERSION.to_owned(),
             receipt_id: id,
@@ -181,7 +182,7 @@ impl Recorder {
             started_at: self.started_at,
             stderr_bytes: ending.stderr_bytes,
             surface_hash: self.surface().map(|s| crate::canon::sha256_hex(&s)),
-            teardown: ending.teardown.clone(),
+            teardown: ending.teardown.map(Word::Known),
             transport: self.setup.transport.to_owned(),
             v: SESSION_VERSION,
         }

@@ -25,6 +25,7 @@ use super::{
     judgement::{Advisor, Judgement},
     surface::Surface,
 };
+use crate::model::words::AnomalyKind;
 use crate::{
     canon,
     model::{
@@ -150,12 +151,10 @@ const STEP_MS: i64 = 500;
 /// Steps that are kept one by one.
 const MAX_STEPS: usize = 256;
 
-/// The anomaly that says that the wall clock was set.
-const CLOCK_STEP: &str = "clock_step";
 const STEP_NOTE: &str = "wall clock moved by ";
 const STEP_UNIT: &str = " ms";
 
-/// The milliseconds that the note of a [`CLOCK_STEP`] tells of.
+/// The milliseconds that the note of a `clock_step` tells of.
 fn step_of_note(note: &str) -> Option<i64> {
     note.strip_prefix(STEP_NOTE)?.strip_suffix(STEP_UNIT)?.parse().ok()
 }
@@ -251,10 +250,6 @@ pub struct Recorder {
     silent: Option<(InvocationId, u64)>,
 }
 
-/// The event of a request that is not followed.
-const NOT_FOLLOWED: &str = "not_followed";
-/// The gap that counts them.
-const IN_FLIGHT_LIMIT: &str = "in_flight_limit";
 /// Such gaps are this far apart, ns.
 const UNFOLLOWED_EVERY: u64 = 1_000_000_000;
 
@@ -433,7 +428,7 @@ impl Recorder {
             self.clock.steps.push(ClockStep { at: self.clock.wall(now_ns), delta_ms });
         }
         let note = format!("{STEP_NOTE}{delta_ms}{STEP_UNIT}");
-        self.anomaly_event(CLOCK_STEP, Some(note), now_ns, None, None, None);
+        self.anomaly_event(AnomalyKind::ClockStep, Some(note), now_ns, None, None, None);
     }
 
     /// Records one message. What it returns is to be written to the investigation log from the message's bytes.
@@ -571,7 +566,7 @@ impl Recorder {
 
     fn anomaly_event(
         &mut self,
-        kind: &str,
+        kind: AnomalyKind,
         note: Option<String>,
         ns: u64,
         message: Option<(&Message<'_>, &RpcId)>,
@@ -590,7 +585,7 @@ impl Recorder {
             invocation,
             wire: wire.as_ref(),
             detail: detail::Anomaly {
-                kind: kind.to_owned(),
+                kind: kind.into(),
                 note,
                 offset: message.map(|(m, _)| m.offset),
                 receipt_id: binding.id,

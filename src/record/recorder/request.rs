@@ -1,6 +1,7 @@
 //! Requests and notifications.
 
-use super::{BigPayload, Message, NOT_FOLLOWED, Recorder, UNFOLLOWED_EVERY, lane, wire_of};
+use super::{BigPayload, Message, Recorder, UNFOLLOWED_EVERY, lane, wire_of};
+use crate::model::words::AnomalyKind;
 use crate::{
     canon::{self, Digest},
     model::{Direction, EventKind, InvocationId, event::detail},
@@ -119,7 +120,14 @@ impl Recorder {
     /// More is in flight than is followed: the request is named in the chain, and counted as missed.
     fn not_followed(&mut self, m: &Message<'_>, method: &str, rpc_id: &crate::model::RpcId) {
         let note = format!("more requests are in flight than are followed; this one is {method}");
-        self.anomaly_event(NOT_FOLLOWED, Some(envelope::short(&note)), m.read_ns, Some((m, rpc_id)), None, None);
+        self.anomaly_event(
+            AnomalyKind::NotFollowed,
+            Some(envelope::short(&note)),
+            m.read_ns,
+            Some((m, rpc_id)),
+            None,
+            None,
+        );
         self.unfollowed.0 += 1;
         self.unfollowed.1 += m.bytes.len() as u64;
         if m.read_ns.saturating_sub(self.unfollowed_ns) > UNFOLLOWED_EVERY {

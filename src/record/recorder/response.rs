@@ -1,6 +1,7 @@
 //! Responses, and the delivery of messages.
 
 use super::{Awaited, BigPayload, Message, Recorder, lane, request::digests, wire_of};
+use crate::model::words::AnomalyKind;
 use crate::{
     canon,
     model::{Direction, EventKind, InvocationId, ReceiptId, event::detail, exact_integer},
@@ -130,9 +131,9 @@ impl Recorder {
         let late = key.is_some_and(|k| self.table.was_answered(asked, k));
         let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
         let (kind, note) = if late {
-            ("late_response", "a request with this id had its response already")
+            (AnomalyKind::LateResponse, "a request with this id had its response already")
         } else {
-            ("unmatched_response", "no request with this id is in flight")
+            (AnomalyKind::UnmatchedResponse, "no request with this id is in flight")
         };
         self.anomaly_event(kind, Some(note.to_owned()), m.read_ns, Some((m, &rpc_id)), None, None);
     }

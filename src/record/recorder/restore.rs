@@ -1,6 +1,7 @@
 //! Taking up a session whose process is gone: the state of the recorder from the evidence that is on disk.
 
 use super::{Awaited, Begin, Message, Recorder, lane};
+use crate::model::words::{AnomalyKind, GapReason, Word};
 use crate::{
     model::{
         AuditEvent, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId, SessionId,
@@ -17,9 +18,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Receipts that events bind, with the SHA-256 of their lines.
 type Bound = HashMap<ReceiptId, String>;
-
-/// The event of a receipt that was on disk once, and is not any more.
-pub(super) const RECEIPT_LOST: &str = "receipt_lost";
 
 /// What is on disk already, while the rest of a dead session is read from its capture.
 #[derive(Debug, Default)]
@@ -73,7 +71,7 @@ impl Restored {
 /// A gap that is told behind the receipts that are on disk already.
 #[derive(Debug)]
 pub(super) struct HeldGap {
-    pub(super) reason: String,
+    pub(super) reason: Word<GapReason>,
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) now_ns: u64,
@@ -233,7 +231,7 @@ impl Recorder {
             EventKind::Anomaly => self.replay_anomaly(e, state, bound),
             EventKind::RecorderGap => {
                 if let Ok(d) = serde_json::from_str::<detail::Gap>(e.detail.get()) {
-                    if d.reason == super::IN_FLIGHT_LIMIT {
+                    if d.reason == GapReason::InFlightLimit {
                         self.unfollowed = (0, 0);
                     }
                     self.counts.missed += d.messages;
@@ -281,22 +279,23 @@ impl Recorder {
         if let Some(offset) = d.offset {
             state.note(e, offset);
         }
-        if d.kind == RECEIPT_LOST {
+        if d.kind == AnomalyKind::ReceiptLost {
             d.receipt_id.and_then(|id| bound.remove(&id));
             return;
         }
-        if d.kind == super::NOT_FOLLOWED {
+        if d.kind == AnomalyKind::NotFollowed {
             self.unfollowed.0 += 1;
             self.unfollowed.1 += e.wire_bytes.unwrap_or_default();
         }
-        if d.kind == super::CLOCK_STEP
+        if d.kind == AnomalyKind::ClockStep
             && self.clock.steps.len() < super::MAX_STEPS
             && let Some(delta_ms) = d.note.as_deref().and_then(super::step_of_note)
         {
             self.clock.steps.push(crate::model::session::ClockStep { at: e.at, delta_ms });
         }
         bound.extend(d.receipt_id.zip(d.receipt_sha256));
-        if matches!(d.kind.as_str(), "no_response" | "not_delivered") || d.receipt_id.is_some() {
+        if matches!(d.kind.known(), Some(AnomalyKind::NoResponse | AnomalyKind::NotDelivered)) || d.receipt_id.is_some()
+        {
             self.forget_awaited(e.invocation_id, true);
             e.invocation_id.and_then(|i| self.table.remove(i));
         }

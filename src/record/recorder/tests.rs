@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::words::OutcomeReason;
 use crate::{
     model::{AuditEvent, Outcome, PolicyVerdict, ToolCall, event::hash_of_line},
     record::{content, recorder::restore::OnDisk},
@@ -158,7 +159,7 @@ fn ok(id: &str) -> String {
 fn clean() -> Ending {
     Ending {
         reason: "client_closed".into(),
-        no_response: "client_closed".into(),
+        no_response: Some(OutcomeReason::ClientClosed),
         clean: true,
         pending_is_clean: true,
         ..Ending::default()
@@ -475,7 +476,7 @@ fn a_server_that_dies_with_a_call_in_flight_leaves_an_incomplete_session() {
     p.c2s(call("1", "x"));
     let doc = p.end(&Ending {
         reason: "server_exited".into(),
-        no_response: "server_exited".into(),
+        no_response: Some(OutcomeReason::ServerExited),
         clean: true,
         ..Ending::default()
     });
@@ -552,7 +553,7 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize,
     }
     again.delivered();
     let cut_at = again.recorder.finish_restore().map_or(usize::MAX, |at| usize::try_from(at).unwrap());
-    again.end(&Ending { reason: "crashed".into(), no_response: "proxy_killed".into(), ..Ending::default() });
+    again.end(&Ending { reason: "crashed".into(), no_response: Some(OutcomeReason::ProxyKilled), ..Ending::default() });
 
     let mut segment: Vec<u8> =
         whole.recorder.lines.segment.split_inclusive(|b| *b == b'\n').take(cut).flatten().copied().collect();

@@ -7,8 +7,9 @@
 
 use super::{
     Binding, Recorder,
-    restore::{HeldGap, OnDisk, RECEIPT_LOST},
+    restore::{HeldGap, OnDisk},
 };
+use crate::model::words::{AnomalyKind, GapReason, OutcomeReason, Word};
 use crate::{
     model::{
         EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall, WallTime,
@@ -20,7 +21,6 @@ use crate::{
 };
 
 /// The event of a receipt that was on disk and has no other.
-const WITHOUT_EVENTS: &str = "receipt_without_events";
 
 impl Recorder {
     /// Everything that the capture still held was given to [`Recorder::message`] and [`Recorder::delivered`]: closes the
@@ -85,10 +85,10 @@ impl Recorder {
         for (id, sha256) in state.lost {
             let binding = Binding { id: Some(id), sha256: Some(sha256) };
             let note = "an event binds this receipt, and it is not on disk any more".to_owned();
-            self.anomaly_event(RECEIPT_LOST, Some(note), self.last_ns, None, None, Some(binding));
+            self.anomaly_event(AnomalyKind::ReceiptLost, Some(note), self.last_ns, None, None, Some(binding));
         }
         for HeldGap { reason, messages, bytes, now_ns } in state.gaps {
-            self.gap(&reason, messages, bytes, now_ns);
+            self.gap(reason, messages, bytes, now_ns);
         }
         cut
     }
@@ -101,7 +101,7 @@ impl Recorder {
         if pending.decision.is_none() {
             pending.decision = self.decision_in(&there, pending.read_ns).map(Box::new);
         }
-        let reason = pending.key.is_none().then_some("notification");
+        let reason = pending.key.is_none().then_some(OutcomeReason::Notification);
         let Some(mut here) = self.call_receipt(&pending, receipt.id, reason) else { return false };
         // What the recorder of this session knew beside the message: who was flagged, what was stored, how many there were.
         if here.anomalies.iter().any(|a| a != "recovered" && !there.anomalies.contains(a)) {
@@ -156,14 +156,21 @@ impl Recorder {
             let Ok(gap) = serde_json::from_slice::<GapReceipt>(&receipt.line) else { return };
             self.counts.missed += gap.messages;
             self.counts.missed_bytes += gap.bytes;
-            return self.gap_event(&gap.reason, gap.messages, gap.bytes, binding, (gap.timestamp, self.last_ns));
+            return self.gap_event(gap.reason, gap.messages, gap.bytes, binding, (gap.timestamp, self.last_ns));
         }
         let invocation = InvocationId::from_bits(receipt.id.bits());
         if let Some(mut pending) = self.table.remove(invocation) {
             self.adopt(&mut pending, receipt);
         }
         let note = "the receipt was on disk, its response was not".to_owned();
-        self.anomaly_event(WITHOUT_EVENTS, Some(note), self.last_ns, None, Some(invocation), Some(binding));
+        self.anomaly_event(
+            AnomalyKind::ReceiptWithoutEvents,
+            Some(note),
+            self.last_ns,
+            None,
+            Some(invocation),
+            Some(binding),
+        );
     }
 
     /// Forgets that a receipt is there.
@@ -179,7 +186,7 @@ impl Recorder {
     fn write_again(&mut self, receipt: &OnDisk) {
         if receipt.kind == RECORDER_GAP {
             if let Ok(gap) = serde_json::from_slice::<GapReceipt>(&receipt.line) {
-                self.gap(&gap.reason, gap.messages, gap.bytes, self.last_ns);
+                self.gap(gap.reason.clone(), gap.messages, gap.bytes, self.last_ns);
             }
             return;
         }
@@ -204,14 +211,14 @@ impl Recorder {
     /// The event of a gap; the time is its receipt's, on both clocks.
     pub(super) fn gap_event(
         &mut self,
-        reason: &str,
+        reason: Word<GapReason>,
         messages: u64,
         bytes: u64,
         binding: Binding,
         (at, now_ns): (WallTime, u64),
     ) {
         let Binding { id, sha256 } = binding;
-        let detail = detail::Gap { bytes, messages, reason: reason.to_owned(), receipt_id: id, receipt_sha256: sha256 };
+        let detail = detail::Gap { bytes, messages, reason, receipt_id: id, receipt_sha256: sha256 };
         self.plain_event(EventKind::RecorderGap, (at, now_ns), detail);
     }
 }

@@ -1,6 +1,6 @@
 //! The server's stderr: drained whatever happens, so that a server never stands still because nobody reads its log.
 
-use super::{EndReason, RelayEnd, Stop};
+use super::{RelayEnd, Stop, StopReason};
 use crate::sys::fd::{Want, wait_ready};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -45,10 +45,10 @@ pub fn relay_stderr(
         match await_input(&input, stop) {
             Ok(None) => {}
             Ok(Some(reason)) => break reason,
-            Err(e) => break EndReason::ReadFailed(e),
+            Err(e) => break StopReason::ReadFailed(e),
         }
         match rustix::io::read(&input, &mut buffer) {
-            Ok(0) => break EndReason::Eof,
+            Ok(0) => break StopReason::Eof,
             Ok(n) => {
                 let bytes = &buffer[..n];
                 read += n as u64;
@@ -61,22 +61,22 @@ pub fn relay_stderr(
                 counts.lost.fetch_add(lost as u64, Ordering::Relaxed);
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(e) => break EndReason::ReadFailed(e.into()),
+            Err(e) => break StopReason::ReadFailed(e.into()),
         }
     };
     drop(input);
     RelayEnd { reason, read, written: sink.written }
 }
 
-fn await_input(input: &OwnedFd, stop: &Stop) -> std::io::Result<Option<EndReason>> {
+fn await_input(input: &OwnedFd, stop: &Stop) -> std::io::Result<Option<StopReason>> {
     loop {
         match stop.wish() {
             super::RUN => {}
             super::DRAIN => {
                 let ready = wait_ready(input.as_fd(), Want::Read, None, Some(Duration::ZERO))?;
-                return Ok(if ready.fd { None } else { Some(EndReason::Drained) });
+                return Ok(if ready.fd { None } else { Some(StopReason::Drained) });
             }
-            _ => return Ok(Some(EndReason::Stopped)),
+            _ => return Ok(Some(StopReason::Stopped)),
         }
         let ready = wait_ready(input.as_fd(), Want::Read, Some(stop.fd()), None)?;
         if ready.fd && !ready.stop {
