@@ -257,15 +257,11 @@ impl Fold {
 
     fn anomaly(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
         let Some(d) = read::<detail::Anomaly>(e) else { return Line::Chain };
-        match d.kind.known() {
-            Some(AnomalyKind::NoResponse | AnomalyKind::NotDelivered) => {
-                self.ends(e, d.receipt_id, Some(Undelivered { why: d.note }), told)
-            }
-            _ => {
-                told.note = Some(d.note.map_or_else(|| d.kind.to_string(), |note| format!("{}: {note}", d.kind)));
-                Line::Chain
-            }
+        if matches!(d.kind.known(), Some(AnomalyKind::NoResponse | AnomalyKind::NotDelivered)) {
+            return self.ends(e, d.receipt_id, Some(Undelivered { why: d.note }), told);
         }
+        told.note = Some(d.note.map_or_else(|| d.kind.to_string(), |note| format!("{}: {note}", d.kind)));
+        Line::Chain
     }
 
     fn ends(

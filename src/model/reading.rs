@@ -7,7 +7,7 @@ use serde::{
 };
 use std::io;
 
-/// A document that says which version of its format it is in. What parses as one is of the version that is read: [`known`]
+/// A document that says which version of its format it is in. What parses as one is of the version that is read: `known`
 /// reads the member.
 pub trait Versioned: DeserializeOwned {
     /// What it is called, in words.

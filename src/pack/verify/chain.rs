@@ -177,7 +177,7 @@ impl ChainWalk {
                 }
             }
             Detail::Anomaly { kind: Some(AnomalyKind::ReceiptWithoutEvents | AnomalyKind::ReceiptLost), .. } => {
-                s.lost += 1
+                s.lost += 1;
             }
             _ if event.kind == EventKind::Malformed => s.malformed += 1,
             _ => {}

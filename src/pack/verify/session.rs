@@ -180,7 +180,7 @@ pub(super) fn attested(
     }
     match (doc.end_reason.known(), doc.exit_code) {
         (Some(EndReason::ServerFailed), Some(0)) => {
-            same(SESSION, "exit_code", "not 0: the server failed".into(), "0".into())
+            same(SESSION, "exit_code", "not 0: the server failed".into(), "0".into());
         }
         (Some(EndReason::ServerExited), Some(code)) if code != 0 => {
             same(SESSION, "exit_code", "0: the server ended by itself".into(), code.to_string());

@@ -20,8 +20,6 @@ use crate::{
     record::correlate::{Decision, Pending},
 };
 
-/// The event of a receipt that was on disk and has no other.
-
 impl Recorder {
     /// Everything that the capture still held was given to [`Recorder::message`] and [`Recorder::delivered`]: closes the
     /// calls that were answered, in the order of the receipts that are on disk, and binds receipts whose events are lost.
