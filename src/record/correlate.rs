@@ -298,12 +298,6 @@ impl Table {
         all.into_iter().map(|(_, _, i)| i).collect()
     }
 
-    /// Number of tool calls in flight.
-    #[must_use]
-    pub fn calls(&self) -> usize {
-        self.pending.values().filter(|p| p.call.is_some()).count()
-    }
-
     /// Number of the client's requests that wait for an answer, or whose answer waits to be taken.
     #[must_use]
     pub fn asked(&self) -> usize {

@@ -340,10 +340,9 @@ impl Engine {
         self.config.health.beat(self.live.is_some() && self.retry_at.is_none());
     }
 
-    /// Lets the advisor take up another policy, and puts reloads into the chain.
+    /// Puts reloads of the policy into the chain.
     fn policy_news(&mut self, now: u64) {
         let Some(live) = &mut self.live else { return };
-        live.recorder.look_for_news();
         for reload in self.config.news.take() {
             live.recorder.reloaded(reload, now);
         }

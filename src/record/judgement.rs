@@ -317,9 +317,6 @@ pub struct Subject<'a> {
 pub trait Advisor: Send {
     /// The verdict on a call at this time (monotonic ns), and the `sha256:` of the policy that gave it.
     fn advise(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String);
-
-    /// Takes up another policy, if there is one.
-    fn look_for_news(&mut self) {}
 }
 
 /// The policy in force, and its reloads for the chain.

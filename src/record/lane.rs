@@ -159,7 +159,7 @@ impl Lane {
     }
 
     /// The session is dead: what its guard had not decided was never passed on.
-    pub fn is_dead(&mut self) {
+    pub fn mark_dead(&mut self) {
         self.dead = true;
     }
 

@@ -697,7 +697,7 @@ fn lanes_of(places: &Places, paths: &SessionPaths, notes: &mut Vec<String>) -> V
         }
         match Lane::new(direction, consumer, paths.files.clone(), spool.clone()) {
             Ok(mut lane) => {
-                lane.is_dead();
+                lane.mark_dead();
                 if lane.consumer().decided().is_some() && judgements.is_none() {
                     notes.push(format!("{name}: what the guard decided is lost: nobody knows what was passed on"));
                 }

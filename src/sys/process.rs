@@ -139,14 +139,6 @@ fn die_with_parent(_parent: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks the kernel for `SIGTERM` when our own parent (strictly: the thread of it that started us) ends. Linux only;
-/// end of file on stdin is the portable sign.
-pub fn term_with_our_parent() -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
-    Ok(())
-}
-
 /// Start time of a process in clock ticks since boot (Linux `/proc/<pid>/stat` field 22): with the pid it names one
 /// process for ever. `None` if there is no such process or the system does not say.
 pub fn start_time(pid: u32) -> Option<u64> {

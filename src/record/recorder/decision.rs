@@ -19,18 +19,6 @@ impl Recorder {
         self.advisor = Some(advisor);
     }
 
-    /// Gives the advisor back.
-    pub fn take_advisor(&mut self) -> Option<Box<dyn Advisor>> {
-        self.advisor.take()
-    }
-
-    /// Lets the advisor take up another policy.
-    pub fn look_for_news(&mut self) {
-        if let Some(advisor) = &mut self.advisor {
-            advisor.look_for_news();
-        }
-    }
-
     /// The policy in force when the session began. A session that follows another one in the same process may begin with
     /// another policy than the process did.
     pub fn set_policy(&mut self, sha256: Option<String>) {

@@ -410,12 +410,6 @@ impl Recorder {
         };
     }
 
-    /// Tool calls in flight.
-    #[must_use]
-    pub fn calls_in_flight(&self) -> usize {
-        self.table.calls()
-    }
-
     /// Tells the difference of the clocks now; a step is recorded.
     pub fn clock_now(&mut self, wall_minus_mono_ns: i64, now_ns: u64) {
         let moved_ns = wall_minus_mono_ns.saturating_sub(self.clock.wall_minus_mono_ns);
@@ -509,7 +503,7 @@ impl Recorder {
             Shape::Notification => self.notification(m, e, index, flags, big),
             // It must not answer anything: its receiver never saw it.
             Shape::Response if m.is_blocked() || m.undecided => self.blocked_message(m, e),
-            Shape::Response => self.response(m, e, index, flags, big),
+            Shape::Response => self.response(m, e, flags, big),
         }
     }
 

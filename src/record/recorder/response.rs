@@ -19,7 +19,6 @@ impl Recorder {
         &mut self,
         m: &Message<'_>,
         e: &Envelope<'_>,
-        _index: Option<usize>,
         mut flags: BTreeSet<String>,
         big: &mut Vec<BigPayload>,
     ) {

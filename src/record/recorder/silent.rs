@@ -39,7 +39,7 @@ impl Recorder {
                 self.request(m, &e, None, BTreeSet::new(), &mut Vec::new());
             }
             Shape::Response if self.answers_silent(m, &e) => {
-                self.response(m, &e, None, BTreeSet::new(), &mut Vec::new());
+                self.response(m, &e, BTreeSet::new(), &mut Vec::new());
             }
             _ => {}
         }

@@ -103,11 +103,6 @@ impl Consumer {
         (u32::try_from(self.fixed.owner).unwrap_or(0), Some(self.fixed.owner_start).filter(|&t| t != 0))
     }
 
-    /// When the ring was made, monotonic ns of that boot.
-    pub fn created_ns(&self) -> u64 {
-        self.fixed.created
-    }
-
     /// The ring file, if it has a name.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
