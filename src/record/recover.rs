@@ -12,7 +12,7 @@ use super::{
     lane::{self, Lane, Taken},
     ledger,
     mark::{Mark, NotOurs},
-    recorder::{Begin, Clock, Ending, Identity, OnDisk, Recorder, Setup},
+    recorder::{Begin, Clock, Ending, Identity, LostSurface, OnDisk, Recorder, Setup},
     store::{self, Store},
 };
 use crate::model::words::{EndReason, GapReason, OutcomeReason};
@@ -312,20 +312,20 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
 }
 
 /// The observed surface, if it is what the recorder wrote: no event binds it, so its hash is remembered.
-fn surface_of(paths: &SessionPaths, mark: &Mark, notes: &mut Vec<String>) -> Option<Vec<u8>> {
+fn surface_of(paths: &SessionPaths, mark: &Mark, notes: &mut Vec<String>) -> Result<Option<Vec<u8>>, LostSurface> {
     let bytes = match paths.files.read(&paths.surface, MAX_LINE) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => {
             notes.push(format!("{} was left out: {e}", paths.surface.display()));
-            return None;
+            return Err(LostSurface);
         }
     };
     let known = mark.surfaces.contains(&canon::sha256_hex(&bytes)) && canon::is_canonical(&bytes);
     if !known {
         notes.push(format!("{} is not what the recorder wrote and was left out", paths.surface.display()));
     }
-    known.then_some(bytes)
+    if known { Ok(Some(bytes)) } else { Err(LostSurface) }
 }
 
 /// The mark of a session that this user's recorder began, here and as the segment says.

@@ -208,6 +208,10 @@ struct Binding {
     sha256: Option<String>,
 }
 
+/// The observed surface cannot be told any more.
+#[derive(Debug, Clone, Copy)]
+pub struct LostSurface;
+
 /// The state of one session's recording.
 pub struct Recorder {
     setup: std::sync::Arc<Setup>,
@@ -230,6 +234,8 @@ pub struct Recorder {
     last_ns: u64,
     restored: Option<Restored>,
     restored_surface: Option<Vec<u8>>,
+    /// Somebody else changed what was observed: the rest alone would be another surface.
+    surface_is_lost: bool,
     /// The session is being finished by another process than the one that recorded it.
     recovering: bool,
     /// Judges what passes in any case.
@@ -313,6 +319,7 @@ impl Recorder {
             last_ns: begin.started_ns,
             restored: None,
             restored_surface: None,
+            surface_is_lost: false,
             recovering: false,
         }
     }
@@ -381,6 +388,9 @@ impl Recorder {
     /// `surface.json` as far as it was observed.
     #[must_use]
     pub fn surface(&self) -> Option<Vec<u8>> {
+        if self.surface_is_lost {
+            return None;
+        }
         self.restored_surface.clone().or_else(|| self.surface.document(&self.identity))
     }
 
@@ -389,9 +399,10 @@ impl Recorder {
         if self.surface.take_dirty() { self.surface() } else { None }
     }
 
-    /// The surface that a dead recorder left on disk.
-    pub fn restore_surface(&mut self, document: Option<Vec<u8>>) {
-        self.restored_surface = document;
+    /// The surface that a dead recorder left on disk; `Err` if what is there is not what it wrote.
+    pub fn restore_surface(&mut self, document: Result<Option<Vec<u8>>, LostSurface>) {
+        self.surface_is_lost = document.is_err();
+        self.restored_surface = document.unwrap_or_default();
     }
 
     /// The client's requests that wait for an answer, or whose answer waits to be taken.
