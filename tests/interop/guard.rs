@@ -74,8 +74,15 @@ fn nothing_passes(server: &[String], tool: &str, arguments: &Value) {
         send(&line(&text.replace_name(tool), 1000 + at));
     }
     send(&call(2));
-    let (last, seen) = await_id(2);
+    let (last, mut seen) = await_id(2);
     assert!(last["result"].is_object() && last["result"]["isError"] != true, "{last}");
+    // The server's answer may come before those that the guard gives itself.
+    let is_of = |m: &Value, id: usize| m["id"] == json!(id) || m["id"] == json!(format!("s{id}"));
+    for (at, (name, _, told_of)) in cases().iter().enumerate() {
+        while matches!(told_of, Told::Rule(_)) && !seen.iter().any(|m| is_of(m, 1000 + at)) {
+            seen.push(told.recv_timeout(LIMIT).unwrap_or_else(|e| panic!("no answer to {name}: {e}")));
+        }
+    }
     for (at, (name, _, told)) in cases().iter().enumerate() {
         let id = 1000 + at;
         let answers: Vec<_> =
