@@ -1,10 +1,7 @@
 //! `assay analyze`, run as a user runs it, and the history that the proxy fills.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use assay::{
-    pack::testkit::{self, Plan},
-    paths::AuditDir,
-};
+use assay_support::sessions::{self, Plan};
 use serde_json::Value;
 use std::{
     fs,
@@ -30,8 +27,8 @@ fn json(cwd: &Path, code: i32, args: &[&str]) -> Value {
 }
 
 fn pack(cwd: &Path, plan: &Plan) -> PathBuf {
-    let written = testkit::write(plan, &AuditDir::at(cwd.join("audit"))).unwrap();
-    written.pack(&testkit::signer().unwrap()).unwrap()
+    let written = sessions::write(plan, cwd.join("audit")).unwrap();
+    written.pack()
 }
 
 /// A session through the real proxy with the built-in server: calls of `echo`, and one that fails.

@@ -1,10 +1,7 @@
 //! `assay diff` on whole packs, run as a user runs it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use assay::{
-    pack::testkit::{self, Ending, Plan},
-    paths::AuditDir,
-};
+use assay_support::sessions::{self, Ending, Plan};
 use serde_json::Value;
 use std::{
     fs,
@@ -19,14 +16,14 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let signer = testkit::signer().unwrap();
+        let signer = sessions::signer();
         Self { tmp: tempfile::tempdir().unwrap(), fingerprint: signer.fingerprint() }
     }
 
     /// The pack of a synthetic session, under a name of its own.
     fn pack(&self, name: &str, plan: &Plan) -> PathBuf {
-        let written = testkit::write(plan, &AuditDir::at(self.tmp.path().join(format!("{name}_audit")))).unwrap();
-        let pack = written.pack(&testkit::signer().unwrap()).unwrap();
+        let written = sessions::write(plan, self.tmp.path().join(format!("{name}_audit"))).unwrap();
+        let pack = written.pack();
         let here = self.tmp.path().join(name);
         fs::rename(pack, &here).unwrap();
         here

@@ -1,10 +1,7 @@
 //! `assay policy`, run as a user runs it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use assay::{
-    pack::testkit::{self, Plan},
-    paths::AuditDir,
-};
+use assay_support::sessions::{self, Plan};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -184,8 +181,8 @@ fn hashes_alone_are_never_guessed_from() {
 
 /// A synthetic session's pack, with its receipts changed before it is read.
 fn pack(place: &Place, plan: &Plan) -> PathBuf {
-    let written = testkit::write(plan, &AuditDir::at(place.at("audit"))).unwrap();
-    written.pack(&testkit::signer().unwrap()).unwrap()
+    let written = sessions::write(plan, place.at("audit")).unwrap();
+    written.pack()
 }
 
 #[test]

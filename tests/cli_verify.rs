@@ -3,12 +3,9 @@
 
 use assay::{
     model::sha256_hex,
-    pack::{
-        sign::{self, Manifest},
-        testkit::{self, Ending, Plan},
-    },
-    paths::AuditDir,
+    pack::sign::{self, Manifest},
 };
+use assay_support::sessions::{self, Ending, Plan};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -26,9 +23,9 @@ struct Fixture {
 impl Fixture {
     fn new(plan: &Plan) -> Self {
         let tmp = tempfile::tempdir().unwrap();
-        let written = testkit::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
-        let signer = testkit::signer().unwrap();
-        let pack = written.pack(&signer).unwrap();
+        let written = sessions::write(plan, tmp.path().join("audit")).unwrap();
+        let signer = sessions::signer();
+        let pack = written.pack();
         Self { tmp, pack, fingerprint: signer.fingerprint() }
     }
 
@@ -123,7 +120,7 @@ impl Fixture {
         let mut m: Manifest = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
         let entry = m.files.iter_mut().find(|f| f.path == "session.json").unwrap();
         (entry.sha256, entry.bytes) = (sha256_hex(text.as_bytes()), text.len() as u64);
-        let (m, signature) = Manifest::signed(m.attestation, m.files, &testkit::signer().unwrap()).unwrap();
+        let (m, signature) = Manifest::signed(m.attestation, m.files, &sessions::signer()).unwrap();
         fs::write(manifest, sign::pretty(&m).unwrap()).unwrap();
         fs::write(self.pack.join("pack_signature.sig"), signature).unwrap();
     }

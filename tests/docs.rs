@@ -8,12 +8,11 @@ use assay::{
     },
     pack::{
         sign::{CiBinding, Manifest},
-        testkit::{self, Plan},
         verify::{self, Finding, Stage, VerifyOptions},
     },
-    paths::AuditDir,
     record::{card::Card, mark::Mark},
 };
+use assay_support::sessions::{self, Plan};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::{
@@ -267,8 +266,8 @@ fn every_reason_of_a_guard_is_documented() {
 
 /// A pack of a synthetic session.
 fn pack(dir: &Path) -> PathBuf {
-    let written = testkit::write(&Plan::default(), &AuditDir::at(dir.join("audit"))).unwrap();
-    written.pack(&testkit::signer().unwrap()).unwrap()
+    let written = sessions::write(&Plan::default(), dir.join("audit")).unwrap();
+    written.pack()
 }
 
 #[test]

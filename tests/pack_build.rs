@@ -8,11 +8,11 @@ use assay::{
         explain::{self, Explanation},
         keys::{Signer, SignerId},
         sign::Manifest,
-        testkit::{self, Ending, Plan, Written},
         verify::Completeness,
     },
     paths::AuditDir,
 };
+use assay_support::sessions::{self, Ending, Plan, Written};
 use std::{
     fs,
     io::Write as _,
@@ -26,7 +26,7 @@ fn signer() -> Signer {
 
 fn session(plan: &Plan) -> (tempfile::TempDir, Written) {
     let tmp = tempfile::tempdir().unwrap();
-    let written = testkit::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
+    let written = sessions::write(plan, tmp.path().join("audit")).unwrap();
     (tmp, written)
 }
 

@@ -161,13 +161,13 @@ fn of_file(what: &Path) -> Result<Target, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pack::testkit::{self, Plan};
+    use assay_support::sessions::{self, Plan};
 
     #[test]
     fn packs_sessions_and_files_of_both_are_found() {
         let tmp = tempfile::tempdir().unwrap();
         let audit = tmp.path().join("audit");
-        let written = testkit::write(&Plan::default(), &AuditDir::at(&audit)).unwrap();
+        let written = sessions::write(&Plan::default(), &audit).unwrap();
         let of = |what: &Path| target(what, &audit);
         let id = PathBuf::from(written.doc.session_id.to_string());
         for what in [&id, &written.paths.segment, &written.paths.receipts] {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::pack::testkit::{self, Plan};
+use assay_support::sessions::{self, Plan};
 use std::os::unix::fs::PermissionsExt as _;
 
 struct Fixture {
@@ -17,8 +17,9 @@ impl Fixture {
     fn session(&self, audit: &str, seed: u64, calls: u64) -> (AuditDir, SessionPaths) {
         let dir = AuditDir::at(self.tmp.path().join(audit));
         let plan = Plan { seed, calls, error_every: 4, ..Plan::default() };
-        let written = testkit::write(&plan, &dir).unwrap();
-        (dir, written.paths)
+        let segment = sessions::write(&plan, dir.root()).unwrap().paths.segment;
+        let paths = dir.session_of_segment(segment.file_name().unwrap().to_str().unwrap()).unwrap();
+        (dir, paths)
     }
 
     fn noted(&self, audit: &str, seed: u64, calls: u64) {

@@ -194,9 +194,8 @@ mod tests {
     use crate::{
         live::{fold::Fold, state::State},
         model::SessionId,
-        pack::testkit::{self, Plan},
-        paths::AuditDir,
     };
+    use assay_support::sessions::{self, Plan};
     use std::io::Write as _;
 
     static GO_ON: AtomicBool = AtomicBool::new(false);
@@ -205,7 +204,7 @@ mod tests {
     fn the_receipt_and_the_events_of_a_call_are_found_and_say_the_same() {
         let tmp = tempfile::tempdir().unwrap();
         let plan = Plan { calls: 3000, error_every: 5, timeout_every: 7, ..Plan::default() };
-        let paths = testkit::write(&plan, &AuditDir::at(tmp.path())).unwrap().paths;
+        let paths = sessions::write(&plan, tmp.path()).unwrap().paths;
         let mut state = State::new(usize::MAX);
         state.read(&paths.segment, &paths.receipts).unwrap();
         for row in state.rows().step_by(97) {

@@ -14,6 +14,4 @@ pub mod report;
 pub mod sign;
 pub mod staging;
 pub mod tally;
-#[doc(hidden)]
-pub mod testkit;
 pub mod verify;

@@ -9,11 +9,8 @@ use super::{
     testkit::{self, check, frame, now, press, row, settle},
     theme::{Palette, Theme},
 };
-use crate::{
-    model::{Outcome, PolicyVerdict, Profile, WallTime},
-    pack::testkit::{self as sessions, Plan},
-    paths::AuditDir,
-};
+use crate::model::{Outcome, PolicyVerdict, Profile, WallTime};
+use assay_support::sessions::{self, Plan};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use proptest::prelude::*;
 use ratatui::{buffer::Buffer, layout::Rect};
@@ -50,10 +47,7 @@ struct Packs {
 static PACKS: LazyLock<Packs> = LazyLock::new(|| {
     let tmp = tempfile::tempdir().unwrap();
     let tools = |skip: usize| HOSTILE.iter().skip(skip).filter(|n| !n.is_empty()).map(|n| (*n).to_owned()).collect();
-    let pack = |name: &str, plan: &Plan| {
-        let written = sessions::write(plan, &AuditDir::at(tmp.path().join(name))).unwrap();
-        written.pack(&sessions::signer().unwrap()).unwrap()
-    };
+    let pack = |name: &str, plan: &Plan| sessions::packed(plan, tmp.path().join(name));
     let plan = |seed, skip| Plan { seed, tools: tools(skip), calls: 18, big_result: Some(400), ..Plan::default() };
     let a = pack("a\u{202e}漢", &plan(1, 0));
     let b = pack("b\u{1b}[31m", &Plan { error_every: 4, ..plan(2, 2) });

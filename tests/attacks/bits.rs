@@ -1,7 +1,10 @@
 //! Every bit of every file, and every byte inserted or deleted.
 
-use crate::forge::{Pack, check, pinned, scratch, small};
 use assay::{error::Exit, model::sha256_hex};
+use assay_support::{
+    forge::{Pack, check, pinned, small},
+    rig::scratch,
+};
 use std::{fs, path::Path};
 
 /// Verifies `mutants` variants of one file beside the unchanged others; none may pass.

@@ -1,6 +1,5 @@
 //! What a caller demands is met by what was evaluated, never by what the pack says of itself.
 
-use crate::forge::{Pack, check, check_pack, key_e, key_k, pinned, scratch, small, unpinned, valid};
 use assay::{
     error::Exit,
     pack::{
@@ -9,6 +8,11 @@ use assay::{
         sign::{Attestation, CiBinding},
         verify::{Claims, Integrity, SignerVerdict, Stage, StageStatus, VerifyOptions, VerifyReport},
     },
+};
+use assay_support::{
+    forge::{Pack, check, check_pack, key_e, key_k, pinned, small, unpinned, valid},
+    rig::scratch,
+    sessions::{Ending, Plan},
 };
 use serde_json::{Value, json};
 use std::{fs, io::Write as _, os::unix::fs::FileExt as _};
@@ -41,9 +45,8 @@ fn under(pack: &Pack, lock: Lock) -> VerifyReport {
 
 /// The pack of a session whose chain has no end: what the session's card demands is not there.
 fn unterminated() -> Pack {
-    use assay::pack::testkit::{Ending, Plan};
     let plan = Plan { calls: 2, ending: Ending::Unterminated, ..Plan::default() };
-    Pack::read(&crate::forge::recorded(&plan).1)
+    Pack::read(&assay_support::forge::recorded(&plan).1)
 }
 
 #[test]

@@ -1,22 +1,23 @@
 //! Attacks on a whole audit directory: segments, ledger, crashed sessions.
 
-use crate::forge::{EVENTS, RECEIPTS, SESSION, canonical, check, check_pack, key_k, pinned, scratch, seal, small};
 use assay::{
     error::Exit,
     model::WallTime,
-    pack::{
-        testkit::{self, Ending, Plan, Written},
-        verify::{AuditDirReport, Completeness, SegmentState, verify_audit_dir},
-    },
+    pack::verify::{AuditDirReport, Completeness, SegmentState, verify_audit_dir},
     paths::AuditDir,
+};
+use assay_support::{
+    forge::{EVENTS, RECEIPTS, SESSION, canonical, check, check_pack, key_k, pinned, seal, small},
+    rig::scratch,
+    sessions::{self, Ending, Plan, Written},
 };
 use serde_json::Value;
 use std::{fs, ops::ControlFlow, path::Path};
 
 fn directory() -> (tempfile::TempDir, Vec<Written>) {
     let tmp = scratch();
-    let dir = AuditDir::at(tmp.path());
-    let write = |seed, ending| testkit::write(&Plan { seed, ending, calls: 3, ..Plan::default() }, &dir).unwrap();
+    let write =
+        |seed, ending| sessions::write(&Plan { seed, ending, calls: 3, ..Plan::default() }, tmp.path()).unwrap();
     let sessions = vec![write(1, Ending::Complete), write(2, Ending::Complete), write(3, Ending::Complete)];
     for s in &sessions {
         seal(s);
@@ -113,9 +114,8 @@ fn what_a_later_version_wrote_into_a_directory_is_named_and_nothing_is_said_to_b
 #[test]
 fn a_crashed_session_is_unterminated_never_complete() {
     let tmp = scratch();
-    let dir = AuditDir::at(tmp.path());
     let plan = Plan { ending: Ending::Unterminated, ..Plan::default() };
-    let written = testkit::write(&plan, &dir).unwrap();
+    let written = sessions::write(&plan, tmp.path()).unwrap();
     let report = run(tmp.path());
     assert!(report.intact(), "{:#?}", report.findings);
     assert_eq!(report.segments[0].state, SegmentState::Unterminated);
@@ -135,7 +135,7 @@ fn a_crashed_session_is_unterminated_never_complete() {
 fn an_incomplete_session_is_incomplete_with_its_reasons() {
     let tmp = scratch();
     let plan = Plan { timeout_every: 6, ..Plan::default() };
-    let written = testkit::write(&plan, &AuditDir::at(tmp.path())).unwrap();
+    let written = sessions::write(&plan, tmp.path()).unwrap();
     let report = check(&seal(&written), &pinned());
     assert_eq!(
         (report.completeness, report.exit()),

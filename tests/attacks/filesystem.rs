@@ -1,9 +1,12 @@
 //! Attacks with what a file is rather than with what it says.
 
-use crate::forge::{EVENTS, MANIFEST, RECEIPTS, SESSION, SIGNATURE, check, other, pinned, scratch, valid};
 use assay::{
     error::Exit,
     pack::verify::{Stage, StageStatus, VerifyError, VerifyOptions, verify},
+};
+use assay_support::{
+    forge::{EVENTS, MANIFEST, RECEIPTS, SESSION, SIGNATURE, check, other, pinned, valid},
+    rig::scratch,
 };
 use std::{
     fs,
@@ -153,7 +156,7 @@ fn a_read_only_pack_verifies_and_no_key_is_made() {
     }
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o555)).unwrap();
     let out = std::process::Command::new(env!("CARGO_BIN_EXE_assay"))
-        .args(["verify-pack", "--signer", &crate::forge::key_k().fingerprint()])
+        .args(["verify-pack", "--signer", &assay_support::forge::key_k().fingerprint()])
         .arg(&dir)
         .env("ASSAY_HOME", &home)
         .env("HOME", &home)

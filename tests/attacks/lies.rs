@@ -2,10 +2,13 @@
 //! from it is made to agree, chain, hashes, counts, report and signature. What a pack says twice gives the lie away; what it
 //! says once is in docs/security.md.
 
-use crate::forge::{EVENTS, Pack, RECEIPTS, REPORT, SESSION, check_pack, key_k, scratch, unpinned};
 use assay::{
     error::Exit,
     pack::verify::{Completeness, Integrity},
+};
+use assay_support::{
+    forge::{EVENTS, Pack, RECEIPTS, REPORT, SESSION, check_pack, key_k, unpinned},
+    rig::scratch,
 };
 use serde_json::{Value, json};
 use std::{

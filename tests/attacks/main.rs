@@ -5,7 +5,6 @@ mod bits;
 mod demands;
 mod directory;
 mod filesystem;
-mod forge;
 mod lies;
 mod rows;
 mod versions;

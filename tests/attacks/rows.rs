@@ -1,16 +1,16 @@
 //! Attacks that change what a pack says. `Keep`: the manifest stays. `Resign`: the attacker puts new hashes into the
 //! manifest and signs it with a key of their own, so that only the named stage can see what was done.
 
-use crate::forge::{
-    EVENTS, MANIFEST, Pack, RECEIPTS, SESSION, SIGNATURE, check_pack, key_e, key_k, other, pinned, recorded, unpinned,
-    valid,
-};
 use assay::{
     error::Exit,
-    pack::testkit::Plan,
     pack::verify::{Completeness, Integrity, SignerVerdict, Stage, StageStatus, VerifyReport},
     text::visible,
 };
+use assay_support::forge::{
+    EVENTS, MANIFEST, Pack, RECEIPTS, SESSION, SIGNATURE, check_pack, key_e, key_k, other, pinned, recorded, unpinned,
+    valid,
+};
+use assay_support::sessions::Plan;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::collections::BTreeSet;
 
@@ -587,7 +587,7 @@ fn another_session_offered_as_this_one_is_named() {
 #[test]
 fn a_pack_from_the_year_9999_is_flagged() {
     let started = assay::model::WallTime::parse("9999-12-31T23:00:00.000Z").unwrap();
-    let pack = Pack::read(&recorded(&Plan { started, ..Plan::default() }).1);
+    let pack = Pack::read(&recorded(&Plan { started_ms: started.millis(), ..Plan::default() }).1);
     let report = check_pack(&pack, &pinned());
     assert_eq!(report.exit(), Exit::Violation, "{:#?}", report.errors);
     assert!(report.unmet.iter().any(|u| u.contains("future")), "{:?}", report.unmet);

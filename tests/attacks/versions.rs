@@ -1,10 +1,6 @@
 //! Packs of which a later version wrote something: never TAMPERED for that alone, never taken, always named. And what only
 //! claims to be one.
 
-use crate::forge::{
-    EVENTS, MANIFEST, Pack, RECEIPTS, REPORT, SESSION, SIGNATURE, TRANSCRIPT, canonical, check_pack, key_e, key_k,
-    pinned, scratch, unpinned,
-};
 use assay::{
     error::Exit,
     model::{WallTime, sha256_hex},
@@ -13,10 +9,16 @@ use assay::{
         claims::MCP_SESSION,
         explain::{ExplainError, Explanation},
         keys::Signer,
-        testkit::{self, Plan},
         verify::{Completeness, Integrity, SignerVerdict, Stage, StageStatus, VerifyOptions, VerifyReport},
     },
-    paths::AuditDir,
+};
+use assay_support::{
+    forge::{
+        EVENTS, MANIFEST, Pack, RECEIPTS, REPORT, SESSION, SIGNATURE, TRANSCRIPT, canonical, check_pack, key_e, key_k,
+        pinned, unpinned,
+    },
+    rig::scratch,
+    sessions::{self, Plan},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use proptest::prelude::*;
@@ -32,7 +34,7 @@ fn whole() -> Pack {
         let tmp = scratch();
         let tools = vec!["t".to_owned()];
         let plan = Plan { calls: 3, tools, ..Plan::default() };
-        let mut written = testkit::write(&plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
+        let mut written = sessions::write(&plan, tmp.path().join("audit")).unwrap();
         let surface = canonical(&json!({
             "capabilities": null, "changes": 0, "instructions": null, "omitted_hash": null, "prompts": [],
             "protocol_version": written.doc.protocol_version, "resource_templates": [], "resources": [],

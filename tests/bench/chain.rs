@@ -8,12 +8,12 @@ use assay::{
         Direction, EventKind, GENESIS, SessionId, WallTime,
         event::{detail, hash_of_line},
     },
-    pack::testkit,
     record::{
         chain::{Chain, Entry, Wire},
-        recorder::{Begin, Clock, Message, Recorder},
+        recorder::{Begin, Clock, Recorder},
     },
 };
+use assay_support::recording::{self, Streams};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 
@@ -51,7 +51,7 @@ fn chain(c: &mut Criterion) {
 }
 
 fn call(c: &mut Criterion) {
-    let setup = testkit::setup();
+    let setup = recording::setup();
     let begin = Begin {
         session: SessionId::from_bits(1),
         continues: None,
@@ -69,26 +69,12 @@ fn call(c: &mut Criterion) {
         r#"{{"jsonrpc":"2.0","id":1,"result":{{"content":[{{"type":"text","text":"{}"}}]}}}}"#,
         "x".repeat(100)
     );
-    let mut offset = 0;
+    let (mut streams, mut ns) = (Streams::default(), 0);
     c.bench_function("record one call", |b| {
         b.iter(|| {
             for (direction, text) in [(Direction::ClientToServer, &request), (Direction::ServerToClient, &result)] {
-                let end = offset + text.len() as u64 + 1;
-                let bytes = text.as_bytes();
-                recorder.message(&Message {
-                    direction,
-                    offset,
-                    end,
-                    bytes,
-                    page: None,
-                    rest: &|| (),
-                    first_byte_ns: offset,
-                    read_ns: end,
-                    judgement: None,
-                    undecided: false,
-                });
-                recorder.delivered(direction, end, &|at| Some(at));
-                offset = end;
+                ns += 200;
+                streams.say(&mut recorder, direction, text, ns, ns);
             }
             recorder.lines.receipts.clear();
             recorder.lines.segment.clear();

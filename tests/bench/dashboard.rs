@@ -10,19 +10,8 @@
 //! are answered and when the result of the last one is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-#[path = "../tui/pty.rs"]
-#[allow(dead_code)]
-mod pty;
-#[path = "../crash/rig.rs"]
-#[allow(dead_code)]
-mod rig;
-
-use assay::{
-    pack::testkit::{self, Plan},
-    paths::AuditDir,
-};
-use pty::Tty;
-use rig::Rig;
+use assay_support::sessions::{self, Plan};
+use assay_support::{rig::rig, tty::Tty};
 use std::{
     io::{Read as _, Write as _},
     path::{Path, PathBuf},
@@ -88,7 +77,7 @@ fn newest(screen: &vt100::Screen) -> Option<usize> {
 }
 
 fn events(rate: u64, seconds: u64) {
-    let rig = Rig::new();
+    let rig = rig!();
     let tty = Tty::start(&rig, &["watch"], 120, 40);
     tty.wait("No live session.");
     let assay = env!("CARGO_BIN_EXE_assay");
@@ -153,8 +142,8 @@ fn events(rate: u64, seconds: u64) {
 }
 
 fn built(root: &Path, calls: u64) -> PathBuf {
-    let written = testkit::write(&Plan { calls, ..Plan::default() }, &AuditDir::at(root.join("audit"))).unwrap();
-    written.pack(&testkit::signer().unwrap()).unwrap()
+    let written = sessions::write(&Plan { calls, ..Plan::default() }, root.join("audit")).unwrap();
+    written.pack()
 }
 
 /// How long each key takes to change the screen.
@@ -177,7 +166,7 @@ fn policy(calls: u64) {
     let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let tmp = tempfile::tempdir_in(root).unwrap();
     let dir = built(tmp.path(), calls);
-    let rig = Rig::new();
+    let rig = rig!();
     std::fs::write(rig.root.join("p.yaml"), "version: \"1\"\ndefault: allow\n").unwrap();
     let begun = Instant::now();
     let mut tty = Tty::start(&rig, &["policy", "edit", "p.yaml", "--against", dir.to_str().unwrap()], 140, 40);
@@ -200,7 +189,7 @@ fn pack(calls: u64) {
     let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let tmp = tempfile::tempdir_in(root).unwrap();
     let dir = built(tmp.path(), calls);
-    let rig = Rig::new();
+    let rig = rig!();
     let begun = Instant::now();
     let mut tty = Tty::start(&rig, &["open", dir.to_str().unwrap()], 140, 40);
     tty.wait("validate_");

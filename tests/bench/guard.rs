@@ -5,9 +5,6 @@
 //! counting instructions (`valgrind --tool=callgrind`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-#[path = "../guard/policed.rs"]
-mod policed;
-
 use assay::{
     guard::{Gate, Outlet, Shared},
     policy::{Dns, Evaluator, Policy, Surroundings},
@@ -17,7 +14,7 @@ use assay::{
         stdio::{Decider, Mode, relay},
     },
 };
-use policed::Policed;
+use assay_support::guard::policed::Policed;
 use std::{
     fs::File,
     io::Write as _,

@@ -8,9 +8,6 @@
 //! system's temporary directory; a million take 3.9 GB).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-#[path = "proxy/server.rs"]
-mod server;
-
 use assay::{
     live::{
         client::{self, Update},
@@ -20,10 +17,10 @@ use assay::{
         state::State,
     },
     model::{SessionDoc, ToolCall},
-    pack::testkit::{self, Plan},
-    paths::{AuditDir, SessionPaths},
+    paths::SessionPaths,
     sys::clock::mono_ns,
 };
+use assay_support::sessions::{self, Plan};
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     process::{Command, Stdio},
@@ -167,7 +164,7 @@ fn session(calls: u64) {
     let base = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into);
     let tmp = tempfile::tempdir_in(base).unwrap();
     let plan = Plan { calls, error_every: 50, ..Plan::default() };
-    let paths = testkit::write(&plan, &AuditDir::at(tmp.path())).unwrap().paths;
+    let paths = sessions::write(&plan, tmp.path()).unwrap().paths;
     println!("a session of {calls} calls:");
     find(&paths, calls);
 }
@@ -175,7 +172,7 @@ fn session(calls: u64) {
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.first().is_some_and(|a| a == "server") {
-        return server::serve().unwrap();
+        return assay_support::sized::serve().unwrap();
     }
     let value = |name: &str| args.iter().position(|a| a == name).and_then(|at| args.get(at + 1)).cloned();
     // `cargo test --benches` asks whether all of it runs.

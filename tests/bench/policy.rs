@@ -5,11 +5,8 @@
 //! once with 200 bytes of them stored, and prints how long one dry run over each takes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use assay::{
-    pack::testkit::{self, Plan},
-    paths::AuditDir,
-    policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict, dry_run},
-};
+use assay::policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict, dry_run};
+use assay_support::sessions::{self, Plan};
 use criterion::{Criterion, Throughput};
 use std::{
     fmt::Write as _,
@@ -138,8 +135,7 @@ fn big(calls: u64) {
     let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let tmp = tempfile::tempdir_in(root).unwrap();
     let started = Instant::now();
-    let dir = AuditDir::at(tmp.path());
-    let written = testkit::write(&Plan { calls, ..Plan::default() }, &dir).unwrap();
+    let written = sessions::write(&Plan { calls, ..Plan::default() }, tmp.path()).unwrap();
     std::fs::remove_file(&written.paths.segment).unwrap();
     println!("made in {:.1} s", started.elapsed().as_secs_f64());
     let rules = policy(100)

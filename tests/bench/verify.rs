@@ -6,13 +6,8 @@
 //! did nothing else.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use assay::{
-    pack::{
-        testkit::{self, Plan},
-        verify::{VerifyOptions, VerifyReport, verify},
-    },
-    paths::AuditDir,
-};
+use assay::pack::verify::{VerifyOptions, VerifyReport, verify};
+use assay_support::sessions::{self, Plan};
 use criterion::{Criterion, Throughput};
 use std::{
     ops::ControlFlow,
@@ -21,8 +16,8 @@ use std::{
 };
 
 fn pack(root: &Path, calls: u64) -> PathBuf {
-    let written = testkit::write(&Plan { calls, ..Plan::default() }, &AuditDir::at(root.join("audit"))).unwrap();
-    let dir = written.pack(&testkit::signer().unwrap()).unwrap();
+    let written = sessions::write(&Plan { calls, ..Plan::default() }, root.join("audit")).unwrap();
+    let dir = written.pack();
     // The pack has its own copies.
     std::fs::remove_file(&written.paths.segment).unwrap();
     std::fs::remove_file(&written.paths.receipts).unwrap();

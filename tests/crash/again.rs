@@ -1,8 +1,8 @@
 //! Receipts that recovery sets aside and writes again, and a recovery that is killed in between.
 
-use crate::{
+use assay_support::{
     check,
-    rig::{Client, INITIALIZE, Rig, call, files},
+    rig::{Client, INITIALIZE, Rig, call, files, rig},
 };
 use serde_json::Value;
 use std::{
@@ -52,7 +52,7 @@ fn recovered(rig: &Rig, receipts: &Path) -> Vec<u8> {
 
 #[test]
 fn a_recovery_that_is_killed_while_receipts_are_written_again_loses_none() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=4).map(|i| call(i, "echo", i))));
     rig.await_events(17);

@@ -1,10 +1,10 @@
 //! Many proxies in one directory at once.
 
-use crate::{
-    check::{self, Crossed},
-    rig::{Client, INITIALIZE, Rig, call},
-};
 use assay::pack::verify::Completeness;
+use assay_support::{
+    check::{self, Crossed},
+    rig::{Client, INITIALIZE, Rig, call, rig},
+};
 use std::fs;
 
 const CROWD: usize = 50;
@@ -38,7 +38,7 @@ fn crowd(rig: &Rig) -> Vec<String> {
 
 #[test]
 fn fifty_proxies_in_one_directory_make_one_chain() {
-    let rig = Rig::new();
+    let rig = rig!();
     crowd(&rig);
     check::settled(&rig);
     let sessions = check::sessions(&rig);
@@ -50,7 +50,7 @@ fn fifty_proxies_in_one_directory_make_one_chain() {
 
 #[test]
 fn of_fifty_proxies_that_start_beside_a_dead_session_one_recovers_it() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
     client.kill();

@@ -1,10 +1,10 @@
 //! What recovery reads may be damaged in any way: it is named and left, or what is signed holds.
 
-use crate::{
-    check,
-    rig::{Client, INITIALIZE, Rig, call, files, until},
-};
 use assay::pack::verify::{self, Integrity, VerifyOptions};
+use assay_support::{
+    check,
+    rig::{Client, INITIALIZE, Rig, call, files, rig, until},
+};
 use serde_json::Value;
 use std::{
     fs,
@@ -93,7 +93,7 @@ const POLICY: &str = "version: \"1\"\ndefault: deny\nallowlist: [echo, big, hang
 
 /// A session that was killed with a call in flight, and, where `spooled`, in the middle of a message that is spooled.
 fn dead(flags: &[&str], spooled: bool) -> Rig {
-    let rig = Rig::new();
+    let rig = rig!();
     fs::write(rig.root.join("policy.yaml"), POLICY).unwrap();
     // Captures of 4 MiB, of which a message that takes more than a quarter is spooled.
     let small: &[&str] = if spooled { &["prlimit", "--fsize=5000000"] } else { &[] };

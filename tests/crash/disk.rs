@@ -3,11 +3,11 @@
 //! A limit on file sizes stands in for a full disk: it needs no privileges, and cuts a write in the middle as a full disk
 //! does. The `interop` tests do the same with a file system that is really full.
 
-use crate::{
-    check::{self, Crossed, Session},
-    rig::{Client, INITIALIZE, LIMIT, Rig, call, files, until},
-};
 use assay::{model::EventKind, pack::verify::Completeness};
+use assay_support::{
+    check::{self, Crossed, Session},
+    rig::{Client, INITIALIZE, LIMIT, Rig, call, files, rig, until},
+};
 use rustix::process::{Pid, Resource, Rlimit};
 use std::{fs, io::Write as _, os::unix::fs::PermissionsExt as _, time::Duration};
 
@@ -15,7 +15,7 @@ use std::{fs, io::Write as _, os::unix::fs::PermissionsExt as _, time::Duration}
 const STALL: Duration = Duration::from_millis(2500);
 
 fn begin(flags: &[&str]) -> (Rig, Client) {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(flags));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
     rig.await_events(13);
@@ -146,7 +146,7 @@ fn unprivileged() -> (&'static [&'static str], Option<u32>) {
 
 #[test]
 fn an_audit_directory_that_cannot_be_written_costs_the_evidence_and_not_the_session() {
-    let rig = Rig::new();
+    let rig = rig!();
     fs::create_dir(&rig.audit).unwrap();
     fs::create_dir(rig.root.join("home")).unwrap();
     fs::create_dir(rig.root.join("logs")).unwrap();

@@ -1,8 +1,8 @@
 //! Ends of a session with servers that are driven step by step.
 
-use crate::{
+use assay_support::{
     check,
-    rig::{Client, INITIALIZE, Rig, until},
+    rig::{Client, INITIALIZE, Rig, rig, until},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -40,7 +40,7 @@ pub fn said_by_recorder(rig: &Rig, text: &str) {
 
 /// Everything of one session with a server that is driven by files: `go` lets it end.
 fn ends_after_closing_stdout(code: i32) {
-    let rig = Rig::new();
+    let rig = rig!();
     let go = rig.root.join("go");
     let script =
         format!("read -r line; exec 1>&-; while [ ! -e '{}' ]; do sleep 0.01; done; exit {code}", go.display());
@@ -74,7 +74,7 @@ fn a_wrapper_that_starts_in_the_background_and_ends_changes_nothing() {
     let around_server =
         format!("exec {assay} mcp-proxy --audit-dir audit -- sh -c 'exec 3<&0; sh -c \"$0\" <&3 & exit 0' '{serve}'");
     for script in [format!("exec 3<&0; {around_us}"), around_server] {
-        let rig = Rig::new();
+        let rig = rig!();
         let mut command = rig.command("sh");
         command.args(["-c", &script]);
         let mut client = Client::start(command);
@@ -90,7 +90,7 @@ fn a_wrapper_that_starts_in_the_background_and_ends_changes_nothing() {
             }
         }
         client.stdin = None;
-        until("the pack", || (!crate::rig::files(&rig.audit.join("packs"), |_| true).is_empty()).then_some(()));
+        until("the pack", || (!rig::files(&rig.audit.join("packs"), |_| true).is_empty()).then_some(()));
         assert_eq!(client.lines(), 3);
         rig.await_silence();
         let session = check::sessions(&rig).remove(0);
@@ -101,10 +101,10 @@ fn a_wrapper_that_starts_in_the_background_and_ends_changes_nothing() {
 #[test]
 fn a_server_that_dies_in_a_call_has_ended_first_and_what_was_said_to_it_is_evidence() {
     for round in 0..10 {
-        let rig = Rig::new();
+        let rig = rig!();
         let mut client = Client::start(rig.proxy(&["--shutdown-timeout", NEVER]));
-        client.converse([INITIALIZE.to_owned(), crate::rig::call(1, "echo", 1)].into_iter());
-        client.send(&crate::rig::call(2, "hang", 0));
+        client.converse([INITIALIZE.to_owned(), rig::call(1, "echo", 1)].into_iter());
+        client.send(&rig::call(2, "hang", 0));
         until("the call at the server", || fs::read_to_string(rig.server_log()).ok()?.contains("hang").then_some(()));
         let server = rig.processes().into_iter().find(|p| {
             fs::read_to_string(p.join("cmdline")).is_ok_and(|c| c.contains("--nocapture") && !c.contains("mcp-proxy"))
@@ -112,7 +112,7 @@ fn a_server_that_dies_in_a_call_has_ended_first_and_what_was_said_to_it_is_evide
         let pid: i32 = server.unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
         // At once, before anybody can have noticed, or a little later.
-        client.send(&crate::rig::call(3, "late", 0));
+        client.send(&rig::call(3, "late", 0));
         if round % 2 == 0 {
             // The client hangs up because the server has ended.
             let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -143,16 +143,16 @@ fn what_is_inherited_of_signals_keeps_nobody_from_hearing_how_the_server_ended()
             eprintln!("env has no {inherited}");
             continue;
         }
-        let rig = Rig::new();
+        let rig = rig!();
         let mut client = Client::start(rig.wrapped(&wrapper, &["--shutdown-timeout", NEVER], ""));
-        client.converse([INITIALIZE.to_owned(), crate::rig::call(1, "echo", 1)].into_iter());
-        client.send(&crate::rig::call(2, "die", 3));
+        client.converse([INITIALIZE.to_owned(), rig::call(1, "echo", 1)].into_iter());
+        client.send(&rig::call(2, "die", 3));
         let status = client.wait();
         assert_eq!(status.code(), Some(3), "{inherited}: {}", client.said());
         let session = check::sessions(&rig).remove(0);
         assert_eq!((session.doc.end_reason.as_str(), session.doc.exit_code), ("server_failed", Some(3)), "{inherited}");
         // And the proxy hears what is sent to it.
-        let rig = Rig::new();
+        let rig = rig!();
         let mut client = Client::start(rig.wrapped(&wrapper, &[], ""));
         client.converse(std::iter::once(INITIALIZE.to_owned()));
         client.signal(Signal::TERM);
@@ -163,7 +163,7 @@ fn what_is_inherited_of_signals_keeps_nobody_from_hearing_how_the_server_ended()
 
 #[test]
 fn a_working_directory_that_is_gone_costs_the_evidence_and_not_the_session() {
-    let rig = Rig::new();
+    let rig = rig!();
     let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" mcp-proxy \"$@\" -- cat";
     for (flags, code) in [(&[][..], 2), (&["--audit-dir", rig.audit.to_str().unwrap()][..], 0)] {
         let mut command = rig.command("sh");
@@ -178,7 +178,7 @@ fn a_working_directory_that_is_gone_costs_the_evidence_and_not_the_session() {
 
 #[test]
 fn a_client_that_is_killed_is_noticed_though_another_process_holds_both_pipes() {
-    let rig = Rig::new();
+    let rig = rig!();
     let assay = env!("CARGO_BIN_EXE_assay");
     // The client holds both pipes, and so does what it started; then it is killed.
     let client = r#"mkfifo in out; "$0" mcp-proxy --audit-dir audit --shutdown-timeout 1000 cat <in >out & exec 3>in 4<out
@@ -191,7 +191,7 @@ fn a_client_that_is_killed_is_noticed_though_another_process_holds_both_pipes() 
     child.kill().unwrap();
     child.wait().unwrap();
     until("the pack", || {
-        (!crate::rig::files(&rig.audit.join("packs"), |n| n.starts_with("proof_pack")).is_empty()).then_some(())
+        (!rig::files(&rig.audit.join("packs"), |n| n.starts_with("proof_pack")).is_empty()).then_some(())
     });
     let holder: i32 = line.split(' ').next().unwrap().parse().unwrap();
     kill_process(Pid::from_raw(holder).unwrap(), Signal::KILL).unwrap();
@@ -222,19 +222,19 @@ fn client() {
     let _proxy = proxy.stdin(stdin).stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
     drop(proxy);
     let mut to = fs::File::from(to);
-    writeln!(to, "{}", crate::rig::call(1, "hang", 0)).unwrap();
+    writeln!(to, "{}", rig::call(1, "hang", 0)).unwrap();
     let mut holder = Command::new("sleep");
     let holder = holder.arg("1000").stdin(to.try_clone().unwrap()).stdout(from).stderr(Stdio::null()).spawn().unwrap();
     fs::write("holder.new", holder.id().to_string()).unwrap();
     fs::rename("holder.new", "holder").unwrap();
-    thread::sleep(crate::rig::LIMIT);
+    thread::sleep(rig::LIMIT);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_client_that_is_killed_before_the_server_says_anything_is_noticed() {
     for kind in ["pipe", "socket"] {
-        let rig = Rig::new();
+        let rig = rig!();
         let mut client = rig.command(std::env::current_exe().unwrap());
         client.args(["--ignored", "--exact", "ends::client", "--nocapture"]).env("CRASH_CLIENT", kind);
         let mut client = client.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
@@ -256,7 +256,7 @@ fn a_client_that_is_killed_before_the_server_says_anything_is_noticed() {
 #[expect(clippy::zombie_processes, reason = "it is waited for in the first round")]
 fn a_wrapper_that_ends_is_not_taken_for_the_client_whatever_the_client_connects_it_with() {
     for kind in ["pipe", "socket"] {
-        let rig = Rig::new();
+        let rig = rig!();
         let ((stdin, to), (from, stdout)) = (stream(kind), stream(kind));
         let script = "exec 3<&0; \"$0\" mcp-proxy --audit-dir audit -- sh -c 'while read -r line; do echo \"$line\"; done' \
                       <&3 & while [ ! -e go ]; do sleep 0.01; done";
@@ -284,7 +284,7 @@ fn a_wrapper_that_ends_is_not_taken_for_the_client_whatever_the_client_connects_
 
 #[test]
 fn signals_that_mean_something_to_a_server_reach_it_and_what_is_ignored_stays_so() {
-    let rig = Rig::new();
+    let rig = rig!();
     let traps: String =
         ["USR1", "USR2", "ALRM", "QUIT"].map(|s| format!("trap 'echo {{\\\"got\\\":\\\"{s}\\\"}}' {s};")).concat();
     let script = format!("{traps} grep SigIgn /proc/self/status; while :; do read -r line && exit 0; done");
@@ -303,7 +303,7 @@ fn signals_that_mean_something_to_a_server_reach_it_and_what_is_ignored_stays_so
     writeln!(child.stdin.as_mut().unwrap(), "{NOTE}").unwrap();
     assert_eq!(until("the proxy to end", || child.try_wait().unwrap()).code(), Some(0));
 
-    let rig = Rig::new();
+    let rig = rig!();
     let mut command = rig.command("sh");
     let script = "trap '' HUP; exec \"$0\" mcp-proxy --audit-dir audit sh -c 'grep SigIgn /proc/self/status; cat'";
     command.args(["-c", script, env!("CARGO_BIN_EXE_assay")]);
@@ -318,7 +318,7 @@ fn signals_that_mean_something_to_a_server_reach_it_and_what_is_ignored_stays_so
 
 #[test]
 fn what_a_server_leaves_behind_before_anybody_spoke_does_not_keep_the_proxy() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut child = proxy(&rig, false, NEVER, "exec 3<&0; (read -r line <&3) & exit 0").spawn().unwrap();
     let status = until("the proxy to end", || child.try_wait().unwrap());
     assert_eq!(status.code(), Some(0));
@@ -328,7 +328,7 @@ fn what_a_server_leaves_behind_before_anybody_spoke_does_not_keep_the_proxy() {
 
 #[test]
 fn a_guard_whose_client_floods_and_never_reads_ends_with_it() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut child = proxy(&rig, true, "1", "while read -r line; do :; done").spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     // Each of these is answered with an error, and nobody reads the answers.

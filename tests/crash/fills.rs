@@ -3,12 +3,12 @@
 //!
 //! `ASSAY_FILLS` sets how many such sessions there are (default 16, a long run takes 1 000), `ASSAY_FILL_SEED` names one.
 
-use crate::{
-    check::{self, Session},
-    kills::Random,
-    rig::{Client, INITIALIZE, Rig, call},
-};
+use crate::kills::Random;
 use assay::pack::verify::Completeness;
+use assay_support::{
+    check::{self, Session},
+    rig::{Client, INITIALIZE, Rig, call, rig},
+};
 use rustix::process::{Pid, Resource, Rlimit};
 use std::{
     collections::BTreeSet,
@@ -82,12 +82,12 @@ fn limit(pid: Pid, bytes: Option<u64>) {
 /// The longest of the files that grow while a session runs.
 fn longest(rig: &Rig) -> u64 {
     let dirs = ["audit", "receipts", "live"].map(|d| rig.audit.join(d));
-    let all = dirs.iter().flat_map(|d| crate::rig::files(d, |_| true));
+    let all = dirs.iter().flat_map(|d| rig::files(d, |_| true));
     all.filter_map(|f| fs::metadata(f).ok()).map(|m| m.len()).max().unwrap_or(0)
 }
 
 fn fill_at(seed: u64) {
-    let rig = Rig::new();
+    let rig = rig!();
     let plan = Plan::of(seed, &rig);
     let flags: Vec<&str> = plan.flags.iter().map(String::as_str).collect();
     let mut client = Client::start(rig.proxy(&flags));
@@ -113,7 +113,7 @@ fn fill_at(seed: u64) {
             Some(after) => {
                 // At any moment: while it is fed, or behind that.
                 if seed.is_multiple_of(2) {
-                    crate::rig::until("everything to be sent", || done.load(Ordering::Acquire).then_some(()));
+                    rig::until("everything to be sent", || done.load(Ordering::Acquire).then_some(()));
                 }
                 thread::sleep(after);
                 if let Some(room) = plan.room {

@@ -2,13 +2,13 @@
 //!
 //! `ASSAY_FLOOD` sets how many requests there are (default 40 000; a million is what a long run takes).
 
-use crate::{
-    check,
-    rig::{Client, INITIALIZE, Rig, call, until},
-};
 use assay::{
     model::{EventKind, limits},
     pack::verify::Completeness,
+};
+use assay_support::{
+    check,
+    rig::{Client, INITIALIZE, Rig, call, rig, until},
 };
 use std::{fs, io::Write as _};
 
@@ -49,7 +49,7 @@ fn ends_with_a_gap(rig: &Rig, client: &mut Client, asked: u64) {
 #[test]
 fn calls_that_are_never_answered_take_bounded_memory_and_their_pack_verifies() {
     for id_bytes in [6, 900] {
-        let rig = Rig::new();
+        let rig = rig!();
         let mut client = Client::start(rig.proxy(&[]));
         client.converse(std::iter::once(INITIALIZE.to_owned()));
         let mut stdin = client.stdin.take().unwrap();
@@ -65,7 +65,7 @@ fn calls_that_are_never_answered_take_bounded_memory_and_their_pack_verifies() {
 
 #[test]
 fn a_server_that_asks_and_is_never_answered_takes_bounded_memory_and_its_pack_verifies() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()));
     client.send(&call(1, "flood", flood()));

@@ -1,13 +1,10 @@
 //! Audit directories that somebody else made: nothing in them is finished or signed as if it were ours.
 
-use crate::{
+use assay::{model::SessionId, paths::AuditDir};
+use assay_support::{
     check,
-    rig::{Client, INITIALIZE, Rig, call, files, until},
-};
-use assay::{
-    model::SessionId,
-    pack::testkit::{self, Ending, Plan, Written},
-    paths::AuditDir,
+    rig::{Client, INITIALIZE, Rig, call, files, rig, until},
+    sessions::{self, Ending, Plan, Written},
 };
 use serde_json::{Value, json};
 use std::{
@@ -19,7 +16,7 @@ use std::{
 /// A session that never was: segment, receipts and ledger as a recorder would leave them.
 fn planted(rig: &Rig, seed: u64, ending: Ending, with_card: bool) -> Written {
     let dir = AuditDir::at(&rig.audit);
-    let written = testkit::write(&Plan { seed, ending, ..Plan::default() }, &dir).unwrap();
+    let written = sessions::write(&Plan { seed, ending, ..Plan::default() }, dir.root()).unwrap();
     if with_card {
         let paths = &written.paths;
         let card = json!({
@@ -66,7 +63,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_session_that_never_was_is_named_left_alone_and_never_signed() {
-    let rig = Rig::new();
+    let rig = rig!();
     let all = [
         planted(&rig, 1, Ending::Unterminated, true),
         planted(&rig, 2, Ending::Unterminated, false),
@@ -109,11 +106,11 @@ fn a_session_that_never_was_is_named_left_alone_and_never_signed() {
 
 #[test]
 fn a_copy_of_our_own_session_is_signed_nowhere_but_where_it_was_begun() {
-    let rig = Rig::new();
+    let rig = rig!();
     let segment = crashed(&rig, &[]);
     let clone = rig.root.join("clone");
     copy(&rig.audit, &clone);
-    let out = rig.assay(&["recover", "--json", "--audit-dir", clone.to_str().unwrap()]);
+    let out = rig.run(&["recover", "--json", "--audit-dir", clone.to_str().unwrap()]);
     assert_eq!((out.status.code(), states(&out)), (Some(2), vec!["foreign".to_owned()]), "{out:?}");
     assert!(String::from_utf8_lossy(&out.stdout).contains("this is a copy"));
     assert_eq!(files(&clone.join("packs"), |_| true), Vec::<PathBuf>::new());
@@ -131,9 +128,9 @@ fn a_copy_of_our_own_session_is_signed_nowhere_but_where_it_was_begun() {
 
 #[test]
 fn a_chain_that_begins_otherwise_than_it_was_begun_is_not_finished() {
-    let rig = Rig::new();
+    let rig = rig!();
     let segment = crashed(&rig, &[]);
-    let other = Rig::new();
+    let other = rig!();
     let another = crashed(&other, &[]);
     // Another whole chain under the session's name.
     let id = |p: &Path| p.file_stem().unwrap().to_str().unwrap().rsplit('_').next().unwrap().to_owned();
@@ -160,7 +157,7 @@ fn a_chain_that_begins_otherwise_than_it_was_begun_is_not_finished() {
 
 #[test]
 fn a_directory_that_was_moved_is_still_ours_and_another_home_knows_nothing() {
-    let rig = Rig::new();
+    let rig = rig!();
     crashed(&rig, &[]);
     let elsewhere = |rig: &Rig| {
         let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
@@ -172,7 +169,7 @@ fn a_directory_that_was_moved_is_still_ours_and_another_home_knows_nothing() {
     assert!(!rig.root.join("other/keys").exists() && packs(&rig).is_empty());
     let moved = rig.root.join("moved");
     fs::rename(&rig.audit, &moved).unwrap();
-    let out = rig.assay(&["recover", "--json", "--audit-dir", moved.to_str().unwrap()]);
+    let out = rig.run(&["recover", "--json", "--audit-dir", moved.to_str().unwrap()]);
     assert_eq!(out.status.code(), Some(0), "{out:?}");
     assert_eq!(files(&moved.join("packs"), |_| true).len(), 1);
     assert_eq!(files(&rig.root.join("home/sessions"), |_| true), Vec::<PathBuf>::new());
@@ -180,7 +177,7 @@ fn a_directory_that_was_moved_is_still_ours_and_another_home_knows_nothing() {
 
 #[test]
 fn a_session_that_runs_is_nobodys_to_finish_whoever_recorded_it() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut command = rig.proxy(&[]);
     command.env("ASSAY_HOME", rig.root.join("other"));
     let mut client = Client::start(command);
@@ -196,7 +193,7 @@ fn a_session_that_runs_is_nobodys_to_finish_whoever_recorded_it() {
 
 #[test]
 fn a_home_that_cannot_remember_costs_the_recovery_and_not_the_session() {
-    let rig = Rig::new();
+    let rig = rig!();
     fs::create_dir(rig.root.join("home")).unwrap();
     fs::write(rig.root.join("home/sessions"), "in the way").unwrap();
     let mut client = Client::start(rig.proxy(&[]));
@@ -217,7 +214,7 @@ fn what_lies_beside_a_session_goes_into_its_pack_only_as_it_was_recorded() {
         path.to_str().unwrap().to_owned()
     };
     // A surface that is not the one that was seen.
-    let rig = Rig::new();
+    let rig = rig!();
     crashed(&rig, &[]);
     let surface = files(&rig.audit.join("surface"), |_| true).remove(0);
     let text = fs::read_to_string(&surface).unwrap();
@@ -227,12 +224,12 @@ fn what_lies_beside_a_session_goes_into_its_pack_only_as_it_was_recorded() {
     assert!(said(&out)["sessions"][0]["notes"].to_string().contains("is not what the recorder wrote"), "{out:?}");
     assert!(!packs(&rig)[0].join("surface.json").exists());
     // One that is.
-    let rig = Rig::new();
+    let rig = rig!();
     crashed(&rig, &[]);
     assert_eq!(rig.recover().status.code(), Some(0));
     assert!(packs(&rig)[0].join("surface.json").exists());
     // A policy that is not the one that judged.
-    let rig = Rig::new();
+    let rig = rig!();
     let path = policy(&rig);
     crashed(&rig, &["--policy", &path]);
     let kept = files(&rig.audit.join("policy"), |_| true).remove(0);
@@ -251,11 +248,11 @@ fn what_lies_beside_a_session_goes_into_its_pack_only_as_it_was_recorded() {
 
 #[test]
 fn a_pack_that_lies_in_the_place_of_ours_is_not_taken_for_it() {
-    let rig = Rig::new();
+    let rig = rig!();
     let segment = crashed(&rig, &[]);
     let name = segment.file_stem().unwrap().to_str().unwrap().replacen("segment", "proof_pack", 1);
-    let other = Rig::new();
-    let theirs = planted(&other, 9, Ending::Complete, false).pack(&testkit::signer().unwrap()).unwrap();
+    let other = rig!();
+    let theirs = planted(&other, 9, Ending::Complete, false).pack();
     copy(&theirs, &rig.audit.join("packs").join(&name));
     for _ in 0..2 {
         let out = rig.recover();
@@ -269,7 +266,7 @@ fn a_pack_that_lies_in_the_place_of_ours_is_not_taken_for_it() {
 
 #[test]
 fn who_took_part_is_known_after_recovery_also_when_no_receipt_says_it() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&["--pack-interval", "3r"]));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
     // The next session has begun, and nothing has been said in it.
@@ -288,7 +285,7 @@ fn who_took_part_is_known_after_recovery_also_when_no_receipt_says_it() {
 
 #[test]
 fn a_ledger_that_was_rolled_back_is_said_by_whoever_reads_the_directory() {
-    let rig = Rig::new();
+    let rig = rig!();
     let session = || {
         let mut client = Client::start(rig.proxy(&[]));
         client.converse(std::iter::once(INITIALIZE.to_owned()));
@@ -312,7 +309,7 @@ fn a_ledger_that_was_rolled_back_is_said_by_whoever_reads_the_directory() {
     ];
     let before = check::tree(&rig.audit);
     for args in readers {
-        let out = rig.assay(args);
+        let out = rig.run(args);
         let said = [out.stdout, out.stderr].concat();
         assert!(
             String::from_utf8_lossy(&said).contains("was rolled back"),
@@ -327,5 +324,5 @@ fn a_ledger_that_was_rolled_back_is_said_by_whoever_reads_the_directory() {
     client.converse(std::iter::once(INITIALIZE.to_owned()));
     until("the warning", || client.said().contains("was rolled back").then_some(()));
     client.end();
-    assert_eq!(rig.assay(recover).status.code(), Some(2));
+    assert_eq!(rig.run(recover).status.code(), Some(2));
 }

@@ -1,8 +1,8 @@
 //! SIGKILL of the proxy at any moment, under load.
 
-use crate::{
+use assay_support::{
     check::{self, Crossed},
-    rig::{Client, INITIALIZE, Rig, call, until},
+    rig::{Client, INITIALIZE, call, rig, until},
 };
 use std::{
     fs,
@@ -139,7 +139,7 @@ fn asked(got: &[u8], looked: &mut usize) -> Vec<String> {
 }
 
 fn kill_at(plan: &Plan) {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(plan.flags));
     let started = Instant::now();
     let stop = Arc::new(AtomicBool::new(false));
@@ -194,7 +194,7 @@ fn whatever_a_peer_received_before_sigkill_is_in_the_evidence_of_other_seeds() {
 
 #[test]
 fn a_call_that_outlives_several_intervals_has_its_receipt_after_sigkill() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&["--pack-interval", "3r"]));
     client.converse([INITIALIZE.to_owned()].into_iter());
     client.send(&call(1, "hang", 0));

@@ -1,10 +1,10 @@
 //! How sessions end, with real processes: who ends first, what is said of it, and the exit code.
 
-use crate::{
-    check::{self, Crossed},
-    rig::{Client, INITIALIZE, Rig, call, until},
-};
 use assay::pack::verify::Completeness;
+use assay_support::{
+    check::{self, Crossed},
+    rig::{Client, INITIALIZE, call, rig, until},
+};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{
@@ -152,7 +152,7 @@ const STORIES: &[Story] = &[
 ];
 
 fn play(story: &Story) {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut command = rig.wrapped(&[], &["--shutdown-timeout", "1"], story.before);
     command.env("CRASH_SERVER", story.server);
     let mut client = Client::start(command);
@@ -221,7 +221,7 @@ fn more_sessions_end_as_they_should() {
 
 #[test]
 fn nothing_lives_on_when_the_client_is_killed() {
-    let rig = Rig::new();
+    let rig = rig!();
     // The client is a shell that hands its own stdin and stdout on; killing it closes what only it held.
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
@@ -235,7 +235,7 @@ fn nothing_lives_on_when_the_client_is_killed() {
 
 #[test]
 fn the_server_ends_when_the_proxy_is_killed() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
     client.kill();
@@ -245,7 +245,7 @@ fn the_server_ends_when_the_proxy_is_killed() {
 #[test]
 fn all_of_the_servers_stderr_comes_through_and_nothing_of_ours_is_on_stdout() {
     const NOISE: u64 = 300_000;
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "noise", NOISE), call(2, "echo", 2)].into_iter());
     assert_eq!(client.end().code(), Some(0));
@@ -261,7 +261,7 @@ fn all_of_the_servers_stderr_comes_through_and_nothing_of_ours_is_on_stdout() {
 
 #[test]
 fn a_command_that_does_not_exist_is_named_with_the_places_that_were_searched() {
-    let rig = Rig::new();
+    let rig = rig!();
     let dirs = [rig.root.join("bin-one"), rig.root.join("bin-two")];
     let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
     command.args(["mcp-proxy", "--audit-dir", "audit", "--", "no-such-server"]);
@@ -278,7 +278,7 @@ fn a_command_that_does_not_exist_is_named_with_the_places_that_were_searched() {
 
 #[test]
 fn an_audit_directory_that_is_a_file_is_refused_and_the_server_never_started() {
-    let rig = Rig::new();
+    let rig = rig!();
     fs::write(&rig.audit, "precious").unwrap();
     let mut client = Client::start(rig.proxy(&[]));
     assert_eq!(client.end().code(), Some(3));
@@ -289,7 +289,7 @@ fn an_audit_directory_that_is_a_file_is_refused_and_the_server_never_started() {
 
 #[test]
 fn a_bare_environment_and_a_root_directory_are_enough() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut command = rig.proxy(&[]);
     command.env_clear().current_dir("/").env("PATH", "/usr/bin:/bin").env("ASSAY_HOME", rig.root.join("home"));
     command.env("CRASH_SERVER_LOG", rig.server_log());
@@ -305,7 +305,7 @@ fn a_bare_environment_and_a_root_directory_are_enough() {
 #[test]
 fn a_client_that_is_slow_to_read_gets_every_byte_before_the_proxy_ends() {
     const BYTES: u64 = 3 << 20;
-    let rig = Rig::new();
+    let rig = rig!();
     let mut child = rig
         .proxy(&[])
         .stdin(std::process::Stdio::piped())

@@ -1,8 +1,8 @@
 //! A system that has not enough for the recorder: the session goes on, or a guard refuses, and either is said.
 
-use crate::{
+use assay_support::{
     check,
-    rig::{Client, Rig, call, files},
+    rig::{Client, call, files, rig},
 };
 use std::fs;
 
@@ -11,7 +11,7 @@ const LIMITS: [&str; 10] =
     ["-f 0", "-f 1", "-f 100", "-f 1000", "-f 4000", "-f 20000", "-n 8", "-n 12", "-n 16", "-n 20"];
 
 fn play(limit: &str, guard: bool) {
-    let rig = Rig::new();
+    let rig = rig!();
     let policy = if guard { "--profile guard --policy policy.yaml" } else { "" };
     fs::write(rig.root.join("policy.yaml"), "version: \"1\"\ndefault: allow\n").unwrap();
     let serve = "while read -r line; do echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}'; done";
@@ -52,7 +52,7 @@ fn whatever_the_system_lacks_the_session_goes_on_and_a_guard_refuses() {
 
 #[test]
 fn a_smaller_capture_is_made_where_files_must_not_be_longer() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut command = rig.command("sh");
     let script = "ulimit -f 4000; exec \"$0\" mcp-proxy --audit-dir audit -- sh -c 'while read -r line; do echo \"$line\"; done'";
     command.args(["-c", script, env!("CARGO_BIN_EXE_assay")]);
@@ -64,7 +64,7 @@ fn a_smaller_capture_is_made_where_files_must_not_be_longer() {
 
 #[test]
 fn signals_reach_a_server_that_is_not_recorded() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut command = rig.command("sh");
     let script = "ulimit -f 0; exec \"$0\" mcp-proxy --audit-dir audit -- \
                   sh -c 'trap \"echo ended; exit 0\" INT; echo ready; while :; do sleep 0.01; done'";

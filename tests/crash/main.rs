@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod again;
-mod check;
 mod crowd;
 mod damage;
 mod disk;
@@ -19,8 +18,6 @@ mod lifecycle;
 #[cfg(target_os = "linux")]
 mod limits;
 mod meddled;
-mod peer;
-mod rig;
 mod silent;
 mod steps;
 #[cfg(feature = "interop")]
@@ -30,10 +27,4 @@ mod tails;
 mod versions;
 mod written;
 
-#[test]
-#[ignore = "this is the server that the other tests start"]
-fn server() {
-    if let Some(log) = std::env::var_os("CRASH_SERVER_LOG") {
-        peer::serve(log.as_ref());
-    }
-}
+assay_support::server!();

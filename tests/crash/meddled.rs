@@ -1,10 +1,10 @@
 //! Somebody cuts, replaces or removes the files of a session while it is recorded.
 
-use crate::{
-    check,
-    rig::{Client, INITIALIZE, Rig, call, files, until},
-};
 use assay::pack::verify::{self, Completeness, Integrity, VerifyOptions};
+use assay_support::{
+    check,
+    rig::{Client, INITIALIZE, Rig, call, files, rig, until},
+};
 use std::{fs, ops::ControlFlow, path::Path};
 
 fn cut(path: &Path) {
@@ -37,7 +37,7 @@ fn append(path: &Path) {
 }
 
 fn meddled(dir: &str, how: fn(&Path)) {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
     rig.await_events(13);
@@ -105,7 +105,7 @@ fn files_that_are_changed_while_they_are_written_are_noticed_and_another_segment
 fn a_segment_that_lost_its_beginning_is_written_as_it_was_or_named_and_never_signed() {
     for with_card in [true, false] {
         for left in [0, 70] {
-            let rig = Rig::new();
+            let rig = rig!();
             let mut client = Client::start(rig.proxy(&[]));
             client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
             rig.await_events(13);

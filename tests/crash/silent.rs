@@ -1,10 +1,10 @@
 //! The proxy is killed while a request that leaves no event waits for its answer, or right after that has come.
 
-use crate::{
-    check,
-    rig::{Client, INITIALIZE, Rig, files, until},
-};
 use assay::model::EventKind;
+use assay_support::{
+    check,
+    rig::{Client, INITIALIZE, Rig, files, rig, until},
+};
 use std::fs;
 
 const ANSWER: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"capabilities":{},"protocolVersion":"2025-06-18","serverInfo":{"name":"late","version":"1"}}}"#;
@@ -40,7 +40,7 @@ fn killed(rig: &Rig, mut client: Client) -> check::Session {
 
 fn with_more(more: &[&str]) -> [check::Session; 2] {
     [false, true].map(|answered| {
-        let rig = Rig::new();
+        let rig = rig!();
         let mut client = proxy(&rig, ANSWER);
         client.send(INITIALIZE);
         more.iter().for_each(|line| client.send(line));
@@ -70,7 +70,7 @@ fn initialize_is_in_the_capture_until_its_answer_is_known() {
 
 #[test]
 fn the_answer_to_a_ping_answers_it_after_a_crash() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = proxy(&rig, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
     client.send(INITIALIZE);
     client.send(PING);

@@ -1,19 +1,25 @@
 //! A wall clock that steps while a session is recorded.
 
 use assay::{
-    model::{SessionId, WallTime},
+    model::{
+        Direction::{ClientToServer, ServerToClient},
+        SessionId, WallTime,
+    },
     pack::{
         build::{self, Input},
         keys::Signer,
         sign::CiBinding,
-        testkit,
         verify::{self, Completeness, Integrity, VerifyOptions},
     },
     paths::AuditDir,
     record::{
-        recorder::{Clock, Ending, Message},
+        recorder::{Clock, Ending, Recorder},
         store::Store,
     },
+};
+use assay_support::{
+    recording::{self, Streams},
+    rig,
 };
 use std::ops::ControlFlow;
 
@@ -24,43 +30,25 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
     let tmp = tempfile::tempdir().unwrap();
     let dir = AuditDir::at(tmp.path().join("audit"));
     dir.create().unwrap();
-    let setup = testkit::setup();
+    let setup = recording::setup();
     let offset = NOW * SECOND;
     let started_at = WallTime::from_millis(NOW * 1000);
     let id = SessionId::from_bits(7);
     let (mut store, mut recorder) =
         Store::begin(&dir, &setup, 0, started_at, Clock::new(offset), id, None).map_err(|e| e.source).unwrap();
-    let mut at = [0u64; 2];
-    let mut say = |recorder: &mut assay::record::recorder::Recorder, back: bool, text: &str, second: u64| {
-        use assay::model::Direction::{ClientToServer, ServerToClient};
-        let direction = if back { ServerToClient } else { ClientToServer };
-        let at = &mut at[usize::from(back)];
-        let (offset, end) = (*at, *at + text.len() as u64 + 1);
-        *at = end;
+    let mut streams = Streams::default();
+    let mut say = |recorder: &mut Recorder, direction, text: &str, second: u64| {
         let ns = second * SECOND as u64;
-        let bytes = text.as_bytes();
-        recorder.message(&Message {
-            direction,
-            offset,
-            end,
-            bytes,
-            page: None,
-            rest: &|| (),
-            first_byte_ns: ns,
-            read_ns: ns,
-            judgement: None,
-            undecided: false,
-        });
-        recorder.delivered(direction, end, &|_| Some(ns + 1000));
+        streams.say(recorder, direction, text, ns, ns + 1000);
     };
     // Back an hour in the middle of a call, then forward by a minute; slewing is no step.
-    say(&mut recorder, false, &crate::rig::call(1, "echo", 1), 1);
+    say(&mut recorder, ClientToServer, &rig::call(1, "echo", 1), 1);
     recorder.clock_now(offset - 3600 * SECOND, 2 * SECOND as u64);
-    say(&mut recorder, true, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, 3);
+    say(&mut recorder, ServerToClient, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, 3);
     recorder.clock_now(offset - 3600 * SECOND + SECOND / 10, 4 * SECOND as u64);
     recorder.clock_now(offset - 3540 * SECOND, 5 * SECOND as u64);
-    say(&mut recorder, false, &crate::rig::call(2, "echo", 2), 6);
-    say(&mut recorder, true, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#, 7);
+    say(&mut recorder, ClientToServer, &rig::call(2, "echo", 2), 6);
+    say(&mut recorder, ServerToClient, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#, 7);
     let ending = Ending { reason: "client_closed".into(), clean: true, pending_is_clean: true, ..Ending::default() };
     let doc = recorder.end(&ending, 8 * SECOND as u64);
     let steps: Vec<i64> = doc.clock_steps.iter().map(|s| s.delta_ms).collect();

@@ -1,10 +1,10 @@
 //! Faults at chosen system calls, with `strace`; and a file system that is really full, which needs root.
 
-use crate::{
-    check::{self, Crossed},
-    rig::{Client, INITIALIZE, Rig, call, files, until},
-};
 use assay::pack::verify::Completeness;
+use assay_support::{
+    check::{self, Crossed},
+    rig::{Client, INITIALIZE, Rig, call, files, rig, until},
+};
 use std::{
     fs,
     os::unix::process::ExitStatusExt as _,
@@ -61,7 +61,7 @@ fn sweep(share: usize, killed: impl Fn(&str, u32) -> bool) {
 
 /// A short session under `strace`; the server may be hit, too, which ends the session in another way.
 fn session_killed_at(syscall: &str, n: u32) -> bool {
-    let rig = Rig::new();
+    let rig = rig!();
     let wrapper = kill_at(syscall, n);
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
     let mut client = Client::start(rig.wrapped(&wrapper, &["--pack-interval", "3r"], ""));
@@ -106,7 +106,7 @@ fn restore(root: &Path, saved: &[(PathBuf, Vec<u8>)]) {
 }
 
 fn recover_killed(share: usize) {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&["--pack-interval", "4r"]));
     client.send(INITIALIZE);
     for i in 1..=40 {
@@ -178,7 +178,7 @@ impl Drop for FailingSync {
 
 #[test]
 fn a_failed_sync_begins_another_segment_and_the_old_pack_is_incomplete() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
     until("the segment", || (!rig.segments().is_empty()).then_some(()));
@@ -206,7 +206,7 @@ fn a_failed_sync_begins_another_segment_and_the_old_pack_is_incomplete() {
 
 #[test]
 fn a_ledger_that_cannot_be_synced_when_rolling_over_is_tried_again() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&["--pack-interval", "3r"]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
     until("the segment", || (!rig.segments().is_empty()).then_some(()));
@@ -251,7 +251,7 @@ fn a_file_system_without_locks_or_syncs_gets_what_it_can_hold() {
         [("flock", &CANNOT[..]), ("fsync,fdatasync", &CANNOT[1..]), ("flock,fsync,fdatasync", &CANNOT[3..])]
     {
         for error in errors {
-            let rig = Rig::new();
+            let rig = rig!();
             let argv = unable(calls, error);
             let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
             let mut client = Client::start(rig.wrapped(&argv, &["--pack-interval", "3r"], ""));
@@ -273,7 +273,7 @@ fn a_file_system_without_locks_or_syncs_gets_what_it_can_hold() {
 #[test]
 fn where_nobody_can_lock_a_session_that_runs_is_left_alone_and_a_dead_one_is_finished() {
     for error in CANNOT {
-        let rig = Rig::new();
+        let rig = rig!();
         let mut client = Client::start(rig.proxy(&[]));
         client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
         rig.await_events(13);
@@ -327,7 +327,7 @@ impl Drop for Hanging {
 #[test]
 fn a_disk_that_hangs_holds_nobody_up_and_what_crossed_meanwhile_is_evidence() {
     for (name, syscall) in [("assay-sync", "fdatasync"), ("assay-recorder", "write")] {
-        let rig = Rig::new();
+        let rig = rig!();
         let mut client = Client::start(rig.proxy(&[]));
         client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
         until("the segment", || (!rig.segments().is_empty()).then_some(()));
@@ -353,7 +353,7 @@ fn a_disk_that_hangs_holds_nobody_up_and_what_crossed_meanwhile_is_evidence() {
 
 #[test]
 fn a_disk_that_hangs_to_the_end_does_not_keep_the_proxy() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&["--shutdown-timeout", "1"]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
     until("the segment", || (!rig.segments().is_empty()).then_some(()));
@@ -408,7 +408,7 @@ impl Drop for Small {
 
 #[test]
 fn a_full_file_system_and_space_again() {
-    let rig = Rig::new();
+    let rig = rig!();
     let Some(small) = Small::at(&rig.audit) else { return };
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
@@ -427,7 +427,7 @@ fn a_full_file_system_and_space_again() {
 
 #[test]
 fn a_file_system_that_stays_full_to_the_end() {
-    let rig = Rig::new();
+    let rig = rig!();
     let Some(small) = Small::at(&rig.audit) else { return };
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
@@ -443,7 +443,7 @@ fn a_file_system_that_stays_full_to_the_end() {
 
 #[test]
 fn a_file_system_that_is_full_from_the_start() {
-    let rig = Rig::new();
+    let rig = rig!();
     let Some(small) = Small::at(&rig.audit) else { return };
     small.fill();
     let mut client = Client::start(rig.proxy(&[]));

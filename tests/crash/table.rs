@@ -4,10 +4,10 @@
 //! haste ends those in time. Some cells are played, so that each server, each client and both profiles are there;
 //! `ASSAY_ENDS=all` plays every cell and shows how long each took, any other text the cells with that in their name.
 
-use crate::{
+use crate::ends::{NEVER, NOTE, proxy, said_by_recorder, signal};
+use assay_support::{
     check,
-    ends::{NEVER, NOTE, proxy, said_by_recorder, signal},
-    rig::{INITIALIZE, Rig, call, files, until},
+    rig::{INITIALIZE, Rig, call, files, rig, until},
 };
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
@@ -223,7 +223,7 @@ fn begin(rig: &Rig, server: Server, client: Client, guard: bool) -> (Child, Ends
 
 /// Plays one cell; how long the proxy took after the client had begun to end, and whether its pack was there before.
 fn play(server: Server, client: Client, guard: bool) -> Duration {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut child, mut ends) = begin(&rig, server, client, guard);
     if client == Client::Floods {
         flood(ends.stdin.as_ref().unwrap());

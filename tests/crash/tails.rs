@@ -1,10 +1,10 @@
 //! Files that were cut, torn or filled with zeros behind a proxy that is gone.
 
-use crate::{
-    check::{self, Crossed, Session},
-    rig::{Client, INITIALIZE, Rig, call, files},
-};
 use assay::{model::EventKind, pack::verify::Completeness};
+use assay_support::{
+    check::{self, Crossed, Session},
+    rig::{Client, INITIALIZE, Rig, call, files, rig},
+};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -19,13 +19,13 @@ struct Dead {
 }
 
 fn dead(calls: u64) -> Dead {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=calls).map(|i| call(i, "echo", i))));
     // All four events of the last call are on disk.
-    let segment = crate::rig::until("a segment", || rig.segments().pop());
+    let segment = rig::until("a segment", || rig.segments().pop());
     let want = 1 + 4 * usize::try_from(calls).unwrap();
-    crate::rig::until("the evidence", || (lines(&segment) == want).then_some(()));
+    rig::until("the evidence", || (lines(&segment) == want).then_some(()));
     client.kill();
     let crossed = Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false };
     // Only the files: what captures hold would make up for what is cut.
@@ -179,7 +179,7 @@ fn a_crashed_sessions_segment_that_was_cut_is_never_called_complete() {
 #[test]
 fn a_finished_segment_that_was_shortened_since_is_named_and_never_signed() {
     for with_pack in [true, false] {
-        let rig = Rig::new();
+        let rig = rig!();
         let mut client = Client::start(rig.proxy(&[]));
         client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
         assert_eq!(client.end().code(), Some(0), "{}", client.said());
@@ -209,7 +209,7 @@ fn a_cut_journal_is_signed_by_the_next_start_as_what_it_is() {
     fs::write(&dead.segment, &text[..line_start(&text, 5)]).unwrap();
     let mut client = Client::start(dead.rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=1).map(|i| call(i, "echo", i))));
-    crate::rig::until("recovery", || client.said().contains("recovered proof pack").then_some(()));
+    rig::until("recovery", || client.said().contains("recovered proof pack").then_some(()));
     assert_eq!(client.end().code(), Some(0), "{}", client.said());
     assert!(client.said().contains("crashed, verified, INCOMPLETE"), "{}", client.said());
     check::settled(&dead.rig);

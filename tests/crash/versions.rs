@@ -1,10 +1,10 @@
 //! Formats of a later version: each is named and left alone by whoever meets it, and nothing beside it is lost.
 
-use crate::{
-    check,
-    rig::{Client, INITIALIZE, Rig, call, files, until},
-};
 use assay::model::{SessionId, sha256_hex};
+use assay_support::{
+    check,
+    rig::{Client, INITIALIZE, Rig, call, files, rig, until},
+};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ struct Dead {
 
 impl Dead {
     fn new(flags: &[&str]) -> Self {
-        let rig = Rig::new();
+        let rig = rig!();
         let known = |rig: &Rig| files(&rig.audit.join("live"), |n| n.ends_with(".json"));
         let mut begun = Vec::new();
         for _ in 0..2 {
@@ -220,7 +220,7 @@ fn a_memory_of_a_ledger_of_a_later_version_is_named_and_not_replaced() {
             "{out:?}"
         );
         let text =
-            String::from_utf8(dead.rig.assay(&["recover", "--audit-dir", dead.rig.audit.to_str().unwrap()]).stdout)
+            String::from_utf8(dead.rig.run(&["recover", "--audit-dir", dead.rig.audit.to_str().unwrap()]).stdout)
                 .unwrap();
         assert!(text.starts_with("too new: ") && !text.contains("nothing to recover"), "{text}");
         assert_eq!(fs::read(&path).unwrap(), before);
@@ -262,7 +262,7 @@ fn captures_that_a_session_of_a_later_version_shares_stay() {
 
 #[test]
 fn a_capture_that_nobody_of_this_version_made_is_not_swept() {
-    let rig = Rig::new();
+    let rig = rig!();
     let run = rig.root.join("run/assay");
     let session = || {
         let mut client = Client::start(rig.proxy(&[]));
@@ -308,7 +308,7 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
     let policy = dead.rig.root.join("p.yaml");
     fs::write(&policy, "version: \"1\"\ndefault: deny\n").unwrap();
     let run = |args: &[&str]| {
-        let out = dead.rig.assay(args);
+        let out = dead.rig.run(args);
         let text = [out.stdout.clone(), out.stderr.clone()].concat();
         (out.status.code(), String::from_utf8(text).unwrap(), serde_json::from_slice::<Value>(&out.stdout))
     };
@@ -371,7 +371,7 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
 #[test]
 fn a_history_of_a_later_version_is_named_and_left_alone() {
     for version in [2, 1 << 16 | 1, i32::MAX] {
-        let rig = Rig::new();
+        let rig = rig!();
         let session = || {
             let mut client = Client::start(rig.proxy(&[]));
             client.converse(std::iter::once(INITIALIZE.to_owned()));
@@ -385,7 +385,7 @@ fn a_history_of_a_later_version_is_named_and_left_alone() {
         drop(db);
         let before = fs::read(&path).unwrap();
         for args in [&["analyze", "--history"][..], &["analyze", "--rebuild"], &["analyze", "--audit-dir", "audit"]] {
-            let out = rig.assay(args);
+            let out = rig.run(args);
             let text = String::from_utf8_lossy(&out.stderr).into_owned();
             assert_eq!(out.status.code(), Some(3), "{text}");
             assert!(text.contains("this history is of version") && text.contains("reads up to 1"), "{text}");

@@ -1,7 +1,7 @@
 //! What version 0.1 wrote is still read: the files in `tests/data/v0.1`.
 
-use crate::rig::{Rig, files, until};
 use assay::{files::Lock, live::protocol::RunCard, model::sha256_hex};
+use assay_support::rig::{Rig, files, rig, until};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -49,7 +49,7 @@ fn capture(text: &Path, to: &Path) {
 
 /// The files as if they had been written in this rig.
 fn written() -> Rig {
-    let (rig, data) = (Rig::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v0.1"));
+    let (rig, data) = (rig!(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v0.1"));
     copy(&data.join("audit"), &rig.audit);
     copy(&data.join("home"), &rig.root.join("home"));
     let run = rig.root.join("run/assay");
@@ -102,7 +102,7 @@ fn a_dead_session_is_recovered_from_its_card_mark_segment_receipts_surface_and_c
     assert!(doc["surface_hash"].is_string() && doc["client_info"]["name"] == "client", "{doc}");
     assert_eq!(files(&rig.root.join("run/assay"), |_| true), Vec::<PathBuf>::new(), "captures go with the recovery");
     for digits in [DEAD, ENDED] {
-        let report = document(&rig.assay(&["verify-pack", "--json", &pack(&rig, digits)]));
+        let report = document(&rig.run(&["verify-pack", "--json", &pack(&rig, digits)]));
         let complete = if digits == ENDED { "COMPLETE" } else { "INCOMPLETE" };
         assert_eq!(
             (&report["integrity_verdict"], &report["completeness_verdict"]),
@@ -129,7 +129,7 @@ fn packs_and_journals_are_read() {
     let ended = pack(&rig, ENDED);
     let audit = rig.audit.to_str().unwrap();
     let text = |args: &[&str], code: i32| {
-        let out = rig.assay(args);
+        let out = rig.run(args);
         assert_eq!(out.status.code(), Some(code), "{args:?}: {out:?}");
         String::from_utf8([out.stdout, out.stderr].concat()).unwrap()
     };

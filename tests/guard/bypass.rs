@@ -1,14 +1,14 @@
 //! The ways past a guard, with the server's own record as the judge.
 
-use crate::{
-    cases::{
+use crate::session::{Guarded, got_by, receipts};
+use assay::model::EventKind;
+use assay_support::{
+    guard::cases::{
         Told::{Nothing, Null, Rule},
         cases, line,
     },
-    lenient,
-    session::{Guarded, got_by, receipts},
+    guard::lenient,
 };
-use assay::model::EventKind;
 use serde_json::json;
 
 #[test]
@@ -136,7 +136,7 @@ fn every_request_of_a_batch_that_is_too_long_is_answered() {
             if id % 10 == 9 {
                 r#"{"jsonrpc":"2.0","method":"notifications/x"}"#.to_owned()
             } else {
-                crate::rig::call(1000 + id, "echo", id)
+                assay_support::rig::call(1000 + id, "echo", id)
             }
         })
         .collect();

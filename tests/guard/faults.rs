@@ -1,11 +1,11 @@
 //! Servers that die, talk nonsense or ask for too much; disks that are full; messages that are too large.
 
-use crate::{
-    check,
-    rig::{call, until},
-    session::{Guarded, POLICY, got_by, receipts},
-};
+use crate::session::{Guarded, POLICY, got_by, receipts};
 use assay::model::EventKind;
+use assay_support::{
+    check,
+    rig::{call, rig, until},
+};
 use rustix::process::{Pid, Resource, Rlimit};
 use serde_json::json;
 use std::{fs, io::Write as _};
@@ -28,7 +28,7 @@ fn requests_that_the_server_did_not_live_to_answer_get_an_error_each() {
 
 #[test]
 fn what_is_no_message_does_not_reach_the_client() {
-    let rig = crate::rig::Rig::new();
+    let rig = rig!();
     let policy = crate::session::policy_file(&rig, POLICY);
     let flags = ["--profile", "guard", "--policy", policy.to_str().unwrap()];
     let command = rig.wrapped(
@@ -36,9 +36,9 @@ fn what_is_no_message_does_not_reach_the_client() {
         &flags,
         "echo a banner; printf '{\"half\\n[]x\\n'; printf '{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\\n';",
     );
-    let client = crate::rig::Client::start(command);
+    let client = rig::Client::start(command);
     let mut guarded = Guarded { rig, client, policy };
-    guarded.client.converse(std::iter::once(crate::rig::INITIALIZE.to_owned()));
+    guarded.client.converse(std::iter::once(rig::INITIALIZE.to_owned()));
     guarded.call(1, "echo");
     let got = guarded.got();
     assert_eq!(got[0]["method"], "notifications/x");
@@ -155,13 +155,13 @@ fn an_audit_directory_that_cannot_be_written_lets_no_call_pass() {
         // Nothing is read-only for root; the test above has the same on a disk that is full.
         return;
     }
-    let rig = crate::rig::Rig::new();
+    let rig = rig!();
     fs::create_dir(&rig.audit).unwrap();
     fs::set_permissions(&rig.audit, fs::Permissions::from_mode(0o500)).unwrap();
     let policy = crate::session::policy_file(&rig, POLICY);
-    let client = crate::rig::Client::start(rig.proxy(&["--profile", "guard", "--policy", policy.to_str().unwrap()]));
+    let client = rig::Client::start(rig.proxy(&["--profile", "guard", "--policy", policy.to_str().unwrap()]));
     let mut guarded = Guarded { rig, client, policy };
-    guarded.client.converse(std::iter::once(crate::rig::INITIALIZE.to_owned()));
+    guarded.client.converse(std::iter::once(rig::INITIALIZE.to_owned()));
     assert_eq!(guarded.call(1, "echo")["error"]["data"]["rule"], "guard.recorder_unavailable");
 }
 
@@ -171,7 +171,7 @@ fn more_requests_than_are_followed_are_refused_and_every_call_that_ran_has_its_d
     let limit = assay::model::limits::GUARDED as u64;
     let mut lines = String::new();
     for id in 1..=limit + 50 {
-        lines += &(crate::rig::call(id, "hang", id) + "\n");
+        lines += &(rig::call(id, "hang", id) + "\n");
     }
     guarded.raw(lines.as_bytes());
     // One of them may be the answer to `initialize`, whose request was answered by then.
@@ -200,7 +200,7 @@ fn full_disk(more: u64, kill: bool, room_again: bool) {
             let line = match id % 10 {
                 // Something between the refusals that passes.
                 0 => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#),
-                _ => crate::rig::call(id, "echo", id).replacen("{\"n\"", &format!("{{\"pad\":\"{pad}\",\"n\""), 1),
+                _ => rig::call(id, "echo", id).replacen("{\"n\"", &format!("{{\"pad\":\"{pad}\",\"n\""), 1),
             };
             stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
         }

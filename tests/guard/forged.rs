@@ -1,10 +1,8 @@
 //! Packs of guarded sessions in which verdicts were changed by someone who can hash, chain and sign everything anew.
 
-use crate::{
-    forge::{EVENTS, Pack, RECEIPTS, check_pack, key_k, pinned},
-    session::Guarded,
-};
+use crate::session::Guarded;
 use assay::pack::verify::Integrity;
+use assay_support::forge::{EVENTS, Pack, RECEIPTS, check_pack, key_k, pinned};
 use serde_json::{Value, json};
 
 fn at(pack: &Pack, name: &str, wanted: impl Fn(&Value) -> bool) -> usize {

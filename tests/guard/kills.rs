@@ -1,11 +1,11 @@
 //! SIGKILL of a guarding proxy at any moment: what the evidence says was kept back was, and what it says passed did.
 
-use crate::{
+use crate::session::Guarded;
+use assay::model::EventKind;
+use assay_support::{
     check,
     rig::{INITIALIZE, call},
-    session::Guarded,
 };
-use assay::model::EventKind;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,7 +1,7 @@
 //! A server that takes for a call whatever could be one: members in any case, the last of several, batches, lines that end at
 //! a carriage return, values behind a byte order mark, behind garbage and beside each other.
 
-use crate::lenient;
+use assay_support::guard::lenient;
 use serde_json::json;
 use std::{
     fs::{File, OpenOptions},

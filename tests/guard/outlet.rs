@@ -1,8 +1,8 @@
 //! What passes from the server to the client.
 
-use crate::{
-    lenient::{Reader, Value as Read, same},
-    oracle::let_out,
+use assay_support::{
+    guard::lenient::{Reader, Value as Read, same},
+    guard::oracle::let_out,
 };
 use proptest::prelude::*;
 use serde_json::Value;

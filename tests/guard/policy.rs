@@ -1,13 +1,13 @@
 //! Policies that only advise, cannot be used, change while a session runs, and lie in packs.
 
-use crate::{
-    check,
-    rig::{Client, Rig, call, until},
-    session::{Guarded, POLICY, policy_file, receipts},
-};
+use crate::session::{Guarded, POLICY, policy_file, receipts};
 use assay::{
     model::{EventKind, event::detail, sha256_hex},
     pack::verify::{self, Integrity, VerifyOptions},
+};
+use assay_support::{
+    check,
+    rig::{Client, call, rig, until},
 };
 use serde_json::Value;
 use std::{fs, ops::ControlFlow};
@@ -67,7 +67,7 @@ fn a_policy_that_cannot_be_used_is_bad_input_before_the_server_starts() {
         ("guard", None, "no-such"),
         ("audit", None, "no-such"),
     ] {
-        let rig = Rig::new();
+        let rig = rig!();
         let path = match text {
             Some(text) => policy_file(&rig, text),
             None => rig.root.join("no-such.yaml"),
@@ -78,7 +78,7 @@ fn a_policy_that_cannot_be_used_is_bad_input_before_the_server_starts() {
         assert!(client.said().contains(words), "{words}: {}", client.said());
         assert!(client.got().is_empty() && !rig.server_log().exists() && !rig.audit.exists());
     }
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.proxy(&["--profile", "guard"]));
     assert_eq!(client.end().code(), Some(3));
     assert!(client.said().contains("assay policy init"), "{}", client.said());

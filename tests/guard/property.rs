@@ -1,6 +1,9 @@
 //! Nothing that any server could take for a denied call passes, whatever a client sends.
 
-use crate::oracle;
+use assay_support::guard::{
+    lenient::{NAMELESS, calls},
+    oracle::{self, passed_with},
+};
 use proptest::prelude::*;
 
 /// What messages are made of, and of what bypasses are made.
@@ -120,8 +123,8 @@ proptest! {
 
 #[test]
 fn the_oracle_sees_what_would_pass_without_a_gate() {
-    assert!(crate::lenient::calls(WHOLE[0].as_bytes()).iter().all(|name| name == "rm"));
-    assert!(!crate::lenient::calls(WHOLE[0].as_bytes()).is_empty());
+    assert!(calls(WHOLE[0].as_bytes()).iter().all(|name| name == "rm"));
+    assert!(!calls(WHOLE[0].as_bytes()).is_empty());
     let sent = [WHOLE[1], "", WHOLE[4], ""].join("\n");
     assert_eq!(oracle::passed(sent.as_bytes(), &[5, 60]), sent.as_bytes());
     assert_eq!(oracle::passed(WHOLE[0].as_bytes(), &[]), b"");
@@ -136,4 +139,43 @@ fn nothing_that_the_fuzzer_found_passes() {
         looked += 1;
     }
     assert!(looked > 0);
+}
+
+#[test]
+fn where_no_decision_can_be_put_down_no_call_passes() {
+    let call = |id: usize| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo"}}}}"#);
+    let mut sent: Vec<String> = (1000..1100).map(call).collect();
+    sent.push(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#.to_owned());
+    let passed = passed_with((sent.join("\n") + "\n").as_bytes(), &[], 4096);
+    let passed: Vec<&str> = std::str::from_utf8(&passed).unwrap().lines().collect();
+    let (last, calls) = passed.split_last().unwrap();
+    assert_eq!(*last, sent[100], "what needs no decision passes");
+    assert!((4..40).contains(&calls.len()), "{}", calls.len());
+    assert_eq!(calls, &sent[..calls.len()]);
+}
+
+#[test]
+fn the_lenient_reader_finds_what_servers_would() {
+    for (bytes, names) in [
+        (&br#"{"method":"tools/call","params":{"name":"rm"}}"#[..], &["rm"][..]),
+        (br#"{"Method":"tools/call","param\u017f":{"NAME":"rm"}}"#, &["rm"]),
+        (br#"x{"id":1}{"method":"tools/call","params":{"name":"a","name":"rm"}} junk"#, &["a", "rm"]),
+        (b"\xef\xbb\xbf [ {\"m\\u0065thod\":\"tools/call\",\"params\":[\"rm\"]}]", &["rm"]),
+        (br#"{'method':'tools/call',/*x*/params:{name:'rm'}}"#, &["rm"]),
+        (br#"{"method":"tools/call"}"#, &[NAMELESS]),
+        (br#"{"method":"tools/call","params":{"arguments":{"#, &[]),
+        (br#"{"method":"tools/call","params":{"name":"rm"#, &["rm"]),
+        (br#"{"method":"tools/list"}"#, &[]),
+    ] {
+        let mut found = calls(bytes);
+        found.dedup();
+        assert_eq!(
+            found.into_iter().collect::<std::collections::BTreeSet<_>>(),
+            names.iter().map(|n| (*n).to_owned()).collect(),
+            "{}",
+            String::from_utf8_lossy(bytes)
+        );
+    }
+    let split = b"{\"a\":\r{\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}\r}";
+    assert!(calls(split).contains(&"rm".to_owned()));
 }

@@ -1,8 +1,8 @@
 //! A guarded session, and what became of it.
 
-use crate::{
+use assay_support::{
     check::{self, Session},
-    rig::{Client, INITIALIZE, Rig, until},
+    rig::{Client, INITIALIZE, Rig, rig, until},
 };
 use serde_json::Value;
 use std::{fs, path::PathBuf};
@@ -24,7 +24,7 @@ pub fn policy_file(rig: &Rig, text: &str) -> PathBuf {
 
 impl Guarded {
     pub fn start(policy: &str, profile: &str, flags: &[&str]) -> Self {
-        let rig = Rig::new();
+        let rig = rig!();
         let path = policy_file(&rig, policy);
         let all = [&["--profile", profile, "--policy", path.to_str().unwrap()], flags].concat();
         let mut client = Client::start(rig.proxy(&all));
@@ -34,7 +34,7 @@ impl Guarded {
 
     /// In front of a server that takes for a call whatever could be one.
     pub fn lenient(profile: &str) -> Self {
-        let rig = Rig::new();
+        let rig = rig!();
         let path = policy_file(&rig, POLICY);
         let mut command = rig.proxy(&["--profile", profile, "--policy", path.to_str().unwrap()]);
         command.env("GUARD_SERVER", "lenient");
@@ -67,7 +67,7 @@ impl Guarded {
     }
 
     pub fn call(&mut self, id: u64, tool: &str) -> Value {
-        self.client.send(&crate::rig::call(id, tool, id));
+        self.client.send(&rig::call(id, tool, id));
         self.answer(&id.into())
     }
 

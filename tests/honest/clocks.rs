@@ -6,14 +6,17 @@ use assay::{
         build::{self, Input},
         explain::Explanation,
         keys::{Signer, SignerId},
-        testkit,
         verify::{self, Completeness, Integrity, VerifyOptions, VerifyReport},
     },
     paths::AuditDir,
     record::{
-        recorder::{Clock, Ending, Message, Recorder},
+        recorder::{Clock, Ending},
         store::Store,
     },
+};
+use assay_support::{
+    recording::{self, Streams},
+    rig::scratch,
 };
 use proptest::prelude::*;
 use std::ops::ControlFlow;
@@ -43,46 +46,26 @@ fn offset() -> impl Strategy<Value = i64> {
     ]
 }
 
-fn say(recorder: &mut Recorder, at: &mut [u64; 2], direction: Direction, text: &str, ns: u64) {
-    let at = &mut at[usize::from(direction == Direction::ServerToClient)];
-    let (offset, end) = (*at, *at + text.len() as u64 + 1);
-    *at = end;
-    let bytes = text.as_bytes();
-    recorder.message(&Message {
-        direction,
-        offset,
-        end,
-        bytes,
-        page: None,
-        rest: &|| (),
-        first_byte_ns: ns,
-        read_ns: ns,
-        judgement: None,
-        undecided: false,
-    });
-    recorder.delivered(direction, end, &|_| Some(ns));
-}
-
 /// A session whose clock is moved to each of `offsets` in turn, recorded, packed at `packed`, verified at `looked`.
 fn verified(boot: u64, offsets: &[i64], pauses: &[u64], packed: i64, looked: i64) -> VerifyReport {
-    let tmp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let tmp = scratch();
     let dir = AuditDir::at(tmp.path().join("audit"));
     dir.create().unwrap();
-    let setup = testkit::setup();
+    let setup = recording::setup();
     let id = SessionId::from_bits(7);
     let started_at = Clock::new(offsets[0]).wall(boot);
     let begun = Store::begin(&dir, &setup, boot, started_at, Clock::of_start(boot, started_at), id, None);
     let (mut store, mut recorder) = begun.map_err(|e| e.source).unwrap();
-    let (mut at, mut ns) = ([0; 2], boot);
+    let (mut streams, mut ns) = (Streams::default(), boot);
     for (n, pause) in pauses.iter().enumerate() {
         ns += pause;
         let call = format!(r#"{{"id":{n},"method":"tools/call","params":{{"name":"t"}}}}"#);
-        say(&mut recorder, &mut at, Direction::ClientToServer, &call, ns);
+        streams.say(&mut recorder, Direction::ClientToServer, &call, ns, ns);
         if let Some(offset) = offsets.get(n) {
             recorder.clock_now(*offset, ns);
         }
         ns += pause;
-        say(&mut recorder, &mut at, Direction::ServerToClient, &format!(r#"{{"id":{n},"result":{{}}}}"#), ns);
+        streams.say(&mut recorder, Direction::ServerToClient, &format!(r#"{{"id":{n},"result":{{}}}}"#), ns, ns);
     }
     let ending = Ending { reason: "client_closed".into(), clean: true, pending_is_clean: true, ..Ending::default() };
     let doc = recorder.end(&ending, ns);

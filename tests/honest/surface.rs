@@ -7,15 +7,14 @@ use assay::{
     pack::{
         build::{Input, build},
         keys::{Signer, SignerId},
-        testkit::{self, Plan},
     },
-    paths::AuditDir,
     record::{
         envelope::parse,
         recorder::Identity,
         surface::{Part, Surface},
     },
 };
+use assay_support::sessions::{self, Plan};
 use serde_json::Value;
 use std::{path::Path, process::Command};
 
@@ -86,7 +85,7 @@ fn a_surface_that_did_not_fit_is_said_by_verify_diff_and_explain() {
         String::from_utf8(whole.clone()).unwrap().replace("\"truncated\":false", "\"truncated\":true").into_bytes();
     let packs = [whole, cut].map(|document| {
         let tmp = tempfile::tempdir().unwrap();
-        let mut written = testkit::write(&Plan::default(), &AuditDir::at(tmp.path().join("audit"))).unwrap();
+        let mut written = sessions::write(&Plan::default(), tmp.path().join("audit")).unwrap();
         written.doc.surface_hash = Some(sha256_hex(&document));
         let signer = Signer::from_seed(SignerId::parse("test").unwrap(), &[7; 32]);
         let input = Input {

@@ -1,10 +1,11 @@
 //! Guard mode in front of real servers: every way past it, what the server read, and that it works on for what is allowed.
 
-use crate::{
-    cases::{Told, cases, line},
-    install, lenient,
-};
+use crate::install;
 use assay::pack::verify::{self, Completeness, Integrity, VerifyOptions};
+use assay_support::{
+    guard::cases::{Told, cases, line},
+    guard::lenient,
+};
 use serde_json::{Value, json};
 use std::{
     fs,

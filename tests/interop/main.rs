@@ -4,13 +4,9 @@
 //! its own pipe. `tests/run.sh` installs the servers, the SDKs and assay-ai into `target/interop`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../guard/cases.rs"]
-mod cases;
 mod evidence;
 mod guard;
 mod install;
-#[path = "../guard/lenient.rs"]
-mod lenient;
 mod readings;
 mod scenario;
 mod suites;

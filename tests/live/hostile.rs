@@ -1,7 +1,7 @@
 //! Those who do not: none of them may cost the session anything.
 
 use super::*;
-use crate::rig::call;
+use assay_support::rig::{call, rig};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::net::UnixStream,
@@ -38,7 +38,7 @@ fn session_is_whole(rig: &Rig, client: &mut Client, calls: u64) {
 
 #[test]
 fn subscribers_that_do_not_read_lose_events_that_are_counted() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     let socket = card.card.socket.clone().unwrap();
     let deaf: Vec<UnixStream> = (0..3).map(|_| UnixStream::connect(&socket).unwrap()).collect();
@@ -61,7 +61,7 @@ fn subscribers_that_do_not_read_lose_events_that_are_counted() {
 
 #[test]
 fn who_reads_again_after_a_pause_is_told_how_much_it_lost() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     let socket = card.card.socket.clone().unwrap();
     let stream = UnixStream::connect(&socket).unwrap();
@@ -91,7 +91,7 @@ fn who_reads_again_after_a_pause_is_told_how_much_it_lost() {
 
 #[test]
 fn a_thousand_connections_and_endless_requests_are_turned_away() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     let socket = card.card.socket.clone().unwrap();
     let crowd = {
@@ -133,7 +133,7 @@ fn a_thousand_connections_and_endless_requests_are_turned_away() {
 
 #[test]
 fn a_session_goes_on_where_no_socket_can_be_made() {
-    let rig = Rig::new();
+    let rig = rig!();
     fs::write(rig.root.join("run/assay"), b"in the way").unwrap();
     fs::create_dir_all(rig.root.join("home")).unwrap();
     fs::write(rig.root.join("home/run"), b"in the way").unwrap();

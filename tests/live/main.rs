@@ -1,12 +1,6 @@
 //! Watching real sessions: proxies with their servers, subscribers that mean well and such that do not.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../crash/peer.rs"]
-mod peer;
-#[path = "../crash/rig.rs"]
-#[allow(dead_code)]
-mod rig;
-
 mod hostile;
 mod versions;
 mod watching;
@@ -21,7 +15,7 @@ use assay::{
     },
     model::SessionDoc,
 };
-use rig::{Client, Rig, until};
+use assay_support::rig::{Client, Rig, rig, until};
 use std::{
     fs,
     path::PathBuf,
@@ -32,13 +26,7 @@ use std::{
     },
 };
 
-#[test]
-#[ignore = "this is the server that the other tests start"]
-fn server() {
-    if let Some(log) = std::env::var_os("CRASH_SERVER_LOG") {
-        peer::serve(log.as_ref());
-    }
-}
+assay_support::server!();
 
 fn run_dir(rig: &Rig) -> PathBuf {
     rig.root.join("run/assay")

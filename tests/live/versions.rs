@@ -69,7 +69,7 @@ fn run_card(card: &RunCard, outer: &str, inner: &str) -> String {
 
 #[test]
 fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     client.converse([rig::call(1, "echo", 1)].into_iter());
     for v in LATER {
@@ -109,7 +109,7 @@ fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() 
 
 #[test]
 fn a_stream_of_a_later_version_is_said_and_its_end_is_heard() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     let ours = run_card(&card, "1", "1");
     client.end();
@@ -142,7 +142,7 @@ fn a_stream_of_a_later_version_is_said_and_its_end_is_heard() {
 
 #[test]
 fn events_of_a_later_version_are_said_and_the_others_told() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     client.converse((1..=5).map(|n| rig::call(n, "echo", n)));
     client.end();

@@ -1,17 +1,15 @@
 //! Those who mean well: what they see, when, and that nothing is missing.
 
 use super::*;
-use crate::{
-    hostile::{CALLS, wide},
-    rig::call,
-};
+use crate::hostile::{CALLS, wide};
 use assay::live::protocol::{Line, PackState};
 use assay::model::{Outcome, SessionId};
+use assay_support::rig::{call, rig};
 use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, process::Stdio};
 
 #[test]
 fn a_call_is_seen_while_it_runs_and_when_it_ends() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     let socket = card.card.socket.clone().unwrap();
     let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
@@ -44,7 +42,7 @@ fn a_call_is_seen_while_it_runs_and_when_it_ends() {
 
 #[test]
 fn the_servers_stderr_is_told_in_lines() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut command = rig.wrapped(&[], &[], "echo one >&2; echo two >&2;");
     command.env("CRASH_SERVER", "");
     let mut client = Client::start(command);
@@ -63,7 +61,7 @@ fn the_servers_stderr_is_told_in_lines() {
 #[test]
 fn stderr_of_before_is_told_as_far_as_it_is_kept_and_the_rest_is_counted() {
     const LINES: u64 = 20_000;
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = Client::start(rig.wrapped(&[], &[], &format!("seq 1 {LINES} >&2; printf unfinished >&2;")));
     client.converse([rig::INITIALIZE.to_owned()].into_iter());
     let card = until("a live session", || {
@@ -95,7 +93,7 @@ fn stderr_of_before_is_told_as_far_as_it_is_kept_and_the_rest_is_counted() {
 }
 
 fn falls_behind(flags: &[&str]) {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, flags);
     // Nobody takes anything from this one until all is over.
     let inbox = follow(&card, 1);
@@ -133,7 +131,7 @@ fn whoever_falls_behind_by_whole_sessions_misses_nothing() {
 
 #[test]
 fn a_killed_proxy_is_told_to_the_end_from_its_files_and_swept_by_the_next() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     let (inbox, mut state) = (follow(&card, 1000), State::default());
     client.converse([call(1, "echo", 0)].into_iter());
@@ -150,7 +148,7 @@ fn a_killed_proxy_is_told_to_the_end_from_its_files_and_swept_by_the_next() {
 
 #[test]
 fn recovery_sweeps_what_a_killed_proxy_left_and_leaves_the_living() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut killed, dead) = start(&rig, &[]);
     let (mut living, card) = start(&rig, &[]);
     let left = |c: &RunCard| {
@@ -174,7 +172,7 @@ fn recovery_sweeps_what_a_killed_proxy_left_and_leaves_the_living() {
 
 #[test]
 fn sessions_that_roll_over_are_followed_one_into_the_next() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, card) = start(&rig, &["--pack-interval", "3r"]);
     let (inbox, mut state) = (follow(&card, 10_000), State::default());
     client.send(&call(100, "hang", 0));
@@ -194,7 +192,7 @@ fn sessions_that_roll_over_are_followed_one_into_the_next() {
 
 #[test]
 fn watch_prints_two_sessions_at_once_and_ends_with_them() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut a, _) = start(&rig, &["--server-id", "alpha"]);
     let (mut b, card) = start(&rig, &["--server-id", "beta"]);
     let assay = |args: &[&str]| {
@@ -232,19 +230,19 @@ fn watch_prints_two_sessions_at_once_and_ends_with_them() {
 
 #[test]
 fn watch_without_a_session_says_how_to_start_one_and_ends() {
-    let rig = Rig::new();
-    let out = rig.assay(&["watch"]);
+    let rig = rig!();
+    let out = rig.run(&["watch"]);
     assert_eq!(out.status.code(), Some(0));
     assert!(String::from_utf8(out.stdout).unwrap().contains("assay mcp-proxy -- "));
-    assert_eq!(rig.assay(&["watch", "--session", "mcp_0000000000000001"]).status.code(), Some(3));
-    let out = rig.assay(&["watch", "--filter", "tool:x colour:red"]);
+    assert_eq!(rig.run(&["watch", "--session", "mcp_0000000000000001"]).status.code(), Some(3));
+    let out = rig.run(&["watch", "--filter", "tool:x colour:red"]);
     assert_eq!(out.status.code(), Some(3));
     assert!(String::from_utf8(out.stderr).unwrap().contains("\n       ^ "));
 }
 
 #[test]
 fn watch_ends_clean_on_an_interrupt() {
-    let rig = Rig::new();
+    let rig = rig!();
     let (mut client, _) = start(&rig, &[]);
     let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
     command.arg("watch");
@@ -258,7 +256,7 @@ fn watch_ends_clean_on_an_interrupt() {
 
 #[test]
 fn a_call_that_a_guard_denies_has_an_end() {
-    let rig = Rig::new();
+    let rig = rig!();
     let policy = rig.root.join("policy.yaml");
     fs::write(&policy, "version: \"1\"\ndefault: allow\ndenylist: [rm]\n").unwrap();
     let (mut client, card) = start(&rig, &["--profile", "guard", "--policy", policy.to_str().unwrap()]);

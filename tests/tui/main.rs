@@ -1,24 +1,13 @@
 //! The dashboard as a person has it: the real binary on a pseudo terminal. What is waited for is text, never time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../crash/peer.rs"]
-mod peer;
-mod pty;
-#[path = "../crash/rig.rs"]
-#[allow(dead_code)]
-mod rig;
-
-use pty::Tty;
-use rig::{Client, Rig};
+use assay_support::{
+    rig::{Client, Rig, rig},
+    tty::Tty,
+};
 use std::time::Instant;
 
-#[test]
-#[ignore = "this is the server that the other tests start"]
-fn server() {
-    if let Some(log) = std::env::var_os("CRASH_SERVER_LOG") {
-        peer::serve(log.as_ref());
-    }
-}
+assay_support::server!();
 
 /// A proxy that has answered `initialize`.
 fn session(rig: &Rig, flags: &[&str]) -> Client {
@@ -29,7 +18,7 @@ fn session(rig: &Rig, flags: &[&str]) -> Client {
 
 #[test]
 fn a_live_call_is_seen_while_it_runs_and_when_it_has_ended() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut tty = Tty::start(&rig, &["watch"], 120, 30);
     tty.wait("No live session.");
     let mut client = session(&rig, &["--store-args", "--store-results"]);
@@ -53,7 +42,7 @@ fn a_live_call_is_seen_while_it_runs_and_when_it_has_ended() {
 
 #[test]
 fn assay_alone_is_the_dashboard_and_every_size_will_do() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut tty = Tty::start(&rig, &[], 120, 30);
     let mut client = session(&rig, &[]);
     client.converse((1..30).map(|n| rig::call(n, "echo", n)));
@@ -72,7 +61,7 @@ fn assay_alone_is_the_dashboard_and_every_size_will_do() {
 
 #[test]
 fn filter_help_and_palette_work_by_keys() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut tty = Tty::start(&rig, &["watch", "--no-mouse"], 120, 30);
     let mut client = session(&rig, &[]);
     client.converse((1..6).map(|n| rig::call(n, if n == 3 { "fail" } else { "echo" }, n)));
@@ -97,7 +86,7 @@ fn filter_help_and_palette_work_by_keys() {
 
 #[test]
 fn the_terminal_is_given_back_however_it_ends() {
-    let rig = Rig::new();
+    let rig = rig!();
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP, rustix::process::Signal::INT] {
         let mut tty = Tty::start(&rig, &["watch"], 80, 24);
         tty.wait("No live session.");
@@ -119,7 +108,7 @@ fn the_terminal_is_given_back_however_it_ends() {
 #[test]
 fn it_stops_for_the_shell_and_comes_back() {
     use rustix::process::Signal;
-    let rig = Rig::new();
+    let rig = rig!();
     let mut tty = Tty::start(&rig, &["watch"], 80, 24);
     tty.wait("No live session.");
     let state = |tty: &Tty| std::fs::read_to_string(format!("/proc/{}/stat", tty.pid())).unwrap();
@@ -149,7 +138,7 @@ fn it_stops_for_the_shell_and_comes_back() {
 #[test]
 fn every_signal_that_ends_it_gives_the_terminal_back() {
     use rustix::process::Signal;
-    let rig = Rig::new();
+    let rig = rig!();
     for signal in [Signal::QUIT, Signal::USR1, Signal::USR2, Signal::ALARM, Signal::VTALARM, Signal::PROF, Signal::XCPU]
     {
         let mut tty = Tty::start(&rig, &["watch"], 80, 24);
@@ -162,7 +151,7 @@ fn every_signal_that_ends_it_gives_the_terminal_back() {
 
 #[test]
 fn ten_thousand_calls_draw_few_frames() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut tty = Tty::start(&rig, &["watch"], 120, 30);
     tty.wait("No live session.");
     let (begun, before) = (Instant::now(), tty.frames());
@@ -181,7 +170,7 @@ fn ten_thousand_calls_draw_few_frames() {
 
 #[test]
 fn no_colour_keeps_the_highlight() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut tty = Tty::start_with(&rig, &["watch"], 120, 30, &[("NO_COLOR", "1")]);
     let mut client = session(&rig, &[]);
     client.converse([rig::call(1, "fail", 1)].into_iter());
@@ -200,7 +189,7 @@ fn no_colour_keeps_the_highlight() {
 
 #[test]
 fn hostile_names_reach_no_terminal() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut tty = Tty::start(&rig, &["watch"], 120, 30);
     let mut client = session(&rig, &[]);
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a\u001b[2J\u001b]0;owned\u0007\u202ez","arguments":{}}}"#;
@@ -216,7 +205,7 @@ fn hostile_names_reach_no_terminal() {
 
 #[test]
 fn a_dumb_terminal_gets_lines() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut tty = Tty::start_with(&rig, &["watch"], 80, 24, &[("TERM", "dumb")]);
     let (code, normal) = tty.ended();
     assert_eq!(code, 0);
@@ -226,7 +215,7 @@ fn a_dumb_terminal_gets_lines() {
 
 #[test]
 fn a_policy_is_edited_beside_what_it_would_do_and_written() {
-    let rig = Rig::new();
+    let rig = rig!();
     let mut client = session(&rig, &[]);
     client.converse((1..7).map(|n| rig::call(n, if n == 3 { "fail" } else { "echo" }, n)));
     let file = rig.root.join("mine.yaml");

@@ -130,26 +130,22 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        live::discovery::tests::run_card,
-        pack::testkit::{self, Plan},
-        paths::AuditDir,
-    };
+    use crate::{live::discovery::tests::run_card, model::SessionId};
+    use assay_support::sessions::{self, Plan};
 
     #[test]
     fn a_line_longer_than_what_is_read_at_once_holds_nothing_up() {
         let tmp = tempfile::tempdir().unwrap();
-        let written = testkit::write(&Plan { calls: 1500, ..Plan::default() }, &AuditDir::at(tmp.path())).unwrap();
-        let path = written.paths.segment;
+        let written = sessions::write(&Plan { calls: 1500, ..Plan::default() }, tmp.path()).unwrap();
+        let (path, id) = (written.paths.segment, SessionId::from_bits(written.paths.id.bits()));
         let pad = format!("\"detail\":{{\"pad\":\"{}\",", "x".repeat(3 * AT_ONCE as usize));
         let text = std::fs::read_to_string(&path).unwrap();
         let long =
             |(n, line): (usize, &str)| if n == 3000 { line.replace("\"detail\":{", &pad) } else { line.to_owned() };
         std::fs::write(&path, text.lines().enumerate().map(long).fold(String::new(), |all, l| all + &l + "\n"))
             .unwrap();
-        let card = RunCard { segment: path.clone(), ..run_card(written.paths.id) };
-        let mark =
-            Mark { session: written.paths.id.bits(), segment_len: path.metadata().unwrap().len(), ..Mark::default() };
+        let card = RunCard { segment: path.clone(), ..run_card(id) };
+        let mark = Mark { session: id.bits(), segment_len: path.metadata().unwrap().len(), ..Mark::default() };
         let (mut feed, mut ring) = (Feed::open(None, &card, 1).unwrap(), Ring::default());
         let mut rounds = 0;
         while feed.is_behind(mark) {

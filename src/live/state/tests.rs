@@ -1,16 +1,18 @@
 use super::*;
 use crate::{
     model::{Outcome, WallTime},
-    pack::testkit::{self, Plan},
     paths::{AuditDir, SessionPaths},
 };
+use assay_support::sessions::{self, Plan};
 use proptest::prelude::*;
 
 /// A session on disk, and what would be told of it live.
 fn session(calls: u64) -> (tempfile::TempDir, SessionPaths, Vec<Line>) {
     let tmp = tempfile::tempdir().unwrap();
     let plan = Plan { calls, error_every: 5, timeout_every: 7, ..Plan::default() };
-    let paths = testkit::write(&plan, &AuditDir::at(tmp.path())).unwrap().paths;
+    let segment = sessions::write(&plan, tmp.path()).unwrap().paths.segment;
+    let name = segment.file_name().unwrap().to_str().unwrap();
+    let paths = AuditDir::at(tmp.path()).session_of_segment(name).unwrap();
     let lines = told(&paths);
     (tmp, paths, lines)
 }

@@ -1,19 +1,14 @@
 use super::{rows::Section, *};
 use crate::{
-    model::{WallTime, sha256_hex},
-    pack::{
-        build::{Input, build},
-        diff::{CallChange, CallSide, ChangeKind, Difference, DifferenceKind},
-        keys::{Signer, SignerId},
-        testkit::{self, Ending, Plan},
-    },
-    paths::AuditDir,
+    model::sha256_hex,
+    pack::diff::{CallChange, CallSide, ChangeKind, Difference, DifferenceKind},
     tui::{
         app::{App, Start},
         msg::Msg,
         testkit::{SIZES, app, assert_frames, check, frame, frame_of_screen, now, press, press_only, settle, text},
     },
 };
+use assay_support::sessions::{self, Ending, Plan};
 use serde_json::json;
 use std::{
     path::Path,
@@ -23,17 +18,12 @@ use std::{
 const POLICY: &str = "version: \"1\"\ndefault: allow\n";
 
 fn pack(dir: &Path, name: &str, plan: &Plan) -> PathBuf {
-    let written = testkit::write(plan, &AuditDir::at(dir.join(format!("{name}_audit")))).unwrap();
-    let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-    let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-    let (paths, session) = (&written.paths, &written.doc);
+    let written = sessions::write(plan, dir.join(format!("{name}_audit"))).unwrap();
     let policies = dir.join("policies");
     std::fs::create_dir_all(&policies).unwrap();
     let snapshot = format!("policy_sha256_{}.yaml", sha256_hex(POLICY.as_bytes()));
     std::fs::write(policies.join(snapshot), POLICY).unwrap();
-    let policies = plan.policy_hash.is_some().then_some(policies.as_path());
-    let input = Input { paths, session, policies, surface: None, signer: &signer, ci_binding: None, now };
-    let built = build(&input).unwrap().dir;
+    let built = written.pack_with(plan.policy_hash.is_some().then_some(policies.as_path()));
     let here = dir.join(name);
     std::fs::rename(built, &here).unwrap();
     here

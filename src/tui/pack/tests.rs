@@ -1,24 +1,20 @@
 use super::*;
 use crate::{
     model::{WallTime, event::hash_of_line},
-    pack::{
-        testkit::{self as sessions, Ending, Plan},
-        verify::Stage,
-    },
-    paths::AuditDir,
+    pack::verify::Stage,
     tui::{
         app::{App, Start},
         msg::Msg,
         testkit::{assert_frames, check, frame, press, press_only, settle, text},
     },
 };
+use assay_support::sessions::{self, Ending, Plan};
 use std::{fs, path::PathBuf};
 
 /// A pack whose bytes are always the same.
 fn packed(plan: &Plan) -> (tempfile::TempDir, PathBuf) {
     let tmp = tempfile::tempdir().unwrap();
-    let written = sessions::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
-    let dir = written.pack(&sessions::signer().unwrap()).unwrap();
+    let dir = sessions::packed(plan, tmp.path().join("audit"));
     (tmp, dir)
 }
 
@@ -85,7 +81,7 @@ fn a_verified_pack_says_so_in_words() {
 #[test]
 fn a_pinned_signer_is_one_that_was_named() {
     let (_tmp, dir) = packed(&plan());
-    let key = sessions::signer().unwrap().fingerprint();
+    let key = sessions::signer().fingerprint();
     let start = Start { open: Some(Target::Pack(dir)), signers: vec![key], ..Start::default() };
     let mut app = crate::tui::testkit::app(start);
     assert!(shown(&mut app).contains("✓ PINNED"));
@@ -308,7 +304,7 @@ fn what_is_half_written_opens_as_far_as_it_can_be_read() {
 #[test]
 fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
     let tmp = tempfile::tempdir().unwrap();
-    let paths = sessions::write(&plan(), &AuditDir::at(tmp.path())).unwrap().paths;
+    let paths = sessions::write(&plan(), tmp.path()).unwrap().paths;
     let lines = |path: &Path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
     let (events, receipts) = (lines(&paths.segment), lines(&paths.receipts));
     for v in ["2", "\"1.1\"", "4000000000"] {
@@ -337,7 +333,7 @@ fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
 fn a_session_without_a_pack_is_walked_and_no_verdict_is_claimed() {
     let tmp = tempfile::tempdir().unwrap();
     let plan = Plan { ending: Ending::Unterminated, ..Plan::default() };
-    let written = sessions::write(&plan, &AuditDir::at(tmp.path())).unwrap();
+    let written = sessions::write(&plan, tmp.path()).unwrap();
     let target = Target::Journal {
         title: written.paths.stem.clone(),
         segment: written.paths.segment.clone(),
@@ -372,7 +368,7 @@ impl Growing {
     fn new(calls: u64) -> Self {
         let tmp = tempfile::tempdir().unwrap();
         let plan = Plan { calls, error_every: 5, ..Plan::default() };
-        let written = sessions::write(&plan, &AuditDir::at(tmp.path())).unwrap().paths;
+        let written = sessions::write(&plan, tmp.path()).unwrap().paths;
         let take = |file: PathBuf| {
             let lines = lines_of(&file);
             fs::write(&file, "").unwrap();

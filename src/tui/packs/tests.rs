@@ -7,9 +7,10 @@ use crate::{
     },
     model::{Profile, WallTime},
     pack::{
-        testkit::{self as sessions, Ending, Plan, Written},
+        keys::{Signer, SignerId},
         verify::{Completeness, Integrity, SignerVerdict, Stage},
     },
+    paths::SessionPaths,
     record::{
         card::{CARD_VERSION, Card},
         mark::Marks,
@@ -20,6 +21,7 @@ use crate::{
         testkit::{assert_frames, check, frame, now, press, settle, text},
     },
 };
+use assay_support::sessions::{self, Ending, Plan, Written};
 use std::fs;
 
 struct Rig {
@@ -37,14 +39,13 @@ impl Rig {
 
     /// A session that began so many minutes after the first.
     fn session(&self, minutes: i64, plan: Plan) -> Written {
-        let started = WallTime::from_millis(now().millis() + minutes * 60_000);
-        let plan = Plan { seed: 100 + minutes.unsigned_abs(), started, ..plan };
-        sessions::write(&plan, &self.dir()).unwrap()
+        let started_ms = now().millis() + minutes * 60_000;
+        let plan = Plan { seed: 100 + minutes.unsigned_abs(), started_ms, ..plan };
+        sessions::write(&plan, self.dir().root()).unwrap()
     }
 
     fn packed(&self, minutes: i64, plan: Plan) -> PathBuf {
-        let written = self.session(minutes, plan);
-        written.pack(&sessions::signer().unwrap()).unwrap()
+        self.session(minutes, plan).pack()
     }
 
     /// Five sessions: sealed, sealed and then changed, incomplete, ended without a pack, died.
@@ -59,11 +60,18 @@ impl Rig {
         self.remember(&self.session(1500, Plan { calls: 5, ending: Ending::Unterminated, ..Plan::default() }));
     }
 
+    fn paths(&self, written: &Written) -> SessionPaths {
+        let name = written.paths.segment.file_name().unwrap().to_str().unwrap();
+        self.dir().session_of_segment(name).unwrap()
+    }
+
     /// Leaves the mark of a session that this user's recorder began.
     fn remember(&self, written: &Written) {
         let home = self.tmp.path().join("home");
         crate::paths::create_private_dir(&home).unwrap();
-        Marks::of(&home).begin(&self.dir(), written.paths.id, written.doc.started_at).unwrap();
+        let id = self.paths(written).id;
+        let started = WallTime::from_millis(written.doc.started_at.millis());
+        Marks::of(&home).begin(&self.dir(), id, started).unwrap();
     }
 
     fn places(&self) -> Places {
@@ -316,7 +324,7 @@ fn sessions_that_are_recorded_now_move() {
 fn sessions_of_other_directories_come_from_the_history() {
     let rig = Rig::new();
     let other = AuditDir::at(rig.tmp.path().join("elsewhere"));
-    sessions::write(&Plan { calls: 7, ..Plan::default() }, &other).unwrap();
+    sessions::write(&Plan { calls: 7, ..Plan::default() }, other.root()).unwrap();
     history::register(&rig.tmp.path().join("home"), other.root()).unwrap();
     let app = rig.looked();
     let [e] = &app.packs.entries[..] else { panic!("{:?}", app.packs.entries) };
@@ -346,7 +354,7 @@ fn a_session_whose_files_are_of_a_later_version_is_too_new_and_the_others_are_sh
     let all = [0, 1, 2, 3].map(|n| {
         let written = rig.session(n, Plan { calls: 2, ending: Ending::Unterminated, ..Plan::default() });
         rig.remember(&written);
-        written.paths
+        rig.paths(&written)
     });
     let forge = |path: &Path, from: &str, to: &str| {
         let text = fs::read_to_string(path).unwrap();
@@ -430,7 +438,12 @@ fn a_pack_of_a_later_version_is_too_new_and_not_damaged() {
     let mut m: Manifest = serde_json::from_slice(&fs::read(pack.join("pack_manifest.json")).unwrap()).unwrap();
     let entry = m.files.iter_mut().find(|f| f.path == "session.json").unwrap();
     entry.sha256 = crate::model::sha256_hex(text.as_bytes());
-    let (m, signature) = Manifest::signed(m.attestation, m.files, &sessions::signer().unwrap()).unwrap();
+    let (m, signature) = Manifest::signed(
+        m.attestation,
+        m.files,
+        &Signer::from_seed(SignerId::parse("tester").unwrap(), &sessions::SEED),
+    )
+    .unwrap();
     fs::write(pack.join("pack_manifest.json"), sign::pretty(&m).unwrap()).unwrap();
     fs::write(pack.join("pack_signature.sig"), signature).unwrap();
     let said = shown(&mut rig.looked());

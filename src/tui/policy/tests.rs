@@ -1,19 +1,12 @@
 use super::*;
-use crate::{
-    pack::{
-        build::{Input, build},
-        keys::{Signer, SignerId},
-        testkit::{self as sessions, Ending, Plan, Written},
-    },
-    paths::AuditDir,
-    tui::{
-        app::{App, Start},
-        live::tests::Told as Session,
-        msg::{Msg, ScreenId},
-        packs::{PacksScreen, Places as PackPlaces},
-        testkit::{assert_frames, check, frame, now, press, press_only, settle, text},
-    },
+use crate::tui::{
+    app::{App, Start},
+    live::tests::Told as Session,
+    msg::{Msg, ScreenId},
+    packs::{PacksScreen, Places as PackPlaces},
+    testkit::{assert_frames, check, frame, now, press, press_only, settle, text},
 };
+use assay_support::sessions::{self, Ending, Plan, Written};
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 /// Denies one of the three tools of the sessions here, and asks for the arguments of another.
@@ -45,17 +38,11 @@ impl Rig {
     }
 
     fn session(&self, plan: &Plan) -> Written {
-        sessions::write(plan, &AuditDir::at(self.audit())).unwrap()
+        sessions::write(plan, self.audit()).unwrap()
     }
 
     fn pack(&self, plan: &Plan) -> PathBuf {
-        let written = self.session(plan);
-        let signer = Signer::from_seed(SignerId::parse("tester").unwrap(), &[9; 32]);
-        let now = WallTime::from_millis(written.doc.ended_at.millis() + 1000);
-        let (paths, session) = (&written.paths, &written.doc);
-        build(&Input { paths, session, policies: None, surface: None, signer: &signer, ci_binding: None, now })
-            .unwrap()
-            .dir
+        self.session(plan).pack()
     }
 
     /// A dashboard that shows the policy, on everything that was recorded, or on this.
@@ -322,7 +309,7 @@ fn a_session_that_lives_is_judged_again_as_calls_come() {
     app.update(Msg::Live(news));
     let effects = app.update(later(4));
     assert!(effects.is_empty(), "another session is of no interest");
-    let mut this = Session::new(0, "server").of(written.doc.session_id);
+    let mut this = Session::new(0, "server").of(SessionId::from_bits(written.doc.session_id.bits()));
     let news = this.ends(1, "search", 0, crate::model::Outcome::Forwarded, crate::model::PolicyVerdict::NoPolicy, 10);
     app.update(Msg::Live(news));
     let effects = app.update(later(6));

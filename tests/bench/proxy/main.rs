@@ -12,7 +12,6 @@
 mod client;
 mod proxies;
 mod scenarios;
-mod server;
 mod table;
 mod watchers;
 
@@ -67,7 +66,7 @@ fn run() -> io::Result<()> {
     let mut args = std::env::args_os().skip(1);
     let first = args.next();
     match first.as_ref().and_then(|arg| arg.to_str()) {
-        Some("server") => return server::serve(),
+        Some("server") => return assay_support::sized::serve(),
         Some("bare") => proxies::bare(&args.skip(1).collect::<Vec<OsString>>()),
         Some("relay-only") => proxies::relay_only(&args.skip(1).collect::<Vec<OsString>>()),
         _ => {}

@@ -2,12 +2,8 @@
 //!
 //! docs/guard.md says how to fuzz. Without the feature `libfuzzer` this looks at the files that it is given.
 #![cfg_attr(feature = "libfuzzer", no_main)]
-#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 
-#[path = "../../guard/lenient.rs"]
-mod lenient;
-#[path = "../../guard/oracle.rs"]
-mod oracle;
+use assay_support::guard::oracle;
 
 #[cfg(feature = "libfuzzer")]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| oracle::look(data));

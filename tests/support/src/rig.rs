@@ -1,5 +1,8 @@
-//! A place for one test: directories of its own, the proxy with its server, and a client that writes down what it gets.
+//! A place for one test: directories of its own, the program run in them, the proxy with its server, and a client that writes
+//! down what it gets.
 
+use crate::sessions::{self, Plan};
+use serde_json::{Value, json};
 use std::{
     ffi::OsStr,
     fs,
@@ -26,20 +29,53 @@ pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Directories of one test.
+/// A new [`Rig`] with the program of the tests that ask for it: cargo tells only them where it is.
+#[macro_export]
+macro_rules! rig {
+    () => {
+        $crate::rig::Rig::new(env!("CARGO_BIN_EXE_assay"))
+    };
+}
+
+pub use crate::rig;
+
+/// Temporary directories of tests: on tmpfs where there is one, so that syncing costs nothing.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Directories of one test, and the program in them.
 pub struct Rig {
+    /// Where commands run. The user directory is `home` in it, the run directory `run/assay`.
     pub root: PathBuf,
     pub audit: PathBuf,
+    /// The program.
+    pub assay: &'static str,
     _tmp: tempfile::TempDir,
 }
 
 impl Rig {
-    /// On tmpfs where there is one, so that syncing costs nothing.
-    pub fn new() -> Self {
-        let tmp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let root = tmp.path().to_owned();
+    /// See [`rig!`](crate::rig!).
+    pub fn new(assay: &'static str) -> Self {
+        let tmp = scratch();
+        let root = tmp.path().canonicalize().unwrap();
         fs::create_dir(root.join("run")).unwrap();
-        Self { audit: root.join("audit"), root, _tmp: tmp }
+        Self { audit: root.join("audit"), root, assay, _tmp: tmp }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Writes a file; its path as an argument.
+    pub fn file(&self, name: &str, text: &str) -> String {
+        fs::write(self.at(name), text).unwrap();
+        self.at(name).to_str().unwrap().to_owned()
+    }
+
+    /// The pack of a synthetic session in the audit directory.
+    pub fn pack(&self, plan: &Plan) -> PathBuf {
+        sessions::packed(plan, &self.audit)
     }
 
     pub fn server_log(&self) -> PathBuf {
@@ -56,6 +92,7 @@ impl Rig {
             .env("XDG_RUNTIME_DIR", self.root.join("run"))
             .env("CRASH_SERVER_LOG", self.server_log())
             .env_remove("CRASH_SERVER")
+            .env_remove("CLICOLOR_FORCE")
             .env("NO_COLOR", "1");
         command
     }
@@ -63,7 +100,7 @@ impl Rig {
     /// Arguments of a proxy in front of this binary's server, the program `assay` first. `before` is shell text that runs
     /// before the server.
     pub fn proxy_argv(&self, flags: &[&str], before: &str) -> Vec<String> {
-        let mut argv = vec![env!("CARGO_BIN_EXE_assay").to_owned(), "mcp-proxy".to_owned()];
+        let mut argv = vec![self.assay.to_owned(), "mcp-proxy".to_owned()];
         argv.extend(["--audit-dir".to_owned(), self.audit.display().to_string()]);
         argv.extend(flags.iter().map(|f| (*f).to_owned()));
         let me = std::env::current_exe().unwrap().display().to_string();
@@ -87,12 +124,39 @@ impl Rig {
         command
     }
 
-    pub fn assay(&self, args: &[&str]) -> Output {
-        self.command(env!("CARGO_BIN_EXE_assay")).args(args).output().unwrap()
+    /// The program, ready to be started.
+    pub fn program(&self, args: &[&str]) -> Command {
+        let mut command = self.command(self.assay);
+        command.args(args);
+        command
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.program(args).output().unwrap()
+    }
+
+    /// Runs it with `--json`; the document, if its exit code is `code`.
+    pub fn json(&self, code: i32, args: &[&str]) -> Value {
+        let out = self.run(&[args, &["--json"]].concat());
+        assert_eq!(out.status.code(), Some(code), "{args:?} {}{}", stdout(&out), stderr(&out));
+        serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", stdout(&out)))
     }
 
     pub fn recover(&self) -> Output {
-        self.assay(&["recover", "--json", "--audit-dir", self.audit.to_str().unwrap()])
+        self.run(&["recover", "--json", "--audit-dir", self.audit.to_str().unwrap()])
+    }
+
+    /// A session through the proxy with the built-in server, to its end; `calls` are the parameters of its tool calls.
+    pub fn record(&self, flags: &[&str], calls: &[Value]) {
+        let argv = [&["mcp-proxy", "--audit-dir", "audit"], flags, &["--", self.assay, "demo-server"]].concat();
+        let mut client = Client::start(self.program(&argv));
+        client.send(INITIALIZE);
+        for (n, params) in calls.iter().enumerate() {
+            client.send(&json!({"jsonrpc": "2.0", "id": n + 1, "method": "tools/call", "params": params}).to_string());
+        }
+        client.await_lines(calls.len() + 1);
+        assert!(client.end().success(), "{}", client.said());
     }
 
     /// Processes of this rig: those whose environment names its server log.
@@ -123,6 +187,14 @@ impl Rig {
     pub fn segments(&self) -> Vec<PathBuf> {
         files(&self.audit.join("audit"), |name| name.starts_with("segment_") && name.ends_with(".jsonl"))
     }
+}
+
+pub fn stdout(out: &Output) -> String {
+    String::from_utf8(out.stdout.clone()).unwrap()
+}
+
+pub fn stderr(out: &Output) -> String {
+    String::from_utf8(out.stderr.clone()).unwrap()
 }
 
 /// The entries of a directory whose name passes, sorted; none if there is no directory.

@@ -9,6 +9,31 @@ use std::{
     process::Command,
 };
 
+/// The test that plays the server; each target whose tests start proxies with [`Rig::proxy`](crate::rig::Rig::proxy) has it at
+/// its root.
+#[macro_export]
+macro_rules! server {
+    () => {
+        #[test]
+        #[ignore = "this is the server that the other tests start"]
+        fn server() {
+            $crate::peer::serve_if_asked();
+        }
+    };
+}
+
+/// The file that a server writes down what it received in.
+pub fn log() -> Option<std::path::PathBuf> {
+    std::env::var_os("CRASH_SERVER_LOG").map(Into::into)
+}
+
+/// Serves where a rig started this process.
+pub fn serve_if_asked() {
+    if let Some(log) = log() {
+        serve(&log);
+    }
+}
+
 /// Speaks on fd 3, where the wrapper put the real stdout, away from what libtest prints.
 #[expect(clippy::zombie_processes, reason = "the grandchild is to be left behind")]
 pub fn serve(log: &Path) -> ! {

@@ -1,5 +1,9 @@
 //! A pack in memory, and what an attacker can do to it.
 
+use crate::{
+    rig::scratch,
+    sessions::{self, Plan, Written},
+};
 use assay::{
     canon,
     model::{SessionDoc, WallTime, event::hash_of_line, sha256_hex},
@@ -8,10 +12,8 @@ use assay::{
         keys::{Signer, SignerId},
         report,
         sign::{self, Attestation, Manifest},
-        testkit::{self, Plan},
         verify::{Completeness, VerifyOptions, VerifyReport, verify},
     },
-    paths::AuditDir,
 };
 use serde_json::Value;
 use std::{
@@ -44,20 +46,14 @@ pub fn key_e() -> Signer {
 #[derive(Clone)]
 pub struct Pack(pub BTreeMap<String, Vec<u8>>);
 
-/// Temporary directories of tests: in memory where there is such a place.
-pub fn scratch() -> tempfile::TempDir {
-    let shm = Path::new("/dev/shm");
-    tempfile::tempdir_in(shm).or_else(|_| tempfile::tempdir()).unwrap()
-}
-
 pub fn recorded(plan: &Plan) -> (tempfile::TempDir, std::path::PathBuf) {
     let tmp = scratch();
-    let written = testkit::write(plan, &AuditDir::at(tmp.path().join("audit"))).unwrap();
+    let written = sessions::write(plan, tmp.path().join("audit")).unwrap();
     let dir = seal(&written);
     (tmp, dir)
 }
 
-pub fn seal(written: &testkit::Written) -> std::path::PathBuf {
+pub fn seal(written: &Written) -> std::path::PathBuf {
     let input = build::Input {
         paths: &written.paths,
         session: &written.doc,

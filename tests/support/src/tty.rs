@@ -43,7 +43,7 @@ impl Tty {
 
     pub fn start_with(rig: &Rig, args: &[&str], columns: u16, lines: u16, env: &[(&str, &str)]) -> Self {
         let pair = native_pty_system().openpty(size(columns, lines)).unwrap();
-        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_assay"));
+        let mut command = CommandBuilder::new(rig.assay);
         command.args(args);
         command.cwd(&rig.root);
         command.env_clear();
@@ -85,19 +85,16 @@ impl Tty {
     }
 
     /// Lets `eye` see the screen after each change from now on.
-    #[allow(dead_code)]
     pub fn watch(&self, eye: Eye) {
         self.seen.lock().unwrap().eye = Some(eye);
     }
 
     /// The dashboard's process.
-    #[allow(dead_code)]
     pub fn pid(&self) -> u32 {
         self.child.process_id().unwrap()
     }
 
     /// Whether the normal screen is shown.
-    #[allow(dead_code)]
     pub fn is_normal(&self) -> bool {
         !self.seen.lock().unwrap().parser.screen().alternate_screen()
     }

@@ -3,11 +3,7 @@
 //! Everything follows from [`Plan::seed`] and the other fields, so two runs write the same bytes. Streams: memory does not
 //! grow with the number of calls.
 
-use super::{
-    build::{BuildError, Input, build},
-    keys::{KeyError, Signer, SignerId},
-};
-use crate::{
+use assay::{
     model::{
         AuditEvent, Direction, DurationMs, EventKind, GENESIS, InvocationId, LedgerKind, LedgerLine, Outcome, Phases,
         PolicyVerdict, Profile, RECORDER_VERSION, ReceiptId, RpcId, SessionDoc, SessionEnd, SessionId, SessionStart,
@@ -18,8 +14,11 @@ use crate::{
         session::SESSION_VERSION,
         sha256_hex, to_line,
     },
+    pack::{
+        build::{Input, build},
+        keys::{Signer, SignerId},
+    },
     paths::{AuditDir, SessionPaths},
-    record::recorder::{self, Setup},
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -28,24 +27,7 @@ use std::{
     io::{self, BufWriter, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
 };
-
-/// What a recorder is told in front of a server `server` in audit, without a policy and without contents.
-#[must_use]
-pub fn setup() -> Arc<Setup> {
-    Arc::new(Setup {
-        profile: Profile::Audit,
-        transport: "stdio",
-        server_id: "server".to_owned(),
-        command: None,
-        command_digest: recorder::command_digest(&["server".to_owned()]),
-        store_args: false,
-        store_results: false,
-        store_limit: 1 << 20,
-        policy_hash: None,
-    })
-}
 
 /// How the session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +47,8 @@ pub struct Plan {
     pub seed: u64,
     /// Tool calls.
     pub calls: u64,
-    /// When the session began.
-    pub started: WallTime,
+    /// When the session began, milliseconds since 1970.
+    pub started_ms: i64,
     /// The profile.
     pub profile: Profile,
     /// Tool names, taken in turn; must not be empty.
@@ -88,7 +70,7 @@ impl Default for Plan {
         Self {
             seed: 1,
             calls: 20,
-            started: WallTime::from_millis(1_773_574_200_000),
+            started_ms: 1_773_574_200_000,
             profile: Profile::Audit,
             tools: vec!["read_file".into(), "search".into(), "日本語の道具".into()],
             big_result: None,
@@ -97,6 +79,12 @@ impl Default for Plan {
             ending: Ending::Complete,
             policy_hash: None,
         }
+    }
+}
+
+impl Plan {
+    fn started(&self) -> WallTime {
+        WallTime::from_millis(self.started_ms)
     }
 }
 
@@ -111,32 +99,41 @@ pub struct Written {
 
 impl Written {
     /// Makes a pack of it, a second after its end, without policies: the same bytes every time.
-    ///
-    /// # Errors
-    /// What the builder says.
-    pub fn pack(&self, signer: &Signer) -> Result<PathBuf, BuildError> {
+    pub fn pack(&self) -> PathBuf {
+        self.pack_with(None)
+    }
+
+    /// The same, with the policies of a directory of snapshots.
+    pub fn pack_with(&self, policies: Option<&Path>) -> PathBuf {
         let now = WallTime::from_millis(self.doc.ended_at.millis() + 1000);
         let (paths, session) = (&self.paths, &self.doc);
-        build(&Input { paths, session, policies: None, surface: None, signer, ci_binding: None, now }).map(|b| b.dir)
+        let input = Input { paths, session, policies, surface: None, signer: &signer(), ci_binding: None, now };
+        build(&input).unwrap().dir
     }
 }
 
-/// A signer whose key everybody has.
-///
-/// # Errors
-/// None in practice: its name is a good one.
-pub fn signer() -> Result<Signer, KeyError> {
-    SignerId::parse("tester").map(|id| Signer::from_seed(id, &[9; 32]))
+/// The seed of a key that everybody has.
+pub const SEED: [u8; 32] = [9; 32];
+
+/// A signer with that key.
+pub fn signer() -> Signer {
+    Signer::from_seed(SignerId::parse("tester").unwrap(), &SEED)
+}
+
+/// The pack of a session that is [`write`]n.
+pub fn packed(plan: &Plan, dir: impl AsRef<Path>) -> PathBuf {
+    write(plan, dir).unwrap().pack()
 }
 
 /// Writes a session into an audit directory, chained to what its ledger holds.
 ///
 /// # Errors
 /// What the system says; a session that is there already is not replaced.
-pub fn write(plan: &Plan, dir: &AuditDir) -> io::Result<Written> {
+pub fn write(plan: &Plan, dir: impl AsRef<Path>) -> io::Result<Written> {
+    let dir = AuditDir::at(dir.as_ref());
     dir.create().map_err(io::Error::other)?;
     let id = SessionId::from_bits(mix(plan.seed));
-    let paths = dir.session(plan.started, id);
+    let paths = dir.session(plan.started(), id);
     let mut ledger = Ledger::open(&dir.ledger())?;
     let mut w = Writer {
         plan,
@@ -211,7 +208,7 @@ struct Ledger {
 
 impl Ledger {
     fn open(path: &Path) -> io::Result<Self> {
-        let mut file = crate::paths::private_append().open(path)?;
+        let mut file = assay::paths::private_append().open(path)?;
         let mut text = String::new();
         io::Read::read_to_string(&mut file, &mut text)?;
         let last = text.lines().next_back().and_then(|l| hash_of_line(l.as_bytes()));
@@ -230,7 +227,7 @@ impl Ledger {
         complete: Option<bool>,
     ) -> io::Result<String> {
         let line = LedgerLine {
-            at: plan.started,
+            at: plan.started(),
             complete,
             event_count,
             hash: GENESIS.to_owned(),
@@ -282,7 +279,7 @@ const NO_RESPONSE: &str = "server_exited";
 
 impl Writer<'_> {
     fn wall(&self) -> WallTime {
-        WallTime::from_millis(self.plan.started.millis() + (self.now_us / 1000) as i64)
+        WallTime::from_millis(self.plan.started().millis() + (self.now_us / 1000) as i64)
     }
 
     fn event<T: Serialize>(&mut self, event: EventKind, message: Option<&Message>, detail: &T) -> io::Result<()> {
@@ -360,8 +357,8 @@ impl Writer<'_> {
             server_info: Some(server()),
             server_transport: "stdio".to_owned(),
             session_id: self.id,
-            started_at: self.plan.started,
-            timestamp: self.plan.started,
+            started_at: self.plan.started(),
+            timestamp: self.plan.started(),
             trace_id: self.id,
             r#type: receipt::SESSION_START.to_owned(),
         };
@@ -584,7 +581,7 @@ impl Writer<'_> {
             server_info: Some(server()),
             session_complete: complete,
             session_id: self.id,
-            started_at: self.plan.started,
+            started_at: self.plan.started(),
             stderr_bytes: 0,
             surface_hash: None,
             teardown: Some("exited".into()),
@@ -612,6 +609,3 @@ fn big(bytes: usize) -> io::Result<Box<RawValue>> {
     let text = "x".repeat(bytes.saturating_sub(FRAME.0.len() + FRAME.1.len()));
     Ok(RawValue::from_string(format!("{}{text}{}", FRAME.0, FRAME.1))?)
 }
-
-#[cfg(test)]
-mod tests;

@@ -14,7 +14,7 @@ pub enum Value {
 }
 
 /// What is found in a call that names no tool.
-const NAMELESS: &str = "<a call without a name>";
+pub const NAMELESS: &str = "<a call without a name>";
 
 /// Tool names of everything that could be taken for a call.
 pub fn calls(received: &[u8]) -> Vec<String> {
@@ -247,30 +247,4 @@ impl Reader<'_> {
         }
         String::from_utf8_lossy(&out).into_owned()
     }
-}
-
-#[test]
-fn the_lenient_reader_finds_what_servers_would() {
-    for (bytes, names) in [
-        (&br#"{"method":"tools/call","params":{"name":"rm"}}"#[..], &["rm"][..]),
-        (br#"{"Method":"tools/call","param\u017f":{"NAME":"rm"}}"#, &["rm"]),
-        (br#"x{"id":1}{"method":"tools/call","params":{"name":"a","name":"rm"}} junk"#, &["a", "rm"]),
-        (b"\xef\xbb\xbf [ {\"m\\u0065thod\":\"tools/call\",\"params\":[\"rm\"]}]", &["rm"]),
-        (br#"{'method':'tools/call',/*x*/params:{name:'rm'}}"#, &["rm"]),
-        (br#"{"method":"tools/call"}"#, &[NAMELESS]),
-        (br#"{"method":"tools/call","params":{"arguments":{"#, &[]),
-        (br#"{"method":"tools/call","params":{"name":"rm"#, &["rm"]),
-        (br#"{"method":"tools/list"}"#, &[]),
-    ] {
-        let mut found = calls(bytes);
-        found.dedup();
-        assert_eq!(
-            found.into_iter().collect::<std::collections::BTreeSet<_>>(),
-            names.iter().map(|n| (*n).to_owned()).collect(),
-            "{}",
-            String::from_utf8_lossy(bytes)
-        );
-    }
-    let split = b"{\"a\":\r{\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}\r}";
-    assert!(calls(split).contains(&"rm".to_owned()));
 }

@@ -1,8 +1,6 @@
 //! A gate between two pipes, with a policy of its own: what passes it is what a server would receive.
 
-#[path = "policed.rs"]
-mod policed;
-
+use super::{lenient, policed::Policed};
 use assay::{
     guard::{Gate, Outlet, Shared},
     policy::{Dns, Evaluator, Policy, Surroundings},
@@ -13,7 +11,6 @@ use assay::{
     },
     sys::fd::pipe,
 };
-use policed::Policed;
 use std::{
     fs::File,
     io::{Read as _, Write as _},
@@ -35,7 +32,7 @@ pub fn passed(sent: &[u8], cuts: &[usize]) -> Vec<u8> {
 }
 
 /// The same, with so much room for decisions, which nobody ever reads.
-fn passed_with(sent: &[u8], cuts: &[usize], room: usize) -> Vec<u8> {
+pub fn passed_with(sent: &[u8], cuts: &[usize], room: usize) -> Vec<u8> {
     relayed(POLICY, sent, cuts, room, false).0
 }
 
@@ -103,7 +100,7 @@ fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards: boo
 /// Panics if a server, however lenient, finds a call in what passes that the policy denies.
 pub fn check(sent: &[u8], cuts: &[usize]) {
     let passed = passed(sent, cuts);
-    for name in crate::lenient::calls(&passed) {
+    for name in lenient::calls(&passed) {
         assert!(
             ALLOWED.contains(&name.as_str()),
             "{name:?} reached the server:\n sent {}\n read {}",
@@ -118,17 +115,4 @@ pub fn look(data: &[u8]) {
     let (cuts, sent) = data.split_at(data.len().min(2));
     let cuts: Vec<usize> = cuts.iter().map(|c| usize::from(*c)).collect();
     check(sent, &cuts);
-}
-
-#[test]
-fn where_no_decision_can_be_put_down_no_call_passes() {
-    let call = |id: usize| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo"}}}}"#);
-    let mut sent: Vec<String> = (1000..1100).map(call).collect();
-    sent.push(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#.to_owned());
-    let passed = passed_with((sent.join("\n") + "\n").as_bytes(), &[], 4096);
-    let passed: Vec<&str> = std::str::from_utf8(&passed).unwrap().lines().collect();
-    let (last, calls) = passed.split_last().unwrap();
-    assert_eq!(*last, sent[100], "what needs no decision passes");
-    assert!((4..40).contains(&calls.len()), "{}", calls.len());
-    assert_eq!(calls, &sent[..calls.len()]);
 }

@@ -1,0 +1,48 @@
+//! A recorder that is told of messages, without a proxy.
+
+use assay::{
+    model::{Direction, Profile},
+    record::recorder::{self, Message, Recorder, Setup},
+};
+use std::sync::Arc;
+
+/// What a recorder is told in front of a server `server` in audit, without a policy and without contents.
+pub fn setup() -> Arc<Setup> {
+    Arc::new(Setup {
+        profile: Profile::Audit,
+        transport: "stdio",
+        server_id: "server".to_owned(),
+        command: None,
+        command_digest: recorder::command_digest(&["server".to_owned()]),
+        store_args: false,
+        store_results: false,
+        store_limit: 1 << 20,
+        policy_hash: None,
+    })
+}
+
+/// How far both streams of a session have come.
+#[derive(Debug, Default)]
+pub struct Streams([u64; 2]);
+
+impl Streams {
+    /// Lets a message of one line cross: all of it read at `read_ns`, handed on at `written_ns`.
+    pub fn say(&mut self, recorder: &mut Recorder, direction: Direction, text: &str, read_ns: u64, written_ns: u64) {
+        let at = &mut self.0[usize::from(direction == Direction::ServerToClient)];
+        let (offset, end) = (*at, *at + text.len() as u64 + 1);
+        *at = end;
+        recorder.message(&Message {
+            direction,
+            offset,
+            end,
+            bytes: text.as_bytes(),
+            page: None,
+            rest: &|| (),
+            first_byte_ns: read_ns,
+            read_ns,
+            judgement: None,
+            undecided: false,
+        });
+        recorder.delivered(direction, end, &|_| Some(written_ns));
+    }
+}
