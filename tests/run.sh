@@ -68,7 +68,7 @@ fi
 [ "${1-}" = --install-only ] && exit 0
 
 features=interop
-targets=(--test interop --test crash --test pack_build)
+targets=(--test interop --test crash)
 if [ -d "${ASSAY_VECTORS:-../shared/vectors}" ] || [ -n "${CI-}" ]; then
     features+=,vectors
     targets+=(--test vectors)
@@ -79,3 +79,4 @@ command -v "${ASSAY_GO:-go}" >/dev/null ||
     printf 'tests/run.sh: without Go: how it reads URLs is not compared (install it, or name it in ASSAY_GO)\n' >&2
 cargo test
 cargo test --features "$features" "${targets[@]}"
+cargo test --features "$features" --test it pack_build

@@ -10,6 +10,7 @@ use assay::{
     },
 };
 use assay_support::{
+    alone::{only, peak_kib},
     forge::{Pack, check, check_pack, key_e, key_k, pinned, small, unpinned, valid},
     rig::scratch,
     sessions::{Ending, Plan},
@@ -181,21 +182,9 @@ fn options_of_assay_ai_are_offered_or_refused_with_what_to_use() {
     }
 }
 
-/// Most memory that this process has used, KiB.
-fn peak_kib() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 /// Verifies in a process of its own, so that its memory is its own: see `in_a_process_of_its_own`.
 fn peak_of(dir: &std::path::Path) -> (Option<i32>, u64) {
-    let exe = std::env::current_exe().unwrap();
-    let out = std::process::Command::new(exe)
-        .args(["--exact", "demands::in_a_process_of_its_own", "--nocapture"])
-        .env("VERIFY_ALONE", dir)
-        .output()
-        .unwrap();
+    let out = only("demands::in_a_process_of_its_own").env("VERIFY_ALONE", dir).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let line = text.lines().find_map(|l| l.split_once("PEAK ").map(|(_, v)| v.to_owned()));
     let line = line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&out.stderr)));
@@ -206,9 +195,9 @@ fn peak_of(dir: &std::path::Path) -> (Option<i32>, u64) {
 #[test]
 fn in_a_process_of_its_own() {
     let Some(dir) = std::env::var_os("VERIFY_ALONE") else { return };
-    let before = peak_kib();
+    let before = peak_kib("self");
     let report = check(dir.as_ref(), &pinned());
-    println!("\nPEAK {} {}", report.exit().code(), peak_kib() - before);
+    println!("\nPEAK {} {}", report.exit().code(), peak_kib("self") - before);
 }
 
 /// A member's text repeated until a file is long.

@@ -7,6 +7,7 @@ use assay::{
     pack::verify::Completeness,
 };
 use assay_support::{
+    alone::peak_kib,
     check,
     rig::{Client, INITIALIZE, Rig, call, rig, until},
 };
@@ -18,9 +19,7 @@ fn flood() -> u64 {
 
 /// The most memory that the proxy had, in MiB. What its captures take is in there twice: they are mapped twice.
 fn peak(client: &Client) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", client.child.id())).unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    peak_kib(client.child.id()) / 1024
 }
 
 fn ends_with_a_gap(rig: &Rig, client: &mut Client, asked: u64) {

@@ -3,6 +3,7 @@
 //! Unit tests of the library that use this see it through another copy of the library than the one under test: paths,
 //! strings and numbers pass between the two, types of `assay` do not.
 
+pub mod alone;
 pub mod check;
 pub mod forge;
 pub mod guard;

@@ -148,8 +148,8 @@ impl Rig {
     }
 
     /// A session through the proxy with the built-in server, to its end; `calls` are the parameters of its tool calls.
-    pub fn record(&self, flags: &[&str], calls: &[Value]) {
-        let argv = [&["mcp-proxy", "--audit-dir", "audit"], flags, &["--", self.assay, "demo-server"]].concat();
+    pub fn record(&self, audit: &str, flags: &[&str], calls: &[Value]) {
+        let argv = [&["mcp-proxy", "--audit-dir", audit], flags, &["--", self.assay, "demo-server"]].concat();
         let mut client = Client::start(self.program(&argv));
         client.send(INITIALIZE);
         for (n, params) in calls.iter().enumerate() {

@@ -1,0 +1,158 @@
+//! `assay keys`, and what every command does with bad input, run as a user runs them.
+
+use assay_support::rig::{Rig, files, rig, stderr, stdout};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Output, Stdio},
+};
+
+fn key(rig: &Rig, name: &str) -> PathBuf {
+    rig.at("home/keys").join(name)
+}
+
+fn json(out: &Output) -> Value {
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+#[test]
+fn a_key_is_made_listed_shown_and_exported() {
+    let rig = rig!();
+    assert!(stdout(&rig.run(&["keys", "list"])).starts_with("no keys in "));
+    assert!(!rig.at("home").exists(), "looking makes nothing");
+    let made = rig.run(&["keys", "generate"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    assert!(rig.run(&["keys", "generate", "--signer", "ci", "--activate"]).status.success());
+    let listed = json(&rig.run(&["keys", "list", "--json"]));
+    let signers: Vec<_> = listed["signers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| (s["signer_id"].as_str().unwrap(), s["active"].as_bool().unwrap()))
+        .collect();
+    assert_eq!(signers, [("assay-local", false), ("ci", true)]);
+    let shown = json(&rig.run(&["keys", "show", "--json"]));
+    assert_eq!(shown["signer_id"], "ci");
+    let raw = rig.run(&["keys", "export", "ci", "--format", "raw"]).stdout;
+    assert_eq!(raw, fs::read(key(&rig, "ci.pub")).unwrap());
+    assert_eq!(shown["fingerprint"], assay::model::sha256_hex(&raw));
+    assert!(stdout(&rig.run(&["keys", "show"])).contains(shown["fingerprint"].as_str().unwrap()));
+    assert_eq!(stdout(&rig.run(&["keys", "export", "--format", "base64"])).trim(), shown["public_key"]);
+    assert!(stdout(&rig.run(&["keys", "export"])).starts_with("-----BEGIN PUBLIC KEY-----\n"));
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let rig = rig!();
+    rig.run(&["keys", "generate"]);
+    let before = fs::read(key(&rig, "assay-local.key")).unwrap();
+    let again = rig.run(&["keys", "generate"]);
+    assert_eq!(again.status.code(), Some(3));
+    assert!(stderr(&again).contains("already\n  hint: a key is never replaced"), "{}", stderr(&again));
+    assert_eq!(fs::read(key(&rig, "assay-local.key")).unwrap(), before);
+    fs::write(rig.at("mine.pem"), "mine").unwrap();
+    let export = rig.run(&["keys", "export", "--out", "mine.pem"]);
+    assert_eq!(export.status.code(), Some(3));
+    assert_eq!(fs::read(rig.at("mine.pem")).unwrap(), b"mine");
+    assert!(rig.run(&["keys", "export", "--out", "new.pem"]).status.success());
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused_with_the_command_that_mends_it() {
+    let rig = rig!();
+    rig.run(&["keys", "generate"]);
+    let key = key(&rig, "assay-local.key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+    for args in [&["keys", "show"][..], &["keys", "export"], &["keys", "show", "--json"]] {
+        let out = rig.run(args);
+        assert_eq!(out.status.code(), Some(3));
+        let hint = format!("run: chmod 600 {}", key.display());
+        assert!(stderr(&out).contains(&hint), "{}", stderr(&out));
+        if args.contains(&"--json") {
+            let answer = json(&out);
+            assert_eq!((&answer["exit_code"], &answer["hint"]), (&3.into(), &hint.into()));
+        }
+    }
+    let listed = rig.run(&["keys", "list"]);
+    assert_eq!(listed.status.code(), Some(3));
+    assert!(stdout(&listed).contains("cannot be used"), "{}", stdout(&listed));
+}
+
+#[test]
+fn fifty_processes_that_need_a_first_key_end_with_one() {
+    let rig = rig!();
+    // `generate` refuses what exists, so exactly one of them makes the key.
+    let children: Vec<_> = (0..50)
+        .map(|_| {
+            rig.program(&["keys", "generate", "--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    let made = children.into_iter().map(|c| c.wait_with_output().unwrap()).filter(|o| o.status.success()).count();
+    assert_eq!(made, 1);
+    assert!(rig.run(&["keys", "show"]).status.success());
+    assert_eq!(fs::read_dir(rig.at("home/keys")).unwrap().count(), 2, "no temporary files stay");
+}
+
+#[test]
+fn bad_input_is_exit_code_3_and_makes_nothing() {
+    let rig = rig!();
+    fs::write(rig.at("file"), "x").unwrap();
+    for args in [
+        &["mcp-proxy"][..],
+        &["mcp-proxy", "--"],
+        &["mcp-proxy", "--pack-interval", "0m", "--", "cat"],
+        &["mcp-proxy", "--profile", "escrow", "--", "cat"],
+        &["mcp-proxy", "--profile", "guard", "--", "cat"],
+        &["mcp-proxy", "--no-such-flag", "--", "cat"],
+        &["verify-pack"],
+        &["verify-pack", "."],
+        &["verify-pack", "file"],
+        &["verify-pack", "gone"],
+        &["verify-pack", "--signer", "abc", "."],
+        &["explain", "."],
+        &["explain", "file"],
+        &["explain", "gone"],
+        &["keys"],
+        &["keys", "show", "../../etc/passwd"],
+        &["keys", "show", "nobody"],
+        &["keys", "generate", "--signer", ".hidden"],
+        &["no-such-command"],
+        &["\u{1b}[31mred"],
+        &[],
+    ] {
+        let out = rig.run(args);
+        assert_eq!(out.status.code(), Some(3), "{args:?}: {}", stderr(&out));
+        assert!(out.stdout.is_empty(), "{args:?}");
+        assert!(!stderr(&out).is_empty(), "{args:?}");
+        assert!(!stderr(&out).contains('\u{1b}'), "{args:?}");
+    }
+    // The rig's own is there, and nothing in it.
+    assert_eq!(files(&rig.root, |_| true), [rig.at("file"), rig.at("run")]);
+    assert_eq!(files(&rig.at("run"), |_| true), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn help_and_version_are_exit_code_0_on_standard_output() {
+    let rig = rig!();
+    for args in [&["--help"][..], &["--version"], &["mcp-proxy", "--help"], &["keys", "export", "--help"], &["help"]] {
+        let out = rig.run(args);
+        assert_eq!(out.status.code(), Some(0), "{args:?}");
+        assert!(!out.stdout.is_empty() && out.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let rig = rig!();
+    rig.run(&["keys", "generate"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let out = rig.program(&["keys", "list"]).stdout(writer).output().unwrap();
+    assert_eq!((out.status.code(), stderr(&out).as_str()), (Some(0), ""));
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let out = rig.program(&["keys", "list"]).stdout(full).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(stderr(&out).starts_with("assay: error: standard output: "), "{}", stderr(&out));
+}

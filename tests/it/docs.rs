@@ -1,0 +1,462 @@
+//! The documents say what the code does: formats member by member, links that lead somewhere, flags that exist.
+
+use assay::{
+    model::{
+        AnomalyKind, AuditEvent, EndReason, GapReason, GapReceipt, LedgerLine, OutcomeReason, SessionDoc, SessionEnd,
+        SessionStart, Teardown, ToolCall, Vocabulary, event::detail,
+    },
+    pack::{
+        sign::{CiBinding, Manifest},
+        verify::{self, Finding, Stage, VerifyOptions},
+    },
+    record::{card::Card, mark::Mark},
+};
+use assay_support::{
+    rig::rig,
+    sessions::{self, Plan},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn formats() -> String {
+    fs::read_to_string(root().join("docs/formats.md")).unwrap()
+}
+
+/// The members in the first table below a heading.
+fn documented(doc: &str, heading: &str) -> BTreeSet<String> {
+    let mut lines = doc.lines().skip_while(|l| l.trim_start_matches('#').trim() != heading || !l.starts_with('#'));
+    assert!(lines.next().is_some(), "docs/formats.md has no heading {heading:?}");
+    let section = lines.take_while(|l| !l.starts_with('#'));
+    let table = section.skip_while(|l| !l.starts_with("| member |")).take_while(|l| l.starts_with('|'));
+    table.filter_map(|l| l.strip_prefix("| `")?.split_once('`').map(|(name, _)| name.to_owned())).collect()
+}
+
+fn members(value: &Value) -> BTreeSet<String> {
+    value.as_object().expect("an object").keys().cloned().collect()
+}
+
+/// Every member that the code writes is in the table, and the table has no others.
+fn agree(heading: &str, value: &Value) {
+    assert_eq!(
+        documented(&formats(), heading),
+        members(value),
+        "docs/formats.md, {heading:?} (left) and the code (right)"
+    );
+}
+
+/// A value with all its members: those that `T` demands are given, the optional ones are written as `null`. A member that
+/// is added to `T` makes this fail, or appears in what is written.
+fn sample<T: DeserializeOwned + Serialize>(demanded: Value) -> Value {
+    let value: T = serde_json::from_value(demanded).expect("a demanded member is not in the sample");
+    serde_json::to_value(value).unwrap()
+}
+
+const TIME: &str = "2026-03-15T11:30:00.000Z";
+const SESSION: &str = "mcp_0123456789abcdef";
+const RECEIPT: &str = "mtc_0123456789abcdef";
+const INVOCATION: &str = "inv_0123456789abcdef";
+
+fn with(mut base: Value, more: Value) -> Value {
+    base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    base
+}
+
+/// What receipts of all types have.
+fn receipt(kind: &str, more: Value) -> Value {
+    let base = json!({
+        "type": kind, "receipt_id": RECEIPT, "timestamp": TIME, "schema_version": "3.0", "seq": 1, "session_id": SESSION,
+        "trace_id": SESSION, "integration_source": "assay.mcp_proxy",
+    });
+    with(base, more)
+}
+
+fn counts() -> Value {
+    json!({"calls": 0, "denied": 0, "errors": 0, "malformed": 0, "missed": 0, "missed_bytes": 0, "policy_denied": 0,
+           "requests": 0, "timeouts": 0})
+}
+
+#[test]
+fn receipts_are_documented_member_by_member() {
+    let call = sample::<ToolCall>(receipt(
+        "mcp_tool_call",
+        json!({
+            "anomalies": [], "arguments_hash": "sha256:", "invocation_id": INVOCATION, "mcp_request_id": 1,
+            "outcome": "forwarded", "phases_us": {}, "policy_verdict": "no_policy", "proxy_version": "0",
+            "request_observed_at": TIME, "server_id": "s", "server_transport": "stdio", "tool_name": "t",
+        }),
+    ));
+    agree("Receipt `mcp_tool_call`", &call);
+    agree("Phases `phases_us`", &call["phases_us"]);
+    let start = sample::<SessionStart>(receipt(
+        "mcp.session_start",
+        json!({
+            "chain_head": "", "client_info": {"name": "c"}, "command_digest": "", "profile": "audit", "proxy_version": "0",
+            "server_id": "s", "server_transport": "stdio", "started_at": TIME,
+        }),
+    ));
+    agree("Receipt `mcp.session_start`", &start);
+    agree("Peer `client_info`, `server_info`", &start["client_info"]);
+    let end = sample::<SessionEnd>(receipt(
+        "mcp.session_end",
+        json!({"chain_hash": "", "counts": counts(), "end_reason": "", "proxy_version": "0", "session_complete": true}),
+    ));
+    agree("Receipt `mcp.session_end`", &end);
+    agree("Counts `counts`", &end["counts"]);
+    let gap = sample::<GapReceipt>(receipt("mcp.recorder_gap", json!({"bytes": 0, "messages": 0, "reason": "disk"})));
+    agree("Receipt `mcp.recorder_gap`", &gap);
+}
+
+#[test]
+fn events_and_their_details_are_documented_member_by_member() {
+    let event = sample::<AuditEvent>(json!({
+        "at": TIME, "detail": {}, "event": "chain_start", "event_seq": 0, "hash": "", "mono_us": 0, "prev_hash": "",
+        "session_id": SESSION, "transport": "stdio", "v": 1,
+    }));
+    agree("Event", &event);
+    let start = json!({"carried_in": [], "command_digest": "", "policy_hash": "", "profile": "audit", "recorder_version": "", "server_id": ""});
+    agree("Detail of `chain_start`", &sample::<detail::ChainStart>(start));
+    let request = json!({"anomalies": [], "era": "legacy", "offset": 0});
+    agree("Detail of `request_received`", &sample::<detail::RequestReceived>(request));
+    agree("Detail of `request_forwarded`, `response_sent`", &sample::<detail::Forwarded>(json!({"offset": 0})));
+    let response = json!({"anomalies": [], "first_byte_us": 0, "offset": 0});
+    agree("Detail of `response_received`", &sample::<detail::ResponseReceived>(response));
+    agree("Detail of `malformed`, `notification`", &sample::<detail::Seen>(json!({"offset": 0})));
+    let decision = json!({"enforced": true, "offset": 0, "reason": "", "unseen": [], "verdict": "denied"});
+    agree("Detail of `policy_decision`", &sample::<detail::PolicyDecision>(decision));
+    agree("Detail of `request_blocked`", &sample::<detail::Blocked>(json!({"offset": 0, "reason": ""})));
+    let reload = json!({"policy_hash": "", "previous": ""});
+    agree("Detail of `policy_reloaded`", &sample::<detail::PolicyReload>(reload));
+    agree("Detail of `anomaly`", &sample::<detail::Anomaly>(json!({"kind": ""})));
+    agree("Detail of `recorder_gap`", &sample::<detail::Gap>(json!({"bytes": 0, "messages": 0, "reason": ""})));
+    let end =
+        json!({"carried_out": [], "complete": true, "counts": counts(), "events": 1, "reason": "", "receipts": 0});
+    agree("Detail of `chain_end`", &sample::<detail::ChainEnd>(end));
+}
+
+#[test]
+fn ledger_session_and_card_are_documented_member_by_member() {
+    let line = json!({
+        "at": TIME, "event_count": 0, "hash": "", "kind": "segment_start", "ledger_seq": 0, "prev_hash": "", "segment": "",
+        "segment_hash": "", "session_id": SESSION, "v": 1,
+    });
+    agree("Ledger line", &sample::<LedgerLine>(line));
+    let doc = sample::<SessionDoc>(json!({
+        "chain_first": "", "chain_last": "", "clock_steps": [{"at": TIME, "delta_ms": 1}], "command_digest": "",
+        "counts": counts(), "end_reason": "", "ended_at": TIME, "ended_mono_us": 0, "event_count": 0, "ledger_hash": "",
+        "live_events_missed": 0, "profile": "audit", "receipt_count": 0, "recorder_version": "", "recovery_notes": [],
+        "server_id": "", "session_complete": true, "session_id": SESSION, "started_at": TIME, "stderr_bytes": 0,
+        "transport": "stdio", "v": 1,
+    }));
+    agree("Document `session.json`", &doc);
+    agree("Element of `clock_steps`", &doc["clock_steps"][0]);
+    let card = json!({
+        "command_digest": "", "pid": 1, "profile": "audit", "rings": [null, null], "server_id": "", "session_id": SESSION,
+        "spools": ["", ""], "started_at": TIME, "started_mono_ns": 0, "v": 1,
+    });
+    agree("Card `live/<session>.json`", &sample::<Card>(card));
+    let mark = json!({
+        "audit_dir": {"dev": 1, "ino": 2, "path": ""}, "session_id": SESSION, "started_at": TIME, "surfaces": [], "v": 1,
+    });
+    let mark = sample::<Mark>(mark);
+    agree("Mark `sessions/<session>.json`", &mark);
+    agree("Place `audit_dir`", &mark["audit_dir"]);
+}
+
+/// The cells of the rows of the first table below a heading, its own heads left out.
+fn rows(doc: &str, heading: &str) -> Vec<Vec<String>> {
+    let section = doc.lines().skip_while(|l| l.trim_end() != heading).skip(1).take_while(|l| !l.starts_with('#'));
+    let table = section.skip_while(|l| !l.starts_with('|')).take_while(|l| l.starts_with('|')).skip(2);
+    let cells = |l: &str| l.trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect::<Vec<_>>();
+    table.map(cells).collect()
+}
+
+/// The table of versions has each constant of the code with its value, and what is read has its changes listed.
+#[test]
+fn one_table_owns_the_versions_of_all_formats() {
+    use assay::{
+        history,
+        live::protocol,
+        model,
+        pack::{lock, report, sign},
+        policy,
+        record::{card, mark, rollback},
+        relay::capture,
+    };
+    let number = |n: u32| format!("{n}.0");
+    let constants = [
+        ("model/receipt.rs SCHEMA_VERSION", model::receipt::SCHEMA_VERSION.to_owned()),
+        ("model/event.rs EVENT_VERSION", number(model::event::EVENT_VERSION)),
+        ("model/ledger.rs LEDGER_VERSION", number(model::ledger::LEDGER_VERSION)),
+        ("model/session.rs SESSION_VERSION", number(model::session::SESSION_VERSION)),
+        ("model/surface.rs SURFACE_VERSION", number(model::surface::SURFACE_VERSION)),
+        ("record/card.rs CARD_VERSION", number(card::CARD_VERSION)),
+        ("live/protocol.rs RUN_CARD_VERSION", number(protocol::RUN_CARD_VERSION)),
+        ("live/protocol.rs PROTOCOL", number(protocol::PROTOCOL)),
+        ("record/mark.rs MARK_VERSION", number(mark::MARK_VERSION)),
+        ("record/rollback.rs MEMORY_VERSION", number(rollback::MEMORY_VERSION)),
+        ("relay/capture/layout.rs VERSION", format!("{}.0", capture::VERSION)),
+        ("history/store.rs SCHEMA_VERSION", format!("{}.0", history::SCHEMA_VERSION)),
+        ("policy/load.rs POLICY_VERSION", format!("{}.0", policy::POLICY_VERSION)),
+        ("pack/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
+        ("pack/sign.rs PACK_VERSION", sign::PACK_VERSION.to_owned()),
+        ("pack/sign.rs MANIFEST_VERSION", sign::MANIFEST_VERSION.to_owned()),
+        ("pack/sign.rs FINGERPRINT_VERSION", number(sign::FINGERPRINT_VERSION)),
+        (
+            "pack/report.rs REPORT_VERSION",
+            report::REPORT_VERSION.trim_start_matches("assay.verify_report.v").to_owned(),
+        ),
+    ];
+    let doc = formats();
+    let table = rows(&doc, "## Versions");
+    let documented: Vec<(String, String)> = table.iter().map(|r| (r[3].replace('`', ""), r[1].clone())).collect();
+    let code: Vec<(String, String)> = constants.iter().map(|(name, v)| ((*name).to_owned(), v.clone())).collect();
+    assert_eq!(documented, code, "docs/formats.md, \"Versions\" (left) and the code (right)");
+    // A constant that is new in the code is new in this list.
+    for (file, name) in constants.iter().filter_map(|(name, _)| name.split_once(' ')) {
+        let text = fs::read_to_string(root().join("src").join(file)).unwrap();
+        assert!(text.contains(&format!("pub const {name}: ")), "{file}: {name}");
+    }
+    let mut sources = vec![root().join("src")];
+    while let Some(path) = sources.pop() {
+        if path.is_dir() {
+            sources.extend(fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
+            continue;
+        }
+        let file = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        for line in text.lines().filter_map(|l| l.strip_prefix("pub const ")) {
+            let name = line.split(':').next().unwrap();
+            // That of the program, and those of documents that are only printed.
+            let printed = line.contains("\"assay.") || name == "RECORDER_VERSION";
+            if (name.ends_with("VERSION") || name == "PROTOCOL") && !printed {
+                let listed = constants.iter().any(|(known, _)| *known == format!("{file} {name}"));
+                assert!(listed, "src/{file}: {name} is not in the table of versions");
+            }
+        }
+    }
+    let changes: Vec<(String, String)> =
+        rows(&doc, "### Changes").iter().map(|r| (r[0].clone(), r[1].clone())).collect();
+    for row in &table {
+        let format = row[0].split(", ").next().unwrap().to_owned();
+        let last = changes.iter().rfind(|(name, _)| *name == format);
+        assert_eq!(last, Some(&(format.clone(), row[1].clone())), "the last change of {format} is not its version");
+    }
+}
+
+#[test]
+fn every_reason_of_a_guard_is_documented() {
+    let text = fs::read_to_string(root().join("docs/guard.md")).unwrap();
+    let code = fs::read_to_string(root().join("src/guard/inspect.rs")).unwrap();
+    let words = code.split("pub const fn as_str").nth(1).unwrap().split("pub const fn message").next().unwrap();
+    let words: Vec<&str> = words.split('"').skip(1).step_by(2).collect();
+    assert!(words.len() > 15);
+    for word in words {
+        assert!(text.contains(&format!("| `{word}` |")), "the refusal {word} is not in docs/guard.md");
+    }
+}
+
+/// A pack of a synthetic session.
+fn pack(dir: &Path) -> PathBuf {
+    sessions::packed(&Plan::default(), dir.join("audit"))
+}
+
+#[test]
+fn the_surface_is_documented_member_by_member() {
+    use assay::record::{
+        envelope::parse,
+        recorder::Identity,
+        surface::{Part, Surface},
+    };
+    let mut surface = Surface::default();
+    let listing = br#"{"id":1,"result":{"tools":[{"name":"t"}]}}"#;
+    surface.observe(Part::Tools, false, &parse(listing, None).unwrap());
+    let value: Value = serde_json::from_slice(&surface.document(&Identity::default()).unwrap()).unwrap();
+    agree("Document `surface.json`", &value);
+    agree("Entry of a list in `surface.json`", &value["tools"][0]);
+}
+
+#[test]
+fn packs_and_reports_are_documented_member_by_member() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = pack(tmp.path());
+    let read = |name: &str| -> Value { serde_json::from_slice(&fs::read(dir.join(name)).unwrap()).unwrap() };
+    let written = read("pack_manifest.json");
+    let mut manifest: Manifest = serde_json::from_value(written.clone()).unwrap();
+    manifest.redaction_policy_sha256 = Some(String::new());
+    let manifest = serde_json::to_value(manifest).unwrap();
+    agree("Manifest `pack_manifest.json`", &manifest);
+    agree("Element of `files`", &manifest["files"][0]);
+    agree("Attestation `attestation`", &manifest["attestation"]);
+    let github = |name: &str| match name {
+        "GITHUB_ACTIONS" => Some("true".to_owned()),
+        "GITHUB_SHA" => Some("a".repeat(40)),
+        _ => Some("x".to_owned()),
+    };
+    agree("CI run `ci_binding`", &serde_json::to_value(CiBinding::detect(github).unwrap()).unwrap());
+    agree("Builder's report `verify_report.json`", &read("verify_report.json"));
+
+    let names = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    for name in names.map(|n| if n == "_unsigned" { "_unsigned/PACK_SUMMARY.md".to_owned() } else { n }) {
+        assert!(formats().contains(&format!("`{name}`")), "{name} is in a pack and not in docs/formats.md");
+    }
+    let options = VerifyOptions { cards: vec!["mcp_session_completeness".to_owned()], ..VerifyOptions::default() };
+    let report = verify::verify(&dir, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+    agree("Report of `verify-pack`", &serde_json::to_value(&report).unwrap());
+    let finding =
+        Finding::new("E_X", Stage::VerifyChain, "m").file("f").line(1, 0).receipt(0, Some("r".into())).sides(1, 2);
+    agree("Element of `errors`", &serde_json::to_value(finding).unwrap());
+}
+
+/// The words in the first column of the table whose first column has this name.
+fn words(doc: &str, column: &str, heading: &str) -> BTreeSet<String> {
+    let (_, part) = doc.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading}"));
+    let (_, table) = part.split_once(&format!("| `{column}` | meaning |\n|---|---|\n")).unwrap();
+    let rows = table.lines().take_while(|l| l.starts_with('|'));
+    let cells = rows.map(|row| row.split('|').nth(1).unwrap().to_owned());
+    cells.flat_map(|c| c.split(',').map(|w| w.trim().trim_matches('`').to_owned()).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn the_vocabularies_of_the_evidence_are_the_documented_ones() {
+    fn all<V: Vocabulary>() -> BTreeSet<String> {
+        V::ALL.iter().map(|w| w.as_str().to_owned()).collect()
+    }
+    let doc = formats();
+    assert_eq!(words(&doc, "kind", "### Words of anomalies"), all::<AnomalyKind>());
+    assert_eq!(words(&doc, "reason", "### Words of gaps"), all::<GapReason>());
+    assert_eq!(words(&doc, "end_reason", "### Words of ends"), all::<EndReason>());
+    assert_eq!(words(&doc, "outcome_reason", "### Receipt `mcp_tool_call`"), all::<OutcomeReason>());
+    let teardown = doc.lines().find(|l| l.starts_with("| `teardown`")).unwrap();
+    for word in all::<Teardown>() {
+        assert!(teardown.contains(&format!("`{word}`")), "{word}");
+    }
+}
+
+#[test]
+fn every_word_that_evidence_can_hold_is_documented() {
+    let doc = formats();
+    let sources = ["src/record", "src/proxy", "src/canon"].map(|d| root().join(d));
+    let mut text = String::new();
+    let mut stack: Vec<PathBuf> = sources.to_vec();
+    while let Some(path) = stack.pop() {
+        if path.is_dir() {
+            stack.extend(fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
+        } else if path.file_name().is_some_and(|n| n != "tests.rs") {
+            text += &fs::read_to_string(path).unwrap();
+        }
+    }
+    let inserted = text.split(".insert(\"").chain(text.split("flag(\"")).skip(1);
+    let words: BTreeSet<&str> = inserted
+        .filter_map(|rest| rest.split_once('"').map(|(word, _)| word))
+        .filter(|w| !w.is_empty() && w.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+        .collect();
+    assert!(words.len() > 10, "{words:?}");
+    for word in words {
+        assert!(doc.contains(&format!("`{word}`")), "the anomaly {word} is not in docs/formats.md");
+    }
+}
+
+fn documents() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|e| e.unwrap().path());
+    let mut all: Vec<_> = docs.filter(|p| p.extension().is_some_and(|e| e == "md")).collect();
+    all.push(root().join("README.md"));
+    all.sort();
+    all
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    for path in documents() {
+        let text = fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(link, _)| link)) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: {link}", path.display());
+            if !anchor.is_empty() {
+                let slug = |l: &str| -> String {
+                    let text = l.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+                    text.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+                };
+                let target = fs::read_to_string(target).unwrap();
+                let found = target.lines().filter(|l| l.starts_with('#')).any(|l| slug(l) == anchor);
+                assert!(found, "{}: {link}", path.display());
+            }
+        }
+    }
+}
+
+/// Flags in code spans and blocks of lines that call `assay` are flags that the command has.
+#[test]
+fn commands_in_the_documents_have_the_flags_that_are_shown() {
+    let rig = rig!();
+    let help = |command: &str, sub: Option<&str>| {
+        let args: Vec<&str> = [command].into_iter().chain(sub).chain(["--help"]).collect();
+        let out = rig.run(&args);
+        out.status.success().then(|| String::from_utf8(out.stdout).unwrap())
+    };
+    let mut checked = 0;
+    for path in documents() {
+        let text = fs::read_to_string(&path).unwrap().replace("\\\n", " ");
+        for line in text.lines() {
+            for call in line.split("assay ").skip(1) {
+                let call = call.split(" -- ").next().unwrap().split(['`', '|', '#', ';']).next().unwrap();
+                let mut words = call.split_whitespace();
+                let Some(command) = words.next().filter(|c| c.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))
+                else {
+                    continue;
+                };
+                let sub = (command == "policy").then(|| words.next()).flatten();
+                let flags: Vec<_> = words.filter(|w| w.starts_with("--") && w.len() > 2).collect();
+                if flags.is_empty() || command == "keys" || call.contains("assay-ai") {
+                    continue;
+                }
+                let Some(help) = help(command, sub) else { panic!("{}: assay {command}", path.display()) };
+                for flag in flags {
+                    let name = flag.split('=').next().unwrap().trim_end_matches([',', '.', ')', ':']);
+                    assert!(help.contains(name), "{}: assay {command} has no {name}", path.display());
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 5, "{checked}");
+}
+
+#[test]
+fn documents_speak_of_what_is_there() {
+    for path in documents() {
+        let text = fs::read_to_string(&path).unwrap();
+        for word in ["TODO", "FIXME", "TBD", "../shared", "lorem"] {
+            assert!(!text.contains(word), "{}: {word}", path.display());
+        }
+        assert!(text.starts_with("# "), "{}", path.display());
+    }
+}
+
+/// A test that a document names is in the file that it links to.
+#[test]
+fn tests_that_the_documents_name_exist() {
+    let security = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let mut rows = 0;
+    for line in security.lines().filter(|l| l.contains("](../tests/")) {
+        let file = line.split("](../").nth(1).unwrap().split(')').next().unwrap();
+        let name = line.rsplit('`').nth(1).unwrap();
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        assert!(text.contains(&format!("fn {name}(")), "{file} has no test {name}");
+        rows += 1;
+    }
+    assert_eq!(rows, 32, "rows of the table of attacks");
+}

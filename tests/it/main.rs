@@ -1,0 +1,29 @@
+//! What is tested from outside, but for what has a target of its own: attacks, crashes, the guard, the dashboard and real peers.
+//!
+//! All of it is one program, whose tests run as threads of one process. One that measures or limits its process starts another
+//! for that (`assay_support::alone`).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod canon_grammar;
+mod canon_oracle;
+mod canon_vectors;
+mod cli_analyze;
+mod cli_diff;
+mod cli_keys;
+mod cli_policy;
+mod cli_verify;
+mod demo;
+mod docs;
+mod honest;
+mod live;
+mod pack_build;
+mod picture;
+mod planted;
+mod relay_child;
+mod relay_crash;
+mod relay_flat;
+mod relay_stdio;
+mod sessions;
+mod wycheproof;
+
+assay_support::server!();
