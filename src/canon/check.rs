@@ -1,8 +1,27 @@
-//! Is a line its own canonical form? One pass, no memory.
+//! Is a whole document JSON, and is it its own canonical form?
 
 use super::MAX_DEPTH;
+use super::error::{Anomalies, ScanError};
+use super::index::{Index, Limits};
+use super::members::Page;
 use super::scan::literal;
 use super::{number, order, string};
+
+/// Scans one whole JSON document: one value, white space around it allowed, nothing after it.
+///
+/// A document with valid syntax gives the reasons why it has no canonical form, none if it has one. Invalid UTF-8 inside
+/// strings, lone surrogates and deep nesting are such reasons and not syntax errors, because lenient peers accept them.
+/// Objects nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH) are not looked at for duplicate names.
+///
+/// Iterative, and bounded in memory like [`digest`](super::digest()).
+pub fn scan(bytes: &[u8]) -> Result<Anomalies, ScanError> {
+    scan_paged(bytes, None)
+}
+
+/// As [`scan`], for bytes that lie in pages which can be let go.
+pub fn scan_paged(bytes: &[u8], page: Page<'_>) -> Result<Anomalies, ScanError> {
+    Ok(Index::build(bytes, &Limits::scan_only(), page)?.anomalies)
+}
 
 /// Whether `bytes` are exactly the RFC 8785 form of the value they spell: no white space, minimal escapes, ECMAScript
 /// numbers, names strictly ascending, valid UTF-8, nothing before or after. Allocates only for numbers of unusual length.

@@ -1,9 +1,10 @@
 //! Canonical output of any size: small documents through the in-memory writer, others in a second pass by the index.
 
+use super::check::scan;
 use super::error::CanonError;
 use super::index::{Index, Limits, Plan};
 use super::number;
-use super::scan::{literal, name, scan, skip_ws};
+use super::scan::{literal, name, skip_ws};
 use super::string::{self, Out};
 use super::write::Writer;
 

@@ -48,13 +48,13 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use check::is_canonical;
+pub use check::{is_canonical, scan, scan_paged};
 pub use digest::{Digest, digest, digest_in, sha256, sha256_hex};
 pub use emit::{canonicalize, canonicalize_to};
 pub use error::{Anomalies, CanonError, ScanError, ScanErrorKind, SerializeError};
 pub use members::{Elements, Member, Members, Page, elements, elements_paged, members, members_paged};
 pub use outline::{Indexed, Outlined, index, outline};
-pub use scan::{scan, scan_at, scan_paged};
+pub use scan::scan_at;
 pub use ser::to_vec;
 pub use string::decode_string;
 

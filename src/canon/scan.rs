@@ -1,7 +1,6 @@
 //! The walk through a document: iterative, strict about the grammar of RFC 8259, silent about what it means.
 
-use super::error::{Anomalies, ScanError, ScanErrorKind};
-use super::index::Index;
+use super::error::{ScanError, ScanErrorKind};
 use super::string::Scanned;
 use super::{number, string};
 
@@ -175,22 +174,6 @@ fn member(bytes: &[u8], at: usize, depth: usize, events: &mut impl Events) -> Re
     let (scanned, value) = name(bytes, at, &mut |passed| events.passed(passed))?;
     events.name(bytes, at, scanned, depth, value);
     Ok(value)
-}
-
-/// Scans one whole JSON document: one value, white space around it allowed, nothing after it.
-///
-/// A document with valid syntax gives the reasons why it has no canonical form, none if it has one. Invalid UTF-8 inside
-/// strings, lone surrogates and deep nesting are such reasons and not syntax errors, because lenient peers accept them.
-/// Objects nested deeper than [`MAX_DEPTH`](super::MAX_DEPTH) are not looked at for duplicate names.
-///
-/// Iterative, and bounded in memory like [`digest`](super::digest()).
-pub fn scan(bytes: &[u8]) -> Result<Anomalies, ScanError> {
-    scan_paged(bytes, None)
-}
-
-/// As [`scan`], for bytes that lie in pages which can be let go.
-pub fn scan_paged(bytes: &[u8], page: super::Page<'_>) -> Result<Anomalies, ScanError> {
-    Ok(Index::build(bytes, &super::index::Limits::scan_only(), page)?.anomalies)
 }
 
 /// Skips the value at `pos`, white space before it allowed, and gives the position behind it. Checks syntax only; what

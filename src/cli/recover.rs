@@ -6,7 +6,7 @@ use crate::{
     files,
     pack::keys::KeyStore,
     paths::{AuditDir, DEFAULT_AUDIT_DIR},
-    proxy::seal::{Sealed, recover_dir},
+    proxy::{Sealed, seal::recover_dir},
     record::{
         recover::RecoverError,
         rollback::{self, Said},

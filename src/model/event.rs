@@ -1,6 +1,10 @@
 //! Audit events: the hash chain of one session (FORMATS §4).
 
-use super::{InvocationId, RpcId, SessionId, WallTime, reading, sha256_hex};
+use super::{
+    Direction, InvocationId, RpcId, SessionId, WallTime,
+    reading::{self, versioned},
+    sha256_hex,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -10,36 +14,6 @@ use serde_json::value::RawValue;
 /// |---|---|
 /// | 1 | first |
 pub const EVENT_VERSION: u32 = 1;
-
-/// Which way a message crosses the proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// From the MCP client to the server (the server's stdin).
-    ClientToServer,
-    /// From the server to the MCP client (the server's stdout).
-    ServerToClient,
-}
-
-impl Direction {
-    /// The other way.
-    #[must_use]
-    pub const fn reverse(self) -> Self {
-        match self {
-            Self::ClientToServer => Self::ServerToClient,
-            Self::ServerToClient => Self::ClientToServer,
-        }
-    }
-
-    /// The word in evidence.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ClientToServer => "client_to_server",
-            Self::ServerToClient => "server_to_client",
-        }
-    }
-}
 
 /// What an audit event says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -133,6 +107,8 @@ pub struct AuditEvent {
     /// SHA-256 of these bytes, lower-case hex.
     pub wire_sha256: Option<String>,
 }
+
+versioned!(AuditEvent, "audit event", EVENT_VERSION);
 
 impl AuditEvent {
     /// Computes `hash` from everything else.

@@ -1,6 +1,9 @@
 //! The ledger: the chain of segments of one audit directory (FORMATS §4).
 
-use super::{SessionId, WallTime, reading};
+use super::{
+    SessionId, WallTime,
+    reading::{self, versioned},
+};
 use serde::{Deserialize, Serialize};
 
 /// Format version of a ledger line.
@@ -52,6 +55,8 @@ pub struct LedgerLine {
     #[serde(deserialize_with = "reading::known::<LedgerLine, _>")]
     pub v: u32,
 }
+
+versioned!(LedgerLine, "ledger line", LEDGER_VERSION);
 
 impl LedgerLine {
     /// Computes `hash` from everything else.

@@ -3,19 +3,22 @@
 //! Every struct declares its fields in the order of their JSON names, so that `serde_json` writes exactly the RFC 8785
 //! form of it (all numbers are integers or have their own serializer); a test holds that against [`crate::canon`].
 
+pub mod direction;
 pub mod event;
 pub mod ids;
 pub mod ledger;
 pub mod limits;
 pub mod reading;
 pub mod receipt;
+pub mod schema;
 pub mod session;
 pub mod surface;
 pub mod time;
 pub mod version;
 pub mod words;
 
-pub use event::{AuditEvent, Direction, EventKind};
+pub use direction::Direction;
+pub use event::{AuditEvent, EventKind};
 pub use ids::{InvocationId, MAX_INTEGER, ReceiptId, RpcId, SessionId, exact_integer};
 pub use ledger::{LedgerKind, LedgerLine};
 pub use receipt::{GapReceipt, Outcome, Phases, PolicyVerdict, Profile, SessionEnd, SessionStart, ToolCall};

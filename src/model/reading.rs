@@ -5,7 +5,11 @@ use serde::{
     Deserialize as _, Deserializer,
     de::{DeserializeOwned, Error as _},
 };
-use std::io;
+
+pub use super::{
+    schema::{later_receipt, newer_receipt},
+    version::TooNew,
+};
 
 /// A document that says which version of its format it is in. What parses as one is of the version that is read: `known`
 /// reads the member.
@@ -27,32 +31,6 @@ pub enum Reading<T> {
     TooNew(TooNew),
     /// It is what no version writes; why, in words.
     Damaged(String),
-}
-
-/// A document of a version above the newest that is read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this {what} is of version {found}; this assay reads up to {known}: too new, it needs a later assay")]
-pub struct TooNew {
-    /// What it is.
-    pub what: &'static str,
-    /// Its version.
-    pub found: String,
-    /// The newest version that is read.
-    pub known: String,
-}
-
-impl TooNew {
-    /// What an error of the system carries, if it is this.
-    #[must_use]
-    pub fn carried_by(e: &io::Error) -> Option<&Self> {
-        e.get_ref()?.downcast_ref()
-    }
-}
-
-impl From<TooNew> for io::Error {
-    fn from(e: TooNew) -> Self {
-        Self::new(io::ErrorKind::Unsupported, e)
-    }
 }
 
 impl<T> Reading<T> {
@@ -97,37 +75,6 @@ pub(crate) fn known<'de, T: Versioned, D: Deserializer<'de>>(d: D) -> Result<u32
     }
 }
 
-/// The same of the `schema_version` of a receipt.
-///
-/// # Errors
-/// As [`known`].
-pub(crate) fn known_receipt<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
-    let found = String::deserialize(d)?;
-    if found == super::receipt::SCHEMA_VERSION {
-        return Ok(found);
-    }
-    Err(D::Error::custom(format_args!("schema_version {found:?} of a receipt is unknown")))
-}
-
-/// Whether the `schema_version` of a receipt is above the one that is read.
-#[must_use]
-pub fn newer_receipt(bytes: &[u8]) -> Option<TooNew> {
-    let known = super::receipt::SCHEMA_VERSION;
-    // Of most lines this is all that is looked at: stored content may have such a member too, so it must be the only one.
-    let mut named = memchr::memmem::find_iter(bytes, "\"schema_version\"");
-    let here = named.next().map_or(&[][..], |at| &bytes[at..]);
-    if here.starts_with(format!("\"schema_version\":\"{known}\"").as_bytes()) && named.next().is_none() {
-        return None;
-    }
-    later_receipt(bytes)
-}
-
-/// The same of a line that does not read as a receipt: looked at as a whole.
-#[must_use]
-pub fn later_receipt(bytes: &[u8]) -> Option<TooNew> {
-    version::newer("receipt", bytes, "schema_version", super::receipt::SCHEMA_VERSION)
-}
-
 macro_rules! versioned {
     ($type:ty, $what:literal, $known:expr) => {
         $crate::model::reading::versioned!($type, $what, $known, "v");
@@ -141,10 +88,6 @@ macro_rules! versioned {
     };
 }
 pub(crate) use versioned;
-
-versioned!(super::AuditEvent, "audit event", super::event::EVENT_VERSION);
-versioned!(super::LedgerLine, "ledger line", super::ledger::LEDGER_VERSION);
-versioned!(super::SessionDoc, "session.json", super::session::SESSION_VERSION);
 
 #[cfg(test)]
 mod tests {
@@ -166,14 +109,5 @@ mod tests {
         {
             assert!(matches!(read(&bad), Reading::Damaged(_)), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_receipt_is_too_new_by_its_schema() {
-        let newer = |v: &str| newer_receipt(format!(r#"{{"schema_version":"{v}"}}"#).as_bytes()).is_some();
-        assert!(newer("3.1") && newer("4.0") && newer("3.10"));
-        let decoy = br#"{"arguments_content":{"schema_version":"3.0"},"schema_version":"3.1"}"#;
-        assert!(newer_receipt(decoy).is_some());
-        assert!(!newer("3.0") && !newer("2.9") && !newer("x") && !newer("3") && newer_receipt(b"{}").is_none());
     }
 }

@@ -1,16 +1,12 @@
 //! Receipts: one per tool call, and those that frame a session (FORMATS §3).
 
+pub use super::schema::SCHEMA_VERSION;
+
 use super::words::{EndReason, GapReason, OutcomeReason, Word};
 use super::{DurationMs, InvocationId, ReceiptId, RpcId, SessionId, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Schema version of receipts.
-///
-/// | version | change |
-/// |---|---|
-/// | 3.0 | the notary-proxy seed's schema with the additions of FORMATS §3 |
-pub const SCHEMA_VERSION: &str = "3.0";
 /// `integration_source` of every receipt.
 pub const INTEGRATION_SOURCE: &str = "assay.mcp_proxy";
 /// `type` of a [`ToolCall`].
@@ -129,7 +125,7 @@ pub struct ToolCall {
     /// `complete`, `input_required`, `task`, another value as sent.
     pub result_type: Option<String>,
     /// [`SCHEMA_VERSION`].
-    #[serde(deserialize_with = "super::reading::known_receipt")]
+    #[serde(deserialize_with = "super::schema::known")]
     pub schema_version: String,
     /// Position among the session's receipts.
     pub seq: u64,
@@ -208,7 +204,7 @@ pub struct SessionStart {
     /// This receipt.
     pub receipt_id: ReceiptId,
     /// [`SCHEMA_VERSION`].
-    #[serde(deserialize_with = "super::reading::known_receipt")]
+    #[serde(deserialize_with = "super::schema::known")]
     pub schema_version: String,
     /// 0.
     pub seq: u64,
@@ -247,7 +243,7 @@ pub struct SessionEnd {
     /// This receipt.
     pub receipt_id: ReceiptId,
     /// [`SCHEMA_VERSION`].
-    #[serde(deserialize_with = "super::reading::known_receipt")]
+    #[serde(deserialize_with = "super::schema::known")]
     pub schema_version: String,
     /// Last.
     pub seq: u64,
@@ -278,7 +274,7 @@ pub struct GapReceipt {
     /// This receipt.
     pub receipt_id: ReceiptId,
     /// [`SCHEMA_VERSION`].
-    #[serde(deserialize_with = "super::reading::known_receipt")]
+    #[serde(deserialize_with = "super::schema::known")]
     pub schema_version: String,
     /// Position among the session's receipts.
     pub seq: u64,

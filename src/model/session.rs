@@ -2,7 +2,8 @@
 
 use super::words::{EndReason, Teardown, Word};
 use super::{
-    Profile, SessionId, WallTime, reading,
+    Profile, SessionId, WallTime,
+    reading::{self, versioned},
     receipt::{Counts, PeerInfo},
 };
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,17 @@ pub struct ClockStep {
     pub at: WallTime,
     /// By how many milliseconds; negative means back.
     pub delta_ms: i64,
+}
+
+/// Who takes part in a session, as they say themselves.
+#[derive(Debug, Clone, Default)]
+pub struct Identity {
+    /// The client.
+    pub client: Option<PeerInfo>,
+    /// The server.
+    pub server: Option<PeerInfo>,
+    /// Protocol version agreed, or asked for per message.
+    pub protocol: Option<String>,
 }
 
 /// `session.json`; its RFC 8785 form and a newline.
@@ -92,3 +104,5 @@ pub struct SessionDoc {
     #[serde(deserialize_with = "reading::known::<SessionDoc, _>")]
     pub v: u32,
 }
+
+versioned!(SessionDoc, "session.json", SESSION_VERSION);

@@ -1,6 +1,6 @@
 //! `surface.json`: what of it others than its writer need to know.
 
-use super::{reading::TooNew, version};
+use super::version::{self, TooNew};
 
 /// Format version of `surface.json`.
 ///

@@ -3,9 +3,9 @@
 //! A version is a major and a minor number. The integer `N` is `N.0`; a later minor version stands in the same member, as the
 //! text `N.M`. Members that are texts from the first (`3.0`, `0.1.0`) may also be `N` alone.
 
-use super::{ids::MAX_INTEGER, reading::TooNew};
+use super::ids::MAX_INTEGER;
 use crate::canon;
-use std::borrow::Cow;
+use std::{borrow::Cow, io};
 
 /// A version; versions of assay's contract have a third number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,32 @@ impl Version {
             *out.get_mut(n)? = part.parse().ok().filter(|n| plain && *n <= MAX_INTEGER)?;
         }
         Some(Self(out))
+    }
+}
+
+/// A document of a version above the newest that is read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("this {what} is of version {found}; this assay reads up to {known}: too new, it needs a later assay")]
+pub struct TooNew {
+    /// What it is.
+    pub what: &'static str,
+    /// Its version.
+    pub found: String,
+    /// The newest version that is read.
+    pub known: String,
+}
+
+impl TooNew {
+    /// What an error of the system carries, if it is this.
+    #[must_use]
+    pub fn carried_by(e: &io::Error) -> Option<&Self> {
+        e.get_ref()?.downcast_ref()
+    }
+}
+
+impl From<TooNew> for io::Error {
+    fn from(e: TooNew) -> Self {
+        Self::new(io::ErrorKind::Unsupported, e)
     }
 }
 

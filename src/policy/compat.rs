@@ -3,7 +3,6 @@
 
 use super::{
     PolicyError,
-    load::{POLICY_VERSION, unknown_version},
     model::{Budget, Constraint, Default, Rules, Shape},
     names::NameSet,
     read::Reader,
@@ -34,10 +33,7 @@ pub fn rules(reader: &mut Reader<'_>, top: &[(Node, Node)]) -> Result<Rules, Pol
     for (key, value) in top {
         let name = key.text().unwrap_or_default();
         match name {
-            "version" => match value.text() {
-                Some(POLICY_VERSION) => {}
-                _ => return Err(unknown_version(reader, value)),
-            },
+            "version" => reader.version(value)?,
             "mode" => mode(reader, key.place, value)?,
             "tools" => {
                 has_tools = true;

@@ -11,7 +11,6 @@ use super::{
     read::Reader,
     yaml::{Kind, Node, Place, Source},
 };
-use crate::model::version;
 use std::{
     collections::HashMap, fs::OpenOptions, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path, time::Duration,
 };
@@ -26,13 +25,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 const READS: usize = 50;
 /// Nobody is writing a file that has not changed for so long.
 const QUIET: Duration = Duration::from_secs(2);
-
-/// Version of a policy file: `N`, or `N.M` for a later minor one.
-///
-/// | version | change |
-/// |---|---|
-/// | 1 | first |
-pub const POLICY_VERSION: &str = "1";
 
 const TOP: [&str; 6] = ["version", "default", "allowlist", "denylist", "constraints", "budget"];
 const CONSTRAINT: [&str; 5] = ["deny_private_hosts", "allowed_paths", "deny_patterns", "max_calls", "arguments"];
@@ -202,14 +194,6 @@ fn too_long(name: &str) -> PolicyError {
     PolicyError::file(name, format!("it is longer than {} MiB", MAX_POLICY >> 20))
 }
 
-/// Why the version of a policy is not taken.
-pub(super) fn unknown_version(reader: &Reader<'_>, value: &Node) -> PolicyError {
-    match value.text().and_then(|text| version::newer_text("policy", text, POLICY_VERSION)) {
-        Some(e) => reader.error(value.place, e.to_string()),
-        None => reader.error(value.place, "this version is not known").hint("write version: \"1\""),
-    }
-}
-
 fn native(reader: &mut Reader<'_>, root: &Node, top: &[(Node, Node)]) -> Result<Rules, PolicyError> {
     let mut version = false;
     let mut default = None;
@@ -219,10 +203,8 @@ fn native(reader: &mut Reader<'_>, root: &Node, top: &[(Node, Node)]) -> Result<
     for (key, value) in top {
         match key.text().unwrap_or_default() {
             "version" => {
-                match value.text() {
-                    Some(POLICY_VERSION) => reader.string(value, "version")?,
-                    _ => return Err(unknown_version(reader, value)),
-                };
+                reader.version(value)?;
+                reader.string(value, "version")?;
                 version = true;
             }
             "default" => default = Some(reader.default(value, "default")?),

@@ -15,6 +15,7 @@ pub mod init;
 mod load;
 pub mod model;
 mod names;
+mod near;
 mod read;
 mod yaml;
 
@@ -24,8 +25,9 @@ mod tests;
 pub use constraints::hosts::{Beside, Dns, Resolve};
 pub use error::PolicyError;
 pub use eval::{Arguments, Call, Evaluator, Reason, Ruling, Surroundings, Verdict};
-pub use load::{MAX_POLICY, POLICY_VERSION};
+pub use load::MAX_POLICY;
 pub use names::is_glob;
+pub use read::POLICY_VERSION;
 
 /// A policy file, loaded and compiled.
 #[derive(Debug)]

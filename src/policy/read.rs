@@ -5,9 +5,18 @@ use super::{
     constraints::patterns::Patterns,
     model::{Budget, Default},
     names::{MAX_NAME, NameSet},
+    near::distance,
     yaml::{Kind, Node, Place, Scalar, Source},
 };
+use crate::model::version;
 use std::time::Duration;
+
+/// Version of a policy file: `N`, or `N.M` for a later minor one.
+///
+/// | version | change |
+/// |---|---|
+/// | 1 | first |
+pub const POLICY_VERSION: &str = "1";
 
 /// A file being read, and what is to be said of it.
 pub struct Reader<'a> {
@@ -24,6 +33,18 @@ impl Reader<'_> {
 
     pub fn note(&mut self, place: Place, text: impl Into<String>) {
         self.notes.push(Note { line: Some(place.line), text: text.into() });
+    }
+
+    /// Refuses each version but the one that is read.
+    pub fn version(&self, value: &Node) -> Result<(), PolicyError> {
+        let text = value.text();
+        if text == Some(POLICY_VERSION) {
+            return Ok(());
+        }
+        Err(match text.and_then(|text| version::newer_text("policy", text, POLICY_VERSION)) {
+            Some(e) => self.error(value.place, e.to_string()),
+            None => self.error(value.place, "this version is not known").hint("write version: \"1\""),
+        })
     }
 
     pub fn expected(&self, node: &Node, key: &str, what: &str) -> PolicyError {
@@ -162,19 +183,4 @@ impl Reader<'_> {
         }
         Ok(patterns)
     }
-}
-
-/// Levenshtein distance, for keys that somebody mistyped.
-pub fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().take(64).enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let cost = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()] + a.len().saturating_sub(64)
 }

@@ -15,7 +15,7 @@ mod sync;
 mod unrecorded;
 
 use status::ServerEnd;
-pub use status::Status;
+pub use status::{Sealed, Status};
 
 use crate::{
     error::{Exit, Failure},

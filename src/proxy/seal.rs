@@ -1,6 +1,6 @@
 //! From ended evidence to a signed, self-checked pack; also for sessions that died.
 
-use super::Status;
+use super::{Sealed, Status};
 use crate::{
     live::{hub::Hub, protocol::PackState},
     model::{
@@ -22,35 +22,12 @@ use crate::{
 };
 use rustix::fs::FlockOperation::{LockExclusive, NonBlockingLockExclusive};
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, mpsc::Receiver},
 };
 
 /// Bytes of a document of a pack that are read.
 const MAX_DOCUMENT: u64 = 64 << 20;
-
-/// What became of one session's evidence.
-#[derive(Debug, Clone)]
-pub struct Sealed {
-    /// The session.
-    pub session: crate::model::SessionId,
-    /// The pack, if one was built.
-    pub pack: Option<PathBuf>,
-    /// Whether the pack verified.
-    pub verified: bool,
-    /// Whether the session is complete.
-    pub complete: bool,
-    /// Why it ended.
-    pub end_reason: String,
-    /// Receipts whose policy verdict is `denied`.
-    pub policy_denied: u64,
-    /// Tool calls.
-    pub calls: u64,
-    /// What went wrong.
-    pub problems: Vec<String>,
-    /// What recovery found.
-    pub notes: Vec<String>,
-}
 
 /// Seals sessions as they end.
 pub(super) struct Sealer {

@@ -58,7 +58,7 @@ pub(super) struct Start<'a> {
 pub(super) struct Begun {
     pub(super) running: Running,
     pub(super) recorder: Recording,
-    pub(super) sealing: thread::JoinHandle<Vec<seal::Sealed>>,
+    pub(super) sealing: thread::JoinHandle<Vec<super::Sealed>>,
     pub(super) life: Life,
     pub(super) live: Option<(Arc<Hub>, thread::JoinHandle<()>)>,
     pub(super) waker: Arc<Waker>,

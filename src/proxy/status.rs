@@ -1,9 +1,8 @@
 //! What the proxy says on stderr and in its own log. stdout belongs to the protocol.
 
-use super::seal::Sealed;
 use crate::text::counted;
 use crate::{error::Exit, files, model::SessionId, paths::AuditDir, record::engine::Report, text::visible};
-use std::io::IsTerminal as _;
+use std::{io::IsTerminal as _, path::PathBuf};
 use tracing_appender::non_blocking::WorkerGuard;
 
 /// The recorder's log is begun anew when it is longer than this; one old log is kept.
@@ -16,6 +15,29 @@ const LOG_LINES: usize = 1024;
 pub struct Status {
     json: bool,
     routine: bool,
+}
+
+/// What became of one session's evidence.
+#[derive(Debug, Clone)]
+pub struct Sealed {
+    /// The session.
+    pub session: SessionId,
+    /// The pack, if one was built.
+    pub pack: Option<PathBuf>,
+    /// Whether the pack verified.
+    pub verified: bool,
+    /// Whether the session is complete.
+    pub complete: bool,
+    /// Why it ended.
+    pub end_reason: String,
+    /// Receipts whose policy verdict is `denied`.
+    pub policy_denied: u64,
+    /// Tool calls.
+    pub calls: u64,
+    /// What went wrong.
+    pub problems: Vec<String>,
+    /// What recovery found.
+    pub notes: Vec<String>,
 }
 
 /// How the server ended, as far as the exit code goes.

@@ -9,12 +9,12 @@ use super::{
     card::Card,
     judgement::{Advisor, Health, News},
     lane::{self, Lane, Taken},
-    recorder::{BigPayload, Clock, Ending, Identity, Lines, Message, Recorder, Setup},
+    recorder::{BigPayload, Clock, Ending, Lines, Message, Recorder, Setup},
     store::Store,
 };
 use crate::model::words::{EndReason, GapReason, OutcomeReason};
 use crate::{
-    model::{Direction, SessionDoc, SessionId, WallTime},
+    model::{Direction, SessionDoc, SessionId, WallTime, session::Identity},
     paths::AuditDir,
     relay::{Pacer, Waker},
     sys::clock,

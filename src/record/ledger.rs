@@ -1,6 +1,6 @@
 //! The ledger: one line per segment start and end, appended under an exclusive lock (FORMATS §4).
 
-use super::rollback::{self, Head};
+use super::rollback::{self, Head, check_length};
 use crate::{
     files::{self, Tree},
     model::{
@@ -22,8 +22,6 @@ use std::{
 
 /// A ledger line is never longer; a longer last "line" is damage.
 const MAX_LINE: u64 = 64 * 1024;
-/// A ledger is never longer: that are two million sessions.
-const MAX_LEDGER: u64 = 1 << 30;
 /// A receipt or an event is never longer: stored content is limited, names are cut.
 const MAX_TORN: u64 = 64 << 20;
 /// A payload that was being written is never longer: no message of that length is held.
@@ -235,14 +233,6 @@ impl Ends {
 fn named(line: &[u8]) -> impl Iterator<Item = SessionId> + '_ {
     let id = |at: usize| line.get(at..at + SessionId::PREFIX.len() + 16).and_then(|id| std::str::from_utf8(id).ok());
     memchr::memmem::find_iter(line, SessionId::PREFIX).filter_map(move |at| SessionId::parse(id(at)?).ok())
-}
-
-/// Refuses what is too long to be a ledger, before it is read.
-pub(super) fn check_length(file: &File) -> io::Result<()> {
-    if file.metadata()?.len() > MAX_LEDGER {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to be a ledger"));
-    }
-    Ok(())
 }
 
 /// Hands out the lines of the ledger that are no longer than a line may be.

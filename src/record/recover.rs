@@ -12,7 +12,7 @@ use super::{
     lane::{self, Lane, Taken},
     ledger,
     mark::{Mark, NotOurs},
-    recorder::{Begin, Clock, Ending, Identity, LostSurface, OnDisk, Recorder, Setup},
+    recorder::{Begin, Clock, Ending, LostSurface, OnDisk, Recorder, Setup},
     store::{self, Store},
 };
 use crate::model::words::{EndReason, GapReason, OutcomeReason};
@@ -24,6 +24,7 @@ use crate::{
         WallTime, event,
         reading::{self, Reading, TooNew},
         receipt::{Counts, SESSION_START, SessionStart, TOOL_CALL, ToolCall},
+        session::Identity,
     },
     paths::{AuditDir, SessionPaths},
     relay::Consumer,

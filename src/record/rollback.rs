@@ -2,10 +2,7 @@
 //!
 //! A line is remembered after it was synced, so one that is remembered and not there was taken away.
 
-use super::{
-    ledger::check_length,
-    mark::{self, Place},
-};
+use super::mark::{self, Place};
 
 use crate::{
     files::Tree,
@@ -23,6 +20,9 @@ use std::{
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
+
+/// A ledger is never longer: that are two million sessions.
+const MAX_LEDGER: u64 = 1 << 30;
 
 /// Format version of what is remembered of a ledger.
 ///
@@ -68,6 +68,14 @@ fn memory_path(home: &Path, place: &Place) -> PathBuf {
 }
 
 versioned!(Memory, "memory of a ledger", MEMORY_VERSION);
+
+/// Refuses what is too long to be a ledger, before it is read.
+pub(super) fn check_length(file: &File) -> io::Result<()> {
+    if file.metadata()?.len() > MAX_LEDGER {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to be a ledger"));
+    }
+    Ok(())
+}
 
 /// What there is to say of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]

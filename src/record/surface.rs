@@ -11,7 +11,7 @@
 use super::envelope::{self, Envelope, Fields};
 use crate::{
     canon::{self, Digest},
-    model::{receipt::PeerInfo, surface::SURFACE_VERSION},
+    model::{receipt::PeerInfo, session::Identity, surface::SURFACE_VERSION},
 };
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -253,7 +253,7 @@ impl Surface {
 
     /// `surface.json`: the RFC 8785 form, without a newline; `None` if nothing was observed.
     #[must_use]
-    pub fn document(&self, identity: &super::recorder::Identity) -> Option<Vec<u8>> {
+    pub fn document(&self, identity: &Identity) -> Option<Vec<u8>> {
         let lists = || self.lists.iter().flatten();
         if self.capabilities.is_none() && self.omitted.is_none() && lists().next().is_none() {
             return None;
@@ -292,7 +292,7 @@ fn raw_value(canonical: Vec<u8>) -> Option<Box<RawValue>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::surface::is_truncated, record::recorder::Identity};
+    use crate::model::surface::is_truncated;
 
     fn see(s: &mut Surface, part: Part, follows: bool, json: &str) {
         s.observe(part, follows, &envelope::parse(json.as_bytes(), None).unwrap());

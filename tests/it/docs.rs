@@ -194,7 +194,7 @@ fn one_table_owns_the_versions_of_all_formats() {
     };
     let number = |n: u32| format!("{n}.0");
     let constants = [
-        ("model/receipt.rs SCHEMA_VERSION", model::receipt::SCHEMA_VERSION.to_owned()),
+        ("model/schema.rs SCHEMA_VERSION", model::receipt::SCHEMA_VERSION.to_owned()),
         ("model/event.rs EVENT_VERSION", number(model::event::EVENT_VERSION)),
         ("model/ledger.rs LEDGER_VERSION", number(model::ledger::LEDGER_VERSION)),
         ("model/session.rs SESSION_VERSION", number(model::session::SESSION_VERSION)),
@@ -206,7 +206,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("record/rollback.rs MEMORY_VERSION", number(rollback::MEMORY_VERSION)),
         ("relay/capture/layout.rs VERSION", format!("{}.0", capture::VERSION)),
         ("history/store.rs SCHEMA_VERSION", format!("{}.0", history::SCHEMA_VERSION)),
-        ("policy/load.rs POLICY_VERSION", format!("{}.0", policy::POLICY_VERSION)),
+        ("policy/read.rs POLICY_VERSION", format!("{}.0", policy::POLICY_VERSION)),
         ("pack/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
         ("pack/sign.rs PACK_VERSION", sign::PACK_VERSION.to_owned()),
         ("pack/sign.rs MANIFEST_VERSION", sign::MANIFEST_VERSION.to_owned()),
@@ -272,10 +272,12 @@ fn pack(dir: &Path) -> PathBuf {
 
 #[test]
 fn the_surface_is_documented_member_by_member() {
-    use assay::record::{
-        envelope::parse,
-        recorder::Identity,
-        surface::{Part, Surface},
+    use assay::{
+        model::session::Identity,
+        record::{
+            envelope::parse,
+            surface::{Part, Surface},
+        },
     };
     let mut surface = Surface::default();
     let listing = br#"{"id":1,"result":{"tools":[{"name":"t"}]}}"#;

@@ -1,6 +1,6 @@
 //! The end of a session, its roll-over into the next, and gaps.
 
-use super::{Begin, Recorder, restore::HeldGap};
+use super::{Begin, Recorder};
 use crate::model::{
     EndReason, EventKind, GapReason, OutcomeReason, RECORDER_VERSION, SessionDoc, Teardown, Word,
     event::detail,
@@ -31,6 +31,15 @@ pub struct Ending {
     pub live_events_missed: u64,
     /// What recovery found and did.
     pub recovery_notes: Vec<String>,
+}
+
+/// A gap that is told behind the receipts that are on disk already.
+#[derive(Debug)]
+pub(super) struct HeldGap {
+    pub(super) reason: Word<GapReason>,
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) now_ns: u64,
 }
 
 impl Recorder {

@@ -31,8 +31,8 @@ use crate::{
     model::{
         Direction, EventKind, InvocationId, Profile, ReceiptId, RpcId, SessionId, WallTime,
         event::detail,
-        receipt::{Counts, PeerInfo},
-        session::ClockStep,
+        receipt::Counts,
+        session::{ClockStep, Identity},
     },
 };
 use std::{
@@ -179,17 +179,6 @@ impl Clock {
             i64::try_from(ns).unwrap_or(i64::MAX).saturating_add(self.wall_minus_mono_ns).div_euclid(1_000_000),
         )
     }
-}
-
-/// Who takes part, as they say themselves.
-#[derive(Debug, Clone, Default)]
-pub struct Identity {
-    /// The client.
-    pub client: Option<PeerInfo>,
-    /// The server.
-    pub server: Option<PeerInfo>,
-    /// Protocol version agreed, or asked for per message.
-    pub protocol: Option<String>,
 }
 
 /// A message whose delivery is awaited.

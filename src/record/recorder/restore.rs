@@ -1,12 +1,13 @@
 //! Taking up a session whose process is gone: the state of the recorder from the evidence that is on disk.
 
-use super::{Awaited, Begin, Message, Recorder, lane};
-use crate::model::words::{AnomalyKind, GapReason, Word};
+use super::{Awaited, Begin, Message, Recorder, end::HeldGap, lane};
+use crate::model::words::{AnomalyKind, GapReason};
 use crate::{
     model::{
         AuditEvent, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId, SessionId,
         event::detail,
         receipt::{Counts, PeerInfo},
+        session::Identity,
     },
     record::{
         chain::{Chain, Wire},
@@ -66,15 +67,6 @@ impl Restored {
     pub(super) fn take_receipt(&mut self, id: ReceiptId) -> Option<String> {
         self.by_id.remove(&id)
     }
-}
-
-/// A gap that is told behind the receipts that are on disk already.
-#[derive(Debug)]
-pub(super) struct HeldGap {
-    pub(super) reason: Word<GapReason>,
-    pub(super) messages: u64,
-    pub(super) bytes: u64,
-    pub(super) now_ns: u64,
 }
 
 /// A receipt that is on disk.
@@ -152,7 +144,7 @@ impl Recorder {
             crate::model::receipt::SESSION_START => {
                 self.session_start_written = true;
                 if let Some((client, server, protocol)) = receipt.identity {
-                    self.identity = super::Identity { client, server, protocol };
+                    self.identity = Identity { client, server, protocol };
                 }
             }
             crate::model::receipt::SESSION_END => state.session_end_written = true,

@@ -5,10 +5,7 @@
 //! are gone, a policy's word, a leg's parent), its line would contradict the events that are written now: from there on the
 //! receipts are set aside, and written again from the capture, or, where that has nothing of them, from their own lines.
 
-use super::{
-    Binding, Recorder,
-    restore::{HeldGap, OnDisk},
-};
+use super::{Binding, Recorder, end::HeldGap, restore::OnDisk};
 use crate::model::words::{AnomalyKind, GapReason, OutcomeReason, Word};
 use crate::{
     model::{

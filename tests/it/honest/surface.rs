@@ -3,14 +3,13 @@
 
 use super::place::Place;
 use assay::{
-    model::{WallTime, receipt::PeerInfo, sha256_hex},
+    model::{WallTime, receipt::PeerInfo, session::Identity, sha256_hex},
     pack::{
         build::{Input, build},
         keys::{Signer, SignerId},
     },
     record::{
         envelope::parse,
-        recorder::Identity,
         surface::{Part, Surface},
     },
 };

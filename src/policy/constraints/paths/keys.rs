@@ -5,6 +5,12 @@ use super::super::{walk::Around, words};
 /// How often a text is percent-decoded; no program does it so often.
 const MAX_ROUNDS: usize = 40;
 
+/// Schemes whose URIs name nothing in this machine's files.
+pub const REMOTE: [&str; 19] = [
+    "http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "data", "mailto", "tel", "urn", "blob", "about", "git",
+    "s3", "gs", "ipfs", "magnet",
+];
+
 /// What the name of an argument says about its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -183,7 +189,7 @@ fn climbs(text: &str) -> bool {
         return false;
     }
     let Some(text) = decoded(text) else { return true };
-    let is_url = text.split_once("://").is_some_and(|(scheme, _)| super::readings::is_remote(scheme));
+    let is_url = text.split_once("://").is_some_and(|(scheme, _)| is_remote(scheme));
     let mut depth = 0i64;
     for component in text.split(['/', '\\']) {
         match component {
@@ -197,6 +203,11 @@ fn climbs(text: &str) -> bool {
         }
     }
     false
+}
+
+/// Whether URIs of a scheme name nothing in this machine's files.
+fn is_remote(scheme: &str) -> bool {
+    REMOTE.iter().any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
 /// Percent-decoded as often as it goes, in the compatibility form; `None` when it goes on and on.

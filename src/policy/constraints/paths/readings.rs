@@ -1,6 +1,6 @@
 //! Every way in which a server could take a string for a path.
 
-use super::keys::{Kind, is_plain_path, looks_like_path};
+use super::keys::{Kind, REMOTE, is_plain_path, looks_like_path};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeSet;
 use unicode_normalization::UnicodeNormalization as _;
@@ -9,12 +9,6 @@ use unicode_normalization::UnicodeNormalization as _;
 const MAX_READINGS: usize = 48;
 /// Bytes of a path (Linux `PATH_MAX`).
 const MAX_PATH: usize = 4096;
-/// Schemes whose URIs name nothing in this machine's files.
-const REMOTE: [&str; 19] = [
-    "http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "data", "mailto", "tel", "urn", "blob", "about", "git",
-    "s3", "gs", "ipfs", "magnet",
-];
-
 /// A path as a server could read it, absolute or relative.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reading {
@@ -49,11 +43,6 @@ pub fn of(text: &str, kind: Kind) -> Result<Vec<Reading>, &'static str> {
         return Err("is too long");
     }
     readings(vec![text.to_owned()])
-}
-
-/// Whether URIs of a scheme name nothing in this machine's files.
-pub fn is_remote(scheme: &str) -> bool {
-    REMOTE.iter().any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
 /// A URI that is not of a file by its scheme: what stands behind the host may still be a path of this machine.

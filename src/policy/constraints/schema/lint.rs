@@ -1,6 +1,7 @@
 //! What is wrong with a JSON Schema that its own rules let pass: a keyword that is none, or does nothing where it stands, would
 //! switch a constraint off in silence; a schema that refers to itself on the spot would never be done.
 
+use crate::policy::near::distance;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -222,7 +223,7 @@ impl Walk {
             (_, Some(_)) => "another version of JSON Schema has it: say which with `$schema`".to_owned(),
             _ => {
                 let known = KEYWORDS.iter().filter(|k| (k.1..=k.2).contains(&self.draft));
-                match known.map(|k| (super::super::super::read::distance(name, k.0), k.0)).min() {
+                match known.map(|k| (distance(name, k.0), k.0)).min() {
                     Some((distance, near)) if distance <= 3 && distance < near.len() => {
                         format!("did you mean `{near}`?")
                     }
@@ -265,7 +266,7 @@ impl Walk {
         match name {
             "$schema" if here != 0 => return Err(wrong(at, "`$schema` stands at the top of a schema only", None)),
             "format" if !FORMATS.contains(&text) => {
-                let near = FORMATS.iter().map(|f| (super::super::super::read::distance(text, f), f)).min();
+                let near = FORMATS.iter().map(|f| (distance(text, f), f)).min();
                 let hint = near.filter(|(d, _)| *d <= 3).map(|(_, f)| format!("did you mean `{f}`?"));
                 return Err(wrong(at, format!("unknown format `{text}`"), hint));
             }

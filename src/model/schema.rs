@@ -1,0 +1,56 @@
+//! The version that receipts are in, which is a text of theirs.
+
+use super::version::{self, TooNew};
+use serde::{Deserialize as _, Deserializer, de::Error as _};
+
+/// Schema version of receipts.
+///
+/// | version | change |
+/// |---|---|
+/// | 3.0 | the notary-proxy seed's schema with the additions of FORMATS §3 |
+pub const SCHEMA_VERSION: &str = "3.0";
+
+/// Reads the `schema_version` of a receipt, and refuses each but the one that is read.
+///
+/// # Errors
+/// It is another one.
+pub(crate) fn known<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+    let found = String::deserialize(d)?;
+    if found == SCHEMA_VERSION {
+        return Ok(found);
+    }
+    Err(D::Error::custom(format_args!("schema_version {found:?} of a receipt is unknown")))
+}
+
+/// Whether the `schema_version` of a receipt is above the one that is read.
+#[must_use]
+pub fn newer_receipt(bytes: &[u8]) -> Option<TooNew> {
+    let known = SCHEMA_VERSION;
+    // Of most lines this is all that is looked at: stored content may have such a member too, so it must be the only one.
+    let mut named = memchr::memmem::find_iter(bytes, "\"schema_version\"");
+    let here = named.next().map_or(&[][..], |at| &bytes[at..]);
+    if here.starts_with(format!("\"schema_version\":\"{known}\"").as_bytes()) && named.next().is_none() {
+        return None;
+    }
+    later_receipt(bytes)
+}
+
+/// The same of a line that does not read as a receipt: looked at as a whole.
+#[must_use]
+pub fn later_receipt(bytes: &[u8]) -> Option<TooNew> {
+    version::newer("receipt", bytes, "schema_version", SCHEMA_VERSION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_is_too_new_by_its_schema() {
+        let newer = |v: &str| newer_receipt(format!(r#"{{"schema_version":"{v}"}}"#).as_bytes()).is_some();
+        assert!(newer("3.1") && newer("4.0") && newer("3.10"));
+        let decoy = br#"{"arguments_content":{"schema_version":"3.0"},"schema_version":"3.1"}"#;
+        assert!(newer_receipt(decoy).is_some());
+        assert!(!newer("3.0") && !newer("2.9") && !newer("x") && !newer("3") && newer_receipt(b"{}").is_none());
+    }
+}
