@@ -2,7 +2,7 @@
 
 use crate::{
     files::{self, Tree},
-    model::{SessionId, WallTime},
+    model::{SessionId, WallTime, pack},
 };
 use std::{
     fs::{DirBuilder, OpenOptions},
@@ -251,7 +251,7 @@ impl AuditDir {
     /// `policy/policy_sha256_<hex>.yaml`: the snapshot of the policy with this `sha256:` hash.
     #[must_use]
     pub fn policy(&self, hash: &str) -> PathBuf {
-        self.policies().join(format!("policy_sha256_{}.yaml", hash.trim_start_matches("sha256:")))
+        self.policies().join(pack::policy_file(hash))
     }
 
     /// `live/`.

@@ -4,6 +4,7 @@ use super::{
     out::{self, Style, Tone, short},
     verify::Meter,
 };
+use crate::model::pack::RECEIPTS;
 use crate::{
     error::{Exit, Failure},
     history::{self, HistoryError, Refreshed},
@@ -170,7 +171,6 @@ fn of_packs(packs: &[PathBuf]) -> Result<(Analysis, Vec<PackView>), Failure> {
 
 /// Counts the receipts of a pack that was verified; that they are the same bytes is checked.
 fn count(pack: &Path, verified: Option<&str>, analysis: &mut Analysis) -> Result<(), Failure> {
-    const RECEIPTS: &str = "receipt_pack.jsonl";
     let dir = PackDir::open(pack)?;
     let (sha256, _) = calls::lines(&dir, RECEIPTS, |line| {
         if let Some(seen) = Seen::read(line.bytes) {

@@ -4,6 +4,7 @@ use super::{
     out::{self, Style, Tone},
     verify::{channels, finding_lines},
 };
+use crate::model::pack::RECEIPTS;
 use crate::{
     demo::{
         client::{Client, ClientError, Closed},
@@ -411,7 +412,7 @@ impl Demo {
         DirBuilder::new().mode(0o700).create(&place)?;
         let copy = place.join(pack.file_name().unwrap_or_default());
         tamper::copy(pack, &copy)?;
-        tamper::change_digit(&copy.join("receipt_pack.jsonl"), "\"tool_name\":\"slow\"", "duration_ms")
+        tamper::change_digit(&copy.join(RECEIPTS), "\"tool_name\":\"slow\"", "duration_ms")
     }
 
     fn next(&self, pack: &Path) -> Result<(), Failure> {

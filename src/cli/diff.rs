@@ -7,7 +7,7 @@ use super::{
 use crate::{
     error::{Exit, Failure},
     live::watcher::Wanted,
-    model::surface,
+    model::{pack::MANIFEST, surface},
     pack::{
         diff::{
             Answer, CallChange, ChangeKind, Comparison, DiffError, Document, Quantiles, SideView, ToolRow, diff,
@@ -115,7 +115,7 @@ pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
 /// The comparison in the dashboard. What is no pack at all is said before the screen is taken.
 fn dashboard(args: &DiffArgs) -> Result<Exit, Failure> {
     for dir in [&args.a, &args.b] {
-        let why = match std::fs::symlink_metadata(dir.join("pack_manifest.json")) {
+        let why = match std::fs::symlink_metadata(dir.join(MANIFEST)) {
             Ok(_) => continue,
             Err(e) if dir.is_dir() && e.kind() == ErrorKind::NotFound => "it has no pack_manifest.json".to_owned(),
             Err(_) if dir.exists() && !dir.is_dir() => "it is no directory".to_owned(),

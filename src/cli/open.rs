@@ -9,6 +9,7 @@ use crate::{
     files,
     model::{
         AuditEvent, SessionId,
+        pack::MANIFEST,
         reading::{self, Reading, TooNew},
     },
     paths::{AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
@@ -133,7 +134,7 @@ fn target(what: &Path, audit_dir: &Path) -> Result<Target, Failure> {
 }
 
 fn of_session(paths: &SessionPaths) -> Target {
-    if paths.pack.join("pack_manifest.json").is_file() {
+    if paths.pack.join(MANIFEST).is_file() {
         return Target::Pack(paths.pack.clone());
     }
     Target::Journal { title: paths.stem.clone(), segment: paths.segment.clone(), receipts: paths.receipts.clone() }
@@ -152,7 +153,7 @@ fn of_file(what: &Path) -> Result<Target, Failure> {
         return Ok(Target::Journal { title: paths.stem, segment: paths.segment, receipts: paths.receipts });
     }
     match absolute.parent() {
-        Some(dir) if dir.join("pack_manifest.json").is_file() => Ok(Target::Pack(dir.to_owned())),
+        Some(dir) if dir.join(MANIFEST).is_file() => Ok(Target::Pack(dir.to_owned())),
         _ => Err(Failure::bad_input(format_args!("{} is neither a pack nor a session's evidence", what.display()))
             .hint("give the directory that holds pack_manifest.json")),
     }

@@ -8,6 +8,7 @@ pub mod event;
 pub mod ids;
 pub mod ledger;
 pub mod limits;
+pub mod pack;
 pub mod reading;
 pub mod receipt;
 pub mod schema;

@@ -6,10 +6,7 @@ use super::{
     explain::{self, Explanation},
     keys::Signer,
     report::{self, Checked, Finding, MAX_FINDINGS},
-    sign::{
-        self, Attestation, CiBinding, DEFAULT_POLICY, EMPTY_HEAD, FINGERPRINT_VERSION, FileEntry, Manifest,
-        PACK_VERSION,
-    },
+    sign::sign,
     staging::{self, NewFile, Staging, StagingError},
     tally::Tally,
     verify::{Completeness, Integrity, VerifyOptions, verify},
@@ -22,6 +19,10 @@ use crate::{
         EventKind, GapReceipt, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionEnd, SessionId, SessionStart,
         ToolCall, WallTime,
         event::{detail::PolicyReload, hash_of_line},
+        pack::{
+            self, Attestation, CiBinding, DEFAULT_POLICY, EMPTY_HEAD, FINGERPRINT_VERSION, FileEntry, NO_CLAIMS,
+            PACK_VERSION,
+        },
         receipt, sha256_hex, surface, to_line,
     },
     paths::{SessionPaths, create_private_dir},
@@ -54,7 +55,7 @@ pub struct Input<'a> {
     pub surface: Option<&'a [u8]>,
     /// Who signs.
     pub signer: &'a Signer,
-    /// The CI run, if any: [`CiBinding::of_process`].
+    /// The CI run, if any: [`super::ci::of_process`].
     pub ci_binding: Option<CiBinding>,
     /// When the pack is built.
     pub now: WallTime,
@@ -211,12 +212,12 @@ fn build_if(input: &Input<'_>, accept: impl FnOnce(&Path) -> Result<(), BuildErr
     let mut more = vec![log];
     let mut session = to_line(input.session)?;
     session.push(b'\n');
-    more.push(staging.write("session.json", &session)?);
+    more.push(staging.write(pack::SESSION, &session)?);
     more.extend(copy_policies(input, &staging, policies)?);
     more.extend(write_surface(input, &staging)?);
 
     let attestation = attest(input, &receipts);
-    let root = sha256_hex(&sign::canonical(&attestation)?);
+    let root = sha256_hex(&pack::canonical(&attestation)?);
     let at = input.now.to_string();
     let checked = Checked {
         attestation: &attestation,
@@ -229,21 +230,21 @@ fn build_if(input: &Input<'_>, accept: impl FnOnce(&Path) -> Result<(), BuildErr
         more: &more,
         at: &at,
     };
-    let verify_report = staging.write("verify_report.json", &report::report(&checked)?)?;
-    let transcript = staging.write("verify_transcript.md", report::transcript(&checked).as_bytes())?;
+    let verify_report = staging.write(pack::REPORT, &report::report(&checked)?)?;
+    let transcript = staging.write(pack::TRANSCRIPT, report::transcript(&checked).as_bytes())?;
     let files = [vec![receipts.entry.clone(), verify_report, transcript], more].concat();
-    let (manifest, signature) = Manifest::signed(attestation, files, input.signer)?;
-    staging.write("pack_manifest.json", &sign::pretty(&manifest)?)?;
-    staging.write("pack_signature.sig", &signature)?;
+    let (manifest, signature) = sign(attestation, files, input.signer)?;
+    staging.write(pack::MANIFEST, &pack::pretty(&manifest)?)?;
+    staging.write(pack::SIGNATURE, &signature)?;
     let summary = Explanation::new(
         &manifest,
         Some(input.session.clone()),
         &receipts.tally,
         input.surface.is_some_and(surface::is_truncated),
     );
-    staging.subdir("_unsigned")?;
-    staging.write("_unsigned/PACK_SUMMARY.md", explain::markdown(&summary).as_bytes())?;
-    staging.sync_subdir("_unsigned")?;
+    staging.subdir(pack::UNSIGNED)?;
+    staging.write(&format!("{}/PACK_SUMMARY.md", pack::UNSIGNED), explain::markdown(&summary).as_bytes())?;
+    staging.sync_subdir(pack::UNSIGNED)?;
     accept(staging.dir())?;
     let unsynced = staging.publish(target).map_err(|e| match e.source.kind() {
         io::ErrorKind::AlreadyExists => BuildError::Exists(target.clone()),
@@ -279,8 +280,8 @@ fn attest(input: &Input<'_>, receipts: &Receipts) -> Attestation {
             Some(hash) => bare(hash).to_owned(),
             None => sha256_hex(DEFAULT_POLICY),
         },
-        claim_set_id: text("none"),
-        claim_set_hash: sha256_hex(b"none"),
+        claim_set_id: text(NO_CLAIMS),
+        claim_set_hash: sha256_hex(NO_CLAIMS.as_bytes()),
         receipt_integrity: text(if receipts.finding_count == 0 { "PASS" } else { "FAIL" }),
         claim_check: text("N/A"),
         discrepancy_fingerprint: Some(None),
@@ -362,7 +363,7 @@ impl Receipts {
     fn copy(input: &Input<'_>, staging: &Staging) -> Result<Self, BuildError> {
         let path = &input.paths.receipts;
         let mut check = ReceiptCheck::new(input.session.session_id);
-        let entry = copy_lines(path, staging.file("receipt_pack.jsonl")?, |_, line| check.line(line))?;
+        let entry = copy_lines(path, staging.file(pack::RECEIPTS)?, |_, line| check.line(line))?;
         if check.count != input.session.receipt_count {
             return Err(mismatch(path, "the number of receipts", &input.session.receipt_count, &check.count));
         }
@@ -517,7 +518,7 @@ fn copy_segment(
 ) -> Result<(FileEntry, Completeness), BuildError> {
     let (path, session) = (&input.paths.segment, input.session);
     let (mut count, mut first, mut last) = (0u64, None, Vec::new());
-    let entry = copy_lines(path, staging.file("audit_log.jsonl")?, |number, line| {
+    let entry = copy_lines(path, staging.file(pack::AUDIT_LOG)?, |number, line| {
         count = number;
         if number == 1 {
             first = hash_in_line(line);
@@ -579,9 +580,9 @@ fn copy_policies(
         if bare(hash).len() != 64 || !bare(hash).bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
             continue;
         }
-        let snapshot = format!("policy_sha256_{}.yaml", bare(hash));
+        let snapshot = pack::policy_file(hash);
         let path = dir.join(&snapshot);
-        let name = if input.session.policy_hash.as_ref() == Some(hash) { "policy.yaml" } else { &snapshot };
+        let name = if input.session.policy_hash.as_ref() == Some(hash) { pack::POLICY } else { &snapshot };
         let entry = staging.write(name, &side_file(&path)?)?;
         if entry.sha256 != bare(hash) {
             return Err(mismatch(&path, "the SHA-256 of the policy", &bare(hash), &entry.sha256));
@@ -602,10 +603,10 @@ fn side_file(path: &Path) -> Result<Vec<u8>, BuildError> {
 
 fn write_surface(input: &Input<'_>, staging: &Staging) -> Result<Option<FileEntry>, BuildError> {
     let Some(bytes) = input.surface else { return Ok(None) };
-    let entry = staging.write("surface.json", bytes)?;
+    let entry = staging.write(pack::SURFACE, bytes)?;
     let expected = input.session.surface_hash.as_deref().unwrap_or("none");
     if entry.sha256 != expected {
-        return Err(mismatch(Path::new("surface.json"), "the SHA-256 of the surface", &expected, &entry.sha256));
+        return Err(mismatch(Path::new(pack::SURFACE), "the SHA-256 of the surface", &expected, &entry.sha256));
     }
     Ok(Some(entry))
 }

@@ -4,10 +4,10 @@
 
 use super::{
     markdown::escape,
-    sign::{Attestation, Manifest},
     tally::{Row, Tally},
     verify::{Later, later, rely_after_crash},
 };
+use crate::model::pack::{Attestation, DEFAULT_POLICY, MANIFEST, Manifest, RECEIPTS, SESSION, SURFACE};
 use crate::model::words::EndReason;
 use crate::{
     model::{DurationMs, Outcome, SessionDoc, receipt, surface},
@@ -117,7 +117,7 @@ impl Explanation {
         if surface_truncated {
             does_not_prove.push(format!("All that the server offered: {}.", surface::TRUNCATED));
         }
-        let default_policy = crate::model::sha256_hex(super::sign::DEFAULT_POLICY);
+        let default_policy = crate::model::sha256_hex(DEFAULT_POLICY);
         Self {
             pack_id: a.pack_id.clone(),
             run_id: a.run_id.clone(),
@@ -155,10 +155,10 @@ impl Explanation {
             return Err(later.into());
         }
         let manifest: Manifest =
-            document(&dir.join("pack_manifest.json"))?.ok_or_else(|| not_a_pack("it has no pack_manifest.json"))?;
-        let session = document(&dir.join("session.json"))?;
-        let tally = tally(&dir.join("receipt_pack.jsonl"))?;
-        let surface = open(&dir.join("surface.json"))
+            document(&dir.join(MANIFEST))?.ok_or_else(|| not_a_pack("it has no pack_manifest.json"))?;
+        let session = document(&dir.join(SESSION))?;
+        let tally = tally(&dir.join(RECEIPTS))?;
+        let surface = open(&dir.join(SURFACE))
             .and_then(|f| f.metadata().map(|m| surface::file_is_truncated(&f, m.len())))
             .unwrap_or(false);
         Ok(Self::new(&manifest, session, &tally, surface))

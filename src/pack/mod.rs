@@ -3,6 +3,7 @@
 pub mod analysis;
 pub mod build;
 pub mod calls;
+pub mod ci;
 pub mod claims;
 pub mod diff;
 pub mod explain;

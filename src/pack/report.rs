@@ -1,10 +1,11 @@
 //! `verify_report.json` and `verify_transcript.md` as they lie in a pack: what its builder checked before it signed.
 
-use super::{
-    sign::{Attestation, FileEntry, canonical},
-    verify::Completeness,
+use super::verify::Completeness;
+use crate::model::{
+    SessionDoc,
+    pack::{Attestation, FileEntry, MANIFEST, canonical, pretty},
+    sha256_hex,
 };
-use crate::model::{SessionDoc, sha256_hex};
 use serde::Serialize;
 
 /// `schema_version` of assay's report.
@@ -142,12 +143,12 @@ pub fn report(c: &Checked<'_>) -> Result<Vec<u8>, serde_json::Error> {
         "verifier_version": a.verifier_version,
     }))?;
     let mut evidence_refs = vec![
-        EvidenceRef { kind: "pack_manifest", path: "pack_manifest.json", sha256: None },
+        EvidenceRef { kind: "pack_manifest", path: MANIFEST, sha256: None },
         EvidenceRef { kind: "receipt_pack", path: &c.receipts.path, sha256: Some(&c.receipts.sha256) },
     ];
     evidence_refs.extend(c.more.iter().map(|f| EvidenceRef { kind: "other", path: &f.path, sha256: Some(&f.sha256) }));
     let check = |name, verdict| Check { name, verdict, detail: None };
-    super::sign::pretty(&Report {
+    pretty(&Report {
         schema_version: REPORT_VERSION,
         report_id: format!("vr_{}", &sha256_hex(&seed)[..20]),
         pack_id: &a.pack_id,

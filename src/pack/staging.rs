@@ -1,7 +1,7 @@
 //! A pack under construction: a private directory beside the target that becomes the target in one rename.
 
-use super::{publish, sign::FileEntry};
-use crate::files;
+use super::publish;
+use crate::{files, model::pack::FileEntry};
 use sha2::{Digest as _, Sha256};
 use std::{
     ffi::OsStr,

@@ -5,12 +5,13 @@ use crate::{
     live::{hub::Hub, protocol::PackState},
     model::{
         WallTime,
+        pack::{self, Manifest},
         reading::{self, Reading},
     },
     pack::{
         build::{self, BuildError},
+        ci,
         keys::Signer,
-        sign::{CiBinding, Manifest},
     },
     paths::{AuditDir, SessionPaths},
     record::{
@@ -126,7 +127,7 @@ fn seal(
         policies: Some(&policies),
         surface,
         signer,
-        ci_binding: CiBinding::of_process(),
+        ci_binding: ci::of_process(),
         now: WallTime::now(),
     };
     match build::build_checked(&input) {
@@ -160,11 +161,11 @@ fn is_pack_of(pack: &Path, doc: &crate::model::SessionDoc, signer: &Signer) -> R
         let file = crate::files::plain(&pack.join(name));
         file.and_then(|file| crate::files::read_all(file, MAX_DOCUMENT)).map_err(|e| format!("{name}: {e}"))
     };
-    let manifest: Manifest = serde_json::from_slice(&read("pack_manifest.json")?).map_err(|e| e.to_string())?;
+    let manifest: Manifest = serde_json::from_slice(&read(pack::MANIFEST)?).map_err(|e| e.to_string())?;
     if manifest.signer_pubkey_sha256 != signer.fingerprint() {
         return Err("another key signed it".to_owned());
     }
-    let there = match reading::read::<crate::model::SessionDoc>(&read("session.json")?) {
+    let there = match reading::read::<crate::model::SessionDoc>(&read(pack::SESSION)?) {
         Reading::Readable(there) => there,
         Reading::TooNew(e) => return Err(e.to_string()),
         Reading::Damaged(why) => return Err(why),

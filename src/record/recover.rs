@@ -15,6 +15,7 @@ use super::{
     recorder::{Begin, Clock, Ending, LostSurface, OnDisk, Recorder, Setup},
     store::{self, Store},
 };
+use crate::model::pack::MANIFEST;
 use crate::model::words::{EndReason, GapReason, OutcomeReason};
 use crate::{
     canon,
@@ -344,7 +345,7 @@ fn our_mark(dir: &AuditDir, paths: &SessionPaths) -> Result<Mark, RecoverError> 
 }
 
 fn has_pack(paths: &SessionPaths) -> bool {
-    paths.pack.join("pack_manifest.json").exists()
+    paths.pack.join(MANIFEST).exists()
 }
 
 /// A session was packed, and its evidence is not as it was then.

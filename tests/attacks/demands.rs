@@ -2,10 +2,10 @@
 
 use assay::{
     error::Exit,
+    model::pack::{Attestation, CiBinding},
     pack::{
         claims::{Card, MCP_SESSION, RECEIPT_COMPLETENESS, card, claim_set_hash},
         lock::Lock,
-        sign::{Attestation, CiBinding},
         verify::{Claims, Integrity, SignerVerdict, Stage, StageStatus, VerifyOptions, VerifyReport},
     },
 };
@@ -310,7 +310,7 @@ fn a_listed_sparse_giant_is_not_hashed_whoever_signed() {
         let len = 8u64 << 40;
         pack.sign_with(&signer, |m| {
             let found = m.files.iter_mut().find(|f| f.path == name);
-            let entry = assay::pack::sign::FileEntry { path: name.to_owned(), sha256: "0".repeat(64), bytes: len };
+            let entry = assay::model::pack::FileEntry { path: name.to_owned(), sha256: "0".repeat(64), bytes: len };
             match found {
                 Some(f) => *f = entry,
                 None => {

@@ -7,8 +7,8 @@ use assay::{
     },
     pack::{
         build::{self, Input},
+        ci,
         keys::Signer,
-        sign::CiBinding,
         verify::{self, Completeness, Integrity, VerifyOptions},
     },
     paths::AuditDir,
@@ -68,7 +68,7 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
         policies: None,
         surface: None,
         signer: &signer,
-        ci_binding: CiBinding::of_process(),
+        ci_binding: ci::of_process(),
         now: WallTime::now(),
     })
     .unwrap();

@@ -1,8 +1,11 @@
 //! `assay verify-pack` and `assay explain` on whole packs, run as a user runs them.
 
 use assay::{
-    model::sha256_hex,
-    pack::sign::{self, Manifest},
+    model::{
+        pack::{Manifest, pretty},
+        sha256_hex,
+    },
+    pack::sign::sign,
 };
 use assay_support::{
     check::tree,
@@ -90,8 +93,8 @@ impl Sealed {
         let mut m: Manifest = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
         let entry = m.files.iter_mut().find(|f| f.path == "session.json").unwrap();
         (entry.sha256, entry.bytes) = (sha256_hex(text.as_bytes()), text.len() as u64);
-        let (m, signature) = Manifest::signed(m.attestation, m.files, &sessions::signer()).unwrap();
-        fs::write(manifest, sign::pretty(&m).unwrap()).unwrap();
+        let (m, signature) = sign(m.attestation, m.files, &sessions::signer()).unwrap();
+        fs::write(manifest, pretty(&m).unwrap()).unwrap();
         fs::write(self.pack.join("pack_signature.sig"), signature).unwrap();
     }
 }

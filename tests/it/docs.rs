@@ -3,10 +3,10 @@
 use assay::{
     model::{
         AnomalyKind, AuditEvent, EndReason, GapReason, GapReceipt, LedgerLine, OutcomeReason, SessionDoc, SessionEnd,
-        SessionStart, Teardown, ToolCall, Vocabulary, event::detail,
+        SessionStart, Teardown, ToolCall, Vocabulary, event::detail, pack::Manifest,
     },
     pack::{
-        sign::{CiBinding, Manifest},
+        ci,
         verify::{self, Finding, Stage, VerifyOptions},
     },
     record::{card::Card, mark::Mark},
@@ -186,8 +186,8 @@ fn one_table_owns_the_versions_of_all_formats() {
     use assay::{
         history,
         live::protocol,
-        model,
-        pack::{lock, report, sign},
+        model::{self, pack as contract},
+        pack::{lock, report},
         policy,
         record::{card, mark, rollback},
         relay::capture,
@@ -208,9 +208,9 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("history/store.rs SCHEMA_VERSION", format!("{}.0", history::SCHEMA_VERSION)),
         ("policy/read.rs POLICY_VERSION", format!("{}.0", policy::POLICY_VERSION)),
         ("pack/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
-        ("pack/sign.rs PACK_VERSION", sign::PACK_VERSION.to_owned()),
-        ("pack/sign.rs MANIFEST_VERSION", sign::MANIFEST_VERSION.to_owned()),
-        ("pack/sign.rs FINGERPRINT_VERSION", number(sign::FINGERPRINT_VERSION)),
+        ("model/pack.rs PACK_VERSION", contract::PACK_VERSION.to_owned()),
+        ("model/pack.rs MANIFEST_VERSION", contract::MANIFEST_VERSION.to_owned()),
+        ("model/pack.rs FINGERPRINT_VERSION", number(contract::FINGERPRINT_VERSION)),
         (
             "pack/report.rs REPORT_VERSION",
             report::REPORT_VERSION.trim_start_matches("assay.verify_report.v").to_owned(),
@@ -304,7 +304,7 @@ fn packs_and_reports_are_documented_member_by_member() {
         "GITHUB_SHA" => Some("a".repeat(40)),
         _ => Some("x".to_owned()),
     };
-    agree("CI run `ci_binding`", &serde_json::to_value(CiBinding::detect(github).unwrap()).unwrap());
+    agree("CI run `ci_binding`", &serde_json::to_value(ci::detect(github).unwrap()).unwrap());
     agree("Builder's report `verify_report.json`", &read("verify_report.json"));
 
     let names = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());

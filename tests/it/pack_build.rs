@@ -1,11 +1,10 @@
 //! Packs built from synthetic sessions: whole or absent, private, exactly assay's contract.
 
 use assay::{
-    model::{Profile, SessionDoc, sha256_hex},
+    model::{Profile, SessionDoc, pack::Manifest, sha256_hex},
     pack::{
         build::{BuildError, Built, Input, build},
         explain::{self, Explanation},
-        sign::Manifest,
         verify::Completeness,
     },
     paths::AuditDir,

@@ -1,5 +1,6 @@
 //! One side's calls, each in 64 bytes, with the place of its line for when it has to be shown.
 
+use crate::model::pack::RECEIPTS;
 use crate::pack::{
     calls::{self, CallsError, Seen},
     verify::{VerifyReport, source::PackDir},
@@ -12,7 +13,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const RECEIPTS: &str = "receipt_pack.jsonl";
 /// Bytes of a tool name that are kept for showing; names are told apart by all of theirs.
 const MAX_NAME: usize = 256;
 /// `duration_us` of a call without one.

@@ -4,12 +4,10 @@ use super::{
     Quantiles, ToolCount,
     side::{Call, NO_DURATION, Names, Outcome, Side},
 };
+use crate::model::pack::DEFAULT_POLICY;
 use crate::{
     model::sha256_hex,
-    pack::{
-        sign::DEFAULT_POLICY,
-        verify::{Claims, Completeness, Finding, Integrity, Signer, VerifyReport},
-    },
+    pack::verify::{Claims, Completeness, Finding, Integrity, Signer, VerifyReport},
     text::counted,
 };
 use serde::Serialize;

@@ -1,12 +1,8 @@
 //! What the builder's own report and transcript say, against what was recomputed: nobody has to rely on them, and they may not say
 //! anything else.
 
-use super::{
-    Completeness, Finding, Stage,
-    engine::Engine,
-    manifest::{FileEntry, Manifest, REPORT, TRANSCRIPT},
-    receipts::Totals,
-};
+use super::{Completeness, Finding, Stage, engine::Engine, receipts::Totals};
+use crate::model::pack::{FileEntry, Manifest, REPORT, TRANSCRIPT};
 use crate::{
     canon,
     model::{SessionDoc, reading::TooNew, version},

@@ -7,11 +7,11 @@ use super::{
     Finding, MAX_FINDINGS, Progress, Stage, VerifyError,
     chain::{ChainSummary, ChainWalk},
     event_line::typed,
-    manifest::{RECEIPTS, SESSION},
     session,
     source::{Lines, MAX_DOCUMENT, Meter, OpenProblem, PackDir, ReadStop},
     unread::{Unread, VERSION_UNSUPPORTED, explain_document},
 };
+use crate::model::pack::{RECEIPTS, SESSION};
 use crate::{
     model::{GENESIS, LedgerKind, LedgerLine, SessionId, event::hash_of_line, ledger::LEDGER_VERSION},
     paths::AuditDir,

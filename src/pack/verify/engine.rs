@@ -5,13 +5,14 @@ use super::{
     StageReport, StageStatus, VerifyError, VerifyOptions, VerifyReport, builder,
     claims_tally::Tally,
     files::{self, Evidence},
-    manifest::{AUDIT_LOG, MANIFEST, MAX_MANIFEST, Manifest, Parsed, RECEIPTS, Refused, SURFACE},
+    manifest::{MAX_MANIFEST, Parsed, Refused},
     paths, report, session, signature,
     source::{Meter, OpenProblem, PackDir, ReadStop},
     trust,
     unread::VERSION_UNSUPPORTED,
 };
-use crate::model::{reading::TooNew, surface};
+use crate::model::pack::{AUDIT_LOG, EMPTY_HEAD, MANIFEST, Manifest, RECEIPTS, SURFACE};
+use crate::model::{pack, reading::TooNew, surface};
 use crate::pack::claims::{self, ClaimContext, ClaimSetResult};
 use serde_json::{Map, Value};
 use std::{
@@ -19,9 +20,6 @@ use std::{
     ops::ControlFlow,
     path::Path,
 };
-
-/// What SHA-256 an empty pack has in place of a last receipt (assay's sentinel: of the word `empty`).
-const EMPTY_HEAD: &str = "empty";
 
 /// Files of a pack whose signature does not hold are read up to so many bytes, for whoever wants to know what was changed.
 const UNSIGNED_LIMIT: u64 = 256 << 20;
@@ -336,7 +334,7 @@ fn schema(engine: &mut Engine<'_>, dir: &PackDir, meter: &mut Meter<'_>) -> Resu
         }
     };
     too_new(engine, &parsed.newer);
-    let pretty = parsed.manifest.pretty();
+    let pretty = pack::pretty(&parsed.manifest).unwrap_or_default();
     if engine.is_newer() {
         // Its form on disk is its builder's affair; what is signed is its canonical form.
     } else if parsed.manifest.is_ours() {
@@ -402,7 +400,7 @@ fn receipts(engine: &mut Engine<'_>, m: &Manifest, evidence: &Evidence) {
     }
     let as_written = evidence.foreign.as_ref().and_then(|f| f.head_as_written.clone()).filter(|h| *h == a.head_hash);
     let head = head.map(|head| as_written.unwrap_or(head));
-    let head = if count == 0 { Some(crate::model::sha256_hex(EMPTY_HEAD.as_bytes())) } else { head };
+    let head = if count == 0 { Some(crate::model::sha256_hex(EMPTY_HEAD)) } else { head };
     if head.as_ref() != Some(&a.head_hash) {
         let f = Finding::new("E_MANIFEST_TAMPER", stage, "head_hash is not the hash of the last receipt");
         engine.found(

@@ -6,7 +6,7 @@ use super::{
     claims_tally::Tally,
     engine::Engine,
     foreign::{self, Foreign},
-    manifest::{AUDIT_LOG, FileEntry, Manifest, Parsed, RECEIPTS, REPORT, SESSION, SURFACE, TRANSCRIPT},
+    manifest::Parsed,
     receipts::{ReceiptFile, Totals},
     session,
     source::{
@@ -16,6 +16,7 @@ use super::{
     unread::{Unread, not_json},
     walk::{Walked, alone, walk},
 };
+use crate::model::pack::{AUDIT_LOG, FileEntry, Manifest, RECEIPTS, REPORT, SESSION, SURFACE, TRANSCRIPT};
 use crate::{
     canon,
     model::{SessionDoc, sha256_hex, surface::SURFACE_VERSION, version},

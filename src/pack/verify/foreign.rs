@@ -5,13 +5,13 @@ use super::{
     claims_tally::{Fields, Tally},
     cursor::shown,
     engine::Engine,
-    manifest::RECEIPTS,
     receipts::{Ids, MAX_RECEIPTS},
     source::{Line, Lines, Meter, ReadStop},
     time::parse_iso,
     unread::not_json,
 };
 use crate::canon;
+use crate::model::pack::RECEIPTS;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::{borrow::Cow, fmt, ops::Range};
 

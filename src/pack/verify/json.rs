@@ -1,7 +1,11 @@
 //! The report as JSON: assay-ai's `assay.verify_report.v0.1` with our channels beside its own.
 
 use super::report::{Claims, Integrity, SignerVerdict, StageStatus, VerifyReport};
-use crate::model::{RECORDER_VERSION, sha256_hex};
+use crate::model::{
+    RECORDER_VERSION,
+    pack::{MANIFEST, RECEIPTS},
+    sha256_hex,
+};
 use serde_json::{Value, json};
 
 /// `schema_version` of the document.
@@ -101,8 +105,8 @@ pub(super) fn document(r: &VerifyReport) -> Result<Value, serde_json::Error> {
         "verifier_config_sha256": null,
         "provenance": f.ci_binding.clone().unwrap_or_else(|| json!({})),
         "evidence_refs": [
-            {"kind": "pack_manifest", "path": "pack_manifest.json", "sha256": f.pack_manifest_sha256},
-            {"kind": "receipt_pack", "path": "receipt_pack.jsonl", "sha256": f.receipt_pack_sha256},
+            {"kind": "pack_manifest", "path": MANIFEST, "sha256": f.pack_manifest_sha256},
+            {"kind": "receipt_pack", "path": RECEIPTS, "sha256": f.receipt_pack_sha256},
         ],
         "checks": checks,
         "summary": summary(r),

@@ -2,9 +2,10 @@
 
 use super::{
     builder,
-    manifest::{self, AUDIT_LOG, MANIFEST, MAX_MANIFEST, RECEIPTS, REPORT, SESSION, SURFACE},
+    manifest::{self, MAX_MANIFEST},
     source::{Lines, MAX_DOCUMENT, MAX_LINE, Meter, PackDir},
 };
+use crate::model::pack::{AUDIT_LOG, MANIFEST, RECEIPTS, REPORT, SESSION, SURFACE};
 use crate::model::{
     AuditEvent, SessionDoc,
     event::EVENT_VERSION,

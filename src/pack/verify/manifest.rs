@@ -1,19 +1,19 @@
 //! `pack_manifest.json`: assay's schema, checked to the letter, and the bytes that its signature covers.
 //!
 //! The signature covers the RFC 8785 form of the parsed manifest, so assay-ai accepts any formatting of the file. A pack of
-//! ours has exactly one: what its builder writes ([`sign::pretty`], over the builder's own types). Any other bytes are a
-//! finding there ([`Manifest::pretty`]) and a warning in a pack that has another builder.
+//! ours has exactly one: what its builder writes ([`pretty`](crate::model::pack::pretty)). Any other bytes are a finding there
+//! and a warning in a pack that has another builder.
 
-use super::super::sign;
 use super::time::parse_date_time;
 use crate::{
     canon,
-    model::{reading::TooNew, version},
+    model::{
+        pack::{Attestation, FINGERPRINT_VERSION, MANIFEST_VERSION, Manifest, PACK_VERSION, SIGNATURE_SCOPE},
+        reading::TooNew,
+        version,
+    },
 };
 use std::ops::Range;
-
-pub use sign::{Attestation, FileEntry, Manifest};
-use sign::{FINGERPRINT_VERSION, MANIFEST_VERSION, PACK_VERSION};
 
 /// Largest manifest that is read. Nobody has vouched for it yet, and a pack lists a handful of files.
 pub const MAX_MANIFEST: usize = 4 << 20;
@@ -21,29 +21,6 @@ pub const MAX_MANIFEST: usize = 4 << 20;
 pub const MAX_FILES: usize = 10_000;
 /// Problems of a manifest that are named one by one.
 const MAX_PROBLEMS: usize = 100;
-
-/// Name of the manifest in a pack.
-pub const MANIFEST: &str = "pack_manifest.json";
-/// Name of the detached signature.
-pub const SIGNATURE: &str = "pack_signature.sig";
-/// Name of the receipts.
-pub const RECEIPTS: &str = "receipt_pack.jsonl";
-/// Name of the builder's report.
-pub const REPORT: &str = "verify_report.json";
-/// Name of the builder's transcript.
-pub const TRANSCRIPT: &str = "verify_transcript.md";
-/// Name of the audit events: only in packs of this recorder.
-pub const AUDIT_LOG: &str = "audit_log.jsonl";
-/// Name of the session document: only in packs of this recorder.
-pub const SESSION: &str = "session.json";
-/// Name of the policy in force: only in packs of this recorder.
-pub const POLICY: &str = "policy.yaml";
-/// Name of the server's surface: only in packs of this recorder.
-pub const SURFACE: &str = "surface.json";
-/// What may lie beside the listed files without being one.
-pub const UNSIGNED: &str = "_unsigned";
-/// Files that every pack lists under `files`.
-pub const KERNEL: [&str; 3] = [RECEIPTS, REPORT, TRANSCRIPT];
 
 /// A manifest that is of the schema, with the RFC 8785 form of what was read.
 #[derive(Debug, Clone)]
@@ -126,41 +103,6 @@ impl Parsed {
             .flatten()
             .flatten()
             .filter_map(|m| Some((m.key?.into_owned(), m.key_range.start..m.value.end, m.value)))
-    }
-}
-
-impl Manifest {
-    /// The one form that a pack of ours has on disk.
-    #[must_use]
-    pub fn pretty(&self) -> Vec<u8> {
-        sign::pretty(self).unwrap_or_default()
-    }
-
-    /// The entry of a listed file.
-    #[must_use]
-    pub fn file(&self, name: &str) -> Option<&FileEntry> {
-        self.files.iter().find(|f| f.path == name)
-    }
-
-    /// The name under which the snapshot of a policy lies that came into force during the session.
-    #[must_use]
-    pub fn policy_file(hash: &str) -> String {
-        format!("policy_sha256_{}.yaml", hash.trim_start_matches("sha256:"))
-    }
-
-    /// Whether the snapshot of a policy is listed, by its `sha256:` hash. That the file has that hash is looked at where
-    /// files are.
-    #[must_use]
-    pub fn has_policy(&self, hash: &str) -> bool {
-        let Some(hex) = hash.strip_prefix("sha256:") else { return false };
-        let named = Self::policy_file(hash);
-        self.files.iter().any(|f| (f.path == POLICY || f.path == named) && f.sha256 == hex)
-    }
-
-    /// Whether this recorder built it: then it has a chain and a session document, and one form.
-    #[must_use]
-    pub fn is_ours(&self) -> bool {
-        self.file(AUDIT_LOG).is_some() || self.file(SESSION).is_some()
     }
 }
 
@@ -254,11 +196,7 @@ fn check(m: &Manifest) -> Vec<Problem> {
     c.that(m.expected_files.len() >= 5, "expected_files", || "fewer than 5 entries".into());
     c.some("signer_id", &m.signer_id);
     c.one_of("signature_alg", &m.signature_alg, &["ed25519"]);
-    c.one_of(
-        "signature_scope",
-        &m.signature_scope,
-        &["JCS(pack_manifest_excluding_signature_and_pack_root_sha256)", "JCS(pack_manifest_without_signature)"],
-    );
+    c.one_of("signature_scope", &m.signature_scope, &[SIGNATURE_SCOPE, "JCS(pack_manifest_without_signature)"]);
     c.some("signature", &m.signature);
     c.0
 }

@@ -1,11 +1,7 @@
 //! Stage `validate_paths`: names are judged before anything is opened, and the directory is a closed world.
 
-use super::{
-    Finding, Stage,
-    engine::Engine,
-    manifest::{AUDIT_LOG, KERNEL, MANIFEST, Manifest, SESSION, SIGNATURE, UNSIGNED},
-    source::PackDir,
-};
+use super::{Finding, Stage, engine::Engine, source::PackDir};
+use crate::model::pack::{AUDIT_LOG, KERNEL, MANIFEST, Manifest, SESSION, SIGNATURE, UNSIGNED};
 use crate::text::noun;
 use std::collections::{BTreeSet, HashSet};
 

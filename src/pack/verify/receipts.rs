@@ -5,11 +5,11 @@ use super::{
     claims_tally::Tally,
     cursor::{hex_of, shown},
     engine::Engine,
-    manifest::RECEIPTS,
     receipt_line::{Call, Receipt, explain, read},
     sense,
     source::{Lines, Meter, ReadStop},
 };
+use crate::model::pack::RECEIPTS;
 use crate::{
     canon,
     model::{Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime, receipt::Counts},

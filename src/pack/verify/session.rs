@@ -1,19 +1,16 @@
 //! Stage `session_completeness`: `session.json` against what was recomputed, and whether the session is whole.
 
 use super::{
-    Completeness, Finding, Stage,
-    engine::Engine,
-    event_line::typed,
-    manifest::{MANIFEST, Manifest, POLICY, SESSION, SURFACE},
-    receipts::Totals,
-    unread::explain_document,
+    Completeness, Finding, Stage, engine::Engine, event_line::typed, receipts::Totals, unread::explain_document,
     walk::Walked,
+};
+use crate::model::pack::{
+    DEFAULT_POLICY, MANIFEST, Manifest, NO_CLAIMS, POLICY, SESSION, SURFACE, policy_file, policy_hash,
 };
 use crate::model::words::EndReason;
 use crate::{
     canon,
     model::{Profile, SessionDoc, session::SESSION_VERSION, sha256_hex},
-    pack::sign::DEFAULT_POLICY,
     text::{counted, either},
 };
 
@@ -111,10 +108,8 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
     }
     for hash in r.policies.iter().filter(|hash| !m.has_policy(hash)) {
         let what = format!("a policy that judged is not in the pack: {hash}");
-        engine.found(
-            Finding::new("E_PACK_OMISSION_DETECTED", Stage::SessionCompleteness, what)
-                .file(Manifest::policy_file(hash)),
-        );
+        engine
+            .found(Finding::new("E_PACK_OMISSION_DETECTED", Stage::SessionCompleteness, what).file(policy_file(hash)));
     }
     for (field, expected, found) in wrong {
         let what = format!("session.json is not what the evidence says: {field}");
@@ -199,15 +194,14 @@ pub(super) fn attested(
     if doc.policy_hash.is_none() {
         same(MANIFEST, "policy_hash", sha256_hex(DEFAULT_POLICY), a.policy_hash.clone());
     }
-    if a.claim_set_id == "none" {
-        same(MANIFEST, "claim_set_hash", sha256_hex(b"none"), a.claim_set_hash.clone());
+    if a.claim_set_id == NO_CLAIMS {
+        same(MANIFEST, "claim_set_hash", sha256_hex(NO_CLAIMS.as_bytes()), a.claim_set_hash.clone());
         if a.claim_check != "N/A" {
             same(MANIFEST, "claim_check", "N/A: there is no claim set".into(), a.claim_check.clone());
         }
     }
     for file in &m.files {
-        let named = file.path.strip_prefix("policy_sha256_").and_then(|n| n.strip_suffix(".yaml"));
-        if let Some(hash) = named.filter(|hash| *hash != file.sha256) {
+        if let Some(hash) = policy_hash(&file.path).filter(|hash| *hash != file.sha256) {
             same(MANIFEST, "the name of a policy", file.sha256.clone(), hash.to_owned());
         }
     }

@@ -3,9 +3,10 @@
 use super::{
     Finding, Stage,
     engine::Engine,
-    manifest::{MANIFEST, Parsed, SIGNATURE},
+    manifest::Parsed,
     source::{OpenProblem, PackDir},
 };
+use crate::model::pack::{MANIFEST, SIGNATURE};
 use crate::model::sha256_hex;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, VerifyingKey};

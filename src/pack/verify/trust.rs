@@ -1,12 +1,8 @@
 //! Stage `signer_trust`, and the other demands that a caller makes of an authentic pack.
 
-use super::{
-    Claims, Completeness, SignerVerdict, VerifyOptions, engine::Engine, manifest::Manifest, time::parse_date_time,
-};
+use super::{Claims, Completeness, SignerVerdict, VerifyOptions, engine::Engine, time::parse_date_time};
+use crate::model::pack::{Manifest, NO_CLAIMS};
 use crate::{model::sha256_hex, pack::lock::Lock};
-
-/// The id whose hash a pack without claims attests as its claim set.
-const NO_CLAIMS: &[u8] = b"none";
 
 /// How far in the future a pack may end: clocks differ (assay's tolerance).
 const MAX_FUTURE_HOURS: f64 = 24.0;
@@ -89,7 +85,7 @@ fn locked(engine: &mut Engine<'_>, lock: &Lock, m: &Manifest, evaluated: bool) {
         }
     };
     same("pack_format_version", &lock.pack_format_version, &m.attestation.pack_format_version);
-    if !evaluated || m.claim_set_hash != sha256_hex(NO_CLAIMS) {
+    if !evaluated || m.claim_set_hash != sha256_hex(NO_CLAIMS.as_bytes()) {
         same("claim_set_hash", &lock.claim_set_hash, &m.claim_set_hash);
     }
 }

@@ -8,13 +8,13 @@ use super::{
     engine::Engine,
     event_line::{Binding, Detail, Event},
     flight::{Flights, Known},
-    manifest::{AUDIT_LOG, RECEIPTS},
     receipt_line::{Call, Receipt},
     receipts::{MAX_RECEIPTS, Place, ReceiptFile, name_policy},
     sense,
     source::{Lines, Meter, ReadStop},
     streams::Streams,
 };
+use crate::model::pack::{AUDIT_LOG, RECEIPTS};
 use crate::model::words::{AnomalyKind, EndReason, OutcomeReason, Vocabulary, Word};
 use crate::model::{EventKind, GapReceipt, InvocationId, Outcome, Profile, ReceiptId, SessionEnd, SessionStart};
 use crate::text::counted;

@@ -5,6 +5,7 @@ use crate::{
     canon, files,
     model::{
         WallTime,
+        pack::RECEIPTS as PACK,
         reading::{self, TooNew},
         receipt::SCHEMA_VERSION,
         version,
@@ -25,7 +26,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const PACK: &str = "receipt_pack.jsonl";
 /// Bytes of a first receipt that are looked at.
 const FIRST_LINE: u64 = 4 << 20;
 /// Bytes of stored arguments that are judged.

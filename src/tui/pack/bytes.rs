@@ -4,6 +4,7 @@ use super::{
     book::{Kind, Source},
     rows::wrapped,
 };
+use crate::model::pack::MANIFEST;
 use crate::{
     pack::verify::Finding,
     tui::{
@@ -25,7 +26,6 @@ const CHUNK: u64 = 32 << 10;
 /// Bytes of a line in which a value is looked for.
 const SEARCH: u64 = 4 << 20;
 /// Where a manifest's field is looked for.
-const MANIFEST: &str = "pack_manifest.json";
 
 /// What is to be shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

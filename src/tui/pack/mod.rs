@@ -21,6 +21,7 @@ use super::{
     paint::{Pen, clean},
     screen::{At, Screen},
 };
+use crate::model::pack::{AUDIT_LOG, RECEIPTS};
 use crate::{
     filter::{Filter, FilterError},
     pack::verify::{Progress, VerifyError, VerifyOptions, VerifyReport, verify},
@@ -157,8 +158,8 @@ impl PackScreen {
             Target::Pack(dir) => {
                 self.name = dir.file_name().map_or_else(|| dir.to_string_lossy(), |n| n.to_string_lossy()).into_owned();
                 let book = |name: &str, kind| Book::new(Source { dir: dir.clone(), name: name.to_owned(), kind });
-                self.receipts = Some(book("receipt_pack.jsonl", Kind::Receipts));
-                self.chain = Some(book("audit_log.jsonl", Kind::Events));
+                self.receipts = Some(book(RECEIPTS, Kind::Receipts));
+                self.chain = Some(book(AUDIT_LOG, Kind::Events));
                 effects.extend(self.verify());
             }
             Target::Journal { title, segment, receipts } => {

@@ -6,13 +6,11 @@ use crate::{
     live::{discovery, protocol::RunCard},
     model::{
         self, AuditEvent, WallTime,
+        pack::{MANIFEST, MANIFEST_VERSION, PACK_VERSION, SESSION},
         reading::{self, Reading},
         version,
     },
-    pack::{
-        sign::{MANIFEST_VERSION, PACK_VERSION},
-        verify::source::PackDir,
-    },
+    pack::verify::source::PackDir,
     paths::{self, AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
     record::{card::Card, mark::NotOurs},
     sys::process,
@@ -207,14 +205,14 @@ fn entry(dir: &AuditDir, pack: &Path, paths: Option<&SessionPaths>, live: &HashS
     };
     if let Ok(dir) = PackDir::open(pack) {
         (e.bytes, e.stamp) = weigh(pack);
-        if let Some(doc) = document(&dir, "session.json").filter(|doc| doc["v"] == model::session::SESSION_VERSION) {
+        if let Some(doc) = document(&dir, SESSION).filter(|doc| doc["v"] == model::session::SESSION_VERSION) {
             let text = |name: &str| doc[name].as_str().map(str::to_owned);
             e.server = text("server_id").unwrap_or_default();
             e.started = text("started_at").unwrap_or(e.started);
             e.session = text("session_id").unwrap_or(e.session);
             e.receipts = doc["receipt_count"].as_u64();
         }
-        if let Some(doc) = document(&dir, "pack_manifest.json").filter(|doc| !is_later_manifest(doc)) {
+        if let Some(doc) = document(&dir, MANIFEST).filter(|doc| !is_later_manifest(doc)) {
             let text = |name: &str| doc["attestation"][name].as_str().map(str::to_owned);
             if e.session.is_empty() {
                 e.session = text("run_id").unwrap_or_default();
@@ -224,7 +222,7 @@ fn entry(dir: &AuditDir, pack: &Path, paths: Option<&SessionPaths>, live: &HashS
             }
             e.receipts = e.receipts.or_else(|| doc["receipt_count_expected"].as_u64());
         }
-        if dir.open_file("pack_manifest.json").is_ok() {
+        if dir.open_file(MANIFEST).is_ok() {
             e.standing = Standing::Packed;
             return e;
         }

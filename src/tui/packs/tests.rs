@@ -429,7 +429,10 @@ fn the_worst_verdict_stands_for_all() {
 
 #[test]
 fn a_pack_of_a_later_version_is_too_new_and_not_damaged() {
-    use crate::pack::sign::{self, Manifest};
+    use crate::{
+        model::pack::{Manifest, pretty},
+        pack::sign::sign,
+    };
     let rig = Rig::new();
     let pack = rig.packed(0, Plan { calls: 2, ..Plan::default() });
     let path = pack.join("session.json");
@@ -438,13 +441,9 @@ fn a_pack_of_a_later_version_is_too_new_and_not_damaged() {
     let mut m: Manifest = serde_json::from_slice(&fs::read(pack.join("pack_manifest.json")).unwrap()).unwrap();
     let entry = m.files.iter_mut().find(|f| f.path == "session.json").unwrap();
     entry.sha256 = crate::model::sha256_hex(text.as_bytes());
-    let (m, signature) = Manifest::signed(
-        m.attestation,
-        m.files,
-        &Signer::from_seed(SignerId::parse("tester").unwrap(), &sessions::SEED),
-    )
-    .unwrap();
-    fs::write(pack.join("pack_manifest.json"), sign::pretty(&m).unwrap()).unwrap();
+    let (m, signature) =
+        sign(m.attestation, m.files, &Signer::from_seed(SignerId::parse("tester").unwrap(), &sessions::SEED)).unwrap();
+    fs::write(pack.join("pack_manifest.json"), pretty(&m).unwrap()).unwrap();
     fs::write(pack.join("pack_signature.sig"), signature).unwrap();
     let said = shown(&mut rig.looked());
     assert!(said.contains("! UNSUPPORTED, too new: session.json is of version 7"), "{said}");

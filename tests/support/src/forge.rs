@@ -6,12 +6,17 @@ use crate::{
 };
 use assay::{
     canon,
-    model::{SessionDoc, WallTime, event::hash_of_line, sha256_hex},
+    model::{
+        SessionDoc, WallTime,
+        event::hash_of_line,
+        pack::{self, Attestation, Manifest, pretty},
+        sha256_hex,
+    },
     pack::{
         build,
         keys::{Signer, SignerId},
         report,
-        sign::{self, Attestation, Manifest},
+        sign::sign,
         verify::{Completeness, VerifyOptions, VerifyReport, verify},
     },
 };
@@ -220,21 +225,21 @@ impl Pack {
     /// The same, with a last change to the manifest before it is signed.
     pub fn sign_with(&mut self, signer: &Signer, change: impl FnOnce(&mut Manifest)) {
         let mut m = self.attested(|_| ());
-        let (signed, _) = Manifest::signed(m.attestation, m.files, signer).unwrap();
+        let (signed, _) = sign(m.attestation, m.files, signer).unwrap();
         m = signed;
         change(&mut m);
         use base64::Engine as _;
         let signature = signer.sign(&m.signed_bytes().unwrap());
         m.signature = base64::engine::general_purpose::STANDARD.encode(signature);
-        self.set(MANIFEST, sign::pretty(&m).unwrap());
+        self.set(MANIFEST, pretty(&m).unwrap());
         self.set(SIGNATURE, signature);
     }
 
     /// The same, with a change to what is attested.
     pub fn sign_attesting(&mut self, signer: &Signer, change: impl FnOnce(&mut Attestation)) {
         let m = self.attested(change);
-        let (m, signature) = Manifest::signed(m.attestation, m.files, signer).unwrap();
-        self.set(MANIFEST, sign::pretty(&m).unwrap());
+        let (m, signature) = sign(m.attestation, m.files, signer).unwrap();
+        self.set(MANIFEST, pretty(&m).unwrap());
         self.set(SIGNATURE, signature);
     }
 
@@ -278,7 +283,7 @@ impl Pack {
             (true, SessionDoc { session_complete: true, .. }) => Completeness::Complete,
             (true, _) => Completeness::Incomplete,
         };
-        let root = sha256_hex(&sign::canonical(&m.attestation).unwrap());
+        let root = sha256_hex(&pack::canonical(&m.attestation).unwrap());
         let more: Vec<_> =
             m.files.iter().filter(|f| ![RECEIPTS, REPORT, TRANSCRIPT].contains(&&*f.path)).cloned().collect();
         let checked = report::Checked {
@@ -303,8 +308,8 @@ impl Pack {
         let mut m: Manifest = serde_json::from_slice(&self.0[MANIFEST]).unwrap();
         let entry = m.files.iter_mut().find(|f| f.path == REPORT).unwrap();
         (entry.sha256, entry.bytes) = (sha256_hex(&self.0[REPORT]), self.0[REPORT].len() as u64);
-        let (m, signature) = Manifest::signed(m.attestation, m.files, signer).unwrap();
-        self.set(MANIFEST, sign::pretty(&m).unwrap());
+        let (m, signature) = sign(m.attestation, m.files, signer).unwrap();
+        self.set(MANIFEST, pretty(&m).unwrap());
         self.set(SIGNATURE, signature);
     }
 
