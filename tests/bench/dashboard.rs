@@ -10,12 +10,15 @@
 //! are answered and when the result of the last one is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use assay_support::sessions::{self, Plan};
-use assay_support::{rig::rig, tty::Tty};
+use assay_support::{
+    alone::peak_kib,
+    rig::{bench_scratch, piped, rig},
+    sessions::{self, Plan},
+    tty::Tty,
+};
 use std::{
     io::{Read as _, Write as _},
     path::{Path, PathBuf},
-    process::Stdio,
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -56,12 +59,6 @@ fn told(what: &str, mut times: Vec<Duration>) {
     );
 }
 
-fn status(pid: u32, name: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or(": 0");
-    line.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
-}
-
 /// Ticks of processor time, user and system.
 fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -80,13 +77,9 @@ fn events(rate: u64, seconds: u64) {
     let rig = rig!();
     let tty = Tty::start(&rig, &["watch"], 120, 40);
     tty.wait("No live session.");
-    let assay = env!("CARGO_BIN_EXE_assay");
-    let mut command = rig.command(assay);
-    command.args(["mcp-proxy", "--audit-dir"]).arg(&rig.audit).args(["--", assay, "demo-server"]);
-    let mut proxy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut answers = proxy.stdout.take().unwrap();
+    let mut command = rig.program(&["mcp-proxy", "--audit-dir", "audit", "--", rig.assay, "demo-server"]);
+    let (mut proxy, mut stdin, mut answers) = piped(&mut command).unwrap();
     thread::spawn(move || while answers.read(&mut [0; 65_536]).is_ok_and(|n| n > 0) {});
-    let mut stdin = proxy.stdin.take().unwrap();
     writeln!(stdin, "{}", rig::INITIALIZE).unwrap();
     tty.wait("recording");
     let seen: Arc<Mutex<Vec<(usize, Instant)>>> = Arc::default();
@@ -135,15 +128,14 @@ fn events(rate: u64, seconds: u64) {
         "frames: {frames}, {:.1}/s; dashboard: {:.0} % of a processor, {} MiB resident",
         frames as f64 / elapsed.as_secs_f64(),
         cpu / elapsed.as_secs_f64(),
-        status(tty.pid(), "VmHWM") / 1024
+        peak_kib(tty.pid()) / 1024
     );
     drop(stdin);
     let _ = proxy.wait();
 }
 
 fn built(root: &Path, calls: u64) -> PathBuf {
-    let written = sessions::write(&Plan { calls, ..Plan::default() }, root.join("audit")).unwrap();
-    written.pack()
+    sessions::packed(&Plan { calls, ..Plan::default() }, root.join("audit"))
 }
 
 /// How long each key takes to change the screen.
@@ -163,8 +155,7 @@ fn answers(tty: &mut Tty, keys: &[&str]) -> Vec<Duration> {
 }
 
 fn policy(calls: u64) {
-    let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    let tmp = tempfile::tempdir_in(root).unwrap();
+    let tmp = bench_scratch();
     let dir = built(tmp.path(), calls);
     let rig = rig!();
     std::fs::write(rig.root.join("p.yaml"), "version: \"1\"\ndefault: allow\n").unwrap();
@@ -181,13 +172,12 @@ fn policy(calls: u64) {
     // Tools are called in turn.
     tty.wait(&format!("{} of {calls} calls would now be denied", (calls + 1) / 3));
     println!("the result of the last key after {:.1} s", last.elapsed().as_secs_f64());
-    println!("{} MiB resident", status(tty.pid(), "VmHWM") / 1024);
+    println!("{} MiB resident", peak_kib(tty.pid()) / 1024);
     tty.keys("\u{3}");
 }
 
 fn pack(calls: u64) {
-    let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    let tmp = tempfile::tempdir_in(root).unwrap();
+    let tmp = bench_scratch();
     let dir = built(tmp.path(), calls);
     let rig = rig!();
     let begun = Instant::now();
@@ -201,7 +191,7 @@ fn pack(calls: u64) {
     for round in ["while it verifies", "when it is verified"] {
         let keys = ["j", "j", "\u{4}", "G", "g", "\u{4}", "j", "k", "G", "k"].repeat(5);
         told(&format!("keys {round}"), answers(&mut tty, &keys));
-        println!("{} MiB resident", status(tty.pid(), "VmHWM") / 1024);
+        println!("{} MiB resident", peak_kib(tty.pid()) / 1024);
         tty.keys("[");
         tty.wait("PASS");
         tty.keys("]");

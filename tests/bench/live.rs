@@ -20,10 +20,13 @@ use assay::{
     paths::SessionPaths,
     sys::clock::mono_ns,
 };
-use assay_support::sessions::{self, Plan};
+use assay_support::{
+    rig::{bench_scratch, piped},
+    sessions::{self, Plan},
+};
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    process::{Command, Stdio},
+    process::Command,
     sync::{Arc, atomic::AtomicBool, mpsc},
     thread,
     time::{Duration, Instant},
@@ -70,20 +73,16 @@ fn drive(rate: u64, seconds: u64) {
     let home = tempfile::tempdir().unwrap();
     let run = home.path().join("run");
     std::fs::create_dir(&run).unwrap();
-    let mut proxy = Command::new(env!("CARGO_BIN_EXE_assay"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_assay"));
+    command
         .args(["mcp-proxy", "--"])
         .arg(std::env::current_exe().unwrap())
         .arg("server")
         .current_dir(home.path())
         .env("ASSAY_HOME", home.path().join("home"))
-        .env("XDG_RUNTIME_DIR", &run)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut stdin = proxy.stdin.take().unwrap();
-    let answers = BufReader::new(proxy.stdout.take().unwrap());
+        .env("XDG_RUNTIME_DIR", &run);
+    let (mut proxy, mut stdin, stdout) = piped(&mut command).unwrap();
+    let answers = BufReader::new(stdout);
     let answers = thread::spawn(move || answers.lines().map_while(Result::ok).count() as u64);
     let card = loop {
         let card = discovery::live_in(&run.join("assay")).pop();
@@ -161,8 +160,7 @@ fn find(paths: &SessionPaths, calls: u64) {
 }
 
 fn session(calls: u64) {
-    let base = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into);
-    let tmp = tempfile::tempdir_in(base).unwrap();
+    let tmp = bench_scratch();
     let plan = Plan { calls, error_every: 50, ..Plan::default() };
     let paths = sessions::write(&plan, tmp.path()).unwrap().paths;
     println!("a session of {calls} calls:");

@@ -6,7 +6,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay::policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict, dry_run};
-use assay_support::sessions::{self, Plan};
+use assay_support::{
+    rig::bench_scratch,
+    sessions::{self, Plan},
+};
 use criterion::{Criterion, Throughput};
 use std::{
     fmt::Write as _,
@@ -14,7 +17,7 @@ use std::{
     hint::black_box,
     io::{BufRead as _, BufReader, BufWriter, Write as _},
     ops::ControlFlow,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -132,8 +135,7 @@ fn stored(receipts: &Path) {
 }
 
 fn big(calls: u64) {
-    let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    let tmp = tempfile::tempdir_in(root).unwrap();
+    let tmp = bench_scratch();
     let started = Instant::now();
     let written = sessions::write(&Plan { calls, ..Plan::default() }, tmp.path()).unwrap();
     std::fs::remove_file(&written.paths.segment).unwrap();

@@ -7,7 +7,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay::pack::verify::{VerifyOptions, VerifyReport, verify};
-use assay_support::sessions::{self, Plan};
+use assay_support::{
+    alone::peak_kib,
+    rig::bench_scratch,
+    sessions::{self, Plan},
+};
 use criterion::{Criterion, Throughput};
 use std::{
     ops::ControlFlow,
@@ -30,12 +34,6 @@ fn run(dir: &Path) -> VerifyReport {
     report
 }
 
-fn peak_mib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0");
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0) / 1024
-}
-
 fn once(dir: &Path) {
     let started = Instant::now();
     let report = run(dir);
@@ -47,13 +45,12 @@ fn once(dir: &Path) {
         f.event_count,
         f.total_bytes as f64 / 1e9,
         f.total_bytes as f64 / 1e6 / seconds,
-        peak_mib()
+        peak_kib("self") / 1024
     );
 }
 
 fn big(calls: u64) {
-    let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    let tmp = tempfile::tempdir_in(root).unwrap();
+    let tmp = bench_scratch();
     let started = Instant::now();
     let dir = pack(tmp.path(), calls);
     println!("built in {:.1} s", started.elapsed().as_secs_f64());

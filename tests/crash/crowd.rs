@@ -5,7 +5,6 @@ use assay_support::{
     check::{self, Crossed},
     rig::{Client, INITIALIZE, Rig, call, rig},
 };
-use std::fs;
 
 const CROWD: usize = 50;
 
@@ -54,7 +53,7 @@ fn of_fifty_proxies_that_start_beside_a_dead_session_one_recovers_it() {
     let mut client = Client::start(rig.proxy(&[]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
     client.kill();
-    let crossed = Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false };
+    let crossed = Crossed::of(&rig, &client);
     let said = crowd(&rig);
     let recovered = said.iter().filter(|s| s.contains("recovered proof pack")).count();
     assert!(recovered <= 1, "recovered {recovered} times");

@@ -34,10 +34,6 @@ fn fill(rig: &Rig, client: &Client) {
     limit(client, Some(len + 100));
 }
 
-fn crossed(rig: &Rig, client: &Client) -> Crossed {
-    Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false }
-}
-
 fn only(rig: &Rig) -> Session {
     let mut sessions = check::sessions(rig);
     assert_eq!(sessions.len(), 1);
@@ -74,7 +70,7 @@ fn what_a_short_outage_of_the_disk_held_back_is_written_afterwards() {
     check::settled(&rig);
     let session = only(&rig);
     assert_eq!((session.doc.counts.calls, session.completeness), (45, Completeness::Complete));
-    check::evidence(&[session], &crossed(&rig, &client));
+    check::evidence(&[session], &Crossed::of(&rig, &client));
 }
 
 /// Results with content of nearly 1 MiB: more evidence than is kept in memory, or, with enough of them, in the capture.
@@ -118,7 +114,7 @@ fn a_disk_that_stays_full_to_the_end_is_made_up_for_by_recover() {
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
     assert_answers(&client, 43);
     assert!(client.said().contains("assay recover"), "{}", client.said());
-    let sessions = check::recovered(&rig, &crossed(&rig, &client));
+    let sessions = check::recovered(&rig, &Crossed::of(&rig, &client));
     assert_eq!(sessions[0].doc.counts.calls, 43);
 }
 
@@ -130,7 +126,7 @@ fn what_was_let_go_of_while_the_disk_stayed_full_is_a_gap_after_recover() {
     client.converse(small_calls(next, 3));
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
     assert_answers(&client, next + 2);
-    let sessions = check::recovered(&rig, &Crossed { damaged: true, ..Crossed::default() });
+    let sessions = check::recovered(&rig, &Crossed::damaged());
     assert!(sessions[0].count(EventKind::RecorderGap) > 0);
     assert!(sessions[0].doc.counts.missed_bytes > 0);
 }
@@ -220,7 +216,7 @@ fn large_message(pauses: bool, finale: Finale) {
         client.kill();
         rig.await_silence();
         // An answer whose request was given up is recorded as one that answers nothing.
-        let all = if pauses { crossed(&rig, &client) } else { Crossed { damaged: true, ..Crossed::default() } };
+        let all = if pauses { Crossed::of(&rig, &client) } else { Crossed::damaged() };
         let sessions = check::recovered(&rig, &all);
         assert_eq!(sessions[0].completeness, Completeness::Incomplete);
         return;
@@ -234,7 +230,7 @@ fn large_message(pauses: bool, finale: Finale) {
     if let (Finale::RoomThenClientLeaves, true) = (finale, pauses) {
         assert_eq!(status.code(), Some(0), "{}", client.said());
         assert_eq!((session.doc.counts.calls, session.completeness), (6, Completeness::Complete));
-        check::evidence(&[session], &crossed(&rig, &client));
+        check::evidence(&[session], &Crossed::of(&rig, &client));
         return;
     }
     assert_eq!(status.code(), Some(2), "{}", client.said());
@@ -259,6 +255,6 @@ fn a_message_that_no_spool_has_room_for_on_a_disk_that_has_none_for_anything() {
     fill(&rig, &client);
     client.converse([call(4, "big", 20 << 20), call(5, "big", 70 << 20), call(6, "echo", 6)].into_iter());
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
-    let sessions = check::recovered(&rig, &Crossed { damaged: true, ..Crossed::default() });
+    let sessions = check::recovered(&rig, &Crossed::damaged());
     assert_eq!(sessions[0].completeness, Completeness::Incomplete);
 }

@@ -205,7 +205,7 @@ fn a_call_that_outlives_several_intervals_has_its_receipt_after_sigkill() {
     }
     client.kill();
     rig.await_silence();
-    let crossed = Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false };
+    let crossed = Crossed::of(&rig, &client);
     let sessions = check::recovered(&rig, &crossed);
     let of_hang = |r: &&serde_json::Value| r["tool_name"] == "hang" && r["outcome_reason"] == "proxy_killed";
     assert_eq!(sessions.iter().flat_map(|s| &s.receipts).filter(of_hang).count(), 1);

@@ -193,10 +193,7 @@ fn play(story: &Story) {
         let last = last.last().unwrap();
         assert_eq!((&last["outcome"], &last["outcome_reason"]), (&outcome.into(), &reason.into()));
     }
-    check::evidence(
-        &[session],
-        &Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false },
-    );
+    check::evidence(&[session], &Crossed::of(&rig, &client));
 }
 
 fn play_every(which: usize) {

@@ -9,7 +9,7 @@ use std::{
     fs,
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 /// Everything that changes what lies on disk.
@@ -30,11 +30,59 @@ const CALLS: &[&str] = &[
     "linkat",
 ];
 
+/// `strace` with this fault in these system calls of what stands behind it.
+fn strace(calls: &str, fault: &str) -> Vec<String> {
+    let (trace, inject) = (format!("trace={calls}"), format!("inject={calls}:{fault}"));
+    ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject].map(str::to_owned).to_vec()
+}
+
 fn kill_at(syscall: &str, n: u32) -> Vec<String> {
-    let inject = format!("inject={syscall}:signal=SIGKILL:when={n}");
-    ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={syscall}"), "-e", &inject]
-        .map(str::to_owned)
-        .to_vec()
+    strace(syscall, &format!("signal=SIGKILL:when={n}"))
+}
+
+/// A proxy behind such a command.
+fn proxy_behind(rig: &Rig, argv: &[String], flags: &[&str]) -> Command {
+    rig.wrapped(&argv.iter().map(String::as_str).collect::<Vec<_>>(), flags, "")
+}
+
+/// A recovery behind such a command.
+fn recover_behind(rig: &Rig, argv: &[String]) -> Output {
+    let mut command = rig.command(&argv[0]);
+    command.args(&argv[1..]).arg(rig.assay).args(["recover", "--json", "--audit-dir"]).arg(&rig.audit);
+    command.output().unwrap()
+}
+
+/// `strace` with a fault in this system call of one thread of a proxy that runs.
+fn attach(rig: &Rig, client: &Client, tid: &str, syscall: &str, fault: &str) -> Child {
+    let (trace, inject) = (format!("trace={syscall}"), format!("inject={syscall}:{fault}"));
+    let mut command = rig.command("strace");
+    command.args(["-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, "-p", tid]);
+    let tracer = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("the tracer", || {
+        let status = fs::read_to_string(format!("/proc/{}/task/{tid}/status", client.child.id())).ok()?;
+        (!status.contains("TracerPid:\t0")).then_some(())
+    });
+    tracer
+}
+
+/// A proxy whose segment is there, after one call.
+fn begun(flags: &[&str]) -> (Rig, Client) {
+    let rig = rig!();
+    let mut client = Client::start(rig.proxy(flags));
+    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    until("the segment", || (!rig.segments().is_empty()).then_some(()));
+    (rig, client)
+}
+
+/// Calls until `done`; gives the id of the last call.
+fn call_until(what: &str, client: &mut Client, done: impl Fn() -> bool) -> u64 {
+    let mut id = 1;
+    until(what, || {
+        id += 1;
+        client.converse(std::iter::once(call(id, "echo", id)));
+        done().then_some(())
+    });
+    id
 }
 
 /// How many threads share a sweep over system calls.
@@ -63,8 +111,7 @@ fn sweep(share: usize, killed: impl Fn(&str, u32) -> bool) {
 fn session_killed_at(syscall: &str, n: u32) -> bool {
     let rig = rig!();
     let wrapper = kill_at(syscall, n);
-    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
-    let mut client = Client::start(rig.wrapped(&wrapper, &["--pack-interval", "3r"], ""));
+    let mut client = Client::start(proxy_behind(&rig, &wrapper, &["--pack-interval", "3r"]));
     client.send(INITIALIZE);
     for i in 1..=9 {
         client.send(&call(i, if i == 4 { "ask" } else { "echo" }, i));
@@ -115,16 +162,12 @@ fn recover_killed(share: usize) {
     client.await_lines(20);
     client.kill();
     rig.await_silence();
-    let server = fs::read(rig.server_log()).unwrap();
-    let crossed = Crossed { client: client.got(), server, damaged: false };
+    let crossed = Crossed::of(&rig, &client);
     let all = check::tree(&rig.root).into_keys().filter(|p| p.is_file());
     let saved: Vec<(PathBuf, Vec<u8>)> = all.map(|p| (p.clone(), fs::read(&p).unwrap())).collect();
     sweep(share, |syscall, n| {
         restore(&rig.root, &saved);
-        let argv = kill_at(syscall, n);
-        let mut command = rig.command(&argv[0]);
-        command.args(&argv[1..]).arg(env!("CARGO_BIN_EXE_assay")).args(["recover", "--audit-dir"]).arg(&rig.audit);
-        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        let status = recover_behind(&rig, &kill_at(syscall, n)).status;
         check::recovered(&rig, &crossed);
         status.signal().is_some() || status.code() == Some(137)
     });
@@ -151,20 +194,12 @@ fn thread(pid: u32, name: &str) -> String {
 }
 
 /// Makes the next `fdatasync` of one thread fail with an I/O error.
-struct FailingSync(std::process::Child);
+struct FailingSync(Child);
 
 impl FailingSync {
     fn of(rig: &Rig, client: &Client, name: &str) -> Self {
         let tid = thread(client.child.id(), name);
-        let inject = "inject=fdatasync:error=EIO:when=1";
-        let mut command = rig.command("strace");
-        command.args(["-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", inject, "-p", &tid]);
-        let tracer = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        until("the tracer", || {
-            let status = fs::read_to_string(format!("/proc/{}/task/{tid}/status", client.child.id())).ok()?;
-            (!status.contains("TracerPid:\t0")).then_some(())
-        });
-        Self(tracer)
+        Self(attach(rig, client, &tid, "fdatasync", "error=EIO:when=1"))
     }
 }
 
@@ -178,17 +213,9 @@ impl Drop for FailingSync {
 
 #[test]
 fn a_failed_sync_begins_another_segment_and_the_old_pack_is_incomplete() {
-    let rig = rig!();
-    let mut client = Client::start(rig.proxy(&[]));
-    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
-    until("the segment", || (!rig.segments().is_empty()).then_some(()));
+    let (rig, mut client) = begun(&[]);
     let failing = FailingSync::of(&rig, &client, "assay-sync");
-    let mut id = 1;
-    until("a second segment", || {
-        id += 1;
-        client.converse(std::iter::once(call(id, "echo", id)));
-        (rig.segments().len() > 1).then_some(())
-    });
+    let id = call_until("a second segment", &mut client, || rig.segments().len() > 1);
     drop(failing);
     client.converse((id + 1..id + 4).map(|i| call(i, "echo", i)));
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
@@ -200,16 +227,12 @@ fn a_failed_sync_begins_another_segment_and_the_old_pack_is_incomplete() {
     assert_eq!(sessions[0].completeness, Completeness::Incomplete);
     assert_eq!(sessions[1].doc.continues, Some(sessions[0].doc.session_id));
     assert_eq!(sessions[1].completeness, Completeness::Complete);
-    let server = fs::read(rig.server_log()).unwrap();
-    check::evidence(&sessions, &Crossed { client: client.got(), server, damaged: false });
+    check::evidence(&sessions, &Crossed::of(&rig, &client));
 }
 
 #[test]
 fn a_ledger_that_cannot_be_synced_when_rolling_over_is_tried_again() {
-    let rig = rig!();
-    let mut client = Client::start(rig.proxy(&["--pack-interval", "3r"]));
-    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
-    until("the segment", || (!rig.segments().is_empty()).then_some(()));
+    let (rig, mut client) = begun(&["--pack-interval", "3r"]);
     let failing = FailingSync::of(&rig, &client, "assay-recorder");
     client.converse((2..8).map(|i| call(i, "echo", i)));
     until("the warning", || client.said().contains("beginning a session").then_some(()));
@@ -232,17 +255,7 @@ fn a_ledger_that_cannot_be_synced_when_rolling_over_is_tried_again() {
 const CANNOT: [&str; 4] = ["ENOLCK", "ENOSYS", "EOPNOTSUPP", "EINVAL"];
 
 fn unable(calls: &str, error: &str) -> Vec<String> {
-    let inject = format!("inject={calls}:error={error}");
-    ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}"), "-e", &inject]
-        .map(str::to_owned)
-        .to_vec()
-}
-
-fn recover_unable(rig: &Rig, calls: &str, error: &str) -> std::process::Output {
-    let argv = unable(calls, error);
-    let mut command = rig.command(&argv[0]);
-    command.args(&argv[1..]).arg(env!("CARGO_BIN_EXE_assay")).args(["recover", "--json", "--audit-dir"]);
-    command.arg(&rig.audit).output().unwrap()
+    strace(calls, &format!("error={error}"))
 }
 
 #[test]
@@ -253,19 +266,17 @@ fn a_file_system_without_locks_or_syncs_gets_what_it_can_hold() {
         for error in errors {
             let rig = rig!();
             let argv = unable(calls, error);
-            let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-            let mut client = Client::start(rig.wrapped(&argv, &["--pack-interval", "3r"], ""));
+            let mut client = Client::start(proxy_behind(&rig, &argv, &["--pack-interval", "3r"]));
             client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=9).map(|i| call(i, "echo", i))));
             assert_eq!(client.end().code(), Some(0), "{calls} {error}: {}", client.said());
             assert_eq!(client.said().contains("--audit-dir"), calls.contains("flock"), "{}", client.said());
             assert!(!client.said().contains("no pack was built"), "{}", client.said());
-            assert_eq!(recover_unable(&rig, calls, error).status.code(), Some(0), "{calls} {error}");
+            assert_eq!(recover_behind(&rig, &unable(calls, error)).status.code(), Some(0), "{calls} {error}");
             rig.await_silence();
             check::settled(&rig);
             let sessions = check::sessions(&rig);
             assert!(sessions.len() > 1 && sessions.iter().all(|s| s.completeness == Completeness::Complete));
-            let server = fs::read(rig.server_log()).unwrap();
-            check::evidence(&sessions, &Crossed { client: client.got(), server, damaged: false });
+            check::evidence(&sessions, &Crossed::of(&rig, &client));
         }
     }
 }
@@ -280,32 +291,28 @@ fn where_nobody_can_lock_a_session_that_runs_is_left_alone_and_a_dead_one_is_fin
         // Its card it writes itself, when it hears who takes part.
         let files = || check::tree(&rig.audit).into_iter().filter(|(p, _)| !p.starts_with(rig.audit.join("live")));
         let before: Vec<_> = files().collect();
-        let out = recover_unable(&rig, "flock", error);
+        let out = recover_behind(&rig, &unable("flock", error));
         assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stdout));
         assert!(String::from_utf8_lossy(&out.stdout).contains("\"sessions\": []"), "{out:?}");
         assert_eq!(files().collect::<Vec<_>>(), before, "{error}: a session that runs was touched");
         client.kill();
         rig.await_silence();
-        let out = recover_unable(&rig, "flock", error);
+        let out = recover_behind(&rig, &unable("flock", error));
         assert_eq!(out.status.code(), Some(0), "{error}: {}", String::from_utf8_lossy(&out.stdout));
-        let server = fs::read(rig.server_log()).unwrap();
-        check::recovered(&rig, &Crossed { client: client.got(), server, damaged: false });
+        check::recovered(&rig, &Crossed::of(&rig, &client));
     }
 }
 
 /// Holds up one system call of one thread, for longer than any test may take.
 struct Hanging {
-    tracer: std::process::Child,
+    tracer: Child,
     stat: PathBuf,
 }
 
 impl Hanging {
     fn of(rig: &Rig, client: &Client, name: &str, syscall: &str) -> Self {
         let tid = thread(client.child.id(), name);
-        let inject = format!("inject={syscall}:delay_enter=1000000000:when=1");
-        let mut command = rig.command("strace");
-        command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={syscall}"), "-e", &inject, "-p", &tid]);
-        let tracer = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let tracer = attach(rig, client, &tid, syscall, "delay_enter=1000000000:when=1");
         let stat = PathBuf::from(format!("/proc/{}/task/{tid}/stat", client.child.id()));
         Self { tracer, stat }
     }
@@ -327,17 +334,9 @@ impl Drop for Hanging {
 #[test]
 fn a_disk_that_hangs_holds_nobody_up_and_what_crossed_meanwhile_is_evidence() {
     for (name, syscall) in [("assay-sync", "fdatasync"), ("assay-recorder", "write")] {
-        let rig = rig!();
-        let mut client = Client::start(rig.proxy(&[]));
-        client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
-        until("the segment", || (!rig.segments().is_empty()).then_some(()));
+        let (rig, mut client) = begun(&[]);
         let hanging = Hanging::of(&rig, &client, name, syscall);
-        let mut id = 1;
-        until("the disk to hang", || {
-            id += 1;
-            client.converse(std::iter::once(call(id, "echo", id)));
-            hanging.hangs().then_some(())
-        });
+        let id = call_until("the disk to hang", &mut client, || hanging.hangs());
         client.converse((id + 1..id + 200).map(|i| call(i, "echo", i)));
         assert!(hanging.hangs(), "{name} went on");
         drop(hanging);
@@ -346,32 +345,22 @@ fn a_disk_that_hangs_holds_nobody_up_and_what_crossed_meanwhile_is_evidence() {
         check::settled(&rig);
         let sessions = check::sessions(&rig);
         assert_eq!(sessions[0].completeness, Completeness::Complete);
-        let server = fs::read(rig.server_log()).unwrap();
-        check::evidence(&sessions, &Crossed { client: client.got(), server, damaged: false });
+        check::evidence(&sessions, &Crossed::of(&rig, &client));
     }
 }
 
 #[test]
 fn a_disk_that_hangs_to_the_end_does_not_keep_the_proxy() {
-    let rig = rig!();
-    let mut client = Client::start(rig.proxy(&["--shutdown-timeout", "1"]));
-    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
-    until("the segment", || (!rig.segments().is_empty()).then_some(()));
+    let (rig, mut client) = begun(&["--shutdown-timeout", "1"]);
     let hanging = Hanging::of(&rig, &client, "assay-recorder", "write");
-    let mut id = 1;
-    until("the disk to hang", || {
-        id += 1;
-        client.converse(std::iter::once(call(id, "echo", id)));
-        hanging.hangs().then_some(())
-    });
+    let id = call_until("the disk to hang", &mut client, || hanging.hangs());
     client.converse((id + 1..id + 20).map(|i| call(i, "echo", i)));
     client.stdin = None;
     until("the proxy to give up", || client.said().contains("does not respond").then_some(()));
     drop(hanging);
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
     rig.await_silence();
-    let server = fs::read(rig.server_log()).unwrap();
-    let sessions = check::recovered(&rig, &Crossed { client: client.got(), server, damaged: false });
+    let sessions = check::recovered(&rig, &Crossed::of(&rig, &client));
     assert_eq!(sessions[0].doc.counts.calls, id + 19);
 }
 
@@ -436,8 +425,7 @@ fn a_file_system_that_stays_full_to_the_end() {
     client.converse((2..60).map(|i| call(i, "echo", i)));
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
     small.free();
-    let server = fs::read(rig.server_log()).unwrap();
-    let sessions = check::recovered(&rig, &Crossed { client: client.got(), server, damaged: false });
+    let sessions = check::recovered(&rig, &Crossed::of(&rig, &client));
     assert_eq!(sessions[0].doc.counts.calls, 59);
 }
 
@@ -454,7 +442,7 @@ fn a_file_system_that_is_full_from_the_start() {
     small.free();
     // Whatever was begun is finished, and nothing claims to be whole.
     let server = fs::read(rig.server_log()).unwrap();
-    let sessions = check::recovered(&rig, &Crossed { damaged: true, ..Crossed::default() });
+    let sessions = check::recovered(&rig, &Crossed::damaged());
     assert!(sessions.iter().all(|s| s.completeness != Completeness::Complete));
     assert!(!server.is_empty());
 }

@@ -27,17 +27,13 @@ fn dead(calls: u64) -> Dead {
     let want = 1 + 4 * usize::try_from(calls).unwrap();
     rig::until("the evidence", || (lines(&segment) == want).then_some(()));
     client.kill();
-    let crossed = Crossed { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false };
+    let crossed = Crossed::of(&rig, &client);
     // Only the files: what captures hold would make up for what is cut.
     for ring in files(&rig.root.join("run/assay"), |_| true) {
         fs::remove_file(ring).unwrap();
     }
     let receipts = files(&rig.audit.join("receipts"), |_| true).remove(0);
     Dead { rig, segment, receipts, crossed }
-}
-
-fn damaged() -> Crossed {
-    Crossed { damaged: true, ..Crossed::default() }
 }
 
 fn lines(path: &Path) -> usize {
@@ -99,7 +95,7 @@ fn tear(dead: &Dead, file: &Path, step: usize) {
         let whole = cut == from || torn.ends_with(b"\n");
         torn.extend_from_slice(fill);
         fs::write(file, &torn).unwrap();
-        let session = only(check::recovered(&dead.rig, &damaged()));
+        let session = only(check::recovered(&dead.rig, &Crossed::damaged()));
         assert_ne!(session.completeness, Completeness::Complete, "cut at {cut}");
         let name = file.file_name().unwrap().to_str().unwrap();
         let said = session.doc.recovery_notes.iter().any(|n| n.contains("set aside") && n.contains(name));
@@ -140,7 +136,7 @@ fn a_ledger_that_is_torn_goes_on_and_says_so() {
         torn.extend_from_slice(&text[..cut]);
         torn.extend_from_slice(&vec![0; cut % 2 * 9]);
         fs::write(&path, &torn).unwrap();
-        only(check::recovered(&dead.rig, &damaged()));
+        only(check::recovered(&dead.rig, &Crossed::damaged()));
         let kinds: Vec<_> = check::ledger(&dead.rig).iter().map(|l| l.kind).collect();
         assert!(kinds.contains(&assay::model::LedgerKind::TornTail), "{kinds:?}");
     }
@@ -162,7 +158,7 @@ fn a_crashed_sessions_segment_that_was_cut_is_never_called_complete() {
     for n in 1..=12 {
         restore(&dead.rig, &saved);
         fs::write(&dead.segment, &text[..line_start(&text, n)]).unwrap();
-        let session = only(check::recovered(&dead.rig, &damaged()));
+        let session = only(check::recovered(&dead.rig, &Crossed::damaged()));
         assert_ne!(session.completeness, Completeness::Complete, "{n} events cut");
         assert_eq!(session.doc.end_reason, "crashed");
         // Receipts whose events were cut say that something is missing.
@@ -230,7 +226,7 @@ fn a_payload_of_any_size_that_is_torn_is_set_aside() {
         let kept = text.len();
         text.extend(std::iter::repeat_n(b'x', torn));
         fs::write(&log, &text).unwrap();
-        let session = only(check::recovered(&dead.rig, &damaged()));
+        let session = only(check::recovered(&dead.rig, &Crossed::damaged()));
         let notes = session.doc.recovery_notes.join("\n");
         assert!(notes.contains(&format!("{torn} bytes at offset {kept} of {name}")), "{notes}");
         assert_eq!(fs::read(&log).unwrap(), text[..kept]);
@@ -249,12 +245,12 @@ fn a_part_of_what_is_torn_that_an_interrupted_recovery_left_is_made_whole() {
         fs::write(&dead.segment, text).unwrap();
     };
     tear();
-    only(check::recovered(&dead.rig, &damaged()));
+    only(check::recovered(&dead.rig, &Crossed::damaged()));
     let dir = dead.segment.parent().unwrap().to_owned();
     let aside = files(&dir, |n| n.contains(".torn_")).remove(0);
     restore(&dead.rig, &saved);
     tear();
     fs::write(&aside, b"{\"to").unwrap();
-    only(check::recovered(&dead.rig, &damaged()));
+    only(check::recovered(&dead.rig, &Crossed::damaged()));
     assert_eq!(fs::read(&aside).unwrap(), b"{\"torn\":");
 }

@@ -3,15 +3,18 @@
 use crate::install;
 use assay::pack::verify::{self, Completeness, Integrity, VerifyOptions};
 use assay_support::{
-    guard::cases::{Told, cases, line},
-    guard::lenient,
+    guard::{
+        cases::{Told, cases, line},
+        lenient,
+    },
+    rig::{piped, rig},
 };
 use serde_json::{Value, json};
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     ops::ControlFlow,
-    process::{Command, Stdio},
+    process::Command,
     sync::mpsc,
     time::Duration,
 };
@@ -21,27 +24,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Runs `server` behind a guard that allows `tool`, and tries everything.
 fn nothing_passes(server: &[String], tool: &str, arguments: &Value) {
     let _shared = install::MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let tmp = tempfile::tempdir().unwrap();
-    let (policy, audit, read) = (tmp.path().join("policy.yaml"), tmp.path().join("audit"), tmp.path().join("read"));
-    fs::write(&policy, format!("version: \"1\"\ndefault: deny\nallowlist: [{tool}]\ndenylist: [rm]\n")).unwrap();
+    let rig = rig!();
+    let read = rig.at("read");
+    rig.file("policy.yaml", &format!("version: \"1\"\ndefault: deny\nallowlist: [{tool}]\ndenylist: [rm]\n"));
     // What the server reads, as it reads it.
     let tee = format!("tee '{}' | \"$0\" \"$@\"", read.display());
-    let mut proxy = Command::new(install::assay())
-        .args(["mcp-proxy", "--profile", "guard", "--audit-dir"])
-        .arg(&audit)
-        .arg("--policy")
-        .arg(&policy)
-        .args(["--", "sh", "-c", &tee])
-        .args(server)
-        .current_dir(tmp.path())
-        .env("ASSAY_HOME", tmp.path().join("home"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut stdin = proxy.stdin.take().unwrap();
-    let stdout = BufReader::new(proxy.stdout.take().unwrap());
+    let guarded = ["mcp-proxy", "--profile", "guard", "--audit-dir", "audit", "--policy", "policy.yaml"];
+    let mut command = rig.program(&guarded);
+    let (mut proxy, mut stdin, stdout) = piped(command.args(["--", "sh", "-c", &tee]).args(server)).unwrap();
+    let stdout = BufReader::new(stdout);
     let (tell, told) = mpsc::channel::<Value>();
     let reader = std::thread::spawn(move || {
         for line in stdout.lines() {
@@ -108,7 +99,7 @@ fn nothing_passes(server: &[String], tool: &str, arguments: &Value) {
     let read = fs::read(read).unwrap();
     let names = lenient::calls(&read);
     assert!(!names.is_empty() && names.iter().all(|name| name == tool), "{names:?}");
-    let pack = fs::read_dir(audit.join("packs")).unwrap().next().unwrap().unwrap().path();
+    let pack = fs::read_dir(rig.audit.join("packs")).unwrap().next().unwrap().unwrap().path();
     let report = verify::verify(&pack, &VerifyOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(
         (report.integrity, report.completeness),
@@ -119,7 +110,7 @@ fn nothing_passes(server: &[String], tool: &str, arguments: &Value) {
     let accepted = Command::new(install::venv().join("assay"))
         .args(["verify-pack"])
         .arg(&pack)
-        .env("HOME", tmp.path())
+        .env("HOME", &rig.root)
         .output()
         .unwrap();
     assert!(accepted.status.success(), "{}", String::from_utf8_lossy(&accepted.stdout));

@@ -25,8 +25,6 @@ use std::{
     },
 };
 
-assay_support::server!();
-
 fn run_dir(rig: &Rig) -> PathBuf {
     rig.root.join("run/assay")
 }

@@ -3,7 +3,7 @@
 use crate::{
     live::{
         client::Update,
-        discovery::Unread,
+        discovery::{Unread, tests::run_card},
         protocol::{Chained, End, Hello, Line, PackProgress, PackState, RunCard, Stderr},
         row::{CallRow, Totals},
     },
@@ -45,39 +45,29 @@ impl Told {
     pub fn hello(&self, client: Option<&str>, profile: Profile) -> Update {
         let who = |name: &str| PeerInfo { name: name.to_owned(), version: Some("1.0".to_owned()) };
         let file = |name: &str| PathBuf::from(format!("/work/.assay/mcp/{name}_{}.jsonl", self.id));
+        let told = run_card(self.id);
         let card = Card {
             client_info: client.map(who),
-            command: None,
-            command_digest: format!("sha256:{}", "0".repeat(64)),
-            continues: None,
-            decisions: None,
             pid: 4711,
-            pid_started: Some(1),
-            policy_hash: None,
             profile,
-            protocol_version: None,
-            rings: [None, None],
             server_id: self.server.to_owned(),
             server_info: Some(who(self.server)),
-            session_id: self.id,
-            socket: Some(PathBuf::from(format!("/run/user/1000/assay/{}.sock", self.id.hex()))),
-            spools: [file("c2s"), file("s2c")],
             started_at: at(-90_000),
-            started_mono_ns: 0,
-            v: 1,
+            ..told.card
+        };
+        let session = RunCard {
+            audit_dir: self.audit_dir.clone(),
+            card,
+            receipts: file("receipts"),
+            segment: file("segment"),
+            ..told
         };
         Update::Line(Box::new(Line::Hello(Box::new(Hello {
             chain_head: None,
             cursor: self.cursor,
             oldest: 0,
             protocol: 1,
-            session: RunCard {
-                audit_dir: self.audit_dir.clone(),
-                card,
-                receipts: file("receipts"),
-                segment: file("segment"),
-                v: 1,
-            },
+            session,
             totals: self.totals,
         }))))
     }

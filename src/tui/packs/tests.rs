@@ -2,19 +2,17 @@ use super::*;
 use crate::{
     history,
     live::{
-        protocol::{Hello, PackProgress, RUN_CARD_VERSION},
+        discovery::tests::run_card,
+        protocol::{Hello, PackProgress},
         row::Totals,
     },
-    model::{Profile, WallTime},
+    model::WallTime,
     pack::{
         keys::{Signer, SignerId},
         verify::{Completeness, Integrity, SignerVerdict, Stage},
     },
     paths::SessionPaths,
-    record::{
-        card::{CARD_VERSION, Card},
-        mark::Marks,
-    },
+    record::mark::Marks,
     tui::{
         app::{App, Start},
         msg::Msg,
@@ -281,28 +279,9 @@ fn sessions_that_are_recorded_now_move() {
     let mut app = rig.looked();
     let id = SessionId::from_bits(77);
     let root = rig.dir().root().to_owned();
-    let card = Card {
-        client_info: None,
-        command: None,
-        command_digest: String::new(),
-        continues: None,
-        decisions: None,
-        pid: 1,
-        pid_started: None,
-        policy_hash: None,
-        profile: Profile::Audit,
-        protocol_version: None,
-        rings: [None, None],
-        server_id: "files".into(),
-        server_info: None,
-        session_id: id,
-        socket: None,
-        spools: [PathBuf::new(), PathBuf::new()],
-        started_at: now(),
-        started_mono_ns: 0,
-        v: CARD_VERSION,
-    };
-    let session = RunCard { audit_dir: root, card, receipts: "/r".into(), segment: "/s".into(), v: RUN_CARD_VERSION };
+    let mut session = RunCard { audit_dir: root, ..run_card(id) };
+    session.card.server_id = "files".into();
+    session.card.started_at = now();
     let totals = Totals { finished: 12, ..Totals::default() };
     let hello = Hello { chain_head: None, cursor: 0, oldest: 0, protocol: 1, session, totals };
     let line = |line| Msg::Live(Update::Line(Box::new(line)));

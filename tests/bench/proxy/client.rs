@@ -1,6 +1,7 @@
 //! The client's side: start a way to the server, call, measure.
 
 use crate::watchers::{Watcher, Watching};
+use assay_support::{alone::peak_kib, rig::piped};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -86,19 +87,14 @@ impl Session {
         std::fs::write(&policy_file, policy())?;
         // One that was written just now is read twice, with a pause between.
         std::fs::File::options().write(true).open(policy_file)?.set_modified(SystemTime::UNIX_EPOCH)?;
-        let mut child = Command::new(&way.command[0])
+        let mut command = Command::new(&way.command[0]);
+        command
             .args(&way.command[1..])
             .current_dir(home.path())
             .env("ASSAY_HOME", home.path().join("home"))
-            .env("XDG_RUNTIME_DIR", &run)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
+            .env("XDG_RUNTIME_DIR", &run);
+        let (child, stdin, stdout) = piped(&mut command)?;
         let watching = (way.watcher != Watcher::Nobody).then(|| Watching::start(way.watcher, run.join("assay")));
-        let gone = || io::Error::other("no pipe");
-        let stdin = child.stdin.take().ok_or_else(gone)?;
-        let stdout = child.stdout.take().ok_or_else(gone)?;
         Ok(Self {
             child,
             stdin: Some(stdin),
@@ -155,9 +151,7 @@ impl Session {
 
     /// Peak resident memory of the first process of the way, KiB (Linux).
     pub fn peak_kib(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        line.trim().trim_end_matches(" kB").trim().parse().ok()
+        Some(peak_kib(self.child.id())).filter(|kib| *kib > 0)
     }
 
     /// Closes stdin and waits for the exit. Returns how long that took.

@@ -1,6 +1,6 @@
 //! What must be true of an audit directory after a recovery.
 
-use crate::rig::{Rig, files};
+use crate::rig::{Client, Rig, files};
 use assay::{
     model::{AuditEvent, EventKind, GENESIS, LedgerKind, LedgerLine, SessionDoc, event::hash_of_line, sha256_hex},
     pack::verify::{self, Completeness, Integrity, VerifyOptions},
@@ -20,6 +20,18 @@ pub struct Crossed {
     pub server: Vec<u8>,
     /// Evidence was damaged since: receipts and events need not agree.
     pub damaged: bool,
+}
+
+impl Crossed {
+    /// When both peers have ended.
+    pub fn of(rig: &Rig, client: &Client) -> Self {
+        Self { client: client.got(), server: fs::read(rig.server_log()).unwrap(), damaged: false }
+    }
+
+    /// Whatever it was: evidence was damaged.
+    pub fn damaged() -> Self {
+        Self { damaged: true, ..Self::default() }
+    }
 }
 
 /// One session after recovery.

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use std::{
     ffi::OsStr,
     fs,
-    io::Write as _,
+    io::{self, Write as _},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -42,6 +42,12 @@ pub use crate::rig;
 /// Temporary directories of tests: on tmpfs where there is one, so that syncing costs nothing.
 pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// A temporary directory for what benchmarks make, gigabytes of it: in `ASSAY_BENCH_DIR`, else where the system has them.
+pub fn bench_scratch() -> tempfile::TempDir {
+    let root = std::env::var_os("ASSAY_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    tempfile::tempdir_in(root).unwrap()
 }
 
 /// Directories of one test, and the program in them.
@@ -204,6 +210,16 @@ pub fn files(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     all.retain(|p| wanted(p.file_name().unwrap().to_str().unwrap()));
     all.sort();
     all
+}
+
+/// Starts a command with its standard input and output in our hands, and its errors nowhere.
+///
+/// # Errors
+/// What the system says.
+pub fn piped(command: &mut Command) -> io::Result<(Child, ChildStdin, ChildStdout)> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    Ok((child, stdin, stdout))
 }
 
 /// A client in front of a running proxy.

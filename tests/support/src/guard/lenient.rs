@@ -162,60 +162,49 @@ impl Reader<'_> {
         }
     }
 
-    fn list(&mut self, depth: usize) -> Value {
+    /// What stands until `end`, between any of `separators`; goes on behind what no item can be read from.
+    fn items(&mut self, end: u8, separators: &[u8], mut item: impl FnMut(&mut Self)) {
         self.at += 1;
-        let mut all = Vec::new();
         loop {
             self.skip();
             match self.peek() {
-                None => break,
-                Some(b']') => {
+                None => return,
+                Some(b) if b == end => {
                     self.at += 1;
-                    break;
+                    return;
                 }
-                Some(b',') => self.at += 1,
+                Some(b) if separators.contains(&b) => self.at += 1,
                 Some(_) => {
                     let before = self.at;
-                    all.push(self.value(depth + 1));
+                    item(self);
                     if self.at == before {
                         self.at += 1;
                     }
                 }
             }
         }
+    }
+
+    fn list(&mut self, depth: usize) -> Value {
+        let mut all = Vec::new();
+        self.items(b']', b",", |reader| all.push(reader.value(depth + 1)));
         Value::List(all)
     }
 
     fn members(&mut self, depth: usize) -> Value {
-        self.at += 1;
         let mut all = Vec::new();
-        loop {
-            self.skip();
-            match self.peek() {
-                None => break,
-                Some(b'}') => {
-                    self.at += 1;
-                    break;
-                }
-                Some(b',' | b':') => self.at += 1,
-                Some(_) => {
-                    let before = self.at;
-                    let name = match self.value(depth + 1) {
-                        Value::Text(name) => name,
-                        _ => String::from_utf8_lossy(&self.bytes[before..self.at]).into_owned(),
-                    };
-                    self.skip();
-                    if self.peek() == Some(b':') {
-                        self.at += 1;
-                        let value = self.value(depth + 1);
-                        all.push((name, value));
-                    }
-                    if self.at == before {
-                        self.at += 1;
-                    }
-                }
+        self.items(b'}', b",:", |reader| {
+            let before = reader.at;
+            let name = match reader.value(depth + 1) {
+                Value::Text(name) => name,
+                _ => String::from_utf8_lossy(&reader.bytes[before..reader.at]).into_owned(),
+            };
+            reader.skip();
+            if reader.peek() == Some(b':') {
+                reader.at += 1;
+                all.push((name, reader.value(depth + 1)));
             }
-        }
+        });
         Value::Members(all)
     }
 
