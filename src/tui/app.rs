@@ -1,27 +1,23 @@
 //! The whole dashboard as a value: what is shown, and how it changes. No I/O.
 
 use super::{
-    cursor,
+    bars, cursor,
     diff::DiffScreen,
     input::Line,
     keymap::{self, Command, Contexts, Key},
     live::LiveScreen,
-    msg::{Effect, Msg, News, ScreenId, Target, Told},
+    msg::{Effect, Msg, ScreenId, Target, Told},
+    overlay::{Overlay, Toast},
     pack::PackScreen,
     packs::PacksScreen,
-    paint::Pen,
     palette::PaletteBox,
     policy::PolicyScreen,
     screen::{At, Screen},
-    theme::{Role, Theme},
-    view,
+    theme::Theme,
 };
-use crate::{filter::FilterError, model::WallTime};
+use crate::model::WallTime;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use ratatui::{
-    buffer::Buffer,
-    layout::{Position, Rect},
-};
+use ratatui::layout::Rect;
 use std::path::PathBuf;
 
 /// How long a message stays, milliseconds.
@@ -30,39 +26,6 @@ const TOAST_MS: i64 = 6000;
 const WHEEL: i64 = 3;
 /// Two clicks within this time are one double click, milliseconds.
 const DOUBLE_MS: i64 = 400;
-
-/// What lies over the screen.
-#[derive(Debug)]
-pub enum Overlay {
-    /// The keys of this place.
-    Help {
-        /// The first line shown.
-        top: u64,
-        /// Whose keys.
-        place: Contexts,
-    },
-    /// The commands.
-    Palette(PaletteBox),
-    /// The filter while it is typed.
-    Filter {
-        /// The text.
-        line: Line,
-        /// What it was before.
-        before: String,
-        /// What is wrong with it.
-        error: Option<FilterError>,
-    },
-}
-
-/// A message at the bottom.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Toast {
-    /// What it says.
-    pub text: String,
-    /// How it is meant.
-    pub bad: bool,
-    until: WallTime,
-}
 
 /// How the dashboard starts.
 #[derive(Debug, Clone, Default)]
@@ -245,14 +208,6 @@ impl App {
         self.live.farewell()
     }
 
-    /// Draws everything; where the terminal's cursor goes.
-    #[must_use]
-    pub fn draw(&self, buffer: &mut Buffer) -> Option<Position> {
-        let mut pen = Pen::new(buffer, self.theme);
-        view::draw(self, &mut pen);
-        pen.cursor
-    }
-
     pub(super) const fn size(&self) -> Rect {
         self.size
     }
@@ -304,22 +259,18 @@ impl App {
         }
     }
 
-    fn told(&mut self, told: Told) -> Vec<Effect> {
+    fn told(&mut self, mut told: Told) -> Vec<Effect> {
         let at = self.at();
-        match &told.news {
-            News::Packs(_) => self.packs.told(told, at),
-            News::Pack(_) => self.pack.told(told, at),
-            News::Diff(_) => self.diff.told(told, at),
-            News::Policy(_) => self.policy.told(told, at),
-            News::Detail(_) => {
-                let mut effects = Vec::new();
-                // Both look only at tickets of their own.
-                if let Some(told) = self.live.detail_told(told) {
-                    effects = self.pack.told(told, at);
-                }
-                effects
-            }
+        let screens: [&mut dyn Screen; 5] =
+            [&mut self.live, &mut self.packs, &mut self.pack, &mut self.diff, &mut self.policy];
+        for screen in screens {
+            told = match screen.told(told, at) {
+                Ok(effects) => return effects,
+                Err(told) => told,
+            };
         }
+        // Nobody waits for it any more.
+        Vec::new()
     }
 
     fn tick(&mut self, now: WallTime) -> Vec<Effect> {
@@ -489,7 +440,7 @@ impl App {
     pub fn command(&mut self, command: Command) -> Vec<Effect> {
         let at = self.at();
         if let Some(Overlay::Help { top, place }) = &mut self.overlay {
-            let lines = view::help_lines(*place);
+            let lines = bars::help_lines(*place);
             let page = i64::from(at.area.height.saturating_sub(4).max(1));
             if command == Command::Redraw {
                 return vec![Effect::Redraw];
@@ -572,10 +523,11 @@ impl App {
             return self.screen_mut().wheel(x, y, lines, at);
         }
         if y < at.area.y {
-            return view::tab_at(self, x).map(|id| self.show(id)).unwrap_or_default();
+            return bars::tab_at(self.shown, self.size.width, x).map(|id| self.show(id)).unwrap_or_default();
         }
         if y >= at.area.bottom() {
-            return view::footer_at(self, x).map(|c| self.command(c)).unwrap_or_default();
+            let hint = bars::hint_at(self.place(), self.size.width, x).filter(|_| self.toast.is_none());
+            return hint.map(|c| self.command(c)).unwrap_or_default();
         }
         let twice = self.clicked.take().is_some_and(|(cx, cy, when)| {
             (cx, cy) == (x, y) && self.now.millis().saturating_sub(when.millis()) < DOUBLE_MS
@@ -584,11 +536,5 @@ impl App {
             self.clicked = Some((x, y, self.now));
         }
         self.screen_mut().click(x, y, twice, at)
-    }
-}
-
-impl Toast {
-    pub(super) const fn role(&self) -> Role {
-        if self.bad { Role::Bad } else { Role::Good }
     }
 }

@@ -1,20 +1,21 @@
 //! The dashboard: `assay watch`, `assay open`, `assay diff --tui`. One program, and one reducer for live streams, journals and
 //! finished packs ([`crate::live::state`]).
 //!
-//! event → [`msg::Msg`] → [`app::App::update`] → [`msg::Effect`] and, when something changed, [`app::App::draw`]. `update` does no
+//! event → [`msg::Msg`] → [`app::App::update`] → [`msg::Effect`] and, when something changed, [`view::draw`]. `update` does no
 //! I/O and `draw` changes nothing; files and sockets are reached through [`crate::live`], [`crate::pack`], [`crate::policy`] and
 //! [`crate::history`] only, on threads of their own ([`msg::Job`]).
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`run()`], [`term`], [`clipboard`] | the loop; the terminal and how it is given back; copying |
-//! | [`app`], [`view`] | the screens, what lies over them, header and footer |
+//! | [`app`], [`view`], [`overlay`], [`bars`] | the screens, what lies over them, header and footer |
 //! | [`keymap`] | every key, command and help text |
 //! | [`live`], [`packs`], [`pack`], [`diff`], [`policy`] | one screen each |
 //! | [`detail`] | one call |
 //! | [`paint`], [`theme`], [`cursor`], [`input`], [`palette`] | drawing, meaning, lists, typing |
 
 pub mod app;
+pub mod bars;
 pub mod clipboard;
 pub mod cursor;
 pub mod detail;
@@ -23,6 +24,7 @@ pub mod input;
 pub mod keymap;
 pub mod live;
 pub mod msg;
+pub mod overlay;
 pub mod pack;
 pub mod packs;
 pub mod paint;

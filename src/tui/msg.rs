@@ -1,10 +1,11 @@
 //! What comes in, what goes out, and work that is done beside the screen.
 
-use super::{detail, diff, pack, packs, policy};
 use crate::{live::client::Update, model::WallTime};
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::{
+    any::Any,
     fmt,
+    marker::PhantomData,
     path::PathBuf,
     sync::{
         Arc,
@@ -96,19 +97,27 @@ pub enum Effect {
     Start(Job),
 }
 
-/// Says which job is meant, and stops it.
-#[derive(Debug, Clone)]
-pub struct Ticket {
+/// Says which job is meant, hears what it says, and stops it. `N` is what it says: whoever asked for a job knows the type,
+/// and nobody else has to.
+#[derive(Debug)]
+pub struct Ticket<N> {
     id: u64,
     stop: Arc<AtomicBool>,
+    news: PhantomData<fn() -> N>,
 }
 
-impl Ticket {
+impl<N> Clone for Ticket<N> {
+    fn clone(&self) -> Self {
+        Self { id: self.id, stop: Arc::clone(&self.stop), news: PhantomData }
+    }
+}
+
+impl<N: Send + 'static> Ticket<N> {
     /// A new one.
     #[must_use]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), stop: Arc::new(AtomicBool::new(false)) }
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), stop: Arc::default(), news: PhantomData }
     }
 
     /// Asks the job to stop; it may say some more things before it does.
@@ -122,62 +131,78 @@ impl Ticket {
         Arc::strong_count(&self.stop) == 1
     }
 
-    /// Whether something was said by this job.
-    #[must_use]
-    pub fn is_of(&self, told: &Told) -> bool {
-        self.id == told.ticket
+    /// What this job said; gives back what another one did.
+    ///
+    /// # Errors
+    /// It is another's.
+    pub fn hear(&self, told: Told) -> Result<N, Told> {
+        let Told { ticket, news } = told;
+        if ticket != self.id {
+            return Err(Told { ticket, news });
+        }
+        news.downcast().map(|news| *news).map_err(|news| Told { ticket, news })
     }
 }
 
-impl Default for Ticket {
+impl<N: Send + 'static> Default for Ticket<N> {
     fn default() -> Self {
         Self::new()
     }
 }
 
+/// As [`Ticket::hear`], where there may be no job.
+///
+/// # Errors
+/// As there.
+pub fn hear<N: Send + 'static>(ticket: Option<&Ticket<N>>, told: Told) -> Result<N, Told> {
+    match ticket {
+        Some(ticket) => ticket.hear(told),
+        None => Err(told),
+    }
+}
+
+type Hear = Arc<dyn Fn(Told) -> bool + Send + Sync>;
+
 /// Work on a thread of its own: reading, verifying, comparing.
 pub struct Job {
-    ticket: Ticket,
     /// What it does, for tests and logs.
     pub what: &'static str,
-    work: Box<dyn FnOnce(&Teller) + Send>,
+    work: Box<dyn FnOnce(Hear) + Send>,
 }
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Job({} {})", self.ticket.id, self.what)
+        write!(f, "Job({})", self.what)
     }
 }
 
 impl Job {
     /// A job.
-    pub fn new(ticket: &Ticket, what: &'static str, work: impl FnOnce(&Teller) + Send + 'static) -> Self {
-        Self { ticket: ticket.clone(), what, work: Box::new(work) }
+    pub fn new<N: Send + 'static>(
+        ticket: &Ticket<N>,
+        what: &'static str,
+        work: impl FnOnce(&Teller<N>) + Send + 'static,
+    ) -> Self {
+        let ticket = ticket.clone();
+        Self { what, work: Box::new(move |hear| work(&Teller { ticket, hear })) }
     }
 
     /// Does the work; `hear` gets what it says, and says itself whether anybody still listens.
     pub fn run(self, hear: impl Fn(Told) -> bool + Send + Sync + 'static) {
-        (self.work)(&Teller { ticket: self.ticket, hear: Arc::new(hear) });
+        (self.work)(Arc::new(hear));
     }
 }
 
 /// How a job speaks.
-#[derive(Clone)]
-pub struct Teller {
-    ticket: Ticket,
-    hear: Arc<dyn Fn(Told) -> bool + Send + Sync>,
+pub struct Teller<N> {
+    ticket: Ticket<N>,
+    hear: Hear,
 }
 
-impl fmt::Debug for Teller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Teller({})", self.ticket.id)
-    }
-}
-
-impl Teller {
+impl<N: Send + 'static> Teller<N> {
     /// Says something.
-    pub fn tell(&self, news: News) {
-        if !(self.hear)(Told { ticket: self.ticket.id, news }) {
+    pub fn tell(&self, news: N) {
+        if !(self.hear)(Told { ticket: self.ticket.id, news: Box::new(news) }) {
             self.ticket.cancel();
         }
     }
@@ -195,25 +220,23 @@ impl Teller {
     }
 }
 
-/// What a job said.
+impl<N> fmt::Debug for Teller<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Teller({})", self.ticket.id)
+    }
+}
+
+/// What a job said, for the one who has its ticket.
 #[derive(Debug)]
 pub struct Told {
     ticket: u64,
-    /// What.
-    pub news: News,
+    news: Box<dyn Any + Send>,
 }
 
-/// What jobs say, by the screen that asked.
-#[derive(Debug)]
-pub enum News {
-    /// Evidence of one call.
-    Detail(detail::News),
-    /// The list of packs.
-    Packs(packs::News),
-    /// A pack.
-    Pack(pack::News),
-    /// A comparison.
-    Diff(diff::News),
-    /// A policy.
-    Policy(policy::News),
+#[cfg(test)]
+impl Told {
+    /// What it is, for tests.
+    pub fn news<N: 'static>(&self) -> Option<&N> {
+        self.news.downcast_ref()
+    }
 }

@@ -8,6 +8,7 @@ use super::{
     msg::{Effect, Msg, ScreenId, Target},
     testkit::{self, check, frame, now, press, row, settle},
     theme::{Palette, Theme},
+    view,
 };
 use crate::model::{Outcome, PolicyVerdict, Profile, WallTime};
 use assay_support::sessions::{self, Plan};
@@ -203,7 +204,7 @@ fn happen(app: &mut App, told: &mut Told, what: &Happens, n: u64, size: &mut (u1
 
 fn drawn(app: &App, size: (u16, u16)) -> testkit::Frame {
     let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
-    let cursor = app.draw(&mut buffer);
+    let cursor = view::draw(app, &mut buffer);
     testkit::Frame { buffer, cursor }
 }
 

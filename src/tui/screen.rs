@@ -36,8 +36,11 @@ pub trait Screen {
     /// Does what was asked for; `None` if it means nothing here.
     fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>>;
 
-    /// Takes what a job said. Only jobs of this screen are told of; old tickets are to be passed over.
-    fn told(&mut self, told: Told, at: At) -> Vec<Effect>;
+    /// Takes what a job of this screen said; gives back what is another's, or of a job that was given up.
+    ///
+    /// # Errors
+    /// It is not for this screen.
+    fn told(&mut self, told: Told, at: At) -> Result<Vec<Effect>, Told>;
 
     /// What is selected, for another screen that can do something with it.
     fn subject(&self) -> Option<Target> {

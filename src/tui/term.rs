@@ -93,7 +93,7 @@ impl Term {
         self.frame.0.borrow_mut().clear();
         queue!(self.frame, BeginSynchronizedUpdate)?;
         self.terminal.draw(|f| {
-            if let Some(cursor) = app.draw(f.buffer_mut()) {
+            if let Some(cursor) = super::view::draw(app, f.buffer_mut()) {
                 f.set_cursor_position(cursor);
             }
         })?;

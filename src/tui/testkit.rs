@@ -15,6 +15,7 @@ use super::{
     paint::Pen,
     screen::{At, Screen},
     theme::Theme,
+    view,
 };
 use crate::{model::WallTime, text::width};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -56,7 +57,7 @@ impl From<Buffer> for Frame {
 pub fn frame(app: &mut App, columns: u16, lines: u16) -> Frame {
     let _ = app.update(Msg::Resize(columns, lines));
     let mut buffer = Buffer::empty(Rect::new(0, 0, columns, lines));
-    let cursor = app.draw(&mut buffer);
+    let cursor = view::draw(app, &mut buffer);
     Frame { buffer, cursor }
 }
 

@@ -1,9 +1,10 @@
 //! What is around every screen: header, footer, overlays.
 
 use super::{
-    app::{App, Overlay},
-    keymap::{self, Command, Contexts},
-    msg::ScreenId,
+    app::App,
+    bars,
+    keymap::{self, Contexts},
+    overlay::Overlay,
     paint::Pen,
     palette::PaletteBox,
     theme::Role,
@@ -12,18 +13,20 @@ use crate::{
     filter::FilterError,
     text::{visible, width},
 };
-use ratatui::layout::Rect;
+use ratatui::{
+    buffer::Buffer,
+    layout::{Position, Rect},
+};
 
-const TABS: [(ScreenId, &str); 5] = [
-    (ScreenId::Live, "Live"),
-    (ScreenId::Packs, "Packs"),
-    (ScreenId::Pack, "Pack"),
-    (ScreenId::Diff, "Diff"),
-    (ScreenId::Policy, "Policy"),
-];
+/// Draws everything; where the terminal's cursor goes.
+#[must_use]
+pub fn draw(app: &App, buffer: &mut Buffer) -> Option<Position> {
+    let mut pen = Pen::new(buffer, app.theme);
+    all(app, &mut pen);
+    pen.cursor
+}
 
-/// Draws everything.
-pub fn draw(app: &App, pen: &mut Pen<'_>) {
+fn all(app: &App, pen: &mut Pen<'_>) {
     let size = app.size().intersection(pen.area());
     if size.width == 0 || size.height == 0 {
         return;
@@ -50,55 +53,18 @@ pub fn draw(app: &App, pen: &mut Pen<'_>) {
 /// `1 Live  2 Packs …` and what the screen says of itself.
 fn header(app: &App, pen: &mut Pen<'_>, size: Rect) {
     let mut x = 0;
-    for (n, (id, name)) in TABS.iter().enumerate() {
-        let here = *id == app.shown();
-        if size.width < 60 && !here {
-            continue;
-        }
+    for (columns, id, text) in bars::tabs(app.shown(), size.width) {
+        let here = id == app.shown();
         let role = if here { Role::Strong } else { Role::Dim };
-        let text = format!(" {} {name} ", n + 1);
-        let used = pen.put(x, 0, size.width.saturating_sub(x), &text, role);
+        let used = pen.put(columns.start, 0, size.width.saturating_sub(columns.start), &text, role);
         if here {
             let style = pen.theme.selected(true);
-            pen.over(Rect::new(x, 0, used, 1), style);
+            pen.over(Rect::new(columns.start, 0, used, 1), style);
         }
-        x += used;
+        x = columns.start + used;
     }
     let title = app.screen().title();
     pen.right(x + 1, 0, size.width.saturating_sub(x + 1), &title, Role::Text);
-}
-
-/// Which screen's name is at this column of the header.
-pub fn tab_at(app: &App, column: u16) -> Option<ScreenId> {
-    let mut x = 0;
-    for (n, (id, name)) in TABS.iter().enumerate() {
-        if app.size().width < 60 && *id != app.shown() {
-            continue;
-        }
-        let end = x + format!(" {} {name} ", n + 1).len() as u16;
-        if (x..end).contains(&column) {
-            return Some(*id);
-        }
-        x = end;
-    }
-    None
-}
-
-/// Hints that fit, with their columns.
-fn hints(place: Contexts, columns: u16) -> Vec<(u16, String, Command)> {
-    let mut x = 0;
-    let mut out = Vec::new();
-    for b in keymap::footer(place) {
-        let Some(key) = b.keys.first() else { continue };
-        let text = format!("{key} {}", b.command.word());
-        let w = width(&text) as u16;
-        if x + w > columns {
-            break;
-        }
-        out.push((x, text, b.command));
-        x += w + 2;
-    }
-    out
 }
 
 fn footer(app: &App, pen: &mut Pen<'_>, size: Rect) {
@@ -108,20 +74,11 @@ fn footer(app: &App, pen: &mut Pen<'_>, size: Rect) {
         pen.outside(0, y, size.width, &toast.text, toast.role());
         return;
     }
-    for (x, text, command) in hints(app.place(), size.width) {
+    for (x, text, command) in bars::hints(app.place(), size.width) {
         let key = text.len() - command.word().len();
         let used = pen.put(x, y, size.width - x, &text[..key], Role::Accent);
         pen.put(x + used, y, size.width.saturating_sub(x + used), &text[key..], Role::Dim);
     }
-}
-
-/// Which hint is at this column of the footer.
-pub fn footer_at(app: &App, column: u16) -> Option<Command> {
-    if app.toast().is_some() {
-        return None;
-    }
-    let found = hints(app.place(), app.size().width);
-    found.into_iter().find(|(x, text, _)| (*x..x + width(text) as u16).contains(&column)).map(|(_, _, c)| c)
 }
 
 /// The filter takes the last line, its error the one above.
@@ -153,15 +110,9 @@ fn middle(area: Rect, columns: u16, lines: u16) -> Rect {
     Rect { x: area.x + (area.width - w) / 2, y: area.y + (area.height - h) / 2, width: w, height: h }
 }
 
-/// How many lines the help of a place has.
-#[must_use]
-pub fn help_lines(place: Contexts) -> usize {
-    keymap::TABLE.iter().filter(|b| b.contexts.has(place)).count()
-}
-
 fn help(pen: &mut Pen<'_>, area: Rect, top: u64, place: Contexts) {
     let title = Contexts::EACH.iter().find(|(p, _)| *p == place).map_or("", |(_, t)| *t);
-    let lines = help_lines(place);
+    let lines = bars::help_lines(place);
     let popup = middle(area, 100, lines as u16 + 2);
     pen.clear(popup);
     let inner = pen.boxed(popup, &format!("Keys: {title}"), true);

@@ -51,12 +51,6 @@ pub struct Subject {
     pub line: Option<u64>,
 }
 
-/// What its jobs say.
-#[derive(Debug)]
-pub struct News {
-    found: Box<Found>,
-}
-
 /// Evidence, read.
 #[derive(Debug, Default)]
 struct Found {
@@ -152,7 +146,7 @@ pub struct Detail {
     stderr: Option<Vec<(WallTime, String)>>,
     found: Option<Box<Found>>,
     /// What is being read, and of which state of the call.
-    reading: Option<(Ticket, CallRow)>,
+    reading: Option<(Ticket<Box<Found>>, CallRow)>,
     /// The state of the call of which `found` is.
     known: Option<CallRow>,
     started: i64,
@@ -198,7 +192,7 @@ impl Detail {
         let job = Job::new(&ticket, "evidence", move |teller| {
             let files = &subject.files;
             let evidence = evidence::find(&files.receipts, &files.events, &subject.row, &teller.flag());
-            teller.tell(msg::News::Detail(News { found: Box::new(Found::new(evidence)) }));
+            teller.tell(Box::new(Found::new(evidence)));
         });
         vec![Effect::Start(job)]
     }
@@ -320,14 +314,14 @@ impl Detail {
     }
 
     /// Takes what a job of this pane said; gives back what is not for it.
-    pub fn told(&mut self, told: Told) -> Option<Told> {
-        if !self.reading.as_ref().is_some_and(|(ticket, _)| ticket.is_of(&told)) {
-            return Some(told);
-        }
-        let msg::News::Detail(news) = told.news else { return Some(told) };
+    ///
+    /// # Errors
+    /// It is another's.
+    pub fn told(&mut self, told: Told) -> Result<(), Told> {
+        let found = msg::hear(self.reading.as_ref().map(|(ticket, _)| ticket), told)?;
         self.known = self.reading.take().map(|(_, row)| row);
-        self.found = Some(news.found);
-        None
+        self.found = Some(found);
+        Ok(())
     }
 
     /// A click in the pane.

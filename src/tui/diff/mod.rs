@@ -75,7 +75,7 @@ enum Focus {
 pub struct DiffScreen {
     signers: Vec<String>,
     asked: Option<(PathBuf, PathBuf)>,
-    ticket: Option<Ticket>,
+    ticket: Option<Ticket<News>>,
     state: State,
     filter_text: String,
     filter: Filter,
@@ -117,7 +117,7 @@ impl DiffScreen {
         (self.focus, self.whole) = (Focus::List, false);
         let options = VerifyOptions { signers: self.signers.clone(), ..VerifyOptions::default() };
         let job = Job::new(&ticket, "compare", move |teller| {
-            teller.tell(msg::News::Diff(work(&a, &b, &options, teller)));
+            teller.tell(work(&a, &b, &options, teller));
         });
         vec![Effect::Start(job)]
     }
@@ -315,7 +315,7 @@ fn list_height(places: &Places) -> u16 {
 }
 
 /// Verifies and compares, on a thread of its own.
-fn work(a: &std::path::Path, b: &std::path::Path, options: &VerifyOptions, teller: &Teller) -> News {
+fn work(a: &std::path::Path, b: &std::path::Path, options: &VerifyOptions, teller: &Teller<News>) -> News {
     let mut side = Side::A;
     let mut begun = false;
     let compared = diff(a, b, options, None, &mut |p| {
@@ -324,7 +324,7 @@ fn work(a: &std::path::Path, b: &std::path::Path, options: &VerifyOptions, telle
             side = Side::B;
         }
         begun = true;
-        teller.tell(msg::News::Diff(News::Progress(side, p)));
+        teller.tell(News::Progress(side, p));
         if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     match compared {
@@ -386,15 +386,11 @@ impl Screen for DiffScreen {
         Some(Vec::new())
     }
 
-    fn told(&mut self, told: Told, at: At) -> Vec<Effect> {
-        if !self.ticket.as_ref().is_some_and(|t| t.is_of(&told)) {
-            return Vec::new();
-        }
-        let msg::News::Diff(news) = told.news else { return Vec::new() };
-        match news {
+    fn told(&mut self, told: Told, at: At) -> Result<Vec<Effect>, Told> {
+        match msg::hear(self.ticket.as_ref(), told)? {
             News::Progress(side, progress) => {
                 self.state = State::Running(side, Some(progress));
-                return Vec::new();
+                return Ok(Vec::new());
             }
             News::Done(document) => self.state = State::Done(document),
             News::Stopped => self.state = State::Stopped,
@@ -402,7 +398,7 @@ impl Screen for DiffScreen {
         }
         self.ticket = None;
         self.renew(list_height(&self.places(at)));
-        Vec::new()
+        Ok(Vec::new())
     }
 
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {

@@ -94,10 +94,11 @@ fn worse() -> Document {
 /// A screen that shows a document, whatever its job finds.
 fn showing(document: &Document) -> DiffScreen {
     let mut screen = DiffScreen::new(Vec::new());
-    let effects = screen.compare("none_a".into(), "none_b".into());
-    for mut told in told_by(effects) {
-        told.news = msg::News::Diff(News::Done(Box::new(document.clone())));
-        screen.told(told, at(80, 24));
+    screen.compare("none_a".into(), "none_b".into());
+    let done = News::Done(Box::new(document.clone()));
+    let job = Job::new(screen.ticket.as_ref().unwrap(), "compare", move |teller| teller.tell(done));
+    for told in told_by(vec![Effect::Start(job)]) {
+        screen.told(told, at(80, 24)).unwrap();
     }
     screen
 }
@@ -213,7 +214,7 @@ fn a_comparison_that_runs_is_a_picture_and_escape_stops_it() {
     assert_eq!(app.shown(), super::super::msg::ScreenId::Diff);
     // The job sees that nobody wants it any more, and what it says is not taken.
     let told = told_by(effects);
-    assert!(matches!(told.last().unwrap().news, msg::News::Diff(News::Stopped)));
+    assert!(matches!(told.last().unwrap().news(), Some(News::Stopped)));
     for told in told {
         app.update(Msg::Told(told));
     }
@@ -232,10 +233,10 @@ fn progress_says_which_side_and_that_pairing_came() {
     let effects = screen.compare(a, b);
     let mut sides = Vec::new();
     for told in told_by(effects) {
-        if let msg::News::Diff(News::Progress(side, p)) = &told.news {
+        if let Some(News::Progress(side, p)) = told.news() {
             sides.push((*side, p.stage));
         }
-        screen.told(told, at(80, 20));
+        screen.told(told, at(80, 20)).unwrap();
     }
     assert_eq!(sides.first(), Some(&(Side::A, Stage::ValidateSchema)));
     assert!(sides.contains(&(Side::B, Stage::ValidateSchema)) && sides.contains(&(Side::B, Stage::SignerTrust)));

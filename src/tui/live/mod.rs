@@ -187,11 +187,6 @@ impl LiveScreen {
         )
     }
 
-    /// Takes evidence that it asked for; gives back what is not for it.
-    pub fn detail_told(&mut self, told: Told) -> Option<Told> {
-        self.detail.told(told)
-    }
-
     /// What is said of sessions that are passed over: the first, and how many there are.
     fn passed_over(&self) -> Option<String> {
         let mut all = self.unread.iter().chain(self.newer.values());
@@ -396,9 +391,8 @@ impl Screen for LiveScreen {
         }
     }
 
-    fn told(&mut self, told: Told, _at: At) -> Vec<Effect> {
-        self.detail.told(told);
-        Vec::new()
+    fn told(&mut self, told: Told, _at: At) -> Result<Vec<Effect>, Told> {
+        self.detail.told(told).map(|()| Vec::new())
     }
 
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {

@@ -3,115 +3,20 @@
 //!
 //! In memory are the page on the screen, the offset of every 64th line, and the lines that pass the filter.
 
-use super::{
-    read::{self, Known, STRIDE},
-    row::Row,
-};
+use super::read::{self, Known, Line, News, STRIDE, Source};
 use crate::{
     filter::Filter,
-    pack::verify::source::{OpenProblem, PackDir},
     tui::{
         cursor::Cursor,
-        msg::{Effect, Job, News as Message, Teller, Ticket, Told},
+        msg::{Effect, Job, Teller, Ticket, Told, hear},
     },
 };
-use std::{fs::File, ops::Range, path::PathBuf};
+use std::ops::Range;
 
 /// Lines of a page besides those on the screen, before and behind.
 const MARGIN: u64 = 60;
 
-/// What the lines are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Receipts.
-    Receipts,
-    /// Audit events.
-    Events,
-}
-
-/// Where a file of lines is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// Its directory.
-    pub dir: PathBuf,
-    /// Its name.
-    pub name: String,
-    /// What it holds.
-    pub kind: Kind,
-}
-
-impl Source {
-    /// Opens it, if it is an ordinary file; never through a link, never waiting.
-    ///
-    /// # Errors
-    /// Why not, in words.
-    pub fn open(&self) -> Result<(File, u64), String> {
-        let dir = PackDir::open(&self.dir).map_err(|e| e.to_string())?;
-        dir.open_file(&self.name).map_err(|e| match e {
-            OpenProblem::Missing => format!("{} is missing", self.name),
-            OpenProblem::Special(what) => format!("{} is {what}, no plain file", self.name),
-            OpenProblem::Io(e) => format!("{}: {e}", self.name),
-        })
-    }
-
-    /// The whole path.
-    #[must_use]
-    pub fn path(&self) -> PathBuf {
-        self.dir.join(&self.name)
-    }
-}
-
-/// One line of the file.
-#[derive(Debug, Clone)]
-pub struct Line {
-    /// Its number, from 0.
-    pub number: u64,
-    /// Where it begins.
-    pub offset: u64,
-    /// Its length without the newline.
-    pub bytes: u64,
-    /// What it says.
-    pub row: Row,
-}
-
-/// What the jobs of a book say.
-#[derive(Debug)]
-pub enum News {
-    /// The index grows.
-    Indexed {
-        /// Offsets of the lines `STRIDE · n`.
-        marks: Vec<u64>,
-        /// Lines so far.
-        lines: u64,
-        /// Bytes so far, and of the file.
-        bytes: (u64, u64),
-        /// Lines that a person should look at.
-        problems: Vec<u64>,
-    },
-    /// The index is whole; so many bytes stand behind the last whole line.
-    Whole {
-        /// Torn bytes.
-        torn: u64,
-    },
-    /// Lines of the list.
-    Page {
-        /// Place of the first in the list.
-        from: u64,
-        /// They.
-        lines: Vec<Line>,
-    },
-    /// Lines that pass the filter: number and offset.
-    Matches {
-        /// They.
-        more: Vec<(u32, u64)>,
-        /// Lines and bytes so far.
-        seen: (u64, u64),
-        /// That was all.
-        done: bool,
-    },
-    /// It cannot be read, or not further.
-    Failed(String),
-}
+type Work = Box<dyn FnOnce(&Teller<News>) + Send>;
 
 /// What passes the filter.
 #[derive(Debug, Default)]
@@ -136,12 +41,12 @@ pub struct Book {
     torn: Option<u64>,
     error: Option<String>,
     problems: Vec<u64>,
-    index: Option<Ticket>,
+    index: Option<Ticket<News>>,
     page: (u64, Vec<Line>),
-    reading: Option<(Ticket, Range<u64>)>,
+    reading: Option<(Ticket<News>, Range<u64>)>,
     filter: String,
     passed: Option<Passed>,
-    scan: Option<Ticket>,
+    scan: Option<Ticket<News>>,
     /// The line that stays selected while a filter changes what is around it.
     anchor: Option<u64>,
     to_end: bool,
@@ -406,7 +311,7 @@ impl Book {
         let ticket = Ticket::new();
         self.reading = Some((ticket.clone(), wanted.clone()));
         let source = self.source.clone();
-        let work: Box<dyn FnOnce(&Teller) + Send> = if let Some(p) = &self.passed {
+        let work: Work = if let Some(p) = &self.passed {
             let range = wanted.start as usize..wanted.end as usize;
             let numbers = p.numbers[range.clone()].iter().map(|n| u64::from(*n));
             let places: Vec<(u64, u64)> = numbers.zip(p.offsets[range].iter().copied()).collect();
@@ -429,13 +334,10 @@ impl Book {
     /// Takes what a job of this book said; gives back what is another's. A selection that is not `free` stays where it is when
     /// more comes.
     pub fn told(&mut self, told: Told, height: u16, free: bool) -> Result<Vec<Effect>, Told> {
-        let of_index = self.index.as_ref().is_some_and(|t| t.is_of(&told));
-        let of_scan = self.scan.as_ref().is_some_and(|t| t.is_of(&told));
-        let of_page = self.reading.as_ref().is_some_and(|(t, _)| t.is_of(&told));
-        if !(of_index || of_scan || of_page) {
-            return Err(told);
-        }
-        let Message::Pack(super::News::Lines(news)) = told.news else { return Ok(Vec::new()) };
+        let mut of_page = false;
+        let news = hear(self.index.as_ref(), told)
+            .or_else(|told| hear(self.scan.as_ref(), told))
+            .or_else(|told| hear(self.reading.as_ref().map(|(t, _)| t), told).inspect(|_| of_page = true))?;
         let follows = self.follows(free);
         let mut effects = Vec::new();
         match news {

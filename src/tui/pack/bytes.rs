@@ -1,14 +1,11 @@
 //! A file around one byte: what was expected, what stands there, the line as text and the bytes as hex.
 
-use super::{
-    book::{Kind, Source},
-    rows::wrapped,
-};
+use super::{read::Source, row::Kind, rows::wrapped};
 use crate::model::pack::MANIFEST;
 use crate::{
     pack::verify::Finding,
     tui::{
-        msg::{Effect, Job, News as Message, Teller, Ticket, Told},
+        msg::{Effect, Job, Ticket, Told},
         paint::Pen,
         screen::At,
         theme::Role,
@@ -102,7 +99,7 @@ pub struct Bytes {
     pub opened: Option<Result<Box<Opened>, String>>,
     /// The byte that is selected.
     pub caret: u64,
-    ticket: Ticket,
+    ticket: Ticket<Result<Box<Opened>, String>>,
 }
 
 impl Bytes {
@@ -111,31 +108,22 @@ impl Bytes {
     pub fn new(dir: PathBuf, place: Place) -> (Self, Vec<Effect>) {
         let ticket = Ticket::new();
         let (d, p) = (dir.clone(), place.clone());
-        let job = Job::new(&ticket, "read bytes", move |teller: &Teller| {
-            teller.tell(Message::Pack(super::News::Bytes(open(&d, &p).map(Box::new))));
-        });
+        let job = Job::new(&ticket, "read bytes", move |teller| teller.tell(open(&d, &p).map(Box::new)));
         (Self { dir, place, opened: None, caret: 0, ticket }, vec![Effect::Start(job)])
     }
 
     /// Takes what its job said.
     pub fn told(&mut self, told: Told) -> Result<(), Told> {
-        if !self.ticket.is_of(&told) {
-            return Err(told);
+        let opened = self.ticket.hear(told)?;
+        if let (None, Ok(o)) = (&self.opened, &opened) {
+            self.caret = o.caret;
         }
-        if let Message::Pack(super::News::Bytes(opened)) = told.news {
-            let first = self.opened.is_none();
-            if first && let Ok(o) = &opened {
-                self.caret = o.caret;
-            }
-            // Only the bytes are new after the first time.
-            self.opened = Some(match (self.opened.take(), opened) {
-                (Some(Ok(old)), Ok(new)) => {
-                    Ok(Box::new(Opened { from: new.from, bytes: new.bytes, len: new.len, ..*old }))
-                }
-                (Some(Ok(old)), Err(_)) => Ok(old),
-                (_, new) => new,
-            });
-        }
+        // Only the bytes are new after the first time.
+        self.opened = Some(match (self.opened.take(), opened) {
+            (Some(Ok(old)), Ok(new)) => Ok(Box::new(Opened { from: new.from, bytes: new.bytes, len: new.len, ..*old })),
+            (Some(Ok(old)), Err(_)) => Ok(old),
+            (_, new) => new,
+        });
         Ok(())
     }
 
@@ -151,12 +139,12 @@ impl Bytes {
         self.ticket.cancel();
         self.ticket = Ticket::new();
         let (dir, file, caret) = (self.dir.clone(), o.file.clone(), self.caret);
-        vec![Effect::Start(Job::new(&self.ticket, "read bytes", move |teller: &Teller| {
+        vec![Effect::Start(Job::new(&self.ticket, "read bytes", move |teller| {
             let read = || -> Result<Opened, String> {
                 let (file, len) = source(&dir, &file).open()?;
                 around(&file, len, caret).map_err(|e| e.to_string())
             };
-            teller.tell(Message::Pack(super::News::Bytes(read().map(Box::new))));
+            teller.tell(read().map(Box::new));
         }))]
     }
 

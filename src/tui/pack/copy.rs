@@ -1,12 +1,9 @@
 //! What is copied: values, places, whole lines of evidence.
 
-use super::{
-    News, PackScreen, State, Tab,
-    book::{Book, Kind, Source},
-};
+use super::{PackScreen, State, Tab, book::Book, read::Source, row::Kind};
 use crate::tui::{
     keymap::Command,
-    msg::{Effect, Job, News as Message, Target, Teller, Ticket},
+    msg::{Effect, Job, Target, Ticket},
     screen::At,
 };
 use std::{os::unix::fs::FileExt as _, path::PathBuf};
@@ -69,9 +66,7 @@ impl PackScreen {
     pub(super) fn raw(&mut self, source: Source, offset: u64) -> Vec<Effect> {
         let ticket = Ticket::new();
         self.copying = Some(ticket.clone());
-        vec![Effect::Start(Job::new(&ticket, "copy a line", move |teller: &Teller| {
-            teller.tell(Message::Pack(News::Raw(raw_line(&source, offset))));
-        }))]
+        vec![Effect::Start(Job::new(&ticket, "copy a line", move |teller| teller.tell(raw_line(&source, offset))))]
     }
 
     pub(super) fn path(&self) -> String {

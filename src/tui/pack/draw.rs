@@ -2,9 +2,10 @@
 
 use super::{
     PackScreen, State, Tab,
-    book::{Book, Line},
+    book::Book,
     bytes,
     layout::Panes,
+    read::Line,
     row::{EventRow, Row as Said, is_problem},
     rows::{self, Row},
 };

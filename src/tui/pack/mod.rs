@@ -16,7 +16,7 @@ use super::{
     cursor::{self, Cursor},
     detail::{Detail, Files, Subject},
     keymap::{Command, Contexts},
-    msg::{Effect, Job, News as Message, Target, Teller, Ticket, Told},
+    msg::{Effect, Job, Target, Ticket, Told, hear},
     packs::{percent, words::Verdicts},
     paint::{Pen, clean},
     screen::{At, Screen},
@@ -26,28 +26,23 @@ use crate::{
     filter::{Filter, FilterError},
     pack::verify::{Progress, VerifyError, VerifyOptions, VerifyReport, verify},
 };
-use book::{Book, Kind, Source};
-use bytes::{Bytes, Opened};
+use book::Book;
+use bytes::Bytes;
 use layout::Panes;
-use row::Row as Said;
+use read::Source;
+use row::{Kind, Row as Said};
 use std::{cell::Cell, ops::ControlFlow, path::Path};
 
 /// A journal is looked at again at most this often, milliseconds.
 const RENEW_MS: i64 = 1000;
 
-/// What the jobs of this screen say.
+/// What a verification says.
 #[derive(Debug)]
-pub enum News {
-    /// How far the verification is.
+enum News {
+    /// How far it is.
     Progress(Progress),
     /// Its end.
     Verified(Result<Box<VerifyReport>, VerifyError>),
-    /// Lines of receipts or of the chain.
-    Lines(book::News),
-    /// Bytes of a file.
-    Bytes(Result<Box<Opened>, String>),
-    /// A line as it is on disk.
-    Raw(Result<String, String>),
 }
 
 /// How the verification stands.
@@ -99,7 +94,7 @@ pub struct PackScreen {
     target: Option<Target>,
     name: String,
     state: State,
-    check: Option<Ticket>,
+    check: Option<Ticket<News>>,
     tab: Tab,
     /// Where the list of the verification is.
     cursor: Cursor,
@@ -113,7 +108,7 @@ pub struct PackScreen {
     bytes: Option<Bytes>,
     /// The finding that the bytes are of.
     finding: Option<usize>,
-    copying: Option<Ticket>,
+    copying: Option<Ticket<Result<String, String>>>,
     /// When the files of a session were last looked at again, milliseconds.
     renewed: i64,
 }
@@ -179,8 +174,11 @@ impl PackScreen {
         for book in [&mut self.receipts, &mut self.chain].into_iter().flatten() {
             book.close();
         }
-        for ticket in [self.check.take(), self.copying.take()].into_iter().flatten() {
-            ticket.cancel();
+        if let Some(check) = self.check.take() {
+            check.cancel();
+        }
+        if let Some(copying) = self.copying.take() {
+            copying.cancel();
         }
     }
 
@@ -194,17 +192,17 @@ impl PackScreen {
         self.state = State::Running(None);
         self.cursor = Cursor::default();
         let signers = self.signers.clone();
-        vec![Effect::Start(Job::new(&ticket, "verify", move |teller: &Teller| {
+        vec![Effect::Start(Job::new(&ticket, "verify", move |teller| {
             let options = VerifyOptions { signers, ..VerifyOptions::default() };
             let last = Cell::new(None);
             let report = verify(&dir, &options, &mut |p| {
                 let now = Some((p.stage, percent(p)));
                 if last.replace(now) != now {
-                    teller.tell(Message::Pack(News::Progress(p)));
+                    teller.tell(News::Progress(p));
                 }
                 if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
-            teller.tell(Message::Pack(News::Verified(report.map(Box::new))));
+            teller.tell(News::Verified(report.map(Box::new)));
         }))]
     }
 
@@ -453,37 +451,40 @@ impl Screen for PackScreen {
         }
     }
 
-    fn told(&mut self, told: Told, at: At) -> Vec<Effect> {
-        let of_check = self.check.as_ref().is_some_and(|t| t.is_of(&told));
-        let of_copy = self.copying.as_ref().is_some_and(|t| t.is_of(&told));
-        let Some(mut told) = self.detail.told(told) else { return Vec::new() };
+    fn told(&mut self, told: Told, at: At) -> Result<Vec<Effect>, Told> {
+        let told = match self.detail.told(told) {
+            Ok(()) => return Ok(Vec::new()),
+            Err(told) => told,
+        };
         let height = self.panes(at).list.height;
-        match self.of_books(told, height) {
+        let mut told = match self.of_books(told, height) {
             Ok(mut effects) => {
                 effects.extend(self.follow(at));
-                return effects;
+                return Ok(effects);
             }
-            Err(other) => told = other,
-        }
+            Err(told) => told,
+        };
         if let Some(bytes) = &mut self.bytes {
-            match bytes.told(told) {
-                Ok(()) => return Vec::new(),
-                Err(other) => told = other,
-            }
+            told = match bytes.told(told) {
+                Ok(()) => return Ok(Vec::new()),
+                Err(told) => told,
+            };
         }
-        match told.news {
-            Message::Pack(News::Progress(p)) if of_check => self.state = State::Running(Some(p)),
-            Message::Pack(News::Verified(result)) if of_check => return self.verified(result),
-            Message::Pack(News::Raw(raw)) if of_copy => {
+        let told = match hear(self.copying.as_ref(), told) {
+            Ok(raw) => {
                 self.copying = None;
-                return vec![match raw {
+                return Ok(vec![match raw {
                     Ok(text) => Effect::Copy { what: "line of evidence".to_owned(), text },
                     Err(why) => Effect::Warn(clean(&why)),
-                }];
+                }]);
             }
-            _ => {}
+            Err(told) => told,
+        };
+        match hear(self.check.as_ref(), told)? {
+            News::Progress(p) => self.state = State::Running(Some(p)),
+            News::Verified(result) => return Ok(self.verified(result)),
         }
-        Vec::new()
+        Ok(Vec::new())
     }
 
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {

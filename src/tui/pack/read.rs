@@ -1,18 +1,16 @@
 //! The jobs of a list of evidence: they read its file beside the screen.
 
-use super::{
-    book::{Kind, Line, News, Source},
-    row::{Row, problem, read},
-};
+use super::row::{Kind, Row, problem, read};
 use crate::{
     filter::{Facts, Filter},
     live::{
         lines::{self, LineAt},
         state::facts,
     },
-    tui::msg::{News as Message, Teller},
+    pack::verify::source::{OpenProblem, PackDir},
+    tui::msg::Teller,
 };
-use std::{io, ops::Range};
+use std::{fs::File, io, ops::Range, path::PathBuf};
 
 /// Lines from one mark to the next.
 pub const STRIDE: u64 = 64;
@@ -22,6 +20,90 @@ const SOON: u64 = 256 << 10;
 const REPORT: u64 = 2 << 20;
 /// Lines that are remembered as problems.
 const MAX_PROBLEMS: usize = 100_000;
+
+/// Where a file of lines is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub kind: Kind,
+}
+
+impl Source {
+    /// Opens it, if it is an ordinary file; never through a link, never waiting.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn open(&self) -> Result<(File, u64), String> {
+        let dir = PackDir::open(&self.dir).map_err(|e| e.to_string())?;
+        dir.open_file(&self.name).map_err(|e| match e {
+            OpenProblem::Missing => format!("{} is missing", self.name),
+            OpenProblem::Special(what) => format!("{} is {what}, no plain file", self.name),
+            OpenProblem::Io(e) => format!("{}: {e}", self.name),
+        })
+    }
+
+    /// The whole path.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+}
+
+/// One line of the file.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// Its number, from 0.
+    pub number: u64,
+    /// Where it begins.
+    pub offset: u64,
+    /// Its length without the newline.
+    pub bytes: u64,
+    /// What it says.
+    pub row: Row,
+}
+
+/// What the jobs of a book say.
+#[derive(Debug)]
+pub enum News {
+    /// The index grows.
+    Indexed {
+        /// Offsets of the lines `STRIDE · n`.
+        marks: Vec<u64>,
+        /// Lines so far.
+        lines: u64,
+        /// Bytes so far, and of the file.
+        bytes: (u64, u64),
+        /// Lines that a person should look at.
+        problems: Vec<u64>,
+    },
+    /// The index is whole; so many bytes stand behind the last whole line.
+    Whole {
+        /// Torn bytes.
+        torn: u64,
+    },
+    /// Lines of the list.
+    Page {
+        /// Place of the first in the list.
+        from: u64,
+        /// They.
+        lines: Vec<Line>,
+    },
+    /// Lines that pass the filter: number and offset.
+    Matches {
+        /// They.
+        more: Vec<(u32, u64)>,
+        /// Lines and bytes so far.
+        seen: (u64, u64),
+        /// That was all.
+        done: bool,
+    },
+    /// It cannot be read, or not further.
+    Failed(String),
+}
 
 /// What is known of a file's lines.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,19 +129,15 @@ fn row(kind: Kind, line: &LineAt<'_>, before: Option<&[u8]>) -> Line {
     Line { number: line.number, offset: line.offset, bytes: line.len, row }
 }
 
-fn tell(teller: &Teller, news: News) {
-    teller.tell(Message::Pack(super::News::Lines(news)));
-}
-
-fn failed(teller: &Teller, source: &Source, e: &io::Error) {
-    tell(teller, News::Failed(format!("{}: {e}", source.name)));
+fn failed(teller: &Teller<News>, source: &Source, e: &io::Error) {
+    teller.tell(News::Failed(format!("{}: {e}", source.name)));
 }
 
 /// Reads what a file holds and is not known yet. Nothing is said of one that is as it was.
-pub fn index(source: &Source, known: Option<Known>, teller: &Teller) {
+pub fn index(source: &Source, known: Option<Known>, teller: &Teller<News>) {
     let (file, total) = match source.open() {
         Ok(opened) => opened,
-        Err(why) => return tell(teller, News::Failed(why)),
+        Err(why) => return teller.tell(News::Failed(why)),
     };
     let from = known.unwrap_or_default();
     if known.is_some() {
@@ -67,7 +145,7 @@ pub fn index(source: &Source, known: Option<Known>, teller: &Teller) {
             return;
         }
         if total < from.bytes {
-            return tell(teller, News::Failed(format!("shorter than it was, v reads it again: {}", source.name)));
+            return teller.tell(News::Failed(format!("shorter than it was, v reads it again: {}", source.name)));
         }
     }
     let (mut marks, mut problems, mut seen) = (Vec::new(), Vec::new(), from.bytes);
@@ -95,24 +173,24 @@ pub fn index(source: &Source, known: Option<Known>, teller: &Teller) {
         if seen >= next || number == 2 * STRIDE {
             next = seen + REPORT;
             let (marks, problems) = (std::mem::take(&mut marks), std::mem::take(&mut problems));
-            tell(teller, News::Indexed { marks, lines: number + 1, bytes: (seen, total.max(seen)), problems });
+            teller.tell(News::Indexed { marks, lines: number + 1, bytes: (seen, total.max(seen)), problems });
         }
         !teller.cancelled()
     });
     let bytes = (last.1, total.max(last.1));
-    tell(teller, News::Indexed { marks, lines: last.0, bytes, problems });
+    teller.tell(News::Indexed { marks, lines: last.0, bytes, problems });
     match done {
-        Ok(Some(torn)) => tell(teller, News::Whole { torn }),
+        Ok(Some(torn)) => teller.tell(News::Whole { torn }),
         Ok(None) => {}
         Err(e) => failed(teller, source, &e),
     }
 }
 
 /// Looks for lines that pass, from the one with this number and offset on.
-pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller) {
+pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller<News>) {
     let file = match source.open() {
         Ok((file, _)) => file,
-        Err(why) => return tell(teller, News::Failed(why)),
+        Err(why) => return teller.tell(News::Failed(why)),
     };
     let (mut more, mut seen, mut next) = (Vec::new(), from, from.1 + SOON);
     let done = lines::read(&file, from.0, from.1, &mut |line| {
@@ -124,11 +202,11 @@ pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller)
         seen = (line.number + 1, line.offset + line.len + 1);
         if seen.1 >= next {
             next = seen.1 + REPORT;
-            tell(teller, News::Matches { more: std::mem::take(&mut more), seen, done: false });
+            teller.tell(News::Matches { more: std::mem::take(&mut more), seen, done: false });
         }
         !teller.cancelled()
     });
-    tell(teller, News::Matches { more, seen, done: true });
+    teller.tell(News::Matches { more, seen, done: true });
     if let Err(e) = done {
         failed(teller, source, &e);
     }
@@ -143,10 +221,10 @@ fn passes(filter: &Filter, row: &Row) -> bool {
 }
 
 /// Reads lines of the file; a mark is where one shortly before them begins.
-pub fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller) {
+pub fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller<News>) {
     let file = match source.open() {
         Ok((file, _)) => file,
-        Err(why) => return tell(teller, News::Failed(why)),
+        Err(why) => return teller.tell(News::Failed(why)),
     };
     let first = wanted.start.saturating_sub(1) / STRIDE * STRIDE;
     let mut out = Vec::new();
@@ -162,15 +240,15 @@ pub fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller) {
     });
     match done {
         Err(e) => failed(teller, source, &e),
-        Ok(_) => tell(teller, News::Page { from: wanted.start, lines: out }),
+        Ok(_) => teller.tell(News::Page { from: wanted.start, lines: out }),
     }
 }
 
 /// Reads the lines of a narrowed list, by number and offset.
-pub fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Teller) {
+pub fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Teller<News>) {
     let file = match source.open() {
         Ok((file, _)) => file,
-        Err(why) => return tell(teller, News::Failed(why)),
+        Err(why) => return teller.tell(News::Failed(why)),
     };
     let mut out = Vec::new();
     for (number, offset) in places {
@@ -185,5 +263,5 @@ pub fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Telle
             return failed(teller, source, &e);
         }
     }
-    tell(teller, News::Page { from, lines: out });
+    teller.tell(News::Page { from, lines: out });
 }

@@ -1,6 +1,5 @@
 //! What a line of evidence says, as far as it reads.
 
-use super::book::Kind;
 use crate::{
     live::row::CallRow,
     model::{AuditEvent, Direction, EventKind, Outcome, ToolCall, event::hash_of_line, reading},
@@ -12,6 +11,15 @@ use std::borrow::Cow;
 
 /// Characters of a line that does not read that are shown.
 const HEAD: usize = 400;
+
+/// What the lines are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Receipts.
+    Receipts,
+    /// Audit events.
+    Events,
+}
 
 /// One line.
 #[derive(Debug, Clone)]
@@ -51,8 +59,6 @@ pub struct EventRow {
     pub at: String,
     /// `event`.
     pub kind: String,
-    /// `mono_us`.
-    pub mono_us: u64,
     /// Which way.
     pub direction: Option<Direction>,
     /// `method`.
@@ -130,8 +136,9 @@ struct Brief<'a> {
     invocation_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
     method: Option<Cow<'a, str>>,
-    #[serde(default)]
-    mono_us: u64,
+    // Only an event with a number here is one.
+    #[serde(default, rename = "mono_us")]
+    _mono_us: u64,
     #[serde(borrow)]
     prev_hash: Cow<'a, str>,
     #[serde(borrow)]
@@ -226,7 +233,6 @@ fn event(line: &[u8], before: Option<&[u8]>) -> Row {
         seq: brief.event_seq,
         at: brief.at.map(Cow::into_owned).unwrap_or_default(),
         kind: brief.event.into_owned(),
-        mono_us: brief.mono_us,
         direction: brief.direction,
         method: brief.method.map(Cow::into_owned),
         tool: text("tool_name"),

@@ -309,17 +309,15 @@ fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
     let (events, receipts) = (lines(&paths.segment), lines(&paths.receipts));
     for v in ["2", "\"1.1\"", "4000000000"] {
         let line = events[3].replace("\"v\":1,", &format!("\"v\":{v},\"x\":[],"));
-        let row::Row::Bad { why, .. } = row::read(book::Kind::Events, line.as_bytes(), None) else { panic!("{line}") };
+        let row::Row::Bad { why, .. } = row::read(row::Kind::Events, line.as_bytes(), None) else { panic!("{line}") };
         assert!(why.contains(&format!("audit event is of version {}", v.trim_matches('"'))), "{why}");
-        assert!(row::problem(book::Kind::Events, 3, line.as_bytes(), &mut None));
+        assert!(row::problem(row::Kind::Events, 3, line.as_bytes(), &mut None));
     }
     for (n, v) in [(0, "3.1"), (1, "4.0"), (2, "3.10")] {
         let line = receipts[n].replace("\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
-        let row::Row::Bad { why, .. } = row::read(book::Kind::Receipts, line.as_bytes(), None) else {
-            panic!("{line}")
-        };
+        let row::Row::Bad { why, .. } = row::read(row::Kind::Receipts, line.as_bytes(), None) else { panic!("{line}") };
         assert!(why.contains(&format!("receipt is of version {v}")), "{why}");
-        assert!(row::problem(book::Kind::Receipts, 3, line.as_bytes(), &mut None));
+        assert!(row::problem(row::Kind::Receipts, 3, line.as_bytes(), &mut None));
     }
     change(&paths.segment, 3, |line| line.replace("\"v\":1,", "\"v\":2,"));
     let target = Target::Journal { title: "x".to_owned(), segment: paths.segment, receipts: paths.receipts };

@@ -11,7 +11,7 @@ pub use list::{Entry, Places, Standing};
 use super::{
     cursor::{self, Cursor},
     keymap::{Command, Contexts},
-    msg::{Effect, Job, News as Message, Target, Teller, Ticket, Told},
+    msg::{self, Effect, Job, Target, Ticket, Told},
     paint::{Pen, clean, counted, grouped},
     screen::{At, Screen},
 };
@@ -37,12 +37,10 @@ use words::Verdicts;
 /// Packs up to so many bytes are verified without asking.
 pub const SMALL: u64 = 64 << 20;
 
-/// What the jobs of this screen say.
+/// What a verification says.
 #[derive(Debug)]
-pub enum News {
-    /// Of the search.
-    Found(list::Found),
-    /// Of a verification.
+enum News {
+    /// How far it is.
     Progress(Progress),
     /// Its end: the verdicts, and what a later version wrote.
     Verified(Result<(Verdicts, Option<String>), VerifyError>),
@@ -67,7 +65,7 @@ enum Check {
 #[derive(Debug)]
 struct Running {
     pack: PathBuf,
-    ticket: Ticket,
+    ticket: Ticket<News>,
     /// A person asked for it.
     asked: bool,
 }
@@ -89,7 +87,7 @@ pub struct PacksScreen {
     entries: Vec<Entry>,
     /// Of the search that runs: what it has found so far.
     fresh: Vec<Entry>,
-    search: Option<Ticket>,
+    search: Option<Ticket<Found>>,
     problems: Vec<String>,
     /// Whether a search has come to its end.
     listed: bool,
@@ -158,9 +156,8 @@ impl PacksScreen {
         self.fresh.clear();
         self.problems.clear();
         let places = self.places.clone();
-        let job = Job::new(&ticket, "look for packs", move |teller: &Teller| {
-            let tell = |found| teller.tell(Message::Packs(News::Found(found)));
-            list::find(&places, &tell, &|| teller.cancelled());
+        let job = Job::new(&ticket, "look for packs", move |teller| {
+            list::find(&places, &|found| teller.tell(found), &|| teller.cancelled());
         });
         vec![Effect::Start(job)]
     }
@@ -343,17 +340,17 @@ impl PacksScreen {
         self.running = Some(Running { pack: e.pack.clone(), ticket: ticket.clone(), asked });
         self.checks.insert(e.pack.clone(), (e.stamp, Check::Running(0)));
         let (dir, signers) = (e.pack.clone(), self.signers.clone());
-        vec![Effect::Start(Job::new(&ticket, "verify a pack of the list", move |teller: &Teller| {
+        vec![Effect::Start(Job::new(&ticket, "verify a pack of the list", move |teller| {
             let options = VerifyOptions { signers, ..VerifyOptions::default() };
             let last = Cell::new(None);
             let report = verify(&dir, &options, &mut |p| {
                 let percent = percent(p);
                 if last.replace(Some(percent)) != Some(percent) {
-                    teller.tell(Message::Packs(News::Progress(p)));
+                    teller.tell(News::Progress(p));
                 }
                 if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
-            teller.tell(Message::Packs(News::Verified(report.map(|r| (Verdicts::of(&r), r.too_new())))));
+            teller.tell(News::Verified(report.map(|r| (Verdicts::of(&r), r.too_new()))));
         }))]
     }
 
@@ -479,19 +476,19 @@ impl Screen for PacksScreen {
         })
     }
 
-    fn told(&mut self, told: Told, at: At) -> Vec<Effect> {
-        let of_search = self.search.as_ref().is_some_and(|t| t.is_of(&told));
-        let of_check = self.running.as_ref().is_some_and(|r| r.ticket.is_of(&told));
-        match told.news {
-            Message::Packs(News::Found(found)) if of_search => self.found(found, at),
-            Message::Packs(News::Progress(p)) if of_check => {
+    fn told(&mut self, told: Told, at: At) -> Result<Vec<Effect>, Told> {
+        let told = match msg::hear(self.search.as_ref(), told) {
+            Ok(found) => return Ok(self.found(found, at)),
+            Err(told) => told,
+        };
+        match msg::hear(self.running.as_ref().map(|r| &r.ticket), told)? {
+            News::Progress(p) => {
                 if let Some(entry) = self.running.as_ref().and_then(|r| self.checks.get_mut(&r.pack)) {
                     entry.1 = Check::Running(percent(p));
                 }
-                Vec::new()
+                Ok(Vec::new())
             }
-            Message::Packs(News::Verified(result)) if of_check => self.verified(result, at),
-            _ => Vec::new(),
+            News::Verified(result) => Ok(self.verified(result, at)),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
         dry_run::{self, Progress, Recorded, Report, Run, Source, Visit},
         init::Needs,
     },
-    tui::msg::{self, Teller},
+    tui::msg::Teller,
 };
 use std::{
     collections::HashMap,
@@ -26,15 +26,22 @@ const LISTED: usize = 1000;
 /// What was found so far is told no more often than this.
 const TELL: Duration = Duration::from_millis(150);
 
-/// What its jobs say.
+/// What is said of the file.
 #[derive(Debug)]
-pub enum News {
+pub enum Filed {
     /// The file, or that there is none.
     Read(Result<Option<String>, String>),
     /// The file has this text now.
     Written(String),
     /// It has not been written.
     NotWritten(NotWritten),
+    /// The least that recorded calls need.
+    Proposed(Result<String, String>),
+}
+
+/// What is said of the text.
+#[derive(Debug)]
+pub enum Judging {
     /// The text is no policy.
     Wrong(Box<PolicyError>),
     /// It is one; what there is to remark on it.
@@ -43,8 +50,6 @@ pub enum News {
     Judged(Box<Judged>, Option<Progress>),
     /// There is nothing to judge, and why.
     Nothing(String),
-    /// The least that recorded calls need.
-    Proposed(Result<String, String>),
 }
 
 /// Why a file was not written.
@@ -181,19 +186,19 @@ impl Watching {
 }
 
 /// Judges the calls of `scope` by a text; says what is wrong with it, or what was found, more than once if it takes long.
-pub fn judge(text: &str, name: &str, scope: &Scope, teller: &Teller) {
-    let tell = |news| teller.tell(msg::News::Policy(news));
+pub fn judge(text: &str, name: &str, scope: &Scope, teller: &Teller<Judging>) {
+    let tell = |news| teller.tell(news);
     let policy = match Policy::parse(text.as_bytes(), name) {
         Ok(policy) => Arc::new(policy),
-        Err(error) => return tell(News::Wrong(Box::new(error))),
+        Err(error) => return tell(Judging::Wrong(Box::new(error))),
     };
     if teller.cancelled() {
         return;
     }
-    tell(News::Right(policy.notes().to_vec()));
+    tell(Judging::Right(policy.notes().to_vec()));
     let sources = match scope.sources() {
         Ok(sources) => sources,
-        Err(what) => return tell(News::Nothing(what)),
+        Err(what) => return tell(Judging::Nothing(what)),
     };
     // Names of hosts are not looked up while somebody types.
     let run = Run::new(Arc::clone(&policy), Arc::new(Surroundings::here(Dns::Off)));
@@ -204,18 +209,18 @@ pub fn judge(text: &str, name: &str, scope: &Scope, teller: &Teller) {
             return ControlFlow::Break(());
         }
         if told.elapsed() >= TELL {
-            tell(News::Judged(so_far.judged(), Some(progress)));
+            tell(Judging::Judged(so_far.judged(), Some(progress)));
             told = Instant::now();
         }
         ControlFlow::Continue(())
     });
     if read.is_continue() && !teller.cancelled() {
-        tell(News::Judged(watching.judged(), None));
+        tell(Judging::Judged(watching.judged(), None));
     }
 }
 
 /// Makes the policy that the calls of `scope` need.
-pub fn propose(scope: &Scope, teller: &Teller) -> Option<Result<String, String>> {
+pub fn propose(scope: &Scope, teller: &Teller<Filed>) -> Option<Result<String, String>> {
     let sources = match scope.sources() {
         Ok(sources) => sources,
         Err(what) => return Some(Err(what)),

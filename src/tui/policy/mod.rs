@@ -8,7 +8,7 @@ mod results;
 #[cfg(test)]
 mod tests;
 
-pub use judge::{Judged, News, NotWritten, Scope};
+pub use judge::{Judged, NotWritten, Scope};
 
 use super::{
     cursor,
@@ -29,6 +29,7 @@ use crate::{
 };
 use crossterm::event::KeyEvent;
 use editor::{Editor, Note};
+use judge::{Filed, Judging};
 use ratatui::layout::{Position, Rect};
 use results::{Results, Row};
 use std::path::{Path, PathBuf};
@@ -74,7 +75,7 @@ pub struct PolicyScreen {
     path: PathBuf,
     audit_dir: PathBuf,
     file: File,
-    filed: Option<Ticket>,
+    filed: Option<Ticket<Filed>>,
     editor: Editor,
     typing: bool,
     focus: Focus,
@@ -85,7 +86,7 @@ pub struct PolicyScreen {
     chosen: Option<(Scope, Option<Target>)>,
     /// All sessions are judged instead.
     everything: bool,
-    judging: Option<Ticket>,
+    judging: Option<Ticket<Judging>>,
     progress: Option<Progress>,
     results: Results,
     /// Why there are none.
@@ -199,7 +200,7 @@ impl PolicyScreen {
         self.filed = Some(ticket.clone());
         let path = self.path.clone();
         vec![Effect::Start(Job::new(&ticket, "read a policy", move |teller| {
-            teller.tell(msg::News::Policy(News::Read(judge::read(&path))));
+            teller.tell(Filed::Read(judge::read(&path)));
         }))]
     }
 
@@ -253,10 +254,10 @@ impl PolicyScreen {
         let (path, text, before) = (self.path.clone(), self.editor.text(), self.editor.in_file().map(str::to_owned));
         vec![Effect::Start(Job::new(&ticket, "write a policy", move |teller| {
             let news = match judge::write(&path, &text, before.as_deref(), sure) {
-                Ok(()) => News::Written(text),
-                Err(why) => News::NotWritten(why),
+                Ok(()) => Filed::Written(text),
+                Err(why) => Filed::NotWritten(why),
             };
-            teller.tell(msg::News::Policy(news));
+            teller.tell(news);
         }))]
     }
 
@@ -274,7 +275,7 @@ impl PolicyScreen {
         let scope = self.scope();
         vec![Effect::Start(Job::new(&ticket, "propose a policy", move |teller| {
             if let Some(proposed) = judge::propose(&scope, teller) {
-                teller.tell(msg::News::Policy(News::Proposed(proposed)));
+                teller.tell(Filed::Proposed(proposed));
             }
         }))]
     }
@@ -499,43 +500,42 @@ impl PolicyScreen {
         vec![Effect::Warn(said)]
     }
 
-    fn file_news(&mut self, news: News, at: At) -> Vec<Effect> {
+    fn file_news(&mut self, news: Filed, at: At) -> Vec<Effect> {
         self.filed = None;
         match news {
-            News::Read(read) => self.read_news(read, at),
-            News::Written(text) => {
+            Filed::Read(read) => self.read_news(read, at),
+            Filed::Written(text) => {
                 self.editor.saved(text);
                 self.file = File::There;
                 vec![Effect::Say(format!("written: {}; guards that use it read it at once", clean(&self.name())))]
             }
-            News::NotWritten(why) => self.not_written(why),
-            News::Proposed(Ok(text)) => {
+            Filed::NotWritten(why) => self.not_written(why),
+            Filed::Proposed(Ok(text)) => {
                 self.editor.replace(&text);
                 let mut effects = self.changed(at);
                 effects.push(Effect::Say("the least that these calls need; u takes it back".to_owned()));
                 effects
             }
-            News::Proposed(Err(why)) => vec![Effect::Warn(format!("nothing to propose: {why}"))],
-            _ => Vec::new(),
+            Filed::Proposed(Err(why)) => vec![Effect::Warn(format!("nothing to propose: {why}"))],
         }
     }
 
-    fn judge_news(&mut self, news: News, at: At) {
+    fn judge_news(&mut self, news: Judging, at: At) {
         match news {
-            News::Wrong(error) => {
+            Judging::Wrong(error) => {
                 self.error = Some(error);
                 self.judging = None;
             }
-            News::Right(notes) => {
+            Judging::Right(notes) => {
                 self.error = None;
                 self.results.remark(notes);
             }
-            News::Nothing(why) => {
+            Judging::Nothing(why) => {
                 self.results.clear();
                 self.nothing = Some(why);
                 self.judging = None;
             }
-            News::Judged(judged, progress) => {
+            Judging::Judged(judged, progress) => {
                 self.results.set(judged);
                 self.nothing = None;
                 self.old = false;
@@ -544,7 +544,6 @@ impl PolicyScreen {
                     self.judging = None;
                 }
             }
-            _ => {}
         }
         self.settle(at);
     }
@@ -612,17 +611,12 @@ impl Screen for PolicyScreen {
         if self.typing && self.editor.paste(text, MAX_POLICY as usize) { self.changed(at) } else { Vec::new() }
     }
 
-    fn told(&mut self, told: Told, at: At) -> Vec<Effect> {
-        let is_of = |ticket: &Option<Ticket>| ticket.as_ref().is_some_and(|t| t.is_of(&told));
-        let (filed, judging) = (is_of(&self.filed), is_of(&self.judging));
-        let msg::News::Policy(news) = told.news else { return Vec::new() };
-        if filed {
-            return self.file_news(news, at);
+    fn told(&mut self, told: Told, at: At) -> Result<Vec<Effect>, Told> {
+        match msg::hear(self.filed.as_ref(), told) {
+            Ok(news) => return Ok(self.file_news(news, at)),
+            Err(told) => self.judge_news(msg::hear(self.judging.as_ref(), told)?, at),
         }
-        if judging {
-            self.judge_news(news, at);
-        }
-        Vec::new()
+        Ok(Vec::new())
     }
 
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
