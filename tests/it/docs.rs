@@ -371,7 +371,7 @@ fn every_word_that_evidence_can_hold_is_documented() {
 fn documents() -> Vec<PathBuf> {
     let docs = fs::read_dir(root().join("docs")).unwrap().map(|e| e.unwrap().path());
     let mut all: Vec<_> = docs.filter(|p| p.extension().is_some_and(|e| e == "md")).collect();
-    all.push(root().join("README.md"));
+    all.extend(["README.md", "tests/README.md"].map(|name| root().join(name)));
     all.sort();
     all
 }
@@ -461,4 +461,41 @@ fn tests_that_the_documents_name_exist() {
         rows += 1;
     }
     assert_eq!(rows, 32, "rows of the table of attacks");
+}
+
+/// Every variable that a test or a benchmark reads, but for those that a test sets itself, is in the page about tests, and every
+/// file that the page names is there.
+#[test]
+fn the_page_about_tests_names_every_variable_and_only_files_that_exist() {
+    let page = fs::read_to_string(root().join("tests/README.md")).unwrap();
+    let reads = regex::Regex::new(r#"(?:\bvar|var_os|number)\("((?:ASSAY|UPDATE|PROPTEST)_[A-Z_]+)"#).unwrap();
+    let mut read = BTreeSet::new();
+    for path in ["src", "tests"].iter().flat_map(|dir| sources(&root().join(dir))) {
+        let text = fs::read_to_string(&path).unwrap();
+        let names = reads.captures_iter(&text).map(|c| c[1].to_owned());
+        read.extend(names.filter(|n| n != "ASSAY_HOME" && !n.starts_with("ASSAY_TEST_")));
+    }
+    assert!(read.len() > 15, "{read:?}");
+    let missing: Vec<_> = read.iter().filter(|name| !page.contains(&format!("`{name}"))).collect();
+    assert!(missing.is_empty(), "not in tests/README.md: {missing:?}");
+    let files = regex::Regex::new(r"`((?:src/|it/|attacks/|crash/|tui/|support/|docs/)[a-z_/]+\.(?:rs|md))`").unwrap();
+    let mut named = 0;
+    for file in files.captures_iter(&page).map(|c| c[1].to_owned()) {
+        let below = ["", "tests/"].iter().any(|dir| root().join(dir).join(&file).is_file());
+        assert!(below, "tests/README.md names {file}, which is not there");
+        named += 1;
+    }
+    assert!(named > 10);
+}
+
+/// The Rust files below a directory.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    entries
+        .flat_map(|path| match path.extension() {
+            Some(extension) if extension == "rs" => vec![path],
+            _ if path.is_dir() => sources(&path),
+            _ => Vec::new(),
+        })
+        .collect()
 }
