@@ -2,7 +2,7 @@
 
 use crate::{
     files::{self, Tree},
-    model::{SessionId, WallTime, pack},
+    model::{SessionId, WallTime, ledger, pack},
 };
 use std::{
     fs::{DirBuilder, OpenOptions},
@@ -269,11 +269,8 @@ impl AuditDir {
     /// The files of the session whose segment has this file name; `None` if it is no segment's name.
     #[must_use]
     pub fn session_of_segment(&self, file_name: &str) -> Option<SessionPaths> {
-        let stem = file_name.strip_prefix("segment_")?.strip_suffix(".jsonl")?;
-        let (utc, hex) = stem.split_once('_')?;
-        let utc_ok = utc.len() == 16 && utc.bytes().all(|b| b.is_ascii_digit() || b == b'T' || b == b'Z');
-        let id = SessionId::parse(&format!("{}{hex}", SessionId::PREFIX)).ok()?;
-        utc_ok.then(|| SessionPaths::new(self, stem, id))
+        let (stem, id) = ledger::session_of_segment(file_name)?;
+        Some(SessionPaths::new(self, stem, id))
     }
 }
 

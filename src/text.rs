@@ -1,5 +1,7 @@
 //! Making untrusted text visible and measurable: the one door to a terminal, a report or a log for anything from outside.
 
+pub mod markdown;
+
 use std::borrow::Cow;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;

@@ -10,7 +10,7 @@ use crate::{
     model::{pack::MANIFEST, surface},
     pack::{
         diff::{
-            Answer, CallChange, ChangeKind, Comparison, DiffError, Document, Quantiles, SideView, ToolRow, diff,
+            Answer, CallChange, ChangeKind, Comparison, Document, Quantiles, SideView, ToolRow, diff,
             gates::{GateResult, Gates, GatesError},
             time,
         },
@@ -66,15 +66,6 @@ pub struct DiffArgs {
     screen: super::screen::ScreenArgs,
 }
 
-impl From<DiffError> for Failure {
-    fn from(e: DiffError) -> Self {
-        match e {
-            DiffError::Verify(e) => e.into(),
-            DiffError::Read(e) => Self::failed(e).hint("nothing may write into a pack while it is compared"),
-        }
-    }
-}
-
 impl From<GatesError> for Failure {
     fn from(e: GatesError) -> Self {
         Self::bad_input(e).hint("docs/diff.md lists the gates")
@@ -108,7 +99,7 @@ pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
         } else {
             out::stdout(words(&document, args.report.as_deref(), Style::of_stdout()).as_bytes())?;
         }
-        Ok(document.exit())
+        Ok(document.exit().into())
     })
 }
 

@@ -4,6 +4,7 @@ pub mod analyze;
 pub mod demo;
 pub mod diff;
 pub mod explain;
+mod failure;
 pub mod keys;
 pub mod open;
 pub mod out;

@@ -6,11 +6,12 @@ use super::{
 };
 use crate::{
     error::{Exit, Failure},
+    files,
     pack::{
-        lock::Lock,
+        lock::{Lock, LockError},
         verify::{
-            Claims, Completeness, Finding, Integrity, Progress, SignerVerdict, StageReport, StageStatus, VerifyError,
-            VerifyOptions, VerifyReport, verify,
+            Claims, Completeness, Finding, Integrity, Progress, SignerVerdict, StageReport, StageStatus, VerifyOptions,
+            VerifyReport, verify,
         },
     },
     text::{counted, noun, visible},
@@ -112,17 +113,6 @@ fn hours(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|h: &f64| h.is_finite() && *h > 0.0).ok_or_else(|| "expected hours above 0".to_owned())
 }
 
-impl From<VerifyError> for Failure {
-    fn from(e: VerifyError) -> Self {
-        let failure = Self::bad_input(&e);
-        match e {
-            VerifyError::NotAPack { .. } => failure.hint("give the directory that holds pack_manifest.json"),
-            VerifyError::Cancelled => Self { exit: Exit::Interrupted, ..failure },
-            VerifyError::Io { .. } | VerifyError::Option(_) => failure,
-        }
-    }
-}
-
 /// Runs `assay verify-pack`.
 ///
 /// # Errors
@@ -147,7 +137,7 @@ pub fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
         } else {
             out::stdout(words(&report, args, Style::of_stdout()).as_bytes())?;
         }
-        Ok(report.exit())
+        Ok(report.exit().into())
     })
 }
 
@@ -167,7 +157,8 @@ fn options(args: &VerifyArgs) -> Result<VerifyOptions, Failure> {
 }
 
 fn read_lock(path: &Path) -> Result<Lock, Failure> {
-    Lock::load(path).map_err(|e| Failure::bad_input(format_args!("{}: {e}", path.display())))
+    let lock = files::named(path).map_err(LockError::Io).and_then(Lock::read);
+    lock.map_err(|e| Failure::bad_input(format_args!("{}: {e}", path.display())))
 }
 
 /// A report is never written over something, nor into the pack that it is about. Said before the work is done.
@@ -334,7 +325,7 @@ pub(super) fn channels(out: &mut String, r: &VerifyReport, style: Style) {
             "  {} {} ({}): expected {}, found {}",
             style.paint(Tone::Bad, "✗"),
             short(claim.claim_id),
-            short(claim.severity),
+            short(claim.severity.as_str()),
             short(&claim.expected),
             short(&claim.actual)
         );

@@ -70,3 +70,13 @@ impl LedgerLine {
         Ok(())
     }
 }
+
+/// The session of a segment, by its file name `segment_<stem>.jsonl`, and the stem; `None` if it is no segment's name.
+#[must_use]
+pub fn session_of_segment(file_name: &str) -> Option<(&str, SessionId)> {
+    let stem = file_name.strip_prefix("segment_")?.strip_suffix(".jsonl")?;
+    let (utc, hex) = stem.split_once('_')?;
+    let utc_ok = utc.len() == 16 && utc.bytes().all(|b| b.is_ascii_digit() || b == b'T' || b == b'Z');
+    let id = SessionId::parse(&format!("{}{hex}", SessionId::PREFIX)).ok()?;
+    utc_ok.then_some((stem, id))
+}

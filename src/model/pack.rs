@@ -24,6 +24,11 @@ pub const EMPTY_HEAD: &[u8] = b"empty";
 /// The claim set of a pack whose builder evaluated no claims, and the text whose hash is then its `claim_set_hash`.
 pub const NO_CLAIMS: &str = "none";
 
+/// `schema_version` of `verify_report.json`, and of the reports that are printed.
+pub const REPORT_VERSION: &str = "assay.verify_report.v0.1";
+/// Findings that `verify_report.json` lists; the rest is counted.
+pub const REPORT_FINDINGS: usize = 100;
+
 /// Name of the manifest in a pack.
 pub const MANIFEST: &str = "pack_manifest.json";
 /// Name of the detached signature.

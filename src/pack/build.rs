@@ -5,16 +5,14 @@
 use super::{
     explain::{self, Explanation},
     keys::Signer,
-    report::{self, Checked, Finding, MAX_FINDINGS},
+    report::{self, Checked, Finding},
     sign::sign,
     staging::{self, NewFile, Staging, StagingError},
     tally::Tally,
     verify::{Completeness, Integrity, VerifyOptions, verify},
 };
 use crate::{
-    canon,
-    error::Failure,
-    files,
+    canon, files,
     model::{
         EventKind, GapReceipt, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionEnd, SessionId, SessionStart,
         ToolCall, WallTime,
@@ -76,7 +74,7 @@ pub struct Built {
     pub events: u64,
     /// Whether the session is all there.
     pub completeness: Completeness,
-    /// What is wrong with its receipts, at most [`MAX_FINDINGS`]; empty for a sound pack.
+    /// What is wrong with its receipts, at most [`REPORT_FINDINGS`](pack::REPORT_FINDINGS); empty for a sound pack.
     pub findings: Vec<Finding>,
     /// Why the pack, which stands, may not survive a power cut, if it may not.
     pub unsynced: Option<String>,
@@ -138,21 +136,6 @@ pub enum BuildError {
 impl BuildError {
     fn reading(path: &Path, source: io::Error) -> Self {
         if files::is_refusal(&source) { Self::Refused(source) } else { Self::Read { path: path.to_owned(), source } }
-    }
-}
-
-impl From<BuildError> for Failure {
-    fn from(e: BuildError) -> Self {
-        let failure = Self::failed(format_args!("no pack was built: {e}"));
-        match &e {
-            BuildError::Exists(_) => failure.hint("a pack is never replaced; move it away to have it built again"),
-            BuildError::SelfCheck(_) => failure.hint("the evidence stays as it is; please report this"),
-            BuildError::Line { .. } => failure.hint("assay recover sets torn lines aside and finishes the pack"),
-            BuildError::Write(e) if e.source.kind() == io::ErrorKind::StorageFull => {
-                failure.hint("make room, then run: assay recover")
-            }
-            _ => failure,
-        }
     }
 }
 
@@ -419,7 +402,7 @@ impl ReceiptCheck {
 
     fn find(&mut self, code: &'static str, field: Option<&'static str>, message: impl FnOnce() -> String) {
         self.finding_count += 1;
-        if self.findings.len() < MAX_FINDINGS {
+        if self.findings.len() < pack::REPORT_FINDINGS {
             self.findings.push(Finding { code, message: message(), receipt_index: self.count, field });
         }
     }

@@ -3,12 +3,12 @@
 //! Explaining is not verifying: nothing here is checked but that it can be read.
 
 use super::{
-    markdown::escape,
     tally::{Row, Tally},
     verify::{Later, later, rely_after_crash},
 };
 use crate::model::pack::{Attestation, DEFAULT_POLICY, MANIFEST, Manifest, RECEIPTS, SESSION, SURFACE};
 use crate::model::words::EndReason;
+use crate::text::markdown::escape;
 use crate::{
     model::{DurationMs, Outcome, SessionDoc, receipt, surface},
     text::{counted, either, fit, visible, width},
@@ -52,19 +52,6 @@ pub enum ExplainError {
     /// A later version wrote part of it.
     #[error(transparent)]
     TooNew(#[from] Later),
-}
-
-impl From<ExplainError> for crate::error::Failure {
-    fn from(e: ExplainError) -> Self {
-        let failure = Self::bad_input(&e);
-        match e {
-            ExplainError::NotAPack { .. } => failure.hint("give the directory that holds pack_manifest.json"),
-            ExplainError::File { .. } => failure.hint("assay verify-pack tells what is wrong with the pack"),
-            ExplainError::TooNew(_) => {
-                failure.hint("use a later assay; assay verify-pack says whether the signature and the hashes hold")
-            }
-        }
-    }
 }
 
 /// What a pack says. All text in it is as it came.

@@ -4,7 +4,6 @@
 //! `.active_signer` the signer to use when none is named.
 
 use crate::{
-    error::Failure,
     files,
     model::sha256_hex,
     pack::publish,
@@ -151,16 +150,6 @@ impl KeyError {
                 return None;
             }
         })
-    }
-}
-
-impl From<KeyError> for Failure {
-    fn from(e: KeyError) -> Self {
-        let failure = Self::bad_input(&e);
-        match e.hint() {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
     }
 }
 
@@ -653,9 +642,8 @@ mod tests {
         let path = store.key_path(&id);
         for mode in [0o640, 0o604, 0o620, 0o000] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let failure = Failure::from(store.load(&id).unwrap_err());
-            assert_eq!(failure.exit, crate::error::Exit::BadInput);
-            assert_eq!(failure.hint.unwrap(), format!("run: chmod 600 {}", path.display()), "{mode:o}");
+            let error = store.load(&id).unwrap_err();
+            assert_eq!(error.hint().unwrap(), format!("run: chmod 600 {}", path.display()), "{mode:o}");
         }
     }
 

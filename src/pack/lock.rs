@@ -10,7 +10,7 @@ use crate::{
     model::{reading::TooNew, sha256_hex, version},
 };
 use serde_json::Value;
-use std::{io, path::Path};
+use std::io;
 
 /// The version of assay-ai whose pack contract and cards are implemented here.
 pub const CONTRACT: &str = "1.23.0";
@@ -60,14 +60,14 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Reads a lock file.
+    /// Reads a lock file that is open.
     ///
     /// # Errors
     /// [`LockError`].
-    pub fn load(path: &Path) -> Result<Self, LockError> {
+    pub fn read(file: impl io::Read) -> Result<Self, LockError> {
         use io::Read as _;
         let mut bytes = Vec::new();
-        crate::files::named(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
         Self::parse(&bytes)
     }
 

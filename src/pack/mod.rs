@@ -9,7 +9,6 @@ pub mod diff;
 pub mod explain;
 pub mod keys;
 pub mod lock;
-pub mod markdown;
 pub mod publish;
 pub mod report;
 pub mod sign;

@@ -3,17 +3,14 @@
 use super::verify::Completeness;
 use crate::model::{
     SessionDoc,
-    pack::{Attestation, FileEntry, MANIFEST, canonical, pretty},
+    pack::{Attestation, FileEntry, MANIFEST, REPORT_VERSION, canonical, pretty},
     sha256_hex,
 };
+use crate::text::markdown::escape;
 use serde::Serialize;
 
-/// `schema_version` of assay's report.
-pub const REPORT_VERSION: &str = "assay.verify_report.v0.1";
 /// `policy_id` of assay's report.
 const POLICY_ID: &str = "assay.verify_policy.v0.1";
-/// Findings that a report lists; the rest is counted.
-pub const MAX_FINDINGS: usize = 100;
 
 /// Something wrong with a receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -40,7 +37,7 @@ pub struct Checked<'a> {
     pub session: &'a SessionDoc,
     /// Whether it is all there.
     pub completeness: Completeness,
-    /// The first [`MAX_FINDINGS`].
+    /// The first [`REPORT_FINDINGS`].
     pub findings: &'a [Finding],
     /// All of them.
     pub finding_count: u64,
@@ -217,10 +214,9 @@ pub fn report(c: &Checked<'_>) -> Result<Vec<u8>, serde_json::Error> {
     })
 }
 
-/// `verify_transcript.md`. Holds nothing that came from outside but what [`super::markdown::escape`] has made harmless.
+/// `verify_transcript.md`. Holds nothing that came from outside but what [`escape`] has made harmless.
 #[must_use]
 pub fn transcript(c: &Checked<'_>) -> String {
-    use super::markdown::escape;
     use std::fmt::Write as _;
     let a = c.attestation;
     let mut out = String::from(

@@ -1,6 +1,6 @@
 //! Every bit of every file, and every byte inserted or deleted.
 
-use assay::{error::Exit, model::sha256_hex};
+use assay::{model::sha256_hex, pack::verify::Exit};
 use assay_support::{
     forge::{Pack, check, pinned, small},
     rig::scratch,

@@ -1,7 +1,7 @@
 //! What a caller demands is met by what was evaluated, never by what the pack says of itself.
 
+use assay::pack::verify::Exit;
 use assay::{
-    error::Exit,
     model::pack::{Attestation, CiBinding},
     pack::{
         claims::{Card, MCP_SESSION, RECEIPT_COMPLETENESS, card, claim_set_hash},

@@ -1,7 +1,7 @@
 //! Attacks on a whole audit directory: segments, ledger, crashed sessions.
 
+use assay::pack::verify::Exit;
 use assay::{
-    error::Exit,
     model::WallTime,
     pack::verify::{AuditDirReport, Completeness, SegmentState, verify_audit_dir},
     paths::AuditDir,

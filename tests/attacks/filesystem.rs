@@ -1,9 +1,7 @@
 //! Attacks with what a file is rather than with what it says.
 
-use assay::{
-    error::Exit,
-    pack::verify::{Stage, StageStatus, VerifyError, VerifyOptions, verify},
-};
+use assay::pack::verify::Exit;
+use assay::pack::verify::{Stage, StageStatus, VerifyError, VerifyOptions, verify};
 use assay_support::{
     forge::{EVENTS, MANIFEST, RECEIPTS, SESSION, SIGNATURE, check, other, pinned, valid},
     rig::scratch,

@@ -2,10 +2,8 @@
 //! from it is made to agree, chain, hashes, counts, report and signature. What a pack says twice gives the lie away; what it
 //! says once is in docs/security.md.
 
-use assay::{
-    error::Exit,
-    pack::verify::{Completeness, Integrity},
-};
+use assay::pack::verify::Exit;
+use assay::pack::verify::{Completeness, Integrity};
 use assay_support::{
     forge::{EVENTS, Pack, RECEIPTS, REPORT, SESSION, check_pack, key_k, unpinned},
     rig::scratch,

@@ -1,8 +1,8 @@
 //! Attacks that change what a pack says. `Keep`: the manifest stays. `Resign`: the attacker puts new hashes into the
 //! manifest and signs it with a key of their own, so that only the named stage can see what was done.
 
+use assay::pack::verify::Exit;
 use assay::{
-    error::Exit,
     pack::verify::{Completeness, Integrity, SignerVerdict, Stage, StageStatus, VerifyReport},
     text::visible,
 };

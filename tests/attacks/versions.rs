@@ -1,8 +1,8 @@
 //! Packs of which a later version wrote something: never TAMPERED for that alone, never taken, always named. And what only
 //! claims to be one.
 
+use assay::pack::verify::Exit;
 use assay::{
-    error::Exit,
     model::{WallTime, sha256_hex},
     pack::{
         build,

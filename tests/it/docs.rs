@@ -187,7 +187,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         history,
         live::protocol,
         model::{self, pack as contract},
-        pack::{lock, report},
+        pack::lock,
         policy,
         record::{card, mark, rollback},
         relay::capture,
@@ -212,8 +212,8 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("model/pack.rs MANIFEST_VERSION", contract::MANIFEST_VERSION.to_owned()),
         ("model/pack.rs FINGERPRINT_VERSION", number(contract::FINGERPRINT_VERSION)),
         (
-            "pack/report.rs REPORT_VERSION",
-            report::REPORT_VERSION.trim_start_matches("assay.verify_report.v").to_owned(),
+            "model/pack.rs REPORT_VERSION",
+            contract::REPORT_VERSION.trim_start_matches("assay.verify_report.v").to_owned(),
         ),
     ];
     let doc = formats();

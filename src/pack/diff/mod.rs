@@ -21,9 +21,8 @@ pub use view::{ContextChange, SideView, ToolRow, ToolSide, Totals};
 
 use super::{
     calls::CallsError,
-    verify::{self, Integrity, Progress, SignerVerdict, Stage, VerifyError, VerifyOptions, VerifyReport},
+    verify::{self, Exit, Integrity, Progress, SignerVerdict, Stage, VerifyError, VerifyOptions, VerifyReport},
 };
-use crate::error::Exit;
 use gates::{GateReport, Gates};
 use serde::Serialize;
 use std::{ops::ControlFlow, path::Path};

@@ -1,15 +1,17 @@
 //! What the builder's own report and transcript say, against what was recomputed: nobody has to rely on them, and they may not say
 //! anything else.
 
-use super::{Completeness, Finding, Stage, engine::Engine, receipts::Totals};
-use crate::model::pack::{FileEntry, Manifest, REPORT, TRANSCRIPT};
+use super::{
+    finding::Finding,
+    notebook::Notebook,
+    receipts::Totals,
+    words::{Completeness, Stage},
+};
+use crate::model::pack::{FileEntry, Manifest, REPORT, REPORT_FINDINGS, REPORT_VERSION, TRANSCRIPT};
 use crate::{
     canon,
     model::{SessionDoc, reading::TooNew, version},
-    pack::{
-        markdown::escape,
-        report::{MAX_FINDINGS, REPORT_VERSION},
-    },
+    text::markdown::escape,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -66,9 +68,9 @@ struct Evidence {
 }
 
 /// Reads a report that is unambiguous JSON; one of a later version is a finding.
-pub fn read(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<Report> {
+pub fn read(notes: &mut Notebook<'_>, bytes: &[u8]) -> Option<Report> {
     if let Some(newer) = newer(bytes) {
-        engine.found(Finding::too_new(Stage::SessionCompleteness, &newer).file(REPORT));
+        notes.found(Finding::too_new(Stage::SessionCompleteness, &newer).file(REPORT));
         return None;
     }
     serde_json::from_slice(bytes).ok()
@@ -136,10 +138,10 @@ impl Facts<'_> {
 }
 
 /// Compares the builder's report; `None`: it has not the members of one.
-pub fn report(engine: &mut Engine<'_>, report: Option<&Report>, facts: &Facts<'_>) {
+pub fn report(notes: &mut Notebook<'_>, report: Option<&Report>, facts: &Facts<'_>) {
     let Some(r) = report else {
         let text = "verify_report.json has not the members of a builder's report";
-        return engine.found(Finding::new("E_SCHEMA_UNKNOWN", Stage::ValidateAttestation, text).file(REPORT));
+        return notes.found(Finding::new("E_SCHEMA_UNKNOWN", Stage::ValidateAttestation, text).file(REPORT));
     };
     let (m, doc) = (facts.manifest, facts.doc);
     let a = &m.attestation;
@@ -168,7 +170,7 @@ pub fn report(engine: &mut Engine<'_>, report: Option<&Report>, facts: &Facts<'_
         ("warnings", format!("{:?}", doc.recovery_notes), format!("{:?}", r.warnings)),
         ("passed", (sound == "PASS").to_string(), r.passed.to_string()),
         ("errors", (sound != "PASS").to_string(), (r.error_count > 0).to_string()),
-        ("errors", r.error_count.min(MAX_FINDINGS as u64).to_string(), r.errors.len().to_string()),
+        ("errors", r.error_count.min(REPORT_FINDINGS as u64).to_string(), r.errors.len().to_string()),
         // Every file but the report and the transcript themselves, and the manifest.
         ("evidence_refs", m.files.len().saturating_sub(1).to_string(), r.evidence_refs.len().to_string()),
         ("blocking_channel", (sound != "PASS").to_string(), r.blocking_channel.is_some().to_string()),
@@ -183,14 +185,14 @@ pub fn report(engine: &mut Engine<'_>, report: Option<&Report>, facts: &Facts<'_
         let (expected, found) = (entry.map(|e| e.sha256.clone()), reference.sha256.clone());
         same.push(("evidence_refs", expected.unwrap_or_default(), found.unwrap_or_default()));
     }
-    differences(engine, REPORT, same);
+    differences(notes, REPORT, same);
 }
 
 /// Compares the builder's transcript; `None`: it has not the rows of one.
-pub fn transcript(engine: &mut Engine<'_>, rows: Option<&Rows>, facts: &Facts<'_>) {
+pub fn transcript(notes: &mut Notebook<'_>, rows: Option<&Rows>, facts: &Facts<'_>) {
     let Some(rows) = rows else {
         let text = "verify_transcript.md has not the rows of a builder's transcript";
-        return engine.found(Finding::new("E_SCHEMA_UNKNOWN", Stage::ValidateAttestation, text).file(TRANSCRIPT));
+        return notes.found(Finding::new("E_SCHEMA_UNKNOWN", Stage::ValidateAttestation, text).file(TRANSCRIPT));
     };
     let a = &facts.manifest.attestation;
     let expected = [
@@ -210,13 +212,13 @@ pub fn transcript(engine: &mut Engine<'_>, rows: Option<&Rows>, facts: &Facts<'_
     ];
     let same =
         ROWS.iter().zip(expected).map(|(row, expected)| (*row, expected, rows.get(*row).cloned().unwrap_or_default()));
-    differences(engine, TRANSCRIPT, same.collect());
+    differences(notes, TRANSCRIPT, same.collect());
 }
 
-fn differences(engine: &mut Engine<'_>, file: &str, same: Vec<(&str, String, String)>) {
+fn differences(notes: &mut Notebook<'_>, file: &str, same: Vec<(&str, String, String)>) {
     for (field, expected, found) in same.into_iter().filter(|(_, expected, found)| expected != found) {
         let what = format!("{file} is not what the evidence says: {field}");
         let f = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateAttestation, what).file(file);
-        engine.found(f.sides(expected, found));
+        notes.found(f.sides(expected, found));
     }
 }

@@ -1,9 +1,10 @@
 //! Stage `verify_chain`: one segment's audit events, line by line.
 
 use super::{
-    Finding, Stage,
     event_line::{Detail, Event, explain, hash_without, read},
+    finding::Finding,
     source::Line,
+    words::Stage,
 };
 use crate::model::words::AnomalyKind;
 use crate::model::{EventKind, SessionId, WallTime, event::detail};

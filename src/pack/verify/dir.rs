@@ -4,17 +4,22 @@
 //! What still gives a cut away: segments and packs that it does not name, and the hash that each of them took over.
 
 use super::{
-    Finding, MAX_FINDINGS, Progress, Stage, VerifyError,
     chain::{ChainSummary, ChainWalk},
     event_line::typed,
+    finding::{Finding, MAX_FINDINGS, VERSION_UNSUPPORTED},
+    options::{Progress, VerifyError},
     session,
     source::{Lines, MAX_DOCUMENT, Meter, OpenProblem, PackDir, ReadStop},
-    unread::{Unread, VERSION_UNSUPPORTED, explain_document},
+    unread::{Unread, explain_document},
+    words::Stage,
 };
 use crate::model::pack::{RECEIPTS, SESSION};
 use crate::{
-    model::{GENESIS, LedgerKind, LedgerLine, SessionId, event::hash_of_line, ledger::LEDGER_VERSION},
-    paths::AuditDir,
+    model::{
+        GENESIS, LedgerKind, LedgerLine, SessionId,
+        event::hash_of_line,
+        ledger::{LEDGER_VERSION, session_of_segment},
+    },
     text::counted,
 };
 use serde::Serialize;
@@ -123,16 +128,15 @@ pub fn verify_audit_dir(
     };
     let mut hashes = HashSet::from([GENESIS.to_owned()]);
     let named = ledger(&audit, &mut meter, &mut report, &mut hashes)?;
-    let names = AuditDir::at(dir);
     let io = |source| VerifyError::Io { path: audit.path().to_owned(), source };
     let there = audit.list().map_err(io)?.unwrap_or_default();
     let there: HashSet<&str> =
-        there.iter().map(|e| e.name.as_str()).filter(|n| names.session_of_segment(n).is_some()).collect();
+        there.iter().map(|e| e.name.as_str()).filter(|n| session_of_segment(n).is_some()).collect();
     let mut all: Vec<&str> = named.keys().map(String::as_str).chain(there.iter().copied()).collect();
     all.sort_unstable();
     all.dedup();
     for file in all {
-        let session = names.session_of_segment(file).map(|p| p.id);
+        let session = session_of_segment(file).map(|(_, id)| id);
         segment(&audit, file, session, named.get(file), &hashes, &mut meter, &mut report)?;
     }
     packs(&root, &hashes, &mut meter, &mut report)?;

@@ -1,14 +1,15 @@
 //! Stage `validate_receipts` for packs of other builders: assay's rules, with strict JSON.
 
 use super::{
-    Finding, Stage,
     claims_tally::{Fields, Tally},
     cursor::shown,
-    engine::Engine,
+    finding::Finding,
+    notebook::Notebook,
     receipts::{Ids, MAX_RECEIPTS},
     source::{Line, Lines, Meter, ReadStop},
     time::parse_iso,
     unread::not_json,
+    words::Stage,
 };
 use crate::canon;
 use crate::model::pack::RECEIPTS;
@@ -37,7 +38,7 @@ pub struct Foreign {
 /// # Errors
 /// Why the file could not be read to its end.
 pub fn walk(
-    engine: &mut Engine<'_>,
+    notes: &mut Notebook<'_>,
     tally: &mut Tally,
     meter: &mut Meter<'_>,
     lines: &mut Lines,
@@ -51,9 +52,9 @@ pub fn walk(
         if out.count >= MAX_RECEIPTS {
             return Err(ReadStop::TooLong);
         }
-        out.head = receipt(engine, tally, &mut ids, &line, out.count, &mut out.session_receipts);
+        out.head = receipt(notes, tally, &mut ids, &line, out.count, &mut out.session_receipts);
         if out.head.is_none() {
-            engine.garbage(line.bytes.len())?;
+            notes.garbage(line.bytes.len())?;
         }
         out.head_as_written = Some(canon::sha256_hex(line.bytes));
         out.count += 1;
@@ -93,7 +94,7 @@ pub fn projected(line: &[u8]) -> Result<Vec<u8>, (&'static str, String)> {
 }
 
 fn receipt(
-    engine: &mut Engine<'_>,
+    notes: &mut Notebook<'_>,
     tally: &mut Tally,
     ids: &mut Ids,
     line: &Line<'_>,
@@ -110,25 +111,25 @@ fn receipt(
         Ok(canonical) => canonical,
         Err((code, what)) => {
             let code = if what.starts_with("not JSON") { "E_MANIFEST_TAMPER" } else { code };
-            engine.found(at(code, what).sides("a receipt", shown(line.bytes)));
+            notes.found(at(code, what).sides("a receipt", shown(line.bytes)));
             return None;
         }
     };
     let fields = Owned::of(line.bytes);
     for (name, value) in [("receipt_id", &fields.id), ("type", &fields.kind), ("timestamp", &fields.timestamp)] {
         if value.is_empty() {
-            engine.found(at("E_SCHEMA_UNKNOWN", format!("required member {name} is missing or empty")));
+            notes.found(at("E_SCHEMA_UNKNOWN", format!("required member {name} is missing or empty")));
         }
     }
     if !fields.timestamp.is_empty() && parse_iso(&fields.timestamp).is_none() {
-        engine.found(
+        notes.found(
             at("E_TIMESTAMP_INVALID", "timestamp is no ISO 8601 time".into()).sides("a time", &fields.timestamp),
         );
     }
     if !fields.id.is_empty() && !ids.add_text(fields.id.as_bytes()) {
         let mut f = at("E_DUPLICATE_ID", format!("receipt_id {} is there twice", fields.id));
         f.receipt_id = Some(fields.id.to_string());
-        engine.found(f);
+        notes.found(f);
     }
     *session_receipts += u64::from(fields.kind == crate::model::receipt::SESSION_START);
     tally.other(&Fields {

@@ -1,17 +1,27 @@
 //! The report as JSON: assay-ai's `assay.verify_report.v0.1` with our channels beside its own.
 
-use super::report::{Claims, Integrity, SignerVerdict, StageStatus, VerifyReport};
+use super::{
+    report::VerifyReport,
+    words::{Claims, Integrity, SignerVerdict, StageStatus},
+};
 use crate::model::{
     RECORDER_VERSION,
     pack::{MANIFEST, RECEIPTS},
     sha256_hex,
 };
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 /// `schema_version` of the document.
 pub const SCHEMA_VERSION: &str = "assay.verify_report.v0.1";
 /// `policy_id` of the document.
 pub const POLICY_ID: &str = "assay.verify_policy.v0.1";
+
+impl Serialize for VerifyReport {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        document(self).map_err(serde::ser::Error::custom)?.serialize(s)
+    }
+}
 
 /// The overall word, the channel that decided it, and why.
 fn overall(r: &VerifyReport, trust: &str) -> (&'static str, Option<&'static str>, String) {
@@ -40,7 +50,7 @@ fn overall(r: &VerifyReport, trust: &str) -> (&'static str, Option<&'static str>
 ///
 /// # Errors
 /// A part that JSON cannot hold; there is none.
-pub(super) fn document(r: &VerifyReport) -> Result<Value, serde_json::Error> {
+fn document(r: &VerifyReport) -> Result<Value, serde_json::Error> {
     let trust = match r.signer.verdict {
         SignerVerdict::Pinned => "PASS",
         SignerVerdict::Untrusted => "UNTRUSTED",

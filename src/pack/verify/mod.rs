@@ -1,142 +1,61 @@
 //! The verifier of proof packs: named stages in order, all reasons, four verdict channels (FORMATS §7).
 //!
 //! It trusts nothing but what it recomputed and what the caller pinned, and it only ever reads.
+//!
+//! | from below | files |
+//! |---|---|
+//! | words and what is said | `words`, `finding`, `report`, `options` |
+//! | reading | `source`, `cursor`, `unread`, `event_line`, `receipt_line`, `manifest`, `time` |
+//! | the notebook that every stage writes into | `notebook` |
+//! | stages | `schema`, `paths`, `signature`, `receipts`, `foreign`, `chain`, `walk` (with `flight`, `sense`, `streams`), `surface`, `session`, `builder`, `files`, `trust` |
+//! | claims | `claims_tally`, `evaluate` |
+//! | the run, and its report | `engine`, `conclude`, `json` |
+//! | beside a run | `dir` (a whole audit directory), `later` (what a later version wrote) |
+//!
+//! A file takes from those above its row in this table, never from those below.
 
 mod builder;
 mod chain;
-pub(super) mod claims_tally;
+mod claims_tally;
+mod conclude;
 mod cursor;
 mod dir;
 mod engine;
+mod evaluate;
 mod event_line;
 mod files;
+mod finding;
 mod flight;
 mod foreign;
 mod json;
 mod later;
 mod manifest;
+mod notebook;
+mod options;
 mod paths;
 mod receipt_line;
 mod receipts;
 mod report;
+mod schema;
 mod sense;
 mod session;
 mod signature;
 pub(crate) mod source;
 mod streams;
+mod surface;
 mod time;
 mod trust;
 mod unread;
-pub(super) mod walk;
-
-pub use report::{
-    Claims, Completeness, Finding, Integrity, MAX_FINDINGS, PackFacts, Signer, SignerVerdict, Stage, StageReport,
-    StageStatus, VerifyReport,
-};
+mod walk;
+mod words;
 
 pub use dir::{AuditDirReport, SegmentReport, SegmentState, verify_audit_dir};
+pub use engine::verify;
+pub use finding::{Finding, MAX_FINDINGS};
 pub use foreign::projected as project_receipt;
 pub use later::{Later, later};
+pub use options::{Progress, VerifyError, VerifyOptions};
+pub use report::{PackFacts, Signer, StageReport, VerifyReport};
 pub use session::rely_after_crash;
 pub use signature::{SignatureProblem, verify_ed25519};
-
-use crate::{model::WallTime, pack::lock::Lock};
-use std::{
-    io,
-    ops::ControlFlow,
-    path::{Path, PathBuf},
-};
-
-/// What a caller demands of a pack beyond that it is intact.
-#[derive(Debug, Clone)]
-pub struct VerifyOptions {
-    /// Unlisted files and an unpinned signer are not accepted.
-    pub strict: bool,
-    /// SHA-256 fingerprints (hex) of raw Ed25519 public keys of which one must have signed; empty means any may.
-    pub signers: Vec<String>,
-    /// A lock file.
-    pub lock: Option<Lock>,
-    /// Ids of claim cards to evaluate, besides those of the lock.
-    pub cards: Vec<String>,
-    /// Oldest acceptable `timestamp_end`, hours before `now`.
-    pub max_age_hours: Option<f64>,
-    /// Claims must have been evaluated and hold.
-    pub require_claim_pass: bool,
-    /// `valid_until` must not have passed.
-    pub check_expiry: bool,
-    /// The attestation must say which CI run built the pack.
-    pub require_ci_binding: bool,
-    /// The commit (40 lower-case hex digits) of that run.
-    pub expected_commit_sha: Option<String>,
-    /// The time of verification.
-    pub now: WallTime,
-}
-
-impl Default for VerifyOptions {
-    fn default() -> Self {
-        Self {
-            strict: false,
-            signers: Vec::new(),
-            lock: None,
-            cards: Vec::new(),
-            max_age_hours: None,
-            require_claim_pass: false,
-            check_expiry: false,
-            require_ci_binding: false,
-            expected_commit_sha: None,
-            now: WallTime::now(),
-        }
-    }
-}
-
-/// How far a verification is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// What it is doing.
-    pub stage: Stage,
-    /// Bytes read so far.
-    pub done_bytes: u64,
-    /// Bytes that the pack's files have.
-    pub total_bytes: u64,
-}
-
-/// Nothing could be verified (exit code 3), or the caller stopped it.
-#[derive(Debug, thiserror::Error)]
-pub enum VerifyError {
-    /// No directory, or one without `pack_manifest.json`.
-    #[error("{} is not a proof pack: {why}", .dir.display())]
-    NotAPack {
-        /// What was to be verified.
-        dir: PathBuf,
-        /// Why it is none.
-        why: String,
-    },
-    /// The system does not let us read it.
-    #[error("{}: {source}", .path.display())]
-    Io {
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A card, fingerprint or other option that means nothing.
-    #[error("{0}")]
-    Option(String),
-    /// `progress` said so.
-    #[error("verification was cancelled")]
-    Cancelled,
-}
-
-/// Verifies the pack in `dir`; reads it and nothing else, writes nothing.
-///
-/// `progress` is called every few megabytes; when it breaks, the verification ends with [`VerifyError::Cancelled`].
-///
-/// # Errors
-/// Only what keeps a verdict from being given: see [`VerifyError`]. A pack that is wrong gives a report that says so.
-pub fn verify(
-    dir: &Path,
-    options: &VerifyOptions,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<VerifyReport, VerifyError> {
-    engine::run(dir, options, progress)
-}
+pub use words::{Claims, Completeness, Exit, Integrity, SignerVerdict, Stage, StageStatus};

@@ -1,6 +1,6 @@
 //! Stage `validate_paths`: names are judged before anything is opened, and the directory is a closed world.
 
-use super::{Finding, Stage, engine::Engine, source::PackDir};
+use super::{finding::Finding, notebook::Notebook, source::PackDir, words::Stage};
 use crate::model::pack::{AUDIT_LOG, KERNEL, MANIFEST, Manifest, SESSION, SIGNATURE, UNSIGNED};
 use crate::text::noun;
 use std::collections::{BTreeSet, HashSet};
@@ -24,38 +24,38 @@ pub fn name_problem(name: &str) -> Option<&'static str> {
 }
 
 /// Judges every name of the manifest; gives the indices in `files` that may be opened.
-pub(super) fn names(engine: &mut Engine<'_>, m: &Manifest) -> Vec<usize> {
+pub(super) fn names(notes: &mut Notebook<'_>, m: &Manifest) -> Vec<usize> {
     let mut usable = Vec::new();
     let mut seen = HashSet::new();
     for (i, f) in m.files.iter().enumerate() {
-        if !fits(engine, &f.path) {
+        if !fits(notes, &f.path) {
             continue;
         }
         if [MANIFEST, SIGNATURE].contains(&f.path.as_str()) {
             let text = format!("{} is listed in itself", f.path);
-            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(&f.path));
+            notes.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(&f.path));
         } else if !seen.insert(f.path.as_str()) {
             let text = format!("{} is listed twice", f.path);
-            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(&f.path));
+            notes.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(&f.path));
         } else {
             usable.push(i);
         }
     }
     let mut expected = HashSet::new();
     for name in &m.expected_files {
-        if fits(engine, name) && !expected.insert(name.as_str()) {
+        if fits(notes, name) && !expected.insert(name.as_str()) {
             let text = format!("{name} is expected twice");
-            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(name));
+            notes.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(name));
         }
     }
-    if engine.wrote_later(MANIFEST) {
+    if notes.wrote_later(MANIFEST) {
         // What a pack of a later version must have is not known.
         return usable;
     }
     let mut must = |name: &str, listed: bool, what: &str| {
         if !listed {
             let text = format!("{name} is not {what}");
-            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(name));
+            notes.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidatePaths, text).file(name));
         }
     };
     for name in KERNEL {
@@ -79,15 +79,15 @@ pub(super) fn names(engine: &mut Engine<'_>, m: &Manifest) -> Vec<usize> {
     usable
 }
 
-fn fits(engine: &mut Engine<'_>, name: &str) -> bool {
+fn fits(notes: &mut Notebook<'_>, name: &str) -> bool {
     let Some(problem) = name_problem(name) else { return true };
     let text = format!("the name {name:?} {problem}");
-    engine.found(Finding::new("E_PATH_ESCAPE", Stage::ValidatePaths, text).file(name));
+    notes.found(Finding::new("E_PATH_ESCAPE", Stage::ValidatePaths, text).file(name));
     false
 }
 
 /// Lists the directory: what is expected and not there, and what is there and not listed.
-pub(super) fn closed_world(engine: &mut Engine<'_>, dir: &PackDir, m: &Manifest) {
+pub(super) fn closed_world(notes: &mut Notebook<'_>, dir: &PackDir, m: &Manifest) {
     let listed: HashSet<&str> =
         m.files.iter().map(|f| f.path.as_str()).chain(m.expected_files.iter().map(String::as_str)).collect();
     let mut there: HashSet<&str> = HashSet::new();
@@ -111,9 +111,9 @@ pub(super) fn closed_world(engine: &mut Engine<'_>, dir: &PackDir, m: &Manifest)
         Ok(true) => {}
         Ok(false) => {
             let text = format!("the directory has more than {} entries", super::source::MAX_ENTRIES);
-            return engine.extra(text);
+            return notes.extra(text);
         }
-        Err(e) => return engine.extra(format!("the directory cannot be listed: {e}")),
+        Err(e) => return notes.extra(format!("the directory cannot be listed: {e}")),
     }
     let hashed: HashSet<&str> = m.files.iter().map(|f| f.path.as_str()).collect();
     for name in &m.expected_files {
@@ -121,18 +121,18 @@ pub(super) fn closed_world(engine: &mut Engine<'_>, dir: &PackDir, m: &Manifest)
         let elsewhere = hashed.contains(name.as_str()) || name == SIGNATURE;
         if name_problem(name).is_none() && !elsewhere && !there.contains(name.as_str()) {
             let text = format!("expected file {name} is missing");
-            engine.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(name));
+            notes.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(name));
         }
     }
     for name in &extra {
         let what = if name == UNSIGNED { "_unsigned, which is no directory," } else { name.as_str() };
-        engine.extra(format!("{what} lies in the pack and is not listed in its manifest"));
+        notes.extra(format!("{what} lies in the pack and is not listed in its manifest"));
     }
     if extras > extra.len() {
         let n = extras - extra.len();
-        engine.extra(format!("{n} more {} in the pack, not listed in its manifest", noun(n, "entry")));
+        notes.extra(format!("{n} more {} in the pack, not listed in its manifest", noun(n, "entry")));
     }
     if unsigned {
-        engine.warnings.push("_unsigned/ is outside of what is signed: nothing in it is verified".into());
+        notes.warnings.push("_unsigned/ is outside of what is signed: nothing in it is verified".into());
     }
 }

@@ -1,13 +1,14 @@
 //! Stage `validate_receipts` for packs of ours: every line canonical, typed, in order, unique, its content what its hash says.
 
 use super::{
-    Finding, Stage,
     claims_tally::Tally,
     cursor::{hex_of, shown},
-    engine::Engine,
+    finding::Finding,
+    notebook::Notebook,
     receipt_line::{Call, Receipt, explain, read},
     sense,
     source::{Lines, Meter, ReadStop},
+    words::Stage,
 };
 use crate::model::pack::RECEIPTS;
 use crate::{
@@ -146,7 +147,7 @@ impl ReceiptFile {
     /// [`ReadStop`].
     pub fn next(
         &mut self,
-        engine: &mut Engine<'_>,
+        notes: &mut Notebook<'_>,
         tally: &mut Tally,
         meter: &mut Meter<'_>,
     ) -> Result<Option<(Place, Option<Receipt<'_>>)>, ReadStop> {
@@ -173,22 +174,22 @@ impl ReceiptFile {
             Finding::new(code, stage, what).file(RECEIPTS).line(place.line, place.offset).receipt(place.index, None)
         };
         if !line.terminated {
-            engine.found(at("E_MANIFEST_TAMPER", "the last receipt has no newline: it was cut".into()));
+            notes.found(at("E_MANIFEST_TAMPER", "the last receipt has no newline: it was cut".into()));
         }
         let receipt = read(line.bytes);
         match &receipt {
             None => {
                 let expected = "the canonical line of a receipt";
                 let (finding, newer) = explain(line.bytes).of_line(stage, expected, line.bytes);
-                engine.found(finding.file(RECEIPTS).line(place.line, place.offset).receipt(place.index, None));
+                notes.found(finding.file(RECEIPTS).line(place.line, place.offset).receipt(place.index, None));
                 if newer {
                     self.newer = true;
                     return Ok(None);
                 }
-                engine.garbage(line.bytes.len())?;
+                notes.garbage(line.bytes.len())?;
             }
             Some(r) => {
-                let mut check = Check { engine, place, id: r.id() };
+                let mut check = Check { notes, place, id: r.id() };
                 if !self.ids.add(r.id().bits()) {
                     check.found("E_DUPLICATE_ID", "receipt_id is there twice", None);
                 }
@@ -243,14 +244,14 @@ impl ReceiptFile {
     /// [`ReadStop`].
     pub fn peek(
         &mut self,
-        engine: &mut Engine<'_>,
+        notes: &mut Notebook<'_>,
         tally: &mut Tally,
         meter: &mut Meter<'_>,
     ) -> Result<Option<Place>, ReadStop> {
         if let Some((_, place)) = self.ahead.front() {
             return Ok(Some(*place));
         }
-        let Some((place, _)) = self.next(engine, tally, meter)? else { return Ok(None) };
+        let Some((place, _)) = self.next(notes, tally, meter)? else { return Ok(None) };
         self.ahead.push_back((self.lines.last().to_vec(), place));
         Ok(Some(place))
     }
@@ -282,7 +283,7 @@ impl ReceiptFile {
 }
 
 struct Check<'e, 'o> {
-    engine: &'e mut Engine<'o>,
+    notes: &'e mut Notebook<'o>,
     place: Place,
     id: ReceiptId,
 }
@@ -296,7 +297,7 @@ impl Check<'_, '_> {
         if let Some((expected, found)) = sides {
             f = f.sides(expected, found);
         }
-        self.engine.found(f);
+        self.notes.found(f);
     }
 }
 

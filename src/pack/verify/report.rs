@@ -1,149 +1,15 @@
-//! What a verification found: stages, findings, four verdict channels, and the exit code they lead to (FORMATS §7, §11).
+//! What a verification found (FORMATS §7).
 
-use super::unread::VERSION_UNSUPPORTED;
+use super::{
+    finding::{Finding, VERSION_UNSUPPORTED},
+    words::{Claims, Completeness, Exit, Integrity, SignerVerdict, Stage, StageStatus},
+};
 use crate::{
-    error::Exit,
     model::{SessionDoc, WallTime},
     pack::claims::ClaimSetResult,
 };
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::json;
-
-/// How many findings a report keeps; the rest is counted in [`VerifyReport::errors_omitted`].
-pub const MAX_FINDINGS: usize = 200;
-
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-        pub enum $name {
-            $($(#[$vdoc])* #[serde(rename = $word)] $variant),+
-        }
-
-        impl $name {
-            /// The word in reports.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word),+
-                }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-    };
-}
-
-words!(
-    /// The stages of a verification, in the order in which they run.
-    Stage {
-        /// `pack_manifest.json` is strict JSON of exactly the manifest's schema.
-        ValidateSchema = "validate_schema",
-        /// Every name stays in the pack and is an ordinary file; nothing unlisted lies beside them.
-        ValidatePaths = "validate_paths",
-        /// Every listed file has the listed SHA-256 and length.
-        ValidateFileHashes = "validate_file_hashes",
-        /// The receipts parse, are canonical and unique, and give the attested counts and head hash.
-        ValidateReceipts = "validate_receipts",
-        /// The attestation hashes to `attestation_sha256` and agrees with the manifest.
-        ValidateAttestation = "validate_attestation",
-        /// The Ed25519 signature holds over the manifest, and the detached one is the same.
-        VerifySignature = "verify_signature",
-        /// `pack_root_sha256` is `attestation_sha256`.
-        CheckD12Invariant = "check_d12_invariant",
-        /// The audit events form one unbroken chain.
-        VerifyChain = "verify_chain",
-        /// Every receipt is bound by one event and says the same.
-        MatchReceiptsToChain = "match_receipts_to_chain",
-        /// Whether the session was recorded from start to end.
-        SessionCompleteness = "session_completeness",
-        /// Whether the key is one that the caller trusts.
-        SignerTrust = "signer_trust",
-    }
-);
-
-impl Stage {
-    /// All stages in order.
-    pub const ALL: [Self; 11] = [
-        Self::ValidateSchema,
-        Self::ValidatePaths,
-        Self::ValidateFileHashes,
-        Self::ValidateReceipts,
-        Self::ValidateAttestation,
-        Self::VerifySignature,
-        Self::CheckD12Invariant,
-        Self::VerifyChain,
-        Self::MatchReceiptsToChain,
-        Self::SessionCompleteness,
-        Self::SignerTrust,
-    ];
-}
-
-words!(
-    /// How a stage ended.
-    StageStatus {
-        /// Nothing to report.
-        Ok = "ok",
-        /// At least one finding, or a demand of this stage that is not met.
-        Fail = "fail",
-        /// Not applicable, or not reached; `reason` says why.
-        Skipped = "skipped",
-    }
-);
-
-words!(
-    /// Are these the bytes that were signed, and do they agree with each other?
-    Integrity {
-        /// Yes.
-        Pass = "PASS",
-        /// No.
-        Tampered = "TAMPERED",
-        /// It cannot be said: a later version wrote part of the pack. Signature and hashes hold, where the manifest reads.
-        Unsupported = "UNSUPPORTED",
-    }
-);
-
-words!(
-    /// Was the whole session recorded?
-    Completeness {
-        /// From start to end, every call with its receipt.
-        Complete = "COMPLETE",
-        /// It ended, but something is missing; the pack says what.
-        Incomplete = "INCOMPLETE",
-        /// The recording stops without an end.
-        Unterminated = "UNTERMINATED",
-        /// The pack has no `session.json` and `audit_log.jsonl`: it does not say.
-        NotEvaluated = "NOT_EVALUATED",
-    }
-);
-
-words!(
-    /// Does the evidence show what the claim cards demand?
-    Claims {
-        /// Every critical claim holds.
-        Pass = "PASS",
-        /// The evidence is authentic and does not satisfy a claim.
-        HonestFail = "HONEST_FAIL",
-        /// No card was asked for, or the evidence does not hold.
-        NotEvaluated = "NOT_EVALUATED",
-    }
-);
-
-words!(
-    /// Whose key signed?
-    SignerVerdict {
-        /// One that the caller named.
-        Pinned = "PINNED",
-        /// The one that lies in the pack; nobody vouched for it.
-        Unpinned = "UNPINNED",
-        /// None of those that the caller named.
-        Untrusted = "UNTRUSTED",
-    }
-);
 
 /// The key that a pack names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -172,88 +38,6 @@ pub struct StageReport {
     /// Counts.
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     pub detail: serde_json::Map<String, serde_json::Value>,
-}
-
-/// Something that is wrong with a pack.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// Error code, as assay-ai names them where it has one (`E_…`).
-    pub code: &'static str,
-    /// Stage that found it.
-    pub stage: Stage,
-    /// What is wrong; raw text that may hold parts of the pack: pass it through [`crate::text::visible`] for a terminal.
-    pub message: String,
-    /// File in the pack, or field of the manifest; assay-ai's name for it.
-    #[serde(rename = "field", skip_serializing_if = "Option::is_none")]
-    pub file: Option<String>,
-    /// Line in that file, from 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub line: Option<u64>,
-    /// Byte offset in that file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offset: Option<u64>,
-    /// The receipt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub receipt_id: Option<String>,
-    /// Position of the receipt in the file, from 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub receipt_index: Option<u64>,
-    /// What should stand there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expected: Option<String>,
-    /// What stands there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub found: Option<String>,
-}
-
-impl Finding {
-    /// A finding without a place.
-    pub fn new(code: &'static str, stage: Stage, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            stage,
-            message: message.into(),
-            file: None,
-            line: None,
-            offset: None,
-            receipt_id: None,
-            receipt_index: None,
-            expected: None,
-            found: None,
-        }
-    }
-
-    /// Names the file or manifest field.
-    #[must_use]
-    pub fn file(mut self, file: impl Into<String>) -> Self {
-        self.file = Some(file.into());
-        self
-    }
-
-    /// Names the line (from 1) and where it begins in bytes.
-    #[must_use]
-    pub fn line(mut self, line: u64, offset: u64) -> Self {
-        self.line = Some(line);
-        self.offset = Some(offset);
-        self
-    }
-
-    /// Names the receipt.
-    #[must_use]
-    pub fn receipt(mut self, index: u64, id: Option<String>) -> Self {
-        self.receipt_index = Some(index);
-        self.receipt_id = id;
-        self
-    }
-
-    /// Both sides of a disagreement.
-    #[must_use]
-    #[allow(clippy::needless_pass_by_value)]
-    pub fn sides(mut self, expected: impl ToString, found: impl ToString) -> Self {
-        self.expected = Some(expected.to_string());
-        self.found = Some(found.to_string());
-        self
-    }
 }
 
 /// What a pack says about itself, as far as it could be read. Nothing here is a verdict.
@@ -309,7 +93,7 @@ pub struct PackFacts {
 pub struct VerifyReport {
     /// Every stage, in order.
     pub stages: Vec<StageReport>,
-    /// Findings, at most [`MAX_FINDINGS`].
+    /// Findings, at most [`MAX_FINDINGS`](super::finding::MAX_FINDINGS).
     pub errors: Vec<Finding>,
     /// Findings beyond those.
     pub errors_omitted: u64,
@@ -380,12 +164,6 @@ impl VerifyReport {
     #[must_use]
     pub fn stage(&self, stage: Stage) -> Option<&StageReport> {
         self.stages.iter().find(|s| s.stage == stage)
-    }
-}
-
-impl Serialize for VerifyReport {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        super::json::document(self).map_err(serde::ser::Error::custom)?.serialize(s)
     }
 }
 

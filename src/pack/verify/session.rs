@@ -1,8 +1,13 @@
 //! Stage `session_completeness`: `session.json` against what was recomputed, and whether the session is whole.
 
 use super::{
-    Completeness, Finding, Stage, engine::Engine, event_line::typed, receipts::Totals, unread::explain_document,
+    event_line::typed,
+    finding::Finding,
+    notebook::Notebook,
+    receipts::Totals,
+    unread::explain_document,
     walk::Walked,
+    words::{Completeness, Stage},
 };
 use crate::model::pack::{
     DEFAULT_POLICY, MANIFEST, Manifest, NO_CLAIMS, POLICY, SESSION, SURFACE, policy_file, policy_hash,
@@ -15,12 +20,12 @@ use crate::{
 };
 
 /// Reads `session.json`: its RFC 8785 form and a newline.
-pub(super) fn read(engine: &mut Engine<'_>, bytes: &[u8]) -> Option<SessionDoc> {
+pub(super) fn read(notes: &mut Notebook<'_>, bytes: &[u8]) -> Option<SessionDoc> {
     let doc = parse(bytes);
     if doc.is_none() {
         let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let unread = explain_document::<SessionDoc>(line, bytes.len() == line.len() + 1);
-        engine.found(unread.of_document(Stage::SessionCompleteness, SESSION).0);
+        notes.found(unread.of_document(Stage::SessionCompleteness, SESSION).0);
     }
     doc
 }
@@ -32,7 +37,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<SessionDoc> {
 }
 
 /// Compares the session's own document with everything else.
-pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w: &Walked, r: &Totals) {
+pub(super) fn agrees(notes: &mut Notebook<'_>, doc: &SessionDoc, m: &Manifest, w: &Walked, r: &Totals) {
     let mut wrong: Vec<(&str, String, String)> = Vec::new();
     let mut same = |field: &'static str, expected: String, found: String| {
         if expected != found {
@@ -102,18 +107,17 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
         };
         // The surface is hashed as the value it is, without the newline that ends its file.
         let stated = hash.as_deref().map_or("null", |h| h.trim_start_matches("sha256:"));
-        if stated != entry.sha256 && engine.unterminated.get(file).is_none_or(|h| h != stated) {
+        if stated != entry.sha256 && notes.unterminated.get(file).is_none_or(|h| h != stated) {
             same(field, format!("{} (the SHA-256 of {file})", entry.sha256), stated.to_owned());
         }
     }
     for hash in r.policies.iter().filter(|hash| !m.has_policy(hash)) {
         let what = format!("a policy that judged is not in the pack: {hash}");
-        engine
-            .found(Finding::new("E_PACK_OMISSION_DETECTED", Stage::SessionCompleteness, what).file(policy_file(hash)));
+        notes.found(Finding::new("E_PACK_OMISSION_DETECTED", Stage::SessionCompleteness, what).file(policy_file(hash)));
     }
     for (field, expected, found) in wrong {
         let what = format!("session.json is not what the evidence says: {field}");
-        engine.found(
+        notes.found(
             Finding::new("E_MANIFEST_TAMPER", Stage::SessionCompleteness, what).file(SESSION).sides(expected, found),
         );
     }
@@ -126,18 +130,18 @@ pub(super) fn agrees(engine: &mut Engine<'_>, doc: &SessionDoc, m: &Manifest, w:
         if actual.is_some() && stated_time != actual {
             let what = format!("{field} is not that of the receipts");
             let found = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateAttestation, what).file(field);
-            engine.found(found.sides(actual.unwrap_or_default(), stated));
+            notes.found(found.sides(actual.unwrap_or_default(), stated));
         }
     }
 }
 
 /// Compares what the document says of the session's end, and the attestation of the whole.
 pub(super) fn attested(
-    engine: &mut Engine<'_>,
+    notes: &mut Notebook<'_>,
     doc: &SessionDoc,
     m: &Manifest,
     w: &Walked,
-    surface: Option<&super::files::Surface>,
+    surface: Option<&super::surface::Surface>,
 ) {
     let mut wrong: Vec<(&str, &str, String, String)> = Vec::new();
     let mut same = |file: &'static str, field: &'static str, expected: String, found: String| {
@@ -208,7 +212,7 @@ pub(super) fn attested(
     for (file, field, expected, found) in wrong {
         let stage = if file == MANIFEST { Stage::ValidateAttestation } else { Stage::SessionCompleteness };
         let what = format!("{file} is not what the evidence says: {field}");
-        engine.found(Finding::new("E_MANIFEST_TAMPER", stage, what).file(file).sides(expected, found));
+        notes.found(Finding::new("E_MANIFEST_TAMPER", stage, what).file(file).sides(expected, found));
     }
 }
 

@@ -1,10 +1,11 @@
 //! Stages `validate_attestation`, `verify_signature` and `check_d12_invariant`.
 
 use super::{
-    Finding, Stage,
-    engine::Engine,
+    finding::Finding,
     manifest::Parsed,
+    notebook::Notebook,
     source::{OpenProblem, PackDir},
+    words::Stage,
 };
 use crate::model::pack::{MANIFEST, SIGNATURE};
 use crate::model::sha256_hex;
@@ -44,14 +45,14 @@ pub fn verify_ed25519(public: &[u8], message: &[u8], signature: &[u8]) -> Result
 }
 
 /// The attestation hashes to what the manifest says, and both agree.
-pub(super) fn attestation(engine: &mut Engine<'_>, parsed: &Parsed) {
+pub(super) fn attestation(notes: &mut Notebook<'_>, parsed: &Parsed) {
     let m = &parsed.manifest;
     let a = &m.attestation;
     let stage = Stage::ValidateAttestation;
     let hash = sha256_hex(parsed.attestation_bytes());
     if hash != m.attestation_sha256 {
         let text = "the attestation is not the one that attestation_sha256 names";
-        engine.found(
+        notes.found(
             Finding::new("E_MANIFEST_TAMPER", stage, text)
                 .file("attestation_sha256")
                 .sides(&m.attestation_sha256, hash),
@@ -66,13 +67,13 @@ pub(super) fn attestation(engine: &mut Engine<'_>, parsed: &Parsed) {
     ] {
         if outside != inside {
             let text = format!("manifest and attestation disagree on {field}");
-            engine.found(Finding::new("E_MANIFEST_TAMPER", stage, text).file(field).sides(inside, outside));
+            notes.found(Finding::new("E_MANIFEST_TAMPER", stage, text).file(field).sides(inside, outside));
         }
     }
 }
 
 /// The manifest's signature, and the detached one.
-pub(super) fn signature(engine: &mut Engine<'_>, dir: &PackDir, parsed: &Parsed) {
+pub(super) fn signature(notes: &mut Notebook<'_>, dir: &PackDir, parsed: &Parsed) {
     let stage = Stage::VerifySignature;
     let m = &parsed.manifest;
     let bad = |field: &str, text: String| Finding::new("E_PACK_SIG_INVALID", stage, text).file(field);
@@ -82,23 +83,23 @@ pub(super) fn signature(engine: &mut Engine<'_>, dir: &PackDir, parsed: &Parsed)
         let fingerprint = sha256_hex(public);
         if fingerprint != m.signer_pubkey_sha256 {
             let text = "signer_pubkey is not the key that signer_pubkey_sha256 names".to_owned();
-            engine.found(bad("signer_pubkey_sha256", text).sides(&m.signer_pubkey_sha256, &fingerprint));
+            notes.found(bad("signer_pubkey_sha256", text).sides(&m.signer_pubkey_sha256, &fingerprint));
         }
-        engine.fingerprint = Some(fingerprint);
+        notes.fingerprint = Some(fingerprint);
     }
     match (&public, &signature) {
-        (Err(e), _) => engine.found(bad("signer_pubkey", format!("signer_pubkey is no base64: {e}"))),
-        (_, Err(e)) => engine.found(bad("signature", format!("signature is no base64: {e}"))),
+        (Err(e), _) => notes.found(bad("signer_pubkey", format!("signer_pubkey is no base64: {e}"))),
+        (_, Err(e)) => notes.found(bad("signature", format!("signature is no base64: {e}"))),
         (Ok(public), Ok(signature)) => {
             if let Err(e) = verify_ed25519(public, &parsed.signed_bytes(), signature) {
-                engine.found(bad("signature", format!("{e}: {MANIFEST} is not what was signed")));
+                notes.found(bad("signature", format!("{e}: {MANIFEST} is not what was signed")));
             }
         }
     }
     match detached(dir) {
         Ok(bytes) if signature.as_ref().is_ok_and(|s| *s == bytes) => {}
-        Ok(_) => engine.found(bad(SIGNATURE, "the detached signature is not the manifest's".to_owned())),
-        Err(e) => engine.found(bad(SIGNATURE, e)),
+        Ok(_) => notes.found(bad(SIGNATURE, "the detached signature is not the manifest's".to_owned())),
+        Err(e) => notes.found(bad(SIGNATURE, e)),
     }
 }
 
@@ -115,11 +116,11 @@ fn detached(dir: &PackDir) -> Result<Vec<u8>, String> {
 }
 
 /// `pack_root_sha256` equals `attestation_sha256`: the invariant that assay calls D12.
-pub(super) fn d12(engine: &mut Engine<'_>, parsed: &Parsed) {
+pub(super) fn d12(notes: &mut Notebook<'_>, parsed: &Parsed) {
     let m = &parsed.manifest;
     if m.pack_root_sha256 != m.attestation_sha256 {
         let text = "pack_root_sha256 is not attestation_sha256";
-        engine.found(
+        notes.found(
             Finding::new("E_MANIFEST_TAMPER", Stage::CheckD12Invariant, text)
                 .file("pack_root_sha256")
                 .sides(&m.attestation_sha256, &m.pack_root_sha256),

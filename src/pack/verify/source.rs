@@ -1,7 +1,10 @@
 //! Files of an untrusted directory: opened relative to it, never through a link, never blocking, read once, hashed and
 //! parsed from the same bytes.
 
-use super::{Progress, Stage, VerifyError};
+use super::{
+    options::{Progress, VerifyError},
+    words::Stage,
+};
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{CWD, Dir, FileType, Mode, OFlags},

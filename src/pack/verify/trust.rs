@@ -1,6 +1,11 @@
 //! Stage `signer_trust`, and the other demands that a caller makes of an authentic pack.
 
-use super::{Claims, Completeness, SignerVerdict, VerifyOptions, engine::Engine, time::parse_date_time};
+use super::{
+    notebook::Notebook,
+    options::VerifyOptions,
+    time::parse_date_time,
+    words::{Claims, Completeness, SignerVerdict},
+};
 use crate::model::pack::{Manifest, NO_CLAIMS};
 use crate::{model::sha256_hex, pack::lock::Lock};
 
@@ -23,53 +28,53 @@ pub fn signer(options: &VerifyOptions, fingerprint: Option<&str>) -> SignerVerdi
 
 /// Adds every demand that is not met.
 pub(super) fn demands(
-    engine: &mut Engine<'_>,
+    notes: &mut Notebook<'_>,
     m: &Manifest,
     signer: SignerVerdict,
     claims: Claims,
     evaluated: bool,
     completeness: Completeness,
 ) {
-    let options = engine.options;
-    let newer = engine.is_newer();
+    let options = notes.options;
+    let newer = notes.is_newer();
     let cards = !options.cards.is_empty() || options.lock.as_ref().is_some_and(|l| !l.cards.is_empty());
     if options.strict && signer == SignerVerdict::Unpinned {
-        engine.unmet.push("the signer is UNPINNED: the pack verifies only against the key inside it".into());
+        notes.unmet.push("the signer is UNPINNED: the pack verifies only against the key inside it".into());
     }
     match completeness {
-        Completeness::Incomplete => engine.unmet.push("the session is INCOMPLETE".into()),
-        Completeness::Unterminated => engine.unmet.push("the session is UNTERMINATED".into()),
+        Completeness::Incomplete => notes.unmet.push("the session is INCOMPLETE".into()),
+        Completeness::Unterminated => notes.unmet.push("the session is UNTERMINATED".into()),
         Completeness::Complete | Completeness::NotEvaluated => {}
     }
     match claims {
         Claims::HonestFail if evaluated || options.require_claim_pass => {
-            engine.unmet.push("the claims are not satisfied (HONEST_FAIL)".into());
+            notes.unmet.push("the claims are not satisfied (HONEST_FAIL)".into());
         }
         Claims::NotEvaluated if newer && (options.require_claim_pass || cards) => {
-            engine.unmet.push("the claims were not evaluated: a later version wrote part of the pack".into());
+            notes.unmet.push("the claims were not evaluated: a later version wrote part of the pack".into());
         }
         Claims::NotEvaluated if options.require_claim_pass => {
-            engine.unmet.push("claims must pass, and none were evaluated: name cards with --cards or --lock".into());
+            notes.unmet.push("claims must pass, and none were evaluated: name cards with --cards or --lock".into());
         }
         _ => {}
     }
     if let Some(lock) = &options.lock {
         // That nothing was evaluated is said once.
-        locked(engine, lock, m, evaluated || newer && !lock.cards.is_empty());
+        locked(notes, lock, m, evaluated || newer && !lock.cards.is_empty());
     }
-    age(engine, m);
-    ci_run(engine, m);
+    age(notes, m);
+    ci_run(notes, m);
 }
 
 /// Which CI run built the pack is what the signer says; only the demand is judged here.
-fn ci_run(engine: &mut Engine<'_>, m: &Manifest) {
-    let expected = engine.options.expected_commit_sha.as_deref();
+fn ci_run(notes: &mut Notebook<'_>, m: &Manifest) {
+    let expected = notes.options.expected_commit_sha.as_deref();
     let built = m.attestation.ci_binding.as_ref().and_then(Option::as_ref);
     match (built, expected) {
-        (None, None) if !engine.options.require_ci_binding => {}
-        (None, _) => engine.unmet.push("the pack does not say which CI run built it (no ci_binding)".into()),
+        (None, None) if !notes.options.require_ci_binding => {}
+        (None, _) => notes.unmet.push("the pack does not say which CI run built it (no ci_binding)".into()),
         (Some(ci), Some(sha)) if ci.commit_sha != sha => {
-            engine.unmet.push(format!("the pack was built at commit {}, not {sha}", ci.commit_sha));
+            notes.unmet.push(format!("the pack was built at commit {}, not {sha}", ci.commit_sha));
         }
         (Some(_), _) => {}
     }
@@ -77,11 +82,11 @@ fn ci_run(engine: &mut Engine<'_>, m: &Manifest) {
 
 /// A pack that attests no claims is judged by those of the lock, which are evaluated here. One that attests claims must
 /// attest the lock's.
-fn locked(engine: &mut Engine<'_>, lock: &Lock, m: &Manifest, evaluated: bool) {
-    engine.unmet.extend(lock.problems.iter().map(|p| format!("lock: {p}")));
+fn locked(notes: &mut Notebook<'_>, lock: &Lock, m: &Manifest, evaluated: bool) {
+    notes.unmet.extend(lock.problems.iter().map(|p| format!("lock: {p}")));
     let mut same = |field: &str, expected: &str, found: &str| {
         if expected != found {
-            engine.unmet.push(format!("lock mismatch: {field}: expected {expected}, found {found}"));
+            notes.unmet.push(format!("lock mismatch: {field}: expected {expected}, found {found}"));
         }
     };
     same("pack_format_version", &lock.pack_format_version, &m.attestation.pack_format_version);
@@ -90,25 +95,25 @@ fn locked(engine: &mut Engine<'_>, lock: &Lock, m: &Manifest, evaluated: bool) {
     }
 }
 
-fn age(engine: &mut Engine<'_>, m: &Manifest) {
+fn age(notes: &mut Notebook<'_>, m: &Manifest) {
     let end = parse_date_time(&m.attestation.timestamp_end);
     let Some(end) = end else { return };
-    let hours = (engine.options.now.millis() - end.millis()) as f64 / 3_600_000.0;
-    if let Some(max) = engine.options.max_age_hours
+    let hours = (notes.options.now.millis() - end.millis()) as f64 / 3_600_000.0;
+    if let Some(max) = notes.options.max_age_hours
         && hours > max
     {
-        engine.unmet.push(format!("the pack is too old: {hours:.2} h, at most {max:.2} h"));
+        notes.unmet.push(format!("the pack is too old: {hours:.2} h, at most {max:.2} h"));
     }
     if hours < -MAX_FUTURE_HOURS {
-        engine.unmet.push(format!("the pack's last receipt lies {:.2} h in the future", -hours));
+        notes.unmet.push(format!("the pack's last receipt lies {:.2} h in the future", -hours));
     }
     let until = m.attestation.valid_until.clone().flatten().and_then(|t| parse_date_time(&t));
-    if until.is_some_and(|t| t < engine.options.now) {
+    if until.is_some_and(|t| t < notes.options.now) {
         let text = "the pack is past its valid_until".to_owned();
-        let list = if engine.options.check_expiry { &mut engine.unmet } else { &mut engine.warnings };
+        let list = if notes.options.check_expiry { &mut notes.unmet } else { &mut notes.warnings };
         list.push(text);
     }
     if let Some(by) = m.attestation.superseded_by.clone().flatten() {
-        engine.warnings.push(format!("the pack says that it is superseded by {by}"));
+        notes.warnings.push(format!("the pack says that it is superseded by {by}"));
     }
 }

@@ -1,14 +1,11 @@
 //! Why a line or a document does not read: a later version wrote it, or it is what no version writes. Asked only of what did
 //! not read as ours.
 
-use super::{Finding, Stage, cursor::shown};
+use super::{cursor::shown, finding::Finding, words::Stage};
 use crate::{
     canon,
     model::reading::{self, TooNew, Versioned},
 };
-
-/// Code of a finding that says no more than that a later version is needed.
-pub const VERSION_UNSUPPORTED: &str = "E_VERSION_UNSUPPORTED";
 
 /// Why something does not read.
 #[derive(Debug)]
@@ -39,14 +36,6 @@ impl Unread {
             Self::TooNew(newer) => (Finding::too_new(stage, &newer).file(name), true),
             Self::Wrong(code, what) => (Finding::new(code, stage, format!("{name}: {what}")).file(name), false),
         }
-    }
-}
-
-impl Finding {
-    /// Something of a later version.
-    pub fn too_new(stage: Stage, newer: &TooNew) -> Self {
-        Self::new(VERSION_UNSUPPORTED, stage, newer.to_string())
-            .sides(format_args!("up to {}", newer.known), &newer.found)
     }
 }
 

@@ -1,18 +1,19 @@
 //! Stages `verify_chain` and `match_receipts_to_chain`, in one walk over both files: memory follows the calls in flight.
 
 use super::{
-    Finding, Stage,
     chain::{ChainSummary, ChainWalk},
     claims_tally::Tally,
     cursor::shown,
-    engine::Engine,
     event_line::{Binding, Detail, Event},
+    finding::Finding,
     flight::{Flights, Known},
+    notebook::Notebook,
     receipt_line::{Call, Receipt},
     receipts::{MAX_RECEIPTS, Place, ReceiptFile, name_policy},
     sense,
     source::{Lines, Meter, ReadStop},
     streams::Streams,
+    words::Stage,
 };
 use crate::model::pack::{AUDIT_LOG, RECEIPTS};
 use crate::model::words::{AnomalyKind, EndReason, OutcomeReason, Vocabulary, Word};
@@ -48,7 +49,7 @@ pub struct Walked {
 /// # Errors
 /// Why one could not be read to its end, with its name.
 pub fn walk(
-    engine: &mut Engine<'_>,
+    notes: &mut Notebook<'_>,
     tally: &mut Tally,
     meter: &mut Meter<'_>,
     events: &mut Lines,
@@ -57,7 +58,7 @@ pub fn walk(
 ) -> Result<Option<Walked>, (&'static str, ReadStop)> {
     let mut chain = ChainWalk::new(AUDIT_LOG, None);
     let mut m = Matcher {
-        engine,
+        notes,
         tally,
         flights: Flights::default(),
         walked: Walked::default(),
@@ -76,12 +77,12 @@ pub fn walk(
         meter.stage = Stage::VerifyChain;
         let Some(line) = events.next(meter).map_err(|e| (AUDIT_LOG, e))? else { break };
         let length = line.bytes.len();
-        let event = chain.step(&line, &mut |f| m.engine.found(f));
+        let event = chain.step(&line, &mut |f| m.notes.found(f));
         if event.is_none() {
             if chain.newer {
                 break;
             }
-            m.engine.garbage(length).map_err(|e| (AUDIT_LOG, e))?;
+            m.notes.garbage(length).map_err(|e| (AUDIT_LOG, e))?;
         }
         if let Some(event) = event
             && !receipts.newer
@@ -94,10 +95,10 @@ pub fn walk(
         }
     }
     if chain.newer {
-        alone(m.engine, m.tally, meter, receipts).map_err(|e| (RECEIPTS, e))?;
+        alone(m.notes, m.tally, meter, receipts).map_err(|e| (RECEIPTS, e))?;
         return Ok(None);
     }
-    let summary = chain.finish(&mut |f| m.engine.found(f));
+    let summary = chain.finish(&mut |f| m.notes.found(f));
     m.rest(&summary, receipts, meter).map_err(|e| (RECEIPTS, e))?;
     if receipts.newer {
         return Ok(None);
@@ -120,17 +121,17 @@ pub fn walk(
 /// # Errors
 /// [`ReadStop`].
 pub fn alone(
-    engine: &mut Engine<'_>,
+    notes: &mut Notebook<'_>,
     tally: &mut Tally,
     meter: &mut Meter<'_>,
     receipts: &mut ReceiptFile,
 ) -> Result<(), ReadStop> {
-    while receipts.next(engine, tally, meter)?.is_some() {}
+    while receipts.next(notes, tally, meter)?.is_some() {}
     Ok(())
 }
 
 struct Matcher<'e, 'o, 't> {
-    engine: &'e mut Engine<'o>,
+    notes: &'e mut Notebook<'o>,
     tally: &'t mut Tally,
     flights: Flights,
     walked: Walked,
@@ -208,12 +209,12 @@ impl Matcher<'_, '_, '_> {
         if let Some((expected, found)) = sides {
             f = f.sides(expected, found);
         }
-        self.engine.found(f);
+        self.notes.found(f);
     }
 
     /// The first receipt frames the session; no event binds it, it names the first event.
     fn first(&mut self, receipts: &mut ReceiptFile, meter: &mut Meter<'_>) -> Result<(), ReadStop> {
-        let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? else {
+        let Some((place, receipt)) = receipts.next(self.notes, self.tally, meter)? else {
             self.found("E_PACK_OMISSION_DETECTED", "there is no receipt".into(), None, None);
             return Ok(());
         };
@@ -289,7 +290,7 @@ impl Matcher<'_, '_, '_> {
             self.wrong.push("a request that is forwarded ends nothing, and names a receipt");
             self.tell(spot);
         }
-        let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? else {
+        let Some((place, receipt)) = receipts.next(self.notes, self.tally, meter)? else {
             let what = format!("the event binds receipt {id}, which is not in the pack");
             self.flights.lose(event.invocation);
             self.omit(Omitted { id, what, spot, found: None });
@@ -308,11 +309,11 @@ impl Matcher<'_, '_, '_> {
             return Ok(());
         }
         let line = receipts.last_line();
-        let next = receipts.peek(self.engine, self.tally, meter)?;
+        let next = receipts.peek(self.notes, self.tally, meter)?;
         if next.is_some_and(|n| n.sha256 == sha256) {
             let what = "no event at this place binds the receipt".into();
             self.found("E_CHAIN_BROKEN", what, None, Some((place, other)));
-            if let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? {
+            if let Some((place, receipt)) = receipts.next(self.notes, self.tally, meter)? {
                 self.bound(event, id, place, receipt, spot);
             }
             return Ok(());
@@ -427,7 +428,7 @@ impl Matcher<'_, '_, '_> {
         receipts: &mut ReceiptFile,
         meter: &mut Meter<'_>,
     ) -> Result<(), ReadStop> {
-        while let Some((place, receipt)) = receipts.next(self.engine, self.tally, meter)? {
+        while let Some((place, receipt)) = receipts.next(self.notes, self.tally, meter)? {
             if place.index >= MAX_RECEIPTS {
                 return Err(ReadStop::TooLong);
             }

@@ -22,7 +22,6 @@ use std::{
 const CHUNK: u64 = 32 << 10;
 /// Bytes of a line in which a value is looked for.
 const SEARCH: u64 = 4 << 20;
-/// Where a manifest's field is looked for.
 
 /// What is to be shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Text from outside in Markdown.
 
-use crate::text::visible;
+use super::visible;
 
 /// `text` as plain words in GitHub Flavored Markdown, inside a line or a table cell: nothing in it is a link, an image, HTML,
 /// emphasis, code, a list or a second line. (GitHub itself still makes a mail address one can click on.)

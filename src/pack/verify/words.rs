@@ -1,0 +1,162 @@
+//! The words of a verification: its stages, its four verdict channels, and the exit code that they lead to (FORMATS §7, §11).
+
+use serde::Serialize;
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        pub enum $name {
+            $($(#[$vdoc])* #[serde(rename = $word)] $variant),+
+        }
+
+        impl $name {
+            /// The word in reports.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+words!(
+    /// The stages of a verification, in the order in which they run.
+    Stage {
+        /// `pack_manifest.json` is strict JSON of exactly the manifest's schema.
+        ValidateSchema = "validate_schema",
+        /// Every name stays in the pack and is an ordinary file; nothing unlisted lies beside them.
+        ValidatePaths = "validate_paths",
+        /// Every listed file has the listed SHA-256 and length.
+        ValidateFileHashes = "validate_file_hashes",
+        /// The receipts parse, are canonical and unique, and give the attested counts and head hash.
+        ValidateReceipts = "validate_receipts",
+        /// The attestation hashes to `attestation_sha256` and agrees with the manifest.
+        ValidateAttestation = "validate_attestation",
+        /// The Ed25519 signature holds over the manifest, and the detached one is the same.
+        VerifySignature = "verify_signature",
+        /// `pack_root_sha256` is `attestation_sha256`.
+        CheckD12Invariant = "check_d12_invariant",
+        /// The audit events form one unbroken chain.
+        VerifyChain = "verify_chain",
+        /// Every receipt is bound by one event and says the same.
+        MatchReceiptsToChain = "match_receipts_to_chain",
+        /// Whether the session was recorded from start to end.
+        SessionCompleteness = "session_completeness",
+        /// Whether the key is one that the caller trusts.
+        SignerTrust = "signer_trust",
+    }
+);
+
+impl Stage {
+    /// All stages in order.
+    pub const ALL: [Self; 11] = [
+        Self::ValidateSchema,
+        Self::ValidatePaths,
+        Self::ValidateFileHashes,
+        Self::ValidateReceipts,
+        Self::ValidateAttestation,
+        Self::VerifySignature,
+        Self::CheckD12Invariant,
+        Self::VerifyChain,
+        Self::MatchReceiptsToChain,
+        Self::SessionCompleteness,
+        Self::SignerTrust,
+    ];
+}
+
+words!(
+    /// How a stage ended.
+    StageStatus {
+        /// Nothing to report.
+        Ok = "ok",
+        /// At least one finding, or a demand of this stage that is not met.
+        Fail = "fail",
+        /// Not applicable, or not reached; `reason` says why.
+        Skipped = "skipped",
+    }
+);
+
+words!(
+    /// Are these the bytes that were signed, and do they agree with each other?
+    Integrity {
+        /// Yes.
+        Pass = "PASS",
+        /// No.
+        Tampered = "TAMPERED",
+        /// It cannot be said: a later version wrote part of the pack. Signature and hashes hold, where the manifest reads.
+        Unsupported = "UNSUPPORTED",
+    }
+);
+
+words!(
+    /// Was the whole session recorded?
+    Completeness {
+        /// From start to end, every call with its receipt.
+        Complete = "COMPLETE",
+        /// It ended, but something is missing; the pack says what.
+        Incomplete = "INCOMPLETE",
+        /// The recording stops without an end.
+        Unterminated = "UNTERMINATED",
+        /// The pack has no `session.json` and `audit_log.jsonl`: it does not say.
+        NotEvaluated = "NOT_EVALUATED",
+    }
+);
+
+words!(
+    /// Does the evidence show what the claim cards demand?
+    Claims {
+        /// Every critical claim holds.
+        Pass = "PASS",
+        /// The evidence is authentic and does not satisfy a claim.
+        HonestFail = "HONEST_FAIL",
+        /// No card was asked for, or the evidence does not hold.
+        NotEvaluated = "NOT_EVALUATED",
+    }
+);
+
+words!(
+    /// Whose key signed?
+    SignerVerdict {
+        /// One that the caller named.
+        Pinned = "PINNED",
+        /// The one that lies in the pack; nobody vouched for it.
+        Unpinned = "UNPINNED",
+        /// None of those that the caller named.
+        Untrusted = "UNTRUSTED",
+    }
+);
+
+/// What a verification comes to, as the exit code that says it (FORMATS §11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Authentic, and every demand is met: 0.
+    Ok,
+    /// Authentic, and a demand is not met: 1.
+    Violation,
+    /// TAMPERED or UNTRUSTED: 2.
+    Failed,
+    /// UNSUPPORTED: 3.
+    BadInput,
+}
+
+impl Exit {
+    /// The number.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Violation => 1,
+            Self::Failed => 2,
+            Self::BadInput => 3,
+        }
+    }
+}
