@@ -52,6 +52,7 @@ pub mod model;
 pub mod pack;
 pub mod paths;
 pub mod policy;
+pub mod print;
 pub mod proxy;
 pub mod record;
 pub mod relay;

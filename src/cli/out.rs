@@ -1,5 +1,7 @@
 //! Printing: to pipes that may be closed, in colours where they are wanted, and never a control character from outside.
 
+pub use crate::print::{stderr, stdout};
+
 use crate::{
     error::{Exit, Failure},
     text::{fit, visible},
@@ -7,7 +9,7 @@ use crate::{
 use serde::Serialize;
 use std::{
     borrow::Cow,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     path::Path,
 };
 
@@ -17,23 +19,6 @@ pub fn warn_of_rollback(dir: &std::path::Path) {
     if let Some(said) = dir.ok().and_then(|dir| crate::record::rollback::look(&dir)) {
         stderr(&format!("assay: warning: {}", visible(&said.to_string())));
     }
-}
-
-/// Writes to stdout. A reader that has gone away is no error: it has seen what it wanted.
-///
-/// # Errors
-/// Anything else that the system says, a full disk for one.
-pub fn stdout(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::failed(format_args!("standard output: {e}"))),
-        _ => Ok(()),
-    }
-}
-
-/// Writes a line to stderr; that nobody can read it is no error.
-pub fn stderr(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// One JSON document on stdout.

@@ -4,6 +4,7 @@
 //! whether a session is noted when it ends or the whole is rebuilt; so it may be deleted at any time. Which directories there
 //! are stands in a text file beside it, one JSON string a line, and survives a database that does not.
 
+pub mod list;
 mod store;
 
 pub use store::{History, HistoryError, SCHEMA_VERSION, SessionRow};

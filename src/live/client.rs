@@ -17,14 +17,14 @@ use crate::{
         version,
     },
     paths::AuditDir,
-    record::card::Card,
+    record::{card::Card, mark::NotOurs},
     sys,
 };
 use std::{
     collections::BTreeSet,
     io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::UnixStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -63,7 +63,39 @@ pub enum Update {
     /// The connection was lost; it is tried again.
     Lost(SessionId),
     /// The process has ended, and everything that it left has been told.
-    Gone(SessionId),
+    Gone(Gone),
+}
+
+/// A session whose process has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone {
+    /// The session.
+    pub session: SessionId,
+    /// Why recovery does not finish it, if it does not.
+    pub left_alone: Option<LeftAlone>,
+}
+
+/// Why recovery leaves a session alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftAlone {
+    /// Its mark is of a later version.
+    TooNew,
+    /// The user directory does not know it.
+    NotOurs,
+}
+
+impl Gone {
+    /// What its directory and the user's own say of it.
+    #[must_use]
+    pub fn of(session: SessionId, audit_dir: &Path) -> Self {
+        // Nothing is known where its directory is gone, too.
+        let mark = audit_dir.is_dir().then(|| AuditDir::at(audit_dir).of_user().mark(session));
+        let left_alone = mark.and_then(Result::err).map(|why| match why {
+            NotOurs::TooNew { .. } => LeftAlone::TooNew,
+            _ => LeftAlone::NotOurs,
+        });
+        Self { session, left_alone }
+    }
 }
 
 /// Starts following a proxy. `backlog` events before the present are told first, from the files if need be.
@@ -143,7 +175,7 @@ impl Follower {
             thread::sleep(RETRY);
         }
         if self.rest(None).is_some() {
-            let _ = self.tell(Update::Gone(self.session));
+            let _ = self.tell(Update::Gone(Gone::of(self.session, &self.card.audit_dir)));
         }
     }
 
@@ -154,7 +186,7 @@ impl Follower {
         }
         while !self.stopped() {
             if self.still_there().is_none() {
-                let _ = self.tell(Update::Gone(self.session));
+                let _ = self.tell(Update::Gone(Gone::of(self.session, &self.card.audit_dir)));
                 return;
             }
             thread::sleep(LOOK);

@@ -15,7 +15,7 @@ use crate::{
         watcher::{self, Wanted},
     },
     model::WallTime,
-    paths,
+    paths, print,
 };
 use crossterm::event::{Event, EventStream, KeyEventKind};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
@@ -113,7 +113,7 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
         // Whatever ended it, what was typed is kept.
         let draft = keep_draft(&shell.app);
         if let (Err(_), Some(draft)) = (&ran, &draft) {
-            crate::cli::out::stderr(draft);
+            print::stderr(draft);
         }
         ran?;
         let said = [shell.app.farewell(), draft.unwrap_or_default()];
@@ -129,7 +129,7 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
     match result {
         Ok(left) => {
             if !left.farewell.is_empty() {
-                crate::cli::out::stderr(&left.farewell);
+                print::stderr(&left.farewell);
             }
             if let Some(signal) = left.killed {
                 // Whoever waits for us is told what ended us.

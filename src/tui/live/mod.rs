@@ -23,7 +23,6 @@ use crate::{
         state::State,
     },
     model::{EventKind, InvocationId, SessionId, WallTime},
-    paths::AuditDir,
     text::endings,
 };
 use calls::Calls;
@@ -111,13 +110,9 @@ impl LiveScreen {
                 self.newer.insert(session, why);
             }
             Update::Lost(session) => seen.sessions.lost(session),
-            Update::Gone(session) => {
-                self.newer.remove(&session);
-                let view = seen.state.sessions().get(&session);
-                // Nothing is known where its directory is gone, too.
-                let dir = view.and_then(|view| view.card.as_ref()).filter(|card| card.audit_dir.is_dir());
-                let mark = dir.map(|card| AuditDir::at(&card.audit_dir).of_user().mark(session));
-                seen.sessions.gone(session, mark.and_then(Result::err).as_ref());
+            Update::Gone(gone) => {
+                self.newer.remove(&gone.session);
+                seen.sessions.gone(&gone);
             }
         }
         if let Some(invocation) = touched {

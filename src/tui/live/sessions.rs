@@ -2,12 +2,12 @@
 
 use crate::{
     live::{
+        client::{Gone, LeftAlone},
         protocol::PackState,
         row::Totals,
         state::{SessionView, State},
     },
     model::SessionId,
-    record::mark::NotOurs,
     tui::theme::Role,
 };
 use std::collections::{HashMap, HashSet};
@@ -34,13 +34,13 @@ impl Sessions {
         self.lost.insert(session);
     }
 
-    /// Its process has ended. `left_alone`: why recovery does not finish it.
-    pub fn gone(&mut self, session: SessionId, left_alone: Option<&NotOurs>) {
-        self.lost.remove(&session);
-        self.gone.insert(session);
-        if let Some(why) = left_alone {
-            let too_new = matches!(why, NotOurs::TooNew { .. });
-            self.foreign.insert(session, if too_new { "died, too new" } else { "died, not yours" });
+    /// Its process has ended.
+    pub fn gone(&mut self, gone: &Gone) {
+        self.lost.remove(&gone.session);
+        self.gone.insert(gone.session);
+        if let Some(why) = gone.left_alone {
+            let word = if why == LeftAlone::TooNew { "died, too new" } else { "died, not yours" };
+            self.foreign.insert(gone.session, word);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     live::{
-        client::Update,
+        client::{Gone, Update},
         discovery::{Unread, tests::run_card},
         protocol::{Chained, End, Hello, Line, PackProgress, PackState, RunCard, Stderr},
         row::{CallRow, Totals},
@@ -345,24 +345,37 @@ fn ends_losses_and_gaps_are_said() {
     assert!(see(&mut app).contains("evidence missing") && see(&mut app).contains("12 missed"));
     hear(&mut app, [told.end(), told.pack(PackState::Sealing)]);
     assert!(see(&mut app).contains("sealing"));
-    hear(&mut app, [told.pack(PackState::Verified), Update::Gone(told.id)]);
+    hear(&mut app, [told.pack(PackState::Verified), Update::Gone(Gone::of(told.id, &told.audit_dir))]);
     assert!(see(&mut app).contains("pack verified"));
     let effects = press(&mut app, "o");
     assert_eq!(app.shown(), ScreenId::Pack, "{effects:?}");
     let mut dead = Told::new(2, "other");
-    hear(&mut app, [dead.hello(None, Profile::Audit), dead.begins(1, "x", 0), Update::Gone(dead.id)]);
+    hear(
+        &mut app,
+        [dead.hello(None, Profile::Audit), dead.begins(1, "x", 0), Update::Gone(Gone::of(dead.id, &dead.audit_dir))],
+    );
     press(&mut app, "1");
     assert!(see(&mut app).contains("died: assay recover"));
     let mut killed = Told::new(3, "third");
     hear(&mut app, [killed.hello(None, Profile::Audit), killed.end(), killed.pack(PackState::Sealing)]);
-    hear(&mut app, [Update::Gone(dead.id), Update::Gone(killed.id)]);
+    hear(
+        &mut app,
+        [Update::Gone(Gone::of(dead.id, &dead.audit_dir)), Update::Gone(Gone::of(killed.id, &killed.audit_dir))],
+    );
     assert!(!see(&mut app).contains("sealing"), "a client that kills it while it seals");
     // A directory that is there, and of which the user's own knows nothing.
     let foreign = tempfile::tempdir().unwrap();
     let mut other = Told::new(4, "fourth");
     other.audit_dir = foreign.path().to_path_buf();
     assert!(!see(&mut app).contains("not yours"));
-    hear(&mut app, [other.hello(None, Profile::Audit), other.begins(1, "x", 0), Update::Gone(other.id)]);
+    hear(
+        &mut app,
+        [
+            other.hello(None, Profile::Audit),
+            other.begins(1, "x", 0),
+            Update::Gone(Gone::of(other.id, &other.audit_dir)),
+        ],
+    );
     assert!(see(&mut app).contains("died, not yours"));
 }
 
@@ -391,7 +404,7 @@ fn what_is_of_a_later_version_is_said_and_what_is_beside_it_shown() {
     let why = "/a/segment: this audit event is of version 1.1; this assay reads up to 1: too new".to_owned();
     hear(&mut app, [other.hello(None, Profile::Audit), Update::TooNew { session: other.id, why }]);
     assert!(text(&frame(&mut app, 140, 40)).contains("! /a/segment: this audit event is of version 1.1"));
-    hear(&mut app, [Update::Gone(other.id)]);
+    hear(&mut app, [Update::Gone(Gone::of(other.id, &other.audit_dir))]);
     assert!(!text(&frame(&mut app, 140, 40)).contains("/a/segment"));
 }
 

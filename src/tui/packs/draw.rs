@@ -2,9 +2,9 @@
 
 use super::{
     Check, PacksScreen,
-    list::{Entry, Standing},
     words::{self, Verdicts, Word},
 };
+use crate::history::list::{Entry, Standing};
 use crate::tui::{
     paint::{Pen, counted, grouped, size},
     screen::At,

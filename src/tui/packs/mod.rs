@@ -1,12 +1,9 @@
 //! The packs screen: what was recorded, what each pack verified to, and what is being recorded now.
 
 mod draw;
-mod list;
 #[cfg(test)]
 mod tests;
 pub mod words;
-
-pub use list::{Entry, Places, Standing};
 
 use super::{
     cursor::{self, Cursor},
@@ -17,6 +14,7 @@ use super::{
 };
 use crate::{
     filter::{Facts, Filter, FilterError},
+    history::list::{self, Entry, Found, Places, Standing},
     live::{
         client::Update,
         protocol::{Line, PackState, RunCard},
@@ -25,7 +23,6 @@ use crate::{
     pack::verify::{Integrity, Progress, VerifyError, VerifyOptions, verify},
     paths::AuditDir,
 };
-use list::Found;
 use std::{
     cell::Cell,
     collections::HashMap,
@@ -166,8 +163,8 @@ impl PacksScreen {
     pub fn live(&mut self, update: &Update) -> Vec<Effect> {
         let line = match update {
             Update::Line(line) => line,
-            Update::Gone(session) => {
-                let known = self.heard.remove(session).is_some();
+            Update::Gone(gone) => {
+                let known = self.heard.remove(&gone.session).is_some();
                 return self.again(known);
             }
             Update::Call(_) | Update::Lost(_) | Update::Unread(_) | Update::TooNew { .. } => return Vec::new(),

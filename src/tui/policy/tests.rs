@@ -1,9 +1,10 @@
 use super::*;
+use crate::history::list::Places as PackPlaces;
 use crate::tui::{
     app::{App, Start},
     live::tests::Told as Session,
     msg::{Msg, ScreenId},
-    packs::{PacksScreen, Places as PackPlaces},
+    packs::PacksScreen,
     testkit::{assert_frames, check, frame, now, press, press_only, settle, text},
 };
 use assay_support::sessions::{self, Ending, Plan, Written};

@@ -1,8 +1,8 @@
 //! Finding packs and sessions: audit directories are listed, `session.json` is read, nothing is verified here.
 
+use super::History;
 use crate::{
     files,
-    history::{self, History},
     live::{discovery, protocol::RunCard},
     model::{
         self, AuditEvent, WallTime,
@@ -139,7 +139,7 @@ pub fn find(places: &Places, tell: &dyn Fn(Found), stop: &dyn Fn() -> bool) {
         Err(_) => {}
     }
     if let Some(home) = home.as_deref() {
-        roots.extend(history::directories(home).unwrap_or_default());
+        roots.extend(super::directories(home).unwrap_or_default());
     }
     let mut seen = HashSet::new();
     roots.retain(|root| seen.insert(root.clone()));
@@ -152,7 +152,7 @@ pub fn find(places: &Places, tell: &dyn Fn(Found), stop: &dyn Fn() -> bool) {
         }
         directory(&AuditDir::at(root).remembered_in(home.clone()), &live, tell, stop);
     }
-    if let Some(home) = home.as_deref().filter(|home| home.join(history::DIRECTORIES).is_file()) {
+    if let Some(home) = home.as_deref().filter(|home| home.join(super::DIRECTORIES).is_file()) {
         from_history(home, &roots, &live, tell);
     }
     tell(Found::All);
@@ -322,9 +322,9 @@ fn started_of_name(pack: &Path) -> String {
 
 /// What the history knows besides: receipts of sessions without a pack.
 fn from_history(home: &Path, roots: &[PathBuf], live: &HashSet<String>, tell: &dyn Fn(Found)) {
-    let read = || -> Result<Vec<Entry>, history::HistoryError> {
-        let mut h = History::open(home, history::PATIENCE)?;
-        let refreshed = history::refresh(&mut h, home)?;
+    let read = || -> Result<Vec<Entry>, super::HistoryError> {
+        let mut h = History::open(home, super::PATIENCE)?;
+        let refreshed = super::refresh(&mut h, home)?;
         for problem in refreshed.problems.iter().take(3) {
             tell(Found::Problem(problem.clone()));
         }
