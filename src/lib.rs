@@ -3,17 +3,25 @@
 //! The crate sits between an MCP client and an unmodified MCP server, passes every byte through untouched and turns the
 //! session into receipts, a hash chain and a signed proof pack that anyone can verify offline.
 //!
-//! | room | owns | must not know |
-//! |---|---|---|
-//! | [`model`] | plain data on disk: receipts, events, ledger, `session.json` | how it comes about |
-//! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests | MCP, files |
-//! | [`policy`] | policy files, and what they say of a call | relays, recording, terminals |
-//! | [`pack`] | keys, building, signing, verifying and explaining packs | relays, terminals |
-//! | [`live`] | the live socket, who is found on it, the reducer behind every screen | relays, terminals |
-//! | [`demo`] | a small MCP server, a client and a script for them | recording, packs, terminals |
-//! | [`history`] | the index over all sessions of this user | the truth: it is rebuilt from the journals |
-//! | [`report`] | pages for a browser | how their content comes about |
-//! | [`cli`] | arguments, printing, exit codes | formats |
+//! | room | owns |
+//! |---|---|
+//! | [`cli`] | arguments, printing, exit codes |
+//! | [`tui`] | the dashboard |
+//! | [`proxy`] | one session from spawn to exit code |
+//! | [`demo`] | a small MCP server, a client and a script for them |
+//! | [`report`] | pages for a browser |
+//! | [`history`] | the index over all sessions of this user, which is rebuilt from the journals |
+//! | [`live`] | the live socket, who is found on it, the reducer behind every screen |
+//! | [`guard`] | the strict reading, verdicts before anything passes |
+//! | [`policy`] | policy files, and what they say of a call |
+//! | [`pack`] | keys, building, signing, verifying and explaining packs |
+//! | [`record`] | frames, envelope, correlation, chain, ledger, recovery |
+//! | [`relay`] | bytes across, child process, capture |
+//! | [`model`] | plain data on disk: receipts, events, ledger, `session.json` |
+//! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests |
+//! | [`sys`] | the unsafe code |
+//!
+//! Each uses only rooms below it; `docs/architecture.md` says which, and what they must not know.
 #![warn(clippy::pedantic)]
 #![allow(
     clippy::module_name_repetitions,

@@ -24,6 +24,7 @@ mod relay_crash;
 mod relay_flat;
 mod relay_stdio;
 mod sessions;
+mod walls;
 mod wycheproof;
 
 assay_support::server!();

@@ -1,0 +1,299 @@
+//! The walls of the house: rooms know what docs/architecture.md lets them know, and no files need each other in a circle.
+//!
+//! What a file needs is read from its paths: `use`, `crate::`, `super::`, `self::`, and names that were imported. A name that
+//! is re-exported counts as the file that it comes from. A file may use its own folder's `mod.rs`: that is what the files of a
+//! folder share. What is for tests alone is left out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+/// A path of names from the root of the crate.
+type Names = Vec<String>;
+
+/// One file of `src`.
+#[derive(Default)]
+struct Module {
+    tokens: Vec<String>,
+    children: BTreeSet<String>,
+    /// Imported names and what they stand for.
+    aliases: BTreeMap<String, Names>,
+    /// Paths in the code, and paths of imports.
+    used: BTreeSet<Names>,
+}
+
+/// Words and signs, without comments and literals.
+fn tokens(text: &str) -> Vec<String> {
+    let literal = r##"(?s)//[^\n]*|/\*.*?\*/|\br#".*?"#|\bb?r"[^"]*"|"(?:\\.|[^"\\])*"|'(?:\\[^']+|\\'|[^'\\])'"##;
+    // An attribute names a function in quotes.
+    let text = regex::Regex::new(r#"with = "([^"]+)""#).unwrap().replace_all(text, "($1)");
+    let bare = regex::Regex::new(literal).unwrap().replace_all(&text, " ").into_owned();
+    regex::Regex::new(r"^|\w+|::|\S").unwrap().find_iter(&bare).map(|m| m.as_str().to_owned()).collect()
+}
+
+/// Where the item that starts here ends: behind its `;` or its block.
+fn item_end(tokens: &[String], start: usize) -> usize {
+    let mut depth = 0;
+    for (n, t) in tokens.iter().enumerate().skip(start) {
+        match t.as_str() {
+            "{" | "(" | "[" => depth += 1,
+            "}" | ")" | "]" => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 && matches!(t.as_str(), ";" | "}") {
+            return n + 1;
+        }
+    }
+    tokens.len()
+}
+
+/// The leaves of a tree of names, each with the name that it gets here; where the tree ends.
+fn tree(tokens: &[String], mut at: usize, mut path: Names, leaves: &mut Vec<(Names, String)>) -> usize {
+    loop {
+        match tokens[at].as_str() {
+            "{" => {
+                at += 1;
+                while tokens[at] != "}" {
+                    at = tree(tokens, at, path.clone(), leaves);
+                    at += usize::from(tokens[at] == ",");
+                }
+                return at + 1;
+            }
+            "self" if !path.is_empty() => {}
+            name => path.push(name.to_owned()),
+        }
+        at += 1;
+        let goes_on = |t: &String| t == "{" || t == "*" || t.starts_with(|c: char| c.is_alphabetic() || c == '_');
+        if tokens.get(at).is_none_or(|t| t != "::") || !tokens.get(at + 1).is_some_and(goes_on) {
+            break;
+        }
+        at += 1;
+    }
+    let mut name = path.last().cloned().unwrap_or_default();
+    if tokens.get(at).is_some_and(|t| t == "as") {
+        name.clone_from(&tokens[at + 1]);
+        at += 2;
+    }
+    leaves.push((path, name));
+    at
+}
+
+type House = BTreeMap<Names, Module>;
+
+/// Reads a file and the files that it declares.
+fn read(house: &mut House, file: &Path, here: Names) {
+    let mut module = Module { tokens: tokens(&fs::read_to_string(file).unwrap()), ..Module::default() };
+    let folder = match file.file_stem().unwrap().to_str().unwrap() {
+        "mod" | "lib" => file.parent().unwrap().to_owned(),
+        _ => file.with_extension(""),
+    };
+    while let Some(at) = module.tokens.windows(7).position(|w| w.concat() == "#[cfg(test)]") {
+        let end = item_end(&module.tokens, at + 7);
+        module.tokens.drain(at..end);
+    }
+    let declared = module.tokens.windows(3).filter(|w| w[0] == "mod" && w[2] == ";").map(|w| w[1].clone());
+    module.children = declared.collect();
+    for child in &module.children {
+        let path = [folder.join(format!("{child}.rs")), folder.join(child).join("mod.rs")];
+        read(house, path.iter().find(|p| p.exists()).unwrap(), [&here[..], std::slice::from_ref(child)].concat());
+    }
+    paths(&mut module, &here);
+    house.insert(here, module);
+}
+
+/// Finds the paths of a module that lead to files of this crate.
+fn paths(module: &mut Module, here: &Names) {
+    let tokens = std::mem::take(&mut module.tokens);
+    let (mut at, mut inline, mut depth) = (1, Vec::new(), 0);
+    let (mut shared, mut words) = (Vec::new(), BTreeSet::new());
+    let mut inside = Vec::new();
+    while at < tokens.len() {
+        let word = tokens[at].as_str();
+        match word {
+            "mod" if tokens[at + 2] == "{" => inline.push(depth),
+            "{" => depth += 1,
+            "}" => {
+                depth -= 1;
+                inline.pop_if(|d| *d == depth);
+            }
+            _ => {}
+        }
+        let import = word == "use";
+        let first = at + usize::from(import);
+        let path = tokens.get(first + 1).is_some_and(|t| t == "::") && !matches!(tokens[at - 1].as_str(), "::" | ".");
+        if !path {
+            words.insert(word.to_owned());
+            at += 1;
+            continue;
+        }
+        let public = import && matches!(tokens[at - 1].as_str(), "pub" | ")");
+        let mut leaves = Vec::new();
+        at = tree(&tokens, first, Names::new(), &mut leaves);
+        for (path, name) in leaves {
+            let ups = path.iter().take_while(|s| *s == "super").count();
+            let path = match path[0].as_str() {
+                "crate" => path[1..].to_vec(),
+                // Within a module that stands in this file, the first step leads to this file.
+                "super" => {
+                    let left = here.len() - ups.saturating_sub(inline.len()).min(here.len());
+                    [&here[..left], &path[ups..]].concat()
+                }
+                "self" => [&here[..], &path[1..]].concat(),
+                _ => {
+                    inside.push((path.clone(), import));
+                    if import && !module.children.contains(&path[0]) {
+                        continue;
+                    }
+                    [&here[..], &path[..]].concat()
+                }
+            };
+            if import {
+                module.aliases.insert(name.clone(), path.clone());
+            }
+            if public {
+                shared.push((name, path))
+            } else {
+                module.used.insert(path);
+            }
+        }
+    }
+    words.extend(inside.iter().map(|(path, _)| path[0].clone()));
+    // What is only handed on is no need of the one who hands it on.
+    module.used.extend(shared.into_iter().filter(|(name, _)| words.contains(name)).map(|(_, path)| path));
+}
+
+/// The file that a path leads to, if it names something in it.
+fn owner(house: &House, path: &[String], steps: usize) -> Option<Names> {
+    let mut here = Names::new();
+    for (n, name) in path.iter().enumerate() {
+        let module = &house[&here];
+        if module.children.contains(name) {
+            here.push(name.clone());
+            continue;
+        }
+        return match module.aliases.get(name) {
+            Some(to) if steps > 0 => owner(house, &[&to[..], &path[n + 1..]].concat(), steps - 1),
+            _ => Some(here),
+        };
+    }
+    None
+}
+
+/// What each file needs.
+static ARROWS: LazyLock<BTreeMap<Names, BTreeSet<Names>>> = LazyLock::new(|| {
+    let mut house = House::new();
+    read(&mut house, &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs"), Names::new());
+    let needs = |(here, module): (&Names, &Module)| {
+        let needed = module.used.iter().filter_map(|path| owner(&house, path, 9)).filter(|o| !here.starts_with(o));
+        (here.clone(), needed.collect())
+    };
+    house.iter().map(needs).collect()
+});
+
+/// Everything that can be reached along arrows.
+fn reached<'a, N: Ord>(arrows: &'a BTreeMap<N, BTreeSet<N>>, from: &'a N) -> BTreeSet<&'a N> {
+    let mut seen = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(here) = next.pop() {
+        next.extend(arrows.get(here).into_iter().flatten().filter(|n| seen.insert(*n)));
+    }
+    seen
+}
+
+/// The verifier's stages still hand one notebook round.
+fn is_verifier(file: &Names) -> bool {
+    let file = file.join("::");
+    ["pack::verify", "pack::claims", "pack::lock", "pack::report"].iter().any(|part| file.starts_with(part))
+}
+
+#[test]
+fn no_files_need_each_other_in_a_circle() {
+    let arrows = &*ARROWS;
+    let mut said = Vec::new();
+    for file in arrows.keys().filter(|f| !is_verifier(f) && reached(arrows, f).contains(f)) {
+        let back = |n: &&Names| reached(arrows, n).contains(file);
+        let tied: Vec<String> = arrows[file].iter().filter(back).map(|n| n.join("::")).collect();
+        said.push(format!("{} needs {}", file.join("::"), tied.join(", ")));
+    }
+    assert!(said.is_empty(), "circles:\n{}", said.join("\n"));
+}
+
+fn page() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md")).unwrap()
+}
+
+/// The names in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn rooms_use_what_the_page_says_and_only_what_stands_below_them() {
+    let page = page();
+    let rows = page.lines().skip_while(|l| !l.starts_with("| room |")).skip(2).take_while(|l| l.starts_with('|'));
+    let mut said = BTreeMap::new();
+    let mut above = BTreeSet::new();
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').collect();
+        let room = quoted(cells[1]).next().unwrap().trim_end_matches(".rs").trim_end_matches('/').to_owned();
+        above.insert(room.clone());
+        let uses: BTreeSet<String> = quoted(cells[4]).map(str::to_owned).collect();
+        assert!(uses.is_disjoint(&above), "{room} uses what stands above it");
+        said.insert(room, uses);
+    }
+    let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, needed) in &*ARROWS {
+        let Some(room) = file.first() else { continue };
+        let others = needed.iter().filter_map(|n| n.first()).filter(|n| *n != room).cloned();
+        used.entry(room.clone()).or_default().extend(others);
+    }
+    for room in used.keys().chain(said.keys()) {
+        assert_eq!(said.get(room), used.get(room), "docs/architecture.md (left) and the imports (right) of {room}");
+    }
+}
+
+#[test]
+fn the_page_names_every_thread() {
+    let page = page();
+    let named: BTreeSet<&str> = quoted(&page).collect();
+    let name = regex::Regex::new(r#"\.name\("([^"]+)"|"(assay-[a-z0-9]+)""#).unwrap();
+    let mut found = 0;
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut folders: Vec<PathBuf> = ["proxy", "live", "policy", "tui"].iter().map(|room| src.join(room)).collect();
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            if path.is_dir() {
+                folders.extend(Some(path).filter(|p| !p.ends_with("tests")));
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            for name in name.captures_iter(&text).filter_map(|c| c.get(1).or(c.get(2))).map(|m| m.as_str()) {
+                found += 1;
+                assert!(named.contains(name), "docs/architecture.md does not name {name} of {}", path.display());
+            }
+        }
+    }
+    assert!(found >= 10, "the names of threads are not where they are looked for");
+}
+
+#[test]
+fn paths_are_read_from_all_ways_to_write_them() {
+    let mut module = Module {
+        tokens: tokens(
+            "use crate::{a::{self, B as C, d::*}, e}; pub use super::f::G; mod i; mod tests { use super::H; }\n\
+             fn x() { self::i::j(); C::new(); \"crate::no\"; /* crate::no */ e::k::<u8>() } // crate::no\n\
+             #[serde(with = \"super::l::m\")] fn y(_: &'static str, _: char) { '\\''; '{' }",
+        ),
+        children: BTreeSet::from(["i".to_owned()]),
+        ..Module::default()
+    };
+    paths(&mut module, &vec!["r".to_owned(), "s".to_owned()]);
+    let used: Vec<String> = module.used.iter().map(|p| p.join("::")).collect();
+    for path in ["a", "a::B", "a::d::*", "e", "r::s::i::j", "r::s::C::new", "r::s::e::k", "r::l::m", "r::s::H"] {
+        assert!(used.contains(&path.to_owned()), "{path} in {used:?}");
+    }
+    assert!(!used.iter().any(|p| p.contains("no") || p.ends_with('G')), "{used:?}");
+}
