@@ -5,11 +5,11 @@
 use super::{
     explain::{self, Explanation},
     keys::Signer,
-    report::{self, Checked, Finding},
+    report::{self, Checked},
     sign::sign,
     staging::{self, NewFile, Staging, StagingError},
     tally::Tally,
-    verify::{Completeness, Integrity, VerifyOptions, verify},
+    verify::{Completeness, Finding, Integrity, Stage, VerifyOptions, verify},
 };
 use crate::{
     canon, files,
@@ -403,7 +403,9 @@ impl ReceiptCheck {
     fn find(&mut self, code: &'static str, field: Option<&'static str>, message: impl FnOnce() -> String) {
         self.finding_count += 1;
         if self.findings.len() < pack::REPORT_FINDINGS {
-            self.findings.push(Finding { code, message: message(), receipt_index: self.count, field });
+            let mut finding = Finding::new(code, Stage::ValidateReceipts, message()).receipt(self.count, None);
+            finding.file = field.map(str::to_owned);
+            self.findings.push(finding);
         }
     }
 

@@ -5,7 +5,7 @@ use assay::{
     pack::{
         build::{BuildError, Built, Input, build},
         explain::{self, Explanation},
-        verify::Completeness,
+        verify::{Completeness, VerifyOptions, verify},
     },
     paths::AuditDir,
 };
@@ -16,6 +16,7 @@ use assay_support::{
 use std::{
     fs,
     io::Write as _,
+    ops::ControlFlow,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -180,7 +181,7 @@ fn damaged_receipts_are_named_and_the_pack_says_fail() {
     fs::write(&written.paths.receipts, lines.join("\n") + "\n").unwrap();
     written.doc.session_complete = false;
     let built = pack(&written).unwrap();
-    let found: Vec<_> = built.findings.iter().map(|f| (f.code, f.receipt_index)).collect();
+    let found: Vec<_> = built.findings.iter().map(|f| (f.code, f.receipt_index.unwrap())).collect();
     assert_eq!(found, [("E_CHAIN_BROKEN", 3), ("E_CANON_MISMATCH", 5), ("E_DUPLICATE_ID", 22)]);
     assert_eq!(manifest(&built.dir).attestation.receipt_integrity, "FAIL");
     assert_eq!(built.completeness, Completeness::Incomplete);
@@ -316,4 +317,20 @@ mod interop {
             assay_ai_accepts(&pack(&written).unwrap().dir);
         }
     }
+}
+
+#[test]
+fn what_a_builder_and_a_verification_say_is_one_document() {
+    use std::collections::BTreeSet;
+    let (_tmp, written) = session(&Plan::default());
+    let dir = pack(&written).unwrap().dir;
+    let report = verify(&dir, &VerifyOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let members =
+        |value: serde_json::Value| -> BTreeSet<String> { value.as_object().unwrap().keys().cloned().collect() };
+    let built = members(serde_json::from_slice(&fs::read(dir.join("verify_report.json")).unwrap()).unwrap());
+    let printed = members(serde_json::to_value(&report).unwrap());
+    let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>();
+    assert_eq!(only(&built, &printed), ["end_reason", "error_count", "session_complete"]);
+    let ours = ["completeness_reasons", "errors_omitted", "event_count", "exit_code", "session", "signer"];
+    assert_eq!(only(&printed, &built), [&ours[..], &["signer_verdict", "stages", "unmet"]].concat());
 }

@@ -9,7 +9,7 @@
 //! | the notebook that every stage writes into | `notebook` |
 //! | stages | `schema`, `paths`, `signature`, `receipts`, `foreign`, `chain`, `walk` (with `flight`, `sense`, `streams`), `surface`, `session`, `builder`, `files`, `trust` |
 //! | claims | `claims_tally`, `evaluate` |
-//! | the run, and its report | `engine`, `conclude`, `json` |
+//! | the run, and its report | `engine`, `conclude`, `document`, `json` |
 //! | beside a run | `dir` (a whole audit directory), `later` (what a later version wrote) |
 //!
 //! A file takes from those above its row in this table, never from those below.
@@ -20,6 +20,7 @@ mod claims_tally;
 mod conclude;
 mod cursor;
 mod dir;
+pub(crate) mod document;
 mod engine;
 mod evaluate;
 mod event_line;
