@@ -445,7 +445,7 @@ impl App {
             if command == Command::Redraw {
                 return vec![Effect::Redraw];
             }
-            let Some(step) = cursor::lines(command, page) else {
+            let Some(step) = cursor::lines(command, page as u16 + 1) else {
                 self.overlay = None;
                 return Vec::new();
             };

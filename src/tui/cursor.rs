@@ -3,10 +3,10 @@
 use super::keymap::Command;
 use std::ops::Range;
 
-/// How many lines a command goes down where a page has so many; `None` for one that goes nowhere.
+/// How many lines a command goes down where so many are shown; `None` for one that goes nowhere. Of a page one line stays.
 #[must_use]
-pub fn lines(command: Command, page: i64) -> Option<i64> {
-    let page = page.max(1);
+pub fn lines(command: Command, height: u16) -> Option<i64> {
+    let page = i64::from(height.max(2)) - 1;
     Some(match command {
         Command::Up => -1,
         Command::Down => 1,

@@ -12,7 +12,8 @@
 //! | [`keymap`] | every key, command and help text |
 //! | [`live`], [`packs`], [`pack`], [`diff`], [`policy`] | one screen each |
 //! | [`detail`] | one call |
-//! | [`paint`], [`theme`], [`cursor`], [`input`], [`palette`] | drawing, meaning, lists, typing |
+//! | [`kit`], [`cursor`] | lists, pairs of panes, sections that fold |
+//! | [`paint`], [`theme`], [`input`], [`palette`] | drawing, meaning, typing |
 
 pub mod app;
 pub mod bars;
@@ -22,6 +23,7 @@ pub mod detail;
 pub mod diff;
 pub mod input;
 pub mod keymap;
+pub mod kit;
 pub mod live;
 pub mod msg;
 pub mod overlay;

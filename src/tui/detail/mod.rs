@@ -8,8 +8,9 @@ pub(super) use tabs::{clock, role};
 pub(super) use timing::bar;
 
 use super::{
-    cursor::{self, Cursor},
+    cursor::Cursor,
     keymap::Command,
+    kit::ListPane,
     msg::{self, Effect, Job, Ticket, Told},
     paint::Pen,
     screen::At,
@@ -223,9 +224,7 @@ impl Detail {
             return Some(effects);
         }
         let lines = self.lines(at.area.width, at.now, false);
-        let (len, height) = (lines.len() as u64, at.area.height.saturating_sub(1));
-        if let Some(by) = cursor::lines(command, i64::from(height)) {
-            self.cursor.step(by, len, height);
+        if ListPane::new(lines.len(), below_tabs(at.area)).command(&mut self.cursor, command) {
             return Some(Vec::new());
         }
         let mut effects = Vec::new();
@@ -338,13 +337,8 @@ impl Detail {
             tree.click(y - area.y, twice, area);
             return Vec::new();
         }
-        let len = self.lines(at.area.width, at.now, false).len() as u64;
-        let height = at.area.height.saturating_sub(1);
-        let top = self.cursor.window(len, height).start;
-        let line = top + u64::from(y.saturating_sub(at.area.y + 1));
-        if line < len {
-            self.cursor.to(line, len, height);
-        }
+        let lines = self.lines(at.area.width, at.now, false).len();
+        ListPane::new(lines, below_tabs(at.area)).click(&mut self.cursor, x, y);
         Vec::new()
     }
 
@@ -390,20 +384,21 @@ impl Detail {
         if let Some((tree, area)) = tree {
             tree.draw(pen, area, focused);
         }
-        let body = Rect { y: area.y + 1, height: area.height - 1, ..area };
+        let body = below_tabs(area);
         let lines = self.lines(body.width, at.now, pen.theme.ascii);
-        let window = self.cursor.window(lines.len() as u64, body.height);
-        for (y, n) in (body.y..body.bottom()).zip(window) {
-            let Some(line) = lines.get(n as usize) else { break };
-            let mut x = body.x;
-            for (text, role) in &line.pieces {
-                let room = body.right().saturating_sub(x);
+        let marked = (focused && tree.is_none()).then_some(true);
+        ListPane::new(lines.len(), body).draw(&self.cursor, pen, marked, |pen, n, row| {
+            let mut x = row.x;
+            for (text, role) in lines.get(n).map_or(&[][..], |line| &line.pieces) {
+                let room = row.right().saturating_sub(x);
                 let shown = if width(text) > room as usize { pen.fitted(text, room) } else { text.clone() };
-                x += pen.put(x, y, room, &shown, *role);
+                x += pen.put(x, row.y, room, &shown, *role);
             }
-            if focused && tree.is_none() && n == self.cursor.at {
-                pen.select(Rect::new(body.x, y, body.width, 1), true);
-            }
-        }
+        });
     }
+}
+
+/// All of the pane but its first line.
+fn below_tabs(area: Rect) -> Rect {
+    Rect { y: area.y + area.height.min(1), height: area.height.saturating_sub(1), ..area }
 }

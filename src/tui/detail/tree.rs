@@ -8,12 +8,7 @@ mod path;
 pub use fold::rows as text_rows;
 pub use path::of_pointer;
 
-use crate::tui::{
-    cursor::{self, Cursor},
-    keymap::Command,
-    msg::Effect,
-    paint,
-};
+use crate::tui::{cursor::Cursor, keymap::Command, kit::ListPane, msg::Effect, paint};
 use fold::{Open, Path, can_open, children};
 use ratatui::layout::Rect;
 use serde_json::Value;
@@ -127,8 +122,7 @@ impl Tree {
     /// is text to look for; Left and Right until there is nothing more to fold on that side.
     pub fn command(&mut self, command: Command, area: Rect) -> Option<Vec<Effect>> {
         self.wrap(area.width);
-        if let Some(lines) = cursor::lines(command, i64::from(area.height) - 1) {
-            self.step(lines, area);
+        if self.pane(area).command(&mut self.cursor, command) {
             return Some(Vec::new());
         }
         match command {
@@ -155,12 +149,8 @@ impl Tree {
     /// A click on a line of the pane, counted from its top; a second one folds and unfolds.
     pub fn click(&mut self, line: u16, twice: bool, area: Rect) {
         self.wrap(area.width);
-        let to = self.cursor.window(self.len(), area.height).start + u64::from(line);
-        if to < self.len() {
-            self.cursor.to(to, self.len(), area.height);
-            if twice {
-                self.toggle(area);
-            }
+        if self.pane(area).click(&mut self.cursor, area.x, area.y.saturating_add(line)) && twice {
+            self.toggle(area);
         }
     }
 
@@ -180,8 +170,8 @@ impl Tree {
         false
     }
 
-    fn step(&mut self, lines: i64, area: Rect) {
-        self.cursor.step(lines, self.len(), area.height);
+    fn pane(&self, area: Rect) -> ListPane {
+        ListPane { len: self.len(), area }
     }
 
     fn selected(&self) -> Path {
@@ -196,7 +186,7 @@ impl Tree {
     fn go(&mut self, to: &Path, area: Rect) {
         if let Body::Json { open: Some(open), .. } = &self.body {
             let line = open.line_of(to);
-            self.cursor.to(line, self.len(), area.height);
+            self.pane(area).to(&mut self.cursor, line);
         }
     }
 
@@ -240,7 +230,7 @@ impl Tree {
             return self.toggle(area);
         }
         if children(here) > 0 {
-            self.step(1, area);
+            self.pane(area).step(&mut self.cursor, 1);
             return true;
         }
         false
@@ -258,7 +248,7 @@ impl Tree {
             _ => return false,
         }
         self.go(&path, area);
-        self.step(0, area);
+        self.pane(area).step(&mut self.cursor, 0);
         true
     }
 

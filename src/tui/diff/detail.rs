@@ -11,6 +11,7 @@ use crate::{
     tui::{
         cursor::Cursor,
         detail::tree::{of_pointer, text_rows},
+        kit::ListPane,
         paint::{Pen, clean, counted, grouped},
         theme::{Role, Theme},
     },
@@ -36,19 +37,13 @@ pub struct Line {
 
 /// Draws the lines that are on the screen.
 pub fn draw(pen: &mut Pen<'_>, area: Rect, lines: &[Line], cursor: &Cursor, focused: bool) {
-    let window = cursor.window(lines.len() as u64, area.height);
-    for n in window.clone() {
-        let row = Rect { y: area.y + (n - window.start) as u16, height: 1, ..area };
-        let Some(line) = lines.get(n as usize) else { break };
-        for (x, columns, text, role) in &line.cells {
+    ListPane::new(lines.len(), area).draw(cursor, pen, focused.then_some(true), |pen, n, row| {
+        for (x, columns, text, role) in lines.get(n).map_or(&[][..], |line| &line.cells) {
             if *x < area.width {
                 pen.outside(row.x + x, row.y, (*columns).min(area.width - x), text, *role);
             }
         }
-        if n == cursor.at && focused {
-            pen.select(row, true);
-        }
-    }
+    });
 }
 
 /// The lines about a row for a pane of so many columns.

@@ -2,7 +2,7 @@
 
 use super::{
     Side,
-    rows::{self, Folds, Row, Section, side},
+    rows::{self, Row, Section, side},
 };
 use crate::{
     pack::{
@@ -12,6 +12,7 @@ use crate::{
     text::width,
     tui::{
         cursor::Cursor,
+        kit::{ListPane, Sections},
         paint::{Pen, clean, grouped, took},
         theme::{Role, Theme},
     },
@@ -32,7 +33,7 @@ pub struct View<'a> {
     /// Its rows.
     pub rows: &'a [Row],
     /// What of it is folded.
-    pub folds: Folds,
+    pub folds: Sections<Section>,
     /// Whether a filter hides some.
     pub filtered: bool,
 }
@@ -40,15 +41,11 @@ pub struct View<'a> {
 impl View<'_> {
     /// Draws the rows that are on the screen.
     pub fn draw(&self, pen: &mut Pen<'_>, area: Rect, cursor: &Cursor, focused: bool) {
-        let window = cursor.window(self.rows.len() as u64, area.height);
-        for n in window.clone() {
-            let line = Rect { y: area.y + (n - window.start) as u16, height: 1, ..area };
-            let Some(row) = self.rows.get(n as usize) else { break };
-            self.row(pen, line, *row, n as usize);
-            if n == cursor.at {
-                pen.select(line, focused);
+        ListPane::new(self.rows.len(), area).draw(cursor, pen, Some(focused), |pen, n, line| {
+            if let Some(row) = self.rows.get(n) {
+                self.row(pen, line, *row, n);
             }
-        }
+        });
     }
 
     fn row(&self, pen: &mut Pen<'_>, line: Rect, row: Row, at: usize) {

@@ -9,6 +9,7 @@ mod tests;
 use super::{
     cursor::{self, Cursor},
     keymap::{Command, Contexts},
+    kit::{self, ListPane, Part, Sections, Split, SplitPane},
     msg::{self, Effect, Job, Target, Teller, Ticket, Told},
     paint::{Pen, clean, grouped, size},
     screen::{At, Screen},
@@ -23,13 +24,11 @@ use crate::{
     },
 };
 use ratatui::layout::Rect;
-use rows::{Folds, Row};
+use rows::{Row, Section};
 use std::{ops::ControlFlow, path::PathBuf};
 
-/// From so many columns on the detail lies beside the list.
-const BESIDE: u16 = 120;
-/// From so many lines on there is room for the detail below the list.
-const BELOW: u16 = 16;
+/// The list and what is selected in it.
+const SPLIT: Split = Split { beside: 120, columns: (10, 3), above: 16, lines: 12 };
 
 /// What its jobs say.
 #[derive(Debug)]
@@ -63,13 +62,6 @@ enum State {
     Failed(Failure),
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Focus {
-    #[default]
-    List,
-    Detail,
-}
-
 /// The screen.
 #[derive(Debug, Default)]
 pub struct DiffScreen {
@@ -79,23 +71,15 @@ pub struct DiffScreen {
     state: State,
     filter_text: String,
     filter: Filter,
-    folds: Folds,
+    folds: Sections<Section>,
     rows: Vec<Row>,
     cursor: Cursor,
     /// The row that was chosen; selected again when a filter that hid it is gone.
     held: Option<Row>,
-    focus: Focus,
+    focus: Part,
     /// The detail has all of the screen.
     whole: bool,
     detail: Cursor,
-}
-
-/// Where things are.
-struct Places {
-    list: Option<Rect>,
-    detail: Option<Rect>,
-    /// The detail lies beside the list, and old beside new.
-    beside: bool,
 }
 
 impl DiffScreen {
@@ -114,7 +98,7 @@ impl DiffScreen {
         self.asked = Some((a.clone(), b.clone()));
         (self.rows, self.held) = (Vec::new(), None);
         (self.cursor, self.detail) = (Cursor::default(), Cursor::default());
-        (self.focus, self.whole) = (Focus::List, false);
+        (self.focus, self.whole) = (Part::First, false);
         let options = VerifyOptions { signers: self.signers.clone(), ..VerifyOptions::default() };
         let job = Job::new(&ticket, "compare", move |teller| {
             teller.tell(work(&a, &b, &options, teller));
@@ -135,25 +119,21 @@ impl DiffScreen {
         }
     }
 
-    fn places(&self, at: At) -> Places {
-        let area = at.area;
-        let detail_has_it = self.whole && self.focus == Focus::Detail;
-        if area.width >= BESIDE {
-            let left = area.width / 2;
-            let list = Rect { width: left, ..area };
-            let detail = Rect { x: area.x + left + 3, width: area.width - left - 3, ..area };
-            return Places { list: Some(list), detail: Some(detail), beside: true };
+    fn places(&self, at: At) -> SplitPane {
+        if self.whole && self.focus == Part::Second && at.area.width < SPLIT.beside {
+            return SplitPane::only(Part::Second, at.area);
         }
-        if detail_has_it || self.focus == Focus::Detail && (at.is_tiny() || area.height < BELOW) {
-            return Places { list: None, detail: Some(area), beside: false };
-        }
-        if at.is_tiny() || area.height < BELOW {
-            return Places { list: Some(area), detail: None, beside: false };
-        }
-        let top = area.height * 3 / 5;
-        let list = Rect { height: top, ..area };
-        let detail = Rect { y: area.y + top, height: area.height - top, ..area };
-        Places { list: Some(list), detail: Some(detail), beside: false }
+        SplitPane::of(SPLIT, at, self.focus)
+    }
+
+    /// The list, and the lines of the detail.
+    fn list(&self, places: &SplitPane) -> ListPane {
+        ListPane::new(self.rows.len(), places.first.unwrap_or_default())
+    }
+
+    fn detail(&self, places: &SplitPane) -> ListPane {
+        let lines = self.detail_lines(places, false).len();
+        ListPane::new(lines, places.second.map(Self::inside).unwrap_or_default())
     }
 
     /// The part of a detail pane below its heading.
@@ -165,8 +145,8 @@ impl DiffScreen {
         self.rows.get(self.cursor.at as usize).copied()
     }
 
-    fn detail_lines(&self, places: &Places, pen_ascii: bool) -> Vec<detail::Line> {
-        match (self.document(), self.selected(), places.detail) {
+    fn detail_lines(&self, places: &SplitPane, pen_ascii: bool) -> Vec<detail::Line> {
+        match (self.document(), self.selected(), places.second) {
             (Some(document), Some(row), Some(area)) => {
                 detail::lines(document, row, area.width, places.beside, pen_ascii)
             }
@@ -175,7 +155,7 @@ impl DiffScreen {
     }
 
     /// Makes the rows again; the selected one stays selected where it still is.
-    fn renew(&mut self, height: u16) {
+    fn renew(&mut self, at: At) {
         self.rows = match &self.state {
             State::Done(document) => rows::rows(document, &self.filter, self.folds),
             _ => Vec::new(),
@@ -185,12 +165,12 @@ impl DiffScreen {
             self.detail = Cursor::default();
         }
         let line = found.map_or(self.cursor.at, |n| n as u64);
-        self.cursor.to(line, self.rows.len() as u64, height);
+        self.list(&self.places(at)).to(&mut self.cursor, line);
     }
 
-    fn go(&mut self, to: u64, height: u16) {
+    fn go(&mut self, to: u64, at: At) {
         let before = self.selected();
-        self.cursor.to(to, self.rows.len() as u64, height);
+        self.list(&self.places(at)).to(&mut self.cursor, to);
         if self.selected() != before {
             self.detail = Cursor::default();
         }
@@ -198,45 +178,26 @@ impl DiffScreen {
     }
 
     fn move_by(&mut self, lines: i64, at: At) {
-        let places = self.places(at);
-        if self.focus == Focus::Detail {
-            let lines_there = self.detail_lines(&places, false).len() as u64;
-            let height = places.detail.map_or(0, |d| Self::inside(d).height);
-            self.detail.step(lines, lines_there, height);
-        } else {
-            let to = self.cursor.at.saturating_add_signed(lines);
-            self.go(to, list_height(&places));
+        match self.focus {
+            Part::First => self.go(self.cursor.at.saturating_add_signed(lines), at),
+            Part::Second => self.detail(&self.places(at)).step(&mut self.detail, lines),
         }
     }
 
     fn problem(&mut self, forward: bool, at: At) -> Vec<Effect> {
         let places = self.places(at);
-        if self.focus == Focus::Detail {
+        if self.focus == Part::Second {
             let lines = self.detail_lines(&places, false);
-            let here = self.detail.at as usize;
-            let starts = |n: &usize| lines[*n].begins;
-            let found = if forward {
-                (here + 1..lines.len()).find(starts)
-            } else {
-                (0..here.min(lines.len())).rev().find(starts)
-            };
-            if let (Some(n), Some(area)) = (found, places.detail) {
-                self.detail.to(n as u64, lines.len() as u64, Self::inside(area).height);
+            if let Some(line) = kit::next(self.detail.at, lines.len(), forward, false, |n| lines[n].begins) {
+                self.detail(&places).to(&mut self.detail, line);
             }
             return Vec::new();
         }
         let Some(document) = self.document() else { return Vec::new() };
-        let here = self.cursor.at as usize;
-        let bad = |n: &usize| rows::is_worse(document, self.rows[*n]);
-        let len = self.rows.len();
-        let found = if forward {
-            (here + 1..len).chain(0..(here + 1).min(len)).find(bad)
-        } else {
-            (0..here.min(len)).rev().chain((here.min(len)..len).rev()).find(bad)
-        };
-        match found {
-            Some(n) => {
-                self.go(n as u64, list_height(&places));
+        let worse = |n: usize| rows::is_worse(document, self.rows[n]);
+        match kit::next(self.cursor.at, self.rows.len(), forward, true, worse) {
+            Some(line) => {
+                self.go(line, at);
                 Vec::new()
             }
             None => vec![Effect::Say("nothing that is listed here is worse in B".to_owned())],
@@ -247,41 +208,38 @@ impl DiffScreen {
         if let Some(Row::Head(section)) = self.selected() {
             self.held = self.selected();
             self.folds.toggle(section);
-            self.renew(list_height(&self.places(at)));
+            self.renew(at);
         } else if self.document().is_some() {
-            (self.focus, self.whole) = (Focus::Detail, true);
+            (self.focus, self.whole) = (Part::Second, true);
         }
     }
 
     fn left(&mut self, at: At) {
-        if self.focus == Focus::Detail {
-            (self.focus, self.whole) = (Focus::List, false);
+        if self.focus == Part::Second {
+            (self.focus, self.whole) = (Part::First, false);
             return;
         }
-        let height = list_height(&self.places(at));
         if let Some(Row::Head(section)) = self.selected() {
             self.held = self.selected();
             self.folds.set(section, true);
-            self.renew(height);
+            self.renew(at);
             return;
         }
-        let above = &self.rows[..(self.cursor.at as usize).min(self.rows.len())];
-        let head = above.iter().rposition(|r| matches!(r, Row::Head(_)));
-        self.go(head.unwrap_or(0) as u64, height);
+        self.go(kit::head_above(&self.rows, self.cursor.at, |r| matches!(r, Row::Head(_))), at);
     }
 
     fn right(&mut self, at: At) {
         match self.selected() {
-            Some(Row::Head(section)) if self.focus == Focus::List => {
+            Some(Row::Head(section)) if self.focus == Part::First => {
                 if self.folds.has(section) {
                     self.held = self.selected();
                     self.folds.set(section, false);
-                    self.renew(list_height(&self.places(at)));
+                    self.renew(at);
                 } else {
                     self.move_by(1, at);
                 }
             }
-            Some(_) if self.focus == Focus::List => self.enter(at),
+            Some(_) if self.focus == Part::First => self.enter(at),
             _ => {}
         }
     }
@@ -293,7 +251,7 @@ impl DiffScreen {
             return vec![Effect::Copy { what: "this difference as JSON".to_owned(), text }];
         }
         let lines = self.detail_lines(&self.places(at), false);
-        let line = lines.into_iter().nth(self.detail.at as usize).filter(|_| self.focus == Focus::Detail);
+        let line = lines.into_iter().nth(self.detail.at as usize).filter(|_| self.focus == Part::Second);
         let copied = match (line, command) {
             (Some(line), Command::CopyPath) => line.path.map(|p| ("JSON path".to_owned(), p)),
             (None, Command::CopyPath) => None,
@@ -308,10 +266,6 @@ impl DiffScreen {
             None => vec![Effect::Say("nothing to copy on this line".to_owned())],
         }
     }
-}
-
-fn list_height(places: &Places) -> u16 {
-    places.list.map_or(1, |l| l.height)
 }
 
 /// Verifies and compares, on a thread of its own.
@@ -345,13 +299,10 @@ impl Screen for DiffScreen {
     }
 
     fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
-        let page = i64::from(match self.focus {
-            Focus::List => list_height(&self.places(at)),
-            Focus::Detail => self.places(at).detail.map_or(1, |d| Self::inside(d).height),
-        })
-        .max(2)
-            - 1;
-        if let Some(lines) = cursor::lines(command, page).filter(|_| self.document().is_some()) {
+        let places = self.places(at);
+        let pane = if self.focus == Part::First { places.first } else { places.second.map(Self::inside) };
+        let lines = cursor::lines(command, pane.map_or(1, |r| r.height));
+        if let Some(lines) = lines.filter(|_| self.document().is_some()) {
             self.move_by(lines, at);
             return Some(Vec::new());
         }
@@ -361,7 +312,7 @@ impl Screen for DiffScreen {
                 self.state = State::Stopped;
                 return Some(vec![Effect::Say("the comparison was cancelled".to_owned())]);
             }
-            Command::Back if self.focus == Focus::Detail => (self.focus, self.whole) = (Focus::List, false),
+            Command::Back if self.focus == Part::Second => (self.focus, self.whole) = (Part::First, false),
             Command::Verify => {
                 let Some((a, b)) = self.asked.clone() else { return Some(Vec::new()) };
                 return Some(self.compare(a, b));
@@ -369,14 +320,14 @@ impl Screen for DiffScreen {
             _ if self.document().is_none() => return None,
             Command::Left => self.left(at),
             Command::Right => self.right(at),
-            Command::Enter if self.focus == Focus::List => self.enter(at),
+            Command::Enter if self.focus == Part::First => self.enter(at),
             Command::Enter => self.whole = !self.whole,
             Command::NextPane | Command::PreviousPane => {
-                self.focus = if self.focus == Focus::List { Focus::Detail } else { Focus::List };
+                self.focus = self.focus.other();
             }
             Command::FoldAll => {
                 self.folds.toggle_all();
-                self.renew(list_height(&self.places(at)));
+                self.renew(at);
             }
             Command::Next => return Some(self.problem(true, at)),
             Command::Previous => return Some(self.problem(false, at)),
@@ -397,37 +348,34 @@ impl Screen for DiffScreen {
             News::Failed(failure) => self.state = State::Failed(failure),
         }
         self.ticket = None;
-        self.renew(list_height(&self.places(at)));
+        self.renew(at);
         Ok(Vec::new())
     }
 
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
         let places = self.places(at);
-        let here = ratatui::layout::Position::new(x, y);
-        if let Some(list) = places.list.filter(|l| l.contains(here)) {
-            self.focus = Focus::List;
-            let line = self.cursor.window(self.rows.len() as u64, list.height).start + u64::from(y - list.y);
-            if line < self.rows.len() as u64 {
-                self.go(line, list.height);
-                if twice {
-                    self.enter(at);
+        match places.part_at(x, y) {
+            Some(Part::First) => {
+                self.focus = Part::First;
+                if let Some(line) = self.list(&places).line_at(&self.cursor, x, y) {
+                    self.go(line, at);
+                    if twice {
+                        self.enter(at);
+                    }
                 }
             }
-        } else if let Some(detail) = places.detail.map(Self::inside).filter(|d| d.contains(here)) {
-            self.focus = Focus::Detail;
-            let lines = self.detail_lines(&places, false).len() as u64;
-            let line = self.detail.window(lines, detail.height).start + u64::from(y - detail.y);
-            if line < lines {
-                self.detail.to(line, lines, detail.height);
+            Some(Part::Second) if places.second.map(Self::inside).is_some_and(|r| y >= r.y) => {
+                self.focus = Part::Second;
+                self.detail(&places).click(&mut self.detail, x, y);
             }
+            _ => {}
         }
         Vec::new()
     }
 
     fn wheel(&mut self, x: u16, y: u16, lines: i64, at: At) -> Vec<Effect> {
-        let places = self.places(at);
-        let over_detail = places.detail.is_some_and(|d| d.contains(ratatui::layout::Position::new(x, y)));
-        let focus = std::mem::replace(&mut self.focus, if over_detail { Focus::Detail } else { Focus::List });
+        let over = self.places(at).part_at(x, y).unwrap_or(Part::First);
+        let focus = std::mem::replace(&mut self.focus, over);
         self.move_by(lines, at);
         self.focus = focus;
         Vec::new()
@@ -436,16 +384,16 @@ impl Screen for DiffScreen {
     fn draw(&self, pen: &mut Pen<'_>, at: At) {
         let Some(document) = self.document() else { return self.draw_state(pen, at) };
         let places = self.places(at);
-        if let Some(area) = places.list {
+        if let Some(area) = places.first {
             let view = list::View { document, rows: &self.rows, folds: self.folds, filtered: !self.filter.is_empty() };
-            view.draw(pen, area, &self.cursor, self.focus == Focus::List);
+            view.draw(pen, area, &self.cursor, self.focus == Part::First);
         }
-        if let Some(area) = places.detail {
+        if let Some(area) = places.second {
             if places.beside {
                 pen.rule(area.x - 2, area.y, area.bottom());
             }
             let title = self.selected().map_or_else(String::new, |row| rows::title(document, row));
-            let focused = self.focus == Focus::Detail;
+            let focused = self.focus == Part::Second;
             let inner = pen.headed(area, &clean(&title), focused);
             let lines = self.detail_lines(&places, pen.theme.ascii);
             detail::draw(pen, inner, &lines, &self.detail, focused);
@@ -480,7 +428,7 @@ impl Screen for DiffScreen {
     fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
         self.filter = Filter::parse(text)?;
         text.clone_into(&mut self.filter_text);
-        self.renew(list_height(&self.places(at)));
+        self.renew(at);
         Ok(Vec::new())
     }
 }

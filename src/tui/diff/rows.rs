@@ -8,6 +8,7 @@ use crate::{
         diff::{CallChange, CallSide, ChangeKind, Document, SideView, ToolRow},
         verify::{Integrity, SignerVerdict},
     },
+    tui::kit::Sections,
 };
 use serde::Serialize;
 
@@ -57,31 +58,9 @@ impl Section {
     }
 }
 
-/// Which sections are folded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Folds(u8);
-
-impl Folds {
-    /// Whether one is folded.
-    pub const fn has(self, section: Section) -> bool {
-        self.0 & 1 << section as u8 != 0
-    }
-
-    /// Folds or unfolds one.
-    pub fn set(&mut self, section: Section, folded: bool) {
-        if self.has(section) != folded {
-            self.toggle(section);
-        }
-    }
-
-    /// The other way round.
-    pub fn toggle(&mut self, section: Section) {
-        self.0 ^= 1 << section as u8;
-    }
-
-    /// Folds all, or unfolds all if any is folded.
-    pub fn toggle_all(&mut self) {
-        self.0 = if self.0 == 0 { u8::MAX } else { 0 };
+impl From<Section> for u8 {
+    fn from(section: Section) -> Self {
+        section as Self
     }
 }
 
@@ -121,18 +100,9 @@ pub const fn side(document: &Document, which: Side) -> &SideView {
 }
 
 /// All rows that pass, without those of folded sections.
-pub fn rows(document: &Document, filter: &Filter, folds: Folds) -> Vec<Row> {
-    let mut out = Vec::new();
-    for section in Section::ALL {
-        if document.comparison.is_none() && section != Section::Sides {
-            break;
-        }
-        out.push(Row::Head(section));
-        if !folds.has(section) {
-            out.extend(within(document, filter, section));
-        }
-    }
-    out
+pub fn rows(document: &Document, filter: &Filter, folds: Sections<Section>) -> Vec<Row> {
+    let all = if document.comparison.is_some() { &Section::ALL[..] } else { &[Section::Sides] };
+    folds.rows(all.iter().copied(), Row::Head, |section| within(document, filter, section))
 }
 
 /// The rows of a section that pass.

@@ -320,7 +320,7 @@ fn sections_fold_and_the_detail_opens_and_closes() {
     press(&mut app, "Esc");
     assert!(shown(&mut app).contains("Changed calls"));
     press(&mut app, "Tab j j Tab");
-    assert_eq!((app.diff.focus, app.diff.detail.at), (Focus::List, 2));
+    assert_eq!((app.diff.focus, app.diff.detail.at), (Part::First, 2));
     press(&mut app, "j h");
     assert_eq!(app.diff.selected(), Some(Row::Head(Section::Sides)));
 }
@@ -336,9 +336,9 @@ fn clicks_and_the_wheel_go_where_they_point() {
     screen.click(3, 0, true, wide);
     screen.click(3, 1, false, wide);
     screen.wheel(100, 5, 3, wide);
-    assert_eq!((screen.detail.at, screen.focus), (3, Focus::List));
+    assert_eq!((screen.detail.at, screen.focus), (3, Part::First));
     screen.click(100, 2, false, wide);
-    assert_eq!((screen.detail.at, screen.focus), (1, Focus::Detail));
+    assert_eq!((screen.detail.at, screen.focus), (1, Part::Second));
     screen.wheel(3, 5, 3, wide);
     assert_eq!(screen.cursor.at, 4);
 }
@@ -352,8 +352,8 @@ fn every_row_has_a_detail_at_every_size() {
         let mut screen = showing(&document);
         for n in 0..screen.rows.len() {
             for (columns, lines) in SIZES.into_iter().chain([(1, 1), (13, 30), (119, 17)]) {
-                screen.go(n as u64, lines);
-                for focus in [Focus::List, Focus::Detail] {
+                screen.go(n as u64, at(columns, lines));
+                for focus in [Part::First, Part::Second] {
                     screen.focus = focus;
                     check(&frame_of_screen(&screen, columns, lines));
                 }

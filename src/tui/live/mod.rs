@@ -204,7 +204,7 @@ impl LiveScreen {
         let beside = self.panes(at).sessions.is_some();
         let seen = self.seen_mut();
         let (calls, state) = (&mut seen.calls, &seen.state);
-        if let Some(lines) = cursor::lines(command, i64::from(height)) {
+        if let Some(lines) = cursor::lines(command, height) {
             calls.step(lines, height);
             return Some(self.refresh(at));
         }
@@ -246,7 +246,7 @@ impl LiveScreen {
 
     fn in_sessions(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
         let len = self.seen().sessions.listed(&self.seen().state).len();
-        let page = self.panes(at).sessions.map_or(1, |r| i64::from(r.height) - 1);
+        let page = self.panes(at).sessions.map_or(1, |r| r.height);
         if let Some(lines) = cursor::lines(command, page) {
             self.seen_mut().sessions.step(lines, len);
             return Some(Vec::new());

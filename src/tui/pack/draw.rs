@@ -13,6 +13,7 @@ use crate::{
     live::row::CallRow,
     model::{Outcome, PolicyVerdict},
     tui::{
+        kit::ListPane,
         packs::words::{BAD, GOOD, LOOK, NONE},
         paint::{Pen, counted, grouped, size, took},
         screen::At,
@@ -151,18 +152,11 @@ fn verification_pane(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, at: At) {
         pen.rule(side.right(), side.y, side.bottom());
     }
     let lines = verification(s, at, pen.theme);
-    let len = lines.len() as u64;
-    let window = s.cursor.window(len, panes.list.height);
-    let here = s.cursor.at.min(len.saturating_sub(1));
-    for (n, y) in window.zip(panes.list.y..panes.list.bottom()) {
-        let row = Rect { y, height: 1, ..panes.list };
-        if let Some(line) = lines.get(n as usize) {
+    ListPane::new(lines.len(), panes.list).draw(&s.cursor, pen, Some(true), |pen, n, row| {
+        if let Some(line) = lines.get(n) {
             pieces(pen, row, line);
         }
-        if n == here {
-            pen.select(row, true);
-        }
-    }
+    });
 }
 
 /// What there is to say about a list.
@@ -214,18 +208,14 @@ fn list(book: &Book, pen: &mut Pen<'_>, panes: &Panes, focused: bool, each: impl
         pen.outside(r.x, r.y, r.width, &text, role);
         return;
     }
-    for (n, y) in book.cursor.window(book.len(), r.height).zip(r.y..r.bottom()) {
-        let row = Rect { y, height: 1, ..r };
-        match book.line(n) {
+    ListPane { len: book.len(), area: r }.draw(&book.cursor, pen, Some(focused), |pen, n, row| {
+        match book.line(n as u64) {
             Some(line) => each(pen, row, line),
             None => {
                 pen.put(row.x, row.y, row.width, pen.theme.glyph("…", "~"), Role::Dim);
             }
         }
-        if n == book.cursor.at {
-            pen.select(row, focused);
-        }
-    }
+    });
 }
 
 /// `11:30:00.123`.

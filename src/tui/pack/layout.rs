@@ -1,11 +1,14 @@
 //! Which part of the screen is what.
 
 use super::Tab;
-use crate::tui::screen::At;
+use crate::tui::{
+    kit::{Part, Split, SplitPane},
+    screen::At,
+};
 use ratatui::layout::Rect;
 
-/// From so many columns on, panes stand beside each other.
-const BESIDE: u16 = 100;
+/// The list of receipts, and the selected one.
+const SPLIT: Split = Split { beside: 100, columns: (9, 3), above: BELOW, lines: 9 };
 /// The same for the stages, so that a hash still fits beside them.
 const WITH_HASHES: u16 = 126;
 /// Columns of the stages beside the rest, and where there is more room.
@@ -53,19 +56,13 @@ impl Panes {
                 }
             }
             Tab::Receipts => {
-                let mut list = body;
-                if body.width >= BESIDE {
-                    panes.beside = true;
-                    list.width = body.width * 9 / 20;
-                    let x = list.right() + 3;
-                    panes.side = Some(Rect { x, width: body.right() - x, ..body });
-                } else if inside {
-                    // Full screen.
-                    panes.side = Some(body);
-                } else if body.height >= BELOW && !at.is_tiny() {
-                    list.height = body.height * 9 / 20;
-                    panes.side = Some(Rect { y: list.bottom(), height: body.bottom() - list.bottom(), ..body });
-                }
+                let split = if inside && body.width < SPLIT.beside {
+                    SplitPane::only(Part::Second, body)
+                } else {
+                    SplitPane::of(SPLIT, At { area: body, ..at }, if inside { Part::Second } else { Part::First })
+                };
+                (panes.side, panes.beside) = (split.second, split.beside);
+                let list = split.first.unwrap_or(body);
                 panes.split(list);
             }
             Tab::Chain => {

@@ -16,6 +16,7 @@ use super::{
     cursor::{self, Cursor},
     detail::{Detail, Files, Subject},
     keymap::{Command, Contexts},
+    kit::ListPane,
     msg::{Effect, Job, Target, Ticket, Told, hear},
     packs::{percent, words::Verdicts},
     paint::{Pen, clean},
@@ -29,6 +30,7 @@ use crate::{
 use book::Book;
 use bytes::Bytes;
 use layout::Panes;
+use ratatui::layout::Position;
 use read::Source;
 use row::{Kind, Row as Said};
 use std::{cell::Cell, ops::ControlFlow, path::Path};
@@ -334,12 +336,16 @@ impl PackScreen {
         draw::verification(self, at, theme)
     }
 
+    fn verdicts(&self, at: At) -> ListPane {
+        ListPane::new(self.list(at).len(), self.panes(at).list)
+    }
+
     /// While bytes are shown.
     fn in_bytes(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
         let width = at.area.width;
         let bytes = self.bytes.as_mut()?;
         let row = bytes::per_row(width) as i64;
-        if let Some(lines) = cursor::lines(command, i64::from(at.area.height / 2)) {
+        if let Some(lines) = cursor::lines(command, at.area.height / 2) {
             return Some(bytes.step(lines.saturating_mul(row)));
         }
         Some(match command {
@@ -357,8 +363,7 @@ impl PackScreen {
     fn step(&mut self, by: i64, at: At) -> Vec<Effect> {
         let height = self.panes(at).list.height;
         if self.tab == Tab::Verification {
-            let len = self.list(at).len() as u64;
-            self.cursor.step(by, len, height);
+            self.verdicts(at).step(&mut self.cursor, by);
             return Vec::new();
         }
         let mut effects = self.book_mut().map(|b| b.step(by, height)).unwrap_or_default();
@@ -447,7 +452,7 @@ impl Screen for PackScreen {
             Command::CopyValue | Command::CopyPath | Command::CopyRaw => self.copy(command, at),
             Command::Back => self.stop(),
             command if self.inside => cursor::lines(command, 1).map(|_| Vec::new()),
-            command => cursor::lines(command, self.panes(at).list.height.into()).map(|by| self.step(by, at)),
+            command => cursor::lines(command, self.panes(at).list.height).map(|by| self.step(by, at)),
         }
     }
 
@@ -495,39 +500,33 @@ impl Screen for PackScreen {
         if self.bytes.is_some() {
             return Vec::new();
         }
-        let is_in = |r: ratatui::layout::Rect| r.contains(ratatui::layout::Position { x, y });
+        let here = Position { x, y };
         if self.tab == Tab::Receipts
-            && let Some(side) = panes.side.filter(|r| is_in(*r))
+            && let Some(side) = panes.side.filter(|r| r.contains(here))
         {
             self.inside = true;
             return self.detail.click(x, y, twice, At { area: side, ..at });
         }
-        if !is_in(panes.list) {
+        if !panes.list.contains(here) {
             return Vec::new();
         }
         self.inside = false;
-        let down = u64::from(y - panes.list.y);
+        let mut effects = Vec::new();
         if self.tab == Tab::Verification {
-            let len = self.list(at).len() as u64;
-            let line = self.cursor.window(len, panes.list.height).start + down;
-            if line >= len {
-                return Vec::new();
+            if !self.verdicts(at).click(&mut self.cursor, x, y) {
+                return effects;
             }
-            self.cursor.to(line, len, panes.list.height);
         } else {
-            let Some(book) = self.book_mut() else { return Vec::new() };
-            let line = book.cursor.window(book.len(), panes.list.height).start + down;
-            if line >= book.len() {
-                return Vec::new();
-            }
-            let mut effects = book.to(line, panes.list.height);
+            let Some(book) = self.book_mut() else { return effects };
+            let pane = ListPane { len: book.len(), area: panes.list };
+            let Some(line) = pane.line_at(&book.cursor, x, y) else { return effects };
+            effects.extend(book.to(line, panes.list.height));
             effects.extend(self.follow(at));
-            if twice {
-                effects.extend(self.enter(at));
-            }
-            return effects;
         }
-        if twice { self.enter(at) } else { Vec::new() }
+        if twice {
+            effects.extend(self.enter(at));
+        }
+        effects
     }
 
     fn wheel(&mut self, x: u16, y: u16, lines: i64, at: At) -> Vec<Effect> {
@@ -535,7 +534,7 @@ impl Screen for PackScreen {
             return bytes.step(lines * bytes::per_row(at.area.width) as i64);
         }
         let panes = self.panes(at);
-        let over_side = panes.side.is_some_and(|r| r.contains(ratatui::layout::Position { x, y }));
+        let over_side = panes.side.is_some_and(|r| r.contains(Position { x, y }));
         if self.tab == Tab::Receipts && (over_side || self.inside) {
             let area = panes.side.unwrap_or(at.area);
             let command = if lines < 0 { Command::Up } else { Command::Down };

@@ -7,6 +7,7 @@ use super::{
     row::Row as Said,
 };
 use crate::tui::{
+    kit::next,
     msg::{Effect, Target},
     screen::At,
 };
@@ -89,15 +90,9 @@ impl PackScreen {
         let height = self.panes(at).list.height;
         if self.tab == Tab::Verification {
             let rows = self.list(at);
-            let here = self.cursor.at as usize;
-            let found = if forward {
-                rows.iter().enumerate().skip(here + 1).find(|(_, r)| r.first)
-            } else {
-                rows.iter().enumerate().take(here).rev().find(|(_, r)| r.first)
-            };
-            return match found {
-                Some((i, _)) => {
-                    self.cursor.to(i as u64, rows.len() as u64, height);
+            return match next(self.cursor.at, rows.len(), forward, false, |n| rows[n].first) {
+                Some(line) => {
+                    self.verdicts(at).to(&mut self.cursor, line);
                     Vec::new()
                 }
                 None => nothing("finding"),

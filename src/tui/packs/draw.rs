@@ -154,19 +154,14 @@ pub(super) fn screen(s: &PacksScreen, pen: &mut Pen<'_>, at: At) {
             x += w + 1;
         }
     }
-    let window = s.cursor.window(s.shown.len() as u64, body.height);
-    for (y, line) in (body.y..body.bottom()).zip(window) {
-        let Some(e) = s.shown.get(line as usize).and_then(|i| s.entries.get(*i)) else { continue };
-        let row = Rect { y, height: 1, ..body };
+    s.pane(at).draw(&s.cursor, pen, Some(true), |pen, line, row| {
+        let Some(e) = s.shown.get(line).and_then(|i| s.entries.get(*i)) else { return };
         if at.is_tiny() {
             tiny(s, pen, row, e);
         } else {
             entry(s, pen, row, e, &columns, wide);
         }
-        if line == s.cursor.at {
-            pen.select(row, true);
-        }
-    }
+    });
     if body.bottom() < at.area.bottom() {
         below(s, pen, Rect { y: at.area.bottom() - 1, height: 1, ..at.area }, at.is_tiny());
     }

@@ -6,8 +6,9 @@ mod tests;
 pub mod words;
 
 use super::{
-    cursor::{self, Cursor},
+    cursor::Cursor,
     keymap::{Command, Contexts},
+    kit::{self, ListPane},
     msg::{self, Effect, Job, Target, Ticket, Told},
     paint::{Pen, clean, counted, grouped},
     screen::{At, Screen},
@@ -258,6 +259,10 @@ impl PacksScreen {
         self.cursor.at = self.cursor.at.min((self.shown.len() as u64).saturating_sub(1));
     }
 
+    fn pane(&self, at: At) -> ListPane {
+        ListPane::new(self.shown.len(), draw::body(at))
+    }
+
     fn selected(&self) -> Option<&Entry> {
         self.entries.get(*self.shown.get(self.cursor.at as usize)?)
     }
@@ -449,9 +454,7 @@ impl Screen for PacksScreen {
     }
 
     fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
-        let (len, height) = (self.shown.len() as u64, draw::rows(at));
-        if let Some(lines) = cursor::lines(command, i64::from(height)) {
-            self.cursor.step(lines, len, height);
+        if self.pane(at).command(&mut self.cursor, command) {
             return Some(self.next_check(at));
         }
         Some(match command {
@@ -459,7 +462,7 @@ impl Screen for PacksScreen {
             Command::Mark => self.mark(),
             Command::Compare => self.compare(),
             Command::Verify => self.check_now(),
-            Command::Next | Command::Previous => self.next_problem(command == Command::Next, height),
+            Command::Next | Command::Previous => self.next_problem(command == Command::Next, at),
             Command::CopyValue | Command::CopyPath => {
                 let text = self.selected()?.pack.to_string_lossy().into_owned();
                 vec![Effect::Copy { what: "path".to_owned(), text }]
@@ -489,21 +492,13 @@ impl Screen for PacksScreen {
         }
     }
 
-    fn click(&mut self, _x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
-        let body = draw::body(at);
-        if !(body.top()..body.bottom()).contains(&y) {
-            return Vec::new();
-        }
-        let line = self.cursor.window(self.shown.len() as u64, body.height).start + u64::from(y - body.y);
-        if line >= self.shown.len() as u64 {
-            return Vec::new();
-        }
-        self.cursor.to(line, self.shown.len() as u64, body.height);
-        if twice { self.open() } else { Vec::new() }
+    fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
+        let hit = self.pane(at).click(&mut self.cursor, x, y);
+        if hit && twice { self.open() } else { Vec::new() }
     }
 
     fn wheel(&mut self, _x: u16, _y: u16, lines: i64, at: At) -> Vec<Effect> {
-        self.cursor.step(lines, self.shown.len() as u64, draw::rows(at));
+        self.pane(at).step(&mut self.cursor, lines);
         self.next_check(at)
     }
 
@@ -536,15 +531,9 @@ impl Screen for PacksScreen {
 
 impl PacksScreen {
     /// The next one that a person should look at.
-    fn next_problem(&mut self, forward: bool, height: u16) -> Vec<Effect> {
-        let len = self.shown.len();
-        let order: Vec<usize> = if forward {
-            (self.cursor.at as usize + 1..len).collect()
-        } else {
-            (0..(self.cursor.at as usize).min(len)).rev().collect()
-        };
-        let bad = |i: &usize| {
-            let e = &self.entries[self.shown[*i]];
+    fn next_problem(&mut self, forward: bool, at: At) -> Vec<Effect> {
+        let bad = |i: usize| {
+            let e = &self.entries[self.shown[i]];
             let known = match self.check(e) {
                 Some(Check::Known(v)) => v.in_one().role != super::theme::Role::Good,
                 Some(Check::Failed(_) | Check::TooNew(..)) => true,
@@ -556,9 +545,9 @@ impl PacksScreen {
                     Standing::Died | Standing::NotOurs | Standing::TooNew(_) | Standing::Failed(_) | Standing::Half
                 )
         };
-        match order.into_iter().find(bad) {
-            Some(i) => {
-                self.cursor.to(i as u64, len as u64, height);
+        match kit::next(self.cursor.at, self.shown.len(), forward, false, bad) {
+            Some(line) => {
+                self.pane(at).to(&mut self.cursor, line);
                 Vec::new()
             }
             None => vec![Effect::Say("no other pack with a problem in this direction".to_owned())],

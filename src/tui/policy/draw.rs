@@ -1,7 +1,8 @@
 //! The policy screen on the terminal.
 
-use super::{File, Focus, PolicyScreen};
+use super::{File, PolicyScreen};
 use crate::tui::{
+    kit::Part,
     paint::{Pen, clean, counted, grouped, wrapped},
     screen::At,
     theme::Role,
@@ -16,21 +17,21 @@ const ABOUT: u16 = 6;
 /// Draws the screen.
 pub(super) fn screen(s: &PolicyScreen, pen: &mut Pen<'_>, at: At) {
     let places = s.places(at);
-    if let Some(area) = places.text {
+    if let Some(area) = places.first {
         text(s, pen, area, at);
     }
-    if let (Some(left), Some(right)) = (places.text, places.judged)
+    if let (Some(left), Some(right)) = (places.first, places.second)
         && right.x > left.x
     {
         pen.rule(right.x - 1, right.y, right.bottom());
     }
-    if let Some(area) = places.judged {
+    if let Some(area) = places.second {
         judged(s, pen, area);
     }
 }
 
 fn text(s: &PolicyScreen, pen: &mut Pen<'_>, area: Rect, at: At) {
-    let focused = s.focus == Focus::Text;
+    let focused = s.focus == Part::First;
     let body = s.text_body(at);
     if body.y > area.y {
         pen.headed(area, &heading(s), focused);
@@ -87,7 +88,7 @@ pub(super) fn parts(s: &PolicyScreen, area: Rect) -> (Rect, Rect, Rect) {
 }
 
 fn judged(s: &PolicyScreen, pen: &mut Pen<'_>, area: Rect) {
-    let focused = s.focus == Focus::Judged;
+    let focused = s.focus == Part::Second;
     let (said, list, about) = parts(s, area);
     if said.y > area.y {
         let scope = clean(&s.scope().title);

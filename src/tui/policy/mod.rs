@@ -13,6 +13,7 @@ pub use judge::{Judged, NotWritten, Scope};
 use super::{
     cursor,
     keymap::{Command, Contexts},
+    kit::{ListPane, Part, Split, SplitPane},
     msg::{self, Effect, Job, Target, Ticket, Told},
     paint::{Pen, clean},
     screen::{At, Screen},
@@ -34,10 +35,8 @@ use ratatui::layout::{Position, Rect};
 use results::{Results, Row};
 use std::path::{Path, PathBuf};
 
-/// From so many columns on the two panes stand beside each other.
-const BESIDE: u16 = 100;
-/// From so many lines on both are shown when they stand above each other.
-const BOTH: u16 = 14;
+/// The text, and what it does to calls.
+const SPLIT: Split = Split { beside: 100, columns: (10, 1), above: 14, lines: 11 };
 /// Calls that come while a session lives are judged at most so often, milliseconds.
 const AGAIN_MS: i64 = 1000;
 
@@ -53,13 +52,6 @@ enum File {
     New,
     /// It cannot be edited, and why.
     Bad(String),
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Focus {
-    #[default]
-    Text,
-    Judged,
 }
 
 /// What is done when it is asked for a second time.
@@ -78,7 +70,7 @@ pub struct PolicyScreen {
     filed: Option<Ticket<Filed>>,
     editor: Editor,
     typing: bool,
-    focus: Focus,
+    focus: Part,
     /// The second pane has all of the screen, and shows all about the selected line.
     whole: bool,
     error: Option<Box<PolicyError>>,
@@ -105,12 +97,6 @@ impl Default for PolicyScreen {
     }
 }
 
-/// Where things are.
-struct Places {
-    text: Option<Rect>,
-    judged: Option<Rect>,
-}
-
 impl PolicyScreen {
     /// Nothing is read yet. The file, the audit directory, and what is judged, if somebody said so.
     #[must_use]
@@ -127,7 +113,7 @@ impl PolicyScreen {
             filed: None,
             editor: Editor::default(),
             typing: false,
-            focus: Focus::Text,
+            focus: Part::First,
             whole: false,
             error: None,
             chosen,
@@ -280,31 +266,13 @@ impl PolicyScreen {
         }))]
     }
 
-    fn places(&self, at: At) -> Places {
-        let area = at.area;
-        let one = |focus| match focus {
-            Focus::Text => Places { text: Some(area), judged: None },
-            Focus::Judged => Places { text: None, judged: Some(area) },
-        };
-        if self.whole || at.is_tiny() {
-            return one(if self.whole { Focus::Judged } else { self.focus });
-        }
-        if area.width >= BESIDE {
-            let left = area.width / 2;
-            let judged = Rect { x: area.x + left + 1, width: area.width - left - 1, ..area };
-            return Places { text: Some(Rect { width: left, ..area }), judged: Some(judged) };
-        }
-        if area.height < BOTH {
-            return one(self.focus);
-        }
-        let top = area.height * 11 / 20;
-        let judged = Rect { y: area.y + top, height: area.height - top, ..area };
-        Places { text: Some(Rect { height: top, ..area }), judged: Some(judged) }
+    fn places(&self, at: At) -> SplitPane {
+        if self.whole { SplitPane::only(Part::Second, at.area) } else { SplitPane::of(SPLIT, at, self.focus) }
     }
 
     /// The lines of the text, below their heading.
     fn text_body(&self, at: At) -> Rect {
-        let area = self.places(at).text.unwrap_or(Rect { height: 0, ..at.area });
+        let area = self.places(at).first.unwrap_or(Rect { height: 0, ..at.area });
         let head = u16::from(area.height > 1);
         Rect { y: area.y + head, height: area.height - head, ..area }
     }
@@ -318,16 +286,17 @@ impl PolicyScreen {
         let body = self.text_body(at);
         let note = self.note(body);
         self.editor.settle(&note, body);
-        let height = self.list_height(at);
-        self.results.cursor.settle(self.results.len(), height);
+        self.results.cursor.settle(self.results.len(), self.pane(at).area.height);
     }
 
-    fn list_height(&self, at: At) -> u16 {
-        self.places(at).judged.map_or(1, |area| draw::parts(self, area).1.height).max(1)
+    /// The list of what was judged.
+    fn pane(&self, at: At) -> ListPane {
+        let area = self.places(at).second.map(|area| draw::parts(self, area).1).unwrap_or_default();
+        ListPane { len: self.results.len(), area }
     }
 
     fn in_text(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
-        if let Some(lines) = cursor::lines(command, i64::from(self.text_body(at).height) - 1) {
+        if let Some(lines) = cursor::lines(command, self.text_body(at).height) {
             self.editor.step(lines);
             self.settle(at);
             return Some(Vec::new());
@@ -362,14 +331,12 @@ impl PolicyScreen {
     }
 
     fn in_judged(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
-        let height = self.list_height(at);
-        let Some(lines) = cursor::lines(command, i64::from(height) - 1) else { return self.on_row(command, at) };
-        self.results.cursor.step(lines, self.results.len(), height);
-        Some(Vec::new())
+        let pane = self.pane(at);
+        if pane.command(&mut self.results.cursor, command) { Some(Vec::new()) } else { self.on_row(command, at) }
     }
 
     fn on_row(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
-        let height = self.list_height(at);
+        let pane = self.pane(at);
         match (command, self.results.selected()) {
             (Command::Back, _) if self.whole => self.whole = false,
             (Command::Enter, Some(Row::Head(section))) => self.results.toggle(section),
@@ -386,18 +353,18 @@ impl PolicyScreen {
                     return Some(vec![Effect::Say("this rule stands in no line of the text".to_owned())]);
                 };
                 self.editor.go(line, 1);
-                self.focus(Focus::Text);
+                self.focus(Part::First);
             }
-            (Command::Left, Some(Row::Head(_))) => self.focus(Focus::Text),
+            (Command::Left, Some(Row::Head(_))) => self.focus(Part::First),
             (Command::Left, Some(_)) => {
                 let head = self.results.head();
-                self.results.cursor.to(head, self.results.len(), height);
+                pane.to(&mut self.results.cursor, head);
             }
             (Command::Next | Command::Previous, _) => {
                 let Some(line) = self.results.next_call(command == Command::Next) else {
                     return Some(vec![Effect::Say("no other call changes its verdict".to_owned())]);
                 };
-                self.results.cursor.to(line, self.results.len(), height);
+                pane.to(&mut self.results.cursor, line);
             }
             (Command::CopyValue, _) => {
                 let (what, text) = self.results.copied()?;
@@ -409,7 +376,7 @@ impl PolicyScreen {
         Some(Vec::new())
     }
 
-    fn focus(&mut self, focus: Focus) {
+    fn focus(&mut self, focus: Part) {
         (self.focus, self.whole) = (focus, false);
     }
 
@@ -444,7 +411,7 @@ impl PolicyScreen {
                 });
             }
             Command::NextPane | Command::PreviousPane => {
-                self.focus(if self.focus == Focus::Text { Focus::Judged } else { Focus::Text });
+                self.focus(self.focus.other());
                 self.settle(at);
             }
             _ => return None,
@@ -570,9 +537,9 @@ fn scope_of(target: &Target, audit_dir: &Path) -> Scope {
 impl Screen for PolicyScreen {
     fn place(&self) -> Contexts {
         match self.focus {
-            Focus::Text if self.typing => Contexts::EDITOR,
-            Focus::Text => Contexts::POLICY,
-            Focus::Judged => Contexts::JUDGED,
+            Part::First if self.typing => Contexts::EDITOR,
+            Part::First => Contexts::POLICY,
+            Part::Second => Contexts::JUDGED,
         }
     }
 
@@ -589,8 +556,8 @@ impl Screen for PolicyScreen {
             return Some(effects);
         }
         match self.focus {
-            Focus::Text => self.in_text(command, at),
-            Focus::Judged => self.in_judged(command, at),
+            Part::First => self.in_text(command, at),
+            Part::Second => self.in_judged(command, at),
         }
     }
 
@@ -620,39 +587,34 @@ impl Screen for PolicyScreen {
     }
 
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
-        let here = Position::new(x, y);
-        let places = self.places(at);
-        if places.text.is_some_and(|area| area.contains(here)) {
-            self.focus(Focus::Text);
-            let body = self.text_body(at);
-            if body.contains(here) {
-                let note = self.note(body);
-                self.editor.click(x, y, &note, body);
-                if twice {
-                    return self.in_text(Command::Edit, at).unwrap_or_default();
+        match self.places(at).part_at(x, y) {
+            Some(Part::First) => {
+                self.focus(Part::First);
+                let body = self.text_body(at);
+                if body.contains(Position::new(x, y)) {
+                    let note = self.note(body);
+                    self.editor.click(x, y, &note, body);
+                    if twice {
+                        return self.in_text(Command::Edit, at).unwrap_or_default();
+                    }
                 }
             }
-        } else if let Some(area) = places.judged.filter(|area| area.contains(here)) {
-            self.typing = false;
-            self.focus = Focus::Judged;
-            let list = draw::parts(self, area).1;
-            let line =
-                self.results.cursor.window(self.results.len(), list.height).start + u64::from(y.saturating_sub(list.y));
-            if list.contains(here) && line < self.results.len() {
-                self.results.cursor.to(line, self.results.len(), list.height);
-                if twice {
+            Some(Part::Second) => {
+                self.typing = false;
+                self.focus = Part::Second;
+                if self.pane(at).click(&mut self.results.cursor, x, y) && twice {
                     return self.on_row(Command::Enter, at).unwrap_or_default();
                 }
             }
+            None => {}
         }
         self.settle(at);
         Vec::new()
     }
 
     fn wheel(&mut self, x: u16, y: u16, lines: i64, at: At) -> Vec<Effect> {
-        if self.places(at).judged.is_some_and(|area| area.contains(Position::new(x, y))) {
-            let height = self.list_height(at);
-            self.results.cursor.step(lines, self.results.len(), height);
+        if self.places(at).part_at(x, y) == Some(Part::Second) {
+            self.pane(at).step(&mut self.results.cursor, lines);
         } else {
             self.editor.step(lines);
             self.settle(at);

@@ -6,6 +6,7 @@ use crate::{
     policy::{Note, dry_run::Counted},
     tui::{
         cursor::Cursor,
+        kit::{ListPane, Sections, head_above, next},
         packs::words::{BAD, GOOD, LOOK},
         paint::{Pen, clean, grouped, wrapped},
         theme::{Role, Theme},
@@ -22,6 +23,12 @@ pub(super) enum Section {
     Rules,
     Tools,
     Remarks,
+}
+
+impl From<Section> for u8 {
+    fn from(section: Section) -> Self {
+        section as Self
+    }
 }
 
 /// Every section, in the order in which they stand.
@@ -46,7 +53,7 @@ pub(super) enum Row {
 pub(super) struct Results {
     judged: Option<Box<Judged>>,
     notes: Vec<Note>,
-    folded: Vec<Section>,
+    folded: Sections<Section>,
     rows: Vec<Row>,
     pub cursor: Cursor,
 }
@@ -76,7 +83,7 @@ impl Results {
     }
 
     pub fn clear(&mut self) {
-        *self = Self { folded: std::mem::take(&mut self.folded), ..Self::default() };
+        *self = Self { folded: self.folded, ..Self::default() };
     }
 
     pub fn remark(&mut self, notes: Vec<Note>) {
@@ -116,74 +123,50 @@ impl Results {
     }
 
     fn renew(&mut self) {
-        let mut rows = Vec::new();
-        for section in SECTIONS.into_iter().filter(|s| self.count(*s) > 0) {
-            rows.push(Row::Head(section));
-            if self.folded.contains(&section) {
-                continue;
-            }
-            self.section(section, &mut rows);
-        }
-        self.rows = rows;
+        let there = SECTIONS.into_iter().filter(|s| self.count(*s) > 0);
+        self.rows = self.folded.rows(there, Row::Head, |section| self.section(section));
         self.cursor.at = self.cursor.at.min(self.len().saturating_sub(1));
     }
 
-    fn section(&self, section: Section, rows: &mut Vec<Row>) {
+    fn section(&self, section: Section) -> Vec<Row> {
+        let count = self.count(section);
         let change = match section {
             Section::Denied => Change::Denied,
             Section::Allowed => Change::Allowed,
             Section::Unknown => Change::Unknown,
             Section::Remarks => {
-                rows.extend((0..self.notes.len()).map(Row::Note));
                 let problems = self.judged.as_ref().map_or(0, |j| j.report.problems.len());
-                rows.extend((0..problems).map(Row::Problem));
-                return;
+                return (0..self.notes.len()).map(Row::Note).chain((0..problems).map(Row::Problem)).collect();
             }
-            Section::Rules => {
-                rows.extend((0..self.count(section) as usize).map(Row::Rule));
-                return;
-            }
-            Section::Tools => {
-                rows.extend((0..self.count(section) as usize).map(Row::Tool));
-                return;
-            }
+            Section::Rules => return (0..count as usize).map(Row::Rule).collect(),
+            Section::Tools => return (0..count as usize).map(Row::Tool).collect(),
         };
         let calls = self.judged.iter().flat_map(|j| j.calls.iter().enumerate());
-        let before = rows.len();
-        rows.extend(calls.filter(|(_, c)| c.change == change).map(|(n, _)| Row::Call(n)));
-        let listed = (rows.len() - before) as u64;
-        if listed < self.count(section) {
-            rows.push(Row::More(section, self.count(section) - listed));
-        }
+        let mut rows: Vec<Row> = calls.filter(|(_, c)| c.change == change).map(|(n, _)| Row::Call(n)).collect();
+        let more = count.saturating_sub(rows.len() as u64);
+        rows.extend((more > 0).then_some(Row::More(section, more)));
+        rows
     }
 
     /// Folds or unfolds the section of a heading.
     pub fn toggle(&mut self, section: Section) {
-        match self.folded.iter().position(|s| *s == section) {
-            Some(n) => drop(self.folded.remove(n)),
-            None => self.folded.push(section),
-        }
+        self.folded.toggle(section);
         self.renew();
     }
 
     /// Whether it is folded.
     pub fn is_folded(&self, section: Section) -> bool {
-        self.folded.contains(&section)
+        self.folded.has(section)
     }
 
     /// The line of the heading above the selected one.
     pub fn head(&self) -> u64 {
-        let above = &self.rows[..(self.cursor.at as usize).min(self.rows.len())];
-        above.iter().rposition(|r| matches!(r, Row::Head(_))).unwrap_or(0) as u64
+        head_above(&self.rows, self.cursor.at, |r| matches!(r, Row::Head(_)))
     }
 
     /// The next call whose verdict changes, or the one before; behind the last one comes the first.
     pub fn next_call(&self, forwards: bool) -> Option<u64> {
-        let is = |n: &usize| matches!(self.rows[*n], Row::Call(_));
-        let (at, len) = (self.cursor.at as usize, self.rows.len());
-        let (before, after) = (0..at.min(len), (at + 1).min(len)..len);
-        let found = if forwards { after.chain(before).find(is) } else { before.rev().chain(after.rev()).find(is) };
-        found.map(|n| n as u64)
+        next(self.cursor.at, self.rows.len(), forwards, true, |n| matches!(self.rows[n], Row::Call(_)))
     }
 
     /// The line of the text, from 1, in which the rule of the selected line stands.
@@ -213,15 +196,11 @@ impl Results {
 
     /// Draws the lines that are on the screen.
     pub fn draw(&self, pen: &mut Pen<'_>, area: Rect, focused: bool) {
-        let window = self.cursor.window(self.len(), area.height);
-        for (y, n) in (area.y..area.bottom()).zip(window) {
-            let line = Rect { y, height: 1, ..area };
-            let Some(row) = self.rows.get(n as usize) else { break };
-            self.row(pen, line, *row);
-            if n == self.cursor.at {
-                pen.select(line, focused);
+        ListPane::new(self.rows.len(), area).draw(&self.cursor, pen, Some(focused), |pen, n, line| {
+            if let Some(row) = self.rows.get(n) {
+                self.row(pen, line, *row);
             }
-        }
+        });
     }
 
     fn row(&self, pen: &mut Pen<'_>, line: Rect, row: Row) {

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     text::width,
     tui::{
+        kit::ListPane,
         paint::{Pen, clean, grouped, size},
         theme::Role,
     },
@@ -93,26 +94,17 @@ impl Tree {
 
     fn bytes(&self, pen: &mut Pen<'_>, area: Rect, head: &str, notes: &[String], focused: bool) {
         let rows = fold::rows(head, BYTES_COLUMNS);
-        let len = 1 + notes.len() as u64 + rows.len() as u64;
-        let window = self.cursor.window(len, area.height);
-        for n in window.clone() {
-            let row = Rect { y: area.y + (n - window.start) as u16, height: 1, ..area };
-            match (n as usize).checked_sub(1) {
-                None => {
-                    pen.outside(row.x, row.y, row.width, &self.name, Role::Accent);
-                }
-                Some(n) if n < notes.len() => {
-                    pen.outside(row.x, row.y, row.width, &notes[n], Role::Dim);
-                }
+        ListPane::new(1 + notes.len() + rows.len(), area).draw(&self.cursor, pen, Some(focused), |pen, n, row| {
+            let (text, role) = match n.checked_sub(1) {
+                None => (self.name.as_str(), Role::Accent),
+                Some(n) if n < notes.len() => (notes[n].as_str(), Role::Dim),
                 Some(n) => {
-                    let text = rows.get(n - notes.len()).and_then(|r| head.get(r.clone())).unwrap_or_default();
-                    pen.outside(row.x, row.y, row.width, text, Role::Value);
+                    let text = rows.get(n - notes.len()).and_then(|r| head.get(r.clone()));
+                    (text.unwrap_or_default(), Role::Value)
                 }
-            }
-            if n == self.cursor.at {
-                pen.select(row, focused);
-            }
-        }
+            };
+            pen.outside(row.x, row.y, row.width, text, role);
+        });
     }
 }
 
