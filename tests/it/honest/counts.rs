@@ -145,7 +145,7 @@ fn one_is_one_and_others_are_many_in_all_that_is_printed() {
         let text = fs::read_to_string(pack.join(file)).unwrap();
         let less: Vec<&str> = text.lines().take(keep).collect();
         fs::write(pack.join(file), less.join("\n") + "\n").unwrap();
-        printed.run(&place, &["verify-pack", pack.to_str().unwrap()]);
+        printed.run(place, &["verify-pack", pack.to_str().unwrap()]);
     }
     printed.run(&packs[0].0, &["demo", "--dir", "demo"]);
     for (what, text) in &printed.0 {
