@@ -12,7 +12,7 @@ use assay::{
 use assay_support::{
     alone::{only, peak_kib},
     forge::{Pack, check, check_pack, key_e, key_k, pinned, small, unpinned, valid},
-    rig::scratch,
+    rig::{rig, scratch, stderr},
     sessions::{Ending, Plan},
 };
 use serde_json::{Value, json};
@@ -149,13 +149,11 @@ fn expiry_and_ci_run_are_demands() {
 
 #[test]
 fn options_of_assay_ai_are_offered_or_refused_with_what_to_use() {
-    let tmp = scratch();
-    let dir = tmp.path().join("p");
-    small().write(&dir);
+    let rig = rig!();
+    small().write(&rig.at("p"));
     let run = |args: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_assay"));
-        let out = command.arg("verify-pack").args(args).arg(&dir).output().unwrap();
-        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+        let out = rig.run(&[&["verify-pack"], args, &["p"]].concat());
+        (out.status.code(), stderr(&out))
     };
     for (args, code) in [
         (&["--check-expiry"][..], 0),

@@ -3,8 +3,8 @@
 use assay::pack::verify::Exit;
 use assay::pack::verify::{Stage, StageStatus, VerifyError, VerifyOptions, verify};
 use assay_support::{
-    forge::{EVENTS, MANIFEST, RECEIPTS, SESSION, SIGNATURE, check, other, pinned, valid},
-    rig::scratch,
+    forge::{EVENTS, MANIFEST, RECEIPTS, SESSION, SIGNATURE, check, key_k, other, pinned, valid},
+    rig::{rig, scratch, stderr},
 };
 use std::{
     fs,
@@ -146,21 +146,15 @@ fn a_verification_can_be_stopped() {
 
 #[test]
 fn a_read_only_pack_verifies_and_no_key_is_made() {
-    let tmp = scratch();
-    let (dir, home) = (tmp.path().join("p"), tmp.path().join("home"));
+    let rig = rig!();
+    let dir = rig.at("p");
     valid().write(&dir);
     for name in FILES {
         fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o444)).unwrap();
     }
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o555)).unwrap();
-    let out = std::process::Command::new(env!("CARGO_BIN_EXE_assay"))
-        .args(["verify-pack", "--signer", &assay_support::forge::key_k().fingerprint()])
-        .arg(&dir)
-        .env("ASSAY_HOME", &home)
-        .env("HOME", &home)
-        .output()
-        .unwrap();
-    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-    assert!(!home.exists());
+    let out = rig.run(&["verify-pack", "--signer", &key_k().fingerprint(), "p"]);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    assert!(!rig.at("home").exists());
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -6,7 +6,7 @@ use assay::pack::verify::Exit;
 use assay::pack::verify::{Completeness, Integrity};
 use assay_support::{
     forge::{EVENTS, Pack, RECEIPTS, REPORT, SESSION, check_pack, key_k, unpinned},
-    rig::scratch,
+    rig::{piped, rig},
 };
 use serde_json::{Value, json};
 use std::{
@@ -14,7 +14,6 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::Path,
-    process::{Command, Stdio},
     sync::LazyLock,
 };
 
@@ -114,20 +113,11 @@ const SAID: &[(&str, bool)] = &[
 
 /// Records a session with the built-in server, and gives its packs, the first one first.
 fn record(name: &'static str, flags: &[&str], kill: bool) -> Vec<Genuine> {
-    let tmp = scratch();
-    let exe = env!("CARGO_BIN_EXE_assay");
-    fs::write(tmp.path().join("policy.yaml"), POLICY).unwrap();
-    let command = |args: &[&str]| {
-        let mut c = Command::new(exe);
-        c.args(args).current_dir(tmp.path()).env("ASSAY_HOME", tmp.path().join("home")).env("HOME", tmp.path());
-        c.env_remove("GITHUB_ACTIONS").env("XDG_RUNTIME_DIR", tmp.path().join("run")).stderr(Stdio::null());
-        c
-    };
-    fs::create_dir(tmp.path().join("run")).unwrap();
-    let args = [&["mcp-proxy", "--audit-dir", "audit"], flags, &["--", exe, "demo-server"]].concat();
-    let mut child = command(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+    let rig = rig!();
+    rig.file("policy.yaml", POLICY);
+    let args = [&["mcp-proxy", "--audit-dir", "audit"], flags, &["--", rig.assay, "demo-server"]].concat();
+    let (mut child, mut stdin, stdout) = piped(rig.program(&args).env_remove("GITHUB_ACTIONS")).unwrap();
+    let mut stdout = BufReader::new(stdout).lines();
     // Each answer is awaited, whatever else comes: then a rolling session has something to roll over.
     for (line, answered) in SAID {
         writeln!(stdin, "{line}").unwrap();
@@ -138,12 +128,13 @@ fn record(name: &'static str, flags: &[&str], kill: bool) -> Vec<Genuine> {
     if kill {
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(command(&["recover", "--audit-dir", "audit"]).stdout(Stdio::null()).status().unwrap().code().is_some());
+        let mut recover = rig.program(&["recover", "--audit-dir", "audit"]);
+        assert!(recover.env_remove("GITHUB_ACTIONS").output().unwrap().status.code().is_some());
     } else {
         drop(stdin);
         child.wait().unwrap();
     }
-    let packs = fs::read_dir(tmp.path().join("audit/packs")).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let packs = fs::read_dir(rig.audit.join("packs")).unwrap_or_else(|e| panic!("{name}: {e}"));
     let mut packs: Vec<_> = packs.map(|e| e.unwrap().path()).filter(|p| is_pack(p)).map(|p| Pack::read(&p)).collect();
     let start = |p: &Pack| p.lines(EVENTS)[0].clone();
     packs.sort_by_key(start);

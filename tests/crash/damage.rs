@@ -75,9 +75,8 @@ impl Dice {
 
 /// Recovery, which must end.
 fn recover(rig: &Rig) -> Output {
-    let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
-    command.args(["recover", "--json", "--audit-dir"]).arg(&rig.audit).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut command = rig.program(&["recover", "--json", "--audit-dir", "audit"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("recovery to end", || child.try_wait().unwrap());
     child.wait_with_output().unwrap()
 }

@@ -18,8 +18,7 @@ pub const NEVER: &str = "1000";
 
 /// A proxy before a server that is a shell script; all of its streams are pipes.
 pub fn proxy(rig: &Rig, guard: bool, timeout: &str, script: &str) -> Command {
-    let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
-    command.args(["mcp-proxy", "--audit-dir", "audit", "--shutdown-timeout", timeout]);
+    let mut command = rig.program(&["mcp-proxy", "--audit-dir", "audit", "--shutdown-timeout", timeout]);
     if guard {
         fs::write(rig.root.join("policy.yaml"), "version: \"1\"\ndefault: allow\n").unwrap();
         command.args(["--profile", "guard", "--policy", "policy.yaml"]);
@@ -166,8 +165,8 @@ fn a_working_directory_that_is_gone_costs_the_evidence_and_not_the_session() {
     let rig = rig!();
     let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" mcp-proxy \"$@\" -- cat";
     for (flags, code) in [(&[][..], 2), (&["--audit-dir", rig.audit.to_str().unwrap()][..], 0)] {
-        let mut command = rig.command("sh");
-        command.args(["-c", script, env!("CARGO_BIN_EXE_assay")]).args(flags);
+        let mut command = rig.shell(script);
+        command.args(flags);
         let mut client = Client::start(command);
         client.converse(std::iter::once(INITIALIZE.to_owned()));
         assert_eq!(client.end().code(), Some(code), "{}", client.said());
@@ -179,12 +178,10 @@ fn a_working_directory_that_is_gone_costs_the_evidence_and_not_the_session() {
 #[test]
 fn a_client_that_is_killed_is_noticed_though_another_process_holds_both_pipes() {
     let rig = rig!();
-    let assay = env!("CARGO_BIN_EXE_assay");
     // The client holds both pipes, and so does what it started; then it is killed.
     let client = r#"mkfifo in out; "$0" mcp-proxy --audit-dir audit --shutdown-timeout 1000 cat <in >out & exec 3>in 4<out
         echo '{"jsonrpc":"2.0","method":"notifications/initialized"}' >&3; read -r line <&4; (exec sleep 300) & echo "$! $line"; wait"#;
-    let mut child =
-        rig.command("sh").args(["-c", client, assay]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = rig.shell(client).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains("initialized"), "{line}");
@@ -260,8 +257,7 @@ fn a_wrapper_that_ends_is_not_taken_for_the_client_whatever_the_client_connects_
         let ((stdin, to), (from, stdout)) = (stream(kind), stream(kind));
         let script = "exec 3<&0; \"$0\" mcp-proxy --audit-dir audit -- sh -c 'while read -r line; do echo \"$line\"; done' \
                       <&3 & while [ ! -e go ]; do sleep 0.01; done";
-        let mut wrapper = rig.command("sh");
-        wrapper.args(["-c", script, env!("CARGO_BIN_EXE_assay")]);
+        let mut wrapper = rig.shell(script);
         let mut child = wrapper.stdin(stdin).stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
         drop(wrapper);
         let (mut to, mut from) = (fs::File::from(to), BufReader::new(fs::File::from(from)).lines());
@@ -304,10 +300,8 @@ fn signals_that_mean_something_to_a_server_reach_it_and_what_is_ignored_stays_so
     assert_eq!(until("the proxy to end", || child.try_wait().unwrap()).code(), Some(0));
 
     let rig = rig!();
-    let mut command = rig.command("sh");
     let script = "trap '' HUP; exec \"$0\" mcp-proxy --audit-dir audit sh -c 'grep SigIgn /proc/self/status; cat'";
-    command.args(["-c", script, env!("CARGO_BIN_EXE_assay")]);
-    let mut client = Client::start(command);
+    let mut client = Client::start(rig.shell(script));
     client.await_lines(1);
     assert_eq!(ignored(String::from_utf8(client.got()).unwrap().trim()) & 1, 1, "SIGHUP is ignored by the server, too");
     client.signal(Signal::HUP);

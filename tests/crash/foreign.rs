@@ -160,9 +160,8 @@ fn a_directory_that_was_moved_is_still_ours_and_another_home_knows_nothing() {
     let rig = rig!();
     crashed(&rig, &[]);
     let elsewhere = |rig: &Rig| {
-        let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
-        command.env("ASSAY_HOME", rig.root.join("other")).args(["recover", "--json", "--audit-dir"]).arg(&rig.audit);
-        command.output().unwrap()
+        let mut command = rig.program(&["recover", "--json", "--audit-dir", "audit"]);
+        command.env("ASSAY_HOME", rig.root.join("other")).output().unwrap()
     };
     let out = elsewhere(&rig);
     assert_eq!((out.status.code(), states(&out)), (Some(2), vec!["foreign".to_owned()]), "{out:?}");

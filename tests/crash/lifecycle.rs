@@ -260,8 +260,7 @@ fn all_of_the_servers_stderr_comes_through_and_nothing_of_ours_is_on_stdout() {
 fn a_command_that_does_not_exist_is_named_with_the_places_that_were_searched() {
     let rig = rig!();
     let dirs = [rig.root.join("bin-one"), rig.root.join("bin-two")];
-    let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
-    command.args(["mcp-proxy", "--audit-dir", "audit", "--", "no-such-server"]);
+    let mut command = rig.program(&["mcp-proxy", "--audit-dir", "audit", "--", "no-such-server"]);
     command.env("PATH", std::env::join_paths(&dirs).unwrap());
     let out = command.output().unwrap();
     assert_eq!(out.status.code(), Some(3));

@@ -16,8 +16,8 @@ fn play(limit: &str, guard: bool) {
     fs::write(rig.root.join("policy.yaml"), "version: \"1\"\ndefault: allow\n").unwrap();
     let serve = "while read -r line; do echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}'; done";
     let script = format!("ulimit {limit}; exec \"$0\" mcp-proxy --audit-dir audit {policy} -- sh -c \"$1\"");
-    let mut command = rig.command("sh");
-    command.args(["-c", &script, env!("CARGO_BIN_EXE_assay"), serve]);
+    let mut command = rig.shell(&script);
+    command.arg(serve);
     let mut client = Client::start(command);
     client.converse(std::iter::once(call(1, "echo", 1)));
     let status = client.end();
@@ -53,10 +53,8 @@ fn whatever_the_system_lacks_the_session_goes_on_and_a_guard_refuses() {
 #[test]
 fn a_smaller_capture_is_made_where_files_must_not_be_longer() {
     let rig = rig!();
-    let mut command = rig.command("sh");
     let script = "ulimit -f 4000; exec \"$0\" mcp-proxy --audit-dir audit -- sh -c 'while read -r line; do echo \"$line\"; done'";
-    command.args(["-c", script, env!("CARGO_BIN_EXE_assay")]);
-    let mut client = Client::start(command);
+    let mut client = Client::start(rig.shell(script));
     client.converse((0..50).map(|n| format!("{{\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":\"{n}\"}}")));
     assert_eq!(client.end().code(), Some(0), "{}", client.said());
     assert_eq!(check::sessions(&rig).len(), 1);
@@ -65,11 +63,9 @@ fn a_smaller_capture_is_made_where_files_must_not_be_longer() {
 #[test]
 fn signals_reach_a_server_that_is_not_recorded() {
     let rig = rig!();
-    let mut command = rig.command("sh");
     let script = "ulimit -f 0; exec \"$0\" mcp-proxy --audit-dir audit -- \
                   sh -c 'trap \"echo ended; exit 0\" INT; echo ready; while :; do sleep 0.01; done'";
-    command.args(["-c", script, env!("CARGO_BIN_EXE_assay")]);
-    let mut client = Client::start(command);
+    let mut client = Client::start(rig.shell(script));
     client.await_lines(1);
     client.signal(rustix::process::Signal::INT);
     client.wait();

@@ -14,9 +14,7 @@ const PING: &str = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
 /// A server that says nothing before the file `go` is there, and then `answer`.
 fn proxy(rig: &Rig, answer: &str) -> Client {
     let server = format!("read a; while [ ! -e go ]; do sleep 0.02; done; echo '{answer}'; cat >/dev/null");
-    let mut proxy = rig.command(env!("CARGO_BIN_EXE_assay"));
-    proxy.args(["mcp-proxy", "--audit-dir"]).arg(&rig.audit).args(["--", "sh", "-c", &server]);
-    Client::start(proxy)
+    Client::start(rig.program(&["mcp-proxy", "--audit-dir", "audit", "--", "sh", "-c", &server]))
 }
 
 /// Waits until the recorder has taken `initialize`, and a little longer: then it would have released it, too.

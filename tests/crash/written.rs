@@ -173,13 +173,7 @@ fn a_run_card_and_the_greeting_of_its_stream_are_read() {
         "event": "hello", "protocol": 1, "session": session, "cursor": 0, "chain_head": null, "oldest": 0,
         "totals": {"started": 0, "finished": 0, "denied": 0, "errors": 0, "timeouts": 0},
     });
-    let mut watch = rig
-        .command(env!("CARGO_BIN_EXE_assay"))
-        .args(["watch", "--plain"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut watch = rig.program(&["watch", "--plain"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut stream, _) = listener.accept().unwrap();
     writeln!(stream, "{hello}").unwrap();
     let mut asked = String::new();

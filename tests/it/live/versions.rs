@@ -18,8 +18,8 @@ fn version(v: &str) -> String {
 }
 
 fn watch(rig: &Rig, args: &[&str]) -> Child {
-    let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
-    command.arg("watch").args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    let mut command = rig.program(&["watch"]);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 fn ended(mut watch: Child) -> (Output, String, String) {

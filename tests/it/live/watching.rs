@@ -196,8 +196,8 @@ fn watch_prints_two_sessions_at_once_and_ends_with_them() {
     let (mut a, _) = start(&rig, &["--server-id", "alpha"]);
     let (mut b, card) = start(&rig, &["--server-id", "beta"]);
     let assay = |args: &[&str]| {
-        let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
-        command.arg("watch").args(args).env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
+        let mut command = rig.program(&["watch"]);
+        command.args(args).env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
         Client::start(command)
     };
     let mut plain = assay(&[]);
@@ -244,9 +244,7 @@ fn watch_without_a_session_says_how_to_start_one_and_ends() {
 fn watch_ends_clean_on_an_interrupt() {
     let rig = rig!();
     let (mut client, _) = start(&rig, &[]);
-    let mut command = rig.command(env!("CARGO_BIN_EXE_assay"));
-    command.arg("watch");
-    let mut watch = Client::start(command);
+    let mut watch = Client::start(rig.program(&["watch"]));
     until("its first line", || (watch.lines() > 0).then_some(()));
     watch.signal(rustix::process::Signal::INT);
     assert_eq!(watch.wait().code(), Some(0));

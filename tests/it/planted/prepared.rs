@@ -73,10 +73,9 @@ impl Prepared {
 
     /// The command, with limits and in surroundings of its own.
     fn command(&self, args: &[impl AsRef<OsStr>]) -> Command {
-        let mut command = self.rig.command("sh");
-        command.arg("-c").arg(format!("ulimit -c 0; ulimit -v {MEMORY}; exec \"$0\" \"$@\""));
-        command.arg(self.rig.assay).args(args);
+        let mut command = self.rig.shell(&format!("ulimit -c 0; ulimit -v {MEMORY}; exec \"$0\" \"$@\""));
         command
+            .args(args)
             .current_dir(&self.work)
             .env("HOME", self.root.join("home"))
             .env("ASSAY_HOME", self.root.join("home/.assay"))

@@ -137,6 +137,13 @@ impl Rig {
         command
     }
 
+    /// A shell script, ready to be started; in it `$0` is the program.
+    pub fn shell(&self, script: &str) -> Command {
+        let mut command = self.command("sh");
+        command.args(["-c", script, self.assay]);
+        command
+    }
+
     /// Runs the program to its end.
     pub fn run(&self, args: &[&str]) -> Output {
         self.program(args).output().unwrap()
