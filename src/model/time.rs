@@ -1,7 +1,10 @@
 //! Wall-clock times and durations as evidence holds them.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt;
+use std::{
+    fmt,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// A wall-clock time: RFC 3339 in UTC with exactly three decimals, `2026-03-15T11:30:00.000Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +29,11 @@ impl WallTime {
     /// The host's wall clock, whatever it says: the same one that marks in a capture are turned into times with.
     #[must_use]
     pub fn now() -> Self {
-        Self::from_millis(crate::sys::clock::wall_ms())
+        let ns = match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_nanos().cast_signed(),
+            Err(before) => -before.duration().as_nanos().cast_signed(),
+        };
+        Self::from_millis(ns.div_euclid(1_000_000) as i64)
     }
 
     /// The form in file names: `20260315T113000Z`.

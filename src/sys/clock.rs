@@ -13,11 +13,6 @@ pub fn mono_ns() -> u64 {
     ns(ClockId::Monotonic) as u64
 }
 
-/// `CLOCK_REALTIME` in milliseconds since 1970-01-01 UTC.
-pub fn wall_ms() -> i64 {
-    saturated(ns(ClockId::Realtime).div_euclid(1_000_000))
-}
-
 fn saturated(n: i128) -> i64 {
     n.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }

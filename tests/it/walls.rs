@@ -203,6 +203,25 @@ fn reached<'a, N: Ord>(arrows: &'a BTreeMap<N, BTreeSet<N>>, from: &'a N) -> BTr
     seen
 }
 
+/// What an auditor has to read and build, and no more: the verifier, its claims, and lock files.
+fn is_verifier(file: &[String]) -> bool {
+    let file = file.join("::");
+    ["pack::verify", "pack::claims", "pack::lock"].iter().any(|part| file.starts_with(part))
+}
+
+#[test]
+fn the_verifier_needs_nothing_but_itself_and_the_rooms_of_the_format() {
+    let mut files = 0;
+    for (file, needed) in ARROWS.iter().filter(|(file, _)| is_verifier(file)) {
+        files += 1;
+        for other in needed.iter().filter(|other| !is_verifier(other)) {
+            let room = other.first().map(String::as_str);
+            assert!(matches!(room, Some("canon" | "model" | "text")), "{} needs {}", file.join("::"), other.join("::"));
+        }
+    }
+    assert!(files > 30, "the verifier is not where it is looked for: {files} files");
+}
+
 #[test]
 fn no_files_need_each_other_in_a_circle() {
     let arrows = &*ARROWS;
