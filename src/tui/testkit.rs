@@ -4,9 +4,7 @@
 
 #![allow(clippy::missing_panics_doc)]
 
-mod svg;
-
-pub use svg::{Background, svg};
+pub use assay_support::svg::{Background, svg};
 
 use super::{
     app::{App, Start},
@@ -134,7 +132,7 @@ pub fn assert_picture(name: &str, frame: &Frame, background: Background) {
     settings.set_omit_expression(true);
     settings.bind(|| insta::assert_snapshot!(name, text));
 
-    let picture = svg(frame, background, "assay");
+    let picture = svg(&frame.buffer, frame.cursor, background, "assay");
     let file = dir.join(format!("{name}.svg"));
     if update {
         fs::write(&file, &picture).unwrap();

@@ -3,23 +3,19 @@
 //! the program (an optimized one, for the times that it shows).
 
 use assay::text::{fit, width};
-use assay_support::rig::rig;
-use std::{fmt::Write as _, fs, path::PathBuf};
+use assay_support::{
+    rig::rig,
+    svg::{Background, svg},
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+use std::{fs, path::PathBuf};
 
 const COLUMNS: usize = 100;
-/// Advance of a character and of a line, in pixels at this font size.
-const CHAR: f64 = 7.8;
-const LINE: f64 = 18.0;
-const FONT: u32 = 13;
-const MARGIN: f64 = 18.0;
-
-/// A piece of a line in one tone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Span {
-    tone: &'static str,
-    text: String,
-}
-
 fn picture() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets/demo.svg")
 }
@@ -38,55 +34,35 @@ fn capture() -> String {
 }
 
 /// Splits a line at its colour changes, and cuts what a terminal of [`COLUMNS`] would wrap.
-fn spans(line: &str) -> Vec<Span> {
+fn spans(line: &str) -> Vec<Span<'static>> {
     let (mut all, mut left) = (Vec::new(), COLUMNS);
     for part in line.split("\u{1b}[") {
         let numbers = |code: &str| code.bytes().all(|b| b.is_ascii_digit() || b == b';');
         let (code, text) = part.split_once('m').filter(|(code, _)| numbers(code)).unwrap_or(("", part));
-        let tone = match code {
-            "1" => "strong",
-            "2" => "dim",
-            "32" => "good",
-            "33" => "warn",
-            "1;31" => "bad",
-            _ => "plain",
+        let style = match code {
+            "1" => Style::new().bold(),
+            "2" => Style::new().dim(),
+            "32" => Style::new().green(),
+            "33" => Style::new().yellow(),
+            "1;31" => Style::new().red().bold(),
+            _ => Style::new(),
         };
         let text = fit(text, left).into_owned();
         left -= width(&text);
         if !text.is_empty() {
-            all.push(Span { tone, text });
+            all.push(Span::styled(text, style));
         }
     }
     all
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-fn svg(text: &str) -> String {
+fn drawn(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(spans).collect();
-    let (w, h) = (COLUMNS as f64 * CHAR + 2.0 * MARGIN, lines.len() as f64 * LINE + 2.0 * MARGIN);
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w:.0}\" height=\"{h:.0}\" viewBox=\"0 0 {w:.0} {h:.0}\" role=\"img\">\n\
-         <title>Terminal: assay demo records a session, verifies its pack and finds a changed byte</title>\n\
-         <style>text {{ font: {FONT}px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace; white-space: pre; }} \
-         .plain {{ fill: #d6dae0; }} .strong {{ fill: #ffffff; font-weight: bold; }} .dim {{ fill: #8b949e; }} \
-         .good {{ fill: #56d364; }} .warn {{ fill: #e3b341; }} .bad {{ fill: #ff7b72; font-weight: bold; }}</style>\n\
-         <rect width=\"{w:.0}\" height=\"{h:.0}\" rx=\"8\" fill=\"#0d1117\"/>\n"
-    );
-    for (row, spans) in lines.iter().enumerate().filter(|(_, spans)| !spans.is_empty()) {
-        let y = MARGIN + LINE * row as f64 + f64::from(FONT);
-        let _ = write!(out, "<text xml:space=\"preserve\" y=\"{y:.0}\">");
-        let mut column = 0;
-        for span in spans {
-            let x = MARGIN + CHAR * column as f64;
-            let _ = write!(out, "<tspan x=\"{x:.1}\" class=\"{}\">{}</tspan>", span.tone, escape(&span.text));
-            column += width(&span.text);
-        }
-        out.push_str("</text>\n");
+    let mut buffer = Buffer::empty(Rect::new(0, 0, COLUMNS as u16, lines.len() as u16));
+    for (y, spans) in (0..).zip(lines) {
+        buffer.set_line(0, y, &Line::from(spans), COLUMNS as u16);
     }
-    out + "</svg>\n"
+    svg(&buffer, None, Background::Dark, "assay demo")
 }
 
 /// The words of a picture: digits, and hex digits among them, are another time's.
@@ -105,13 +81,15 @@ fn words(svg: &str) -> Vec<String> {
         out
     };
     let stable = |word: &&str| !word.contains(|c: char| c.is_ascii_digit());
-    let lines = svg.lines().filter(|l| l.starts_with("<text"));
-    lines.map(|l| text(l).split_whitespace().filter(stable).collect::<Vec<_>>().join(" ")).collect()
+    let place = |line: &str| line.split(" y=\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned);
+    let pieces: Vec<_> = svg.lines().filter(|l| l.starts_with("<text")).collect();
+    let lines = pieces.chunk_by(|a, b| place(a) == place(b)).map(|of_line| of_line.iter().map(|l| text(l) + " "));
+    lines.map(|l| l.collect::<String>().split_whitespace().filter(stable).collect::<Vec<_>>().join(" ")).collect()
 }
 
 #[test]
 fn the_picture_in_the_readme_is_what_the_program_prints() {
-    let made = svg(&capture());
+    let made = drawn(&capture());
     if std::env::var_os("UPDATE_ASSETS").is_some() {
         fs::create_dir_all(picture().parent().unwrap()).unwrap();
         fs::write(picture(), &made).unwrap();
@@ -123,9 +101,9 @@ fn the_picture_in_the_readme_is_what_the_program_prints() {
 #[test]
 fn colours_become_spans_and_long_lines_are_cut() {
     let parts = spans("a \u{1b}[1;31mbad\u{1b}[0m end");
-    let tones: Vec<_> = parts.iter().map(|s| (s.tone, s.text.as_str())).collect();
-    assert_eq!(tones, [("plain", "a "), ("bad", "bad"), ("plain", " end")]);
+    let red = Style::new().red().bold();
+    assert_eq!(parts, [Span::raw("a "), Span::styled("bad", red), Span::raw(" end")]);
     let long = "x".repeat(300);
-    assert_eq!(width(&spans(&long)[0].text), COLUMNS);
-    assert_eq!(escape("<a & b>"), "&lt;a &amp; b&gt;");
+    assert_eq!(width(&spans(&long)[0].content), COLUMNS);
+    assert!(drawn("<a & b>").contains(">&lt;a &amp; b&gt;<"));
 }

@@ -12,4 +12,5 @@ pub mod recording;
 pub mod rig;
 pub mod sessions;
 pub mod sized;
+pub mod svg;
 pub mod tty;

@@ -1,10 +1,10 @@
-//! A frame as one SVG file that needs nothing else: every run of characters is stretched to its columns, box drawing and
+//! A terminal as one SVG file that needs nothing else: every run of characters is stretched to its columns, box drawing and
 //! blocks are shapes, so that it looks the same with any font.
 
-use super::Frame;
-use crate::text::width;
+use assay::text::width;
 use ratatui::{
-    buffer::Cell,
+    buffer::{Buffer, Cell},
+    layout::Position,
     style::{Color, Modifier},
 };
 use std::fmt::Write as _;
@@ -95,9 +95,9 @@ fn colour(colour: Color, background: Background) -> Option<&'static str> {
     background.colours().get(n).copied()
 }
 
-/// The picture.
-pub fn svg(frame: &Frame, background: Background, title: &str) -> String {
-    let area = frame.buffer.area;
+/// The picture; `cursor` is the terminal's own, where it is shown.
+pub fn svg(buffer: &Buffer, cursor: Option<Position>, background: Background, title: &str) -> String {
+    let area = buffer.area;
     let columns = f64::from(area.width) * COLUMN;
     let (w, h) = (columns + 2.0 * MARGIN, f64::from(area.height) * LINE + TITLE + MARGIN);
     let [text, ground, edge] = background.own();
@@ -119,9 +119,9 @@ pub fn svg(frame: &Frame, background: Background, title: &str) -> String {
         escaped(title)
     );
     for y in area.top()..area.bottom() {
-        line(&mut out, frame, y, background);
+        line(&mut out, buffer, y, background);
     }
-    if let Some(at) = frame.cursor.filter(|at| area.contains(*at)) {
+    if let Some(at) = cursor.filter(|at| area.contains(*at)) {
         let (x, y) = place(at.x - area.x, at.y - area.y);
         let _ = writeln!(
             out,
@@ -146,12 +146,12 @@ struct Glyph<'a> {
     look: Look,
 }
 
-fn line(out: &mut String, frame: &Frame, y: u16, background: Background) {
-    let area = frame.buffer.area;
+fn line(out: &mut String, buffer: &Buffer, y: u16, background: Background) {
+    let area = buffer.area;
     let mut glyphs = Vec::new();
     let mut x = area.left();
     while x < area.right() {
-        let cell = &frame.buffer[(x, y)];
+        let cell = &buffer[(x, y)];
         let columns = width(cell.symbol()).max(1) as u16;
         glyphs.push(Glyph { column: x - area.x, columns, symbol: cell.symbol(), look: Look::of(cell, background) });
         x += columns;
