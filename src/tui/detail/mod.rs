@@ -248,6 +248,16 @@ impl Detail {
         Some(effects)
     }
 
+    /// The wheel over the pane, lines down.
+    pub fn wheel(&mut self, lines: i64, at: At) {
+        if let Some((tree, area)) = self.tree_mut(at) {
+            tree.wheel(lines, area);
+            return;
+        }
+        let len = self.lines(at.area.width, at.now, false).len();
+        ListPane::new(len, below_tabs(at.area)).step(&mut self.cursor, lines);
+    }
+
     /// Copies the receipt as it is on disk, or what is known when there is none yet.
     pub fn copy_raw(&self) -> Effect {
         let receipt = self.found.as_ref().and_then(|f| f.evidence.receipt.as_deref());

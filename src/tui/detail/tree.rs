@@ -154,6 +154,12 @@ impl Tree {
         }
     }
 
+    /// The wheel over the pane, lines down.
+    pub fn wheel(&mut self, lines: i64, area: Rect) {
+        self.wrap(area.width);
+        self.pane(area).step(&mut self.cursor, lines);
+    }
+
     /// How many lines there are.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -10,6 +10,7 @@ use super::{
     cursor,
     detail::{Detail, Files, Subject},
     keymap::{Command, Contexts},
+    kit::ListPane,
     msg::{Effect, Target, Told},
     paint::{Pen, counted},
     screen::{At, Screen},
@@ -26,6 +27,7 @@ use crate::{
     text::endings,
 };
 use calls::Calls;
+use ratatui::layout::{Position, Rect};
 use sessions::Sessions;
 use std::collections::BTreeMap;
 use view::Panes;
@@ -193,7 +195,7 @@ impl LiveScreen {
     fn panes(&self, at: At) -> Panes {
         // Their line is the last one.
         let lines = u16::from(self.passed_over().is_some() && at.area.height > 4);
-        let at = At { area: ratatui::layout::Rect { height: at.area.height - lines, ..at.area }, ..at };
+        let at = At { area: Rect { height: at.area.height - lines, ..at.area }, ..at };
         view::panes(at, self.sessions_open, self.full, self.pane == Pane::Sessions)
     }
 
@@ -245,10 +247,8 @@ impl LiveScreen {
     }
 
     fn in_sessions(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
-        let len = self.seen().sessions.listed(&self.seen().state).len();
-        let page = self.panes(at).sessions.map_or(1, |r| r.height);
-        if let Some(lines) = cursor::lines(command, page) {
-            self.seen_mut().sessions.step(lines, len);
+        let pane = self.session_pane(at);
+        if pane.command(&mut self.seen_mut().sessions.cursor, command) {
             return Some(Vec::new());
         }
         match command {
@@ -268,6 +268,11 @@ impl LiveScreen {
             _ => return None,
         }
         Some(Vec::new())
+    }
+
+    fn session_pane(&self, at: At) -> ListPane {
+        let len = self.seen().sessions.listed(&self.seen().state).len();
+        ListPane::new(len, view::session_list(self.panes(at).sessions.unwrap_or_default()))
     }
 
     fn detail_at(&self, at: At) -> At {
@@ -392,16 +397,20 @@ impl Screen for LiveScreen {
 
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
         let panes = self.panes(at);
-        let inside = |r: ratatui::layout::Rect| (r.x..r.right()).contains(&x) && (r.y..r.bottom()).contains(&y);
+        let inside = |r: Rect| r.contains(Position { x, y });
         if let Some(body) = panes.detail_body().filter(|r| inside(*r)) {
             self.pane = Pane::Detail;
             return self.detail.click(x, y, twice, At { area: body, ..at });
         }
         if let Some(list) = panes.sessions.filter(|r| inside(*r)) {
             self.pane = Pane::Sessions;
-            let len = self.seen().sessions.listed(&self.seen().state).len();
-            let line = usize::from(y - list.y).saturating_sub(1);
-            self.seen_mut().sessions.click(line / view::SESSION_LINES as usize, usize::from(list.height), len);
+            let pane = self.session_pane(at);
+            let line = u64::from((y - list.y).saturating_sub(1) / view::SESSION_LINES);
+            let cursor = &mut self.seen_mut().sessions.cursor;
+            let to = cursor.window(pane.len, pane.area.height).start + line;
+            if to < pane.len {
+                pane.to(cursor, to);
+            }
             return if twice { self.in_sessions(Command::Enter, at).unwrap_or_default() } else { Vec::new() };
         }
         let body = panes.calls_body();
@@ -419,16 +428,15 @@ impl Screen for LiveScreen {
 
     fn wheel(&mut self, x: u16, y: u16, lines: i64, at: At) -> Vec<Effect> {
         let panes = self.panes(at);
-        let inside = |r: ratatui::layout::Rect| (r.x..r.right()).contains(&x) && (r.y..r.bottom()).contains(&y);
-        let command = if lines < 0 { Command::Up } else { Command::Down };
+        let inside = |r: Rect| r.contains(Position { x, y });
         if panes.detail_body().is_some_and(inside) {
-            for _ in 0..lines.abs() {
-                self.detail.command(command, self.detail_at(at));
-            }
+            self.detail.wheel(lines, self.detail_at(at));
             return Vec::new();
         }
         if panes.sessions.is_some_and(inside) {
-            return self.in_sessions(command, at).unwrap_or_default();
+            // Each has as many lines as the wheel moves.
+            self.session_pane(at).step(&mut self.seen_mut().sessions.cursor, lines.signum());
+            return Vec::new();
         }
         let height = panes.calls_body().height;
         self.seen_mut().calls.step(lines, height);

@@ -8,7 +8,7 @@ use crate::{
         state::{SessionView, State},
     },
     model::SessionId,
-    tui::theme::Role,
+    tui::{cursor::Cursor, theme::Role},
 };
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ pub(super) struct Sessions {
     gone: HashSet<SessionId>,
     /// Of those, the ones that recovery leaves alone, and a word for why.
     foreign: HashMap<SessionId, &'static str>,
-    at: usize,
+    pub cursor: Cursor,
     only: Option<SessionId>,
 }
 
@@ -69,29 +69,12 @@ impl Sessions {
 
     pub fn selected(&self, state: &State) -> Option<SessionId> {
         let listed = self.listed(state);
-        listed.get(self.at.min(listed.len().saturating_sub(1))).map(|(id, _)| *id)
+        listed.get(self.at(listed.len())).map(|(id, _)| *id)
     }
 
+    /// Which one is selected of so many.
     pub fn at(&self, len: usize) -> usize {
-        self.at.min(len.saturating_sub(1))
-    }
-
-    pub fn step(&mut self, by: i64, len: usize) {
-        let at = (self.at as u64).saturating_add_signed(by);
-        self.at = usize::try_from(at).unwrap_or(usize::MAX).min(len.saturating_sub(1));
-    }
-
-    /// Which one is on top of the list.
-    pub fn top(&self, height: usize, len: usize) -> usize {
-        let fit = (height.saturating_sub(1) / super::view::SESSION_LINES as usize).max(1);
-        (self.at(len) + 1).saturating_sub(fit)
-    }
-
-    pub fn click(&mut self, entry: usize, height: usize, len: usize) {
-        let to = self.top(height, len) + entry;
-        if to < len {
-            self.at = to;
-        }
+        (self.cursor.at as usize).min(len.saturating_sub(1))
     }
 
     /// Sessions that record.

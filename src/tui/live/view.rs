@@ -46,6 +46,11 @@ impl Panes {
     }
 }
 
+/// The list of sessions, where each takes one line: as high as so many have room, below their heading.
+pub(super) fn session_list(area: Rect) -> Rect {
+    Rect { y: area.y + 1, height: (area.height.saturating_sub(1) / SESSION_LINES).max(1), ..area }
+}
+
 /// Divides the screen.
 pub(super) fn panes(at: At, sessions_open: Option<bool>, full: bool, in_sessions: bool) -> Panes {
     let area = at.area;
@@ -190,7 +195,7 @@ fn sessions(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect, now: WallTime) {
     let listed = seen.sessions.listed(&seen.state);
     let focused = screen.pane == Pane::Sessions;
     let body = pen.headed(area, &format!("Sessions {}", listed.len()), focused);
-    let top = seen.sessions.top(usize::from(area.height), listed.len());
+    let top = seen.sessions.cursor.window(listed.len() as u64, session_list(area).height).start as usize;
     let at = seen.sessions.at(listed.len());
     for (n, (id, view)) in listed.iter().enumerate().skip(top) {
         let y = body.y + (n - top) as u16 * SESSION_LINES;

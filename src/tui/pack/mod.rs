@@ -17,15 +17,18 @@ use super::{
     detail::{Detail, Files, Subject},
     keymap::{Command, Contexts},
     kit::ListPane,
-    msg::{Effect, Job, Target, Ticket, Told, hear},
-    packs::{percent, words::Verdicts},
+    msg::{Effect, Target, Ticket, Told, hear},
+    packs::{
+        check::{self, Checking, percent},
+        words::Verdicts,
+    },
     paint::{Pen, clean},
     screen::{At, Screen},
 };
 use crate::model::pack::{AUDIT_LOG, RECEIPTS};
 use crate::{
     filter::{Filter, FilterError},
-    pack::verify::{Progress, VerifyError, VerifyOptions, VerifyReport, verify},
+    pack::verify::{Progress, VerifyError, VerifyReport},
 };
 use book::Book;
 use bytes::Bytes;
@@ -33,19 +36,10 @@ use layout::Panes;
 use ratatui::layout::Position;
 use read::Source;
 use row::{Kind, Row as Said};
-use std::{cell::Cell, ops::ControlFlow, path::Path};
+use std::path::Path;
 
 /// A journal is looked at again at most this often, milliseconds.
 const RENEW_MS: i64 = 1000;
-
-/// What a verification says.
-#[derive(Debug)]
-enum News {
-    /// How far it is.
-    Progress(Progress),
-    /// Its end.
-    Verified(Result<Box<VerifyReport>, VerifyError>),
-}
 
 /// How the verification stands.
 #[derive(Debug)]
@@ -96,7 +90,7 @@ pub struct PackScreen {
     target: Option<Target>,
     name: String,
     state: State,
-    check: Option<Ticket<News>>,
+    check: Option<Ticket<Checking<Box<VerifyReport>>>>,
     tab: Tab,
     /// Where the list of the verification is.
     cursor: Cursor,
@@ -193,19 +187,7 @@ impl PackScreen {
         self.check = Some(ticket.clone());
         self.state = State::Running(None);
         self.cursor = Cursor::default();
-        let signers = self.signers.clone();
-        vec![Effect::Start(Job::new(&ticket, "verify", move |teller| {
-            let options = VerifyOptions { signers, ..VerifyOptions::default() };
-            let last = Cell::new(None);
-            let report = verify(&dir, &options, &mut |p| {
-                let now = Some((p.stage, percent(p)));
-                if last.replace(now) != now {
-                    teller.tell(News::Progress(p));
-                }
-                if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            teller.tell(News::Verified(report.map(Box::new)));
-        }))]
+        vec![check::start(&ticket, "verify", dir, self.signers.clone(), Box::new)]
     }
 
     fn stop(&mut self) -> Option<Vec<Effect>> {
@@ -486,8 +468,8 @@ impl Screen for PackScreen {
             Err(told) => told,
         };
         match hear(self.check.as_ref(), told)? {
-            News::Progress(p) => self.state = State::Running(Some(p)),
-            News::Verified(result) => return Ok(self.verified(result)),
+            Checking::Progress(p) => self.state = State::Running(Some(p)),
+            Checking::Done(result) => return Ok(self.verified(result)),
         }
         Ok(Vec::new())
     }
@@ -537,12 +519,8 @@ impl Screen for PackScreen {
         let over_side = panes.side.is_some_and(|r| r.contains(Position { x, y }));
         if self.tab == Tab::Receipts && (over_side || self.inside) {
             let area = panes.side.unwrap_or(at.area);
-            let command = if lines < 0 { Command::Up } else { Command::Down };
-            let mut effects = Vec::new();
-            for _ in 0..lines.unsigned_abs().min(10) {
-                effects.extend(self.detail.command(command, At { area, ..at }).unwrap_or_default());
-            }
-            return effects;
+            self.detail.wheel(lines, At { area, ..at });
+            return Vec::new();
         }
         self.step(lines, at)
     }

@@ -6,7 +6,7 @@ use crate::{
     pack::verify::{Finding, Progress, Stage, StageStatus, VerifyReport},
     text::endings,
     tui::{
-        packs::{percent, words},
+        packs::{check::percent, words},
         paint::{WRAPPED, clean, counted, grouped, size, took},
         theme::{Role, Theme},
     },

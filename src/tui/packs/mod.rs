@@ -1,5 +1,6 @@
 //! The packs screen: what was recorded, what each pack verified to, and what is being recorded now.
 
+pub mod check;
 mod draw;
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,12 @@ use crate::{
         protocol::{Line, PackState, RunCard},
     },
     model::SessionId,
-    pack::verify::{Integrity, Progress, VerifyError, VerifyOptions, verify},
+    pack::verify::{Integrity, VerifyError, VerifyReport},
     paths::AuditDir,
 };
+use check::{Checking, percent};
 use std::{
-    cell::Cell,
     collections::HashMap,
-    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 use words::Verdicts;
@@ -35,14 +35,8 @@ use words::Verdicts;
 /// Packs up to so many bytes are verified without asking.
 pub const SMALL: u64 = 64 << 20;
 
-/// What a verification says.
-#[derive(Debug)]
-enum News {
-    /// How far it is.
-    Progress(Progress),
-    /// Its end: the verdicts, and what a later version wrote.
-    Verified(Result<(Verdicts, Option<String>), VerifyError>),
-}
+/// The verdicts, and what a later version wrote.
+type Checked = (Verdicts, Option<String>);
 
 /// What is known of a pack's verdicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +57,7 @@ enum Check {
 #[derive(Debug)]
 struct Running {
     pack: PathBuf,
-    ticket: Ticket<News>,
+    ticket: Ticket<Checking<Checked>>,
     /// A person asked for it.
     asked: bool,
 }
@@ -341,22 +335,11 @@ impl PacksScreen {
         let ticket = Ticket::new();
         self.running = Some(Running { pack: e.pack.clone(), ticket: ticket.clone(), asked });
         self.checks.insert(e.pack.clone(), (e.stamp, Check::Running(0)));
-        let (dir, signers) = (e.pack.clone(), self.signers.clone());
-        vec![Effect::Start(Job::new(&ticket, "verify a pack of the list", move |teller| {
-            let options = VerifyOptions { signers, ..VerifyOptions::default() };
-            let last = Cell::new(None);
-            let report = verify(&dir, &options, &mut |p| {
-                let percent = percent(p);
-                if last.replace(Some(percent)) != Some(percent) {
-                    teller.tell(News::Progress(p));
-                }
-                if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            teller.tell(News::Verified(report.map(|r| (Verdicts::of(&r), r.too_new()))));
-        }))]
+        let of = |report: VerifyReport| (Verdicts::of(&report), report.too_new());
+        vec![check::start(&ticket, "verify a pack of the list", e.pack.clone(), self.signers.clone(), of)]
     }
 
-    fn verified(&mut self, result: Result<(Verdicts, Option<String>), VerifyError>, at: At) -> Vec<Effect> {
+    fn verified(&mut self, result: Result<Checked, VerifyError>, at: At) -> Vec<Effect> {
         let Some(running) = self.running.take() else { return Vec::new() };
         let check = match result {
             Ok((verdicts, Some(why))) if verdicts.integrity == Integrity::Unsupported => Check::TooNew(verdicts, why),
@@ -414,12 +397,6 @@ impl PacksScreen {
         }
         Some(vec![Effect::Say("verification stopped: no verdict; v starts it again".to_owned())])
     }
-}
-
-/// How far a verification is.
-#[must_use]
-pub fn percent(p: Progress) -> u64 {
-    (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(0).min(100)
 }
 
 /// Which filters mean something here.
@@ -482,13 +459,13 @@ impl Screen for PacksScreen {
             Err(told) => told,
         };
         match msg::hear(self.running.as_ref().map(|r| &r.ticket), told)? {
-            News::Progress(p) => {
+            Checking::Progress(p) => {
                 if let Some(entry) = self.running.as_ref().and_then(|r| self.checks.get_mut(&r.pack)) {
                     entry.1 = Check::Running(percent(p));
                 }
                 Ok(Vec::new())
             }
-            News::Verified(result) => Ok(self.verified(result, at)),
+            Checking::Done(result) => Ok(self.verified(result, at)),
         }
     }
 

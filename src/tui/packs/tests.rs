@@ -9,7 +9,7 @@ use crate::{
     model::WallTime,
     pack::{
         keys::{Signer, SignerId},
-        verify::{Completeness, Integrity, SignerVerdict, Stage},
+        verify::{Completeness, Integrity, Progress, SignerVerdict, Stage},
     },
     paths::SessionPaths,
     record::mark::Marks,
