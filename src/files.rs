@@ -20,7 +20,7 @@ use rustix::{
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, BufRead as _, Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Component, Path, PathBuf},
 };
@@ -349,9 +349,7 @@ pub fn named(path: &Path) -> io::Result<File> {
 /// The first line of a plain file without its line feed, if it is whole and within the first `limit` bytes.
 #[must_use]
 pub fn first_line(path: &Path, limit: u64) -> Option<Vec<u8>> {
-    let mut line = Vec::new();
-    io::BufReader::new(plain(path).ok()?).take(limit).read_until(b'\n', &mut line).ok()?;
-    (line.pop() == Some(b'\n')).then_some(line)
+    crate::lines::first(plain(path).ok()?, limit)
 }
 
 /// Reads a file of at most `max` bytes to its end.

@@ -55,6 +55,7 @@ pub mod files;
 pub mod filter;
 pub mod guard;
 pub mod history;
+pub mod lines;
 pub mod live;
 pub mod model;
 pub mod pack;

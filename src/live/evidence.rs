@@ -3,14 +3,16 @@
 //! Times rise in a file unless the clock was set. So one looks where they say, and only if it is not there, everywhere. The
 //! events of a call end with the one that names its receipt.
 
-use super::{lines, row::CallRow};
-use crate::model::{AuditEvent, EventKind, InvocationId, ReceiptId, WallTime, reading};
+use super::row::CallRow;
+use crate::{
+    lines::Lines,
+    model::{AuditEvent, EventKind, InvocationId, ReceiptId, WallTime, reading},
+};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::{
     borrow::Cow,
-    fs::File,
     io,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
@@ -68,7 +70,7 @@ fn receipt_of(path: &Path, id: ReceiptId, row: &CallRow, stop: &AtomicBool) -> i
     struct Id {
         receipt_id: ReceiptId,
     }
-    let search = Search::new(path, &format!("\"receipt_id\":\"{id}\""), stop)?;
+    let mut search = Search::new(path, &format!("\"receipt_id\":\"{id}\""), stop)?;
     let at = row.ended_at.or(row.requested_at);
     let mut found = None;
     let mut take = |line: &[u8]| {
@@ -79,14 +81,15 @@ fn receipt_of(path: &Path, id: ReceiptId, row: &CallRow, stop: &AtomicBool) -> i
         }
         here
     };
-    if !search.walk(search.shortly_before(at)?, at, &mut take)? && at.is_some() {
+    let from = search.shortly_before(at)?;
+    if !search.walk(from, at, &mut take)? && at.is_some() {
         search.walk(0, None, &mut take)?;
     }
     Ok(found)
 }
 
 fn events_of(path: &Path, row: &CallRow, stop: &AtomicBool) -> io::Result<Vec<Vec<u8>>> {
-    let search = Search::new(path, &format!("\"invocation_id\":\"{}\"", row.invocation_id), stop)?;
+    let mut search = Search::new(path, &format!("\"invocation_id\":\"{}\"", row.invocation_id), stop)?;
     let from = search.shortly_before(row.requested_at)?;
     // Where the clock was set back meanwhile, it ended before it began.
     let until = row.ended_at.map(|ended| row.requested_at.map_or(ended, |begun| begun.max(ended)));
@@ -140,36 +143,39 @@ impl Events {
 
 /// A search for the lines that hold a member.
 struct Search<'a> {
-    file: File,
+    lines: Lines,
     member: Finder<'static>,
     stop: &'a AtomicBool,
 }
 
 impl<'a> Search<'a> {
     fn new(path: &Path, member: &str, stop: &'a AtomicBool) -> io::Result<Self> {
-        Ok(Self { file: crate::files::plain(path)?, member: Finder::new(member).into_owned(), stop })
+        Ok(Self { lines: Lines::of(crate::files::plain(path)?), member: Finder::new(member).into_owned(), stop })
     }
 
     /// Offset of a line shortly before this time, or of the first.
-    fn shortly_before(&self, at: Option<WallTime>) -> io::Result<u64> {
+    fn shortly_before(&mut self, at: Option<WallTime>) -> io::Result<u64> {
         let Some(at) = at else { return Ok(0) };
-        lines::bisect(&self.file, self.file.metadata()?.len(), &time_of, &(at.millis() - SLACK_MS))
+        self.lines.bisect(self.lines.len()?, &time_of, &(at.millis() - SLACK_MS))?;
+        Ok(self.lines.position())
     }
 
     /// Gives the lines from `offset` on that hold the member, until they are long past a time, or `each` says that it was the
     /// last one; returns whether it did.
-    fn walk(&self, offset: u64, until: Option<WallTime>, each: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<bool> {
+    fn walk(&mut self, offset: u64, until: Option<WallTime>, each: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<bool> {
         let until = until.map(|at| at.millis() + CLOCK_STEP_MS);
         let (mut look, mut last) = (offset, false);
-        lines::read(&self.file, 0, offset, &mut |line| {
+        let Self { lines, member, stop } = self;
+        lines.go(offset, 1);
+        lines.each(&mut |line| {
             let Some(bytes) = line.bytes else { return true };
-            last = self.member.find(bytes).is_some() && each(bytes);
+            last = member.find(bytes).is_some() && each(bytes);
             let mut past = false;
             if line.offset >= look {
                 look = line.offset + LOOK;
                 past = until.is_some_and(|until| time_of(bytes).is_some_and(|at| at > until));
             }
-            !last && !past && !self.stop.load(Ordering::Relaxed)
+            !last && !past && !stop.load(Ordering::Relaxed)
         })?;
         Ok(last)
     }

@@ -12,8 +12,7 @@
 //! | [`evidence`] | receipt and events of one call |
 //! | [`words`] | the state of a call in words |
 //! | [`fold`] | audit events to lines and rows |
-//! | [`journal`] | evidence files, read in whole lines from any place |
-//! | [`lines`] | lines at any place of a file, with bounded memory |
+//! | [`journal`] | events and receipts of a session that may still be written |
 //! | [`row`], [`state`] | calls, and what is known of all of them |
 //! | [`client`] | following sessions: connect, heal, reconnect |
 //! | [`watcher`] | finding sessions as they come |
@@ -24,7 +23,6 @@ pub mod evidence;
 pub mod fold;
 pub mod hub;
 pub mod journal;
-pub mod lines;
 pub mod protocol;
 mod ring;
 pub mod row;

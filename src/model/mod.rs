@@ -49,14 +49,3 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 pub fn to_line<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(value)
 }
-
-/// The last line of a file that was written line by line, and where the good part ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GoodTail {
-    /// Byte offset just behind the last newline-terminated line.
-    pub end: u64,
-    /// That line, without its newline; `None` for an empty file.
-    pub last: Option<Vec<u8>>,
-    /// Bytes behind `end`: a torn write.
-    pub torn: u64,
-}

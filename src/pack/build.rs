@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     canon, files,
+    lines::{Lines, ReadStop},
     model::{
         EventKind, GapReceipt, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionEnd, SessionId, SessionStart,
         ToolCall, WallTime,
@@ -29,16 +30,13 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::{self, BufRead as _, BufReader},
+    io,
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
 /// Bytes of a policy or surface file that a pack takes in.
 const MAX_SIDE_FILE: u64 = 64 << 20;
-
-/// The longest line that is taken in, in bytes; the verifier's is the same.
-const MAX_LINE: u64 = 64 << 20;
 
 /// What a pack is built from.
 #[derive(Debug)]
@@ -300,25 +298,23 @@ fn copy_lines(
     mut out: NewFile,
     mut see: impl FnMut(u64, &[u8]) -> Result<(), String>,
 ) -> Result<FileEntry, BuildError> {
-    let mut reader = BufReader::with_capacity(1 << 18, open(path)?);
-    let mut line = Vec::new();
+    let mut lines = Lines::of(open(path)?);
     for number in 1.. {
-        line.clear();
-        // What is longer is no line of ours, and is found not to be whole.
-        let read = io::Read::take(&mut reader, MAX_LINE).read_until(b'\n', &mut line);
-        if read.map_err(|source| BuildError::reading(path, source))? == 0 {
-            break;
-        }
-        let whole = line.strip_suffix(b"\n").filter(|l| l.first() == Some(&b'{') && l.last() == Some(&b'}'));
-        let seen = match whole {
-            Some(line) => see(number, line),
-            None => Err("the line is not whole: a write was cut off".to_owned()),
+        let wrong = |what| BuildError::Line { path: path.to_owned(), line: number, what };
+        let line = match lines.next(&mut ()) {
+            Ok(None) => break,
+            Err(ReadStop::Io(source)) => return Err(BuildError::reading(path, source)),
+            Ok(Some(line)) => {
+                let whole = line.terminated && line.bytes.starts_with(b"{") && line.bytes.ends_with(b"}");
+                whole.then_some(line.bytes)
+            }
+            // What is too long is no line of ours.
+            Err(_) => None,
         };
-        seen.map_err(|what| BuildError::Line { path: path.to_owned(), line: number, what })?;
-        out.write(&line)?;
-        if line.capacity() > 4 << 20 {
-            line = Vec::new();
-        }
+        let Some(line) = line else { return Err(wrong("the line is not whole: a write was cut off".to_owned())) };
+        see(number, line).map_err(wrong)?;
+        out.write(line)?;
+        out.write(b"\n")?;
     }
     Ok(out.finish()?)
 }

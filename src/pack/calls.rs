@@ -1,8 +1,8 @@
 //! Tool calls read from receipts of any builder, line by line, for comparing and counting; tolerant where verifying is strict.
 
-use super::verify::source::{Line, Lines, Meter, OpenProblem, PackDir, ReadStop};
+use super::verify::source::{Line, Lines, OpenProblem, PackDir, ReadStop};
 use crate::canon;
-use std::{borrow::Cow, io, ops::ControlFlow, path::PathBuf};
+use std::{borrow::Cow, io, path::PathBuf};
 
 /// What is read of a receipt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -137,14 +137,12 @@ pub enum CallsError {
 pub fn lines(dir: &PackDir, name: &str, mut each: impl FnMut(&Line<'_>)) -> Result<(String, u64), CallsError> {
     let path = dir.path().join(name);
     let (file, _) = dir.open_file(name).map_err(|e| CallsError::NotOpened { path: path.clone(), what: problem(&e) })?;
-    let mut ignore = |_| ControlFlow::Continue(());
-    let mut meter = Meter::new(&mut ignore);
-    let mut lines = Lines::new(file);
+    let mut lines = Lines::hashed(file);
     let broken = |stop: ReadStop| CallsError::Broken { path: path.clone(), what: stopped(&stop) };
-    while let Some(line) = lines.next(&mut meter).map_err(broken)? {
+    while let Some(line) = lines.next(&mut ()).map_err(broken)? {
         each(&line);
     }
-    lines.finish(&mut meter).map_err(broken)
+    lines.finish(&mut ()).map_err(broken)
 }
 
 fn problem(e: &OpenProblem) -> String {

@@ -10,6 +10,7 @@ use crate::model::pack::{Attestation, DEFAULT_POLICY, MANIFEST, Manifest, RECEIP
 use crate::model::words::EndReason;
 use crate::text::markdown::escape;
 use crate::{
+    lines::{Lines, MAX_LINE, ReadStop},
     model::{DurationMs, Outcome, SessionDoc, receipt, surface},
     text::{counted, either, fit, visible, width},
 };
@@ -19,14 +20,12 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs::File,
-    io::{self, BufRead as _, BufReader, Read as _},
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
 /// Bytes of a manifest or `session.json` that are read.
 const MAX_DOC: u64 = 16 << 20;
-/// Bytes of one receipt that are read.
-const MAX_LINE: u64 = 256 << 20;
 
 /// A pack that cannot be explained.
 #[derive(Debug, thiserror::Error)]
@@ -187,19 +186,18 @@ struct Line<'a> {
 
 fn tally(path: &Path) -> Result<Tally, ExplainError> {
     let error = |line: u64, why: String| ExplainError::File { path: path.to_owned(), line: Some(line), why };
-    let mut reader = BufReader::with_capacity(1 << 18, open(path).map_err(|e| error(0, e.to_string()))?);
-    let (mut tally, mut bytes) = (Tally::default(), Vec::new());
+    let mut lines = Lines::of(open(path).map_err(|e| error(0, e.to_string()))?);
+    let mut tally = Tally::default();
     for number in 1.. {
-        bytes.clear();
-        let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut bytes);
-        match read.map_err(|e| error(number, e.to_string()))? {
-            0 => break,
-            _ if bytes.last() != Some(&b'\n') && bytes.len() as u64 == MAX_LINE => {
+        let line = match lines.next(&mut ()) {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(ReadStop::TooLong) => {
                 return Err(error(number, format!("the line is longer than {} MiB", MAX_LINE >> 20)));
             }
-            _ => {}
-        }
-        let line: Line<'_> = serde_json::from_slice(&bytes).map_err(|e| error(number, e.to_string()))?;
+            Err(stop) => return Err(error(number, io::Error::from(stop).to_string())),
+        };
+        let line: Line<'_> = serde_json::from_slice(line.bytes).map_err(|e| error(number, e.to_string()))?;
         tally.receipt(&line.r#type);
         if line.r#type == receipt::TOOL_CALL {
             let outcome = Outcome::deserialize(&line.outcome).ok();

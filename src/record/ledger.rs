@@ -3,8 +3,9 @@
 use super::rollback::{self, Head, check_length};
 use crate::{
     files::{self, Tree},
+    lines::{self, GoodTail, Lines},
     model::{
-        GENESIS, GoodTail, LedgerKind, LedgerLine, SessionId, WallTime,
+        GENESIS, LedgerKind, LedgerLine, SessionId, WallTime,
         ledger::LEDGER_VERSION,
         reading::{self, Reading, TooNew},
         to_line,
@@ -16,21 +17,14 @@ use sha2::Digest as _;
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
-    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     path::Path,
 };
 
 /// A ledger line is never longer; a longer last "line" is damage.
-const MAX_LINE: u64 = 64 * 1024;
-/// A receipt or an event is never longer: stored content is limited, names are cut.
-const MAX_TORN: u64 = 64 << 20;
-/// A payload that was being written is never longer: no message of that length is held.
-const MAX_TORN_PAYLOAD: u64 = 4 << 30;
-/// Bytes that are looked at or copied at a time.
+const MAX_LINE: usize = 64 * 1024;
+/// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;
-/// Where the last line of most files begins, in bytes from their end.
-const FIRST_REACH: u64 = 8 * 1024;
-
 /// The ledger, locked for this process until dropped.
 pub struct Ledger {
     dir: AuditDir,
@@ -243,65 +237,21 @@ fn walk(dir: &AuditDir, see: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         Err(e) => return Err(e),
     };
     check_length(&file)?;
-    let mut reader = BufReader::with_capacity(1 << 18, file);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
+    Lines::of(file).at_most(MAX_LINE).each(&mut |line| {
+        if let Some(bytes) = line.bytes {
+            see(bytes);
         }
-        if line.last() == Some(&b'\n') {
-            see(&line[..line.len() - 1]);
-        }
-    }
+        true
+    })?;
+    Ok(())
 }
 
-/// The last whole line of a file and what is torn behind it. Zeros at the end, as some file systems leave them after a
-/// power cut, are torn too.
+/// The last whole line of a file of evidence and what is torn behind it; what is no JSON object is torn as well.
 ///
 /// # Errors
-/// What the system says.
+/// [`lines::good_tail`].
 pub fn good_tail(file: &File) -> io::Result<GoodTail> {
-    let mut reach = FIRST_REACH;
-    loop {
-        let tail = tail_within(file, reach)?;
-        match tail {
-            Some(tail) => return Ok(tail),
-            None if reach < 2 * MAX_TORN => reach = (reach * 8).min(2 * MAX_TORN),
-            None => return Err(io::Error::new(io::ErrorKind::InvalidData, "no whole line at the end of the file")),
-        }
-    }
-}
-
-/// [`good_tail`] if it is in the last `reach` bytes.
-fn tail_within(file: &File, reach: u64) -> io::Result<Option<GoodTail>> {
-    let len = file.metadata()?.len();
-    let mut file = file;
-    let start = len.saturating_sub(reach);
-    let mut window = vec![0; usize::try_from(len - start).map_err(io::Error::other)?];
-    file.seek(SeekFrom::Start(start))?;
-    file.read_exact(&mut window)?;
-    let mut end = memchr::memrchr(b'\n', &window).map_or(0, |at| at + 1);
-    // A line that is no JSON object is damage as well, even with a newline behind it.
-    while end > 0 {
-        let line_start = match memchr::memrchr(b'\n', &window[..end - 1]) {
-            Some(at) => at + 1,
-            // Its beginning lies further back.
-            None if start > 0 => return Ok(None),
-            None => 0,
-        };
-        let line = &window[line_start..end - 1];
-        if line.first() == Some(&b'{') && crate::canon::is_canonical(line) {
-            break;
-        }
-        end = line_start;
-    }
-    if end == 0 && start > 0 {
-        return Ok(None);
-    }
-    let last_start = memchr::memrchr(b'\n', &window[..end.saturating_sub(1)]).map_or(0, |at| at + 1);
-    let last = (end > 0).then(|| window[last_start..end - 1].to_vec());
-    Ok(Some(GoodTail { end: start + end as u64, last, torn: (window.len() - end) as u64 }))
+    lines::good_tail(file, &|line| line.first() == Some(&b'{') && crate::canon::is_canonical(line))
 }
 
 /// Copies the torn end of a file beside it and cuts it off; returns a note that says so.
@@ -362,34 +312,6 @@ fn copy_from(file: &File, tail: &GoodTail, to: &mut dyn FnMut(&[u8]) -> io::Resu
             n => to(&buffer[..n])?,
         }
     }
-}
-
-/// As [`good_tail`], for the investigation log, whose lines may be of any size: the last whole line is the last one that
-/// ends as one, and it is not looked at.
-///
-/// # Errors
-/// What the system says.
-pub fn good_end(file: &File) -> io::Result<GoodTail> {
-    let len = file.metadata()?.len();
-    let mut file = file;
-    let mut window = vec![0; PIECE];
-    let mut upto = len;
-    while upto > 0 {
-        if len - upto > MAX_TORN_PAYLOAD {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "no whole line in the last 4 GiB of the file"));
-        }
-        // One byte of the piece behind is looked at again: an end has two.
-        let start = upto.saturating_sub(PIECE as u64);
-        let window = &mut window[..usize::try_from(upto - start).map_err(io::Error::other)?];
-        file.seek(SeekFrom::Start(start))?;
-        file.read_exact(window)?;
-        if let Some(at) = memchr::memmem::rfind(window, b"}\n") {
-            let end = start + at as u64 + 2;
-            return Ok(GoodTail { end, last: None, torn: len - end });
-        }
-        upto = if start == 0 { 0 } else { start + 1 };
-    }
-    Ok(GoodTail { end: 0, last: None, torn: len })
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::model::words::{EndReason, GapReason, OutcomeReason};
 use crate::{
     canon,
     files::Tree,
+    lines::{self, GoodTail, MAX_LINE, ReadStop},
     model::{
         AuditEvent, Direction, EventKind, LedgerKind, Outcome, PolicyVerdict, ReceiptId, SessionDoc, SessionId,
         WallTime, event,
@@ -34,14 +35,10 @@ use crate::{
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
-    fs::File,
-    io::{self, BufRead, BufReader},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
-
-/// The longest line of evidence that is read; a receipt with stored content is far below.
-const MAX_LINE: u64 = 64 << 20;
 
 /// What keeps a session from being recovered. Nothing of it was changed then, but for torn bytes that were set aside.
 #[derive(Debug, thiserror::Error)]
@@ -315,7 +312,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
 
 /// The observed surface, if it is what the recorder wrote: no event binds it, so its hash is remembered.
 fn surface_of(paths: &SessionPaths, mark: &Mark, notes: &mut Vec<String>) -> Result<Option<Vec<u8>>, LostSurface> {
-    let bytes = match paths.files.read(&paths.surface, MAX_LINE) {
+    let bytes = match paths.files.read(&paths.surface, MAX_LINE as u64) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => {
@@ -470,7 +467,7 @@ fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) ->
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
     };
-    let tail = if path == paths.investigation { ledger::good_end(&file)? } else { ledger::good_tail(&file)? };
+    let tail = if path == paths.investigation { lines::good_end(&file)? } else { ledger::good_tail(&file)? };
     if tail.torn > 0 {
         notes.push(ledger::set_aside(&paths.files, &file, path, &tail, paths.id)?);
     }
@@ -482,7 +479,7 @@ fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) ->
 fn set_receipts_aside(paths: &SessionPaths, at: u64) -> io::Result<String> {
     let file = paths.files.open(&paths.receipts)?;
     let torn = file.metadata()?.len().saturating_sub(at);
-    let tail = crate::model::GoodTail { end: at, last: None, torn };
+    let tail = GoodTail { end: at, last: None, torn };
     let note = ledger::copy_aside(&paths.files, &file, &paths.receipts, &tail, paths.id)?;
     Ok(note.replace("were no whole line, set", "had lost their events and are written again, set"))
 }
@@ -717,43 +714,46 @@ fn lanes_of(places: &Places, paths: &SessionPaths, notes: &mut Vec<String>) -> V
 /// The lines of a JSONL file, bounded.
 struct Lines {
     path: PathBuf,
-    reader: Option<BufReader<File>>,
-    line: u64,
+    /// `None`: there is no such file.
+    lines: Option<lines::Lines>,
+    /// The line that was given last.
+    number: u64,
 }
 
 impl Lines {
     fn open(files: &Tree, path: &Path) -> Result<Self, RecoverError> {
-        let reader = match files.open(path) {
-            Ok(file) => Some(BufReader::with_capacity(1 << 18, file)),
+        let lines = match files.open(path) {
+            Ok(file) => Some(lines::Lines::of(file)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(RecoverError::Io { path: path.to_owned(), source }),
         };
-        Ok(Self { path: path.to_owned(), reader, line: 0 })
+        Ok(Self { path: path.to_owned(), lines, number: 0 })
     }
 
-    fn next(&mut self) -> Result<Option<Vec<u8>>, RecoverError> {
-        let Some(reader) = &mut self.reader else { return Ok(None) };
-        let mut line = Vec::new();
-        let n = io::Read::take(&mut *reader, MAX_LINE)
-            .read_until(b'\n', &mut line)
-            .map_err(|source| RecoverError::Io { path: self.path.clone(), source })?;
-        if n == 0 {
-            return Ok(None);
-        }
-        self.line += 1;
-        if line.pop() != Some(b'\n') {
-            return Err(self.damaged("not a whole line"));
-        }
-        Ok(Some(line))
+    /// Goes to the next line, which is then the [`last`](Self::last) one; `false` at the end.
+    fn next(&mut self) -> Result<bool, RecoverError> {
+        let Some(lines) = &mut self.lines else { return Ok(false) };
+        let whole = match lines.next(&mut ()) {
+            Ok(None) => return Ok(false),
+            Ok(Some(line)) => line.terminated,
+            Err(ReadStop::Io(source)) => return Err(RecoverError::Io { path: self.path.clone(), source }),
+            Err(_) => false,
+        };
+        self.number += 1;
+        if whole { Ok(true) } else { Err(self.damaged("not a whole line")) }
+    }
+
+    fn last(&self) -> &[u8] {
+        self.lines.as_ref().map_or(&[], |lines| lines.last())
     }
 
     fn damaged(&self, what: impl std::fmt::Display) -> RecoverError {
-        RecoverError::Damaged { path: self.path.clone(), line: self.line, what: what.to_string() }
+        RecoverError::Damaged { path: self.path.clone(), line: self.number, what: what.to_string() }
     }
 
-    /// Why a line is none that can be read.
-    fn unread<T: reading::Versioned>(&self, line: &[u8]) -> RecoverError {
-        match reading::read::<T>(line) {
+    /// Why the last line is none that can be read.
+    fn unread<T: reading::Versioned>(&self) -> RecoverError {
+        match reading::read::<T>(self.last()) {
             Reading::TooNew(source) => RecoverError::TooNew { path: self.path.clone(), source },
             Reading::Damaged(what) => self.damaged(what),
             Reading::Readable(_) => self.damaged("the line does not read"),
@@ -773,11 +773,14 @@ impl Events {
     }
 
     fn read(&mut self) -> Result<Option<AuditEvent>, RecoverError> {
-        let Some(line) = self.lines.next()? else { return Ok(None) };
-        let Ok(event) = serde_json::from_slice::<AuditEvent>(&line) else {
-            return Err(self.lines.unread::<AuditEvent>(&line));
+        if !self.lines.next()? {
+            return Ok(None);
+        }
+        let line = self.lines.last();
+        let Ok(event) = serde_json::from_slice::<AuditEvent>(line) else {
+            return Err(self.lines.unread::<AuditEvent>());
         };
-        if event::hash_of_line(&line).as_deref() != Some(&event.hash) {
+        if event::hash_of_line(line).as_deref() != Some(&event.hash) {
             return Err(self.lines.damaged("the event's hash is not the hash of its line"));
         }
         if let Some((seq, hash)) = &self.head
@@ -849,13 +852,17 @@ fn receipts_on_disk<'a>(
     let mut lines = Lines::open(&paths.files, &paths.receipts)?;
     let mut start = 0;
     let items = std::iter::from_fn(move || {
-        let line = lines.next().transpose()?;
+        let line = match lines.next() {
+            Ok(true) => lines.last(),
+            Ok(false) => return None,
+            Err(e) => return Some(Err(e)),
+        };
         let at = start;
-        start += line.as_ref().map_or(0, |line| line.len() as u64 + 1);
-        Some(line.and_then(|line| match reading::newer_receipt(&line) {
+        start += line.len() as u64 + 1;
+        Some(match reading::newer_receipt(line) {
             Some(source) => Err(RecoverError::TooNew { path: lines.path.clone(), source }),
-            None => on_disk(line, at).map_err(|e| lines.damaged(e)),
-        }))
+            None => on_disk(line.to_vec(), at).map_err(|e| lines.damaged(e)),
+        })
     });
     Ok(stop_at_error(items, failed))
 }

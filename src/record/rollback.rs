@@ -6,6 +6,7 @@ use super::mark::{self, Place};
 
 use crate::{
     files::Tree,
+    lines::Lines,
     model::{
         reading::{self, Reading, TooNew, versioned},
         sha256_hex,
@@ -34,7 +35,7 @@ pub const MEMORY_VERSION: u32 = 1;
 /// Bytes of a ledger that are looked at at a time.
 const PIECE: u64 = 256 << 10;
 /// Bytes of the first line that are looked at.
-const FIRST: usize = 64 << 10;
+const FIRST: u64 = 64 << 10;
 
 /// One line of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,9 +183,8 @@ pub fn look(dir: &AuditDir) -> Option<Said> {
 
 /// SHA-256 of the first line.
 fn origin(ledger: &File) -> io::Result<Option<String>> {
-    let mut first = vec![0; FIRST];
-    let n = ledger.read_at(&mut first, 0)?;
-    Ok(memchr::memchr(b'\n', &first[..n]).map(|end| sha256_hex(&first[..end])))
+    let mut lines = Lines::of(ledger.try_clone()?);
+    Ok(lines.whole(FIRST)?.map(|line| sha256_hex(line.bytes)))
 }
 
 /// Whether a line has this hash, looked for from the end.

@@ -216,7 +216,12 @@ fn the_verifier_needs_nothing_but_itself_and_the_rooms_of_the_format() {
         files += 1;
         for other in needed.iter().filter(|other| !is_verifier(other)) {
             let room = other.first().map(String::as_str);
-            assert!(matches!(room, Some("canon" | "model" | "text")), "{} needs {}", file.join("::"), other.join("::"));
+            assert!(
+                matches!(room, Some("canon" | "lines" | "model" | "text")),
+                "{} needs {}",
+                file.join("::"),
+                other.join("::")
+            );
         }
     }
     assert!(files > 30, "the verifier is not where it is looked for: {files} files");

@@ -1,10 +1,10 @@
 //! From the growing segment to lines for subscribers.
 
 use crate::{
+    lines::Lines,
     live::{
         fold::Fold,
         hub::Mark,
-        journal::Lines,
         protocol::{Line, RunCard},
         ring::{Entry, Ring},
         row::Totals,
@@ -49,7 +49,7 @@ pub(super) struct Feed {
 impl Feed {
     /// The feed of a session that has begun, after the one of the session before.
     pub fn open(before: Option<Self>, card: &RunCard, number: u32) -> io::Result<Self> {
-        let lines = Lines::open(&card.segment)?;
+        let lines = Lines::of(crate::files::plain(&card.segment)?);
         let started_ns = card.card.started_mono_ns;
         let mut fold = Fold::default();
         if let Some(before) = before {
@@ -113,10 +113,15 @@ impl Feed {
             *hash = Some(event.hash);
         };
         let before = lines.position();
-        while lines.next(limit, &mut each)? {}
-        if lines.position() == before && limit < good {
+        while let Some(line) = lines.whole(limit)? {
+            each(line.bytes);
+        }
+        if lines.position() == before
+            && limit < good
             // A line that is longer than what is read at once.
-            lines.next(good, &mut each)?;
+            && let Some(line) = lines.whole(good)?
+        {
+            each(line.bytes);
         }
         if self.uncounted && end.is_none() {
             self.uncounted = false;

@@ -178,7 +178,7 @@ fn ledger(
         }
         Err(OpenProblem::Io(source)) => return Err(VerifyError::Io { path: audit.path().join(LEDGER), source }),
     };
-    let mut lines = Lines::new(file);
+    let mut lines = Lines::hashed(file);
     let mut prev = Some(GENESIS.to_owned());
     let (mut seq, mut newer) = (0, false);
     loop {
@@ -270,7 +270,7 @@ fn segment(
         }
     };
     let before = report.findings.len() as u64 + report.findings_omitted;
-    let mut lines = Lines::new(opened);
+    let mut lines = Lines::hashed(opened);
     let mut chain = ChainWalk::new(file, session);
     loop {
         match lines.next(meter) {

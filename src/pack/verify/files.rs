@@ -13,7 +13,7 @@ use super::{
     session,
     source::{
         Lines, MAX_BEYOND, MAX_DOCUMENT, MAX_EVIDENCE, MAX_LINE, MAX_SIDE_FILE, Meter, OpenProblem, PackDir, ReadStop,
-        Whole, hash_file,
+        Whole,
     },
     surface,
     unread::not_json,
@@ -166,7 +166,7 @@ fn streams(
     if !ours {
         let Some((entry, file, _)) = receipts else { return Ok(()) };
         meter.stage = Stage::ValidateReceipts;
-        let mut lines = Lines::new(file);
+        let mut lines = Lines::hashed(file);
         let walked = foreign::walk(notes, tally, meter, &mut lines);
         match walked {
             Ok(found) => evidence.foreign = Some(found),
@@ -177,8 +177,9 @@ fn streams(
     }
     match (receipts, events) {
         (Some((receipt_entry, receipt_file, _)), Some((event_entry, event_file, _))) => {
-            let mut events = Lines::new(event_file);
-            let mut receipts = ReceiptFile::new(Lines::new(receipt_file), evidence.doc.as_ref().map(|d| d.session_id));
+            let mut events = Lines::hashed(event_file);
+            let mut receipts =
+                ReceiptFile::new(Lines::hashed(receipt_file), evidence.doc.as_ref().map(|d| d.session_id));
             // Without a document nobody knows whether it was recovered.
             let recovered = evidence.doc.as_ref().is_none_or(|d| !d.recovery_notes.is_empty());
             match walk(notes, tally, meter, &mut events, &mut receipts, recovered) {
@@ -194,7 +195,7 @@ fn streams(
             compare(notes, event_entry, hash)
         }
         (Some((entry, file, _)), None) => {
-            let mut receipts = ReceiptFile::new(Lines::new(file), evidence.doc.as_ref().map(|d| d.session_id));
+            let mut receipts = ReceiptFile::new(Lines::hashed(file), evidence.doc.as_ref().map(|d| d.session_id));
             if let Err(stop) = alone(notes, tally, meter, &mut receipts) {
                 return stopped(notes, RECEIPTS, &stop);
             }
@@ -203,7 +204,7 @@ fn streams(
             compare(notes, entry, hash)
         }
         (None, Some((entry, file, _))) => {
-            let mut events = Lines::new(file);
+            let mut events = Lines::hashed(file);
             let mut chain = ChainWalk::new(AUDIT_LOG, None);
             loop {
                 match events.next(meter) {
@@ -312,7 +313,7 @@ fn plain(
         notes.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path));
         return Ok(());
     }
-    let hash = hash_file(file, meter);
+    let hash = Lines::hashed(file).finish(meter);
     compare(notes, entry, hash)
 }
 

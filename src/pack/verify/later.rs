@@ -3,8 +3,9 @@
 use super::{
     builder,
     manifest::{self, MAX_MANIFEST},
-    source::{Lines, MAX_DOCUMENT, MAX_LINE, Meter, PackDir},
+    source::{MAX_DOCUMENT, PackDir},
 };
+use crate::lines::{Lines, MAX_LINE};
 use crate::model::pack::{AUDIT_LOG, MANIFEST, RECEIPTS, REPORT, SESSION, SURFACE};
 use crate::model::{
     AuditEvent, SessionDoc,
@@ -14,7 +15,6 @@ use crate::model::{
 };
 use std::{
     io::Read as _,
-    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
@@ -63,9 +63,8 @@ pub fn later(pack: &Path) -> Option<Later> {
     }
     for (name, newer) in [(RECEIPTS, reading::newer_receipt as Newer), (AUDIT_LOG, newer_event)] {
         let Ok((file, _)) = dir.open_file(name) else { continue };
-        let mut ignore = |_| ControlFlow::Continue(());
-        let (mut meter, mut lines) = (Meter::new(&mut ignore), Lines::new(file));
-        while let Ok(Some(line)) = lines.next(&mut meter) {
+        let mut lines = Lines::of(file);
+        while let Ok(Some(line)) = lines.next(&mut ()) {
             if let Some(newer) = newer(line.bytes) {
                 return Some(found(name, Some(line.number), newer));
             }

@@ -5,11 +5,12 @@ use super::{
     options::{Progress, VerifyError},
     words::Stage,
 };
+use crate::lines::{self, Watch};
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{CWD, Dir, FileType, Mode, OFlags},
 };
-use sha2::{Digest as _, Sha256};
+use sha2::Sha256;
 use std::{
     fs::File,
     io::{self, Read as _},
@@ -17,8 +18,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest line of an evidence file, and largest file that is scanned as a whole.
-pub const MAX_LINE: usize = 64 << 20;
+pub use crate::lines::{Line, MAX_LINE, ReadStop};
+
+/// The lines of a file of evidence, with the SHA-256 of all its bytes.
+pub type Lines = lines::Lines<Sha256>;
+
 /// Largest document that is parsed as a whole.
 pub const MAX_DOCUMENT: usize = 16 << 20;
 /// Largest listed file that is no evidence read line by line. Nothing that builders write comes near it, and a sparse file
@@ -30,8 +34,6 @@ pub const MAX_EVIDENCE: u64 = 1 << 40;
 pub const MAX_BEYOND: u64 = 1 << 20;
 /// Most entries that a directory is listed to.
 pub const MAX_ENTRIES: usize = 1_000_000;
-/// How much is read, hashed and parsed at a time: small enough to stay in a core's cache between the three.
-const CHUNK: usize = 128 << 10;
 /// How often the caller hears of progress.
 const REPORT_EVERY: u64 = 4 << 20;
 
@@ -50,19 +52,6 @@ pub enum OpenProblem {
     Special(&'static str),
     /// What the system says.
     Io(io::Error),
-}
-
-/// Why reading ended before the end of a file.
-#[derive(Debug)]
-pub enum ReadStop {
-    /// A line is longer than [`MAX_LINE`], or a file that is read whole than it may be.
-    TooLong,
-    /// So much of it reads as nothing that the rest does not matter.
-    Garbage,
-    /// What the system says.
-    Io(io::Error),
-    /// The caller's progress function broke.
-    Cancelled,
 }
 
 /// A name in a directory.
@@ -230,6 +219,12 @@ impl<'p> Meter<'p> {
     }
 }
 
+impl Watch for Meter<'_> {
+    fn took(&mut self, bytes: usize) -> Result<(), ReadStop> {
+        self.add(bytes)
+    }
+}
+
 /// A file that was read whole.
 pub struct Whole {
     /// Its bytes.
@@ -258,193 +253,9 @@ impl Whole {
     }
 }
 
-/// The SHA-256 (hex) and length of a file that is not parsed.
-///
-/// # Errors
-/// Why it could not be read to its end.
-pub fn hash_file(mut file: File, meter: &mut Meter<'_>) -> Result<(String, u64), ReadStop> {
-    let mut buffer = vec![0; CHUNK];
-    let (mut hasher, mut len) = (Sha256::new(), 0u64);
-    loop {
-        let n = retry(|| file.read(&mut buffer)).map_err(ReadStop::Io)?;
-        if n == 0 {
-            return Ok((hex::encode(hasher.finalize()), len));
-        }
-        hasher.update(&buffer[..n]);
-        len += n as u64;
-        meter.add(n)?;
-    }
-}
-
-fn retry(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match read() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            other => return other,
-        }
-    }
-}
-
-/// The lines of a file in one pass, with the SHA-256 of all its bytes.
-pub struct Lines {
-    file: File,
-    hasher: Sha256,
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// Offset in the file of `buffer[start]`.
-    offset: u64,
-    number: u64,
-    read: u64,
-    eof: bool,
-    last: std::ops::Range<usize>,
-}
-
-/// One line.
-#[derive(Debug, Clone, Copy)]
-pub struct Line<'a> {
-    /// Without its newline.
-    pub bytes: &'a [u8],
-    /// From 1.
-    pub number: u64,
-    /// Where it begins.
-    pub offset: u64,
-    /// Whether a newline ends it; only the last can lack one.
-    pub terminated: bool,
-}
-
-impl Lines {
-    /// The lines of `file` from where it stands.
-    #[must_use]
-    pub fn new(file: File) -> Self {
-        Self {
-            file,
-            hasher: Sha256::new(),
-            buffer: vec![0; 2 * CHUNK],
-            start: 0,
-            end: 0,
-            offset: 0,
-            number: 0,
-            read: 0,
-            eof: false,
-            last: 0..0,
-        }
-    }
-
-    /// The next line.
-    ///
-    /// # Errors
-    /// [`ReadStop`]; the reader must not be used afterwards.
-    pub fn next(&mut self, meter: &mut Meter<'_>) -> Result<Option<Line<'_>>, ReadStop> {
-        let mut searched = 0;
-        let (len, terminated) = loop {
-            if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.start + searched..self.end]) {
-                break (searched + at, true);
-            }
-            // No text has these, and the holes of a sparse file nothing else.
-            let holes = |bytes: &[u8]| bytes.len() >= CHUNK / 2 && bytes.iter().all(|b| *b == 0);
-            if holes(&self.buffer[self.start + searched..self.end]) {
-                return Err(ReadStop::Garbage);
-            }
-            searched = self.end - self.start;
-            if searched > MAX_LINE {
-                return Err(ReadStop::TooLong);
-            }
-            if self.eof || !self.fill(meter)? {
-                if self.start == self.end {
-                    return Ok(None);
-                }
-                break (self.end - self.start, false);
-            }
-        };
-        if len > MAX_LINE {
-            return Err(ReadStop::TooLong);
-        }
-        let (start, offset) = (self.start, self.offset);
-        let taken = len + usize::from(terminated);
-        self.start += taken;
-        self.offset += taken as u64;
-        self.number += 1;
-        self.last = start..start + len;
-        Ok(Some(Line { bytes: &self.buffer[start..start + len], number: self.number, offset, terminated }))
-    }
-
-    /// The bytes of the line that [`next`](Self::next) gave last.
-    #[must_use]
-    pub fn last(&self) -> &[u8] {
-        &self.buffer[self.last.clone()]
-    }
-
-    fn fill(&mut self, meter: &mut Meter<'_>) -> Result<bool, ReadStop> {
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
-        if self.buffer.len() - self.end < CHUNK {
-            // By a quarter beyond the first megabytes: a long line may not cost twice its length.
-            let grown = if self.buffer.len() < 8 << 20 { self.buffer.len() * 2 } else { self.buffer.len() / 4 * 5 };
-            self.buffer.resize(grown.max(self.end + CHUNK), 0);
-        }
-        let room = self.end..self.end + CHUNK;
-        let n = retry(|| self.file.read(&mut self.buffer[room.clone()])).map_err(ReadStop::Io)?;
-        self.hasher.update(&self.buffer[self.end..self.end + n]);
-        self.end += n;
-        self.read += n as u64;
-        self.eof = n == 0;
-        meter.add(n)?;
-        Ok(n > 0)
-    }
-
-    /// Reads and hashes what is left, and gives the SHA-256 (hex) and the length of the whole file.
-    ///
-    /// # Errors
-    /// [`ReadStop`].
-    pub fn finish(mut self, meter: &mut Meter<'_>) -> Result<(String, u64), ReadStop> {
-        while !self.eof {
-            self.start = self.end;
-            self.fill(meter)?;
-        }
-        Ok((hex::encode(self.hasher.finalize()), self.read))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn meter_test<T>(f: impl FnOnce(&mut Meter<'_>) -> T) -> T {
-        f(&mut Meter::new(&mut |_| ControlFlow::Continue(())))
-    }
-
-    fn lines_of(content: &[u8]) -> Vec<(Vec<u8>, u64, bool)> {
-        let mut file = tempfile::tempfile().unwrap();
-        io::Write::write_all(&mut file, content).unwrap();
-        io::Seek::rewind(&mut file).unwrap();
-        let mut lines = Lines::new(file);
-        let mut out = Vec::new();
-        meter_test(|m| {
-            while let Some(line) = lines.next(m).unwrap() {
-                out.push((line.bytes.to_vec(), line.offset, line.terminated));
-            }
-            let (sha, len) = lines.finish(m).unwrap();
-            assert_eq!((sha, len), (crate::model::sha256_hex(content), content.len() as u64));
-        });
-        out
-    }
-
-    #[test]
-    fn lines_do_not_depend_on_how_the_file_is_read() {
-        assert_eq!(lines_of(b""), []);
-        assert_eq!(lines_of(b"a"), [(b"a".to_vec(), 0, false)]);
-        let long = vec![b'x'; 3 * CHUNK + 7];
-        let content = [b"a\n\n".as_slice(), &long, b"\nlast\n"].concat();
-        let expected = [
-            (b"a".to_vec(), 0, true),
-            (vec![], 2, true),
-            (long.clone(), 3, true),
-            (b"last".to_vec(), 3 + long.len() as u64 + 1, true),
-        ];
-        assert_eq!(lines_of(&content), expected);
-    }
 
     #[test]
     fn only_an_ordinary_file_with_one_name_is_opened() {

@@ -3,6 +3,7 @@
 use super::{Progress, Recorded, Visit};
 use crate::{
     canon, files,
+    lines::{Lines, ReadStop},
     model::{
         WallTime,
         pack::RECEIPTS as PACK,
@@ -12,7 +13,7 @@ use crate::{
     },
     pack::verify::{
         Later, later,
-        source::{Lines, Meter, OpenProblem, PackDir, ReadStop},
+        source::{OpenProblem, PackDir},
     },
     policy::Arguments,
     text::{counted, either},
@@ -239,12 +240,10 @@ impl Source {
         let mut payloads = Payloads::new(self.investigation.as_deref());
         let mut session: Option<(String, bool)> = None;
         let (mut unread, mut newer) = (0u64, None::<(u64, TooNew)>);
-        let mut ignore = |_| ControlFlow::Continue(());
-        let mut meter = Meter::new(&mut ignore);
-        let mut lines = Lines::new(file);
+        let mut lines = Lines::of(file);
         let mut next = *done;
         loop {
-            let line = match lines.next(&mut meter) {
+            let line = match lines.next(&mut ()) {
                 Ok(Some(line)) => line,
                 Ok(None) => break,
                 Err(stop) => {
@@ -371,12 +370,10 @@ fn index(path: &Path, problems: &mut Vec<String>) -> Option<Index> {
     let (dir, name) = (path.parent()?, path.file_name()?.to_str()?);
     let dir = PackDir::open(dir).ok()?;
     let (file, _) = dir.open_file(name).ok()?;
-    let mut ignore = |_| ControlFlow::Continue(());
-    let mut meter = Meter::new(&mut ignore);
-    let mut lines = Lines::new(file.try_clone().ok()?);
+    let mut lines = Lines::of(file.try_clone().ok()?);
     let mut places = HashMap::new();
     loop {
-        match lines.next(&mut meter) {
+        match lines.next(&mut ()) {
             Ok(Some(line)) => {
                 if let Some(invocation) = invocation_of(line.bytes) {
                     places.insert(invocation, (line.offset, line.bytes.len() as u64));

@@ -1,7 +1,8 @@
 //! Sessions of which only a later version reads everything: nothing of them is touched.
 
-use super::{Lines, MAX_LINE, RecoverError, paths_in};
+use super::{Lines, RecoverError, paths_in};
 use crate::{
+    lines::MAX_LINE,
     model::{
         AuditEvent,
         reading::{self, TooNew},
@@ -35,7 +36,7 @@ pub(super) fn refuse(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> R
             return too_new(ring)(source.clone());
         }
     }
-    if let Ok(bytes) = paths.files.read(&paths.surface, MAX_LINE)
+    if let Ok(bytes) = paths.files.read(&paths.surface, MAX_LINE as u64)
         && let Some(source) = surface::newer(&bytes)
     {
         return too_new(&paths.surface)(source);
@@ -60,8 +61,8 @@ pub(super) fn refuse(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> R
 fn refuse_lines(paths: &SessionPaths, path: &Path, newer: fn(&[u8]) -> Option<TooNew>) -> Result<(), RecoverError> {
     let mut lines = Lines::open(&paths.files, path)?;
     // What is torn or damaged is named later.
-    while let Ok(Some(line)) = lines.next() {
-        if let Some(source) = newer(&line) {
+    while let Ok(true) = lines.next() {
+        if let Some(source) = newer(lines.last()) {
             return Err(RecoverError::TooNew { path: path.to_owned(), source });
         }
     }

@@ -3,6 +3,7 @@
 use super::{read::Source, row::Kind, rows::wrapped};
 use crate::model::pack::MANIFEST;
 use crate::{
+    lines,
     pack::verify::Finding,
     tui::{
         msg::{Effect, Job, Ticket, Told},
@@ -14,14 +15,13 @@ use crate::{
 use std::{
     fs::File,
     io,
-    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
 /// Bytes that are kept around the caret.
 const CHUNK: u64 = 32 << 10;
 /// Bytes of a line in which a value is looked for.
-const SEARCH: u64 = 4 << 20;
+const SEARCH: usize = 4 << 20;
 
 /// What is to be shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -199,8 +199,8 @@ fn open(dir: &Path, place: &Place) -> Result<Opened, String> {
         }
         (_, Some(offset), _) => (offset, line_of(&file, offset).map_err(io)?, false),
         (_, None, Some(field)) => {
-            let mut text = vec![0; len.min(SEARCH) as usize];
-            let n = read_at(&file, &mut text, 0).map_err(io)?;
+            let mut text = vec![0; usize::try_from(len).map_or(SEARCH, |len| len.min(SEARCH))];
+            let n = lines::read_at(&file, &mut text, 0).map_err(io)?;
             let quoted = format!("\"{field}\": ");
             let at = memchr::memmem::find(&text[..n], quoted.as_bytes());
             let caret = at.map_or(0, |at| at + quoted.len()) as u64;
@@ -219,23 +219,10 @@ fn open(dir: &Path, place: &Place) -> Result<Opened, String> {
     Ok(Opened { file: name.to_owned(), caret, line, link, whole, ..opened })
 }
 
-fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut have = 0;
-    while have < buffer.len() {
-        match file.read_at(&mut buffer[have..], at + have as u64) {
-            Ok(0) => break,
-            Ok(n) => have += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(have)
-}
-
 fn around(file: &File, len: u64, caret: u64) -> io::Result<Opened> {
     let from = caret.saturating_sub(CHUNK / 2) / 16 * 16;
     let mut bytes = vec![0; CHUNK.min(len.saturating_sub(from)) as usize];
-    let n = read_at(file, &mut bytes, from)?;
+    let n = lines::read_at(file, &mut bytes, from)?;
     bytes.truncate(n);
     Ok(Opened { len, caret, from, bytes, ..Opened::default() })
 }
@@ -246,15 +233,13 @@ fn is_hash(text: &str) -> bool {
 
 /// The byte of a line that a finding is about: where what was found stands, else the member that it names.
 fn in_line(file: &File, start: u64, place: &Place) -> io::Result<Option<u64>> {
-    let mut text = vec![0; SEARCH as usize];
-    let n = read_at(file, &mut text, start)?;
-    let line = text[..n].split(|b| *b == b'\n').next().unwrap_or_default();
-    let find = |what: &str| (what.len() > 1).then(|| memchr::memmem::find(line, what.as_bytes())).flatten();
+    let (line, _) = lines::at(file, start, SEARCH)?;
+    let find = |what: &str| (what.len() > 1).then(|| memchr::memmem::find(&line, what.as_bytes())).flatten();
     let at_byte = place.message.rsplit_once(" at byte ").and_then(|(_, n)| {
         n.split(|c: char| !c.is_ascii_digit()).next()?.parse::<usize>().ok().filter(|n| *n <= line.len())
     });
     let first = place.message.split([' ', ':']).next().unwrap_or_default();
-    let member = || memchr::memmem::find(line, format!("\"{first}\":").as_bytes()).map(|at| at + first.len() + 3);
+    let member = || memchr::memmem::find(&line, format!("\"{first}\":").as_bytes()).map(|at| at + first.len() + 3);
     let sides = [place.found.as_deref(), place.expected.as_deref()];
     // A short value may stand anywhere: then the member that is named is surer.
     let long = |s: &&str| s.len() >= 16;
@@ -267,29 +252,23 @@ fn in_line(file: &File, start: u64, place: &Place) -> io::Result<Option<u64>> {
 
 /// The line, from 1, in which a byte stands; `None` far from the beginning.
 fn line_of(file: &File, offset: u64) -> io::Result<Option<u64>> {
-    if offset > SEARCH {
+    if offset > SEARCH as u64 {
         return Ok(None);
     }
     let mut text = vec![0; offset as usize];
-    let n = read_at(file, &mut text, 0)?;
+    let n = lines::read_at(file, &mut text, 0)?;
     Ok(Some(memchr::memchr_iter(b'\n', &text[..n]).count() as u64 + 1))
 }
 
 /// The event before and this one.
 fn link(file: &File, line: u64, start: u64) -> io::Result<Option<Link>> {
-    let from = start.saturating_sub(SEARCH);
-    let mut text = vec![0; (start - from) as usize];
-    let n = read_at(file, &mut text, from)?;
-    let before = text[..n].strip_suffix(b"\n").unwrap_or(&text[..n]);
-    let before = before.rsplit(|b| *b == b'\n').next().unwrap_or_default().to_vec();
-    let mut text = vec![0; SEARCH as usize];
-    let n = read_at(file, &mut text, start)?;
-    let here = text[..n].split(|b| *b == b'\n').next().unwrap_or_default();
+    let before = lines::before(file, start, SEARCH)?;
+    let (here, _) = lines::at(file, start, SEARCH)?;
     let member = |line: &[u8], name: &str| {
         let value: serde_json::Value = serde_json::from_slice(line).ok()?;
         value[name].as_str().map(str::to_owned)
     };
-    let sides = member(&before, "hash").zip(member(here, "prev_hash"));
+    let sides = member(&before, "hash").zip(member(&here, "prev_hash"));
     Ok(sides.map(|(hash, prev_hash)| Link { lines: (line - 1, line), hash, prev_hash }))
 }
 

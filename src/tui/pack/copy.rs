@@ -1,15 +1,18 @@
 //! What is copied: values, places, whole lines of evidence.
 
 use super::{PackScreen, State, Tab, book::Book, read::Source, row::Kind};
-use crate::tui::{
-    keymap::Command,
-    msg::{Effect, Job, Target, Ticket},
-    screen::At,
+use crate::{
+    lines,
+    tui::{
+        keymap::Command,
+        msg::{Effect, Job, Target, Ticket},
+        screen::At,
+    },
 };
-use std::{os::unix::fs::FileExt as _, path::PathBuf};
+use std::path::PathBuf;
 
 /// The longest line of evidence that is copied, in bytes.
-const MAX_COPY: u64 = 8 << 20;
+const MAX_COPY: usize = 8 << 20;
 
 impl PackScreen {
     pub(super) fn copy(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
@@ -87,13 +90,10 @@ fn bytes_dir(target: Option<&Target>, book: Option<&Book>) -> PathBuf {
 }
 
 fn raw_line(source: &Source, offset: u64) -> Result<String, String> {
-    let (file, len) = source.open()?;
-    let mut text = vec![0; MAX_COPY.min(len.saturating_sub(offset)) as usize];
-    file.read_exact_at(&mut text, offset).map_err(|e| e.to_string())?;
-    let end = memchr::memchr(b'\n', &text);
-    if end.is_none() && text.len() as u64 == MAX_COPY {
+    let (file, _) = source.open()?;
+    let (text, whole) = lines::at(&file, offset, MAX_COPY).map_err(|e| e.to_string())?;
+    if !whole {
         return Err("the line is too long to copy".to_owned());
     }
-    text.truncate(end.unwrap_or(text.len()));
     String::from_utf8(text).map_err(|_| "the line is not UTF-8".to_owned())
 }

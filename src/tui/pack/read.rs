@@ -3,10 +3,8 @@
 use super::row::{Kind, Row, problem, read};
 use crate::{
     filter::{Facts, Filter},
-    live::{
-        lines::{self, LineAt},
-        state::facts,
-    },
+    lines::{LineAt, Lines},
+    live::state::facts,
     pack::verify::source::{OpenProblem, PackDir},
     tui::msg::Teller,
 };
@@ -153,7 +151,9 @@ pub fn index(source: &Source, known: Option<Known>, teller: &Teller<News>) {
     let mut count = from.problems;
     let mut before = None;
     let mut last = (from.lines, from.bytes);
-    let done = lines::read(&file, from.mark.0, from.mark.1, &mut |line| {
+    let mut all = Lines::of(file);
+    all.go(from.mark.1, from.mark.0);
+    let done = all.each(&mut |line| {
         let number = line.number;
         let bad = line.bytes.is_none_or(|bytes| problem(source.kind, number, bytes, &mut before));
         if number < from.lines {
@@ -193,7 +193,9 @@ pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller<
         Err(why) => return teller.tell(News::Failed(why)),
     };
     let (mut more, mut seen, mut next) = (Vec::new(), from, from.1 + SOON);
-    let done = lines::read(&file, from.0, from.1, &mut |line| {
+    let mut all = Lines::of(file);
+    all.go(from.1, from.0);
+    let done = all.each(&mut |line| {
         if passes(filter, &row(source.kind, &line, None).row)
             && let Ok(number) = u32::try_from(line.number)
         {
@@ -229,7 +231,9 @@ pub fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller<New
     let first = wanted.start.saturating_sub(1) / STRIDE * STRIDE;
     let mut out = Vec::new();
     let mut before: Option<Vec<u8>> = None;
-    let done = lines::read(&file, first, mark, &mut |line| {
+    let mut all = Lines::of(file);
+    all.go(mark, first);
+    let done = all.each(&mut |line| {
         if line.number >= wanted.start {
             out.push(row(source.kind, &line, before.as_deref()));
         }
@@ -250,12 +254,13 @@ pub fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Telle
         Ok((file, _)) => file,
         Err(why) => return teller.tell(News::Failed(why)),
     };
-    let mut out = Vec::new();
+    let (mut all, mut out) = (Lines::of(file), Vec::new());
     for (number, offset) in places {
         if teller.cancelled() {
             return;
         }
-        let done = lines::read(&file, *number, *offset, &mut |line| {
+        all.go(*offset, *number);
+        let done = all.each(&mut |line| {
             out.push(row(source.kind, &line, None));
             false
         });
