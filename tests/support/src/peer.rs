@@ -49,17 +49,15 @@ pub fn serve(log: &Path) -> ! {
     }
     let mut held = Vec::new();
     let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match input.read(&mut buffer) {
-            Ok(0) | Err(_) => break,
-            Ok(n) => {
-                write(&mut log, &buffer[..n]).unwrap();
-                held.extend_from_slice(&buffer[..n]);
-            }
-        }
-        while let Some(end) = held.iter().position(|b| *b == b'\n') {
-            let line: Vec<u8> = held.drain(..=end).collect();
+    while let Ok(n @ 1..) = input.read(&mut buffer) {
+        write(&mut log, &buffer[..n]).unwrap();
+        // What was there before has no end of a line.
+        let mut looked = held.len();
+        held.extend_from_slice(&buffer[..n]);
+        while let Some(end) = memchr::memchr(b'\n', &held[looked..]) {
+            let line: Vec<u8> = held.drain(..=looked + end).collect();
             answer(&line, &mut out);
+            looked = 0;
         }
     }
     if has("ignore-eof") {
