@@ -47,7 +47,6 @@
     )
 )]
 
-pub mod canon;
 pub mod cli;
 pub mod demo;
 pub mod error;
@@ -55,9 +54,7 @@ pub mod files;
 pub mod filter;
 pub mod guard;
 pub mod history;
-pub mod lines;
 pub mod live;
-pub mod model;
 pub mod pack;
 pub mod paths;
 pub mod policy;
@@ -68,5 +65,6 @@ pub mod relay;
 pub mod report;
 #[allow(unsafe_code)]
 pub mod sys;
-pub mod text;
 pub mod tui;
+
+pub use assay_evidence::{canon, lines, model, text};

@@ -1,6 +1,6 @@
 //! SHA-256 of two texts in one go.
 
-use crate::sys::sha256::{INITIAL, compress};
+use crate::sha256::{INITIAL, compress};
 
 /// A text that comes in parts, hashed together with one that is there as a whole.
 pub(super) struct Pair<'a> {

@@ -68,13 +68,15 @@ pub fn newer<T: Versioned>(bytes: &[u8]) -> Option<TooNew> {
 ///
 /// # Errors
 /// It is another one, or none.
-pub(crate) fn known<'de, T: Versioned, D: Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
+pub fn known<'de, T: Versioned, D: Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
     match u32::deserialize(d)? {
         found if found == T::KNOWN => Ok(found),
         found => Err(D::Error::custom(format_args!("version {found} of a {} is unknown", T::WHAT))),
     }
 }
 
+/// Says which version of a document is read, and where it stands.
+#[macro_export]
 macro_rules! versioned {
     ($type:ty, $what:literal, $known:expr) => {
         $crate::model::reading::versioned!($type, $what, $known, "v");
@@ -87,7 +89,7 @@ macro_rules! versioned {
         }
     };
 }
-pub(crate) use versioned;
+pub use versioned;
 
 #[cfg(test)]
 mod tests {

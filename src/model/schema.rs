@@ -14,7 +14,7 @@ pub const SCHEMA_VERSION: &str = "3.0";
 ///
 /// # Errors
 /// It is another one.
-pub(crate) fn known<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+pub fn known<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
     let found = String::deserialize(d)?;
     if found == SCHEMA_VERSION {
         return Ok(found);

@@ -8,7 +8,6 @@ mod map;
 pub mod peer;
 pub mod process;
 mod ring;
-pub mod sha256;
 pub mod wait;
 
 pub use map::FileMap;

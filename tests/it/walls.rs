@@ -83,11 +83,16 @@ fn tree(tokens: &[String], mut at: usize, mut path: Names, leaves: &mut Vec<(Nam
 
 type House = BTreeMap<Names, Module>;
 
+/// The roots of the packages that the house is made of beside its own, and where their files stand in it.
+const MEMBERS: [(&str, &[&str]); 2] = [("src/evidence.rs", &[]), ("src/pack/auditor.rs", &["pack"])];
+/// Files that a package takes out of another folder, for itself alone.
+const HIDDEN: [&str; 1] = ["sha256"];
+
 /// Reads a file and the files that it declares.
 fn read(house: &mut House, file: &Path, here: Names) {
     let mut module = Module { tokens: tokens(&fs::read_to_string(file).unwrap()), ..Module::default() };
     let folder = match file.file_stem().unwrap().to_str().unwrap() {
-        "mod" | "lib" => file.parent().unwrap().to_owned(),
+        "mod" | "lib" | "evidence" | "auditor" => file.parent().unwrap().to_owned(),
         _ => file.with_extension(""),
     };
     while let Some(at) = module.tokens.windows(7).position(|w| w.concat() == "#[cfg(test)]") {
@@ -96,6 +101,7 @@ fn read(house: &mut House, file: &Path, here: Names) {
     }
     let declared = module.tokens.windows(3).filter(|w| w[0] == "mod" && w[2] == ";").map(|w| w[1].clone());
     module.children = declared.collect();
+    module.children.retain(|child| !HIDDEN.contains(&child.as_str()));
     for child in &module.children {
         let path = [folder.join(format!("{child}.rs")), folder.join(child).join("mod.rs")];
         read(house, path.iter().find(|p| p.exists()).unwrap(), [&here[..], std::slice::from_ref(child)].concat());
@@ -185,7 +191,16 @@ fn owner(house: &House, path: &[String], steps: usize) -> Option<Names> {
 /// What each file needs.
 static ARROWS: LazyLock<BTreeMap<Names, BTreeSet<Names>>> = LazyLock::new(|| {
     let mut house = House::new();
-    read(&mut house, &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs"), Names::new());
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    read(&mut house, &top.join("src/lib.rs"), Names::new());
+    for (root, place) in MEMBERS {
+        let place: Names = place.iter().map(|name| (*name).to_owned()).collect();
+        let mut member = House::new();
+        read(&mut member, &top.join(root), place.clone());
+        let children = member.remove(&place).unwrap().children;
+        house.get_mut(&place).unwrap().children.extend(children);
+        house.extend(member);
+    }
     let needs = |(here, module): (&Names, &Module)| {
         let needed = module.used.iter().filter_map(|path| owner(&house, path, 9)).filter(|o| !here.starts_with(o));
         (here.clone(), needed.collect())

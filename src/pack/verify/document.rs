@@ -214,7 +214,7 @@ struct Document<'a, F, O> {
 }
 
 /// The document of these parts.
-pub fn document<'a, F: Serialize, O: Serialize>(parts: Parts<'a, F, O>) -> impl Serialize + use<'a, F, O> {
+pub fn document<F: Serialize, O: Serialize>(parts: Parts<'_, F, O>) -> impl Serialize {
     let Parts { subject, verdicts, mut checks, .. } = parts;
     let (overall_verdict, blocking_channel, overall_reason) = verdicts.overall();
     let (required_channels, trust) = (verdicts.required(), verdicts.trust());

@@ -20,7 +20,8 @@ mod claims_tally;
 mod conclude;
 mod cursor;
 mod dir;
-pub(crate) mod document;
+#[doc(hidden)]
+pub mod document;
 mod engine;
 mod evaluate;
 mod event_line;
@@ -41,7 +42,8 @@ mod schema;
 mod sense;
 mod session;
 mod signature;
-pub(crate) mod source;
+#[doc(hidden)]
+pub mod source;
 mod streams;
 mod surface;
 mod time;

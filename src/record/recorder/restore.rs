@@ -139,7 +139,7 @@ impl Recorder {
 
     fn take_on_disk(&mut self, receipt: OnDisk, bound: &mut Bound, state: &mut Restored) {
         self.next_receipt += 1;
-        self.counts.add_call(&receipt.counts);
+        add_call(&mut self.counts, &receipt.counts);
         match receipt.kind.as_str() {
             crate::model::receipt::SESSION_START => {
                 self.session_start_written = true;
@@ -419,20 +419,18 @@ fn key_of(rpc_id: &RpcId, anomalies: &[String]) -> Option<IdKey> {
     }
 }
 
-impl Counts {
-    fn add_call(&mut self, other: &Self) {
-        self.calls += other.calls;
-        self.denied += other.denied;
-        self.errors += other.errors;
-        self.timeouts += other.timeouts;
-        self.policy_denied += other.policy_denied;
-    }
+fn add_call(counts: &mut Counts, call: &Counts) {
+    counts.calls += call.calls;
+    counts.denied += call.denied;
+    counts.errors += call.errors;
+    counts.timeouts += call.timeouts;
+    counts.policy_denied += call.policy_denied;
+}
 
-    pub(super) fn take_call(&mut self, other: &Self) {
-        self.calls = self.calls.saturating_sub(other.calls);
-        self.denied = self.denied.saturating_sub(other.denied);
-        self.errors = self.errors.saturating_sub(other.errors);
-        self.timeouts = self.timeouts.saturating_sub(other.timeouts);
-        self.policy_denied = self.policy_denied.saturating_sub(other.policy_denied);
-    }
+pub(super) fn take_call(counts: &mut Counts, call: &Counts) {
+    counts.calls = counts.calls.saturating_sub(call.calls);
+    counts.denied = counts.denied.saturating_sub(call.denied);
+    counts.errors = counts.errors.saturating_sub(call.errors);
+    counts.timeouts = counts.timeouts.saturating_sub(call.timeouts);
+    counts.policy_denied = counts.policy_denied.saturating_sub(call.policy_denied);
 }

@@ -5,7 +5,11 @@
 //! are gone, a policy's word, a leg's parent), its line would contradict the events that are written now: from there on the
 //! receipts are set aside, and written again from the capture, or, where that has nothing of them, from their own lines.
 
-use super::{Binding, Recorder, end::HeldGap, restore::OnDisk};
+use super::{
+    Binding, Recorder,
+    end::HeldGap,
+    restore::{OnDisk, take_call},
+};
 use crate::model::words::{AnomalyKind, GapReason, OutcomeReason, Word};
 use crate::{
     model::{
@@ -174,7 +178,7 @@ impl Recorder {
             state.take_receipt(receipt.id);
         }
         self.next_receipt = self.next_receipt.saturating_sub(1);
-        self.counts.take_call(&receipt.counts);
+        take_call(&mut self.counts, &receipt.counts);
     }
 
     /// Writes a receipt that was set aside, and that nothing else tells of, once more.
