@@ -309,10 +309,8 @@ impl<S: Sum> Lines<S> {
     /// # Errors
     /// [`ReadStop::TooLong`], as often as it is asked, or what the system says.
     pub fn whole(&mut self, limit: u64) -> Result<Option<Line<'_>>, ReadStop> {
-        Ok(match self.find(limit, false, &mut ())? {
-            Some(len) => Some(self.give(len, true)),
-            None => None,
-        })
+        let found = self.find(limit, false, &mut ())?;
+        Ok(found.map(|len| self.give(len, true)))
     }
 
     /// The bytes of the line that was given last.

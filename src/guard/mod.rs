@@ -128,13 +128,6 @@ impl Waiting {
     }
 }
 
-const fn lane(direction: Direction) -> usize {
-    match direction {
-        Direction::ClientToServer => 0,
-        Direction::ServerToClient => 1,
-    }
-}
-
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -197,15 +190,15 @@ impl Shared {
 
     /// Whether one more request of this side can be in flight.
     fn has_room(&self, direction: Direction) -> bool {
-        locked(&self.waiting[lane(direction)]).has_room()
+        locked(&self.waiting[direction.lane()]).has_room()
     }
 
     fn waits(&self, direction: Direction, id: &[u8]) {
-        locked(&self.waiting[lane(direction)]).add(id);
+        locked(&self.waiting[direction.lane()]).add(id);
     }
 
     fn answered(&self, direction: Direction, id: &[u8]) -> bool {
-        locked(&self.waiting[lane(direction)]).answer(id)
+        locked(&self.waiting[direction.lane()]).answer(id)
     }
 
     /// Whether a client's response answers something.

@@ -22,6 +22,15 @@ impl Direction {
         }
     }
 
+    /// 0 or 1, where something is kept for each way.
+    #[must_use]
+    pub const fn lane(self) -> usize {
+        match self {
+            Self::ClientToServer => 0,
+            Self::ServerToClient => 1,
+        }
+    }
+
     /// The word in evidence.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

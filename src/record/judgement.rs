@@ -146,13 +146,6 @@ struct Inner {
     done: [u64; 2],
 }
 
-const fn lane(direction: Direction) -> usize {
-    match direction {
-        Direction::ClientToServer => 0,
-        Direction::ServerToClient => 1,
-    }
-}
-
 impl Reader {
     /// Reads from this capture.
     #[must_use]
@@ -201,9 +194,9 @@ impl Reader {
     /// The evidence of everything before `upto` is on disk.
     pub fn settled(&self, direction: Direction, upto: u64) {
         let mut inner = self.lock();
-        inner.done[lane(direction)] = upto;
+        inner.done[direction.lane()] = upto;
         while let Some((j, len)) = inner.queue.front()
-            && j.offset < inner.done[lane(j.direction)]
+            && j.offset < inner.done[j.direction.lane()]
         {
             let len = *len;
             inner.queue.pop_front();

@@ -715,24 +715,24 @@ fn lanes_of(places: &Places, paths: &SessionPaths, notes: &mut Vec<String>) -> V
 struct Lines {
     path: PathBuf,
     /// `None`: there is no such file.
-    lines: Option<lines::Lines>,
+    all: Option<lines::Lines>,
     /// The line that was given last.
     number: u64,
 }
 
 impl Lines {
     fn open(files: &Tree, path: &Path) -> Result<Self, RecoverError> {
-        let lines = match files.open(path) {
+        let all = match files.open(path) {
             Ok(file) => Some(lines::Lines::of(file)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(RecoverError::Io { path: path.to_owned(), source }),
         };
-        Ok(Self { path: path.to_owned(), lines, number: 0 })
+        Ok(Self { path: path.to_owned(), all, number: 0 })
     }
 
     /// Goes to the next line, which is then the [`last`](Self::last) one; `false` at the end.
     fn next(&mut self) -> Result<bool, RecoverError> {
-        let Some(lines) = &mut self.lines else { return Ok(false) };
+        let Some(lines) = &mut self.all else { return Ok(false) };
         let whole = match lines.next(&mut ()) {
             Ok(None) => return Ok(false),
             Ok(Some(line)) => line.terminated,
@@ -744,7 +744,7 @@ impl Lines {
     }
 
     fn last(&self) -> &[u8] {
-        self.lines.as_ref().map_or(&[], |lines| lines.last())
+        self.all.as_ref().map_or(&[], |lines| lines.last())
     }
 
     fn damaged(&self, what: impl std::fmt::Display) -> RecoverError {

@@ -248,13 +248,6 @@ pub struct Recorder {
 /// Such gaps are this far apart, ns.
 const UNFOLLOWED_EVERY: u64 = 1_000_000_000;
 
-const fn lane(direction: Direction) -> usize {
-    match direction {
-        Direction::ClientToServer => 0,
-        Direction::ServerToClient => 1,
-    }
-}
-
 /// How a recorder begins.
 pub struct Begin {
     /// The session.

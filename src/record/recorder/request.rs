@@ -1,6 +1,6 @@
 //! Requests and notifications.
 
-use super::{BigPayload, Message, Recorder, UNFOLLOWED_EVERY, lane, wire_of};
+use super::{BigPayload, Message, Recorder, UNFOLLOWED_EVERY, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon::{self, Digest},
@@ -80,7 +80,7 @@ impl Recorder {
             self.counts.requests += 1;
             self.request_event(m, &method, &rpc_id, invocation, wire, modern, &flags, call.as_ref());
             if !m.is_blocked() && !m.undecided {
-                self.awaited[lane(m.direction)].push_back(super::Awaited {
+                self.awaited[m.direction.lane()].push_back(super::Awaited {
                     end: m.end,
                     offset: m.offset,
                     invocation,

@@ -1,6 +1,6 @@
 //! Responses, and the delivery of messages.
 
-use super::{Awaited, BigPayload, Message, Recorder, lane, request::digests, wire_of};
+use super::{Awaited, BigPayload, Message, Recorder, request::digests, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon,
@@ -88,7 +88,12 @@ impl Recorder {
         if let Some(p) = self.table.get_mut(invocation) {
             p.response = Some(Box::new(response));
         }
-        self.awaited[lane(m.direction)].push_back(Awaited { end: m.end, offset: m.offset, invocation, response: true });
+        self.awaited[m.direction.lane()].push_back(Awaited {
+            end: m.end,
+            offset: m.offset,
+            invocation,
+            response: true,
+        });
     }
 
     fn response_event(
@@ -149,12 +154,12 @@ impl Recorder {
 
     /// Everything before stream offset `written` has reached the receiver; `when` tells when a byte did.
     pub fn delivered(&mut self, direction: Direction, written: u64, when: &dyn Fn(u64) -> Option<u64>) {
-        while let Some(front) = self.awaited[lane(direction)].front() {
+        while let Some(front) = self.awaited[direction.lane()].front() {
             if front.end > written {
                 return;
             }
             let ns = when(front.end.saturating_sub(1)).unwrap_or(self.last_ns);
-            if let Some(awaited) = self.awaited[lane(direction)].pop_front() {
+            if let Some(awaited) = self.awaited[direction.lane()].pop_front() {
                 self.deliver(&awaited, ns);
             }
         }

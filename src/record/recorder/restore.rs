@@ -1,6 +1,6 @@
 //! Taking up a session whose process is gone: the state of the recorder from the evidence that is on disk.
 
-use super::{Awaited, Begin, Message, Recorder, end::HeldGap, lane};
+use super::{Awaited, Begin, Message, Recorder, end::HeldGap};
 use crate::model::words::{AnomalyKind, GapReason};
 use crate::{
     model::{
@@ -45,7 +45,7 @@ pub struct Restored {
 impl Restored {
     /// Whether everything of this message is on disk already.
     pub(super) fn is_known(&self, m: &Message<'_>) -> bool {
-        match self.known[lane(m.direction)] {
+        match self.known[m.direction.lane()] {
             Some(known) if m.offset == known => !super::envelope::is_batch(m.bytes),
             Some(known) => m.offset < known,
             None => false,
@@ -57,7 +57,7 @@ impl Restored {
     }
 
     pub(super) fn is_partial(&self, m: &Message<'_>) -> bool {
-        self.known[lane(m.direction)] == Some(m.offset)
+        self.known[m.direction.lane()] == Some(m.offset)
     }
 
     pub(super) fn hold(&mut self, pending: Pending) {
@@ -316,7 +316,7 @@ impl Recorder {
             task_leg: method != "tools/call",
         });
         let wire_bytes = e.wire_bytes.unwrap_or_default();
-        self.awaited[lane(direction)].push_back(Awaited {
+        self.awaited[direction.lane()].push_back(Awaited {
             end: d.offset + wire_bytes,
             offset: d.offset,
             invocation,
@@ -361,7 +361,7 @@ impl Recorder {
             result_type: d.result_type,
             anomalies: d.anomalies.into_iter().collect::<BTreeSet<_>>(),
         }));
-        self.awaited[lane(direction)].push_back(Awaited {
+        self.awaited[direction.lane()].push_back(Awaited {
             end: d.offset + wire_bytes,
             offset: d.offset,
             invocation,
@@ -395,12 +395,12 @@ impl Recorder {
 impl Restored {
     fn note(&mut self, e: &AuditEvent, offset: u64) {
         let Some(direction) = e.direction else { return };
-        let known = &mut self.known[lane(direction)];
+        let known = &mut self.known[direction.lane()];
         if known.is_none_or(|k| offset > k) {
             *known = Some(offset);
-            self.at_known[lane(direction)].clear();
+            self.at_known[direction.lane()].clear();
         }
-        self.at_known[lane(direction)].extend(e.invocation_id.filter(|_| e.event == EventKind::RequestReceived));
+        self.at_known[direction.lane()].extend(e.invocation_id.filter(|_| e.event == EventKind::RequestReceived));
     }
 }
 

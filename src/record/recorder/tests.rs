@@ -70,7 +70,7 @@ impl Play {
 
     fn read(&mut self, direction: Direction, text: &[u8]) {
         self.ns += 1_000_000;
-        let offset = self.offsets[lane(direction)];
+        let offset = self.offsets[direction.lane()];
         let end = offset + text.len() as u64 + 1;
         let judgement = judged(direction, offset, text, self.ns + 100).filter(|_| self.guarded);
         let m = Message {
@@ -86,14 +86,14 @@ impl Play {
             undecided: false,
         };
         assert!(self.recorder.message(&m).is_empty());
-        self.offsets[lane(direction)] = end;
+        self.offsets[direction.lane()] = end;
     }
 
     fn delivered(&mut self) {
         self.ns += 1000;
         for d in [C2S, S2C] {
             let at = self.ns;
-            self.recorder.delivered(d, self.offsets[lane(d)], &|_| Some(at));
+            self.recorder.delivered(d, self.offsets[d.lane()], &|_| Some(at));
         }
     }
 
