@@ -1,10 +1,9 @@
 //! Calls, errors, denials and latency by tool, server and day: of packs, or of the history.
 
 use super::{
-    calls::Seen,
+    calls::{self, Seen},
     tally::{ToolTally, name},
 };
-use crate::model::Outcome;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -82,13 +81,7 @@ impl Analysis {
         if !seen.is_call() {
             return;
         }
-        let outcome = match seen.outcome.as_ref() {
-            "forwarded" => Some(Outcome::Forwarded),
-            "denied" => Some(Outcome::Denied),
-            "error" => Some(Outcome::Error),
-            "timeout" => Some(Outcome::Timeout),
-            _ => None,
-        };
+        let outcome = calls::word(&seen.outcome);
         let cell =
             Cell { tool: name(&seen.tool), server: name(&seen.server), day: seen.day().unwrap_or_default().to_owned() };
         self.entry(cell).add(outcome, seen.duration_us);

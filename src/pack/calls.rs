@@ -2,6 +2,10 @@
 
 use super::verify::source::{Line, Lines, OpenProblem, PackDir, ReadStop};
 use crate::canon;
+use serde::{
+    Deserialize,
+    de::{IntoDeserializer, value},
+};
 use std::{borrow::Cow, io, path::PathBuf};
 
 /// What is read of a receipt.
@@ -93,6 +97,12 @@ fn bool_of(raw: &[u8]) -> Option<bool> {
 fn micros(raw: &[u8]) -> Option<u64> {
     let ms: f64 = std::str::from_utf8(raw).ok()?.parse().ok()?;
     (ms.is_finite() && (0.0..1e15).contains(&ms)).then(|| (ms * 1000.0).round() as u64)
+}
+
+/// A word of a receipt as a value of the model; `None` for one that is not ours.
+#[must_use]
+pub fn word<'de, T: Deserialize<'de>>(text: &'de str) -> Option<T> {
+    T::deserialize(IntoDeserializer::<value::Error>::into_deserializer(text)).ok()
 }
 
 /// Why receipts could not be read to their end.

@@ -1,9 +1,7 @@
 //! Pairing: calls with the same tool and arguments, in whatever order, the k-th with the k-th.
 
-use super::{
-    Pairing,
-    side::{Call, Outcome},
-};
+use super::{Pairing, side::Call};
+use crate::model::Outcome;
 use std::cmp::Ordering;
 
 /// Which calls belong together; positions in the sides' lists, in the order of B (gone ones: of A).
@@ -78,16 +76,17 @@ impl Paired {
         }
         if !a.is_denied() && b.is_denied() {
             self.to_denied += 1;
-        } else if a.outcome == Outcome::Forwarded {
-            self.to_error += u64::from(b.outcome == Outcome::Error);
-            self.to_timeout += u64::from(b.outcome == Outcome::Timeout);
+        } else if a.outcome == Some(Outcome::Forwarded) {
+            self.to_error += u64::from(b.outcome == Some(Outcome::Error));
+            self.to_timeout += u64::from(b.outcome == Some(Outcome::Timeout));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::side::Verdict, *};
+    use super::*;
+    use crate::model::PolicyVerdict;
     use proptest::prelude::*;
 
     fn call(key: u8, result: u8) -> Call {
@@ -98,8 +97,8 @@ mod tests {
             duration_us: 0,
             tool: 0,
             len: 0,
-            outcome: Outcome::Forwarded,
-            verdict: Verdict::NoPolicy,
+            outcome: Some(Outcome::Forwarded),
+            verdict: Some(PolicyVerdict::NoPolicy),
         }
     }
 

@@ -1,6 +1,6 @@
 //! One side's calls, each in 64 bytes, with the place of its line for when it has to be shown.
 
-use crate::model::pack::RECEIPTS;
+use crate::model::{Outcome, PolicyVerdict, pack::RECEIPTS};
 use crate::pack::{
     calls::{self, CallsError, Seen},
     verify::{VerifyReport, source::PackDir},
@@ -18,48 +18,6 @@ const MAX_NAME: usize = 256;
 /// `duration_us` of a call without one.
 pub const NO_DURATION: u64 = u64::MAX;
 
-/// What became of a call, in a byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Forwarded,
-    Denied,
-    Error,
-    Timeout,
-    Other,
-}
-
-impl Outcome {
-    fn of(word: &str) -> Self {
-        match word {
-            "forwarded" => Self::Forwarded,
-            "denied" => Self::Denied,
-            "error" => Self::Error,
-            "timeout" => Self::Timeout,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// A policy verdict, in a byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    Allowed,
-    Denied,
-    NoPolicy,
-    Other,
-}
-
-impl Verdict {
-    fn of(word: &str) -> Self {
-        match word {
-            "allowed" => Self::Allowed,
-            "denied" => Self::Denied,
-            "no_policy" => Self::NoPolicy,
-            _ => Self::Other,
-        }
-    }
-}
-
 /// A call.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
@@ -75,10 +33,10 @@ pub struct Call {
     pub tool: u32,
     /// Bytes of its line.
     pub len: u32,
-    /// Outcome.
-    pub outcome: Outcome,
-    /// Verdict.
-    pub verdict: Verdict,
+    /// Outcome; `None` for one that is not ours.
+    pub outcome: Option<Outcome>,
+    /// Verdict; `None` for one that is not ours.
+    pub verdict: Option<PolicyVerdict>,
 }
 
 const _: () = assert!(size_of::<Call>() == 64);
@@ -173,7 +131,7 @@ impl Side {
         let mut line = vec![0; call.len as usize];
         self.file.read_exact_at(&mut line, call.offset).map_err(|_| changed())?;
         let same = Seen::read(&line).is_some_and(|seen| {
-            (key(&seen, names), result(&seen, names), Outcome::of(&seen.outcome))
+            (key(&seen, names), result(&seen, names), calls::word(&seen.outcome))
                 == (call.key, call.result, call.outcome)
         });
         if same { Ok(line) } else { Err(changed()) }
@@ -190,7 +148,7 @@ impl Call {
     /// Whether the policy rejects it, enforced or not.
     #[must_use]
     pub fn is_denied(&self) -> bool {
-        self.outcome == Outcome::Denied || self.verdict == Verdict::Denied
+        self.outcome == Some(Outcome::Denied) || self.verdict == Some(PolicyVerdict::Denied)
     }
 }
 
@@ -210,7 +168,7 @@ fn call(seen: &Seen<'_>, offset: u64, len: usize, names: &mut Names) -> Call {
         duration_us: seen.duration_us.unwrap_or(NO_DURATION),
         tool: names.number(&seen.tool),
         len: len as u32,
-        outcome: Outcome::of(&seen.outcome),
-        verdict: Verdict::of(&seen.verdict),
+        outcome: calls::word(&seen.outcome),
+        verdict: calls::word(&seen.verdict),
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{
     Quantiles, ToolCount,
-    side::{Call, NO_DURATION, Names, Outcome, Side},
+    side::{Call, NO_DURATION, Names, Side},
 };
-use crate::model::pack::DEFAULT_POLICY;
+use crate::model::{Outcome, pack::DEFAULT_POLICY};
 use crate::{
     model::sha256_hex,
     pack::verify::{Claims, Completeness, Finding, Integrity, Signer, VerifyReport},
@@ -117,11 +117,11 @@ impl Totals {
         self.calls += 1;
         self.policy_denied += u64::from(call.is_denied());
         match call.outcome {
-            Outcome::Forwarded => self.forwarded += 1,
-            Outcome::Denied => self.denied += 1,
-            Outcome::Error => self.errors += 1,
-            Outcome::Timeout => self.timeouts += 1,
-            Outcome::Other => self.other += 1,
+            Some(Outcome::Forwarded) => self.forwarded += 1,
+            Some(Outcome::Denied) => self.denied += 1,
+            Some(Outcome::Error) => self.errors += 1,
+            Some(Outcome::Timeout) => self.timeouts += 1,
+            None => self.other += 1,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::words::Stage;
 use crate::model::reading::TooNew;
 use serde::Serialize;
 
-/// How many findings a report keeps; the rest is counted in [`VerifyReport::errors_omitted`].
+/// How many findings a report keeps; the rest is counted in [`errors_omitted`](super::report::VerifyReport::errors_omitted).
 pub const MAX_FINDINGS: usize = 200;
 
 /// Code of a finding that says no more than that a later version is needed.

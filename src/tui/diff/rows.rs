@@ -5,6 +5,7 @@ use crate::{
     filter::{Facts, Filter},
     model::{Outcome, PolicyVerdict},
     pack::{
+        calls::word,
         diff::{CallChange, CallSide, ChangeKind, Document, SideView, ToolRow},
         verify::{Integrity, SignerVerdict},
     },
@@ -192,8 +193,8 @@ fn passes(change: &CallChange, filter: &Filter) -> bool {
         filter.passes(&Facts {
             tool: &change.tool,
             server: "",
-            verdict: verdict(&side.policy_verdict),
-            outcome: outcome(&side.outcome),
+            verdict: word(&side.policy_verdict),
+            outcome: word(&side.outcome),
             ids: vec![side.receipt_id.clone(), change.arguments_hash.clone()],
             us: side.duration_us,
         })
@@ -206,30 +207,14 @@ fn tool_passes(tool: &ToolRow, filter: &Filter) -> bool {
     filter.is_empty() || filter.passes(&Facts { tool: &tool.tool, us, ..Facts::default() })
 }
 
-fn outcome(word: &str) -> Option<Outcome> {
-    match word {
-        "forwarded" => Some(Outcome::Forwarded),
-        "denied" => Some(Outcome::Denied),
-        "error" => Some(Outcome::Error),
-        "timeout" => Some(Outcome::Timeout),
-        _ => None,
-    }
-}
-
-fn verdict(word: &str) -> Option<PolicyVerdict> {
-    match word {
-        "allowed" => Some(PolicyVerdict::Allowed),
-        "denied" => Some(PolicyVerdict::Denied),
-        "no_policy" => Some(PolicyVerdict::NoPolicy),
-        _ => None,
-    }
-}
-
 /// Whether a call is worse in B: the rule of the comparison itself (docs/diff.md).
 pub fn change_is_worse(change: &CallChange) -> bool {
     let (Some(a), Some(b)) = (&change.a, &change.b) else { return false };
-    let denied = |s: &CallSide| s.outcome == "denied" || s.policy_verdict == "denied";
-    !denied(a) && denied(b) || a.outcome == "forwarded" && matches!(b.outcome.as_str(), "error" | "timeout")
+    let outcome = |s: &CallSide| word::<Outcome>(&s.outcome);
+    let denied =
+        |s: &CallSide| outcome(s) == Some(Outcome::Denied) || word(&s.policy_verdict) == Some(PolicyVerdict::Denied);
+    let unanswered = matches!(outcome(b), Some(Outcome::Error | Outcome::Timeout));
+    !denied(a) && denied(b) || outcome(a) == Some(Outcome::Forwarded) && unanswered
 }
 
 /// Whether a side does not verify.
