@@ -436,8 +436,7 @@ impl Follower {
             }
             let mut continues = None;
             journal::events(&paths.segment, 0, 1, &mut |e| {
-                let start = serde_json::from_str::<crate::model::event::detail::ChainStart>(e.detail.get());
-                continues = start.ok().and_then(|s| s.continues);
+                continues = e.chain_start().and_then(|s| s.continues);
             })
             .ok()?;
             (continues == Some(self.session)).then(|| {

@@ -5,12 +5,11 @@ use super::{
     protocol::{Chained, End, Line},
     row::{CallRow, Totals},
 };
-use crate::model::words::{AnomalyKind, OutcomeReason, Vocabulary};
+use crate::model::words::{AnomalyKind, OutcomeReason};
 use crate::model::{
-    AuditEvent, DurationMs, EventKind, InvocationId, Outcome, PolicyVerdict, RpcId, SessionId, WallTime, event::detail,
+    AuditEvent, Detail, DurationMs, InvocationId, Outcome, PolicyVerdict, RpcId, SessionId, WallTime, event::detail,
 };
 use crate::text::counted;
-use serde::Deserialize;
 use std::collections::HashMap;
 
 /// Calls in flight that are remembered; those beyond are told with less than is known.
@@ -92,28 +91,25 @@ impl Fold {
             session_id: e.session_id,
             totals: self.totals,
         };
-        let line: fn(Box<Chained>) -> Line = match e.event {
-            EventKind::ChainStart => {
-                self.begins(e);
+        let line: fn(Box<Chained>) -> Line = match &e.detail {
+            Detail::ChainStart(d) => {
+                self.begins(d);
                 Line::Chain
             }
-            EventKind::RequestReceived => self.asked(e, &mut told),
-            EventKind::PolicyDecision => self.decided(e, &mut told),
-            EventKind::RequestBlocked => self.blocked(e, &mut told),
-            EventKind::RequestForwarded => {
+            Detail::RequestReceived(d) => self.asked(e, d, &mut told),
+            Detail::PolicyDecision(d) => self.decided(e, d, &mut told),
+            Detail::RequestBlocked(d) => self.blocked(e, d, &mut told),
+            Detail::RequestForwarded(_) => {
                 self.forwarded(e, &mut told);
                 Line::Chain
             }
-            EventKind::ResponseReceived => {
-                self.answered(e, &mut told);
+            Detail::ResponseReceived(d) => {
+                self.answered(e, d, &mut told);
                 Line::Chain
             }
-            EventKind::ResponseSent => {
-                let receipt = read::<detail::Forwarded>(e).and_then(|d| d.receipt_id);
-                self.ends(e, receipt, None, &mut told)
-            }
-            EventKind::Anomaly => self.anomaly(e, &mut told),
-            EventKind::Notification => {
+            Detail::ResponseSent(d) => self.ends(e, d.receipt_id, None, &mut told),
+            Detail::Anomaly(d) => self.anomaly(e, d, &mut told),
+            Detail::Notification(_) => {
                 if e.method.as_deref() == Some("notifications/cancelled")
                     && let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i))
                 {
@@ -121,30 +117,27 @@ impl Fold {
                 }
                 Line::Notification
             }
-            EventKind::PolicyReloaded => Line::Chain,
-            EventKind::Malformed => {
-                told.note = read::<detail::Seen>(e).and_then(|d| d.reason);
+            Detail::PolicyReloaded(_) => Line::Chain,
+            Detail::Malformed(d) => {
+                told.note.clone_from(&d.reason);
                 Line::Chain
             }
-            EventKind::RecorderGap => {
-                told.note = read::<detail::Gap>(e).map(|d| {
-                    format!("{}: {}, {} unrecorded", d.reason, counted(d.messages, "message"), counted(d.bytes, "byte"))
+            Detail::RecorderGap(d) => {
+                let (messages, bytes) = (counted(d.messages, "message"), counted(d.bytes, "byte"));
+                told.note = Some(format!("{}: {messages}, {bytes} unrecorded", d.reason));
+                Line::Chain
+            }
+            Detail::ChainEnd(d) => {
+                // It has the counts, also for whoever has not seen everything before.
+                let c = &d.counts;
+                self.totals.join(Totals {
+                    started: c.calls + d.carried_out.len() as u64,
+                    finished: c.calls,
+                    denied: c.denied,
+                    errors: c.errors,
+                    timeouts: c.timeouts,
                 });
-                Line::Chain
-            }
-            EventKind::ChainEnd => {
-                if let Some(d) = read::<detail::ChainEnd>(e) {
-                    // It has the counts, also for whoever has not seen everything before.
-                    let c = &d.counts;
-                    self.totals.join(Totals {
-                        started: c.calls + d.carried_out.len() as u64,
-                        finished: c.calls,
-                        denied: c.denied,
-                        errors: c.errors,
-                        timeouts: c.timeouts,
-                    });
-                    told.end = Some(End { complete: d.complete, next: None, reason: d.reason.to_string() });
-                }
+                told.end = Some(End { complete: d.complete, next: None, reason: d.reason.to_string() });
                 Line::SessionEnd
             }
         };
@@ -153,12 +146,10 @@ impl Fold {
         line(Box::new(told))
     }
 
-    fn begins(&mut self, e: &AuditEvent) {
-        let start = read::<detail::ChainStart>(e);
-        let goes_on = start.as_ref().is_some_and(|s| s.continues.is_some() && s.continues == self.session);
+    fn begins(&mut self, start: &detail::ChainStart) {
+        let goes_on = start.continues.is_some() && start.continues == self.session;
         if goes_on {
-            let carried = start.as_ref().map(|s| s.carried_in.as_slice()).unwrap_or_default();
-            self.open.retain(|i, _| carried.contains(i));
+            self.open.retain(|i, _| start.carried_in.contains(i));
             let shift = std::mem::take(&mut self.shift_us);
             for open in self.open.values_mut() {
                 open.asked_us -= shift;
@@ -171,19 +162,18 @@ impl Fold {
         if goes_on {
             self.totals.started = self.open.values().filter(|o| !o.leg).count() as u64;
         }
-        self.server_id = start.map(|s| s.server_id).or(self.server_id.take());
+        self.server_id = Some(start.server_id.clone());
     }
 
-    fn asked(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
-        let Some((invocation, d)) = e.invocation_id.zip(read::<detail::RequestReceived>(e)) else { return Line::Chain };
-        let Some(tool) = d.tool_name else { return Line::Chain };
+    fn asked(&mut self, e: &AuditEvent, d: &detail::RequestReceived, told: &mut Chained) -> fn(Box<Chained>) -> Line {
+        let Some((invocation, tool)) = e.invocation_id.zip(d.tool_name.clone()) else { return Line::Chain };
         let leg = e.method.as_deref() != Some("tools/call");
         let mut row = CallRow::new(e.session_id, invocation);
-        row.anomalies = d.anomalies.into_iter().collect();
+        row.anomalies = d.anomalies.iter().cloned().collect();
         if leg {
             row.anomalies.insert("task_leg".to_owned());
         }
-        row.arguments_hash = d.arguments_hash;
+        row.arguments_hash.clone_from(&d.arguments_hash);
         row.mcp_request_id = e.rpc_id.clone().filter(|id| *id != RpcId::Null);
         row.parent_receipt_id = d.parent_receipt_id;
         row.requested_at = Some(e.at);
@@ -200,35 +190,24 @@ impl Fold {
         if leg { Line::Chain } else { Line::CallStarted }
     }
 
-    fn decided(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
-        /// The members of a decision that a row shows; the others are in the file.
-        #[derive(Deserialize)]
-        struct Decision {
-            verdict: Option<PolicyVerdict>,
-            reason: Option<String>,
-            rule: Option<String>,
-            #[serde(default)]
-            unseen: Vec<String>,
-        }
+    fn decided(&mut self, e: &AuditEvent, d: &detail::PolicyDecision, told: &mut Chained) -> fn(Box<Chained>) -> Line {
         if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
-            if let Some(d) = read::<Decision>(e) {
-                open.row.policy_verdict = d.verdict;
-                open.row.policy_reason = d.reason;
-                open.row.policy_ref = d.rule;
-                open.row.anomalies.extend(d.unseen);
-                open.row.phases_us.policy_decided = Some(open.after(e.mono_us));
-            }
+            open.row.policy_verdict = Some(d.verdict);
+            open.row.policy_reason = Some(d.reason.clone());
+            open.row.policy_ref.clone_from(&d.rule);
+            open.row.anomalies.extend(d.unseen.iter().cloned());
+            open.row.phases_us.policy_decided = Some(open.after(e.mono_us));
             open.tell(told);
         }
         Line::PolicyDecided
     }
 
     /// A guard did not forward it: a call ends with that.
-    fn blocked(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
+    fn blocked(&mut self, e: &AuditEvent, d: &detail::Blocked, told: &mut Chained) -> fn(Box<Chained>) -> Line {
         if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
             open.blocked = true;
         }
-        match read::<detail::Blocked>(e).and_then(|d| d.receipt_id) {
+        match d.receipt_id {
             Some(receipt) => self.ends(e, Some(receipt), None, told),
             None => Line::PolicyDecided,
         }
@@ -241,26 +220,24 @@ impl Fold {
         }
     }
 
-    fn answered(&mut self, e: &AuditEvent, told: &mut Chained) {
+    fn answered(&mut self, e: &AuditEvent, d: &detail::ResponseReceived, told: &mut Chained) {
         let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) else { return };
-        let Some(d) = read::<detail::ResponseReceived>(e) else { return };
         open.answered = Some((e.mono_us, e.at));
-        open.row.anomalies.extend(d.anomalies);
+        open.row.anomalies.extend(d.anomalies.iter().cloned());
         open.row.duration_ms = Some(DurationMs(open.after(e.mono_us)));
         open.row.phases_us.response_first_byte = Some(open.after(d.first_byte_us));
         open.row.phases_us.response_observed = Some(open.after(e.mono_us));
-        open.row.result_hash = d.result_hash;
+        open.row.result_hash.clone_from(&d.result_hash);
         open.row.result_is_error = d.is_error;
-        open.row.result_type = d.result_type;
+        open.row.result_type.clone_from(&d.result_type);
         open.tell(told);
     }
 
-    fn anomaly(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> Line {
-        let Some(d) = read::<detail::Anomaly>(e) else { return Line::Chain };
+    fn anomaly(&mut self, e: &AuditEvent, d: &detail::Anomaly, told: &mut Chained) -> fn(Box<Chained>) -> Line {
         if matches!(d.kind.known(), Some(AnomalyKind::NoResponse | AnomalyKind::NotDelivered)) {
-            return self.ends(e, d.receipt_id, Some(Undelivered { why: d.note }), told);
+            return self.ends(e, d.receipt_id, Some(Undelivered { why: d.note.clone() }), told);
         }
-        told.note = Some(d.note.map_or_else(|| d.kind.to_string(), |note| format!("{}: {note}", d.kind)));
+        told.note = Some(d.note.as_ref().map_or_else(|| d.kind.to_string(), |note| format!("{}: {note}", d.kind)));
         Line::Chain
     }
 
@@ -343,8 +320,4 @@ impl Open {
     fn tell(&self, told: &mut Chained) {
         told.call = (!self.leg).then(|| self.row.clone());
     }
-}
-
-fn read<'a, T: Deserialize<'a>>(e: &'a AuditEvent) -> Option<T> {
-    serde_json::from_str(e.detail.get()).ok()
 }

@@ -1,15 +1,16 @@
 //! The two directions of a session.
 
-use serde::{Deserialize, Serialize};
+use super::words::vocabulary;
 
-/// Which way a message crosses the proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// From the MCP client to the server (the server's stdin).
-    ClientToServer,
-    /// From the server to the MCP client (the server's stdout).
-    ServerToClient,
+vocabulary! {
+    /// Which way a message crosses the proxy.
+    #[derive(Hash)]
+    Direction {
+        /// From the MCP client to the server (the server's stdin).
+        ClientToServer = "client_to_server",
+        /// From the server to the MCP client (the server's stdout).
+        ServerToClient = "server_to_client",
+    }
 }
 
 impl Direction {
@@ -28,15 +29,6 @@ impl Direction {
         match self {
             Self::ClientToServer => 0,
             Self::ServerToClient => 1,
-        }
-    }
-
-    /// The word in evidence.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ClientToServer => "client_to_server",
-            Self::ServerToClient => "server_to_client",
         }
     }
 }

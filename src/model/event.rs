@@ -1,12 +1,17 @@
 //! Audit events: the hash chain of one session (FORMATS §4).
 
 use super::{
-    Direction, InvocationId, RpcId, SessionId, WallTime,
+    AnomalyKind, Direction, InvocationId, ReceiptId, RpcId, SessionId, Vocabulary, WallTime,
+    cursor::{Cursor, hex_of},
+    line::{Canonical, Sha256Hex, line},
     reading::{self, versioned},
-    sha256_hex,
+    words::vocabulary,
 };
-use serde::{Deserialize, Serialize};
+use memchr::memmem::Finder;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use std::sync::LazyLock;
 
 /// Format version of an audit event.
 ///
@@ -15,111 +20,286 @@ use serde_json::value::RawValue;
 /// | 1 | first |
 pub const EVENT_VERSION: u32 = 1;
 
-/// What an audit event says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventKind {
-    /// The first event of a segment; its `prev_hash` is the hash of the ledger line before it.
-    ChainStart,
-    /// A recorded request was read from its sender.
-    RequestReceived,
-    /// That request was written to its receiver.
-    RequestForwarded,
-    /// The response to a recorded request was read.
-    ResponseReceived,
-    /// That response was written to its receiver.
-    ResponseSent,
-    /// A policy was evaluated for a request.
-    PolicyDecision,
-    /// Guard mode did not forward a message.
-    RequestBlocked,
-    /// The policy file changed, or was to be read again.
-    PolicyReloaded,
-    /// A line that is no JSON-RPC message.
-    Malformed,
-    /// A notification that matters to the evidence: cancelled, list_changed.
-    Notification,
-    /// Something that does not fit: a late response, an id in use, a call whose response never came.
-    Anomaly,
-    /// Evidence that could not be recorded, with counts.
-    RecorderGap,
-    /// The last event of a segment.
-    ChainEnd,
+macro_rules! kinds {
+    ($($(#[$means:meta])* $kind:ident = $word:literal with $detail:ident,)+) => {
+        vocabulary! {
+            /// What an audit event says.
+            #[derive(Hash)]
+            EventKind {
+                $($(#[$means])* $kind = $word,)+
+            }
+        }
+
+        /// What a kind of event adds to the members that every event has: `detail`.
+        #[derive(Debug, Clone)]
+        #[allow(missing_docs)]
+        pub enum Detail {
+            $($kind(detail::$detail),)+
+        }
+
+        impl Detail {
+            /// The kind of event.
+            #[must_use]
+            pub const fn kind(&self) -> EventKind {
+                match self {
+                    $(Self::$kind(_) => EventKind::$kind,)+
+                }
+            }
+
+            /// Reads the `detail` of a kind of event.
+            ///
+            /// # Errors
+            /// It is not what this kind has.
+            pub fn of_json(kind: EventKind, json: &str) -> Result<Self, serde_json::Error> {
+                match kind {
+                    $(EventKind::$kind => serde_json::from_str(json).map(Self::$kind),)+
+                }
+            }
+        }
+
+        impl Serialize for Detail {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$kind(detail) => detail.serialize(serializer),)+
+                }
+            }
+        }
+
+        /// The canonical form of a [`Detail`], as it stands.
+        #[derive(Debug)]
+        #[allow(missing_docs)]
+        pub enum DetailView<'a> {
+            $($kind(<detail::$detail as Canonical>::View<'a>),)+
+        }
+
+        impl<'a> DetailView<'a> {
+            /// The kind of event.
+            #[must_use]
+            pub const fn kind(&self) -> EventKind {
+                match self {
+                    $(Self::$kind(_) => EventKind::$kind,)+
+                }
+            }
+
+            fn of_kind(kind: EventKind, c: &mut Cursor<'a>) -> Option<Self> {
+                match kind {
+                    $(EventKind::$kind => detail::$detail::read(c).map(Self::$kind),)+
+                }
+            }
+        }
+    };
 }
 
-impl EventKind {
-    /// The word in evidence.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ChainStart => "chain_start",
-            Self::RequestReceived => "request_received",
-            Self::RequestForwarded => "request_forwarded",
-            Self::ResponseReceived => "response_received",
-            Self::ResponseSent => "response_sent",
-            Self::PolicyDecision => "policy_decision",
-            Self::RequestBlocked => "request_blocked",
-            Self::PolicyReloaded => "policy_reloaded",
-            Self::Malformed => "malformed",
-            Self::Notification => "notification",
-            Self::Anomaly => "anomaly",
-            Self::RecorderGap => "recorder_gap",
-            Self::ChainEnd => "chain_end",
+kinds! {
+    /// The first event of a segment; its `prev_hash` is the hash of the ledger line before it.
+    ChainStart = "chain_start" with ChainStart,
+    /// A recorded request was read from its sender.
+    RequestReceived = "request_received" with RequestReceived,
+    /// That request was written to its receiver.
+    RequestForwarded = "request_forwarded" with Forwarded,
+    /// The response to a recorded request was read.
+    ResponseReceived = "response_received" with ResponseReceived,
+    /// That response was written to its receiver.
+    ResponseSent = "response_sent" with Forwarded,
+    /// A policy was evaluated for a request.
+    PolicyDecision = "policy_decision" with PolicyDecision,
+    /// Guard mode did not forward a message.
+    RequestBlocked = "request_blocked" with Blocked,
+    /// The policy file changed, or was to be read again.
+    PolicyReloaded = "policy_reloaded" with PolicyReload,
+    /// A line that is no JSON-RPC message.
+    Malformed = "malformed" with Seen,
+    /// A notification that matters to the evidence: cancelled, list_changed.
+    Notification = "notification" with Seen,
+    /// Something that does not fit: a late response, an id in use, a call whose response never came.
+    Anomaly = "anomaly" with Anomaly,
+    /// Evidence that could not be recorded, with counts.
+    RecorderGap = "recorder_gap" with Gap,
+    /// The last event of a segment.
+    ChainEnd = "chain_end" with ChainEnd,
+}
+
+impl Canonical for Detail {
+    type View<'a> = DetailView<'a>;
+
+    #[inline]
+    fn read<'a>(c: &mut Cursor<'a>) -> Option<DetailView<'a>> {
+        let mut ahead = c.clone();
+        let nearest = KIND.find(c.rest());
+        if let Some(detail) = kind_behind(c.rest(), nearest).and_then(|kind| DetailView::of_kind(kind, &mut ahead))
+            && ahead.sees(b",\"direction\":")
+        {
+            *c = ahead;
+            return Some(detail);
         }
+        // What a client says of itself may have a member of this name. No member behind the event's own can: a quote within a
+        // text is escaped.
+        DetailView::of_kind(kind_behind(c.rest(), memchr::memmem::rfind(c.rest(), KIND.needle()))?, c)
     }
 }
 
-/// One event of the chain. Its line on disk is its RFC 8785 form.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AuditEvent {
-    /// Wall clock when it happened.
-    pub at: WallTime,
-    /// What this kind of event adds; canonical JSON, an object. See [`detail`].
-    pub detail: Box<RawValue>,
-    /// Which way the message went; `null` for events of the recorder itself.
-    pub direction: Option<Direction>,
-    /// What happened.
-    pub event: EventKind,
-    /// Position in the segment, from 0 without gaps.
-    pub event_seq: u64,
-    /// SHA-256 over the RFC 8785 form of this event without `hash`, lower-case hex.
-    pub hash: String,
-    /// The request that this belongs to.
-    pub invocation_id: Option<InvocationId>,
-    /// JSON-RPC method.
-    pub method: Option<String>,
-    /// Microseconds on the monotonic clock since the session began.
-    pub mono_us: u64,
-    /// `hash` of the event before; for the first, of the ledger line before.
-    pub prev_hash: String,
-    /// JSON-RPC id.
-    pub rpc_id: Option<RpcId>,
-    /// The session.
-    pub session_id: SessionId,
-    /// `stdio`.
-    pub transport: String,
-    /// [`EVENT_VERSION`].
-    #[serde(deserialize_with = "reading::known::<AuditEvent, _>")]
-    pub v: u32,
-    /// Length of the whole message as it crossed, without its line terminator.
-    pub wire_bytes: Option<u64>,
-    /// SHA-256 of these bytes, lower-case hex.
-    pub wire_sha256: Option<String>,
+/// Before the kind of an event, which stands behind its `detail`.
+static KIND: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b",\"event\":\""));
+
+fn kind_behind(rest: &[u8], at: Option<usize>) -> Option<EventKind> {
+    let word = &rest[at? + KIND.needle().len()..];
+    EventKind::of(&word[..memchr::memchr(b'"', word)?])
+}
+
+/// A receipt that an event closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Binding<'a> {
+    /// Its id.
+    pub receipt_id: Option<ReceiptId>,
+    /// SHA-256 of its line, 64 hex digits.
+    pub receipt_sha256: Option<&'a [u8]>,
+}
+
+macro_rules! in_common {
+    ($life:lifetime, $sha256:expr) => {
+        /// Where the message lay in its stream.
+        #[must_use]
+        pub const fn offset(&self) -> Option<u64> {
+            match self {
+                Self::RequestReceived(d) => Some(d.offset),
+                Self::RequestForwarded(d) | Self::ResponseSent(d) => Some(d.offset),
+                Self::ResponseReceived(d) => Some(d.offset),
+                Self::PolicyDecision(d) => Some(d.offset),
+                Self::RequestBlocked(d) => Some(d.offset),
+                Self::Malformed(d) | Self::Notification(d) => Some(d.offset),
+                Self::Anomaly(d) => d.offset,
+                Self::ChainStart(_) | Self::PolicyReloaded(_) | Self::RecorderGap(_) | Self::ChainEnd(_) => None,
+            }
+        }
+
+        /// The receipt that the event closes.
+        #[must_use]
+        pub fn binding(&self) -> Binding<$life> {
+            let (receipt_id, sha256) = match self {
+                Self::RequestForwarded(d) | Self::ResponseSent(d) => (d.receipt_id, &d.receipt_sha256),
+                Self::RequestBlocked(d) => (d.receipt_id, &d.receipt_sha256),
+                Self::Anomaly(d) => (d.receipt_id, &d.receipt_sha256),
+                Self::RecorderGap(d) => (d.receipt_id, &d.receipt_sha256),
+                Self::ChainStart(_)
+                | Self::RequestReceived(_)
+                | Self::ResponseReceived(_)
+                | Self::PolicyDecision(_)
+                | Self::PolicyReloaded(_)
+                | Self::Malformed(_)
+                | Self::Notification(_)
+                | Self::ChainEnd(_) => return Binding::default(),
+            };
+            Binding { receipt_id, receipt_sha256: $sha256(sha256) }
+        }
+    };
+}
+
+impl Detail {
+    in_common!('_, |sha256| Option::as_deref(sha256).map(str::as_bytes));
+}
+
+impl<'a> DetailView<'a> {
+    in_common!('a, |sha256: &Option<&'a [u8]>| *sha256);
+}
+
+line! {
+    /// One event of the chain. Its line on disk is its RFC 8785 form.
+    #[derive(Debug, Clone)]
+    pub struct AuditEvent<D = Detail>(detail), EventView<'a>, EventMembers<'a> {
+        /// Wall clock when it happened.
+        at: WallTime,
+        /// What this kind of event adds; an object. See [`detail`].
+        detail: D as Detail,
+        /// Which way the message went; `null` for events of the recorder itself.
+        direction: Option<Direction>,
+        /// What happened.
+        event: EventKind,
+        /// Position in the segment, from 0 without gaps.
+        event_seq: u64,
+        /// SHA-256 over the RFC 8785 form of this event without `hash`, lower-case hex.
+        hash: String as Sha256Hex,
+        /// The request that this belongs to.
+        invocation_id: Option<InvocationId>,
+        /// JSON-RPC method.
+        method: Option<String>,
+        /// Microseconds on the monotonic clock since the session began.
+        mono_us: u64,
+        /// `hash` of the event before; for the first, of the ledger line before.
+        prev_hash: String as Sha256Hex,
+        /// JSON-RPC id.
+        rpc_id: Option<RpcId> as RpcId,
+        /// The session.
+        session_id: SessionId,
+        /// `stdio`.
+        transport: String,
+        /// [`EVENT_VERSION`].
+        #[serde(deserialize_with = "reading::known::<AuditEvent, _>")]
+        v: u32 = EVENT_VERSION,
+        /// Length of the whole message as it crossed, without its line terminator.
+        wire_bytes: Option<u64>,
+        /// SHA-256 of these bytes, lower-case hex.
+        wire_sha256: Option<String> as Option<Sha256Hex>,
+    }
+}
+
+/// An event without what its kind adds.
+pub type EventHead = AuditEvent<()>;
+
+impl<'a> EventView<'a> {
+    /// Reads a line; `None` when it is not the canonical line of an event.
+    #[must_use]
+    pub fn of_line(line: &'a [u8]) -> Option<Self> {
+        AuditEvent::of_line(line).filter(|e| e.event == e.detail.kind())
+    }
+
+    /// Whether it is an `anomaly` of this kind.
+    #[must_use]
+    pub fn is_anomaly(&self, kind: AnomalyKind) -> bool {
+        matches!(&self.detail, DetailView::Anomaly(d) if d.kind.known == Some(kind))
+    }
+
+    /// The hash that the line that this is of must carry, as 64 hex digits.
+    #[must_use]
+    pub fn hash_of(&self, line: &[u8]) -> [u8; 64] {
+        hash_without(line, self.hash.as_ptr() as usize - line.as_ptr() as usize - HASH_AT)
+    }
+}
+
+impl<'de> Deserialize<'de> for AuditEvent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (raw, head) = AuditEvent::<Box<RawValue>>::deserialize(deserializer)?.with(());
+        let detail = Detail::of_json(head.event, raw.get()).map_err(D::Error::custom)?;
+        Ok(head.with(detail).1)
+    }
 }
 
 versioned!(AuditEvent, "audit event", EVENT_VERSION);
 
 impl AuditEvent {
-    /// Computes `hash` from everything else.
+    /// What it says, if it is the first event of a segment.
+    #[must_use]
+    pub const fn chain_start(&self) -> Option<&detail::ChainStart> {
+        match &self.detail {
+            Detail::ChainStart(start) => Some(start),
+            _ => None,
+        }
+    }
+}
+
+impl<D: Serialize> AuditEvent<D> {
+    /// Computes `hash` from everything else, and gives the line.
     ///
     /// # Errors
     /// As [`super::to_line`].
-    pub fn seal(&mut self) -> Result<(), serde_json::Error> {
+    pub fn seal(&mut self) -> Result<Vec<u8>, serde_json::Error> {
         super::GENESIS.clone_into(&mut self.hash);
-        let line = super::to_line(self)?;
-        self.hash = hash_of_line(&line).unwrap_or_default();
-        Ok(())
+        let mut line = super::to_line(self)?;
+        if let Some(at) = hash_member(&line) {
+            let hash = hash_without(&line, at);
+            line[at + HASH_AT..at + HASH_AT + hash.len()].copy_from_slice(&hash);
+            self.hash = String::from_utf8_lossy(&hash).into_owned();
+        }
+        Ok(line)
     }
 }
 
@@ -127,15 +307,23 @@ impl AuditEvent {
 /// out. `None` when the line has no top-level `"hash":"<64 digits>",` where a canonical line has it.
 #[must_use]
 pub fn hash_of_line(line: &[u8]) -> Option<String> {
-    let at = hash_member(line)?;
-    let mut without = Vec::with_capacity(line.len());
-    without.extend_from_slice(&line[..at]);
-    without.extend_from_slice(&line[at + HASH_MEMBER_LEN..]);
-    Some(sha256_hex(&without))
+    let hash = hash_without(line, hash_member(line)?);
+    Some(String::from_utf8_lossy(&hash).into_owned())
 }
 
+/// The same where the member is known to begin at `at`, as 64 hex digits.
+#[must_use]
+pub fn hash_without(line: &[u8], at: usize) -> [u8; 64] {
+    let mut hasher = Sha256::new();
+    hasher.update(&line[..at]);
+    hasher.update(&line[at + HASH_MEMBER_LEN..]);
+    hex_of(hasher.finalize().into())
+}
+
+/// Where the digits begin in `"hash":"<64 digits>",`.
+const HASH_AT: usize = 8;
 /// Length of `"hash":"<64 digits>",`.
-pub const HASH_MEMBER_LEN: usize = 8 + 64 + 2;
+pub const HASH_MEMBER_LEN: usize = HASH_AT + 64 + 2;
 
 /// Where the top-level `"hash":"<64 digits>",` of a canonical event or ledger line begins: it is the last one, because no
 /// member behind it can hold a quote unescaped and `prev_hash` has other letters before its quote.
@@ -148,192 +336,206 @@ pub fn hash_member(line: &[u8]) -> Option<usize> {
 
 /// What `detail` holds, by kind of event. Fields in JSON name order; absent means `null`.
 pub mod detail {
-    use super::super::{AnomalyKind, EndReason, GapReason, InvocationId, ReceiptId, Word, receipt::Counts};
-    use serde::{Deserialize, Serialize};
+    use super::super::{
+        AnomalyKind, EndReason, GapReason, InvocationId, PolicyVerdict, Profile, ReceiptId, SessionId, Word,
+        line::{Digest, Sha256Hex, Words, line},
+        receipt::Counts,
+    };
     use serde_json::value::RawValue;
 
     /// Where a message lay in its stream: byte offset since the session began, this direction.
     pub type StreamOffset = u64;
 
-    /// `chain_start`.
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct ChainStart {
-        /// Calls that were in flight when the session before this one rolled over.
-        pub carried_in: Vec<InvocationId>,
-        /// The command, only with `--store-command`.
-        pub command: Option<Vec<String>>,
-        /// SHA-256 of the server command (RFC 8785 form of its argv).
-        pub command_digest: String,
-        /// The session before this one in the same process (rolling packs).
-        pub continues: Option<super::SessionId>,
-        /// `sha256:` of the policy file in force; absent where there is none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub policy_hash: Option<String>,
-        /// `audit` or `guard`.
-        pub profile: super::super::Profile,
-        /// Version of the recorder.
-        pub recorder_version: String,
-        /// Server id.
-        pub server_id: String,
+    line! {
+        /// `chain_start`.
+        #[derive(Debug, Clone)]
+        pub exact struct ChainStart {
+            /// Calls that were in flight when the session before this one rolled over.
+            carried_in: Vec<InvocationId>,
+            /// The command, only with `--store-command`.
+            command: Option<Vec<String>>,
+            /// SHA-256 of the server command (RFC 8785 form of its argv).
+            command_digest: String,
+            /// The session before this one in the same process (rolling packs).
+            continues: Option<SessionId>,
+            /// `sha256:` of the policy file in force; absent where there is none.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            policy_hash: Option<String>,
+            /// `audit` or `guard`.
+            profile: Profile,
+            /// Version of the recorder.
+            recorder_version: String,
+            /// Server id.
+            server_id: String,
+        }
     }
 
-    /// `request_received`.
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct RequestReceived {
-        /// As in the receipt.
-        pub anomalies: Vec<String>,
-        /// `tools/call` only.
-        pub arguments_hash: Option<String>,
-        /// `legacy` or `modern` (MCP.md §1).
-        pub era: String,
-        /// Self-reported correlation members of `params._meta`.
-        pub meta: Option<Box<RawValue>>,
-        /// Stream offset of the message.
-        pub offset: StreamOffset,
-        /// Receipt of the leg before.
-        pub parent_receipt_id: Option<ReceiptId>,
-        /// `tools/call` only.
-        pub tool_name: Option<String>,
+    line! {
+        /// `request_received`.
+        #[derive(Debug, Clone)]
+        pub struct RequestReceived, RequestReceivedView<'a> {
+            /// As in the receipt.
+            anomalies: Vec<String> as Words,
+            /// `tools/call` only.
+            arguments_hash: Option<String> as Option<Digest>,
+            /// `legacy` or `modern` (MCP.md §1).
+            era: String,
+            /// Self-reported correlation members of `params._meta`.
+            meta: Option<Box<RawValue>>,
+            /// Stream offset of the message.
+            offset: StreamOffset,
+            /// Receipt of the leg before.
+            parent_receipt_id: Option<ReceiptId>,
+            /// `tools/call` only.
+            tool_name: Option<String>,
+        }
     }
 
-    /// `request_forwarded`, `response_sent`.
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct Forwarded {
-        /// Stream offset of the message.
-        pub offset: StreamOffset,
-        /// Receipt that this event closes, in `response_sent` of a tool call.
-        pub receipt_id: Option<ReceiptId>,
-        /// SHA-256 of that receipt's line, hex.
-        pub receipt_sha256: Option<String>,
+    line! {
+        /// `request_forwarded`, `response_sent`.
+        #[derive(Debug, Clone)]
+        pub struct Forwarded, ForwardedView<'a> {
+            /// Stream offset of the message.
+            offset: StreamOffset,
+            /// Receipt that this event closes, in `response_sent` of a tool call.
+            receipt_id: Option<ReceiptId>,
+            /// SHA-256 of that receipt's line, hex.
+            receipt_sha256: Option<String> as Option<Sha256Hex>,
+        }
     }
 
-    /// `response_received`.
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct ResponseReceived {
-        /// As in the receipt.
-        pub anomalies: Vec<String>,
-        /// Code of a JSON-RPC error response.
-        pub error_code: Option<i64>,
-        /// Microseconds (session clock) when the first byte of the message was read.
-        pub first_byte_us: u64,
-        /// Whether the result says `isError: true`, or it is a JSON-RPC error.
-        pub is_error: Option<bool>,
-        /// Stream offset of the message.
-        pub offset: StreamOffset,
-        /// Hash of the result, or of the error body.
-        pub result_hash: Option<String>,
-        /// `result.resultType`, `complete` where absent; `task` for a legacy task handle.
-        pub result_type: Option<String>,
+    line! {
+        /// `response_received`.
+        #[derive(Debug, Clone)]
+        pub struct ResponseReceived, ResponseReceivedView<'a> {
+            /// As in the receipt.
+            anomalies: Vec<String> as Words,
+            /// Code of a JSON-RPC error response.
+            error_code: Option<i64>,
+            /// Microseconds (session clock) when the first byte of the message was read.
+            first_byte_us: u64,
+            /// Whether the result says `isError: true`, or it is a JSON-RPC error.
+            is_error: Option<bool>,
+            /// Stream offset of the message.
+            offset: StreamOffset,
+            /// Hash of the result, or of the error body.
+            result_hash: Option<String> as Option<Digest>,
+            /// `result.resultType`, `complete` where absent; `task` for a legacy task handle.
+            result_type: Option<String>,
+        }
     }
 
-    /// `policy_decision`.
-    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct PolicyDecision {
-        /// Whether the message was held for this verdict (guard), or only judged (audit).
-        pub enforced: bool,
-        /// Stream offset of the message.
-        pub offset: StreamOffset,
-        /// `sha256:` of the policy file that judged.
-        pub policy_hash: Option<String>,
-        /// Short machine word for the verdict, as in the receipt.
-        pub reason: String,
-        /// The rule that matched, as in the receipt's `policy_ref`.
-        pub rule: Option<String>,
-        /// What the judgement could not see: `redirects_not_seen`, `dns_after_check`, …
-        pub unseen: Vec<String>,
-        /// The verdict.
-        pub verdict: super::super::PolicyVerdict,
+    line! {
+        /// `policy_decision`.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct PolicyDecision, PolicyDecisionView<'a> {
+            /// Whether the message was held for this verdict (guard), or only judged (audit).
+            enforced: bool,
+            /// Stream offset of the message.
+            offset: StreamOffset,
+            /// `sha256:` of the policy file that judged.
+            policy_hash: Option<String>,
+            /// Short machine word for the verdict, as in the receipt.
+            reason: String,
+            /// The rule that matched, as in the receipt's `policy_ref`.
+            rule: Option<String>,
+            /// What the judgement could not see: `redirects_not_seen`, `dns_after_check`, …
+            unseen: Vec<String> as Words,
+            /// The verdict.
+            verdict: PolicyVerdict,
+        }
     }
 
-    /// `request_blocked`.
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct Blocked {
-        /// Stream offset of the message.
-        pub offset: StreamOffset,
-        /// Short machine word: the `reason` of the decision.
-        pub reason: String,
-        /// Receipt that this event closes, for a tool call.
-        pub receipt_id: Option<ReceiptId>,
-        /// SHA-256 of that receipt's line, hex.
-        pub receipt_sha256: Option<String>,
+    line! {
+        /// `request_blocked`.
+        #[derive(Debug, Clone)]
+        pub struct Blocked, BlockedView<'a> {
+            /// Stream offset of the message.
+            offset: StreamOffset,
+            /// Short machine word: the `reason` of the decision.
+            reason: String,
+            /// Receipt that this event closes, for a tool call.
+            receipt_id: Option<ReceiptId>,
+            /// SHA-256 of that receipt's line, hex.
+            receipt_sha256: Option<String> as Option<Sha256Hex>,
+        }
     }
 
-    /// `policy_reloaded`.
-    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct PolicyReload {
-        /// Why the file could not take the place of the policy in force; `null` when it did.
-        pub error: Option<String>,
-        /// `sha256:` of the policy in force from here on.
-        pub policy_hash: String,
-        /// `sha256:` of the policy in force before.
-        pub previous: String,
+    line! {
+        /// `policy_reloaded`.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub exact struct PolicyReload {
+            /// Why the file could not take the place of the policy in force; `null` when it did.
+            error: Option<String>,
+            /// `sha256:` of the policy in force from here on.
+            policy_hash: String,
+            /// `sha256:` of the policy in force before.
+            previous: String,
+        }
     }
 
-    /// `malformed`, `notification`.
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct Seen {
-        /// Stream offset of the message.
-        pub offset: StreamOffset,
-        /// What is wrong with it, or what it refers to.
-        pub reason: Option<String>,
+    line! {
+        /// `malformed`, `notification`.
+        #[derive(Debug, Clone)]
+        pub struct Seen, SeenView<'a> {
+            /// Stream offset of the message.
+            offset: StreamOffset,
+            /// What is wrong with it, or what it refers to.
+            reason: Option<String>,
+        }
     }
 
-    /// `anomaly`.
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct Anomaly {
-        /// What it is.
-        pub kind: Word<AnomalyKind>,
-        /// More, in words.
-        pub note: Option<String>,
-        /// Stream offset of the message, where there is one.
-        pub offset: Option<StreamOffset>,
-        /// Receipt that this event closes (`no_response`).
-        pub receipt_id: Option<ReceiptId>,
-        /// SHA-256 of that receipt's line, hex.
-        pub receipt_sha256: Option<String>,
+    line! {
+        /// `anomaly`.
+        #[derive(Debug, Clone)]
+        pub struct Anomaly, AnomalyView<'a> {
+            /// What it is.
+            kind: Word<AnomalyKind>,
+            /// More, in words.
+            note: Option<String>,
+            /// Stream offset of the message, where there is one.
+            offset: Option<StreamOffset>,
+            /// Receipt that this event closes (`no_response`).
+            receipt_id: Option<ReceiptId>,
+            /// SHA-256 of that receipt's line, hex.
+            receipt_sha256: Option<String> as Option<Sha256Hex>,
+        }
     }
 
-    /// `recorder_gap`.
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct Gap {
-        /// Wire bytes that crossed unrecorded.
-        pub bytes: u64,
-        /// Messages whose evidence was lost; 0 when only bytes could be counted.
-        pub messages: u64,
-        /// Why.
-        pub reason: Word<GapReason>,
-        /// Receipt (`mcp.recorder_gap`) that says the same.
-        pub receipt_id: Option<ReceiptId>,
-        /// SHA-256 of that receipt's line, hex.
-        pub receipt_sha256: Option<String>,
+    line! {
+        /// `recorder_gap`.
+        #[derive(Debug, Clone)]
+        pub struct Gap, GapView<'a> {
+            /// Wire bytes that crossed unrecorded.
+            bytes: u64,
+            /// Messages whose evidence was lost; 0 when only bytes could be counted.
+            messages: u64,
+            /// Why.
+            reason: Word<GapReason>,
+            /// Receipt (`mcp.recorder_gap`) that says the same.
+            receipt_id: Option<ReceiptId>,
+            /// SHA-256 of that receipt's line, hex.
+            receipt_sha256: Option<String> as Option<Sha256Hex>,
+        }
     }
 
-    /// `chain_end`.
-    #[derive(Debug, Clone, Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct ChainEnd {
-        /// Calls in flight when the session rolled over.
-        pub carried_out: Vec<InvocationId>,
-        /// Whether everything was recorded and every call ended.
-        pub complete: bool,
-        /// Counts over the session.
-        pub counts: Counts,
-        /// Events in the segment, this one included.
-        pub events: u64,
-        /// Why the session ended.
-        pub reason: Word<EndReason>,
-        /// Receipts so far, `mcp.session_start` included, `mcp.session_end` not.
-        pub receipts: u64,
+    line! {
+        /// `chain_end`.
+        #[derive(Debug, Clone)]
+        pub exact struct ChainEnd {
+            /// Calls in flight when the session rolled over.
+            carried_out: Vec<InvocationId>,
+            /// Whether everything was recorded and every call ended.
+            complete: bool,
+            /// Counts over the session.
+            counts: Counts,
+            /// Events in the segment, this one included.
+            events: u64,
+            /// Why the session ended.
+            reason: Word<EndReason>,
+            /// Receipts so far, `mcp.session_start` included, `mcp.session_end` not.
+            receipts: u64,
+        }
     }
 }
 
@@ -341,7 +543,7 @@ pub mod detail {
 mod tests {
     use super::*;
 
-    fn event(detail: &str) -> AuditEvent {
+    fn event(detail: &str) -> AuditEvent<Box<RawValue>> {
         AuditEvent {
             at: WallTime::from_millis(1),
             detail: RawValue::from_string(detail.to_owned()).unwrap(),
@@ -379,7 +581,7 @@ mod tests {
         let line = super::super::to_line(&e).unwrap();
         let mut value: serde_json::Value = serde_json::from_slice(&line).unwrap();
         value.as_object_mut().unwrap().remove("hash");
-        let expected = sha256_hex(serde_jcs::to_string(&value).unwrap().as_bytes());
+        let expected = super::super::sha256_hex(serde_jcs::to_string(&value).unwrap().as_bytes());
         assert_eq!(e.hash, expected);
         assert_eq!(hash_of_line(&line), Some(expected));
     }

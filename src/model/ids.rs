@@ -1,5 +1,6 @@
 //! Identifiers that are checked when they are made, so that none of them can be a path or a surprise.
 
+use super::{cursor::Cursor, form::canonical};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
@@ -67,6 +68,8 @@ macro_rules! hex_id {
             }
         }
 
+        canonical! { $name, $name, |c: &mut Cursor<'a>| c.id(Self::PREFIX.as_bytes()).map(Self::from_bits); }
+
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 s.collect_str(self)
@@ -120,9 +123,9 @@ impl SessionId {
     }
 }
 
-/// The largest integer that evidence holds, of either sign: beyond it a double has gaps, and two integers are one number to
-/// many readers (RFC 7493 §2.2). What is written and what is accepted follow from this one bound.
-pub const MAX_INTEGER: u64 = (1 << 53) - 1;
+pub use super::limits::MAX_INTEGER;
+
+canonical! { RpcId, &'a [u8], Cursor::rpc_id; }
 
 /// A peer's number as evidence holds it: `Some` for an integer within ±[`MAX_INTEGER`] that is spelt as RFC 8785 spells it.
 /// `-0`, `1.0`, `1e2` and what lies beyond are none; they are kept as text, or said to be left out.

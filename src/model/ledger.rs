@@ -2,9 +2,10 @@
 
 use super::{
     SessionId, WallTime,
+    line::line,
     reading::{self, versioned},
+    words::vocabulary,
 };
-use serde::{Deserialize, Serialize};
 
 /// Format version of a ledger line.
 ///
@@ -13,47 +14,48 @@ use serde::{Deserialize, Serialize};
 /// | 1 | first |
 pub const LEDGER_VERSION: u32 = 1;
 
-/// What a ledger line says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LedgerKind {
-    /// A session opened its segment; `segment_hash` is the hash of its `chain_start`.
-    SegmentStart,
-    /// A session closed its segment; `segment_hash` is the hash of its last event.
-    SegmentEnd,
-    /// Bytes at the end of a file were no whole line and were set aside; `segment` names the file, `note` says where to.
-    TornTail,
+vocabulary! {
+    /// What a ledger line says.
+    LedgerKind {
+        /// A session opened its segment; `segment_hash` is the hash of its `chain_start`.
+        SegmentStart = "segment_start",
+        /// A session closed its segment; `segment_hash` is the hash of its last event.
+        SegmentEnd = "segment_end",
+        /// Bytes at the end of a file were no whole line and were set aside; `segment` names the file, `note` says where to.
+        TornTail = "torn_tail",
+    }
 }
 
-/// One line of `audit/ledger.jsonl`; its line on disk is its RFC 8785 form, `hash` as for audit events.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LedgerLine {
-    /// Wall clock.
-    pub at: WallTime,
-    /// Whether the session was complete; `null` at a start.
-    pub complete: Option<bool>,
-    /// Events in the segment so far.
-    pub event_count: u64,
-    /// SHA-256 over this line's RFC 8785 form without `hash`.
-    pub hash: String,
-    /// What this line says.
-    pub kind: LedgerKind,
-    /// Position in the ledger, from 0 without gaps.
-    pub ledger_seq: u64,
-    /// More, in words.
-    pub note: Option<String>,
-    /// `hash` of the line before.
-    pub prev_hash: String,
-    /// File name of the segment, without directory.
-    pub segment: String,
-    /// Hash of the segment's first (start) or last (end) event.
-    pub segment_hash: String,
-    /// The session.
-    pub session_id: SessionId,
-    /// [`LEDGER_VERSION`].
-    #[serde(deserialize_with = "reading::known::<LedgerLine, _>")]
-    pub v: u32,
+line! {
+    /// One line of `audit/ledger.jsonl`; its line on disk is its RFC 8785 form, `hash` as for audit events.
+    #[derive(Debug, Clone)]
+    pub exact struct LedgerLine {
+        /// Wall clock.
+        at: WallTime,
+        /// Whether the session was complete; `null` at a start.
+        complete: Option<bool>,
+        /// Events in the segment so far.
+        event_count: u64,
+        /// SHA-256 over this line's RFC 8785 form without `hash`.
+        hash: String,
+        /// What this line says.
+        kind: LedgerKind,
+        /// Position in the ledger, from 0 without gaps.
+        ledger_seq: u64,
+        /// More, in words.
+        note: Option<String>,
+        /// `hash` of the line before.
+        prev_hash: String,
+        /// File name of the segment, without directory.
+        segment: String,
+        /// Hash of the segment's first (start) or last (end) event.
+        segment_hash: String,
+        /// The session.
+        session_id: SessionId,
+        /// [`LEDGER_VERSION`].
+        #[serde(deserialize_with = "reading::known::<LedgerLine, _>")]
+        v: u32,
+    }
 }
 
 versioned!(LedgerLine, "ledger line", LEDGER_VERSION);

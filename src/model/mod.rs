@@ -3,11 +3,14 @@
 //! Every struct declares its fields in the order of their JSON names, so that `serde_json` writes exactly the RFC 8785
 //! form of it (all numbers are integers or have their own serializer); a test holds that against [`crate::canon`].
 
+pub mod cursor;
 pub mod direction;
 pub mod event;
+pub mod form;
 pub mod ids;
 pub mod ledger;
 pub mod limits;
+pub mod line;
 pub mod pack;
 pub mod reading;
 pub mod receipt;
@@ -19,7 +22,7 @@ pub mod version;
 pub mod words;
 
 pub use direction::Direction;
-pub use event::{AuditEvent, EventKind};
+pub use event::{AuditEvent, Detail, EventKind};
 pub use ids::{InvocationId, MAX_INTEGER, ReceiptId, RpcId, SessionId, exact_integer};
 pub use ledger::{LedgerKind, LedgerLine};
 pub use receipt::{GapReceipt, Outcome, Phases, PolicyVerdict, Profile, SessionEnd, SessionStart, ToolCall};

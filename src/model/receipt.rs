@@ -1,11 +1,13 @@
 //! Receipts: one per tool call, and those that frame a session (FORMATS §3).
 
-pub use super::schema::SCHEMA_VERSION;
-
-use super::words::{EndReason, GapReason, OutcomeReason, Word};
-use super::{DurationMs, InvocationId, ReceiptId, RpcId, SessionId, WallTime};
-use serde::{Deserialize, Serialize};
+use super::{
+    DurationMs, EndReason, GapReason, InvocationId, OutcomeReason, ReceiptId, RpcId, SessionId, WallTime, Word,
+    line::{Canonical as _, Digest, Words, line},
+    words::vocabulary,
+};
 use serde_json::value::RawValue;
+
+pub use super::schema::SCHEMA_VERSION;
 
 /// `integration_source` of every receipt.
 pub const INTEGRATION_SOURCE: &str = "assay.mcp_proxy";
@@ -18,272 +20,374 @@ pub const SESSION_END: &str = "mcp.session_end";
 /// `type` of a [`GapReceipt`].
 pub const RECORDER_GAP: &str = "mcp.recorder_gap";
 
-/// What became of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// Forwarded, and an ordinary response came.
-    Forwarded,
-    /// Guard mode refused it.
-    Denied,
-    /// A JSON-RPC error, or a result with `isError: true`.
-    Error,
-    /// No response came; `outcome_reason` says why.
-    Timeout,
+vocabulary! {
+    /// What became of a call.
+    #[derive(Hash)]
+    Outcome {
+        /// Forwarded, and an ordinary response came.
+        Forwarded = "forwarded",
+        /// Guard mode refused it.
+        Denied = "denied",
+        /// A JSON-RPC error, or a result with `isError: true`.
+        Error = "error",
+        /// No response came; `outcome_reason` says why.
+        Timeout = "timeout",
+    }
 }
 
-/// The policy's verdict, whatever the profile did with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyVerdict {
-    /// The policy permits the call.
-    Allowed,
-    /// The policy rejects it.
-    Denied,
-    /// No policy was loaded.
-    NoPolicy,
+vocabulary! {
+    /// The policy's verdict, whatever the profile did with it.
+    #[derive(Hash)]
+    PolicyVerdict {
+        /// The policy permits the call.
+        Allowed = "allowed",
+        /// The policy rejects it.
+        Denied = "denied",
+        /// No policy was loaded.
+        NoPolicy = "no_policy",
+    }
 }
 
-/// The proxy's security profile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Profile {
-    /// Observe only.
-    Audit,
-    /// Enforce the policy.
-    Guard,
+vocabulary! {
+    /// The proxy's security profile.
+    #[derive(Hash)]
+    Profile {
+        /// Observe only.
+        Audit = "audit",
+        /// Enforce the policy.
+        Guard = "guard",
+    }
 }
 
-/// Microseconds after `request_observed_at`, monotonic; `null` where it did not happen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Phases {
-    /// The policy's verdict stood.
-    pub policy_decided: Option<u64>,
-    /// The request's last byte was written to the server.
-    pub request_forwarded: Option<u64>,
-    /// The response's first byte was read.
-    pub response_first_byte: Option<u64>,
-    /// The response's last byte was written to the client.
-    pub response_forwarded: Option<u64>,
-    /// The response's last byte was read.
-    pub response_observed: Option<u64>,
+line! {
+    /// Microseconds after `request_observed_at`, monotonic; `null` where it did not happen.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Phases {
+        /// The policy's verdict stood.
+        policy_decided: Option<u64>,
+        /// The request's last byte was written to the server.
+        request_forwarded: Option<u64>,
+        /// The response's first byte was read.
+        response_first_byte: Option<u64>,
+        /// The response's last byte was written to the client.
+        response_forwarded: Option<u64>,
+        /// The response's last byte was read.
+        response_observed: Option<u64>,
+    }
 }
 
-/// `mcp_tool_call`: one tool call, or one leg of it. All members always present.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ToolCall {
-    /// Sorted machine words.
-    pub anomalies: Vec<String>,
-    /// The arguments in canonical form, only with `--store-args` and where a pack can hold them.
-    pub arguments_content: Option<Box<RawValue>>,
-    /// `sha256:` or `sha256-raw:` (FORMATS §2).
-    pub arguments_hash: String,
-    /// Round trip on the monotonic clock, milliseconds.
-    pub duration_ms: Option<DurationMs>,
-    /// [`INTEGRATION_SOURCE`].
-    pub integration_source: String,
-    /// The call.
-    pub invocation_id: InvocationId,
-    /// JSON-RPC id.
-    pub mcp_request_id: RpcId,
-    /// Self-reported correlation members of `params._meta`, canonical.
-    pub meta: Option<Box<RawValue>>,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// Why there was no ordinary response.
-    pub outcome_reason: Option<Word<OutcomeReason>>,
-    /// Receipt of the leg before.
-    pub parent_receipt_id: Option<ReceiptId>,
-    /// Phase timings.
-    pub phases_us: Phases,
-    /// Wall clock of the verdict.
-    pub policy_decided_at: Option<WallTime>,
-    /// SHA-256 of the active policy file.
-    pub policy_hash: Option<String>,
-    /// Short machine word for the verdict.
-    pub policy_reason: Option<String>,
-    /// The rule that matched.
-    pub policy_ref: Option<String>,
-    /// The verdict.
-    pub policy_verdict: PolicyVerdict,
-    /// Version of the recorder.
-    pub proxy_version: String,
-    /// This receipt.
-    pub receipt_id: ReceiptId,
-    /// Wall clock when the request's last byte was read.
-    pub request_observed_at: WallTime,
-    /// Wall clock when the response's last byte was read.
-    pub response_observed_at: Option<WallTime>,
-    /// The result in canonical form, only with `--store-results` and where a pack can hold it.
-    pub result_content: Option<Box<RawValue>>,
-    /// Hash of the result, or of the error body.
-    pub result_hash: Option<String>,
-    /// MCP `isError`; `true` for a JSON-RPC error.
-    pub result_is_error: Option<bool>,
-    /// `complete`, `input_required`, `task`, another value as sent.
-    pub result_type: Option<String>,
-    /// [`SCHEMA_VERSION`].
-    #[serde(deserialize_with = "super::schema::known")]
-    pub schema_version: String,
-    /// Position among the session's receipts.
-    pub seq: u64,
-    /// Server id.
-    pub server_id: String,
-    /// `stdio`.
-    pub server_transport: String,
-    /// The session.
-    pub session_id: SessionId,
-    /// Wall clock of this receipt.
-    pub timestamp: WallTime,
-    /// Tool name as sent.
-    pub tool_name: String,
-    /// The session again: one value per pack.
-    pub trace_id: SessionId,
-    /// [`TOOL_CALL`].
-    pub r#type: String,
+line! {
+    /// `mcp_tool_call`: one tool call, or one leg of it. All members always present.
+    #[derive(Debug, Clone)]
+    pub struct ToolCall, CallView<'a>, CallMembers<'a> {
+        /// Sorted machine words.
+        anomalies: Vec<String> as Words,
+        /// The arguments in canonical form, only with `--store-args` and where a pack can hold them.
+        arguments_content: Option<Box<RawValue>>,
+        /// `sha256:` or `sha256-raw:` (FORMATS §2).
+        arguments_hash: String as Digest,
+        /// Round trip on the monotonic clock, milliseconds.
+        duration_ms: Option<DurationMs>,
+        /// [`INTEGRATION_SOURCE`].
+        integration_source: String = INTEGRATION_SOURCE,
+        /// The call.
+        invocation_id: InvocationId,
+        /// JSON-RPC id.
+        mcp_request_id: RpcId,
+        /// Self-reported correlation members of `params._meta`, canonical.
+        meta: Option<Box<RawValue>>,
+        /// What became of it.
+        outcome: Outcome,
+        /// Why there was no ordinary response.
+        outcome_reason: Option<Word<OutcomeReason>>,
+        /// Receipt of the leg before.
+        parent_receipt_id: Option<ReceiptId>,
+        /// Phase timings.
+        phases_us: Phases,
+        /// Wall clock of the verdict.
+        policy_decided_at: Option<WallTime>,
+        /// SHA-256 of the active policy file.
+        policy_hash: Option<String>,
+        /// Short machine word for the verdict.
+        policy_reason: Option<String>,
+        /// The rule that matched.
+        policy_ref: Option<String>,
+        /// The verdict.
+        policy_verdict: PolicyVerdict,
+        /// Version of the recorder.
+        proxy_version: String,
+        /// This receipt.
+        receipt_id: ReceiptId,
+        /// Wall clock when the request's last byte was read.
+        request_observed_at: WallTime,
+        /// Wall clock when the response's last byte was read.
+        response_observed_at: Option<WallTime>,
+        /// The result in canonical form, only with `--store-results` and where a pack can hold it.
+        result_content: Option<Box<RawValue>>,
+        /// Hash of the result, or of the error body.
+        result_hash: Option<String> as Option<Digest>,
+        /// MCP `isError`; `true` for a JSON-RPC error.
+        result_is_error: Option<bool>,
+        /// `complete`, `input_required`, `task`, another value as sent.
+        result_type: Option<String>,
+        /// [`SCHEMA_VERSION`].
+        #[serde(deserialize_with = "super::schema::known")]
+        schema_version: String = SCHEMA_VERSION,
+        /// Position among the session's receipts.
+        seq: u64,
+        /// Server id.
+        server_id: String,
+        /// `stdio`.
+        server_transport: String,
+        /// The session.
+        session_id: SessionId,
+        /// Wall clock of this receipt.
+        timestamp: WallTime,
+        /// Tool name as sent.
+        tool_name: String,
+        /// The session again: one value per pack.
+        trace_id: SessionId,
+        /// [`TOOL_CALL`].
+        r#type: String = TOOL_CALL,
+    }
 }
 
-/// A client or server as it names itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PeerInfo {
-    /// `clientInfo.name`, `serverInfo.name`.
-    pub name: String,
-    /// Its version.
-    pub version: Option<String>,
+line! {
+    /// A client or server as it names itself.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub exact struct PeerInfo {
+        /// `clientInfo.name`, `serverInfo.name`.
+        name: String,
+        /// Its version.
+        version: Option<String>,
+    }
 }
 
-/// Counts over a session.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Counts {
-    /// Tool call receipts.
-    pub calls: u64,
-    /// Of these, denied.
-    pub denied: u64,
-    /// Of these, errors.
-    pub errors: u64,
-    /// Lines that were no JSON-RPC message.
-    pub malformed: u64,
-    /// Messages whose evidence was lost.
-    pub missed: u64,
-    /// Wire bytes that crossed unrecorded.
-    pub missed_bytes: u64,
-    /// Receipts whose policy verdict is `denied`, enforced or not.
-    pub policy_denied: u64,
-    /// Recorded requests of any method, both directions.
-    pub requests: u64,
-    /// Calls without a response.
-    pub timeouts: u64,
+line! {
+    /// Counts over a session.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Counts {
+        /// Tool call receipts.
+        calls: u64,
+        /// Of these, denied.
+        denied: u64,
+        /// Of these, errors.
+        errors: u64,
+        /// Lines that were no JSON-RPC message.
+        malformed: u64,
+        /// Messages whose evidence was lost.
+        missed: u64,
+        /// Wire bytes that crossed unrecorded.
+        missed_bytes: u64,
+        /// Receipts whose policy verdict is `denied`, enforced or not.
+        policy_denied: u64,
+        /// Recorded requests of any method, both directions.
+        requests: u64,
+        /// Calls without a response.
+        timeouts: u64,
+    }
 }
 
-/// `mcp.session_start`, seq 0.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SessionStart {
-    /// `hash` of the `chain_start` event.
-    pub chain_head: String,
-    /// The client as it names itself; `null` when it had not yet.
-    pub client_info: Option<PeerInfo>,
-    /// SHA-256 of the server command.
-    pub command_digest: String,
-    /// The session before this one in the same process.
-    pub continues: Option<SessionId>,
-    /// [`INTEGRATION_SOURCE`].
-    pub integration_source: String,
-    /// SHA-256 of the active policy file.
-    pub policy_hash: Option<String>,
-    /// Profile.
-    pub profile: Profile,
-    /// Protocol version agreed, or last asked for per message (modern).
-    pub protocol_version: Option<String>,
-    /// Version of the recorder.
-    pub proxy_version: String,
-    /// This receipt.
-    pub receipt_id: ReceiptId,
-    /// [`SCHEMA_VERSION`].
-    #[serde(deserialize_with = "super::schema::known")]
-    pub schema_version: String,
-    /// 0.
-    pub seq: u64,
-    /// Server id.
-    pub server_id: String,
-    /// The server as it names itself.
-    pub server_info: Option<PeerInfo>,
-    /// `stdio`.
-    pub server_transport: String,
-    /// The session.
-    pub session_id: SessionId,
-    /// When the session began.
-    pub started_at: WallTime,
-    /// Wall clock of this receipt.
-    pub timestamp: WallTime,
-    /// The session again.
-    pub trace_id: SessionId,
-    /// [`SESSION_START`].
-    pub r#type: String,
+line! {
+    /// `mcp.session_start`, seq 0.
+    #[derive(Debug, Clone)]
+    pub exact struct SessionStart, StartMembers<'a> {
+        /// `hash` of the `chain_start` event.
+        chain_head: String,
+        /// The client as it names itself; `null` when it had not yet.
+        client_info: Option<PeerInfo>,
+        /// SHA-256 of the server command.
+        command_digest: String,
+        /// The session before this one in the same process.
+        continues: Option<SessionId>,
+        /// [`INTEGRATION_SOURCE`].
+        integration_source: String,
+        /// SHA-256 of the active policy file.
+        policy_hash: Option<String>,
+        /// Profile.
+        profile: Profile,
+        /// Protocol version agreed, or last asked for per message (modern).
+        protocol_version: Option<String>,
+        /// Version of the recorder.
+        proxy_version: String,
+        /// This receipt.
+        receipt_id: ReceiptId,
+        /// [`SCHEMA_VERSION`].
+        #[serde(deserialize_with = "super::schema::known")]
+        schema_version: String,
+        /// 0.
+        seq: u64,
+        /// Server id.
+        server_id: String,
+        /// The server as it names itself.
+        server_info: Option<PeerInfo>,
+        /// `stdio`.
+        server_transport: String,
+        /// The session.
+        session_id: SessionId,
+        /// When the session began.
+        started_at: WallTime,
+        /// Wall clock of this receipt.
+        timestamp: WallTime,
+        /// The session again.
+        trace_id: SessionId,
+        /// [`SESSION_START`].
+        r#type: String,
+    }
 }
 
-/// `mcp.session_end`, last seq.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SessionEnd {
-    /// `hash` of the `chain_end` event.
-    pub chain_hash: String,
-    /// Counts.
-    pub counts: Counts,
-    /// Why the session ended.
-    pub end_reason: Word<EndReason>,
-    /// [`INTEGRATION_SOURCE`].
-    pub integration_source: String,
-    /// Version of the recorder.
-    pub proxy_version: String,
-    /// This receipt.
-    pub receipt_id: ReceiptId,
-    /// [`SCHEMA_VERSION`].
-    #[serde(deserialize_with = "super::schema::known")]
-    pub schema_version: String,
-    /// Last.
-    pub seq: u64,
-    /// Whether everything was recorded and every call ended.
-    pub session_complete: bool,
-    /// The session.
-    pub session_id: SessionId,
-    /// Wall clock of this receipt.
-    pub timestamp: WallTime,
-    /// The session again.
-    pub trace_id: SessionId,
-    /// [`SESSION_END`].
-    pub r#type: String,
+line! {
+    /// `mcp.session_end`, last seq.
+    #[derive(Debug, Clone)]
+    pub exact struct SessionEnd, EndMembers<'a> {
+        /// `hash` of the `chain_end` event.
+        chain_hash: String,
+        /// Counts.
+        counts: Counts,
+        /// Why the session ended.
+        end_reason: Word<EndReason>,
+        /// [`INTEGRATION_SOURCE`].
+        integration_source: String,
+        /// Version of the recorder.
+        proxy_version: String,
+        /// This receipt.
+        receipt_id: ReceiptId,
+        /// [`SCHEMA_VERSION`].
+        #[serde(deserialize_with = "super::schema::known")]
+        schema_version: String,
+        /// Last.
+        seq: u64,
+        /// Whether everything was recorded and every call ended.
+        session_complete: bool,
+        /// The session.
+        session_id: SessionId,
+        /// Wall clock of this receipt.
+        timestamp: WallTime,
+        /// The session again.
+        trace_id: SessionId,
+        /// [`SESSION_END`].
+        r#type: String,
+    }
 }
 
-/// `mcp.recorder_gap`: evidence that is missing.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GapReceipt {
-    /// Wire bytes that crossed unrecorded.
-    pub bytes: u64,
-    /// [`INTEGRATION_SOURCE`].
-    pub integration_source: String,
-    /// Messages whose evidence was lost.
-    pub messages: u64,
-    /// `disk`, `capture_stuck`, `fsync`, `crash`.
-    pub reason: Word<GapReason>,
-    /// This receipt.
-    pub receipt_id: ReceiptId,
-    /// [`SCHEMA_VERSION`].
-    #[serde(deserialize_with = "super::schema::known")]
-    pub schema_version: String,
-    /// Position among the session's receipts.
-    pub seq: u64,
-    /// The session.
-    pub session_id: SessionId,
-    /// Wall clock of this receipt.
-    pub timestamp: WallTime,
-    /// The session again.
-    pub trace_id: SessionId,
-    /// [`RECORDER_GAP`].
-    pub r#type: String,
+line! {
+    /// `mcp.recorder_gap`: evidence that is missing.
+    #[derive(Debug, Clone)]
+    pub exact struct GapReceipt {
+        /// Wire bytes that crossed unrecorded.
+        bytes: u64,
+        /// [`INTEGRATION_SOURCE`].
+        integration_source: String,
+        /// Messages whose evidence was lost.
+        messages: u64,
+        /// `disk`, `capture_stuck`, `fsync`, `crash`.
+        reason: Word<GapReason>,
+        /// This receipt.
+        receipt_id: ReceiptId,
+        /// [`SCHEMA_VERSION`].
+        #[serde(deserialize_with = "super::schema::known")]
+        schema_version: String,
+        /// Position among the session's receipts.
+        seq: u64,
+        /// The session.
+        session_id: SessionId,
+        /// Wall clock of this receipt.
+        timestamp: WallTime,
+        /// The session again.
+        trace_id: SessionId,
+        /// [`RECORDER_GAP`].
+        r#type: String,
+    }
+}
+
+/// A receipt of a session of ours. A call is by far the most frequent and is not boxed for it.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub enum ReceiptView<'a> {
+    /// `mcp_tool_call`
+    Call(CallView<'a>),
+    /// `mcp.session_start`
+    Start(Box<SessionStart>),
+    /// `mcp.session_end`
+    End(Box<SessionEnd>),
+    /// `mcp.recorder_gap`
+    Gap(Box<GapReceipt>),
+}
+
+impl<'a> ReceiptView<'a> {
+    /// Reads a line; `None` when it is not the canonical line of a receipt of ours.
+    #[must_use]
+    pub fn of_line(line: &'a [u8]) -> Option<Self> {
+        ToolCall::of_line(line).map(Self::Call).or_else(|| Self::of_session(line))
+    }
+
+    /// The session's own receipts; there are few.
+    fn of_session(line: &[u8]) -> Option<Self> {
+        let ours = |source: &str, stated: &str, kind: &str| source == INTEGRATION_SOURCE && stated == kind;
+        if let Some(r) = SessionStart::of_line(line) {
+            return ours(&r.integration_source, &r.r#type, SESSION_START).then_some(Self::Start(r));
+        }
+        if let Some(r) = SessionEnd::of_line(line) {
+            return ours(&r.integration_source, &r.r#type, SESSION_END).then_some(Self::End(r));
+        }
+        let r = GapReceipt::of_line(line)?;
+        ours(&r.integration_source, &r.r#type, RECORDER_GAP).then_some(Self::Gap(r))
+    }
+}
+
+impl ReceiptView<'_> {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> ReceiptId {
+        match self {
+            Self::Call(r) => r.receipt_id,
+            Self::Start(r) => r.receipt_id,
+            Self::End(r) => r.receipt_id,
+            Self::Gap(r) => r.receipt_id,
+        }
+    }
+
+    /// Its position.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        match self {
+            Self::Call(r) => r.seq,
+            Self::Start(r) => r.seq,
+            Self::End(r) => r.seq,
+            Self::Gap(r) => r.seq,
+        }
+    }
+
+    /// Its session and trace.
+    #[must_use]
+    pub fn session(&self) -> (SessionId, SessionId) {
+        match self {
+            Self::Call(r) => (r.session_id, r.trace_id),
+            Self::Start(r) => (r.session_id, r.trace_id),
+            Self::End(r) => (r.session_id, r.trace_id),
+            Self::Gap(r) => (r.session_id, r.trace_id),
+        }
+    }
+
+    /// When it was made.
+    #[must_use]
+    pub fn timestamp(&self) -> WallTime {
+        match self {
+            Self::Call(r) => r.timestamp,
+            Self::Start(r) => r.timestamp,
+            Self::End(r) => r.timestamp,
+            Self::Gap(r) => r.timestamp,
+        }
+    }
+
+    /// Its type.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Call(_) => TOOL_CALL,
+            Self::Start(_) => SESSION_START,
+            Self::End(_) => SESSION_END,
+            Self::Gap(_) => RECORDER_GAP,
+        }
+    }
 }

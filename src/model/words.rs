@@ -2,6 +2,7 @@
 //!
 //! A file may hold a word that this version does not know, for the lists grow: [`Word`] keeps it as it stands.
 
+use super::{cursor::Cursor, form::Canonical};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{borrow::Cow, fmt};
 
@@ -104,25 +105,61 @@ impl<'de, V: Vocabulary> Deserialize<'de> for Word<V> {
     }
 }
 
+/// A word of a vocabulary, or one that is not on its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WordView<'a, V> {
+    /// As it stands.
+    pub text: &'a [u8],
+    /// The word, if it is on the list.
+    pub known: Option<V>,
+}
+
+impl<V: Vocabulary> Canonical for Word<V> {
+    type View<'a> = WordView<'a, V>;
+
+    fn read<'a>(c: &mut Cursor<'a>) -> Option<WordView<'a, V>> {
+        let text = c.string()?;
+        Some(WordView { text, known: V::of(text) })
+    }
+}
+
 macro_rules! vocabulary {
     ($(#[$about:meta])* $name:ident { $($(#[$means:meta])* $word:ident = $text:literal,)+ }) => {
         $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         pub enum $name {
-            $($(#[$means])* $word,)+
+            $($(#[$means])* #[serde(rename = $text)] $word,)+
         }
 
-        impl Vocabulary for $name {
-            const ALL: &'static [Self] = &[$(Self::$word,)+];
-
-            fn as_str(self) -> &'static str {
+        impl $name {
+            /// As it is written.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$word => $text,)+
                 }
             }
         }
+
+        impl $crate::model::words::Vocabulary for $name {
+            const ALL: &'static [Self] = &[$(Self::$word,)+];
+
+            fn as_str(self) -> &'static str {
+                self.as_str()
+            }
+        }
+
+        impl $crate::model::form::Canonical for $name {
+            type View<'a> = Self;
+
+            #[inline]
+            fn read<'a>(c: &mut $crate::model::cursor::Cursor<'a>) -> Option<Self> {
+                $crate::model::words::Vocabulary::of(c.string()?)
+            }
+        }
     };
 }
+pub(super) use vocabulary;
 
 vocabulary! {
     /// `kind` of an `anomaly` event.

@@ -1,19 +1,13 @@
 //! The hash chain of one segment, as it grows.
 
-use crate::model::{
-    AuditEvent, Direction, EventKind, GENESIS, InvocationId, RpcId, SessionId, WallTime, event, to_line,
-};
-use serde::Serialize;
-use serde_json::value::RawValue;
+use crate::model::{AuditEvent, Detail, Direction, GENESIS, InvocationId, RpcId, SessionId, WallTime, event};
 
 /// What a new event says; the chain adds sequence and hashes.
-pub struct Entry<'a, D: Serialize> {
+pub struct Entry<'a> {
     /// Wall clock.
     pub at: WallTime,
     /// Monotonic microseconds since the session began.
     pub mono_us: u64,
-    /// What happened.
-    pub kind: EventKind,
     /// Which way the message went.
     pub direction: Option<Direction>,
     /// JSON-RPC method.
@@ -24,8 +18,8 @@ pub struct Entry<'a, D: Serialize> {
     pub invocation: Option<InvocationId>,
     /// Length and SHA-256 (hex) of the message.
     pub wire: Option<&'a Wire>,
-    /// The kind's own members.
-    pub detail: D,
+    /// What happened, and the members of that kind of event.
+    pub detail: Detail,
 }
 
 /// A message's bytes, as evidence holds them.
@@ -88,13 +82,12 @@ impl Chain {
     ///
     /// # Errors
     /// A detail that JSON cannot hold; the types of [`event::detail`] have none.
-    pub fn append<D: Serialize>(&mut self, entry: &Entry<'_, D>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        let detail = RawValue::from_string(serde_json::to_string(&entry.detail)?)?;
+    pub fn append(&mut self, entry: Entry<'_>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let mut record = AuditEvent {
             at: entry.at,
-            detail,
             direction: entry.direction,
-            event: entry.kind,
+            event: entry.detail.kind(),
+            detail: entry.detail,
             event_seq: self.next_seq,
             hash: String::new(),
             invocation_id: entry.invocation,
@@ -108,8 +101,7 @@ impl Chain {
             wire_bytes: entry.wire.map(|w| w.bytes),
             wire_sha256: entry.wire.map(|w| w.sha256.clone()),
         };
-        record.seal()?;
-        out.extend_from_slice(&to_line(&record)?);
+        out.extend_from_slice(&record.seal()?);
         out.push(b'\n');
         if self.next_seq == 0 {
             self.first.clone_from(&record.hash);

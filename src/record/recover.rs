@@ -635,19 +635,18 @@ impl Dead {
 }
 
 fn setup_of(first: Option<&AuditEvent>, card: Option<&Card>) -> (Arc<Setup>, Option<crate::model::SessionId>) {
-    let start = first.and_then(|e| serde_json::from_str::<event::detail::ChainStart>(e.detail.get()).ok());
-    match (start, card) {
+    match (first.and_then(AuditEvent::chain_start), card) {
         (Some(start), _) => {
             let setup = Setup {
                 profile: start.profile,
                 transport: "stdio",
-                server_id: start.server_id,
-                command: start.command,
-                command_digest: start.command_digest,
+                server_id: start.server_id.clone(),
+                command: start.command.clone(),
+                command_digest: start.command_digest.clone(),
                 store_args: false,
                 store_results: false,
                 store_limit: 0,
-                policy_hash: start.policy_hash,
+                policy_hash: start.policy_hash.clone(),
             };
             (Arc::new(setup), start.continues)
         }
@@ -831,7 +830,7 @@ fn carried_events<'a>(
     let mut next = continues;
     while let Some(id) = next.take().filter(|_| before.len() < all.len()) {
         let first = open(id).and_then(|mut events| events.next()?.ok());
-        let start = first.and_then(|e| serde_json::from_str::<event::detail::ChainStart>(e.detail.get()).ok());
+        let start = first.as_ref().and_then(AuditEvent::chain_start);
         next = start.filter(|start| !start.carried_in.is_empty()).and_then(|start| start.continues);
         before.extend(open(id));
     }

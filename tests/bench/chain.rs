@@ -5,7 +5,7 @@
 
 use assay::{
     model::{
-        Direction, EventKind, GENESIS, SessionId, WallTime,
+        Detail, Direction, GENESIS, SessionId, WallTime,
         event::{detail, hash_of_line},
     },
     record::{
@@ -17,17 +17,16 @@ use assay_support::recording::{self, Streams};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 
-fn entry(wire: &Wire) -> Entry<'_, detail::Forwarded> {
+fn entry(wire: &Wire) -> Entry<'_> {
     Entry {
         at: WallTime::from_millis(1_700_000_000_000),
         mono_us: 1,
-        kind: EventKind::RequestForwarded,
         direction: Some(Direction::ClientToServer),
         method: Some("tools/call"),
         rpc_id: None,
         invocation: None,
         wire: Some(wire),
-        detail: detail::Forwarded { offset: 0, receipt_id: None, receipt_sha256: None },
+        detail: Detail::RequestForwarded(detail::Forwarded { offset: 0, receipt_id: None, receipt_sha256: None }),
     }
 }
 
@@ -35,7 +34,7 @@ fn chain(c: &mut Criterion) {
     let wire = Wire { bytes: 200, sha256: GENESIS.to_owned() };
     let mut chain = Chain::new(SessionId::from_bits(1), "stdio", GENESIS.to_owned());
     let mut line = Vec::new();
-    chain.append(&entry(&wire), &mut line).unwrap();
+    chain.append(entry(&wire), &mut line).unwrap();
     line.pop();
     let mut group = c.benchmark_group("chain");
     group.throughput(Throughput::Elements(1));
@@ -43,7 +42,7 @@ fn chain(c: &mut Criterion) {
     group.bench_function("append one event", |b| {
         b.iter(|| {
             out.clear();
-            chain.append(&entry(black_box(&wire)), &mut out).unwrap();
+            chain.append(entry(black_box(&wire)), &mut out).unwrap();
         });
     });
     group.bench_function("hash of one line", |b| b.iter(|| hash_of_line(black_box(&line)).unwrap()));

@@ -3,7 +3,7 @@
 //! `ASSAY_FLOOD` sets how many requests there are (default 40 000; a million is what a long run takes).
 
 use assay::{
-    model::{EventKind, limits},
+    model::{AnomalyKind, Detail, EventKind, GapReason, limits},
     pack::verify::Completeness,
 };
 use assay_support::{
@@ -37,12 +37,18 @@ fn ends_with_a_gap(rig: &Rig, client: &mut Client, asked: u64) {
     let sessions = check::sessions(rig);
     let session = &sessions[0];
     assert_eq!(session.completeness, Completeness::Incomplete);
-    let unfollowed = session.events.iter().filter(|e| e.detail.get().contains("\"not_followed\"")).count() as u64;
+    let unfollowed = session
+        .events
+        .iter()
+        .filter(|e| matches!(&e.detail, Detail::Anomaly(d) if d.kind == AnomalyKind::NotFollowed))
+        .count() as u64;
     assert_eq!(session.doc.counts.requests + unfollowed, asked);
     assert_eq!(session.doc.counts.missed, unfollowed);
     assert!(unfollowed > 0 && session.doc.counts.requests <= limits::FOLLOWED as u64);
     let gap = session.events.iter().filter(|e| e.event == EventKind::RecorderGap);
-    assert!(gap.into_iter().all(|e| e.detail.get().contains("in_flight_limit")));
+    assert!(
+        gap.into_iter().all(|e| matches!(&e.detail, Detail::RecorderGap(d) if d.reason == GapReason::InFlightLimit))
+    );
 }
 
 #[test]

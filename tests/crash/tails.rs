@@ -163,7 +163,7 @@ fn a_crashed_sessions_segment_that_was_cut_is_never_called_complete() {
         assert_eq!(session.doc.end_reason, "crashed");
         // Receipts whose events were cut say that something is missing.
         let orphans = 3 - session.count(EventKind::ResponseSent);
-        let kind = |e: &&assay::model::AuditEvent| e.detail.get().contains("receipt_without_events");
+        let kind = |e: &&assay::model::AuditEvent| matches!(&e.detail, assay::model::Detail::Anomaly(d) if d.kind == assay::model::AnomalyKind::ReceiptWithoutEvents);
         let named = session.events.iter().filter(kind).count();
         let reclosed = session.count(EventKind::Anomaly);
         assert!(named <= orphans && reclosed >= orphans, "{n} events cut: {named} {reclosed} {orphans}");

@@ -2,7 +2,7 @@
 
 use crate::session::{Guarded, POLICY, policy_file, receipts};
 use assay::{
-    model::{EventKind, event::detail, sha256_hex},
+    model::{AuditEvent, Detail, EventKind, event::detail, sha256_hex},
     pack::verify::{self, Integrity, VerifyOptions},
 };
 use assay_support::{
@@ -85,8 +85,11 @@ fn a_policy_that_cannot_be_used_is_bad_input_before_the_server_starts() {
 }
 
 fn reloads(session: &check::Session) -> Vec<detail::PolicyReload> {
-    let events = session.events.iter().filter(|e| e.event == EventKind::PolicyReloaded);
-    events.map(|e| serde_json::from_str(e.detail.get()).unwrap()).collect()
+    let reload = |e: &AuditEvent| match &e.detail {
+        Detail::PolicyReloaded(reload) => Some(reload.clone()),
+        _ => None,
+    };
+    session.events.iter().filter_map(reload).collect()
 }
 
 #[test]

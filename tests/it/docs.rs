@@ -118,7 +118,7 @@ fn receipts_are_documented_member_by_member() {
 
 #[test]
 fn events_and_their_details_are_documented_member_by_member() {
-    let event = sample::<AuditEvent>(json!({
+    let event = sample::<AuditEvent<Box<serde_json::value::RawValue>>>(json!({
         "at": TIME, "detail": {}, "event": "chain_start", "event_seq": 0, "hash": "", "mono_us": 0, "prev_hash": "",
         "session_id": SESSION, "transport": "stdio", "v": 1,
     }));

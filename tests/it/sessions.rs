@@ -32,8 +32,7 @@ fn every_line_is_its_canonical_form_chained_and_bound() {
         assert_eq!((event.event_seq, &event.prev_hash), (n as u64, &prev));
         assert_eq!(Some(&event.hash), hash_of_line(line.as_bytes()).as_ref());
         prev = event.hash;
-        let detail: serde_json::Value = serde_json::from_str(event.detail.get()).unwrap();
-        bound.extend(detail["receipt_sha256"].as_str().map(str::to_owned));
+        bound.extend(event.detail.binding().receipt_sha256.map(|hex| String::from_utf8(hex.to_vec()).unwrap()));
     }
     let calls: Vec<_> = receipts[1..=30].iter().map(|l| sha256_hex(l.as_bytes())).collect();
     assert_eq!(bound, calls);

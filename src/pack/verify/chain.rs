@@ -1,13 +1,11 @@
 //! Stage `verify_chain`: one segment's audit events, line by line.
 
-use super::{
-    event_line::{Detail, Event, explain, hash_without, read},
-    finding::Finding,
-    source::Line,
-    words::Stage,
-};
+use super::{event_line::explain, finding::Finding, source::Line, words::Stage};
 use crate::model::words::AnomalyKind;
-use crate::model::{EventKind, SessionId, WallTime, event::detail};
+use crate::model::{
+    EventKind, SessionId, WallTime,
+    event::{DetailView as Detail, EventView as Event, detail},
+};
 
 /// What a segment amounts to, as far as it was walked.
 #[derive(Debug, Clone, Default)]
@@ -92,7 +90,7 @@ impl ChainWalk {
         if !line.terminated {
             report("E_CHAIN_BROKEN", "the last line has no newline: it was cut".into(), None);
         }
-        let Some(event) = read(line.bytes) else {
+        let Some(event) = Event::of_line(line.bytes) else {
             let expected = "the canonical line of an audit event";
             let (finding, newer) = explain(line.bytes).of_line(Stage::VerifyChain, expected, line.bytes);
             found(finding.file(&*self.file).line(line.number, line.offset));
@@ -103,7 +101,7 @@ impl ChainWalk {
             self.summary.broken += 1;
             return None;
         };
-        let hash = hash_without(line.bytes, event.hash_at);
+        let hash = event.hash_of(line.bytes);
         if hash != event.hash {
             report(
                 "E_CHAIN_BROKEN",
@@ -111,20 +109,20 @@ impl ChainWalk {
                 Some((text(event.hash), text(&hash))),
             );
         }
-        if event.seq != self.next_seq {
+        if event.event_seq != self.next_seq {
             let what = "event_seq has a gap or repeats".to_owned();
-            report("E_CHAIN_BROKEN", what, Some((self.next_seq.to_string(), event.seq.to_string())));
+            report("E_CHAIN_BROKEN", what, Some((self.next_seq.to_string(), event.event_seq.to_string())));
         }
         if let Some(prev) = self.prev.filter(|p| p != event.prev_hash) {
             let what = "prev_hash is not the hash of the event before".to_owned();
             report("E_CHAIN_BROKEN", what, Some((text(&prev), text(event.prev_hash))));
         }
         match self.session {
-            None => self.session = Some(event.session),
-            Some(s) if s == event.session => {}
+            None => self.session = Some(event.session_id),
+            Some(s) if s == event.session_id => {}
             Some(s) => {
                 let what = "the event is of another session".to_owned();
-                report("E_CHAIN_BROKEN", what, Some((s.to_string(), event.session.to_string())));
+                report("E_CHAIN_BROKEN", what, Some((s.to_string(), event.session_id.to_string())));
             }
         }
         match &self.summary.transport {
@@ -135,7 +133,7 @@ impl ChainWalk {
             }
         }
         let first = self.summary.events == 1;
-        if first != (event.kind == EventKind::ChainStart) {
+        if first != (event.event == EventKind::ChainStart) {
             let what = if first { "the first event is not chain_start" } else { "chain_start is not the first event" };
             report("E_CHAIN_BROKEN", what.into(), None);
         }
@@ -150,7 +148,7 @@ impl ChainWalk {
     }
 
     fn note(&mut self, event: &Event<'_>, first: bool) {
-        self.next_seq = event.seq + 1;
+        self.next_seq = event.event_seq + 1;
         self.prev = event.hash.try_into().ok();
         let s = &mut self.summary;
         if first {
@@ -164,23 +162,24 @@ impl ChainWalk {
         match &event.detail {
             Detail::ChainStart(d) if s.start.is_none() => s.start = Some((**d).clone()),
             Detail::ChainEnd(d) => s.end = Some((**d).clone()),
-            Detail::RequestReceived { .. } => s.requests += 1,
-            Detail::Gap { bytes, messages, .. } => {
+            Detail::RequestReceived(_) => s.requests += 1,
+            Detail::RecorderGap(d) => {
                 s.gaps += 1;
-                s.missed = s.missed.saturating_add(*messages);
-                s.missed_bytes = s.missed_bytes.saturating_add(*bytes);
+                s.missed = s.missed.saturating_add(d.messages);
+                s.missed_bytes = s.missed_bytes.saturating_add(d.bytes);
             }
-            Detail::Anomaly { kind: Some(AnomalyKind::ClockStep), .. } => {
-                s.clock_steps += 1;
-                if s.steps.len() < MAX_STEPS {
-                    let note = event.more.reason.unwrap_or_default();
-                    s.steps.push((event.at, text(&note[..note.len().min(80)])));
+            Detail::Anomaly(d) => match d.kind.known {
+                Some(AnomalyKind::ClockStep) => {
+                    s.clock_steps += 1;
+                    if s.steps.len() < MAX_STEPS {
+                        let note = d.note.unwrap_or_default();
+                        s.steps.push((event.at, text(&note[..note.len().min(80)])));
+                    }
                 }
-            }
-            Detail::Anomaly { kind: Some(AnomalyKind::ReceiptWithoutEvents | AnomalyKind::ReceiptLost), .. } => {
-                s.lost += 1;
-            }
-            _ if event.kind == EventKind::Malformed => s.malformed += 1,
+                Some(AnomalyKind::ReceiptWithoutEvents | AnomalyKind::ReceiptLost) => s.lost += 1,
+                _ => {}
+            },
+            Detail::Malformed(_) => s.malformed += 1,
             _ => {}
         }
     }

@@ -1,7 +1,6 @@
 //! What the claim cards need, gathered in the one pass over the receipts.
 
-use super::receipt_line::Receipt;
-use crate::model::receipt::{SESSION_END, SESSION_START, TOOL_CALL};
+use crate::model::receipt::{ReceiptView as Receipt, SESSION_END, SESSION_START, TOOL_CALL};
 use std::{
     collections::{BTreeMap, HashMap},
     hash::{BuildHasher, RandomState},

@@ -5,7 +5,6 @@
 
 use super::{
     chain::{ChainSummary, ChainWalk},
-    event_line::typed,
     finding::{Finding, MAX_FINDINGS, VERSION_UNSUPPORTED},
     options::{Progress, VerifyError},
     session,
@@ -19,6 +18,7 @@ use crate::{
         GENESIS, LedgerKind, LedgerLine, SessionId,
         event::hash_of_line,
         ledger::{LEDGER_VERSION, session_of_segment},
+        line::Canonical as _,
     },
     text::counted,
 };
@@ -195,7 +195,7 @@ fn ledger(
         if !line.terminated {
             found("E_CHAIN_BROKEN", "the last line has no newline: it was cut".into());
         }
-        let Some(entry) = typed::<LedgerLine>(line.bytes).filter(|l| l.v == LEDGER_VERSION) else {
+        let Some(entry) = LedgerLine::of_line(line.bytes).filter(|l| l.v == LEDGER_VERSION) else {
             match explain_document::<LedgerLine>(line.bytes, true) {
                 Unread::TooNew(e) => {
                     found(VERSION_UNSUPPORTED, e.to_string());

@@ -1,404 +1,16 @@
-//! An audit event read from its canonical line without a tree or an allocation. Whatever is accepted here is exactly what
-//! [`AuditEvent`] writes; a line that is not is explained by [`explain`].
+//! Why a line is not that of an audit event.
 
-use super::{
-    cursor::Cursor,
-    unread::{Unread, foremost, not_canonical, plain},
-};
-use crate::model::words::{AnomalyKind, Vocabulary};
-use crate::{
-    canon,
-    model::{
-        AuditEvent, Direction, EventKind, InvocationId, ReceiptId, SessionId, WallTime,
-        event::{HASH_MEMBER_LEN, detail},
-    },
-};
-use sha2::{Digest as _, Sha256};
+use super::unread::{Unread, foremost, not_canonical, plain};
+use crate::{canon, model::AuditEvent};
+use serde_json::value::RawValue;
 
-/// An event of a line. Texts are as they stand in the line, without quotes and with their escapes: canonical, so equal
-/// texts are equal bytes.
-#[derive(Debug)]
-pub struct Event<'a> {
-    /// When.
-    pub at: WallTime,
-    /// What this kind adds.
-    pub detail: Detail<'a>,
-    /// Which way.
-    pub direction: Option<Direction>,
-    /// What.
-    pub kind: EventKind,
-    /// Position.
-    pub seq: u64,
-    /// Its hash as stated, 64 hex digits.
-    pub hash: &'a [u8],
-    /// Where `"hash":…,` stands in the line.
-    pub hash_at: usize,
-    /// The request.
-    pub invocation: Option<InvocationId>,
-    /// JSON-RPC method.
-    pub method: Option<&'a [u8]>,
-    /// Session clock.
-    pub mono_us: u64,
-    /// Hash of the event before as stated.
-    pub prev_hash: &'a [u8],
-    /// JSON-RPC id as it stands.
-    pub rpc_id: &'a [u8],
-    /// Session.
-    pub session: SessionId,
-    /// Transport.
-    pub transport: &'a [u8],
-    /// Length of the message.
-    pub wire_bytes: Option<u64>,
-    /// SHA-256 of the message, hex.
-    pub wire_sha256: Option<&'a [u8]>,
-    /// What details have in common.
-    pub more: More<'a>,
-}
-
-/// Members that several details have.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct More<'a> {
-    /// Stream offset of the message.
-    pub offset: Option<u64>,
-    /// A reason or note, as it stands.
-    pub reason: Option<&'a [u8]>,
-    /// Whether there is the code of a JSON-RPC error.
-    pub has_error_code: bool,
-}
-
-/// The receipt that an event closes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Binding<'a> {
-    /// Its id.
-    pub id: Option<ReceiptId>,
-    /// SHA-256 of its line, hex.
-    pub sha256: Option<&'a [u8]>,
-}
-
-/// `detail` by kind.
-#[derive(Debug)]
-pub enum Detail<'a> {
-    /// `chain_start`.
-    ChainStart(Box<detail::ChainStart>),
-    /// `request_received`.
-    RequestReceived {
-        /// An array of strings as it stands.
-        anomalies: &'a [u8],
-        /// Digest.
-        arguments_hash: Option<&'a [u8]>,
-        /// A value as it stands.
-        meta: &'a [u8],
-        /// Receipt of the leg before.
-        parent: Option<ReceiptId>,
-        /// Tool.
-        tool_name: Option<&'a [u8]>,
-    },
-    /// `request_forwarded`, `response_sent`.
-    Forwarded(Binding<'a>),
-    /// `response_received`.
-    ResponseReceived {
-        /// An array of strings as it stands.
-        anomalies: &'a [u8],
-        /// Session clock.
-        first_byte_us: u64,
-        /// `isError`.
-        is_error: Option<bool>,
-        /// Digest.
-        result_hash: Option<&'a [u8]>,
-        /// `resultType`.
-        result_type: Option<&'a [u8]>,
-    },
-    /// `malformed`, `notification`.
-    Seen,
-    /// `anomaly`.
-    Anomaly {
-        /// Which; `None` for one that this version does not know.
-        kind: Option<AnomalyKind>,
-        /// Receipt that it closes.
-        binding: Binding<'a>,
-    },
-    /// `recorder_gap`.
-    Gap {
-        /// Bytes lost.
-        bytes: u64,
-        /// Messages lost.
-        messages: u64,
-        /// Why.
-        reason: &'a [u8],
-        /// Receipt that says the same.
-        binding: Binding<'a>,
-    },
-    /// `chain_end`.
-    ChainEnd(Box<detail::ChainEnd>),
-    /// `policy_decision`.
-    Decision(Box<detail::PolicyDecision>),
-    /// `request_blocked`.
-    Blocked(Binding<'a>),
-    /// `policy_reloaded`.
-    Reload(Box<detail::PolicyReload>),
-}
-
-impl<'a> Detail<'a> {
-    /// The receipt that the event closes.
-    #[must_use]
-    pub fn binding(&self) -> Binding<'a> {
-        match self {
-            Self::Forwarded(b) | Self::Anomaly { binding: b, .. } | Self::Gap { binding: b, .. } | Self::Blocked(b) => {
-                *b
-            }
-            _ => Binding::default(),
-        }
-    }
-}
-
-/// Reads a line; `None` when it is not the canonical line of an event.
-#[must_use]
-pub fn read(line: &[u8]) -> Option<Event<'_>> {
-    let mut c = Cursor::new(line);
-    c.lit(b"{\"at\":")?;
-    let at = c.time()?;
-    c.lit(b",\"detail\":")?;
-    let mut more = More::default();
-    let (shape, raw) = shape(&mut c, &mut more)?;
-    c.lit(b",\"direction\":")?;
-    let direction = c.opt(direction)?;
-    c.lit(b",\"event\":")?;
-    let kind = kind(c.string()?)?;
-    c.lit(b",\"event_seq\":")?;
-    let seq = c.uint()?;
-    c.lit(b",")?;
-    let hash_at = c.at();
-    c.lit(b"\"hash\":")?;
-    let hash = c.hex64()?;
-    c.lit(b",\"invocation_id\":")?;
-    let invocation = c.opt(|c| c.id(b"inv_").map(InvocationId::from_bits))?;
-    c.lit(b",\"method\":")?;
-    let method = c.opt(Cursor::string)?;
-    c.lit(b",\"mono_us\":")?;
-    let mono_us = c.uint()?;
-    c.lit(b",\"prev_hash\":")?;
-    let prev_hash = c.hex64()?;
-    c.lit(b",\"rpc_id\":")?;
-    let rpc_id = c.rpc_id()?;
-    c.lit(b",\"session_id\":")?;
-    let session = SessionId::from_bits(c.id(b"mcp_")?);
-    c.lit(b",\"transport\":")?;
-    let transport = c.string()?;
-    c.lit(b",\"v\":1,\"wire_bytes\":")?;
-    let wire_bytes = c.opt(Cursor::uint)?;
-    c.lit(b",\"wire_sha256\":")?;
-    let wire_sha256 = c.opt(Cursor::hex64)?;
-    c.lit(b"}")?;
-    c.end()?;
-    let detail = settle(kind, shape, raw)?;
-    if let Detail::Decision(d) = &detail {
-        more.offset = Some(d.offset);
-    }
-    Some(Event {
-        at,
-        detail,
-        direction,
-        kind,
-        seq,
-        hash,
-        hash_at,
-        invocation,
-        method,
-        mono_us,
-        prev_hash,
-        rpc_id,
-        session,
-        transport,
-        wire_bytes,
-        wire_sha256,
-        more,
-    })
-}
-
-/// The hash that the line must carry: of everything but `"hash":"…",`.
-#[must_use]
-pub fn hash_without(line: &[u8], hash_at: usize) -> [u8; 64] {
-    let mut hasher = Sha256::new();
-    hasher.update(&line[..hash_at]);
-    hasher.update(&line[hash_at + HASH_MEMBER_LEN..]);
-    super::cursor::hex_of(hasher.finalize().into())
-}
-
-/// What `detail` looks like, before the kind of event is known.
-enum Shape<'a> {
-    Is(Detail<'a>),
-    Object,
-}
-
-fn shape<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<(Shape<'a>, &'a [u8])> {
-    let from = c.at();
-    let mut ahead = c.clone();
-    if let Some(detail) = known(&mut ahead, more) {
-        *c = ahead;
-        return Some((Shape::Is(detail), c.since(from)));
-    }
-    *more = More::default();
-    c.sees(b"{").then_some(())?;
-    c.value().map(|raw| (Shape::Object, raw))
-}
-
-fn known<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
-    if c.sees(b"{\"offset\":") {
-        with_offset(c, more)
-    } else if c.sees(b"{\"anomalies\":") {
-        message(c, more)
-    } else {
-        rare(c, more)
-    }
-}
-
-fn with_offset<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
-    c.lit(b"{\"offset\":")?;
-    more.offset = Some(c.uint()?);
-    if c.lit(b",\"reason\":").is_some() {
-        more.reason = c.opt(Cursor::string)?;
-        if c.lit(b"}").is_some() {
-            return Some(Detail::Seen);
-        }
-        return binding(c).map(Detail::Blocked);
-    }
-    binding(c).map(Detail::Forwarded)
-}
-
-/// `,"receipt_id":…,"receipt_sha256":…}`
-fn binding<'a>(c: &mut Cursor<'a>) -> Option<Binding<'a>> {
-    c.lit(b",\"receipt_id\":")?;
-    let id = c.opt(receipt)?;
-    c.lit(b",\"receipt_sha256\":")?;
-    let sha256 = c.opt(Cursor::hex64)?;
-    c.lit(b"}")?;
-    Some(Binding { id, sha256 })
-}
-
-fn receipt(c: &mut Cursor<'_>) -> Option<ReceiptId> {
-    c.id(b"mtc_").map(ReceiptId::from_bits)
-}
-
-fn message<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
-    c.lit(b"{\"anomalies\":")?;
-    let anomalies = c.strings()?;
-    if c.lit(b",\"arguments_hash\":").is_some() {
-        let arguments_hash = c.opt(Cursor::digest)?;
-        c.lit(b",\"era\":")?;
-        c.string()?;
-        c.lit(b",\"meta\":")?;
-        let meta = c.value()?;
-        c.lit(b",\"offset\":")?;
-        more.offset = Some(c.uint()?);
-        c.lit(b",\"parent_receipt_id\":")?;
-        let parent = c.opt(receipt)?;
-        c.lit(b",\"tool_name\":")?;
-        let tool_name = c.opt(Cursor::string)?;
-        c.lit(b"}")?;
-        return Some(Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name });
-    }
-    c.lit(b",\"error_code\":")?;
-    more.has_error_code = c.opt(Cursor::int)?.is_some();
-    c.lit(b",\"first_byte_us\":")?;
-    let first_byte_us = c.uint()?;
-    c.lit(b",\"is_error\":")?;
-    let is_error = c.opt(Cursor::bool)?;
-    c.lit(b",\"offset\":")?;
-    more.offset = Some(c.uint()?);
-    c.lit(b",\"result_hash\":")?;
-    let result_hash = c.opt(Cursor::digest)?;
-    c.lit(b",\"result_type\":")?;
-    let result_type = c.opt(Cursor::string)?;
-    c.lit(b"}")?;
-    Some(Detail::ResponseReceived { anomalies, first_byte_us, is_error, result_hash, result_type })
-}
-
-fn rare<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
-    if c.lit(b"{\"kind\":").is_some() {
-        let kind = AnomalyKind::of(c.string()?);
-        c.lit(b",\"note\":")?;
-        more.reason = c.opt(Cursor::string)?;
-        c.lit(b",\"offset\":")?;
-        more.offset = c.opt(Cursor::uint)?;
-        return Some(Detail::Anomaly { kind, binding: binding(c)? });
-    }
-    c.lit(b"{\"bytes\":")?;
-    let bytes = c.uint()?;
-    c.lit(b",\"messages\":")?;
-    let messages = c.uint()?;
-    c.lit(b",\"reason\":")?;
-    let reason = c.string()?;
-    Some(Detail::Gap { bytes, messages, reason, binding: binding(c)? })
-}
-
-/// The detail, if its shape is that of the kind.
-fn settle<'a>(kind: EventKind, shape: Shape<'a>, raw: &'a [u8]) -> Option<Detail<'a>> {
-    use EventKind as K;
-    match (kind, shape) {
-        (K::ChainStart, _) => typed(raw).map(Detail::ChainStart),
-        (K::ChainEnd, _) => typed(raw).map(Detail::ChainEnd),
-        (K::PolicyDecision, _) => typed(raw).map(Detail::Decision),
-        (K::PolicyReloaded, _) => typed(raw).map(Detail::Reload),
-        (K::RequestReceived, Shape::Is(d @ Detail::RequestReceived { .. }))
-        | (K::RequestForwarded | K::ResponseSent, Shape::Is(d @ Detail::Forwarded(_)))
-        | (K::ResponseReceived, Shape::Is(d @ Detail::ResponseReceived { .. }))
-        | (K::RequestBlocked, Shape::Is(d @ Detail::Blocked(_)))
-        | (K::Malformed | K::Notification, Shape::Is(d @ Detail::Seen))
-        | (K::Anomaly, Shape::Is(d @ Detail::Anomaly { .. }))
-        | (K::RecorderGap, Shape::Is(d @ Detail::Gap { .. })) => Some(d),
-        _ => None,
-    }
-}
-
-/// Texts in a row that a value may hold: no command line has more, and each costs far more in memory than in a line.
-const MAX_TEXTS: usize = 1 << 20;
-
-/// A value that serializes to exactly these bytes: serde alone would also read an array where an object must stand.
-pub fn typed<'a, T: serde::Deserialize<'a> + serde::Serialize>(raw: &'a [u8]) -> Option<Box<T>> {
-    // Quote, comma, quote stands between two texts and, since a quote within a text is escaped, nowhere else.
-    if raw.len() > MAX_TEXTS && memchr::memmem::find_iter(raw, b"\",\"").nth(MAX_TEXTS).is_some() {
-        return None;
-    }
-    let value: T = serde_json::from_slice(raw).ok()?;
-    (crate::model::to_line(&value).ok()? == raw).then(|| Box::new(value))
-}
-
-fn direction(c: &mut Cursor<'_>) -> Option<Direction> {
-    match c.string()? {
-        b"client_to_server" => Some(Direction::ClientToServer),
-        b"server_to_client" => Some(Direction::ServerToClient),
-        _ => None,
-    }
-}
-
-fn kind(text: &[u8]) -> Option<EventKind> {
-    use EventKind as K;
-    [
-        K::RequestReceived,
-        K::RequestForwarded,
-        K::ResponseReceived,
-        K::ResponseSent,
-        K::PolicyDecision,
-        K::RequestBlocked,
-        K::PolicyReloaded,
-        K::Notification,
-        K::Anomaly,
-        K::Malformed,
-        K::RecorderGap,
-        K::ChainStart,
-        K::ChainEnd,
-    ]
-    .into_iter()
-    .find(|k| k.as_str().as_bytes() == text)
-}
-
-/// Why [`read`] refuses a line.
+/// Why a line is refused where the canonical line of an event must stand.
 #[must_use]
 pub fn explain(line: &[u8]) -> Unread {
     if let Some(reason) = foremost::<AuditEvent>(line) {
         return reason;
     }
-    match serde_json::from_slice::<AuditEvent>(line) {
+    match serde_json::from_slice::<AuditEvent<&RawValue>>(line) {
         Err(e) => Unread::schema(format!("not an audit event: {}", plain(&e))),
         Ok(_) if !canon::is_canonical(line) => not_canonical(),
         Ok(e) => Unread::schema(format!("the members of this {} event are not those of its kind", e.event.as_str())),
@@ -408,14 +20,17 @@ pub fn explain(line: &[u8]) -> Unread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        RpcId,
-        event::{EVENT_VERSION, detail as d},
-        receipt::Counts,
-        to_line,
+    use crate::{
+        model::{
+            Direction, EventKind, InvocationId, ReceiptId, RpcId, SessionId, WallTime,
+            event::{DetailView, EVENT_VERSION, EventView, detail as d},
+            receipt::Counts,
+            to_line,
+        },
+        pack::verify::oracle::event_line as oracle,
     };
     use proptest::prelude::*;
-    use serde_json::value::{RawValue, to_raw_value};
+    use serde_json::value::to_raw_value;
 
     fn details(text: &str, n: u64) -> Vec<(EventKind, Box<RawValue>)> {
         let hash = Some(format!("sha256:{}", "ab".repeat(32)));
@@ -447,7 +62,7 @@ mod tests {
                         era: text.into(),
                         meta: Some(
                             RawValue::from_string(
-                                serde_jcs::to_string(&serde_json::json!({"k": [text, n, 1.5]})).unwrap(),
+                                serde_jcs::to_string(&serde_json::json!({"k": [text, n, 1.5], "m": {"direction": text, "event": "anomaly"}})).unwrap(),
                             )
                             .unwrap(),
                         ),
@@ -551,7 +166,7 @@ mod tests {
         ]
     }
 
-    fn event(kind: EventKind, detail: Box<RawValue>, text: &str, n: u64) -> AuditEvent {
+    fn event(kind: EventKind, detail: Box<RawValue>, text: &str, n: u64) -> AuditEvent<Box<RawValue>> {
         let mut e = AuditEvent {
             at: WallTime::from_millis(n as i64),
             detail,
@@ -574,17 +189,122 @@ mod tests {
         e
     }
 
+    /// What both readers say of a line, in the same words.
+    fn said(line: &[u8]) -> Option<String> {
+        let e = EventView::of_line(line)?;
+        let binding = e.detail.binding();
+        let hash = e.hash_of(line);
+        let detail = match &e.detail {
+            DetailView::RequestReceived(d) => {
+                format!(
+                    "{:?} {:?} {:?} {:?} {:?}",
+                    d.anomalies, d.arguments_hash, d.meta, d.parent_receipt_id, d.tool_name
+                )
+            }
+            DetailView::ResponseReceived(d) => format!(
+                "{:?} {:?} {:?} {:?} {:?} {}",
+                d.anomalies,
+                d.first_byte_us,
+                d.is_error,
+                d.result_hash,
+                d.result_type,
+                d.error_code.is_some()
+            ),
+            DetailView::Anomaly(d) => format!("{:?} {:?}", d.kind.known, d.note),
+            DetailView::RecorderGap(d) => format!("{} {} {:?}", d.bytes, d.messages, d.reason.text),
+            DetailView::Malformed(d) | DetailView::Notification(d) => format!("{:?}", d.reason),
+            DetailView::RequestBlocked(d) => format!("{:?}", d.reason),
+            DetailView::PolicyDecision(d) => format!("{} {:?}", d.enforced, d.verdict),
+            DetailView::ChainStart(d) => format!("{d:?}"),
+            DetailView::ChainEnd(d) => format!("{d:?}"),
+            DetailView::PolicyReloaded(d) => format!("{d:?}"),
+            DetailView::RequestForwarded(_) | DetailView::ResponseSent(_) => String::new(),
+        };
+        Some(format!(
+            "{} {:?} {:?} {} {:?} {:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {detail} {:?}",
+            e.at,
+            e.direction,
+            e.event,
+            e.event_seq,
+            e.hash,
+            e.invocation_id,
+            e.method,
+            e.mono_us,
+            e.prev_hash,
+            e.rpc_id,
+            e.session_id,
+            e.transport,
+            e.wire_bytes,
+            e.wire_sha256,
+            e.detail.offset(),
+            binding.receipt_id,
+            binding.receipt_sha256,
+            hash
+        ))
+    }
+
+    fn said_by_the_oracle(line: &[u8]) -> Option<String> {
+        let e = oracle::read(line)?;
+        let binding = e.detail.binding();
+        let hash = oracle::hash_without(line, e.hash_at);
+        let detail = match &e.detail {
+            oracle::Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name } => {
+                let meta = (*meta != b"null").then_some(*meta);
+                format!("{anomalies:?} {arguments_hash:?} {meta:?} {parent:?} {tool_name:?}")
+            }
+            oracle::Detail::ResponseReceived { anomalies, first_byte_us, is_error, result_hash, result_type } => {
+                let code = e.more.has_error_code;
+                format!("{anomalies:?} {first_byte_us:?} {is_error:?} {result_hash:?} {result_type:?} {code}")
+            }
+            oracle::Detail::Anomaly { kind, .. } => format!("{kind:?} {:?}", e.more.reason),
+            oracle::Detail::Gap { bytes, messages, reason, .. } => format!("{bytes} {messages} {reason:?}"),
+            oracle::Detail::Seen | oracle::Detail::Blocked(_) => match e.kind {
+                EventKind::RequestBlocked => format!("{:?}", e.more.reason.unwrap_or_default()),
+                _ => format!("{:?}", e.more.reason),
+            },
+            oracle::Detail::Decision(d) => format!("{} {:?}", d.enforced, d.verdict),
+            oracle::Detail::ChainStart(d) => format!("{d:?}"),
+            oracle::Detail::ChainEnd(d) => format!("{d:?}"),
+            oracle::Detail::Reload(d) => format!("{d:?}"),
+            oracle::Detail::Forwarded(_) => String::new(),
+        };
+        Some(format!(
+            "{} {:?} {:?} {} {:?} {:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {detail} {:?}",
+            e.at,
+            e.direction,
+            e.kind,
+            e.seq,
+            e.hash,
+            e.invocation,
+            e.method,
+            e.mono_us,
+            e.prev_hash,
+            e.rpc_id,
+            e.session,
+            e.transport,
+            e.wire_bytes,
+            e.wire_sha256,
+            e.more.offset,
+            binding.id,
+            binding.sha256,
+            hash
+        ))
+    }
+
     proptest! {
         #[test]
         fn every_event_that_we_write_is_read(text in "\\PC*|.*", n in 0u64..1 << 53) {
             for (kind, detail) in details(&text, n) {
                 let e = event(kind, detail, &text, n);
                 let line = to_line(&e).unwrap();
-                let read = read(&line);
+                let read = EventView::of_line(&line);
                 prop_assert!(read.is_some(), "{}: {:?}", String::from_utf8_lossy(&line), explain(&line));
                 let read = read.unwrap();
-                prop_assert_eq!((read.seq, read.kind, read.session, read.at), (n, kind, e.session_id, e.at));
-                prop_assert_eq!(&hash_without(&line, read.hash_at)[..], e.hash.as_bytes());
+                prop_assert_eq!((read.event_seq, read.event, read.session_id, read.at), (n, kind, e.session_id, e.at));
+                prop_assert_eq!(&read.hash_of(&line)[..], e.hash.as_bytes());
+                prop_assert_eq!(said(&line), said_by_the_oracle(&line));
+                let typed: AuditEvent = serde_json::from_slice(&line).unwrap();
+                prop_assert_eq!(to_line(&typed).unwrap(), line);
             }
         }
 
@@ -594,10 +314,12 @@ mod tests {
                 let mut line = to_line(&event(kind, detail, &text, n)).unwrap();
                 let at = at % line.len();
                 if remove { line.remove(at); } else { line[at] = byte; }
-                if read(&line).is_some() {
+                let said = said(&line);
+                if said.is_some() {
                     prop_assert!(canon::is_canonical(&line));
                     prop_assert!(serde_json::from_slice::<AuditEvent>(&line).is_ok());
                 }
+                prop_assert_eq!(said, said_by_the_oracle(&line), "{}", String::from_utf8_lossy(&line));
             }
         }
     }
@@ -618,7 +340,7 @@ mod tests {
             (good.replace("response_sent", "response_received"), "not those of its kind"),
             (good.clone() + "x", "not JSON"),
         ] {
-            assert!(read(bad.as_bytes()).is_none(), "{bad}");
+            assert!(EventView::of_line(bad.as_bytes()).is_none(), "{bad}");
             let (finding, newer) = explain(bad.as_bytes()).of_document(crate::pack::verify::Stage::VerifyChain, "f");
             assert!(finding.message.contains(words), "{bad}: {finding:?}");
             assert_eq!(newer, words.contains("up to"), "{bad}");

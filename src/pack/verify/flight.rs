@@ -1,14 +1,14 @@
 //! Requests in flight while the chain is walked: what later events and the receipt are compared with.
 
-use super::{
-    event_line::{Detail, Event},
-    receipt_line::Call,
-    sense,
-};
+use super::sense;
 use crate::model::words::{AnomalyKind, OutcomeReason};
 use crate::{
     canon,
-    model::{Direction, EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, WallTime},
+    model::{
+        Direction, EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, WallTime, cursor,
+        event::{DetailView as Detail, EventView as Event, detail::RequestReceivedView},
+        receipt::CallView as Call,
+    },
 };
 use std::collections::{HashMap, HashSet};
 
@@ -31,7 +31,7 @@ impl Texts {
     fn push(&mut self, text: Option<&[u8]>) {
         let text = text.unwrap_or(ABSENT);
         if text.len() > KEEP {
-            self.bytes.extend_from_slice(&super::cursor::hex_of(canon::sha256(text)));
+            self.bytes.extend_from_slice(&cursor::hex_of(canon::sha256(text)));
             self.bytes.push(0);
         } else {
             self.bytes.extend_from_slice(text);
@@ -48,7 +48,7 @@ impl Texts {
         match text {
             None => self.absent(at),
             Some(text) if text.len() > KEEP => {
-                self.get(at).strip_suffix(b"\x00") == Some(&super::cursor::hex_of(canon::sha256(text)))
+                self.get(at).strip_suffix(b"\x00") == Some(&cursor::hex_of(canon::sha256(text)))
             }
             Some(text) => self.get(at) == text,
         }
@@ -59,7 +59,7 @@ impl Texts {
     }
 
     fn show(&self, at: usize) -> String {
-        if self.absent(at) { "null".to_owned() } else { super::cursor::shown(self.get(at)) }
+        if self.absent(at) { "null".to_owned() } else { cursor::shown(self.get(at)) }
     }
 }
 
@@ -80,8 +80,8 @@ struct Place {
 
 impl Place {
     fn of(e: &Event<'_>) -> Self {
-        let sha256 = e.wire_sha256.and_then(super::cursor::digest_of);
-        Self { direction: e.direction, offset: e.more.offset, bytes: e.wire_bytes, sha256 }
+        let sha256 = e.wire_sha256.and_then(cursor::digest_of);
+        Self { direction: e.direction, offset: e.detail.offset(), bytes: e.wire_bytes, sha256 }
     }
 }
 
@@ -176,9 +176,9 @@ const OTHERWISE: &str = "the event says otherwise which request or message it is
 impl Flights {
     /// Takes note of an event that closes no call. `Err` when too many requests are in flight; what is wrong goes to `wrong`.
     pub fn note(&mut self, e: &Event<'_>, known: Known, wrong: &mut Vec<&'static str>) -> Result<(), ()> {
-        let Some(invocation) = e.invocation else { return Ok(()) };
-        if let Detail::RequestReceived { .. } = &e.detail {
-            return self.received(e, invocation, wrong);
+        let Some(invocation) = e.invocation_id else { return Ok(()) };
+        if let Detail::RequestReceived(request) = &e.detail {
+            return self.received(e, request, invocation, wrong);
         }
         let Some(f) = self.open.get_mut(&invocation) else {
             // Its other events lie in the pack before.
@@ -190,7 +190,7 @@ impl Flights {
             return Ok(());
         };
         match &e.detail {
-            Detail::Forwarded(_) if e.kind == EventKind::RequestForwarded => {
+            Detail::RequestForwarded(_) => {
                 if !f.is_named_by(e) || f.place != Place::of(e) {
                     wrong.push(OTHERWISE);
                 }
@@ -205,8 +205,8 @@ impl Flights {
                 }
                 f.forwarded_us = Some(e.mono_us);
             }
-            Detail::Decision(said) => {
-                if !f.is_named_by(e) || (f.place.direction, f.place.offset) != (e.direction, e.more.offset) {
+            Detail::PolicyDecision(said) => {
+                if !f.is_named_by(e) || (f.place.direction, f.place.offset) != (e.direction, e.detail.offset()) {
                     wrong.push(OTHERWISE);
                 }
                 // Recovery learns from a receipt that is on disk what a policy had said, when the answer has been read again.
@@ -216,21 +216,19 @@ impl Flights {
                     return Ok(());
                 }
                 let mut texts = Texts::default();
-                texts.push(said.policy_hash.as_deref().map(escaped).as_deref());
-                texts.push(Some(&escaped(&said.reason)));
-                texts.push(said.rule.as_deref().map(escaped).as_deref());
-                let unseen =
-                    if said.unseen.is_empty() { Vec::new() } else { canon::to_vec(&said.unseen).unwrap_or_default() };
+                for text in [said.policy_hash, Some(said.reason), said.rule] {
+                    texts.push(text);
+                }
                 f.decision = Some(Box::new(Decided {
                     at: e.at,
                     mono_us: e.mono_us,
                     texts,
                     verdict: said.verdict,
                     enforced: said.enforced,
-                    unseen: kept(&unseen),
+                    unseen: kept(said.unseen),
                 }));
             }
-            Detail::ResponseReceived { anomalies, first_byte_us, is_error, result_hash, result_type } => {
+            Detail::ResponseReceived(said) => {
                 if !f.is_named_by(e) || e.direction != f.place.direction.map(Direction::reverse) {
                     wrong.push(OTHERWISE);
                 }
@@ -241,25 +239,25 @@ impl Flights {
                 if f.is_refused() {
                     wrong.push("the request was answered although the guard refused it");
                 }
-                if f.cancelled != sense::has(anomalies, b"response_after_cancel") {
+                if f.cancelled != sense::has(said.anomalies, b"response_after_cancel") {
                     wrong.push(
                         "the request had been cancelled, or not, and the anomalies of its response say otherwise",
                     );
                 }
                 let mut texts = Texts::default();
-                texts.push(*result_hash);
-                texts.push(*result_type);
-                f.anomalies[1] = kept(anomalies);
+                texts.push(said.result_hash);
+                texts.push(said.result_type);
+                f.anomalies[1] = kept(said.anomalies);
                 f.response = Some(Box::new(Response {
                     at: e.at,
                     mono_us: e.mono_us,
-                    first_byte_us: *first_byte_us,
-                    is_error: *is_error,
+                    first_byte_us: said.first_byte_us,
+                    is_error: said.is_error,
                     place: Place::of(e),
                     texts,
                 }));
             }
-            Detail::Seen => {
+            Detail::Malformed(_) | Detail::Notification(_) => {
                 // Its id may be spelt otherwise: 1.0 names the request 1.
                 if e.method != Some(b"notifications/cancelled") || e.direction != f.place.direction {
                     wrong.push(OTHERWISE);
@@ -279,21 +277,24 @@ impl Flights {
         Ok(())
     }
 
-    fn received(&mut self, e: &Event<'_>, invocation: InvocationId, wrong: &mut Vec<&'static str>) -> Result<(), ()> {
-        let Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name } = &e.detail else {
-            return Ok(());
-        };
+    fn received(
+        &mut self,
+        e: &Event<'_>,
+        request: &RequestReceivedView<'_>,
+        invocation: InvocationId,
+        wrong: &mut Vec<&'static str>,
+    ) -> Result<(), ()> {
         if self.open.len() >= MAX_IN_FLIGHT {
             return Err(());
         }
         let mut texts = Texts { bytes: Vec::with_capacity(160), ends: Vec::with_capacity(5) };
-        for text in [*tool_name, *arguments_hash, Some(e.rpc_id), Some(*meta), e.method] {
+        for text in [request.tool_name, request.arguments_hash, Some(e.rpc_id), request.meta, e.method] {
             texts.push(text);
         }
         let flight = Flight {
             texts,
-            anomalies: [kept(anomalies), Box::default()],
-            parent: *parent,
+            anomalies: [kept(request.anomalies), Box::default()],
+            parent: request.parent_receipt_id,
             at: e.at,
             mono_us: e.mono_us,
             place: Place::of(e),
@@ -317,7 +318,7 @@ impl Flights {
 
     /// Compares a call's receipt with its events and forgets them. `None` when there is no such request in flight.
     pub fn close(&mut self, event: &Event<'_>, call: &Call<'_>, known: Known) -> Option<Vec<Disagreement>> {
-        let flight = self.open.remove(&call.invocation)?;
+        let flight = self.open.remove(&call.invocation_id)?;
         Some(compare(&flight, event, call, known))
     }
 
@@ -353,7 +354,7 @@ impl Flights {
 
 /// Whether a request ends with this event.
 fn ends(e: &Event<'_>) -> bool {
-    matches!(e.kind, EventKind::ResponseSent | EventKind::Anomaly | EventKind::RequestBlocked)
+    matches!(e.event, EventKind::ResponseSent | EventKind::Anomaly | EventKind::RequestBlocked)
 }
 
 /// Words that are kept as they stand; a long list is no list of a recorder's, and only its hash is kept.
@@ -365,37 +366,32 @@ fn kept(array: &[u8]) -> Box<[u8]> {
     }
 }
 
-fn escaped(text: &str) -> Vec<u8> {
-    let quoted = serde_json::to_vec(text).unwrap_or_default();
-    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_vec()
-}
-
 impl Flight {
     /// What is wrong with the event that ends it.
     fn ending(&self, e: &Event<'_>) -> Option<&'static str> {
-        match (e.kind, &e.detail) {
-            (EventKind::ResponseSent, _) => match &self.response {
+        match &e.detail {
+            Detail::ResponseSent(_) => match &self.response {
                 None => Some("a response was delivered that was never received"),
                 Some(r) if r.place != Place::of(e) || !self.is_named_by(e) => Some(OTHERWISE),
                 Some(_) => None,
             },
-            (EventKind::RequestBlocked, _) => {
+            Detail::RequestBlocked(said) => {
                 if self.place != Place::of(e) || !self.is_named_by(e) {
                     Some(OTHERWISE)
                 } else if self.forwarded_us.is_some() || self.response.is_some() {
                     Some("the request was kept back and forwarded")
                 } else if !self.is_refused() {
                     Some("the request was kept back, and no guard refused it")
-                } else if !self.decision.as_ref().is_some_and(|d| d.texts.is(REASON, e.more.reason)) {
+                } else if !self.decision.as_ref().is_some_and(|d| d.texts.is(REASON, Some(said.reason))) {
                     Some("the request was kept back for another reason than the guard's")
                 } else {
                     None
                 }
             }
-            (_, Detail::Anomaly { kind: Some(AnomalyKind::NoResponse), .. }) if self.response.is_some() => {
+            Detail::Anomaly(said) if said.kind.known == Some(AnomalyKind::NoResponse) && self.response.is_some() => {
                 Some("the request has no response, and there is one")
             }
-            (_, Detail::Anomaly { kind: Some(AnomalyKind::NotDelivered), .. }) if self.response.is_none() => {
+            Detail::Anomaly(said) if said.kind.known == Some(AnomalyKind::NotDelivered) && self.response.is_none() => {
                 Some("a response was not delivered that was never received")
             }
             _ => None,
@@ -407,12 +403,12 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known) -> Vec<
     let mut out = Vec::new();
     let mut text = |name, texts: &Texts, at: usize, found: Option<&[u8]>| {
         if !texts.is(at, found) {
-            out.push((name, texts.show(at), found.map_or("null".to_owned(), super::cursor::shown)));
+            out.push((name, texts.show(at), found.map_or("null".to_owned(), cursor::shown)));
         }
     };
     // A call that was sent as a notification has no id; its event has none either.
-    text("mcp_request_id", &f.texts, RPC, Some(call.rpc_id));
-    text("meta", &f.texts, META, Some(call.meta));
+    text("mcp_request_id", &f.texts, RPC, Some(call.mcp_request_id));
+    text("meta", &f.texts, META, call.meta);
     text("tool_name", &f.texts, TOOL, Some(call.tool_name));
     text("arguments_hash", &f.texts, ARGUMENTS, Some(call.arguments_hash));
     if let Some(r) = &f.response {
@@ -420,7 +416,7 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known) -> Vec<
         text("result_type", &r.texts, RESULT_TYPE, call.result_type);
     }
     // A recovery that found the segment cut binds receipts by an event of its own: what was cut off is in the receipt alone.
-    let cut = matches!(&event.detail, Detail::Anomaly { kind: Some(AnomalyKind::ReceiptWithoutEvents), .. });
+    let cut = event.is_anomaly(AnomalyKind::ReceiptWithoutEvents);
     if !cut {
         out.extend(f.ending(event).map(|what| ("the event that ends the call", what.to_owned(), "bound".to_owned())));
     }
@@ -433,7 +429,7 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known) -> Vec<
         out.push(("outcome_reason", word(f.cancelled), word(cancelled)));
     }
     // Put into words only where they differ: this runs for every call of a pack.
-    differ(&mut out, "parent_receipt_id", f.parent, call.parent);
+    differ(&mut out, "parent_receipt_id", f.parent, call.parent_receipt_id);
     out
 }
 
@@ -445,7 +441,7 @@ fn anomalies(out: &mut Vec<Disagreement>, f: &Flight, call: &Call<'_>, known: Kn
     let judged = if unseen.is_empty() { None } else { Some(sense::words(unseen)) };
     let expected: Vec<&[u8]> = of(0).chain(of(1)).chain(judged.into_iter().flatten()).collect();
     let task = f.texts.get(METHOD).starts_with(b"tasks/");
-    let show = |w: &[u8]| super::cursor::shown(w);
+    let show = |w: &[u8]| cursor::shown(w);
     if call.anomalies.len() > 2 || !expected.is_empty() {
         let there: Vec<&[u8]> = sense::words(call.anomalies).collect();
         if let Some(missing) = expected.iter().find(|w| !there.contains(w)) {
@@ -466,7 +462,7 @@ fn anomalies(out: &mut Vec<Disagreement>, f: &Flight, call: &Call<'_>, known: Kn
 
 /// The policy's part of a receipt, and that what it kept back was kept back.
 fn verdict(out: &mut Vec<Disagreement>, f: &Flight, event: &Event<'_>, call: &Call<'_>, cut: bool) {
-    let (blocked, denied) = (event.kind == EventKind::RequestBlocked, call.outcome == Outcome::Denied);
+    let (blocked, denied) = (event.event == EventKind::RequestBlocked, call.outcome == Outcome::Denied);
     if blocked != denied && !cut {
         let word = |kept: bool| if kept { "denied" } else { "not denied" }.to_owned();
         out.push(("outcome", word(blocked), word(denied)));
@@ -486,29 +482,29 @@ fn verdict(out: &mut Vec<Disagreement>, f: &Flight, event: &Event<'_>, call: &Ca
         let same = d.map_or(receipt.is_none(), |d| d.texts.is(at, receipt));
         if !same {
             let chain = d.map_or_else(|| "null".to_owned(), |d| d.texts.show(at));
-            out.push((name, chain, receipt.map_or_else(|| "null".to_owned(), super::cursor::shown)));
+            out.push((name, chain, receipt.map_or_else(|| "null".to_owned(), cursor::shown)));
         }
     }
     let stated = d.map_or(PolicyVerdict::NoPolicy, |d| d.verdict);
-    if stated != call.verdict {
+    if stated != call.policy_verdict {
         let word = |v: PolicyVerdict| format!("{v:?}").to_lowercase();
-        out.push(("policy_verdict", word(stated), word(call.verdict)));
+        out.push(("policy_verdict", word(stated), word(call.policy_verdict)));
     }
-    differ(out, "policy_decided_at", d.map(|d| d.at), call.decided_at);
+    differ(out, "policy_decided_at", d.map(|d| d.at), call.policy_decided_at);
     let decided_us = d.map(|d| d.mono_us.saturating_sub(f.mono_us));
-    differ(out, "phases_us.policy_decided", decided_us, call.phases.policy_decided);
+    differ(out, "phases_us.policy_decided", decided_us, call.phases_us.policy_decided);
 }
 
 /// When things happened.
 fn times(out: &mut Vec<Disagreement>, f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known, cut: bool) {
-    differ(out, "request_observed_at", Some(f.at), Some(call.request_at));
+    differ(out, "request_observed_at", Some(f.at), Some(call.request_observed_at));
     let response = f.response.as_deref();
     if response.is_some() || !cut {
-        differ(out, "response_observed_at", response.map(|r| r.at), call.response_at);
-        differ(out, "result_is_error", response.and_then(|r| r.is_error), call.is_error);
+        differ(out, "response_observed_at", response.map(|r| r.at), call.response_observed_at);
+        differ(out, "result_is_error", response.and_then(|r| r.is_error), call.result_is_error);
     }
-    let sent = (event.kind == EventKind::ResponseSent).then_some(event.mono_us);
-    let p = &call.phases;
+    let sent = (event.event == EventKind::ResponseSent).then_some(event.mono_us);
+    let p = &call.phases_us;
     for (name, chain, receipt) in [
         ("phases_us.request_forwarded", f.forwarded_us, p.request_forwarded),
         ("phases_us.response_first_byte", response.map(|r| r.first_byte_us), p.response_first_byte),
@@ -520,16 +516,16 @@ fn times(out: &mut Vec<Disagreement>, f: &Flight, event: &Event<'_>, call: &Call
         }
     }
     if let Some(r) = response {
-        differ(out, "duration_ms (µs)", Some(r.mono_us.saturating_sub(f.mono_us)), call.duration_us);
+        differ(out, "duration_ms (µs)", Some(r.mono_us.saturating_sub(f.mono_us)), call.duration_ms);
     }
     if known.recovered || cut {
         return;
     }
-    let no_response = matches!(&event.detail, Detail::Anomaly { kind: Some(AnomalyKind::NoResponse), .. });
+    let no_response = event.is_anomaly(AnomalyKind::NoResponse);
     if no_response {
-        differ(out, "duration_ms (µs)", Some(event.mono_us.saturating_sub(f.mono_us)), call.duration_us);
+        differ(out, "duration_ms (µs)", Some(event.mono_us.saturating_sub(f.mono_us)), call.duration_ms);
     }
-    if no_response || matches!(event.kind, EventKind::ResponseSent | EventKind::RequestBlocked) {
+    if no_response || matches!(event.event, EventKind::ResponseSent | EventKind::RequestBlocked) {
         differ(out, "timestamp", Some(event.at), Some(call.timestamp));
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{
     claims_tally::{Fields, Tally},
-    cursor::shown,
     finding::Finding,
     notebook::Notebook,
     receipts::{Ids, MAX_RECEIPTS},
@@ -11,8 +10,10 @@ use super::{
     unread::not_json,
     words::Stage,
 };
-use crate::canon;
-use crate::model::pack::RECEIPTS;
+use crate::{
+    canon,
+    model::{cursor::shown, pack::RECEIPTS},
+};
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::{borrow::Cow, fmt, ops::Range};
 

@@ -8,6 +8,7 @@ use super::time::parse_date_time;
 use crate::{
     canon,
     model::{
+        cursor,
         pack::{Attestation, FINGERPRINT_VERSION, MANIFEST_VERSION, Manifest, PACK_VERSION, SIGNATURE_SCOPE},
         reading::TooNew,
         version,
@@ -136,7 +137,7 @@ impl Check {
     }
 
     fn hash(&mut self, path: &str, text: &str) {
-        let ok = text.len() == 64 && super::cursor::is_hex(text.as_bytes());
+        let ok = text.len() == 64 && cursor::is_hex(text.as_bytes());
         self.that(ok, path, || format!("{text:?} is no SHA-256 in lower-case hex"));
     }
 
@@ -242,7 +243,7 @@ fn check_attestation(c: &mut Check, a: &Attestation) {
     if let Some(Some(ci)) = &a.ci_binding {
         let providers = ["github_actions", "gitlab_ci", "circleci", "jenkins", "local"];
         c.one_of("attestation.ci_binding.provider", &ci.provider, &providers);
-        let sha = ci.commit_sha.len() == 40 && super::cursor::is_hex(ci.commit_sha.as_bytes());
+        let sha = ci.commit_sha.len() == 40 && cursor::is_hex(ci.commit_sha.as_bytes());
         c.that(sha, "attestation.ci_binding.commit_sha", || format!("{:?} is no commit", ci.commit_sha));
         for (path, text) in [("run_id", &ci.run_id), ("run_attempt", &ci.run_attempt)] {
             if let Some(text) = text {

@@ -18,7 +18,6 @@ mod builder;
 mod chain;
 mod claims_tally;
 mod conclude;
-mod cursor;
 mod dir;
 #[doc(hidden)]
 pub mod document;
@@ -34,6 +33,8 @@ mod later;
 mod manifest;
 mod notebook;
 mod options;
+#[cfg(test)]
+mod oracle;
 mod paths;
 mod receipt_line;
 mod receipts;

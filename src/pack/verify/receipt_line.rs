@@ -1,314 +1,15 @@
-//! A receipt read from its canonical line without a tree: what [`ToolCall`] and the session's own receipts write, and nothing else.
+//! Why a line is not that of a receipt.
 
-use super::{
-    cursor::Cursor,
-    event_line::typed,
-    unread::{Unread, not_canonical, not_json, plain},
-};
+use super::unread::{Unread, not_canonical, not_json, plain};
 use crate::{
     canon,
     model::{
-        GapReceipt, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, SessionEnd, SessionId, SessionStart,
-        ToolCall, WallTime, reading,
-        receipt::{INTEGRATION_SOURCE, RECORDER_GAP, SCHEMA_VERSION, SESSION_END, SESSION_START, TOOL_CALL},
+        GapReceipt, SessionEnd, SessionStart, ToolCall, reading,
+        receipt::{RECORDER_GAP, SESSION_END, SESSION_START, TOOL_CALL},
     },
 };
 
-/// A receipt of a session of ours. A call is by far the most frequent and is not boxed for it.
-#[allow(clippy::large_enum_variant)]
-#[derive(Debug)]
-pub enum Receipt<'a> {
-    /// `mcp_tool_call`
-    Call(Call<'a>),
-    /// `mcp.session_start`
-    Start(Box<SessionStart>),
-    /// `mcp.session_end`
-    End(Box<SessionEnd>),
-    /// `mcp.recorder_gap`
-    Gap(Box<GapReceipt>),
-}
-
-/// What is compared of a tool call. Texts as in [`Event`](super::event_line::Event).
-#[derive(Debug)]
-pub struct Call<'a> {
-    /// An array of strings as it stands.
-    pub anomalies: &'a [u8],
-    /// A value as it stands.
-    pub arguments_content: &'a [u8],
-    /// Digest.
-    pub arguments_hash: &'a [u8],
-    /// Microseconds.
-    pub duration_us: Option<u64>,
-    /// The call.
-    pub invocation: InvocationId,
-    /// JSON-RPC id as it stands.
-    pub rpc_id: &'a [u8],
-    /// A value as it stands.
-    pub meta: &'a [u8],
-    /// What became of it.
-    pub outcome: Outcome,
-    /// Why there was no ordinary response, as it stands.
-    pub outcome_reason: Option<&'a [u8]>,
-    /// Receipt of the leg before.
-    pub parent: Option<ReceiptId>,
-    /// Phases.
-    pub phases: Phases,
-    /// When the verdict stood.
-    pub decided_at: Option<WallTime>,
-    /// Hash of the policy.
-    pub policy_hash: Option<&'a [u8]>,
-    /// The word for the verdict.
-    pub policy_reason: Option<&'a [u8]>,
-    /// The rule.
-    pub policy_ref: Option<&'a [u8]>,
-    /// The verdict.
-    pub verdict: PolicyVerdict,
-    /// Version of the recorder.
-    pub proxy_version: &'a [u8],
-    /// This receipt.
-    pub receipt_id: ReceiptId,
-    /// When the request was read.
-    pub request_at: WallTime,
-    /// When the response was read.
-    pub response_at: Option<WallTime>,
-    /// A value as it stands.
-    pub result_content: &'a [u8],
-    /// Digest.
-    pub result_hash: Option<&'a [u8]>,
-    /// `isError`.
-    pub is_error: Option<bool>,
-    /// `resultType`.
-    pub result_type: Option<&'a [u8]>,
-    /// Position.
-    pub seq: u64,
-    /// Server.
-    pub server_id: &'a [u8],
-    /// Transport.
-    pub transport: &'a [u8],
-    /// Session.
-    pub session: SessionId,
-    /// When the receipt was made.
-    pub timestamp: WallTime,
-    /// Tool.
-    pub tool_name: &'a [u8],
-    /// Session.
-    pub trace: SessionId,
-}
-
-impl Receipt<'_> {
-    /// Its id.
-    #[must_use]
-    pub fn id(&self) -> ReceiptId {
-        match self {
-            Self::Call(r) => r.receipt_id,
-            Self::Start(r) => r.receipt_id,
-            Self::End(r) => r.receipt_id,
-            Self::Gap(r) => r.receipt_id,
-        }
-    }
-
-    /// Its position.
-    #[must_use]
-    pub fn seq(&self) -> u64 {
-        match self {
-            Self::Call(r) => r.seq,
-            Self::Start(r) => r.seq,
-            Self::End(r) => r.seq,
-            Self::Gap(r) => r.seq,
-        }
-    }
-
-    /// Its session and trace.
-    #[must_use]
-    pub fn session(&self) -> (SessionId, SessionId) {
-        match self {
-            Self::Call(r) => (r.session, r.trace),
-            Self::Start(r) => (r.session_id, r.trace_id),
-            Self::End(r) => (r.session_id, r.trace_id),
-            Self::Gap(r) => (r.session_id, r.trace_id),
-        }
-    }
-
-    /// When it was made.
-    #[must_use]
-    pub fn timestamp(&self) -> WallTime {
-        match self {
-            Self::Call(r) => r.timestamp,
-            Self::Start(r) => r.timestamp,
-            Self::End(r) => r.timestamp,
-            Self::Gap(r) => r.timestamp,
-        }
-    }
-
-    /// Its type.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Call(_) => TOOL_CALL,
-            Self::Start(_) => SESSION_START,
-            Self::End(_) => SESSION_END,
-            Self::Gap(_) => RECORDER_GAP,
-        }
-    }
-}
-
-/// Reads a line; `None` when it is not the canonical line of a receipt of ours.
-#[must_use]
-pub fn read(line: &[u8]) -> Option<Receipt<'_>> {
-    call(line).map(Receipt::Call).or_else(|| framing(line))
-}
-
-/// The session's own receipts; there are few.
-fn framing(line: &[u8]) -> Option<Receipt<'_>> {
-    let constant = |a: &str, b: &str| a == INTEGRATION_SOURCE && b == SCHEMA_VERSION;
-    if let Some(r) = typed::<SessionStart>(line) {
-        return (r.r#type == SESSION_START && constant(&r.integration_source, &r.schema_version))
-            .then_some(Receipt::Start(r));
-    }
-    if let Some(r) = typed::<SessionEnd>(line) {
-        return (r.r#type == SESSION_END && constant(&r.integration_source, &r.schema_version))
-            .then_some(Receipt::End(r));
-    }
-    let r = typed::<GapReceipt>(line)?;
-    (r.r#type == RECORDER_GAP && constant(&r.integration_source, &r.schema_version)).then_some(Receipt::Gap(r))
-}
-
-fn call(line: &[u8]) -> Option<Call<'_>> {
-    let mut c = Cursor::new(line);
-    c.lit(b"{\"anomalies\":")?;
-    let anomalies = c.strings()?;
-    c.lit(b",\"arguments_content\":")?;
-    let arguments_content = c.value()?;
-    c.lit(b",\"arguments_hash\":")?;
-    let arguments_hash = c.digest()?;
-    c.lit(b",\"duration_ms\":")?;
-    let duration_us = c.opt(Cursor::millis)?;
-    c.lit(b",\"integration_source\":\"assay.mcp_proxy\",\"invocation_id\":")?;
-    let invocation = InvocationId::from_bits(c.id(b"inv_")?);
-    c.lit(b",\"mcp_request_id\":")?;
-    let rpc_id = c.rpc_id()?;
-    c.lit(b",\"meta\":")?;
-    let meta = c.value()?;
-    c.lit(b",\"outcome\":")?;
-    let outcome = outcome(c.string()?)?;
-    c.lit(b",\"outcome_reason\":")?;
-    let outcome_reason = c.opt(Cursor::string)?;
-    c.lit(b",\"parent_receipt_id\":")?;
-    let parent = c.opt(|c| c.id(b"mtc_").map(ReceiptId::from_bits))?;
-    c.lit(b",\"phases_us\":")?;
-    let phases = phases(&mut c)?;
-    c.lit(b",\"policy_decided_at\":")?;
-    let decided_at = c.opt(Cursor::time)?;
-    c.lit(b",\"policy_hash\":")?;
-    let policy_hash = c.opt(Cursor::string)?;
-    c.lit(b",\"policy_reason\":")?;
-    let policy_reason = c.opt(Cursor::string)?;
-    c.lit(b",\"policy_ref\":")?;
-    let policy_ref = c.opt(Cursor::string)?;
-    c.lit(b",\"policy_verdict\":")?;
-    let verdict = verdict(c.string()?)?;
-    c.lit(b",\"proxy_version\":")?;
-    let proxy_version = c.string()?;
-    c.lit(b",\"receipt_id\":")?;
-    let receipt_id = ReceiptId::from_bits(c.id(b"mtc_")?);
-    c.lit(b",\"request_observed_at\":")?;
-    let request_at = c.time()?;
-    c.lit(b",\"response_observed_at\":")?;
-    let response_at = c.opt(Cursor::time)?;
-    c.lit(b",\"result_content\":")?;
-    let result_content = c.value()?;
-    c.lit(b",\"result_hash\":")?;
-    let result_hash = c.opt(Cursor::digest)?;
-    c.lit(b",\"result_is_error\":")?;
-    let is_error = c.opt(Cursor::bool)?;
-    c.lit(b",\"result_type\":")?;
-    let result_type = c.opt(Cursor::string)?;
-    c.lit(b",\"schema_version\":\"3.0\",\"seq\":")?;
-    let seq = c.uint()?;
-    c.lit(b",\"server_id\":")?;
-    let server_id = c.string()?;
-    c.lit(b",\"server_transport\":")?;
-    let transport = c.string()?;
-    c.lit(b",\"session_id\":")?;
-    let session = SessionId::from_bits(c.id(b"mcp_")?);
-    c.lit(b",\"timestamp\":")?;
-    let timestamp = c.time()?;
-    c.lit(b",\"tool_name\":")?;
-    let tool_name = c.string()?;
-    c.lit(b",\"trace_id\":")?;
-    let trace = SessionId::from_bits(c.id(b"mcp_")?);
-    c.lit(b",\"type\":\"mcp_tool_call\"}")?;
-    c.end()?;
-    Some(Call {
-        anomalies,
-        arguments_content,
-        arguments_hash,
-        duration_us,
-        invocation,
-        rpc_id,
-        meta,
-        outcome,
-        outcome_reason,
-        parent,
-        phases,
-        decided_at,
-        policy_hash,
-        policy_reason,
-        policy_ref,
-        verdict,
-        proxy_version,
-        receipt_id,
-        request_at,
-        response_at,
-        result_content,
-        result_hash,
-        is_error,
-        result_type,
-        seq,
-        server_id,
-        transport,
-        session,
-        timestamp,
-        tool_name,
-        trace,
-    })
-}
-
-fn phases(c: &mut Cursor<'_>) -> Option<Phases> {
-    c.lit(b"{\"policy_decided\":")?;
-    let policy_decided = c.opt(Cursor::uint)?;
-    c.lit(b",\"request_forwarded\":")?;
-    let request_forwarded = c.opt(Cursor::uint)?;
-    c.lit(b",\"response_first_byte\":")?;
-    let response_first_byte = c.opt(Cursor::uint)?;
-    c.lit(b",\"response_forwarded\":")?;
-    let response_forwarded = c.opt(Cursor::uint)?;
-    c.lit(b",\"response_observed\":")?;
-    let response_observed = c.opt(Cursor::uint)?;
-    c.lit(b"}")?;
-    Some(Phases { policy_decided, request_forwarded, response_first_byte, response_forwarded, response_observed })
-}
-
-fn outcome(text: &[u8]) -> Option<Outcome> {
-    match text {
-        b"forwarded" => Some(Outcome::Forwarded),
-        b"denied" => Some(Outcome::Denied),
-        b"error" => Some(Outcome::Error),
-        b"timeout" => Some(Outcome::Timeout),
-        _ => None,
-    }
-}
-
-fn verdict(text: &[u8]) -> Option<PolicyVerdict> {
-    match text {
-        b"allowed" => Some(PolicyVerdict::Allowed),
-        b"denied" => Some(PolicyVerdict::Denied),
-        b"no_policy" => Some(PolicyVerdict::NoPolicy),
-        _ => None,
-    }
-}
-
-/// Why [`read`] refuses a line.
+/// Why a line is refused where the canonical line of a receipt must stand.
 #[must_use]
 pub fn explain(line: &[u8]) -> Unread {
     #[derive(serde::Deserialize)]
@@ -342,7 +43,14 @@ pub fn explain(line: &[u8]) -> Unread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DurationMs, RpcId, to_line};
+    use crate::{
+        model::{
+            DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, RpcId, SessionId, WallTime,
+            receipt::{INTEGRATION_SOURCE, ReceiptView, SCHEMA_VERSION},
+            to_line,
+        },
+        pack::verify::oracle::receipt_line as oracle,
+    };
     use proptest::prelude::*;
     use serde_json::value::RawValue;
 
@@ -387,12 +95,89 @@ mod tests {
         }
     }
 
+    /// What both readers say of a call, in the same words.
+    fn said(line: &[u8]) -> Option<Vec<String>> {
+        let ReceiptView::Call(c) = ReceiptView::of_line(line)? else { return Some(Vec::new()) };
+        Some(vec![
+            format!("{:?}", c.anomalies),
+            format!("{:?}", c.arguments_content),
+            format!("{:?}", c.arguments_hash),
+            format!("{:?}", c.duration_ms),
+            format!("{:?}", c.invocation_id),
+            format!("{:?}", c.mcp_request_id),
+            format!("{:?}", c.meta),
+            format!("{:?}", c.outcome),
+            format!("{:?}", c.parent_receipt_id),
+            format!("{:?}", c.phases_us),
+            format!("{:?}", c.policy_decided_at),
+            format!("{:?}", c.policy_hash),
+            format!("{:?}", c.policy_reason),
+            format!("{:?}", c.policy_ref),
+            format!("{:?}", c.policy_verdict),
+            format!("{:?}", c.proxy_version),
+            format!("{:?}", c.receipt_id),
+            format!("{:?}", c.request_observed_at),
+            format!("{:?}", c.response_observed_at),
+            format!("{:?}", c.result_content),
+            format!("{:?}", c.result_hash),
+            format!("{:?}", c.result_is_error),
+            format!("{:?}", c.result_type),
+            format!("{:?}", c.seq),
+            format!("{:?}", c.server_id),
+            format!("{:?}", c.server_transport),
+            format!("{:?}", c.session_id),
+            format!("{:?}", c.timestamp),
+            format!("{:?}", c.tool_name),
+            format!("{:?}", c.trace_id),
+            format!("{:?}", c.outcome_reason.map(|r| r.text)),
+        ])
+    }
+
+    fn said_by_the_oracle(line: &[u8]) -> Option<Vec<String>> {
+        let value = |raw: &'static str, v: &[u8]| (v != raw.as_bytes()).then(|| v.to_vec());
+        let oracle::Receipt::Call(c) = oracle::read(line)? else { return Some(Vec::new()) };
+        Some(vec![
+            format!("{:?}", c.anomalies),
+            format!("{:?}", value("null", c.arguments_content)),
+            format!("{:?}", c.arguments_hash),
+            format!("{:?}", c.duration_us),
+            format!("{:?}", c.invocation),
+            format!("{:?}", c.rpc_id),
+            format!("{:?}", value("null", c.meta)),
+            format!("{:?}", c.outcome),
+            format!("{:?}", c.parent),
+            format!("{:?}", c.phases),
+            format!("{:?}", c.decided_at),
+            format!("{:?}", c.policy_hash),
+            format!("{:?}", c.policy_reason),
+            format!("{:?}", c.policy_ref),
+            format!("{:?}", c.verdict),
+            format!("{:?}", c.proxy_version),
+            format!("{:?}", c.receipt_id),
+            format!("{:?}", c.request_at),
+            format!("{:?}", c.response_at),
+            format!("{:?}", value("null", c.result_content)),
+            format!("{:?}", c.result_hash),
+            format!("{:?}", c.is_error),
+            format!("{:?}", c.result_type),
+            format!("{:?}", c.seq),
+            format!("{:?}", c.server_id),
+            format!("{:?}", c.transport),
+            format!("{:?}", c.session),
+            format!("{:?}", c.timestamp),
+            format!("{:?}", c.tool_name),
+            format!("{:?}", c.trace),
+            format!("{:?}", c.outcome_reason),
+        ])
+    }
+
     proptest! {
         #[test]
         fn every_receipt_that_we_write_is_read(text in "\\PC*|.*", n in 0u64..1 << 50) {
             let line = to_line(&sample(&text, n)).unwrap();
-            let Some(Receipt::Call(call)) = read(&line) else { panic!("{:?}", explain(&line)) };
-            prop_assert_eq!((call.seq, call.duration_us, call.receipt_id.bits()), (n, Some(n), n));
+            let Some(ReceiptView::Call(call)) = ReceiptView::of_line(&line) else { panic!("{:?}", explain(&line)) };
+            prop_assert_eq!((call.seq, call.duration_ms, call.receipt_id.bits()), (n, Some(n), n));
+            prop_assert_eq!(said(&line), said_by_the_oracle(&line));
         }
 
         #[test]
@@ -400,10 +185,12 @@ mod tests {
             let mut line = to_line(&sample(&text, n)).unwrap();
             let at = at % line.len();
             if remove { line.remove(at); } else { line[at] = byte; }
-            if read(&line).is_some() {
+            let said = said(&line);
+            if said.is_some() {
                 prop_assert!(canon::is_canonical(&line));
                 prop_assert!(serde_json::from_slice::<ToolCall>(&line).is_ok());
             }
+            prop_assert_eq!(said, said_by_the_oracle(&line), "{}", String::from_utf8_lossy(&line));
         }
     }
 
@@ -413,7 +200,7 @@ mod tests {
         let content = r#"{"$serde_json::private::Number":"1e9999"}"#;
         call.arguments_content = Some(RawValue::from_string(content.into()).unwrap());
         let line = to_line(&call).unwrap();
-        let Some(Receipt::Call(read)) = read(&line) else { panic!("refused") };
-        assert_eq!(read.arguments_content, content.as_bytes());
+        let Some(ReceiptView::Call(read)) = ReceiptView::of_line(&line) else { panic!("refused") };
+        assert_eq!(read.arguments_content, Some(content.as_bytes()));
     }
 }

@@ -2,10 +2,9 @@
 
 use super::{
     claims_tally::Tally,
-    cursor::{hex_of, shown},
     finding::Finding,
     notebook::Notebook,
-    receipt_line::{Call, Receipt, explain, read},
+    receipt_line::explain,
     sense,
     source::{Lines, Meter, ReadStop},
     words::Stage,
@@ -13,7 +12,11 @@ use super::{
 use crate::model::pack::RECEIPTS;
 use crate::{
     canon,
-    model::{Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime, receipt::Counts},
+    model::{
+        Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime,
+        cursor::{hex_of, shown},
+        receipt::{CallView as Call, Counts, ReceiptView as Receipt},
+    },
 };
 use std::{
     collections::{BTreeSet, HashSet, VecDeque},
@@ -154,7 +157,7 @@ impl ReceiptFile {
         if let Some((line, place)) = self.ahead.pop_front() {
             self.current = line;
             self.was_ahead = true;
-            return Ok(Some((place, read(&self.current))));
+            return Ok(Some((place, Receipt::of_line(&self.current))));
         }
         self.was_ahead = false;
         if self.newer {
@@ -176,7 +179,7 @@ impl ReceiptFile {
         if !line.terminated {
             notes.found(at("E_MANIFEST_TAMPER", "the last receipt has no newline: it was cut".into()));
         }
-        let receipt = read(line.bytes);
+        let receipt = Receipt::of_line(line.bytes);
         match &receipt {
             None => {
                 let expected = "the canonical line of a receipt";
@@ -216,7 +219,7 @@ impl ReceiptFile {
                     if let Some(hash) = call.policy_hash {
                         name_policy(&mut self.totals.policies, &String::from_utf8_lossy(hash));
                     }
-                    if call.policy_hash.is_some() && call.verdict == PolicyVerdict::NoPolicy {
+                    if call.policy_hash.is_some() && call.policy_verdict == PolicyVerdict::NoPolicy {
                         check.found("E_MANIFEST_TAMPER", "a policy is named and no verdict of it", None);
                     }
                     if let Some(what) = sense::call(call) {
@@ -311,10 +314,8 @@ pub fn name_policy(policies: &mut BTreeSet<String>, hash: &str) {
     }
 }
 
-fn content(check: &mut Check<'_, '_>, name: &str, content: &[u8], hash: Option<&[u8]>) {
-    if content == b"null" {
-        return;
-    }
+fn content(check: &mut Check<'_, '_>, name: &str, content: Option<&[u8]>, hash: Option<&[u8]>) {
+    let Some(content) = content else { return };
     let actual = format!("sha256:{}", canon::sha256_hex(content));
     if hash != Some(actual.as_bytes()) {
         let stated = hash.map_or("null".to_owned(), shown);
@@ -330,5 +331,5 @@ fn count(counts: &mut Counts, call: &Call<'_>) {
         Outcome::Timeout => counts.timeouts += 1,
         Outcome::Forwarded => {}
     }
-    counts.policy_denied += u64::from(call.verdict == PolicyVerdict::Denied);
+    counts.policy_denied += u64::from(call.policy_verdict == PolicyVerdict::Denied);
 }

@@ -1,13 +1,13 @@
 //! What one line says by itself: combinations of members that no recorder writes.
 
-use super::{
-    event_line::{Detail, Event},
-    receipt_line::Call,
-};
-use crate::model::words::{AnomalyKind as A, OutcomeReason, Vocabulary};
+use crate::model::words::{AnomalyKind as A, OutcomeReason};
 use crate::{
     canon,
-    model::{Direction, EventKind, Outcome, PolicyVerdict},
+    model::{
+        Direction, EventKind, Outcome, PolicyVerdict,
+        event::{DetailView as Detail, EventView as Event},
+        receipt::CallView as Call,
+    },
 };
 
 /// Why a value is hashed over its raw bytes.
@@ -45,23 +45,25 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
     let wire = e.wire_bytes.is_some() && e.wire_sha256.is_some();
     let no_wire = e.wire_bytes.is_none() && e.wire_sha256.is_none();
     let nothing =
-        e.direction.is_none() && e.invocation.is_none() && e.method.is_none() && e.rpc_id == b"null" && no_wire;
-    let request = e.direction.is_some() && e.invocation.is_some() && e.method.is_some();
-    let shape = match (e.kind, &e.detail) {
+        e.direction.is_none() && e.invocation_id.is_none() && e.method.is_none() && e.rpc_id == b"null" && no_wire;
+    let request = e.direction.is_some() && e.invocation_id.is_some() && e.method.is_some();
+    let shape = match (e.event, &e.detail) {
         (K::ChainStart | K::ChainEnd | K::PolicyReloaded | K::RecorderGap, _) => nothing,
         (K::RequestReceived | K::RequestForwarded | K::ResponseReceived | K::ResponseSent, _) => request && wire,
         (K::PolicyDecision, _) => request && no_wire,
-        (K::RequestBlocked, _) => e.direction.is_some() && wire && (e.invocation.is_none() || e.method.is_some()),
+        (K::RequestBlocked, _) => e.direction.is_some() && wire && (e.invocation_id.is_none() || e.method.is_some()),
         (K::Malformed, _) => {
-            e.direction.is_some() && wire && e.invocation.is_none() && e.method.is_none() && e.rpc_id == b"null"
+            e.direction.is_some() && wire && e.invocation_id.is_none() && e.method.is_none() && e.rpc_id == b"null"
         }
         (K::Notification, _) => e.direction.is_some() && wire && e.method.is_some(),
-        (K::Anomaly, Detail::Anomaly { kind: Some(A::ClockStep), .. }) => nothing && e.more.offset.is_none(),
-        (K::Anomaly, Detail::Anomaly { kind: Some(A::NoResponse | A::NotDelivered), .. }) => {
-            e.invocation.is_some() && no_wire && e.more.reason.is_some()
+        (K::Anomaly, Detail::Anomaly(d)) if d.kind.known == Some(A::ClockStep) => {
+            nothing && e.detail.offset().is_none()
         }
-        (K::Anomaly, Detail::Anomaly { kind: Some(A::LateResponse | A::UnmatchedResponse), .. }) => {
-            e.direction.is_some() && wire && e.more.offset.is_some()
+        (K::Anomaly, Detail::Anomaly(d)) if matches!(d.kind.known, Some(A::NoResponse | A::NotDelivered)) => {
+            e.invocation_id.is_some() && no_wire && d.note.is_some()
+        }
+        (K::Anomaly, Detail::Anomaly(d)) if matches!(d.kind.known, Some(A::LateResponse | A::UnmatchedResponse)) => {
+            e.direction.is_some() && wire && e.detail.offset().is_some()
         }
         (K::Anomaly, _) => true,
     };
@@ -70,40 +72,43 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
     }
     match &e.detail {
         Detail::ChainStart(_) if e.mono_us != 0 => Some("the session's clock does not begin with its first event"),
-        Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name } => {
+        Detail::RequestReceived(d) => {
             let from_client = e.direction == Some(Direction::ClientToServer);
-            let call = arguments_hash.is_some() && tool_name.is_some();
-            let none = arguments_hash.is_none() && tool_name.is_none() && parent.is_none() && *meta == b"null";
+            let call = d.arguments_hash.is_some() && d.tool_name.is_some();
+            let none = d.arguments_hash.is_none()
+                && d.tool_name.is_none()
+                && d.parent_receipt_id.is_none()
+                && d.meta.is_none();
             let fits = match e.method {
                 Some(b"tools/call") if from_client => call,
                 // A leg of a task that is not known is a request like any other.
-                Some(b"tasks/get" | b"tasks/result") if from_client => call && parent.is_some() || none,
+                Some(b"tasks/get" | b"tasks/result") if from_client => call && d.parent_receipt_id.is_some() || none,
                 _ => none,
             };
             if !fits {
                 Some("what the event says of a call does not fit its method")
-            } else if !sorted(anomalies) {
+            } else if !sorted(d.anomalies) {
                 Some("anomalies are not sorted, or repeat")
-            } else if raw_needs_a_word(*arguments_hash, anomalies) {
+            } else if raw_needs_a_word(d.arguments_hash, d.anomalies) {
                 Some("a hash over raw bytes without an anomaly that says why")
             } else {
                 None
             }
         }
-        Detail::ResponseReceived { anomalies, is_error, result_hash, result_type, .. } => {
-            if is_error.is_none() || result_type.is_none() && *is_error != Some(true) {
+        Detail::ResponseReceived(d) => {
+            if d.is_error.is_none() || d.result_type.is_none() && d.is_error != Some(true) {
                 Some("a response is neither a result nor an error")
-            } else if e.more.has_error_code && result_type.is_some() {
+            } else if d.error_code.is_some() && d.result_type.is_some() {
                 Some("a response has the code of an error and the type of a result")
-            } else if !sorted(anomalies) {
+            } else if !sorted(d.anomalies) {
                 Some("anomalies are not sorted, or repeat")
-            } else if raw_needs_a_word(*result_hash, anomalies) {
+            } else if raw_needs_a_word(d.result_hash, d.anomalies) {
                 Some("a hash over raw bytes without an anomaly that says why")
             } else {
                 None
             }
         }
-        Detail::Reload(r) if r.error.is_some() && r.policy_hash != r.previous => {
+        Detail::PolicyReloaded(r) if r.error.is_some() && r.policy_hash != r.previous => {
             Some("a policy that could not be read took the place of another")
         }
         _ => None,
@@ -113,20 +118,20 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
 /// What is wrong with the receipt of a call by itself.
 #[must_use]
 pub fn call(c: &Call<'_>) -> Option<&'static str> {
-    let p = &c.phases;
-    let answered = c.response_at.is_some();
-    let response = [p.response_observed.is_some(), p.response_first_byte.is_some(), c.is_error.is_some()];
+    let p = &c.phases_us;
+    let answered = c.response_observed_at.is_some();
+    let response = [p.response_observed.is_some(), p.response_first_byte.is_some(), c.result_is_error.is_some()];
     let late =
-        [p.response_forwarded.is_some(), c.result_hash.is_some(), c.result_type.is_some(), c.result_content != b"null"];
-    let judged = [p.policy_decided.is_some(), c.policy_reason.is_some(), c.decided_at.is_some()];
-    let verdict = c.verdict != PolicyVerdict::NoPolicy;
-    let outcome = match (answered, c.is_error) {
+        [p.response_forwarded.is_some(), c.result_hash.is_some(), c.result_type.is_some(), c.result_content.is_some()];
+    let judged = [p.policy_decided.is_some(), c.policy_reason.is_some(), c.policy_decided_at.is_some()];
+    let verdict = c.policy_verdict != PolicyVerdict::NoPolicy;
+    let outcome = match (answered, c.result_is_error) {
         (true, Some(true)) => c.outcome == Outcome::Error,
         (true, _) => c.outcome == Outcome::Forwarded,
         (false, _) => matches!(c.outcome, Outcome::Denied | Outcome::Timeout),
     };
     let denied = c.outcome == Outcome::Denied;
-    if c.receipt_id.bits() != c.invocation.bits() {
+    if c.receipt_id.bits() != c.invocation_id.bits() {
         Some("receipt_id is not the one that its invocation gives")
     } else if !sorted(c.anomalies) {
         Some("anomalies are not sorted, or repeat")
@@ -140,19 +145,19 @@ pub fn call(c: &Call<'_>) -> Option<&'static str> {
         Some("a reason for the outcome belongs to calls without a response, and to all of them")
     } else if is_for(c, OutcomeReason::Notification) && !has(c.anomalies, b"notification_call") {
         Some("a call with an id was no notification")
-    } else if has(c.anomalies, b"notification_call") && c.rpc_id != b"null" {
+    } else if has(c.anomalies, b"notification_call") && c.mcp_request_id != b"null" {
         Some("a notification has no id")
-    } else if denied && (c.verdict != PolicyVerdict::Denied || p.request_forwarded.is_some()) {
+    } else if denied && (c.policy_verdict != PolicyVerdict::Denied || p.request_forwarded.is_some()) {
         Some("a call that was kept back was not denied, or was forwarded")
-    } else if c.duration_us.is_none() != denied {
+    } else if c.duration_ms.is_none() != denied {
         Some("a duration belongs to calls that were forwarded, and to all of them")
-    } else if answered && c.duration_us != p.response_observed {
+    } else if answered && c.duration_ms != p.response_observed {
         Some("duration_ms is not when the response was observed")
     } else if judged.iter().any(|there| *there != verdict) || !verdict && c.policy_ref.is_some() {
         Some("a policy's verdict is there in part")
     } else if raw_needs_a_word(Some(c.arguments_hash), c.anomalies) || raw_needs_a_word(c.result_hash, c.anomalies) {
         Some("a hash over raw bytes without an anomaly that says why")
-    } else if has(c.anomalies, b"task_leg") && c.parent.is_none() {
+    } else if has(c.anomalies, b"task_leg") && c.parent_receipt_id.is_none() {
         Some("a leg of a task has no leg before it")
     } else {
         None
@@ -161,5 +166,5 @@ pub fn call(c: &Call<'_>) -> Option<&'static str> {
 
 /// Whether the call has no ordinary answer for this reason.
 pub fn is_for(call: &Call<'_>, reason: OutcomeReason) -> bool {
-    call.outcome_reason == Some(reason.as_str().as_bytes())
+    call.outcome_reason.is_some_and(|stated| stated.known == Some(reason))
 }

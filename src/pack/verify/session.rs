@@ -1,7 +1,6 @@
 //! Stage `session_completeness`: `session.json` against what was recomputed, and whether the session is whole.
 
 use super::{
-    event_line::typed,
     finding::Finding,
     notebook::Notebook,
     receipts::Totals,
@@ -15,7 +14,7 @@ use crate::model::pack::{
 use crate::model::words::EndReason;
 use crate::{
     canon,
-    model::{Profile, SessionDoc, session::SESSION_VERSION, sha256_hex},
+    model::{Profile, SessionDoc, line::Canonical as _, session::SESSION_VERSION, sha256_hex},
     text::{counted, either},
 };
 
@@ -32,7 +31,7 @@ pub(super) fn read(notes: &mut Notebook<'_>, bytes: &[u8]) -> Option<SessionDoc>
 
 /// The document, if the bytes are exactly its one form.
 pub(super) fn parse(bytes: &[u8]) -> Option<SessionDoc> {
-    let doc = typed::<SessionDoc>(bytes.strip_suffix(b"\n")?)?;
+    let doc = SessionDoc::of_line(bytes.strip_suffix(b"\n")?)?;
     (doc.v == SESSION_VERSION).then_some(*doc)
 }
 

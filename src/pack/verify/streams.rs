@@ -1,10 +1,10 @@
 //! Where messages lay in their streams: no two in one place, each in its order, and ids that follow from there.
 
-use super::{
-    event_line::{Detail, Event},
-    sense,
+use super::sense;
+use crate::model::{
+    EventKind, InvocationId,
+    event::{DetailView as Detail, EventView as Event},
 };
-use crate::model::{EventKind, InvocationId};
 
 /// Elements of batches that are tried to find the one whose id it is. Each message has no more elements than bytes, and
 /// honest batches hold few that are not recorded.
@@ -30,17 +30,17 @@ pub struct Streams {
 impl Streams {
     /// Takes an event; says what is wrong with the place of its message.
     pub fn message(&mut self, e: &Event<'_>) -> Option<&'static str> {
-        let is_read = match e.kind {
+        let is_read = match e.event {
             EventKind::RequestReceived
             | EventKind::ResponseReceived
             | EventKind::Malformed
             | EventKind::Notification => true,
-            EventKind::RequestBlocked => e.invocation.is_none(),
+            EventKind::RequestBlocked => e.invocation_id.is_none(),
             EventKind::Anomaly => e.wire_bytes.is_some(),
             _ => false,
         };
         let (true, Some(direction), Some(offset), Some(bytes), Some(sha256)) =
-            (is_read, e.direction, e.more.offset, e.wire_bytes, e.wire_sha256)
+            (is_read, e.direction, e.detail.offset(), e.wire_bytes, e.wire_sha256)
         else {
             return None;
         };
@@ -57,12 +57,12 @@ impl Streams {
             }
             _ => *slot = Some(Last { offset, bytes, sha256, element: 0 }),
         }
-        let (Some(last), Some(invocation), Detail::RequestReceived { anomalies, .. }) = (slot, e.invocation, &e.detail)
+        let (Some(last), Some(invocation), Detail::RequestReceived(request)) = (slot, e.invocation_id, &e.detail)
         else {
             return None;
         };
-        let of = |element| InvocationId::of_message(e.session, direction, offset, element) == invocation;
-        if !sense::has(anomalies, b"batch_element") {
+        let of = |element| InvocationId::of_message(e.session_id, direction, offset, element) == invocation;
+        if !sense::has(request.anomalies, b"batch_element") {
             return (!of(None)).then_some("invocation_id is not the one that session, direction and offset give");
         }
         while last.element < last.bytes && self.tries < MAX_TRIES {

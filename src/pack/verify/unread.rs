@@ -1,10 +1,13 @@
 //! Why a line or a document does not read: a later version wrote it, or it is what no version writes. Asked only of what did
 //! not read as ours.
 
-use super::{cursor::shown, finding::Finding, words::Stage};
+use super::{finding::Finding, words::Stage};
 use crate::{
     canon,
-    model::reading::{self, TooNew, Versioned},
+    model::{
+        cursor::shown,
+        reading::{self, TooNew, Versioned},
+    },
 };
 
 /// Why something does not read.

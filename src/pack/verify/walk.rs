@@ -3,12 +3,9 @@
 use super::{
     chain::{ChainSummary, ChainWalk},
     claims_tally::Tally,
-    cursor::shown,
-    event_line::{Binding, Detail, Event},
     finding::Finding,
     flight::{Flights, Known},
     notebook::Notebook,
-    receipt_line::{Call, Receipt},
     receipts::{MAX_RECEIPTS, Place, ReceiptFile, name_policy},
     sense,
     source::{Lines, Meter, ReadStop},
@@ -16,8 +13,13 @@ use super::{
     words::Stage,
 };
 use crate::model::pack::{AUDIT_LOG, RECEIPTS};
-use crate::model::words::{AnomalyKind, EndReason, OutcomeReason, Vocabulary, Word};
-use crate::model::{EventKind, GapReceipt, InvocationId, Outcome, Profile, ReceiptId, SessionEnd, SessionStart};
+use crate::model::words::{AnomalyKind, EndReason, OutcomeReason, Word};
+use crate::model::{
+    EventKind, GapReceipt, InvocationId, Outcome, Profile, ReceiptId, SessionEnd, SessionStart,
+    cursor::shown,
+    event::{Binding, DetailView as Detail, EventView as Event},
+    receipt::{CallView as Call, ReceiptView as Receipt},
+};
 use crate::text::counted;
 use std::{collections::HashSet, sync::Arc};
 
@@ -177,10 +179,6 @@ fn is_last(reason: &Word<EndReason>) -> bool {
         || matches!(reason.known(), Some(E::ClientClosed | E::ServerExited | E::ServerFailed | E::Crashed))
 }
 
-fn is_anomaly(event: &Event<'_>, which: AnomalyKind) -> bool {
-    matches!(&event.detail, Detail::Anomaly { kind, .. } if *kind == Some(which))
-}
-
 impl Matcher<'_, '_, '_> {
     fn found(
         &mut self,
@@ -263,11 +261,11 @@ impl Matcher<'_, '_, '_> {
                     name_policy(&mut receipts.totals.policies, hash);
                 }
             }
-            Detail::Reload(reload) => name_policy(&mut receipts.totals.policies, &reload.policy_hash),
+            Detail::PolicyReloaded(reload) => name_policy(&mut receipts.totals.policies, &reload.policy_hash),
             _ => {}
         }
         let binding = event.detail.binding();
-        let Binding { id: Some(id), sha256: Some(sha256) } = binding else {
+        let Binding { receipt_id: Some(id), receipt_sha256: Some(sha256) } = binding else {
             if binding != Binding::default() {
                 let what = "the event names a receipt by half: receipt_id and receipt_sha256 belong together".into();
                 self.found("E_CHAIN_BROKEN", what, Some(spot), None);
@@ -281,18 +279,18 @@ impl Matcher<'_, '_, '_> {
             }
             return Ok(());
         };
-        if is_anomaly(event, AnomalyKind::ReceiptLost) {
+        if event.is_anomaly(AnomalyKind::ReceiptLost) {
             // A recovery found the receipts cut, and says so in the chain, which cannot be complete then.
             self.omitted.retain(|o| o.id != id);
             return Ok(());
         }
-        if event.kind == EventKind::RequestForwarded {
+        if event.event == EventKind::RequestForwarded {
             self.wrong.push("a request that is forwarded ends nothing, and names a receipt");
             self.tell(spot);
         }
         let Some((place, receipt)) = receipts.next(self.notes, self.tally, meter)? else {
             let what = format!("the event binds receipt {id}, which is not in the pack");
-            self.flights.lose(event.invocation);
+            self.flights.lose(event.invocation_id);
             self.omit(Omitted { id, what, spot, found: None });
             return Ok(());
         };
@@ -320,7 +318,7 @@ impl Matcher<'_, '_, '_> {
         }
         receipts.put_back(line, place);
         let what = format!("the event binds receipt {id}, which does not stand at its place");
-        self.flights.lose(event.invocation);
+        self.flights.lose(event.invocation_id);
         let found = other.map_or_else(|| format!("line {}, which is no receipt", place.line), |o| o.to_string());
         self.omit(Omitted { id, what, spot, found: Some(found) });
         Ok(())
@@ -355,7 +353,7 @@ impl Matcher<'_, '_, '_> {
                     let [server, transport, version] = &*constant;
                     for (field, expected, stated) in [
                         ("server_id", server, call.server_id),
-                        ("server_transport", transport, call.transport),
+                        ("server_transport", transport, call.server_transport),
                         ("proxy_version", version, call.proxy_version),
                     ] {
                         // Who recovers a session may have another version.
@@ -365,9 +363,9 @@ impl Matcher<'_, '_, '_> {
                         }
                     }
                 }
-                if event.invocation != Some(call.invocation) {
-                    let named = event.invocation.map_or_else(|| "null".to_owned(), |i| i.to_string());
-                    let sides = Some((named, call.invocation.to_string()));
+                if event.invocation_id != Some(call.invocation_id) {
+                    let named = event.invocation_id.map_or_else(|| "null".to_owned(), |i| i.to_string());
+                    let sides = Some((named, call.invocation_id.to_string()));
                     self.sides("E_CHAIN_BROKEN", "the event is of another invocation".into(), None, here, sides);
                 }
                 self.tally_call(call);
@@ -378,9 +376,9 @@ impl Matcher<'_, '_, '_> {
                             self.sides("E_CHAIN_BROKEN", what, None, here, Some((chain, stated)));
                         }
                     }
-                    None if self.flights.carried.remove(&call.invocation) => {}
+                    None if self.flights.carried.remove(&call.invocation_id) => {}
                     // A recovery found the segment cut.
-                    None if is_anomaly(event, AnomalyKind::ReceiptWithoutEvents) => {}
+                    None if event.is_anomaly(AnomalyKind::ReceiptWithoutEvents) => {}
                     None => {
                         let what = "the receipt is of a request that the chain does not have".into();
                         self.found("E_CHAIN_BROKEN", what, None, here);
@@ -403,17 +401,18 @@ impl Matcher<'_, '_, '_> {
             self.sides("E_CHAIN_BROKEN", "receipt_id is not the one that its session gives".into(), None, here, sides);
         }
         // A recovery found the segment cut.
-        if is_anomaly(event, AnomalyKind::ReceiptWithoutEvents) {
+        if event.is_anomaly(AnomalyKind::ReceiptWithoutEvents) {
             return;
         }
-        let Detail::Gap { bytes, messages, reason, .. } = &event.detail else {
+        let Detail::RecorderGap(said) = &event.detail else {
             let what = "a gap receipt is bound by an event of another kind".into();
             return self.found("E_CHAIN_BROKEN", what, None, here);
         };
-        let same_reason = serde_json::to_vec(&gap.reason).is_ok_and(|r| r.get(1..r.len() - 1) == Some(reason));
-        if (gap.bytes, gap.messages) != (*bytes, *messages) || !same_reason || gap.timestamp != event.at {
+        let same_reason =
+            serde_json::to_vec(&gap.reason).is_ok_and(|r| r.get(1..r.len() - 1) == Some(said.reason.text));
+        if (gap.bytes, gap.messages) != (said.bytes, said.messages) || !same_reason || gap.timestamp != event.at {
             let sides = (
-                format!("{}, {} at {}", counted(*bytes, "byte"), counted(*messages, "message"), event.at),
+                format!("{}, {} at {}", counted(said.bytes, "byte"), counted(said.messages, "message"), event.at),
                 format!("{}, {} at {}", counted(gap.bytes, "byte"), counted(gap.messages, "message"), gap.timestamp),
             );
             let what = "the gap is not what the audit event says".into();
@@ -450,7 +449,7 @@ impl Matcher<'_, '_, '_> {
         self.wrong.extend(sense::event(e));
         self.wrong.extend(self.streams.message(e));
         match &e.detail {
-            Detail::Decision(d) => {
+            Detail::PolicyDecision(d) => {
                 if d.enforced != self.known.guarded {
                     self.wrong.push("a verdict is enforced in a session that was not guarded, or the other way round");
                 }
@@ -458,19 +457,20 @@ impl Matcher<'_, '_, '_> {
                     self.wrong.push("a policy judged in a session that began without one");
                 }
             }
-            Detail::Reload(_) if !self.has_policy => {
+            Detail::PolicyReloaded(_) if !self.has_policy => {
                 self.wrong.push("a policy was read again in a session that began without one");
             }
-            Detail::Blocked(_) if self.audited => {
+            Detail::RequestBlocked(_) if self.audited => {
                 self.wrong.push("a message was kept back in a session that was not guarded");
             }
-            Detail::RequestReceived { parent: Some(parent), .. } => {
-                let known = self.flights.has(InvocationId::from_bits(parent.bits())) || receipts.has(*parent);
-                if !known && !self.continues && !self.known.recovered {
+            Detail::RequestReceived(d) => {
+                let before = d.parent_receipt_id;
+                let seen = |id: ReceiptId| self.flights.has(InvocationId::from_bits(id.bits())) || receipts.has(id);
+                if before.is_some_and(|id| !seen(id)) && !self.continues && !self.known.recovered {
                     self.wrong.push("the leg before this one was never seen");
                 }
             }
-            Detail::Gap { binding, .. } if *binding == Binding::default() => {
+            Detail::RecorderGap(_) if e.detail.binding() == Binding::default() => {
                 self.wrong.push("evidence is missing, and no receipt says so");
             }
             _ => {}
@@ -489,7 +489,7 @@ impl Matcher<'_, '_, '_> {
         self.walked.recovered += u64::from(sense::has(call.anomalies, b"recovered"));
         if call.outcome == Outcome::Timeout {
             use OutcomeReason as R;
-            let reason = call.outcome_reason.and_then(R::of);
+            let reason = call.outcome_reason.and_then(|r| r.known);
             self.walked.killed += u64::from(reason == Some(R::ProxyKilled));
             let wanted = !matches!(reason, Some(R::ClientClosed | R::CancelledByClient | R::Notification));
             self.walked.unanswered += u64::from(wanted && !sense::has(call.anomalies, b"notification_call"));

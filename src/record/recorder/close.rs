@@ -1,12 +1,11 @@
 //! The end of a call: its receipt, and the event that binds it into the chain.
 
 use super::{Binding, Recorder};
-use crate::model::words::{AnomalyKind, OutcomeReason, Vocabulary, Word};
+use crate::model::words::{AnomalyKind, OutcomeReason, Word};
 use crate::{
     canon,
     model::{
-        DurationMs, EventKind, InvocationId, Outcome, Phases, PolicyVerdict, RECORDER_VERSION, ReceiptId, RpcId,
-        ToolCall,
+        Detail, DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, RECORDER_VERSION, ReceiptId, RpcId, ToolCall,
         event::detail,
         receipt::{INTEGRATION_SOURCE, SCHEMA_VERSION, SESSION_START, SessionStart, TOOL_CALL},
     },
@@ -49,13 +48,16 @@ impl Recorder {
                 self.event(Entry {
                     at: self.clock.wall(ns),
                     mono_us: self.mono_us(ns),
-                    kind: EventKind::ResponseSent,
                     direction: Some(pending.direction.reverse()),
                     method: Some(&pending.method),
                     rpc_id: Some(&pending.rpc_id),
                     invocation: Some(pending.invocation),
                     wire: Some(&wire),
-                    detail: detail::Forwarded { offset, receipt_id: binding.id, receipt_sha256: binding.sha256 },
+                    detail: Detail::ResponseSent(detail::Forwarded {
+                        offset,
+                        receipt_id: binding.id,
+                        receipt_sha256: binding.sha256,
+                    }),
                 });
             }
             _ if !pending.recorded => {}
@@ -71,18 +73,17 @@ impl Recorder {
         self.event(Entry {
             at: decision.at,
             mono_us: self.mono_us(decision.at_ns),
-            kind: EventKind::RequestBlocked,
             direction: Some(pending.direction),
             method: Some(&pending.method),
             rpc_id: Some(&pending.rpc_id),
             invocation: Some(pending.invocation),
             wire: pending.wire.as_ref(),
-            detail: detail::Blocked {
+            detail: Detail::RequestBlocked(detail::Blocked {
                 offset: pending.offset,
                 reason: envelope::short(&decision.reason),
                 receipt_id: binding.id,
                 receipt_sha256: binding.sha256,
-            },
+            }),
         });
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Clock, Message, Recorder, wire_of};
 use crate::{
-    model::{Direction, EventKind, InvocationId, PolicyVerdict, RpcId, WallTime, event::detail},
+    model::{Detail, Direction, InvocationId, PolicyVerdict, RpcId, WallTime, event::detail},
     record::{
         chain::Entry,
         content,
@@ -40,7 +40,7 @@ impl Recorder {
     /// The policy file was read again.
     pub fn reloaded(&mut self, reload: detail::PolicyReload, now_ns: u64) {
         self.last_ns = self.last_ns.max(now_ns);
-        self.plain_event(EventKind::PolicyReloaded, (self.clock.wall(now_ns), now_ns), reload);
+        self.plain_event((self.clock.wall(now_ns), now_ns), Detail::PolicyReloaded(reload));
     }
 
     /// What was decided about a request, or is to be said of it; `None` where nobody judges it.
@@ -100,13 +100,12 @@ impl Recorder {
         self.event(Entry {
             at: decision.at,
             mono_us: self.mono_us(decision.at_ns),
-            kind: EventKind::PolicyDecision,
             direction: Some(direction),
             method: Some(&method),
             rpc_id: Some(&rpc_id),
             invocation: Some(invocation),
             wire: None,
-            detail,
+            detail: Detail::PolicyDecision(detail),
         });
     }
 
@@ -120,18 +119,17 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
-            kind: EventKind::RequestBlocked,
             direction: Some(m.direction),
             method: method.as_deref(),
             rpc_id: e.id.is_some().then_some(&rpc_id),
             invocation: None,
             wire: Some(&wire),
-            detail: detail::Blocked {
+            detail: Detail::RequestBlocked(detail::Blocked {
                 offset: m.offset,
                 reason: envelope::short(reason),
                 receipt_id: None,
                 receipt_sha256: None,
-            },
+            }),
         });
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Begin, Recorder};
 use crate::model::{
-    EndReason, EventKind, GapReason, OutcomeReason, RECORDER_VERSION, SessionDoc, Teardown, Word,
+    Detail, EndReason, GapReason, OutcomeReason, RECORDER_VERSION, SessionDoc, Teardown, Word,
     event::detail,
     receipt::{GapReceipt, INTEGRATION_SOURCE, RECORDER_GAP, SCHEMA_VERSION, SESSION_END, SessionEnd},
     session::SESSION_VERSION,
@@ -135,7 +135,7 @@ impl Recorder {
             reason: ending.reason.clone(),
             receipts: self.next_receipt,
         };
-        self.plain_event(EventKind::ChainEnd, (self.clock.wall(self.last_ns), self.last_ns), detail);
+        self.plain_event((self.clock.wall(self.last_ns), self.last_ns), Detail::ChainEnd(detail));
         self.write_session_end(&ending.reason, complete);
     }
 

@@ -29,7 +29,7 @@ use crate::model::words::AnomalyKind;
 use crate::{
     canon,
     model::{
-        Direction, EventKind, InvocationId, Profile, ReceiptId, RpcId, SessionId, WallTime,
+        Detail, Direction, InvocationId, Profile, ReceiptId, RpcId, SessionId, WallTime,
         event::detail,
         receipt::Counts,
         session::{ClockStep, Identity},
@@ -321,13 +321,12 @@ impl Recorder {
         self.event(Entry {
             at: self.started_at,
             mono_us: 0,
-            kind: EventKind::ChainStart,
             direction: None,
             method: None,
             rpc_id: None,
             invocation: None,
             wire: None,
-            detail,
+            detail: Detail::ChainStart(detail),
         });
     }
 
@@ -513,13 +512,12 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
-            kind: EventKind::Malformed,
             direction: Some(m.direction),
             method: None,
             rpc_id: None,
             invocation: None,
             wire: Some(&wire),
-            detail: detail::Seen { offset: m.offset, reason: Some(reason) },
+            detail: Detail::Malformed(detail::Seen { offset: m.offset, reason: Some(reason) }),
         });
     }
 
@@ -527,21 +525,19 @@ impl Recorder {
         ns.saturating_sub(self.started_ns) / 1000
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "an entry is written for the call and used up by it")]
-    fn event<D: serde::Serialize>(&mut self, entry: Entry<'_, D>) {
-        if let Err(e) = self.chain.append(&entry, &mut self.lines.segment) {
+    fn event(&mut self, entry: Entry<'_>) {
+        if let Err(e) = self.chain.append(entry, &mut self.lines.segment) {
             // The detail types hold nothing that JSON cannot: this is a bug of ours, and counted like any other loss.
             tracing::error!(error = %e, "an audit event could not be written as JSON");
             self.counts.missed += 1;
         }
     }
 
-    fn plain_event<D: serde::Serialize>(&mut self, kind: EventKind, (at, ns): (WallTime, u64), detail: D) {
+    fn plain_event(&mut self, (at, ns): (WallTime, u64), detail: Detail) {
         let mono_us = self.mono_us(ns);
         self.event(Entry {
             at,
             mono_us,
-            kind,
             direction: None,
             method: None,
             rpc_id: None,
@@ -565,19 +561,18 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(ns),
             mono_us: self.mono_us(ns),
-            kind: EventKind::Anomaly,
             direction: message.map(|(m, _)| m.direction),
             method: None,
             rpc_id: message.map(|(_, id)| id),
             invocation,
             wire: wire.as_ref(),
-            detail: detail::Anomaly {
+            detail: Detail::Anomaly(detail::Anomaly {
                 kind: kind.into(),
                 note,
                 offset: message.map(|(m, _)| m.offset),
                 receipt_id: binding.id,
                 receipt_sha256: binding.sha256,
-            },
+            }),
         });
     }
 

@@ -4,7 +4,7 @@ use super::{BigPayload, Message, Recorder, UNFOLLOWED_EVERY, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon::{self, Digest},
-    model::{Direction, EventKind, InvocationId, event::detail},
+    model::{Detail, Direction, InvocationId, event::detail},
     record::{
         chain::{Entry, Wire},
         content,
@@ -160,13 +160,12 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
-            kind: EventKind::RequestReceived,
             direction: Some(m.direction),
             method: Some(method),
             rpc_id: Some(rpc_id),
             invocation: Some(invocation),
             wire: Some(wire),
-            detail,
+            detail: Detail::RequestReceived(detail),
         });
     }
 
@@ -334,13 +333,12 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
-            kind: EventKind::Notification,
             direction: Some(m.direction),
             method: Some(&method),
             rpc_id: params.request_id.is_some().then_some(&rpc_id),
             invocation: cancelled,
             wire: Some(&wire),
-            detail: detail::Seen { offset: m.offset, reason: None },
+            detail: Detail::Notification(detail::Seen { offset: m.offset, reason: None }),
         });
     }
 }

@@ -4,7 +4,7 @@ use super::{Awaited, BigPayload, Message, Recorder, request::digests, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon,
-    model::{Direction, EventKind, InvocationId, ReceiptId, event::detail, exact_integer},
+    model::{Detail, Direction, InvocationId, ReceiptId, event::detail, exact_integer},
     record::{
         chain::Entry,
         content,
@@ -117,13 +117,12 @@ impl Recorder {
         self.event(Entry {
             at: response.at,
             mono_us: self.mono_us(m.read_ns),
-            kind: EventKind::ResponseReceived,
             direction: Some(m.direction),
             method: Some(&method),
             rpc_id: Some(&rpc_id),
             invocation: Some(invocation),
             wire: Some(&response.wire),
-            detail,
+            detail: Detail::ResponseReceived(detail),
         });
     }
 
@@ -189,13 +188,16 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(ns),
             mono_us: self.mono_us(ns),
-            kind: EventKind::RequestForwarded,
             direction: Some(direction),
             method: Some(&method),
             rpc_id: Some(&rpc_id),
             invocation: Some(awaited.invocation),
             wire: wire.as_ref(),
-            detail: detail::Forwarded { offset: awaited.offset, receipt_id: None, receipt_sha256: None },
+            detail: Detail::RequestForwarded(detail::Forwarded {
+                offset: awaited.offset,
+                receipt_id: None,
+                receipt_sha256: None,
+            }),
         });
     }
 }

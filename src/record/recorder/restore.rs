@@ -4,8 +4,8 @@ use super::{Awaited, Begin, Message, Recorder, end::HeldGap};
 use crate::model::words::{AnomalyKind, GapReason};
 use crate::{
     model::{
-        AuditEvent, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId, SessionId,
-        event::detail,
+        AuditEvent, Detail, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId, SessionId,
+        event::{EventHead, detail},
         receipt::{Counts, PeerInfo},
         session::Identity,
     },
@@ -108,7 +108,7 @@ impl Recorder {
                 r.started_ns =
                     started_ns.saturating_sub(u64::try_from(earlier_ms).unwrap_or(0).saturating_mul(1_000_000));
             }
-            r.replay(&event, &mut Restored::default(), &mut HashMap::new());
+            r.replay(event, &mut Restored::default(), &mut HashMap::new());
         }
         r.started_ns = started_ns;
         r.counts = Counts::default();
@@ -121,8 +121,8 @@ impl Recorder {
                 r.ledger_hash.clone_from(&event.prev_hash);
             }
             let first = ends.take().map_or_else(|| event.hash.clone(), |(first, ..)| first);
-            r.replay(&event, &mut state, &mut bound);
-            ends = Some((first, event.event_seq + 1, event.hash));
+            ends = Some((first, event.event_seq + 1, event.hash.clone()));
+            r.replay(event, &mut state, &mut bound);
         }
         if let Some((first, len, head)) = ends {
             r.chain = Chain::resume(r.session, r.setup.transport, len, first, head);
@@ -170,8 +170,8 @@ impl Recorder {
     }
 
     fn keep_only_carried(&mut self, chain_start: &AuditEvent) {
-        let carried = serde_json::from_str::<detail::ChainStart>(chain_start.detail.get()).map(|d| d.carried_in);
-        let carried: HashSet<InvocationId> = carried.unwrap_or_default().into_iter().collect();
+        let start = chain_start.chain_start();
+        let carried: HashSet<InvocationId> = start.iter().flat_map(|s| s.carried_in.iter().copied()).collect();
         for invocation in self.table.in_order() {
             if !carried.contains(&invocation) {
                 self.table.remove(invocation);
@@ -182,71 +182,59 @@ impl Recorder {
         }
     }
 
-    fn replay(&mut self, e: &AuditEvent, state: &mut Restored, bound: &mut Bound) {
+    fn replay(&mut self, e: AuditEvent, state: &mut Restored, bound: &mut Bound) {
         let ns = self.started_ns.saturating_add(e.mono_us.saturating_mul(1000));
         self.last_ns = self.last_ns.max(ns);
-        match e.event {
-            EventKind::RequestReceived => {
-                if let Ok(d) = serde_json::from_str::<detail::RequestReceived>(e.detail.get()) {
-                    state.note(e, d.offset);
-                    self.replay_request(e, d, ns);
-                }
+        let (detail, e) = e.with(());
+        match detail {
+            Detail::RequestReceived(d) => {
+                state.note(&e, d.offset);
+                self.replay_request(e, d, ns);
             }
-            EventKind::RequestForwarded => {
+            Detail::RequestForwarded(_) => {
                 if let Some(p) = e.invocation_id.and_then(|i| self.table.get_mut(i)) {
                     p.forwarded_ns = Some(ns);
                 }
                 self.forget_awaited(e.invocation_id, false);
             }
-            EventKind::ResponseReceived => {
-                if let Ok(d) = serde_json::from_str::<detail::ResponseReceived>(e.detail.get()) {
-                    state.note(e, d.offset);
-                    self.replay_response(e, d, ns);
-                }
+            Detail::ResponseReceived(d) => {
+                state.note(&e, d.offset);
+                self.replay_response(e, d, ns);
             }
-            EventKind::ResponseSent => {
+            Detail::ResponseSent(d) => {
                 self.forget_awaited(e.invocation_id, true);
                 e.invocation_id.and_then(|i| self.table.remove(i));
-                if let Ok(d) = serde_json::from_str::<detail::Forwarded>(e.detail.get()) {
-                    bound.extend(d.receipt_id.zip(d.receipt_sha256));
-                }
+                bound.extend(d.receipt_id.zip(d.receipt_sha256));
             }
-            EventKind::Malformed | EventKind::Notification => {
+            Detail::Malformed(d) | Detail::Notification(d) => {
                 self.counts.malformed += u64::from(e.event == EventKind::Malformed);
-                if let Ok(d) = serde_json::from_str::<detail::Seen>(e.detail.get()) {
-                    state.note(e, d.offset);
-                }
+                state.note(&e, d.offset);
                 if let Some(p) = e.invocation_id.and_then(|i| self.table.get_mut(i)) {
                     p.cancelled = true;
                 }
             }
-            EventKind::Anomaly => self.replay_anomaly(e, state, bound),
-            EventKind::RecorderGap => {
-                if let Ok(d) = serde_json::from_str::<detail::Gap>(e.detail.get()) {
-                    if d.reason == GapReason::InFlightLimit {
-                        self.unfollowed = (0, 0);
-                    }
-                    self.counts.missed += d.messages;
-                    self.counts.missed_bytes += d.bytes;
-                    bound.extend(d.receipt_id.zip(d.receipt_sha256));
+            Detail::Anomaly(d) => self.replay_anomaly(&e, d, state, bound),
+            Detail::RecorderGap(d) => {
+                if d.reason == GapReason::InFlightLimit {
+                    self.unfollowed = (0, 0);
                 }
+                self.counts.missed += d.messages;
+                self.counts.missed_bytes += d.bytes;
+                bound.extend(d.receipt_id.zip(d.receipt_sha256));
             }
-            EventKind::ChainEnd => state.ended = serde_json::from_str(e.detail.get()).ok(),
-            EventKind::PolicyDecision => self.replay_decision(e, ns),
-            EventKind::RequestBlocked => {
-                if let Ok(d) = serde_json::from_str::<detail::Blocked>(e.detail.get()) {
-                    state.note(e, d.offset);
-                    bound.extend(d.receipt_id.zip(d.receipt_sha256));
-                }
+            Detail::ChainEnd(d) => state.ended = Some(d),
+            Detail::PolicyDecision(d) => self.replay_decision(&e, d, ns),
+            Detail::RequestBlocked(d) => {
+                state.note(&e, d.offset);
+                bound.extend(d.receipt_id.zip(d.receipt_sha256));
                 self.forget_awaited(e.invocation_id, false);
                 e.invocation_id.and_then(|i| self.table.remove(i));
             }
-            EventKind::ChainStart | EventKind::PolicyReloaded => {}
+            Detail::ChainStart(_) | Detail::PolicyReloaded(_) => {}
         }
     }
 
-    fn replay_decision(&mut self, e: &AuditEvent, ns: u64) {
-        let Ok(d) = serde_json::from_str::<detail::PolicyDecision>(e.detail.get()) else { return };
+    fn replay_decision(&mut self, e: &EventHead, d: detail::PolicyDecision, ns: u64) {
         let Some(pending) = e.invocation_id.and_then(|i| self.table.get_mut(i)) else { return };
         pending.decision = Some(Box::new(Decision {
             verdict: d.verdict,
@@ -266,8 +254,7 @@ impl Recorder {
         }
     }
 
-    fn replay_anomaly(&mut self, e: &AuditEvent, state: &mut Restored, bound: &mut Bound) {
-        let Ok(d) = serde_json::from_str::<detail::Anomaly>(e.detail.get()) else { return };
+    fn replay_anomaly(&mut self, e: &EventHead, d: detail::Anomaly, state: &mut Restored, bound: &mut Bound) {
         if let Some(offset) = d.offset {
             state.note(e, offset);
         }
@@ -299,12 +286,12 @@ impl Recorder {
         }
     }
 
-    fn replay_request(&mut self, e: &AuditEvent, d: detail::RequestReceived, ns: u64) {
+    fn replay_request(&mut self, e: EventHead, d: detail::RequestReceived, ns: u64) {
         let (Some(invocation), Some(direction)) = (e.invocation_id, e.direction) else { return };
         self.counts.requests += 1;
-        let rpc_id = e.rpc_id.clone().unwrap_or(RpcId::Null);
+        let rpc_id = e.rpc_id.unwrap_or(RpcId::Null);
         let key = key_of(&rpc_id, &d.anomalies);
-        let method = e.method.clone().unwrap_or_default();
+        let method = e.method.unwrap_or_default();
         let call = d.tool_name.zip(d.arguments_hash).map(|(tool_name, arguments_hash)| Call {
             tool_name,
             arguments_hash,
@@ -329,7 +316,7 @@ impl Recorder {
             method,
             recorded: true,
             rpc_id,
-            wire: e.wire_sha256.clone().map(|sha256| Wire { bytes: wire_bytes, sha256 }),
+            wire: e.wire_sha256.map(|sha256| Wire { bytes: wire_bytes, sha256 }),
             offset: d.offset,
             read_ns: ns,
             forwarded_ns: None,
@@ -341,7 +328,7 @@ impl Recorder {
         });
     }
 
-    fn replay_response(&mut self, e: &AuditEvent, d: detail::ResponseReceived, ns: u64) {
+    fn replay_response(&mut self, e: EventHead, d: detail::ResponseReceived, ns: u64) {
         let (Some(invocation), Some(direction)) = (e.invocation_id, e.direction) else { return };
         self.table.answered(invocation);
         let first_byte_ns = self.started_ns.saturating_add(d.first_byte_us.saturating_mul(1000));
@@ -352,7 +339,7 @@ impl Recorder {
             first_byte_ns,
             read_ns: ns,
             delivered_ns: None,
-            wire: Wire { bytes: wire_bytes, sha256: e.wire_sha256.clone().unwrap_or_default() },
+            wire: Wire { bytes: wire_bytes, sha256: e.wire_sha256.unwrap_or_default() },
             offset: d.offset,
             result_hash: d.result_hash,
             result_content: None,
@@ -393,7 +380,7 @@ impl Recorder {
 }
 
 impl Restored {
-    fn note(&mut self, e: &AuditEvent, offset: u64) {
+    fn note(&mut self, e: &EventHead, offset: u64) {
         let Some(direction) = e.direction else { return };
         let known = &mut self.known[direction.lane()];
         if known.is_none_or(|k| offset > k) {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::words::OutcomeReason;
 use crate::{
-    model::{AuditEvent, Outcome, PolicyVerdict, ToolCall, event::hash_of_line},
+    model::{AuditEvent, Detail, EventKind, Outcome, PolicyVerdict, ToolCall, event::hash_of_line},
     record::{content, recorder::restore::OnDisk},
 };
 use Direction::{ClientToServer as C2S, ServerToClient as S2C};
@@ -185,7 +185,7 @@ fn a_call_is_four_events_and_one_receipt_that_the_last_event_binds() {
     assert!(r.phases_us.response_forwarded > r.phases_us.response_observed);
     assert_eq!(r.duration_ms.unwrap().0, 1001);
     let sent = &p.events()[4];
-    let d: detail::Forwarded = serde_json::from_str(sent.detail.get()).unwrap();
+    let Detail::ResponseSent(d) = &sent.detail else { panic!("{sent:?}") };
     let line = p.recorder.lines.receipts.split(|b| *b == b'\n').nth(1).unwrap();
     assert_eq!(d.receipt_sha256, Some(canon::sha256_hex(line)));
     assert!(doc.session_complete);
@@ -361,7 +361,10 @@ fn what_is_not_recorded_and_what_is_an_anomaly() {
         .s2c(r#"{"id":1,"result":{}}"#)
         .s2c(r#"{"id":77,"result":{}}"#);
     assert_eq!(p.kinds(), ["chain_start", "notification", "malformed", "anomaly", "anomaly"]);
-    let kind = |i: usize| serde_json::from_str::<detail::Anomaly>(p.events()[i].detail.get()).unwrap().kind;
+    let kind = |i: usize| match &p.events()[i].detail {
+        Detail::Anomaly(d) => d.kind.to_string(),
+        other => panic!("{other:?}"),
+    };
     assert_eq!((kind(3).as_str(), kind(4).as_str()), ("late_response", "unmatched_response"));
     assert_eq!(p.recorder.counts().malformed, 1);
 }
@@ -387,7 +390,7 @@ fn legs_of_one_call_are_linked() {
     assert_eq!(calls.len(), 3, "a poll that finds the task working is no leg");
     assert_eq!(doc.client_info.unwrap().name, "m");
     assert_eq!(doc.protocol_version.as_deref(), Some("2026-07-28"));
-    assert!(p.events()[1].detail.get().contains("\"era\":\"modern\""));
+    assert!(matches!(&p.events()[1].detail, Detail::RequestReceived(d) if d.era == "modern"));
 }
 
 #[test]
@@ -438,7 +441,7 @@ fn a_call_in_flight_is_receipted_in_the_session_in_which_it_ends() {
     };
     let doc = p.end(&ending);
     assert!(doc.session_complete);
-    let end: detail::ChainEnd = serde_json::from_str(p.events().last().unwrap().detail.get()).unwrap();
+    let Detail::ChainEnd(end) = p.events().pop().unwrap().detail else { panic!("no end") };
     assert_eq!(end.carried_out.len(), 1);
     let (offsets, ns) = (p.offsets, p.ns);
     let mut next = Play {
@@ -449,7 +452,7 @@ fn a_call_in_flight_is_receipted_in_the_session_in_which_it_ends() {
     };
     next.s2c(ok("1"));
     next.end(&clean());
-    let start: detail::ChainStart = serde_json::from_str(next.events()[0].detail.get()).unwrap();
+    let Detail::ChainStart(start) = next.events().remove(0).detail else { panic!("no start") };
     assert_eq!(start.carried_in, end.carried_out);
     assert_eq!(start.continues, Some(SessionId::from_bits(7)));
     let calls = next.calls();
@@ -524,7 +527,7 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize,
     let all_events = whole.events();
     let cut = cut.min(all_events.len());
     let receipts: Vec<&[u8]> = whole.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty()).collect();
-    let bound: usize = all_events[..cut].iter().filter(|e| e.detail.get().contains("\"receipt_id\":\"")).count();
+    let bound: usize = all_events[..cut].iter().filter(|e| e.detail.binding().receipt_id.is_some()).count();
     // The session's first receipt precedes every bound one.
     let least = if bound > 0 { bound + 1 } else { 0 };
     let on_disk = (least + extra_receipts).min(receipts.len());
@@ -595,9 +598,7 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize,
     let in_file: Vec<String> = receipt_lines[1..receipt_lines.len() - 1].iter().map(|l| canon::sha256_hex(l)).collect();
     let in_chain: Vec<String> = after
         .iter()
-        .filter_map(|e| {
-            serde_json::from_str::<Value>(e.detail.get()).unwrap()["receipt_sha256"].as_str().map(ToOwned::to_owned)
-        })
+        .filter_map(|e| Some(String::from_utf8(e.detail.binding().receipt_sha256?.to_vec()).unwrap()))
         .collect();
     assert_eq!(in_file, in_chain, "cut {cut} receipts {on_disk}");
     agree(&after, &receipt_lines);

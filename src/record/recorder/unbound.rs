@@ -13,7 +13,7 @@ use super::{
 use crate::model::words::{AnomalyKind, GapReason, OutcomeReason, Word};
 use crate::{
     model::{
-        EventKind, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall, WallTime,
+        Detail, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall, WallTime,
         event::detail,
         receipt::{GapReceipt, RECORDER_GAP, TOOL_CALL},
         to_line,
@@ -218,7 +218,7 @@ impl Recorder {
     ) {
         let Binding { id, sha256 } = binding;
         let detail = detail::Gap { bytes, messages, reason, receipt_id: id, receipt_sha256: sha256 };
-        self.plain_event(EventKind::RecorderGap, (at, now_ns), detail);
+        self.plain_event((at, now_ns), Detail::RecorderGap(detail));
     }
 }
 

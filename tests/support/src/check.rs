@@ -2,7 +2,9 @@
 
 use crate::rig::{Client, Rig, files};
 use assay::{
-    model::{AuditEvent, EventKind, GENESIS, LedgerKind, LedgerLine, SessionDoc, event::hash_of_line, sha256_hex},
+    model::{
+        AuditEvent, Detail, EventKind, GENESIS, LedgerKind, LedgerLine, SessionDoc, event::hash_of_line, sha256_hex,
+    },
     pack::verify::{self, Completeness, Integrity, VerifyOptions},
 };
 use serde_json::Value;
@@ -79,8 +81,10 @@ pub fn ended(rig: &Rig) -> HashMap<PathBuf, bool> {
         let text = fs::read(path).unwrap();
         let line = text.strip_suffix(b"\n")?.rsplit(|b| *b == b'\n').next()?;
         let event: AuditEvent = serde_json::from_slice(line).ok()?;
-        let detail: Value = serde_json::from_str(event.detail.get()).unwrap();
-        (event.event == EventKind::ChainEnd).then(|| detail["complete"].as_bool().unwrap())
+        match event.detail {
+            Detail::ChainEnd(end) => Some(end.complete),
+            _ => None,
+        }
     };
     rig.segments().into_iter().filter_map(|p| end(&p).map(|complete| (p, complete))).collect()
 }

@@ -1,8 +1,8 @@
 //! Reading a canonical line from left to right against the one form it can have: no tree, no allocation, and nothing
 //! accepted that is not RFC 8785.
 
-pub use crate::model::MAX_INTEGER;
-use crate::{canon, model::WallTime};
+use super::{limits::MAX_INTEGER, time::WallTime};
+use crate::canon;
 
 /// A place in a line. Every method either passes what it names or gives `None`; then the line is not of the form.
 #[derive(Clone)]
@@ -41,6 +41,20 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn lit(&mut self, text: &[u8]) -> Option<()> {
         self.sees(text).then(|| self.at += text.len())
+    }
+
+    /// Passes what stands before a member of an object, `{` or `,`, and its name with the colon.
+    #[inline]
+    pub fn key(&mut self, before: u8, name: &[u8]) -> Option<()> {
+        let rest = self.rest();
+        (rest.first() == Some(&before) && rest[1..].starts_with(name)).then(|| self.at += 1 + name.len())
+    }
+
+    /// What has not been passed.
+    #[inline]
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
     }
 
     /// The next `n` bytes.

@@ -1,0 +1,96 @@
+//! Values that have one form in evidence, and how they are read from it.
+
+use super::{DurationMs, WallTime, cursor::Cursor};
+use serde_json::value::RawValue;
+
+/// A value with one form in evidence, read from where it stands.
+pub trait Canonical {
+    /// What is read of it. Texts are as they stand, without quotes and with their escapes: the form is canonical, so equal
+    /// texts are equal bytes.
+    type View<'a>;
+
+    /// Reads a value; `None` for what is not of its form.
+    fn read<'a>(c: &mut Cursor<'a>) -> Option<Self::View<'a>>;
+
+    /// Reads a member of an object with what stands before it.
+    #[inline]
+    fn member<'a>(c: &mut Cursor<'a>, before: u8, name: &[u8]) -> Option<Self::View<'a>> {
+        c.key(before, name)?;
+        Self::read(c)
+    }
+
+    /// Reads a line: nothing may follow.
+    fn of_line(line: &[u8]) -> Option<Self::View<'_>> {
+        let mut c = Cursor::new(line);
+        let view = Self::read(&mut c)?;
+        c.end()?;
+        Some(view)
+    }
+}
+
+/// A value that is always the same.
+pub trait Fixed {
+    /// Passes it.
+    fn pass(self, c: &mut Cursor<'_>) -> Option<()>;
+}
+
+impl Fixed for &str {
+    #[inline]
+    fn pass(self, c: &mut Cursor<'_>) -> Option<()> {
+        c.lit(b"\"")?;
+        c.lit(self.as_bytes())?;
+        c.lit(b"\"")
+    }
+}
+
+impl Fixed for u32 {
+    #[inline]
+    fn pass(self, c: &mut Cursor<'_>) -> Option<()> {
+        (c.uint()? == u64::from(self)).then_some(())
+    }
+}
+
+/// Types that a method of [`Cursor`] reads.
+macro_rules! canonical {
+    ($($type:ty, $view:ty, $read:expr;)+) => {$(
+        impl $crate::model::form::Canonical for $type {
+            type View<'a> = $view;
+
+            #[inline]
+            fn read<'a>(c: &mut $crate::model::cursor::Cursor<'a>) -> Option<$view> {
+                $read(c)
+            }
+        }
+    )+};
+}
+
+pub(super) use canonical;
+
+canonical! {
+    u64, u64, Cursor::uint;
+    i64, i64, Cursor::int;
+    bool, bool, Cursor::bool;
+    String, &'a [u8], Cursor::string;
+    Box<RawValue>, &'a [u8], Cursor::value;
+    WallTime, WallTime, Cursor::time;
+    DurationMs, u64, Cursor::millis;
+    Digest, &'a [u8], Cursor::digest;
+    Sha256Hex, &'a [u8], Cursor::hex64;
+    Words, &'a [u8], Cursor::strings;
+}
+
+impl<T: Canonical> Canonical for Option<T> {
+    type View<'a> = Option<T::View<'a>>;
+
+    #[inline]
+    fn read<'a>(c: &mut Cursor<'a>) -> Option<Self::View<'a>> {
+        c.opt(T::read)
+    }
+}
+
+/// A text: `sha256:` or `sha256-raw:` and 64 hex digits.
+pub struct Digest;
+/// A text: 64 lower-case hex digits.
+pub struct Sha256Hex;
+/// An array of texts, read as it stands.
+pub struct Words;
