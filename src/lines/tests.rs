@@ -35,7 +35,7 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
         1 => 2 * CHUNK - 3..2 * CHUNK + 3,
         1 => 4 * CHUNK..5 * CHUNK,
     ];
-    let line = (len, b'a'..b'z').prop_map(|(len, byte)| vec![byte; len]);
+    let line = (len, b'a'..=b'z').prop_map(|(len, byte)| vec![byte; len]);
     (prop::collection::vec(line, 0..40), any::<bool>()).prop_map(|(lines, whole)| {
         let mut all = lines.join(&b'\n');
         if whole {

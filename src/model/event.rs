@@ -199,7 +199,7 @@ impl Detail {
 }
 
 impl<'a> DetailView<'a> {
-    in_common!('a, |sha256: &Option<&'a [u8]>| *sha256);
+    in_common!('a, Option::clone);
 }
 
 line! {

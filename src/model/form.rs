@@ -56,6 +56,7 @@ macro_rules! canonical {
         impl $crate::model::form::Canonical for $type {
             type View<'a> = $view;
 
+            #[allow(clippy::elidable_lifetime_names, reason = "some views are of the line")]
             #[inline]
             fn read<'a>(c: &mut $crate::model::cursor::Cursor<'a>) -> Option<$view> {
                 $read(c)

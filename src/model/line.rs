@@ -133,7 +133,7 @@ macro_rules! line {
             type View<'a> = Self;
 
             #[inline]
-            fn read<'a>(c: &mut $crate::model::cursor::Cursor<'a>) -> Option<Self> {
+            fn read(c: &mut $crate::model::cursor::Cursor<'_>) -> Option<Self> {
                 let _before = b'{';
                 $($crate::model::line::line!(@step c _before (read $field $type));)+
                 c.lit(b"}")?;
@@ -155,7 +155,7 @@ macro_rules! line {
         impl $crate::model::line::Canonical for $name {
             type View<'a> = Box<Self>;
 
-            fn read<'a>(c: &mut $crate::model::cursor::Cursor<'a>) -> Option<Box<Self>> {
+            fn read(c: &mut $crate::model::cursor::Cursor<'_>) -> Option<Box<Self>> {
                 $crate::model::line::exact(c)
             }
         }

@@ -153,7 +153,7 @@ macro_rules! vocabulary {
             type View<'a> = Self;
 
             #[inline]
-            fn read<'a>(c: &mut $crate::model::cursor::Cursor<'a>) -> Option<Self> {
+            fn read(c: &mut $crate::model::cursor::Cursor<'_>) -> Option<Self> {
                 $crate::model::words::Vocabulary::of(c.string()?)
             }
         }
