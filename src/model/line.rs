@@ -1,4 +1,4 @@
-//! What a line of evidence is made of: one list of members for each kind of line, given to [`line!`]. From that list come
+//! What a line of evidence is made of: one list of members for each kind of line, given to `line!`. From that list come
 //!
 //! | what | for whom |
 //! |---|---|
