@@ -120,7 +120,7 @@ pub fn signer() -> Signer {
     Signer::from_seed(SignerId::parse("tester").unwrap(), &SEED)
 }
 
-/// The pack of a session that is [`write`]n.
+/// The pack of a session that is [written](write()).
 pub fn packed(plan: &Plan, dir: impl AsRef<Path>) -> PathBuf {
     write(plan, dir).unwrap().pack()
 }
