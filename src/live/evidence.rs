@@ -6,13 +6,13 @@
 use super::row::CallRow;
 use crate::{
     lines::Lines,
-    model::{AuditEvent, EventKind, InvocationId, ReceiptId, WallTime, reading},
+    model::{
+        AuditEvent, EventKind, InvocationId, ReceiptId, WallTime, event::EventMembers, line::text, reading,
+        receipt::CallMembers, version,
+    },
 };
 use memchr::memmem::Finder;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::{
-    borrow::Cow,
     io,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
@@ -66,16 +66,13 @@ pub fn find(receipts: &Path, events: &Path, row: &CallRow, stop: &AtomicBool) ->
 }
 
 fn receipt_of(path: &Path, id: ReceiptId, row: &CallRow, stop: &AtomicBool) -> io::Result<Option<Vec<u8>>> {
-    #[derive(Deserialize)]
-    struct Id {
-        receipt_id: ReceiptId,
-    }
     let mut search = Search::new(path, &format!("\"receipt_id\":\"{id}\""), stop)?;
     let at = row.ended_at.or(row.requested_at);
     let mut found = None;
     let mut take = |line: &[u8]| {
         // What is stored of a call may name another one's receipt.
-        let here = serde_json::from_slice::<Id>(line).is_ok_and(|l| l.receipt_id == id);
+        let stated = CallMembers::of_line(line).and_then(|m| text(m.receipt_id));
+        let here = stated.is_some_and(|stated| ReceiptId::parse(&stated) == Ok(id));
         if here {
             found = Some(line.to_vec());
         }
@@ -118,26 +115,15 @@ impl Events {
 
     /// Takes a line, if it is one of them. Returns whether it is the last one.
     fn take(&mut self, line: &[u8]) -> bool {
-        #[derive(Deserialize)]
-        struct Brief<'a> {
-            #[serde(borrow)]
-            detail: Option<&'a RawValue>,
-            #[serde(borrow)]
-            event: Cow<'a, str>,
-            invocation_id: Option<InvocationId>,
-        }
-        #[derive(Deserialize)]
-        struct Binding {
-            receipt_id: Option<ReceiptId>,
-        }
-        let Ok(brief) = serde_json::from_slice::<Brief<'_>>(line) else { return false };
-        if brief.invocation_id != Some(self.id) {
+        let Some(event) = EventMembers::of_line(line) else { return false };
+        if text(event.invocation_id).is_none_or(|id| InvocationId::parse(&id) != Ok(self.id)) {
             return false;
         }
-        self.begun |= brief.event == EventKind::RequestReceived.as_str();
+        self.begun |= text(event.event).is_some_and(|kind| kind == EventKind::RequestReceived.as_str());
         self.lines.push(line.to_vec());
-        let binding = brief.detail.and_then(|d| serde_json::from_str::<Binding>(d.get()).ok());
-        binding.is_some_and(|b| b.receipt_id.is_some()) || self.lines.len() >= MAX_EVENTS
+        let binds =
+            event.detail.and_then(|detail| version::stated(detail, "receipt_id")).is_some_and(|id| id != b"null");
+        binds || self.lines.len() >= MAX_EVENTS
     }
 }
 
@@ -183,15 +169,9 @@ impl<'a> Search<'a> {
 
 /// When a receipt was written or an event happened, milliseconds.
 fn time_of(line: &[u8]) -> Option<i64> {
-    #[derive(Deserialize)]
-    struct Times<'a> {
-        #[serde(borrow)]
-        at: Option<Cow<'a, str>>,
-        #[serde(borrow)]
-        timestamp: Option<Cow<'a, str>>,
-    }
-    let times = serde_json::from_slice::<Times<'_>>(line).ok()?;
-    WallTime::parse(times.timestamp.as_deref().or(times.at.as_deref())?).map(WallTime::millis)
+    let receipt = CallMembers::of_line(line)?.timestamp;
+    let at = receipt.or_else(|| EventMembers::of_line(line)?.at);
+    WallTime::parse(&text(at)?).map(WallTime::millis)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::{
     lines::Lines,
     model::{
         AuditEvent, ReceiptId, ToolCall,
+        event::EventMembers,
         reading::{self, TooNew},
     },
 };
@@ -26,11 +27,7 @@ pub fn seek_event(lines: &mut Lines, seq: u64) -> io::Result<()> {
 
 /// `event_seq` of an audit event's line.
 fn event_seq(line: &[u8]) -> Option<u64> {
-    #[derive(serde::Deserialize)]
-    struct Seq {
-        event_seq: u64,
-    }
-    serde_json::from_slice::<Seq>(line).ok().map(|s| s.event_seq)
+    std::str::from_utf8(EventMembers::of_line(line)?.event_seq?).ok()?.parse().ok()
 }
 
 /// Reads the audit events `from..to` of a segment, as far as they are there. Gives what there is to say of those that are of a

@@ -17,7 +17,7 @@ use crate::{
     model::{
         EventKind, GapReceipt, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionEnd, SessionId, SessionStart,
         ToolCall, WallTime,
-        event::{detail::PolicyReload, hash_of_line},
+        event::{DetailView, EventView},
         pack::{
             self, Attestation, CiBinding, DEFAULT_POLICY, EMPTY_HEAD, FINGERPRINT_VERSION, FileEntry, NO_CLAIMS,
             PACK_VERSION,
@@ -479,18 +479,6 @@ impl ReceiptCheck {
     }
 }
 
-/// The kind of an event.
-#[derive(Deserialize)]
-struct Kind {
-    event: EventKind,
-}
-
-/// A `policy_reloaded` event.
-#[derive(Deserialize)]
-struct Reloaded {
-    detail: PolicyReload,
-}
-
 /// Copies the segment; its first and last hash and its length must be the session's.
 fn copy_segment(
     input: &Input<'_>,
@@ -507,9 +495,9 @@ fn copy_segment(
         last.clear();
         last.extend_from_slice(line);
         if memchr::memmem::find(line, b"\"event\":\"policy_reloaded\"").is_some()
-            && let Ok(event) = serde_json::from_slice::<Reloaded>(line)
+            && let Some(DetailView::PolicyReloaded(reload)) = EventView::of_line(line).map(|e| e.detail)
         {
-            policies.insert(event.detail.policy_hash);
+            policies.insert(reload.policy_hash);
         }
         Ok(())
     })?;
@@ -524,7 +512,7 @@ fn copy_segment(
             return Err(mismatch(path, what, expected, &found.as_deref().unwrap_or("none")));
         }
     }
-    let ended = serde_json::from_slice::<Kind>(&last).is_ok_and(|k| k.event == EventKind::ChainEnd);
+    let ended = EventView::of_line(&last).is_some_and(|e| e.event == EventKind::ChainEnd);
     let completeness = match (ended, session.session_complete) {
         (false, _) => Completeness::Unterminated,
         (true, true) => Completeness::Complete,
@@ -535,12 +523,9 @@ fn copy_segment(
 
 /// The hash that an event has and ought to have; `None` if these differ.
 fn hash_in_line(line: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Hash {
-        hash: String,
-    }
-    let stated = serde_json::from_slice::<Hash>(line).ok()?.hash;
-    hash_of_line(line).filter(|h| *h == stated)
+    let event = EventView::of_line(line)?;
+    let hash = event.hash_of(line);
+    (hash == event.hash).then(|| String::from_utf8_lossy(&hash).into_owned())
 }
 
 /// A `sha256:` hash without its prefix.

@@ -1,10 +1,10 @@
 //! Tool calls read from receipts of any builder, line by line, for comparing and counting; tolerant where verifying is strict.
 
 use super::verify::source::{Line, Lines, OpenProblem, PackDir, ReadStop};
-use crate::canon;
-use serde::{
-    Deserialize,
-    de::{IntoDeserializer, value},
+use crate::model::{
+    Vocabulary,
+    line::{micros, text, truth},
+    receipt::{CallMembers, EndMembers, SESSION_END, TOOL_CALL},
 };
 use std::{borrow::Cow, io, path::PathBuf};
 
@@ -45,28 +45,26 @@ impl<'a> Seen<'a> {
     /// Reads a line; `None` when it is no JSON object. A member of another type than expected counts as absent.
     #[must_use]
     pub fn read(line: &'a [u8]) -> Option<Self> {
-        let mut seen = Self::default();
-        for member in canon::members(line).ok()? {
-            let member = member.ok()?;
-            let raw = &line[member.value];
-            let text = || canon::decode_string(raw);
-            match member.key.as_deref() {
-                Some("type") => seen.kind = text().unwrap_or_default(),
-                Some("schema_version") => seen.schema = text().unwrap_or_default(),
-                Some("receipt_id") => seen.receipt_id = text().unwrap_or_default(),
-                Some("timestamp") => seen.timestamp = text().unwrap_or_default(),
-                Some("tool_name") => seen.tool = text().unwrap_or_default(),
-                Some("server_id") => seen.server = text().unwrap_or_default(),
-                Some("arguments_hash") => seen.arguments_hash = text().unwrap_or_default(),
-                Some("result_hash") => seen.result_hash = text(),
-                Some("outcome") => seen.outcome = text().unwrap_or_default(),
-                Some("policy_verdict") => seen.verdict = text().unwrap_or_default(),
-                Some("duration_ms") => seen.duration_us = micros(raw),
-                Some("result_content") => seen.result_content = (raw != b"null").then_some(raw),
-                Some("end_reason") => seen.end_reason = text().unwrap_or_default(),
-                Some("session_complete") => seen.session_complete = bool_of(raw),
-                _ => {}
-            }
+        let m = CallMembers::of_line(line)?;
+        let mut seen = Self {
+            kind: text(m.r#type).unwrap_or_default(),
+            schema: text(m.schema_version).unwrap_or_default(),
+            receipt_id: text(m.receipt_id).unwrap_or_default(),
+            timestamp: text(m.timestamp).unwrap_or_default(),
+            tool: text(m.tool_name).unwrap_or_default(),
+            server: text(m.server_id).unwrap_or_default(),
+            arguments_hash: text(m.arguments_hash).unwrap_or_default(),
+            result_hash: text(m.result_hash),
+            outcome: text(m.outcome).unwrap_or_default(),
+            verdict: text(m.policy_verdict).unwrap_or_default(),
+            duration_us: micros(m.duration_ms),
+            result_content: m.result_content.filter(|raw| *raw != b"null"),
+            ..Self::default()
+        };
+        if seen.kind == SESSION_END {
+            let m = EndMembers::of_line(line)?;
+            seen.end_reason = text(m.end_reason).unwrap_or_default();
+            seen.session_complete = truth(m.session_complete);
         }
         Some(seen)
     }
@@ -74,7 +72,7 @@ impl<'a> Seen<'a> {
     /// Whether it is a tool call.
     #[must_use]
     pub fn is_call(&self) -> bool {
-        self.kind == crate::model::receipt::TOOL_CALL
+        self.kind == TOOL_CALL
     }
 
     /// The day of `timestamp` in UTC as `2026-03-15`, where it begins with one.
@@ -86,23 +84,10 @@ impl<'a> Seen<'a> {
     }
 }
 
-fn bool_of(raw: &[u8]) -> Option<bool> {
-    match raw {
-        b"true" => Some(true),
-        b"false" => Some(false),
-        _ => None,
-    }
-}
-
-fn micros(raw: &[u8]) -> Option<u64> {
-    let ms: f64 = std::str::from_utf8(raw).ok()?.parse().ok()?;
-    (ms.is_finite() && (0.0..1e15).contains(&ms)).then(|| (ms * 1000.0).round() as u64)
-}
-
 /// A word of a receipt as a value of the model; `None` for one that is not ours.
 #[must_use]
-pub fn word<'de, T: Deserialize<'de>>(text: &'de str) -> Option<T> {
-    T::deserialize(IntoDeserializer::<value::Error>::into_deserializer(text)).ok()
+pub fn word<T: Vocabulary>(text: &str) -> Option<T> {
+    T::of(text.as_bytes())
 }
 
 /// Why receipts could not be read to their end.
@@ -186,7 +171,7 @@ mod tests {
         assert_eq!(Seen::read(b"[1]"), None);
         assert_eq!(Seen::read(br#"{"a":1"#), None);
         for (raw, us) in [("-1", None), ("1e400", None), ("\"1\"", None), ("0", Some(0)), ("1e3", Some(1_000_000))] {
-            assert_eq!(micros(raw.as_bytes()), us, "{raw}");
+            assert_eq!(micros(Some(raw.as_bytes())), us, "{raw}");
         }
         let odd = Seen { timestamp: "20260315".into(), ..Seen::default() };
         assert_eq!(odd.day(), None);

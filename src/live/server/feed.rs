@@ -143,10 +143,10 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let written = sessions::write(&Plan { calls: 1500, ..Plan::default() }, tmp.path()).unwrap();
         let (path, id) = (written.paths.segment, SessionId::from_bits(written.paths.id.bits()));
-        let pad = format!("\"detail\":{{\"pad\":\"{}\",", "x".repeat(3 * AT_ONCE as usize));
+        let pad = format!("\"tool_name\":\"{}", "x".repeat(3 * AT_ONCE as usize));
         let text = std::fs::read_to_string(&path).unwrap();
         let long =
-            |(n, line): (usize, &str)| if n == 3000 { line.replace("\"detail\":{", &pad) } else { line.to_owned() };
+            |(n, line): (usize, &str)| if n == 3001 { line.replace("\"tool_name\":\"", &pad) } else { line.to_owned() };
         std::fs::write(&path, text.lines().enumerate().map(long).fold(String::new(), |all, l| all + &l + "\n"))
             .unwrap();
         let card = RunCard { segment: path.clone(), ..run_card(id) };

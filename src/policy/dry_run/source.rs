@@ -6,9 +6,10 @@ use crate::{
     lines::{Lines, ReadStop},
     model::{
         WallTime,
+        line::text,
         pack::RECEIPTS as PACK,
         reading::{self, TooNew},
-        receipt::SCHEMA_VERSION,
+        receipt::{CallMembers, SCHEMA_VERSION, SESSION_START, StartMembers, TOOL_CALL},
         version,
     },
     pack::verify::{
@@ -130,7 +131,6 @@ fn directory(path: &Path) -> Vec<Source> {
 }
 
 /// The members of a receipt that a dry run needs.
-#[derive(Default)]
 struct Receipt<'a> {
     kind: Cow<'a, str>,
     schema: Cow<'a, str>,
@@ -148,31 +148,26 @@ struct Receipt<'a> {
 
 impl<'a> Receipt<'a> {
     fn read(line: &'a [u8]) -> Option<Self> {
-        let mut r = Self::default();
-        for member in canon::members(line).ok()? {
-            let member = member.ok()?;
-            let raw = &line[member.value];
-            let text = || canon::decode_string(raw);
-            let time = || text().and_then(|t| WallTime::parse(&t));
-            match member.key.as_deref() {
-                Some("type") => r.kind = text().unwrap_or_default(),
-                Some("schema_version") => r.schema = text().unwrap_or_default(),
-                Some("session_id") => r.session = text().unwrap_or_default(),
-                Some("receipt_id") => r.id = text().unwrap_or_default(),
-                Some("invocation_id") => r.invocation_id = text().unwrap_or_default(),
-                Some("tool_name") => r.tool = text(),
-                Some("arguments_hash") => r.arguments_hash = text().unwrap_or_default(),
-                Some("arguments_content") => r.arguments = (raw != b"null").then_some(raw),
-                Some("request_observed_at") => r.at = time(),
-                Some("started_at") => r.started = time(),
-                Some("policy_verdict") => r.denied = raw == b"\"denied\"",
-                Some("anomalies") => {
-                    r.not_verbatim = memchr::memmem::find(raw, b"\"tool_name_not_verbatim\"").is_some();
-                }
-                _ => {}
-            }
-        }
-        Some(r)
+        let m = CallMembers::of_line(line)?;
+        let time = |raw| text(raw).and_then(|t| WallTime::parse(&t));
+        let kind = text(m.r#type).unwrap_or_default();
+        let started = (kind == SESSION_START).then(|| StartMembers::of_line(line)).flatten().and_then(|m| m.started_at);
+        Some(Self {
+            schema: text(m.schema_version).unwrap_or_default(),
+            session: text(m.session_id).unwrap_or_default(),
+            id: text(m.receipt_id).unwrap_or_default(),
+            invocation_id: text(m.invocation_id).unwrap_or_default(),
+            tool: text(m.tool_name),
+            arguments_hash: text(m.arguments_hash).unwrap_or_default(),
+            arguments: m.arguments_content.filter(|raw| *raw != b"null"),
+            at: time(m.request_observed_at),
+            started: time(started),
+            denied: m.policy_verdict == Some(b"\"denied\""),
+            not_verbatim: m
+                .anomalies
+                .is_some_and(|raw| memchr::memmem::find(raw, b"\"tool_name_not_verbatim\"").is_some()),
+            kind,
+        })
     }
 }
 
@@ -291,7 +286,6 @@ impl Source {
 
 /// Feeds one receipt.
 fn one(run: &mut dyn Visit, receipt: &Receipt<'_>, session: &mut Option<(String, bool)>, payloads: &mut Payloads) {
-    use crate::model::receipt::{SESSION_START, TOOL_CALL};
     if receipt.kind != TOOL_CALL && receipt.kind != SESSION_START {
         return;
     }
