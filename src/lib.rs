@@ -14,7 +14,7 @@
 //! | [`live`] | the live socket, who is found on it, the reducer behind every screen |
 //! | [`guard`] | the strict reading, verdicts before anything passes |
 //! | [`policy`] | policy files, and what they say of a call |
-//! | [`pack`] | keys, building, signing, verifying and explaining packs |
+//! | [`pack`] | keys, building, signing, comparing and explaining packs; [`pack::verify`], the verifier |
 //! | [`record`] | frames, envelope, correlation, chain, ledger, recovery |
 //! | [`relay`] | bytes across, child process, capture |
 //! | [`model`] | plain data on disk: receipts, events, ledger, `session.json` |

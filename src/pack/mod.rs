@@ -13,4 +13,4 @@ pub mod sign;
 pub mod staging;
 pub mod tally;
 
-pub use assay_verify::{claims, lock, verify};
+pub use assay_verify::{self as verify, claims, lock};

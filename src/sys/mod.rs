@@ -1,4 +1,5 @@
-//! The only home of unsafe code: memory maps, process attributes, vector instructions, and a portable fallback beside each Linux call.
+//! The home of unsafe code, but for the vector instructions of SHA-256 (`src/evidence/sha256.rs`): memory maps, process
+//! attributes, and a portable fallback beside each Linux call.
 //!
 //! Everything public here is safe to call. Must not know: MCP, captures' meaning, files of the audit directory.
 

@@ -347,7 +347,7 @@ fn the_vocabularies_of_the_evidence_are_the_documented_ones() {
 #[test]
 fn every_word_that_evidence_can_hold_is_documented() {
     let doc = formats();
-    let sources = ["src/record", "src/proxy", "src/canon"].map(|d| root().join(d));
+    let sources = ["src/record", "src/proxy", "src/evidence/canon"].map(|d| root().join(d));
     let mut text = String::new();
     let mut stack: Vec<PathBuf> = sources.to_vec();
     while let Some(path) = stack.pop() {

@@ -83,16 +83,20 @@ fn tree(tokens: &[String], mut at: usize, mut path: Names, leaves: &mut Vec<(Nam
 
 type House = BTreeMap<Names, Module>;
 
-/// The roots of the packages that the house is made of beside its own, and where their files stand in it.
-const MEMBERS: [(&str, &[&str]); 2] = [("src/evidence.rs", &[]), ("src/pack/auditor.rs", &["pack"])];
-/// Files that a package takes out of another folder, for itself alone.
-const HIDDEN: [&str; 1] = ["sha256"];
+/// The packages that the house is made of beside its own, and the room that each is. The files of the first are rooms themselves.
+const MEMBERS: [(&str, Option<&str>); 2] = [("evidence", None), ("verify", Some("verify"))];
+
+/// Where a package that code names by its crate stands in the house.
+fn place(name: &str) -> Option<Names> {
+    let (_, room) = MEMBERS.iter().find(|(member, _)| name.strip_prefix("assay_") == Some(member))?;
+    Some(room.iter().map(|name| (*name).to_owned()).collect())
+}
 
 /// Reads a file and the files that it declares.
-fn read(house: &mut House, file: &Path, here: Names) {
+fn read(house: &mut House, file: &Path, root: &[String], here: Names) {
     let mut module = Module { tokens: tokens(&fs::read_to_string(file).unwrap()), ..Module::default() };
     let folder = match file.file_stem().unwrap().to_str().unwrap() {
-        "mod" | "lib" | "evidence" | "auditor" => file.parent().unwrap().to_owned(),
+        "mod" | "lib" => file.parent().unwrap().to_owned(),
         _ => file.with_extension(""),
     };
     while let Some(at) = module.tokens.windows(7).position(|w| w.concat() == "#[cfg(test)]") {
@@ -101,17 +105,16 @@ fn read(house: &mut House, file: &Path, here: Names) {
     }
     let declared = module.tokens.windows(3).filter(|w| w[0] == "mod" && w[2] == ";").map(|w| w[1].clone());
     module.children = declared.collect();
-    module.children.retain(|child| !HIDDEN.contains(&child.as_str()));
     for child in &module.children {
         let path = [folder.join(format!("{child}.rs")), folder.join(child).join("mod.rs")];
-        read(house, path.iter().find(|p| p.exists()).unwrap(), [&here[..], std::slice::from_ref(child)].concat());
+        read(house, path.iter().find(|p| p.exists()).unwrap(), root, [&here[..], std::slice::from_ref(child)].concat());
     }
-    paths(&mut module, &here);
+    paths(&mut module, root, &here);
     house.insert(here, module);
 }
 
-/// Finds the paths of a module that lead to files of this crate.
-fn paths(module: &mut Module, here: &Names) {
+/// Finds the paths of a module that lead to files of the house; `root` is where its package stands in it.
+fn paths(module: &mut Module, root: &[String], here: &Names) {
     let tokens = std::mem::take(&mut module.tokens);
     let (mut at, mut inline, mut depth) = (1, Vec::new(), 0);
     let (mut shared, mut words) = (Vec::new(), BTreeSet::new());
@@ -139,9 +142,11 @@ fn paths(module: &mut Module, here: &Names) {
         let mut leaves = Vec::new();
         at = tree(&tokens, first, Names::new(), &mut leaves);
         for (path, name) in leaves {
+            let member = place(&path[0]);
             let ups = path.iter().take_while(|s| *s == "super").count();
             let path = match path[0].as_str() {
-                "crate" => path[1..].to_vec(),
+                "crate" => [root, &path[1..]].concat(),
+                _ if member.is_some() => [&member.unwrap_or_default()[..], &path[1..]].concat(),
                 // Within a module that stands in this file, the first step leads to this file.
                 "super" => {
                     let left = here.len() - ups.saturating_sub(inline.len()).min(here.len());
@@ -192,13 +197,16 @@ fn owner(house: &House, path: &[String], steps: usize) -> Option<Names> {
 static ARROWS: LazyLock<BTreeMap<Names, BTreeSet<Names>>> = LazyLock::new(|| {
     let mut house = House::new();
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-    read(&mut house, &top.join("src/lib.rs"), Names::new());
-    for (root, place) in MEMBERS {
-        let place: Names = place.iter().map(|name| (*name).to_owned()).collect();
+    read(&mut house, &top.join("src/lib.rs"), &[], Names::new());
+    for (name, room) in MEMBERS {
+        let place = place(&format!("assay_{name}")).unwrap();
         let mut member = House::new();
-        read(&mut member, &top.join(root), place.clone());
-        let children = member.remove(&place).unwrap().children;
-        house.get_mut(&place).unwrap().children.extend(children);
+        read(&mut member, &top.join("src").join(name).join("lib.rs"), &place, place.clone());
+        let root = member.remove(&place).unwrap();
+        house.get_mut([].as_slice()).unwrap().children.extend(room.map(str::to_owned));
+        let own = house.entry(place).or_default();
+        own.children.extend(root.children);
+        own.aliases.extend(root.aliases);
         house.extend(member);
     }
     let needs = |(here, module): (&Names, &Module)| {
@@ -220,8 +228,7 @@ fn reached<'a, N: Ord>(arrows: &'a BTreeMap<N, BTreeSet<N>>, from: &'a N) -> BTr
 
 /// What an auditor has to read and build, and no more: the verifier, its claims, and lock files.
 fn is_verifier(file: &[String]) -> bool {
-    let file = file.join("::");
-    ["pack::verify", "pack::claims", "pack::lock"].iter().any(|part| file.starts_with(part))
+    file.first().is_some_and(|room| room == "verify")
 }
 
 #[test]
@@ -323,7 +330,7 @@ fn paths_are_read_from_all_ways_to_write_them() {
         children: BTreeSet::from(["i".to_owned()]),
         ..Module::default()
     };
-    paths(&mut module, &vec!["r".to_owned(), "s".to_owned()]);
+    paths(&mut module, &[], &vec!["r".to_owned(), "s".to_owned()]);
     let used: Vec<String> = module.used.iter().map(|p| p.join("::")).collect();
     for path in ["a", "a::B", "a::d::*", "e", "r::s::i::j", "r::s::C::new", "r::s::e::k", "r::l::m", "r::s::H"] {
         assert!(used.contains(&path.to_owned()), "{path} in {used:?}");

@@ -49,7 +49,7 @@ mod tests {
             receipt::{INTEGRATION_SOURCE, ReceiptView, SCHEMA_VERSION},
             to_line,
         },
-        pack::verify::oracle::receipt_line as oracle,
+        oracle::receipt_line as oracle,
     };
     use proptest::prelude::*;
     use serde_json::value::RawValue;

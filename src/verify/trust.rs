@@ -7,7 +7,7 @@ use super::{
     words::{Claims, Completeness, SignerVerdict},
 };
 use crate::model::pack::{Manifest, NO_CLAIMS};
-use crate::{model::sha256_hex, pack::lock::Lock};
+use crate::{lock::Lock, model::sha256_hex};
 
 /// How far in the future a pack may end: clocks differ (assay's tolerance).
 const MAX_FUTURE_HOURS: f64 = 24.0;

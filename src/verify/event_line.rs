@@ -27,7 +27,7 @@ mod tests {
             receipt::Counts,
             to_line,
         },
-        pack::verify::oracle::event_line as oracle,
+        oracle::event_line as oracle,
     };
     use proptest::prelude::*;
     use serde_json::value::to_raw_value;
@@ -341,7 +341,7 @@ mod tests {
             (good.clone() + "x", "not JSON"),
         ] {
             assert!(EventView::of_line(bad.as_bytes()).is_none(), "{bad}");
-            let (finding, newer) = explain(bad.as_bytes()).of_document(crate::pack::verify::Stage::VerifyChain, "f");
+            let (finding, newer) = explain(bad.as_bytes()).of_document(crate::Stage::VerifyChain, "f");
             assert!(finding.message.contains(words), "{bad}: {finding:?}");
             assert_eq!(newer, words.contains("up to"), "{bad}");
         }

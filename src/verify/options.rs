@@ -1,7 +1,7 @@
 //! What a caller asks of a verification, and hears of it.
 
 use super::words::Stage;
-use crate::{model::WallTime, pack::lock::Lock};
+use crate::{lock::Lock, model::WallTime};
 use std::{io, path::PathBuf};
 
 /// What a caller demands of a pack beyond that it is intact.

@@ -6,11 +6,11 @@ use super::{
     words::{Completeness, Integrity, SignerVerdict, StageStatus},
 };
 use crate::{
+    claims::ClaimSetResult,
     model::{
         RECORDER_VERSION, SessionDoc,
         pack::{MANIFEST, RECEIPTS},
     },
-    pack::claims::ClaimSetResult,
 };
 use serde::{Serialize, Serializer, ser::Error as _};
 use serde_json::json;

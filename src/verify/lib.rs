@@ -8,14 +8,41 @@
 //! | reading | `source`, `cursor`, `unread`, `event_line`, `receipt_line`, `manifest`, `time` |
 //! | the notebook that every stage writes into | `notebook` |
 //! | stages | `schema`, `paths`, `signature`, `receipts`, `foreign`, `chain`, `walk` (with `flight`, `sense`, `streams`), `surface`, `session`, `builder`, `files`, `trust` |
-//! | claims | `claims_tally`, `evaluate` |
+//! | claims | `claims`, `lock`, `claims_tally`, `evaluate` |
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
 //! | beside a run | `dir` (a whole audit directory), `later` (what a later version wrote) |
 //!
 //! A file takes from those above its row in this table, never from those below.
+#![warn(clippy::pedantic)]
+#![allow(
+    clippy::module_name_repetitions,
+    clippy::missing_errors_doc,
+    clippy::must_use_candidate,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    clippy::doc_markdown,
+    clippy::similar_names,
+    clippy::too_many_lines,
+    clippy::struct_excessive_bools
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::manual_is_multiple_of,
+        clippy::duration_suboptimal_units
+    )
+)]
+
+use assay_evidence::{canon, lines, model, text};
 
 mod builder;
 mod chain;
+pub mod claims;
 mod claims_tally;
 mod conclude;
 mod dir;
@@ -30,6 +57,7 @@ mod flight;
 mod foreign;
 mod json;
 mod later;
+pub mod lock;
 mod manifest;
 mod notebook;
 mod options;

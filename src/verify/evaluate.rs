@@ -7,8 +7,8 @@ use super::{
     words::Completeness,
 };
 use crate::{
+    claims::{Card, Check, ClaimResult, ClaimSetResult, Severity, Spec, card},
     model::receipt::TOOL_CALL,
-    pack::claims::{Card, Check, ClaimResult, ClaimSetResult, Severity, Spec, card},
     text::counted,
 };
 

@@ -6,7 +6,7 @@ use super::{
     trust,
     words::{Claims, Completeness, Integrity, SignerVerdict, Stage},
 };
-use crate::{model::pack::Manifest, pack::claims::ClaimSetResult};
+use crate::{claims::ClaimSetResult, model::pack::Manifest};
 
 /// Decides the four channels, and writes the report.
 pub fn finish(

@@ -5,8 +5,8 @@ use super::{
     words::{Claims, Completeness, Exit, Integrity, SignerVerdict, Stage, StageStatus},
 };
 use crate::{
+    claims::ClaimSetResult,
     model::{SessionDoc, WallTime},
-    pack::claims::ClaimSetResult,
 };
 use serde::Serialize;
 use serde_json::json;

@@ -16,11 +16,11 @@ use super::{
     trust,
     words::{Completeness, SignerVerdict, Stage},
 };
+use crate::claims::MCP_ESCROW;
 use crate::model::{
     pack::{EMPTY_HEAD, Manifest, RECEIPTS, SURFACE},
     sha256_hex, surface,
 };
-use crate::pack::claims::MCP_ESCROW;
 use std::{ops::ControlFlow, path::Path};
 
 /// Files of a pack whose signature does not hold are read up to so many bytes, for whoever wants to know what was changed.
