@@ -194,11 +194,11 @@ fn one_table_owns_the_versions_of_all_formats() {
     };
     let number = |n: u32| format!("{n}.0");
     let constants = [
-        ("model/schema.rs SCHEMA_VERSION", model::receipt::SCHEMA_VERSION.to_owned()),
-        ("model/event.rs EVENT_VERSION", number(model::event::EVENT_VERSION)),
-        ("model/ledger.rs LEDGER_VERSION", number(model::ledger::LEDGER_VERSION)),
-        ("model/session.rs SESSION_VERSION", number(model::session::SESSION_VERSION)),
-        ("model/surface.rs SURFACE_VERSION", number(model::surface::SURFACE_VERSION)),
+        ("evidence/model/schema.rs SCHEMA_VERSION", model::receipt::SCHEMA_VERSION.to_owned()),
+        ("evidence/model/event.rs EVENT_VERSION", number(model::event::EVENT_VERSION)),
+        ("evidence/model/ledger.rs LEDGER_VERSION", number(model::ledger::LEDGER_VERSION)),
+        ("evidence/model/session.rs SESSION_VERSION", number(model::session::SESSION_VERSION)),
+        ("evidence/model/surface.rs SURFACE_VERSION", number(model::surface::SURFACE_VERSION)),
         ("record/card.rs CARD_VERSION", number(card::CARD_VERSION)),
         ("live/protocol.rs RUN_CARD_VERSION", number(protocol::RUN_CARD_VERSION)),
         ("live/protocol.rs PROTOCOL", number(protocol::PROTOCOL)),
@@ -207,12 +207,12 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("relay/capture/layout.rs VERSION", format!("{}.0", capture::VERSION)),
         ("history/store.rs SCHEMA_VERSION", format!("{}.0", history::SCHEMA_VERSION)),
         ("policy/read.rs POLICY_VERSION", format!("{}.0", policy::POLICY_VERSION)),
-        ("pack/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
-        ("model/pack.rs PACK_VERSION", contract::PACK_VERSION.to_owned()),
-        ("model/pack.rs MANIFEST_VERSION", contract::MANIFEST_VERSION.to_owned()),
-        ("model/pack.rs FINGERPRINT_VERSION", number(contract::FINGERPRINT_VERSION)),
+        ("verify/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
+        ("evidence/model/pack.rs PACK_VERSION", contract::PACK_VERSION.to_owned()),
+        ("evidence/model/pack.rs MANIFEST_VERSION", contract::MANIFEST_VERSION.to_owned()),
+        ("evidence/model/pack.rs FINGERPRINT_VERSION", number(contract::FINGERPRINT_VERSION)),
         (
-            "model/pack.rs REPORT_VERSION",
+            "evidence/model/pack.rs REPORT_VERSION",
             contract::REPORT_VERSION.trim_start_matches("assay.verify_report.v").to_owned(),
         ),
     ];
