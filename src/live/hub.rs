@@ -1,4 +1,4 @@
-//! Where the session and its live thread meet: the session leaves word and goes on, the live thread comes by.
+//! Where the recorder and the live thread meet: the recorder leaves word of its sessions and goes on, the live thread comes by.
 //!
 //! The evidence itself is not handed over. It is in the files, and this says only up to where; so nothing piles up here, and
 //! while nobody watches a round of the recorder costs a few stores.
@@ -14,7 +14,7 @@ use crate::{
 };
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     io,
     path::{Path, PathBuf},
     sync::{
@@ -35,7 +35,7 @@ const TRIES: usize = 64;
 /// Word that is rare: it wakes the live thread, whoever watches.
 #[derive(Debug)]
 pub(super) enum Note {
-    Begun(Box<Begun>),
+    Begun(Box<Begun>, Arc<Reach>),
     Card(Box<Card>),
     Ended { session: SessionId, segment_len: u64, next: Option<SessionId> },
     Pack(PackProgress),
@@ -45,8 +45,6 @@ pub(super) enum Note {
 /// How far the segment is, with the counts up to there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The session, its 64 bits.
-    pub session: u64,
     pub segment_len: u64,
     pub calls: u64,
     pub denied: u64,
@@ -59,16 +57,14 @@ pub(super) struct Mark {
 struct MarkCell {
     /// Odd while it is written.
     version: AtomicU64,
-    fields: [AtomicU64; 6],
+    fields: [AtomicU64; 5],
 }
 
 impl MarkCell {
     fn store(&self, m: Mark) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::SeqCst);
-        for (field, value) in
-            self.fields.iter().zip([m.session, m.segment_len, m.calls, m.denied, m.errors, m.timeouts])
-        {
+        for (field, value) in self.fields.iter().zip([m.segment_len, m.calls, m.denied, m.errors, m.timeouts]) {
             field.store(value, Ordering::SeqCst);
         }
         self.version.store(version + 2, Ordering::SeqCst);
@@ -77,12 +73,31 @@ impl MarkCell {
     fn load(&self) -> Mark {
         loop {
             let before = self.version.load(Ordering::SeqCst);
-            let [session, segment_len, calls, denied, errors, timeouts] =
+            let [segment_len, calls, denied, errors, timeouts] =
                 std::array::from_fn(|i| self.fields[i].load(Ordering::SeqCst));
             if before.is_multiple_of(2) && self.version.load(Ordering::SeqCst) == before {
-                return Mark { session, segment_len, calls, denied, errors, timeouts };
+                return Mark { segment_len, calls, denied, errors, timeouts };
             }
             std::hint::spin_loop();
+        }
+    }
+}
+
+/// How far one session is, and how many of its events were lost on the way to subscribers.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    mark: MarkCell,
+    missed: AtomicU64,
+}
+
+impl Reach {
+    pub fn mark(&self) -> Mark {
+        self.mark.load()
+    }
+
+    pub fn missed(&self, events: u64) {
+        if events > 0 {
+            self.missed.fetch_add(events, Ordering::Relaxed);
         }
     }
 }
@@ -125,14 +140,13 @@ pub(super) struct StderrTaken {
 #[derive(Debug)]
 pub struct Hub {
     notes: Sender<Note>,
-    mark: MarkCell,
-    /// The session that the recorder is at.
-    session: AtomicU64,
+    /// Of the sessions that run. The live thread has those that it needs from [`Note::Begun`] and never asks here, so that
+    /// whoever records waits for nobody.
+    reaches: Mutex<HashMap<SessionId, Arc<Reach>>>,
     subscribers: AtomicUsize,
     woken: AtomicBool,
     bell: OwnedFd,
     socket: OnceLock<PathBuf>,
-    missed: AtomicU64,
     stderr: Mutex<Stderr>,
     /// Lines of stderr that found nobody to hear them, not counted in `stderr` yet.
     unheard: AtomicU64,
@@ -157,13 +171,11 @@ impl Hub {
         let (notes, inbox) = mpsc::channel();
         let hub = Arc::new(Self {
             notes,
-            mark: MarkCell::default(),
-            session: AtomicU64::new(0),
+            reaches: Mutex::default(),
             subscribers: AtomicUsize::new(0),
             woken: AtomicBool::new(false),
             bell,
             socket: OnceLock::new(),
-            missed: AtomicU64::new(0),
             stderr: Mutex::default(),
             unheard: AtomicU64::new(0),
             torn: AtomicBool::new(false),
@@ -244,14 +256,8 @@ impl Hub {
         StderrTaken { lines: std::mem::take(&mut held.lines), lost: held.lost, next: held.next }
     }
 
-    pub(super) fn mark(&self) -> Mark {
-        self.mark.load()
-    }
-
-    pub(super) fn missed(&self, events: u64) {
-        if events > 0 {
-            self.missed.fetch_add(events, Ordering::Relaxed);
-        }
+    fn reaches(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Reach>>> {
+        self.reaches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn watched_by(&self, subscribers: usize) {
@@ -316,17 +322,18 @@ fn whole_chars(bytes: &[u8]) -> usize {
 
 impl Broadcast for Hub {
     fn begun(&self, begun: Begun) {
-        let session = begun.card.session_id.bits();
-        self.session.store(session, Ordering::Relaxed);
-        self.mark.store(Mark { session, segment_len: begun.segment_len, ..Mark::default() });
-        self.note(Note::Begun(Box::new(begun)));
+        let reach = Arc::new(Reach::default());
+        reach.mark.store(Mark { segment_len: begun.segment_len, ..Mark::default() });
+        self.reaches().insert(begun.card.session_id, Arc::clone(&reach));
+        self.note(Note::Begun(Box::new(begun), reach));
     }
 
-    fn written(&self, p: Progress<'_>) {
+    fn written(&self, session: SessionId, p: Progress<'_>) {
         let c = p.counts;
         let (calls, denied, errors, timeouts) = (c.calls, c.denied, c.errors, c.timeouts);
-        let session = self.session.load(Ordering::Relaxed);
-        self.mark.store(Mark { session, segment_len: p.segment_len, calls, denied, errors, timeouts });
+        if let Some(reach) = self.reaches().get(&session) {
+            reach.mark.store(Mark { segment_len: p.segment_len, calls, denied, errors, timeouts });
+        }
         if self.subscribers.load(Ordering::SeqCst) > 0 {
             self.ring();
         }
@@ -337,6 +344,7 @@ impl Broadcast for Hub {
     }
 
     fn ended(&self, session: SessionId, segment_len: u64, next: Option<SessionId>) {
+        self.reaches().remove(&session);
         self.note(Note::Ended { session, segment_len, next });
     }
 
@@ -344,8 +352,8 @@ impl Broadcast for Hub {
         self.socket.get().map(PathBuf::as_path)
     }
 
-    fn take_missed(&self) -> u64 {
-        self.missed.swap(0, Ordering::Relaxed)
+    fn take_missed(&self, session: SessionId) -> u64 {
+        self.reaches().get(&session).map_or(0, |reach| reach.missed.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -373,7 +381,7 @@ mod tests {
             let cell = Arc::clone(&cell);
             std::thread::spawn(move || {
                 for n in 1..=20_000 {
-                    cell.store(Mark { session: n, segment_len: n, calls: n, denied: n, errors: n, timeouts: n });
+                    cell.store(Mark { segment_len: n, calls: n, denied: n, errors: n, timeouts: n });
                 }
             })
         };

@@ -11,7 +11,7 @@ mod subscriber;
 
 use super::{
     discovery::{self, OwnCard},
-    hub::{Ear, Hub, Note, StderrLine},
+    hub::{Ear, Hub, Note, Reach, StderrLine},
     protocol::{Line, PackProgress, RUN_CARD_VERSION, RunCard, Stderr, StderrLost},
     ring::{Entry, Ring},
 };
@@ -102,6 +102,7 @@ struct Place {
 /// A session of this process.
 struct Session {
     card: RunCard,
+    reach: Arc<Reach>,
     next: Option<SessionId>,
     /// Cursor behind its last event, once it has ended.
     end: Option<u64>,
@@ -152,7 +153,7 @@ impl Server {
             thread::sleep(self.next_round - now);
         }
         // There may be more in the file than one round has taken.
-        let busy = !self.subscribers.is_empty() && self.feed.as_ref().is_some_and(|f| f.is_behind(self.ear.hub.mark()));
+        let busy = !self.subscribers.is_empty() && self.is_behind();
         let limit = if busy { Some(Duration::ZERO) } else { self.paused_until.map(|_| PAUSE) };
         let limit = limit.map(|d| rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(d.subsec_nanos()) });
         let mut fds = vec![PollFd::from_borrowed_fd(self.ear.bell(), PollFlags::IN)];
@@ -184,13 +185,20 @@ impl Server {
         self.next_round = Instant::now() + (2 * worked().saturating_sub(began)).clamp(ROUND, REST);
     }
 
+    /// Whether there is something to read.
+    fn is_behind(&self) -> bool {
+        let (Some(feed), Some(session)) = (&self.feed, self.sessions.get(&self.current)) else { return false };
+        feed.is_behind(session.reach.mark())
+    }
+
     fn serve(&mut self) {
         let Self { subscribers, ring, sessions, feed, ear, current, .. } = self;
         let head = feed.as_ref().map(Feed::head);
         let view = subscriber::View { ring, sessions, current: *current, head };
+        let reach = sessions.get(current).map(|s| Arc::clone(&s.reach)).unwrap_or_default();
         let before = subscribers.len();
         subscribers.retain_mut(|s| {
-            let lost = |events| ear.hub.missed(events);
+            let lost = |events| reach.missed(events);
             s.serve(&view, &lost).is_ok()
         });
         if subscribers.len() != before {
@@ -227,7 +235,7 @@ impl Server {
 
     fn hear(&mut self, note: Note) {
         match note {
-            Note::Begun(begun) => self.begun(&begun),
+            Note::Begun(begun, reach) => self.begun(&begun, reach),
             Note::Card(card) => self.card(*card),
             Note::Ended { session, segment_len, next } => {
                 if let Some(s) = self.sessions.get_mut(&self.current).filter(|s| s.card.card.session_id == session) {
@@ -244,7 +252,7 @@ impl Server {
         }
     }
 
-    fn begun(&mut self, begun: &Begun) {
+    fn begun(&mut self, begun: &Begun, reach: Arc<Reach>) {
         let card = RunCard {
             audit_dir: self.audit_dir.clone(),
             card: begun.card.clone(),
@@ -260,7 +268,7 @@ impl Server {
                 None
             }
         };
-        self.sessions.insert(self.current, Session { card: card.clone(), next: None, end: None });
+        self.sessions.insert(self.current, Session { card: card.clone(), reach, next: None, end: None });
         let oldest = self.ring.get(self.ring.first()).map_or(self.current, |e| e.session);
         let (current, subscribers) = (self.current, &self.subscribers);
         let wanted = |number| number + 1 >= current || subscribers.iter().any(|s| s.session() == number);
@@ -307,9 +315,9 @@ impl Server {
         if self.subscribers.is_empty() {
             return;
         }
-        let Self { feed: Some(feed), ring, sessions, current, ear, subscribers, .. } = self else { return };
-        let mark = ear.hub.mark();
-        let next = sessions.get(current).and_then(|s| s.next);
+        let Self { feed: Some(feed), ring, sessions, current, subscribers, .. } = self else { return };
+        let Some(session) = sessions.get(current) else { return };
+        let (mark, next) = (session.reach.mark(), session.next);
         if let Err(e) = feed.read(mark, end, subscribers.iter().any(Subscriber::is_new), next, ring) {
             tracing::warn!(error = %e, "the segment cannot be read; this session is watched no further");
             self.feed = None;
@@ -354,7 +362,7 @@ impl Server {
             self.catch_up(None);
             self.tell_stderr(true);
             self.serve();
-            let behind = self.feed.as_ref().is_some_and(|f| f.is_behind(self.ear.hub.mark()));
+            let behind = self.is_behind();
             // Who has taken nothing of late is not waited for.
             let waiting = self.subscribers.iter().any(|s| s.has_more(&self.ring) && !s.is_stalled(LAST_WORDS / 4));
             if self.subscribers.is_empty() || !waiting && !behind || Instant::now() >= until {

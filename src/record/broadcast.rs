@@ -1,7 +1,8 @@
-//! What the recorder tells whoever watches a session while it runs.
+//! What the recorder tells whoever watches its sessions while they run.
 //!
 //! The recorder knows nothing of sockets and subscribers: it says that evidence has reached the files, and how far. What is
-//! told there is read from the files; nothing is handed over that could pile up.
+//! told there is read from the files; nothing is handed over that could pile up. A process may record many sessions at a time:
+//! whatever is said names its session.
 
 use super::card::Card;
 use crate::{
@@ -30,21 +31,21 @@ pub struct Progress<'a> {
     pub counts: &'a Counts,
 }
 
-/// Told by the recorder thread. No method may wait for anything or anyone, and [`Broadcast::written`] may cost no more than
+/// Told by the recorder thread of any number of sessions. No method may wait for anything or anyone, and [`Broadcast::written`] may cost no more than
 /// a few stores while nobody watches.
 pub trait Broadcast: Send + Sync {
     /// A session has begun on disk.
     fn begun(&self, begun: Begun);
-    /// Evidence has reached the files.
-    fn written(&self, progress: Progress<'_>);
-    /// The card says more than it did.
+    /// Evidence has reached the files of a session.
+    fn written(&self, session: SessionId, progress: Progress<'_>);
+    /// The card of a session, which it names, says more than it did.
     fn card(&self, card: &Card);
     /// The session's chain has its end; `next` is the session that follows in the same process.
     fn ended(&self, session: SessionId, segment_len: u64, next: Option<SessionId>);
-    /// Where a session can be watched, once that is known.
+    /// Where the sessions of this process can be watched, once that is known.
     fn socket(&self) -> Option<&Path>;
-    /// Live events that subscribers missed since this was asked last.
-    fn take_missed(&self) -> u64;
+    /// Live events of a session that subscribers missed since this was asked last.
+    fn take_missed(&self, session: SessionId) -> u64;
 }
 
 /// Nobody watches.
@@ -53,13 +54,13 @@ pub struct Silent;
 
 impl Broadcast for Silent {
     fn begun(&self, _: Begun) {}
-    fn written(&self, _: Progress<'_>) {}
+    fn written(&self, _: SessionId, _: Progress<'_>) {}
     fn card(&self, _: &Card) {}
     fn ended(&self, _: SessionId, _: u64, _: Option<SessionId>) {}
     fn socket(&self) -> Option<&Path> {
         None
     }
-    fn take_missed(&self) -> u64 {
+    fn take_missed(&self, _: SessionId) -> u64 {
         0
     }
 }

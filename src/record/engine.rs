@@ -500,7 +500,7 @@ impl Engine {
         }
         if new || segment_len != live.told {
             live.told = segment_len;
-            broadcast.written(Progress { segment_len, counts: live.recorder.counts() });
+            broadcast.written(live.recorder.session(), Progress { segment_len, counts: live.recorder.counts() });
         }
     }
 
@@ -692,7 +692,7 @@ impl Engine {
             clean,
             pending_is_clean: true,
             carries_over: true,
-            live_events_missed: self.config.broadcast.take_missed(),
+            live_events_missed: self.config.broadcast.take_missed(live.recorder.session()),
             ..Ending::default()
         };
         let surface = live.recorder.surface();
@@ -810,7 +810,8 @@ impl Engine {
         }
         let surface = live.recorder.surface();
         self.report.violations = live.recorder.violations();
-        let ending = Ending { live_events_missed: self.config.broadcast.take_missed(), ..ending.clone() };
+        let ending =
+            Ending { live_events_missed: self.config.broadcast.take_missed(live.recorder.session()), ..ending.clone() };
         let ended_ns = clock::mono_ns();
         while live.recorder.close_open(&ending, ended_ns, 4 << 20) {
             // What is not written waits for the rest of the end.

@@ -36,7 +36,6 @@ pub(in crate::live) struct Head {
 pub(super) struct Feed {
     lines: Lines,
     number: u32,
-    session: u64,
     fold: Fold,
     cursor: u64,
     hash: Option<String>,
@@ -57,8 +56,7 @@ impl Feed {
             fold.rolls((started_ns as i64 - before.started_ns as i64).div_euclid(1000));
         }
         let server_id = card.card.server_id.clone();
-        let session = card.card.session_id.bits();
-        Ok(Self { lines, number, session, fold, cursor: 0, hash: None, started_ns, server_id, uncounted: false })
+        Ok(Self { lines, number, fold, cursor: 0, hash: None, started_ns, server_id, uncounted: false })
     }
 
     pub fn head(&self) -> Head {
@@ -72,7 +70,7 @@ impl Feed {
 
     /// Whether there is something to read.
     pub fn is_behind(&self, mark: Mark) -> bool {
-        mark.session == self.session && self.lines.position() < mark.segment_len
+        self.lines.position() < mark.segment_len
     }
 
     /// Makes lines of what is there: up to `end` where the session has ended; of all of it if `eager`, else of a piece.
@@ -84,7 +82,7 @@ impl Feed {
         next: Option<SessionId>,
         ring: &mut Ring,
     ) -> io::Result<()> {
-        let Some(good) = end.or((mark.session == self.session).then_some(mark.segment_len)) else { return Ok(()) };
+        let good = end.unwrap_or(mark.segment_len);
         let behind = good.saturating_sub(self.lines.position());
         if behind > TOO_FAR || self.lines.position() == 0 && behind > WHOLE {
             self.lines.seek(good - TAIL)?;
@@ -150,7 +148,7 @@ mod tests {
         std::fs::write(&path, text.lines().enumerate().map(long).fold(String::new(), |all, l| all + &l + "\n"))
             .unwrap();
         let card = RunCard { segment: path.clone(), ..run_card(id) };
-        let mark = Mark { session: id.bits(), segment_len: path.metadata().unwrap().len(), ..Mark::default() };
+        let mark = Mark { segment_len: path.metadata().unwrap().len(), ..Mark::default() };
         let (mut feed, mut ring) = (Feed::open(None, &card, 1).unwrap(), Ring::default());
         let mut rounds = 0;
         while feed.is_behind(mark) {
