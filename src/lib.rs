@@ -55,6 +55,7 @@ pub mod filter;
 pub mod guard;
 pub mod history;
 pub mod live;
+pub mod numbers;
 pub mod pack;
 pub mod paths;
 pub mod policy;

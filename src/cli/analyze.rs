@@ -8,14 +8,14 @@ use crate::model::pack::RECEIPTS;
 use crate::{
     error::{Exit, Failure},
     history::{self, HistoryError, Refreshed},
+    numbers::{NONE, counted, duration_if, grouped},
     pack::{
         analysis::{ANALYSIS_SCHEMA, Analysis, Row},
         calls::{self, CallsError, Seen},
-        diff::time,
         verify::{Completeness, Integrity, SignerVerdict, VerifyOptions, source::PackDir, verify},
     },
     paths::{DEFAULT_AUDIT_DIR, assay_home},
-    text::{counted, fit, width},
+    text::{fit, width},
 };
 use clap::Args;
 use serde::Serialize;
@@ -241,7 +241,7 @@ fn words(d: &Document, style: Style) -> String {
             out,
             "{} ({} complete) in {}{rebuilt}",
             counted(h.sessions, "session"),
-            h.complete,
+            grouped(h.complete),
             counted(h.directories, "audit directory")
         );
         for problem in h.problems.iter().take(PROBLEMS) {
@@ -266,7 +266,7 @@ fn table(out: &mut String, title: &str, rows: &[Row], total: &Row, style: Style)
     }
     let head = format!(
         "{title:<28}{:>9}{:>9}{:>8}{:>10}{:>11}{:>11}{:>11}",
-        "calls", "errors", "denied", "timeouts", "p50", "p95", "max"
+        "calls", "errors", "denied", "timeouts", "p50", "p95", "longest"
     );
     let _ = writeln!(out, "\n{}", style.paint(Tone::Strong, &head));
     // Of many days the last ones say most.
@@ -275,7 +275,7 @@ fn table(out: &mut String, title: &str, rows: &[Row], total: &Row, style: Style)
         row_line(out, row);
     }
     if rows.len() > SHOWN {
-        let _ = writeln!(out, "and {} more", rows.len() - SHOWN);
+        let _ = writeln!(out, "and {} more", grouped((rows.len() - SHOWN) as u64));
     }
     if rows.len() > 1 {
         row_line(out, total);
@@ -283,18 +283,18 @@ fn table(out: &mut String, title: &str, rows: &[Row], total: &Row, style: Style)
 }
 
 fn row_line(out: &mut String, r: &Row) {
-    let name = if r.name.is_empty() { "–".to_owned() } else { short(&r.name) };
+    let name = if r.name.is_empty() { NONE.to_owned() } else { short(&r.name) };
     let name = fit(&name, 27);
     let _ = writeln!(
         out,
         "{name}{}{:>9}{:>9}{:>8}{:>10}{:>11}{:>11}{:>11}",
         " ".repeat(28 - width(&name).min(28)),
-        r.calls,
-        r.errors,
-        r.denied,
-        r.timeouts,
-        time(r.p50_us),
-        time(r.p95_us),
-        time(r.max_us)
+        grouped(r.calls),
+        grouped(r.errors),
+        grouped(r.denied),
+        grouped(r.timeouts),
+        duration_if(r.p50_us),
+        duration_if(r.p95_us),
+        duration_if(r.max_us)
     );
 }

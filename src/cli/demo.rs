@@ -14,6 +14,7 @@ use crate::{
     },
     error::{Exit, Failure},
     live::watcher::Wanted,
+    numbers,
     pack::{
         claims::{MCP_SESSION, RECEIPT_COMPLETENESS},
         explain::Explanation,
@@ -182,7 +183,7 @@ impl Demo {
 
     /// A line in three columns: name, what happened, how long it took.
     fn timed(name: &str, text: &str, took: Duration) -> Result<(), Failure> {
-        let (text, took) = (visible(text), duration(took));
+        let (text, took) = (visible(text), numbers::duration(took.as_micros() as u64));
         let text = fit(&text, 56);
         let pad = " ".repeat(56usize.saturating_sub(width(&text)));
         out::stdout(format!("  {name:<13} {text}{pad} {took:>9}\n").as_bytes())
@@ -286,7 +287,9 @@ impl Demo {
                     Ending::Answered if call.progress > 0 => {
                         format!("answered, {} on the way", counted(call.progress, "progress note"))
                     }
-                    Ending::Answered if call.bytes > 1 << 20 => format!("answered with {}", size(call.bytes as u64)),
+                    Ending::Answered if call.bytes > 1 << 20 => {
+                        format!("answered with {}", numbers::size(call.bytes as u64))
+                    }
                     Ending::Answered if call.parallel => format!("answered, request {}", call.id),
                     Ending::Answered => "answered".to_owned(),
                     Ending::Failed(why) => format!("error: {why}"),
@@ -521,18 +524,6 @@ fn indented(text: &str) -> String {
     text.lines().map(|l| if l.is_empty() { "\n".to_owned() } else { format!("  {l}\n") }).collect()
 }
 
-fn duration(d: Duration) -> String {
-    match d.as_micros() {
-        us if us < 10_000 => format!("{:.1} ms", us as f64 / 1000.0),
-        us if us < 10_000_000 => format!("{} ms", us / 1000),
-        us => format!("{} s", us / 1_000_000),
-    }
-}
-
-fn size(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -552,11 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_sizes_and_words_read_well() {
-        for (us, text) in [(412, "0.4 ms"), (9_990, "10.0 ms"), (913_400, "913 ms"), (12_000_000, "12 s")] {
-            assert_eq!(duration(Duration::from_micros(us)), text);
-        }
-        assert_eq!(size(4 << 20), "4.0 MiB");
+    fn words_are_quoted_for_a_shell() {
         assert_eq!(word("/usr/bin/assay"), "/usr/bin/assay");
         assert_eq!(word("/o'b r"), "'/o'\\''b r'");
     }

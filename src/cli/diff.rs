@@ -8,16 +8,17 @@ use crate::{
     error::{Exit, Failure},
     live::watcher::Wanted,
     model::{pack::MANIFEST, surface},
+    numbers::{NONE, counted, duration_if, grouped},
     pack::{
         diff::{
-            Answer, CallChange, ChangeKind, Comparison, Document, Quantiles, SideView, ToolRow, diff,
+            Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, diff,
             gates::{GateResult, Gates, GatesError},
-            time,
+            totals_rows,
         },
         verify::{Completeness, Integrity, SignerVerdict, VerifyError, VerifyOptions},
     },
     report,
-    text::{counted, fit, noun, where_they_part, width},
+    text::{fit, noun, where_they_part, width},
     tui::{self, app::Start},
 };
 use clap::Args;
@@ -202,59 +203,30 @@ fn side(out: &mut String, name: &str, s: &SideView, style: Style) {
 fn comparison(out: &mut String, c: &Comparison, style: Style) {
     heading(out, "Calls", style);
     let p = &c.calls;
-    let _ = writeln!(out, "  {} paired, {} new, {} gone", p.paired, p.new, p.gone);
+    let _ = writeln!(out, "  {} paired, {} new, {} gone", grouped(p.paired), grouped(p.new), grouped(p.gone));
     let _ = writeln!(
         out,
         "  of the pairs: {} with another outcome, {} with another verdict, {} with another result",
-        p.outcome_changed, p.verdict_changed, p.result_changed
+        grouped(p.outcome_changed),
+        grouped(p.verdict_changed),
+        grouped(p.result_changed)
     );
-    heading(out, "Totals                    A          B", style);
-    let (a, b) = (&c.totals_a, &c.totals_b);
-    for (what, a, b) in [
-        ("calls", a.calls, b.calls),
-        ("answered", a.forwarded, b.forwarded),
-        ("denied by policy", a.policy_denied, b.policy_denied),
-        ("of these enforced", a.denied, b.denied),
-        ("errors", a.errors, b.errors),
-        ("without response", a.timeouts, b.timeouts),
-        ("other outcomes", a.other, b.other),
-    ] {
-        if a + b > 0 || what == "calls" {
-            let _ = writeln!(out, "  {what:<18}{a:>7}    {b:>7}{}", style.paint(Tone::Dim, &delta(a, b)));
-        }
-    }
-    for (what, pick) in QUANTILES {
-        let (a, b) = (pick(&c.latency_a), pick(&c.latency_b));
-        let _ = writeln!(out, "  {what:<15}{:>10} {:>10}{}", time(a), time(b), style.paint(Tone::Dim, &percent(a, b)));
+    heading(out, "Totals                   A          B", style);
+    for row in totals_rows(&c.totals_a, &c.totals_b, &c.latency_a, &c.latency_b) {
+        let by = style.paint(Tone::Dim, &row.by);
+        let line = format!("  {:<12}{:>12} {:>10}  {by}", row.label, row.a, row.b);
+        let _ = writeln!(out, "{}", line.trim_end());
     }
     tools(out, c, style);
     if !c.context.is_empty() {
         heading(out, "Ran with", style);
         for change in &c.context {
-            let text = |t: &Option<String>| t.as_deref().map_or_else(|| "–".to_owned(), short);
+            let text = |t: &Option<String>| t.as_deref().map_or_else(|| NONE.to_owned(), short);
             let what = change.what.replace('_', " ");
             let _ = writeln!(out, "  {what:<20} {} → {}", text(&change.a), text(&change.b));
         }
     }
     changes(out, c, style);
-}
-
-type Pick = fn(&Quantiles) -> Option<u64>;
-const QUANTILES: [(&str, Pick); 3] =
-    [("latency p50", |q| q.p50_us), ("latency p95", |q| q.p95_us), ("latency p99", |q| q.p99_us)];
-
-fn delta(a: u64, b: u64) -> String {
-    if a == b { String::new() } else { format!("  {:+}", i128::from(b) - i128::from(a)) }
-}
-
-fn percent(a: Option<u64>, b: Option<u64>) -> String {
-    match (a, b) {
-        (Some(a), Some(b)) if a > 0 => match ((b as f64 - a as f64) / a as f64 * 100.0).round() {
-            0.0 => String::new(),
-            percent => format!("  {percent:+} %"),
-        },
-        _ => String::new(),
-    }
 }
 
 fn tools(out: &mut String, c: &Comparison, style: Style) {
@@ -264,7 +236,7 @@ fn tools(out: &mut String, c: &Comparison, style: Style) {
     }
     let more = c.tools.len().saturating_sub(SHOWN) as u64 + c.tools_omitted;
     if more > 0 {
-        let _ = writeln!(out, "  and {more} more {}", noun(more, "tool"));
+        let _ = writeln!(out, "  and {} more {}", grouped(more), noun(more, "tool"));
     }
 }
 
@@ -280,14 +252,14 @@ fn tool_line(out: &mut String, row: &ToolRow, style: Style) {
     let pad = " ".repeat(24 - width(&name).min(24));
     let line = format!(
         "  {name}{pad}{:>6} → {:<6}{:>6} → {:<6}{:>10} → {:<10}{:>10} → {:<10}{}",
-        a.totals.calls,
-        b.totals.calls,
-        a.totals.failed(),
-        b.totals.failed(),
-        time(a.latency.p50_us),
-        time(b.latency.p50_us),
-        time(a.latency.p95_us),
-        time(b.latency.p95_us),
+        grouped(a.totals.calls),
+        grouped(b.totals.calls),
+        grouped(a.totals.failed()),
+        grouped(b.totals.failed()),
+        duration_if(a.latency.p50_us),
+        duration_if(b.latency.p50_us),
+        duration_if(a.latency.p95_us),
+        duration_if(b.latency.p95_us),
         style.paint(tone, note)
     );
     let _ = writeln!(out, "{}", line.trim_end());
@@ -313,7 +285,7 @@ fn changes(out: &mut String, c: &Comparison, style: Style) {
             ChangeKind::Gone => c.calls.gone,
         };
         if total > SHOWN as u64 {
-            let _ = writeln!(out, "  and {} more", total - SHOWN as u64);
+            let _ = writeln!(out, "  and {} more", grouped(total - SHOWN as u64));
         }
     }
     if c.changes_omitted > 0 {
@@ -346,7 +318,8 @@ fn change_lines(out: &mut String, change: &CallChange, style: Style) {
     }
     out.push('\n');
     for place in change.result_differences.iter().take(PLACES) {
-        let text = |v: &Option<serde_json::Value>| v.as_ref().map_or_else(|| "–".to_owned(), |v| short(&v.to_string()));
+        let text =
+            |v: &Option<serde_json::Value>| v.as_ref().map_or_else(|| NONE.to_owned(), |v| short(&v.to_string()));
         let (old, new) = (text(&place.old), text(&place.new));
         let (old, new) = where_they_part(&old, &new, 60);
         let path = if place.path.is_empty() { "(all of it)" } else { &place.path };
@@ -362,7 +335,7 @@ fn change_lines(out: &mut String, change: &CallChange, style: Style) {
 fn gate_line(out: &mut String, gate: &GateResult, style: Style) {
     let (mark, tone) = if gate.passed { ("✓", Tone::Good) } else { ("✗", Tone::Bad) };
     let note = gate.note.as_deref().map_or_else(String::new, |n| format!("  {}", short(n)));
-    let actual = if gate.actual.is_null() { "–".to_owned() } else { gate.actual.to_string() };
+    let actual = if gate.actual.is_null() { NONE.to_owned() } else { gate.actual.to_string() };
     let _ = writeln!(
         out,
         "  {} {:<22} limit {:<8} found {actual}{}",

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     error::{Exit, Failure},
     live::watcher::Wanted,
+    numbers::{counted, grouped, percent},
     paths::DEFAULT_AUDIT_DIR,
     policy::{
         Dns, Note, Policy, Surroundings,
@@ -16,7 +17,7 @@ use crate::{
         is_glob,
         model::{Constraint, Rules, Shape},
     },
-    text::{counted, either, fit, noun, visible, width},
+    text::{either, fit, noun, visible, width},
     tui::app::Start,
 };
 use clap::{Args, Subcommand};
@@ -365,7 +366,7 @@ fn demands(c: &Constraint) -> String {
         let n = patterns.len();
         all.push(format!(
             "no string matches {}",
-            if n == 1 { "its pattern".to_owned() } else { format!("one of {}", counted(n, "pattern")) }
+            if n == 1 { "its pattern".to_owned() } else { format!("one of {}", counted(n as u64, "pattern")) }
         ));
     }
     if let Some(paths) = &c.paths {
@@ -431,7 +432,7 @@ impl Meter {
         }
         if self.terminal && due && p.total_bytes > 0 {
             self.drawn = true;
-            let percent = p.done_bytes.saturating_mul(100) / p.total_bytes;
+            let percent = percent(p.done_bytes, p.total_bytes);
             let _ = write!(std::io::stderr().lock(), "\rreading {percent:>3} %");
         }
         ControlFlow::Continue(())
@@ -452,7 +453,7 @@ fn words(r: &Report, style: Style) -> String {
     let tone = if t.newly_denied > 0 { Tone::Bad } else { Tone::Good };
     let _ = writeln!(out, "{}", style.paint(tone, &r.headline()));
     for (n, what) in r.also() {
-        let _ = writeln!(out, "{n} {what}");
+        let _ = writeln!(out, "{} {what}", grouped(n));
     }
     if r.sessions_twice > 0 {
         let _ = writeln!(out, "{} named more than once, and judged once", counted(r.sessions_twice, "session"));
@@ -466,7 +467,7 @@ fn words(r: &Report, style: Style) -> String {
             [(c.newly_denied, "newly denied"), (c.newly_allowed, "newly allowed"), (c.unknown, "unknown")]
                 .into_iter()
                 .filter(|(n, _)| *n > 0)
-                .map(|(n, what)| format!("{n} {what}"))
+                .map(|(n, what)| format!("{} {what}", grouped(n)))
                 .collect();
         let rule = style.paint(Tone::Strong, &short(&row.rule));
         let _ = writeln!(out, "\n{rule}  {}  {}", row.reason, counts.join(", "));
@@ -518,15 +519,15 @@ fn table<'a>(
             out,
             "{name}{}{:>10}{:>10}{:>10}{:>14}{:>15}{:>10}",
             " ".repeat(28 - width(&name).min(28)),
-            c.calls,
-            c.allowed,
-            c.denied,
-            c.newly_denied,
-            c.newly_allowed,
-            c.unknown
+            grouped(c.calls),
+            grouped(c.allowed),
+            grouped(c.denied),
+            grouped(c.newly_denied),
+            grouped(c.newly_allowed),
+            grouped(c.unknown)
         );
     }
     if len > SHOWN {
-        let _ = writeln!(out, "and {} more", len - SHOWN);
+        let _ = writeln!(out, "and {} more", grouped((len - SHOWN) as u64));
     }
 }

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     error::{Exit, Failure},
     files,
+    numbers::percent,
     pack::{
         lock::{Lock, LockError},
         verify::{
@@ -190,7 +191,7 @@ impl Meter {
     }
 
     pub(super) fn show(&mut self, p: Progress) -> ControlFlow<()> {
-        let percent = (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(0).min(100);
+        let percent = percent(p.done_bytes, p.total_bytes);
         if self.terminal && self.shown != Some(percent) {
             self.shown = Some(percent);
             let _ = write!(io::stderr().lock(), "\rverifying {percent:>3} % {:<24}", p.stage.as_str());

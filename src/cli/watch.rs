@@ -13,7 +13,8 @@ use crate::{
         watcher::Wanted,
         words::CallState,
     },
-    text::{counted, fit, visible},
+    numbers::{counted, duration},
+    text::{fit, visible},
     tui::{self, app::Start},
 };
 use clap::Args;
@@ -329,7 +330,8 @@ impl Printer {
         let at = row.ended_at.filter(|_| !row.is_running()).or(row.requested_at)?;
         let server = visible(row.server_id.as_deref().unwrap_or("?")).into_owned();
         let tool = visible(row.tool_name.as_deref().unwrap_or("?")).into_owned();
-        let took = row.duration_ms.filter(|_| !row.is_running()).map_or_else(String::new, |d| took(d.0));
+        let took = row.duration_ms.filter(|_| !row.is_running()).map(|d| format!("  {}", duration(d.0)));
+        let took = took.map(|text| if self.ascii { text.replace('µ', "u") } else { text }).unwrap_or_default();
         let reason = row.outcome_reason.as_ref().or(row.policy_reason.as_ref());
         let reason = reason.map(|r| format!("  {}", fit(&visible(r), 60))).unwrap_or_default();
         let tool = fit(&tool, TOOL).into_owned();
@@ -357,14 +359,6 @@ impl Printer {
 /// Time of day, UTC.
 fn clock(at: crate::model::WallTime) -> String {
     at.to_string().chars().skip(11).take(12).collect()
-}
-
-fn took(us: u64) -> String {
-    match us {
-        0..10_000 => format!("  {:.2} ms", us as f64 / 1000.0),
-        10_000..10_000_000 => format!("  {} ms", us / 1000),
-        _ => format!("  {:.1} s", us as f64 / 1e6),
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use crate::text::markdown::escape;
 use crate::{
     lines::{Lines, MAX_LINE, ReadStop},
     model::{DurationMs, Outcome, SessionDoc, receipt, surface},
-    text::{counted, either, fit, visible, width},
+    numbers::{counted, duration_if, grouped},
+    text::{either, fit, visible, width},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -258,16 +259,6 @@ fn does_not_prove(session: Option<&SessionDoc>) -> Vec<String> {
     out
 }
 
-/// `1.2 ms`, from microseconds.
-fn time(us: Option<u64>) -> String {
-    match us {
-        None => "-".to_owned(),
-        Some(us) if us < 1_000 => format!("{us} µs"),
-        Some(us) if us < 1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
-        Some(us) => format!("{:.1} s", us as f64 / 1e6),
-    }
-}
-
 fn peer(p: Option<&receipt::PeerInfo>) -> Option<String> {
     p.map(|p| p.version.as_ref().map_or_else(|| p.name.clone(), |v| format!("{} {v}", p.name)))
 }
@@ -278,7 +269,7 @@ fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
         ("Pack", e.pack_id.clone()),
         ("Session", e.run_id.clone()),
         ("Signed by", format!("{}, key {}", e.signer_id, e.signer_fingerprint)),
-        ("Receipts", format!("{} from {} to {}", e.receipts, e.first_receipt, e.last_receipt)),
+        ("Receipts", format!("{} from {} to {}", grouped(e.receipts), e.first_receipt, e.last_receipt)),
     ];
     if let Some(s) = &e.session {
         let server =
@@ -314,34 +305,34 @@ fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
     ));
     out.push(("Policy", e.policy_hash.clone().unwrap_or_else(|| "none".to_owned())));
     if let Some(c) = e.session.as_ref().map(|s| &s.counts).filter(|c| c.policy_denied > 0) {
-        let stopped = if c.denied == 0 { "none".to_owned() } else { c.denied.to_string() };
+        let stopped = if c.denied == 0 { "none".to_owned() } else { grouped(c.denied) };
         out.push((
             "Verdicts",
-            format!("{} of {} denied, {stopped} of them stopped", c.policy_denied, counted(c.calls, "call")),
+            format!("{} of {} denied, {stopped} of them stopped", grouped(c.policy_denied), counted(c.calls, "call")),
         ));
     }
     if e.receipt_integrity != "PASS" {
         out.push(("Warning", "its own builder found damaged receipts".to_owned()));
     }
     if !e.anomalies.is_empty() {
-        let words: Vec<_> = e.anomalies.iter().take(20).map(|(w, n)| format!("{w} ×{n}")).collect();
+        let words: Vec<_> = e.anomalies.iter().take(20).map(|(w, n)| format!("{w} ×{}", grouped(*n))).collect();
         out.push(("Anomalies", words.join(", ")));
     }
     out
 }
 
-const COLUMNS: [&str; 9] = ["Tool", "Calls", "Ok", "Error", "Denied", "No answer", "p50", "p95", "Max"];
+const COLUMNS: [&str; 9] = ["Tool", "Calls", "Answered", "Errors", "Denied", "Timeouts", "p50", "p95", "Longest"];
 
 fn cells(row: &Row) -> [String; 8] {
     [
-        row.calls.to_string(),
-        row.forwarded.to_string(),
-        row.errors.to_string(),
-        row.denied.to_string(),
-        row.timeouts.to_string(),
-        time(row.p50_us),
-        time(row.p95_us),
-        time(row.max_us),
+        grouped(row.calls),
+        grouped(row.forwarded),
+        grouped(row.errors),
+        grouped(row.denied),
+        grouped(row.timeouts),
+        duration_if(row.p50_us),
+        duration_if(row.p95_us),
+        duration_if(row.max_us),
     ]
 }
 

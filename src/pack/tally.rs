@@ -1,6 +1,6 @@
 //! What a pack's receipts add up to: calls, outcomes and latency by tool, in bounded memory.
 
-use crate::model::Outcome;
+use crate::{model::Outcome, numbers::nearest_rank};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl Latency {
     /// The value that a share of `per_mille` thousandths does not exceed.
     #[must_use]
     pub fn quantile(&self, per_mille: u64) -> Option<u64> {
-        let rank = (self.count * per_mille).div_ceil(1000).max(1);
+        let rank = nearest_rank(self.count, per_mille);
         let mut seen = 0;
         for (at, n) in self.buckets.iter().enumerate() {
             seen += u64::from(*n);

@@ -3,11 +3,15 @@
 use super::html::{self, escape};
 use crate::{
     model::surface,
+    numbers::{NONE, counted, duration_if, grouped},
     pack::{
-        diff::{Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, gates::GateReport, time},
+        diff::{
+            Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, TotalsRow, gates::GateReport,
+            totals_rows,
+        },
         verify::{Claims, Completeness, Integrity, SignerVerdict},
     },
-    text::{counted, noun, where_they_part},
+    text::{noun, where_they_part},
 };
 use std::fmt::Write as _;
 
@@ -77,7 +81,7 @@ fn side(out: &mut String, title: &str, s: &SideView) {
         s.signer.verdict,
         s.claims,
         s.receipts(),
-        escape(s.timestamp_start.as_deref().unwrap_or("–")),
+        escape(s.timestamp_start.as_deref().unwrap_or(NONE)),
         escape(s.timestamp_end.as_deref().unwrap_or("–")),
         escape(s.signer.fingerprint.as_deref().unwrap_or("no readable key")),
     );
@@ -108,7 +112,7 @@ fn table(out: &mut String, title: &str, cards: bool, head: &[&str], rows: impl I
 fn gate_table(out: &mut String, gates: &GateReport) {
     let rows = gates.results.iter().map(|g| {
         let (tone, word) = if g.passed { ("good", "pass") } else { ("bad", "FAIL") };
-        let actual = if g.actual.is_null() { "–".to_owned() } else { g.actual.to_string() };
+        let actual = if g.actual.is_null() { NONE.to_owned() } else { g.actual.to_string() };
         format!(
             "<td class=\"{tone}\">{word}</td><td><code>{}</code></td><td class=\"n\" data-is=\"limit\">{}</td>\
              <td class=\"n\" data-is=\"found\">{}</td><td class=\"text\">{}</td>",
@@ -122,23 +126,11 @@ fn gate_table(out: &mut String, gates: &GateReport) {
 }
 
 fn totals(out: &mut String, c: &Comparison) {
-    let (a, b) = (&c.totals_a, &c.totals_b);
-    let counts = [
-        ("calls", a.calls, b.calls),
-        ("answered", a.forwarded, b.forwarded),
-        ("denied by policy", a.policy_denied, b.policy_denied),
-        ("of these enforced", a.denied, b.denied),
-        ("errors", a.errors, b.errors),
-        ("without response", a.timeouts, b.timeouts),
-        ("other outcomes", a.other, b.other),
-    ];
-    let counts = counts.into_iter().map(|(what, a, b)| (what, a.to_string(), b.to_string()));
-    let (old, new) = (&c.latency_a, &c.latency_b);
-    let times = [("p50", old.p50_us, new.p50_us), ("p95", old.p95_us, new.p95_us), ("p99", old.p99_us, new.p99_us)];
-    let times = times.into_iter().map(|(what, a, b)| (what, time(a), time(b)));
-    let rows = counts.chain(times);
-    let rows = rows.map(|(what, a, b)| format!("<td>{what}</td><td class=\"n\">{a}</td><td class=\"n\">{b}</td>"));
-    table(out, "Totals", false, &["", "#A", "#B"], rows);
+    let rows = totals_rows(&c.totals_a, &c.totals_b, &c.latency_a, &c.latency_b);
+    let rows = rows.into_iter().map(|TotalsRow { label, a, b, by }| {
+        format!("<td>{label}</td><td class=\"n\">{a}</td><td class=\"n\">{b}</td><td class=\"n\">{by}</td>")
+    });
+    table(out, "Totals", false, &["", "#A", "#B", "#change"], rows);
 }
 
 fn comparison(out: &mut String, c: &Comparison) {
@@ -149,21 +141,21 @@ fn comparison(out: &mut String, c: &Comparison) {
         "<p>{} in both packs, {} only in B, {} only in A. Of the pairs, {} with another outcome, {} with another \
          policy verdict, {} with another result.</p>",
         counted(p.paired, "call"),
-        p.new,
-        p.gone,
-        p.outcome_changed,
-        p.verdict_changed,
-        p.result_changed
+        grouped(p.new),
+        grouped(p.gone),
+        grouped(p.outcome_changed),
+        grouped(p.verdict_changed),
+        grouped(p.result_changed)
     );
     let head = ["tool", "", "#calls A", "#calls B", "#failed A", "#failed B", "#p50 A", "#p50 B", "#p95 A", "#p95 B"];
     table(out, "Tools", false, &head, c.tools.iter().take(SHOWN).map(tool_row));
     let more = c.tools.len().saturating_sub(SHOWN) as u64 + c.tools_omitted;
     if more > 0 {
-        let _ = writeln!(out, "<p class=\"dim\">and {more} more {}</p>", noun(more, "tool"));
+        let _ = writeln!(out, "<p class=\"dim\">and {} more {}</p>", grouped(more), noun(more, "tool"));
     }
     if !c.context.is_empty() {
         let rows = c.context.iter().map(|change| {
-            let text = |t: &Option<String>| escape(t.as_deref().unwrap_or("–"));
+            let text = |t: &Option<String>| escape(t.as_deref().unwrap_or(NONE));
             format!(
                 "<td>{}</td><td class=\"text\" data-is=\"A\">{}</td><td class=\"text\" data-is=\"B\">{}</td>",
                 change.what.replace('_', " "),
@@ -184,7 +176,11 @@ fn comparison(out: &mut String, c: &Comparison) {
             table(out, title, true, &head, all.iter().take(SHOWN).map(|x| change_row(x)));
         }
         if all.len() > SHOWN {
-            let _ = writeln!(out, "<p class=\"dim\">and {} more in the JSON document</p>", all.len() - SHOWN);
+            let _ = writeln!(
+                out,
+                "<p class=\"dim\">and {} more in the JSON document</p>",
+                grouped((all.len() - SHOWN) as u64)
+            );
         }
     }
     if c.changes_omitted > 0 {
@@ -201,14 +197,14 @@ fn tool_row(row: &ToolRow) -> String {
     };
     let mut out = format!("<td class=\"name\">{}</td><td>{note}</td>", escape(&row.tool));
     for cell in [
-        a.totals.calls.to_string(),
-        b.totals.calls.to_string(),
-        a.totals.failed().to_string(),
-        b.totals.failed().to_string(),
-        time(a.latency.p50_us),
-        time(b.latency.p50_us),
-        time(a.latency.p95_us),
-        time(b.latency.p95_us),
+        grouped(a.totals.calls),
+        grouped(b.totals.calls),
+        grouped(a.totals.failed()),
+        grouped(b.totals.failed()),
+        duration_if(a.latency.p50_us),
+        duration_if(b.latency.p50_us),
+        duration_if(a.latency.p95_us),
+        duration_if(b.latency.p95_us),
     ] {
         let _ = write!(out, "<td class=\"n\">{cell}</td>");
     }

@@ -1,7 +1,10 @@
 //! Putting text on the screen: cells, clipped, never more columns than there are, and nothing that a terminal obeys.
 
 use super::theme::{Role, Theme};
-use crate::text::{fit, visible, width};
+use crate::{
+    numbers::NONE,
+    text::{fit, visible, width},
+};
 use ratatui::{
     buffer::Buffer,
     layout::{Position, Rect},
@@ -33,6 +36,9 @@ impl<'a> Pen<'a> {
     /// Writes text of ours, clipped to `columns`; returns the columns used. Text from outside goes through [`Self::outside`].
     pub fn put(&mut self, x: u16, y: u16, columns: u16, text: &str, role: Role) -> u16 {
         let style = self.theme.style(role);
+        if self.theme.ascii && text.contains(NONE) {
+            return self.styled(x, y, columns, &text.replace(NONE, "-"), style);
+        }
         self.styled(x, y, columns, text, style)
     }
 
@@ -207,57 +213,6 @@ pub fn wrapped(text: &str, columns: u16) -> Vec<String> {
     lines
 }
 
-/// A number with thin groups: `3 400`.
-#[must_use]
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(c);
-    }
-    out
-}
-
-/// `1 call`, `12 345 calls`.
-pub fn counted(n: u64, one: &str) -> String {
-    format!("{} {}", grouped(n), crate::text::noun(n, one))
-}
-
-/// A size for people.
-#[must_use]
-pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for u in UNITS {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = u;
-    }
-    format!("{value:.1} {unit}")
-}
-
-/// A duration in the unit that reads best; at most 7 columns below an hour.
-#[must_use]
-pub fn took(us: u64) -> String {
-    match us {
-        0..1000 => format!("{us} µs"),
-        1000..10_000 => format!("{}.{:02} ms", us / 1000, us % 1000 / 10),
-        10_000..10_000_000 => format!("{} ms", us / 1000),
-        10_000_000..60_000_000 => format!("{}.{} s", us / 1_000_000, us % 1_000_000 / 100_000),
-        60_000_000..3_600_000_000 => format!("{}m{:02}s", us / 60_000_000, us / 1_000_000 % 60),
-        _ => format!("{}h{:02}m", us / 3_600_000_000, us / 60_000_000 % 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,15 +237,5 @@ mod tests {
             assert!(!cell.symbol().contains(['\u{1b}', '\u{202e}']));
         }
         assert_eq!(buffer.content()[7].symbol(), " ");
-    }
-
-    #[test]
-    fn numbers_are_for_people() {
-        assert_eq!(
-            [0, 999, 1000, 3400, 1_234_567].map(grouped),
-            ["0", "999", "1 000", "3 400", "1 234 567"].map(str::to_owned)
-        );
-        assert_eq!([5, 1500, 12_345, 61_000_000].map(took), ["5 µs", "1.50 ms", "12 ms", "1m01s"].map(str::to_owned));
-        assert_eq!([12, 2048, 5 << 30].map(size), ["12 B", "2.0 KiB", "5.0 GiB"].map(str::to_owned));
     }
 }

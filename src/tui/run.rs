@@ -5,7 +5,6 @@ use super::{
     app::{App, Start},
     clipboard::{self, Copied},
     msg::{Effect, Job, Msg},
-    paint::size,
     term::{self, Term},
 };
 use crate::{
@@ -15,6 +14,7 @@ use crate::{
         watcher::{self, Wanted},
     },
     model::WallTime,
+    numbers::size,
     paths, print,
 };
 use crossterm::event::{Event, EventStream, KeyEventKind};

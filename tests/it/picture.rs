@@ -65,7 +65,7 @@ fn drawn(text: &str) -> String {
     svg(&buffer, None, Background::Dark, "assay demo")
 }
 
-/// The words of a picture: digits, and hex digits among them, are another time's.
+/// The words of a picture: digits, and hex digits among them, are another time's, and so is the unit behind them.
 fn words(svg: &str) -> Vec<String> {
     let text = |line: &str| -> String {
         let mut out = String::new();
@@ -80,7 +80,7 @@ fn words(svg: &str) -> Vec<String> {
         }
         out
     };
-    let stable = |word: &&str| !word.contains(|c: char| c.is_ascii_digit());
+    let stable = |word: &&str| !word.contains(|c: char| c.is_ascii_digit()) && !["µs", "ms", "s"].contains(word);
     let place = |line: &str| line.split(" y=\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned);
     let pieces: Vec<_> = svg.lines().filter(|l| l.starts_with("<text")).collect();
     let lines = pieces.chunk_by(|a, b| place(a) == place(b)).map(|of_line| of_line.iter().map(|l| text(l) + " "));

@@ -1,8 +1,11 @@
 //! `assay.gates.yaml`: limits on what may differ between two packs. Nothing in it is ignored: what is not understood is an
 //! error with its place.
 
-use super::{Comparison, latency::increase_pct};
-use crate::pack::verify::{Completeness, SignerVerdict, VerifyReport};
+use super::Comparison;
+use crate::{
+    numbers::increase_pct,
+    pack::verify::{Completeness, SignerVerdict, VerifyReport},
+};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 use std::{

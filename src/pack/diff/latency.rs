@@ -1,5 +1,6 @@
 //! Exact quantiles of round trips.
 
+use crate::numbers::nearest_rank;
 use serde::Serialize;
 
 /// Quantiles in microseconds, nearest rank; `null` without a call that was answered.
@@ -27,33 +28,9 @@ impl Quantiles {
 
     /// Of what is sorted by its round trip.
     pub(super) fn of_sorted<T>(sorted: &[T], duration: impl Fn(&T) -> u64) -> Self {
-        let len = sorted.len();
-        let rank = |per_mille: usize| {
-            let rank = (len * per_mille).div_ceil(1000).max(1);
-            sorted.get(rank - 1).map(&duration)
-        };
-        Self { count: len as u64, p50_us: rank(500), p95_us: rank(950), p99_us: rank(990), max_us: rank(1000) }
-    }
-}
-
-/// By how many percent `b` is above `a`; negative when it is below, infinite from 0. `None` when either is unknown.
-#[must_use]
-pub fn increase_pct(a: Option<u64>, b: Option<u64>) -> Option<f64> {
-    match (a?, b?) {
-        (0, 0) => Some(0.0),
-        (0, _) => Some(f64::INFINITY),
-        (a, b) => Some((b as f64 - a as f64) / a as f64 * 100.0),
-    }
-}
-
-/// A time in microseconds for a person.
-#[must_use]
-pub fn time(us: Option<u64>) -> String {
-    match us {
-        None => "–".to_owned(),
-        Some(us) if us < 10_000 => format!("{:.2} ms", us as f64 / 1e3),
-        Some(us) if us < 10_000_000 => format!("{:.0} ms", us as f64 / 1e3),
-        Some(us) => format!("{:.1} s", us as f64 / 1e6),
+        let count = sorted.len() as u64;
+        let rank = |per_mille| sorted.get(nearest_rank(count, per_mille) as usize - 1).map(&duration);
+        Self { count, p50_us: rank(500), p95_us: rank(950), p99_us: rank(990), max_us: rank(1000) }
     }
 }
 
@@ -67,8 +44,5 @@ mod tests {
         let q = Quantiles::of((1..=100).rev().collect());
         assert_eq!((q.p50_us, q.p95_us, q.p99_us, q.max_us), (Some(50), Some(95), Some(99), Some(100)));
         assert_eq!(Quantiles::of(vec![7]).p50_us, Some(7));
-        assert_eq!(increase_pct(Some(100), Some(150)), Some(50.0));
-        assert_eq!(increase_pct(Some(0), Some(1)), Some(f64::INFINITY));
-        assert_eq!(increase_pct(None, Some(1)), None);
     }
 }

@@ -11,12 +11,14 @@ mod listing;
 mod pair;
 mod regress;
 mod side;
+mod table;
 mod view;
 
 pub use json::{Difference, DifferenceKind};
-pub use latency::{Quantiles, increase_pct, time};
+pub use latency::Quantiles;
 pub use listing::{CallChange, CallSide, ChangeKind, Listing};
 pub use regress::Regression;
+pub use table::{TotalsRow, totals_rows};
 pub use view::{ContextChange, SideView, ToolRow, ToolSide, Totals};
 
 use super::{

@@ -4,8 +4,9 @@ use super::{CONTENT, Detail, Line, Role, Subject, Tab, timing};
 use crate::{
     live::{row::CallRow, words::CallState},
     model::{RpcId, WallTime},
+    numbers::duration,
     text::width,
-    tui::paint::{clean, took},
+    tui::paint::clean,
 };
 use serde_json::Value;
 
@@ -86,7 +87,7 @@ impl Detail {
                 pieces: vec![
                     (format!("#{seq:<6}"), Role::Accent),
                     (clean(text("event")), Role::Strong),
-                    (format!("  +{}", took(us)), Role::Dim),
+                    (format!("  +{}", duration(us)), Role::Dim),
                 ],
                 copy: text("event").to_owned(),
                 path: format!("event_seq {seq}"),
@@ -169,10 +170,10 @@ fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<Line> {
     add("policy", verdict.map(ToOwned::to_owned), Role::Text);
     add("policy reason", row.policy_reason.clone(), Role::Text);
     add("policy rule", row.policy_ref.clone(), Role::Text);
-    add("took", row.duration_ms.map(|d| took(d.0)), Role::Text);
+    add("took", row.duration_ms.map(|d| duration(d.0)), Role::Text);
     if let (true, Some(at)) = (row.is_running(), row.requested_at) {
         let us = now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000;
-        add("running for", Some(took(us)), Role::Accent);
+        add("running for", Some(duration(us)), Role::Accent);
     }
     add("asked at", row.requested_at.map(|t| t.to_string()), Role::Text);
     add("ended at", row.ended_at.map(|t| t.to_string()), Role::Text);

@@ -1,7 +1,7 @@
 //! Where the time of a call went.
 
 use super::{Line, Role};
-use crate::{model::Phases, tui::paint::took};
+use crate::{model::Phases, numbers::duration};
 
 /// A stretch of time within a call: name, from, to, microseconds after the request.
 pub(in crate::tui) type Stretch = (&'static str, u64, u64);
@@ -59,7 +59,7 @@ pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, 
             Line {
                 pieces: vec![
                     (format!("{name:<15}"), Role::Dim),
-                    (format!("{:>9}  ", took(length)), Role::Text),
+                    (format!("{:>9}  ", duration(length)), Role::Text),
                     (" ".repeat(if room == 0 { 0 } else { start }), Role::Text),
                     (bar.repeat(if room == 0 { 0 } else { end - start }), role),
                 ],
@@ -69,12 +69,12 @@ pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, 
         })
         .collect();
     if let Some(us) = beside(phases) {
-        let text = format!("{:<15}{:>9}  beside: nothing waited for it", "policy", took(us));
+        let text = format!("{:<15}{:>9}  beside: nothing waited for it", "policy", duration(us));
         let text = crate::text::fit(&text, usize::from(columns).max(28)).into_owned();
         out.push(Line { pieces: vec![(text, Role::Dim)], copy: format!("policy {us} µs"), path: String::new() });
     }
     if !stretches.is_empty() {
-        let text = format!("{:<15}{:>9}", "in all", took(all));
+        let text = format!("{:<15}{:>9}", "in all", duration(all));
         out.push(Line { pieces: vec![(text, Role::Strong)], copy: format!("{all} µs"), path: String::new() });
     }
     out

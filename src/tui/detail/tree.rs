@@ -8,7 +8,10 @@ mod path;
 pub use fold::rows as text_rows;
 pub use path::of_pointer;
 
-use crate::tui::{cursor::Cursor, keymap::Command, kit::ListPane, msg::Effect, paint};
+use crate::{
+    numbers::size,
+    tui::{cursor::Cursor, keymap::Command, kit::ListPane, msg::Effect},
+};
 use fold::{Open, Path, can_open, children};
 use ratatui::layout::Rect;
 use serde_json::Value;
@@ -69,7 +72,7 @@ impl Tree {
     #[must_use]
     pub fn of_bytes(name: &str, raw: Arc<[u8]>) -> Self {
         let why = if raw.len() > MAX_TREE {
-            format!("more than {}, so not taken apart", paint::size(MAX_TREE as u64))
+            format!("more than {}, so not taken apart", size(MAX_TREE as u64))
         } else {
             match serde_json::from_slice(&raw) {
                 Ok(value) => return Self { raw: Some(raw), ..Self::new(name, value) },
@@ -77,10 +80,10 @@ impl Tree {
             }
         };
         let notes = vec![
-            format!("{}: {why}", paint::size(raw.len() as u64)),
+            format!("{}: {why}", size(raw.len() as u64)),
             format!("sha256:{}", hex::encode(Sha256::digest(&raw))),
             "ctrl-y copies all of it, or writes it to a file".to_owned(),
-            if raw.len() > HEAD { format!("the first {}:", paint::size(HEAD as u64)) } else { "all of it:".to_owned() },
+            if raw.len() > HEAD { format!("the first {}:", size(HEAD as u64)) } else { "all of it:".to_owned() },
         ];
         let head = crate::text::visible_bytes(&raw[..raw.len().min(HEAD)]).replace('␊', "␊\n");
         Self {

@@ -6,13 +6,16 @@ use super::{
 };
 use crate::{
     model::surface,
-    pack::diff::{CallChange, CallSide, Difference, DifferenceKind, Document, Quantiles, SideView, Totals},
+    numbers::{NONE, counted, grouped},
+    pack::diff::{
+        CallChange, CallSide, Difference, DifferenceKind, Document, Quantiles, SideView, Totals, totals_rows,
+    },
     text::{either, noun, width},
     tui::{
         cursor::Cursor,
         detail::tree::{of_pointer, text_rows},
         kit::ListPane,
-        paint::{Pen, clean, counted, grouped},
+        paint::{Pen, clean},
         theme::{Role, Theme},
     },
 };
@@ -142,7 +145,7 @@ impl Builder {
     }
 
     fn none(&self) -> &'static str {
-        self.theme.glyph("–", "-")
+        self.theme.glyph(NONE, "-")
     }
 
     /// Words of ours, wrapped between words.
@@ -344,29 +347,10 @@ impl Builder {
 
     fn tool(&mut self, a: &Totals, b: &Totals, old: &Quantiles, new: &Quantiles) {
         self.sides();
-        for (label, x, y) in [
-            ("calls", a.calls, b.calls),
-            ("answered", a.forwarded, b.forwarded),
-            ("denied", a.denied, b.denied),
-            ("errors", a.errors, b.errors),
-            ("no response", a.timeouts, b.timeouts),
-            ("other", a.other, b.other),
-        ] {
-            if x + y > 0 {
-                let difference = i128::from(y) - i128::from(x);
-                let by = if difference == 0 { String::new() } else { format!("  {difference:+}") };
-                self.plain_both(label, &grouped(x), &format!("{}{by}", grouped(y)));
-            }
-        }
-        for (label, x, y) in [
-            ("p50", old.p50_us, new.p50_us),
-            ("p95", old.p95_us, new.p95_us),
-            ("p99", old.p99_us, new.p99_us),
-            ("longest", old.max_us, new.max_us),
-        ] {
-            let (by, _) = list::shift(x, y);
-            let text = format!("{}  {by}", list::time(y, self.theme));
-            self.plain_both(label, &list::time(x, self.theme), text.trim_end());
+        for row in totals_rows(a, b, old, new) {
+            let shown = |text: &str| text.replace(NONE, self.none());
+            let (a, b) = (shown(&row.a), shown(&format!("{}  {}", row.b, row.by)));
+            self.plain_both(row.label, &a, b.trim_end());
         }
     }
 

@@ -5,15 +5,16 @@ use super::{
     rows::{self, Row, Section, side},
 };
 use crate::{
+    numbers::{NONE, duration, grouped, increase, increase_pct},
     pack::{
-        diff::{CallChange, CallSide, ContextChange, Document, Quantiles, SideView, ToolRow, increase_pct},
+        diff::{CallChange, CallSide, ContextChange, Document, Quantiles, SideView, ToolRow},
         verify::{Claims, Completeness, Integrity, SignerVerdict},
     },
     text::width,
     tui::{
         cursor::Cursor,
         kit::{ListPane, Sections},
-        paint::{Pen, clean, grouped, took},
+        paint::{Pen, clean},
         theme::{Role, Theme},
     },
 };
@@ -284,7 +285,7 @@ fn call(pen: &mut Pen<'_>, line: Rect, change: &CallChange) {
 
 /// A time, or that there is none.
 pub fn time(us: Option<u64>, theme: Theme) -> String {
-    us.map_or_else(|| theme.glyph("–", "-").to_owned(), took)
+    us.map_or_else(|| theme.glyph(NONE, "-").to_owned(), duration)
 }
 
 fn both(a: Option<u64>, b: Option<u64>, theme: Theme) -> String {
@@ -293,19 +294,13 @@ fn both(a: Option<u64>, b: Option<u64>, theme: Theme) -> String {
 
 /// By how much, in words, and how that is meant.
 pub fn shift(a: Option<u64>, b: Option<u64>) -> (String, Role) {
-    match increase_pct(a, b) {
-        None => (String::new(), Role::Dim),
-        Some(pct) if pct.is_infinite() => ("from 0".to_owned(), Role::Warn),
-        Some(pct) => {
-            let role = match pct {
-                p if p >= SHIFT => Role::Warn,
-                p if p <= -SHIFT => Role::Good,
-                _ => Role::Dim,
-            };
-            let text = if pct.round() == 0.0 { "same".to_owned() } else { format!("{:+.0} %", pct.min(99_999.0)) };
-            (text, role)
-        }
-    }
+    let pct = increase_pct(a, b);
+    let role = match pct {
+        Some(pct) if pct >= SHIFT => Role::Warn,
+        Some(pct) if pct <= -SHIFT => Role::Good,
+        _ => Role::Dim,
+    };
+    (increase(pct), role)
 }
 
 /// Where the columns of the tools are; 0 where one is not shown.

@@ -11,13 +11,14 @@ use super::{
     keymap::{Command, Contexts},
     kit::{self, ListPane, Part, Sections, Split, SplitPane},
     msg::{self, Effect, Job, Target, Teller, Ticket, Told},
-    paint::{Pen, clean, grouped, size},
+    paint::{Pen, clean},
     screen::{At, Screen},
     theme::{Role, Theme},
 };
 use crate::{
     error::Failure,
     filter::{Filter, FilterError},
+    numbers::{grouped, percent, size},
     pack::{
         diff::{Answer, DiffError, Document, diff},
         verify::{Progress, Stage, VerifyError, VerifyOptions},
@@ -467,7 +468,7 @@ impl DiffScreen {
             if let State::Running(now, progress) = &self.state {
                 say(pen, &progress_words(side, *now, *progress), Role::Dim);
                 if let Some(p) = progress.filter(|_| side == *now) {
-                    let bar = bar(percent(p), area.width, pen.theme);
+                    let bar = bar(percent(p.done_bytes, p.total_bytes), area.width, pen.theme);
                     say(pen, &bar, Role::Accent);
                 }
             }
@@ -494,11 +495,7 @@ fn progress_words(side: Side, now: Side, progress: Option<Progress>) -> String {
         return "   verified; the calls are paired".to_owned();
     }
     let stage = p.stage.as_str().replace('_', " ");
-    format!("   {} %  {stage}  {} of {}", percent(p), size(p.done_bytes), size(p.total_bytes))
-}
-
-fn percent(p: Progress) -> u64 {
-    (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(100).min(100)
+    format!("   {} %  {stage}  {} of {}", percent(p.done_bytes, p.total_bytes), size(p.done_bytes), size(p.total_bytes))
 }
 
 fn bar(percent: u64, columns: u16, theme: Theme) -> String {

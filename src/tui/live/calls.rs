@@ -8,6 +8,7 @@ use crate::{
         words::CallState,
     },
     model::{InvocationId, SessionId},
+    numbers::nearest_rank,
 };
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -225,18 +226,18 @@ impl Calls {
         self.top(self.rank(), height) == 0
     }
 
-    /// A quantile of recent round trips, microseconds.
-    pub fn quantile(&self, q: f64) -> Option<u64> {
+    /// The quantile of so many thousandths of recent round trips, microseconds.
+    pub fn quantile(&self, per_mille: u64) -> Option<u64> {
         if self.recent.is_empty() {
             return None;
         }
         let mut all: Vec<u64> = self.recent.iter().copied().collect();
-        let at = ((all.len() as f64 * q).ceil() as usize).clamp(1, all.len()) - 1;
+        let at = nearest_rank(all.len() as u64, per_mille) as usize - 1;
         Some(*all.select_nth_unstable(at).1)
     }
 
     /// From which round trip on a call is called slow.
     pub fn slow_us(&self) -> u64 {
-        self.quantile(0.95).unwrap_or(u64::MAX).max(SLOW_US)
+        self.quantile(950).unwrap_or(u64::MAX).max(SLOW_US)
     }
 }

@@ -12,7 +12,7 @@ use super::{
     keymap::{Command, Contexts},
     kit::ListPane,
     msg::{Effect, Target, Told},
-    paint::{Pen, counted},
+    paint::Pen,
     screen::{At, Screen},
 };
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
         state::State,
     },
     model::{EventKind, InvocationId, SessionId, WallTime},
+    numbers::counted,
     text::endings,
 };
 use calls::Calls;

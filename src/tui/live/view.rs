@@ -4,10 +4,11 @@ use super::{LiveScreen, Pane};
 use crate::{
     live::{row::CallRow, words::CallState},
     model::{PolicyVerdict, Profile, WallTime},
+    numbers::{age, counted, duration, grouped},
     text::width,
     tui::{
         detail::{bar, clock, role},
-        paint::{Pen, counted, grouped, took},
+        paint::Pen,
         screen::At,
         theme::Role,
     },
@@ -166,8 +167,8 @@ fn stats(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect) {
         (format!("{} denied  ", grouped(t.denied)), count(t.denied, Role::Bad)),
         (format!("{} failed  ", grouped(t.errors + t.timeouts)), count(t.errors + t.timeouts, Role::Bad)),
     ];
-    if let (Some(p50), Some(p95)) = (seen.calls.quantile(0.5), seen.calls.quantile(0.95)) {
-        pieces.push((format!("p50 {}  p95 {}  ", took(p50), took(p95)), Role::Text));
+    if let (Some(p50), Some(p95)) = (seen.calls.quantile(500), seen.calls.quantile(950)) {
+        pieces.push((format!("p50 {}  p95 {}  ", duration(p50), duration(p95)), Role::Text));
     }
     pieces.push((format!("{} missed", grouped(missed)), count(missed, Role::Bad)));
     let mut x = area.x;
@@ -177,16 +178,6 @@ fn stats(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect) {
             break;
         }
         x += pen.put(x, area.y, room, text, *role);
-    }
-}
-
-fn age(since: WallTime, now: WallTime) -> String {
-    let s = now.millis().saturating_sub(since.millis()).max(0) / 1000;
-    match s {
-        0..60 => format!("{s} s"),
-        60..3600 => format!("{} min", s / 60),
-        3600..86_400 => format!("{} h", s / 3600),
-        _ => format!("{} d", s / 86_400),
     }
 }
 
@@ -214,7 +205,8 @@ fn sessions(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect, now: WallTime) {
                 pen.outside(body.x + 2, y + n, body.width.saturating_sub(2), text, role);
             }
         };
-        let when = card.map(|c| age(c.started_at, now)).unwrap_or_default();
+        let ago = |since: WallTime| age(now.millis().saturating_sub(since.millis()).max(0).unsigned_abs() / 1000);
+        let when = card.map(|c| ago(c.started_at)).unwrap_or_default();
         line(1, &format!("{word} {when}"), tone);
         let client = card.and_then(|c| c.client_info.as_ref()).map_or("unknown client", |c| c.name.as_str());
         let profile = if card.is_some_and(|c| c.profile == Profile::Guard) { "guard" } else { "audit" };
@@ -378,7 +370,7 @@ fn call(pen: &mut Pen<'_>, area: Rect, row: &CallRow, c: &Columns, now: WallTime
         } else {
             Role::Text
         };
-        let text = if running { took(us / 100_000 * 100_000) } else { took(us) };
+        let text = if running { duration(us / 100_000 * 100_000) } else { duration(us) };
         pen.right(x, y, c.took - 1, &text, tone);
     } else if c.took > 1 {
         pen.right(x, y, c.took - 1, pen.theme.glyph("–", "-"), Role::Dim);

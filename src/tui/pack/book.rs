@@ -6,6 +6,7 @@
 use super::read::{self, Known, Line, News, STRIDE, Source};
 use crate::{
     filter::Filter,
+    numbers::percent,
     tui::{
         cursor::Cursor,
         msg::{Effect, Job, Teller, Ticket, Told, hear},
@@ -191,7 +192,8 @@ impl Book {
     /// Percent of the file that was indexed, or that the filter has seen; `None` when nothing is left.
     #[must_use]
     pub fn percent(&self) -> Option<u64> {
-        let of = |done: u64| (done * 100).checked_div(self.bytes.1).unwrap_or(0).min(99);
+        // It is not read to its end.
+        let of = |done: u64| percent(done, self.bytes.1).min(99);
         match &self.passed {
             Some(p) if !p.done && self.scan.is_some() => Some(of(p.seen.1)),
             _ if self.index.is_some() && self.torn.is_none() => Some(of(self.bytes.0)),

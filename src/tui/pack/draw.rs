@@ -12,10 +12,11 @@ use super::{
 use crate::{
     live::row::CallRow,
     model::{Outcome, PolicyVerdict},
+    numbers::{counted, duration_if, grouped, size},
     tui::{
         kit::ListPane,
         packs::words::{BAD, GOOD, LOOK, NONE},
-        paint::{Pen, counted, grouped, size, took},
+        paint::Pen,
         screen::At,
         theme::{Role, Theme},
     },
@@ -378,7 +379,7 @@ impl Columns {
             x += self.outcome + 1;
         }
         if self.ms > 0 {
-            let text = call.duration_ms.map_or_else(|| "–".to_owned(), |d| took(d.0));
+            let text = duration_if(call.duration_ms.map(|d| d.0));
             pen.right(x, row.y, self.ms, &text, Role::Value);
         }
     }

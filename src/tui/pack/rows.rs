@@ -3,11 +3,12 @@
 use super::{PackScreen, State};
 use crate::{
     model::SessionDoc,
+    numbers::{counted, duration, grouped, size},
     pack::verify::{Finding, Progress, Stage, StageStatus, VerifyReport},
     text::endings,
     tui::{
         packs::{check::percent, words},
-        paint::{WRAPPED, clean, counted, grouped, size, took},
+        paint::{WRAPPED, clean},
         theme::{Role, Theme},
     },
 };
@@ -354,7 +355,7 @@ fn session(doc: &SessionDoc, add: &mut dyn FnMut(&str, Option<String>)) {
     add("server", Some(format!("{}{server}", doc.server_id)));
     add("client", said(&doc.client_info).or_else(|| Some("it did not say".to_owned())));
     add("began", Some(doc.started_at.to_string()));
-    add("lasted", Some(format!("{}, {}", took(doc.ended_mono_us), doc.end_reason)));
+    add("lasted", Some(format!("{}, {}", duration(doc.ended_mono_us), doc.end_reason)));
     let c = &doc.counts;
     let calls = format!("{}, {}", grouped(c.calls), endings(c.denied, c.errors, c.timeouts));
     add("calls", Some(calls));

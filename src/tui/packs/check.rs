@@ -1,6 +1,7 @@
 //! Verifying a pack beside the screen.
 
 use crate::{
+    numbers,
     pack::verify::{Progress, VerifyError, VerifyOptions, VerifyReport, verify},
     tui::msg::{Effect, Job, Ticket},
 };
@@ -40,5 +41,5 @@ pub fn start<T: Send + 'static>(
 /// How far a verification is.
 #[must_use]
 pub fn percent(p: Progress) -> u64 {
-    (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(0).min(100)
+    numbers::percent(p.done_bytes, p.total_bytes)
 }

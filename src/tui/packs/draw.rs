@@ -4,11 +4,10 @@ use super::{
     Check, PacksScreen,
     words::{self, Verdicts, Word},
 };
-use crate::history::list::{Entry, Standing};
-use crate::tui::{
-    paint::{Pen, counted, grouped, size},
-    screen::At,
-    theme::Role,
+use crate::{
+    history::list::{Entry, Standing},
+    numbers::{counted, grouped, size},
+    tui::{paint::Pen, screen::At, theme::Role},
 };
 use ratatui::layout::Rect;
 

@@ -11,7 +11,7 @@ use super::{
     keymap::{Command, Contexts},
     kit::{self, ListPane},
     msg::{self, Effect, Job, Target, Ticket, Told},
-    paint::{Pen, clean, counted, grouped},
+    paint::{Pen, clean},
     screen::{At, Screen},
 };
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
         protocol::{Line, PackState, RunCard},
     },
     model::SessionId,
+    numbers::{counted, grouped},
     pack::verify::{Integrity, VerifyError, VerifyReport},
     paths::AuditDir,
 };

@@ -1,11 +1,14 @@
 //! The policy screen on the terminal.
 
 use super::{File, PolicyScreen};
-use crate::tui::{
-    kit::Part,
-    paint::{Pen, clean, counted, grouped, wrapped},
-    screen::At,
-    theme::Role,
+use crate::{
+    numbers::{counted, grouped, percent},
+    tui::{
+        kit::Part,
+        paint::{Pen, clean, wrapped},
+        screen::At,
+        theme::Role,
+    },
 };
 use ratatui::layout::Rect;
 
@@ -128,8 +131,7 @@ fn summary(s: &PolicyScreen, columns: u16) -> Vec<(String, Role)> {
     if s.error.is_some() {
         say("As of the last text without an error:", Role::Warn);
     } else if let Some(p) = s.progress {
-        let percent = (p.done_bytes * 100).checked_div(p.total_bytes).unwrap_or(0).min(100);
-        say(&format!("judging, {percent} %"), Role::Dim);
+        say(&format!("judging, {} %", percent(p.done_bytes, p.total_bytes)), Role::Dim);
     }
     let report = &judged.report;
     let role = match (report.total.newly_denied, report.total.unknown) {

@@ -3,12 +3,13 @@
 use super::judge::{Change, Changed, Judged};
 use crate::{
     model::WallTime,
+    numbers::grouped,
     policy::{Note, dry_run::Counted},
     tui::{
         cursor::Cursor,
         kit::{ListPane, Sections, head_above, next},
         packs::words::{BAD, GOOD, LOOK},
-        paint::{Pen, clean, grouped, wrapped},
+        paint::{Pen, clean, wrapped},
         theme::{Role, Theme},
     },
 };

@@ -5,10 +5,11 @@ use super::{
     fold::{self, Line, Open, can_open, child, children},
 };
 use crate::{
+    numbers::{grouped, size},
     text::width,
     tui::{
         kit::ListPane,
-        paint::{Pen, clean, grouped, size},
+        paint::{Pen, clean},
         theme::Role,
     },
 };
