@@ -12,6 +12,9 @@
 //! Directories are walked name by name rather than with `openat2`: on the way each of them is looked at, which that would not
 //! do, and it is the same on every system.
 
+pub use assay_evidence::plain::{is_refusal, is_unsupported, named, plain, read_all, write_new};
+
+use assay_evidence::plain::{FILE, LINK, is_plain, link_said, refuse};
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat},
@@ -20,39 +23,13 @@ use rustix::{
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Component, Path, PathBuf},
 };
 
-/// What is there is not what we would have made, and is not touched.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-struct Refusal(String);
-
-fn refuse(what: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, Refusal(what.into()))
-}
-
-/// Whether this is no failure of the system, but a file or directory that is not as we would have made it.
-#[must_use]
-pub fn is_refusal(e: &io::Error) -> bool {
-    e.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Refusal>)
-}
-
-/// Whether the file system cannot do what was asked (locks, syncing a directory), which is no failure of the disk.
-#[must_use]
-pub fn is_unsupported(e: &io::Error) -> bool {
-    let codes = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOTSUP, Errno::INVAL];
-    e.raw_os_error().is_some_and(|code| codes.iter().any(|known| known.raw_os_error() == code))
-}
-
-const LINK: &str = "it is a symbolic link, which is not followed";
-
 /// How a directory is opened: links in its last name are not followed.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// What every file is opened with: no waiting, no link, no terminal of ours.
-const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 const APPEND: OFlags = OFlags::RDWR.union(OFlags::APPEND).union(OFlags::CREATE);
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -306,64 +283,10 @@ fn ours(stat: &Stat) -> Result<(), &'static str> {
     }
 }
 
-fn is_plain(stat: &Stat) -> io::Result<()> {
-    Err(refuse(match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => return Ok(()),
-        FileType::Symlink => LINK,
-        FileType::Directory => "it is a directory, no plain file",
-        FileType::Fifo => "it is a fifo, no plain file",
-        FileType::Socket => "it is a socket, no plain file",
-        _ => "it is a device, no plain file",
-    }))
-}
-
-fn link_said(e: Errno) -> io::Error {
-    match e {
-        Errno::LOOP => refuse(LINK),
-        e => e.into(),
-    }
-}
-
-/// Opens a plain file to read it, which must not be a link.
-///
-/// # Errors
-/// A refusal, or what the system says.
-pub fn plain(path: &Path) -> io::Result<File> {
-    is_plain(&rustix::fs::lstat(path)?)?;
-    let file = rustix::fs::open(path, FILE | OFlags::RDONLY, Mode::empty()).map_err(link_said)?;
-    is_plain(&rustix::fs::fstat(&file)?)?;
-    Ok(file.into())
-}
-
-/// Opens a plain file that the user named to read it, also through links.
-///
-/// # Errors
-/// A refusal, or what the system says.
-pub fn named(path: &Path) -> io::Result<File> {
-    is_plain(&rustix::fs::stat(path)?)?;
-    let file = rustix::fs::open(path, FILE.difference(OFlags::NOFOLLOW) | OFlags::RDONLY, Mode::empty())?;
-    is_plain(&rustix::fs::fstat(&file)?)?;
-    Ok(file.into())
-}
-
 /// The first line of a plain file without its line feed, if it is whole and within the first `limit` bytes.
 #[must_use]
 pub fn first_line(path: &Path, limit: u64) -> Option<Vec<u8>> {
     crate::lines::first(plain(path).ok()?, limit)
-}
-
-/// Reads a file of at most `max` bytes to its end.
-///
-/// # Errors
-/// A refusal of what is longer, or what the system says.
-pub fn read_all(file: File, max: u64) -> io::Result<Vec<u8>> {
-    let long = || refuse(format!("it is longer than {max} bytes"));
-    if file.metadata()?.len() > max {
-        return Err(long());
-    }
-    let mut bytes = Vec::new();
-    file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > max { Err(long()) } else { Ok(bytes) }
 }
 
 /// The real path of a directory that a user named or that is the default: below the working directory no link is followed,

@@ -1,5 +1,7 @@
 //! Directories and permissions: the audit directory, the user directory, and how files in them are made (FORMATS §1).
 
+pub use crate::files::write_new;
+
 use crate::{
     files::{self, Tree},
     model::{SessionId, WallTime, ledger, pack},
@@ -83,22 +85,6 @@ pub fn private_append() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.append(true).read(true).create(true).mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     options
-}
-
-/// Writes a whole new file, 0600, synced; refuses to replace one.
-///
-/// # Errors
-/// What the system says.
-pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use io::Write as _;
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(path)?;
-    file.write_all(bytes)?;
-    files::sync_all(&file)
 }
 
 /// Writes a new file of the user's, 0600, in a directory that is made, under a name that tells the time.
