@@ -5,7 +5,10 @@
 //! or at any of Unicode's line breaks. A message is passed on only if all of these read the same in it; whatever could be
 //! read as a call by one of them and as something else by us is refused, with the [`Refusal`] that says why.
 
-use super::folding;
+pub mod ends;
+pub mod server;
+
+use super::{Refusal, folding};
 use crate::canon::{self, Anomalies, Kind, Outlined};
 use std::borrow::Cow;
 
@@ -17,115 +20,6 @@ const MAX_ANSWERED: usize = 16 * MAX_BATCH;
 const MAX_ID: usize = 1024;
 /// Raw bytes of a method or tool name; a longer one is refused.
 const MAX_NAME: usize = 8 * 1024;
-
-/// Why a message is refused before any policy looks at it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// It is no JSON, or no JSON-RPC message.
-    Malformed,
-    /// A byte order mark stands before it.
-    ByteOrderMark,
-    /// A carriage return, or one of Unicode's line breaks with something like a message behind it, stands inside.
-    LineBreak,
-    /// Two members of one object have one name.
-    DuplicateKey,
-    /// Two argument names, or a name of the protocol and a member's, differ in case only.
-    FoldedName,
-    /// A name of the protocol is written with escapes.
-    EscapedName,
-    /// It holds bytes that are not UTF-8.
-    InvalidUtf8,
-    /// An escape names half of a surrogate pair.
-    LoneSurrogate,
-    /// It holds U+0000.
-    Nul,
-    /// It is nested too deeply.
-    TooDeep,
-    /// It has more members than can be compared.
-    TooManyMembers,
-    /// It is longer than `--max-message`.
-    TooLarge,
-    /// It is both a request and a response, or neither.
-    Shape,
-    /// A response that no request waits for.
-    AnswersNothing,
-    /// An id that is neither a string, a number nor null.
-    BadId,
-    /// A method that is no string, or almost the name of another.
-    BadMethod,
-    /// `params` that is no object where one is needed.
-    BadParams,
-    /// A tool name that is missing, no string, or framed by what cannot be seen.
-    BadToolName,
-    /// `arguments` that is no object.
-    BadArguments,
-    /// A batch without elements, or with too many.
-    BadBatch,
-    /// More requests are in flight than are followed.
-    TooManyInFlight,
-    /// The recorder could not record what would pass.
-    RecorderUnavailable,
-}
-
-impl Refusal {
-    /// The machine word behind `guard:`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::ByteOrderMark => "byte_order_mark",
-            Self::LineBreak => "line_break",
-            Self::DuplicateKey => "duplicate_key",
-            Self::FoldedName => "folded_name",
-            Self::EscapedName => "escaped_name",
-            Self::InvalidUtf8 => "invalid_utf8",
-            Self::LoneSurrogate => "lone_surrogate",
-            Self::Nul => "nul",
-            Self::TooDeep => "too_deep",
-            Self::TooManyMembers => "too_many_members",
-            Self::TooLarge => "too_large",
-            Self::Shape => "shape",
-            Self::AnswersNothing => "answers_nothing",
-            Self::BadId => "bad_id",
-            Self::BadMethod => "bad_method",
-            Self::BadParams => "bad_params",
-            Self::BadToolName => "bad_tool_name",
-            Self::BadArguments => "bad_arguments",
-            Self::BadBatch => "bad_batch",
-            Self::TooManyInFlight => "too_many_in_flight",
-            Self::RecorderUnavailable => "recorder_unavailable",
-        }
-    }
-
-    /// What a person is told.
-    #[must_use]
-    pub const fn message(self) -> &'static str {
-        match self {
-            Self::Malformed => "the message is not one JSON-RPC message",
-            Self::ByteOrderMark => "a byte order mark stands before the message",
-            Self::LineBreak => "a line break inside the message could make two of it",
-            Self::DuplicateKey => "a member name occurs twice in one object",
-            Self::FoldedName => "two member names differ in case only",
-            Self::EscapedName => "a member name of the protocol is written with escapes",
-            Self::InvalidUtf8 => "the message is not UTF-8",
-            Self::LoneSurrogate => "an escape names half of a surrogate pair",
-            Self::Nul => "the message holds U+0000",
-            Self::TooDeep => "the message is nested too deeply",
-            Self::TooManyMembers => "the message has too many members",
-            Self::TooLarge => "the message is too large",
-            Self::Shape => "the message is neither a request, a notification nor a response",
-            Self::AnswersNothing => "the response answers no request",
-            Self::BadId => "the id is neither a string nor a number",
-            Self::BadMethod => "the method is no name, or almost that of another",
-            Self::BadParams => "the parameters are not an object",
-            Self::BadToolName => "the tool name is missing or hides characters",
-            Self::BadArguments => "the arguments are not an object that all readers read alike",
-            Self::BadBatch => "a batch has from 1 to 256 elements",
-            Self::TooManyInFlight => "too many requests wait for their responses",
-            Self::RecorderUnavailable => "no tool call passes while it cannot be recorded",
-        }
-    }
-}
 
 /// What kind of message an [`Item`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +57,18 @@ pub struct Item<'a> {
     pub review: Option<Review<'a>>,
 }
 
-/// One line or framed body, read.
+/// Where line breaks (CR, LF) may stand in a client's message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineBreaks {
+    /// It is a line, without its newline: one carriage return at its end belongs to that.
+    AtEnd,
+    /// Nowhere: a reader of lines would find others in it.
+    Nowhere,
+    /// Anywhere between its tokens, unless one of its lines is a message for a reader of lines.
+    Anywhere,
+}
+
+/// One whole message, read.
 #[derive(Debug)]
 pub enum Reading<'a> {
     /// White space: no message, and nobody takes it for one.
@@ -176,23 +81,38 @@ pub enum Reading<'a> {
     TooMany(Vec<&'a [u8]>, bool),
 }
 
+impl<'a> Reading<'a> {
+    /// The elements that were read.
+    pub(super) fn items(&self) -> &[Item<'a>] {
+        match self {
+            Self::One(item) => std::slice::from_ref(item),
+            Self::Batch(items) => items,
+            Self::Blank | Self::TooMany(..) => &[],
+        }
+    }
+}
+
 impl Item<'_> {
     /// What is refused without having been read.
-    const fn unread(shape: Shape, refusal: Refusal) -> Self {
+    pub(super) const fn unread(shape: Shape, refusal: Refusal) -> Self {
         Self { id: None, shape, refused: Some(refusal), review: None }
     }
 }
 
-/// Reads a client's line, without its newline.
+/// Reads a client's message.
 #[must_use]
-pub fn read(line: &[u8]) -> Reading<'_> {
-    let text = line.strip_suffix(b"\r").unwrap_or(line);
-    if text.iter().all(|b| matches!(b, b' ' | b'\t')) {
+pub fn read(text: &[u8], breaks: LineBreaks) -> Reading<'_> {
+    if breaks == LineBreaks::Nowhere && memchr::memchr2(b'\n', b'\r', text).is_some() {
+        return Reading::One(Item::unread(Shape::Unreadable, Refusal::LineBreak));
+    }
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    let is_blank = |b: &u8| matches!(b, b' ' | b'\t') || (breaks == LineBreaks::Anywhere && is_break(b));
+    if text.iter().all(is_blank) {
         return Reading::Blank;
     }
     let mut fields = Fields::default();
     let whole = match syntax(text, &mut fields) {
-        Ok(anomalies) => anomalous(text, anomalies),
+        Ok(anomalies) => anomalous(text, anomalies, breaks),
         Err(refusal) => return Reading::One(Item::unread(unreadable(text), refusal)),
     };
     match canon::kind(text) {
@@ -219,7 +139,7 @@ fn syntax<'a>(text: &'a [u8], fields: &mut Fields<'a>) -> Result<Anomalies, Refu
 }
 
 /// What is wrong with the text as a whole, although it is JSON.
-fn anomalous(text: &[u8], anomalies: Anomalies) -> Option<Refusal> {
+fn anomalous(text: &[u8], anomalies: Anomalies, breaks: LineBreaks) -> Option<Refusal> {
     for (anomaly, refusal) in [
         (Anomalies::INVALID_UTF8, Refusal::InvalidUtf8),
         (Anomalies::DEPTH_EXCEEDED, Refusal::TooDeep),
@@ -231,10 +151,40 @@ fn anomalous(text: &[u8], anomalies: Anomalies) -> Option<Refusal> {
             return Some(refusal);
         }
     }
-    if memchr::memchr(b'\r', text).is_some() || hides_lines(text) {
+    let is_broken =
+        if breaks == LineBreaks::Anywhere { has_message_line(text) } else { memchr::memchr(b'\r', text).is_some() };
+    if is_broken || hides_lines(text) {
         return Some(Refusal::LineBreak);
     }
     escaped_nul(text).then_some(Refusal::Nul)
+}
+
+const fn is_break(b: &u8) -> bool {
+    matches!(b, b'\n' | b'\r')
+}
+
+/// Whether one of several lines begins with what is a message, or some of a batch, for some reader.
+fn has_message_line(text: &[u8]) -> bool {
+    let lines = || text.split(is_break).map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let speaks = |object: &[u8]| {
+        let mut fields = Fields::default();
+        let read = canon::outline(object, &mut |member| fields.see(&member)).is_ok();
+        let is_there = |which: usize| fields.top.found[which].is_some() || fields.top.refused[which].is_some();
+        read && [METHOD, RESULT, ERROR].into_iter().any(is_there)
+    };
+    lines().nth(1).is_some()
+        && lines().any(|line| {
+            let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_start();
+            let Ok(end) = canon::scan_at(line, 0) else { return false };
+            let value = &line[..end];
+            match canon::kind(value) {
+                Some(Kind::Object) => speaks(value),
+                Some(Kind::Array) => {
+                    canon::elements(value).into_iter().flatten().flatten().any(|range| speaks(&value[range]))
+                }
+                _ => false,
+            }
+        })
 }
 
 /// Whether what stands behind one of Unicode's line breaks (Python's `splitlines`) looks like a message, or holds, for a reader
@@ -363,6 +313,8 @@ const TOP: [&str; 6] = ["id", "method", "params", "result", "error", "jsonrpc"];
 const ID: usize = 0;
 const METHOD: usize = 1;
 const PARAMS: usize = 2;
+const RESULT: usize = 3;
+const ERROR: usize = 4;
 const INNER: [&str; 3] = ["name", "arguments", "uri"];
 const URI: usize = 2;
 
@@ -443,9 +395,14 @@ fn is_scalar(id: &[u8]) -> bool {
     id.len() <= MAX_ID && matches!(canon::kind(id), Some(Kind::String | Kind::Number | Kind::Null))
 }
 
+/// Whether a name, with its quotes, is short enough to be compared.
+const fn is_comparable(raw: &[u8]) -> bool {
+    raw.len() <= MAX_NAME
+}
+
 /// What of a request or notification a policy has to judge.
 fn review<'a>(fields: &Fields<'a>) -> Result<Option<Review<'a>>, Refusal> {
-    let raw = fields.top.found[METHOD].filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadMethod)?;
+    let raw = fields.top.found[METHOD].filter(|raw| is_comparable(raw)).ok_or(Refusal::BadMethod)?;
     let method = canon::decode_string(raw).ok_or(Refusal::BadMethod)?;
     let params = fields.top.found[PARAMS];
     let Some(reviewed) = REVIEWED.iter().find(|name| method == **name) else {
@@ -465,7 +422,7 @@ fn review<'a>(fields: &Fields<'a>) -> Result<Option<Review<'a>>, Refusal> {
     if let Some(refusal) = refused[..URI].iter().copied().flatten().next() {
         return Err(refusal);
     }
-    let raw = name.filter(|raw| raw.len() <= MAX_NAME).ok_or(Refusal::BadToolName)?;
+    let raw = name.filter(|raw| is_comparable(raw)).ok_or(Refusal::BadToolName)?;
     let tool = canon::decode_string(raw).filter(|name| is_plain(name)).ok_or(Refusal::BadToolName)?;
     if let Some(arguments) = arguments {
         if canon::kind(arguments) != Some(Kind::Object) {
@@ -492,173 +449,66 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.trim() == name && !name.chars().any(unseen)
 }
 
-/// A server's message.
-#[derive(Debug)]
-pub struct Said<'a> {
-    /// Raw id.
-    pub id: Option<&'a [u8]>,
-    /// Request, notification or response.
-    pub shape: Shape,
-    /// Raw parameters.
-    pub params: Option<&'a [u8]>,
-    /// Whether it wants the client's model to speak.
-    pub sampling: Sampling,
-}
-
-/// Whether a server's message is one that a policy has to judge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sampling {
-    /// For no client.
-    No,
-    /// For every client.
-    Asked,
-    /// For some clients, or nobody can tell.
-    Doubtful(Refusal),
-}
-
-/// The one method of a server that a policy judges.
-pub const SAMPLING: &str = REVIEWED[2];
-
-/// Reads a server's message that is no batch; `None` if it is none. What a result holds is a client's business.
-#[must_use]
-pub fn said(text: &[u8]) -> Option<Said<'_>> {
-    let mut fields = Fields::default();
-    canon::outline(text, &mut |member| fields.see(&member)).ok()?;
-    if canon::kind(text) != Some(Kind::Object) {
-        return None;
-    }
-    let Names { found: [id, method, params, result, error, _], refused } = fields.top;
-    let answers = result.is_some() || error.is_some();
-    let shape = match (method, id) {
-        (Some(_), Some(_)) => Shape::Request,
-        (Some(_), None) => Shape::Notification,
-        (None, _) if answers => Shape::Response,
-        // Perhaps a request whose method is spelt otherwise.
-        (None, Some(_)) if refused[METHOD].is_some() => Shape::Request,
-        (None, None) if refused[METHOD].is_some() => Shape::Notification,
-        (None, _) => return None,
-    };
-    let raw = method.filter(|raw| raw.len() <= MAX_NAME);
-    let is_misread = raw.is_some_and(|raw| folding::is_misread_as(raw, SAMPLING));
-    let name = raw.and_then(canon::decode_string);
-    let sampling = match name.filter(|name| is_misread || folding::is_like(name, SAMPLING)) {
-        _ if refused[METHOD].is_some() => Sampling::Doubtful(Refusal::BadMethod),
-        // What is too long to be compared may be that name, padded.
-        None if method.is_some_and(|raw| raw.len() > MAX_NAME) => Sampling::Doubtful(Refusal::BadMethod),
-        None => Sampling::No,
-        Some(name) if name != SAMPLING => Sampling::Doubtful(Refusal::BadMethod),
-        Some(_) if answers => Sampling::Doubtful(Refusal::Shape),
-        Some(_) => refused[ID].or(refused[PARAMS]).map_or(Sampling::Asked, Sampling::Doubtful),
-    };
-    Some(Said { id, shape, params, sampling })
-}
-
-/// What the beginning of a server's message shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beginning {
-    /// It is an answer: the value that may be long is its `result` or `error`. Of a batch: its first element is one.
-    Answer,
-    /// Nothing yet.
-    Open,
-    /// It is, or may be, anything else.
-    Other,
-}
-
-/// Looks at what there is of a server's message that has not ended.
-#[must_use]
-pub fn beginning(start: &[u8]) -> Beginning {
-    let start = start.trim_ascii_start();
-    let start = start.strip_prefix(b"[").map_or(start, <[u8]>::trim_ascii_start);
-    let Some(mut rest) = start.strip_prefix(b"{") else {
-        return if start.is_empty() { Beginning::Open } else { Beginning::Other };
-    };
-    loop {
-        let member = rest.trim_ascii_start();
-        let Ok(name_end) = canon::scan_at(member, 0) else { return Beginning::Open };
-        match canon::decode_string(&member[..name_end]).as_deref() {
-            Some("result" | "error") => return Beginning::Answer,
-            Some("jsonrpc" | "id") => {}
-            _ => return Beginning::Other,
-        }
-        let Some(value) = member[name_end..].trim_ascii_start().strip_prefix(b":") else { return Beginning::Open };
-        let Ok(value_end) = canon::scan_at(value, 0) else { return Beginning::Open };
-        let Some(next) = value[value_end..].trim_ascii_start().strip_prefix(b",") else { return Beginning::Open };
-        rest = next;
-    }
-}
-
-/// The id of a message of which only the beginning and the end are known.
-#[must_use]
-pub fn id_of_parts<'a>(head: &'a [u8], tail: &'a [u8]) -> Option<&'a [u8]> {
-    let first = canon::members(head).ok().and_then(|members| {
-        members.map_while(Result::ok).find(|m| m.key.as_deref() == Some("id")).map(|m| &head[m.value])
-    });
-    // A value that ends where the part does may go on behind it.
-    let first =
-        first.filter(|id| is_scalar(id) && (id.as_ptr() as usize + id.len()) < head.as_ptr() as usize + head.len());
-    first.or_else(|| {
-        let tail = tail.trim_ascii_end().strip_suffix(b"}")?;
-        let at = memchr::memmem::rfind(tail, b"\"id\":")?;
-        let before = tail[..at].trim_ascii_end().last();
-        let id = tail[at + 5..].trim_ascii();
-        let whole = canon::scan(id).is_ok() && is_scalar(id);
-        (whole && matches!(before, Some(b',' | b'{'))).then_some(id)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_beginning_of_an_answer_shows_it() {
-        use Beginning::{Answer, Open, Other};
-        for (start, shows) in [
-            ("", Open),
-            (" [ ", Open),
-            ("{\"jsonrpc\":\"2.", Open),
-            ("{\"id\":1", Open),
-            ("{\"id\":1,\"res", Open),
-            ("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\"", Answer),
-            (" [{\"id\":\"a\" , \"error\":{", Answer),
-            ("{\"result\":{\"content\":[", Answer),
-            ("{\"method\":\"x\",\"result\":1", Other),
-            ("{\"id\":1,\"params\":{", Other),
-            ("{\"id\":1,\"Method\":{", Other),
-            ("noise", Other),
-        ] {
-            assert_eq!(beginning(start.as_bytes()), shows, "{start}");
+    const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#;
+
+    fn refused(text: &str, breaks: LineBreaks) -> Option<Refusal> {
+        match read(text.as_bytes(), breaks) {
+            Reading::One(item) => {
+                assert_eq!(item.refused.is_none(), item.review.is_some(), "a call that passes is reviewed: {text}");
+                item.refused
+            }
+            other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn what_some_client_takes_for_sampling_is_never_nothing() {
-        use Sampling::{Asked, Doubtful, No};
-        for (said, sampling) in [
-            (r#"{"id":1,"method":"sampling/createMessage","params":{}}"#, Some(Asked)),
-            (r#"{"method":"sampling\/createMessage"}"#, Some(Asked)),
-            (r#"{"id":1,"method":"Sampling/CreateMessage"}"#, Some(Doubtful(Refusal::BadMethod))),
-            (r#"{"id":1,"method":"ping","Method":"sampling/createMessage"}"#, Some(Doubtful(Refusal::BadMethod))),
-            (r#"{"id":1,"m\u0065thod":"sampling/createMessage"}"#, Some(Doubtful(Refusal::BadMethod))),
-            (r#"{"id":1,"method":"sampling/createMessage","method":"ping"}"#, Some(Doubtful(Refusal::BadMethod))),
-            (
-                r#"{"id":1,"method":"sampling/createMessage","params":{},"Params":{}}"#,
-                Some(Doubtful(Refusal::FoldedName)),
-            ),
-            (r#"{"id":1,"method":"sampling/createMessage","result":{}}"#, Some(Doubtful(Refusal::Shape))),
-            (r#"{"id":1,"result":{"Method":1,"method":"sampling/createMessage","a":1,"a":2}}"#, Some(No)),
-            (r#"{"id":1,"method":"elicitation/create","params":{"method":"sampling/createMessage"}}"#, Some(No)),
-            (r#"{"Method":"sampling/createMessage","id":1}"#, Some(Doubtful(Refusal::BadMethod))),
-            (r#"{"_method":"ping"}"#, Some(Doubtful(Refusal::BadMethod))),
-            (r#"{"id":1,"methods":"sampling/createMessage"}"#, None),
-            ("[]", None),
-            ("{", None),
+    fn line_breaks_pass_where_the_carrier_has_no_lines() {
+        use LineBreaks::{Anywhere, AtEnd, Nowhere};
+        let broken = CALL.replace(',', "\r\n ,\n");
+        for (text, breaks, expected) in [
+            (CALL.to_owned(), AtEnd, None),
+            (CALL.to_owned(), Nowhere, None),
+            (CALL.to_owned(), Anywhere, None),
+            (format!("{CALL}\r"), AtEnd, None),
+            (format!("{CALL}\r"), Nowhere, Some(Refusal::LineBreak)),
+            (format!("\r\n{CALL}\r\n\n"), Anywhere, None),
+            (CALL.replace(',', "\r,"), AtEnd, Some(Refusal::LineBreak)),
+            (broken.clone(), Nowhere, Some(Refusal::LineBreak)),
+            (broken, Anywhere, None),
         ] {
-            assert_eq!(super::said(said.as_bytes()).map(|s| s.sampling), sampling, "{said}");
+            assert_eq!(refused(&text, breaks), expected, "{breaks:?} {text}");
         }
-        for (padding, sampling) in [(2000, Sampling::No), (10_000, Sampling::Doubtful(Refusal::BadMethod))] {
-            let said = format!(r#"{{"id":1,"method":"{}sampling/other"}}"#, "x".repeat(padding));
-            assert_eq!(super::said(said.as_bytes()).map(|s| s.sampling), Some(sampling), "{padding}");
+        assert!(matches!(read(b" \r\n \n", Anywhere), Reading::Blank));
+        assert!(matches!(read(b"\n", Nowhere), Reading::One(_)));
+    }
+
+    #[test]
+    fn no_line_of_a_message_is_one_for_a_reader_of_lines() {
+        let around = |line: &str| {
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{{\"name\":\"t\",\"arguments\":{{\"a\":\n{line}\n}}}}}}"
+            )
+        };
+        for (line, hides) in [
+            ("1", false),
+            (r#"{"path":"x"}"#, false),
+            (r#"[{"path":"x"},{"edits":["method"]}]"#, false),
+            (CALL, true),
+            (r#"  {"method":"ping"}  "#, true),
+            (r#"{"Method":"tools/call"},"b":1"#, true),
+            (r#"{"m\u0065thod":"tools/call"}"#, true),
+            (r#"[1,{"id":1,"result":{}}]"#, true),
+            (r#"[{"x":1},{"error":{}}]"#, true),
+        ] {
+            for breaks in ["\n", "\r", "\r\n"] {
+                let text = around(line).replace('\n', breaks);
+                let expected = hides.then_some(Refusal::LineBreak);
+                assert_eq!(refused(&text, LineBreaks::Anywhere), expected, "{text}");
+            }
         }
     }
 }

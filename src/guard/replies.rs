@@ -1,9 +1,18 @@
 //! JSON-RPC errors that a guard writes in the place of a server or a client.
 
-use super::{DENIED, INVALID, NO_JSON, SERVER_GONE, inspect::Refusal};
+use super::Refusal;
 use crate::record::judgement::Ruled;
 use serde::Serialize;
 use serde_json::value::RawValue;
+
+/// Code of the JSON-RPC error that a refused request is answered with.
+pub const DENIED: i64 = -32001;
+/// Code of the JSON-RPC error for a request that the server did not live to answer.
+pub const SERVER_GONE: i64 = -32000;
+/// Code of the JSON-RPC error for what is no JSON, whose id cannot be read therefore (JSON-RPC 2.0 §5.1).
+pub const NO_JSON: i64 = -32700;
+/// Code of the JSON-RPC error for what is JSON but no message with an id that could be read (JSON-RPC 2.0 §5.1).
+pub const INVALID: i64 = -32600;
 
 #[derive(Serialize)]
 struct Reply<'a> {
@@ -37,8 +46,8 @@ pub(super) struct Refused<'a> {
     pub(super) message: &'a str,
 }
 
-/// The line that answers these requests: an array for a batch, framed as they were.
-pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool, framed: bool) -> Vec<u8> {
+/// What answers these requests: an array for a batch. `None` if there are none.
+pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for refused in all {
         let by_guard = refused.ruled.reason.starts_with("guard:");
@@ -49,19 +58,13 @@ pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool, framed: boo
         add(&mut text, refused.id.unwrap_or(b"null"), Error { code, message: &message, data });
     }
     if text.is_empty() {
-        return text;
+        return None;
     }
     if batch {
         text.insert(0, b'[');
         text.push(b']');
     }
-    if framed {
-        let header = format!("Content-Length: {}\r\n\r\n", text.len());
-        text.splice(0..0, header.into_bytes());
-    } else {
-        text.push(b'\n');
-    }
-    text
+    Some(text)
 }
 
 /// JSON-RPC 2.0 §5.1 has a code for what has no id that could be read.
@@ -71,19 +74,12 @@ fn code_without_id(ruled: &Ruled) -> i64 {
     if no_json.iter().any(|refusal| Some(refusal.as_str()) == rule) { NO_JSON } else { INVALID }
 }
 
-/// The lines that answer requests whose server is gone.
-pub(super) fn server_gone(ids: &[Vec<u8>], policy: &str) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for id in ids {
-        let mut text = Vec::new();
-        let data = Data { action: "server_exited", policy_hash: policy, rule: None };
-        add(&mut text, id, Error { code: SERVER_GONE, message: "the server ended before it answered", data });
-        if !text.is_empty() {
-            lines.extend_from_slice(&text);
-            lines.push(b'\n');
-        }
-    }
-    lines
+/// What answers a request whose server is gone.
+pub(super) fn server_gone(id: &[u8], policy: &str) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    let data = Data { action: "server_exited", policy_hash: policy, rule: None };
+    add(&mut text, id, Error { code: SERVER_GONE, message: "the server ended before it answered", data });
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn add(text: &mut Vec<u8>, id: &[u8], error: Error<'_>) {
@@ -113,17 +109,16 @@ mod tests {
             unseen: Vec::new(),
         };
         let one = |id: &'static [u8]| Refused { id: Some(id), ruled: &ruled, message: "no" };
-        let line = denied(&[one(b"9007199254740993")], "sha256:x", false, false);
+        let text = denied(&[one(b"9007199254740993")], "sha256:x", false).unwrap();
         assert_eq!(
-            String::from_utf8(line).unwrap(),
+            String::from_utf8(text).unwrap(),
             "{\"jsonrpc\":\"2.0\",\"id\":9007199254740993,\"error\":{\"code\":-32001,\"message\":\"denied by policy: no\",\
-             \"data\":{\"action\":\"deny\",\"policy_hash\":\"sha256:x\",\"rule\":\"denylist[0]\"}}}\n"
+             \"data\":{\"action\":\"deny\",\"policy_hash\":\"sha256:x\",\"rule\":\"denylist[0]\"}}}"
         );
-        let batch = denied(&[one(b"1"), one(b"\"a\"")], "sha256:x", true, true);
-        let body = batch.strip_prefix(format!("Content-Length: {}\r\n\r\n", batch.len() - 23).as_bytes()).unwrap();
-        let all: serde_json::Value = serde_json::from_slice(body).unwrap();
+        let batch = denied(&[one(b"1"), one(b"\"a\"")], "sha256:x", true).unwrap();
+        let all: serde_json::Value = serde_json::from_slice(&batch).unwrap();
         assert_eq!((all[0]["id"].clone(), all[1]["id"].clone()), (1.into(), "a".into()));
-        assert!(denied(&[], "x", true, false).is_empty());
+        assert_eq!(denied(&[], "x", true), None);
     }
 
     #[test]
@@ -134,8 +129,8 @@ mod tests {
             (Refusal::BadBatch, -32600),
             (Refusal::Shape, -32600),
         ] {
-            let (ruled, _) = super::super::refused(refusal, None);
-            let line = denied(&[Refused { id: None, ruled: &ruled, message: "no" }], "sha256:x", false, false);
+            let (ruled, _) = super::super::ruling::refused(refusal, None);
+            let line = denied(&[Refused { id: None, ruled: &ruled, message: "no" }], "sha256:x", false).unwrap();
             let reply: serde_json::Value = serde_json::from_slice(&line).unwrap();
             assert_eq!((reply["id"].clone(), reply["error"]["code"].as_i64()), (serde_json::Value::Null, Some(code)));
             assert_eq!(reply["error"]["data"]["rule"], format!("guard.{}", refusal.as_str()));

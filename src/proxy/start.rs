@@ -249,9 +249,9 @@ fn deciders(
     news: &Arc<News>,
     max_message: usize,
 ) -> Result<Deciders, String> {
-    let shared = guard::Shared::new(Box::new(judging.clone()), journal, health.clone(), news.clone())
-        .map_err(|e| format!("the guard cannot begin: {e}"))?;
-    Ok([Box::new(Gate::new(shared.clone(), max_message)), Box::new(Outlet::new(shared))])
+    let session = guard::Session::new(Box::new(judging.clone()), health.clone(), news.clone(), max_message);
+    let shared = guard::Shared::new(session, journal).map_err(|e| format!("the guard cannot begin: {e}"))?;
+    Ok([Box::new(Gate::new(shared.clone())), Box::new(Outlet::new(shared))])
 }
 
 fn setup(options: &Options) -> Setup {

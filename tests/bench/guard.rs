@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay::{
-    guard::{Gate, Outlet, Shared},
+    guard::{Gate, Outlet, Session, Shared},
     policy::{Dns, Evaluator, Policy, Surroundings},
     record::judgement::{self, Health, News, Writer},
     relay::{
@@ -80,8 +80,9 @@ fn run(dir: &Path, guarded: bool) -> [Duration; 2] {
     let health = Arc::new(Health::default());
     health.beat(true);
     let judge = Box::new(Policed(Evaluator::new(policy, Arc::new(around))));
-    let shared = Shared::new(judge, Writer::new(journal), health, news).unwrap();
-    let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared), 64 << 20), Outlet::new(shared));
+    let session = Session::new(judge, health, news, 64 << 20);
+    let shared = Shared::new(session, Writer::new(journal)).unwrap();
+    let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared)), Outlet::new(shared));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| discard(captures, &over));

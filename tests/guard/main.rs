@@ -8,6 +8,7 @@ mod faults;
 mod forged;
 mod kills;
 mod lenient_server;
+mod message;
 mod outlet;
 mod policy;
 mod property;

@@ -256,7 +256,7 @@ fn one_table_owns_the_versions_of_all_formats() {
 #[test]
 fn every_reason_of_a_guard_is_documented() {
     let text = fs::read_to_string(root().join("docs/guard.md")).unwrap();
-    let code = fs::read_to_string(root().join("src/guard/inspect.rs")).unwrap();
+    let code = fs::read_to_string(root().join("src/guard/refusal.rs")).unwrap();
     let words = code.split("pub const fn as_str").nth(1).unwrap().split("pub const fn message").next().unwrap();
     let words: Vec<&str> = words.split('"').skip(1).step_by(2).collect();
     assert!(words.len() > 15);

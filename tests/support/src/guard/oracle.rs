@@ -2,9 +2,9 @@
 
 use super::{lenient, policed::Policed};
 use assay::{
-    guard::{Gate, Outlet, Shared},
+    guard::{Gate, Outlet, Session, Shared},
     policy::{Dns, Evaluator, Policy, Surroundings},
-    record::judgement::{Health, News, Writer},
+    record::judgement::{Health, News, Reader, Writer},
     relay::{
         Capture, Direction, Stop, Waker,
         stdio::{Decider, Mode, relay},
@@ -24,7 +24,8 @@ use std::{
 
 /// The names that the oracle's policy allows.
 pub const ALLOWED: [&str; 2] = ["echo", "db.read"];
-const POLICY: &str = "version: \"1\"\ndefault: deny\nallowlist: [echo, db.read]\ndenylist: [db.drop, rm]\n";
+/// Its policy.
+pub const POLICY: &str = "version: \"1\"\ndefault: deny\nallowlist: [echo, db.read]\ndenylist: [db.drop, rm]\n";
 
 /// Everything of `sent` that passes, `sent` being read in pieces that end at `cuts`.
 pub fn passed(sent: &[u8], cuts: &[usize]) -> Vec<u8> {
@@ -33,33 +34,49 @@ pub fn passed(sent: &[u8], cuts: &[usize]) -> Vec<u8> {
 
 /// The same, with so much room for decisions, which nobody ever reads.
 pub fn passed_with(sent: &[u8], cuts: &[usize], room: usize) -> Vec<u8> {
-    relayed(POLICY, sent, cuts, room, false).0
+    relayed(POLICY, sent, cuts, room, false).passed
 }
 
 /// What passes from a server to its client under a policy, and what the server is told.
 pub fn let_out(policy: &str, sent: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<u8>) {
-    relayed(policy, sent, cuts, 1 << 20, true)
+    let Relayed { passed, told, .. } = relayed(policy, sent, cuts, 1 << 20, true);
+    (passed, told)
 }
 
-/// What passes in one direction, and what waits to be written in the other.
-fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards: bool) -> (Vec<u8>, Vec<u8>) {
-    let tmp = tempfile::tempdir().unwrap();
-    let dirs = [tmp.path().join("ring")];
-    let waker = Arc::new(Waker::new());
-    let make = |direction, room| Capture::create(&dirs, "0123456789abcdef", direction, room, &waker).unwrap();
-    let way = if outwards { Direction::ServerToClient } else { Direction::ClientToServer };
-    let (capture, mut kept, _) = make(way, if outwards { Capture::DEFAULT_CAPACITY } else { 1 << 20 });
-    let (journal, _told, _) = make(Direction::Decisions, room);
+/// What became of a stream.
+pub struct Relayed {
+    /// What passed.
+    pub passed: Vec<u8>,
+    /// What waits to be written in the other direction.
+    pub told: Vec<u8>,
+    /// What was decided.
+    pub decided: Reader,
+}
+
+/// A session of its own under this policy. Its client's messages of more than 64 KiB are refused.
+pub fn session(policy: &str) -> Session {
     let policy = Arc::new(Policy::parse(policy.as_bytes(), "oracle").unwrap());
     let news = Arc::new(News::new(Some(policy.hash().to_owned())));
     let around = Surroundings { cwd: PathBuf::from("/"), home: None, dns: Dns::Off };
     let health = Arc::new(Health::default());
     health.beat(true);
     let judge = Box::new(Policed(Evaluator::new(policy, Arc::new(around))));
+    Session::new(judge, health, news, 64 << 10)
+}
+
+/// Relays a stream in one direction, that of the server `outwards`, with so much room for decisions.
+pub fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards: bool) -> Relayed {
+    let tmp = tempfile::tempdir().unwrap();
+    let dirs = [tmp.path().join("ring")];
+    let waker = Arc::new(Waker::new());
+    let make = |direction, room| Capture::create(&dirs, "0123456789abcdef", direction, room, &waker).unwrap();
+    let way = if outwards { Direction::ServerToClient } else { Direction::ClientToServer };
+    let (capture, mut kept, _) = make(way, if outwards { Capture::DEFAULT_CAPACITY } else { 1 << 20 });
+    let (journal, decided, _) = make(Direction::Decisions, room);
     let mut journal = Writer::new(journal);
     journal.set_patience(Duration::ZERO);
-    let shared = Shared::new(judge, journal, health, news).unwrap();
-    let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared), 64 << 10), Outlet::new(shared));
+    let shared = Shared::new(session(policy), journal).unwrap();
+    let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared)), Outlet::new(shared));
     let (in_read, in_write) = pipe().unwrap();
     let (out_read, out_write) = pipe().unwrap();
     let reader = std::thread::spawn(move || {
@@ -88,13 +105,14 @@ fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards: boo
             }
         }
     });
-    let told = gate.inserts().unwrap();
+    let told = if outwards { outlet.answers() } else { gate.answers() }.unwrap();
     let decider: &mut dyn Decider = if outwards { &mut outlet } else { &mut gate };
     relay(in_read, out_write, capture, &Stop::new().unwrap(), Mode::Guard(decider));
     writer.join().unwrap();
     over.store(true, Ordering::Release);
     recorder.join().unwrap();
-    (reader.join().unwrap(), told.take().unwrap_or_default())
+    let (passed, told) = (reader.join().unwrap(), told.take().unwrap_or_default());
+    Relayed { passed, told, decided: Reader::new(decided) }
 }
 
 /// Panics if a server, however lenient, finds a call in what passes that the policy denies.

@@ -1,0 +1,217 @@
+//! What the guard does with one whole message, however it came.
+
+use super::{
+    Judge, Refusal, Session,
+    inspect::{self, Item, LineBreaks, Reading, Review, Shape, ends::Ends},
+    replies,
+};
+use crate::{
+    model::{Direction, PolicyVerdict},
+    record::judgement::{Ruled, Subject},
+    sys::clock,
+};
+
+/// One whole message, as whoever carries it found it.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'a> {
+    /// Who sent it.
+    pub direction: Direction,
+    /// All of it, and nothing else.
+    pub text: &'a [u8],
+    /// Where line breaks may stand in it, if it is the client's.
+    pub breaks: LineBreaks,
+    /// The recorder will see it.
+    pub captured: bool,
+}
+
+/// A decision as the record has it, and words for who sent what was decided about.
+type Worded = (Ruled, String);
+
+/// Whether a message passes on, and why.
+///
+/// It takes effect in this order: where something was [decided](Self::decisions), that is recorded; if it cannot be,
+/// [`Ruling::unrecorded`] keeps the message back. Then it is [forwarded](Session::forwarded), or its sender is told the
+/// [reply](Self::reply).
+#[derive(Debug)]
+pub struct Ruling<'a> {
+    direction: Direction,
+    reading: Reading<'a>,
+    /// By element, where one was decided about; one for all of a batch that is too long.
+    decisions: Vec<Option<Worded>>,
+    /// `sha256:` of the one policy that judged all of it.
+    policy: Option<String>,
+    passes: bool,
+}
+
+/// Reads a message and decides about it. The judge may wait for a name to be resolved.
+pub fn judge_message<'a>(message: Message<'a>, session: &Session) -> Ruling<'a> {
+    let Message { direction, text, breaks, captured } = message;
+    let reading = match direction {
+        Direction::ClientToServer if text.len() > session.max_message() => {
+            Reading::One(Ends::of(text).refused(Refusal::TooLarge))
+        }
+        Direction::ClientToServer => inspect::read(text, breaks),
+        Direction::ServerToClient => inspect::server::read(text),
+    };
+    let (items, in_batch) = (reading.items(), matches!(reading, Reading::Batch(_)));
+    let is_asked = items.iter().any(|item| item.review.is_some() && item.refused.is_none());
+    let complaint = if is_asked { session.complaint(captured) } else { None };
+    let mut decisions = Vec::with_capacity(items.len());
+    let policy = session.with_judge(is_asked && complaint.is_none(), |mut judge| {
+        let policy = judge.as_mut().map(|judge| judge.begin());
+        for (at, item) in items.iter().enumerate() {
+            let index = in_batch.then_some(at);
+            decisions.push(match session.refusal(direction, item, in_batch) {
+                Some(refusal) => Some(refused(refusal, index)),
+                None => review(item, index, judge.as_deref_mut(), complaint.as_deref()),
+            });
+        }
+        policy
+    });
+    if let Reading::TooMany(..) = reading {
+        decisions.push(Some(refused(Refusal::BadBatch, None)));
+    }
+    let mut ruling = Ruling { direction, reading, decisions, policy, passes: true };
+    if ruling.decisions().any(|decision| decision.verdict == PolicyVerdict::Denied) {
+        ruling.block(session);
+    }
+    ruling
+}
+
+/// What the policy says of one element; `None` if nobody has to decide anything.
+fn review(
+    item: &Item<'_>,
+    index: Option<usize>,
+    judge: Option<&mut (dyn Judge + 'static)>,
+    complaint: Option<&str>,
+) -> Option<Worded> {
+    let Review { tool, arguments } = item.review.as_ref()?;
+    let Some(judge) = judge else {
+        let (ruled, message) = refused(Refusal::RecorderUnavailable, index);
+        return Some((ruled, complaint.map_or(message, str::to_owned)));
+    };
+    let (ruled, message) = judge.judge(Subject { tool, arguments: *arguments }, clock::mono_ns());
+    Some((Ruled { index, ..ruled }, message))
+}
+
+impl<'a> Ruling<'a> {
+    /// Refuses a message that nobody holds whole. Who sent it is told when its [ends](Self::refused_by_ends) are known.
+    pub(super) fn refused_unread(direction: Direction, refusal: Refusal, session: &Session) -> Self {
+        Self::refused_as(direction, Item::unread(Shape::Notification, refusal), session)
+    }
+
+    /// Refuses a message of which only the ends are known.
+    pub(super) fn refused_by_ends(direction: Direction, refusal: Refusal, ends: Ends<'a>, session: &Session) -> Self {
+        Self::refused_as(direction, ends.refused(refusal), session)
+    }
+
+    fn refused_as(direction: Direction, item: Item<'a>, session: &Session) -> Self {
+        let decisions = item.refused.map(|refusal| Some(refused(refusal, None))).into_iter().collect();
+        let policy = Some(session.policy());
+        Self { direction, reading: Reading::One(item), decisions, policy, passes: false }
+    }
+
+    /// Everything in it is denied, for one element was.
+    fn block(&mut self, session: &Session) {
+        let in_batch = self.is_batch();
+        for (at, decision) in self.decisions.iter_mut().enumerate() {
+            if decision.as_ref().is_none_or(|(ruled, _)| ruled.verdict != PolicyVerdict::Denied) {
+                let ruled = denied("guard:batch", "guard.batch", in_batch.then_some(at));
+                *decision = Some((ruled, "another element of its batch was denied".to_owned()));
+            }
+        }
+        self.policy.get_or_insert_with(|| session.policy());
+        self.passes = false;
+    }
+
+    /// What was decided can be recorded nowhere: nothing of it passes.
+    pub fn unrecorded(&mut self, session: &Session) {
+        let in_batch = self.is_batch();
+        for (at, decision) in self.decisions.iter_mut().enumerate() {
+            *decision = Some(refused(Refusal::RecorderUnavailable, in_batch.then_some(at)));
+        }
+        self.block(session);
+    }
+
+    /// Who sent it.
+    #[must_use]
+    pub const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Whether it passes on.
+    #[must_use]
+    pub const fn passes(&self) -> bool {
+        self.passes
+    }
+
+    /// Whether it is no message, and nobody takes it for one.
+    #[must_use]
+    pub const fn is_blank(&self) -> bool {
+        matches!(self.reading, Reading::Blank)
+    }
+
+    const fn is_batch(&self) -> bool {
+        matches!(self.reading, Reading::Batch(_) | Reading::TooMany(..))
+    }
+
+    pub(super) fn items(&self) -> &[Item<'a>] {
+        self.reading.items()
+    }
+
+    /// What was decided about it or about its elements; of what is blocked, about each of them. None where nobody has to
+    /// decide anything.
+    pub fn decisions(&self) -> impl Iterator<Item = &Ruled> {
+        self.decisions.iter().flatten().map(|(ruled, _)| ruled)
+    }
+
+    /// Whether anything was decided about it, which may have taken time.
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        self.decisions.iter().any(Option::is_some)
+    }
+
+    /// `sha256:` of the policy in force for it; empty where nothing was decided.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        self.policy.as_deref().unwrap_or_default()
+    }
+
+    /// The JSON that its sender is told of what does not pass; `None` where nobody waits for an answer.
+    #[must_use]
+    pub fn reply(&self) -> Option<Vec<u8>> {
+        if self.passes {
+            return None;
+        }
+        let decisions = || self.decisions.iter().flatten();
+        let told = |id, (ruled, message)| replies::Refused { id, ruled, message };
+        let all: Vec<_> = match &self.reading {
+            Reading::TooMany(ids, all) => {
+                let ids = ids.iter().map(|id| Some(*id)).chain((!all).then_some(None));
+                ids.zip(decisions().cycle()).map(|(id, (ruled, message))| told(id, (ruled, message))).collect()
+            }
+            reading => {
+                // No server is told of what it cannot tell apart.
+                let waits = |item: &Item<'_>| match item.shape {
+                    Shape::Request => true,
+                    Shape::Unreadable => self.direction == Direction::ClientToServer,
+                    Shape::Notification | Shape::Response => false,
+                };
+                let of_each = reading.items().iter().zip(decisions());
+                of_each.filter(|(item, _)| waits(item)).map(|(item, (r, m))| told(item.id, (r, m))).collect()
+            }
+        };
+        replies::denied(&all, self.policy(), self.is_batch())
+    }
+}
+
+fn denied(reason: &str, rule: &str, index: Option<usize>) -> Ruled {
+    let (reason, rule) = (reason.to_owned(), Some(rule.to_owned()));
+    Ruled { index, verdict: PolicyVerdict::Denied, reason, rule, unseen: Vec::new() }
+}
+
+/// A refusal as the record has it, and its words.
+pub(super) fn refused(refusal: Refusal, index: Option<usize>) -> Worded {
+    let word = refusal.as_str();
+    (denied(&format!("guard:{word}"), &format!("guard.{word}"), index), refusal.message().to_owned())
+}

@@ -1,0 +1,191 @@
+//! The guard between two streams: where a message begins and ends, what waits meanwhile, and who writes a reply.
+//!
+//! [`Gate`] stands in the client's stream, [`Outlet`] in the server's. What is decided about a message is
+//! [`judge_message`]'s; both put it into [`record::judgement`](crate::record::judgement) before it takes effect. What a refused
+//! message's sender is told goes out on the other stream, between two messages.
+
+mod gate;
+mod held;
+mod outlet;
+
+pub use gate::Gate;
+pub use outlet::Outlet;
+
+use super::{
+    Message, Refusal, Ruling, Session,
+    inspect::{LineBreaks, ends::Gathered},
+    judge_message,
+};
+use crate::{
+    model::Direction,
+    record::judgement::{Judgement, Writer},
+    relay::stdio::{Decision, Desk, Inserts},
+    sys::clock,
+};
+use held::{Found, rest_of_line};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What both directions share.
+pub struct Shared {
+    session: Session,
+    journal: Mutex<Writer>,
+    /// For the client, and for the server.
+    inserts: [Arc<Inserts>; 2],
+}
+
+/// Where a message stands in its stream.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Stream offset of its first byte, headers included; `None` while the stream passes uncaptured.
+    offset: Option<u64>,
+    /// Bytes of Content-Length headers and of the body behind them.
+    frame: Option<(usize, usize)>,
+}
+
+/// What became of one message.
+struct Outcome {
+    passes: bool,
+    /// Something was decided, which may have taken time.
+    decided: bool,
+}
+
+/// A message that is being thrown away.
+struct Skipped {
+    gathered: Gathered,
+    refusal: Refusal,
+}
+
+impl Shared {
+    /// # Errors
+    /// No pipes could be made.
+    pub fn new(session: Session, journal: Writer) -> std::io::Result<Arc<Self>> {
+        let inserts = [Arc::new(Inserts::new()?), Arc::new(Inserts::new()?)];
+        Ok(Arc::new(Self { session, journal: Mutex::new(journal), inserts }))
+    }
+
+    /// For who sends in this direction.
+    fn replies(&self, direction: Direction) -> &Arc<Inserts> {
+        &self.inserts[direction.lane()]
+    }
+
+    /// For who receives in this direction.
+    fn inserts(&self, direction: Direction) -> &Arc<Inserts> {
+        &self.inserts[1 - direction.lane()]
+    }
+
+    /// Has a whole message judged. What was decided stands where the recorder finds it when this returns, and who sent what
+    /// does not pass is told.
+    fn message(
+        &self,
+        direction: Direction,
+        found: Found,
+        window: &[u8],
+        offset: Option<u64>,
+        desk: &Desk<'_>,
+    ) -> Outcome {
+        let place = Place { offset, frame: found.frame() };
+        let breaks = if place.frame.is_some() { LineBreaks::Nowhere } else { LineBreaks::AtEnd };
+        let message = Message { direction, text: found.body(window), breaks, captured: offset.is_some() };
+        let mut ruling = judge_message(message, &self.session);
+        let decided = ruling.is_decided();
+        if ruling.passes() && !ruling.is_blank() && (decided || place.frame.is_some()) {
+            let stands = offset.is_some_and(|at| self.journal().push(&judgement(&ruling, at, place.frame), true));
+            // Without a record only what needs no verdict may pass: what the recorder does not see at all, and what a server
+            // says, where all that would be lost is how it was framed.
+            if !stands && (decided || (offset.is_some() && direction == Direction::ClientToServer)) {
+                ruling.unrecorded(&self.session);
+            }
+        }
+        if ruling.passes() {
+            self.session.forwarded(&ruling);
+        } else {
+            self.put_down_refusal(&ruling, place, desk);
+            self.tell(&ruling, place.frame.is_some());
+        }
+        Outcome { passes: ruling.passes(), decided }
+    }
+
+    /// Refuses a message that began at this offset and has not ended.
+    fn refuse_unread(&self, direction: Direction, refusal: Refusal, offset: Option<u64>, desk: &Desk<'_>) {
+        let ruling = Ruling::refused_unread(direction, refusal, &self.session);
+        self.put_down_refusal(&ruling, Place { offset, frame: None }, desk);
+    }
+
+    /// More of a message that is thrown away; who sent it is told at its end.
+    fn skip(&self, direction: Direction, skipping: &mut Option<Skipped>, bytes: &[u8], ended: bool) -> Decision {
+        let (n, is_end) = rest_of_line(bytes);
+        if let Some(skipped) = skipping {
+            skipped.gathered.add(&bytes[..n]);
+        }
+        if let Some(Skipped { gathered, refusal }) = skipping.take_if(|_| is_end || ended) {
+            self.tell(&Ruling::refused_by_ends(direction, refusal, gathered.ends(), &self.session), false);
+        }
+        Decision::Discard(n)
+    }
+
+    fn journal(&self) -> std::sync::MutexGuard<'_, Writer> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a refusal where the recorder finds it, whatever it takes.
+    fn put_down_refusal(&self, ruling: &Ruling<'_>, Place { offset, frame }: Place, desk: &Desk<'_>) {
+        let Some(offset) = offset else { return };
+        let judgement = judgement(ruling, offset, frame);
+        loop {
+            // A recorder that cannot write makes no room: there is no use in waiting for it.
+            let patient = !self.session.is_failing();
+            let stands = self.journal().push(&judgement, patient) || desk.refused_blind(offset);
+            if stands || desk.is_stopped() {
+                return;
+            }
+            // Nothing may pass that looks as if it had passed, and nothing was refused that does not.
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    fn tell(&self, ruling: &Ruling<'_>, framed: bool) {
+        if let Some(reply) = ruling.reply() {
+            self.replies(ruling.direction()).push(&delimited(reply, framed));
+        }
+    }
+
+    /// What the client is told when its server is gone.
+    fn farewell(&self) -> Vec<u8> {
+        self.session.server_gone().into_iter().flat_map(|text| delimited(text, false)).collect()
+    }
+}
+
+/// What the recorder is told of a message.
+fn judgement(ruling: &Ruling<'_>, offset: u64, frame: Option<(usize, usize)>) -> Judgement {
+    Judgement {
+        direction: ruling.direction(),
+        offset,
+        frame,
+        blocked: !ruling.passes(),
+        ns: clock::mono_ns(),
+        policy: ruling.policy().to_owned(),
+        ruled: ruling.decisions().cloned().collect(),
+    }
+}
+
+/// A message as it is written: a line, or behind a header of its length.
+fn delimited(mut text: Vec<u8>, framed: bool) -> Vec<u8> {
+    if framed {
+        let header = format!("Content-Length: {}\r\n\r\n", text.len());
+        text.splice(0..0, header.into_bytes());
+    } else {
+        text.push(b'\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_framed_as_what_it_replies_to() {
+        assert_eq!(delimited(b"[1]".to_vec(), false), b"[1]\n");
+        assert_eq!(delimited(b"[1]".to_vec(), true), b"Content-Length: 3\r\n\r\n[1]");
+    }
+}

@@ -1,0 +1,98 @@
+//! The client's stream: what a client says is held until it was judged.
+
+use super::{Shared, Skipped, held::Finder};
+use crate::{
+    guard::{Refusal, inspect::ends::Gathered},
+    model::Direction,
+    relay::stdio::{Decider, Decision, Desk, Held, Inserts},
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The stream that is judged here.
+const DIRECTION: Direction = Direction::ClientToServer;
+/// What was approved is passed on after so long, before more is looked at.
+const IMPATIENT: Duration = Duration::from_micros(100);
+
+/// Stands between client and server.
+pub struct Gate {
+    shared: Arc<Shared>,
+    finder: Finder,
+    /// A message was judged and refused while others before it wait to be passed on.
+    refused_next: Option<usize>,
+    /// Inside a message that was refused before its end was seen.
+    skipping: Option<Skipped>,
+}
+
+impl Gate {
+    /// Over what it shares with the server's side.
+    #[must_use]
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, finder: Finder::default(), refused_next: None, skipping: None }
+    }
+
+    /// Everything held belongs to a message that cannot be judged.
+    fn give_up(&mut self, held: Held<'_>, refusal: Refusal, desk: &Desk<'_>) -> Decision {
+        let bytes = held.bytes;
+        self.shared.refuse_unread(DIRECTION, refusal, held.offset, desk);
+        self.finder.forget();
+        let mut gathered = Gathered::begin(bytes);
+        gathered.add(bytes);
+        self.skipping = Some(Skipped { gathered, refusal });
+        Decision::Discard(bytes.len())
+    }
+}
+
+impl Decider for Gate {
+    fn decide(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Decision {
+        if let Some(n) = self.refused_next.take() {
+            return Decision::Discard(n);
+        }
+        if self.skipping.is_some() {
+            return self.shared.skip(DIRECTION, &mut self.skipping, held.bytes, held.ended);
+        }
+        let mut approved = 0;
+        let mut start = None;
+        loop {
+            let window = &held.bytes[approved..];
+            if window.is_empty() {
+                return Decision::Forward(approved);
+            }
+            let Some(found) = self.finder.next(window, held.ended) else {
+                return match (approved, window.len() > self.shared.session.max_message()) {
+                    (1.., _) => Decision::Forward(approved),
+                    (0, true) => self.give_up(held, Refusal::TooLarge, desk),
+                    (0, false) if held.last => self.give_up(held, Refusal::RecorderUnavailable, desk),
+                    (0, false) => Decision::More,
+                };
+            };
+            let offset = held.offset.map(|offset| offset + approved as u64);
+            let is_last = found.end == window.len();
+            if !is_last && start.is_none() {
+                start = Some(Instant::now());
+            }
+            let outcome = self.shared.message(DIRECTION, found, window, offset, desk);
+            if !outcome.passes {
+                if approved == 0 {
+                    return Decision::Discard(found.end);
+                }
+                self.refused_next = Some(found.end);
+                return Decision::Forward(approved);
+            }
+            approved += found.end;
+            if outcome.decided && start.is_some_and(|start| start.elapsed() > IMPATIENT) {
+                return Decision::Forward(approved);
+            }
+        }
+    }
+
+    fn inserts(&self) -> Option<Arc<Inserts>> {
+        Some(Arc::clone(self.shared.inserts(DIRECTION)))
+    }
+
+    fn answers(&self) -> Option<Arc<Inserts>> {
+        Some(Arc::clone(self.shared.replies(DIRECTION)))
+    }
+}
