@@ -67,5 +67,6 @@ pub mod report;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod tui;
+pub mod yaml;
 
 pub use assay_evidence::{canon, lines, model, text};

@@ -12,7 +12,7 @@ use crate::{
     pack::{
         diff::{
             Answer, CallChange, ChangeKind, Comparison, Document, SideView, ToolRow, diff,
-            gates::{GateResult, Gates, GatesError},
+            gates::{GateResult, Gates},
             totals_rows,
         },
         verify::{Completeness, Integrity, SignerVerdict, VerifyError, VerifyOptions},
@@ -67,12 +67,6 @@ pub struct DiffArgs {
     screen: super::screen::ScreenArgs,
 }
 
-impl From<GatesError> for Failure {
-    fn from(e: GatesError) -> Self {
-        Self::bad_input(e).hint("docs/diff.md lists the gates")
-    }
-}
-
 /// Runs `assay diff`.
 ///
 /// # Errors
@@ -86,7 +80,8 @@ pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
             check_out("--report", file, &args.a)?;
             check_out("--report", file, &args.b)?;
         }
-        let gates = args.gates.as_deref().map(Gates::load).transpose()?;
+        let gates = args.gates.as_deref().map(Gates::load).transpose();
+        let gates = gates.map_err(|e| Failure::bad_input(e).hint("docs/diff.md lists the gates"))?;
         let options = VerifyOptions { signers: args.signer.clone(), ..VerifyOptions::default() };
         let mut progress = Meter::new();
         let document = diff(&args.a, &args.b, &options, gates.as_ref(), &mut |p| progress.show(p));

@@ -92,7 +92,10 @@ pub fn named(path: &Path) -> io::Result<File> {
 /// # Errors
 /// A refusal of what is longer, or what the system says.
 pub fn read_all(file: File, max: u64) -> io::Result<Vec<u8>> {
-    let long = || refuse(format!("it is longer than {max} bytes"));
+    let long = || match max {
+        max if max > 0 && max.is_multiple_of(1 << 20) => refuse(format!("it is longer than {} MiB", max >> 20)),
+        max => refuse(format!("it is longer than {max} bytes")),
+    };
     if file.metadata()?.len() > max {
         return Err(long());
     }

@@ -6,8 +6,8 @@ use super::{
     model::{Budget, Constraint, Default, Rules, Shape},
     names::NameSet,
     read::Reader,
-    yaml::{Kind, Node, Place, Scalar},
 };
+use crate::yaml::{Kind, Node, Place, Scalar};
 
 /// Top-level keys that only this shape has.
 pub const KEYS: [&str; 7] = ["tools", "mode", "server_id", "store_args", "store_results", "auto_pack", "audit_dir"];

@@ -9,8 +9,8 @@ use super::{
     model::{Budget, Constraint, Rules, Shape},
     names::{NameSet, is_glob},
     read::Reader,
-    yaml::{Kind, Node, Place, Source},
 };
+use crate::yaml::{Kind, Node, Place, Source};
 use std::{
     collections::HashMap, fs::OpenOptions, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path, time::Duration,
 };
@@ -93,16 +93,10 @@ impl Policy {
         if text.len() as u64 > MAX_POLICY {
             return Err(too_long(name));
         }
-        let bytes = text;
-        let text = std::str::from_utf8(bytes).map_err(|e| {
-            let before = String::from_utf8_lossy(&bytes[..e.valid_up_to()]);
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            let lossy = String::from_utf8_lossy(bytes);
-            Source { name, text: &lossy }.error(Place { line, column, width: 1 }, "this is no UTF-8")
-        })?;
-        let source = Source { name, text: text.strip_prefix('\u{feff}').unwrap_or(text) };
-        let root = source.read()?;
+        let source = Source::of(name, text)?;
+        let start = Place { line: 1, column: 1, width: 1 };
+        let empty = || source.error(start, "the file is empty").hint("`assay policy init` writes a first one");
+        let root = source.read()?.ok_or_else(empty)?;
         let mut reader = Reader { source, notes: Vec::new(), eager: EAGER };
         let top = reader.mapping(&root, "the file")?;
         let has = |key: &str| top.iter().any(|(k, _)| k.text() == Some(key));
@@ -114,8 +108,8 @@ impl Policy {
             };
         let notes = reader.notes;
         Ok(Self {
-            hash: format!("sha256:{}", crate::canon::sha256_hex(bytes)),
-            source: bytes.to_vec(),
+            hash: format!("sha256:{}", crate::canon::sha256_hex(text)),
+            source: text.to_vec(),
             name: name.to_owned(),
             notes,
             rules,
@@ -130,7 +124,7 @@ impl Policy {
     pub fn lines<'a>(&self, rules: impl IntoIterator<Item = &'a str>) -> HashMap<&'a str, usize> {
         let text = String::from_utf8_lossy(&self.source);
         let source = Source { name: &self.name, text: text.strip_prefix('\u{feff}').unwrap_or(&text) };
-        let Ok(root) = source.read() else { return HashMap::new() };
+        let Ok(Some(root)) = source.read() else { return HashMap::new() };
         let place = |rule: &'a str| Some((rule, root.place_of(&self.path(rule)?)?.line));
         rules.into_iter().filter_map(place).collect()
     }

@@ -9,25 +9,24 @@
 mod compat;
 pub mod constraints;
 pub mod dry_run;
-mod error;
 mod eval;
 pub mod init;
 mod load;
 pub mod model;
 mod names;
-mod near;
 mod read;
-mod yaml;
 
 #[cfg(test)]
 mod tests;
 
 pub use constraints::hosts::{Beside, Dns, Resolve};
-pub use error::PolicyError;
 pub use eval::{Arguments, Call, Evaluator, Reason, Ruling, Surroundings, Verdict};
 pub use load::MAX_POLICY;
 pub use names::is_glob;
 pub use read::POLICY_VERSION;
+
+/// A policy file that cannot be used, and where.
+pub use crate::yaml::Error as PolicyError;
 
 /// A policy file, loaded and compiled.
 #[derive(Debug)]
@@ -89,9 +88,9 @@ impl Policy {
             }
         }
         let text = String::from_utf8_lossy(&self.source);
-        let source = yaml::Source { name: &self.name, text: &text };
+        let source = crate::yaml::Source { name: &self.name, text: &text };
         for c in &rules.constraints {
-            let place = yaml::Place { line: c.line, column: 1, width: 1 };
+            let place = crate::yaml::Place { line: c.line, column: 1, width: 1 };
             if c.patterns.as_ref().is_some_and(|p| p.compile().is_err()) {
                 return Err(source.error(place, format!("deny_patterns of `{}` cannot be compiled", c.key)));
             }

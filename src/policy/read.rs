@@ -5,11 +5,12 @@ use super::{
     constraints::patterns::Patterns,
     model::{Budget, Default},
     names::{MAX_NAME, NameSet},
-    near::distance,
-    yaml::{Kind, Node, Place, Scalar, Source},
 };
-use crate::model::version;
-use std::time::Duration;
+use crate::{
+    model::version,
+    yaml::{Node, Place, Scalar, Source},
+};
+use std::{ops::Deref, time::Duration};
 
 /// Version of a policy file: `N`, or `N.M` for a later minor one.
 ///
@@ -26,11 +27,15 @@ pub struct Reader<'a> {
     pub eager: usize,
 }
 
-impl Reader<'_> {
-    pub fn error(&self, place: Place, message: impl Into<String>) -> PolicyError {
-        self.source.error(place, message)
-    }
+impl<'a> Deref for Reader<'a> {
+    type Target = Source<'a>;
 
+    fn deref(&self) -> &Source<'a> {
+        &self.source
+    }
+}
+
+impl Reader<'_> {
     pub fn note(&mut self, place: Place, text: impl Into<String>) {
         self.notes.push(Note { line: Some(place.line), text: text.into() });
     }
@@ -45,58 +50,6 @@ impl Reader<'_> {
             Some(e) => self.error(value.place, e.to_string()),
             None => self.error(value.place, "this version is not known").hint("write version: \"1\""),
         })
-    }
-
-    pub fn expected(&self, node: &Node, key: &str, what: &str) -> PolicyError {
-        self.error(node.place, format!("`{key}` is {}, expected {what}", node.what()))
-    }
-
-    pub fn mapping<'n>(&self, node: &'n Node, key: &str) -> Result<&'n [(Node, Node)], PolicyError> {
-        match &node.kind {
-            Kind::Mapping(pairs) => Ok(pairs),
-            _ => Err(self.expected(node, key, "a mapping")),
-        }
-    }
-
-    pub fn sequence<'n>(&self, node: &'n Node, key: &str) -> Result<&'n [Node], PolicyError> {
-        match &node.kind {
-            Kind::Sequence(items) => Ok(items),
-            _ => Err(self.expected(node, key, "a list")),
-        }
-    }
-
-    pub fn string<'n>(&self, node: &'n Node, key: &str) -> Result<&'n str, PolicyError> {
-        match node.scalar() {
-            Some(Scalar::Text(text)) => Ok(text),
-            Some(Scalar::Null) | None => Err(self.expected(node, key, "a string")),
-            Some(_) => Err(self.expected(node, key, "a string").hint("put it in quotes")),
-        }
-    }
-
-    pub fn flag(&self, node: &Node, key: &str) -> Result<bool, PolicyError> {
-        match node.scalar() {
-            Some(Scalar::Bool(b)) => Ok(b),
-            _ => Err(self.expected(node, key, "true or false")),
-        }
-    }
-
-    pub fn count(&self, node: &Node, key: &str) -> Result<u64, PolicyError> {
-        match node.scalar() {
-            Some(Scalar::Int(n)) if n >= 0 => Ok(n.unsigned_abs()),
-            Some(Scalar::Int(_) | Scalar::Float(_)) => {
-                Err(self.error(node.place, format!("`{key}` is no whole number of 0 or more")))
-            }
-            _ => Err(self.expected(node, key, "a whole number of 0 or more")),
-        }
-    }
-
-    pub fn unknown(&self, key: &Node, known: &[&str]) -> PolicyError {
-        let text = key.text().unwrap_or_default();
-        let error = self.error(key.place, format!("unknown key `{text}`"));
-        match known.iter().map(|k| (distance(text, k), k)).min() {
-            Some((distance, near)) if distance <= 3 => error.hint(format!("did you mean `{near}`?")),
-            _ => error.hint(format!("known here: {}", known.join(", "))),
-        }
     }
 
     pub fn default(&self, node: &Node, key: &str) -> Result<Default, PolicyError> {

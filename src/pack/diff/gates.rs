@@ -3,106 +3,65 @@
 
 use super::Comparison;
 use crate::{
+    files,
     numbers::increase_pct,
     pack::verify::{Completeness, SignerVerdict, VerifyReport},
+    yaml::{Error, Node, Place, Scalar, Source},
 };
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::Serialize;
 use serde_json::{Value, json};
-use std::{
-    collections::BTreeSet,
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, path::Path};
 
 /// Bytes of a gates file that are read.
 pub const MAX_GATES: u64 = 1 << 20;
 
 /// The limits. An absent one is not judged.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Gates {
     /// Tools that only B calls and [`allowed_new_tools`](Self::allowed_new_tools) does not name.
-    #[serde(default, deserialize_with = "given")]
     pub max_new_tools: Option<u64>,
     /// Tools that only A calls.
-    #[serde(default, deserialize_with = "given")]
     pub max_gone_tools: Option<u64>,
     /// Calls in B that the policy rejects, refused or only recorded.
-    #[serde(default, deserialize_with = "given")]
     pub max_denied: Option<u64>,
     /// Failed calls in B.
-    #[serde(default, deserialize_with = "given")]
     pub max_errors: Option<u64>,
     /// Calls without a response in B.
-    #[serde(default, deserialize_with = "given")]
     pub max_timeouts: Option<u64>,
     /// Pairs with another result hash.
-    #[serde(default, deserialize_with = "given")]
     pub max_changed_results: Option<u64>,
     /// By how many percent the 95th percentile of all round trips may grow.
-    #[serde(default, deserialize_with = "percent")]
     pub p95_increase_pct: Option<f64>,
     /// The same of the median.
-    #[serde(default, deserialize_with = "percent")]
     pub p50_increase_pct: Option<f64>,
     /// Both packs are COMPLETE.
-    #[serde(default, deserialize_with = "given")]
     pub require_complete: Option<bool>,
     /// Both packs are PINNED.
-    #[serde(default, deserialize_with = "given")]
     pub require_pinned: Option<bool>,
     /// Tools that may be new; alone it means that no other may.
-    #[serde(default, deserialize_with = "names")]
     pub allowed_new_tools: Option<Vec<String>>,
 }
 
-/// An empty value is a limit that somebody forgot, not one that is absent.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(d).map(Some)
-}
+const KEYS: [&str; 11] = [
+    "max_new_tools",
+    "max_gone_tools",
+    "max_denied",
+    "max_errors",
+    "max_timeouts",
+    "max_changed_results",
+    "p95_increase_pct",
+    "p50_increase_pct",
+    "require_complete",
+    "require_pinned",
+    "allowed_new_tools",
+];
 
-fn percent<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
-    let value = f64::deserialize(d)?;
-    if value.is_finite() && value >= 0.0 {
-        Ok(Some(value))
-    } else {
-        Err(de::Error::custom("expected a percentage of 0 or more"))
+fn percentage(source: &Source<'_>, node: &Node, key: &str) -> Result<f64, Error> {
+    match node.scalar() {
+        Some(Scalar::Int(n)) if n >= 0 => Ok(n as f64),
+        Some(Scalar::Float(x)) if x.is_finite() && x >= 0.0 => Ok(x),
+        _ => Err(source.expected(node, key, "a percentage of 0 or more")),
     }
-}
-
-fn names<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String>>, D::Error> {
-    Ok(Some(Vec::<Name>::deserialize(d)?.into_iter().map(|n| n.0).collect()))
-}
-
-/// A string, and no number or truth value that YAML would also take for one.
-struct Name(String);
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Name;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("the name of a tool, in quotes if it could be something else")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Name, E> {
-                Ok(Name(text.to_owned()))
-            }
-        }
-        d.deserialize_any(Visitor)
-    }
-}
-
-/// A gates file that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{}{}: {what}", .path.display(), .place.map(|(l, c)| format!(":{l}:{c}")).unwrap_or_default())]
-pub struct GatesError {
-    /// Which file.
-    pub path: PathBuf,
-    /// Line and column, from 1.
-    pub place: Option<(usize, usize)>,
-    /// What is wrong.
-    pub what: String,
 }
 
 /// How one gate was judged.
@@ -134,37 +93,46 @@ impl Gates {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`GatesError`].
-    pub fn load(path: &Path) -> Result<Self, GatesError> {
-        let error = |place, what: String| GatesError { path: path.to_owned(), place, what };
-        let file = crate::files::named(path).map_err(|e| error(None, e.to_string()))?;
-        let mut text = Vec::new();
-        file.take(MAX_GATES + 1).read_to_end(&mut text).map_err(|e| error(None, e.to_string()))?;
-        if text.len() as u64 > MAX_GATES {
-            return Err(error(None, format!("it is longer than {} MiB", MAX_GATES >> 20)));
-        }
-        let text = String::from_utf8(text).map_err(|_| error(None, "it is not UTF-8".to_owned()))?;
-        Self::parse(&text).map_err(|(place, what)| error(place, what))
+    /// One that cannot be read, and what [`parse`](Self::parse) says.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let bytes = files::named(path).and_then(|file| files::read_all(file, MAX_GATES));
+        Self::parse(&bytes.map_err(|e| Error::file(path, e.to_string()))?, &path.to_string_lossy())
     }
 
-    /// Reads YAML text; an error has its line and column, from 1, where there is a place to point at.
+    /// Reads gates from memory; `name` stands for the path in errors.
     ///
     /// # Errors
-    /// What is wrong.
-    #[allow(clippy::type_complexity)]
-    pub fn parse(text: &str) -> Result<Self, (Option<(usize, usize)>, String)> {
-        let gates: Self = serde_yaml::from_str(text).map_err(|e| {
-            let place = e.location().map(|l| (l.line(), l.column()));
-            let what = e.to_string();
-            let what = what.rsplit_once(" at line ").map_or(what.as_str(), |(what, _)| what);
-            // For a key that is there twice the parser names the place of the mapping.
-            let place = if what.starts_with("duplicate") { place_of(text, what).or(place) } else { place };
-            (place, what.to_owned())
-        })?;
-        if gates == Self::default() {
-            return Err((Some((1, 1)), "there is no gate in it".to_owned()));
+    /// What is not understood, at its place.
+    pub fn parse(text: &[u8], name: &str) -> Result<Self, Error> {
+        let source = Source::of(name, text)?;
+        let start = Place { line: 1, column: 1, width: 1 };
+        let empty = || source.error(start, "there is no gate in it");
+        let root = source.read()?.ok_or_else(empty)?;
+        let mut gates = Self::default();
+        for (key, value) in source.mapping(&root, "the file")? {
+            let name = key.text().unwrap_or_default();
+            let count = || source.count(value, name).map(Some);
+            let flag = || source.flag(value, name).map(Some);
+            match name {
+                "max_new_tools" => gates.max_new_tools = count()?,
+                "max_gone_tools" => gates.max_gone_tools = count()?,
+                "max_denied" => gates.max_denied = count()?,
+                "max_errors" => gates.max_errors = count()?,
+                "max_timeouts" => gates.max_timeouts = count()?,
+                "max_changed_results" => gates.max_changed_results = count()?,
+                "p95_increase_pct" => gates.p95_increase_pct = Some(percentage(&source, value, name)?),
+                "p50_increase_pct" => gates.p50_increase_pct = Some(percentage(&source, value, name)?),
+                "require_complete" => gates.require_complete = flag()?,
+                "require_pinned" => gates.require_pinned = flag()?,
+                "allowed_new_tools" => {
+                    let tools = source.sequence(value, name)?.iter();
+                    let tools = tools.map(|tool| source.string(tool, name).map(str::to_owned));
+                    gates.allowed_new_tools = Some(tools.collect::<Result<_, _>>()?);
+                }
+                _ => return Err(source.unknown(key, &KEYS)),
+            }
         }
-        Ok(gates)
+        if gates == Self::default() { Err(empty()) } else { Ok(gates) }
     }
 
     /// Whether the file has this gate.
@@ -244,14 +212,6 @@ fn latency(gate: &'static str, limit: f64, a: Option<u64>, b: Option<u64>) -> Ga
     GateResult { gate, limit: json!(limit), actual: json!(actual), passed, note }
 }
 
-/// Where a key that is there twice stands for the last time.
-fn place_of(text: &str, what: &str) -> Option<(usize, usize)> {
-    let key = what.split('`').nth(1)?;
-    let here = |line: &str| line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'));
-    let (n, line) = text.lines().enumerate().filter(|(_, line)| here(line)).last()?;
-    Some((n + 1, line.len() - line.trim_start().len() + 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,7 +221,7 @@ mod tests {
         let text = "max_new_tools: 0\nmax_gone_tools: 1\nmax_denied: 2\nmax_errors: 3\nmax_timeouts: 4\n\
                     max_changed_results: 5\np95_increase_pct: 20\np50_increase_pct: 12.5\nrequire_complete: true\n\
                     require_pinned: false\nallowed_new_tools: [search, \"日本語\"]\n";
-        let g = Gates::parse(text).unwrap();
+        let g = Gates::parse(text.as_bytes(), "g.yaml").unwrap();
         assert_eq!(
             (g.max_new_tools, g.max_gone_tools, g.max_denied, g.max_errors),
             (Some(0), Some(1), Some(2), Some(3))
@@ -275,28 +235,52 @@ mod tests {
     #[test]
     fn nothing_is_ignored_and_every_error_has_its_place() {
         for (text, place, what) in [
-            ("max_errors: 1\nmax_eror: 2\n", (2, 1), "unknown field `max_eror`"),
-            ("max_errors: 1\nmax_errors: 2\n", (2, 1), "duplicate"),
-            ("max_errors: many\n", (1, 13), "invalid type"),
-            ("max_errors: \"1\"\n", (1, 13), "invalid type"),
-            ("max_errors: -1\n", (1, 13), "invalid"),
-            ("max_errors: 1.5\n", (1, 13), "invalid type"),
-            ("max_errors:\n", (1, 12), "invalid type"),
+            ("max_errors: 1\nmax_eror: 2\n", (2, 1), "unknown key `max_eror`"),
+            ("max_errors: 1\nmax_errors: 2\n", (2, 1), "there twice"),
+            ("max_errors: many\n", (1, 13), "expected a whole number"),
+            ("max_errors: \"1\"\n", (1, 13), "expected a whole number"),
+            ("max_errors: -1\n", (1, 13), "no whole number"),
+            ("max_errors: 1.5\n", (1, 13), "no whole number"),
+            ("max_errors:\n", (1, 11), "nothing, expected a whole number"),
             ("p95_increase_pct: .nan\n", (1, 19), "percentage"),
+            ("p95_increase_pct: .inf\n", (1, 19), "percentage"),
             ("p95_increase_pct: -1\n", (1, 19), "percentage"),
-            ("require_complete: yes please\n", (1, 19), "invalid type"),
-            ("allowed_new_tools: search\n", (1, 20), "invalid type"),
-            ("allowed_new_tools: [1]\n", (1, 21), "invalid type"),
-            ("max_errors: [1\n", (1, 13), "invalid type"),
-            ("- max_errors\n", (1, 1), "invalid type"),
-            ("", (1, 1), ""),
+            ("p50_increase_pct: -0.5\n", (1, 19), "percentage"),
+            ("p50_increase_pct: \"1\"\n", (1, 19), "percentage"),
+            ("require_complete: yes please\n", (1, 19), "expected true or false"),
+            ("require_complete: yes\n", (1, 19), "expected true or false"),
+            ("allowed_new_tools: search\n", (1, 20), "expected a list"),
+            ("allowed_new_tools: [1]\n", (1, 21), "expected a string"),
+            ("allowed_new_tools: [a, ~]\n", (1, 24), "expected a string"),
+            ("max_errors: [1\n", (2, 1), "not YAML"),
+            ("max_errors: &a 1\nmax_denied: *a\n", (1, 13), "an anchor"),
+            ("max_errors:\t1\n", (1, 12), "a tab"),
+            ("max_errors: 1\n---\nmax_errors: 1\n", (2, 1), "a second document"),
+            ("- max_errors\n", (1, 1), "expected a mapping"),
+            ("", (1, 1), "no gate"),
+            ("# none\n", (1, 1), "no gate"),
             ("{}\n", (1, 1), "no gate"),
         ] {
-            let (found, said) = Gates::parse(text).unwrap_err();
-            assert!(said.contains(what), "{text:?}: {said}");
-            assert!(found.is_some(), "{text:?}: {said}");
-            assert_eq!(found.map(|p| p.0), Some(place.0), "{text:?}: {said} {found:?}");
+            let e = Gates::parse(text.as_bytes(), "g.yaml").unwrap_err();
+            assert!(e.message.contains(what), "{text:?}: {e}");
+            assert_eq!((e.line, e.column), (Some(place.0), Some(place.1)), "{text:?}: {e}");
         }
+        let e = Gates::parse(b"max_errors: \xff\n", "g.yaml").unwrap_err();
+        assert_eq!((e.line, e.column), (Some(1), Some(13)), "{e}");
+    }
+
+    #[test]
+    fn each_key_is_read_and_none_but_them_is_known() {
+        for key in KEYS {
+            let value = match key {
+                "require_complete" | "require_pinned" => "true",
+                "allowed_new_tools" => "[a]",
+                _ => "1",
+            };
+            assert!(Gates::parse(format!("{key}: {value}\n").as_bytes(), "g.yaml").is_ok(), "{key}");
+        }
+        let e = Gates::parse(b"max_eror: 2\n", "g.yaml").unwrap_err();
+        assert_eq!(e.hint.as_deref(), Some("did you mean `max_errors`?"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is wrong with a JSON Schema that its own rules let pass: a keyword that is none, or does nothing where it stands, would
 //! switch a constraint off in silence; a schema that refers to itself on the spot would never be done.
 
-use crate::policy::near::distance;
+use crate::yaml::distance;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! Which word somebody meant.
 
 /// Levenshtein distance, for keys that somebody mistyped.
+#[must_use]
 pub fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().take(64).enumerate() {

@@ -1,4 +1,4 @@
-//! A policy that cannot be used, and where.
+//! What is wrong with a file that somebody wrote, and where.
 
 use crate::text::visible;
 use std::{fmt, path::PathBuf};
@@ -6,9 +6,9 @@ use std::{fmt, path::PathBuf};
 /// Longest line that is quoted, in characters; of a longer one the part around the place is.
 const MAX_EXCERPT: usize = 100;
 
-/// A policy file that cannot be used. `Display` gives several lines: place and message, the line, a caret, a hint.
+/// A file that cannot be used. `Display` gives several lines: place and message, the line, a caret, a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyError {
+pub struct Error {
     /// Which file.
     pub path: PathBuf,
     /// Line, from 1.
@@ -25,9 +25,10 @@ pub struct PolicyError {
     pub width: usize,
 }
 
-impl PolicyError {
+impl Error {
     /// An error of the whole file.
-    pub(super) fn file(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>, message: impl Into<String>) -> Self {
         Self {
             path: path.into(),
             line: None,
@@ -41,13 +42,13 @@ impl PolicyError {
 
     /// Adds what to do.
     #[must_use]
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into().into_boxed_str());
         self
     }
 }
 
-impl fmt::Display for PolicyError {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&visible(&self.path.display().to_string()))?;
         if let (Some(line), Some(column)) = (self.line, self.column) {
@@ -71,4 +72,4 @@ impl fmt::Display for PolicyError {
     }
 }
 
-impl std::error::Error for PolicyError {}
+impl std::error::Error for Error {}
