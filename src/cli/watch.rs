@@ -310,6 +310,12 @@ impl Printer {
                 let pack = p.pack.as_ref().map(|p| format!(": {}", p.display())).unwrap_or_default();
                 Some(format!("{}  {state}{}", p.session_id, visible(&pack)))
             }
+            // Each would be a line where a disk went bad.
+            Line::Unread(u) if u.unread.is_power_of_two() => {
+                let text =
+                    format!("{}: event {} does not read: {}", u.session_id, u.cursor, fit(&visible(&u.why), 200));
+                Some(self.style.paint(Tone::Warn, &text))
+            }
             Line::Chain(c) if self.filter.is_empty() => {
                 let note = c.note.as_ref()?;
                 Some(format!(

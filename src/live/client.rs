@@ -13,7 +13,7 @@ use super::{
 use crate::{
     model::{
         ReceiptId, SessionId,
-        reading::{self, TooNew},
+        reading::{self, Reading, TooNew},
         version,
     },
     paths::AuditDir,
@@ -308,17 +308,18 @@ impl Follower {
             Line::PackProgress(p) => self.sealed |= p.session_id == self.session && p.state != PackState::Sealing,
             _ => {}
         }
-        match line.chained() {
-            Some(c) if c.session_id != self.session => Some(()),
-            Some(c) => {
+        match line.place() {
+            Some((session, _)) if session != self.session => Some(()),
+            Some((_, cursor)) => {
                 let expected = self.cursor.unwrap_or_default();
-                if c.cursor < expected {
+                if cursor < expected {
                     return Some(());
                 }
                 // What a lost line leaves behind is a gap, whoever lost it.
-                if c.cursor > expected {
-                    self.heal(expected, c.cursor)?;
+                if cursor > expected {
+                    self.heal(expected, cursor)?;
                 }
+                self.cursor = Some(cursor + 1);
                 self.chained(line)
             }
             None => self.tell(Update::Line(Box::new(line))),
@@ -327,12 +328,12 @@ impl Follower {
 
     /// Tells an event of the chain that is next.
     fn chained(&mut self, line: Line) -> Option<()> {
-        let Some(c) = line.chained() else { return Some(()) };
-        self.cursor = Some(c.cursor + 1);
-        if let Some(end) = &c.end {
+        let chained = line.chained();
+        if let Some(end) = chained.and_then(|c| c.end.as_ref()) {
             (self.ended, self.next) = (true, end.next);
         }
-        let partial = c.call.as_ref().filter(|call| call.tool_name.is_none()).and_then(|call| call.receipt_id);
+        let call = chained.and_then(|c| c.call.as_ref()).filter(|call| call.tool_name.is_none());
+        let partial = call.and_then(|call| call.receipt_id);
         self.tell(Update::Line(Box::new(line)))?;
         if let Some(receipt) = partial {
             self.receipts(&BTreeSet::from([receipt]))?;
@@ -347,10 +348,18 @@ impl Follower {
         fold.set_server(&self.card.card.server_id);
         let (segment, mut ends) = (self.card.segment.clone(), None);
         let mut partial = BTreeSet::new();
-        let (mut listening, mut behind) = (Some(()), from);
-        let healed = journal::events(&segment, from.saturating_sub(RUN_UP), to, &mut |e| {
-            let mut line = fold.event(e);
-            if e.event_seq < from || listening.is_none() {
+        let (mut listening, mut behind, mut too_new) = (Some(()), from, None);
+        let healed = journal::events(&segment, from.saturating_sub(RUN_UP), to, &mut |seq, read| {
+            let mut line = match read {
+                Reading::Readable(e) => fold.event(&e),
+                Reading::TooNew(e) => {
+                    let line = fold.unread(self.session, seq, e.to_string());
+                    too_new = too_new.take().or(Some(e));
+                    line
+                }
+                Reading::Damaged(why) => fold.unread(self.session, seq, why),
+            };
+            if seq < from || listening.is_none() {
                 return;
             }
             if from > RUN_UP {
@@ -362,15 +371,15 @@ impl Follower {
                 partial.extend(call.and_then(|call| call.receipt_id));
             }
             listening = self.tell(Update::Line(Box::new(line)));
-            behind = e.event_seq + 1;
+            behind = seq.saturating_add(1);
         });
-        match healed {
-            Ok(None) => {}
-            Ok(Some(e)) => {
+        match (healed, too_new) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(e)) => {
                 let why = format!("{}: {e}", segment.display());
                 self.tell(Update::TooNew { session: self.session, why })?;
             }
-            Err(e) => tracing::warn!(path = %segment.display(), error = %e, "a gap could not be healed"),
+            (Err(e), _) => tracing::warn!(path = %segment.display(), error = %e, "a gap could not be healed"),
         }
         self.cursor = Some(if to == u64::MAX { behind } else { to });
         if let Some(end) = ends {
@@ -435,8 +444,8 @@ impl Follower {
                 return None;
             }
             let mut continues = None;
-            journal::events(&paths.segment, 0, 1, &mut |e| {
-                continues = e.chain_start().and_then(|s| s.continues);
+            journal::events(&paths.segment, 0, 1, &mut |_, read| {
+                continues = read.ok().and_then(|e| e.chain_start().and_then(|s| s.continues));
             })
             .ok()?;
             (continues == Some(self.session)).then(|| {

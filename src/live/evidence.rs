@@ -66,7 +66,7 @@ pub fn find(receipts: &Path, events: &Path, row: &CallRow, stop: &AtomicBool) ->
 }
 
 fn receipt_of(path: &Path, id: ReceiptId, row: &CallRow, stop: &AtomicBool) -> io::Result<Option<Vec<u8>>> {
-    let mut search = Search::new(path, &format!("\"receipt_id\":\"{id}\""), stop)?;
+    let mut search = Search::new(path, time_of_receipt, &format!("\"receipt_id\":\"{id}\""), stop)?;
     let at = row.ended_at.or(row.requested_at);
     let mut found = None;
     let mut take = |line: &[u8]| {
@@ -86,7 +86,7 @@ fn receipt_of(path: &Path, id: ReceiptId, row: &CallRow, stop: &AtomicBool) -> i
 }
 
 fn events_of(path: &Path, row: &CallRow, stop: &AtomicBool) -> io::Result<Vec<Vec<u8>>> {
-    let mut search = Search::new(path, &format!("\"invocation_id\":\"{}\"", row.invocation_id), stop)?;
+    let mut search = Search::new(path, time_of_event, &format!("\"invocation_id\":\"{}\"", row.invocation_id), stop)?;
     let from = search.shortly_before(row.requested_at)?;
     // Where the clock was set back meanwhile, it ended before it began.
     let until = row.ended_at.map(|ended| row.requested_at.map_or(ended, |begun| begun.max(ended)));
@@ -130,19 +130,21 @@ impl Events {
 /// A search for the lines that hold a member.
 struct Search<'a> {
     lines: Lines,
+    time_of: fn(&[u8]) -> Option<i64>,
     member: Finder<'static>,
     stop: &'a AtomicBool,
 }
 
 impl<'a> Search<'a> {
-    fn new(path: &Path, member: &str, stop: &'a AtomicBool) -> io::Result<Self> {
-        Ok(Self { lines: Lines::of(crate::files::plain(path)?), member: Finder::new(member).into_owned(), stop })
+    fn new(path: &Path, time_of: fn(&[u8]) -> Option<i64>, member: &str, stop: &'a AtomicBool) -> io::Result<Self> {
+        let lines = Lines::of(crate::files::plain(path)?);
+        Ok(Self { lines, time_of, member: Finder::new(member).into_owned(), stop })
     }
 
     /// Offset of a line shortly before this time, or of the first.
     fn shortly_before(&mut self, at: Option<WallTime>) -> io::Result<u64> {
         let Some(at) = at else { return Ok(0) };
-        self.lines.bisect(self.lines.len()?, &time_of, &(at.millis() - SLACK_MS))?;
+        self.lines.bisect(self.lines.len()?, &self.time_of, &(at.millis() - SLACK_MS))?;
         Ok(self.lines.position())
     }
 
@@ -151,7 +153,7 @@ impl<'a> Search<'a> {
     fn walk(&mut self, offset: u64, until: Option<WallTime>, each: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<bool> {
         let until = until.map(|at| at.millis() + CLOCK_STEP_MS);
         let (mut look, mut last) = (offset, false);
-        let Self { lines, member, stop } = self;
+        let Self { lines, time_of, member, stop } = self;
         lines.go(offset, 1);
         lines.each(&mut |line| {
             let Some(bytes) = line.bytes else { return true };
@@ -167,11 +169,14 @@ impl<'a> Search<'a> {
     }
 }
 
-/// When a receipt was written or an event happened, milliseconds.
-fn time_of(line: &[u8]) -> Option<i64> {
-    let receipt = CallMembers::of_line(line)?.timestamp;
-    let at = receipt.or_else(|| EventMembers::of_line(line)?.at);
-    WallTime::parse(&text(at)?).map(WallTime::millis)
+/// When a receipt was written, milliseconds.
+fn time_of_receipt(line: &[u8]) -> Option<i64> {
+    WallTime::parse(&text(CallMembers::of_line(line)?.timestamp)?).map(WallTime::millis)
+}
+
+/// When an event happened, milliseconds.
+fn time_of_event(line: &[u8]) -> Option<i64> {
+    WallTime::parse(&text(EventMembers::of_line(line)?.at)?).map(WallTime::millis)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! socket, for a journal that is read, and for a pack.
 
 use super::{
-    protocol::{Chained, End, Line},
+    protocol::{Chained, End, Line, Unread},
     row::{CallRow, Totals},
 };
 use crate::model::words::{AnomalyKind, OutcomeReason};
@@ -37,6 +37,10 @@ pub struct Fold {
     server_id: Option<String>,
     totals: Totals,
     session: Option<SessionId>,
+    /// Events that did not read.
+    unread: u64,
+    /// The chain has its end.
+    ended: bool,
     /// By how much the clock of the next session begins later than this one's, microseconds.
     shift_us: i64,
 }
@@ -73,6 +77,17 @@ impl Fold {
     /// Forgets what is in flight: events were passed over.
     pub fn forget(&mut self) {
         self.open.clear();
+    }
+
+    /// The calls of a chain without an end that have none either. Those that went over into the next session are that one's.
+    pub fn running(&self) -> impl Iterator<Item = &CallRow> {
+        self.open.values().filter(|o| !o.leg && !self.ended).map(|o| &o.row)
+    }
+
+    /// What is told of an event that does not read: its number, and why.
+    pub fn unread(&mut self, session_id: SessionId, cursor: u64, why: String) -> Line {
+        self.unread += 1;
+        Line::Unread(Unread { cursor, session_id, unread: self.unread, why })
     }
 
     /// What one event says.
@@ -137,6 +152,7 @@ impl Fold {
                     errors: c.errors,
                     timeouts: c.timeouts,
                 });
+                self.ended = true;
                 told.end = Some(End { complete: d.complete, next: None, reason: d.reason.to_string() });
                 Line::SessionEnd
             }
@@ -159,6 +175,7 @@ impl Fold {
             self.open.clear();
         }
         self.totals = Totals::default();
+        (self.unread, self.ended) = (0, false);
         if goes_on {
             self.totals.started = self.open.values().filter(|o| !o.leg).count() as u64;
         }

@@ -5,7 +5,7 @@ use crate::{
     model::{
         AuditEvent, ReceiptId, ToolCall,
         event::EventMembers,
-        reading::{self, TooNew},
+        reading::{self, Reading, TooNew},
     },
 };
 use std::{collections::BTreeSet, io, path::Path};
@@ -30,24 +30,34 @@ fn event_seq(line: &[u8]) -> Option<u64> {
     std::str::from_utf8(EventMembers::of_line(line)?.event_seq?).ok()?.parse().ok()
 }
 
-/// Reads the audit events `from..to` of a segment, as far as they are there. Gives what there is to say of those that are of a
-/// later version, which are passed over; what is damaged is for the verifier to name.
+/// Reads an audit event's line. One that does not read has a number all the same: its own, or that of the line behind the one
+/// before, `next`.
+#[must_use]
+pub fn event(line: &[u8], next: Option<u64>) -> (u64, Reading<AuditEvent>) {
+    match reading::read::<AuditEvent>(line) {
+        Reading::Readable(e) => (e.event_seq, Reading::Readable(e)),
+        unread => (next.or_else(|| event_seq(line)).unwrap_or_default(), unread),
+    }
+}
+
+/// Reads the audit events `from..to` of a segment, as far as they are there, each with its number; also those that do not read.
 ///
 /// # Errors
 /// What the system says.
-pub fn events(path: &Path, from: u64, to: u64, each: &mut dyn FnMut(&AuditEvent)) -> io::Result<Option<TooNew>> {
-    let mut too_new = None;
+pub fn events(path: &Path, from: u64, to: u64, each: &mut dyn FnMut(u64, Reading<AuditEvent>)) -> io::Result<()> {
     let mut lines = Lines::of(crate::files::plain(path)?);
     seek_event(&mut lines, from)?;
     let limit = lines.len()?;
+    let mut next = None;
     while let Some(line) = lines.whole(limit)? {
-        match serde_json::from_slice::<AuditEvent>(line.bytes) {
-            Ok(e) if e.event_seq >= to => break,
-            Ok(e) => each(&e),
-            Err(_) => too_new = too_new.take().or_else(|| reading::newer::<AuditEvent>(line.bytes)),
+        let (seq, read) = event(line.bytes, next);
+        if seq >= to {
+            break;
         }
+        next = Some(seq.saturating_add(1));
+        each(seq, read);
     }
-    Ok(too_new)
+    Ok(())
 }
 
 /// Reads the receipts of tool calls; of all, or of those in `wanted`. Receipts of a later version are passed over, as events are.

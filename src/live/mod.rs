@@ -1,4 +1,5 @@
-//! Watching sessions while they run (FORMATS §9): the socket, who is found on it, and the one reducer behind every screen.
+//! Watching sessions while they run (FORMATS §9): the socket, who is found on it, and the fold that decides for every
+//! screen what an event means.
 //!
 //! The journal on disk is the truth and the socket a convenience: every event told has the number that it has in the segment,
 //! so that whatever is missed is read from there. docs/live-protocol.md is the protocol for others.
@@ -11,7 +12,7 @@
 //! | [`protocol`] | the lines |
 //! | [`evidence`] | receipt and events of one call |
 //! | [`words`] | the state of a call in words |
-//! | [`fold`] | audit events to lines and rows |
+//! | [`fold`] | audit events to lines and rows: of a live stream, a journal, a pack |
 //! | [`journal`] | events and receipts of a session that may still be written |
 //! | [`row`], [`state`] | calls, and what is known of all of them |
 //! | [`client`] | following sessions: connect, heal, reconnect |

@@ -69,6 +69,8 @@ pub enum Line {
     Notification(Box<Chained>),
     /// The chain has its end.
     SessionEnd(Box<Chained>),
+    /// An event of the chain that does not read.
+    Unread(Unread),
     /// A line of the server's stderr.
     Stderr(Stderr),
     /// Lines of the server's stderr that nobody will be told.
@@ -147,6 +149,19 @@ pub struct Chained {
     pub session_id: SessionId,
     /// Counts up to this event.
     pub totals: Totals,
+}
+
+/// `unread`: it stands in the place of an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unread {
+    /// The event's number.
+    pub cursor: u64,
+    /// The session.
+    pub session_id: SessionId,
+    /// How many did not read, this one included, as far as this was told from.
+    pub unread: u64,
+    /// Why: it is of a later version, or is damaged.
+    pub why: String,
 }
 
 /// How a session ended.
@@ -252,6 +267,15 @@ impl Line {
             | Self::Notification(c)
             | Self::SessionEnd(c) => Some(c),
             _ => None,
+        }
+    }
+
+    /// The session and the number of the event in it, whether that reads or not.
+    #[must_use]
+    pub fn place(&self) -> Option<(SessionId, u64)> {
+        match self {
+            Self::Unread(u) => Some((u.session_id, u.cursor)),
+            _ => self.chained().map(|c| (c.session_id, c.cursor)),
         }
     }
 

@@ -1,24 +1,19 @@
-//! What is known of all sessions that are watched: one reducer for a live stream, a journal and a finished pack.
+//! What is known of all sessions that are watched. What an event means is decided by the fold alone, whether a live stream, a
+//! journal or a pack has it; what the fold says is kept here.
 //!
 //! The state is a join of everything it was told: in any order, any number of times, with anything missing, the same lines
 //! give the same state. Calls are kept in a bounded window, the newest by the time of their request; older ones are in
 //! the files. What a call shows never depends on the window.
 
 use super::{
-    fold::Fold,
-    journal,
     protocol::{Chained, End, Line, PackProgress, PackState, RunCard, Stderr},
     row::{CallRow, Place, Totals},
 };
 use crate::{
     filter::Facts,
-    model::{AuditEvent, InvocationId, RpcId, SessionId, reading::TooNew},
+    model::{InvocationId, RpcId, SessionId},
 };
-use std::{
-    collections::{BTreeMap, HashMap},
-    io,
-    path::Path,
-};
+use std::collections::{BTreeMap, HashMap};
 
 /// Calls that are kept unless another number is asked for.
 pub const WINDOW: usize = 10_000;
@@ -44,6 +39,8 @@ pub struct SessionView {
     pub stderr: BTreeMap<u64, Stderr>,
     /// Lines of stderr that its process lost up to now.
     pub stderr_lost: u64,
+    /// Events that did not read, and why the last of them did not.
+    pub unread: (u64, String),
 }
 
 /// Everything that is known.
@@ -126,6 +123,10 @@ impl State {
                 let s = self.sessions.entry(lost.session_id).or_default();
                 s.stderr_lost = s.stderr_lost.max(lost.lost);
             }
+            Line::Unread(u) => {
+                let s = self.sessions.entry(u.session_id).or_default();
+                s.unread = s.unread.clone().max((u.unread, u.why.clone()));
+            }
             Line::PackProgress(pack) => {
                 let s = self.sessions.entry(pack.session_id).or_default();
                 let rank = |p: &PackProgress| {
@@ -188,18 +189,6 @@ impl State {
             self.places.remove(&row.invocation_id);
             self.floor = self.floor.max(Some(place));
         }
-    }
-
-    /// Takes all that a segment and its receipts say; of a finished pack, `audit_log.jsonl` and `receipt_pack.jsonl`. Gives what
-    /// there is to say of what is of a later version.
-    ///
-    /// # Errors
-    /// What the system says; what was read until then stays.
-    pub fn read(&mut self, segment: &Path, receipts: &Path) -> io::Result<Option<TooNew>> {
-        let mut fold = Fold::default();
-        let events = journal::events(segment, 0, u64::MAX, &mut |e: &AuditEvent| self.apply(&fold.event(e)))?;
-        let calls = journal::calls(receipts, None, &mut |r| self.call(CallRow::of_receipt(r)))?;
-        Ok(events.or(calls))
     }
 }
 

@@ -1,7 +1,21 @@
 //! The state of a call in words, the same in lines and on the screen: word, then glyph, then colour.
 
 use super::row::CallRow;
-use crate::model::{Outcome, PolicyVerdict};
+use crate::model::{EventKind, Outcome, PolicyVerdict};
+
+/// Whether a person should look at a call: how it ended, or what was odd about it.
+#[must_use]
+pub fn is_problem(row: &CallRow) -> bool {
+    CallState::of(row).is_problem() || !row.anomalies.is_empty()
+}
+
+/// Whether a person should look at an event of this kind, whatever it says; `kind` as in the file.
+#[must_use]
+pub fn is_odd(kind: &str) -> bool {
+    [EventKind::Malformed, EventKind::Anomaly, EventKind::RecorderGap, EventKind::RequestBlocked]
+        .iter()
+        .any(|odd| odd.as_str() == kind)
+}
 
 /// What became of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
-//! The dashboard: `assay watch`, `assay open`, `assay diff --tui`. One program, and one reducer for live streams, journals and
-//! finished packs ([`crate::live::state`]).
+//! The dashboard: `assay watch`, `assay open`, `assay diff --tui`. One program; what an event means
+//! is decided in one place for live streams, journals and finished packs ([`crate::live::fold`]).
 //!
 //! event → [`msg::Msg`] → [`app::App::update`] → [`msg::Effect`] and, when something changed, [`view::draw`]. `update` does no
 //! I/O and `draw` changes nothing; files and sockets are reached through [`crate::live`], [`crate::pack`], [`crate::policy`] and

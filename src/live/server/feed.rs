@@ -5,11 +5,12 @@ use crate::{
     live::{
         fold::Fold,
         hub::Mark,
+        journal,
         protocol::{Line, RunCard},
         ring::{Entry, Ring},
         row::Totals,
     },
-    model::{AuditEvent, SessionId},
+    model::{SessionId, reading::Reading},
 };
 use std::io;
 
@@ -36,6 +37,7 @@ pub(in crate::live) struct Head {
 pub(super) struct Feed {
     lines: Lines,
     number: u32,
+    session: SessionId,
     fold: Fold,
     cursor: u64,
     hash: Option<String>,
@@ -56,7 +58,8 @@ impl Feed {
             fold.rolls((started_ns as i64 - before.started_ns as i64).div_euclid(1000));
         }
         let server_id = card.card.server_id.clone();
-        Ok(Self { lines, number, fold, cursor: 0, hash: None, started_ns, server_id, uncounted: false })
+        let session = card.card.session_id;
+        Ok(Self { lines, number, session, fold, cursor: 0, hash: None, started_ns, server_id, uncounted: false })
     }
 
     pub fn head(&self) -> Head {
@@ -84,7 +87,8 @@ impl Feed {
     ) -> io::Result<()> {
         let good = end.unwrap_or(mark.segment_len);
         let behind = good.saturating_sub(self.lines.position());
-        if behind > TOO_FAR || self.lines.position() == 0 && behind > WHOLE {
+        let passed_over = behind > TOO_FAR || self.lines.position() == 0 && behind > WHOLE;
+        if passed_over {
             self.lines.seek(good - TAIL)?;
             self.fold.forget();
             self.fold.set_server(&self.server_id);
@@ -92,23 +96,27 @@ impl Feed {
         }
         let limit =
             if end.is_some() || eager || self.uncounted { good } else { good.min(self.lines.position() + AT_ONCE) };
-        let Self { lines, fold, number, cursor, hash, .. } = self;
+        let Self { lines, fold, number, cursor, hash, session, .. } = self;
+        let mut next_event = (!passed_over).then_some(*cursor);
         let mut each = |line: &[u8]| {
-            let Ok(event) = serde_json::from_slice::<AuditEvent>(line) else { return };
-            let mut told = fold.event(&event);
+            let (seq, event) = journal::event(line, next_event);
+            next_event = Some(seq.saturating_add(1));
+            let mut told = match event {
+                Reading::Readable(event) => {
+                    let told = fold.event(&event);
+                    *hash = Some(event.hash);
+                    told
+                }
+                Reading::TooNew(e) => fold.unread(*session, seq, e.to_string()),
+                Reading::Damaged(why) => fold.unread(*session, seq, why),
+            };
             if let Line::SessionEnd(c) = &mut told
                 && let Some(end) = &mut c.end
             {
                 end.next = next;
             }
-            *cursor = event.event_seq + 1;
-            ring.push(Entry {
-                session: *number,
-                cursor: event.event_seq,
-                chained: true,
-                bytes: told.to_bytes().into(),
-            });
-            *hash = Some(event.hash);
+            *cursor = seq.saturating_add(1);
+            ring.push(Entry { session: *number, cursor: seq, chained: true, bytes: told.to_bytes().into() });
         };
         let before = lines.position();
         while let Some(line) = lines.whole(limit)? {
@@ -158,5 +166,32 @@ mod tests {
         }
         assert!(rounds > 5);
         assert_eq!((feed.cursor(), ring.end()), (6002, 6002));
+    }
+
+    #[test]
+    fn an_event_that_does_not_read_is_told_in_its_place_and_counted() {
+        let tmp = tempfile::tempdir().unwrap();
+        let written = sessions::write(&Plan { calls: 20, ..Plan::default() }, tmp.path()).unwrap();
+        let (path, id) = (written.paths.segment, written.paths.id);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let bad = |(n, line): (usize, &str)| match n {
+            7 => line.replace("\"v\":1", "\"v\":2"),
+            9 => "\0".repeat(line.len()),
+            10 => line.replace("\"event_seq\":10", "\"event_seq\":\"10\""),
+            _ => line.to_owned(),
+        };
+        let text = text.lines().enumerate().map(bad).fold(String::new(), |all, l| all + &l + "\n");
+        std::fs::write(&path, &text).unwrap();
+        let card = RunCard { segment: path, ..run_card(id) };
+        let mark = Mark { segment_len: text.len() as u64, ..Mark::default() };
+        let (mut feed, mut ring) = (Feed::open(None, &card, 1).unwrap(), Ring::default());
+        feed.read(mark, None, true, None, &mut ring).unwrap();
+        assert_eq!(feed.cursor(), 82);
+        let lines: Vec<Line> = (0..82).map(|n| Line::parse(&ring.get(n).unwrap().bytes).unwrap()).collect();
+        assert!(lines.iter().enumerate().all(|(n, line)| line.place() == Some((id, n as u64))));
+        let unread: Vec<_> =
+            lines.iter().filter_map(|l| if let Line::Unread(u) = l { Some(u) } else { None }).collect();
+        assert_eq!(unread.iter().map(|u| (u.cursor, u.unread)).collect::<Vec<_>>(), [(7, 1), (9, 2), (10, 3)]);
+        assert!(unread[0].why.contains("too new") && !unread[1].why.is_empty(), "{unread:?}");
     }
 }

@@ -1,10 +1,21 @@
 use super::*;
 use crate::{
+    live::{fold::Fold, journal},
     model::{Outcome, WallTime},
     paths::{AuditDir, SessionPaths},
 };
 use assay_support::sessions::{self, Plan};
 use proptest::prelude::*;
+use std::{io, path::Path};
+
+impl State {
+    /// Takes all that a segment and its receipts say; of a finished pack, `audit_log.jsonl` and `receipt_pack.jsonl`.
+    pub fn read(&mut self, segment: &Path, receipts: &Path) -> io::Result<()> {
+        let mut fold = Fold::default();
+        journal::events(segment, 0, u64::MAX, &mut |_, read| self.apply(&fold.event(&read.ok().unwrap())))?;
+        journal::calls(receipts, None, &mut |r| self.call(CallRow::of_receipt(r))).map(|_| ())
+    }
+}
 
 /// A session on disk, and what would be told of it live.
 fn session(calls: u64) -> (tempfile::TempDir, SessionPaths, Vec<Line>) {
@@ -19,7 +30,7 @@ fn session(calls: u64) -> (tempfile::TempDir, SessionPaths, Vec<Line>) {
 
 fn told(paths: &SessionPaths) -> Vec<Line> {
     let (mut fold, mut lines) = (Fold::default(), Vec::new());
-    journal::events(&paths.segment, 0, u64::MAX, &mut |e| lines.push(fold.event(e))).unwrap();
+    journal::events(&paths.segment, 0, u64::MAX, &mut |_, e| lines.push(fold.event(&e.ok().unwrap()))).unwrap();
     lines
 }
 
@@ -65,7 +76,7 @@ fn a_call_whose_beginning_was_missed_is_completed_by_its_receipt() {
     let (_tmp, paths, _) = session(10);
     let (mut fold, mut state) = (Fold::default(), State::new(100));
     // The fold begins in the middle of a call.
-    journal::events(&paths.segment, 4, u64::MAX, &mut |e| state.apply(&fold.event(e))).unwrap();
+    journal::events(&paths.segment, 4, u64::MAX, &mut |_, e| state.apply(&fold.event(&e.ok().unwrap()))).unwrap();
     let partial: Vec<_> = state.rows().filter(|r| r.tool_name.is_none()).map(|r| r.invocation_id).collect();
     assert_eq!(partial.len(), 1);
     journal::calls(&paths.receipts, None, &mut |r| state.call(CallRow::of_receipt(r))).unwrap();

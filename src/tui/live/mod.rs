@@ -187,10 +187,16 @@ impl LiveScreen {
 
     /// What is said of sessions that are passed over: the first, and how many there are.
     fn passed_over(&self) -> Option<String> {
-        let mut all = self.unread.iter().chain(self.newer.values());
+        let sessions = self.now.state.sessions().iter();
+        let events =
+            sessions.filter(|(id, view)| view.unread.0 > 0 && !self.newer.contains_key(id)).map(|(id, view)| {
+                let (events, why) = &view.unread;
+                format!("{} of {id} not read: {why}", counted(*events, "event"))
+            });
+        let mut all = self.unread.iter().chain(self.newer.values()).cloned().chain(events);
         let first = all.next()?;
         let more = all.count();
-        Some(if more == 0 { first.clone() } else { format!("1 of {}: {first}", more + 1) })
+        Some(if more == 0 { first } else { format!("1 of {}: {first}", more + 1) })
     }
 
     fn panes(&self, at: At) -> Panes {

@@ -1,9 +1,10 @@
 //! A file of evidence lines as a list: read by pages, indexed and filtered beside the screen, so that a million of them open at
 //! once and memory stays flat.
 //!
-//! In memory are the page on the screen, the offset of every 64th line, and the lines that pass the filter.
+//! In memory are the page on the screen, the offset of every 64th line, and the lines that pass the filter; of the chain of a
+//! session that may still run also the calls in flight, which no receipt names yet.
 
-use super::read::{self, Known, Line, News, STRIDE, Source};
+use super::read::{self, Folded, Known, Line, News, Running, STRIDE, Source};
 use crate::{
     filter::Filter,
     numbers::percent,
@@ -12,7 +13,10 @@ use crate::{
         msg::{Effect, Job, Teller, Ticket, Told, hear},
     },
 };
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+};
 
 /// Lines of a page besides those on the screen, before and behind.
 const MARGIN: u64 = 60;
@@ -48,6 +52,9 @@ pub struct Book {
     filter: String,
     passed: Option<Passed>,
     scan: Option<Ticket<News>>,
+    /// Of a chain whose session may still run: what it says of calls, and those that run.
+    chain: Option<Arc<Mutex<Folded>>>,
+    running: Running,
     /// The line that stays selected while a filter changes what is around it.
     anchor: Option<u64>,
     to_end: bool,
@@ -73,10 +80,24 @@ impl Book {
             filter: String::new(),
             passed: None,
             scan: None,
+            chain: None,
+            running: Running::default(),
             anchor: None,
             to_end: false,
             cursor: Cursor::default(),
         }
+    }
+
+    /// The events of a session that may still run.
+    #[must_use]
+    pub fn of_running(source: Source) -> Self {
+        Self { chain: Some(Arc::default()), ..Self::new(source) }
+    }
+
+    /// The calls that run, if this is the chain of a session that may.
+    #[must_use]
+    pub const fn running(&self) -> &Running {
+        &self.running
     }
 
     /// The file.
@@ -95,8 +116,10 @@ impl Book {
     pub fn open(&mut self) -> Vec<Effect> {
         let ticket = Ticket::new();
         self.index = Some(ticket.clone());
-        let source = self.source.clone();
-        vec![Effect::Start(Job::new(&ticket, "index evidence", move |teller| read::index(&source, None, teller)))]
+        let (source, chain) = (self.source.clone(), self.chain.clone());
+        vec![Effect::Start(Job::new(&ticket, "index evidence", move |teller| {
+            read::index(&source, None, chain.as_deref(), teller);
+        }))]
     }
 
     /// Looks whether the file has grown. What has come goes behind what is there.
@@ -116,9 +139,9 @@ impl Book {
         };
         let ticket = Ticket::new();
         self.index = Some(ticket.clone());
-        let source = self.source.clone();
+        let (source, chain) = (self.source.clone(), self.chain.clone());
         effects.push(Effect::Start(Job::new(&ticket, "look for more evidence", move |teller| {
-            read::index(&source, Some(known), teller);
+            read::index(&source, Some(known), chain.as_deref(), teller);
         })));
         effects
     }
@@ -205,6 +228,12 @@ impl Book {
     #[must_use]
     pub fn filter(&self) -> &str {
         &self.filter
+    }
+
+    /// The filter, if there is one.
+    #[must_use]
+    pub fn passes(&self) -> Option<&Filter> {
+        self.passed.as_ref().map(|p| &p.filter)
     }
 
     /// A line of the list, if it has been read.
@@ -354,6 +383,10 @@ impl Book {
             News::Page { from, lines } => {
                 self.reading = None;
                 self.page = (from, lines);
+                return Ok(Vec::new());
+            }
+            News::Running(running) => {
+                self.running = *running;
                 return Ok(Vec::new());
             }
             News::Matches { more, seen, done } => self.passing(&more, seen, done, height),

@@ -10,7 +10,7 @@ use super::{
     rows::{self, Row},
 };
 use crate::{
-    live::row::CallRow,
+    live::{row::CallRow, words::CallState},
     model::{Outcome, PolicyVerdict},
     numbers::{counted, duration_if, grouped, size},
     tui::{
@@ -160,8 +160,8 @@ fn verification_pane(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, at: At) {
     });
 }
 
-/// What there is to say about a list.
-fn status(book: &Book, pen: &mut Pen<'_>, r: Rect, what: &str) {
+/// What there is to say about a list, and how many calls run that are not in it.
+fn status(book: &Book, pen: &mut Pen<'_>, r: Rect, what: &str, running: usize) {
     if r.height == 0 {
         return;
     }
@@ -174,6 +174,9 @@ fn status(book: &Book, pen: &mut Pen<'_>, r: Rect, what: &str) {
     if let Some(percent) = book.percent() {
         text = format!("{text}, {percent} % read");
         role = Role::Accent;
+    }
+    if running > 0 && book.torn() == 0 {
+        text = format!("{text}, {} running", grouped(running as u64));
     }
     if book.torn() > 0 {
         text = format!("{text}  ! {} behind the last whole line: cut, or being written", counted(book.torn(), "byte"));
@@ -234,7 +237,8 @@ fn receipts(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, at: At) {
         let columns = Columns::of(panes.list.width);
         columns.head(pen, panes.head);
         list(book, pen, panes, !s.inside, |pen, row, line| columns.draw(pen, row, line));
-        status(book, pen, panes.status, "receipts");
+        running(s, pen, panes, columns);
+        status(book, pen, panes.status, "receipts", s.chain.as_ref().map_or(0, |chain| chain.running().all));
     }
     if let Some(side) = panes.side {
         if panes.beside {
@@ -244,6 +248,17 @@ fn receipts(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, at: At) {
             Some(Said::Call(_)) | None => s.detail.draw(pen, At { area: side, ..at }, s.inside),
             Some(row) => other(pen, side, row),
         }
+    }
+}
+
+/// The calls that have no receipt yet, the last ones where not all have room.
+fn running(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, columns: Columns) {
+    let (calls, _) = s.running();
+    let first = calls.len().saturating_sub(panes.running.height as usize);
+    for (call, y) in calls[first..].iter().zip(panes.running.y..) {
+        let row = Rect { y, height: 1, ..panes.running };
+        let x = row.x + if columns.number > 0 { columns.number + 1 } else { 0 };
+        columns.call(pen, row, x, call);
     }
 }
 
@@ -372,7 +387,11 @@ impl Columns {
                 Some(Outcome::Denied) => (BAD, "denied", Role::Bad),
                 Some(Outcome::Error) => (LOOK, "error", Role::Warn),
                 Some(Outcome::Timeout) => (LOOK, "timeout", Role::Warn),
-                None => (NONE, "", Role::Dim),
+                None => (
+                    (CallState::Running.glyph(false), CallState::Running.glyph(true)),
+                    CallState::Running.word(),
+                    Role::Accent,
+                ),
             };
             let text = format!("{} {word}", pen.theme.glyph(glyph.0, glyph.1));
             pen.put(x, row.y, self.outcome, &text, role);
@@ -394,7 +413,7 @@ fn chain(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes) {
         event_head(pen, panes.head);
     }
     list(book, pen, panes, true, event);
-    status(book, pen, panes.status, "events");
+    status(book, pen, panes.status, "events", 0);
     if let (Some(side), Some(line)) = (panes.side, book.selected()) {
         let inner = pen.headed(side, &format!("line {}, {}", grouped(line.number + 1), size(line.bytes)), false);
         event_below(pen, inner, &line.row);

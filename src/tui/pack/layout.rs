@@ -33,18 +33,22 @@ pub(super) struct Panes {
     pub beside: bool,
     /// One line about the list.
     pub status: Rect,
+    /// Calls that run, below the list.
+    pub running: Rect,
     /// All but the tabs.
     pub body: Rect,
 }
 
 impl Panes {
-    pub(super) fn of(tab: Tab, inside: bool, at: At) -> Self {
+    /// `running` calls have no receipt yet.
+    pub(super) fn of(tab: Tab, inside: bool, running: usize, at: At) -> Self {
         let all = at.area;
         let bar = u16::from(all.height >= 4);
         let tabs = Rect { height: bar, ..all };
         let body = Rect { y: all.y + bar, height: all.height - bar, ..all };
         let none = Rect { height: 0, ..body };
-        let mut panes = Self { tabs, head: none, list: body, side: None, beside: false, status: none, body };
+        let mut panes =
+            Self { tabs, head: none, list: body, side: None, beside: false, status: none, running: none, body };
         match tab {
             Tab::Verification => {
                 if body.width >= WITH_HASHES {
@@ -64,6 +68,7 @@ impl Panes {
                 (panes.side, panes.beside) = (split.second, split.beside);
                 let list = split.first.unwrap_or(body);
                 panes.split(list);
+                panes.below(running);
             }
             Tab::Chain => {
                 let mut list = body;
@@ -84,5 +89,12 @@ impl Panes {
         self.head = Rect { height: head, ..list };
         self.list = Rect { y: list.y + head, height: list.height - head - foot, ..list };
         self.status = Rect { y: self.list.bottom(), height: foot, ..list };
+    }
+
+    /// So many lines below the list, but no more than a third of it.
+    fn below(&mut self, lines: usize) {
+        let height = u16::try_from(lines).unwrap_or(u16::MAX).min(self.list.height / 3);
+        self.list.height -= height;
+        self.running = Rect { y: self.list.bottom(), height, ..self.list };
     }
 }

@@ -28,6 +28,7 @@ use super::{
 use crate::model::pack::{AUDIT_LOG, RECEIPTS};
 use crate::{
     filter::{Filter, FilterError},
+    live::{row::CallRow, state::facts},
     pack::verify::{Progress, VerifyError, VerifyReport},
 };
 use book::Book;
@@ -156,8 +157,8 @@ impl PackScreen {
             Target::Journal { title, segment, receipts } => {
                 self.name = title;
                 self.state = State::Journal;
-                self.receipts = book_of(&receipts, Kind::Receipts);
-                self.chain = book_of(&segment, Kind::Events);
+                self.receipts = source_of(&receipts, Kind::Receipts).map(Book::new);
+                self.chain = source_of(&segment, Kind::Events).map(Book::of_running);
                 effects.extend(self.chain.as_mut().map(Book::open).unwrap_or_default());
             }
         }
@@ -235,7 +236,8 @@ impl PackScreen {
     }
 
     fn panes(&self, at: At) -> Panes {
-        Panes::of(self.tab, self.inside, at)
+        let running = if self.tab == Tab::Receipts { self.running().0.len() } else { 0 };
+        Panes::of(self.tab, self.inside, running, at)
     }
 
     /// Shows another part.
@@ -318,6 +320,15 @@ impl PackScreen {
         draw::verification(self, at, theme)
     }
 
+    /// The calls that run and pass the filter, and how many others run.
+    fn running(&self) -> (Vec<&CallRow>, usize) {
+        let Some(running) = self.chain.as_ref().map(Book::running) else { return (Vec::new(), 0) };
+        let filter = self.receipts.as_ref().map(Book::passes).unwrap_or_default();
+        let shown: Vec<_> = running.calls.iter().filter(|call| filter.is_none_or(|f| f.passes(&facts(call)))).collect();
+        let others = running.all - shown.len();
+        (shown, others)
+    }
+
     fn verdicts(&self, at: At) -> ListPane {
         ListPane::new(self.list(at).len(), self.panes(at).list)
     }
@@ -380,9 +391,9 @@ impl PackScreen {
     }
 }
 
-fn book_of(path: &Path, kind: Kind) -> Option<Book> {
+fn source_of(path: &Path, kind: Kind) -> Option<Source> {
     let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_string_lossy().into_owned());
-    Some(Book::new(Source { dir, name, kind }))
+    Some(Source { dir, name, kind })
 }
 
 impl Screen for PackScreen {

@@ -4,11 +4,21 @@ use super::row::{Kind, Row, problem, read};
 use crate::{
     filter::{Facts, Filter},
     lines::{LineAt, Lines},
-    live::state::facts,
+    live::{fold::Fold, row::CallRow, state::facts},
+    model::{
+        AuditEvent,
+        reading::{self, Reading},
+    },
     pack::verify::source::{OpenProblem, PackDir},
     tui::msg::Teller,
 };
-use std::{fs::File, io, ops::Range, path::PathBuf};
+use std::{
+    fs::File,
+    io,
+    ops::Range,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
 
 /// Lines from one mark to the next.
 pub const STRIDE: u64 = 64;
@@ -18,6 +28,8 @@ const SOON: u64 = 256 << 10;
 const REPORT: u64 = 2 << 20;
 /// Lines that are remembered as problems.
 const MAX_PROBLEMS: usize = 100_000;
+/// Calls that run of which more than their number is known.
+const MAX_RUNNING: usize = 1000;
 
 /// Where a file of lines is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,8 +111,48 @@ pub enum News {
         /// That was all.
         done: bool,
     },
+    /// The calls that run, by the chain as far as it was read; only when they are others than before.
+    Running(Box<Running>),
     /// It cannot be read, or not further.
     Failed(String),
+}
+
+/// Calls that have begun and not ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Running {
+    /// The oldest of them, oldest first.
+    pub calls: Vec<CallRow>,
+    /// How many there are.
+    pub all: usize,
+}
+
+/// A chain as the reducer knows it, from one look at its file to the next.
+#[derive(Debug, Default)]
+pub struct Folded {
+    fold: Fold,
+    told: Running,
+}
+
+impl Folded {
+    /// Takes the next event. One that does not read tells nothing of calls; the list of the chain shows it.
+    fn take(&mut self, line: &[u8]) {
+        if let Reading::Readable(event) = reading::read::<AuditEvent>(line) {
+            self.fold.event(&event);
+        }
+    }
+
+    /// The calls that run, if they are others than when this was asked last.
+    fn news(&mut self) -> Option<Running> {
+        let mut calls: Vec<&CallRow> = self.fold.running().collect();
+        let all = calls.len();
+        calls.sort_by_key(|call| call.place());
+        let now = Running { calls: calls.into_iter().take(MAX_RUNNING).cloned().collect(), all };
+        if now == self.told {
+            return None;
+        }
+        self.told.clone_from(&now);
+        Some(now)
+    }
 }
 
 /// What is known of a file's lines.
@@ -132,7 +184,8 @@ fn failed(teller: &Teller<News>, source: &Source, e: &io::Error) {
 }
 
 /// Reads what a file holds and is not known yet. Nothing is said of one that is as it was.
-pub fn index(source: &Source, known: Option<Known>, teller: &Teller<News>) {
+/// `chain` is what the events of a session without a pack say of its calls: it may still run.
+pub fn index(source: &Source, known: Option<Known>, chain: Option<&Mutex<Folded>>, teller: &Teller<News>) {
     let (file, total) = match source.open() {
         Ok(opened) => opened,
         Err(why) => return teller.tell(News::Failed(why)),
@@ -151,6 +204,7 @@ pub fn index(source: &Source, known: Option<Known>, teller: &Teller<News>) {
     let mut count = from.problems;
     let mut before = None;
     let mut last = (from.lines, from.bytes);
+    let mut chain = chain.map(|folded| folded.lock().unwrap_or_else(PoisonError::into_inner));
     let mut all = Lines::of(file);
     all.go(from.mark.1, from.mark.0);
     let done = all.each(&mut |line| {
@@ -159,6 +213,9 @@ pub fn index(source: &Source, known: Option<Known>, teller: &Teller<News>) {
         if number < from.lines {
             // Only what the next one hangs on.
             return !teller.cancelled();
+        }
+        if let (Some(folded), Some(bytes)) = (&mut chain, line.bytes) {
+            folded.take(bytes);
         }
         if number.is_multiple_of(STRIDE) {
             marks.push(line.offset);
@@ -179,6 +236,9 @@ pub fn index(source: &Source, known: Option<Known>, teller: &Teller<News>) {
     });
     let bytes = (last.1, total.max(last.1));
     teller.tell(News::Indexed { marks, lines: last.0, bytes, problems });
+    if let Some(running) = chain.as_mut().and_then(|folded| folded.news()) {
+        teller.tell(News::Running(Box::new(running)));
+    }
     match done {
         Ok(Some(torn)) => teller.tell(News::Whole { torn }),
         Ok(None) => {}

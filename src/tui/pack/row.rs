@@ -1,8 +1,8 @@
 //! What a line of evidence says, as far as it reads.
 
 use crate::{
-    live::row::CallRow,
-    model::{AuditEvent, Direction, EventKind, Outcome, ToolCall, event::hash_of_line, reading},
+    live::{row::CallRow, words},
+    model::{AuditEvent, Direction, ToolCall, event::hash_of_line, reading},
     text::counted,
 };
 use serde::Deserialize;
@@ -93,14 +93,8 @@ impl EventRow {
     /// Whether a person should look at it, broken or not.
     #[must_use]
     pub fn is_problem(&self) -> bool {
-        self.is_broken() || worth_a_look(&self.kind)
+        self.is_broken() || words::is_odd(&self.kind)
     }
-}
-
-fn worth_a_look(kind: &str) -> bool {
-    [EventKind::Malformed, EventKind::Anomaly, EventKind::RecorderGap, EventKind::RequestBlocked]
-        .iter()
-        .any(|k| k.as_str() == kind)
 }
 
 impl Row {
@@ -253,7 +247,8 @@ pub fn problem(kind: Kind, number: u64, line: &[u8], before: &mut Option<String>
         Kind::Receipts => {
             // Only a line that may be one is parsed.
             let has = |text: &[u8]| memchr::memmem::find(line, text).is_some();
-            let ordinary = has(br#""outcome":"forwarded""#) && has(br#""anomalies":[]"#);
+            let denied = has(br#""policy_verdict":"denied""#);
+            let ordinary = has(br#""outcome":"forwarded""#) && has(br#""anomalies":[]"#) && !denied;
             if ordinary && reading::newer_receipt(line).is_some() {
                 return true;
             }
@@ -270,7 +265,7 @@ pub fn problem(kind: Kind, number: u64, line: &[u8], before: &mut Option<String>
             }
             let broken = before.as_deref().is_some_and(|b| b != link.prev_hash) && number > 0;
             let changed = hash_of_line(line).as_deref() != Some(&*link.hash);
-            let wrong = broken || changed || worth_a_look(&link.event);
+            let wrong = broken || changed || words::is_odd(&link.event);
             *before = Some(link.hash.into_owned());
             wrong
         }
@@ -281,7 +276,7 @@ pub fn problem(kind: Kind, number: u64, line: &[u8], before: &mut Option<String>
 #[must_use]
 pub fn is_problem(row: &Row) -> bool {
     match row {
-        Row::Call(call) => !matches!(call.outcome, Some(Outcome::Forwarded)) || !call.anomalies.is_empty(),
+        Row::Call(call) => words::is_problem(call),
         Row::Other { bad, .. } => *bad,
         Row::Event(e) => e.is_problem(),
         Row::Bad { .. } => true,

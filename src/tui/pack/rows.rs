@@ -195,6 +195,11 @@ fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
             out.push(fact("chain", &text, Role::Warn));
         }
     }
+    if let Some(running) = s.chain.as_ref().map(|chain| chain.running()).filter(|r| r.all > 0) {
+        let tools = running.calls.iter().filter_map(|call| call.tool_name.as_deref());
+        let text = format!("{}: {}", counted(running.all as u64, "call"), tools.collect::<Vec<_>>().join(", "));
+        out.push(fact("running", &text, Role::Accent));
+    }
     out.push(fact("events in", &PackScreen::place_of(s.chain.as_ref()), Role::Text));
     out.push(fact("receipts in", &PackScreen::place_of(s.receipts.as_ref()), Role::Text));
     out

@@ -1,5 +1,6 @@
-use super::*;
+use super::{State as Check, *};
 use crate::{
+    live::{fold::Fold, row::CallRow, state::State, words},
     model::{WallTime, event::hash_of_line},
     pack::verify::Stage,
     tui::{
@@ -45,7 +46,7 @@ fn app_of(target: Target, columns: u16, lines: u16) -> App {
 
 /// The time of verification is the only thing that is not in the pack.
 fn set_time(app: &mut App) {
-    if let State::Verified(report) = &mut app.pack.state {
+    if let Check::Verified(report) = &mut app.pack.state {
         report.verified_at = crate::tui::testkit::now();
     }
 }
@@ -94,7 +95,7 @@ fn a_verification_shows_how_far_it_is_and_esc_stops_it() {
         let start = Start { open: Some(Target::Pack(dir.clone())), ..Start::default() };
         let (mut app, effects) = App::new(start, columns, lines, crate::tui::testkit::now());
         let progress = Progress { stage: Stage::VerifyChain, done_bytes: 340 << 20, total_bytes: 1 << 30 };
-        app.pack.state = State::Running(Some(progress));
+        app.pack.state = Check::Running(Some(progress));
         (app, effects)
     };
     assert_frames("pack-verifying", |columns, lines| frame(&mut running(columns, lines).0, columns, lines));
@@ -125,7 +126,7 @@ fn a_changed_receipt_is_found_and_enter_goes_to_the_byte() {
     let target = Target::Pack(dir.clone());
     pictures("pack-tampered", &target, "n");
     // Every finding can be opened, and none panics.
-    let State::Verified(report) = &app.pack.state else { panic!() };
+    let Check::Verified(report) = &app.pack.state else { panic!() };
     let n = report.errors.len();
     let with_line = report.errors.iter().position(|f| f.line == Some(7) && f.expected.is_some());
     let with_line = with_line.expect("a finding in line 7");
@@ -148,7 +149,7 @@ fn the_caret_stands_at_the_byte_and_moves() {
     change(&file, 4, |l| l.replacen("\"mono_us\":", "\"mono_us\":1", 1));
     let mut app = opened(&dir);
     press(&mut app, "n");
-    let State::Verified(report) = &app.pack.state else { panic!() };
+    let Check::Verified(report) = &app.pack.state else { panic!() };
     let changed = report.errors.iter().position(|f| f.message.contains("not what its hash says")).unwrap();
     press(&mut app, &"n ".repeat(changed));
     press(&mut app, "Enter");
@@ -515,4 +516,81 @@ fn names_from_outside_are_harmless_at_any_size() {
         }
         let _ = app.update(Msg::Resize(80, 24));
     }
+}
+
+/// The calls that a chain tells of, by the fold.
+fn folded(segment: &Path) -> State {
+    let (mut fold, mut state) = (Fold::default(), State::new(usize::MAX));
+    for line in lines_of(segment) {
+        state.apply(&fold.event(&serde_json::from_str(&line).unwrap()));
+    }
+    state
+}
+
+#[test]
+fn a_stream_a_journal_and_a_pack_have_the_same_calls_on_every_screen() {
+    let tmp = tempfile::tempdir().unwrap();
+    let plan = Plan { calls: 40, error_every: 7, timeout_every: 9, ..Plan::default() };
+    let written = sessions::write(&plan, tmp.path()).unwrap();
+    let pack = written.pack();
+    let rows = |state: &State| state.rows().cloned().collect::<Vec<_>>();
+    let live = rows(&folded(&written.paths.segment));
+    assert_eq!(live.len(), 40);
+    for (segment, receipts) in [
+        (written.paths.segment.clone(), written.paths.receipts.clone()),
+        (pack.join("audit_log.jsonl"), pack.join("receipt_pack.jsonl")),
+    ] {
+        let mut state = State::new(usize::MAX);
+        state.read(&segment, &receipts).unwrap();
+        assert_eq!(rows(&state), live);
+        let listed = lines_of(&receipts);
+        let calls = listed.iter().filter_map(|line| match row::read(row::Kind::Receipts, line.as_bytes(), None) {
+            row::Row::Call(call) => Some(*call),
+            _ => None,
+        });
+        let mut calls: Vec<_> = calls.collect();
+        calls.sort_by_key(CallRow::place);
+        assert_eq!(calls, live);
+        let (mut book, mut before) = (Vec::new(), None);
+        for (n, line) in listed.iter().enumerate() {
+            book.push(row::problem(row::Kind::Receipts, n as u64, line.as_bytes(), &mut before));
+        }
+        let problems = live.iter().filter(|call| words::is_problem(call)).count();
+        assert_eq!(book.iter().filter(|bad| **bad).count(), problems + 1, "and the end, which is not complete");
+    }
+}
+
+#[test]
+fn a_call_that_runs_in_a_journal_is_shown_as_running() {
+    let mut session = Growing::new(400);
+    session.grow_to(30);
+    pictures("pack-journal-running", &session.target(), "]");
+    let mut app = app_of(session.target(), 80, 24);
+    assert!(shown(&mut app).contains("running      1 call: "), "{}", shown(&mut app));
+    press(&mut app, "] G");
+    let call = |app: &App| app.pack.running().0.first().map(|call| (**call).clone());
+    let first = call(&app).unwrap();
+    assert!(shown(&mut app).contains("… running") && shown(&mut app).contains("30 receipts, 1 running"));
+    // What the fold says of it is what a live stream says.
+    assert_eq!(folded(&session.segment.0).row(first.invocation_id), Some(&first));
+    // The filter holds for it too.
+    press(&mut app, "/ 'outcome:err' Enter");
+    assert_eq!((call(&app), app.pack.receipts.as_ref().unwrap().len() > 0), (None, true));
+    press(&mut app, "Esc / 'outcome:running' Enter");
+    assert_eq!((call(&app).as_ref(), place(&app).1), (Some(&first), 0));
+    press(&mut app, "Esc");
+    // It ends, and another one runs.
+    session.grow_to(31);
+    session.pass(&mut app);
+    assert_ne!(call(&app).unwrap().invocation_id, first.invocation_id);
+    // An event that does not read hides no other call.
+    session.segment.1[119] = session.segment.1[119].replace("\"v\":1", "\"v\":x");
+    session.grow_to(31);
+    press(&mut app, "v");
+    assert_eq!(app.pack.running().0.len(), 1);
+    // With the chain's end nothing runs.
+    session.grow_to(402);
+    session.pass(&mut app);
+    assert_eq!(call(&app), None);
+    assert!(!shown(&mut app).contains("running"));
 }
