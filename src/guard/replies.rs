@@ -1,7 +1,7 @@
 //! JSON-RPC errors that a guard writes in the place of a server or a client.
 
 use super::Refusal;
-use crate::record::judgement::Ruled;
+use crate::record::judge::Decision;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -41,20 +41,26 @@ pub(super) struct Refused<'a> {
     /// Its raw id, if that can be read.
     pub(super) id: Option<&'a [u8]>,
     /// What was decided.
-    pub(super) ruled: &'a Ruled,
+    pub(super) decision: &'a Decision,
     /// Words for it.
     pub(super) message: &'a str,
+}
+
+impl<'a> Refused<'a> {
+    pub(super) fn new(id: Option<&'a [u8]>, (decision, message): &'a (Decision, String)) -> Self {
+        Self { id, decision, message }
+    }
 }
 
 /// What answers these requests: an array for a batch. `None` if there are none.
 pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for refused in all {
-        let by_guard = refused.ruled.reason.starts_with("guard:");
+        let by_guard = refused.decision.reason.starts_with("guard:");
         let message =
             format!("{}: {}", if by_guard { "refused by guard" } else { "denied by policy" }, refused.message);
-        let data = Data { action: "deny", policy_hash: policy, rule: refused.ruled.rule.as_deref() };
-        let code = if refused.id.is_some() { DENIED } else { code_without_id(refused.ruled) };
+        let data = Data { action: "deny", policy_hash: policy, rule: refused.decision.rule.as_deref() };
+        let code = if refused.id.is_some() { DENIED } else { code_without_id(refused.decision) };
         add(&mut text, refused.id.unwrap_or(b"null"), Error { code, message: &message, data });
     }
     if text.is_empty() {
@@ -68,9 +74,9 @@ pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool) -> Option<V
 }
 
 /// JSON-RPC 2.0 §5.1 has a code for what has no id that could be read.
-fn code_without_id(ruled: &Ruled) -> i64 {
+fn code_without_id(decision: &Decision) -> i64 {
     let no_json = [Refusal::Malformed, Refusal::ByteOrderMark, Refusal::Nul];
-    let rule = ruled.rule.as_deref().and_then(|rule| rule.strip_prefix("guard."));
+    let rule = decision.rule.as_deref().and_then(|rule| rule.strip_prefix("guard."));
     if no_json.iter().any(|refusal| Some(refusal.as_str()) == rule) { NO_JSON } else { INVALID }
 }
 
@@ -101,14 +107,14 @@ mod tests {
 
     #[test]
     fn a_denial_has_the_callers_id_and_says_by_what_rule() {
-        let ruled = Ruled {
+        let decision = Decision {
             index: None,
             verdict: PolicyVerdict::Denied,
             reason: "denylist".into(),
             rule: Some("denylist[0]".into()),
             unseen: Vec::new(),
         };
-        let one = |id: &'static [u8]| Refused { id: Some(id), ruled: &ruled, message: "no" };
+        let one = |id: &'static [u8]| Refused { id: Some(id), decision: &decision, message: "no" };
         let text = denied(&[one(b"9007199254740993")], "sha256:x", false).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
@@ -129,8 +135,8 @@ mod tests {
             (Refusal::BadBatch, -32600),
             (Refusal::Shape, -32600),
         ] {
-            let (ruled, _) = super::super::ruling::refused(refusal, None);
-            let line = denied(&[Refused { id: None, ruled: &ruled, message: "no" }], "sha256:x", false).unwrap();
+            let (decision, _) = super::super::ruling::refused(refusal, None);
+            let line = denied(&[Refused { id: None, decision: &decision, message: "no" }], "sha256:x", false).unwrap();
             let reply: serde_json::Value = serde_json::from_slice(&line).unwrap();
             assert_eq!((reply["id"].clone(), reply["error"]["code"].as_i64()), (serde_json::Value::Null, Some(code)));
             assert_eq!(reply["error"]["data"]["rule"], format!("guard.{}", refusal.as_str()));

@@ -1,13 +1,13 @@
 //! What the guard does with one whole message, however it came.
 
 use super::{
-    Judge, Refusal, Session,
+    Refusal, Session,
     inspect::{self, Item, LineBreaks, Reading, Review, Shape, ends::Ends},
-    replies,
+    replies::{self, Refused},
 };
 use crate::{
     model::{Direction, PolicyVerdict},
-    record::judgement::{Ruled, Subject},
+    record::judge::{Decision, Judge, Subject},
     sys::clock,
 };
 
@@ -25,7 +25,7 @@ pub struct Message<'a> {
 }
 
 /// A decision as the record has it, and words for who sent what was decided about.
-type Worded = (Ruled, String);
+type Worded = (Decision, String);
 
 /// Whether a message passes on, and why.
 ///
@@ -87,11 +87,11 @@ fn review(
 ) -> Option<Worded> {
     let Review { tool, arguments } = item.review.as_ref()?;
     let Some(judge) = judge else {
-        let (ruled, message) = refused(Refusal::RecorderUnavailable, index);
-        return Some((ruled, complaint.map_or(message, str::to_owned)));
+        let (decision, message) = refused(Refusal::RecorderUnavailable, index);
+        return Some((decision, complaint.map_or(message, str::to_owned)));
     };
-    let (ruled, message) = judge.judge(Subject { tool, arguments: *arguments }, clock::mono_ns());
-    Some((Ruled { index, ..ruled }, message))
+    let (decision, message) = judge.judge(Subject { tool, arguments: *arguments }, clock::mono_ns());
+    Some((Decision { index, ..decision }, message))
 }
 
 impl<'a> Ruling<'a> {
@@ -114,10 +114,10 @@ impl<'a> Ruling<'a> {
     /// Everything in it is denied, for one element was.
     fn block(&mut self, session: &Session) {
         let in_batch = self.is_batch();
-        for (at, decision) in self.decisions.iter_mut().enumerate() {
-            if decision.as_ref().is_none_or(|(ruled, _)| ruled.verdict != PolicyVerdict::Denied) {
-                let ruled = denied("guard:batch", "guard.batch", in_batch.then_some(at));
-                *decision = Some((ruled, "another element of its batch was denied".to_owned()));
+        for (at, worded) in self.decisions.iter_mut().enumerate() {
+            if worded.as_ref().is_none_or(|(decision, _)| decision.verdict != PolicyVerdict::Denied) {
+                let decision = denied("guard:batch", "guard.batch", in_batch.then_some(at));
+                *worded = Some((decision, "another element of its batch was denied".to_owned()));
             }
         }
         self.policy.get_or_insert_with(|| session.policy());
@@ -127,8 +127,8 @@ impl<'a> Ruling<'a> {
     /// What was decided can be recorded nowhere: nothing of it passes.
     pub fn unrecorded(&mut self, session: &Session) {
         let in_batch = self.is_batch();
-        for (at, decision) in self.decisions.iter_mut().enumerate() {
-            *decision = Some(refused(Refusal::RecorderUnavailable, in_batch.then_some(at)));
+        for (at, worded) in self.decisions.iter_mut().enumerate() {
+            *worded = Some(refused(Refusal::RecorderUnavailable, in_batch.then_some(at)));
         }
         self.block(session);
     }
@@ -161,8 +161,8 @@ impl<'a> Ruling<'a> {
 
     /// What was decided about it or about its elements; of what is blocked, about each of them. None where nobody has to
     /// decide anything.
-    pub fn decisions(&self) -> impl Iterator<Item = &Ruled> {
-        self.decisions.iter().flatten().map(|(ruled, _)| ruled)
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().flatten().map(|(decision, _)| decision)
     }
 
     /// Whether anything was decided about it, which may have taken time.
@@ -184,11 +184,10 @@ impl<'a> Ruling<'a> {
             return None;
         }
         let decisions = || self.decisions.iter().flatten();
-        let told = |id, (ruled, message)| replies::Refused { id, ruled, message };
         let all: Vec<_> = match &self.reading {
             Reading::TooMany(ids, all) => {
                 let ids = ids.iter().map(|id| Some(*id)).chain((!all).then_some(None));
-                ids.zip(decisions().cycle()).map(|(id, (ruled, message))| told(id, (ruled, message))).collect()
+                ids.zip(decisions().cycle()).map(|(id, worded)| Refused::new(id, worded)).collect()
             }
             reading => {
                 // No server is told of what it cannot tell apart.
@@ -198,16 +197,16 @@ impl<'a> Ruling<'a> {
                     Shape::Notification | Shape::Response => false,
                 };
                 let of_each = reading.items().iter().zip(decisions());
-                of_each.filter(|(item, _)| waits(item)).map(|(item, (r, m))| told(item.id, (r, m))).collect()
+                of_each.filter(|(item, _)| waits(item)).map(|(item, worded)| Refused::new(item.id, worded)).collect()
             }
         };
         replies::denied(&all, self.policy(), self.is_batch())
     }
 }
 
-fn denied(reason: &str, rule: &str, index: Option<usize>) -> Ruled {
+fn denied(reason: &str, rule: &str, index: Option<usize>) -> Decision {
     let (reason, rule) = (reason.to_owned(), Some(rule.to_owned()));
-    Ruled { index, verdict: PolicyVerdict::Denied, reason, rule, unseen: Vec::new() }
+    Decision { index, verdict: PolicyVerdict::Denied, reason, rule, unseen: Vec::new() }
 }
 
 /// A refusal as the record has it, and its words.

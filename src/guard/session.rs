@@ -1,14 +1,15 @@
 //! What a guard remembers of a client and its server while they talk.
 
 use super::{
-    Judge, Refusal, Ruling,
+    Refusal, Ruling,
     inspect::{Item, Shape, ends::Ends},
 };
 use crate::{
     model::{Direction, limits},
     record::{
         envelope::IdKey,
-        judgement::{Health, News},
+        health::Health,
+        judge::{Judge, PolicyFeed},
     },
 };
 use std::{
@@ -24,7 +25,7 @@ use std::{
 /// Both directions use it at once, from threads of their own.
 pub struct Session {
     judge: Mutex<Box<dyn Judge>>,
-    news: Arc<News>,
+    feed: Arc<PolicyFeed>,
     health: Arc<Health>,
     max_message: usize,
     /// Requests of the client that wait for the server, and of the server that wait for the client.
@@ -90,10 +91,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Session {
     /// Begins with nothing in flight. The client's messages of more than `max_message` bytes are refused.
     #[must_use]
-    pub fn new(judge: Box<dyn Judge>, health: Arc<Health>, news: Arc<News>, max_message: usize) -> Self {
+    pub fn new(judge: Box<dyn Judge>, health: Arc<Health>, feed: Arc<PolicyFeed>, max_message: usize) -> Self {
         Self {
             judge: Mutex::new(judge),
-            news,
+            feed,
             health,
             max_message,
             waiting: [Mutex::default(), Mutex::default()],
@@ -127,7 +128,7 @@ impl Session {
 
     /// `sha256:` of the policy in force. Not the judge's word, who may be waiting for a name to be resolved.
     pub(super) fn policy(&self) -> String {
-        self.news.in_force().unwrap_or_default()
+        self.feed.in_force().unwrap_or_default()
     }
 
     /// Why an element cannot pass, whatever the policy says.

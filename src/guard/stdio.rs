@@ -1,7 +1,7 @@
 //! The guard between two streams: where a message begins and ends, what waits meanwhile, and who writes a reply.
 //!
 //! [`Gate`] stands in the client's stream, [`Outlet`] in the server's. What is decided about a message is
-//! [`judge_message`]'s; both put it into [`record::judgement`](crate::record::judgement) before it takes effect. What a refused
+//! [`judge_message`]'s; both put it into [`record::rulings`](crate::record::rulings) before it takes effect. What a refused
 //! message's sender is told goes out on the other stream, between two messages.
 
 mod gate;
@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     model::Direction,
-    record::judgement::{Judgement, Writer},
-    relay::stdio::{Decision, Desk, Inserts},
+    record::rulings::{RulingRecord, Writer},
+    relay::stdio::{Action, Desk, Inserts},
     sys::clock,
 };
 use held::{Found, rest_of_line};
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What both directions share.
 pub struct Shared {
     session: Session,
-    journal: Mutex<Writer>,
+    rulings: Mutex<Writer>,
     /// For the client, and for the server.
     inserts: [Arc<Inserts>; 2],
 }
@@ -58,9 +58,9 @@ struct Skipped {
 impl Shared {
     /// # Errors
     /// No pipes could be made.
-    pub fn new(session: Session, journal: Writer) -> std::io::Result<Arc<Self>> {
+    pub fn new(session: Session, rulings: Writer) -> std::io::Result<Arc<Self>> {
         let inserts = [Arc::new(Inserts::new()?), Arc::new(Inserts::new()?)];
-        Ok(Arc::new(Self { session, journal: Mutex::new(journal), inserts }))
+        Ok(Arc::new(Self { session, rulings: Mutex::new(rulings), inserts }))
     }
 
     /// For who sends in this direction.
@@ -89,7 +89,7 @@ impl Shared {
         let mut ruling = judge_message(message, &self.session);
         let decided = ruling.is_decided();
         if ruling.passes() && !ruling.is_blank() && (decided || place.frame.is_some()) {
-            let stands = offset.is_some_and(|at| self.journal().push(&judgement(&ruling, at, place.frame), true));
+            let stands = offset.is_some_and(|at| self.rulings().push(&record(&ruling, at, place.frame), true));
             // Without a record only what needs no verdict may pass: what the recorder does not see at all, and what a server
             // says, where all that would be lost is how it was framed.
             if !stands && (decided || (offset.is_some() && direction == Direction::ClientToServer)) {
@@ -112,7 +112,7 @@ impl Shared {
     }
 
     /// More of a message that is thrown away; who sent it is told at its end.
-    fn skip(&self, direction: Direction, skipping: &mut Option<Skipped>, bytes: &[u8], ended: bool) -> Decision {
+    fn skip(&self, direction: Direction, skipping: &mut Option<Skipped>, bytes: &[u8], ended: bool) -> Action {
         let (n, is_end) = rest_of_line(bytes);
         if let Some(skipped) = skipping {
             skipped.gathered.add(&bytes[..n]);
@@ -120,21 +120,21 @@ impl Shared {
         if let Some(Skipped { gathered, refusal }) = skipping.take_if(|_| is_end || ended) {
             self.tell(&Ruling::refused_by_ends(direction, refusal, gathered.ends(), &self.session), false);
         }
-        Decision::Discard(n)
+        Action::Discard(n)
     }
 
-    fn journal(&self) -> std::sync::MutexGuard<'_, Writer> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rulings(&self) -> std::sync::MutexGuard<'_, Writer> {
+        self.rulings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a refusal where the recorder finds it, whatever it takes.
     fn put_down_refusal(&self, ruling: &Ruling<'_>, Place { offset, frame }: Place, desk: &Desk<'_>) {
         let Some(offset) = offset else { return };
-        let judgement = judgement(ruling, offset, frame);
+        let record = record(ruling, offset, frame);
         loop {
             // A recorder that cannot write makes no room: there is no use in waiting for it.
             let patient = !self.session.is_failing();
-            let stands = self.journal().push(&judgement, patient) || desk.refused_blind(offset);
+            let stands = self.rulings().push(&record, patient) || desk.refused_blind(offset);
             if stands || desk.is_stopped() {
                 return;
             }
@@ -156,8 +156,8 @@ impl Shared {
 }
 
 /// What the recorder is told of a message.
-fn judgement(ruling: &Ruling<'_>, offset: u64, frame: Option<(usize, usize)>) -> Judgement {
-    Judgement {
+fn record(ruling: &Ruling<'_>, offset: u64, frame: Option<(usize, usize)>) -> RulingRecord {
+    RulingRecord {
         direction: ruling.direction(),
         offset,
         frame,

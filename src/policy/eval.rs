@@ -144,9 +144,9 @@ impl Reason {
     }
 }
 
-/// A judgement.
+/// What a policy decides about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ruling {
+pub struct Decision {
     /// The verdict.
     pub verdict: Verdict,
     /// Why.
@@ -155,7 +155,7 @@ pub struct Ruling {
     pub rule: String,
     /// For a person. Of the arguments it has no more than the host or path in question.
     pub message: String,
-    /// What could not be seen at the time of the judgement: `redirects_not_seen`, `dns_after_check`, `names_not_resolved`,
+    /// What could not be seen at the time: `redirects_not_seen`, `dns_after_check`, `names_not_resolved`,
     /// `symlink_after_check`.
     pub unseen: Vec<&'static str>,
 }
@@ -253,20 +253,20 @@ impl Evaluator {
     /// Judges a call `elapsed` after the session began, and counts it when it is allowed.
     ///
     /// Never panics, and blocks no longer than names may take to resolve ([`hosts::PATIENCE`]).
-    pub fn decide(&mut self, call: &Call<'_>, elapsed: Duration) -> Ruling {
+    pub fn decide(&mut self, call: &Call<'_>, elapsed: Duration) -> Decision {
         let policy = Arc::clone(&self.policy);
         let listed = self.listed(call.tool);
         let mut judge = Judge { policy: &policy, around: &self.around, counts: &self.counts, unseen: Vec::new() };
-        let mut ruling = judge.judge(call, &listed, elapsed);
-        ruling.unseen = judge.unseen;
-        ruling.unseen.sort_unstable();
-        ruling.unseen.dedup();
-        match ruling.verdict {
+        let mut decision = judge.judge(call, &listed, elapsed);
+        decision.unseen = judge.unseen;
+        decision.unseen.sort_unstable();
+        decision.unseen.dedup();
+        match decision.verdict {
             Verdict::Allowed => self.count(call.tool, &listed, Count { allowed: 1, unknown: 0 }),
             Verdict::Unknown => self.count(call.tool, &listed, Count { allowed: 0, unknown: 1 }),
             Verdict::Denied => {}
         }
-        ruling
+        decision
     }
 
     fn count(&mut self, tool: &str, listed: &Listed, one: Count) {
@@ -321,7 +321,7 @@ fn list(policy: &Policy, tool: &str) -> Result<Listed, Unusable> {
     Ok(Listed { deny, resembles, constraints, allow, unusable: false })
 }
 
-/// One judgement.
+/// A call that is being judged.
 struct Judge<'a> {
     policy: &'a Policy,
     around: &'a Surroundings,
@@ -329,12 +329,12 @@ struct Judge<'a> {
     unseen: Vec<&'static str>,
 }
 
-fn denied(reason: Reason, rule: String, message: String) -> Ruling {
-    Ruling { verdict: Verdict::Denied, reason, rule, message, unseen: Vec::new() }
+fn denied(reason: Reason, rule: String, message: String) -> Decision {
+    Decision { verdict: Verdict::Denied, reason, rule, message, unseen: Vec::new() }
 }
 
 impl Judge<'_> {
-    fn judge(&mut self, call: &Call<'_>, listed: &Listed, elapsed: Duration) -> Ruling {
+    fn judge(&mut self, call: &Call<'_>, listed: &Listed, elapsed: Duration) -> Decision {
         let rules = &self.policy.rules;
         let words = rules.words();
         let tool = || shown(call.tool);
@@ -359,8 +359,8 @@ impl Judge<'_> {
             let Some(constraint) = rules.constraints.get(*n as usize) else { continue };
             match self.constraint(*n as usize, constraint, call) {
                 None => {}
-                Some(ruling) if ruling.verdict == Verdict::Unknown => unknown = unknown.or(Some(ruling)),
-                Some(ruling) => return ruling,
+                Some(decision) if decision.verdict == Verdict::Unknown => unknown = unknown.or(Some(decision)),
+                Some(decision) => return decision,
             }
         }
         let allowed = if let Some(rule) = &listed.allow {
@@ -372,15 +372,15 @@ impl Judge<'_> {
             (Reason::Default, words.default.to_owned(), "every tool is allowed that nothing denies".to_owned())
         };
         match self.budget(elapsed) {
-            Some(ruling) if ruling.verdict == Verdict::Denied => return ruling,
-            Some(ruling) => unknown = unknown.or(Some(ruling)),
+            Some(decision) if decision.verdict == Verdict::Denied => return decision,
+            Some(decision) => unknown = unknown.or(Some(decision)),
             None => {}
         }
         let (reason, rule, message) = allowed;
-        unknown.unwrap_or(Ruling { verdict: Verdict::Allowed, reason, rule, message, unseen: Vec::new() })
+        unknown.unwrap_or(Decision { verdict: Verdict::Allowed, reason, rule, message, unseen: Vec::new() })
     }
 
-    fn budget(&self, elapsed: Duration) -> Option<Ruling> {
+    fn budget(&self, elapsed: Duration) -> Option<Decision> {
         let budget = self.policy.rules.budget;
         if let Some(max) = budget.max_wall_time.filter(|max| elapsed > *max) {
             let message = format!("the session has lasted longer than {} s", max.as_secs());
@@ -391,7 +391,7 @@ impl Judge<'_> {
         limit(self.counts.total.within(max), Reason::BudgetCalls, "budget.max_tool_calls".to_owned(), message)
     }
 
-    fn constraint(&mut self, n: usize, c: &Constraint, call: &Call<'_>) -> Option<Ruling> {
+    fn constraint(&mut self, n: usize, c: &Constraint, call: &Call<'_>) -> Option<Decision> {
         let at = |key: &str| format!("{}.{}.{key}", self.policy.rules.words().constraints, c.key);
         let mut unknown = None;
         if let Some(max) = c.max_calls {
@@ -403,8 +403,8 @@ impl Judge<'_> {
                 either(max, "is", "are")
             );
             match limit(count.within(max), Reason::MaxCalls, at("max_calls"), message) {
-                Some(ruling) if ruling.verdict == Verdict::Denied => return Some(ruling),
-                ruling => unknown = ruling,
+                Some(decision) if decision.verdict == Verdict::Denied => return Some(decision),
+                decision => unknown = decision,
             }
         }
         let key = c.needs_arguments()?;
@@ -412,20 +412,25 @@ impl Judge<'_> {
             Arguments::Raw(json) => json,
             Arguments::Absent => b"{}",
             Arguments::NotStored => {
-                let ruling = Ruling {
+                let decision = Decision {
                     verdict: Verdict::Unknown,
                     reason: Reason::ArgumentsNotStored,
                     rule: at(key),
                     message: "the arguments were not recorded".to_owned(),
                     unseen: Vec::new(),
                 };
-                return unknown.or(Some(ruling));
+                return unknown.or(Some(decision));
             }
         };
-        self.arguments(c, json, &at).unwrap_or_else(|wrong| Some(wrong.ruling(at(key)))).or(unknown)
+        self.arguments(c, json, &at).unwrap_or_else(|wrong| Some(wrong.decision(at(key)))).or(unknown)
     }
 
-    fn arguments(&mut self, c: &Constraint, json: &[u8], at: &dyn Fn(&str) -> String) -> Result<Option<Ruling>, Wrong> {
+    fn arguments(
+        &mut self,
+        c: &Constraint,
+        json: &[u8],
+        at: &dyn Fn(&str) -> String,
+    ) -> Result<Option<Decision>, Wrong> {
         if let Some(schema) = &c.schema {
             if json.len() > schema::MAX_ARGUMENTS {
                 return Err(Wrong::TooCostly);
@@ -502,7 +507,7 @@ impl From<Unusable> for Wrong {
 }
 
 impl Wrong {
-    fn ruling(self, rule: String) -> Ruling {
+    fn decision(self, rule: String) -> Decision {
         match self {
             Self::Unreadable => {
                 let message = "the arguments are no JSON that can be read without doubt".to_owned();
@@ -517,11 +522,11 @@ impl Wrong {
     }
 }
 
-fn limit(within: Option<bool>, reason: Reason, rule: String, message: String) -> Option<Ruling> {
+fn limit(within: Option<bool>, reason: Reason, rule: String, message: String) -> Option<Decision> {
     match within {
         Some(true) => None,
         Some(false) => Some(denied(reason, rule, message)),
-        None => Some(Ruling {
+        None => Some(Decision {
             verdict: Verdict::Unknown,
             reason,
             rule,

@@ -118,7 +118,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// The lines, from 1, in which rules stand that are called as in [`Ruling::rule`](super::Ruling::rule); those that stand
+    /// The lines, from 1, in which rules stand that are called as in [`Decision::rule`](super::Decision::rule); those that stand
     /// nowhere are left out.
     #[must_use]
     pub fn lines<'a>(&self, rules: impl IntoIterator<Item = &'a str>) -> HashMap<&'a str, usize> {

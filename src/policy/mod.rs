@@ -20,7 +20,7 @@ mod read;
 mod tests;
 
 pub use constraints::hosts::{Beside, Dns, Resolve};
-pub use eval::{Arguments, Call, Evaluator, Reason, Ruling, Surroundings, Verdict};
+pub use eval::{Arguments, Call, Decision, Evaluator, Reason, Surroundings, Verdict};
 pub use load::MAX_POLICY;
 pub use names::is_glob;
 pub use read::POLICY_VERSION;

@@ -2,11 +2,10 @@
 
 use super::Status;
 use crate::{
-    guard::Judge,
     model::{PolicyVerdict, event::detail::PolicyReload},
     paths::AuditDir,
     policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict},
-    record::judgement::{Advisor, News, Ruled, Subject},
+    record::judge::{Decision, Judge, PolicyFeed, Subject},
 };
 use std::{
     io,
@@ -32,19 +31,11 @@ struct Applied {
     started_ns: u64,
 }
 
-impl Applied {
-    fn take_up(&mut self) {
-        if let Some(policy) = self.next.take() {
-            self.evaluator.reload(policy);
-        }
-    }
-}
-
-/// Judges calls; clones judge with the same counts.
+/// Judges calls by a policy; clones judge with the same counts.
 #[derive(Clone)]
-pub(super) struct Judging(Arc<Mutex<Applied>>);
+pub(super) struct PolicyJudge(Arc<Mutex<Applied>>);
 
-impl Judging {
+impl PolicyJudge {
     /// By this policy, for a session that began at this time (monotonic ns).
     pub(super) fn new(policy: Arc<Policy>, dns: Dns, started_ns: u64) -> Self {
         let evaluator = Evaluator::new(policy, Arc::new(Surroundings::here(dns)));
@@ -64,45 +55,35 @@ impl Judging {
         let applied = self.lock();
         applied.next.as_ref().unwrap_or_else(|| applied.evaluator.policy()).hash().to_owned()
     }
+}
 
-    fn rule(applied: &mut Applied, subject: Subject<'_>, ns: u64) -> (Ruled, String) {
+impl Judge for PolicyJudge {
+    fn begin(&mut self) -> String {
+        let mut applied = self.lock();
+        if let Some(policy) = applied.next.take() {
+            applied.evaluator.reload(policy);
+        }
+        applied.evaluator.policy().hash().to_owned()
+    }
+
+    fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Decision, String) {
+        let mut applied = self.lock();
         let arguments = subject.arguments.map_or(Arguments::Absent, Arguments::Raw);
         let elapsed = Duration::from_nanos(ns.saturating_sub(applied.started_ns));
-        let ruling = applied.evaluator.decide(&Call { tool: subject.tool, arguments }, elapsed);
-        let verdict = match ruling.verdict {
+        let said = applied.evaluator.decide(&Call { tool: subject.tool, arguments }, elapsed);
+        let verdict = match said.verdict {
             Verdict::Allowed => PolicyVerdict::Allowed,
             // What is not known is not allowed.
             Verdict::Denied | Verdict::Unknown => PolicyVerdict::Denied,
         };
-        let ruled = Ruled {
+        let decision = Decision {
             index: None,
             verdict,
-            reason: ruling.reason.as_str().to_owned(),
-            rule: Some(ruling.rule),
-            unseen: ruling.unseen.iter().map(|word| (*word).to_owned()).collect(),
+            reason: said.reason.as_str().to_owned(),
+            rule: Some(said.rule),
+            unseen: said.unseen.iter().map(|word| (*word).to_owned()).collect(),
         };
-        (ruled, ruling.message)
-    }
-}
-
-impl Judge for Judging {
-    fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String) {
-        Self::rule(&mut self.lock(), subject, ns)
-    }
-
-    fn begin(&mut self) -> String {
-        let mut applied = self.lock();
-        applied.take_up();
-        applied.evaluator.policy().hash().to_owned()
-    }
-}
-
-impl Advisor for Judging {
-    fn advise(&mut self, subject: Subject<'_>, ns: u64) -> (Ruled, String) {
-        let mut applied = self.lock();
-        applied.take_up();
-        let (ruled, _) = Self::rule(&mut applied, subject, ns);
-        (ruled, applied.evaluator.policy().hash().to_owned())
+        (decision, said.message)
     }
 }
 
@@ -130,8 +111,8 @@ fn stamp(path: &Path) -> Stamp {
 pub(super) struct Watcher {
     pub(super) path: PathBuf,
     pub(super) dir: AuditDir,
-    pub(super) judging: Judging,
-    pub(super) news: Arc<News>,
+    pub(super) judging: PolicyJudge,
+    pub(super) news: Arc<PolicyFeed>,
     pub(super) status: Status,
 }
 
@@ -187,6 +168,9 @@ impl Watcher {
     }
 }
 
+/// An old name.
+pub(super) type Judging = PolicyJudge;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,33 +200,33 @@ mod tests {
             Arc::new(Policy::parse(text.as_bytes(), "test").unwrap())
         };
         let (old, new) = (policy("allow"), policy("deny"));
-        let judging = Judging::new(old.clone(), Dns::Off, 0);
-        let mut guard = judging.clone();
+        let judge = PolicyJudge::new(old.clone(), Dns::Off, 0);
+        let mut guard = judge.clone();
         let subject = Subject { tool: "t", arguments: None };
         assert_eq!(guard.begin(), old.hash());
         assert_eq!(guard.judge(subject, 1).0.verdict, PolicyVerdict::Allowed);
         // In the middle of a batch.
-        judging.reload(new.clone());
-        assert_eq!(judging.newest(), new.hash());
+        judge.reload(new.clone());
+        assert_eq!(judge.newest(), new.hash());
         assert_eq!(guard.judge(subject, 1).0.verdict, PolicyVerdict::Allowed);
         assert_eq!(guard.begin(), new.hash());
         assert_eq!(guard.judge(subject, 1).0.verdict, PolicyVerdict::Denied);
         // In audit a call is a message.
-        judging.reload(old.clone());
-        let (ruled, hash) = guard.advise(subject, 1);
-        assert_eq!((ruled.verdict, hash.as_str()), (PolicyVerdict::Allowed, old.hash()));
+        judge.reload(old.clone());
+        let (hash, (decision, _)) = (guard.begin(), guard.judge(subject, 1));
+        assert_eq!((decision.verdict, hash.as_str()), (PolicyVerdict::Allowed, old.hash()));
         // From any thread at any time: verdict and hash belong together.
-        let changing = judging.clone();
+        let changing = judge.clone();
         let swaps = std::thread::spawn(move || {
             for n in 0..2000 {
                 changing.reload(if n % 2 == 0 { new.clone() } else { old.clone() });
             }
             (old, new)
         });
-        let seen: Vec<_> = (0..2000).map(|_| guard.advise(subject, 1)).collect();
+        let seen: Vec<_> = (0..2000).map(|_| (guard.begin(), guard.judge(subject, 1).0)).collect();
         let (old, _) = swaps.join().unwrap();
-        for (ruled, hash) in seen {
-            assert_eq!(ruled.verdict == PolicyVerdict::Allowed, hash == old.hash());
+        for (hash, decision) in seen {
+            assert_eq!(decision.verdict == PolicyVerdict::Allowed, hash == old.hash());
         }
     }
 
@@ -252,16 +236,17 @@ mod tests {
         let policy = Arc::new(Policy::parse(policy.as_bytes(), "test").unwrap());
         let hangs = Arc::new(Hangs(AtomicBool::new(false)));
         let dns = Dns::Beside(Arc::new(Beside::new(hangs.clone())));
-        let mut judging = Judging::new(policy, dns, 0);
+        let mut judge = PolicyJudge::new(policy, dns, 0);
         let start = Instant::now();
         for n in 0..500 {
             let arguments = format!(r#"{{"url":"https://h{}.example/"}}"#, n % 4);
             let subject = Subject { tool: "fetch", arguments: Some(arguments.as_bytes()) };
-            let (ruled, _) = judging.advise(subject, 1);
+            judge.begin();
+            let (decision, _) = judge.judge(subject, 1);
             // What a guard would not have waited for any longer is judged as it would be there.
-            let is_late = start.elapsed() > Duration::from_secs(2) && ruled.reason == "constraint:host_unresolved";
-            let is_open = ruled.unseen.iter().any(|word| word == "names_not_resolved");
-            assert!(is_late || (is_open && ruled.verdict == PolicyVerdict::Allowed), "{n}: {ruled:?}");
+            let is_late = start.elapsed() > Duration::from_secs(2) && decision.reason == "constraint:host_unresolved";
+            let is_open = decision.unseen.iter().any(|word| word == "names_not_resolved");
+            assert!(is_late || (is_open && decision.verdict == PolicyVerdict::Allowed), "{n}: {decision:?}");
         }
         // If each of them was waited for, it would take a thousand seconds.
         assert!(start.elapsed() < Duration::from_secs(100));

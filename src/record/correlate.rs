@@ -36,23 +36,23 @@ pub struct Pending {
     /// What a receipt needs, if it is a tool call or a leg of one.
     pub call: Option<Call>,
     /// What the policy said of it.
-    pub decision: Option<Box<Decision>>,
+    pub decision: Option<Box<RequestDecision>>,
     /// The response, once it was read.
     pub response: Option<Box<Response>>,
     /// The part of the server's surface that the result will be, and whether this asks for a further page.
     pub surface: Option<(super::surface::Part, bool)>,
 }
 
-/// What the policy said of a request.
+/// The decision on a request, and when it stood.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
+pub struct RequestDecision {
     /// The verdict.
     pub verdict: PolicyVerdict,
     /// Short machine word for it.
     pub reason: String,
     /// The rule that matched.
     pub rule: Option<String>,
-    /// What the judgement could not see.
+    /// What could not be seen at the time.
     pub unseen: Vec<String>,
     /// `sha256:` of the policy.
     pub policy_hash: Option<String>,

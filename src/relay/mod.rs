@@ -1,7 +1,7 @@
 //! Bytes across, and observations out: the relay threads, the capture ring and the child process.
 //!
 //! Must not know: JSON, policy files, receipts, packs, sockets of the dashboard. It is given a capture and, in guard
-//! mode, a [`stdio::Decider`].
+//! mode, a [`stdio::Inspector`].
 
 pub mod capture;
 pub mod child;

@@ -109,16 +109,16 @@ pub struct RelayEnd {
 
 /// What is to be done with the first bytes that are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum Action {
     /// Pass the first `n` bytes on.
     Forward(usize),
-    /// Never pass the first `n` bytes on. The decider answers the sender by its own means.
+    /// Never pass the first `n` bytes on. The inspector answers the sender by its own means.
     Discard(usize),
     /// Hold everything until more has been read.
     More,
 }
 
-/// What a decider is shown: everything that was read and not yet decided.
+/// What an inspector is shown: everything that was read and not yet decided.
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
     /// The bytes.
@@ -127,13 +127,13 @@ pub struct Held<'a> {
     pub offset: Option<u64>,
     /// The sender said its last word: nothing will follow.
     pub ended: bool,
-    /// No more can be held (end of input, or the capture is full): [`Decision::More`] is then taken as a refusal of
-    /// everything held, and what follows of the same message is shown next: a decider remembers that it is still inside a
+    /// No more can be held (end of input, or the capture is full): [`Action::More`] is then taken as a refusal of
+    /// everything held, and what follows of the same message is shown next: an inspector remembers that it is still inside a
     /// refused message.
     pub last: bool,
 }
 
-/// What a decider can do beside deciding.
+/// What an inspector can do beside deciding.
 #[derive(Debug)]
 pub struct Desk<'a> {
     capture: &'a Producer,
@@ -157,12 +157,12 @@ impl Desk<'_> {
 
 /// Guard mode's say in what passes. Audit has none, and does not pay for it.
 ///
-/// `decide` may block (a message waits for its verdict; bytes behind it wait with it). It is called again at once while
+/// `inspect` may block (a message waits for its verdict; bytes behind it wait with it). It is called again at once while
 /// something is held and it does not ask for more.
-pub trait Decider: Send {
+pub trait Inspector: Send {
     /// Decides about the first of the held bytes. Whatever the recorder needs to know of the decision is where it finds
     /// it when this returns.
-    fn decide(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Decision;
+    fn inspect(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Action;
 
     /// Whether what was passed on so far ends with the end of a message: only then something can be put in between.
     fn is_between_messages(&self) -> bool {
@@ -174,7 +174,7 @@ pub trait Decider: Send {
         None
     }
 
-    /// Where what this decider answers a sender is put; while that is full, nothing more is decided.
+    /// Where what this inspector answers a sender is put; while that is full, nothing more is decided.
     fn answers(&self) -> Option<Arc<Inserts>> {
         None
     }
@@ -185,6 +185,8 @@ pub trait Decider: Send {
     }
 }
 
+pub use Inspector as Decider;
+
 /// How a relay treats what it reads.
 #[derive(Default)]
 pub enum Mode<'a> {
@@ -192,7 +194,7 @@ pub enum Mode<'a> {
     #[default]
     Audit,
     /// Ask first.
-    Guard(&'a mut dyn Decider),
+    Guard(&'a mut dyn Inspector),
 }
 
 /// Relays `input` to `output` until either ends or `stop` is asked for, then closes both and the capture.
@@ -226,7 +228,7 @@ pub fn relay_and_tell(
 ) -> RelayEnd {
     let (inserts, answers) = match &mode {
         Mode::Audit => (None, None),
-        Mode::Guard(decider) => (decider.inserts(), decider.answers()),
+        Mode::Guard(inspector) => (inspector.inserts(), inspector.answers()),
     };
     let mut relay = Relay {
         input: input.as_fd(),
@@ -277,7 +279,7 @@ enum Filled {
     /// Nothing came, but there is something to insert.
     Woken,
     Eof,
-    /// Everything that fits is held back by a decider.
+    /// Everything that fits is held back by an inspector.
     NoRoom,
 }
 
@@ -292,7 +294,7 @@ impl Relay<'_> {
             }
             let between = match &mode {
                 Mode::Audit => false,
-                Mode::Guard(decider) => decider.is_between_messages(),
+                Mode::Guard(inspector) => inspector.is_between_messages(),
             };
             if between && let Err(reason) = self.insert() {
                 return reason;
@@ -305,8 +307,8 @@ impl Relay<'_> {
                 Mode::Audit => self.flush(usize::MAX),
                 // What is held when a stop comes is half a message, perhaps: nobody decides about it.
                 Mode::Guard(_) if matches!(filled, Err(StopReason::Stopped)) => Ok(()),
-                Mode::Guard(decider) => self.consult(
-                    *decider,
+                Mode::Guard(inspector) => self.consult(
+                    *inspector,
                     matches!(filled, Ok(Filled::NoRoom)),
                     matches!(filled, Ok(Filled::Eof) | Err(_)),
                 ),
@@ -323,10 +325,10 @@ impl Relay<'_> {
                 if self.deaf {
                     return StopReason::OutputClosed;
                 }
-                if let Mode::Guard(decider) = &mut mode
+                if let Mode::Guard(inspector) = &mut mode
                     && !matches!(reason, StopReason::Stopped)
                 {
-                    self.say_farewell(*decider);
+                    self.say_farewell(*inspector);
                 }
                 return reason;
             }
@@ -369,14 +371,14 @@ impl Relay<'_> {
         Ok(())
     }
 
-    fn say_farewell(&mut self, decider: &mut dyn Decider) {
+    fn say_farewell(&mut self, inspector: &mut dyn Inspector) {
         let waiting = self.inserts.as_ref().and_then(|i| i.take()).unwrap_or_default();
-        let words = [waiting, decider.farewell()].concat();
+        let words = [waiting, inspector.farewell()].concat();
         if words.is_empty() {
             return;
         }
         // Nothing of ours is ever glued to half a line.
-        let broken: &[u8] = if decider.is_between_messages() { b"" } else { b"\n" };
+        let broken: &[u8] = if inspector.is_between_messages() { b"" } else { b"\n" };
         let _ = self.write_own(broken).and_then(|()| self.write_own(&words));
     }
 
@@ -528,7 +530,7 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Waits while what the decider answered before is not taken.
+    /// Waits while what the inspector answered before is not taken.
     fn await_answers(&mut self) -> Result<(), StopReason> {
         while self.stop.wish() == RUN && self.answers.as_ref().is_some_and(|answers| answers.is_full()) {
             self.held_up(false)?;
@@ -536,8 +538,8 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Guard mode: lets the decider go over what is held.
-    fn consult(&mut self, decider: &mut dyn Decider, full: bool, ended: bool) -> Result<(), StopReason> {
+    /// Guard mode: lets the inspector go over what is held.
+    fn consult(&mut self, inspector: &mut dyn Inspector, full: bool, ended: bool) -> Result<(), StopReason> {
         loop {
             self.await_answers()?;
             let held = self.capture.pending().len();
@@ -547,17 +549,17 @@ impl Relay<'_> {
             let last = ended || full || self.capture.is_bypassing() || held == self.capture.capacity();
             let offset = self.capture.pending_at();
             let shown = Held { bytes: self.capture.pending(), offset, ended, last };
-            match decider.decide(shown, &Desk { capture: &self.capture, stop: self.stop }) {
-                Decision::Forward(0) | Decision::Discard(0) | Decision::More if !last => {
+            match inspector.inspect(shown, &Desk { capture: &self.capture, stop: self.stop }) {
+                Action::Forward(0) | Action::Discard(0) | Action::More if !last => {
                     return Ok(());
                 }
-                Decision::Forward(n) if n > 0 => {
+                Action::Forward(n) if n > 0 => {
                     self.capture.decided(n);
                     self.flush(n)?;
                 }
                 // It may stand nowhere that this was refused; what was not decided was not passed on.
-                Decision::Discard(_) if self.stop.wish() == NOW => return Ok(()),
-                Decision::Discard(n) if n > 0 => self.discard(n.min(held)),
+                Action::Discard(_) if self.stop.wish() == NOW => return Ok(()),
+                Action::Discard(n) if n > 0 => self.discard(n.min(held)),
                 _ => self.discard(held),
             }
         }

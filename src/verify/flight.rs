@@ -98,7 +98,7 @@ struct Flight {
     is_call: bool,
     cancelled: bool,
     forwarded_us: Option<u64>,
-    decision: Option<Box<Decided>>,
+    decision: Option<Box<Decision>>,
     response: Option<Box<Response>>,
 }
 
@@ -106,9 +106,9 @@ const POLICY: usize = 0;
 const REASON: usize = 1;
 const RULE: usize = 2;
 
-/// What a policy said of a request.
+/// The decision on a request.
 #[derive(Debug)]
-struct Decided {
+struct Decision {
     at: WallTime,
     mono_us: u64,
     texts: Texts,
@@ -219,7 +219,7 @@ impl Flights {
                 for text in [said.policy_hash, Some(said.reason), said.rule] {
                     texts.push(text);
                 }
-                f.decision = Some(Box::new(Decided {
+                f.decision = Some(Box::new(Decision {
                     at: e.at,
                     mono_us: e.mono_us,
                     texts,

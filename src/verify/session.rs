@@ -287,7 +287,7 @@ pub(super) fn completeness(doc: Option<&SessionDoc>, w: &Walked) -> (Completenes
     let complete_end = w.chain.end.as_ref().is_some_and(|e| e.complete);
     let verdict = match &w.chain.end {
         None => Completeness::Unterminated,
-        // Calls that a complete session ended without a response are in the recorder's judgement, and it said complete.
+        // Calls that a complete session ended without a response are the recorder's to count, and it said complete.
         Some(end) if complete_end && reasons.len() == usize::from(end.counts.timeouts > 0) => {
             reasons.clear();
             Completeness::Complete

@@ -8,10 +8,14 @@
 use assay::{
     guard::{Gate, Outlet, Session, Shared},
     policy::{Dns, Evaluator, Policy, Surroundings},
-    record::judgement::{self, Health, News, Writer},
+    record::{
+        health::Health,
+        judge::PolicyFeed,
+        rulings::{self, Writer},
+    },
     relay::{
         Capture, Consumer, Direction, Stop, Waker,
-        stdio::{Decider, Mode, relay},
+        stdio::{Inspector, Mode, relay},
     },
 };
 use assay_support::guard::policed::Policed;
@@ -71,28 +75,29 @@ fn run(dir: &Path, guarded: bool) -> [Duration; 2] {
     let make = |direction, room| Capture::create(&dirs, "0123456789abcdef", direction, room, &waker).unwrap();
     let (c2s, sent, _) = make(Direction::ClientToServer, Capture::DEFAULT_CAPACITY);
     let (s2c, received, _) = make(Direction::ServerToClient, Capture::DEFAULT_CAPACITY);
-    let (journal, decisions, _) = make(Direction::Decisions, judgement::CAPACITY);
+    let (told, decisions, _) = make(Direction::Decisions, rulings::CAPACITY);
     let captures = vec![sent, received, decisions];
     captures.iter().for_each(Consumer::prefault);
     let policy = Arc::new(policy());
-    let news = Arc::new(News::new(Some(policy.hash().to_owned())));
+    let feed = Arc::new(PolicyFeed::new(Some(policy.hash().to_owned())));
     let around = Surroundings { cwd: "/".into(), home: None, dns: Dns::Off };
     let health = Arc::new(Health::default());
     health.beat(true);
     let judge = Box::new(Policed(Evaluator::new(policy, Arc::new(around))));
-    let session = Session::new(judge, health, news, 64 << 20);
-    let shared = Shared::new(session, Writer::new(journal)).unwrap();
+    let session = Session::new(judge, health, feed, 64 << 20);
+    let shared = Shared::new(session, Writer::new(told)).unwrap();
     let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared)), Outlet::new(shared));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| discard(captures, &over));
         let mut times = [Duration::ZERO; 2];
-        let deciders: [&mut dyn Decider; 2] = [&mut gate, &mut outlet];
-        for (n, ((name, capture), decider)) in [("calls", c2s), ("results", s2c)].into_iter().zip(deciders).enumerate()
+        let inspectors: [&mut dyn Inspector; 2] = [&mut gate, &mut outlet];
+        for (n, ((name, capture), inspector)) in
+            [("calls", c2s), ("results", s2c)].into_iter().zip(inspectors).enumerate()
         {
             let input = File::open(dir.join(name)).unwrap();
             let output = File::options().write(true).open("/dev/null").unwrap();
-            let mode = if guarded { Mode::Guard(decider) } else { Mode::Audit };
+            let mode = if guarded { Mode::Guard(inspector) } else { Mode::Audit };
             let start = Instant::now();
             let end = relay(input.into(), output.into(), capture, &Stop::new().unwrap(), mode);
             times[n] = start.elapsed();

@@ -4,7 +4,7 @@
 use assay::{
     guard::{Message, Ruling, Session, inspect::LineBreaks, judge_message},
     model::Direction,
-    record::judgement::Ruled,
+    record::judge::Decision,
 };
 use assay_support::guard::{
     cases::{cases, line},
@@ -15,7 +15,7 @@ use assay_support::guard::{
 #[derive(Debug, PartialEq, Eq)]
 struct Judged {
     passes: bool,
-    decisions: Vec<Ruled>,
+    decisions: Vec<Decision>,
     policy: String,
     reply: Vec<u8>,
 }
@@ -42,13 +42,13 @@ fn in_a_stream(direction: Direction, policy: &str, messages: &[&[u8]]) -> Vec<Ju
     let mut told = there.told.split(|b| *b == b'\n').filter(|line| !line.is_empty());
     let mut offset = 0;
     let judged = messages.iter().map(|text| {
-        let judgement = there.decided.find(direction, offset);
+        let ruling = there.decided.find(direction, offset);
         offset += text.len() as u64 + 1;
-        let passes = judgement.as_ref().is_none_or(|judgement| !judgement.blocked);
+        let passes = ruling.as_ref().is_none_or(|ruling| !ruling.blocked);
         if passes {
             passed = passed.strip_prefix(&[text, &b"\n"[..]].concat()[..]).expect("what is not blocked passes");
         }
-        let (decisions, policy) = judgement.map(|j| (j.ruled, j.policy)).unwrap_or_default();
+        let (decisions, policy) = ruling.map(|r| (r.ruled, r.policy)).unwrap_or_default();
         Judged { passes, decisions, policy, reply: Vec::new() }
     });
     let mut judged: Vec<_> = judged.collect();

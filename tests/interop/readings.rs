@@ -353,9 +353,9 @@ fn no_url_that_a_real_parser_sends_to_a_private_host_passes() {
                 continue;
             }
             let arguments = arguments.to_string();
-            let ruling =
+            let decision =
                 judge.decide(&Call { tool: "fetch", arguments: Arguments::Raw(arguments.as_bytes()) }, Duration::ZERO);
-            if ruling.verdict != Verdict::Denied {
+            if decision.verdict != Verdict::Denied {
                 wrong.push(format!("{way} {url:?}\n    {told:?}"));
             }
         }
@@ -404,9 +404,9 @@ fn a_url_that_all_parsers_read_alike_passes() {
         assert!(hosts.len() == 1 && told.len() > 3, "{url}: {told:?}");
         for (way, arguments) in calls(url) {
             let arguments = arguments.to_string();
-            let ruling =
+            let decision =
                 judge.decide(&Call { tool: "fetch", arguments: Arguments::Raw(arguments.as_bytes()) }, Duration::ZERO);
-            assert_eq!(ruling.verdict, Verdict::Allowed, "{way} {url}: {}", ruling.message);
+            assert_eq!(decision.verdict, Verdict::Allowed, "{way} {url}: {}", decision.message);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use assay::relay::capture::{Capture, Consumer, Direction, Producer};
 use assay::relay::stdio::{
-    Decider, Decision, Desk, Held, Mode, RelayEnd, StderrCounts, Stop, StopReason, relay, relay_stderr,
+    Action, Desk, Held, Inspector, Mode, RelayEnd, StderrCounts, Stop, StopReason, relay, relay_stderr,
 };
 use assay::relay::{Pacer, Waker};
 use proptest::prelude::*;
@@ -294,12 +294,12 @@ fn capture_resumes_after_a_gap_and_the_gap_lies_between_the_right_bytes() {
 /// Forwards lines, refuses those that contain `!`.
 struct Lines;
 
-impl Decider for Lines {
-    fn decide(&mut self, Held { bytes: held, .. }: Held<'_>, _: &Desk<'_>) -> Decision {
+impl Inspector for Lines {
+    fn inspect(&mut self, Held { bytes: held, .. }: Held<'_>, _: &Desk<'_>) -> Action {
         match held.iter().position(|&b| b == b'\n') {
-            None => Decision::More,
-            Some(at) if held[..at].contains(&b'!') => Decision::Discard(at + 1),
-            Some(at) => Decision::Forward(at + 1),
+            None => Action::More,
+            Some(at) if held[..at].contains(&b'!') => Action::Discard(at + 1),
+            Some(at) => Action::Forward(at + 1),
         }
     }
 }
@@ -343,7 +343,7 @@ fn a_line_that_a_decider_can_not_hold_is_refused_not_passed() {
     let mut all = Vec::new();
     File::from(out_read).read_to_end(&mut all).unwrap();
     assert!(recorded == sent);
-    // The part that filled the ring was refused; the rest of that line came to the decider as if it were a line.
+    // The part that filled the ring was refused; the rest of that line came to the inspector as if it were a line.
     let mut expected = vec![b'z'; 5000 - 4096];
     expected.extend_from_slice(b"\nok\n");
     assert!(all == expected);

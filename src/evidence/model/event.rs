@@ -439,7 +439,7 @@ pub mod detail {
             reason: String,
             /// The rule that matched, as in the receipt's `policy_ref`.
             rule: Option<String>,
-            /// What the judgement could not see: `redirects_not_seen`, `dns_after_check`, …
+            /// What could not be seen at the time: `redirects_not_seen`, `dns_after_check`, …
             unseen: Vec<String> as Words,
             /// The verdict.
             verdict: PolicyVerdict,

@@ -4,7 +4,7 @@ use super::{Shared, Skipped, held::Finder};
 use crate::{
     guard::{Refusal, inspect::ends::Gathered},
     model::Direction,
-    relay::stdio::{Decider, Decision, Desk, Held, Inserts},
+    relay::stdio::{Action, Desk, Held, Inserts, Inspector},
 };
 use std::{
     sync::Arc,
@@ -34,21 +34,21 @@ impl Gate {
     }
 
     /// Everything held belongs to a message that cannot be judged.
-    fn give_up(&mut self, held: Held<'_>, refusal: Refusal, desk: &Desk<'_>) -> Decision {
+    fn give_up(&mut self, held: Held<'_>, refusal: Refusal, desk: &Desk<'_>) -> Action {
         let bytes = held.bytes;
         self.shared.refuse_unread(DIRECTION, refusal, held.offset, desk);
         self.finder.forget();
         let mut gathered = Gathered::begin(bytes);
         gathered.add(bytes);
         self.skipping = Some(Skipped { gathered, refusal });
-        Decision::Discard(bytes.len())
+        Action::Discard(bytes.len())
     }
 }
 
-impl Decider for Gate {
-    fn decide(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Decision {
+impl Inspector for Gate {
+    fn inspect(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Action {
         if let Some(n) = self.refused_next.take() {
-            return Decision::Discard(n);
+            return Action::Discard(n);
         }
         if self.skipping.is_some() {
             return self.shared.skip(DIRECTION, &mut self.skipping, held.bytes, held.ended);
@@ -58,14 +58,14 @@ impl Decider for Gate {
         loop {
             let window = &held.bytes[approved..];
             if window.is_empty() {
-                return Decision::Forward(approved);
+                return Action::Forward(approved);
             }
             let Some(found) = self.finder.next(window, held.ended) else {
                 return match (approved, window.len() > self.shared.session.max_message()) {
-                    (1.., _) => Decision::Forward(approved),
+                    (1.., _) => Action::Forward(approved),
                     (0, true) => self.give_up(held, Refusal::TooLarge, desk),
                     (0, false) if held.last => self.give_up(held, Refusal::RecorderUnavailable, desk),
-                    (0, false) => Decision::More,
+                    (0, false) => Action::More,
                 };
             };
             let offset = held.offset.map(|offset| offset + approved as u64);
@@ -76,14 +76,14 @@ impl Decider for Gate {
             let outcome = self.shared.message(DIRECTION, found, window, offset, desk);
             if !outcome.passes {
                 if approved == 0 {
-                    return Decision::Discard(found.end);
+                    return Action::Discard(found.end);
                 }
                 self.refused_next = Some(found.end);
-                return Decision::Forward(approved);
+                return Action::Forward(approved);
             }
             approved += found.end;
             if outcome.decided && start.is_some_and(|start| start.elapsed() > IMPATIENT) {
-                return Decision::Forward(approved);
+                return Action::Forward(approved);
             }
         }
     }

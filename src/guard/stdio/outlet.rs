@@ -14,7 +14,7 @@ use crate::{
         },
     },
     model::Direction,
-    relay::stdio::{Decider, Decision, Desk, Held, Inserts},
+    relay::stdio::{Action, Desk, Held, Inserts, Inspector},
 };
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Outlet {
     }
 
     /// More of a line that is passing.
-    fn stream(&mut self, bytes: &[u8]) -> Decision {
+    fn stream(&mut self, bytes: &[u8]) -> Action {
         let (n, is_end) = rest_of_line(bytes);
         if let Some(line) = &mut self.streaming {
             line.add(&bytes[..n]);
@@ -52,18 +52,18 @@ impl Outlet {
         if let Some(line) = self.streaming.take_if(|_| is_end) {
             self.shared.session.forwarded_unread(line.ends());
         }
-        Decision::Forward(n)
+        Action::Forward(n)
     }
 
     /// A line that is too long to be waited for and has not ended.
-    fn long(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Decision {
+    fn long(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Action {
         let bytes = held.bytes;
         let is_long = bytes.len() > STREAM_AT;
         match beginning(bytes) {
             // A recorder that is stuck does not hold up what may become an answer.
             Beginning::Open if !is_long => {}
             Beginning::Answer => {}
-            _ if bytes.len() <= MOST_HELD && !held.last => return Decision::More,
+            _ if bytes.len() <= MOST_HELD && !held.last => return Action::More,
             _ => {
                 let refusal = if is_long { Refusal::TooLarge } else { Refusal::RecorderUnavailable };
                 self.finder.forget();
@@ -78,10 +78,10 @@ impl Outlet {
     }
 }
 
-impl Decider for Outlet {
-    fn decide(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Decision {
+impl Inspector for Outlet {
+    fn inspect(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Action {
         if let Some(n) = self.refused_next.take() {
-            return Decision::Discard(n);
+            return Action::Discard(n);
         }
         if self.streaming.is_some() {
             return self.stream(held.bytes);
@@ -93,13 +93,13 @@ impl Decider for Outlet {
         loop {
             let window = &held.bytes[approved..];
             if window.is_empty() {
-                return Decision::Forward(approved);
+                return Action::Forward(approved);
             }
             let Some(found) = self.finder.next(window, held.ended) else {
                 if approved > 0 {
-                    return Decision::Forward(approved);
+                    return Action::Forward(approved);
                 }
-                return if window.len() > STREAM_AT || held.last { self.long(held, desk) } else { Decision::More };
+                return if window.len() > STREAM_AT || held.last { self.long(held, desk) } else { Action::More };
             };
             let offset = held.offset.map(|offset| offset + approved as u64);
             let body = found.body(window);
@@ -107,10 +107,10 @@ impl Decider for Outlet {
                 self.shared.session.forwarded_unread(Ends::of(body));
             } else if !self.shared.message(DIRECTION, found, window, offset, desk).passes {
                 if approved == 0 {
-                    return Decision::Discard(found.end);
+                    return Action::Discard(found.end);
                 }
                 self.refused_next = Some(found.end);
-                return Decision::Forward(approved);
+                return Action::Forward(approved);
             }
             approved += found.end;
         }

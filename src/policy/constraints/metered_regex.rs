@@ -1,4 +1,4 @@
-//! Regular expressions whose work is counted, so that no pattern and no text make a judgement run on.
+//! Regular expressions whose work is counted, so that no pattern and no text make a verdict take for ever.
 //!
 //! An automaton that is built while it runs looks at nearly every text in one step a byte. What it builds is counted; where
 //! that is too much, or it cannot go on (a Unicode word boundary beside a letter outside ASCII), the states that a match can
@@ -14,7 +14,7 @@ use regex_automata::{
     util::{pool::Pool, primitives::StateID, syntax},
 };
 
-/// Visits that one judgement may take, and how many more for each byte of the arguments.
+/// Visits that one verdict may take, and how many more for each byte of the arguments.
 pub const VISITS: u64 = 1 << 24;
 /// See [`VISITS`].
 pub const VISITS_PER_BYTE: u64 = 12;
@@ -30,7 +30,7 @@ pub struct Exhausted;
 pub struct Visits(u64);
 
 impl Visits {
-    /// Those of a judgement of this many bytes.
+    /// Those of a verdict on this many bytes.
     #[must_use]
     pub const fn of(bytes: usize) -> Self {
         Self(VISITS + VISITS_PER_BYTE * bytes as u64)

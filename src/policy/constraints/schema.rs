@@ -19,7 +19,7 @@ use std::{
 
 /// Bytes of arguments that a schema judges.
 pub const MAX_ARGUMENTS: usize = 16 << 20;
-/// Looks at values that one judgement may take, and how many more for each byte of the arguments.
+/// Looks at values that one verdict may take, and how many more for each byte of the arguments.
 pub const STEPS: u64 = 1 << 20;
 /// See [`STEPS`].
 pub const STEPS_PER_BYTE: u64 = 8;

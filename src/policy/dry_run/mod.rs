@@ -10,7 +10,7 @@ mod source;
 pub use report::{Counted, Example, Report, RuleRow, SCHEMA, ToolRow};
 pub use source::{Source, SourceError, sources};
 
-use super::{Arguments, Call, Evaluator, Policy, Reason, Ruling, Surroundings, Verdict, names::NameSet};
+use super::{Arguments, Call, Decision, Evaluator, Policy, Reason, Surroundings, Verdict, names::NameSet};
 use crate::model::WallTime;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -125,7 +125,7 @@ impl Run {
     }
 
     /// Judges a call of the session.
-    pub fn judge(&mut self, call: &Recorded<'_>) -> Ruling {
+    pub fn judge(&mut self, call: &Recorded<'_>) -> Decision {
         self.started = self.started.or(call.at);
         let elapsed = match (self.started, call.at) {
             (Some(start), Some(at)) => {
@@ -133,10 +133,10 @@ impl Run {
             }
             _ => Duration::ZERO,
         };
-        let ruling = if call.verbatim {
+        let decision = if call.verbatim {
             self.evaluator.decide(&Call { tool: call.tool, arguments: call.arguments }, elapsed)
         } else {
-            Ruling {
+            Decision {
                 verdict: Verdict::Unknown,
                 reason: Reason::ArgumentsNotStored,
                 rule: "tool name".to_owned(),
@@ -144,12 +144,12 @@ impl Run {
                 unseen: Vec::new(),
             }
         };
-        self.count(call, &ruling);
-        ruling
+        self.count(call, &decision);
+        decision
     }
 
-    fn count(&mut self, call: &Recorded<'_>, ruling: &Ruling) {
-        let one = Counted::of(ruling.verdict, call.denied);
+    fn count(&mut self, call: &Recorded<'_>, decision: &Decision) {
+        let one = Counted::of(decision.verdict, call.denied);
         self.report.total.add(one);
         self.report.judged_by_hash += u64::from(matches!(call.arguments, Arguments::NotStored));
         if call.verbatim && !self.tools.contains_key(call.tool) {
@@ -165,9 +165,9 @@ impl Run {
         if let Some(row) = self.tools.get_mut(tool) {
             row.counts.add(one);
         }
-        let key = (ruling.rule.clone(), ruling.reason);
+        let key = (decision.rule.clone(), decision.reason);
         let full = self.rules.len() >= MAX_ROWS && !self.rules.contains_key(&key);
-        let key = if full { (REST.to_owned(), ruling.reason) } else { key };
+        let key = if full { (REST.to_owned(), decision.reason) } else { key };
         let row = self.rules.entry(key).or_insert_with_key(|(rule, reason)| RuleRow::new(rule, *reason));
         row.counts.add(one);
         // Of what changes the first examples are kept, of the rest none is needed.
@@ -177,7 +177,7 @@ impl Run {
                 receipt_id: call.receipt_id.to_owned(),
                 tool: call.tool.to_owned(),
                 at: call.at,
-                message: ruling.message.clone(),
+                message: decision.message.clone(),
             });
         }
     }

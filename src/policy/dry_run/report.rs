@@ -72,7 +72,7 @@ impl ToolRow {
 /// The calls that a rule decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RuleRow {
-    /// The rule, as in [`Ruling::rule`](super::super::Ruling::rule).
+    /// The rule, as in [`Decision::rule`](super::super::Decision::rule).
     pub rule: String,
     /// The reason, as in receipts.
     pub reason: &'static str,

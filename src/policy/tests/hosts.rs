@@ -149,7 +149,7 @@ fn every_address_block_is_public_or_not_as_the_registries_say() {
     }
 }
 
-fn verdict(e: &mut Evaluator, json: &str) -> Ruling {
+fn verdict(e: &mut Evaluator, json: &str) -> Decision {
     decide(e, "fetch", Arguments::Raw(json.as_bytes()))
 }
 

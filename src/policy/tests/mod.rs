@@ -17,7 +17,7 @@ fn evaluator(policy: &str) -> Evaluator {
     Evaluator::new(Arc::new(policy), Arc::new(around))
 }
 
-fn decide(e: &mut Evaluator, tool: &str, arguments: Arguments<'_>) -> Ruling {
+fn decide(e: &mut Evaluator, tool: &str, arguments: Arguments<'_>) -> Decision {
     e.decide(&Call { tool, arguments }, Duration::ZERO)
 }
 

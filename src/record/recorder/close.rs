@@ -11,7 +11,7 @@ use crate::{
     },
     record::{
         chain::Entry,
-        correlate::{Decision, Pending},
+        correlate::{Pending, RequestDecision},
         envelope,
     },
 };
@@ -69,7 +69,7 @@ impl Recorder {
         }
     }
 
-    fn blocked_event(&mut self, pending: &Pending, decision: &Decision, binding: Binding) {
+    fn blocked_event(&mut self, pending: &Pending, decision: &RequestDecision, binding: Binding) {
         self.event(Entry {
             at: decision.at,
             mono_us: self.mono_us(decision.at_ns),

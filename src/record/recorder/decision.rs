@@ -6,17 +6,18 @@ use crate::{
     record::{
         chain::Entry,
         content,
-        correlate::{Decision, Pending},
+        correlate::{Pending, RequestDecision},
         envelope::{self, Envelope},
-        judgement::{Advisor, Judgement, Ruled, Subject},
+        judge::{Decision, Judge, Subject},
+        rulings::RulingRecord,
     },
 };
 use std::collections::BTreeSet;
 
 impl Recorder {
     /// Has the policy judge what passes in any case.
-    pub fn set_advisor(&mut self, advisor: Box<dyn Advisor>) {
-        self.advisor = Some(advisor);
+    pub fn set_advisor(&mut self, judge: Box<dyn Judge>) {
+        self.advisor = Some(judge);
     }
 
     /// The policy in force when the session began. A session that follows another one in the same process may begin with
@@ -49,21 +50,23 @@ impl Recorder {
         m: &Message<'_>,
         index: Option<usize>,
         subject: Option<Subject<'_>>,
-    ) -> Option<Decision> {
-        if let Some(judgement) = m.judgement {
-            return decision_of(judgement, index, &self.clock);
+    ) -> Option<RequestDecision> {
+        if let Some(ruling) = m.judgement {
+            return decision_of(ruling, index, &self.clock);
         }
-        let advisor = self.advisor.as_mut().filter(|_| !m.undecided)?;
-        let (ruled, policy) = advisor.advise(subject?, m.read_ns);
+        let judge = self.advisor.as_mut().filter(|_| !m.undecided)?;
+        let subject = subject?;
+        let policy = judge.begin();
+        let (decision, _) = judge.judge(subject, m.read_ns);
         let at_ns = crate::sys::clock::mono_ns().max(m.read_ns);
-        Some(Decision::of(&ruled, policy, (at_ns, self.clock.wall(at_ns)), false, false))
+        Some(RequestDecision::of(&decision, policy, (at_ns, self.clock.wall(at_ns)), false, false))
     }
 
     /// Puts a decision into the chain.
     pub(super) fn decision_event(
         &mut self,
         invocation: InvocationId,
-        decision: &Decision,
+        decision: &RequestDecision,
         direction: Direction,
         offset: u64,
     ) {
@@ -72,7 +75,7 @@ impl Recorder {
     }
 
     /// Puts a decision into the chain, of a request that is not in the table any more.
-    pub(super) fn decision_of(&mut self, pending: &Pending, decision: &Decision) {
+    pub(super) fn decision_of(&mut self, pending: &Pending, decision: &RequestDecision) {
         let said_of = (pending.method.clone(), pending.rpc_id.clone());
         self.decision_said(pending.invocation, decision, pending.direction, pending.offset, said_of);
     }
@@ -80,7 +83,7 @@ impl Recorder {
     fn decision_said(
         &mut self,
         invocation: InvocationId,
-        decision: &Decision,
+        decision: &RequestDecision,
         direction: Direction,
         offset: u64,
         (method, rpc_id): (String, RpcId),
@@ -115,7 +118,7 @@ impl Recorder {
         let wire = wire_of(m);
         let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
         let method = e.method.as_deref().map(envelope::short);
-        let reason = m.judgement.map_or("not_decided", Judgement::why);
+        let reason = m.judgement.map_or("not_decided", RulingRecord::why);
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
@@ -136,15 +139,15 @@ impl Recorder {
     /// A message whose first event is on disk already: the others may not be.
     pub(super) fn catch_up(&mut self, m: &Message<'_>) {
         self.recall(m);
-        let Some(judgement) = m.judgement else { return };
-        for ruled in &judgement.ruled {
-            self.catch_up_one(m, judgement, ruled.index);
+        let Some(ruling) = m.judgement else { return };
+        for decision in &ruling.ruled {
+            self.catch_up_one(m, ruling, decision.index);
         }
     }
 
-    pub(super) fn catch_up_one(&mut self, m: &Message<'_>, judgement: &Judgement, index: Option<usize>) {
+    pub(super) fn catch_up_one(&mut self, m: &Message<'_>, ruling: &RulingRecord, index: Option<usize>) {
         let invocation = self.invocation(m, index);
-        let decision = decision_of(judgement, index, &self.clock);
+        let decision = decision_of(ruling, index, &self.clock);
         let (Some(pending), Some(mut decision)) = (self.table.get_mut(invocation), decision) else { return };
         let missing = pending.decision.is_none();
         let blocked = decision.blocked;
@@ -163,13 +166,13 @@ impl Recorder {
     }
 }
 
-fn decision_of(judgement: &Judgement, index: Option<usize>, clock: &Clock) -> Option<Decision> {
-    let ruled = judgement.of(index)?;
-    let policy = judgement.policy.clone();
-    let reason_of_all = ruled.index != index;
-    let when = (judgement.ns, clock.wall(judgement.ns));
-    let mut decision = Decision::of(ruled, policy, when, true, judgement.blocked);
-    if judgement.blocked && (reason_of_all || ruled.verdict != PolicyVerdict::Denied) {
+fn decision_of(ruling: &RulingRecord, index: Option<usize>, clock: &Clock) -> Option<RequestDecision> {
+    let of_it = ruling.of(index)?;
+    let policy = ruling.policy.clone();
+    let reason_of_all = of_it.index != index;
+    let when = (ruling.ns, clock.wall(ruling.ns));
+    let mut decision = RequestDecision::of(of_it, policy, when, true, ruling.blocked);
+    if ruling.blocked && (reason_of_all || of_it.verdict != PolicyVerdict::Denied) {
         // It might have passed by itself, and went with what might not.
         decision.verdict = PolicyVerdict::Denied;
         "guard:batch".clone_into(&mut decision.reason);
@@ -178,13 +181,13 @@ fn decision_of(judgement: &Judgement, index: Option<usize>, clock: &Clock) -> Op
     Some(decision)
 }
 
-impl Decision {
-    fn of(ruled: &Ruled, policy: String, (at_ns, at): (u64, WallTime), enforced: bool, blocked: bool) -> Self {
+impl RequestDecision {
+    fn of(decision: &Decision, policy: String, (at_ns, at): (u64, WallTime), enforced: bool, blocked: bool) -> Self {
         Self {
-            verdict: ruled.verdict,
-            reason: ruled.reason.clone(),
-            rule: ruled.rule.clone(),
-            unseen: ruled.unseen.clone(),
+            verdict: decision.verdict,
+            reason: decision.reason.clone(),
+            rule: decision.rule.clone(),
+            unseen: decision.unseen.clone(),
             policy_hash: Some(policy).filter(|p| !p.is_empty()),
             at_ns,
             at,

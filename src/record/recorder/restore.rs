@@ -11,7 +11,7 @@ use crate::{
     },
     record::{
         chain::{Chain, Wire},
-        correlate::{Call, Decision, Pending, Response},
+        correlate::{Call, Pending, RequestDecision, Response},
         envelope::IdKey,
     },
 };
@@ -236,7 +236,7 @@ impl Recorder {
 
     fn replay_decision(&mut self, e: &EventHead, d: detail::PolicyDecision, ns: u64) {
         let Some(pending) = e.invocation_id.and_then(|i| self.table.get_mut(i)) else { return };
-        pending.decision = Some(Box::new(Decision {
+        pending.decision = Some(Box::new(RequestDecision {
             verdict: d.verdict,
             reason: d.reason,
             rule: d.rule,

@@ -18,7 +18,7 @@ use crate::{
         receipt::{GapReceipt, RECORDER_GAP, TOOL_CALL},
         to_line,
     },
-    record::correlate::{Decision, Pending},
+    record::correlate::{Pending, RequestDecision},
 };
 
 impl Recorder {
@@ -116,11 +116,11 @@ impl Recorder {
     }
 
     /// What a receipt says of a policy's verdict, where nothing else does: in audit nobody else knows it.
-    fn decision_in(&self, there: &ToolCall, read_ns: u64) -> Option<Decision> {
+    fn decision_in(&self, there: &ToolCall, read_ns: u64) -> Option<RequestDecision> {
         if there.policy_verdict == PolicyVerdict::NoPolicy {
             return None;
         }
-        Some(Decision {
+        Some(RequestDecision {
             verdict: there.policy_verdict,
             reason: there.policy_reason.clone()?,
             rule: there.policy_ref.clone(),

@@ -147,8 +147,8 @@ impl Visit for Watching {
     }
 
     fn call(&mut self, call: &Recorded<'_>) {
-        let ruling = self.run.judge(call);
-        let change = match (ruling.verdict, call.denied) {
+        let decision = self.run.judge(call);
+        let change = match (decision.verdict, call.denied) {
             (Verdict::Denied, false) => Change::Denied,
             (Verdict::Allowed, true) => Change::Allowed,
             (Verdict::Unknown, _) => Change::Unknown,
@@ -165,9 +165,9 @@ impl Visit for Watching {
             at: call.at,
             session: self.session.clone(),
             receipt: call.receipt_id.to_owned(),
-            reason: ruling.reason.as_str(),
-            rule: ruling.rule,
-            message: ruling.message,
+            reason: decision.reason.as_str(),
+            rule: decision.rule,
+            message: decision.message,
         });
     }
 

@@ -1,9 +1,9 @@
 //! Names that are looked up beside the judging, for who must not be held up: the recorder in audit, which has a stream to
 //! follow.
 //!
-//! A judgement waits a little for its names, and all judgements together for a twentieth of the time at most. A lookup that
+//! A verdict waits a little for its names, and all verdicts together for a twentieth of the time at most. A lookup that
 //! takes longer goes on, and what comes of it is there for the next call with that name. What is not known yet is not
-//! guessed: the judgement says so.
+//! guessed: the decision says so.
 
 use super::{Found, MAX_NAMES, PATIENCE, Resolve, against, ask, public, too_many};
 use std::{
@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long one judgement waits at most.
+/// How long one verdict waits at most.
 const LITTLE: Duration = Duration::from_millis(50);
 /// What all may have saved up to wait for.
 const SAVED: Duration = Duration::from_millis(500);

@@ -4,10 +4,14 @@ use super::{lenient, policed::Policed};
 use assay::{
     guard::{Gate, Outlet, Session, Shared},
     policy::{Dns, Evaluator, Policy, Surroundings},
-    record::judgement::{Health, News, Reader, Writer},
+    record::{
+        health::Health,
+        judge::PolicyFeed,
+        rulings::{Reader, Writer},
+    },
     relay::{
         Capture, Direction, Stop, Waker,
-        stdio::{Decider, Mode, relay},
+        stdio::{Inspector, Mode, relay},
     },
     sys::fd::pipe,
 };
@@ -56,12 +60,12 @@ pub struct Relayed {
 /// A session of its own under this policy. Its client's messages of more than 64 KiB are refused.
 pub fn session(policy: &str) -> Session {
     let policy = Arc::new(Policy::parse(policy.as_bytes(), "oracle").unwrap());
-    let news = Arc::new(News::new(Some(policy.hash().to_owned())));
+    let feed = Arc::new(PolicyFeed::new(Some(policy.hash().to_owned())));
     let around = Surroundings { cwd: PathBuf::from("/"), home: None, dns: Dns::Off };
     let health = Arc::new(Health::default());
     health.beat(true);
     let judge = Box::new(Policed(Evaluator::new(policy, Arc::new(around))));
-    Session::new(judge, health, news, 64 << 10)
+    Session::new(judge, health, feed, 64 << 10)
 }
 
 /// Relays a stream in one direction, that of the server `outwards`, with so much room for decisions.
@@ -72,10 +76,10 @@ pub fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards:
     let make = |direction, room| Capture::create(&dirs, "0123456789abcdef", direction, room, &waker).unwrap();
     let way = if outwards { Direction::ServerToClient } else { Direction::ClientToServer };
     let (capture, mut kept, _) = make(way, if outwards { Capture::DEFAULT_CAPACITY } else { 1 << 20 });
-    let (journal, decided, _) = make(Direction::Decisions, room);
-    let mut journal = Writer::new(journal);
-    journal.set_patience(Duration::ZERO);
-    let shared = Shared::new(session(policy), journal).unwrap();
+    let (rulings, decided, _) = make(Direction::Decisions, room);
+    let mut rulings = Writer::new(rulings);
+    rulings.set_patience(Duration::ZERO);
+    let shared = Shared::new(session(policy), rulings).unwrap();
     let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared)), Outlet::new(shared));
     let (in_read, in_write) = pipe().unwrap();
     let (out_read, out_write) = pipe().unwrap();
@@ -106,8 +110,8 @@ pub fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards:
         }
     });
     let told = if outwards { outlet.answers() } else { gate.answers() }.unwrap();
-    let decider: &mut dyn Decider = if outwards { &mut outlet } else { &mut gate };
-    relay(in_read, out_write, capture, &Stop::new().unwrap(), Mode::Guard(decider));
+    let inspector: &mut dyn Inspector = if outwards { &mut outlet } else { &mut gate };
+    relay(in_read, out_write, capture, &Stop::new().unwrap(), Mode::Guard(inspector));
     writer.join().unwrap();
     over.store(true, Ordering::Release);
     recorder.join().unwrap();

@@ -1,0 +1,80 @@
+//! How the recorder is.
+
+use crate::sys::clock;
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+/// How the recorder is, for who must not let anything pass that cannot be recorded.
+#[derive(Debug, Default)]
+pub struct Health {
+    begun: AtomicBool,
+    failing: AtomicBool,
+    beat: AtomicU64,
+}
+
+/// A recorder that did not look for so long is stuck.
+const STUCK: Duration = Duration::from_secs(10);
+
+impl Health {
+    /// The recorder looked, and this is how it is.
+    pub fn beat(&self, able: bool) {
+        self.failing.store(!able, Ordering::Release);
+        if able {
+            self.begun.store(true, Ordering::Release);
+        }
+        self.beat.store(clock::mono_ns(), Ordering::Release);
+    }
+
+    /// Whether evidence cannot be written at the moment.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Acquire)
+    }
+
+    /// How long ago the recorder looked.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        Duration::from_nanos(clock::mono_ns().saturating_sub(self.beat.load(Ordering::Acquire)))
+    }
+
+    /// Why evidence cannot be written at the moment; `None` if it can. A recorder that has not begun yet is waited for.
+    #[must_use]
+    pub fn complaint(&self) -> Option<&'static str> {
+        let mut start = None;
+        loop {
+            let old = clock::mono_ns().saturating_sub(self.beat.load(Ordering::Acquire)) > STUCK.as_nanos() as u64;
+            let begun = self.begun.load(Ordering::Acquire);
+            let complaint = match (begun, self.failing.load(Ordering::Acquire)) {
+                (_, true) => Some("evidence cannot be written"),
+                (true, false) if !old => return None,
+                (true, false) => Some("the recorder does not respond"),
+                (false, false) => Some("the recorder has not begun"),
+            };
+            // A process that was stopped and continued gets a moment.
+            let start = *start.get_or_insert_with(Instant::now);
+            let patience = if begun { Duration::from_millis(250) } else { STUCK };
+            if start.elapsed() > patience || complaint == Some("evidence cannot be written") {
+                return complaint;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorder_that_cannot_write_is_complained_about() {
+        let health = Health::default();
+        health.beat(true);
+        assert_eq!(health.complaint(), None);
+        health.beat(false);
+        assert_eq!(health.complaint(), Some("evidence cannot be written"));
+        health.beat(true);
+        assert_eq!(health.complaint(), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! Who says what a policy says, and which policy that is.
+
+use crate::model::{PolicyVerdict, event::detail::PolicyReload};
+use serde::{Deserialize, Serialize};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// What was decided about one request, call or other message: the verdict, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Place in its batch.
+    pub index: Option<usize>,
+    /// The verdict.
+    pub verdict: PolicyVerdict,
+    /// Short machine word for it.
+    pub reason: String,
+    /// The rule that matched.
+    pub rule: Option<String>,
+    /// What could not be seen at the time.
+    pub unseen: Vec<String>,
+}
+
+/// What is judged: a tool, or a method that is treated as one.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// The tool's name; for `resources/read` and `sampling/createMessage` the method.
+    pub tool: &'a str,
+    /// Raw JSON of the arguments; of all parameters, for a method. `None` when absent.
+    pub arguments: Option<&'a [u8]>,
+}
+
+/// Says what a policy says of calls: in guard mode before they pass, in audit in the recorder's thread.
+pub trait Judge: Send {
+    /// Takes up the newest policy, and judges by no other until this is asked again; its `sha256:`.
+    fn begin(&mut self) -> String;
+
+    /// The decision on a call at this time (monotonic ns), and words for who asked. May wait for a name to be resolved, but not
+    /// for long.
+    fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Decision, String);
+}
+
+/// The policy in force, and its reloads for the chain.
+#[derive(Debug, Default)]
+pub struct PolicyFeed {
+    some: AtomicBool,
+    all: Mutex<Reloads>,
+}
+
+#[derive(Debug, Default)]
+struct Reloads {
+    in_force: Option<String>,
+    new: Vec<PolicyReload>,
+}
+
+impl PolicyFeed {
+    /// Begins with the policy of this `sha256:`.
+    #[must_use]
+    pub fn new(in_force: Option<String>) -> Self {
+        Self { some: AtomicBool::new(false), all: Mutex::new(Reloads { in_force, new: Vec::new() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reloads> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file was read again.
+    pub fn tell(&self, reload: PolicyReload) {
+        let mut reloads = self.lock();
+        reloads.in_force = Some(reload.policy_hash.clone());
+        reloads.new.push(reload);
+        self.some.store(true, Ordering::Release);
+    }
+
+    /// `sha256:` of the policy in force.
+    #[must_use]
+    pub fn in_force(&self) -> Option<String> {
+        self.lock().in_force.clone()
+    }
+
+    /// The reloads since this was asked last.
+    pub fn take(&self) -> Vec<PolicyReload> {
+        if !self.some.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.lock().new)
+    }
+}
