@@ -17,7 +17,8 @@ use crate::{
     numbers::size,
     paths, print,
 };
-use crossterm::event::{Event, EventStream, KeyEventKind};
+use crossbeam_channel::{Receiver, Sender, after, bounded, never, select_biased, tick};
+use crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use std::{
     io,
@@ -27,13 +28,8 @@ use std::{
         mpsc as blocking,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
-use tokio::{
-    sync::mpsc,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
-};
-use tokio_stream::StreamExt as _;
 
 /// Time between two frames that nobody asked for by a key.
 const FRAME: Duration = Duration::from_millis(33);
@@ -43,6 +39,8 @@ const CLOCK: Duration = Duration::from_millis(100);
 const WAITING: usize = 4096;
 /// Messages that are taken before the screen is looked at again.
 const BATCH: usize = 512;
+/// How long nothing may be typed until the thread that waits for it sees whether the dashboard was left.
+const TYPING: Duration = Duration::from_millis(200);
 /// Events before the present that are told of a live session.
 const BACKLOG: u64 = 4 * crate::live::state::WINDOW as u64;
 
@@ -52,22 +50,22 @@ pub type BesideWork = Box<dyn FnOnce(&Beside) + Send>;
 /// How work beside the dashboard knows of it.
 #[derive(Debug)]
 pub struct Beside {
-    messages: mpsc::Sender<Msg>,
+    messages: Sender<Msg>,
     stop: Arc<AtomicBool>,
 }
 
 impl Beside {
     /// Asks the dashboard for something.
     pub fn ask(&self, effect: Effect) {
-        let _ = self.messages.blocking_send(Msg::Ask(effect));
+        let _ = self.messages.send(Msg::Ask(effect));
     }
 
     /// Waits; `false` once the dashboard has been left.
     #[must_use]
     pub fn pause(&self, time: Duration) -> bool {
-        let until = std::time::Instant::now() + time;
+        let until = Instant::now() + time;
         while !self.stop.load(Ordering::Relaxed) {
-            let rest = until.saturating_duration_since(std::time::Instant::now());
+            let rest = until.saturating_duration_since(Instant::now());
             if rest.is_zero() {
                 return true;
             }
@@ -90,12 +88,8 @@ pub fn run(start: Start, wanted: Wanted) -> Result<Exit, Failure> {
 /// # Errors
 /// As [`run`].
 pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::failed(format_args!("the dashboard cannot start: {e}")))?;
     let stop = Arc::new(AtomicBool::new(false));
-    let (messages, inbox) = mpsc::channel(WAITING);
+    let (messages, inbox) = bounded(WAITING);
     if start.live {
         listen(wanted, &messages, &stop).map_err(|e| Failure::failed(format_args!("no thread for following: {e}")))?;
     }
@@ -105,11 +99,12 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
         Term::take(start.mouse).map_err(|e| Failure::failed(format_args!("the terminal cannot be used: {e}")))?;
     let work = work.map(|work| thread::Builder::new().name("assay-beside".into()).spawn(move || work(&beside)));
     let work = work.transpose().map_err(|e| Failure::failed(format_args!("no thread for the demo: {e}")))?;
-    let result: io::Result<Left> = runtime.block_on(async {
+    let show = || -> io::Result<Left> {
         let size = term.size()?;
+        let heard = Heard { signals, keys: keys(&stop)?, inbox };
         let (app, effects) = App::new(start, size.0, size.1, WallTime::now());
         let mut shell = Shell { app, term: &mut term, messages, leave: None, killed: None, continued: false };
-        let ran = shell.run(inbox, signals, effects).await;
+        let ran = shell.run(heard, effects);
         // Whatever ended it, what was typed is kept.
         let draft = keep_draft(&shell.app);
         if let (Err(_), Some(draft)) = (&ran, &draft) {
@@ -119,13 +114,13 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
         let said = [shell.app.farewell(), draft.unwrap_or_default()];
         let farewell = said.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("\n");
         Ok(Left { exit: shell.leave.unwrap_or(Exit::Ok), farewell, killed: shell.killed })
-    });
+    };
+    let result = show();
     stop.store(true, Ordering::Relaxed);
     drop(term);
     if let Some(work) = work {
         let _ = work.join();
     }
-    runtime.shutdown_background();
     match result {
         Ok(left) => {
             if !left.farewell.is_empty() {
@@ -153,16 +148,36 @@ struct Left {
 }
 
 /// Every signal that ends or stops a process, as it comes; those that were ignored when we began are left so.
-fn signals() -> io::Result<mpsc::Receiver<i32>> {
+fn signals() -> io::Result<Receiver<i32>> {
     use crate::sys::process;
     let mut wanted = process::forwarded_signals();
     wanted.extend([SIGHUP, SIGTERM, SIGINT, SIGTSTP, SIGCONT]);
     wanted.retain(|signal| !process::is_ignored(*signal));
     let mut signals = signal_hook::iterator::Signals::new(wanted)?;
-    let (tell, told) = mpsc::channel(16);
+    let (tell, told) = bounded(16);
     thread::Builder::new().name("assay-signals".into()).spawn(move || {
         for signal in signals.forever() {
-            if tell.blocking_send(signal).is_err() {
+            if tell.send(signal).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(told)
+}
+
+/// What is typed, as it comes, until the dashboard is left or there is no terminal any more: then it is told why, or nothing.
+fn keys(stop: &Arc<AtomicBool>) -> io::Result<Receiver<io::Result<Event>>> {
+    let (tell, told) = bounded(WAITING);
+    let stop = Arc::clone(stop);
+    thread::Builder::new().name("assay-keys".into()).spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            let event = match event::poll(TYPING) {
+                Ok(false) => continue,
+                Ok(true) => event::read(),
+                Err(e) => Err(e),
+            };
+            let ended = event.is_err();
+            if tell.send(event).is_err() || ended {
                 return;
             }
         }
@@ -182,13 +197,13 @@ fn keep_draft(app: &App) -> Option<String> {
 }
 
 /// Follows live sessions on threads; a bounded channel each way, so that a slow screen is a slow subscriber and no more.
-fn listen(wanted: Wanted, messages: &mpsc::Sender<Msg>, stop: &Arc<AtomicBool>) -> io::Result<()> {
+fn listen(wanted: Wanted, messages: &Sender<Msg>, stop: &Arc<AtomicBool>) -> io::Result<()> {
     let (updates, heard) = blocking::sync_channel::<Update>(WAITING);
     watcher::watch(wanted, BACKLOG, updates, Arc::clone(stop))?;
     let messages = messages.clone();
     thread::Builder::new().name("assay-hear".into()).spawn(move || {
         while let Ok(update) = heard.recv() {
-            if messages.blocking_send(Msg::Live(update)).is_err() {
+            if messages.send(Msg::Live(update)).is_err() {
                 return;
             }
         }
@@ -196,10 +211,17 @@ fn listen(wanted: Wanted, messages: &mpsc::Sender<Msg>, stop: &Arc<AtomicBool>) 
     Ok(())
 }
 
+/// Where everything that happens is heard, what is most urgent first.
+struct Heard {
+    signals: Receiver<i32>,
+    keys: Receiver<io::Result<Event>>,
+    inbox: Receiver<Msg>,
+}
+
 struct Shell<'a> {
     app: App,
     term: &'a mut Term,
-    messages: mpsc::Sender<Msg>,
+    messages: Sender<Msg>,
     leave: Option<Exit>,
     killed: Option<i32>,
     /// The SIGCONT of our own stop is still to be heard.
@@ -207,15 +229,8 @@ struct Shell<'a> {
 }
 
 impl Shell<'_> {
-    async fn run(
-        &mut self,
-        mut inbox: mpsc::Receiver<Msg>,
-        mut signals: mpsc::Receiver<i32>,
-        first: Vec<Effect>,
-    ) -> io::Result<()> {
-        let mut keys = EventStream::new();
-        let mut clock = interval(CLOCK);
-        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    fn run(&mut self, mut heard: Heard, first: Vec<Effect>) -> io::Result<()> {
+        let clock = tick(CLOCK);
         self.act(first)?;
         let mut drawn = Instant::now();
         self.draw()?;
@@ -224,34 +239,33 @@ impl Shell<'_> {
                 self.draw()?;
                 drawn = Instant::now();
             }
-            tokio::select! {
-                biased;
-                Some(signal) = signals.recv() => self.signalled(signal)?,
-                event = keys.next() => {
-                    match event {
-                        Some(Ok(event)) => self.input(event)?,
+            let frame = if self.app.is_dirty() { after(FRAME.saturating_sub(drawn.elapsed())) } else { never() };
+            select_biased! {
+                recv(heard.signals) -> signal => match signal {
+                    Ok(signal) => self.signalled(signal)?,
+                    Err(_) => heard.signals = never(),
+                },
+                recv(heard.keys) -> event => {
+                    let Ok(Ok(event)) = event else {
                         // The terminal is gone.
-                        Some(Err(_)) | None => return Ok(()),
-                    }
+                        return Ok(());
+                    };
+                    self.input(event)?;
                     if self.app.is_dirty() && self.leave.is_none() {
                         self.draw()?;
                         drawn = Instant::now();
                     }
                 }
-                Some(msg) = inbox.recv() => {
+                recv(heard.inbox) -> msg => for msg in msg.into_iter().chain(heard.inbox.try_iter()).take(BATCH) {
                     self.take(msg)?;
-                    for _ in 0..BATCH {
-                        let Ok(msg) = inbox.try_recv() else { break };
-                        self.take(msg)?;
-                    }
-                }
-                _ = clock.tick() => {
+                },
+                recv(clock) -> _ => {
                     if let Some(defect) = term::defect() {
                         self.act(vec![Effect::Warn(defect)])?;
                     }
                     self.take(Msg::Tick(WallTime::now()))?;
                 }
-                () = sleep_until(drawn + FRAME), if self.app.is_dirty() => {}
+                recv(frame) -> _ => {}
             }
         }
         Ok(())
@@ -359,7 +373,7 @@ impl Shell<'_> {
         let messages = self.messages.clone();
         let what = job.what;
         let thread = thread::Builder::new().name(format!("assay-{what}"));
-        let spawned = thread.spawn(move || job.run(move |told| messages.blocking_send(Msg::Told(told)).is_ok()));
+        let spawned = thread.spawn(move || job.run(move |told| messages.send(Msg::Told(told)).is_ok()));
         if let Err(e) = spawned {
             self.app.inside(vec![Effect::Warn(format!("{what}: {e}"))]);
         }
