@@ -2,7 +2,7 @@
 
 use super::{
     out::{self, Style, Tone, short},
-    verify::Meter,
+    verify::ProgressLine,
 };
 use crate::model::pack::RECEIPTS;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     history::{self, HistoryError, Refreshed},
     numbers::{NONE, counted, duration_if, grouped},
     pack::{
-        analysis::{ANALYSIS_SCHEMA, Analysis, Row},
+        analysis::{ANALYSIS_SCHEMA, Analysis, AnalysisRow},
         calls::{self, CallsError, Seen},
         verify::{Completeness, Integrity, SignerVerdict, VerifyOptions, source::PackDir, verify},
     },
@@ -102,10 +102,10 @@ struct Document {
     schema: &'static str,
     packs: Vec<PackView>,
     history: Option<HistoryView>,
-    total: Row,
-    tools: Vec<Row>,
-    servers: Vec<Row>,
-    days: Vec<Row>,
+    total: AnalysisRow,
+    tools: Vec<AnalysisRow>,
+    servers: Vec<AnalysisRow>,
+    days: Vec<AnalysisRow>,
 }
 
 /// Runs `assay analyze`.
@@ -151,7 +151,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
 fn of_packs(packs: &[PathBuf]) -> Result<(Analysis, Vec<PackView>), Failure> {
     let (mut analysis, mut views) = (Analysis::default(), Vec::new());
     for path in packs {
-        let mut progress = Meter::new();
+        let mut progress = ProgressLine::new();
         let report = verify(path, &VerifyOptions::default(), &mut |p| progress.show(p));
         progress.clear();
         let report = report?;
@@ -260,7 +260,7 @@ fn words(d: &Document, style: Style) -> String {
     out
 }
 
-fn table(out: &mut String, title: &str, rows: &[Row], total: &Row, style: Style) {
+fn table(out: &mut String, title: &str, rows: &[AnalysisRow], total: &AnalysisRow, style: Style) {
     if rows.is_empty() {
         return;
     }
@@ -282,7 +282,7 @@ fn table(out: &mut String, title: &str, rows: &[Row], total: &Row, style: Style)
     }
 }
 
-fn row_line(out: &mut String, r: &Row) {
+fn row_line(out: &mut String, r: &AnalysisRow) {
     let name = if r.name.is_empty() { NONE.to_owned() } else { short(&r.name) };
     let name = fit(&name, 27);
     let _ = writeln!(

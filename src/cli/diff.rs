@@ -2,7 +2,7 @@
 
 use super::{
     out::{self, Style, Tone, short},
-    verify::{Meter, check_out, fingerprint},
+    verify::{ProgressLine, check_out, fingerprint},
 };
 use crate::{
     error::{Exit, Failure},
@@ -83,7 +83,7 @@ pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
         let gates = args.gates.as_deref().map(Gates::load).transpose();
         let gates = gates.map_err(|e| Failure::bad_input(e).hint("docs/diff.md lists the gates"))?;
         let options = VerifyOptions { signers: args.signer.clone(), ..VerifyOptions::default() };
-        let mut progress = Meter::new();
+        let mut progress = ProgressLine::new();
         let document = diff(&args.a, &args.b, &options, gates.as_ref(), &mut |p| progress.show(p));
         progress.clear();
         let document = document?;

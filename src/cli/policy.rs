@@ -12,10 +12,10 @@ use crate::{
     policy::{
         Dns, Note, Policy, Surroundings,
         constraints::paths::PathRules,
-        dry_run::{self, Progress, Report, Source, SourceError},
+        dry_run::{self, DryRunReport, Progress, Source, SourceError},
         init::{FILE, Needs, STARTER},
         is_glob,
-        model::{Constraint, Rules, Shape},
+        model::{Constraint, PolicyShape, Rules},
     },
     text::{either, fit, noun, visible, width},
     tui::app::Start,
@@ -267,7 +267,7 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
         let rules = policy.rules();
         out::json(&serde_json::json!({
             "status": "ok", "policy": policy.name(), "policy_hash": policy.hash(), "default": rules.default.as_str(),
-            "shape": match rules.shape { Shape::Native => "native", Shape::AssayAi => "assay-ai" },
+            "shape": match rules.shape { PolicyShape::Native => "native", PolicyShape::AssayAi => "assay-ai" },
             "allowlist": rules.allow.texts(), "denylist": rules.deny.texts(),
             "constraints": rules.constraints.iter().map(|c| serde_json::json!({
                 "tool": c.key, "line": c.line, "keys": keys(c),
@@ -445,7 +445,7 @@ impl Meter {
     }
 }
 
-fn words(r: &Report, style: Style) -> String {
+fn words(r: &DryRunReport, style: Style) -> String {
     let mut out = String::new();
     let t = &r.total;
     let _ = writeln!(out, "{}  {}", style.paint(Tone::Strong, &short(&r.policy)), r.policy_hash);

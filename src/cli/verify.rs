@@ -124,7 +124,7 @@ pub fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
         if let Some(file) = &args.out {
             check_out("--out", file, &args.pack)?;
         }
-        let mut progress = Meter::new();
+        let mut progress = ProgressLine::new();
         let report = verify(&args.pack, &options(args)?, &mut |p| progress.show(p));
         progress.clear();
         let report = report?;
@@ -180,12 +180,12 @@ pub(super) fn check_out(flag: &str, file: &Path, pack: &Path) -> Result<(), Fail
 }
 
 /// Progress on stderr, where a person watches.
-pub(super) struct Meter {
+pub(super) struct ProgressLine {
     terminal: bool,
     shown: Option<u64>,
 }
 
-impl Meter {
+impl ProgressLine {
     pub(super) fn new() -> Self {
         Self { terminal: io::stderr().is_terminal(), shown: None }
     }

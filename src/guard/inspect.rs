@@ -23,7 +23,7 @@ const MAX_NAME: usize = 8 * 1024;
 
 /// What kind of message an [`Item`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum ItemKind {
     /// It wants an answer.
     Request,
     /// It does not.
@@ -50,7 +50,7 @@ pub struct Item<'a> {
     /// Raw id, a scalar.
     pub id: Option<&'a [u8]>,
     /// What it is.
-    pub shape: Shape,
+    pub kind: ItemKind,
     /// Why it cannot pass, whatever the policy says.
     pub refused: Option<Refusal>,
     /// What the policy is asked.
@@ -94,8 +94,8 @@ impl<'a> Reading<'a> {
 
 impl Item<'_> {
     /// What is refused without having been read.
-    pub(super) const fn unread(shape: Shape, refusal: Refusal) -> Self {
-        Self { id: None, shape, refused: Some(refusal), review: None }
+    pub(super) const fn unread(kind: ItemKind, refusal: Refusal) -> Self {
+        Self { id: None, kind, refused: Some(refusal), review: None }
     }
 }
 
@@ -103,7 +103,7 @@ impl Item<'_> {
 #[must_use]
 pub fn read(text: &[u8], breaks: LineBreaks) -> Reading<'_> {
     if breaks == LineBreaks::Nowhere && memchr::memchr2(b'\n', b'\r', text).is_some() {
-        return Reading::One(Item::unread(Shape::Unreadable, Refusal::LineBreak));
+        return Reading::One(Item::unread(ItemKind::Unreadable, Refusal::LineBreak));
     }
     let text = text.strip_suffix(b"\r").unwrap_or(text);
     let is_blank = |b: &u8| matches!(b, b' ' | b'\t') || (breaks == LineBreaks::Anywhere && is_break(b));
@@ -118,15 +118,15 @@ pub fn read(text: &[u8], breaks: LineBreaks) -> Reading<'_> {
     match canon::kind(text) {
         Some(Kind::Array) => batch(text, whole),
         Some(Kind::Object) => Reading::One(item(&fields, whole)),
-        _ => Reading::One(Item::unread(Shape::Unreadable, whole.unwrap_or(Refusal::Shape))),
+        _ => Reading::One(Item::unread(ItemKind::Unreadable, whole.unwrap_or(Refusal::Shape))),
     }
 }
 
 /// What a line is that is no JSON. One that does not even begin like a message is no attempt at one: whoever writes such lines
 /// reads no answers, and might answer each of them with another such line.
-fn unreadable(text: &[u8]) -> Shape {
+fn unreadable(text: &[u8]) -> ItemKind {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii_start();
-    if matches!(text.first(), Some(b'{' | b'[')) { Shape::Unreadable } else { Shape::Notification }
+    if matches!(text.first(), Some(b'{' | b'[')) { ItemKind::Unreadable } else { ItemKind::Notification }
 }
 
 /// What a scan says of the text, and the fields of the object that it is; why it is no JSON.
@@ -230,7 +230,7 @@ fn escaped_nul(text: &[u8]) -> bool {
 }
 
 fn batch(text: &[u8], whole: Option<Refusal>) -> Reading<'_> {
-    let refused = |refusal| Reading::One(Item::unread(Shape::Unreadable, refusal));
+    let refused = |refusal| Reading::One(Item::unread(ItemKind::Unreadable, refusal));
     let Ok(elements) = canon::elements(text) else { return refused(Refusal::Malformed) };
     let mut items = Vec::new();
     for element in elements {
@@ -241,7 +241,7 @@ fn batch(text: &[u8], whole: Option<Refusal>) -> Reading<'_> {
         let element = &text[range];
         items.push(match canon::kind(element) {
             Some(Kind::Object) => object(element, whole),
-            _ => Item::unread(Shape::Unreadable, Refusal::Shape),
+            _ => Item::unread(ItemKind::Unreadable, Refusal::Shape),
         });
     }
     if items.is_empty() {
@@ -254,7 +254,7 @@ fn too_many(text: &[u8]) -> Reading<'_> {
     let mut ids = Vec::new();
     for range in canon::elements(text).into_iter().flatten().flatten() {
         let item = object(&text[range], None);
-        let Some(id) = item.id.filter(|_| item.shape == Shape::Request) else { continue };
+        let Some(id) = item.id.filter(|_| item.kind == ItemKind::Request) else { continue };
         if ids.len() == MAX_ANSWERED {
             return Reading::TooMany(ids, false);
         }
@@ -268,7 +268,7 @@ fn object(text: &[u8], whole: Option<Refusal>) -> Item<'_> {
     let mut fields = Fields::default();
     match canon::outline(text, &mut |member| fields.see(&member)) {
         Ok(_) => item(&fields, whole),
-        Err(_) => Item::unread(Shape::Unreadable, Refusal::Malformed),
+        Err(_) => Item::unread(ItemKind::Unreadable, Refusal::Malformed),
     }
 }
 
@@ -276,9 +276,9 @@ fn item<'a>(fields: &Fields<'a>, whole: Option<Refusal>) -> Item<'a> {
     let [id, method, _, result, error, _] = fields.top.found;
     let scalar = id.filter(|id| is_scalar(id));
     let answers = usize::from(result.is_some()) + usize::from(error.is_some());
-    let mut item = Item { id: scalar, shape: Shape::Response, refused: whole, review: None };
+    let mut item = Item { id: scalar, kind: ItemKind::Response, refused: whole, review: None };
     if method.is_some() {
-        item.shape = if scalar.is_some() { Shape::Request } else { Shape::Notification };
+        item.kind = if scalar.is_some() { ItemKind::Request } else { ItemKind::Notification };
     }
     let refused = whole.or_else(|| fields.top.any_refused()).or_else(|| {
         if id.is_some() && scalar.is_none() {
@@ -292,9 +292,9 @@ fn item<'a>(fields: &Fields<'a>, whole: Option<Refusal>) -> Item<'a> {
     });
     if method.is_none() && answers == 0 {
         // Perhaps a request whose method is spelt otherwise: whoever sent it waits for an answer.
-        item.shape = if scalar.is_some() { Shape::Request } else { Shape::Unreadable };
+        item.kind = if scalar.is_some() { ItemKind::Request } else { ItemKind::Unreadable };
     } else if method.is_some() && id.is_some() && scalar.is_none() {
-        item.shape = Shape::Unreadable;
+        item.kind = ItemKind::Unreadable;
     }
     item.refused = refused;
     if refused.is_none() && method.is_some() {

@@ -2,7 +2,7 @@
 
 use super::{
     Refusal, Session,
-    inspect::{self, Item, LineBreaks, Reading, Review, Shape, ends::Ends},
+    inspect::{self, Item, ItemKind, LineBreaks, Reading, Review, ends::Ends},
     replies::{self, Refused},
 };
 use crate::{
@@ -97,7 +97,7 @@ fn review(
 impl<'a> Ruling<'a> {
     /// Refuses a message that nobody holds whole. Who sent it is told when its [ends](Self::refused_by_ends) are known.
     pub(super) fn refused_unread(direction: Direction, refusal: Refusal, session: &Session) -> Self {
-        Self::refused_as(direction, Item::unread(Shape::Notification, refusal), session)
+        Self::refused_as(direction, Item::unread(ItemKind::Notification, refusal), session)
     }
 
     /// Refuses a message of which only the ends are known.
@@ -191,10 +191,10 @@ impl<'a> Ruling<'a> {
             }
             reading => {
                 // No server is told of what it cannot tell apart.
-                let waits = |item: &Item<'_>| match item.shape {
-                    Shape::Request => true,
-                    Shape::Unreadable => self.direction == Direction::ClientToServer,
-                    Shape::Notification | Shape::Response => false,
+                let waits = |item: &Item<'_>| match item.kind {
+                    ItemKind::Request => true,
+                    ItemKind::Unreadable => self.direction == Direction::ClientToServer,
+                    ItemKind::Notification | ItemKind::Response => false,
                 };
                 let of_each = reading.items().iter().zip(decisions());
                 of_each.filter(|(item, _)| waits(item)).map(|(item, worded)| Refused::new(item.id, worded)).collect()

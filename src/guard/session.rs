@@ -2,7 +2,7 @@
 
 use super::{
     Refusal, Ruling,
-    inspect::{Item, Shape, ends::Ends},
+    inspect::{Item, ItemKind, ends::Ends},
 };
 use crate::{
     model::{Direction, limits},
@@ -134,12 +134,12 @@ impl Session {
     /// Why an element cannot pass, whatever the policy says.
     pub(super) fn refusal(&self, direction: Direction, item: &Item<'_>, in_batch: bool) -> Option<Refusal> {
         let crowded = || {
-            let full = item.shape == Shape::Request && !locked(&self.waiting[direction.lane()]).has_room();
+            let full = item.kind == ItemKind::Request && !locked(&self.waiting[direction.lane()]).has_room();
             full.then_some(Refusal::TooManyInFlight)
         };
         match direction {
             Direction::ClientToServer => item.refused.or_else(|| {
-                let answers = item.shape != Shape::Response || item.id.is_some_and(|id| self.is_awaited(id));
+                let answers = item.kind != ItemKind::Response || item.id.is_some_and(|id| self.is_awaited(id));
                 if answers { crowded() } else { Some(Refusal::AnswersNothing) }
             }),
             // What a server sends in a batch is not refused one by one.
@@ -151,9 +151,9 @@ impl Session {
     /// A message passes on.
     pub fn forwarded(&self, ruling: &Ruling<'_>) {
         for item in ruling.items() {
-            match (item.shape, item.id) {
-                (Shape::Request, Some(id)) => self.waits(ruling.direction(), id),
-                (Shape::Response, Some(id)) => self.answers(ruling.direction(), id),
+            match (item.kind, item.id) {
+                (ItemKind::Request, Some(id)) => self.waits(ruling.direction(), id),
+                (ItemKind::Response, Some(id)) => self.answers(ruling.direction(), id),
                 _ => {}
             }
         }

@@ -43,7 +43,7 @@ struct Place {
 }
 
 /// What became of one message.
-struct Outcome {
+struct Handled {
     passes: bool,
     /// Something was decided, which may have taken time.
     decided: bool,
@@ -82,7 +82,7 @@ impl Shared {
         window: &[u8],
         offset: Option<u64>,
         desk: &Desk<'_>,
-    ) -> Outcome {
+    ) -> Handled {
         let place = Place { offset, frame: found.frame() };
         let breaks = if place.frame.is_some() { LineBreaks::Nowhere } else { LineBreaks::AtEnd };
         let message = Message { direction, text: found.body(window), breaks, captured: offset.is_some() };
@@ -102,7 +102,7 @@ impl Shared {
             self.put_down_refusal(&ruling, place, desk);
             self.tell(&ruling, place.frame.is_some());
         }
-        Outcome { passes: ruling.passes(), decided }
+        Handled { passes: ruling.passes(), decided }
     }
 
     /// Refuses a message that began at this offset and has not ended.

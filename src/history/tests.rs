@@ -33,7 +33,9 @@ impl Fixture {
 }
 
 /// All that a history says.
-fn said(h: &History) -> (Vec<SessionRow>, Vec<crate::pack::analysis::Row>, Vec<crate::pack::analysis::Row>) {
+fn said(
+    h: &History,
+) -> (Vec<SessionRow>, Vec<crate::pack::analysis::AnalysisRow>, Vec<crate::pack::analysis::AnalysisRow>) {
     let a = h.analysis().unwrap();
     (h.sessions().unwrap(), a.by_tool(), a.by_day())
 }

@@ -29,7 +29,7 @@ pub struct Cell {
 
 /// A row; times in microseconds, at most 7 % too high.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct AnalysisRow {
     /// Tool, server or day.
     pub name: String,
     /// Calls.
@@ -52,7 +52,7 @@ pub struct Row {
     pub max_us: Option<u64>,
 }
 
-impl Row {
+impl AnalysisRow {
     fn new(name: &str, t: &ToolTally) -> Self {
         Self {
             name: name.to_owned(),
@@ -103,17 +103,17 @@ impl Analysis {
         self.cells.iter()
     }
 
-    fn by(&self, key: impl Fn(&Cell) -> &str) -> Vec<Row> {
+    fn by(&self, key: impl Fn(&Cell) -> &str) -> Vec<AnalysisRow> {
         let mut sums: BTreeMap<&str, ToolTally> = BTreeMap::new();
         for (cell, tally) in &self.cells {
             sums.entry(key(cell)).or_default().merge(tally);
         }
-        sums.iter().map(|(name, tally)| Row::new(name, tally)).collect()
+        sums.iter().map(|(name, tally)| AnalysisRow::new(name, tally)).collect()
     }
 
     /// By tool, most called first.
     #[must_use]
-    pub fn by_tool(&self) -> Vec<Row> {
+    pub fn by_tool(&self) -> Vec<AnalysisRow> {
         let mut rows = self.by(|c| &c.tool);
         rows.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
         rows
@@ -121,7 +121,7 @@ impl Analysis {
 
     /// By server, most called first.
     #[must_use]
-    pub fn by_server(&self) -> Vec<Row> {
+    pub fn by_server(&self) -> Vec<AnalysisRow> {
         let mut rows = self.by(|c| &c.server);
         rows.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
         rows
@@ -129,16 +129,16 @@ impl Analysis {
 
     /// By day, the earliest first.
     #[must_use]
-    pub fn by_day(&self) -> Vec<Row> {
+    pub fn by_day(&self) -> Vec<AnalysisRow> {
         self.by(|c| &c.day)
     }
 
     /// All together.
     #[must_use]
-    pub fn total(&self) -> Row {
+    pub fn total(&self) -> AnalysisRow {
         let mut sum = ToolTally::default();
         self.cells.values().for_each(|t| sum.merge(t));
-        Row::new("total", &sum)
+        AnalysisRow::new("total", &sum)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tool calls read from receipts of any builder, line by line, for comparing and counting; tolerant where verifying is strict.
 
-use super::verify::source::{Line, Lines, OpenProblem, PackDir, ReadStop};
+use super::verify::source::{HashedLines, Line, OpenProblem, PackDir, ReadStop};
 use crate::model::{
     Vocabulary,
     line::{micros, text, truth},
@@ -132,7 +132,7 @@ pub enum CallsError {
 pub fn lines(dir: &PackDir, name: &str, mut each: impl FnMut(&Line<'_>)) -> Result<(String, u64), CallsError> {
     let path = dir.path().join(name);
     let (file, _) = dir.open_file(name).map_err(|e| CallsError::NotOpened { path: path.clone(), what: problem(&e) })?;
-    let mut lines = Lines::hashed(file);
+    let mut lines = HashedLines::hashed(file);
     let broken = |stop: ReadStop| CallsError::Broken { path: path.clone(), what: stopped(&stop) };
     while let Some(line) = lines.next(&mut ()).map_err(broken)? {
         each(&line);

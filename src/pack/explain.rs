@@ -3,7 +3,7 @@
 //! Explaining is not verifying: nothing here is checked but that it can be read.
 
 use super::{
-    tally::{Row, Tally},
+    tally::{Tally, TallyRow},
     verify::{Later, later, rely_after_crash},
 };
 use crate::model::pack::{Attestation, DEFAULT_POLICY, MANIFEST, Manifest, RECEIPTS, SESSION, SURFACE};
@@ -82,9 +82,9 @@ pub struct Explanation {
     /// Receipts by type.
     pub receipt_types: BTreeMap<String, u64>,
     /// Tool calls by tool, most called first.
-    pub tools: Vec<Row>,
+    pub tools: Vec<TallyRow>,
     /// Tool calls together.
-    pub total: Row,
+    pub total: TallyRow,
     /// What was out of the ordinary, by word.
     pub anomalies: BTreeMap<String, u64>,
     /// The session as a whole; `null` in a pack of another builder.
@@ -323,7 +323,7 @@ fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
 
 const COLUMNS: [&str; 9] = ["Tool", "Calls", "Answered", "Errors", "Denied", "Timeouts", "p50", "p95", "Longest"];
 
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &TallyRow) -> [String; 8] {
     [
         grouped(row.calls),
         grouped(row.forwarded),
@@ -372,8 +372,8 @@ pub fn markdown(e: &Explanation) -> String {
 }
 
 /// The rows with their names, a sum last where there is more than one.
-fn named(e: &Explanation) -> Vec<(&str, &Row)> {
-    let mut rows: Vec<(&str, &Row)> = Vec::with_capacity(e.tools.len() + 1);
+fn named(e: &Explanation) -> Vec<(&str, &TallyRow)> {
+    let mut rows: Vec<(&str, &TallyRow)> = Vec::with_capacity(e.tools.len() + 1);
     rows.extend(e.tools.iter().map(|row| match row.tool.as_deref() {
         Some("") => ("(empty name)", row),
         Some(name) => (name, row),

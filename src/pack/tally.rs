@@ -144,7 +144,7 @@ impl ToolTally {
 
 /// A row for reports; times in microseconds.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub struct TallyRow {
     /// Tool name as sent; `null` for all that were too many to tell apart.
     pub tool: Option<String>,
     /// Receipts.
@@ -165,7 +165,7 @@ pub struct Row {
     pub max_us: Option<u64>,
 }
 
-impl Row {
+impl TallyRow {
     fn new(tool: Option<String>, t: &ToolTally) -> Self {
         Self {
             tool,
@@ -245,23 +245,23 @@ impl Tally {
 
     /// One row a tool, most called first.
     #[must_use]
-    pub fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> = self.tools.iter().map(|(n, t)| Row::new(Some(n.clone()), t)).collect();
+    pub fn rows(&self) -> Vec<TallyRow> {
+        let mut rows: Vec<TallyRow> = self.tools.iter().map(|(n, t)| TallyRow::new(Some(n.clone()), t)).collect();
         rows.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.tool.cmp(&b.tool)));
         if self.other_tools.calls > 0 {
-            rows.push(Row::new(None, &self.other_tools));
+            rows.push(TallyRow::new(None, &self.other_tools));
         }
         rows
     }
 
     /// All tools together.
     #[must_use]
-    pub fn total(&self) -> Row {
+    pub fn total(&self) -> TallyRow {
         let mut total = self.other_tools.clone();
         for t in self.tools.values() {
             total.merge(t);
         }
-        Row::new(None, &total)
+        TallyRow::new(None, &total)
     }
 }
 

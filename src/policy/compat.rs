@@ -3,7 +3,7 @@
 
 use super::{
     PolicyError,
-    model::{Budget, Constraint, Default, Rules, Shape},
+    model::{Budget, Constraint, Default, PolicyShape, Rules},
     names::NameSet,
     read::Reader,
 };
@@ -27,7 +27,7 @@ pub fn rules(reader: &mut Reader<'_>, top: &[(Node, Node)]) -> Result<Rules, Pol
         constraints: Vec::new(),
         constrained: NameSet::default(),
         budget: Budget::default(),
-        shape: Shape::AssayAi,
+        shape: PolicyShape::AssayAi,
     };
     let mut has_tools = false;
     for (key, value) in top {

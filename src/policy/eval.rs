@@ -437,9 +437,9 @@ impl Judge<'_> {
             }
             let value = serde_json::from_slice(json).map_err(|_| Wrong::Unreadable)?;
             match schema.check(&value, json.len())? {
-                schema::Outcome::Satisfied => {}
-                schema::Outcome::TooCostly => return Err(Wrong::TooCostly),
-                schema::Outcome::Fails(keyword) => {
+                schema::Validity::Satisfied => {}
+                schema::Validity::TooCostly => return Err(Wrong::TooCostly),
+                schema::Validity::Fails(keyword) => {
                     let at_keyword = keyword.map_or_else(String::new, |k| format!(", at {}", shown(&k)));
                     let message = format!("the arguments do not satisfy the schema{at_keyword}");
                     return Ok(Some(denied(Reason::Arguments, at("arguments"), message)));

@@ -6,7 +6,7 @@ use super::{
         paths::PathRules,
         schema::{Schema, Wrong},
     },
-    model::{Budget, Constraint, Rules, Shape},
+    model::{Budget, Constraint, PolicyShape, Rules},
     names::{NameSet, is_glob},
     read::Reader,
 };
@@ -217,7 +217,7 @@ fn native(reader: &mut Reader<'_>, root: &Node, top: &[(Node, Node)]) -> Result<
         return Err(reader.error(place, "`default` is missing").hint("write default: deny, or default: allow"));
     };
     let (constraints, constrained) = constraints;
-    Ok(Rules { default, allow, deny, constraints, constrained, budget, shape: Shape::Native })
+    Ok(Rules { default, allow, deny, constraints, constrained, budget, shape: PolicyShape::Native })
 }
 
 fn constraints_of(reader: &mut Reader<'_>, node: &Node) -> Result<(Vec<Constraint>, NameSet), PolicyError> {

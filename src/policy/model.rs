@@ -28,7 +28,7 @@ impl Default {
 
 /// Which shape a policy file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum PolicyShape {
     /// FORMATS §8.
     Native,
     /// assay-ai's `tools: {allow, deny, constraints}`.
@@ -97,7 +97,7 @@ pub struct Rules {
     /// `budget`.
     pub budget: Budget,
     /// How the lists are called in the file: `denylist` and `allowlist`, or `tools.deny` and `tools.allow`.
-    pub shape: Shape,
+    pub shape: PolicyShape,
 }
 
 impl Rules {
@@ -105,10 +105,10 @@ impl Rules {
     #[must_use]
     pub const fn words(&self) -> Words {
         match self.shape {
-            Shape::Native => {
+            PolicyShape::Native => {
                 Words { deny: "denylist", allow: "allowlist", constraints: "constraints", default: "default" }
             }
-            Shape::AssayAi => Words {
+            PolicyShape::AssayAi => Words {
                 deny: "tools.deny",
                 allow: "tools.allow",
                 constraints: "tools.constraints",

@@ -3,7 +3,7 @@
 use super::{
     bars, cursor,
     diff::DiffScreen,
-    input::Line,
+    input::TextInput,
     keymap::{self, Command, Contexts, Key},
     live::LiveScreen,
     msg::{Effect, Msg, ScreenId, Target, Told},
@@ -361,7 +361,7 @@ impl App {
         }
     }
 
-    fn filter_key(&mut self, mut line: Line, before: String, event: KeyEvent) -> Vec<Effect> {
+    fn filter_key(&mut self, mut line: TextInput, before: String, event: KeyEvent) -> Vec<Effect> {
         let at = self.at();
         match (event.code, event.modifiers.contains(KeyModifiers::CONTROL)) {
             (KeyCode::Esc, _) => return self.screen_mut().set_filter(&before, at).unwrap_or_default(),
@@ -383,7 +383,7 @@ impl App {
     }
 
     /// Narrows as far as what is typed means something.
-    fn filtered(&mut self, line: Line, before: String) -> Vec<Effect> {
+    fn filtered(&mut self, line: TextInput, before: String) -> Vec<Effect> {
         let at = self.at();
         let (effects, error) = match self.screen_mut().set_filter(line.text(), at) {
             Ok(effects) => (effects, None),
@@ -461,7 +461,7 @@ impl App {
             Command::Palette => self.overlay = Some(Overlay::Palette(PaletteBox::new(self.screen().place()))),
             Command::Filter => {
                 if let Some(before) = self.screen().filter().map(ToOwned::to_owned) {
-                    self.overlay = Some(Overlay::Filter { line: Line::new(&before), before, error: None });
+                    self.overlay = Some(Overlay::Filter { line: TextInput::new(&before), before, error: None });
                 }
             }
             Command::Back => {

@@ -11,11 +11,11 @@ const MAX: usize = 512;
 
 /// A line with a cursor in it.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct TextInput {
     area: TextArea<'static>,
 }
 
-impl Line {
+impl TextInput {
     /// A line with text in it, the cursor behind it.
     #[must_use]
     pub fn new(text: &str) -> Self {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line_and_shows_its_cursor() {
-        let mut line = Line::new("a\nb");
+        let mut line = TextInput::new("a\nb");
         line.paste("漢\r\n字\u{1b}");
         line.key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
         assert_eq!(line.text(), "a b漢  字\u{1b}");

@@ -1,6 +1,6 @@
 //! What lies over the screens: help, commands, the filter while it is typed, and messages.
 
-use super::{input::Line, keymap::Contexts, palette::PaletteBox, theme::Role};
+use super::{input::TextInput, keymap::Contexts, palette::PaletteBox, theme::Role};
 use crate::{filter::FilterError, model::WallTime};
 
 /// What lies over the screen.
@@ -18,7 +18,7 @@ pub enum Overlay {
     /// The filter while it is typed.
     Filter {
         /// The text.
-        line: Line,
+        line: TextInput,
         /// What it was before.
         before: String,
         /// What is wrong with it.

@@ -1,7 +1,7 @@
 //! The list of commands that is searched by name and by key.
 
 use super::{
-    input::Line,
+    input::TextInput,
     keymap::{self, Command, Contexts},
 };
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -9,7 +9,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 /// What is typed, and what fits.
 #[derive(Debug)]
 pub struct PaletteBox {
-    line: Line,
+    line: TextInput,
     place: Contexts,
     at: usize,
 }
@@ -18,12 +18,12 @@ impl PaletteBox {
     /// All commands of a place.
     #[must_use]
     pub fn new(place: Contexts) -> Self {
-        Self { line: Line::new(""), place, at: 0 }
+        Self { line: TextInput::new(""), place, at: 0 }
     }
 
     /// What is typed.
     #[must_use]
-    pub const fn line(&self) -> &Line {
+    pub const fn line(&self) -> &TextInput {
         &self.line
     }
 

@@ -82,7 +82,7 @@ fn footer(app: &App, pen: &mut Pen<'_>, size: Rect) {
 }
 
 /// The filter takes the last line, its error the one above.
-fn filter(pen: &mut Pen<'_>, size: Rect, line: &super::input::Line, error: Option<&FilterError>) {
+fn filter(pen: &mut Pen<'_>, size: Rect, line: &super::input::TextInput, error: Option<&FilterError>) {
     let y = size.bottom() - 1;
     pen.clear(Rect::new(0, y, size.width, 1));
     let used = pen.put(0, y, size.width, "filter: ", Role::Accent);

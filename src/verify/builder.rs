@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 /// The members of `verify_report.json` that say what can be recomputed.
 #[derive(Debug, Deserialize)]
-pub struct Report {
+pub struct BuilderReport {
     schema_version: String,
     pack_id: String,
     run_id: String,
@@ -68,7 +68,7 @@ struct Evidence {
 }
 
 /// Reads a report that is unambiguous JSON; one of a later version is a finding.
-pub fn read(notes: &mut Notebook<'_>, bytes: &[u8]) -> Option<Report> {
+pub fn read(notes: &mut Notebook<'_>, bytes: &[u8]) -> Option<BuilderReport> {
     if let Some(newer) = newer(bytes) {
         notes.found(Finding::too_new(Stage::SessionCompleteness, &newer).file(REPORT));
         return None;
@@ -138,7 +138,7 @@ impl Facts<'_> {
 }
 
 /// Compares the builder's report; `None`: it has not the members of one.
-pub fn report(notes: &mut Notebook<'_>, report: Option<&Report>, facts: &Facts<'_>) {
+pub fn report(notes: &mut Notebook<'_>, report: Option<&BuilderReport>, facts: &Facts<'_>) {
     let Some(r) = report else {
         let text = "verify_report.json has not the members of a builder's report";
         return notes.found(Finding::new("E_SCHEMA_UNKNOWN", Stage::ValidateAttestation, text).file(REPORT));

@@ -8,7 +8,7 @@ use super::{
     finding::{Finding, MAX_FINDINGS, VERSION_UNSUPPORTED},
     options::{Progress, VerifyError},
     session,
-    source::{Lines, MAX_DOCUMENT, Meter, OpenProblem, PackDir, ReadStop},
+    source::{HashedLines, MAX_DOCUMENT, OpenProblem, PackDir, ReadMeter, ReadStop},
     unread::{Unread, explain_document},
     words::Stage,
 };
@@ -116,7 +116,7 @@ pub fn verify_audit_dir(
     let Some(audit) = root.sub("audit") else {
         return Err(VerifyError::NotAPack { dir: dir.to_owned(), why: "it has no audit/: no audit directory".into() });
     };
-    let mut meter = Meter::new(progress);
+    let mut meter = ReadMeter::new(progress);
     meter.stage = Stage::VerifyChain;
     let mut report = AuditDirReport {
         segments: Vec::new(),
@@ -161,7 +161,7 @@ fn stop(audit: &PackDir, file: &str, stop: ReadStop, report: &mut AuditDirReport
 /// Walks the ledger; gives what it says of each segment, and collects the hashes of its lines.
 fn ledger(
     audit: &PackDir,
-    meter: &mut Meter<'_>,
+    meter: &mut ReadMeter<'_>,
     report: &mut AuditDirReport,
     hashes: &mut HashSet<String>,
 ) -> Result<BTreeMap<String, Named>, VerifyError> {
@@ -178,7 +178,7 @@ fn ledger(
         }
         Err(OpenProblem::Io(source)) => return Err(VerifyError::Io { path: audit.path().join(LEDGER), source }),
     };
-    let mut lines = Lines::hashed(file);
+    let mut lines = HashedLines::hashed(file);
     let mut prev = Some(GENESIS.to_owned());
     let (mut seq, mut newer) = (0, false);
     loop {
@@ -249,7 +249,7 @@ fn segment(
     session: Option<SessionId>,
     named: Option<&Named>,
     hashes: &HashSet<String>,
-    meter: &mut Meter<'_>,
+    meter: &mut ReadMeter<'_>,
     report: &mut AuditDirReport,
 ) -> Result<(), VerifyError> {
     let mut out =
@@ -270,7 +270,7 @@ fn segment(
         }
     };
     let before = report.findings.len() as u64 + report.findings_omitted;
-    let mut lines = Lines::hashed(opened);
+    let mut lines = HashedLines::hashed(opened);
     let mut chain = ChainWalk::new(file, session);
     loop {
         match lines.next(meter) {
@@ -362,7 +362,7 @@ fn against_ledger(
 fn packs(
     root: &PackDir,
     hashes: &HashSet<String>,
-    meter: &mut Meter<'_>,
+    meter: &mut ReadMeter<'_>,
     report: &mut AuditDirReport,
 ) -> Result<(), VerifyError> {
     let Some(packs) = root.sub("packs") else { return Ok(()) };

@@ -12,7 +12,7 @@ use super::{
     paths,
     report::VerifyReport,
     schema, session, signature,
-    source::{Meter, PackDir},
+    source::{PackDir, ReadMeter},
     trust,
     words::{Completeness, SignerVerdict, Stage},
 };
@@ -48,7 +48,7 @@ pub fn verify(
     let cards = evaluate::resolve(options)?;
     check_fingerprints(&options.signers)?;
     let dir = PackDir::open(dir)?;
-    let mut meter = Meter::new(progress);
+    let mut meter = ReadMeter::new(progress);
     let mut notes = Notebook::new(options);
     let Some(parsed) = schema::schema(&mut notes, &dir, &mut meter)? else {
         let why = if notes.is_newer() {

@@ -12,8 +12,8 @@ use super::{
     receipts::{ReceiptFile, Totals},
     session,
     source::{
-        Lines, MAX_BEYOND, MAX_DOCUMENT, MAX_EVIDENCE, MAX_LINE, MAX_SIDE_FILE, Meter, OpenProblem, PackDir, ReadStop,
-        Whole,
+        HashedLines, MAX_BEYOND, MAX_DOCUMENT, MAX_EVIDENCE, MAX_LINE, MAX_SIDE_FILE, OpenProblem, PackDir, ReadMeter,
+        ReadStop, Whole,
     },
     surface,
     unread::not_json,
@@ -45,7 +45,7 @@ pub struct Evidence {
     /// The receipts of another builder's pack.
     pub foreign: Option<Foreign>,
     /// What the builder's report says, in packs of ours.
-    pub report: Option<builder::Report>,
+    pub report: Option<builder::BuilderReport>,
     /// What the builder's transcript says, in packs of ours.
     pub transcript: Option<builder::Rows>,
     /// What the surface says of the server, in packs of ours.
@@ -64,7 +64,7 @@ pub(super) fn stated_bytes(m: &Manifest) -> u64 {
 pub(super) fn run(
     notes: &mut Notebook<'_>,
     tally: &mut Tally,
-    meter: &mut Meter<'_>,
+    meter: &mut ReadMeter<'_>,
     dir: &PackDir,
     parsed: &Parsed,
     usable: &[usize],
@@ -157,7 +157,7 @@ fn unopened(notes: &mut Notebook<'_>, name: &str, problem: &OpenProblem) {
 fn streams(
     notes: &mut Notebook<'_>,
     tally: &mut Tally,
-    meter: &mut Meter<'_>,
+    meter: &mut ReadMeter<'_>,
     evidence: &mut Evidence,
     receipts: Option<Opened<'_>>,
     events: Option<Opened<'_>>,
@@ -166,7 +166,7 @@ fn streams(
     if !ours {
         let Some((entry, file, _)) = receipts else { return Ok(()) };
         meter.stage = Stage::ValidateReceipts;
-        let mut lines = Lines::hashed(file);
+        let mut lines = HashedLines::hashed(file);
         let walked = foreign::walk(notes, tally, meter, &mut lines);
         match walked {
             Ok(found) => evidence.foreign = Some(found),
@@ -177,9 +177,9 @@ fn streams(
     }
     match (receipts, events) {
         (Some((receipt_entry, receipt_file, _)), Some((event_entry, event_file, _))) => {
-            let mut events = Lines::hashed(event_file);
+            let mut events = HashedLines::hashed(event_file);
             let mut receipts =
-                ReceiptFile::new(Lines::hashed(receipt_file), evidence.doc.as_ref().map(|d| d.session_id));
+                ReceiptFile::new(HashedLines::hashed(receipt_file), evidence.doc.as_ref().map(|d| d.session_id));
             // Without a document nobody knows whether it was recovered.
             let recovered = evidence.doc.as_ref().is_none_or(|d| !d.recovery_notes.is_empty());
             match walk(notes, tally, meter, &mut events, &mut receipts, recovered) {
@@ -195,7 +195,7 @@ fn streams(
             compare(notes, event_entry, hash)
         }
         (Some((entry, file, _)), None) => {
-            let mut receipts = ReceiptFile::new(Lines::hashed(file), evidence.doc.as_ref().map(|d| d.session_id));
+            let mut receipts = ReceiptFile::new(HashedLines::hashed(file), evidence.doc.as_ref().map(|d| d.session_id));
             if let Err(stop) = alone(notes, tally, meter, &mut receipts) {
                 return stopped(notes, RECEIPTS, &stop);
             }
@@ -204,7 +204,7 @@ fn streams(
             compare(notes, entry, hash)
         }
         (None, Some((entry, file, _))) => {
-            let mut events = Lines::hashed(file);
+            let mut events = HashedLines::hashed(file);
             let mut chain = ChainWalk::new(AUDIT_LOG, None);
             loop {
                 match events.next(meter) {
@@ -282,7 +282,7 @@ fn compare(
 
 fn whole(
     notes: &mut Notebook<'_>,
-    meter: &mut Meter<'_>,
+    meter: &mut ReadMeter<'_>,
     entry: &FileEntry,
     file: File,
     len: u64,
@@ -299,7 +299,7 @@ fn whole(
 
 fn plain(
     notes: &mut Notebook<'_>,
-    meter: &mut Meter<'_>,
+    meter: &mut ReadMeter<'_>,
     entry: &FileEntry,
     file: File,
     len: u64,
@@ -313,7 +313,7 @@ fn plain(
         notes.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path));
         return Ok(());
     }
-    let hash = Lines::hashed(file).finish(meter);
+    let hash = HashedLines::hashed(file).finish(meter);
     compare(notes, entry, hash)
 }
 

@@ -5,7 +5,7 @@ use super::{
     finding::Finding,
     notebook::Notebook,
     receipts::{Ids, MAX_RECEIPTS},
-    source::{Line, Lines, Meter, ReadStop},
+    source::{HashedLines, Line, ReadMeter, ReadStop},
     time::parse_iso,
     unread::not_json,
     words::Stage,
@@ -41,8 +41,8 @@ pub struct Foreign {
 pub fn walk(
     notes: &mut Notebook<'_>,
     tally: &mut Tally,
-    meter: &mut Meter<'_>,
-    lines: &mut Lines,
+    meter: &mut ReadMeter<'_>,
+    lines: &mut HashedLines,
 ) -> Result<Foreign, ReadStop> {
     let mut out = Foreign::default();
     let mut ids = Ids::default();

@@ -6,7 +6,7 @@ use super::{
     notebook::Notebook,
     receipt_line::explain,
     sense,
-    source::{Lines, Meter, ReadStop},
+    source::{HashedLines, ReadMeter, ReadStop},
     words::Stage,
 };
 use crate::model::pack::RECEIPTS;
@@ -100,7 +100,7 @@ pub struct Place {
 
 /// The receipts of a pack of ours, one by one.
 pub struct ReceiptFile {
-    lines: Lines,
+    lines: HashedLines,
     ids: Ids,
     session: Option<SessionId>,
     /// Lines that were looked at ahead of their event.
@@ -131,7 +131,7 @@ pub struct Totals {
 impl ReceiptFile {
     /// Over the lines of `receipt_pack.jsonl`.
     #[must_use]
-    pub fn new(lines: Lines, session: Option<SessionId>) -> Self {
+    pub fn new(lines: HashedLines, session: Option<SessionId>) -> Self {
         Self {
             lines,
             ids: Ids::default(),
@@ -152,7 +152,7 @@ impl ReceiptFile {
         &mut self,
         notes: &mut Notebook<'_>,
         tally: &mut Tally,
-        meter: &mut Meter<'_>,
+        meter: &mut ReadMeter<'_>,
     ) -> Result<Option<(Place, Option<Receipt<'_>>)>, ReadStop> {
         if let Some((line, place)) = self.ahead.pop_front() {
             self.current = line;
@@ -249,7 +249,7 @@ impl ReceiptFile {
         &mut self,
         notes: &mut Notebook<'_>,
         tally: &mut Tally,
-        meter: &mut Meter<'_>,
+        meter: &mut ReadMeter<'_>,
     ) -> Result<Option<Place>, ReadStop> {
         if let Some((_, place)) = self.ahead.front() {
             return Ok(Some(*place));
@@ -280,7 +280,7 @@ impl ReceiptFile {
     ///
     /// # Errors
     /// [`ReadStop`].
-    pub fn finish(self, meter: &mut Meter<'_>) -> Result<(String, u64), ReadStop> {
+    pub fn finish(self, meter: &mut ReadMeter<'_>) -> Result<(String, u64), ReadStop> {
         self.lines.finish(meter)
     }
 }

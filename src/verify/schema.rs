@@ -6,7 +6,7 @@ use super::{
     notebook::Notebook,
     options::VerifyError,
     report::PackFacts,
-    source::{Meter, OpenProblem, PackDir, ReadStop},
+    source::{OpenProblem, PackDir, ReadMeter, ReadStop},
     words::Stage,
 };
 use crate::model::{
@@ -18,7 +18,11 @@ use crate::model::{
 ///
 /// # Errors
 /// [`VerifyError`]: it is not there, or cannot be read.
-pub fn schema(notes: &mut Notebook<'_>, dir: &PackDir, meter: &mut Meter<'_>) -> Result<Option<Parsed>, VerifyError> {
+pub fn schema(
+    notes: &mut Notebook<'_>,
+    dir: &PackDir,
+    meter: &mut ReadMeter<'_>,
+) -> Result<Option<Parsed>, VerifyError> {
     let stage = Stage::ValidateSchema;
     let tampered = |text: String| Finding::new("E_MANIFEST_TAMPER", stage, text).file(MANIFEST);
     let whole = match dir.read_whole(MANIFEST, MAX_MANIFEST, meter) {

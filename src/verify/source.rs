@@ -21,7 +21,7 @@ use std::{
 pub use crate::lines::{Line, MAX_LINE, ReadStop};
 
 /// The lines of a file of evidence, with the SHA-256 of all its bytes.
-pub type Lines = lines::Lines<Sha256>;
+pub type HashedLines = lines::Lines<Sha256>;
 
 /// Largest document that is parsed as a whole.
 pub const MAX_DOCUMENT: usize = 16 << 20;
@@ -155,7 +155,7 @@ impl PackDir {
         &self,
         name: &str,
         max: usize,
-        meter: &mut Meter<'_>,
+        meter: &mut ReadMeter<'_>,
     ) -> Result<Result<Whole, ReadStop>, OpenProblem> {
         let (file, len) = self.open_file(name)?;
         Ok(Whole::read(file, len, max, meter))
@@ -184,7 +184,7 @@ fn ordinary(stat: &rustix::fs::Stat) -> Result<(), OpenProblem> {
 }
 
 /// Bytes read so far, and the caller who hears of them.
-pub struct Meter<'p> {
+pub struct ReadMeter<'p> {
     progress: &'p mut dyn FnMut(Progress) -> ControlFlow<()>,
     /// What is being done.
     pub stage: Stage,
@@ -195,7 +195,7 @@ pub struct Meter<'p> {
     next: u64,
 }
 
-impl<'p> Meter<'p> {
+impl<'p> ReadMeter<'p> {
     /// Nothing read yet.
     pub fn new(progress: &'p mut dyn FnMut(Progress) -> ControlFlow<()>) -> Self {
         Self { progress, stage: Stage::ValidateSchema, done: 0, total: 0, next: 0 }
@@ -219,7 +219,7 @@ impl<'p> Meter<'p> {
     }
 }
 
-impl Watch for Meter<'_> {
+impl Watch for ReadMeter<'_> {
     fn took(&mut self, bytes: usize) -> Result<(), ReadStop> {
         self.add(bytes)
     }
@@ -238,7 +238,7 @@ impl Whole {
     ///
     /// # Errors
     /// [`ReadStop`].
-    pub fn read(file: File, len: u64, max: usize, meter: &mut Meter<'_>) -> Result<Self, ReadStop> {
+    pub fn read(file: File, len: u64, max: usize, meter: &mut ReadMeter<'_>) -> Result<Self, ReadStop> {
         if len > max as u64 {
             return Err(ReadStop::TooLong);
         }

@@ -8,7 +8,7 @@ use super::{
     notebook::Notebook,
     receipts::{MAX_RECEIPTS, Place, ReceiptFile, name_policy},
     sense,
-    source::{Lines, Meter, ReadStop},
+    source::{HashedLines, ReadMeter, ReadStop},
     streams::Streams,
     words::Stage,
 };
@@ -53,8 +53,8 @@ pub struct Walked {
 pub fn walk(
     notes: &mut Notebook<'_>,
     tally: &mut Tally,
-    meter: &mut Meter<'_>,
-    events: &mut Lines,
+    meter: &mut ReadMeter<'_>,
+    events: &mut HashedLines,
     receipts: &mut ReceiptFile,
     recovered: bool,
 ) -> Result<Option<Walked>, (&'static str, ReadStop)> {
@@ -125,7 +125,7 @@ pub fn walk(
 pub fn alone(
     notes: &mut Notebook<'_>,
     tally: &mut Tally,
-    meter: &mut Meter<'_>,
+    meter: &mut ReadMeter<'_>,
     receipts: &mut ReceiptFile,
 ) -> Result<(), ReadStop> {
     while receipts.next(notes, tally, meter)?.is_some() {}
@@ -211,7 +211,7 @@ impl Matcher<'_, '_, '_> {
     }
 
     /// The first receipt frames the session; no event binds it, it names the first event.
-    fn first(&mut self, receipts: &mut ReceiptFile, meter: &mut Meter<'_>) -> Result<(), ReadStop> {
+    fn first(&mut self, receipts: &mut ReceiptFile, meter: &mut ReadMeter<'_>) -> Result<(), ReadStop> {
         let Some((place, receipt)) = receipts.next(self.notes, self.tally, meter)? else {
             self.found("E_PACK_OMISSION_DETECTED", "there is no receipt".into(), None, None);
             return Ok(());
@@ -246,7 +246,7 @@ impl Matcher<'_, '_, '_> {
         line: u64,
         offset: u64,
         receipts: &mut ReceiptFile,
-        meter: &mut Meter<'_>,
+        meter: &mut ReadMeter<'_>,
     ) -> Result<(), ReadStop> {
         let spot = Spot { line, offset };
         self.alone(event, receipts, spot);
@@ -425,7 +425,7 @@ impl Matcher<'_, '_, '_> {
         &mut self,
         chain: &ChainSummary,
         receipts: &mut ReceiptFile,
-        meter: &mut Meter<'_>,
+        meter: &mut ReadMeter<'_>,
     ) -> Result<(), ReadStop> {
         while let Some((place, receipt)) = receipts.next(self.notes, self.tally, meter)? {
             if place.index >= MAX_RECEIPTS {

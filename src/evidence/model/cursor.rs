@@ -6,12 +6,12 @@ use crate::canon;
 
 /// A place in a line. Every method either passes what it names or gives `None`; then the line is not of the form.
 #[derive(Clone)]
-pub struct Cursor<'a> {
+pub struct JsonCursor<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> JsonCursor<'a> {
     /// The beginning of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
@@ -319,8 +319,8 @@ mod tests {
         }
     }
 
-    fn whole<'a, T>(text: &'a [u8], f: impl FnOnce(&mut Cursor<'a>) -> Option<T>) -> Option<T> {
-        let mut c = Cursor::new(text);
+    fn whole<'a, T>(text: &'a [u8], f: impl FnOnce(&mut JsonCursor<'a>) -> Option<T>) -> Option<T> {
+        let mut c = JsonCursor::new(text);
         let value = f(&mut c)?;
         c.end().map(|()| value)
     }
@@ -328,15 +328,15 @@ mod tests {
     #[test]
     fn integers_have_one_form() {
         for (text, value) in [("0", Some(0)), ("7", Some(7)), ("9007199254740991", Some(MAX_INTEGER))] {
-            assert_eq!(whole(text.as_bytes(), Cursor::uint), value);
+            assert_eq!(whole(text.as_bytes(), JsonCursor::uint), value);
         }
         for bad in ["", "-1", "-0", "01", "1.0", "1e3", "9007199254740992", "18446744073709551616", "1e400"] {
-            assert_eq!(whole(bad.as_bytes(), Cursor::uint), None, "{bad}");
+            assert_eq!(whole(bad.as_bytes(), JsonCursor::uint), None, "{bad}");
         }
-        assert_eq!(whole(b"-32001", Cursor::int), Some(-32001));
-        assert_eq!(whole(b"-0", Cursor::int), None);
+        assert_eq!(whole(b"-32001", JsonCursor::int), Some(-32001));
+        assert_eq!(whole(b"-0", JsonCursor::int), None);
         for (text, read) in [("9007199254740992", true), ("-9007199254740992", true), ("9007199254740993", false)] {
-            assert_eq!(whole(text.as_bytes(), Cursor::int).is_some(), read, "{text}");
+            assert_eq!(whole(text.as_bytes(), JsonCursor::int).is_some(), read, "{text}");
         }
     }
 
@@ -344,10 +344,10 @@ mod tests {
     fn durations_are_read_as_they_are_written() {
         for us in [0, 1, 999, 1000, 1500, 12_340, 86_400_000_001] {
             let text = serde_json::to_vec(&crate::model::DurationMs(us)).unwrap();
-            assert_eq!(whole(&text, Cursor::millis), Some(us));
+            assert_eq!(whole(&text, JsonCursor::millis), Some(us));
         }
         for bad in ["1.0", "1.50", "1.2345", ".5", "1.", "-1", "1e3"] {
-            assert_eq!(whole(bad.as_bytes(), Cursor::millis), None, "{bad}");
+            assert_eq!(whole(bad.as_bytes(), JsonCursor::millis), None, "{bad}");
         }
     }
 
@@ -355,8 +355,8 @@ mod tests {
         #[test]
         fn a_string_is_accepted_exactly_when_it_is_canonical(s in "\\PC*|.*", raw in "\"[a-z\\\\u0-9\u{7f}\u{80}\u{1f}/\"]*\"") {
             let canonical = serde_jcs::to_vec(&s).unwrap();
-            prop_assert!(whole(&canonical, Cursor::string).is_some());
-            prop_assert_eq!(whole(raw.as_bytes(), Cursor::string).is_some(), canon::is_canonical(raw.as_bytes()));
+            prop_assert!(whole(&canonical, JsonCursor::string).is_some());
+            prop_assert_eq!(whole(raw.as_bytes(), JsonCursor::string).is_some(), canon::is_canonical(raw.as_bytes()));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     AnomalyKind, Direction, InvocationId, ReceiptId, RpcId, SessionId, Vocabulary, WallTime,
-    cursor::{Cursor, hex_of},
+    cursor::{JsonCursor, hex_of},
     line::{Canonical, Sha256Hex, line},
     reading::{self, versioned},
     words::vocabulary,
@@ -81,7 +81,7 @@ macro_rules! kinds {
                 }
             }
 
-            fn of_kind(kind: EventKind, c: &mut Cursor<'a>) -> Option<Self> {
+            fn of_kind(kind: EventKind, c: &mut JsonCursor<'a>) -> Option<Self> {
                 match kind {
                     $(EventKind::$kind => detail::$detail::read(c).map(Self::$kind),)+
                 }
@@ -123,7 +123,7 @@ impl Canonical for Detail {
     type View<'a> = DetailView<'a>;
 
     #[inline]
-    fn read<'a>(c: &mut Cursor<'a>) -> Option<DetailView<'a>> {
+    fn read<'a>(c: &mut JsonCursor<'a>) -> Option<DetailView<'a>> {
         let mut ahead = c.clone();
         let nearest = KIND.find(c.rest());
         if let Some(detail) = kind_behind(c.rest(), nearest).and_then(|kind| DetailView::of_kind(kind, &mut ahead))

@@ -1,6 +1,6 @@
 //! Values that have one form in evidence, and how they are read from it.
 
-use super::{DurationMs, WallTime, cursor::Cursor};
+use super::{DurationMs, WallTime, cursor::JsonCursor};
 use serde_json::value::RawValue;
 
 /// A value with one form in evidence, read from where it stands.
@@ -10,18 +10,18 @@ pub trait Canonical {
     type View<'a>;
 
     /// Reads a value; `None` for what is not of its form.
-    fn read<'a>(c: &mut Cursor<'a>) -> Option<Self::View<'a>>;
+    fn read<'a>(c: &mut JsonCursor<'a>) -> Option<Self::View<'a>>;
 
     /// Reads a member of an object with what stands before it.
     #[inline]
-    fn member<'a>(c: &mut Cursor<'a>, before: u8, name: &[u8]) -> Option<Self::View<'a>> {
+    fn member<'a>(c: &mut JsonCursor<'a>, before: u8, name: &[u8]) -> Option<Self::View<'a>> {
         c.key(before, name)?;
         Self::read(c)
     }
 
     /// Reads a line: nothing may follow.
     fn of_line(line: &[u8]) -> Option<Self::View<'_>> {
-        let mut c = Cursor::new(line);
+        let mut c = JsonCursor::new(line);
         let view = Self::read(&mut c)?;
         c.end()?;
         Some(view)
@@ -31,12 +31,12 @@ pub trait Canonical {
 /// A value that is always the same.
 pub trait Fixed {
     /// Passes it.
-    fn pass(self, c: &mut Cursor<'_>) -> Option<()>;
+    fn pass(self, c: &mut JsonCursor<'_>) -> Option<()>;
 }
 
 impl Fixed for &str {
     #[inline]
-    fn pass(self, c: &mut Cursor<'_>) -> Option<()> {
+    fn pass(self, c: &mut JsonCursor<'_>) -> Option<()> {
         c.lit(b"\"")?;
         c.lit(self.as_bytes())?;
         c.lit(b"\"")
@@ -45,12 +45,12 @@ impl Fixed for &str {
 
 impl Fixed for u32 {
     #[inline]
-    fn pass(self, c: &mut Cursor<'_>) -> Option<()> {
+    fn pass(self, c: &mut JsonCursor<'_>) -> Option<()> {
         (c.uint()? == u64::from(self)).then_some(())
     }
 }
 
-/// Types that a method of [`Cursor`] reads.
+/// Types that a method of [`JsonCursor`] reads.
 macro_rules! canonical {
     ($($type:ty, $view:ty, $read:expr;)+) => {$(
         impl $crate::model::form::Canonical for $type {
@@ -58,7 +58,7 @@ macro_rules! canonical {
 
             #[allow(clippy::elidable_lifetime_names, reason = "some views are of the line")]
             #[inline]
-            fn read<'a>(c: &mut $crate::model::cursor::Cursor<'a>) -> Option<$view> {
+            fn read<'a>(c: &mut $crate::model::cursor::JsonCursor<'a>) -> Option<$view> {
                 $read(c)
             }
         }
@@ -68,23 +68,23 @@ macro_rules! canonical {
 pub(super) use canonical;
 
 canonical! {
-    u64, u64, Cursor::uint;
-    i64, i64, Cursor::int;
-    bool, bool, Cursor::bool;
-    String, &'a [u8], Cursor::string;
-    Box<RawValue>, &'a [u8], Cursor::value;
-    WallTime, WallTime, Cursor::time;
-    DurationMs, u64, Cursor::millis;
-    Digest, &'a [u8], Cursor::digest;
-    Sha256Hex, &'a [u8], Cursor::hex64;
-    Words, &'a [u8], Cursor::strings;
+    u64, u64, JsonCursor::uint;
+    i64, i64, JsonCursor::int;
+    bool, bool, JsonCursor::bool;
+    String, &'a [u8], JsonCursor::string;
+    Box<RawValue>, &'a [u8], JsonCursor::value;
+    WallTime, WallTime, JsonCursor::time;
+    DurationMs, u64, JsonCursor::millis;
+    Digest, &'a [u8], JsonCursor::digest;
+    Sha256Hex, &'a [u8], JsonCursor::hex64;
+    Words, &'a [u8], JsonCursor::strings;
 }
 
 impl<T: Canonical> Canonical for Option<T> {
     type View<'a> = Option<T::View<'a>>;
 
     #[inline]
-    fn read<'a>(c: &mut Cursor<'a>) -> Option<Self::View<'a>> {
+    fn read<'a>(c: &mut JsonCursor<'a>) -> Option<Self::View<'a>> {
         c.opt(T::read)
     }
 }

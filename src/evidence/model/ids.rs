@@ -1,6 +1,6 @@
 //! Identifiers that are checked when they are made, so that none of them can be a path or a surprise.
 
-use super::{cursor::Cursor, form::canonical};
+use super::{cursor::JsonCursor, form::canonical};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
@@ -68,7 +68,7 @@ macro_rules! hex_id {
             }
         }
 
-        canonical! { $name, $name, |c: &mut Cursor<'a>| c.id(Self::PREFIX.as_bytes()).map(Self::from_bits); }
+        canonical! { $name, $name, |c: &mut JsonCursor<'a>| c.id(Self::PREFIX.as_bytes()).map(Self::from_bits); }
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
@@ -125,7 +125,7 @@ impl SessionId {
 
 pub use super::limits::MAX_INTEGER;
 
-canonical! { RpcId, &'a [u8], Cursor::rpc_id; }
+canonical! { RpcId, &'a [u8], JsonCursor::rpc_id; }
 
 /// A peer's number as evidence holds it: `Some` for an integer within ±[`MAX_INTEGER`] that is spelt as RFC 8785 spells it.
 /// `-0`, `1.0`, `1e2` and what lies beyond are none; they are kept as text, or said to be left out.

@@ -8,7 +8,7 @@
 //!
 //! A list that is not in the order of RFC 8785 does not compile.
 
-use super::cursor::Cursor;
+use super::cursor::JsonCursor;
 use crate::canon;
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ const MAX_TEXTS: usize = 1 << 20;
 
 /// A value that serializes to exactly the bytes that stand here, for what is too rare to have a view: serde alone would also
 /// read an array where an object must stand.
-pub fn exact<T: serde::de::DeserializeOwned + serde::Serialize>(c: &mut Cursor<'_>) -> Option<Box<T>> {
+pub fn exact<T: serde::de::DeserializeOwned + serde::Serialize>(c: &mut JsonCursor<'_>) -> Option<Box<T>> {
     let raw = c.value()?;
     // Quote, comma, quote stands between two texts and, since a quote within a text is escaped, nowhere else.
     if raw.len() > MAX_TEXTS && memchr::memmem::find_iter(raw, b"\",\"").nth(MAX_TEXTS).is_some() {
@@ -133,7 +133,7 @@ macro_rules! line {
             type View<'a> = Self;
 
             #[inline]
-            fn read(c: &mut $crate::model::cursor::Cursor<'_>) -> Option<Self> {
+            fn read(c: &mut $crate::model::cursor::JsonCursor<'_>) -> Option<Self> {
                 let _before = b'{';
                 $($crate::model::line::line!(@step c _before (read $field $type));)+
                 c.lit(b"}")?;
@@ -155,7 +155,7 @@ macro_rules! line {
         impl $crate::model::line::Canonical for $name {
             type View<'a> = Box<Self>;
 
-            fn read(c: &mut $crate::model::cursor::Cursor<'_>) -> Option<Box<Self>> {
+            fn read(c: &mut $crate::model::cursor::JsonCursor<'_>) -> Option<Box<Self>> {
                 $crate::model::line::exact(c)
             }
         }
@@ -211,7 +211,7 @@ macro_rules! line {
             type View<'a> = $view<'a>;
 
             #[inline]
-            fn read<'a>(c: &mut $crate::model::cursor::Cursor<'a>) -> Option<$view<'a>> {
+            fn read<'a>(c: &mut $crate::model::cursor::JsonCursor<'a>) -> Option<$view<'a>> {
                 let _before = b'{';
                 $($crate::model::line::line!(@step c _before $step);)+
                 c.lit(b"}")?;

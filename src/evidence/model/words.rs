@@ -2,7 +2,7 @@
 //!
 //! A file may hold a word that this version does not know, for the lists grow: [`Word`] keeps it as it stands.
 
-use super::{cursor::Cursor, form::Canonical};
+use super::{cursor::JsonCursor, form::Canonical};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{borrow::Cow, fmt};
 
@@ -117,7 +117,7 @@ pub struct WordView<'a, V> {
 impl<V: Vocabulary> Canonical for Word<V> {
     type View<'a> = WordView<'a, V>;
 
-    fn read<'a>(c: &mut Cursor<'a>) -> Option<WordView<'a, V>> {
+    fn read<'a>(c: &mut JsonCursor<'a>) -> Option<WordView<'a, V>> {
         let text = c.string()?;
         Some(WordView { text, known: V::of(text) })
     }
@@ -153,7 +153,7 @@ macro_rules! vocabulary {
             type View<'a> = Self;
 
             #[inline]
-            fn read(c: &mut $crate::model::cursor::Cursor<'_>) -> Option<Self> {
+            fn read(c: &mut $crate::model::cursor::JsonCursor<'_>) -> Option<Self> {
                 $crate::model::words::Vocabulary::of(c.string()?)
             }
         }

@@ -1,6 +1,6 @@
 //! What is known of a message that was not read: its first and its last bytes.
 
-use super::{Item, Refusal, Shape, is_scalar};
+use super::{Item, ItemKind, Refusal, is_scalar};
 use crate::canon;
 
 /// Bytes of both ends of a long message in which its id is looked for.
@@ -56,12 +56,12 @@ impl<'a> Ends<'a> {
     /// The message as far as it can be told: who may wait for an answer is told that it is refused.
     pub(in crate::guard) fn refused(self, refusal: Refusal) -> Item<'a> {
         let id = self.id().filter(|_| self.may_ask());
-        let shape = match id {
-            Some(_) => Shape::Request,
-            None if self.may_ask() => Shape::Unreadable,
-            None => Shape::Notification,
+        let kind = match id {
+            Some(_) => ItemKind::Request,
+            None if self.may_ask() => ItemKind::Unreadable,
+            None => ItemKind::Notification,
         };
-        Item { id, ..Item::unread(shape, refusal) }
+        Item { id, ..Item::unread(kind, refusal) }
     }
 }
 

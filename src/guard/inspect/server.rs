@@ -1,6 +1,6 @@
 //! A server's message: what of it a policy has to judge, and what only some clients would take for that.
 
-use super::{Fields, ID, Item, METHOD, Names, PARAMS, REVIEWED, Reading, Refusal, Review, Shape, is_comparable};
+use super::{Fields, ID, Item, ItemKind, METHOD, Names, PARAMS, REVIEWED, Reading, Refusal, Review, is_comparable};
 use crate::{canon, guard::folding, record::envelope};
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub fn read(text: &[u8]) -> Reading<'_> {
 
 /// Whoever writes what is no message waits for no answer to it.
 const fn unanswered(refusal: Refusal) -> Item<'static> {
-    Item::unread(Shape::Notification, refusal)
+    Item::unread(ItemKind::Notification, refusal)
 }
 
 fn batch(text: &[u8]) -> Reading<'_> {
@@ -46,13 +46,13 @@ fn one(text: &[u8]) -> Option<Item<'_>> {
     }
     let Names { found: [id, method, params, result, error, _], refused } = fields.top;
     let answers = result.is_some() || error.is_some();
-    let shape = match (method, id) {
-        (Some(_), Some(_)) => Shape::Request,
-        (Some(_), None) => Shape::Notification,
-        (None, _) if answers => Shape::Response,
+    let kind = match (method, id) {
+        (Some(_), Some(_)) => ItemKind::Request,
+        (Some(_), None) => ItemKind::Notification,
+        (None, _) if answers => ItemKind::Response,
         // Perhaps a request whose method is spelt otherwise.
-        (None, Some(_)) if refused[METHOD].is_some() => Shape::Request,
-        (None, None) if refused[METHOD].is_some() => Shape::Notification,
+        (None, Some(_)) if refused[METHOD].is_some() => ItemKind::Request,
+        (None, None) if refused[METHOD].is_some() => ItemKind::Notification,
         (None, _) => return None,
     };
     let raw = method.filter(|raw| is_comparable(raw));
@@ -71,7 +71,7 @@ fn one(text: &[u8]) -> Option<Item<'_>> {
             None => (None, Some(asked())),
         },
     };
-    Some(Item { id, shape, refused, review })
+    Some(Item { id, kind, refused, review })
 }
 
 /// What the beginning of a server's message shows.

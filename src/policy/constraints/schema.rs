@@ -48,7 +48,7 @@ pub struct Compiled {
 
 /// What a schema says of arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Validity {
     /// They satisfy it.
     Satisfied,
     /// They do not; the keyword, as a JSON pointer into the schema, where it is cheap to know.
@@ -111,16 +111,16 @@ impl Schema {
     ///
     /// # Errors
     /// The schema cannot be used.
-    pub fn check(&self, arguments: &Value, bytes: usize) -> Result<Outcome, Unusable> {
+    pub fn check(&self, arguments: &Value, bytes: usize) -> Result<Validity, Unusable> {
         let Compiled { validator, names } = self.compile().map_err(|_| Unusable)?;
         let steps = STEPS + STEPS_PER_BYTE * bytes as u64;
         match metered::within(steps, self.price, names, || validator.is_valid(Looked(arguments))) {
-            Ok(true) => Ok(Outcome::Satisfied),
+            Ok(true) => Ok(Validity::Satisfied),
             Ok(false) => {
                 let words = || validator.validate(Looked(arguments)).err().map(|e| e.schema_path().to_string());
-                Ok(Outcome::Fails(metered::within(STEPS_OF_WORDS, self.price, names, words).unwrap_or_default()))
+                Ok(Validity::Fails(metered::within(STEPS_OF_WORDS, self.price, names, words).unwrap_or_default()))
             }
-            Err(_) => Ok(Outcome::TooCostly),
+            Err(_) => Ok(Validity::TooCostly),
         }
     }
 }

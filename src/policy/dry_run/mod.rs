@@ -1,13 +1,13 @@
 //! What a policy would have done to calls that were recorded.
 //!
-//! A [`Run`] is fed sessions and their calls, from packs, journals or anywhere else, and has a [`Report`] at any time.
+//! A [`Run`] is fed sessions and their calls, from packs, journals or anywhere else, and has a [`DryRunReport`] at any time.
 //! [`run`] feeds one from [`Source`]s. Where arguments were not stored, rules for tools decide and rules for arguments say
 //! unknown; nothing is guessed.
 
 mod report;
 mod source;
 
-pub use report::{Counted, Example, Report, RuleRow, SCHEMA, ToolRow};
+pub use report::{Counted, DryRunReport, Example, RuleRow, SCHEMA, ToolRow};
 pub use source::{Source, SourceError, sources};
 
 use super::{Arguments, Call, Decision, Evaluator, Policy, Reason, Surroundings, Verdict, names::NameSet};
@@ -84,7 +84,7 @@ pub struct Run {
     evaluator: Evaluator,
     session: String,
     started: Option<WallTime>,
-    report: Report,
+    report: DryRunReport,
     tools: BTreeMap<String, ToolRow>,
     rules: BTreeMap<(String, Reason), RuleRow>,
     seen: BTreeSet<String>,
@@ -96,7 +96,7 @@ impl Run {
     /// Nothing judged yet.
     #[must_use]
     pub fn new(policy: Arc<Policy>, around: Arc<Surroundings>) -> Self {
-        let report = Report::new(&policy);
+        let report = DryRunReport::new(&policy);
         Self {
             evaluator: Evaluator::new(Arc::clone(&policy), Arc::clone(&around)),
             policy,
@@ -184,7 +184,7 @@ impl Run {
 
     /// What was found so far; rules and tools that change most come first.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> DryRunReport {
         let mut report = self.report.clone();
         report.tools = self.tools.values().cloned().collect();
         report.rules = self.rules.values().cloned().collect();
@@ -225,7 +225,7 @@ pub fn run(
     around: Arc<Surroundings>,
     sources: &[Source],
     progress: &mut dyn FnMut(&Run, Progress) -> ControlFlow<()>,
-) -> Option<Report> {
+) -> Option<DryRunReport> {
     let mut run = Run::new(policy, around);
     read(sources, &mut run, progress).is_continue().then(|| run.report())
 }

@@ -106,7 +106,7 @@ pub struct Example {
 
 /// What a policy would have done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct DryRunReport {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// The policy's file.
@@ -134,7 +134,7 @@ pub struct Report {
     pub problems: Vec<String>,
 }
 
-impl Report {
+impl DryRunReport {
     /// What matters most of it, in words: `4 of 312 calls would now be denied`.
     #[must_use]
     pub fn headline(&self) -> String {

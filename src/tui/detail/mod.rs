@@ -130,7 +130,7 @@ impl Tab {
 
 /// A line of a tab.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct DetailLine {
     /// What stands there; safe.
     pub pieces: Vec<(String, Role)>,
     /// What `y` copies.

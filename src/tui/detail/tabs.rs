@@ -1,6 +1,6 @@
 //! What stands in each tab.
 
-use super::{CONTENT, Detail, Line, Role, Subject, Tab, timing};
+use super::{CONTENT, Detail, DetailLine, Role, Subject, Tab, timing};
 use crate::{
     live::{row::CallRow, words::CallState},
     model::{RpcId, WallTime},
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 impl Detail {
     /// The lines of the tab.
-    pub(super) fn lines(&self, columns: u16, now: WallTime, ascii: bool) -> Vec<Line> {
+    pub(super) fn lines(&self, columns: u16, now: WallTime, ascii: bool) -> Vec<DetailLine> {
         let Some(subject) = &self.subject else { return vec![said("No call is selected.", Role::Dim)] };
         match self.tab {
             Tab::Summary => summary(&subject.row, now, ascii),
@@ -24,7 +24,7 @@ impl Detail {
         }
     }
 
-    fn waiting(&self) -> Vec<Line> {
+    fn waiting(&self) -> Vec<DetailLine> {
         match &self.found {
             Some(found) => found.evidence.problems.iter().map(|p| said(&clean(p), Role::Bad)).collect(),
             None => vec![said("Reading the evidence…", Role::Dim)],
@@ -32,7 +32,7 @@ impl Detail {
     }
 
     /// What is said above the tree: why there is no more in it.
-    fn content(&self, subject: &Subject) -> Vec<Line> {
+    fn content(&self, subject: &Subject) -> Vec<DetailLine> {
         let stored = self.found.as_ref().filter(|f| f.receipt.is_some()).map(|f| f.stored);
         if subject.row.receipt_id.is_some() && stored.is_none() {
             return self.waiting();
@@ -61,7 +61,7 @@ impl Detail {
         out
     }
 
-    fn receipt(&self, subject: &Subject) -> Vec<Line> {
+    fn receipt(&self, subject: &Subject) -> Vec<DetailLine> {
         match &self.found {
             Some(found) if found.receipt.is_some() => Vec::new(),
             _ if subject.row.receipt_id.is_none() => {
@@ -71,7 +71,7 @@ impl Detail {
         }
     }
 
-    fn events(&self) -> Vec<Line> {
+    fn events(&self) -> Vec<DetailLine> {
         let Some(found) = &self.found else { return self.waiting() };
         if found.events.is_empty() {
             let mut out = self.waiting();
@@ -83,7 +83,7 @@ impl Detail {
             let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
             let seq = event.get("event_seq").and_then(Value::as_u64).unwrap_or_default();
             let us = event.get("mono_us").and_then(Value::as_u64).unwrap_or_default();
-            out.push(Line {
+            out.push(DetailLine {
                 pieces: vec![
                     (format!("#{seq:<6}"), Role::Accent),
                     (clean(text("event")), Role::Strong),
@@ -105,13 +105,13 @@ impl Detail {
         out
     }
 
-    fn stderr(&self) -> Vec<Line> {
+    fn stderr(&self) -> Vec<DetailLine> {
         match &self.stderr {
             None => vec![said("The server's stderr is in no file: it is shown while a session lives.", Role::Dim)],
             Some(lines) if lines.is_empty() => vec![said("The server wrote nothing to stderr.", Role::Dim)],
             Some(lines) => lines
                 .iter()
-                .map(|(at, text)| Line {
+                .map(|(at, text)| DetailLine {
                     pieces: vec![(format!("{}  ", clock(*at)), Role::Dim), (clean(text), Role::Text)],
                     copy: text.clone(),
                     path: String::new(),
@@ -136,21 +136,21 @@ pub(in crate::tui) const fn role(state: CallState) -> Role {
     }
 }
 
-fn said(text: &str, role: Role) -> Line {
-    Line { pieces: vec![(text.to_owned(), role)], copy: String::new(), path: String::new() }
+fn said(text: &str, role: Role) -> DetailLine {
+    DetailLine { pieces: vec![(text.to_owned(), role)], copy: String::new(), path: String::new() }
 }
 
-fn field(name: &str, value: &str, role: Role) -> Line {
+fn field(name: &str, value: &str, role: Role) -> DetailLine {
     let pad = 20usize.saturating_sub(width(name)).max(1);
     let shown: String = value.chars().take(2000).collect();
-    Line {
+    DetailLine {
         pieces: vec![(format!("{}{}", clean(name), " ".repeat(pad)), Role::Dim), (clean(&shown), role)],
         copy: value.to_owned(),
         path: name.trim().to_owned(),
     }
 }
 
-fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<Line> {
+fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<DetailLine> {
     let state = CallState::of(row);
     let mut out = Vec::new();
     let mut add = |name: &str, value: Option<String>, role: Role| {
@@ -196,7 +196,7 @@ fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<Line> {
     out
 }
 
-fn timing_lines(row: &CallRow, now: WallTime, columns: u16, ascii: bool) -> Vec<Line> {
+fn timing_lines(row: &CallRow, now: WallTime, columns: u16, ascii: bool) -> Vec<DetailLine> {
     let running = row.requested_at.filter(|_| row.is_running());
     let running = running.map(|at| now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000);
     let mut out = timing::waterfall(&row.phases_us, running, columns, ascii);

@@ -1,6 +1,6 @@
 //! Where the time of a call went.
 
-use super::{Line, Role};
+use super::{DetailLine, Role};
 use crate::{model::Phases, numbers::duration};
 
 /// A stretch of time within a call: name, from, to, microseconds after the request.
@@ -38,12 +38,12 @@ const fn beside(phases: &Phases) -> Option<u64> {
 }
 
 /// A waterfall: name, length, and where in the call it lies.
-pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, ascii: bool) -> Vec<Line> {
+pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, ascii: bool) -> Vec<DetailLine> {
     let stretches = stretches(phases, running_us);
     let all = stretches.last().map_or(0, |s| s.2).max(1);
     let room = usize::from(columns).saturating_sub(28).min(60);
     let bar = if ascii { "#" } else { "█" };
-    let mut out: Vec<Line> = stretches
+    let mut out: Vec<DetailLine> = stretches
         .iter()
         .map(|(name, from, to)| {
             let start = (u128::from(*from) * room as u128 / u128::from(all)) as usize;
@@ -56,7 +56,7 @@ pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, 
             };
             let start = start.min(end - 1);
             let length = to - from;
-            Line {
+            DetailLine {
                 pieces: vec![
                     (format!("{name:<15}"), Role::Dim),
                     (format!("{:>9}  ", duration(length)), Role::Text),
@@ -71,11 +71,11 @@ pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, 
     if let Some(us) = beside(phases) {
         let text = format!("{:<15}{:>9}  beside: nothing waited for it", "policy", duration(us));
         let text = crate::text::fit(&text, usize::from(columns).max(28)).into_owned();
-        out.push(Line { pieces: vec![(text, Role::Dim)], copy: format!("policy {us} µs"), path: String::new() });
+        out.push(DetailLine { pieces: vec![(text, Role::Dim)], copy: format!("policy {us} µs"), path: String::new() });
     }
     if !stretches.is_empty() {
         let text = format!("{:<15}{:>9}", "in all", duration(all));
-        out.push(Line { pieces: vec![(text, Role::Strong)], copy: format!("{all} µs"), path: String::new() });
+        out.push(DetailLine { pieces: vec![(text, Role::Strong)], copy: format!("{all} µs"), path: String::new() });
     }
     out
 }
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!([100, 100_000, 100_000_000].map(length), [2, 5, 8]);
         for columns in 0..80 {
             let lines = waterfall(&phases, None, columns, false);
-            let wide = |l: &Line| l.pieces.iter().map(|(t, _)| crate::text::width(t)).sum::<usize>();
+            let wide = |l: &DetailLine| l.pieces.iter().map(|(t, _)| crate::text::width(t)).sum::<usize>();
             assert!(lines.iter().all(|l| wide(l) <= usize::from(columns).max(28)), "{columns}");
         }
     }

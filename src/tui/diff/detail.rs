@@ -2,7 +2,7 @@
 
 use super::{
     Side, list,
-    rows::{self, Row, Section},
+    rows::{self, DiffRow, Section},
 };
 use crate::{
     model::surface,
@@ -27,7 +27,7 @@ const LABEL: u16 = 13;
 
 /// A line of the detail.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct DiffLine {
     /// Column, columns, text, role.
     cells: Vec<(u16, u16, String, Role)>,
     /// What `y` takes: what it is, and the text.
@@ -39,7 +39,7 @@ pub struct Line {
 }
 
 /// Draws the lines that are on the screen.
-pub fn draw(pen: &mut Pen<'_>, area: Rect, lines: &[Line], cursor: &Cursor, focused: bool) {
+pub fn draw(pen: &mut Pen<'_>, area: Rect, lines: &[DiffLine], cursor: &Cursor, focused: bool) {
     ListPane::new(lines.len(), area).draw(cursor, pen, focused.then_some(true), |pen, n, row| {
         for (x, columns, text, role) in lines.get(n).map_or(&[][..], |line| &line.cells) {
             if *x < area.width {
@@ -50,14 +50,16 @@ pub fn draw(pen: &mut Pen<'_>, area: Rect, lines: &[Line], cursor: &Cursor, focu
 }
 
 /// The lines about a row for a pane of so many columns.
-pub fn lines(document: &Document, row: Row, columns: u16, beside: bool, ascii: bool) -> Vec<Line> {
+pub fn lines(document: &Document, row: DiffRow, columns: u16, beside: bool, ascii: bool) -> Vec<DiffLine> {
     let theme = Theme { ascii, ..Theme::default() };
     let mut b = Builder { columns, beside, theme, out: Vec::new() };
     let comparison = document.comparison.as_ref();
     match row {
-        Row::Head(section) => b.text(explained(section), Role::Dim),
-        Row::Side(which) | Row::Verdicts(which) | Row::Finding(which, _) => b.pack(rows::side(document, which), which),
-        Row::NotCompared => {
+        DiffRow::Head(section) => b.text(explained(section), Role::Dim),
+        DiffRow::Side(which) | DiffRow::Verdicts(which) | DiffRow::Finding(which, _) => {
+            b.pack(rows::side(document, which), which)
+        }
+        DiffRow::NotCompared => {
             b.text(&list::not_compared(document), Role::Bad);
             b.text(
                 "Evidence that does not hold says nothing about what happened. Both packs have to verify first.",
@@ -65,7 +67,7 @@ pub fn lines(document: &Document, row: Row, columns: u16, beside: bool, ascii: b
             );
             b.text("Enter on a finding shows where it is; assay open PACK shows the byte.", Role::Dim);
         }
-        Row::Worse(n) => {
+        DiffRow::Worse(n) => {
             if let Some(r) = document.regressions.get(n) {
                 b.text(&r.what, Role::Bad);
                 b.field("kind", r.kind, Role::Text);
@@ -73,12 +75,12 @@ pub fn lines(document: &Document, row: Row, columns: u16, beside: bool, ascii: b
                 b.text("n goes to the calls that are listed.", Role::Dim);
             }
         }
-        Row::Change(n) => {
+        DiffRow::Change(n) => {
             if let Some(change) = comparison.and_then(|c| c.changes.get(n)) {
                 b.change(change);
             }
         }
-        Row::Omitted(section) => {
+        DiffRow::Omitted(section) => {
             let n = rows::omitted(document, section);
             let text = format!(
                 "{} more {} counted and not listed: a list has at most a few hundred.",
@@ -88,17 +90,17 @@ pub fn lines(document: &Document, row: Row, columns: u16, beside: bool, ascii: b
             b.text(&text, Role::Dim);
             b.text("assay analyze PACK and assay open PACK show every call of one pack.", Role::Dim);
         }
-        Row::AllTools => {
+        DiffRow::AllTools => {
             if let Some(c) = comparison {
                 b.tool(&c.totals_a, &c.totals_b, &c.latency_a, &c.latency_b);
             }
         }
-        Row::Tool(n) => {
+        DiffRow::Tool(n) => {
             if let Some(tool) = comparison.and_then(|c| c.tools.get(n)) {
                 b.tool(&tool.a.totals, &tool.b.totals, &tool.a.latency, &tool.b.latency);
             }
         }
-        Row::Context(n) => {
+        DiffRow::Context(n) => {
             if let Some(change) = comparison.and_then(|c| c.context.get(n)) {
                 b.sides();
                 b.both("", change.a.as_deref(), change.b.as_deref());
@@ -134,13 +136,13 @@ struct Builder {
     columns: u16,
     beside: bool,
     theme: Theme,
-    out: Vec<Line>,
+    out: Vec<DiffLine>,
 }
 
 impl Builder {
-    fn line(&mut self, cells: Vec<(u16, u16, String, Role)>) -> &mut Line {
+    fn line(&mut self, cells: Vec<(u16, u16, String, Role)>) -> &mut DiffLine {
         let at = self.out.len();
-        self.out.push(Line { cells, ..Line::default() });
+        self.out.push(DiffLine { cells, ..DiffLine::default() });
         &mut self.out[at]
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Side,
-    rows::{self, Row, Section, side},
+    rows::{self, DiffRow, Section, side},
 };
 use crate::{
     numbers::{NONE, duration, grouped, increase, increase_pct},
@@ -32,7 +32,7 @@ pub struct View<'a> {
     /// The comparison.
     pub document: &'a Document,
     /// Its rows.
-    pub rows: &'a [Row],
+    pub rows: &'a [DiffRow],
     /// What of it is folded.
     pub folds: Sections<Section>,
     /// Whether a filter hides some.
@@ -49,54 +49,54 @@ impl View<'_> {
         });
     }
 
-    fn row(&self, pen: &mut Pen<'_>, line: Rect, row: Row, at: usize) {
+    fn row(&self, pen: &mut Pen<'_>, line: Rect, row: DiffRow, at: usize) {
         let comparison = self.document.comparison.as_ref();
         match row {
-            Row::Head(section) => self.head(pen, line, section, at),
-            Row::Side(which) => pack(pen, line, which, side(self.document, which)),
-            Row::Verdicts(which) => verdicts(pen, line, side(self.document, which)),
-            Row::Finding(which, n) => {
+            DiffRow::Head(section) => self.head(pen, line, section, at),
+            DiffRow::Side(which) => pack(pen, line, which, side(self.document, which)),
+            DiffRow::Verdicts(which) => verdicts(pen, line, side(self.document, which)),
+            DiffRow::Finding(which, n) => {
                 if let Some(finding) = side(self.document, which).errors.get(n) {
                     let used = mark(pen, line, 4, "!", Role::Bad);
                     let text = format!("{} {}", finding.code, finding.message);
                     pen.outside(line.x + used, line.y, line.width.saturating_sub(used), &text, Role::Text);
                 }
             }
-            Row::NotCompared => {
+            DiffRow::NotCompared => {
                 let used = mark(pen, line, 2, pen.theme.glyph("✗", "x"), Role::Bad);
                 let room = line.width.saturating_sub(used);
                 let text = not_compared(self.document);
                 pen.put(line.x + used, line.y, room, &pen.fitted(&text, room), Role::Bad);
             }
-            Row::Worse(n) => {
+            DiffRow::Worse(n) => {
                 if let Some(r) = self.document.regressions.get(n) {
                     let used = mark(pen, line, 2, pen.theme.glyph("✗", "x"), Role::Bad);
                     pen.outside(line.x + used, line.y, line.width.saturating_sub(used), &r.what, Role::Text);
                 }
             }
-            Row::Change(n) => {
+            DiffRow::Change(n) => {
                 if let Some(change) = comparison.and_then(|c| c.changes.get(n)) {
                     call(pen, line, change);
                 }
             }
-            Row::Omitted(section) => {
+            DiffRow::Omitted(section) => {
                 let text =
                     format!("and {} more, counted and not listed", grouped(rows::omitted(self.document, section)));
                 let room = line.width.saturating_sub(4);
                 pen.put(line.x + 4.min(line.width), line.y, room, &pen.fitted(&text, room), Role::Dim);
             }
-            Row::AllTools => {
+            DiffRow::AllTools => {
                 if let Some(c) = comparison {
                     let calls = (c.totals_a.calls, c.totals_b.calls);
                     times(pen, line, "all tools", calls, &c.latency_a, &c.latency_b);
                 }
             }
-            Row::Tool(n) => {
+            DiffRow::Tool(n) => {
                 if let Some(tool) = comparison.and_then(|c| c.tools.get(n)) {
                     tool_row(pen, line, tool);
                 }
             }
-            Row::Context(n) => {
+            DiffRow::Context(n) => {
                 if let Some(change) = comparison.and_then(|c| c.context.get(n)) {
                     context(pen, line, change);
                 }
@@ -126,8 +126,8 @@ impl View<'_> {
             _ if total == 0 => put("none", Role::Dim),
             _ if self.filtered => {
                 let after = &self.rows[(at + 1).min(self.rows.len())..];
-                let own = after.iter().take_while(|r| !matches!(r, Row::Head(_)));
-                let shown = own.filter(|r| !matches!(r, Row::Omitted(_))).count() as u64;
+                let own = after.iter().take_while(|r| !matches!(r, DiffRow::Head(_)));
+                let shown = own.filter(|r| !matches!(r, DiffRow::Omitted(_))).count() as u64;
                 put(&format!("{} of {}", grouped(shown), grouped(total)), Role::Dim);
             }
             _ => put(&grouped(total), Role::Dim),

@@ -25,7 +25,7 @@ use crate::{
     },
 };
 use ratatui::layout::Rect;
-use rows::{Row, Section};
+use rows::{DiffRow, Section};
 use std::{ops::ControlFlow, path::PathBuf};
 
 /// The list and what is selected in it.
@@ -33,7 +33,7 @@ const SPLIT: Split = Split { beside: 120, columns: (10, 3), above: 16, lines: 12
 
 /// What its jobs say.
 #[derive(Debug)]
-pub enum News {
+pub enum DiffUpdate {
     /// How far the verification of one side is.
     Progress(Side, Progress),
     /// The comparison.
@@ -68,15 +68,15 @@ enum State {
 pub struct DiffScreen {
     signers: Vec<String>,
     asked: Option<(PathBuf, PathBuf)>,
-    ticket: Option<Ticket<News>>,
+    ticket: Option<Ticket<DiffUpdate>>,
     state: State,
     filter_text: String,
     filter: Filter,
     folds: Sections<Section>,
-    rows: Vec<Row>,
+    rows: Vec<DiffRow>,
     cursor: Cursor,
     /// The row that was chosen; selected again when a filter that hid it is gone.
-    held: Option<Row>,
+    held: Option<DiffRow>,
     focus: Part,
     /// The detail has all of the screen.
     whole: bool,
@@ -142,11 +142,11 @@ impl DiffScreen {
         Rect { y: detail.y + detail.height.min(1), height: detail.height.saturating_sub(1), ..detail }
     }
 
-    fn selected(&self) -> Option<Row> {
+    fn selected(&self) -> Option<DiffRow> {
         self.rows.get(self.cursor.at as usize).copied()
     }
 
-    fn detail_lines(&self, places: &SplitPane, pen_ascii: bool) -> Vec<detail::Line> {
+    fn detail_lines(&self, places: &SplitPane, pen_ascii: bool) -> Vec<detail::DiffLine> {
         match (self.document(), self.selected(), places.second) {
             (Some(document), Some(row), Some(area)) => {
                 detail::lines(document, row, area.width, places.beside, pen_ascii)
@@ -206,7 +206,7 @@ impl DiffScreen {
     }
 
     fn enter(&mut self, at: At) {
-        if let Some(Row::Head(section)) = self.selected() {
+        if let Some(DiffRow::Head(section)) = self.selected() {
             self.held = self.selected();
             self.folds.toggle(section);
             self.renew(at);
@@ -220,18 +220,18 @@ impl DiffScreen {
             (self.focus, self.whole) = (Part::First, false);
             return;
         }
-        if let Some(Row::Head(section)) = self.selected() {
+        if let Some(DiffRow::Head(section)) = self.selected() {
             self.held = self.selected();
             self.folds.set(section, true);
             self.renew(at);
             return;
         }
-        self.go(kit::head_above(&self.rows, self.cursor.at, |r| matches!(r, Row::Head(_))), at);
+        self.go(kit::head_above(&self.rows, self.cursor.at, |r| matches!(r, DiffRow::Head(_))), at);
     }
 
     fn right(&mut self, at: At) {
         match self.selected() {
-            Some(Row::Head(section)) if self.focus == Part::First => {
+            Some(DiffRow::Head(section)) if self.focus == Part::First => {
                 if self.folds.has(section) {
                     self.held = self.selected();
                     self.folds.set(section, false);
@@ -270,7 +270,7 @@ impl DiffScreen {
 }
 
 /// Verifies and compares, on a thread of its own.
-fn work(a: &std::path::Path, b: &std::path::Path, options: &VerifyOptions, teller: &Teller<News>) -> News {
+fn work(a: &std::path::Path, b: &std::path::Path, options: &VerifyOptions, teller: &Teller<DiffUpdate>) -> DiffUpdate {
     let mut side = Side::A;
     let mut begun = false;
     let compared = diff(a, b, options, None, &mut |p| {
@@ -279,14 +279,14 @@ fn work(a: &std::path::Path, b: &std::path::Path, options: &VerifyOptions, telle
             side = Side::B;
         }
         begun = true;
-        teller.tell(News::Progress(side, p));
+        teller.tell(DiffUpdate::Progress(side, p));
         if teller.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     match compared {
-        _ if teller.cancelled() => News::Stopped,
-        Ok(document) => News::Done(Box::new(document)),
-        Err(DiffError::Verify(VerifyError::Cancelled)) => News::Stopped,
-        Err(e) => News::Failed(e.into()),
+        _ if teller.cancelled() => DiffUpdate::Stopped,
+        Ok(document) => DiffUpdate::Done(Box::new(document)),
+        Err(DiffError::Verify(VerifyError::Cancelled)) => DiffUpdate::Stopped,
+        Err(e) => DiffUpdate::Failed(e.into()),
     }
 }
 
@@ -340,13 +340,13 @@ impl Screen for DiffScreen {
 
     fn told(&mut self, told: Told, at: At) -> Result<Vec<Effect>, Told> {
         match msg::hear(self.ticket.as_ref(), told)? {
-            News::Progress(side, progress) => {
+            DiffUpdate::Progress(side, progress) => {
                 self.state = State::Running(side, Some(progress));
                 return Ok(Vec::new());
             }
-            News::Done(document) => self.state = State::Done(document),
-            News::Stopped => self.state = State::Stopped,
-            News::Failed(failure) => self.state = State::Failed(failure),
+            DiffUpdate::Done(document) => self.state = State::Done(document),
+            DiffUpdate::Stopped => self.state = State::Stopped,
+            DiffUpdate::Failed(failure) => self.state = State::Failed(failure),
         }
         self.ticket = None;
         self.renew(at);

@@ -67,7 +67,7 @@ impl From<Section> for u8 {
 
 /// A row of the list; numbers are places in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Row {
+pub enum DiffRow {
     /// A heading.
     Head(Section),
     /// A pack.
@@ -101,34 +101,34 @@ pub const fn side(document: &Document, which: Side) -> &SideView {
 }
 
 /// All rows that pass, without those of folded sections.
-pub fn rows(document: &Document, filter: &Filter, folds: Sections<Section>) -> Vec<Row> {
+pub fn rows(document: &Document, filter: &Filter, folds: Sections<Section>) -> Vec<DiffRow> {
     let all = if document.comparison.is_some() { &Section::ALL[..] } else { &[Section::Sides] };
-    folds.rows(all.iter().copied(), Row::Head, |section| within(document, filter, section))
+    folds.rows(all.iter().copied(), DiffRow::Head, |section| within(document, filter, section))
 }
 
 /// The rows of a section that pass.
-pub fn within(document: &Document, filter: &Filter, section: Section) -> Vec<Row> {
+pub fn within(document: &Document, filter: &Filter, section: Section) -> Vec<DiffRow> {
     let Some(c) = &document.comparison else { return sides(document) };
     match section {
         Section::Sides => sides(document),
-        Section::Worse => (0..document.regressions.len()).map(Row::Worse).collect(),
+        Section::Worse => (0..document.regressions.len()).map(DiffRow::Worse).collect(),
         Section::Changed | Section::New | Section::Gone => {
             let of = c.changes.iter().enumerate().filter(|(_, x)| Section::of(x.kind) == section);
             let passing: Vec<_> = of.filter(|(_, x)| passes(x, filter)).collect();
             // What is worse is found without looking for it.
             let (worse, rest): (Vec<_>, Vec<_>) = passing.into_iter().partition(|(_, x)| change_is_worse(x));
-            let mut rows: Vec<Row> = worse.into_iter().chain(rest).map(|(n, _)| Row::Change(n)).collect();
+            let mut rows: Vec<DiffRow> = worse.into_iter().chain(rest).map(|(n, _)| DiffRow::Change(n)).collect();
             if omitted(document, section) > 0 {
-                rows.push(Row::Omitted(section));
+                rows.push(DiffRow::Omitted(section));
             }
             rows
         }
         Section::Tools => {
-            let all = Some(Row::AllTools).filter(|_| filter.is_empty() && c.tools.len() > 1);
+            let all = Some(DiffRow::AllTools).filter(|_| filter.is_empty() && c.tools.len() > 1);
             let tools = c.tools.iter().enumerate().filter(|(_, t)| tool_passes(t, filter));
-            let mut rows: Vec<Row> = all.into_iter().chain(tools.map(|(n, _)| Row::Tool(n))).collect();
+            let mut rows: Vec<DiffRow> = all.into_iter().chain(tools.map(|(n, _)| DiffRow::Tool(n))).collect();
             if c.tools_omitted > 0 {
-                rows.push(Row::Omitted(section));
+                rows.push(DiffRow::Omitted(section));
             }
             rows
         }
@@ -137,19 +137,19 @@ pub fn within(document: &Document, filter: &Filter, section: Section) -> Vec<Row
                 let facts = Facts { tool: x.what, ..Facts::default() };
                 filter.is_empty() || filter.passes(&facts)
             });
-            passing.map(|(n, _)| Row::Context(n)).collect()
+            passing.map(|(n, _)| DiffRow::Context(n)).collect()
         }
     }
 }
 
-fn sides(document: &Document) -> Vec<Row> {
+fn sides(document: &Document) -> Vec<DiffRow> {
     let mut out = Vec::new();
     for which in [Side::A, Side::B] {
-        out.extend([Row::Side(which), Row::Verdicts(which)]);
-        out.extend((0..side(document, which).errors.len()).map(|n| Row::Finding(which, n)));
+        out.extend([DiffRow::Side(which), DiffRow::Verdicts(which)]);
+        out.extend((0..side(document, which).errors.len()).map(|n| DiffRow::Finding(which, n)));
     }
     if document.comparison.is_none() {
-        out.push(Row::NotCompared);
+        out.push(DiffRow::NotCompared);
     }
     out
 }
@@ -223,73 +223,73 @@ pub fn is_unverified(side: &SideView) -> bool {
 }
 
 /// Whether `n` stops at a row.
-pub fn is_worse(document: &Document, row: Row) -> bool {
+pub fn is_worse(document: &Document, row: DiffRow) -> bool {
     match row {
-        Row::Worse(_) | Row::NotCompared | Row::Finding(..) => true,
-        Row::Change(n) => document.comparison.as_ref().and_then(|c| c.changes.get(n)).is_some_and(change_is_worse),
-        Row::Verdicts(which) => is_unverified(side(document, which)),
+        DiffRow::Worse(_) | DiffRow::NotCompared | DiffRow::Finding(..) => true,
+        DiffRow::Change(n) => document.comparison.as_ref().and_then(|c| c.changes.get(n)).is_some_and(change_is_worse),
+        DiffRow::Verdicts(which) => is_unverified(side(document, which)),
         _ => false,
     }
 }
 
 /// What the detail of a row is called.
-pub fn title(document: &Document, row: Row) -> String {
+pub fn title(document: &Document, row: DiffRow) -> String {
     let c = document.comparison.as_ref();
     match row {
-        Row::Head(section) => section.title().to_owned(),
-        Row::Side(which) | Row::Verdicts(which) | Row::Finding(which, _) => match which {
+        DiffRow::Head(section) => section.title().to_owned(),
+        DiffRow::Side(which) | DiffRow::Verdicts(which) | DiffRow::Finding(which, _) => match which {
             Side::A => "A, the baseline".to_owned(),
             Side::B => "B, compared with A".to_owned(),
         },
-        Row::NotCompared => "Nothing is compared".to_owned(),
-        Row::Worse(_) => "Worse in B".to_owned(),
-        Row::Change(n) => c.and_then(|c| c.changes.get(n)).map_or_else(String::new, |x| x.tool.clone()),
-        Row::Omitted(_) => "Not listed".to_owned(),
-        Row::AllTools => "All tools".to_owned(),
-        Row::Tool(n) => c.and_then(|c| c.tools.get(n)).map_or_else(String::new, |x| x.tool.clone()),
-        Row::Context(n) => c.and_then(|c| c.context.get(n)).map_or_else(String::new, |x| x.what.replace('_', " ")),
+        DiffRow::NotCompared => "Nothing is compared".to_owned(),
+        DiffRow::Worse(_) => "Worse in B".to_owned(),
+        DiffRow::Change(n) => c.and_then(|c| c.changes.get(n)).map_or_else(String::new, |x| x.tool.clone()),
+        DiffRow::Omitted(_) => "Not listed".to_owned(),
+        DiffRow::AllTools => "All tools".to_owned(),
+        DiffRow::Tool(n) => c.and_then(|c| c.tools.get(n)).map_or_else(String::new, |x| x.tool.clone()),
+        DiffRow::Context(n) => c.and_then(|c| c.context.get(n)).map_or_else(String::new, |x| x.what.replace('_', " ")),
     }
 }
 
 /// What `y` takes from a row: what it is, and the text.
-pub fn copied(document: &Document, row: Row) -> Option<(String, String)> {
+pub fn copied(document: &Document, row: DiffRow) -> Option<(String, String)> {
     let c = document.comparison.as_ref();
     let own = |what: &str, text: String| Some((what.to_owned(), text));
     match row {
-        Row::Side(which) | Row::Verdicts(which) => own("path of the pack", side(document, which).path.clone()),
-        Row::Finding(which, n) => {
+        DiffRow::Side(which) | DiffRow::Verdicts(which) => own("path of the pack", side(document, which).path.clone()),
+        DiffRow::Finding(which, n) => {
             let finding = side(document, which).errors.get(n)?;
             own("finding", format!("{} {}", finding.code, finding.message))
         }
-        Row::Worse(n) => own("what is worse", document.regressions.get(n)?.what.clone()),
-        Row::Change(n) => {
+        DiffRow::Worse(n) => own("what is worse", document.regressions.get(n)?.what.clone()),
+        DiffRow::Change(n) => {
             let change = c?.changes.get(n)?;
             let ids = [&change.a, &change.b].into_iter().flatten().map(|s| s.receipt_id.as_str());
             own("receipt ids", ids.collect::<Vec<_>>().join("\n"))
         }
-        Row::Tool(n) => own("tool name", c?.tools.get(n)?.tool.clone()),
-        Row::Context(n) => {
+        DiffRow::Tool(n) => own("tool name", c?.tools.get(n)?.tool.clone()),
+        DiffRow::Context(n) => {
             let change = c?.context.get(n)?;
             let text = |t: &Option<String>| t.clone().unwrap_or_default();
             own("both values", format!("{}\n{}", text(&change.a), text(&change.b)))
         }
-        Row::Head(_) | Row::NotCompared | Row::Omitted(_) | Row::AllTools => None,
+        DiffRow::Head(_) | DiffRow::NotCompared | DiffRow::Omitted(_) | DiffRow::AllTools => None,
     }
 }
 
 /// A row as the document of `assay diff --json` has it.
-pub fn raw(document: &Document, row: Row) -> String {
+pub fn raw(document: &Document, row: DiffRow) -> String {
     fn json<T: Serialize>(value: Option<&T>) -> String {
         value.and_then(|v| serde_json::to_string_pretty(v).ok()).unwrap_or_default()
     }
     let c = document.comparison.as_ref();
     match row {
-        Row::Side(which) | Row::Verdicts(which) => json(Some(side(document, which))),
-        Row::Finding(which, n) => json(side(document, which).errors.get(n)),
-        Row::Worse(n) => json(document.regressions.get(n)),
-        Row::Change(n) => json(c.and_then(|c| c.changes.get(n))),
-        Row::Tool(n) => json(c.and_then(|c| c.tools.get(n))),
-        Row::Context(n) => json(c.and_then(|c| c.context.get(n))),
-        Row::AllTools | Row::Head(_) | Row::Omitted(_) | Row::NotCompared => json(Some(document)),
+        DiffRow::Side(which) | DiffRow::Verdicts(which) => json(Some(side(document, which))),
+        DiffRow::Finding(which, n) => json(side(document, which).errors.get(n)),
+        DiffRow::Worse(n) => json(document.regressions.get(n)),
+        DiffRow::Change(n) => json(c.and_then(|c| c.changes.get(n))),
+        DiffRow::Tool(n) => json(c.and_then(|c| c.tools.get(n))),
+        DiffRow::Context(n) => json(c.and_then(|c| c.context.get(n))),
+        DiffRow::AllTools | DiffRow::Head(_) | DiffRow::Omitted(_) | DiffRow::NotCompared => json(Some(document)),
     }
 }

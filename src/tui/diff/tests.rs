@@ -95,7 +95,7 @@ fn worse() -> Document {
 fn showing(document: &Document) -> DiffScreen {
     let mut screen = DiffScreen::new(Vec::new());
     screen.compare("none_a".into(), "none_b".into());
-    let done = News::Done(Box::new(document.clone()));
+    let done = DiffUpdate::Done(Box::new(document.clone()));
     let job = Job::new(screen.ticket.as_ref().unwrap(), "compare", move |teller| teller.tell(done));
     for told in told_by(vec![Effect::Start(job)]) {
         screen.told(told, at(80, 24)).unwrap();
@@ -214,7 +214,7 @@ fn a_comparison_that_runs_is_a_picture_and_escape_stops_it() {
     assert_eq!(app.shown(), super::super::msg::ScreenId::Diff);
     // The job sees that nobody wants it any more, and what it says is not taken.
     let told = told_by(effects);
-    assert!(matches!(told.last().unwrap().news(), Some(News::Stopped)));
+    assert!(matches!(told.last().unwrap().news(), Some(DiffUpdate::Stopped)));
     for told in told {
         app.update(Msg::Told(told));
     }
@@ -233,7 +233,7 @@ fn progress_says_which_side_and_that_pairing_came() {
     let effects = screen.compare(a, b);
     let mut sides = Vec::new();
     for told in told_by(effects) {
-        if let Some(News::Progress(side, p)) = told.news() {
+        if let Some(DiffUpdate::Progress(side, p)) = told.news() {
             sides.push((*side, p.stage));
         }
         screen.told(told, at(80, 20)).unwrap();
@@ -259,7 +259,7 @@ fn the_next_regression_is_found_and_comes_round() {
         press(&mut app, "n");
         seen.push(app.diff.selected().unwrap());
     }
-    assert!(matches!(seen[..2], [Row::Worse(0), Row::Change(0)]), "{seen:?}");
+    assert!(matches!(seen[..2], [DiffRow::Worse(0), DiffRow::Change(0)]), "{seen:?}");
     let first = seen.iter().skip(1).position(|r| *r == seen[0]).unwrap();
     press(&mut app, "N");
     assert_eq!(app.diff.selected().unwrap(), seen[10], "{first}");
@@ -322,7 +322,7 @@ fn sections_fold_and_the_detail_opens_and_closes() {
     press(&mut app, "Tab j j Tab");
     assert_eq!((app.diff.focus, app.diff.detail.at), (Part::First, 2));
     press(&mut app, "j h");
-    assert_eq!(app.diff.selected(), Some(Row::Head(Section::Sides)));
+    assert_eq!(app.diff.selected(), Some(DiffRow::Head(Section::Sides)));
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn clicks_and_the_wheel_go_where_they_point() {
     let mut screen = showing(&worse());
     let wide = at(140, 30);
     screen.click(3, 1, false, wide);
-    assert_eq!(screen.selected(), Some(Row::Side(Side::A)));
+    assert_eq!(screen.selected(), Some(DiffRow::Side(Side::A)));
     screen.click(3, 0, true, wide);
     assert!(screen.folds.has(Section::Sides));
     screen.click(3, 0, true, wide);

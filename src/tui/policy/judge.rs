@@ -6,7 +6,7 @@ use crate::{
     paths,
     policy::{
         Dns, Note, Policy, PolicyError, Surroundings, Verdict,
-        dry_run::{self, Progress, Recorded, Report, Run, Source, Visit},
+        dry_run::{self, DryRunReport, Progress, Recorded, Run, Source, Visit},
         init::Needs,
     },
     tui::msg::Teller,
@@ -41,7 +41,7 @@ pub enum Filed {
 
 /// What is said of the text.
 #[derive(Debug)]
-pub enum Judging {
+pub enum DryRunUpdate {
     /// The text is no policy.
     Wrong(Box<PolicyError>),
     /// It is one; what there is to remark on it.
@@ -99,7 +99,7 @@ pub struct Changed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
     /// Counts.
-    pub report: Report,
+    pub report: DryRunReport,
     /// The first calls of each kind, as they were recorded.
     pub calls: Vec<Changed>,
     /// The lines in which rules stand, from 1.
@@ -186,19 +186,19 @@ impl Watching {
 }
 
 /// Judges the calls of `scope` by a text; says what is wrong with it, or what was found, more than once if it takes long.
-pub fn judge(text: &str, name: &str, scope: &Scope, teller: &Teller<Judging>) {
+pub fn judge(text: &str, name: &str, scope: &Scope, teller: &Teller<DryRunUpdate>) {
     let tell = |news| teller.tell(news);
     let policy = match Policy::parse(text.as_bytes(), name) {
         Ok(policy) => Arc::new(policy),
-        Err(error) => return tell(Judging::Wrong(Box::new(error))),
+        Err(error) => return tell(DryRunUpdate::Wrong(Box::new(error))),
     };
     if teller.cancelled() {
         return;
     }
-    tell(Judging::Right(policy.notes().to_vec()));
+    tell(DryRunUpdate::Right(policy.notes().to_vec()));
     let sources = match scope.sources() {
         Ok(sources) => sources,
-        Err(what) => return tell(Judging::Nothing(what)),
+        Err(what) => return tell(DryRunUpdate::Nothing(what)),
     };
     // Names of hosts are not looked up while somebody types.
     let run = Run::new(Arc::clone(&policy), Arc::new(Surroundings::here(Dns::Off)));
@@ -209,13 +209,13 @@ pub fn judge(text: &str, name: &str, scope: &Scope, teller: &Teller<Judging>) {
             return ControlFlow::Break(());
         }
         if told.elapsed() >= TELL {
-            tell(Judging::Judged(so_far.judged(), Some(progress)));
+            tell(DryRunUpdate::Judged(so_far.judged(), Some(progress)));
             told = Instant::now();
         }
         ControlFlow::Continue(())
     });
     if read.is_continue() && !teller.cancelled() {
-        tell(Judging::Judged(watching.judged(), None));
+        tell(DryRunUpdate::Judged(watching.judged(), None));
     }
 }
 

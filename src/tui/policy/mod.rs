@@ -30,9 +30,9 @@ use crate::{
 };
 use crossterm::event::KeyEvent;
 use editor::{Editor, Note};
-use judge::{Filed, Judging};
+use judge::{DryRunUpdate, Filed};
 use ratatui::layout::{Position, Rect};
-use results::{Results, Row};
+use results::{ResultRow, Results};
 use std::path::{Path, PathBuf};
 
 /// The text, and what it does to calls.
@@ -78,7 +78,7 @@ pub struct PolicyScreen {
     chosen: Option<(Scope, Option<Target>)>,
     /// All sessions are judged instead.
     everything: bool,
-    judging: Option<Ticket<Judging>>,
+    judging: Option<Ticket<DryRunUpdate>>,
     progress: Option<Progress>,
     results: Results,
     /// Why there are none.
@@ -339,23 +339,23 @@ impl PolicyScreen {
         let pane = self.pane(at);
         match (command, self.results.selected()) {
             (Command::Back, _) if self.whole => self.whole = false,
-            (Command::Enter, Some(Row::Head(section))) => self.results.toggle(section),
+            (Command::Enter, Some(ResultRow::Head(section))) => self.results.toggle(section),
             (Command::Enter, Some(_)) => self.whole = !self.whole,
-            (Command::Left, Some(Row::Head(section))) if !self.results.is_folded(section) => {
+            (Command::Left, Some(ResultRow::Head(section))) if !self.results.is_folded(section) => {
                 self.results.toggle(section);
             }
-            (Command::Right, Some(Row::Head(section))) if self.results.is_folded(section) => {
+            (Command::Right, Some(ResultRow::Head(section))) if self.results.is_folded(section) => {
                 self.results.toggle(section);
             }
             // To the rule, unless it is not where it was judged.
-            (Command::Right, Some(Row::Call(_) | Row::Rule(_) | Row::Note(_))) => {
+            (Command::Right, Some(ResultRow::Call(_) | ResultRow::Rule(_) | ResultRow::Note(_))) => {
                 let Some(line) = self.results.line_of_rule().filter(|_| self.error.is_none()) else {
                     return Some(vec![Effect::Say("this rule stands in no line of the text".to_owned())]);
                 };
                 self.editor.go(line, 1);
                 self.focus(Part::First);
             }
-            (Command::Left, Some(Row::Head(_))) => self.focus(Part::First),
+            (Command::Left, Some(ResultRow::Head(_))) => self.focus(Part::First),
             (Command::Left, Some(_)) => {
                 let head = self.results.head();
                 pane.to(&mut self.results.cursor, head);
@@ -487,22 +487,22 @@ impl PolicyScreen {
         }
     }
 
-    fn judge_news(&mut self, news: Judging, at: At) {
+    fn judge_news(&mut self, news: DryRunUpdate, at: At) {
         match news {
-            Judging::Wrong(error) => {
+            DryRunUpdate::Wrong(error) => {
                 self.error = Some(error);
                 self.judging = None;
             }
-            Judging::Right(notes) => {
+            DryRunUpdate::Right(notes) => {
                 self.error = None;
                 self.results.remark(notes);
             }
-            Judging::Nothing(why) => {
+            DryRunUpdate::Nothing(why) => {
                 self.results.clear();
                 self.nothing = Some(why);
                 self.judging = None;
             }
-            Judging::Judged(judged, progress) => {
+            DryRunUpdate::Judged(judged, progress) => {
                 self.results.set(judged);
                 self.nothing = None;
                 self.old = false;

@@ -38,7 +38,7 @@ const SECTIONS: [Section; 6] =
 
 /// A line of the list, by its number in what it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Row {
+pub(super) enum ResultRow {
     Head(Section),
     Call(usize),
     /// Calls of this section that are counted and not listed.
@@ -55,7 +55,7 @@ pub(super) struct Results {
     judged: Option<Box<Judged>>,
     notes: Vec<Note>,
     folded: Sections<Section>,
-    rows: Vec<Row>,
+    rows: Vec<ResultRow>,
     pub cursor: Cursor,
 }
 
@@ -64,7 +64,7 @@ impl Results {
         // Who has not moved sees what matters most.
         let held = self.selected().filter(|_| self.cursor.at > 0);
         let receipt = match held {
-            Some(Row::Call(n)) => self.call(n).map(|c| c.receipt.clone()),
+            Some(ResultRow::Call(n)) => self.call(n).map(|c| c.receipt.clone()),
             _ => None,
         };
         self.judged = Some(judged);
@@ -72,7 +72,7 @@ impl Results {
         // The selection holds on to its call, or else to its heading or line.
         let found = match (receipt, held) {
             (Some(receipt), _) => self.rows.iter().position(|r| match r {
-                Row::Call(n) => self.call(*n).is_some_and(|c| c.receipt == receipt),
+                ResultRow::Call(n) => self.call(*n).is_some_and(|c| c.receipt == receipt),
                 _ => false,
             }),
             (None, Some(held)) => self.rows.iter().position(|r| *r == held),
@@ -100,7 +100,7 @@ impl Results {
         self.rows.len() as u64
     }
 
-    pub fn selected(&self) -> Option<Row> {
+    pub fn selected(&self) -> Option<ResultRow> {
         self.rows.get(self.cursor.at as usize).copied()
     }
 
@@ -125,11 +125,11 @@ impl Results {
 
     fn renew(&mut self) {
         let there = SECTIONS.into_iter().filter(|s| self.count(*s) > 0);
-        self.rows = self.folded.rows(there, Row::Head, |section| self.section(section));
+        self.rows = self.folded.rows(there, ResultRow::Head, |section| self.section(section));
         self.cursor.at = self.cursor.at.min(self.len().saturating_sub(1));
     }
 
-    fn section(&self, section: Section) -> Vec<Row> {
+    fn section(&self, section: Section) -> Vec<ResultRow> {
         let count = self.count(section);
         let change = match section {
             Section::Denied => Change::Denied,
@@ -137,15 +137,19 @@ impl Results {
             Section::Unknown => Change::Unknown,
             Section::Remarks => {
                 let problems = self.judged.as_ref().map_or(0, |j| j.report.problems.len());
-                return (0..self.notes.len()).map(Row::Note).chain((0..problems).map(Row::Problem)).collect();
+                return (0..self.notes.len())
+                    .map(ResultRow::Note)
+                    .chain((0..problems).map(ResultRow::Problem))
+                    .collect();
             }
-            Section::Rules => return (0..count as usize).map(Row::Rule).collect(),
-            Section::Tools => return (0..count as usize).map(Row::Tool).collect(),
+            Section::Rules => return (0..count as usize).map(ResultRow::Rule).collect(),
+            Section::Tools => return (0..count as usize).map(ResultRow::Tool).collect(),
         };
         let calls = self.judged.iter().flat_map(|j| j.calls.iter().enumerate());
-        let mut rows: Vec<Row> = calls.filter(|(_, c)| c.change == change).map(|(n, _)| Row::Call(n)).collect();
+        let mut rows: Vec<ResultRow> =
+            calls.filter(|(_, c)| c.change == change).map(|(n, _)| ResultRow::Call(n)).collect();
         let more = count.saturating_sub(rows.len() as u64);
-        rows.extend((more > 0).then_some(Row::More(section, more)));
+        rows.extend((more > 0).then_some(ResultRow::More(section, more)));
         rows
     }
 
@@ -162,21 +166,21 @@ impl Results {
 
     /// The line of the heading above the selected one.
     pub fn head(&self) -> u64 {
-        head_above(&self.rows, self.cursor.at, |r| matches!(r, Row::Head(_)))
+        head_above(&self.rows, self.cursor.at, |r| matches!(r, ResultRow::Head(_)))
     }
 
     /// The next call whose verdict changes, or the one before; behind the last one comes the first.
     pub fn next_call(&self, forwards: bool) -> Option<u64> {
-        next(self.cursor.at, self.rows.len(), forwards, true, |n| matches!(self.rows[n], Row::Call(_)))
+        next(self.cursor.at, self.rows.len(), forwards, true, |n| matches!(self.rows[n], ResultRow::Call(_)))
     }
 
     /// The line of the text, from 1, in which the rule of the selected line stands.
     pub fn line_of_rule(&self) -> Option<usize> {
         let judged = self.judged.as_ref()?;
         let rule = match self.selected()? {
-            Row::Call(n) => &judged.calls.get(n)?.rule,
-            Row::Rule(n) => &judged.report.rules.get(n)?.rule,
-            Row::Note(n) => return self.notes.get(n)?.line,
+            ResultRow::Call(n) => &judged.calls.get(n)?.rule,
+            ResultRow::Rule(n) => &judged.report.rules.get(n)?.rule,
+            ResultRow::Note(n) => return self.notes.get(n)?.line,
             _ => return None,
         };
         judged.lines.get(rule).copied()
@@ -186,12 +190,12 @@ impl Results {
     pub fn copied(&self) -> Option<(String, String)> {
         let report = self.judged.as_ref().map(|j| &j.report);
         Some(match self.selected()? {
-            Row::Call(n) => ("receipt id".to_owned(), self.call(n)?.receipt.clone()),
-            Row::Rule(n) => ("rule".to_owned(), report?.rules.get(n)?.rule.clone()),
-            Row::Tool(n) => ("tool".to_owned(), report?.tools.get(n)?.tool.clone()),
-            Row::Note(n) => ("remark".to_owned(), self.notes.get(n)?.text.clone()),
-            Row::Problem(n) => ("problem".to_owned(), report?.problems.get(n)?.clone()),
-            Row::Head(_) | Row::More(..) => ("result".to_owned(), report?.headline()),
+            ResultRow::Call(n) => ("receipt id".to_owned(), self.call(n)?.receipt.clone()),
+            ResultRow::Rule(n) => ("rule".to_owned(), report?.rules.get(n)?.rule.clone()),
+            ResultRow::Tool(n) => ("tool".to_owned(), report?.tools.get(n)?.tool.clone()),
+            ResultRow::Note(n) => ("remark".to_owned(), self.notes.get(n)?.text.clone()),
+            ResultRow::Problem(n) => ("problem".to_owned(), report?.problems.get(n)?.clone()),
+            ResultRow::Head(_) | ResultRow::More(..) => ("result".to_owned(), report?.headline()),
         })
     }
 
@@ -204,11 +208,11 @@ impl Results {
         });
     }
 
-    fn row(&self, pen: &mut Pen<'_>, line: Rect, row: Row) {
+    fn row(&self, pen: &mut Pen<'_>, line: Rect, row: ResultRow) {
         let t = pen.theme;
         let report = self.judged.as_ref().map(|j| &j.report);
         match row {
-            Row::Head(section) => {
+            ResultRow::Head(section) => {
                 let fold = if self.is_folded(section) { t.glyph("▸", ">") } else { t.glyph("▾", "v") };
                 let n = grouped(self.count(section));
                 let role = title_role(section);
@@ -225,12 +229,12 @@ impl Results {
                     ],
                 );
             }
-            Row::Call(n) => {
+            ResultRow::Call(n) => {
                 if let Some(call) = self.call(n) {
                     draw_call(pen, line, call);
                 }
             }
-            Row::More(_, n) => {
+            ResultRow::More(_, n) => {
                 pen.put(
                     line.x + 2,
                     line.y,
@@ -239,22 +243,22 @@ impl Results {
                     Role::Dim,
                 );
             }
-            Row::Rule(n) => {
+            ResultRow::Rule(n) => {
                 if let Some(rule) = report.and_then(|r| r.rules.get(n)) {
                     counted(pen, line, &rule.rule, &rule.counts);
                 }
             }
-            Row::Tool(n) => {
+            ResultRow::Tool(n) => {
                 if let Some(tool) = report.and_then(|r| r.tools.get(n)) {
                     counted(pen, line, &tool.tool, &tool.counts);
                 }
             }
-            Row::Note(n) => {
+            ResultRow::Note(n) => {
                 if let Some(note) = self.notes.get(n) {
                     pen.outside(line.x + 2, line.y, line.width.saturating_sub(2), &remark(note), Role::Text);
                 }
             }
-            Row::Problem(n) => {
+            ResultRow::Problem(n) => {
                 if let Some(text) = report.and_then(|r| r.problems.get(n)) {
                     pen.outside(line.x + 2, line.y, line.width.saturating_sub(2), text, Role::Warn);
                 }
@@ -268,7 +272,7 @@ impl Results {
         let mut say = |text: &str, role| out.extend(wrapped(text, columns).into_iter().map(|l| (l, role)));
         let report = self.judged.as_ref().map(|j| &j.report);
         match self.selected() {
-            Some(Row::Call(n)) => {
+            Some(ResultRow::Call(n)) => {
                 let Some(call) = self.call(n) else { return out };
                 let (word, role) = change_words(call.change);
                 say(&format!("{}: {word}", call.tool), role);
@@ -278,22 +282,22 @@ impl Results {
                 let at = call.at.map(|at| format!(" at {at}")).unwrap_or_default();
                 say(&format!("receipt {} of {}{at}", call.receipt, call.session), Role::Dim);
             }
-            Some(Row::Rule(n)) => {
+            Some(ResultRow::Rule(n)) => {
                 let Some(rule) = report.and_then(|r| r.rules.get(n)) else { return out };
                 say(&format!("{} ({}): {}", rule.rule, rule.reason, counts(&rule.counts)), Role::Text);
                 for e in &rule.examples {
                     say(&format!("{}: {}", e.tool, e.message), Role::Dim);
                 }
             }
-            Some(Row::Tool(n)) => {
+            Some(ResultRow::Tool(n)) => {
                 let Some(tool) = report.and_then(|r| r.tools.get(n)) else { return out };
                 say(&format!("{}: {}", tool.tool, counts(&tool.counts)), Role::Text);
             }
-            Some(Row::Note(n)) => say(&self.notes.get(n).map(remark).unwrap_or_default(), Role::Text),
-            Some(Row::Problem(n)) => {
+            Some(ResultRow::Note(n)) => say(&self.notes.get(n).map(remark).unwrap_or_default(), Role::Text),
+            Some(ResultRow::Problem(n)) => {
                 say(report.and_then(|r| r.problems.get(n)).map_or("", String::as_str), Role::Warn);
             }
-            Some(Row::Head(section) | Row::More(section, _)) => say(explained(section), Role::Dim),
+            Some(ResultRow::Head(section) | ResultRow::More(section, _)) => say(explained(section), Role::Dim),
             None => {}
         }
         out

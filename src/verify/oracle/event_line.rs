@@ -3,7 +3,7 @@
 
 use crate::model::{
     AnomalyKind, Direction, EventKind, InvocationId, ReceiptId, SessionId, Vocabulary, WallTime,
-    cursor::{Cursor, hex_of},
+    cursor::{JsonCursor, hex_of},
     event::detail,
 };
 use sha2::{Digest as _, Sha256};
@@ -147,7 +147,7 @@ impl<'a> Detail<'a> {
 /// Reads a line; `None` when it is not the canonical line of an event.
 #[must_use]
 pub fn read(line: &[u8]) -> Option<Event<'_>> {
-    let mut c = Cursor::new(line);
+    let mut c = JsonCursor::new(line);
     c.lit(b"{\"at\":")?;
     let at = c.time()?;
     c.lit(b",\"detail\":")?;
@@ -166,7 +166,7 @@ pub fn read(line: &[u8]) -> Option<Event<'_>> {
     c.lit(b",\"invocation_id\":")?;
     let invocation = c.opt(|c| c.id(b"inv_").map(InvocationId::from_bits))?;
     c.lit(b",\"method\":")?;
-    let method = c.opt(Cursor::string)?;
+    let method = c.opt(JsonCursor::string)?;
     c.lit(b",\"mono_us\":")?;
     let mono_us = c.uint()?;
     c.lit(b",\"prev_hash\":")?;
@@ -178,9 +178,9 @@ pub fn read(line: &[u8]) -> Option<Event<'_>> {
     c.lit(b",\"transport\":")?;
     let transport = c.string()?;
     c.lit(b",\"v\":1,\"wire_bytes\":")?;
-    let wire_bytes = c.opt(Cursor::uint)?;
+    let wire_bytes = c.opt(JsonCursor::uint)?;
     c.lit(b",\"wire_sha256\":")?;
-    let wire_sha256 = c.opt(Cursor::hex64)?;
+    let wire_sha256 = c.opt(JsonCursor::hex64)?;
     c.lit(b"}")?;
     c.end()?;
     let detail = settle(kind, shape, raw)?;
@@ -223,7 +223,7 @@ enum Shape<'a> {
     Object,
 }
 
-fn shape<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<(Shape<'a>, &'a [u8])> {
+fn shape<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<(Shape<'a>, &'a [u8])> {
     let from = c.at();
     let mut ahead = c.clone();
     if let Some(detail) = known(&mut ahead, more) {
@@ -235,7 +235,7 @@ fn shape<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<(Shape<'a>, &'a 
     c.value().map(|raw| (Shape::Object, raw))
 }
 
-fn known<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
+fn known<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     if c.sees(b"{\"offset\":") {
         with_offset(c, more)
     } else if c.sees(b"{\"anomalies\":") {
@@ -245,11 +245,11 @@ fn known<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     }
 }
 
-fn with_offset<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
+fn with_offset<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     c.lit(b"{\"offset\":")?;
     more.offset = Some(c.uint()?);
     if c.lit(b",\"reason\":").is_some() {
-        more.reason = c.opt(Cursor::string)?;
+        more.reason = c.opt(JsonCursor::string)?;
         if c.lit(b"}").is_some() {
             return Some(Detail::Seen);
         }
@@ -259,24 +259,24 @@ fn with_offset<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>
 }
 
 /// `,"receipt_id":…,"receipt_sha256":…}`
-fn binding<'a>(c: &mut Cursor<'a>) -> Option<Binding<'a>> {
+fn binding<'a>(c: &mut JsonCursor<'a>) -> Option<Binding<'a>> {
     c.lit(b",\"receipt_id\":")?;
     let id = c.opt(receipt)?;
     c.lit(b",\"receipt_sha256\":")?;
-    let sha256 = c.opt(Cursor::hex64)?;
+    let sha256 = c.opt(JsonCursor::hex64)?;
     c.lit(b"}")?;
     Some(Binding { id, sha256 })
 }
 
-fn receipt(c: &mut Cursor<'_>) -> Option<ReceiptId> {
+fn receipt(c: &mut JsonCursor<'_>) -> Option<ReceiptId> {
     c.id(b"mtc_").map(ReceiptId::from_bits)
 }
 
-fn message<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
+fn message<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     c.lit(b"{\"anomalies\":")?;
     let anomalies = c.strings()?;
     if c.lit(b",\"arguments_hash\":").is_some() {
-        let arguments_hash = c.opt(Cursor::digest)?;
+        let arguments_hash = c.opt(JsonCursor::digest)?;
         c.lit(b",\"era\":")?;
         c.string()?;
         c.lit(b",\"meta\":")?;
@@ -286,33 +286,33 @@ fn message<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
         c.lit(b",\"parent_receipt_id\":")?;
         let parent = c.opt(receipt)?;
         c.lit(b",\"tool_name\":")?;
-        let tool_name = c.opt(Cursor::string)?;
+        let tool_name = c.opt(JsonCursor::string)?;
         c.lit(b"}")?;
         return Some(Detail::RequestReceived { anomalies, arguments_hash, meta, parent, tool_name });
     }
     c.lit(b",\"error_code\":")?;
-    more.has_error_code = c.opt(Cursor::int)?.is_some();
+    more.has_error_code = c.opt(JsonCursor::int)?.is_some();
     c.lit(b",\"first_byte_us\":")?;
     let first_byte_us = c.uint()?;
     c.lit(b",\"is_error\":")?;
-    let is_error = c.opt(Cursor::bool)?;
+    let is_error = c.opt(JsonCursor::bool)?;
     c.lit(b",\"offset\":")?;
     more.offset = Some(c.uint()?);
     c.lit(b",\"result_hash\":")?;
-    let result_hash = c.opt(Cursor::digest)?;
+    let result_hash = c.opt(JsonCursor::digest)?;
     c.lit(b",\"result_type\":")?;
-    let result_type = c.opt(Cursor::string)?;
+    let result_type = c.opt(JsonCursor::string)?;
     c.lit(b"}")?;
     Some(Detail::ResponseReceived { anomalies, first_byte_us, is_error, result_hash, result_type })
 }
 
-fn rare<'a>(c: &mut Cursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
+fn rare<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
     if c.lit(b"{\"kind\":").is_some() {
         let kind = AnomalyKind::of(c.string()?);
         c.lit(b",\"note\":")?;
-        more.reason = c.opt(Cursor::string)?;
+        more.reason = c.opt(JsonCursor::string)?;
         c.lit(b",\"offset\":")?;
-        more.offset = c.opt(Cursor::uint)?;
+        more.offset = c.opt(JsonCursor::uint)?;
         return Some(Detail::Anomaly { kind, binding: binding(c)? });
     }
     c.lit(b"{\"bytes\":")?;
@@ -356,7 +356,7 @@ pub fn typed<'a, T: serde::Deserialize<'a> + serde::Serialize>(raw: &'a [u8]) ->
     (crate::model::to_line(&value).ok()? == raw).then(|| Box::new(value))
 }
 
-fn direction(c: &mut Cursor<'_>) -> Option<Direction> {
+fn direction(c: &mut JsonCursor<'_>) -> Option<Direction> {
     match c.string()? {
         b"client_to_server" => Some(Direction::ClientToServer),
         b"server_to_client" => Some(Direction::ServerToClient),

@@ -3,7 +3,7 @@
 use super::event_line::typed;
 use crate::model::{
     GapReceipt, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, SessionEnd, SessionId, SessionStart, WallTime,
-    cursor::Cursor,
+    cursor::JsonCursor,
     receipt::{INTEGRATION_SOURCE, RECORDER_GAP, SCHEMA_VERSION, SESSION_END, SESSION_START},
 };
 
@@ -109,7 +109,7 @@ fn framing(line: &[u8]) -> Option<Receipt<'_>> {
 }
 
 fn call(line: &[u8]) -> Option<Call<'_>> {
-    let mut c = Cursor::new(line);
+    let mut c = JsonCursor::new(line);
     c.lit(b"{\"anomalies\":")?;
     let anomalies = c.strings()?;
     c.lit(b",\"arguments_content\":")?;
@@ -117,7 +117,7 @@ fn call(line: &[u8]) -> Option<Call<'_>> {
     c.lit(b",\"arguments_hash\":")?;
     let arguments_hash = c.digest()?;
     c.lit(b",\"duration_ms\":")?;
-    let duration_us = c.opt(Cursor::millis)?;
+    let duration_us = c.opt(JsonCursor::millis)?;
     c.lit(b",\"integration_source\":\"assay.mcp_proxy\",\"invocation_id\":")?;
     let invocation = InvocationId::from_bits(c.id(b"inv_")?);
     c.lit(b",\"mcp_request_id\":")?;
@@ -127,19 +127,19 @@ fn call(line: &[u8]) -> Option<Call<'_>> {
     c.lit(b",\"outcome\":")?;
     let outcome = outcome(c.string()?)?;
     c.lit(b",\"outcome_reason\":")?;
-    let outcome_reason = c.opt(Cursor::string)?;
+    let outcome_reason = c.opt(JsonCursor::string)?;
     c.lit(b",\"parent_receipt_id\":")?;
     let parent = c.opt(|c| c.id(b"mtc_").map(ReceiptId::from_bits))?;
     c.lit(b",\"phases_us\":")?;
     let phases = phases(&mut c)?;
     c.lit(b",\"policy_decided_at\":")?;
-    let decided_at = c.opt(Cursor::time)?;
+    let decided_at = c.opt(JsonCursor::time)?;
     c.lit(b",\"policy_hash\":")?;
-    let policy_hash = c.opt(Cursor::string)?;
+    let policy_hash = c.opt(JsonCursor::string)?;
     c.lit(b",\"policy_reason\":")?;
-    let policy_reason = c.opt(Cursor::string)?;
+    let policy_reason = c.opt(JsonCursor::string)?;
     c.lit(b",\"policy_ref\":")?;
-    let policy_ref = c.opt(Cursor::string)?;
+    let policy_ref = c.opt(JsonCursor::string)?;
     c.lit(b",\"policy_verdict\":")?;
     let verdict = verdict(c.string()?)?;
     c.lit(b",\"proxy_version\":")?;
@@ -149,15 +149,15 @@ fn call(line: &[u8]) -> Option<Call<'_>> {
     c.lit(b",\"request_observed_at\":")?;
     let request_at = c.time()?;
     c.lit(b",\"response_observed_at\":")?;
-    let response_at = c.opt(Cursor::time)?;
+    let response_at = c.opt(JsonCursor::time)?;
     c.lit(b",\"result_content\":")?;
     let result_content = c.value()?;
     c.lit(b",\"result_hash\":")?;
-    let result_hash = c.opt(Cursor::digest)?;
+    let result_hash = c.opt(JsonCursor::digest)?;
     c.lit(b",\"result_is_error\":")?;
-    let is_error = c.opt(Cursor::bool)?;
+    let is_error = c.opt(JsonCursor::bool)?;
     c.lit(b",\"result_type\":")?;
-    let result_type = c.opt(Cursor::string)?;
+    let result_type = c.opt(JsonCursor::string)?;
     c.lit(b",\"schema_version\":\"3.0\",\"seq\":")?;
     let seq = c.uint()?;
     c.lit(b",\"server_id\":")?;
@@ -209,17 +209,17 @@ fn call(line: &[u8]) -> Option<Call<'_>> {
     })
 }
 
-fn phases(c: &mut Cursor<'_>) -> Option<Phases> {
+fn phases(c: &mut JsonCursor<'_>) -> Option<Phases> {
     c.lit(b"{\"policy_decided\":")?;
-    let policy_decided = c.opt(Cursor::uint)?;
+    let policy_decided = c.opt(JsonCursor::uint)?;
     c.lit(b",\"request_forwarded\":")?;
-    let request_forwarded = c.opt(Cursor::uint)?;
+    let request_forwarded = c.opt(JsonCursor::uint)?;
     c.lit(b",\"response_first_byte\":")?;
-    let response_first_byte = c.opt(Cursor::uint)?;
+    let response_first_byte = c.opt(JsonCursor::uint)?;
     c.lit(b",\"response_forwarded\":")?;
-    let response_forwarded = c.opt(Cursor::uint)?;
+    let response_forwarded = c.opt(JsonCursor::uint)?;
     c.lit(b",\"response_observed\":")?;
-    let response_observed = c.opt(Cursor::uint)?;
+    let response_observed = c.opt(JsonCursor::uint)?;
     c.lit(b"}")?;
     Some(Phases { policy_decided, request_forwarded, response_first_byte, response_forwarded, response_observed })
 }

@@ -22,7 +22,7 @@ pub struct Open {
 
 /// A line of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct TreeLine {
     /// What it belongs to.
     pub path: Path,
     /// The bytes of the text that stand here, for a row of an unfolded text.
@@ -169,7 +169,7 @@ impl Open {
     }
 
     /// These lines, counted from the line of this one.
-    pub fn lines(&self, lines: Range<u64>) -> Vec<Line> {
+    pub fn lines(&self, lines: Range<u64>) -> Vec<TreeLine> {
         let mut walk = Walk { skip: lines.start, left: lines.end.saturating_sub(lines.start), out: Vec::new() };
         let mut path = Path::new();
         walk.own(&path, true);
@@ -181,7 +181,7 @@ impl Open {
 struct Walk {
     skip: u64,
     left: u64,
-    out: Vec<Line>,
+    out: Vec<TreeLine>,
 }
 
 impl Walk {
@@ -194,7 +194,7 @@ impl Walk {
             self.skip -= 1;
         } else if self.left > 0 {
             self.left -= 1;
-            self.out.push(Line { path: path.clone(), row, open });
+            self.out.push(TreeLine { path: path.clone(), row, open });
         }
     }
 
@@ -282,11 +282,11 @@ mod tests {
     use serde_json::json;
 
     /// All lines, the slow and simple way.
-    fn slow(value: &Value, open: Option<&Open>, path: &mut Path, out: &mut Vec<Line>) {
-        out.push(Line { path: path.clone(), row: None, open: open.is_some() });
+    fn slow(value: &Value, open: Option<&Open>, path: &mut Path, out: &mut Vec<TreeLine>) {
+        out.push(TreeLine { path: path.clone(), row: None, open: open.is_some() });
         let Some(open) = open else { return };
         for row in &open.rows {
-            out.push(Line { path: path.clone(), row: Some(row.clone()), open: false });
+            out.push(TreeLine { path: path.clone(), row: Some(row.clone()), open: false });
         }
         for i in 0..children(value) {
             path.push(i);

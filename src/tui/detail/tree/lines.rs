@@ -2,7 +2,7 @@
 
 use super::{
     BYTES_COLUMNS, Body, Tree,
-    fold::{self, Line, Open, can_open, child, children},
+    fold::{self, Open, TreeLine, can_open, child, children},
 };
 use crate::{
     numbers::{grouped, size},
@@ -52,7 +52,7 @@ impl Tree {
                 let len = 1 + open.as_ref().map_or(0, |o| o.below());
                 let window = cursor.window(len, area.height);
                 let lines = open.as_ref().map_or_else(
-                    || vec![Line { path: Vec::new(), row: None, open: false }],
+                    || vec![TreeLine { path: Vec::new(), row: None, open: false }],
                     |o: &Cow<'_, Open>| o.lines(window.clone()),
                 );
                 cursor.settle(len, area.height);
@@ -68,7 +68,7 @@ impl Tree {
         }
     }
 
-    fn line(&self, pen: &mut Pen<'_>, row: Rect, root: &Value, line: &Line) {
+    fn line(&self, pen: &mut Pen<'_>, row: Rect, root: &Value, line: &TreeLine) {
         let Some((value, name)) = place(root, line, &self.name) else { return };
         let x = indent(line.path.len(), row.width);
         let room = |used: u16| row.width.saturating_sub(used);
@@ -112,7 +112,7 @@ impl Tree {
 type Name<'a> = (Cow<'a, str>, Role);
 
 /// What a line is about, and what it is called there.
-fn place<'a>(root: &'a Value, line: &Line, name: &'a str) -> Option<(&'a Value, Name<'a>)> {
+fn place<'a>(root: &'a Value, line: &TreeLine, name: &'a str) -> Option<(&'a Value, Name<'a>)> {
     let [inside @ .., last] = &line.path[..] else { return Some((root, (Cow::Borrowed(name), Role::Strong))) };
     let parent = fold::at(root, inside)?;
     match parent {
