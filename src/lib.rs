@@ -55,7 +55,6 @@ pub mod filter;
 pub mod guard;
 pub mod history;
 pub mod live;
-pub mod numbers;
 pub mod pack;
 pub mod paths;
 pub mod policy;
@@ -69,4 +68,4 @@ pub mod sys;
 pub mod tui;
 pub mod yaml;
 
-pub use assay_evidence::{canon, lines, model, text};
+pub use assay_evidence::{canon, lines, model, numbers, text};

@@ -3,7 +3,7 @@
 use assay::{
     cli::{self, out},
     error::Exit,
-    text::visible,
+    pack::verify::terminal::defect,
 };
 use std::process::ExitCode;
 
@@ -27,11 +27,7 @@ fn main() -> ExitCode {
 /// A defect of ours is named with its place, on one line that a terminal survives, whichever thread it happens in.
 fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
-        let payload = panic.payload();
-        let what = payload.downcast_ref::<&str>().copied();
-        let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        out::stderr(&format!("assay: error: internal error at {}: {}", visible(&place), visible(what)));
+        out::stderr(&format!("assay: error: {}", defect(panic)));
         out::stderr("  hint: this is a defect in assay; what was recorded so far is on disk: assay recover");
     }));
 }

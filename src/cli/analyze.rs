@@ -1,9 +1,6 @@
 //! `assay analyze`.
 
-use super::{
-    out::{self, Style, Tone, short},
-    verify::ProgressLine,
-};
+use super::out::{self, Style, Tone, short};
 use crate::model::pack::RECEIPTS;
 use crate::{
     error::{Exit, Failure},
@@ -12,7 +9,9 @@ use crate::{
     pack::{
         analysis::{ANALYSIS_SCHEMA, Analysis, AnalysisRow},
         calls::{self, CallsError, Seen},
-        verify::{Completeness, Integrity, SignerVerdict, VerifyOptions, source::PackDir, verify},
+        verify::{
+            Completeness, Integrity, SignerVerdict, VerifyOptions, source::PackDir, terminal::ProgressLine, verify,
+        },
     },
     paths::{DEFAULT_AUDIT_DIR, assay_home},
     text::{fit, width},

@@ -1,9 +1,6 @@
 //! `assay demo`: a real session through the real proxy, its pack, and what one changed byte does to it.
 
-use super::{
-    out::{self, Style, Tone},
-    verify::{channels, finding_lines},
-};
+use super::out::{self, Style, Tone};
 use crate::model::pack::RECEIPTS;
 use crate::{
     demo::{
@@ -19,7 +16,10 @@ use crate::{
         claims::{MCP_SESSION, RECEIPT_COMPLETENESS},
         explain::Explanation,
         keys::{KeyStore, Signer},
-        verify::{self, Claims, Completeness, Integrity, SignerVerdict, VerifyOptions, VerifyReport},
+        verify::{
+            self, Claims, Completeness, Integrity, SignerVerdict, VerifyOptions, VerifyReport,
+            verdict::{channels, finding_lines},
+        },
     },
     paths::{self, PathError},
     text::{counted, fit, visible, width},

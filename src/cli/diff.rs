@@ -1,9 +1,6 @@
 //! `assay diff`.
 
-use super::{
-    out::{self, Style, Tone, short},
-    verify::{ProgressLine, check_out, fingerprint},
-};
+use super::out::{self, Style, Tone, short};
 use crate::{
     error::{Exit, Failure},
     live::watcher::Wanted,
@@ -15,7 +12,11 @@ use crate::{
             gates::{GateResult, Gates},
             totals_rows,
         },
-        verify::{Completeness, Integrity, SignerVerdict, VerifyError, VerifyOptions},
+        verify::{
+            Completeness, Integrity, SignerVerdict, VerifyError, VerifyOptions,
+            request::{check_out, fingerprint},
+            terminal::ProgressLine,
+        },
     },
     report,
     text::{fit, noun, where_they_part, width},

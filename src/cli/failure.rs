@@ -7,7 +7,10 @@ use crate::{
         diff::DiffError,
         explain::ExplainError,
         keys::KeyError,
-        verify::{self, VerifyError},
+        verify::{
+            self, VerifyError,
+            request::{OutError, RequestError},
+        },
     },
 };
 use std::io;
@@ -25,11 +28,22 @@ impl From<verify::Exit> for Exit {
 
 impl From<VerifyError> for Failure {
     fn from(e: VerifyError) -> Self {
-        let failure = Self::bad_input(&e);
+        let exit = if matches!(e, VerifyError::Cancelled) { Exit::Interrupted } else { Exit::BadInput };
+        Self { exit, what: e.to_string(), hint: e.hint().map(str::to_owned) }
+    }
+}
+
+impl From<OutError> for Failure {
+    fn from(e: OutError) -> Self {
+        RequestError::from(e).into()
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(e: RequestError) -> Self {
         match e {
-            VerifyError::NotAPack { .. } => failure.hint("give the directory that holds pack_manifest.json"),
-            VerifyError::Cancelled => Self { exit: Exit::Interrupted, ..failure },
-            VerifyError::Io { .. } | VerifyError::Option(_) => failure,
+            RequestError::Verify(e) => e.into(),
+            e => Self { exit: e.exit().into(), what: e.to_string(), hint: e.hint().map(str::to_owned) },
         }
     }
 }

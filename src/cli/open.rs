@@ -1,9 +1,6 @@
 //! `assay open`: a pack, or the files of a session, in the dashboard.
 
-use super::{
-    screen,
-    verify::{self, VerifyArgs, fingerprint},
-};
+use super::{screen, verify};
 use crate::{
     error::{Exit, Failure},
     files,
@@ -11,6 +8,10 @@ use crate::{
         AuditEvent, SessionId,
         pack::MANIFEST,
         reading::{self, Reading, TooNew},
+    },
+    pack::verify::{
+        VerifyOptions,
+        request::{Request, fingerprint},
     },
     paths::{AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
     record::card::Card,
@@ -58,7 +59,7 @@ pub struct OpenArgs {
 /// Runs `assay open`.
 ///
 /// # Errors
-/// Nothing of that name; without a terminal also what [`verify::run`] says.
+/// Nothing of that name; without a terminal also what [`verify::answer`] says.
 pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
     let target = target(&args.what, &args.audit_dir);
     if !args.plain && !args.json && screen::is_there() {
@@ -88,7 +89,10 @@ pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
         }
     })?;
     match pack {
-        Some(dir) => verify::run(&VerifyArgs::of(dir, args.signer.clone(), args.json)),
+        Some(dir) => {
+            let demands = VerifyOptions { signers: args.signer.clone(), ..VerifyOptions::default() };
+            verify::answer(&Request { pack: dir, json: args.json, demands, ..Request::default() })
+        }
         None => Ok(found),
     }
 }

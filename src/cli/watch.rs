@@ -14,6 +14,7 @@ use crate::{
         words::CallState,
     },
     numbers::{counted, duration},
+    pack::verify::terminal::ascii_controls,
     text::{fit, visible},
     tui::{self, app::Start},
 };
@@ -264,7 +265,7 @@ impl Printer {
             }
             _ => return None,
         };
-        String::from_utf8(bytes).ok().map(|text| out::ascii_controls(&text).into_owned())
+        String::from_utf8(bytes).ok().map(|text| ascii_controls(&text).into_owned())
     }
 
     fn plain(&self, update: &Update) -> Option<String> {

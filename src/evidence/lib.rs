@@ -29,6 +29,7 @@
 pub mod canon;
 pub mod lines;
 pub mod model;
+pub mod numbers;
 pub mod plain;
 #[allow(unsafe_code)]
 mod sha256;

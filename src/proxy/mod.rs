@@ -20,11 +20,12 @@ pub use status::{Sealed, Status};
 use crate::{
     error::{Exit, Failure},
     live::hub::Hub,
-    model::{Profile, SessionId, WallTime},
+    model::{Profile, WallTime},
     pack::keys::{KeyError, KeyStore, Signer},
     paths::{AuditDir, DEFAULT_AUDIT_DIR, PathError},
     policy::Policy,
     record::{
+        self,
         engine::{PackInterval, Report},
         recorder::Ending,
     },
@@ -104,7 +105,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let signer = signer()?.map(Arc::new);
     let (events, inbox) = mpsc::channel();
     let watched = lifecycle::watch_signals(&events).map_err(|e| format!("signals cannot be watched: {e}"));
-    let session = SessionId::random().map_err(|e| Failure::failed(format_args!("no random session id: {e}")))?;
+    let session = record::new_session_id().map_err(|e| Failure::failed(format_args!("no random session id: {e}")))?;
     let started = (clock::mono_ns(), WallTime::now());
     // The server starts up while we do: nothing that could still be refused as bad input comes behind this.
     let spawned = match watched.map(|()| Child::spawn(&options.command, Stderr::Piped, relay::Group::fitting())) {

@@ -838,7 +838,7 @@ impl Engine {
 }
 
 fn fresh() -> Option<Next> {
-    let session = SessionId::random().ok()?;
+    let session = super::new_session_id().ok()?;
     Some(Next { session, started_ns: clock::mono_ns(), started_at: WallTime::now() })
 }
 

@@ -26,3 +26,13 @@ pub mod rollback;
 pub mod rulings;
 pub mod store;
 pub mod surface;
+
+use crate::model::SessionId;
+
+/// The id of a new session.
+///
+/// # Errors
+/// The system's random source failed.
+pub fn new_session_id() -> Result<SessionId, getrandom::Error> {
+    getrandom::u64().map(SessionId::from_bits)
+}

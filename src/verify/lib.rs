@@ -10,6 +10,8 @@
 //! | stages | `schema`, `paths`, `signature`, `receipts`, `foreign`, `chain`, `walk` (with `flight`, `sense`, `streams`), `surface`, `session`, `builder`, `files`, `trust` |
 //! | claims | `claims`, `lock`, `claims_tally`, `evaluate` |
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
+//! | what is printed | `terminal`, `verdict` |
+//! | the program | `request`, `program`, `main` |
 //! | beside a run | `dir` (a whole audit directory), `later` (what a later version wrote) |
 //!
 //! A file takes from those above its row in this table, never from those below.
@@ -38,7 +40,7 @@
     )
 )]
 
-use assay_evidence::{canon, lines, model, text};
+use assay_evidence::{canon, lines, model, numbers, text};
 
 mod builder;
 mod chain;
@@ -64,9 +66,11 @@ mod options;
 #[cfg(test)]
 mod oracle;
 mod paths;
+pub mod program;
 mod receipt_line;
 mod receipts;
 mod report;
+pub mod request;
 mod schema;
 mod sense;
 mod session;
@@ -75,9 +79,11 @@ mod signature;
 pub mod source;
 mod streams;
 mod surface;
+pub mod terminal;
 mod time;
 mod trust;
 mod unread;
+pub mod verdict;
 mod walk;
 mod words;
 

@@ -83,3 +83,14 @@ pub enum VerifyError {
     #[error("verification was cancelled")]
     Cancelled,
 }
+
+impl VerifyError {
+    /// What to do about it.
+    #[must_use]
+    pub const fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotAPack { .. } => Some("give the directory that holds pack_manifest.json"),
+            Self::Cancelled | Self::Io { .. } | Self::Option(_) => None,
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! for that (`assay_support::alone`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod assay_verify;
 mod canon_grammar;
 mod canon_oracle;
 mod canon_vectors;

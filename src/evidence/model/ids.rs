@@ -113,16 +113,6 @@ hex_id!(
     "mtc_"
 );
 
-impl SessionId {
-    /// A fresh random session id.
-    ///
-    /// # Errors
-    /// The operating system's random source failed.
-    pub fn random() -> Result<Self, getrandom::Error> {
-        getrandom::u64().map(Self::from_bits)
-    }
-}
-
 pub use super::limits::MAX_INTEGER;
 
 canonical! { RpcId, &'a [u8], JsonCursor::rpc_id; }
