@@ -1,9 +1,13 @@
 //! Which response belongs to which request, and which leg to which call.
 //!
-//! Requests are keyed by direction and id, the id by JSON type and value. An id that is reused while in flight never
+//! Requests are keyed by scope, direction and id, the id by JSON type and value. An id that is reused while in flight never
 //! overwrites: both requests stay, the older one is answered first unless its client cancelled it.
 
-use super::{chain::Wire, envelope::IdKey};
+use super::{
+    chain::Wire,
+    envelope::IdKey,
+    stream::{Place, Scope},
+};
 use crate::model::{Direction, InvocationId, PolicyVerdict, ReceiptId, RpcId, WallTime, limits};
 use serde_json::value::RawValue;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -13,8 +17,8 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 pub struct Pending {
     /// The request.
     pub invocation: InvocationId,
-    /// Which way the request went.
-    pub direction: Direction,
+    /// Where its first byte stood.
+    pub place: Place,
     /// Its key; `None` for a call sent as a notification.
     pub key: Option<IdKey>,
     /// Its method, as evidence holds it.
@@ -25,8 +29,6 @@ pub struct Pending {
     pub rpc_id: RpcId,
     /// Its bytes; `None` where not recorded.
     pub wire: Option<Wire>,
-    /// Stream offset of its first byte.
-    pub offset: u64,
     /// When its last byte was read, monotonic ns.
     pub read_ns: u64,
     /// When its last byte was written, monotonic ns.
@@ -135,7 +137,15 @@ impl NextLeg {
     }
 }
 
+/// Whose requests: where their ids are unique, and which way they go.
+pub type Asked = (Scope, Direction);
+
 impl Pending {
+    const fn asked(&self) -> Asked {
+        let direction = self.place.direction();
+        (self.place.stream.scope(direction), direction)
+    }
+
     /// Bytes of its request that are kept, beside the fixed part.
     fn size(&self) -> usize {
         let raw = |value: &Option<Box<RawValue>>| value.as_ref().map_or(0, |v| v.get().len());
@@ -173,11 +183,11 @@ pub struct Table {
     pending: HashMap<InvocationId, Box<Pending>>,
     /// What the requests in flight take beside their fixed parts.
     bytes: usize,
-    by_key: HashMap<(Direction, IdKey), VecDeque<InvocationId>>,
+    by_key: HashMap<(Asked, IdKey), VecDeque<InvocationId>>,
     legs: VecDeque<OpenLeg>,
     leg_bytes: usize,
-    finished: VecDeque<(Direction, IdKey)>,
-    finished_set: HashSet<(Direction, IdKey)>,
+    finished: VecDeque<(Asked, IdKey)>,
+    finished_set: HashSet<(Asked, IdKey)>,
 }
 
 /// Which of the requests with one id is answered first.
@@ -188,8 +198,8 @@ fn first_to_answer(pending: &HashMap<InvocationId, Box<Pending>>, queue: &VecDeq
 impl Table {
     /// Whether a request with this key is in flight.
     #[must_use]
-    pub fn in_flight(&self, direction: Direction, key: &IdKey) -> bool {
-        self.by_key.get(&(direction, key.clone())).is_some_and(|q| !q.is_empty())
+    pub fn in_flight(&self, asked: Asked, key: &IdKey) -> bool {
+        self.by_key.get(&(asked, key.clone())).is_some_and(|q| !q.is_empty())
     }
 
     /// Whether one more request can be followed.
@@ -202,7 +212,7 @@ impl Table {
     pub fn insert(&mut self, pending: Pending) {
         self.bytes += pending.size();
         if let Some(key) = &pending.key {
-            self.by_key.entry((pending.direction, key.clone())).or_default().push_back(pending.invocation);
+            self.by_key.entry((pending.asked(), key.clone())).or_default().push_back(pending.invocation);
         }
         self.pending.insert(pending.invocation, Box::new(pending));
     }
@@ -218,10 +228,10 @@ impl Table {
         self.pending.get_mut(&invocation).map(Box::as_mut)
     }
 
-    /// The request that a response with this key answers, `direction` being the request's: the oldest that is not
+    /// The request that a response with this key answers, `asked` being the request's: the oldest that is not
     /// cancelled, else the oldest. It no longer answers to its id afterwards.
-    pub fn answer(&mut self, direction: Direction, key: &IdKey) -> Option<InvocationId> {
-        let entry = (direction, key.clone());
+    pub fn answer(&mut self, asked: Asked, key: &IdKey) -> Option<InvocationId> {
+        let entry = (asked, key.clone());
         let queue = self.by_key.get_mut(&entry)?;
         let invocation = queue.remove(first_to_answer(&self.pending, queue));
         if queue.is_empty() {
@@ -240,14 +250,14 @@ impl Table {
 
     /// The request that [`Table::answer`] would give.
     #[must_use]
-    pub fn next_to_answer(&self, direction: Direction, key: &IdKey) -> Option<&Pending> {
-        let queue = self.by_key.get(&(direction, key.clone()))?;
+    pub fn next_to_answer(&self, asked: Asked, key: &IdKey) -> Option<&Pending> {
+        let queue = self.by_key.get(&(asked, key.clone()))?;
         self.get(*queue.get(first_to_answer(&self.pending, queue))?)
     }
 
     /// The request no longer answers to its id: its response is known.
     pub fn answered(&mut self, invocation: InvocationId) {
-        let Some(key) = self.pending.get(&invocation).and_then(|p| Some((p.direction, p.key.clone()?))) else { return };
+        let Some(key) = self.pending.get(&invocation).and_then(|p| Some((p.asked(), p.key.clone()?))) else { return };
         if let Some(queue) = self.by_key.get_mut(&key) {
             queue.retain(|i| *i != invocation);
             if queue.is_empty() {
@@ -258,13 +268,13 @@ impl Table {
 
     /// Whether a request with this key was answered not long ago.
     #[must_use]
-    pub fn was_answered(&self, direction: Direction, key: &IdKey) -> bool {
-        self.finished_set.contains(&(direction, key.clone()))
+    pub fn was_answered(&self, asked: Asked, key: &IdKey) -> bool {
+        self.finished_set.contains(&(asked, key.clone()))
     }
 
     /// Marks the newest request with this key as cancelled by its requester.
-    pub fn cancel(&mut self, direction: Direction, key: &IdKey) -> Option<InvocationId> {
-        let invocation = *self.by_key.get(&(direction, key.clone()))?.back()?;
+    pub fn cancel(&mut self, asked: Asked, key: &IdKey) -> Option<InvocationId> {
+        let invocation = *self.by_key.get(&(asked, key.clone()))?.back()?;
         self.pending.get_mut(&invocation)?.cancelled = true;
         Some(invocation)
     }
@@ -274,7 +284,7 @@ impl Table {
         let pending = self.pending.remove(&invocation)?;
         self.bytes = self.bytes.saturating_sub(pending.size());
         if let Some(key) = &pending.key {
-            let entry = (pending.direction, key.clone());
+            let entry = (pending.asked(), key.clone());
             if let Some(queue) = self.by_key.get_mut(&entry) {
                 // Nearly always the oldest one.
                 if queue.front() == Some(&invocation) {
@@ -293,7 +303,7 @@ impl Table {
     /// Everything in flight, in the order of its requests.
     #[must_use]
     pub fn in_order(&self) -> Vec<InvocationId> {
-        let mut all: Vec<_> = self.pending.values().map(|p| (p.read_ns, p.offset, p.invocation)).collect();
+        let mut all: Vec<_> = self.pending.values().map(|p| (p.read_ns, p.place.offset, p.invocation)).collect();
         all.sort_unstable();
         all.into_iter().map(|(_, _, i)| i).collect()
     }
@@ -301,7 +311,7 @@ impl Table {
     /// Number of the client's requests that wait for an answer, or whose answer waits to be taken.
     #[must_use]
     pub fn asked(&self) -> usize {
-        let waits = |p: &&Pending| p.direction == Direction::ClientToServer && p.key.is_some() && !p.cancelled;
+        let waits = |p: &&Pending| p.place.direction() == Direction::ClientToServer && p.key.is_some() && !p.cancelled;
         self.pending.values().map(Box::as_ref).filter(waits).count()
     }
 
@@ -346,13 +356,12 @@ mod tests {
     fn pending(bits: u64, id: &str) -> Pending {
         Pending {
             invocation: InvocationId::from_bits(bits),
-            direction: Direction::ClientToServer,
+            place: Place::stdio(Direction::ClientToServer, bits),
             key: Some(IdKey::of(id.as_bytes())),
             method: "tools/call".into(),
             recorded: true,
             rpc_id: RpcId::Null,
             wire: None,
-            offset: bits,
             read_ns: bits,
             forwarded_ns: None,
             cancelled: false,
@@ -365,11 +374,11 @@ mod tests {
 
     #[test]
     fn an_id_in_use_never_overwrites_and_the_cancelled_one_waits() {
-        let (c2s, one) = (Direction::ClientToServer, IdKey::of(b"1"));
+        let (c2s, one) = ((Scope::Session, Direction::ClientToServer), IdKey::of(b"1"));
         let mut t = Table::default();
         t.insert(pending(1, "1"));
         assert!(t.in_flight(c2s, &one));
-        assert!(!t.in_flight(Direction::ServerToClient, &one));
+        assert!(!t.in_flight((Scope::Session, Direction::ServerToClient), &one));
         assert!(!t.in_flight(c2s, &IdKey::of(b"\"1\"")));
         assert_eq!(t.cancel(c2s, &one), Some(InvocationId::from_bits(1)));
         t.insert(pending(2, "1"));

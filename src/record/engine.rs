@@ -11,6 +11,7 @@ use super::{
     lane::{self, Lane, Taken},
     recorder::{BigPayload, Clock, Ending, Lines, Message, Recorder, Setup},
     store::Store,
+    stream::StreamId,
 };
 use crate::model::words::{EndReason, GapReason, OutcomeReason};
 use crate::{
@@ -429,7 +430,8 @@ impl Engine {
         let Some(live) = &mut self.live else { return };
         for lane in &self.lanes {
             let written = lane.consumer().written();
-            live.recorder.delivered(lane.direction(), written, &|offset| lane.consumer().write_mark(offset));
+            live.recorder
+                .delivered(StreamId::Stdio(lane.direction()), written, &|offset| lane.consumer().write_mark(offset));
         }
     }
 

@@ -4,6 +4,7 @@ use super::{
     frames::{self, Frame},
     judgement::{Judgement, Reader, Ruled},
     recorder::Message,
+    stream::Place,
 };
 use crate::{
     files::Tree,
@@ -559,13 +560,11 @@ impl Lane {
                 let at = (self.pos - self.consumer.tail()) as usize + skip;
                 let bytes = self.consumer.available().get(at..at + len).unwrap_or_default();
                 let first_byte_ns = self.consumer.read_mark(offset).unwrap_or(read_ns);
-                let direction = self.direction;
                 let judgement = self.judged(self.pos);
                 let rest = || give_way(&self.consumer);
                 self.holds_passed |= judgement.as_ref().is_some_and(is_passed);
                 let message = Message {
-                    direction,
-                    offset,
+                    place: Place::stdio(self.direction, offset),
                     end,
                     bytes,
                     page: None,
@@ -599,8 +598,7 @@ impl Lane {
         let message = Message {
             judgement: judgement.as_ref(),
             undecided: self.is_undecided(spool.start),
-            direction: self.direction,
-            offset: spool.start,
+            place: Place::stdio(self.direction, spool.start),
             end: self.pos,
             bytes: &map,
             page: Some(&release),

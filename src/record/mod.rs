@@ -25,6 +25,7 @@ pub mod recover;
 pub mod rollback;
 pub mod rulings;
 pub mod store;
+pub mod stream;
 pub mod surface;
 
 use crate::model::SessionId;

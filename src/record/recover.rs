@@ -14,6 +14,7 @@ use super::{
     mark::{Mark, NotOurs},
     recorder::{Begin, Clock, Ending, LostSurface, OnDisk, Recorder, Setup},
     store::{self, Store},
+    stream::StreamId,
 };
 use crate::model::pack::MANIFEST;
 use crate::model::words::{EndReason, GapReason, OutcomeReason};
@@ -620,7 +621,8 @@ impl Dead {
         let mut unfinished = 0;
         for lane in &self.lanes {
             let written = lane.consumer().written();
-            self.recorder.delivered(lane.direction(), written, &|offset| lane.consumer().write_mark(offset));
+            self.recorder
+                .delivered(StreamId::Stdio(lane.direction()), written, &|offset| lane.consumer().write_mark(offset));
             unfinished += lane.unfinished();
         }
         if messages > 0 {

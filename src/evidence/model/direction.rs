@@ -4,7 +4,7 @@ use super::words::vocabulary;
 
 vocabulary! {
     /// Which way a message crosses the proxy.
-    #[derive(Hash)]
+    #[derive(Hash, PartialOrd, Ord)]
     Direction {
         /// From the MCP client to the server (the server's stdin).
         ClientToServer = "client_to_server",

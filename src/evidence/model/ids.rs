@@ -144,11 +144,23 @@ impl InvocationId {
     /// The id of the request at this stream offset; of an element of a batch, by its index.
     #[must_use]
     pub fn of_message(session: SessionId, direction: super::Direction, offset: u64, element: Option<u64>) -> Self {
-        let direction = direction.as_str();
-        Self(match element {
-            None => bits_of(&format!("{session}:{direction}:{offset}")),
-            Some(i) => bits_of(&format!("{session}:{direction}:{offset}:{i}")),
-        })
+        Self::at(&format!("{session}:{}:{offset}", direction.as_str()), element)
+    }
+
+    /// The id of the request at this offset of a body of an HTTP exchange; of an element of a batch, by its index.
+    #[must_use]
+    pub fn of_exchange(
+        session: SessionId,
+        exchange: u64,
+        direction: super::Direction,
+        offset: u64,
+        element: Option<u64>,
+    ) -> Self {
+        Self::at(&format!("{session}:x{exchange}:{}:{offset}", direction.as_str()), element)
+    }
+
+    fn at(place: &str, element: Option<u64>) -> Self {
+        Self(element.map_or_else(|| bits_of(place), |i| bits_of(&format!("{place}:{i}"))))
     }
 }
 

@@ -48,7 +48,7 @@ impl Recorder {
                 self.event(Entry {
                     at: self.clock.wall(ns),
                     mono_us: self.mono_us(ns),
-                    direction: Some(pending.direction.reverse()),
+                    direction: Some(pending.place.direction().reverse()),
                     method: Some(&pending.method),
                     rpc_id: Some(&pending.rpc_id),
                     invocation: Some(pending.invocation),
@@ -73,13 +73,13 @@ impl Recorder {
         self.event(Entry {
             at: decision.at,
             mono_us: self.mono_us(decision.at_ns),
-            direction: Some(pending.direction),
+            direction: Some(pending.place.direction()),
             method: Some(&pending.method),
             rpc_id: Some(&pending.rpc_id),
             invocation: Some(pending.invocation),
             wire: pending.wire.as_ref(),
             detail: Detail::RequestBlocked(detail::Blocked {
-                offset: pending.offset,
+                offset: pending.place.offset,
                 reason: envelope::short(&decision.reason),
                 receipt_id: binding.id,
                 receipt_sha256: binding.sha256,

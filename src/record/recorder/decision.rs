@@ -77,7 +77,7 @@ impl Recorder {
     /// Puts a decision into the chain, of a request that is not in the table any more.
     pub(super) fn decision_of(&mut self, pending: &Pending, decision: &RequestDecision) {
         let said_of = (pending.method.clone(), pending.rpc_id.clone());
-        self.decision_said(pending.invocation, decision, pending.direction, pending.offset, said_of);
+        self.decision_said(pending.invocation, decision, pending.place.direction(), pending.place.offset, said_of);
     }
 
     fn decision_said(
@@ -114,7 +114,7 @@ impl Recorder {
 
     /// A message that is no request and was not passed on.
     pub(super) fn blocked_message(&mut self, m: &Message<'_>, e: &Envelope<'_>) {
-        self.violations += u64::from(m.is_blocked() && m.direction == Direction::ClientToServer);
+        self.violations += u64::from(m.is_blocked() && m.direction() == Direction::ClientToServer);
         let wire = wire_of(m);
         let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
         let method = e.method.as_deref().map(envelope::short);
@@ -122,13 +122,13 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
-            direction: Some(m.direction),
+            direction: Some(m.direction()),
             method: method.as_deref(),
             rpc_id: e.id.is_some().then_some(&rpc_id),
             invocation: None,
             wire: Some(&wire),
             detail: Detail::RequestBlocked(detail::Blocked {
-                offset: m.offset,
+                offset: m.place.offset,
                 reason: envelope::short(reason),
                 receipt_id: None,
                 receipt_sha256: None,
@@ -157,10 +157,10 @@ impl Recorder {
         }
         pending.decision = Some(Box::new(decision.clone()));
         if missing {
-            self.decision_event(invocation, &decision, m.direction, m.offset);
+            self.decision_event(invocation, &decision, m.direction(), m.place.offset);
         }
         if blocked {
-            self.forget_awaited(Some(invocation), false);
+            self.awaiting.forget(Some(invocation), false);
             self.close(invocation);
         }
     }

@@ -204,7 +204,7 @@ impl Recorder {
         begin.continues = if self.session == begin.session { self.continues } else { Some(self.session) };
         let mut next = Self::bare(self.setup.clone(), begin);
         next.table = std::mem::take(&mut self.table);
-        next.awaited = std::mem::take(&mut self.awaited);
+        next.awaiting = std::mem::take(&mut self.awaiting);
         next.advisor = self.advisor.take();
         next.policy = self.policy;
         next.violations = self.violations;

@@ -4,6 +4,7 @@
 //! [`Lines`] and never touches a file. What it does is a function of its input: reading the same bytes again after a crash
 //! gives the same identifiers.
 
+mod awaiting;
 mod close;
 mod decision;
 mod end;
@@ -23,6 +24,7 @@ use super::{
     correlate::Table,
     envelope::{self, Shape},
     judgement::{Advisor, Judgement},
+    stream::{Place, Scope},
     surface::Surface,
 };
 use crate::model::words::AnomalyKind;
@@ -35,10 +37,8 @@ use crate::{
         session::{ClockStep, Identity},
     },
 };
-use std::{
-    collections::{BTreeSet, VecDeque},
-    ops::Range,
-};
+use awaiting::{Awaited, Awaiting};
+use std::{collections::BTreeSet, ops::Range};
 
 /// What does not change while a proxy runs.
 #[derive(Debug, Clone)]
@@ -71,10 +71,8 @@ pub fn command_digest(argv: &[String]) -> String {
 
 /// One message as it crossed.
 pub struct Message<'a> {
-    /// Which way.
-    pub direction: Direction,
-    /// Stream offset of its first byte.
-    pub offset: u64,
+    /// Where its first byte stood.
+    pub place: Place,
     /// Stream offset just behind its terminator: delivered once everything before this was written.
     pub end: u64,
     /// Its bytes, without terminator.
@@ -94,6 +92,17 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
+    /// Which way it went.
+    #[must_use]
+    pub const fn direction(&self) -> Direction {
+        self.place.direction()
+    }
+
+    /// Where ids are unique of requests that go this way, `direction`, and that it carries or answers.
+    const fn scope(&self, direction: Direction) -> (Scope, Direction) {
+        (self.place.stream.scope(direction), direction)
+    }
+
     /// Whether it was kept from its receiver.
     fn is_blocked(&self) -> bool {
         self.judgement.is_some_and(|j| j.blocked)
@@ -181,15 +190,6 @@ impl Clock {
     }
 }
 
-/// A message whose delivery is awaited.
-#[derive(Debug, Clone)]
-struct Awaited {
-    end: u64,
-    offset: u64,
-    invocation: InvocationId,
-    response: bool,
-}
-
 /// The receipt that an event binds into the chain.
 #[derive(Debug, Clone, Default)]
 struct Binding {
@@ -216,7 +216,7 @@ pub struct Recorder {
     next_receipt: u64,
     session_start_written: bool,
     table: Table,
-    awaited: [VecDeque<Awaited>; 2],
+    awaiting: Awaiting,
     identity: Identity,
     surface: Surface,
     counts: Counts,
@@ -294,7 +294,7 @@ impl Recorder {
             next_receipt: 0,
             session_start_written: false,
             table: Table::default(),
-            awaited: [VecDeque::new(), VecDeque::new()],
+            awaiting: Awaiting::default(),
             identity: Identity::default(),
             surface: Surface::default(),
             counts: Counts::default(),
@@ -504,7 +504,7 @@ impl Recorder {
         let wire = wire_of(m);
         let reason = match m.judgement.filter(|j| j.blocked) {
             Some(judgement) => {
-                self.violations += u64::from(m.direction == Direction::ClientToServer);
+                self.violations += u64::from(m.direction() == Direction::ClientToServer);
                 envelope::short(&format!("not forwarded ({}): {reason}", judgement.why()))
             }
             None => envelope::short(reason),
@@ -512,12 +512,12 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
-            direction: Some(m.direction),
+            direction: Some(m.direction()),
             method: None,
             rpc_id: None,
             invocation: None,
             wire: Some(&wire),
-            detail: Detail::Malformed(detail::Seen { offset: m.offset, reason: Some(reason) }),
+            detail: Detail::Malformed(detail::Seen { offset: m.place.offset, reason: Some(reason) }),
         });
     }
 
@@ -561,7 +561,7 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(ns),
             mono_us: self.mono_us(ns),
-            direction: message.map(|(m, _)| m.direction),
+            direction: message.map(|(m, _)| m.direction()),
             method: None,
             rpc_id: message.map(|(_, id)| id),
             invocation,
@@ -569,7 +569,7 @@ impl Recorder {
             detail: Detail::Anomaly(detail::Anomaly {
                 kind: kind.into(),
                 note,
-                offset: message.map(|(m, _)| m.offset),
+                offset: message.map(|(m, _)| m.place.offset),
                 receipt_id: binding.id,
                 receipt_sha256: binding.sha256,
             }),
@@ -578,7 +578,7 @@ impl Recorder {
 
     /// The deterministic id of the request at this place in its stream.
     fn invocation(&self, m: &Message<'_>, index: Option<usize>) -> InvocationId {
-        InvocationId::of_message(self.session, m.direction, m.offset, index.map(|i| i as u64))
+        m.place.invocation(self.session, index.map(|i| i as u64))
     }
 
     /// The deterministic id of a receipt that belongs to the session as a whole.

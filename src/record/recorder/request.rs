@@ -33,11 +33,11 @@ impl Recorder {
         let key = e.id.map(IdKey::of);
         let rpc_id = content::evidence_id(e.id, &mut flags);
         let meta = RequestMeta::of(params.meta);
-        self.learn_client(raw_method, &params, &meta, m.direction);
+        self.learn_client(raw_method, &params, &meta, m.direction());
         if params.duplicate_key {
             flags.insert("duplicate_key".to_owned());
         }
-        if key.as_ref().is_some_and(|k| self.table.in_flight(m.direction, k)) {
+        if key.as_ref().is_some_and(|k| self.table.in_flight(m.scope(m.direction()), k)) {
             flags.insert("duplicate_in_flight_id".to_owned());
         }
         let invocation = self.invocation(m, index);
@@ -48,7 +48,7 @@ impl Recorder {
             return;
         }
         let method = envelope::short(raw_method);
-        let from_client = m.direction == Direction::ClientToServer;
+        let from_client = m.direction() == Direction::ClientToServer;
         // What a guard has judged is followed in any case: it has a limit of its own, below ours.
         if m.judgement.is_none() && !self.table.has_room() {
             if recorded {
@@ -67,7 +67,7 @@ impl Recorder {
         let modern = meta.protocol_version.is_some();
         let surface = Part::of(raw_method).filter(|_| from_client).map(|part| (part, params.cursor));
         let tool = params.name.map(envelope::name_of).unwrap_or_default();
-        let decision = self.decide(m, index, subject(raw_method, &tool, m.direction, e, &params));
+        let decision = self.decide(m, index, subject(raw_method, &tool, m.direction(), e, &params));
         if let Some(decision) = &decision {
             flags.extend(decision.unseen.iter().cloned());
         }
@@ -80,12 +80,7 @@ impl Recorder {
             self.counts.requests += 1;
             self.request_event(m, &method, &rpc_id, invocation, wire, modern, &flags, call.as_ref());
             if !m.is_blocked() && !m.undecided {
-                self.awaited[m.direction.lane()].push_back(super::Awaited {
-                    end: m.end,
-                    offset: m.offset,
-                    invocation,
-                    response: false,
-                });
+                self.awaiting.push(m.place, m.end, invocation, false);
             }
         }
         if !recorded {
@@ -93,13 +88,12 @@ impl Recorder {
         }
         self.table.insert(Pending {
             invocation,
-            direction: m.direction,
+            place: m.place,
             key,
             method,
             recorded,
             rpc_id,
             wire,
-            offset: m.offset,
             // Its event cannot tell of a time before the session began (one that follows another in this process).
             read_ns: m.read_ns.max(self.started_ns),
             forwarded_ns: None,
@@ -110,7 +104,7 @@ impl Recorder {
             surface,
         });
         if let Some(decision) = decision.filter(|_| recorded) {
-            self.decision_event(invocation, &decision, m.direction, m.offset);
+            self.decision_event(invocation, &decision, m.direction(), m.place.offset);
             if decision.blocked {
                 self.close(invocation);
             }
@@ -153,14 +147,14 @@ impl Recorder {
             arguments_hash: call.map(|c| c.arguments_hash.clone()),
             era: if modern { "modern" } else { "legacy" }.to_owned(),
             meta: call.and_then(|c| c.meta.clone()),
-            offset: m.offset,
+            offset: m.place.offset,
             parent_receipt_id: call.and_then(|c| c.parent),
             tool_name: call.map(|c| c.tool_name.clone()),
         };
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
-            direction: Some(m.direction),
+            direction: Some(m.direction()),
             method: Some(method),
             rpc_id: Some(rpc_id),
             invocation: Some(invocation),
@@ -268,7 +262,7 @@ impl Recorder {
         let member = if canonical { "content" } else { "raw_base64" };
         let head = format!(
             "{{\"at\":\"{at}\",\"direction\":\"{}\",\"hash\":\"{digest}\",\"invocation_id\":\"{invocation}\",\"kind\":\"{kind}\",\"{member}\":",
-            m.direction.as_str()
+            m.direction().as_str()
         );
         if m.page.is_some() || value.len() > self.setup.store_limit {
             flags.insert("content_in_investigation_log".to_owned());
@@ -321,7 +315,7 @@ impl Recorder {
             return;
         }
         let cancelled = if raw_method == "notifications/cancelled" {
-            params.request_id.and_then(|raw| self.table.cancel(m.direction, &IdKey::of(raw)))
+            params.request_id.and_then(|raw| self.table.cancel(m.scope(m.direction()), &IdKey::of(raw)))
         } else if raw_method.ends_with("/list_changed") {
             None
         } else {
@@ -333,12 +327,12 @@ impl Recorder {
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
-            direction: Some(m.direction),
+            direction: Some(m.direction()),
             method: Some(&method),
             rpc_id: params.request_id.is_some().then_some(&rpc_id),
             invocation: cancelled,
             wire: Some(&wire),
-            detail: Detail::Notification(detail::Seen { offset: m.offset, reason: None }),
+            detail: Detail::Notification(detail::Seen { offset: m.place.offset, reason: None }),
         });
     }
 }

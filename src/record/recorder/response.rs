@@ -10,6 +10,7 @@ use crate::{
         content,
         correlate::{NextLeg, Response},
         envelope::{self, Envelope, IdKey, ResultFields},
+        stream::StreamId,
     },
 };
 use std::collections::BTreeSet;
@@ -22,7 +23,7 @@ impl Recorder {
         mut flags: BTreeSet<String>,
         big: &mut Vec<BigPayload>,
     ) {
-        let asked = m.direction.reverse();
+        let asked = m.scope(m.direction().reverse());
         let key = e.id.map(IdKey::of);
         let Some(invocation) = key.as_ref().and_then(|k| self.table.answer(asked, k)) else {
             self.unmatched(m, e, key.as_ref());
@@ -32,7 +33,7 @@ impl Recorder {
         let Some((recorded, method)) = self.table.get(invocation).map(|p| (p.recorded, p.method.clone())) else {
             return;
         };
-        if m.direction == Direction::ServerToClient && matches!(method.as_str(), "initialize" | "server/discover") {
+        if m.direction() == Direction::ServerToClient && matches!(method.as_str(), "initialize" | "server/discover") {
             self.learn_server(&fields, m.read_ns);
         }
         if let Some((part, follows)) = self.table.get(invocation).and_then(|p| p.surface) {
@@ -69,7 +70,7 @@ impl Recorder {
             read_ns: m.read_ns,
             delivered_ns: None,
             wire,
-            offset: m.offset,
+            offset: m.place.offset,
             result_hash: digest.map(|d| d.to_string()),
             result_content: stored,
             is_error: Some(e.error.is_some() || fields.is_error),
@@ -88,12 +89,7 @@ impl Recorder {
         if let Some(p) = self.table.get_mut(invocation) {
             p.response = Some(Box::new(response));
         }
-        self.awaited[m.direction.lane()].push_back(Awaited {
-            end: m.end,
-            offset: m.offset,
-            invocation,
-            response: true,
-        });
+        self.awaiting.push(m.place, m.end, invocation, true);
     }
 
     fn response_event(
@@ -110,14 +106,14 @@ impl Recorder {
             error_code,
             first_byte_us: self.mono_us(m.first_byte_ns),
             is_error: response.is_error,
-            offset: m.offset,
+            offset: m.place.offset,
             result_hash: response.result_hash.clone(),
             result_type: response.result_type.clone(),
         };
         self.event(Entry {
             at: response.at,
             mono_us: self.mono_us(m.read_ns),
-            direction: Some(m.direction),
+            direction: Some(m.direction()),
             method: Some(&method),
             rpc_id: Some(&rpc_id),
             invocation: Some(invocation),
@@ -130,7 +126,7 @@ impl Recorder {
         if self.restored.as_ref().is_some_and(|r| r.is_partial(m)) {
             return;
         }
-        let asked = m.direction.reverse();
+        let asked = m.scope(m.direction().reverse());
         let late = key.is_some_and(|k| self.table.was_answered(asked, k));
         let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
         let (kind, note) = if late {
@@ -151,16 +147,11 @@ impl Recorder {
         self.write_session_start(now_ns);
     }
 
-    /// Everything before stream offset `written` has reached the receiver; `when` tells when a byte did.
-    pub fn delivered(&mut self, direction: Direction, written: u64, when: &dyn Fn(u64) -> Option<u64>) {
-        while let Some(front) = self.awaited[direction.lane()].front() {
-            if front.end > written {
-                return;
-            }
-            let ns = when(front.end.saturating_sub(1)).unwrap_or(self.last_ns);
-            if let Some(awaited) = self.awaited[direction.lane()].pop_front() {
-                self.deliver(&awaited, ns);
-            }
+    /// Everything of this stream before offset `written` has reached the receiver; `when` tells when a byte did.
+    pub fn delivered(&mut self, stream: StreamId, written: u64, when: &dyn Fn(u64) -> Option<u64>) {
+        while let Some(awaited) = self.awaiting.next(stream, written) {
+            let ns = when(awaited.end.saturating_sub(1)).unwrap_or(self.last_ns);
+            self.deliver(&awaited, ns);
         }
     }
 
@@ -184,7 +175,8 @@ impl Recorder {
 
     fn forwarded_event(&mut self, awaited: &Awaited, ns: u64) {
         let Some(p) = self.table.get(awaited.invocation) else { return };
-        let (method, rpc_id, wire, direction) = (p.method.clone(), p.rpc_id.clone(), p.wire.clone(), p.direction);
+        let (method, rpc_id, wire, direction) =
+            (p.method.clone(), p.rpc_id.clone(), p.wire.clone(), p.place.direction());
         self.event(Entry {
             at: self.clock.wall(ns),
             mono_us: self.mono_us(ns),

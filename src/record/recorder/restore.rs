@@ -1,6 +1,6 @@
 //! Taking up a session whose process is gone: the state of the recorder from the evidence that is on disk.
 
-use super::{Awaited, Begin, Message, Recorder, end::HeldGap};
+use super::{Begin, Message, Recorder, end::HeldGap};
 use crate::model::words::{AnomalyKind, GapReason};
 use crate::{
     model::{
@@ -13,6 +13,7 @@ use crate::{
         chain::{Chain, Wire},
         correlate::{Call, Pending, RequestDecision, Response},
         envelope::IdKey,
+        stream::{Place, StreamId},
     },
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -23,10 +24,8 @@ type Bound = HashMap<ReceiptId, String>;
 /// What is on disk already, while the rest of a dead session is read from its capture.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// Stream offset of the last message whose events are on disk, per direction.
-    known: [Option<u64>; 2],
-    /// Invocations that the segment holds at exactly these offsets, per direction: a batch may be there in part.
-    at_known: [HashSet<InvocationId>; 2],
+    /// The last message of each stream whose events are on disk.
+    known: HashMap<StreamId, Known>,
     /// Receipts that no event binds yet, in file order.
     pub(super) unbound: Vec<OnDisk>,
     pub(super) by_id: HashMap<ReceiptId, String>,
@@ -42,22 +41,31 @@ pub struct Restored {
     pub session_end_written: bool,
 }
 
+/// The last message of a stream whose events are on disk.
+#[derive(Debug, Default)]
+struct Known {
+    /// Stream offset of its first byte.
+    offset: u64,
+    /// The requests in it that the segment holds: a batch may be there in part.
+    requests: HashSet<InvocationId>,
+}
+
 impl Restored {
     /// Whether everything of this message is on disk already.
     pub(super) fn is_known(&self, m: &Message<'_>) -> bool {
-        match self.known[m.direction.lane()] {
-            Some(known) if m.offset == known => !super::envelope::is_batch(m.bytes),
-            Some(known) => m.offset < known,
+        match self.known.get(&m.place.stream) {
+            Some(known) if m.place.offset == known.offset => !super::envelope::is_batch(m.bytes),
+            Some(known) => m.place.offset < known.offset,
             None => false,
         }
     }
 
     pub(super) fn holds(&self, invocation: InvocationId) -> bool {
-        self.at_known.iter().any(|known| known.contains(&invocation))
+        self.known.values().any(|known| known.requests.contains(&invocation))
     }
 
     pub(super) fn is_partial(&self, m: &Message<'_>) -> bool {
-        self.known[m.direction.lane()] == Some(m.offset)
+        self.known.get(&m.place.stream).is_some_and(|known| known.offset == m.place.offset)
     }
 
     pub(super) fn hold(&mut self, pending: Pending) {
@@ -177,9 +185,7 @@ impl Recorder {
                 self.table.remove(invocation);
             }
         }
-        for queue in &mut self.awaited {
-            queue.retain(|a| carried.contains(&a.invocation));
-        }
+        self.awaiting.retain(|a| carried.contains(&a.invocation));
     }
 
     fn replay(&mut self, e: AuditEvent, state: &mut Restored, bound: &mut Bound) {
@@ -195,14 +201,14 @@ impl Recorder {
                 if let Some(p) = e.invocation_id.and_then(|i| self.table.get_mut(i)) {
                     p.forwarded_ns = Some(ns);
                 }
-                self.forget_awaited(e.invocation_id, false);
+                self.awaiting.forget(e.invocation_id, false);
             }
             Detail::ResponseReceived(d) => {
                 state.note(&e, d.offset);
                 self.replay_response(e, d, ns);
             }
             Detail::ResponseSent(d) => {
-                self.forget_awaited(e.invocation_id, true);
+                self.awaiting.forget(e.invocation_id, true);
                 e.invocation_id.and_then(|i| self.table.remove(i));
                 bound.extend(d.receipt_id.zip(d.receipt_sha256));
             }
@@ -227,7 +233,7 @@ impl Recorder {
             Detail::RequestBlocked(d) => {
                 state.note(&e, d.offset);
                 bound.extend(d.receipt_id.zip(d.receipt_sha256));
-                self.forget_awaited(e.invocation_id, false);
+                self.awaiting.forget(e.invocation_id, false);
                 e.invocation_id.and_then(|i| self.table.remove(i));
             }
             Detail::ChainStart(_) | Detail::PolicyReloaded(_) => {}
@@ -250,7 +256,7 @@ impl Recorder {
         }));
         // Its receiver never saw it, whatever is found later.
         if d.enforced && d.verdict == PolicyVerdict::Denied {
-            self.forget_awaited(e.invocation_id, false);
+            self.awaiting.forget(e.invocation_id, false);
         }
     }
 
@@ -275,14 +281,8 @@ impl Recorder {
         bound.extend(d.receipt_id.zip(d.receipt_sha256));
         if matches!(d.kind.known(), Some(AnomalyKind::NoResponse | AnomalyKind::NotDelivered)) || d.receipt_id.is_some()
         {
-            self.forget_awaited(e.invocation_id, true);
+            self.awaiting.forget(e.invocation_id, true);
             e.invocation_id.and_then(|i| self.table.remove(i));
-        }
-    }
-
-    pub(super) fn forget_awaited(&mut self, invocation: Option<InvocationId>, response: bool) {
-        for queue in &mut self.awaited {
-            queue.retain(|a| Some(a.invocation) != invocation || a.response != response);
         }
     }
 
@@ -303,21 +303,16 @@ impl Recorder {
             task_leg: method != "tools/call",
         });
         let wire_bytes = e.wire_bytes.unwrap_or_default();
-        self.awaited[direction.lane()].push_back(Awaited {
-            end: d.offset + wire_bytes,
-            offset: d.offset,
-            invocation,
-            response: false,
-        });
+        let place = Place::stdio(direction, d.offset);
+        self.awaiting.push(place, d.offset + wire_bytes, invocation, false);
         self.table.insert(Pending {
             invocation,
-            direction,
+            place,
             key,
             method,
             recorded: true,
             rpc_id,
             wire: e.wire_sha256.map(|sha256| Wire { bytes: wire_bytes, sha256 }),
-            offset: d.offset,
             read_ns: ns,
             forwarded_ns: None,
             cancelled: false,
@@ -348,12 +343,7 @@ impl Recorder {
             result_type: d.result_type,
             anomalies: d.anomalies.into_iter().collect::<BTreeSet<_>>(),
         }));
-        self.awaited[direction.lane()].push_back(Awaited {
-            end: d.offset + wire_bytes,
-            offset: d.offset,
-            invocation,
-            response: true,
-        });
+        self.awaiting.push(Place::stdio(direction, d.offset), d.offset + wire_bytes, invocation, true);
     }
 
     /// `mcp.session_end` and `session.json` of a chain that has ended already.
@@ -382,12 +372,11 @@ impl Recorder {
 impl Restored {
     fn note(&mut self, e: &EventHead, offset: u64) {
         let Some(direction) = e.direction else { return };
-        let known = &mut self.known[direction.lane()];
-        if known.is_none_or(|k| offset > k) {
-            *known = Some(offset);
-            self.at_known[direction.lane()].clear();
+        let known = self.known.entry(StreamId::Stdio(direction)).or_default();
+        if offset > known.offset {
+            *known = Known { offset, requests: HashSet::new() };
         }
-        self.at_known[direction.lane()].extend(e.invocation_id.filter(|_| e.event == EventKind::RequestReceived));
+        known.requests.extend(e.invocation_id.filter(|_| e.event == EventKind::RequestReceived));
     }
 }
 

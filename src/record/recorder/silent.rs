@@ -47,7 +47,7 @@ impl Recorder {
 
     fn answers_silent(&self, m: &Message<'_>, e: &Envelope<'_>) -> bool {
         let key = e.id.map(IdKey::of);
-        let asked = key.and_then(|key| self.table.next_to_answer(m.direction.reverse(), &key));
+        let asked = key.and_then(|key| self.table.next_to_answer(m.scope(m.direction().reverse()), &key));
         asked.is_some_and(|pending| !pending.recorded)
     }
 }

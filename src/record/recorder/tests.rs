@@ -2,7 +2,7 @@ use super::*;
 use crate::model::words::OutcomeReason;
 use crate::{
     model::{AuditEvent, Detail, EventKind, Outcome, PolicyVerdict, ToolCall, event::hash_of_line},
-    record::{content, recorder::restore::OnDisk},
+    record::{content, recorder::restore::OnDisk, stream::StreamId},
 };
 use Direction::{ClientToServer as C2S, ServerToClient as S2C};
 use proptest::prelude::*;
@@ -69,13 +69,17 @@ impl Play {
     }
 
     fn read(&mut self, direction: Direction, text: &[u8]) {
-        self.ns += 1_000_000;
         let offset = self.offsets[direction.lane()];
-        let end = offset + text.len() as u64 + 1;
-        let judgement = judged(direction, offset, text, self.ns + 100).filter(|_| self.guarded);
+        self.offsets[direction.lane()] = self.read_at(Place::stdio(direction, offset), text);
+    }
+
+    /// Reads a message at this place; where it ends.
+    fn read_at(&mut self, place: Place, text: &[u8]) -> u64 {
+        self.ns += 1_000_000;
+        let end = place.offset + text.len() as u64 + 1;
+        let judgement = judged(place.direction(), place.offset, text, self.ns + 100).filter(|_| self.guarded);
         let m = Message {
-            direction,
-            offset,
+            place,
             end,
             bytes: text,
             page: None,
@@ -86,14 +90,14 @@ impl Play {
             undecided: false,
         };
         assert!(self.recorder.message(&m).is_empty());
-        self.offsets[direction.lane()] = end;
+        end
     }
 
     fn delivered(&mut self) {
         self.ns += 1000;
         for d in [C2S, S2C] {
             let at = self.ns;
-            self.recorder.delivered(d, self.offsets[d.lane()], &|_| Some(at));
+            self.recorder.delivered(StreamId::Stdio(d), self.offsets[d.lane()], &|_| Some(at));
         }
     }
 
@@ -718,4 +722,41 @@ proptest! {
             prop_assert!(canon::is_canonical(line));
         }
     }
+}
+
+#[test]
+fn ids_of_two_exchanges_never_meet_and_each_stream_is_delivered_by_itself() {
+    let body = |exchange, direction| StreamId::Exchange { exchange, direction };
+    let at = |exchange, direction| Place { stream: body(exchange, direction), offset: 0 };
+    let call = |tool: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{{}}}}}}"#)
+    };
+    let mut p = Play::new(false);
+    let ends = [
+        p.read_at(at(1, C2S), call("one").as_bytes()),
+        p.read_at(at(2, C2S), call("two").as_bytes()),
+        p.read_at(at(2, S2C), br#"{"jsonrpc":"2.0","id":1,"result":{}}"#),
+        p.read_at(at(1, S2C), br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#),
+    ];
+    // A server asks in the stream of one exchange, and is answered in another.
+    let asks = Place { offset: ends[2], ..at(2, S2C) };
+    let asks = p.read_at(asks, br#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#);
+    let answers = p.read_at(at(3, C2S), br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+    let ns = p.ns;
+    let mut deliver = |exchange, direction, upto| p.recorder.delivered(body(exchange, direction), upto, &|_| Some(ns));
+    deliver(1, C2S, ends[0]);
+    deliver(2, C2S, ends[1]);
+    deliver(2, S2C, ends[2] - 1);
+    deliver(1, S2C, ends[3]);
+    assert_eq!(p.calls().len(), 1, "the answer of the other exchange is not through yet");
+    let mut deliver = |exchange, direction, upto| p.recorder.delivered(body(exchange, direction), upto, &|_| Some(ns));
+    deliver(2, S2C, asks);
+    deliver(3, C2S, answers);
+    let calls: Vec<_> = p.calls().into_iter().map(|call| (call.tool_name, call.outcome)).collect();
+    assert_eq!(calls, [("one".to_owned(), Outcome::Error), ("two".to_owned(), Outcome::Forwarded)]);
+    assert!(p.calls().iter().all(|call| call.anomalies.is_empty()), "{:?}", p.calls());
+    assert_eq!(p.kinds().iter().filter(|kind| *kind == "response_sent").count(), 3);
+    let ids: std::collections::BTreeSet<_> = p.events().into_iter().filter_map(|e| e.invocation_id).collect();
+    assert_eq!(ids.len(), 3, "three requests, all at offsets and with ids that another one has, too");
+    assert!(p.recorder.awaiting.is_empty(), "an exchange that is over leaves nothing behind");
 }

@@ -2,7 +2,10 @@
 
 use assay::{
     model::{Direction, Profile},
-    record::recorder::{self, Message, Recorder, Setup},
+    record::{
+        recorder::{self, Message, Recorder, Setup},
+        stream::{Place, StreamId},
+    },
 };
 use std::sync::Arc;
 
@@ -32,8 +35,7 @@ impl Streams {
         let (offset, end) = (*at, *at + text.len() as u64 + 1);
         *at = end;
         recorder.message(&Message {
-            direction,
-            offset,
+            place: Place::stdio(direction, offset),
             end,
             bytes: text.as_bytes(),
             page: None,
@@ -43,6 +45,6 @@ impl Streams {
             judgement: None,
             undecided: false,
         });
-        recorder.delivered(direction, end, &|_| Some(written_ns));
+        recorder.delivered(StreamId::Stdio(direction), end, &|_| Some(written_ns));
     }
 }

@@ -1,0 +1,57 @@
+//! Messages that were read and are not delivered yet.
+
+use crate::{
+    model::InvocationId,
+    record::stream::{Place, StreamId},
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A message whose delivery is awaited.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Awaited {
+    /// Stream offset just behind it.
+    pub(super) end: u64,
+    /// Stream offset of its first byte.
+    pub(super) offset: u64,
+    pub(super) invocation: InvocationId,
+    pub(super) response: bool,
+}
+
+/// What is awaited of each stream, in the order in which it was read.
+#[derive(Debug, Default)]
+pub(super) struct Awaiting(BTreeMap<StreamId, VecDeque<Awaited>>);
+
+impl Awaiting {
+    pub(super) fn push(&mut self, place: Place, end: u64, invocation: InvocationId, response: bool) {
+        let awaited = Awaited { end, offset: place.offset, invocation, response };
+        self.0.entry(place.stream).or_default().push_back(awaited);
+    }
+
+    /// The next message of this stream that ends at or before offset `upto`. It is not awaited any more.
+    pub(super) fn next(&mut self, stream: StreamId, upto: u64) -> Option<Awaited> {
+        let queue = self.0.get_mut(&stream)?;
+        let next = queue.pop_front_if(|awaited| awaited.end <= upto);
+        // Of exchanges there is no end, of the two streams over stdio there is one.
+        if queue.is_empty() && matches!(stream, StreamId::Exchange { .. }) {
+            self.0.remove(&stream);
+        }
+        next
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The request, or its response, is not awaited any more.
+    pub(super) fn forget(&mut self, invocation: Option<InvocationId>, response: bool) {
+        self.retain(|awaited| Some(awaited.invocation) != invocation || awaited.response != response);
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(&Awaited) -> bool) {
+        self.0.retain(|_, queue| {
+            queue.retain(&keep);
+            !queue.is_empty()
+        });
+    }
+}
