@@ -6,7 +6,7 @@ use crate::{
     pack::keys::SignerId,
     paths::DEFAULT_AUDIT_DIR,
     proxy::Options,
-    record::engine::PackInterval,
+    record::opening::PackInterval,
 };
 use clap::{ArgAction, Args, ValueEnum};
 use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};

@@ -11,26 +11,25 @@
 //! Whose end came first is the cause. The order of events is the order of ends: a relay tells its end before it closes
 //! anything that another could react to, and where the client's end is told, it is looked whether the server had ended before.
 
-use super::{Status, Stops};
+mod event;
+
+pub(super) use event::{Event, watch_signals};
+
+use super::Status;
 use crate::model::words::{EndReason, OutcomeReason, Teardown};
 use crate::{
-    record::{engine::Activity, recorder::Ending},
-    relay::{
-        Child, Exit, Group, RelayEnd, Waker,
-        child::EndStep,
-        stdio::{HEAR_OUT, StopReason, Told},
-    },
+    record::{activity::Activity, recorder::Ending},
+    relay::{Child, Exit, Group, Stop, Waker, child::EndStep, stdio::HEAR_OUT},
 };
+use event::{Ended, How};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::{
-    io,
     sync::{
         Arc,
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -60,102 +59,6 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How often it is looked whether something has moved while a session ends.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What the main thread hears.
-#[derive(Debug)]
-pub(super) enum Event {
-    /// Client to server ended.
-    ClientEnd(Ended),
-    /// The client has hung up, and what it said last waits for the server; whether the server's end came before.
-    ClientHungUp { after_server: bool },
-    /// Nobody reads what the server says any more; whether the server's end came before.
-    ClientGone { after_server: bool },
-    /// The process that started us has ended, and nobody knows of another that is the client.
-    ParentGone { was_client: bool, after_server: bool },
-    /// Server to client ended.
-    ServerEnd(Ended),
-    /// The server has closed its stdout, and what it said last waits for the client.
-    ServerHungUp,
-    /// The server's stderr ended.
-    StderrEnd,
-    /// The server process ended.
-    Exited(Option<Exit>),
-    /// We were sent a signal.
-    Signal(i32),
-}
-
-/// Who is first where a relay's input ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
-    /// The sender hung up.
-    HungUp,
-    /// The receiver is gone.
-    NobodyReads,
-    /// We asked for it.
-    Asked,
-}
-
-/// How a relay ended.
-#[derive(Debug)]
-pub(super) struct Ended {
-    how: How,
-    failed: Option<String>,
-    after_server: bool,
-}
-
-impl Ended {
-    /// `after_server`: the server's end came before.
-    pub(super) fn new(end: &RelayEnd, after_server: bool) -> Self {
-        let (how, failed) = match &end.reason {
-            StopReason::Eof => (How::HungUp, None),
-            StopReason::ReadFailed(e) => (How::HungUp, Some(e.to_string())),
-            StopReason::OutputClosed => (How::NobodyReads, None),
-            StopReason::WriteFailed(e) => (How::NobodyReads, Some(e.to_string())),
-            StopReason::Drained | StopReason::Stopped => (How::Asked, None),
-        };
-        Self { how, failed, after_server }
-    }
-}
-
-impl Event {
-    /// What the relay from the client tells. `after_server` says whether the server has ended already.
-    pub(super) fn of_client(told: &Told<'_>, after_server: impl Fn() -> bool) -> Option<Self> {
-        match told {
-            Told::InputHungUp => Some(Self::ClientHungUp { after_server: after_server() }),
-            // A server may close its stdin and work on.
-            Told::OutputHungUp => None,
-            Told::Ended(end) => Some(Self::ClientEnd(Ended::new(end, after_server()))),
-        }
-    }
-
-    /// What the relay from the server tells. `after_server` says whether the server's process has ended already.
-    pub(super) fn of_server(told: &Told<'_>, after_server: impl Fn() -> bool) -> Self {
-        match told {
-            Told::InputHungUp => Self::ServerHungUp,
-            Told::OutputHungUp => Self::ClientGone { after_server: after_server() },
-            Told::Ended(end) => Self::ServerEnd(Ended::new(end, after_server())),
-        }
-    }
-}
-
-/// Sends every signal that would end us as an event. What is ignored stays so (`nohup`, a shell's background jobs), for the
-/// server, too.
-pub(super) fn watch_signals(events: &Sender<Event>) -> io::Result<()> {
-    use crate::sys::process;
-    let mut wanted = vec![SIGTERM, SIGINT, SIGHUP];
-    wanted.extend(process::forwarded_signals());
-    wanted.retain(|signal| !process::is_ignored(*signal));
-    let mut signals = signal_hook::iterator::Signals::new(wanted)?;
-    let events = events.clone();
-    thread::Builder::new().name("assay-signals".into()).spawn(move || {
-        for signal in signals.forever() {
-            if events.send(Event::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(())
-}
-
 /// What ended the session first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cause {
@@ -170,6 +73,14 @@ enum Step {
     None,
     Terminated(Instant),
     Killed(Instant),
+}
+
+/// Ends the relays from outside.
+#[derive(Debug, Clone)]
+pub(super) struct Stops {
+    pub(super) c2s: Stop,
+    pub(super) s2c: Stop,
+    pub(super) stderr: Stop,
 }
 
 /// What is read of the recorder.

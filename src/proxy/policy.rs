@@ -111,8 +111,8 @@ fn stamp(path: &Path) -> Stamp {
 pub(super) struct Watcher {
     pub(super) path: PathBuf,
     pub(super) dir: AuditDir,
-    pub(super) judging: PolicyJudge,
-    pub(super) news: Arc<PolicyFeed>,
+    pub(super) judge: PolicyJudge,
+    pub(super) feed: Arc<PolicyFeed>,
     pub(super) status: Status,
 }
 
@@ -140,7 +140,7 @@ impl Watcher {
     }
 
     fn reload(&self, forced: bool) {
-        let previous = self.judging.newest();
+        let previous = self.judge.newest();
         let loaded = Policy::load_whole(&self.path).map_err(|e| e.to_string()).and_then(|policy| {
             let changed = policy.hash() != previous;
             match keep(&self.dir, &policy) {
@@ -154,22 +154,19 @@ impl Watcher {
                 if policy_hash == previous && !forced {
                     return;
                 }
-                self.judging.reload(Arc::new(policy));
+                self.judge.reload(Arc::new(policy));
                 self.status.policy(&format!("policy {} is in force: {policy_hash}", self.path.display()));
-                self.news.tell(PolicyReload { error: None, policy_hash, previous });
+                self.feed.tell(PolicyReload { error: None, policy_hash, previous });
             }
             Err(e) => {
                 self.status.warn(&format!("the policy in force stays in force, the new one cannot be used: {e}"));
                 let first = e.lines().next().unwrap_or_default();
                 let error = Some(crate::record::envelope::short(first));
-                self.news.tell(PolicyReload { error, policy_hash: previous.clone(), previous });
+                self.feed.tell(PolicyReload { error, policy_hash: previous.clone(), previous });
             }
         }
     }
 }
-
-/// An old name.
-pub(super) type Judging = PolicyJudge;
 
 #[cfg(test)]
 mod tests {

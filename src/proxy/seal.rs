@@ -1,6 +1,6 @@
 //! From ended evidence to a signed, self-checked pack; also for sessions that died.
 
-use super::{Sealed, Status};
+use super::{Sealed, Status, status::Tally};
 use crate::{
     live::{hub::Hub, protocol::PackState},
     model::{
@@ -15,9 +15,9 @@ use crate::{
     },
     paths::{AuditDir, SessionPaths},
     record::{
-        engine::Ended,
         ledger::Ends,
         recover::{self, RecoverError},
+        session::Ended,
         store::Store,
     },
 };
@@ -30,24 +30,33 @@ use std::{
 /// Bytes of a document of a pack that are read.
 const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// Seals sessions as they end.
-pub(super) struct Sealer {
+/// Whose evidence it is, and how it is sealed.
+#[derive(Clone)]
+pub(super) struct Keeping {
     pub(super) dir: AuditDir,
+    /// Whether anything can be written there.
+    pub(super) usable: bool,
     pub(super) signer: Option<Arc<Signer>>,
     pub(super) auto_pack: bool,
     pub(super) status: Status,
+}
+
+/// Seals sessions as they end.
+pub(super) struct Sealer {
+    pub(super) keeping: Keeping,
     pub(super) live: Option<Arc<Hub>>,
 }
 
 impl Sealer {
-    /// Until the recorder is gone; returns what became of each session.
-    pub(super) fn run(self, ended: &Receiver<Ended>) -> Vec<Sealed> {
-        let mut all = Vec::new();
+    /// Until the recorder is gone; returns what became of the sessions.
+    pub(super) fn run(self, ended: &Receiver<Ended>) -> Tally {
+        let Keeping { dir, signer, auto_pack, status, .. } = &self.keeping;
+        let (mut tally, mut packs) = (Tally::default(), 0_u64);
         for Ended { mut store, doc, surface, .. } in ended {
             self.tell(doc.session_id, PackState::Sealing, None);
-            let mut sealed = seal(&mut store, &doc, surface.as_deref(), self.auto_pack, self.signer.as_deref(), None);
+            let mut sealed = seal(&mut store, &doc, surface.as_deref(), *auto_pack, signer.as_deref(), None);
             if sealed.problems.is_empty() {
-                forget(&self.dir, &store.paths, &mut sealed);
+                forget(dir, &store.paths, &mut sealed);
             }
             let state = match &sealed {
                 s if !s.problems.is_empty() => PackState::Failed,
@@ -55,12 +64,13 @@ impl Sealer {
                 _ => PackState::None,
             };
             self.tell(doc.session_id, state, Some(&sealed));
-            self.status.sealed(&sealed);
-            index(&self.dir, &store.paths);
-            all.push(sealed);
+            status.sealed(&sealed);
+            index(dir, &store.paths);
+            tally.add(&sealed);
+            packs += 1;
         }
-        tracing::debug!(dir = %self.dir.root().display(), packs = all.len(), "sealing is done");
-        all
+        tracing::debug!(dir = %dir.root().display(), packs, "sealing is done");
+        tally
     }
 
     fn tell(&self, session: crate::model::SessionId, state: PackState, sealed: Option<&Sealed>) {
@@ -246,8 +256,9 @@ fn sweep_marks(dir: &AuditDir, ends: &Ends) {
 }
 
 /// Finishes the sessions of this directory whose cards say that they are not.
-pub(super) fn recover_now(dir: &AuditDir, signer: Option<&Arc<Signer>>, status: Status) {
-    match recover_dir(dir, &|| signer.cloned(), true) {
+pub(super) fn recover_now(keeping: &Keeping) {
+    let Keeping { dir, signer, status, .. } = keeping;
+    match recover_dir(dir, &|| signer.clone(), true) {
         Ok(all) => all.iter().for_each(|one| match one {
             Ok(sealed) => status.recovered(sealed),
             Err(e) => status.warn(&format!("a session that died could not be recovered: {e}")),
@@ -257,14 +268,14 @@ pub(super) fn recover_now(dir: &AuditDir, signer: Option<&Arc<Signer>>, status: 
 }
 
 /// Finishes what earlier proxies left in this directory, beside the session that is starting.
-pub(super) fn recover_in_background(dir: &AuditDir, signer: Option<Arc<Signer>>, status: Status) {
-    let dir = dir.clone();
+pub(super) fn recover_in_background(keeping: &Keeping) {
+    let keeping = keeping.clone();
     let run = move || {
         let _ = crate::sys::process::nice_this_thread(15);
-        if let Some(said) = crate::record::rollback::look(&dir) {
-            status.warn(&said.to_string());
+        if let Some(said) = crate::record::rollback::look(&keeping.dir) {
+            keeping.status.warn(&said.to_string());
         }
-        recover_now(&dir, signer.as_ref(), status);
+        recover_now(&keeping);
     };
     if let Err(e) = std::thread::Builder::new().name("assay-recover".into()).spawn(run) {
         tracing::warn!(error = %e, "no thread for recovery");

@@ -1,7 +1,7 @@
 //! What the proxy says on stderr and in its own log. stdout belongs to the protocol.
 
 use crate::text::counted;
-use crate::{error::Exit, files, model::SessionId, paths::AuditDir, record::engine::Report, text::visible};
+use crate::{error::Exit, files, model::SessionId, paths::AuditDir, record::session::Report, text::visible};
 use std::{io::IsTerminal as _, path::PathBuf};
 use tracing_appender::non_blocking::WorkerGuard;
 
@@ -38,6 +38,25 @@ pub struct Sealed {
     pub problems: Vec<String>,
     /// What recovery found.
     pub notes: Vec<String>,
+}
+
+/// What became of all sessions together.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Something went wrong with one.
+    pub(super) has_problems: bool,
+    /// One is not complete.
+    pub(super) is_incomplete: bool,
+    /// The policy denied a call in one.
+    pub(super) denied: bool,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, sealed: &Sealed) {
+        self.has_problems |= !sealed.problems.is_empty();
+        self.is_incomplete |= !sealed.complete;
+        self.denied |= sealed.policy_denied > 0;
+    }
 }
 
 /// How the server ended, as far as the exit code goes.
@@ -134,7 +153,7 @@ impl Status {
     }
 
     /// The proxy's last words, and its exit code (FORMATS §11).
-    pub(super) fn finish(self, report: &Report, seals: &[Sealed], interrupted: bool, server: ServerEnd) -> Exit {
+    pub(super) fn finish(self, report: &Report, sealed: &Tally, interrupted: bool, server: ServerEnd) -> Exit {
         if report.missed_messages + report.missed_bytes > 0 {
             self.warn(&format!(
                 "evidence is missing: {}, {} crossed unrecorded ({})",
@@ -152,13 +171,13 @@ impl Status {
         let recorded = !report.left_for_recovery
             && !report.nothing_recorded
             && report.missed_messages + report.missed_bytes == 0
-            && seals.iter().all(|s| s.problems.is_empty());
+            && !sealed.has_problems;
         let exit = match server.code {
             _ if interrupted => Exit::Interrupted,
             _ if !recorded => Exit::Failed,
             Some(code) => Exit::Server(code),
-            None if server.died || !seals.iter().all(|s| s.complete) => Exit::Failed,
-            None if report.violations > 0 || seals.iter().any(|s| s.policy_denied > 0) => Exit::Violation,
+            None if server.died || sealed.is_incomplete => Exit::Failed,
+            None if report.violations > 0 || sealed.denied => Exit::Violation,
             None => Exit::Ok,
         };
         tracing::info!(exit = exit.code(), "the proxy ends");

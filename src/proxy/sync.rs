@@ -1,6 +1,8 @@
 //! Evidence onto the disk itself, off every other path: files that grew are synced once a second.
 
+use crate::{model::SessionId, record::session::Written};
 use std::{
+    collections::HashMap,
     fs::File,
     sync::{
         Arc,
@@ -8,7 +10,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How often files are synced.
@@ -16,28 +18,47 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The longest pause between two segments that are given up because syncing fails.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Syncs what comes over `files` until its sender is gone; each set replaces the one before.
+/// The files of one session, each with the length up to which it was synced.
+struct Synced {
+    files: Vec<(File, u64)>,
+    failed: Arc<AtomicBool>,
+}
+
+/// Syncs the files of every session that comes over `written`, until its sender is gone; each set replaces the one before of
+/// its session.
 ///
-/// A failed sync is never repeated on the same file: its pages may be gone and the next sync would say that all is well.
-/// `failed` tells the recorder to begin another segment.
+/// A failed sync is never repeated on the same file: its pages may be gone and the next sync would say that all is well. The
+/// recorder is told to begin another segment.
 ///
 /// # Errors
 /// No thread could be made.
-pub(super) fn start(files: Receiver<Vec<File>>, failed: Arc<AtomicBool>) -> std::io::Result<()> {
+pub(super) fn start(written: Receiver<Written>) -> std::io::Result<()> {
     let run = move || {
-        let mut current: Vec<(File, u64)> = Vec::new();
+        let mut sessions: HashMap<SessionId, Synced> = HashMap::new();
         let mut pause = EVERY;
+        let mut next = Instant::now() + pause;
         loop {
-            match files.recv_timeout(pause) {
-                Ok(set) => current = set.into_iter().map(|f| (f, 0)).collect(),
+            match written.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Written { session, files, .. }) if files.is_empty() => drop(sessions.remove(&session)),
+                Ok(Written { session, files, failed }) => {
+                    let files = files.into_iter().map(|file| (file, 0)).collect();
+                    sessions.insert(session, Synced { files, failed });
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Some(e) = sync(&mut current) {
-                        tracing::error!(error = %e, "evidence could not be synced; another segment is begun");
-                        current.clear();
-                        failed.store(true, Ordering::Release);
+                    let before = sessions.len();
+                    sessions.retain(|session, synced| match sync(&mut synced.files) {
+                        None => true,
+                        Some(e) => {
+                            tracing::error!(%session, error = %e, "evidence could not be synced; another segment is begun");
+                            synced.failed.store(true, Ordering::Release);
+                            false
+                        }
+                    });
+                    if sessions.len() < before {
                         pause = (pause * 2).min(LONGEST);
                     }
+                    next = Instant::now() + pause;
                 }
             }
         }

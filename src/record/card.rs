@@ -1,6 +1,6 @@
 //! The card of a live session in `live/`: how a dashboard finds it, and what recovery starts from. Nothing in it is secret.
 
-use super::{lane::Lane, recorder::Setup};
+use super::recorder::Setup;
 use crate::{
     files::{self, Tree},
     model::{
@@ -49,6 +49,17 @@ pub fn sweep(dir: &AuditDir) {
             let _ = dir.files().remove(&path);
         }
     }
+}
+
+/// Where a session's process says that its captures lie.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Captures {
+    /// Ring files, client to server first; `None` for one that does not survive the process.
+    pub rings: [Option<PathBuf>; 2],
+    /// Ring file of a guard's decisions; `None` without a guard, or where it does not survive the process.
+    pub decisions: Option<PathBuf>,
+    /// Spool files, client to server first.
+    pub spools: [PathBuf; 2],
 }
 
 /// Where the captures of a session lie.
@@ -127,25 +138,25 @@ versioned!(Card, "card", CARD_VERSION);
 impl Card {
     /// The card of this process's session.
     #[must_use]
-    pub fn of(setup: &Setup, session: SessionId, started_ns: u64, started_at: WallTime, lanes: &[Lane; 2]) -> Self {
+    pub fn of(setup: &Setup, session: SessionId, started_ns: u64, started_at: WallTime, captures: &Captures) -> Self {
         let pid = std::process::id();
         Self {
             client_info: None,
             command: setup.command.clone(),
             command_digest: setup.command_digest.clone(),
             continues: None,
-            decisions: lanes[0].judgements().and_then(super::judgement::Reader::path),
+            decisions: captures.decisions.clone(),
             pid,
             pid_started: process::start_time(pid),
             policy_hash: setup.policy_hash.clone(),
             profile: setup.profile,
             protocol_version: None,
-            rings: [0, 1].map(|i: usize| lanes[i].consumer().path().map(Path::to_owned)),
+            rings: captures.rings.clone(),
             server_id: setup.server_id.clone(),
             server_info: None,
             session_id: session,
             socket: None,
-            spools: [0, 1].map(|i: usize| lanes[i].spool_path().to_owned()),
+            spools: captures.spools.clone(),
             started_at,
             started_mono_ns: started_ns,
             v: CARD_VERSION,

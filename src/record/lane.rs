@@ -1,9 +1,14 @@
 //! One direction of a capture, read message by message, whatever their size.
 
+mod order;
+
+pub use order::earliest;
+
 use super::{
     frames::{self, Frame},
-    judgement::{Judgement, Reader, Ruled},
+    judge::Decision,
     recorder::Message,
+    rulings::{Reader, RulingRecord},
     stream::Place,
 };
 use crate::{
@@ -89,7 +94,7 @@ pub struct Lane {
     /// What was taken and is not on disk holds a message that a guard passed on.
     holds_passed: bool,
     /// What a guard decided about the messages of this direction.
-    judgements: Option<Reader>,
+    rulings: Option<Reader>,
     /// Nothing will be decided any more: the session is dead.
     dead: bool,
 }
@@ -120,7 +125,7 @@ impl Lane {
             stuck: false,
             failure: None,
             holds_passed: false,
-            judgements: None,
+            rulings: None,
             dead: false,
         };
         // What was given up was counted; its rest is no message.
@@ -148,15 +153,15 @@ impl Lane {
 
     /// A guard decides what passes here, and tells so there.
     #[must_use]
-    pub fn guarded(mut self, judgements: Reader) -> Self {
-        self.judgements = Some(judgements);
+    pub fn guarded(mut self, rulings: Reader) -> Self {
+        self.rulings = Some(rulings);
         self
     }
 
     /// Where what is decided about this direction is told.
     #[must_use]
-    pub const fn judgements(&self) -> Option<&Reader> {
-        self.judgements.as_ref()
+    pub const fn rulings(&self) -> Option<&Reader> {
+        self.rulings.as_ref()
     }
 
     /// The session is dead: what its guard had not decided was never passed on.
@@ -369,17 +374,17 @@ impl Lane {
     }
 
     /// What was decided about the message that starts there, headers included.
-    fn judged(&self, offset: u64) -> Option<Judgement> {
-        let reader = self.judgements.as_ref()?;
+    fn judged(&self, offset: u64) -> Option<RulingRecord> {
+        let reader = self.rulings.as_ref()?;
         reader.find(self.direction, offset).or_else(|| {
-            self.consumer.was_refused_blind(offset).then(|| Judgement {
+            self.consumer.was_refused_blind(offset).then(|| RulingRecord {
                 direction: self.direction,
                 offset,
                 frame: None,
                 blocked: true,
                 ns: self.consumer.read_mark(offset).unwrap_or_else(Consumer::now),
                 policy: String::new(),
-                ruled: vec![Ruled {
+                ruled: vec![Decision {
                     index: None,
                     verdict: PolicyVerdict::Denied,
                     reason: "guard:recorder_unavailable".to_owned(),
@@ -394,7 +399,7 @@ impl Lane {
     ///
     /// A dead session whose decisions are lost tells nothing of what was passed on.
     fn is_undecided(&self, offset: u64) -> bool {
-        self.consumer.decided().is_some() && self.judgements.is_none()
+        self.consumer.decided().is_some() && self.rulings.is_none()
             || self.consumer.decided().is_some_and(|decided| offset >= decided)
     }
 
@@ -464,7 +469,7 @@ impl Lane {
     /// Whether it, or what a guard decided, holds more than a few messages: what could be released has to be.
     #[must_use]
     pub fn is_filling(&self) -> bool {
-        self.spool.is_some() || self.consumer.is_filling() || self.judgements.as_ref().is_some_and(Reader::is_filling)
+        self.spool.is_some() || self.consumer.is_filling() || self.rulings.as_ref().is_some_and(Reader::is_filling)
     }
 
     /// Whether there is hardly room for more.
@@ -560,9 +565,9 @@ impl Lane {
                 let at = (self.pos - self.consumer.tail()) as usize + skip;
                 let bytes = self.consumer.available().get(at..at + len).unwrap_or_default();
                 let first_byte_ns = self.consumer.read_mark(offset).unwrap_or(read_ns);
-                let judgement = self.judged(self.pos);
+                let ruling = self.judged(self.pos);
                 let rest = || give_way(&self.consumer);
-                self.holds_passed |= judgement.as_ref().is_some_and(is_passed);
+                self.holds_passed |= ruling.as_ref().is_some_and(is_passed);
                 let message = Message {
                     place: Place::stdio(self.direction, offset),
                     end,
@@ -571,7 +576,7 @@ impl Lane {
                     rest: &rest,
                     first_byte_ns,
                     read_ns,
-                    judgement: judgement.as_ref(),
+                    ruling: ruling.as_ref(),
                     undecided: self.is_undecided(self.pos),
                 };
                 let result = with(Taken::Message(&message));
@@ -593,10 +598,10 @@ impl Lane {
                 last.set(upto);
             }
         };
-        let judgement = self.judged(spool.start);
-        self.holds_passed |= judgement.as_ref().is_some_and(is_passed);
+        let ruling = self.judged(spool.start);
+        self.holds_passed |= ruling.as_ref().is_some_and(is_passed);
         let message = Message {
-            judgement: judgement.as_ref(),
+            ruling: ruling.as_ref(),
             undecided: self.is_undecided(spool.start),
             place: Place::stdio(self.direction, spool.start),
             end: self.pos,
@@ -617,8 +622,8 @@ impl Lane {
         // First, so that the ring never begins in the middle of a message whose spool is gone.
         self.release();
         self.consumer.set_note(NOTE_LOST, 0);
-        if let Some(judgements) = &self.judgements {
-            judgements.settled(self.direction, self.spool.as_ref().map_or(self.pos, |s| s.start));
+        if let Some(rulings) = &self.rulings {
+            rulings.settled(self.direction, self.spool.as_ref().map_or(self.pos, |s| s.start));
         }
         if self.spool.is_none() && self.consumer.spool_start().is_some() {
             self.consumer.set_spool_start(None);
@@ -633,8 +638,8 @@ impl Lane {
         if let Err(e) = self.consumer.remove() {
             tracing::warn!(error = %e, "a ring file could not be removed");
         }
-        if let Some(judgements) = &self.judgements {
-            judgements.remove();
+        if let Some(rulings) = &self.rulings {
+            rulings.remove();
         }
         let _ = self.files.remove(&self.spool_path);
     }
@@ -648,121 +653,6 @@ fn give_way(consumer: &Consumer) {
 }
 
 /// It was judged, not only framed, and may have been acted upon.
-fn is_passed(judgement: &Judgement) -> bool {
-    !judgement.blocked && !judgement.ruled.is_empty()
-}
-
-/// The lane whose next message crossed first; client to server comes first in `lanes`.
-///
-/// # Errors
-/// As [`Lane::peek`]; a lane that fails does not keep the other one's message back.
-pub fn earliest(lanes: &mut [Lane]) -> io::Result<Option<usize>> {
-    let first = first_of(lanes.len(), |which| lanes[which].order())?;
-    Ok(first.filter(|which| !lanes[*which].is_stuck()))
-}
-
-/// The one of `count` lanes that gives the earliest time. A lane that has given one goes on giving it.
-///
-/// A cause is captured before its effect is, but may be found after it: whoever was empty is looked at again behind
-/// everything that was found, however long the looking took.
-fn first_of(count: usize, mut peek: impl FnMut(usize) -> io::Result<Option<u64>>) -> io::Result<Option<usize>> {
-    let mut known = 0;
-    loop {
-        let mut found = 0;
-        let mut failed = None;
-        let mut first: Option<(u64, usize)> = None;
-        for which in 0..count {
-            match peek(which) {
-                Ok(None) => {}
-                Ok(Some(ns)) => {
-                    found += 1;
-                    if first.is_none_or(|(best, _)| ns < best) {
-                        first = Some((ns, which));
-                    }
-                }
-                Err(e) => failed = Some(e),
-            }
-        }
-        if found > known && found < count {
-            known = found;
-            continue;
-        }
-        return match (first, failed) {
-            (Some((_, which)), _) => Ok(Some(which)),
-            (None, Some(e)) => Err(e),
-            (None, None) => Ok(None),
-        };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::relay::{self, Capture, Producer, Waker};
-    use std::sync::Arc;
-
-    /// Lanes that get a message at some look, with its time.
-    fn first(arrivals: [(usize, u64); 2]) -> Option<usize> {
-        let mut looks = 0;
-        first_of(2, |which| {
-            looks += 1;
-            let (at, ns) = arrivals[which];
-            Ok((looks > at).then_some(ns))
-        })
-        .unwrap()
-    }
-
-    #[test]
-    fn a_cause_comes_first_although_it_was_found_last() {
-        for answer_at in 0..8 {
-            // Whenever the answer is seen, its request was there before.
-            for request_at in 0..=answer_at {
-                let found = first([(request_at, 5), (answer_at, 7)]);
-                assert_ne!(found, Some(1), "{request_at} {answer_at}");
-                assert_ne!(first([(answer_at, 7), (request_at, 5)]), Some(0), "{request_at} {answer_at}");
-            }
-        }
-        assert_eq!(first([(100, 0), (0, 7)]), Some(1));
-        assert_eq!(first([(0, 7), (0, 7)]), Some(0), "client to server first");
-        assert_eq!(first([(100, 0), (100, 0)]), None);
-    }
-
-    #[test]
-    fn requests_of_which_nobody_knows_the_time_go_before_their_answers() {
-        let tmp = tempfile::tempdir().unwrap();
-        let waker = Arc::new(Waker::new());
-        let dirs = [tmp.path().join("ring")];
-        let make = |direction| Capture::create(&dirs, "0123456789abcdef", direction, 1 << 20, &waker).unwrap();
-        let (mut sent, c2s, _) = make(relay::Direction::ClientToServer);
-        let (mut answered, s2c, _) = make(relay::Direction::ServerToClient);
-        let commit = |producer: &mut Producer, ns: u64| {
-            producer.reserve()[..3].copy_from_slice(b"{}\n");
-            producer.commit(3, ns);
-        };
-        // More than there are marks for; the answer to the first comes right behind it.
-        for n in 1..=20_000 {
-            commit(&mut sent, n * 10);
-        }
-        commit(&mut answered, 15);
-        let lane = |direction, consumer| {
-            Lane::new(direction, consumer, Tree::at(tmp.path()), tmp.path().join("spool")).unwrap()
-        };
-        let mut lanes = [lane(Direction::ClientToServer, c2s), lane(Direction::ServerToClient, s2c)];
-        let mut order = Vec::new();
-        while let Some(which) = earliest(&mut lanes).unwrap() {
-            lanes[which].take(0, |_| ()).unwrap();
-            order.push(which);
-        }
-        let answer = order.iter().position(|which| *which == 1).unwrap();
-        assert_eq!(order.len(), 20_001);
-        // What is known to have been sent later goes behind it.
-        assert!((1..4000).contains(&answer), "{answer}");
-    }
-
-    #[test]
-    fn a_lane_that_fails_does_not_keep_the_other_back() {
-        let fails = |which| if which == 0 { Err(io::Error::other("full")) } else { Ok(Some(3)) };
-        assert_eq!(first_of(2, fails).unwrap(), Some(1));
-        assert!(first_of(1, |_| Err(io::Error::other("full"))).is_err());
-    }
+fn is_passed(ruling: &RulingRecord) -> bool {
+    !ruling.blocked && !ruling.ruled.is_empty()
 }

@@ -3,9 +3,10 @@
 //! Everything here works on what the capture holds and on files; it does not know where the bytes come from and never
 //! stands on the forwarding path.
 //!
-//! A session is recorded by [`engine`], which takes messages out of the capture and gives them to the [`recorder`], which
-//! turns them into lines, which the [`store`] puts on disk; only then does the capture forget the bytes.
+//! [`engine`] takes messages out of a [`source`] (over stdio: [`rings`]) and gives each to its [`session`]. That has the
+//! [`recorder`] turn them into lines, which the [`store`] puts on disk; only then does the source forget the bytes.
 
+pub mod activity;
 pub mod broadcast;
 pub mod card;
 pub mod chain;
@@ -16,14 +17,17 @@ pub mod envelope;
 pub mod frames;
 pub mod health;
 pub mod judge;
-pub mod judgement;
 pub mod lane;
 pub mod ledger;
 pub mod mark;
+pub mod opening;
 pub mod recorder;
 pub mod recover;
+pub mod rings;
 pub mod rollback;
 pub mod rulings;
+pub mod session;
+pub mod source;
 pub mod store;
 pub mod stream;
 pub mod surface;

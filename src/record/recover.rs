@@ -8,13 +8,14 @@ mod newer;
 
 use super::{
     card::{Card, Places},
-    judgement::Reader,
-    lane::{self, Lane, Taken},
+    lane::{self, Lane},
     ledger,
     mark::{Mark, NotOurs},
     recorder::{Begin, Clock, Ending, LostSurface, OnDisk, Recorder, Setup},
+    rings::Rings,
+    rulings::Reader,
+    source::{Seen, SessionKey, Source as _},
     store::{self, Store},
-    stream::StreamId,
 };
 use crate::model::pack::MANIFEST;
 use crate::model::words::{EndReason, GapReason, OutcomeReason};
@@ -295,10 +296,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
         store.write_receipts_again(from, &mut dead.recorder.lines).map_err(at(&paths.receipts))?;
     }
     store.write(&mut dead.recorder.lines).map_err(at(&paths.segment))?;
-    for lane in &mut dead.lanes {
-        lane.settled();
-        lane.remove();
-    }
+    dead.captures.forget(SESSION);
     // The spool of a capture that is gone (a reboot) is of no use.
     for (ring, spool) in places.rings.iter().zip(&places.spools) {
         if let Some(spool) = spool
@@ -485,10 +483,13 @@ fn set_receipts_aside(paths: &SessionPaths, at: u64) -> io::Result<String> {
     Ok(note.replace("were no whole line, set", "had lost their events and are written again, set"))
 }
 
+/// The only session of the captures that a session over stdio left.
+const SESSION: SessionKey = SessionKey(0);
+
 /// A dead session's recorder, as far as it came.
 struct Dead {
     recorder: Recorder,
-    lanes: Vec<Lane>,
+    captures: Rings,
     notes: Vec<String>,
     /// Nothing of its chain was on disk.
     begun_anew: bool,
@@ -553,7 +554,7 @@ impl Dead {
                 protocol: card.protocol_version.clone(),
             });
         }
-        Ok(Self { recorder, lanes, notes, begun_anew: first.is_none(), again_from: None })
+        Ok(Self { recorder, captures: Rings::left(lanes), notes, begun_anew: first.is_none(), again_from: None })
     }
 
     fn finish(&mut self, paths: &SessionPaths, card: Option<&Card>, torn: Vec<String>) -> io::Result<SessionDoc> {
@@ -576,7 +577,7 @@ impl Dead {
             notes.push(set_receipts_aside(paths, at)?);
             self.again_from = Some(at);
         }
-        let lost: u64 = self.lanes.iter().map(Lane::lost).sum();
+        let lost: u64 = self.captures.lanes().iter().map(Lane::lost).sum();
         if lost > 0 {
             notes.push(format!("{} crossed while no evidence could be written", counted(lost, "byte")));
             self.recorder.gap(GapReason::Disk, 0, lost, 0);
@@ -602,29 +603,27 @@ impl Dead {
     /// Feeds the recorder what the capture still holds; returns how many bytes of unfinished messages are left.
     fn drain(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
         let mut messages = 0;
-        while let Some(which) = lane::earliest(&mut self.lanes)? {
-            let lane = &mut self.lanes[which];
-            let Some(read_ns) = lane.peek()? else { break };
-            let recorder = &mut self.recorder;
-            lane.take(read_ns, |taken| match taken {
-                Taken::Message(m) => {
+        let Self { captures, recorder, .. } = self;
+        loop {
+            let any = captures.next(&mut |_, seen| match seen {
+                Seen::Message(m) => {
                     recorder.message(m);
                     messages += 1;
                 }
-                Taken::Torn(bytes) => recorder.gap(GapReason::CaptureStuck, 1, bytes, read_ns),
-                Taken::Gap(bytes) => recorder.gap(GapReason::CaptureStuck, 0, bytes, read_ns),
-            })?;
+                Seen::Torn { bytes, read_ns } => recorder.gap(GapReason::CaptureStuck, 1, bytes, read_ns),
+                Seen::Gap { bytes, read_ns } => recorder.gap(GapReason::CaptureStuck, 0, bytes, read_ns),
+                Seen::Begins(_) | Seen::Ends(_) => {}
+            });
+            if let Some(e) = captures.take_error() {
+                return Err(e.source);
+            }
+            if !any {
+                break;
+            }
         }
-        if let Some(e) = self.lanes.iter_mut().find_map(Lane::take_failure) {
-            return Err(e);
-        }
+        captures.delivered(&mut |_, stream, written, when| recorder.delivered(stream, written, when));
         let mut unfinished = 0;
-        for lane in &self.lanes {
-            let written = lane.consumer().written();
-            self.recorder
-                .delivered(StreamId::Stdio(lane.direction()), written, &|offset| lane.consumer().write_mark(offset));
-            unfinished += lane.unfinished();
-        }
+        captures.unfinished(&mut |_, _, bytes| unfinished += bytes);
         if messages > 0 {
             notes.push(format!(
                 "{} {} read from the capture",
@@ -673,7 +672,7 @@ fn setup_of(first: Option<&AuditEvent>, card: Option<&Card>) -> (Arc<Setup>, Opt
 fn lanes_of(places: &Places, paths: &SessionPaths, notes: &mut Vec<String>) -> Vec<Lane> {
     let owner = owner_of(places);
     let mut lanes = Vec::new();
-    let judgements = places.decisions.as_deref().and_then(|path| {
+    let rulings = places.decisions.as_deref().and_then(|path| {
         Reader::open(path)
             .inspect_err(|e| notes.push(format!("what the guard decided ({}) cannot be read: {e}", path.display())))
             .ok()
@@ -698,11 +697,11 @@ fn lanes_of(places: &Places, paths: &SessionPaths, notes: &mut Vec<String>) -> V
         match Lane::new(direction, consumer, paths.files.clone(), spool.clone()) {
             Ok(mut lane) => {
                 lane.mark_dead();
-                if lane.consumer().decided().is_some() && judgements.is_none() {
+                if lane.consumer().decided().is_some() && rulings.is_none() {
                     notes.push(format!("{name}: what the guard decided is lost: nobody knows what was passed on"));
                 }
-                lanes.push(match &judgements {
-                    Some(judgements) => lane.guarded(judgements.clone()),
+                lanes.push(match &rulings {
+                    Some(rulings) => lane.guarded(rulings.clone()),
                     None => lane,
                 });
             }

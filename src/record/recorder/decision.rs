@@ -16,8 +16,8 @@ use std::collections::BTreeSet;
 
 impl Recorder {
     /// Has the policy judge what passes in any case.
-    pub fn set_advisor(&mut self, judge: Box<dyn Judge>) {
-        self.advisor = Some(judge);
+    pub fn set_judge(&mut self, judge: Box<dyn Judge>) {
+        self.judge = Some(judge);
     }
 
     /// The policy in force when the session began. A session that follows another one in the same process may begin with
@@ -51,10 +51,10 @@ impl Recorder {
         index: Option<usize>,
         subject: Option<Subject<'_>>,
     ) -> Option<RequestDecision> {
-        if let Some(ruling) = m.judgement {
+        if let Some(ruling) = m.ruling {
             return decision_of(ruling, index, &self.clock);
         }
-        let judge = self.advisor.as_mut().filter(|_| !m.undecided)?;
+        let judge = self.judge.as_mut().filter(|_| !m.undecided)?;
         let subject = subject?;
         let policy = judge.begin();
         let (decision, _) = judge.judge(subject, m.read_ns);
@@ -118,7 +118,7 @@ impl Recorder {
         let wire = wire_of(m);
         let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
         let method = e.method.as_deref().map(envelope::short);
-        let reason = m.judgement.map_or("not_decided", RulingRecord::why);
+        let reason = m.ruling.map_or("not_decided", RulingRecord::why);
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
@@ -139,7 +139,7 @@ impl Recorder {
     /// A message whose first event is on disk already: the others may not be.
     pub(super) fn catch_up(&mut self, m: &Message<'_>) {
         self.recall(m);
-        let Some(ruling) = m.judgement else { return };
+        let Some(ruling) = m.ruling else { return };
         for decision in &ruling.ruled {
             self.catch_up_one(m, ruling, decision.index);
         }

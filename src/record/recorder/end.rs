@@ -205,7 +205,7 @@ impl Recorder {
         let mut next = Self::bare(self.setup.clone(), begin);
         next.table = std::mem::take(&mut self.table);
         next.awaiting = std::mem::take(&mut self.awaiting);
-        next.advisor = self.advisor.take();
+        next.judge = self.judge.take();
         next.policy = self.policy;
         next.violations = self.violations;
         next.identity = self.identity;

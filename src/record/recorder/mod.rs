@@ -23,7 +23,8 @@ use super::{
     chain::{Chain, Entry, Wire},
     correlate::Table,
     envelope::{self, Shape},
-    judgement::{Advisor, Judgement},
+    judge::Judge,
+    rulings::RulingRecord,
     stream::{Place, Scope},
     surface::Surface,
 };
@@ -86,7 +87,7 @@ pub struct Message<'a> {
     /// When its last byte was read, monotonic ns.
     pub read_ns: u64,
     /// What a guard decided about it.
-    pub judgement: Option<&'a Judgement>,
+    pub ruling: Option<&'a RulingRecord>,
     /// The session ended before its guard came to it: it was not passed on.
     pub undecided: bool,
 }
@@ -105,7 +106,7 @@ impl Message<'_> {
 
     /// Whether it was kept from its receiver.
     fn is_blocked(&self) -> bool {
-        self.judgement.is_some_and(|j| j.blocked)
+        self.ruling.is_some_and(|j| j.blocked)
     }
 }
 
@@ -228,7 +229,7 @@ pub struct Recorder {
     /// The session is being finished by another process than the one that recorded it.
     recovering: bool,
     /// Judges what passes in any case.
-    advisor: Option<Box<dyn Advisor>>,
+    judge: Option<Box<dyn Judge>>,
     /// `sha256:` of the policy in force when the session began.
     policy: Option<String>,
     /// Messages that the policy rejects, enforced or not.
@@ -276,7 +277,7 @@ impl Recorder {
         Self {
             chain: Chain::new(begin.session, setup.transport, begin.prev_hash.clone()),
             policy: setup.policy_hash.clone(),
-            advisor: None,
+            judge: None,
             violations: 0,
             unfollowed: (0, 0),
             not_followed: 0,
@@ -502,10 +503,10 @@ impl Recorder {
     fn malformed(&mut self, m: &Message<'_>, reason: &str) {
         self.counts.malformed += 1;
         let wire = wire_of(m);
-        let reason = match m.judgement.filter(|j| j.blocked) {
-            Some(judgement) => {
+        let reason = match m.ruling.filter(|j| j.blocked) {
+            Some(ruling) => {
                 self.violations += u64::from(m.direction() == Direction::ClientToServer);
-                envelope::short(&format!("not forwarded ({}): {reason}", judgement.why()))
+                envelope::short(&format!("not forwarded ({}): {reason}", ruling.why()))
             }
             None => envelope::short(reason),
         };

@@ -10,7 +10,7 @@ use crate::{
         content,
         correlate::{Call, Pending},
         envelope::{self, Class, Envelope, IdKey, Params, RequestMeta},
-        judgement::Subject,
+        judge::Subject,
         surface::Part,
     },
 };
@@ -42,15 +42,15 @@ impl Recorder {
         }
         let invocation = self.invocation(m, index);
         if self.restored.as_ref().is_some_and(|r| r.is_partial(m) && r.holds(invocation)) {
-            if let Some(judgement) = m.judgement {
-                self.catch_up_one(m, judgement, index);
+            if let Some(ruling) = m.ruling {
+                self.catch_up_one(m, ruling, index);
             }
             return;
         }
         let method = envelope::short(raw_method);
         let from_client = m.direction() == Direction::ClientToServer;
         // What a guard has judged is followed in any case: it has a limit of its own, below ours.
-        if m.judgement.is_none() && !self.table.has_room() {
+        if m.ruling.is_none() && !self.table.has_room() {
             if recorded {
                 self.not_followed(m, &method, &rpc_id);
             }

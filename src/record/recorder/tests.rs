@@ -44,10 +44,10 @@ struct Play {
 }
 
 /// What a guard says of a message.
-fn judged(direction: Direction, offset: u64, text: &[u8], ns: u64) -> Option<Judgement> {
+fn judged(direction: Direction, offset: u64, text: &[u8], ns: u64) -> Option<RulingRecord> {
     let is_call = direction == C2S && memchr::memmem::find(text, b"tools/call").is_some();
     let blocked = memchr::memmem::find(text, b"\"no\"").is_some();
-    let ruled = |index| crate::record::judgement::Ruled {
+    let ruled = |index| crate::record::judge::Decision {
         index,
         verdict: if blocked { PolicyVerdict::Denied } else { PolicyVerdict::Allowed },
         reason: if blocked { "denylist" } else { "allowlist" }.into(),
@@ -56,7 +56,7 @@ fn judged(direction: Direction, offset: u64, text: &[u8], ns: u64) -> Option<Jud
     };
     let batch = text.first() == Some(&b'[');
     let ruled = if batch { vec![ruled(Some(0)), ruled(Some(1))] } else { vec![ruled(None)] };
-    is_call.then(|| Judgement { direction, offset, frame: None, blocked, ns, policy: "sha256:p".into(), ruled })
+    is_call.then(|| RulingRecord { direction, offset, frame: None, blocked, ns, policy: "sha256:p".into(), ruled })
 }
 
 impl Play {
@@ -77,7 +77,7 @@ impl Play {
     fn read_at(&mut self, place: Place, text: &[u8]) -> u64 {
         self.ns += 1_000_000;
         let end = place.offset + text.len() as u64 + 1;
-        let judgement = judged(place.direction(), place.offset, text, self.ns + 100).filter(|_| self.guarded);
+        let ruling = judged(place.direction(), place.offset, text, self.ns + 100).filter(|_| self.guarded);
         let m = Message {
             place,
             end,
@@ -86,7 +86,7 @@ impl Play {
             rest: &|| (),
             first_byte_ns: self.ns - 500,
             read_ns: self.ns,
-            judgement: judgement.as_ref(),
+            ruling: ruling.as_ref(),
             undecided: false,
         };
         assert!(self.recorder.message(&m).is_empty());

@@ -42,7 +42,7 @@ impl Streams {
             rest: &|| (),
             first_byte_ns: read_ns,
             read_ns,
-            judgement: None,
+            ruling: None,
             undecided: false,
         });
         recorder.delivered(StreamId::Stdio(direction), end, &|_| Some(written_ns));

@@ -1,0 +1,171 @@
+//! What a recording process has once, however many sessions it records: who watches, who syncs, who seals, the recorder.
+
+use super::{
+    lifecycle::Event,
+    patience,
+    seal::{self, Keeping},
+    status::{self, Tally},
+    sync,
+};
+use crate::{
+    live::{hub::Hub, server},
+    paths::AuditDir,
+    record::{
+        broadcast::{Broadcast, Silent},
+        engine::Engine,
+        recorder::Ending,
+        session::{Report, Shared},
+        source::Source,
+    },
+    relay::Waker,
+    sys,
+};
+use std::{
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tracing_appender::non_blocking::WorkerGuard;
+
+/// What the main thread hears.
+pub(super) type Inbox = Receiver<Event>;
+
+/// Sessions that wait for their packs at most, each with its files open.
+const WAITING: usize = 64;
+
+/// The threads of the process.
+pub(super) struct Process {
+    keeping: Keeping,
+    /// Tells the main thread.
+    pub(super) events: Sender<Event>,
+    live: Option<(Arc<Hub>, JoinHandle<()>)>,
+    shared: Shared,
+    sealing: JoinHandle<Tally>,
+    /// Lives as long as anything may be logged.
+    _log: Option<WorkerGuard>,
+}
+
+/// A process whose recorder runs.
+pub(super) struct Recording {
+    keeping: Keeping,
+    live: Option<(Arc<Hub>, JoinHandle<()>)>,
+    recorder: JoinHandle<Report>,
+    finish: Sender<Ending>,
+    sealing: JoinHandle<Tally>,
+    waker: Arc<Waker>,
+    _log: Option<WorkerGuard>,
+}
+
+impl Process {
+    /// The threads that need no session. The error says what the system does not have.
+    pub(super) fn start(keeping: Keeping, events: Sender<Event>) -> Result<Self, String> {
+        let live = keeping.usable.then(|| live(&keeping.dir)).flatten();
+        let hub = live.as_ref().map(|(hub, _)| hub.clone());
+        let log = keeping.usable.then(|| status::log_to(&keeping.dir, keeping.status)).flatten();
+        let (ended, sealed) = mpsc::sync_channel(WAITING);
+        let (files, to_sync) = mpsc::channel();
+        let sealer = seal::Sealer { keeping: keeping.clone(), live: hub.clone() };
+        let started = sync::start(to_sync).map_err(|e| format!("no thread for syncing: {e}")).and_then(|()| {
+            let seal = move || sealer.run(&sealed);
+            let sealing = thread::Builder::new().name("assay-sealer".into()).spawn(seal);
+            sealing.map_err(|e| format!("no thread for sealing: {e}"))
+        });
+        let broadcast = hub.map_or_else(|| Arc::new(Silent) as Arc<dyn Broadcast>, |hub| hub);
+        match started {
+            Ok(sealing) => {
+                Ok(Self { keeping, events, live, shared: Shared { broadcast, ended, files }, sealing, _log: log })
+            }
+            Err(why) => {
+                close(live);
+                Err(why)
+            }
+        }
+    }
+
+    /// Where the sessions can be watched.
+    pub(super) fn hub(&self) -> Option<&Arc<Hub>> {
+        self.live.as_ref().map(|(hub, _)| hub)
+    }
+
+    /// There will be no session.
+    pub(super) fn stop(self) {
+        close(self.live);
+    }
+
+    /// Starts the recorder: it begins the sessions of this source on disk. The error says what the system does not have.
+    pub(super) fn record(self, source: Box<dyn Source>, waker: Arc<Waker>) -> Result<Recording, String> {
+        let Self { keeping, live, shared, sealing, _log, .. } = self;
+        let (finish, ending) = mpsc::channel();
+        let engine = Engine::new(shared, source, waker.clone());
+        let run = move || {
+            if let Err(e) = sys::process::nice_this_thread(10) {
+                tracing::debug!(error = %e, "the recorder keeps its priority");
+            }
+            engine.run(&ending)
+        };
+        match thread::Builder::new().name("assay-recorder".into()).spawn(run) {
+            Ok(recorder) => Ok(Recording { keeping, live, recorder, finish, sealing, waker, _log }),
+            Err(e) => {
+                close(live);
+                Err(format!("no thread for recording: {e}"))
+            }
+        }
+    }
+}
+
+impl Recording {
+    /// Finishes what earlier processes left in this directory.
+    pub(super) fn recover_others(&self) {
+        if self.keeping.usable {
+            seal::recover_in_background(&self.keeping);
+        }
+    }
+
+    /// Ends every session with this ending, and has it sealed. A disk that answers nothing must not keep us: what is not sealed
+    /// is finished by `recover`. `lives` says whether the recorder does.
+    pub(super) fn finish(self, ending: Ending, patience: Duration, lives: &dyn Fn() -> bool) -> (Report, Tally) {
+        let Self { keeping, live, recorder, finish, sealing, waker, _log } = self;
+        let _ = finish.send(ending);
+        waker.urge();
+        let report = patience::join(recorder, patience, lives);
+        // Who waits for the recorder waits for the same disk.
+        let patience = if report.is_some() { patience } else { Duration::ZERO };
+        let report = report.unwrap_or_else(|| Report { left_for_recovery: true, ..Report::default() });
+        let tally = patience::join(sealing, patience, &|| false);
+        let is_sealed = tally.is_some();
+        if report.damaged && is_sealed && keeping.auto_pack {
+            // What is left of sessions whose files somebody else has changed.
+            let run = move || seal::recover_now(&keeping);
+            if let Ok(thread) = thread::Builder::new().name("assay-recover".into()).spawn(run) {
+                patience::join(thread, patience, &|| false);
+            }
+        } else if !is_sealed {
+            let text = "the disk does not respond: the last pack was not built; run `assay recover` once it does";
+            keeping.status.warn(text);
+        }
+        close(live);
+        let report = Report { left_for_recovery: report.left_for_recovery || !is_sealed, ..report };
+        (report, tally.unwrap_or_default())
+    }
+}
+
+/// The live thread. That sessions cannot be watched is no failure of theirs.
+fn live(dir: &AuditDir) -> Option<(Arc<Hub>, JoinHandle<()>)> {
+    match server::start(dir.root()) {
+        Ok(live) => Some(live),
+        Err(e) => {
+            tracing::warn!(error = %e, "this process cannot be watched");
+            None
+        }
+    }
+}
+
+fn close(live: Option<(Arc<Hub>, JoinHandle<()>)>) {
+    if let Some((hub, thread)) = live {
+        hub.close();
+        let _ = thread.join();
+    }
+}

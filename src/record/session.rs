@@ -1,0 +1,467 @@
+//! One session of the recorder: begun on disk, written, rolled over into the next, ended.
+//!
+//! While its disk fails it keeps what it can in memory, and counts what it cannot.
+
+mod end;
+
+use super::{
+    activity::Activity,
+    broadcast::{Begun, Broadcast, Progress},
+    card::Card,
+    opening::{Opening, PackInterval},
+    recorder::{BigPayload, Clock, Ending, Lines, Message, Recorder},
+    source::{Seen, SessionKey, Source},
+    store::Store,
+    stream::StreamId,
+};
+use crate::model::words::GapReason;
+use crate::{
+    model::{SessionDoc, SessionId, WallTime, session::Identity},
+    sys::clock,
+};
+pub(super) use end::Finish;
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Sender, SyncSender},
+    },
+    time::{Duration, Instant},
+};
+
+/// Bytes of lines that wait in memory while a disk fails; beyond this, messages are counted instead of recorded.
+const MAX_WAITING: usize = 8 << 20;
+/// Bytes of lines that are written out before more messages are taken.
+const WRITE_AT: usize = 1 << 20;
+/// Pause between two attempts on a disk that fails.
+const RETRY: Duration = Duration::from_millis(100);
+/// Pause between two attempts to begin a session on disk.
+const RETRY_BEGIN: Duration = Duration::from_secs(2);
+
+/// What the sessions of a process share.
+pub struct Shared {
+    /// Told what is on disk.
+    pub broadcast: Arc<dyn Broadcast>,
+    /// Ended sessions go here, as many as wait there at most; the others are finished as if the process had died.
+    pub ended: SyncSender<Ended>,
+    /// Files that are written go here.
+    pub files: Sender<Written>,
+}
+
+/// The files that a session writes, for who syncs them. A session that ends has none.
+#[derive(Debug)]
+pub struct Written {
+    /// The session.
+    pub session: SessionId,
+    /// Its files.
+    pub files: Vec<std::fs::File>,
+    /// To be set when a sync failed: the segment must not be trusted any more.
+    pub failed: Arc<AtomicBool>,
+}
+
+/// A session whose chain has ended and whose files wait to be sealed.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its open files; their lock keeps recovery away.
+    pub store: Store,
+    /// `session.json`.
+    pub doc: SessionDoc,
+    /// `surface.json`.
+    pub surface: Option<Vec<u8>>,
+    /// Its card in `live/`.
+    pub card: Card,
+}
+
+/// What became of a recording.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Messages whose evidence was lost.
+    pub missed_messages: u64,
+    /// Wire bytes that crossed unrecorded.
+    pub missed_bytes: u64,
+    /// Those of the messages that were requests beyond what is followed in flight.
+    pub not_followed: u64,
+    /// The last error of the disk, with what was being done.
+    pub disk_error: Option<String>,
+    /// Evidence of a session stayed in the capture, for `recover`.
+    pub left_for_recovery: bool,
+    /// A session could not be begun on disk at all.
+    pub nothing_recorded: bool,
+    /// Messages that the policy rejects, enforced or not.
+    pub violations: u64,
+    /// What is left of a session waits for `recover`: somebody else changed files while it was written, or too many ended at once.
+    pub damaged: bool,
+}
+
+impl Report {
+    /// The same of one session more.
+    pub(super) fn add(&mut self, one: Self) {
+        self.missed_messages += one.missed_messages;
+        self.missed_bytes += one.missed_bytes;
+        self.not_followed += one.not_followed;
+        self.disk_error = one.disk_error.or(self.disk_error.take());
+        self.left_for_recovery |= one.left_for_recovery;
+        self.nothing_recorded |= one.nothing_recorded;
+        self.violations += one.violations;
+        self.damaged |= one.damaged;
+    }
+}
+
+struct Live {
+    store: Store,
+    recorder: Recorder,
+    card: Card,
+    began: Instant,
+    /// Length of the segment that the broadcast knows.
+    told: u64,
+}
+
+/// A chain that has ended, and whose end is not on disk yet.
+struct Closing {
+    ended: Ended,
+    lines: Lines,
+}
+
+/// The session that is begun next.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    session: SessionId,
+    started_ns: u64,
+    started_at: WallTime,
+}
+
+/// One session; when packs roll over, the sessions that follow each other.
+pub(super) struct Session {
+    key: SessionKey,
+    opening: Opening,
+    live: Option<Live>,
+    retry_at: Option<Instant>,
+    missed: (u64, u64),
+    /// What of `missed` is in no chain yet.
+    unsaid: (u64, u64),
+    report: Report,
+    next: Next,
+    /// What goes over into the next session, as long as that cannot be begun on disk.
+    rolled: Option<Recorder>,
+    closing: Vec<Closing>,
+    /// Its last chain has ended.
+    is_ended: bool,
+    looked: Instant,
+    /// Evidence that somebody else destroyed, in bytes, and that no chain tells of yet.
+    damage: u64,
+    /// It was said that there are no locks.
+    said_unlocked: bool,
+    sync_failed: Arc<AtomicBool>,
+    /// How it ends, once it does while the process goes on.
+    pub(super) ending: Option<Ending>,
+}
+
+impl Session {
+    pub(super) fn new(key: SessionKey, opening: Opening) -> Self {
+        let Opening { session, started_ns, started_at, .. } = opening;
+        Self {
+            key,
+            opening,
+            live: None,
+            retry_at: None,
+            missed: (0, 0),
+            unsaid: (0, 0),
+            report: Report::default(),
+            next: Next { session, started_ns, started_at },
+            rolled: None,
+            closing: Vec::new(),
+            is_ended: false,
+            looked: Instant::now(),
+            damage: 0,
+            said_unlocked: false,
+            sync_failed: Arc::default(),
+            ending: None,
+        }
+    }
+
+    /// Whether its disk does not take evidence.
+    pub(super) const fn is_failing(&self) -> bool {
+        self.retry_at.is_some()
+    }
+
+    /// Whether so much waits in memory that nothing more may be taken: the disk fails, and what passed must not be lost.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_failing() && self.waiting() >= MAX_WAITING
+    }
+
+    /// Whether so much waits that it is to be written first.
+    pub(super) fn has_much(&self) -> bool {
+        self.waiting() > WRITE_AT
+    }
+
+    fn waiting(&self) -> usize {
+        self.live.as_ref().map_or(0, |live| live.recorder.lines.len())
+    }
+
+    /// When it has to be looked at again although nothing comes.
+    pub(super) fn deepest(&self) -> Duration {
+        match (self.retry_at, self.opening.interval) {
+            (Some(at), _) => at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)),
+            (None, PackInterval::Every(_)) => Duration::from_millis(250),
+            _ => Duration::from_secs(1),
+        }
+    }
+
+    /// A round begins.
+    pub(super) fn look(&mut self, wall_minus_mono_ns: i64, now: u64) {
+        let Some(live) = &mut self.live else { return };
+        live.recorder.clock_now(wall_minus_mono_ns, now);
+        for reload in self.opening.feed.take() {
+            live.recorder.reloaded(reload, now);
+        }
+    }
+
+    /// What crossed becomes lines, or is counted.
+    pub(super) fn take(&mut self, seen: Seen<'_>) {
+        let has_room = self.waiting() < MAX_WAITING;
+        let live = self.live.as_mut().filter(|_| has_room);
+        match (seen, live) {
+            (Seen::Message(m), Some(live)) => {
+                let big = live.recorder.message(m);
+                let mut failed = None;
+                let lost = write_big(live, m, &big, &mut failed);
+                self.miss(0, lost);
+                if let Some(e) = failed {
+                    self.disk_failed("storing a payload", &e);
+                }
+            }
+            (Seen::Message(m), None) => self.miss(u64::from(!m.bytes.is_empty()), m.bytes.len() as u64),
+            (Seen::Torn { bytes, .. }, _) => self.miss(1, bytes),
+            (Seen::Gap { bytes, .. }, Some(live)) => {
+                live.recorder.gap(GapReason::CaptureStuck, 0, bytes, clock::mono_ns());
+                self.missed.1 += bytes;
+            }
+            (Seen::Gap { bytes, .. }, None) => self.miss(0, bytes),
+            (Seen::Ends(ending), _) => self.ending = Some(ending),
+            (Seen::Begins(_), _) => {}
+        }
+    }
+
+    /// So much crossed without evidence.
+    pub(super) fn miss(&mut self, messages: u64, bytes: u64) {
+        for count in [&mut self.missed, &mut self.unsaid] {
+            count.0 += messages;
+            count.1 += bytes;
+        }
+    }
+
+    pub(super) fn delivered(&mut self, stream: StreamId, written: u64, when: &dyn Fn(u64) -> Option<u64>) {
+        if let Some(live) = &mut self.live {
+            live.recorder.delivered(stream, written, when);
+        }
+    }
+
+    pub(super) fn say_in_flight(&self) {
+        let activity = &self.opening.activity;
+        if activity.asked.load(Ordering::Relaxed) {
+            let asked = self.live.as_ref().map(|live| live.recorder.asked() as u64);
+            activity.in_flight.store(asked.unwrap_or(Activity::UNKNOWN), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn say_health(&self) {
+        self.opening.health.beat(self.live.is_some() && !self.is_failing());
+    }
+
+    /// Whether the captures keep what is on disk a little longer: whoever finishes this session after a crash needs it.
+    pub(super) fn needs_captured(&self, now: u64) -> bool {
+        self.live.as_ref().is_some_and(|live| live.recorder.needs_captured(now))
+    }
+
+    /// Writes what waits. Whether the captures may forget what was taken of it.
+    pub(super) fn flush(&mut self, shared: &Shared, source: &mut dyn Source) -> bool {
+        let is_due = self.retry_at.is_none_or(|at| at <= Instant::now());
+        if self.live.is_none() {
+            if is_due && !self.is_ended {
+                self.begin(shared, source);
+            }
+            return !self.is_ended || self.closing.is_empty();
+        }
+        if !is_due {
+            return false;
+        }
+        let Some(live) = &mut self.live else { return true };
+        if let Some(surface) = live.recorder.new_surface()
+            && let Err(e) = live.store.surface(&surface)
+        {
+            tracing::warn!(error = %e, "the observed surface could not be written; it goes into the pack all the same");
+        }
+        if let Err(e) = live.store.write(&mut live.recorder.lines) {
+            self.disk_failed("writing evidence", &e);
+            return false;
+        }
+        if self.retry_at.take().is_some() {
+            if !source.is_stuck() {
+                tracing::info!("evidence can be written again");
+            }
+            source.retry();
+        }
+        self.close_ended(shared);
+        // What was let go of is told by the captures until the chain tells it.
+        let is_said = self.say_missed();
+        if is_said {
+            self.announce(shared);
+        }
+        is_said
+    }
+
+    /// Tells who watches how far the files have come, and who takes part.
+    fn announce(&mut self, shared: &Shared) {
+        let broadcast = &shared.broadcast;
+        let Some(live) = &mut self.live else { return };
+        let segment_len = live.store.segment_len();
+        let identity = live.recorder.identity();
+        let (socket, card) = (broadcast.socket(), &mut live.card);
+        let new = socket != card.socket.as_deref()
+            || identity.client != card.client_info
+            || identity.server != card.server_info
+            || identity.protocol != card.protocol_version;
+        if new {
+            card.socket = socket.map(std::path::Path::to_owned);
+            card.client_info.clone_from(&identity.client);
+            card.server_info.clone_from(&identity.server);
+            card.protocol_version.clone_from(&identity.protocol);
+            if let Err(e) = card.write(&live.store.paths) {
+                tracing::warn!(error = %e, "the live card could not be brought up to date");
+            }
+            broadcast.card(card);
+        }
+        if new || segment_len != live.told {
+            live.told = segment_len;
+            broadcast.written(live.recorder.session(), Progress { segment_len, counts: live.recorder.counts() });
+        }
+    }
+
+    /// Puts what was missed into the chain; whether that is on disk.
+    fn say_missed(&mut self) -> bool {
+        let Some(live) = &mut self.live else { return false };
+        let (messages, bytes) = std::mem::take(&mut self.unsaid);
+        let damage = std::mem::take(&mut self.damage);
+        if messages + bytes + damage == 0 {
+            return true;
+        }
+        if damage > 0 {
+            live.recorder.gap(GapReason::EvidenceDamaged, 0, damage, clock::mono_ns());
+        }
+        if messages + bytes > 0 {
+            live.recorder.gap(GapReason::Disk, messages, bytes, clock::mono_ns());
+        }
+        match live.store.write(&mut live.recorder.lines) {
+            Ok(()) => true,
+            Err(e) => {
+                self.disk_failed("writing evidence", &e);
+                false
+            }
+        }
+    }
+
+    /// Says it once, and tries again after a pause.
+    pub(super) fn disk_failed(&mut self, what: &str, e: &io::Error) {
+        let text = format!("{what}: {e}");
+        if self.report.disk_error.as_ref() != Some(&text) {
+            tracing::error!(error = %e, "{what} failed; retrying");
+            eprintln!("assay: warning: {text}; the session goes on, what cannot be recorded is counted");
+        }
+        self.report.disk_error = Some(text);
+        self.retry_at = Some(Instant::now() + RETRY);
+    }
+
+    /// Begins the next session on disk.
+    pub(super) fn begin(&mut self, shared: &Shared, source: &mut dyn Source) {
+        let o = &self.opening;
+        let Next { session, started_ns, started_at } = self.next;
+        let clock = Clock::of_start(started_ns, started_at);
+        let begun = Store::begin(&o.dir, &o.setup, started_ns, started_at, clock, session, self.rolled.take());
+        let (store, mut recorder) = match begun {
+            Ok(begun) => begun,
+            Err(e) => {
+                let in_the_way = e.source.kind() == io::ErrorKind::AlreadyExists;
+                self.disk_failed(&format!("beginning a session at {}", e.path.display()), &e.source);
+                self.rolled = e.rolled.map(|r| *r);
+                self.retry_at = Some(Instant::now() + RETRY_BEGIN);
+                if in_the_way && let Some(next) = fresh() {
+                    self.forget_card();
+                    self.next = next;
+                }
+                return;
+            }
+        };
+        self.retry_at = None;
+        if let Some(judge) = self.opening.judge.take() {
+            recorder.set_judge(judge);
+        }
+        let card = self.card(shared, recorder.continues(), recorder.identity());
+        if let Err(e) = card.write(&store.paths) {
+            tracing::warn!(path = %store.paths.card.display(), error = %e, "the live card could not be written");
+        }
+        if !store.is_locked() && !std::mem::replace(&mut self.said_unlocked, true) {
+            let text = format!(
+                "the file system of {} has no locks: sessions that run at the same time may spoil its ledger, and `assay \
+                 recover` cannot tell a session that died from one that runs; recording goes on, better in a local \
+                 directory (--audit-dir)",
+                self.opening.dir.root().display()
+            );
+            tracing::warn!("{text}");
+            eprintln!("assay: warning: {text}");
+        }
+        // Tells recovery whose messages the captures hold, which from now on are those of this session alone.
+        source.goes_on_as(self.key, session);
+        if let Ok(files) = store.sync_handles() {
+            let _ = shared.files.send(Written { session, files, failed: self.sync_failed.clone() });
+        }
+        let told = store.segment_len();
+        shared.broadcast.begun(Begun { card: card.clone(), paths: store.paths.clone(), segment_len: told });
+        self.live = Some(Live { store, recorder, card, began: Instant::now(), told });
+        self.say_missed();
+    }
+
+    fn card(&self, shared: &Shared, continues: Option<SessionId>, identity: &Identity) -> Card {
+        let Next { session, started_ns, started_at } = self.next;
+        Card {
+            continues,
+            policy_hash: self.opening.feed.in_force(),
+            socket: shared.broadcast.socket().map(std::path::Path::to_owned),
+            client_info: identity.client.clone(),
+            server_info: identity.server.clone(),
+            protocol_version: identity.protocol.clone(),
+            ..Card::of(&self.opening.setup, session, started_ns, started_at, &self.opening.captures)
+        }
+    }
+
+    fn forget_card(&self) {
+        if let Some(marks) = self.opening.dir.marks() {
+            marks.forget(self.next.session);
+        }
+        let card = self.opening.dir.session(self.next.started_at, self.next.session).card;
+        let _ = self.opening.dir.files().remove(&card);
+    }
+
+    /// What became of it.
+    pub(super) fn report(self) -> Report {
+        self.report
+    }
+}
+
+fn fresh() -> Option<Next> {
+    let session = crate::record::new_session_id().ok()?;
+    Some(Next { session, started_ns: clock::mono_ns(), started_at: WallTime::now() })
+}
+
+/// Stores payloads; how many bytes of them could not be stored, and why. Their hashes are in the receipts.
+fn write_big(live: &mut Live, m: &Message<'_>, big: &[BigPayload], failed: &mut Option<io::Error>) -> u64 {
+    let mut lost = 0;
+    for payload in big {
+        let value = m.bytes.get(payload.value.clone()).unwrap_or_default();
+        if let Err(e) = live.store.payload(&payload.head, value, payload.canonical) {
+            lost += value.len() as u64;
+            *failed = Some(e);
+        }
+    }
+    lost
+}
