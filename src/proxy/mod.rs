@@ -129,9 +129,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let ending = session.run(&inbox);
     let patience = options.shutdown_timeout.max(LEAST_PATIENCE);
     let health = session.health.clone();
-    let (report, sealed) = recording.finish(ending, patience, &|| health.silence() < patience);
+    let finished = recording.finish(ending, patience, &|| health.silence() < patience);
     let end = session.close();
-    Ok(status.finish(&report, &sealed, end.interrupted, end.server))
+    Ok(status.finish(&finished.report, &finished.sealed, end.interrupted, end.server))
 }
 
 /// The process, its session, and the recorder last: that begins the session on disk.

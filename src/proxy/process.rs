@@ -59,6 +59,14 @@ pub(super) struct Recording {
     _log: Option<WorkerGuard>,
 }
 
+/// What became of everything that was recorded.
+pub(super) struct Finished {
+    pub(super) report: Report,
+    pub(super) sealed: Tally,
+    /// The last words go there, too.
+    _log: Option<WorkerGuard>,
+}
+
 impl Process {
     /// The threads that need no session. The error says what the system does not have.
     pub(super) fn start(keeping: Keeping, events: Sender<Event>) -> Result<Self, String> {
@@ -126,7 +134,7 @@ impl Recording {
 
     /// Ends every session with this ending, and has it sealed. A disk that answers nothing must not keep us: what is not sealed
     /// is finished by `recover`. `lives` says whether the recorder does.
-    pub(super) fn finish(self, ending: Ending, patience: Duration, lives: &dyn Fn() -> bool) -> (Report, Tally) {
+    pub(super) fn finish(self, ending: Ending, patience: Duration, lives: &dyn Fn() -> bool) -> Finished {
         let Self { keeping, live, recorder, finish, sealing, waker, _log } = self;
         let _ = finish.send(ending);
         waker.urge();
@@ -148,7 +156,7 @@ impl Recording {
         }
         close(live);
         let report = Report { left_for_recovery: report.left_for_recovery || !is_sealed, ..report };
-        (report, tally.unwrap_or_default())
+        Finished { report, sealed: tally.unwrap_or_default(), _log }
     }
 }
 
