@@ -7,9 +7,9 @@ use crate::{
     model::{SessionId, WallTime, ledger, pack},
 };
 use std::{
-    fs::{DirBuilder, OpenOptions},
+    fs::DirBuilder,
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -77,14 +77,6 @@ pub fn create_private_dir(dir: &Path) -> Result<(), PathError> {
             Err(file.map_or_else(|| PathError::io(dir)(e), |f| PathError::NotADirectory(f.to_owned())))
         }
     }
-}
-
-/// Options for an evidence file: 0600, append, never through a symlink, never inherited by the server.
-#[must_use]
-pub fn private_append() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.append(true).read(true).create(true).mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-    options
 }
 
 /// Writes a new file of the user's, 0600, in a directory that is made, under a name that tells the time.

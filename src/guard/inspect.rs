@@ -106,7 +106,7 @@ pub fn read(text: &[u8], breaks: LineBreaks) -> Reading<'_> {
         return Reading::One(Item::unread(ItemKind::Unreadable, Refusal::LineBreak));
     }
     let text = text.strip_suffix(b"\r").unwrap_or(text);
-    let is_blank = |b: &u8| matches!(b, b' ' | b'\t') || (breaks == LineBreaks::Anywhere && is_break(b));
+    let is_blank = |b: &u8| matches!(b, b' ' | b'\t') || (breaks == LineBreaks::Anywhere && is_break(*b));
     if text.iter().all(is_blank) {
         return Reading::Blank;
     }
@@ -159,13 +159,13 @@ fn anomalous(text: &[u8], anomalies: Anomalies, breaks: LineBreaks) -> Option<Re
     escaped_nul(text).then_some(Refusal::Nul)
 }
 
-const fn is_break(b: &u8) -> bool {
+const fn is_break(b: u8) -> bool {
     matches!(b, b'\n' | b'\r')
 }
 
 /// Whether one of several lines begins with what is a message, or some of a batch, for some reader.
 fn has_message_line(text: &[u8]) -> bool {
-    let lines = || text.split(is_break).map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let lines = || text.split(|b| is_break(*b)).map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     let speaks = |object: &[u8]| {
         let mut fields = Fields::default();
         let read = canon::outline(object, &mut |member| fields.see(&member)).is_ok();

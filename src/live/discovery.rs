@@ -103,12 +103,6 @@ impl OwnCard {
         Ok(Self { path, card, lock })
     }
 
-    /// The card.
-    #[must_use]
-    pub const fn card(&self) -> &RunCard {
-        &self.card
-    }
-
     /// Replaces it.
     ///
     /// # Errors

@@ -52,12 +52,6 @@ impl Fold {
         self.totals
     }
 
-    /// Calls in flight so far.
-    #[must_use]
-    pub fn open(&self) -> usize {
-        self.open.len()
-    }
-
     /// Counts from here on, when not everything before was seen. What is in flight is added.
     pub fn set_totals(&mut self, totals: Totals) {
         let open = self.open.values().filter(|o| !o.leg).count() as u64;

@@ -26,7 +26,7 @@ use crate::{
     },
     paths::{SessionPaths, create_private_dir},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     collections::BTreeSet,
     fs::File,
@@ -577,34 +577,4 @@ fn write_surface(input: &Input<'_>, staging: &Staging) -> Result<Option<FileEntr
     Ok(Some(entry))
 }
 
-/// For status messages: what was built.
-#[derive(Debug, Clone, Serialize)]
-pub struct BuiltSummary<'a> {
-    /// Where it lies.
-    pub pack: String,
-    /// Its id.
-    pub pack_id: &'a str,
-    /// `pack_root_sha256`.
-    pub pack_root_sha256: &'a str,
-    /// Receipts in it.
-    pub receipts: u64,
-    /// Audit events in it.
-    pub events: u64,
-    /// Whether the session is all there.
-    pub completeness: Completeness,
-}
-
-impl Built {
-    /// The same as data for `--json`.
-    #[must_use]
-    pub fn summary(&self) -> BuiltSummary<'_> {
-        BuiltSummary {
-            pack: self.dir.display().to_string(),
-            pack_id: &self.pack_id,
-            pack_root_sha256: &self.root,
-            receipts: self.receipts,
-            events: self.events,
-            completeness: self.completeness,
-        }
-    }
-}
+impl Built {}

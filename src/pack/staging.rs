@@ -11,9 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How every staging directory's name begins; the rest of ours is `mcp` and 16 hex digits.
-pub const PREFIX: &str = ".assay_pack_staging_";
-/// The mark of ours: assay-ai does not lock its own, so they are not ours to sweep.
+/// How our staging directories' names begin; the rest is 16 hex digits. assay-ai's have no `mcp` in them: it does not lock its
+/// own, so they are not ours to sweep.
 const OURS: &str = ".assay_pack_staging_mcp";
 
 /// Something about a file of the pack, by its name there.
@@ -213,7 +212,7 @@ mod tests {
         let dead = tmp.path().join(format!("{OURS}{:016x}", 5));
         fs::create_dir(&dead).unwrap();
         fs::write(dead.join("receipt_pack.jsonl"), "x").unwrap();
-        let foreign = tmp.path().join(format!("{PREFIX}abcdef"));
+        let foreign = tmp.path().join(".assay_pack_staging_abcdef");
         fs::create_dir(&foreign).unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
         fs::write(elsewhere.path().join("keep"), "x").unwrap();

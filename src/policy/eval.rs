@@ -69,7 +69,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// `allowed`, `denied`, `unknown`.
-    #[must_use]
+    #[cfg(test)]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",

@@ -47,16 +47,6 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// `client_to_server`, `server_to_client` (FORMATS §4), `server_stderr` or `decisions`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ClientToServer => "client_to_server",
-            Self::ServerToClient => "server_to_client",
-            Self::ServerStderr => "server_stderr",
-            Self::Decisions => "decisions",
-        }
-    }
-
     fn short(self) -> &'static str {
         match self {
             Self::ClientToServer => "c2s",

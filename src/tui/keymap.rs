@@ -332,33 +332,32 @@ pub fn footer(place: Contexts) -> Vec<&'static Binding> {
     shown
 }
 
-/// docs/keys.md.
-#[must_use]
-pub fn markdown() -> String {
-    use std::fmt::Write as _;
-    let mut out = String::from(
-        "# Keys of the dashboard\n\nMade from `src/tui/keymap.rs`, where footer, help and palette come from too; \
-         `UPDATE_DOCS=1 cargo test --lib keymap` writes it again.\n",
-    );
-    for (place, title) in Contexts::EACH.iter().filter(|(p, _)| TABLE.iter().any(|b| b.contexts.has(*p))) {
-        let _ = write!(out, "\n## {title}\n\n| key | command | what it does |\n|---|---|---|\n");
-        for b in TABLE.iter().filter(|b| b.contexts.has(*place)) {
-            let keys: Vec<String> = b.keys.iter().map(|k| format!("`{k}`")).collect();
-            let _ = writeln!(out, "| {} | {} | {} |", keys.join(" "), b.command.word(), b.command.help());
-        }
-    }
-    out.push_str(
-        "\n## While typing\n\nEnter takes what was typed, Esc leaves it; arrows, Home, End, `ctrl-a`, `ctrl-e`, `ctrl-w`, \
-         `ctrl-k` and `ctrl-u` edit.\n\nIn the text of a policy Esc ends typing and leaves nothing out; Enter begins a line as deep as the \
-         one before, Tab and Shift-Tab move by two blanks, ctrl-Left and ctrl-Right by a word.\n",
-    );
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    /// docs/keys.md.
+    fn markdown() -> String {
+        use std::fmt::Write as _;
+        let mut out = String::from(
+            "# Keys of the dashboard\n\nMade from `src/tui/keymap.rs`, where footer, help and palette come from too; \
+             `UPDATE_DOCS=1 cargo test --lib keymap` writes it again.\n",
+        );
+        for (place, title) in Contexts::EACH.iter().filter(|(p, _)| TABLE.iter().any(|b| b.contexts.has(*p))) {
+            let _ = write!(out, "\n## {title}\n\n| key | command | what it does |\n|---|---|---|\n");
+            for b in TABLE.iter().filter(|b| b.contexts.has(*place)) {
+                let keys: Vec<String> = b.keys.iter().map(|k| format!("`{k}`")).collect();
+                let _ = writeln!(out, "| {} | {} | {} |", keys.join(" "), b.command.word(), b.command.help());
+            }
+        }
+        out.push_str(
+            "\n## While typing\n\nEnter takes what was typed, Esc leaves it; arrows, Home, End, `ctrl-a`, `ctrl-e`, `ctrl-w`, \
+             `ctrl-k` and `ctrl-u` edit.\n\nIn the text of a policy Esc ends typing and leaves nothing out; Enter begins a line as deep as the \
+             one before, Tab and Shift-Tab move by two blanks, ctrl-Left and ctrl-Right by a word.\n",
+        );
+        out
+    }
 
     #[test]
     fn every_key_is_one_and_means_one_thing_in_each_place() {

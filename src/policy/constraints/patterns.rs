@@ -82,12 +82,6 @@ impl Patterns {
         self.texts.is_empty()
     }
 
-    /// A pattern as it was written.
-    #[must_use]
-    pub fn text(&self, n: usize) -> &str {
-        self.texts.get(n).map_or("", String::as_str)
-    }
-
     /// The first pattern of the list that the first string with any match matches.
     ///
     /// # Errors

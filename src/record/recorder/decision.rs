@@ -26,12 +26,6 @@ impl Recorder {
         self.policy = sha256;
     }
 
-    /// `sha256:` of the policy in force when the session began.
-    #[must_use]
-    pub fn policy(&self) -> Option<&str> {
-        self.policy.as_deref()
-    }
-
     /// Messages that the policy rejects, enforced or not.
     #[must_use]
     pub const fn violations(&self) -> u64 {

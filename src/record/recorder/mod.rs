@@ -337,12 +337,6 @@ impl Recorder {
         self.session
     }
 
-    /// When it began.
-    #[must_use]
-    pub const fn started_at(&self) -> WallTime {
-        self.started_at
-    }
-
     /// The chain so far.
     #[must_use]
     pub const fn chain(&self) -> &Chain {

@@ -94,11 +94,13 @@ impl Consumer {
     }
 
     /// Which way the bytes went.
+    #[cfg(test)]
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
     /// Pid of the process that made the ring, and its start time in clock ticks since boot if known.
+    #[cfg(test)]
     pub fn owner(&self) -> (u32, Option<u64>) {
         (u32::try_from(self.fixed.owner).unwrap_or(0), Some(self.fixed.owner_start).filter(|&t| t != 0))
     }
@@ -144,6 +146,7 @@ impl Consumer {
     }
 
     /// Whether nothing more fits until [`advance`](Self::advance): a message longer than this has to be spooled.
+    #[cfg(test)]
     pub fn is_full(&self) -> bool {
         self.available().len() >= self.capacity()
     }

@@ -72,11 +72,6 @@ impl Producer {
         self.writer.memory().capacity()
     }
 
-    /// Stream offset after the last byte captured.
-    pub fn head(&self) -> u64 {
-        self.writer.head()
-    }
-
     /// Stream offset of the first pending byte; `None` while bytes pass uncaptured.
     pub fn pending_at(&self) -> Option<u64> {
         self.bypass.is_none().then(|| self.writer.written())

@@ -209,12 +209,6 @@ impl Detail {
         self.subject.as_ref()
     }
 
-    /// The tab that is shown.
-    #[must_use]
-    pub const fn tab(&self) -> Tab {
-        self.tab
-    }
-
     /// Does what was asked for while the pane has the focus; `at.area` is the pane. `None` if it means nothing here.
     pub fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
         if command != Command::CopyRaw

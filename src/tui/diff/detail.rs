@@ -57,7 +57,7 @@ pub fn lines(document: &Document, row: DiffRow, columns: u16, beside: bool, asci
     match row {
         DiffRow::Head(section) => b.text(explained(section), Role::Dim),
         DiffRow::Side(which) | DiffRow::Verdicts(which) | DiffRow::Finding(which, _) => {
-            b.pack(rows::side(document, which), which)
+            b.pack(rows::side(document, which), which);
         }
         DiffRow::NotCompared => {
             b.text(&list::not_compared(document), Role::Bad);

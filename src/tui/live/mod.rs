@@ -23,7 +23,7 @@ use crate::{
         row::CallRow,
         state::State,
     },
-    model::{EventKind, InvocationId, SessionId, WallTime},
+    model::{EventKind, SessionId, WallTime},
     numbers::counted,
     text::endings,
 };
@@ -160,8 +160,8 @@ impl LiveScreen {
     }
 
     /// The call that is selected.
-    #[must_use]
-    pub fn selected(&self) -> Option<InvocationId> {
+    #[cfg(test)]
+    pub(super) fn selected(&self) -> Option<crate::model::InvocationId> {
         self.seen().calls.selected()
     }
 

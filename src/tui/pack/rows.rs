@@ -195,7 +195,7 @@ fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
             out.push(fact("chain", &text, Role::Warn));
         }
     }
-    if let Some(running) = s.chain.as_ref().map(|chain| chain.running()).filter(|r| r.all > 0) {
+    if let Some(running) = s.chain.as_ref().map(super::book::Book::running).filter(|r| r.all > 0) {
         let tools = running.calls.iter().filter_map(|call| call.tool_name.as_deref());
         let text = format!("{}: {}", counted(running.all as u64, "call"), tools.collect::<Vec<_>>().join(", "));
         out.push(fact("running", &text, Role::Accent));

@@ -127,7 +127,8 @@ impl PacksScreen {
         }
     }
 
-    /// The same with other places, for tests.
+    /// The same with other places.
+    #[cfg(test)]
     #[must_use]
     pub fn looking_at(mut self, places: Places) -> Self {
         self.places = places;
