@@ -47,24 +47,32 @@
     )
 )]
 
+#[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "cli")]
 pub mod demo;
 pub mod error;
+mod failure;
 pub mod files;
 pub mod filter;
 pub mod guard;
+#[cfg(feature = "history")]
 pub mod history;
 pub mod live;
 pub mod pack;
 pub mod paths;
+#[cfg(feature = "policy")]
 pub mod policy;
 pub mod print;
+#[cfg(feature = "proxy")]
 pub mod proxy;
 pub mod record;
 pub mod relay;
+#[cfg(feature = "cli")]
 pub mod report;
 #[allow(unsafe_code)]
 pub mod sys;
+#[cfg(feature = "tui")]
 pub mod tui;
 pub mod yaml;
 

@@ -4,7 +4,6 @@ pub mod analyze;
 pub mod demo;
 pub mod diff;
 pub mod explain;
-mod failure;
 pub mod keys;
 pub mod open;
 pub mod out;
