@@ -19,4 +19,4 @@ pub use refusal::Refusal;
 pub use replies::{DENIED, INVALID, NO_JSON, SERVER_GONE};
 pub use ruling::{Message, Ruling, judge_message};
 pub use session::Session;
-pub use stdio::{Gate, Outlet, Shared};
+pub use stdio::{Gate, Outlet, StdioGuard};

@@ -26,7 +26,7 @@ use held::{Found, rest_of_line};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What both directions share.
-pub struct Shared {
+pub struct StdioGuard {
     session: Session,
     rulings: Mutex<Writer>,
     /// For the client, and for the server.
@@ -55,7 +55,7 @@ struct Skipped {
     refusal: Refusal,
 }
 
-impl Shared {
+impl StdioGuard {
     /// # Errors
     /// No pipes could be made.
     pub fn new(session: Session, rulings: Writer) -> std::io::Result<Arc<Self>> {
@@ -164,7 +164,7 @@ fn record(ruling: &Ruling<'_>, offset: u64, frame: Option<(usize, usize)>) -> Ru
         blocked: !ruling.passes(),
         ns: clock::mono_ns(),
         policy: ruling.policy().to_owned(),
-        ruled: ruling.decisions().cloned().collect(),
+        decisions: ruling.decisions().cloned().collect(),
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Captures {
     pub(super) producers: [Producer; 2],
     pub(super) lanes: [Lane; 2],
     /// Where a guard tells its decisions.
-    pub(super) journal: Option<rulings::Writer>,
+    pub(super) rulings: Option<rulings::Writer>,
 }
 
 impl Captures {
@@ -50,7 +50,7 @@ impl Captures {
             }
             Ok::<_, String>((producer, consumer))
         };
-        let (journal, reader) = match guarded {
+        let (rulings, reader) = match guarded {
             Some(_) => {
                 let (producer, consumer) = capture(relay::Direction::Decisions, rulings::CAPACITY)?;
                 (Some(rulings::Writer::new(producer)), Some(rulings::Reader::new(consumer)))
@@ -71,6 +71,6 @@ impl Captures {
         let held = guarded.map_or(0, |max| max.saturating_add(max / 4).saturating_add(1 << 20).next_power_of_two());
         let (c2s, c2s_lane) = make(relay::Direction::ClientToServer, Capture::DEFAULT_CAPACITY.max(held), 0)?;
         let (s2c, s2c_lane) = make(relay::Direction::ServerToClient, Capture::DEFAULT_CAPACITY, 1)?;
-        Ok(Self { producers: [c2s, s2c], lanes: [c2s_lane, s2c_lane], journal })
+        Ok(Self { producers: [c2s, s2c], lanes: [c2s_lane, s2c_lane], rulings })
     }
 }

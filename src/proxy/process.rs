@@ -14,7 +14,7 @@ use crate::{
         broadcast::{Broadcast, Silent},
         engine::Engine,
         recorder::Ending,
-        session::{Report, Shared},
+        session::{RecorderReport, Shared},
         source::Source,
     },
     relay::Waker,
@@ -52,7 +52,7 @@ pub(super) struct Process {
 pub(super) struct Recording {
     keeping: Keeping,
     live: Option<(Arc<Hub>, JoinHandle<()>)>,
-    recorder: JoinHandle<Report>,
+    recorder: JoinHandle<RecorderReport>,
     finish: Sender<Ending>,
     sealing: JoinHandle<Tally>,
     waker: Arc<Waker>,
@@ -61,7 +61,7 @@ pub(super) struct Recording {
 
 /// What became of everything that was recorded.
 pub(super) struct Finished {
-    pub(super) report: Report,
+    pub(super) report: RecorderReport,
     pub(super) sealed: Tally,
     /// The last words go there, too.
     _log: Option<WorkerGuard>,
@@ -141,7 +141,7 @@ impl Recording {
         let report = patience::join(recorder, patience, lives);
         // Who waits for the recorder waits for the same disk.
         let patience = if report.is_some() { patience } else { Duration::ZERO };
-        let report = report.unwrap_or_else(|| Report { left_for_recovery: true, ..Report::default() });
+        let report = report.unwrap_or_else(|| RecorderReport { left_for_recovery: true, ..RecorderReport::default() });
         let tally = patience::join(sealing, patience, &|| false);
         let is_sealed = tally.is_some();
         if report.damaged && is_sealed && keeping.auto_pack {
@@ -155,7 +155,7 @@ impl Recording {
             keeping.status.warn(text);
         }
         close(live);
-        let report = Report { left_for_recovery: report.left_for_recovery || !is_sealed, ..report };
+        let report = RecorderReport { left_for_recovery: report.left_for_recovery || !is_sealed, ..report };
         Finished { report, sealed: tally.unwrap_or_default(), _log }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     relay::{
         Child, Producer, Stop,
         child::Pipes,
-        stdio::{Decider, Mode, StderrCounts, Told, relay_and_tell, relay_stderr},
+        stdio::{Inspector, Mode, StderrCounts, Told, relay_and_tell, relay_stderr},
     },
     sys::fd,
 };
@@ -24,7 +24,7 @@ use std::{
 };
 
 /// Who decides in the two directions, client to server first.
-pub(super) type Deciders = [Box<dyn Decider>; 2];
+pub(super) type Inspectors = [Box<dyn Inspector>; 2];
 
 /// The threads that pass bytes on.
 pub(super) struct Running {
@@ -44,7 +44,7 @@ impl Running {
     pub(super) fn start(
         pipes: Pipes,
         producers: [Producer; 2],
-        deciders: Option<Deciders>,
+        inspectors: Option<Inspectors>,
         child: &Arc<Child>,
         events: &Sender<Event>,
         hub: Option<&Arc<Hub>>,
@@ -67,7 +67,7 @@ impl Running {
         let stdout = fd::copy_stdio(fd::Stdio::Out).map_err(failed)?;
         let [c2s, s2c] = producers;
         let Pipes { stdin: to_server, stdout: from_server, stderr: server_stderr } = pipes;
-        let [mut gate, mut outlet] = deciders.map_or([None, None], |d| d.map(Some));
+        let [mut gate, mut outlet] = inspectors.map_or([None, None], |d| d.map(Some));
         let c2s_stop = stops.c2s.clone();
         // The relay from the server holds it, and closing it is telling the server.
         let from_server = Arc::new(from_server);

@@ -6,7 +6,7 @@ use super::{
     lifecycle::{Life, Underway},
     policy,
     process::{Inbox, Process},
-    relays::{Deciders, Running},
+    relays::{Inspectors, Running},
     status::ServerEnd,
 };
 use crate::{
@@ -98,14 +98,14 @@ impl Start<'_> {
             };
             policy::PolicyJudge::new(policy, dns, started.0)
         });
-        let deciders = match (captures.journal.take(), &judge) {
-            (Some(journal), Some(judge)) => Some(deciders(journal, judge, &health, &feed, options.max_message)?),
+        let inspectors = match (captures.rulings.take(), &judge) {
+            (Some(rulings), Some(judge)) => Some(inspectors(rulings, judge, &health, &feed, options.max_message)?),
             _ => None,
         };
         if usable {
             self.remember(&setup, &places);
         }
-        let running = Running::start(pipes, captures.producers, deciders, child, &process.events, process.hub())?;
+        let running = Running::start(pipes, captures.producers, inspectors, child, &process.events, process.hub())?;
         if usable {
             status.recording(dir, session, child.pid());
         }
@@ -211,15 +211,15 @@ fn watch(watcher: policy::Watcher) -> Result<Sender<()>, String> {
     Ok(ask)
 }
 
-fn deciders(
-    journal: rulings::Writer,
+fn inspectors(
+    rulings: rulings::Writer,
     judge: &policy::PolicyJudge,
     health: &Arc<Health>,
     feed: &Arc<PolicyFeed>,
     max_message: usize,
-) -> Result<Deciders, String> {
+) -> Result<Inspectors, String> {
     let session = guard::Session::new(Box::new(judge.clone()), health.clone(), feed.clone(), max_message);
-    let shared = guard::Shared::new(session, journal).map_err(|e| format!("the guard cannot begin: {e}"))?;
+    let shared = guard::StdioGuard::new(session, rulings).map_err(|e| format!("the guard cannot begin: {e}"))?;
     Ok([Box::new(Gate::new(shared.clone())), Box::new(Outlet::new(shared))])
 }
 

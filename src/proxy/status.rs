@@ -1,7 +1,7 @@
 //! What the proxy says on stderr and in its own log. stdout belongs to the protocol.
 
 use crate::text::counted;
-use crate::{error::Exit, files, model::SessionId, paths::AuditDir, record::session::Report, text::visible};
+use crate::{error::Exit, files, model::SessionId, paths::AuditDir, record::session::RecorderReport, text::visible};
 use std::{io::IsTerminal as _, path::PathBuf};
 use tracing_appender::non_blocking::WorkerGuard;
 
@@ -153,7 +153,7 @@ impl Status {
     }
 
     /// The proxy's last words, and its exit code (FORMATS §11).
-    pub(super) fn finish(self, report: &Report, sealed: &Tally, interrupted: bool, server: ServerEnd) -> Exit {
+    pub(super) fn finish(self, report: &RecorderReport, sealed: &Tally, interrupted: bool, server: ServerEnd) -> Exit {
         if report.missed_messages + report.missed_bytes > 0 {
             self.warn(&format!(
                 "evidence is missing: {}, {} crossed unrecorded ({})",
@@ -186,7 +186,7 @@ impl Status {
 }
 
 /// Why evidence is missing: each cause there was.
-fn why_missed(report: &Report) -> String {
+fn why_missed(report: &RecorderReport) -> String {
     let mut why = Vec::new();
     if report.missed_messages > report.not_followed || report.missed_messages == 0 || report.disk_error.is_some() {
         why.push(report.disk_error.clone().unwrap_or_else(|| "the recorder could not keep up".to_owned()));
@@ -240,11 +240,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_has_its_causes() {
-        let report = |missed_messages, not_followed, disk: Option<&str>| Report {
+        let report = |missed_messages, not_followed, disk: Option<&str>| RecorderReport {
             missed_messages,
             not_followed,
             disk_error: disk.map(ToOwned::to_owned),
-            ..Report::default()
+            ..RecorderReport::default()
         };
         assert_eq!(why_missed(&report(2, 0, None)), "the recorder could not keep up");
         assert_eq!(why_missed(&report(0, 0, None)), "the recorder could not keep up");

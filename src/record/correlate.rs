@@ -6,7 +6,7 @@
 use super::{
     chain::Wire,
     envelope::IdKey,
-    stream::{Place, Scope},
+    stream::{MessagePlace, Scope},
 };
 use crate::model::{Direction, InvocationId, PolicyVerdict, ReceiptId, RpcId, WallTime, limits};
 use serde_json::value::RawValue;
@@ -18,7 +18,7 @@ pub struct Pending {
     /// The request.
     pub invocation: InvocationId,
     /// Where its first byte stood.
-    pub place: Place,
+    pub place: MessagePlace,
     /// Its key; `None` for a call sent as a notification.
     pub key: Option<IdKey>,
     /// Its method, as evidence holds it.
@@ -356,7 +356,7 @@ mod tests {
     fn pending(bits: u64, id: &str) -> Pending {
         Pending {
             invocation: InvocationId::from_bits(bits),
-            place: Place::stdio(Direction::ClientToServer, bits),
+            place: MessagePlace::stdio(Direction::ClientToServer, bits),
             key: Some(IdKey::of(id.as_bytes())),
             method: "tools/call".into(),
             recorded: true,

@@ -5,7 +5,7 @@
 
 use super::{
     recorder::Ending,
-    session::{Finish, Report, Session, Shared},
+    session::{Finish, RecorderReport, Session, Shared},
     source::{Seen, SessionKey, Source},
 };
 use crate::model::words::{EndReason, OutcomeReason};
@@ -35,7 +35,7 @@ pub struct Engine {
     source: Box<dyn Source>,
     waker: Arc<Waker>,
     sessions: BTreeMap<SessionKey, Session>,
-    report: Report,
+    report: RecorderReport,
     /// When something came last, monotonic ns.
     worked_ns: u64,
 }
@@ -44,11 +44,11 @@ impl Engine {
     /// An engine that records what this source gives.
     #[must_use]
     pub fn new(shared: Shared, source: Box<dyn Source>, waker: Arc<Waker>) -> Self {
-        Self { shared, source, waker, sessions: BTreeMap::new(), report: Report::default(), worked_ns: 0 }
+        Self { shared, source, waker, sessions: BTreeMap::new(), report: RecorderReport::default(), worked_ns: 0 }
     }
 
     /// Records until `finish` brings an ending, for whichever sessions there are then, and the source is drained.
-    pub fn run(mut self, finish: &Receiver<Ending>) -> Report {
+    pub fn run(mut self, finish: &Receiver<Ending>) -> RecorderReport {
         let mut pacer = Pacer::default();
         let mut ending = None;
         let mut worked_at = Instant::now();

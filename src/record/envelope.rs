@@ -23,7 +23,7 @@ impl From<canon::ScanError> for Malformed {
 
 /// What kind of JSON-RPC message it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum MessageKind {
     /// `method` and `id`.
     Request,
     /// `method` without `id`.
@@ -39,7 +39,7 @@ pub struct Envelope<'a> {
     /// Told which part of `bytes` will not be read again in this pass.
     pub page: Page<'a>,
     /// Its kind.
-    pub shape: Shape,
+    pub kind: MessageKind,
     /// Raw text of `id`.
     pub id: Option<&'a [u8]>,
     /// `method`, decoded; lossy where it cannot be.
@@ -208,15 +208,15 @@ pub fn parse<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Envelope<'a>, Malfor
     let f = top.of(bytes);
     let method = f.get(1).map(name_of);
     let id = f.get(0);
-    let shape = match (&method, id) {
-        (Some(_), Some(_)) => Shape::Request,
-        (Some(_), None) => Shape::Notification,
-        (None, _) if f.found[3].is_some() || f.found[4].is_some() => Shape::Response,
+    let kind = match (&method, id) {
+        (Some(_), Some(_)) => MessageKind::Request,
+        (Some(_), None) => MessageKind::Notification,
+        (None, _) if f.found[3].is_some() || f.found[4].is_some() => MessageKind::Response,
         (None, _) => return Err(Malformed("neither request, notification nor response".into())),
     };
     let duplicate_key = f.duplicate;
     let [_, _, params, result, error] = f.found;
-    Ok(Envelope { bytes, page, shape, id, method, params, result, error, duplicate_key, indexed, in_params, in_result })
+    Ok(Envelope { bytes, page, kind, id, method, params, result, error, duplicate_key, indexed, in_params, in_result })
 }
 
 /// The text of a name without escapes; `None` if it is none.
@@ -475,18 +475,18 @@ mod tests {
 
     #[test]
     fn shapes() {
-        for (json, shape) in [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, Some(Shape::Request)),
-            (r#"{"method":"notifications/cancelled","params":{}}"#, Some(Shape::Notification)),
-            (r#" {"id":"x","result":{}} "#, Some(Shape::Response)),
-            (r#"{"id":null,"error":{}}"#, Some(Shape::Response)),
-            (r#"{"m\u0065thod":"tools/call","id":1}"#, Some(Shape::Request)),
+        for (json, kind) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, Some(MessageKind::Request)),
+            (r#"{"method":"notifications/cancelled","params":{}}"#, Some(MessageKind::Notification)),
+            (r#" {"id":"x","result":{}} "#, Some(MessageKind::Response)),
+            (r#"{"id":null,"error":{}}"#, Some(MessageKind::Response)),
+            (r#"{"m\u0065thod":"tools/call","id":1}"#, Some(MessageKind::Request)),
             (r#"{"Method":"tools/call","id":1}"#, None),
             ("[]", None),
             ("{\"id\":1", None),
             ("hello", None),
         ] {
-            assert_eq!(parse(json.as_bytes(), None).ok().map(|e| e.shape), shape, "{json}");
+            assert_eq!(parse(json.as_bytes(), None).ok().map(|e| e.kind), kind, "{json}");
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
     judge::Decision,
     recorder::Message,
     rulings::{Reader, RulingRecord},
-    stream::Place,
+    stream::MessagePlace,
 };
 use crate::{
     files::Tree,
@@ -384,7 +384,7 @@ impl Lane {
                 blocked: true,
                 ns: self.consumer.read_mark(offset).unwrap_or_else(Consumer::now),
                 policy: String::new(),
-                ruled: vec![Decision {
+                decisions: vec![Decision {
                     index: None,
                     verdict: PolicyVerdict::Denied,
                     reason: "guard:recorder_unavailable".to_owned(),
@@ -569,7 +569,7 @@ impl Lane {
                 let rest = || give_way(&self.consumer);
                 self.holds_passed |= ruling.as_ref().is_some_and(is_passed);
                 let message = Message {
-                    place: Place::stdio(self.direction, offset),
+                    place: MessagePlace::stdio(self.direction, offset),
                     end,
                     bytes,
                     page: None,
@@ -603,7 +603,7 @@ impl Lane {
         let message = Message {
             ruling: ruling.as_ref(),
             undecided: self.is_undecided(spool.start),
-            place: Place::stdio(self.direction, spool.start),
+            place: MessagePlace::stdio(self.direction, spool.start),
             end: self.pos,
             bytes: &map,
             page: Some(&release),
@@ -654,5 +654,5 @@ fn give_way(consumer: &Consumer) {
 
 /// It was judged, not only framed, and may have been acted upon.
 fn is_passed(ruling: &RulingRecord) -> bool {
-    !ruling.blocked && !ruling.ruled.is_empty()
+    !ruling.blocked && !ruling.decisions.is_empty()
 }

@@ -34,7 +34,7 @@ const SURFACES: usize = 2;
 /// Which directory is meant: what it is called, and what it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct DirectoryPlace {
     /// Device number of the directory.
     pub dev: u64,
     /// Its inode number.
@@ -43,7 +43,7 @@ pub struct Place {
     pub path: String,
 }
 
-impl Place {
+impl DirectoryPlace {
     /// The place of an audit directory.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Place {
 #[serde(deny_unknown_fields)]
 pub struct Mark {
     /// The audit directory that the session is recorded in.
-    pub audit_dir: Place,
+    pub audit_dir: DirectoryPlace,
     /// Hash of its `chain_start` event; `null` until there is one.
     pub chain_start: Option<String>,
     /// The session.
@@ -161,7 +161,7 @@ impl Marks {
     /// # Errors
     /// What the system says.
     pub fn begin(&self, dir: &AuditDir, session: SessionId, started_at: WallTime) -> io::Result<()> {
-        let audit_dir = Place::of(dir.root())?;
+        let audit_dir = DirectoryPlace::of(dir.root())?;
         let mark = Mark {
             audit_dir,
             chain_start: None,
@@ -228,7 +228,7 @@ impl Marks {
             Reading::TooNew(source) => return Err(NotOurs::TooNew { path, source }),
             Reading::Damaged(why) => return Err(unreadable(why)),
         };
-        let here = Place::of(dir.root()).map_err(|e| unreadable(e.to_string()))?;
+        let here = DirectoryPlace::of(dir.root()).map_err(|e| unreadable(e.to_string()))?;
         if here.is(&mark.audit_dir) { Ok(mark) } else { Err(NotOurs::Elsewhere(mark.audit_dir.path)) }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A line is remembered after it was synced, so one that is remembered and not there was taken away.
 
-use super::mark::{self, Place};
+use super::mark::{self, DirectoryPlace};
 
 use crate::{
     files::Tree,
@@ -52,7 +52,7 @@ pub struct Head {
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     /// The audit directory.
-    pub audit_dir: Place,
+    pub audit_dir: DirectoryPlace,
     /// The line that was written last.
     pub head: Head,
     /// A line that was written and was found missing; it stays until it is there again.
@@ -64,7 +64,7 @@ pub struct Memory {
     pub v: u32,
 }
 
-fn memory_path(home: &Path, place: &Place) -> PathBuf {
+fn memory_path(home: &Path, place: &DirectoryPlace) -> PathBuf {
     home.join("ledgers").join(format!("{}.json", &sha256_hex(place.path.as_bytes())[..32]))
 }
 
@@ -109,7 +109,7 @@ fn remembered(home: &Path, path: &Path) -> Option<Reading<Memory>> {
 }
 
 /// What of a memory a ledger does not hold. Nothing if this is another directory with another ledger.
-fn missing(memory: &Memory, place: &Place, ledger: Option<&File>) -> io::Result<Option<Head>> {
+fn missing(memory: &Memory, place: &DirectoryPlace, ledger: Option<&File>) -> io::Result<Option<Head>> {
     let origin = ledger.map(origin).transpose()?.flatten();
     if !memory.audit_dir.is(place) && origin.as_ref() != Some(&memory.origin) {
         return Ok(None);
@@ -129,7 +129,7 @@ fn missing(memory: &Memory, place: &Place, ledger: Option<&File>) -> io::Result<
 /// What the system says; that the memory is of a later version.
 pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<()> {
     let Some(home) = dir.home() else { return Ok(()) };
-    let place = Place::of(dir.root())?;
+    let place = DirectoryPlace::of(dir.root())?;
     let path = memory_path(home, &place);
     let before = match remembered(home, &path) {
         Some(Reading::TooNew(e)) => return Err(e.into()),
@@ -146,7 +146,7 @@ pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<
 #[must_use]
 pub fn look(dir: &AuditDir) -> Option<Said> {
     let home = dir.home()?;
-    let place = Place::of(dir.root()).ok()?;
+    let place = DirectoryPlace::of(dir.root()).ok()?;
     let path = memory_path(home, &place);
     let memory = match remembered(home, &path)? {
         Reading::Readable(memory) => memory,
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(look(&dir), None);
         // What a later version remembers is named and not replaced.
         append(&dir);
-        let path = memory_path(dir.home().unwrap(), &Place::of(dir.root()).unwrap());
+        let path = memory_path(dir.home().unwrap(), &DirectoryPlace::of(dir.root()).unwrap());
         let memory = std::fs::read_to_string(&path).unwrap();
         for v in ["2", "\"1.1\"", "4000000000"] {
             let later = memory.replace("\"v\":1", &format!("\"v\":{v}"));

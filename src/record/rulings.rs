@@ -48,7 +48,7 @@ pub struct RulingRecord {
     /// `sha256:` of the policy in force.
     pub policy: String,
     /// What was decided about it, or about the elements of the batch that it is.
-    pub ruled: Vec<Decision>,
+    pub decisions: Vec<Decision>,
 }
 
 impl RulingRecord {
@@ -56,14 +56,14 @@ impl RulingRecord {
     /// with what was.
     #[must_use]
     pub fn of(&self, index: Option<usize>) -> Option<&Decision> {
-        let exact = self.ruled.iter().find(|r| r.index == index);
-        exact.or_else(|| self.ruled.iter().find(|r| r.verdict == PolicyVerdict::Denied).filter(|_| self.blocked))
+        let exact = self.decisions.iter().find(|r| r.index == index);
+        exact.or_else(|| self.decisions.iter().find(|r| r.verdict == PolicyVerdict::Denied).filter(|_| self.blocked))
     }
 
     /// Why it was not passed on.
     #[must_use]
     pub fn why(&self) -> &str {
-        let denied = self.ruled.iter().find(|r| r.verdict == PolicyVerdict::Denied);
+        let denied = self.decisions.iter().find(|r| r.verdict == PolicyVerdict::Denied);
         denied.map_or("guard:refused", |r| &r.reason)
     }
 }
@@ -212,7 +212,7 @@ impl Inner {
                     blocked: false,
                     ns: 0,
                     policy: String::new(),
-                    ruled: Vec::new(),
+                    decisions: Vec::new(),
                 }
             });
             queue.push_back((ruling, LENGTH + len));
@@ -242,7 +242,7 @@ mod tests {
             blocked: true,
             ns: 5,
             policy: "sha256:x".into(),
-            ruled: vec![denied],
+            decisions: vec![denied],
         }
     }
 
@@ -283,13 +283,13 @@ mod tests {
         let many = RulingRecord {
             frame: Some((20, 300)),
             blocked: false,
-            ruled: vec![
-                Decision { index: None, rule: None, unseen: Vec::new(), ..plain.ruled[0].clone() },
-                Decision { rule: Some("constraints.\"\\\n\u{7f}é".into()), ..plain.ruled[0].clone() },
+            decisions: vec![
+                Decision { index: None, rule: None, unseen: Vec::new(), ..plain.decisions[0].clone() },
+                Decision { rule: Some("constraints.\"\\\n\u{7f}é".into()), ..plain.decisions[0].clone() },
             ],
             ..ruling(8, c2s)
         };
-        let last = RulingRecord { ruled: Vec::new(), ..ruling(u64::MAX, Direction::ServerToClient) };
+        let last = RulingRecord { decisions: Vec::new(), ..ruling(u64::MAX, Direction::ServerToClient) };
         for ruling in [&plain, &many] {
             assert!(producer.put(|space| write(ruling, space)));
         }

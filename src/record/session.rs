@@ -9,7 +9,7 @@ use super::{
     broadcast::{Begun, Broadcast, Progress},
     card::Card,
     opening::{Opening, PackInterval},
-    recorder::{BigPayload, Clock, Ending, Lines, Message, Recorder},
+    recorder::{BigPayload, Clock, Ending, Message, Recorder, UnwrittenLines},
     source::{Seen, SessionKey, Source},
     store::Store,
     stream::StreamId,
@@ -75,7 +75,7 @@ pub struct Ended {
 
 /// What became of a recording.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct RecorderReport {
     /// Messages whose evidence was lost.
     pub missed_messages: u64,
     /// Wire bytes that crossed unrecorded.
@@ -94,7 +94,7 @@ pub struct Report {
     pub damaged: bool,
 }
 
-impl Report {
+impl RecorderReport {
     /// The same of one session more.
     pub(super) fn add(&mut self, one: Self) {
         self.missed_messages += one.missed_messages;
@@ -120,7 +120,7 @@ struct Live {
 /// A chain that has ended, and whose end is not on disk yet.
 struct Closing {
     ended: Ended,
-    lines: Lines,
+    lines: UnwrittenLines,
 }
 
 /// The session that is begun next.
@@ -140,7 +140,7 @@ pub(super) struct Session {
     missed: (u64, u64),
     /// What of `missed` is in no chain yet.
     unsaid: (u64, u64),
-    report: Report,
+    report: RecorderReport,
     next: Next,
     /// What goes over into the next session, as long as that cannot be begun on disk.
     rolled: Option<Recorder>,
@@ -167,7 +167,7 @@ impl Session {
             retry_at: None,
             missed: (0, 0),
             unsaid: (0, 0),
-            report: Report::default(),
+            report: RecorderReport::default(),
             next: Next { session, started_ns, started_at },
             rolled: None,
             closing: Vec::new(),
@@ -443,7 +443,7 @@ impl Session {
     }
 
     /// What became of it.
-    pub(super) fn report(self) -> Report {
+    pub(super) fn report(self) -> RecorderReport {
         self.report
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     card::Card,
     ledger::{self, Ledger},
-    recorder::{Begin, Clock, Lines, Recorder, Setup},
+    recorder::{Begin, Clock, Recorder, Setup, UnwrittenLines},
 };
 use crate::{
     canon,
@@ -269,7 +269,7 @@ impl Store {
     ///
     /// # Errors
     /// What the system says; the old ones stand then, and the new ones still wait.
-    pub fn write_receipts_again(&mut self, from: u64, lines: &mut Lines) -> io::Result<()> {
+    pub fn write_receipts_again(&mut self, from: u64, lines: &mut UnwrittenLines) -> io::Result<()> {
         let files = &self.paths.files;
         let staged = self.paths.receipts.with_extension("jsonl.new");
         let before = lines.receipts.len().saturating_sub(lines.behind);
@@ -293,7 +293,7 @@ impl Store {
     ///
     /// # Errors
     /// What the system says; what was not written still waits in `lines`, call again.
-    pub fn write(&mut self, lines: &mut Lines) -> io::Result<()> {
+    pub fn write(&mut self, lines: &mut UnwrittenLines) -> io::Result<()> {
         if !lines.investigation.is_empty() {
             self.investigation()?.append(&lines.investigation)?;
             lines.investigation.clear();

@@ -46,14 +46,14 @@ impl StreamId {
 
 /// The place of a message's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct MessagePlace {
     /// Its stream.
     pub stream: StreamId,
     /// Bytes of the stream before it.
     pub offset: u64,
 }
 
-impl Place {
+impl MessagePlace {
     /// In one of the two streams of a session over stdio.
     #[must_use]
     pub const fn stdio(direction: Direction, offset: u64) -> Self {

@@ -185,8 +185,6 @@ pub trait Inspector: Send {
     }
 }
 
-pub use Inspector as Decider;
-
 /// How a relay treats what it reads.
 #[derive(Default)]
 pub enum Mode<'a> {

@@ -87,7 +87,7 @@ impl Ids {
 
 /// Where a receipt stands.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct ReceiptPlace {
     /// From 1.
     pub line: u64,
     /// Bytes.
@@ -104,7 +104,7 @@ pub struct ReceiptFile {
     ids: Ids,
     session: Option<SessionId>,
     /// Lines that were looked at ahead of their event.
-    ahead: VecDeque<(Vec<u8>, Place)>,
+    ahead: VecDeque<(Vec<u8>, ReceiptPlace)>,
     current: Vec<u8>,
     was_ahead: bool,
     /// A later version wrote one of the lines: for this one the file ends before it.
@@ -153,7 +153,7 @@ impl ReceiptFile {
         notes: &mut Notebook<'_>,
         tally: &mut Tally,
         meter: &mut ReadMeter<'_>,
-    ) -> Result<Option<(Place, Option<Receipt<'_>>)>, ReadStop> {
+    ) -> Result<Option<(ReceiptPlace, Option<Receipt<'_>>)>, ReadStop> {
         if let Some((line, place)) = self.ahead.pop_front() {
             self.current = line;
             self.was_ahead = true;
@@ -164,7 +164,7 @@ impl ReceiptFile {
             return Ok(None);
         }
         let Some(line) = self.lines.next(meter)? else { return Ok(None) };
-        let place = Place {
+        let place = ReceiptPlace {
             line: line.number,
             offset: line.offset,
             index: self.totals.count,
@@ -250,7 +250,7 @@ impl ReceiptFile {
         notes: &mut Notebook<'_>,
         tally: &mut Tally,
         meter: &mut ReadMeter<'_>,
-    ) -> Result<Option<Place>, ReadStop> {
+    ) -> Result<Option<ReceiptPlace>, ReadStop> {
         if let Some((_, place)) = self.ahead.front() {
             return Ok(Some(*place));
         }
@@ -272,7 +272,7 @@ impl ReceiptFile {
     }
 
     /// Puts back a receipt that was taken.
-    pub fn put_back(&mut self, line: Vec<u8>, place: Place) {
+    pub fn put_back(&mut self, line: Vec<u8>, place: ReceiptPlace) {
         self.ahead.push_front((line, place));
     }
 
@@ -287,7 +287,7 @@ impl ReceiptFile {
 
 struct Check<'e, 'o> {
     notes: &'e mut Notebook<'o>,
-    place: Place,
+    place: ReceiptPlace,
     id: ReceiptId,
 }
 

@@ -6,7 +6,7 @@ use super::{
     finding::Finding,
     flight::{Flights, Known},
     notebook::Notebook,
-    receipts::{MAX_RECEIPTS, Place, ReceiptFile, name_policy},
+    receipts::{MAX_RECEIPTS, ReceiptFile, ReceiptPlace, name_policy},
     sense,
     source::{HashedLines, ReadMeter, ReadStop},
     streams::Streams,
@@ -185,7 +185,7 @@ impl Matcher<'_, '_, '_> {
         code: &'static str,
         what: String,
         spot: Option<Spot>,
-        place: Option<(Place, Option<ReceiptId>)>,
+        place: Option<(ReceiptPlace, Option<ReceiptId>)>,
     ) {
         self.sides(code, what, spot, place, None);
     }
@@ -195,7 +195,7 @@ impl Matcher<'_, '_, '_> {
         code: &'static str,
         what: String,
         spot: Option<Spot>,
-        place: Option<(Place, Option<ReceiptId>)>,
+        place: Option<(ReceiptPlace, Option<ReceiptId>)>,
         sides: Option<(String, String)>,
     ) {
         let mut f = Finding::new(code, Stage::MatchReceiptsToChain, what);
@@ -339,7 +339,14 @@ impl Matcher<'_, '_, '_> {
     }
 
     /// A receipt whose bytes are those that the event binds: do they say the same?
-    fn bound(&mut self, event: &Event<'_>, id: ReceiptId, place: Place, receipt: Option<Receipt<'_>>, spot: Spot) {
+    fn bound(
+        &mut self,
+        event: &Event<'_>,
+        id: ReceiptId,
+        place: ReceiptPlace,
+        receipt: Option<Receipt<'_>>,
+        spot: Spot,
+    ) {
         // A line that is no receipt was reported where it was read.
         let Some(receipt) = receipt else { return };
         let here = Some((place, Some(receipt.id())));
@@ -393,7 +400,7 @@ impl Matcher<'_, '_, '_> {
         }
     }
 
-    fn gap(&mut self, event: &Event<'_>, gap: &GapReceipt, here: Option<(Place, Option<ReceiptId>)>) {
+    fn gap(&mut self, event: &Event<'_>, gap: &GapReceipt, here: Option<(ReceiptPlace, Option<ReceiptId>)>) {
         self.walked.gap_receipts += 1;
         let id = ReceiptId::of_session(gap.session_id, "gap", gap.seq);
         if gap.receipt_id != id {

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay::{
-    guard::{Gate, Outlet, Session, Shared},
+    guard::{Gate, Outlet, Session, StdioGuard},
     policy::{Dns, Evaluator, Policy, Surroundings},
     record::{
         health::Health,
@@ -85,7 +85,7 @@ fn run(dir: &Path, guarded: bool) -> [Duration; 2] {
     health.beat(true);
     let judge = Box::new(Policed(Evaluator::new(policy, Arc::new(around))));
     let session = Session::new(judge, health, feed, 64 << 20);
-    let shared = Shared::new(session, Writer::new(told)).unwrap();
+    let shared = StdioGuard::new(session, Writer::new(told)).unwrap();
     let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared)), Outlet::new(shared));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

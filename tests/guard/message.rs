@@ -48,7 +48,7 @@ fn in_a_stream(direction: Direction, policy: &str, messages: &[&[u8]]) -> Vec<Ju
         if passes {
             passed = passed.strip_prefix(&[text, &b"\n"[..]].concat()[..]).expect("what is not blocked passes");
         }
-        let (decisions, policy) = ruling.map(|r| (r.ruled, r.policy)).unwrap_or_default();
+        let (decisions, policy) = ruling.map(|r| (r.decisions, r.policy)).unwrap_or_default();
         Judged { passes, decisions, policy, reply: Vec::new() }
     });
     let mut judged: Vec<_> = judged.collect();

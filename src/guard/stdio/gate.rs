@@ -1,6 +1,6 @@
 //! The client's stream: what a client says is held until it was judged.
 
-use super::{Shared, Skipped, held::Finder};
+use super::{Skipped, StdioGuard, held::Finder};
 use crate::{
     guard::{Refusal, inspect::ends::Gathered},
     model::Direction,
@@ -18,7 +18,7 @@ const IMPATIENT: Duration = Duration::from_micros(100);
 
 /// Stands between client and server.
 pub struct Gate {
-    shared: Arc<Shared>,
+    shared: Arc<StdioGuard>,
     finder: Finder,
     /// A message was judged and refused while others before it wait to be passed on.
     refused_next: Option<usize>,
@@ -29,7 +29,7 @@ pub struct Gate {
 impl Gate {
     /// Over what it shares with the server's side.
     #[must_use]
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub fn new(shared: Arc<StdioGuard>) -> Self {
         Self { shared, finder: Finder::default(), refused_next: None, skipping: None }
     }
 

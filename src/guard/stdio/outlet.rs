@@ -2,7 +2,7 @@
 //! the server says passes: an answer while it comes, anything else when it is whole.
 
 use super::{
-    Shared, Skipped,
+    Skipped, StdioGuard,
     held::{Finder, rest_of_line},
 };
 use crate::{
@@ -27,7 +27,7 @@ const MOST_HELD: usize = 3 << 20;
 
 /// Stands between server and client.
 pub struct Outlet {
-    shared: Arc<Shared>,
+    shared: Arc<StdioGuard>,
     finder: Finder,
     refused_next: Option<usize>,
     /// Inside a line that passes while it comes.
@@ -39,7 +39,7 @@ pub struct Outlet {
 impl Outlet {
     /// Over what it shares with the client's side.
     #[must_use]
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub fn new(shared: Arc<StdioGuard>) -> Self {
         Self { shared, finder: Finder::default(), refused_next: None, streaming: None, skipping: None }
     }
 

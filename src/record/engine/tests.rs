@@ -12,7 +12,7 @@ use crate::{
         recorder::{Message, Setup},
         session::{Ended, Written},
         source::{Delivered, Lost, SourceError},
-        stream::{Place, StreamId},
+        stream::{MessagePlace, StreamId},
     },
 };
 use Direction::{ClientToServer as C2S, ServerToClient as S2C};
@@ -69,7 +69,7 @@ impl Source for Script {
                 let end = offset + text.len() as u64;
                 let now = clock::mono_ns();
                 let message = Message {
-                    place: Place { stream, offset },
+                    place: MessagePlace { stream, offset },
                     end,
                     bytes: text.as_bytes(),
                     page: None,
@@ -183,7 +183,7 @@ fn answer(id: u64) -> String {
 }
 
 struct Ran {
-    report: Report,
+    report: RecorderReport,
     ended: Vec<Ended>,
     heard: Arc<Mutex<Heard>>,
     written: Vec<Written>,

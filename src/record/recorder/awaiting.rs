@@ -2,7 +2,7 @@
 
 use crate::{
     model::InvocationId,
-    record::stream::{Place, StreamId},
+    record::stream::{MessagePlace, StreamId},
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub(super) struct Awaited {
 pub(super) struct Awaiting(BTreeMap<StreamId, VecDeque<Awaited>>);
 
 impl Awaiting {
-    pub(super) fn push(&mut self, place: Place, end: u64, invocation: InvocationId, response: bool) {
+    pub(super) fn push(&mut self, place: MessagePlace, end: u64, invocation: InvocationId, response: bool) {
         let awaited = Awaited { end, offset: place.offset, invocation, response };
         self.0.entry(place.stream).or_default().push_back(awaited);
     }

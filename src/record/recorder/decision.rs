@@ -134,7 +134,7 @@ impl Recorder {
     pub(super) fn catch_up(&mut self, m: &Message<'_>) {
         self.recall(m);
         let Some(ruling) = m.ruling else { return };
-        for decision in &ruling.ruled {
+        for decision in &ruling.decisions {
             self.catch_up_one(m, ruling, decision.index);
         }
     }

@@ -1,7 +1,7 @@
 //! From messages to evidence lines: the reducer that every transport and every recovery goes through.
 //!
 //! The recorder is given messages in the order in which they crossed and told when they were delivered; it appends lines to
-//! [`Lines`] and never touches a file. What it does is a function of its input: reading the same bytes again after a crash
+//! [`UnwrittenLines`] and never touches a file. What it does is a function of its input: reading the same bytes again after a crash
 //! gives the same identifiers.
 
 mod awaiting;
@@ -22,10 +22,10 @@ pub use restore::{OnDisk, Restored};
 use super::{
     chain::{Chain, Entry, Wire},
     correlate::Table,
-    envelope::{self, Shape},
+    envelope::{self, MessageKind},
     judge::Judge,
     rulings::RulingRecord,
-    stream::{Place, Scope},
+    stream::{MessagePlace, Scope},
     surface::Surface,
 };
 use crate::model::words::AnomalyKind;
@@ -73,7 +73,7 @@ pub fn command_digest(argv: &[String]) -> String {
 /// One message as it crossed.
 pub struct Message<'a> {
     /// Where its first byte stood.
-    pub place: Place,
+    pub place: MessagePlace,
     /// Stream offset just behind its terminator: delivered once everything before this was written.
     pub end: u64,
     /// Its bytes, without terminator.
@@ -112,7 +112,7 @@ impl Message<'_> {
 
 /// Lines that wait to be written, in the order in which the files must be written.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct UnwrittenLines {
     /// For the investigation log.
     pub investigation: Vec<u8>,
     /// For the receipts file.
@@ -124,7 +124,7 @@ pub struct Lines {
     pub segment: Vec<u8>,
 }
 
-impl Lines {
+impl UnwrittenLines {
     /// Bytes in all.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -213,7 +213,7 @@ pub struct Recorder {
     chain: Chain,
     ledger_hash: String,
     /// Lines that wait to be written.
-    pub lines: Lines,
+    pub lines: UnwrittenLines,
     next_receipt: u64,
     session_start_written: bool,
     table: Table,
@@ -291,7 +291,7 @@ impl Recorder {
             started_at: begin.started_at,
             clock: begin.clock,
             ledger_hash: begin.prev_hash,
-            lines: Lines::default(),
+            lines: UnwrittenLines::default(),
             next_receipt: 0,
             session_start_written: false,
             table: Table::default(),
@@ -485,12 +485,12 @@ impl Recorder {
         if m.undecided {
             flags.insert("not_decided".to_owned());
         }
-        match e.shape {
-            Shape::Request => self.request(m, e, index, flags, big),
-            Shape::Notification => self.notification(m, e, index, flags, big),
+        match e.kind {
+            MessageKind::Request => self.request(m, e, index, flags, big),
+            MessageKind::Notification => self.notification(m, e, index, flags, big),
             // It must not answer anything: its receiver never saw it.
-            Shape::Response if m.is_blocked() || m.undecided => self.blocked_message(m, e),
-            Shape::Response => self.response(m, e, flags, big),
+            MessageKind::Response if m.is_blocked() || m.undecided => self.blocked_message(m, e),
+            MessageKind::Response => self.response(m, e, flags, big),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
         chain::{Chain, Wire},
         correlate::{Call, Pending, RequestDecision, Response},
         envelope::IdKey,
-        stream::{Place, StreamId},
+        stream::{MessagePlace, StreamId},
     },
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -303,7 +303,7 @@ impl Recorder {
             task_leg: method != "tools/call",
         });
         let wire_bytes = e.wire_bytes.unwrap_or_default();
-        let place = Place::stdio(direction, d.offset);
+        let place = MessagePlace::stdio(direction, d.offset);
         self.awaiting.push(place, d.offset + wire_bytes, invocation, false);
         self.table.insert(Pending {
             invocation,
@@ -343,7 +343,7 @@ impl Recorder {
             result_type: d.result_type,
             anomalies: d.anomalies.into_iter().collect::<BTreeSet<_>>(),
         }));
-        self.awaiting.push(Place::stdio(direction, d.offset), d.offset + wire_bytes, invocation, true);
+        self.awaiting.push(MessagePlace::stdio(direction, d.offset), d.offset + wire_bytes, invocation, true);
     }
 
     /// `mcp.session_end` and `session.json` of a chain that has ended already.

@@ -4,7 +4,7 @@
 use super::{Message, Recorder};
 use crate::{
     model::InvocationId,
-    record::envelope::{self, Class, Envelope, IdKey, Shape},
+    record::envelope::{self, Class, Envelope, IdKey, MessageKind},
 };
 use std::collections::BTreeSet;
 
@@ -34,11 +34,11 @@ impl Recorder {
         }
         let body = m.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(m.bytes);
         let Ok(e) = envelope::parse(body, None) else { return };
-        match e.shape {
-            Shape::Request if envelope::classify(e.method.as_deref().unwrap_or_default()) == Class::Pass => {
+        match e.kind {
+            MessageKind::Request if envelope::classify(e.method.as_deref().unwrap_or_default()) == Class::Pass => {
                 self.request(m, &e, None, BTreeSet::new(), &mut Vec::new());
             }
-            Shape::Response if self.answers_silent(m, &e) => {
+            MessageKind::Response if self.answers_silent(m, &e) => {
                 self.response(m, &e, BTreeSet::new(), &mut Vec::new());
             }
             _ => {}

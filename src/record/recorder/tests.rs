@@ -47,7 +47,7 @@ struct Play {
 fn judged(direction: Direction, offset: u64, text: &[u8], ns: u64) -> Option<RulingRecord> {
     let is_call = direction == C2S && memchr::memmem::find(text, b"tools/call").is_some();
     let blocked = memchr::memmem::find(text, b"\"no\"").is_some();
-    let ruled = |index| crate::record::judge::Decision {
+    let decision = |index| crate::record::judge::Decision {
         index,
         verdict: if blocked { PolicyVerdict::Denied } else { PolicyVerdict::Allowed },
         reason: if blocked { "denylist" } else { "allowlist" }.into(),
@@ -55,8 +55,8 @@ fn judged(direction: Direction, offset: u64, text: &[u8], ns: u64) -> Option<Rul
         unseen: vec!["redirects_not_seen".into()],
     };
     let batch = text.first() == Some(&b'[');
-    let ruled = if batch { vec![ruled(Some(0)), ruled(Some(1))] } else { vec![ruled(None)] };
-    is_call.then(|| RulingRecord { direction, offset, frame: None, blocked, ns, policy: "sha256:p".into(), ruled })
+    let decisions = if batch { vec![decision(Some(0)), decision(Some(1))] } else { vec![decision(None)] };
+    is_call.then(|| RulingRecord { direction, offset, frame: None, blocked, ns, policy: "sha256:p".into(), decisions })
 }
 
 impl Play {
@@ -70,11 +70,11 @@ impl Play {
 
     fn read(&mut self, direction: Direction, text: &[u8]) {
         let offset = self.offsets[direction.lane()];
-        self.offsets[direction.lane()] = self.read_at(Place::stdio(direction, offset), text);
+        self.offsets[direction.lane()] = self.read_at(MessagePlace::stdio(direction, offset), text);
     }
 
     /// Reads a message at this place; where it ends.
-    fn read_at(&mut self, place: Place, text: &[u8]) -> u64 {
+    fn read_at(&mut self, place: MessagePlace, text: &[u8]) -> u64 {
         self.ns += 1_000_000;
         let end = place.offset + text.len() as u64 + 1;
         let ruling = judged(place.direction(), place.offset, text, self.ns + 100).filter(|_| self.guarded);
@@ -727,7 +727,7 @@ proptest! {
 #[test]
 fn ids_of_two_exchanges_never_meet_and_each_stream_is_delivered_by_itself() {
     let body = |exchange, direction| StreamId::Exchange { exchange, direction };
-    let at = |exchange, direction| Place { stream: body(exchange, direction), offset: 0 };
+    let at = |exchange, direction| MessagePlace { stream: body(exchange, direction), offset: 0 };
     let call = |tool: &str| {
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{{}}}}}}"#)
     };
@@ -739,7 +739,7 @@ fn ids_of_two_exchanges_never_meet_and_each_stream_is_delivered_by_itself() {
         p.read_at(at(1, S2C), br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#),
     ];
     // A server asks in the stream of one exchange, and is answered in another.
-    let asks = Place { offset: ends[2], ..at(2, S2C) };
+    let asks = MessagePlace { offset: ends[2], ..at(2, S2C) };
     let asks = p.read_at(asks, br#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#);
     let answers = p.read_at(at(3, C2S), br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     let ns = p.ns;

@@ -4,7 +4,7 @@ use assay::{
     model::{Direction, Profile},
     record::{
         recorder::{self, Message, Recorder, Setup},
-        stream::{Place, StreamId},
+        stream::{MessagePlace, StreamId},
     },
 };
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Streams {
         let (offset, end) = (*at, *at + text.len() as u64 + 1);
         *at = end;
         recorder.message(&Message {
-            place: Place::stdio(direction, offset),
+            place: MessagePlace::stdio(direction, offset),
             end,
             bytes: text.as_bytes(),
             page: None,

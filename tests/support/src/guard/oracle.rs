@@ -2,7 +2,7 @@
 
 use super::{lenient, policed::Policed};
 use assay::{
-    guard::{Gate, Outlet, Session, Shared},
+    guard::{Gate, Outlet, Session, StdioGuard},
     policy::{Dns, Evaluator, Policy, Surroundings},
     record::{
         health::Health,
@@ -79,7 +79,7 @@ pub fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards:
     let (rulings, decided, _) = make(Direction::Decisions, room);
     let mut rulings = Writer::new(rulings);
     rulings.set_patience(Duration::ZERO);
-    let shared = Shared::new(session(policy), rulings).unwrap();
+    let shared = StdioGuard::new(session(policy), rulings).unwrap();
     let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared)), Outlet::new(shared));
     let (in_read, in_write) = pipe().unwrap();
     let (out_read, out_write) = pipe().unwrap();
