@@ -1,6 +1,6 @@
 //! Sessions of which only a later version reads everything: nothing of them is touched.
 
-use super::{Lines, RecoverError, paths_in};
+use super::{RecoverError, evidence::Lines, find::paths_in};
 use crate::{
     lines::MAX_LINE,
     model::{
