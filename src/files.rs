@@ -6,282 +6,36 @@
 //! | anything below a directory that we keep | [`Tree`]: no link on the way, plain files, ours alone |
 //! | a file in somebody's directory, to read | [`plain`]: no link, a plain file |
 //! | a file that the user named | [`named`]: a plain file, wherever a link leads |
+//! | a capture, which lies under a name that we chose | [`open_own`]: no link, a plain file, ours alone |
+//! | a directory for sockets and captures | [`exclusive_dir`]: nobody else may even enter it |
 //!
 //! None of them waits for a writer of a fifo, and nothing is read without a limit.
+//!
+//! What is written appears whole or not at all: [`replace`] and [`place_new`] stage it and rename it, [`Tree::replace`] does so
+//! below a directory that we keep. `tests/it/walls.rs` lists who else may make such calls.
 //!
 //! Directories are walked name by name rather than with `openat2`: on the way each of them is looked at, which that would not
 //! do, and it is the same on every system.
 
-pub use assay_evidence::plain::{is_refusal, is_unsupported, named, plain, read_all, write_new};
+mod lock;
+mod ours;
+mod place;
+mod sync;
+mod tree;
 
-use assay_evidence::plain::{FILE, LINK, is_plain, link_said, refuse};
-use rustix::{
-    fd::{AsFd, OwnedFd},
-    fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat},
-    io::Errno,
-};
+pub use assay_evidence::plain::{create_new, is_refusal, is_unsupported, named, plain, read_all, write_new};
+pub use lock::{Lock, lock, patiently, try_lock, try_lock_shared};
+pub use ours::{create_in, exclusive_dir, is_own_dir, open_dir, open_own};
+pub use place::{make_dirs, new_dir, place_file, place_new, rename_noreplace, replace};
+pub use sync::{sync_all, sync_data, sync_dir};
+pub use tree::Tree;
+
+use assay_evidence::plain::{LINK, refuse};
 use std::{
-    ffi::{OsStr, OsString},
-    fs::File,
-    io::{self, Write as _},
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    io,
+    os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
 };
-
-/// How a directory is opened: links in its last name are not followed.
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const APPEND: OFlags = OFlags::RDWR.union(OFlags::APPEND).union(OFlags::CREATE);
-const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
-
-/// A directory that we keep, and everything below it. Holding one says nothing about what exists.
-///
-/// Every directory on the way from the root down, the root among them, and every file must be ours: it belongs to this user,
-/// and neither group nor others may write to it. What is found otherwise is an error of which [`is_refusal`] is true; it is
-/// neither changed nor removed. How the root itself is reached is left to whoever chose it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tree {
-    root: PathBuf,
-    refused: Option<String>,
-}
-
-impl Tree {
-    /// The directory at `root`.
-    #[must_use]
-    pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), refused: None }
-    }
-
-    /// A directory that must not be used, and why: everything below it is refused.
-    #[must_use]
-    pub fn refused(root: impl Into<PathBuf>, why: impl Into<String>) -> Self {
-        Self { root: root.into(), refused: Some(why.into()) }
-    }
-
-    /// The directory itself.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// Opens the root, or a directory below it.
-    ///
-    /// # Errors
-    /// A refusal, or what the system says.
-    pub fn dir(&self, path: &Path) -> io::Result<OwnedFd> {
-        if let Some(why) = &self.refused {
-            return Err(refuse(why.clone()));
-        }
-        let mut dir = rustix::fs::open(&self.root, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty())?;
-        directory_of_ours(&dir, &self.root)?;
-        let mut at = self.root.clone();
-        for name in self.below(path)? {
-            at.push(name);
-            dir = open_dir(&dir, name, &at)?;
-            directory_of_ours(&dir, &at)?;
-        }
-        Ok(dir)
-    }
-
-    /// The names from the root to `path`, which lies below it.
-    fn below<'a>(&self, path: &'a Path) -> io::Result<Vec<&'a OsStr>> {
-        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "the path does not lie in this directory");
-        let below = path.strip_prefix(&self.root).map_err(|_| outside())?;
-        let name = |part| match part {
-            Component::Normal(name) => Ok(name),
-            _ => Err(outside()),
-        };
-        below.components().map(name).collect()
-    }
-
-    /// The directory in which `path` lies, and its name there.
-    fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
-        let mut names = self.below(path)?;
-        let name = names.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no name of a file"))?;
-        Ok((self.dir(path.parent().unwrap_or(&self.root))?, name))
-    }
-
-    /// Makes a directory below the root and those on the way, 0700; one that is there must be ours. The root must exist.
-    ///
-    /// # Errors
-    /// A refusal, or what the system says.
-    pub fn make_dir(&self, path: &Path) -> io::Result<()> {
-        let mut at = self.root.clone();
-        let mut dir = self.dir(&at)?;
-        for name in self.below(path)? {
-            match rustix::fs::mkdirat(&dir, name, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => return Err(e.into()),
-            }
-            at.push(name);
-            dir = open_dir(&dir, name, &at)?;
-            directory_of_ours(&dir, &at)?;
-        }
-        Ok(())
-    }
-
-    /// Opens a file to read it.
-    ///
-    /// # Errors
-    /// A refusal, or what the system says.
-    pub fn open(&self, path: &Path) -> io::Result<File> {
-        self.open_with(path, OFlags::RDONLY)
-    }
-
-    /// Opens a file to append to it and to read it; it is made if need be.
-    ///
-    /// # Errors
-    /// A refusal, or what the system says.
-    pub fn append(&self, path: &Path) -> io::Result<File> {
-        self.open_with(path, APPEND)
-    }
-
-    /// Opens a file that is there, to append to it and to read it.
-    ///
-    /// # Errors
-    /// A refusal, or what the system says.
-    pub fn append_existing(&self, path: &Path) -> io::Result<File> {
-        self.open_with(path, APPEND.difference(OFlags::CREATE))
-    }
-
-    /// Makes a file, 0600, to append to it and to read it.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] if anything has that name, or what the system says.
-    pub fn create(&self, path: &Path) -> io::Result<File> {
-        let (dir, name) = self.parent(path)?;
-        Ok(rustix::fs::openat(&dir, name, FILE | APPEND | OFlags::EXCL, PRIVATE)?.into())
-    }
-
-    fn open_with(&self, path: &Path, flags: OFlags) -> io::Result<File> {
-        let (dir, name) = self.parent(path)?;
-        // Looked at before it is opened: opening some devices has effects.
-        match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => file_of_ours(&stat)?,
-            Err(Errno::NOENT) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let file = rustix::fs::openat(&dir, name, FILE | flags, PRIVATE).map_err(link_said)?;
-        file_of_ours(&rustix::fs::fstat(&file)?)?;
-        Ok(file.into())
-    }
-
-    /// Reads a file of at most `max` bytes.
-    ///
-    /// # Errors
-    /// A refusal, also of what is longer, or what the system says.
-    pub fn read(&self, path: &Path, max: u64) -> io::Result<Vec<u8>> {
-        read_all(self.open(path)?, max)
-    }
-
-    /// Writes a file, 0600, under `staged`, then gives it the name `path`, whatever stood there before: a reader sees the one
-    /// or the other. Both lie in one directory. Nothing is synced unless `sync`.
-    ///
-    /// # Errors
-    /// A refusal, or what the system says.
-    pub fn replace(&self, staged: &Path, path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
-        self.remove(staged)?;
-        let placed = self.create(staged).and_then(|mut file| {
-            file.write_all(bytes)?;
-            if sync {
-                sync_all(&file)?;
-            }
-            self.rename(staged, path)
-        });
-        if placed.is_err() {
-            let _ = self.remove(staged);
-        }
-        placed
-    }
-
-    /// Gives a file another name, replacing what has it.
-    ///
-    /// # Errors
-    /// A refusal, or what the system says.
-    pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let ((from_dir, from), (to_dir, to)) = (self.parent(from)?, self.parent(to)?);
-        Ok(rustix::fs::renameat(from_dir, from, to_dir, to)?)
-    }
-
-    /// Removes a name that is no directory's; one that is not there is no error. A link goes, not what it leads to.
-    ///
-    /// # Errors
-    /// A refusal, or what the system says.
-    pub fn remove(&self, path: &Path) -> io::Result<()> {
-        let gone = self.parent(path).and_then(|(dir, name)| Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?));
-        match gone {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether anything has this name; what cannot be looked at has not.
-    #[must_use]
-    pub fn exists(&self, path: &Path) -> bool {
-        self.parent(path).is_ok_and(|(dir, name)| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok())
-    }
-
-    /// The names in a directory, without `.` and `..`; none where there is no directory.
-    ///
-    /// # Errors
-    /// A refusal, or what the system says.
-    pub fn names(&self, path: &Path) -> io::Result<Vec<OsString>> {
-        let dir = match self.dir(path) {
-            Ok(dir) => dir,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(e),
-        };
-        let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&dir)? {
-            let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(OsString::from_vec(name));
-            }
-        }
-        Ok(names)
-    }
-}
-
-/// Whether this is a directory of ours that nobody else may write to, and no link: what lies in it may be swept.
-#[must_use]
-pub fn is_own_dir(path: &Path) -> bool {
-    let dir = rustix::fs::open(path, DIRECTORY, Mode::empty());
-    dir.is_ok_and(|dir| directory_of_ours(&dir, path).is_ok())
-}
-
-fn open_dir(parent: &OwnedFd, name: &OsStr, path: &Path) -> io::Result<OwnedFd> {
-    rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()).map_err(|e| match e {
-        // A link to a directory gives either, by system.
-        Errno::LOOP | Errno::NOTDIR => {
-            let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
-            let link = stat.is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_symlink());
-            refuse(format!("{}: {}", path.display(), if link { LINK } else { "it is no directory" }))
-        }
-        e => e.into(),
-    })
-}
-
-fn directory_of_ours(dir: &OwnedFd, path: &Path) -> io::Result<()> {
-    ours(&rustix::fs::fstat(dir)?).map_err(|what| refuse(format!("the directory {} {what}", path.display())))
-}
-
-fn file_of_ours(stat: &Stat) -> io::Result<()> {
-    is_plain(stat)?;
-    // A second name is a way to have us change a file somewhere else.
-    if stat.st_nlink > 1 {
-        return Err(refuse("it is a hard link, a file with other names"));
-    }
-    ours(stat).map_err(|what| refuse(format!("the file {what}")))
-}
-
-fn ours(stat: &Stat) -> Result<(), &'static str> {
-    if stat.st_uid != rustix::process::geteuid().as_raw() {
-        Err("belongs to another user")
-    } else if stat.st_mode & 0o022 != 0 {
-        Err("can be written by others; take that away with chmod go-w")
-    } else {
-        Ok(())
-    }
-}
 
 /// The first line of a plain file without its line feed, if it is whole and within the first `limit` bytes.
 #[must_use]
@@ -319,78 +73,6 @@ pub fn reach(named: &Path) -> io::Result<PathBuf> {
     Ok(real)
 }
 
-/// What became of a try for a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lock {
-    /// It is ours until the file is closed.
-    Taken,
-    /// Another process has it.
-    Busy,
-    /// The file system has no locks: nobody can tell.
-    Unsupported,
-}
-
-/// Tries for the exclusive lock of a file or directory.
-///
-/// # Errors
-/// What the system says.
-pub fn try_lock(file: impl AsFd) -> io::Result<Lock> {
-    lock_with(file, FlockOperation::NonBlockingLockExclusive)
-}
-
-/// Waits for the exclusive lock of a file or directory.
-///
-/// # Errors
-/// What the system says.
-pub fn lock(file: impl AsFd) -> io::Result<Lock> {
-    lock_with(file, FlockOperation::LockExclusive)
-}
-
-fn lock_with(file: impl AsFd, how: FlockOperation) -> io::Result<Lock> {
-    match rustix::io::retry_on_intr(|| rustix::fs::flock(&file, how)) {
-        Ok(()) => Ok(Lock::Taken),
-        Err(Errno::AGAIN) => Ok(Lock::Busy),
-        Err(e) if is_unsupported(&e.into()) => Ok(Lock::Unsupported),
-        Err(e) => Err(e.into()),
-    }
-}
-
-/// Syncs a file and what describes it. A file system that has no such thing is taken at its word.
-///
-/// # Errors
-/// What the system says.
-pub fn sync_all(file: &File) -> io::Result<()> {
-    allowing_unsupported(file.sync_all())
-}
-
-/// Syncs a file. A file system that has no such thing is taken at its word.
-///
-/// # Errors
-/// What the system says.
-pub fn sync_data(file: &File) -> io::Result<()> {
-    allowing_unsupported(file.sync_data())
-}
-
-/// Syncs a directory, so that names made in it are there after a power cut. A file system that cannot is taken at its word.
-///
-/// # Errors
-/// What the system says.
-pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    let dir = rustix::fs::openat(CWD, dir, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty())?;
-    allowing_unsupported(File::from(dir).sync_all())
-}
-
-fn allowing_unsupported(synced: io::Result<()>) -> io::Result<()> {
-    synced.or_else(|e| {
-        if is_unsupported(&e) {
-            tracing::debug!(error = %e, "the file system does not sync");
-            Ok(())
-        } else {
-            Err(e)
-        }
-    })
-}
-
 /// A path as text, for documents that hold text alone: bytes that are no UTF-8 are replaced.
 #[must_use]
 pub fn text(path: &Path) -> String {
@@ -400,10 +82,15 @@ pub fn text(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use rustix::fs::{CWD, FileType, Mode};
+    use std::{
+        fs::File,
+        io::Write as _,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
 
     fn fifo(path: &Path) {
-        rustix::fs::mknodat(CWD, path, FileType::Fifo, PRIVATE, 0).unwrap();
+        rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     }
 
     #[test]
@@ -500,5 +187,46 @@ mod tests {
         let giant = tmp.path().join("giant");
         File::create(&giant).unwrap().set_len(1 << 40).unwrap();
         assert!(is_refusal(&Tree::at(tmp.path()).read(&giant, 1 << 20).unwrap_err()));
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_and_a_file_that_they_may_write_are_not_ours() {
+        let tmp = tempfile::tempdir().unwrap();
+        let at = |name: &str| tmp.path().join(name);
+        let mode = |name: &str, mode| std::fs::set_permissions(at(name), PermissionsExt::from_mode(mode)).unwrap();
+        let dir = exclusive_dir(&at("run")).unwrap();
+        exclusive_dir(&at("run")).unwrap();
+        assert_eq!(at("run").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        create_in(&dir, "ring").unwrap();
+        assert!(create_in(&dir, "ring").is_err());
+        open_own(&at("run/ring")).unwrap();
+        mode("run/ring", 0o620);
+        symlink(at("run/ring"), at("link")).unwrap();
+        fifo(&at("fifo"));
+        for name in ["run/ring", "link", "fifo", "run"] {
+            let e = open_own(&at(name)).unwrap_err();
+            assert!(is_refusal(&e) || name == "run", "{name}: {e}");
+        }
+        mode("run", 0o710);
+        assert!(is_refusal(&exclusive_dir(&at("run")).unwrap_err()));
+        symlink(at("run"), at("way")).unwrap();
+        assert!(exclusive_dir(&at("way")).is_err() && open_dir(&at("way")).is_err());
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_no_longer_than_was_said() {
+        use std::time::Duration;
+        let tmp = tempfile::tempdir().unwrap();
+        let open = || open_dir(tmp.path()).unwrap();
+        let (one, two) = (open(), open());
+        assert_eq!(try_lock_shared(&one).unwrap(), Lock::Taken);
+        assert_eq!(try_lock_shared(&two).unwrap(), Lock::Taken);
+        assert_eq!(patiently(Duration::ZERO, || try_lock(&one)).unwrap(), Lock::Busy);
+        let mut tries = 0;
+        let freed = patiently(Duration::MAX, || {
+            tries += 1;
+            Ok(if tries < 3 { Lock::Busy } else { Lock::Taken })
+        });
+        assert_eq!((freed.unwrap(), tries), (Lock::Taken, 3));
     }
 }

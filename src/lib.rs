@@ -49,6 +49,8 @@
 
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "history")]
+pub mod db;
 #[cfg(feature = "cli")]
 pub mod demo;
 pub mod error;

@@ -1,15 +1,13 @@
 //! Directories and permissions: the audit directory, the user directory, and how files in them are made (FORMATS §1).
 
-pub use crate::files::write_new;
+pub use crate::files::{sync_dir, write_new};
 
 use crate::{
     files::{self, Tree},
     model::{SessionId, WallTime, ledger, pack},
 };
 use std::{
-    fs::DirBuilder,
     io,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -69,7 +67,7 @@ pub fn home() -> Option<PathBuf> {
 /// # Errors
 /// A parent that is a file, or what the system says.
 pub fn create_private_dir(dir: &Path) -> Result<(), PathError> {
-    match DirBuilder::new().recursive(true).mode(0o700).create(dir) {
+    match files::make_dirs(dir) {
         Ok(()) => Ok(()),
         Err(_) if dir.exists() && !dir.is_dir() => Err(PathError::NotADirectory(dir.to_owned())),
         Err(e) => {
@@ -94,14 +92,6 @@ pub fn write_dated(dir: &Path, extension: &str, bytes: &[u8]) -> io::Result<Path
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
-}
-
-/// Syncs a directory, so that names made in it are there after a power cut.
-///
-/// # Errors
-/// What the system says.
-pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    files::sync_dir(dir)
 }
 
 /// An audit directory: where everything of FORMATS §1 lies. Holding one says nothing about what exists.

@@ -3,6 +3,7 @@
 use super::out::{self, Style, Tone, short};
 use crate::model::pack::RECEIPTS;
 use crate::{
+    db::DbError,
     error::{Exit, Failure},
     history::{self, HistoryError, Refreshed},
     numbers::{NONE, counted, duration_if, grouped},
@@ -57,13 +58,15 @@ pub struct AnalyzeArgs {
 impl From<HistoryError> for Failure {
     fn from(e: HistoryError) -> Self {
         match e {
-            HistoryError::Damaged { .. } => Self::failed(e).hint("make it anew: assay analyze --history --rebuild"),
-            HistoryError::Newer { .. } => Self::bad_input(e).hint("use the newer assay, or move the file away"),
-            HistoryError::Foreign { .. } => Self::bad_input(e).hint("move the file away"),
-            HistoryError::Path(_) => Self::bad_input(e),
-            HistoryError::Busy | HistoryError::Io { .. } | HistoryError::Journal(_) | HistoryError::Sql { .. } => {
-                Self::failed(e)
+            HistoryError::Db(DbError::Damaged { .. }) => {
+                Self::failed(e).hint("make it anew: assay analyze --history --rebuild")
             }
+            HistoryError::Db(DbError::Newer { .. }) => {
+                Self::bad_input(e).hint("use the newer assay, or move the file away")
+            }
+            HistoryError::Db(DbError::Foreign { .. }) => Self::bad_input(e).hint("move the file away"),
+            HistoryError::Path(_) => Self::bad_input(e),
+            HistoryError::Db(_) | HistoryError::Journal(_) => Self::failed(e),
         }
     }
 }

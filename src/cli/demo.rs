@@ -10,6 +10,7 @@ use crate::{
         tamper::{self, Change},
     },
     error::{Exit, Failure},
+    files,
     live::watcher::Wanted,
     numbers,
     pack::{
@@ -33,10 +34,8 @@ use clap::Args;
 use serde_json::Value;
 use std::{
     fmt::{Display, Write as _},
-    fs::DirBuilder,
     io,
     ops::ControlFlow,
-    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -145,7 +144,7 @@ fn make_dir(named: Option<&Path>) -> Result<PathBuf, Failure> {
         if let Some(parent) = dir.parent() {
             paths::create_private_dir(parent).map_err(|e| unusable(&dir, &e))?;
         }
-        match DirBuilder::new().mode(0o700).create(&dir) {
+        match files::new_dir(&dir) {
             Ok(()) => return Ok(dir),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(unusable(&dir, &PathError::Io { path: dir.clone(), source })),
@@ -412,7 +411,7 @@ impl Demo {
 
     fn change(&self, pack: &Path) -> io::Result<Change> {
         let place = self.dir.join("tampered");
-        DirBuilder::new().mode(0o700).create(&place)?;
+        files::new_dir(&place)?;
         let copy = place.join(pack.file_name().unwrap_or_default());
         tamper::copy(pack, &copy)?;
         tamper::change_digit(&copy.join(RECEIPTS), "\"tool_name\":\"slow\"", "duration_ms")

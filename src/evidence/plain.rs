@@ -104,17 +104,22 @@ pub fn read_all(file: File, max: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > max { Err(long()) } else { Ok(bytes) }
 }
 
+/// Makes a new file, 0600, to write it and to read it; refuses to replace one.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`], or what the system says.
+pub fn create_new(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)
+}
+
 /// Writes a whole new file, 0600, synced; refuses to replace one.
 ///
 /// # Errors
 /// What the system says.
 pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)?;
+    let mut file = create_new(path)?;
     file.write_all(bytes)?;
     // A file system that has no such thing is taken at its word.
     file.sync_all().or_else(|e| if is_unsupported(&e) { Ok(()) } else { Err(e) })

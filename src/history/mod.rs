@@ -10,7 +10,8 @@ mod store;
 pub use store::{History, HistoryError, SCHEMA_VERSION, SessionRow};
 
 use crate::{
-    files::{self, Tree},
+    db::DbError,
+    files::{self, Lock, Tree},
     model::{WallTime, receipt::SCHEMA_VERSION as SCHEMA_OF_RECEIPTS, version},
     pack::{
         analysis::Analysis,
@@ -19,13 +20,11 @@ use crate::{
     },
     paths::{AuditDir, SessionPaths, create_private_dir},
 };
-use rustix::fs::{FlockOperation, flock};
 use std::{
-    fs::File,
     io::{self, Read as _, Write as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The database, in the user directory.
@@ -95,10 +94,13 @@ pub fn register(home: &Path, dir: &Path) -> Result<PathBuf, HistoryError> {
     let root = dir.canonicalize().map_err(HistoryError::io(dir))?;
     let text = root.to_str().ok_or_else(|| HistoryError::Path(root.clone()))?;
     let line = serde_json::to_string(text).map_err(|_| HistoryError::Path(root.clone()))?;
-    create_private_dir(home).map_err(|e| HistoryError::Io { path: home.to_owned(), source: io::Error::other(e) })?;
+    create_private_dir(home).map_err(|e| HistoryError::io(home)(io::Error::other(e)))?;
     let path = home.join(DIRECTORIES);
     let mut file = Tree::at(home).append(&path).map_err(HistoryError::io(&path))?;
-    lock(&file, FlockOperation::NonBlockingLockExclusive, PATIENCE_OF_PROXY)?;
+    // Another error means a file system without locks.
+    if matches!(files::patiently(PATIENCE_OF_PROXY, || files::try_lock(&file)), Ok(Lock::Busy)) {
+        return Err(DbError::Busy { what: "history" }.into());
+    }
     let mut known = String::new();
     (&file).take(MAX_DIRECTORIES).read_to_string(&mut known).map_err(HistoryError::io(&path))?;
     if !known.lines().any(|l| l == line) {
@@ -112,7 +114,7 @@ pub fn register(home: &Path, dir: &Path) -> Result<PathBuf, HistoryError> {
 /// The audit directories of the list, sorted; lines that do not read are passed over.
 ///
 /// # Errors
-/// [`HistoryError::Io`].
+/// [`DbError::Io`].
 pub fn directories(home: &Path) -> Result<Vec<PathBuf>, HistoryError> {
     let path = home.join(DIRECTORIES);
     let mut text = String::new();
@@ -223,19 +225,6 @@ fn summarize(dir: &AuditDir, stem: &str) -> Result<Summary, CallsError> {
     match too_new {
         Some(source) => Err(CallsError::TooNew { path: receipts.join(&name), source }),
         None => Ok(out),
-    }
-}
-
-/// Locks a file, waiting no longer than `patience`.
-fn lock(file: &File, how: FlockOperation, patience: Duration) -> Result<(), HistoryError> {
-    let until = Instant::now() + patience;
-    loop {
-        match rustix::io::retry_on_intr(|| flock(file, how)) {
-            Err(rustix::io::Errno::AGAIN) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
-            Err(rustix::io::Errno::AGAIN) => return Err(HistoryError::Busy),
-            // Another error means a file system without locks.
-            _ => return Ok(()),
-        }
     }
 }
 

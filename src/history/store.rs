@@ -1,22 +1,19 @@
 //! The database.
 
-use super::{DATABASE, LOCK, Summary, lock};
+use super::{DATABASE, LOCK, Summary};
 use crate::{
-    files::Tree,
-    model::reading::TooNew,
+    db::{self, Db, DbError, Schema},
     pack::{
         analysis::{Analysis, Cell},
         calls::CallsError,
         tally::{Latency, ToolTally},
     },
-    paths::{SessionPaths, create_private_dir},
+    paths::SessionPaths,
 };
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params};
-use rustix::fs::FlockOperation::{NonBlockingLockExclusive, NonBlockingLockShared};
+use rusqlite::{TransactionBehavior, params};
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
-    fs::File,
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -31,7 +28,7 @@ pub const SCHEMA_VERSION: i64 = 1;
 /// `application_id` of the database: `aSay`.
 const APPLICATION_ID: i64 = 0x6153_6179;
 
-const SCHEMA: &str = "
+const TABLES: &str = "
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY,
     dir TEXT NOT NULL,
@@ -64,73 +61,34 @@ CREATE TABLE cells (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// What the database is.
+const HISTORY: Schema = Schema {
+    what: "history",
+    file: DATABASE,
+    lock: LOCK,
+    application_id: APPLICATION_ID,
+    version: SCHEMA_VERSION,
+    tables: TABLES,
+};
+
 /// What keeps the history from being used.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The system does not let us.
-    #[error("{}: {source}", .path.display())]
-    Io {
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The database does not read.
-    #[error("the history {} is damaged: {why}", .path.display())]
-    Damaged {
-        /// Which.
-        path: PathBuf,
-        /// What SQLite said.
-        why: String,
-    },
-    /// A newer version made it.
-    #[error("{}: {source}", .path.display())]
-    Newer {
-        /// Which.
-        path: PathBuf,
-        /// What is known of it.
-        source: TooNew,
-    },
-    /// It is the database of something else.
-    #[error("{} is not a history of assay", .path.display())]
-    Foreign {
-        /// Which.
-        path: PathBuf,
-    },
-    /// Others have it.
-    #[error("the history is in use by other processes")]
-    Busy,
+    /// The database cannot be used, or a file beside it.
+    #[error(transparent)]
+    Db(#[from] DbError),
     /// A path that cannot be written as text.
     #[error("{}: a directory whose name is not UTF-8 cannot be in the history", .0.display())]
     Path(PathBuf),
     /// A session's journal does not read.
     #[error(transparent)]
     Journal(CallsError),
-    /// Anything else that SQLite says.
-    #[error("the history {}: {source}", .path.display())]
-    Sql {
-        /// Which.
-        path: PathBuf,
-        /// What SQLite said.
-        source: rusqlite::Error,
-    },
 }
 
 impl HistoryError {
     pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { path, source }
-    }
-
-    fn sql(path: &Path) -> impl Fn(rusqlite::Error) -> Self {
-        let path = path.to_owned();
-        move |source| match source.sqlite_error_code() {
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                Self::Damaged { path: path.clone(), why: source.to_string() }
-            }
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
-            _ => Self::Sql { path: path.clone(), source },
-        }
+        let error = DbError::io(path);
+        move |source| Self::Db(error(source))
     }
 }
 
@@ -159,12 +117,7 @@ pub struct SessionRow {
 
 /// The history, open.
 #[derive(Debug)]
-pub struct History {
-    db: Connection,
-    path: PathBuf,
-    /// While it is held, nobody replaces the file.
-    _lock: File,
-}
+pub struct History(Db);
 
 impl History {
     /// Opens the history of a user directory, or makes an empty one, 0600; waits for others no longer than `patience` each time.
@@ -172,25 +125,19 @@ impl History {
     /// # Errors
     /// [`HistoryError`].
     pub fn open(home: &Path, patience: Duration) -> Result<Self, HistoryError> {
-        let held = hold(home, NonBlockingLockShared, patience)?;
-        let path = home.join(DATABASE);
-        let mut db = connect(&path, patience)?;
-        prepare(&mut db, &path)?;
-        Ok(Self { db, path, _lock: held })
+        Ok(Self(Db::open(home, HISTORY, patience)?))
     }
 
     /// Whether the whole of it reads.
     ///
     /// # Errors
-    /// [`HistoryError::Damaged`].
+    /// [`DbError::Damaged`].
     pub fn check(&self) -> Result<(), HistoryError> {
-        let sql = HistoryError::sql(&self.path);
-        let said: String = self.db.query_row("PRAGMA quick_check(1)", [], |r| r.get(0)).map_err(sql)?;
-        if said == "ok" { Ok(()) } else { Err(self.damaged(said)) }
+        Ok(self.0.check()?)
     }
 
-    fn damaged(&self, why: impl Into<String>) -> HistoryError {
-        HistoryError::Damaged { path: self.path.clone(), why: why.into() }
+    fn error(&self, e: rusqlite::Error) -> HistoryError {
+        self.0.error(e).into()
     }
 
     /// Writes a session, in place of what was known of it.
@@ -198,11 +145,11 @@ impl History {
     /// # Errors
     /// [`HistoryError`].
     pub fn put(&mut self, root: &Path, paths: &SessionPaths, s: &Summary) -> Result<(), HistoryError> {
-        self.put_all(&root.to_string_lossy(), paths, s).map_err(HistoryError::sql(&self.path))
+        self.put_all(&root.to_string_lossy(), paths, s).map_err(|e| self.error(e))
     }
 
     fn put_all(&mut self, root: &str, paths: &SessionPaths, s: &Summary) -> rusqlite::Result<()> {
-        let t = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let t = self.0.write().transaction_with_behavior(TransactionBehavior::Immediate)?;
         t.execute("DELETE FROM sessions WHERE dir = ?1 AND stem = ?2", params![root, paths.stem])?;
         t.execute(
             "INSERT INTO sessions (dir, stem, session_id, server_id, started_at, ended_at, end_reason, complete, receipts,
@@ -253,9 +200,9 @@ impl History {
     /// # Errors
     /// [`HistoryError`].
     pub fn forget(&mut self, root: &Path, stem: &str) -> Result<(), HistoryError> {
-        let sql = HistoryError::sql(&self.path);
         let dir = root.to_string_lossy();
-        self.db.execute("DELETE FROM sessions WHERE dir = ?1 AND stem = ?2", params![dir, stem]).map(drop).map_err(sql)
+        let gone = self.0.write().execute("DELETE FROM sessions WHERE dir = ?1 AND stem = ?2", params![dir, stem]);
+        gone.map(drop).map_err(|e| self.error(e))
     }
 
     /// Length and time of change of the journals of a directory when they were read, by stem.
@@ -265,12 +212,12 @@ impl History {
     pub fn stamps(&self, root: &Path) -> Result<BTreeMap<String, (u64, i64)>, HistoryError> {
         let read = || {
             let mut query =
-                self.db.prepare("SELECT stem, journal_bytes, journal_mtime_ns FROM sessions WHERE dir = ?1")?;
+                self.0.read().prepare("SELECT stem, journal_bytes, journal_mtime_ns FROM sessions WHERE dir = ?1")?;
             let rows = query
                 .query_map([root.to_string_lossy()], |r| Ok((r.get(0)?, (r.get::<_, i64>(1)? as u64, r.get(2)?))))?;
             rows.collect::<rusqlite::Result<_>>()
         };
-        read().map_err(HistoryError::sql(&self.path))
+        read().map_err(|e| self.error(e))
     }
 
     /// All sessions, the latest first.
@@ -279,7 +226,7 @@ impl History {
     /// [`HistoryError`].
     pub fn sessions(&self) -> Result<Vec<SessionRow>, HistoryError> {
         let read = || {
-            let mut query = self.db.prepare(
+            let mut query = self.0.read().prepare(
                 "SELECT dir, stem, session_id, server_id, started_at, ended_at, end_reason, complete, receipts
                  FROM sessions ORDER BY started_at DESC, dir, stem",
             )?;
@@ -300,7 +247,7 @@ impl History {
             })?;
             rows.collect::<rusqlite::Result<_>>()
         };
-        read().map_err(HistoryError::sql(&self.path))
+        read().map_err(|e| self.error(e))
     }
 
     /// The calls of all sessions.
@@ -308,14 +255,15 @@ impl History {
     /// # Errors
     /// [`HistoryError`].
     pub fn analysis(&self) -> Result<Analysis, HistoryError> {
-        let sql = HistoryError::sql(&self.path);
+        let sql = |e| self.error(e);
         let mut out = Analysis::default();
         let mut query = self
-            .db
+            .0
+            .read()
             .prepare("SELECT tool, server, day, calls, forwarded, denied, errors, timeouts, max_us, latency FROM cells")
-            .map_err(&sql)?;
-        let mut rows = query.query([]).map_err(&sql)?;
-        while let Some(r) = rows.next().map_err(&sql)? {
+            .map_err(sql)?;
+        let mut rows = query.query([]).map_err(sql)?;
+        while let Some(r) = rows.next().map_err(sql)? {
             let read = || -> rusqlite::Result<_> {
                 let cell = Cell { tool: r.get(0)?, server: r.get(1)?, day: r.get(2)? };
                 let n = |at| r.get::<_, i64>(at).map(|n| n as u64);
@@ -323,8 +271,8 @@ impl History {
                 let (calls, forwarded, denied, errors, timeouts) = (n(3)?, n(4)?, n(5)?, n(6)?, n(7)?);
                 Ok((cell, latency.map(|latency| ToolTally { calls, forwarded, denied, errors, timeouts, latency })))
             };
-            let (cell, tally) = read().map_err(&sql)?;
-            out.add(cell, &tally.ok_or_else(|| self.damaged("latencies that do not read"))?);
+            let (cell, tally) = read().map_err(sql)?;
+            out.add(cell, &tally.ok_or_else(|| self.0.damaged("latencies that do not read"))?);
         }
         Ok(out)
     }
@@ -335,110 +283,7 @@ impl History {
 /// # Errors
 /// [`HistoryError`]; one of a newer version or of something else is left alone.
 pub(super) fn wipe(home: &Path, patience: Duration) -> Result<(), HistoryError> {
-    let _held = hold(home, NonBlockingLockExclusive, patience)?;
-    let path = home.join(DATABASE);
-    let emptied = connect(&path, patience).and_then(|mut db| {
-        prepare(&mut db, &path)?;
-        let sql = HistoryError::sql(&path);
-        let said: String = db.query_row("PRAGMA quick_check(1)", [], |r| r.get(0)).map_err(&sql)?;
-        if said != "ok" {
-            return Err(HistoryError::Damaged { path: path.clone(), why: said });
-        }
-        db.execute("DELETE FROM sessions", []).map_err(&sql)?;
-        Ok(())
-    });
-    match emptied {
-        Err(HistoryError::Damaged { .. }) => {}
-        other => return other,
-    }
-    // Its journal goes first: it must never be played back into the new database.
-    for suffix in ["-journal", "-wal", "-shm", ""] {
-        let file = home.join(format!("{DATABASE}{suffix}"));
-        match std::fs::remove_file(&file) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(HistoryError::io(&file)(e)),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn hold(home: &Path, how: rustix::fs::FlockOperation, patience: Duration) -> Result<File, HistoryError> {
-    create_private_dir(home).map_err(|e| HistoryError::Io { path: home.to_owned(), source: io::Error::other(e) })?;
-    let file = private_file(&home.join(LOCK))?;
-    lock(&file, how, patience)?;
-    Ok(file)
-}
-
-fn private_file(path: &Path) -> Result<File, HistoryError> {
-    let home = path.parent().unwrap_or(Path::new("."));
-    Tree::at(home).append(path).map_err(HistoryError::io(path))
-}
-
-fn connect(path: &Path, patience: Duration) -> Result<Connection, HistoryError> {
-    let sql = HistoryError::sql(path);
-    // SQLite would make it readable for others.
-    private_file(path)?;
-    // It writes and truncates what stands beside it without a look at what that is.
-    for end in ["-journal", "-wal", "-shm"] {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(end);
-        let beside = PathBuf::from(beside);
-        match Tree::at(path.parent().unwrap_or(Path::new("."))).open(&beside) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(HistoryError::io(&beside)(e)),
-            _ => {}
-        }
-    }
-    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .map_err(&sql)?;
-    db.busy_timeout(patience).map_err(&sql)?;
-    db.pragma_update(None, "foreign_keys", true).map_err(&sql)?;
-    db.pragma_update(None, "trusted_schema", false).map_err(&sql)?;
-    // A session's end does not wait for the disk: what a power cut damages is found and made anew from the journals.
-    db.pragma_update(None, "synchronous", "OFF").map_err(&sql)?;
-    Ok(db)
-}
-
-/// Makes the tables of an empty database, and refuses one that is not ours.
-fn prepare(db: &mut Connection, path: &Path) -> Result<(), HistoryError> {
-    let sql = HistoryError::sql(path);
-    // In a transaction, or another process that makes the tables just now is seen half.
-    let state_now = db.transaction().and_then(|t| state(&t)).map_err(&sql)?;
-    match state_now {
-        (APPLICATION_ID, SCHEMA_VERSION, _) => return Ok(()),
-        (APPLICATION_ID, found, _) => {
-            let path = path.to_owned();
-            return Err(match newer(found) {
-                Some(source) => HistoryError::Newer { path, source },
-                None => HistoryError::Damaged { path, why: format!("version {found} was never written") },
-            });
-        }
-        (0, 0, 0) => {}
-        _ => return Err(HistoryError::Foreign { path: path.to_owned() }),
-    }
-    let mut made = || -> rusqlite::Result<()> {
-        let t = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Another process may have been faster.
-        if state(&t)? == (0, 0, 0) {
-            t.execute_batch(SCHEMA)?;
-            t.pragma_update(None, "application_id", APPLICATION_ID)?;
-            t.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-        }
-        t.commit()
-    };
-    made().map_err(&sql)
-}
-
-/// Whether this is a version above the one that is read. A later minor one stands above the lower 16 bits.
-fn newer(found: i64) -> Option<TooNew> {
-    let (major, minor) = (found & 0xffff, found >> 16);
-    let name = if minor == 0 { major.to_string() } else { format!("{major}.{minor}") };
-    (found > SCHEMA_VERSION).then(|| TooNew { what: "history", found: name, known: SCHEMA_VERSION.to_string() })
-}
-
-/// Application id, version and number of tables.
-fn state(db: &Connection) -> rusqlite::Result<(i64, i64, i64)> {
-    let one = |query: &str| db.query_row(query, [], |r| r.get(0));
-    Ok((one("PRAGMA application_id")?, one("PRAGMA user_version")?, one("SELECT count(*) FROM sqlite_master")?))
+    Ok(db::wipe(home, HISTORY, patience, "DELETE FROM sessions")?)
 }
 
 /// Buckets and counts, six bytes each, little-endian.

@@ -99,7 +99,7 @@ fn a_damaged_history_is_said_and_made_anew() {
         bytes[damage..end].fill(0xa5);
         std::fs::write(&path, bytes).unwrap();
         let opened = History::open(&f.home, PATIENCE).and_then(|h| h.check());
-        assert!(matches!(opened, Err(HistoryError::Damaged { .. })), "{damage}: {opened:?}");
+        assert!(matches!(opened, Err(HistoryError::Db(DbError::Damaged { .. }))), "{damage}: {opened:?}");
         let (rebuilt, _) = rebuild(&f.home).unwrap();
         rebuilt.check().unwrap();
         assert_eq!(said(&rebuilt), before, "{damage}");
@@ -122,8 +122,8 @@ fn a_newer_or_foreign_database_is_left_alone() {
         let before = std::fs::read(&path).unwrap();
         for refused in [History::open(&f.home, PATIENCE).err(), rebuild(&f.home).err()] {
             match refused {
-                Some(HistoryError::Newer { source, .. }) => assert_eq!(Some(&*source.found), newer),
-                Some(HistoryError::Foreign { .. }) => assert_eq!(newer, None),
+                Some(HistoryError::Db(DbError::Newer { source, .. })) => assert_eq!(Some(&*source.found), newer),
+                Some(HistoryError::Db(DbError::Foreign { .. })) => assert_eq!(newer, None),
                 other => panic!("{change}: {other:?}"),
             }
         }
@@ -153,12 +153,12 @@ fn whoever_is_kept_waiting_gives_up() {
     let f = Fixture::new();
     f.noted("one", 1, 2);
     let open = f.open();
-    assert!(matches!(store::wipe(&f.home, Duration::ZERO), Err(HistoryError::Busy)));
+    assert!(matches!(store::wipe(&f.home, Duration::ZERO), Err(HistoryError::Db(DbError::Busy { .. }))));
     drop(open);
     let path = f.home.join(DATABASE);
     let writer = rusqlite::Connection::open(&path).unwrap();
     writer.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    assert!(matches!(History::open(&f.home, Duration::ZERO), Err(HistoryError::Busy)));
+    assert!(matches!(History::open(&f.home, Duration::ZERO), Err(HistoryError::Db(DbError::Busy { .. }))));
 }
 
 #[test]

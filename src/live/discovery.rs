@@ -15,18 +15,14 @@ use crate::{
     sys,
 };
 use rustix::{
-    fs::{Mode, OFlags},
     io::FdFlags,
     net::{AddressFamily, SocketAddrUnix, SocketType},
 };
 use std::{
     fmt,
-    fs::{File, OpenOptions},
-    io::{self, Read as _, Write as _},
-    os::unix::{
-        fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
-        net::UnixStream,
-    },
+    fs::File,
+    io::{self, Read as _},
+    os::unix::{fs::MetadataExt as _, net::UnixStream},
     path::{Path, PathBuf},
 };
 
@@ -62,20 +58,10 @@ pub fn run_dirs() -> Vec<PathBuf> {
 /// What the system says; a directory of somebody else, or one that is open to others.
 pub fn private_run_dir(dir: &Path) -> io::Result<()> {
     // Its parent is there, or is our own user directory.
-    match std::fs::DirBuilder::new().mode(0o700).recursive(dir.ends_with("run")).create(dir) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
+    if dir.ends_with("run") {
+        files::make_dirs(dir)?;
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let stat = rustix::fs::fstat(rustix::fs::open(dir, flags, Mode::empty())?)?;
-    let denied = |what: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, what.to_owned()));
-    if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return denied("the directory belongs to another user");
-    }
-    if stat.st_mode & 0o077 != 0 {
-        return denied("the directory is open to other users");
-    }
-    Ok(())
+    files::exclusive_dir(dir).map(drop)
 }
 
 /// Whether a socket can be bound at this path.
@@ -122,19 +108,12 @@ impl OwnCard {
 
 fn place(path: &Path, card: &RunCard) -> io::Result<File> {
     let staged = path.with_extension(format!("{}.new", std::process::id()));
-    let _ = std::fs::remove_file(&staged);
     let mut bytes = serde_json::to_vec(card)?;
     bytes.push(b'\n');
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
-    let placed = file.write_all(&bytes).and_then(|()| match files::try_lock(&file)? {
+    files::replace(&staged, path, &bytes, |file| match files::try_lock(file)? {
         Lock::Busy => Err(io::ErrorKind::WouldBlock.into()),
-        Lock::Taken | Lock::Unsupported => std::fs::rename(&staged, path),
-    });
-    if let Err(e) = placed {
-        let _ = std::fs::remove_file(&staged);
-        return Err(e);
-    }
-    Ok(file)
+        Lock::Taken | Lock::Unsupported => Ok(()),
+    })
 }
 
 /// A card of the run directory that is left alone: it is of a later version, or its proxy lives and it does not read.

@@ -6,7 +6,6 @@
 use crate::{
     files,
     model::sha256_hex,
-    pack::publish,
     paths::{self, PathError},
     text::visible,
 };
@@ -14,9 +13,9 @@ use base64::Engine as _;
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use std::{
     fmt, fs,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Read as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 use zeroize::Zeroizing;
@@ -426,8 +425,8 @@ impl KeyStore {
         let path = self.dir.join(ACTIVE_SIGNER);
         let error = |source| KeyError::Write { path: path.clone(), source };
         let temp = self.temp(ACTIVE_SIGNER)?;
-        paths::write_new(&temp, format!("{signer}\n").as_bytes()).map_err(error)?;
-        fs::rename(&temp, &path).and_then(|()| paths::sync_dir(&self.dir)).map_err(error)
+        let placed = files::replace(&temp, &path, format!("{signer}\n").as_bytes(), files::sync_all);
+        placed.and_then(|_| files::sync_dir(&self.dir)).map_err(error)
     }
 
     /// The public key of `signer`: checked against the secret one where that is there.
@@ -503,15 +502,9 @@ impl KeyStore {
             return Err(KeyError::Exists(path.to_owned()));
         }
         let temp = self.temp(&path.file_name().unwrap_or_default().to_string_lossy())?;
-        let written = paths::write_new(&temp, bytes);
-        if written.is_err() {
-            let _ = fs::remove_file(&temp);
-        }
-        written.and_then(|()| publish::place_file(&temp, path)).and_then(|()| paths::sync_dir(&self.dir)).map_err(|e| {
-            match e.kind() {
-                io::ErrorKind::AlreadyExists => KeyError::Exists(path.to_owned()),
-                _ => KeyError::Write { path: path.to_owned(), source: e },
-            }
+        files::place_new(&temp, path, bytes).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => KeyError::Exists(path.to_owned()),
+            _ => KeyError::Write { path: path.to_owned(), source: e },
         })
     }
 
@@ -523,16 +516,10 @@ impl KeyStore {
 
 /// Opens a key file without following a symlink and without waiting for a fifo's writer.
 fn open_key(path: &Path) -> Result<File, KeyError> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
-    let file = opened.map_err(|source| {
-        if fs::symlink_metadata(path).is_ok_and(|m| !m.is_file()) {
-            KeyError::NotAFile(path.to_owned())
-        } else {
-            KeyError::Unreadable { path: path.to_owned(), source }
-        }
-    })?;
-    if file.metadata().is_ok_and(|m| m.is_file()) { Ok(file) } else { Err(KeyError::NotAFile(path.to_owned())) }
+    files::plain(path).map_err(|source| match files::is_refusal(&source) {
+        true => KeyError::NotAFile(path.to_owned()),
+        false => KeyError::Unreadable { path: path.to_owned(), source },
+    })
 }
 
 fn read_key(file: &mut File, path: &Path) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {

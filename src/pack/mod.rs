@@ -7,7 +7,6 @@ pub mod ci;
 pub mod diff;
 pub mod explain;
 pub mod keys;
-pub mod publish;
 pub mod report;
 pub mod sign;
 pub mod staging;

@@ -1,13 +1,14 @@
 //! A pack under construction: a private directory beside the target that becomes the target in one rename.
 
-use super::publish;
-use crate::{files, model::pack::FileEntry};
+use crate::{
+    files::{self, Lock},
+    model::pack::FileEntry,
+};
 use sha2::{Digest as _, Sha256};
 use std::{
     ffi::OsStr,
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, File},
     io::{self, BufWriter, Write},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -49,13 +50,13 @@ impl Staging {
         for _ in 0..16 {
             let random = getrandom::u64().map_err(|e| at(parent)(io::Error::other(e)))?;
             let dir = parent.join(format!("{OURS}{random:016x}"));
-            DirBuilder::new().mode(0o700).create(&dir).map_err(at(&dir))?;
-            match File::open(&dir) {
-                Ok(lock) => match lock.try_lock() {
-                    Ok(()) if dir.exists() => return Ok(Self { dir, lock, published: false }),
-                    Ok(()) | Err(TryLockError::WouldBlock) => {}
+            files::new_dir(&dir).map_err(at(&dir))?;
+            match files::open_dir(&dir) {
+                Ok(lock) => match files::try_lock(&lock) {
+                    Ok(Lock::Taken) if dir.exists() => return Ok(Self { dir, lock, published: false }),
+                    Ok(Lock::Taken | Lock::Busy) => {}
                     // A file system without locks has no sweeper either.
-                    Err(TryLockError::Error(_)) => return Ok(Self { dir, lock, published: false }),
+                    Ok(Lock::Unsupported) | Err(_) => return Ok(Self { dir, lock, published: false }),
                 },
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => {
@@ -79,7 +80,7 @@ impl Staging {
     /// What the system says.
     pub fn file(&self, name: &str) -> Result<NewFile, StagingError> {
         let path = self.dir.join(name);
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(at(&path))?;
+        let file = files::create_new(&path).map_err(at(&path))?;
         let entry = FileEntry { path: name.to_owned(), sha256: String::new(), bytes: 0 };
         Ok(NewFile { path, out: BufWriter::with_capacity(1 << 18, file), hash: Sha256::new(), entry })
     }
@@ -100,7 +101,7 @@ impl Staging {
     /// What the system says.
     pub fn subdir(&self, name: &str) -> Result<(), StagingError> {
         let path = self.dir.join(name);
-        DirBuilder::new().mode(0o700).create(&path).map_err(at(&path))
+        files::new_dir(&path).map_err(at(&path))
     }
 
     /// Syncs a directory in it.
@@ -118,7 +119,7 @@ impl Staging {
     /// [`io::ErrorKind::AlreadyExists`], or what the system says.
     pub fn publish(mut self, target: &Path) -> Result<Option<StagingError>, StagingError> {
         files::sync_all(&self.lock).map_err(at(&self.dir))?;
-        publish::rename_noreplace(&self.dir, target).map_err(at(target))?;
+        files::rename_noreplace(&self.dir, target).map_err(at(target))?;
         self.published = true;
         Ok(target.parent().and_then(|p| files::sync_dir(p).map_err(at(p)).err()))
     }
@@ -169,12 +170,9 @@ pub fn sweep(parent: &Path) -> usize {
     let stale = |name: &OsStr, path: &Path| {
         let ours = name.to_str().and_then(|n| n.strip_prefix(OURS));
         let ours = ours.is_some_and(|r| r.len() == 16 && r.bytes().all(|b| b.is_ascii_hexdigit()));
-        if !ours || !fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) {
-            return false;
-        }
-        let Ok(dir) = File::open(path) else { return false };
+        let Some(dir) = ours.then(|| files::open_dir(path).ok()).flatten() else { return false };
         // The lock is held until it is gone, so that no builder takes it up meanwhile.
-        dir.try_lock().is_ok() && fs::remove_dir_all(path).is_ok()
+        matches!(files::try_lock(&dir), Ok(Lock::Taken)) && fs::remove_dir_all(path).is_ok()
     };
     entries.flatten().filter(|e| stale(&e.file_name(), &e.path())).count()
 }

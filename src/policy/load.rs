@@ -10,10 +10,11 @@ use super::{
     names::{NameSet, is_glob},
     read::Reader,
 };
-use crate::yaml::{Kind, Node, Place, Source};
-use std::{
-    collections::HashMap, fs::OpenOptions, io::Read as _, os::unix::fs::OpenOptionsExt as _, path::Path, time::Duration,
+use crate::{
+    files,
+    yaml::{Kind, Node, Place, Source},
 };
+use std::{collections::HashMap, path::Path, time::Duration};
 
 /// Bytes of a policy file.
 pub const MAX_POLICY: u64 = 1 << 20;
@@ -66,23 +67,15 @@ impl Policy {
     /// [`PolicyError`], of the whole file.
     pub fn read(path: &Path) -> Result<Vec<u8>, PolicyError> {
         let error = |what: String| PolicyError::file(path, what);
-        // Not to wait for a writer when it is a fifo.
-        let mut options = OpenOptions::new();
-        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(|e| {
-            let missing = e.kind() == std::io::ErrorKind::NotFound;
-            let error = error(if missing { "there is no such file".to_owned() } else { e.to_string() });
-            if missing { error.hint("`assay policy init` writes a first one") } else { error }
-        })?;
-        let meta = file.metadata().map_err(|e| error(e.to_string()))?;
-        if meta.is_dir() {
-            return Err(error("it is a directory".to_owned()).hint("name the policy file in it"));
-        }
-        if !meta.is_file() {
-            return Err(error("it is no regular file".to_owned()));
-        }
-        let mut text = Vec::new();
-        file.take(MAX_POLICY + 1).read_to_end(&mut text).map_err(|e| error(e.to_string()))?;
-        if text.len() as u64 > MAX_POLICY { Err(too_long(&path.to_string_lossy())) } else { Ok(text) }
+        let bytes = files::named(path).and_then(|file| files::read_all(file, MAX_POLICY));
+        bytes.map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                error("there is no such file".to_owned()).hint("`assay policy init` writes a first one")
+            }
+            _ if path.is_dir() => error("it is a directory".to_owned()).hint("name the policy file in it"),
+            _ if files::is_refusal(&e) && !path.is_file() => error("it is no regular file".to_owned()),
+            _ => error(e.to_string()),
+        })
     }
 
     /// Reads a policy from memory; `name` stands for the path in errors.

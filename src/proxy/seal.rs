@@ -2,6 +2,7 @@
 
 use super::{Sealed, Status, status::Tally};
 use crate::{
+    files::{self, Lock},
     live::{hub::Hub, protocol::PackState},
     model::{
         WallTime,
@@ -21,7 +22,6 @@ use crate::{
         store::Store,
     },
 };
-use rustix::fs::FlockOperation::{LockExclusive, NonBlockingLockExclusive};
 use std::{
     path::Path,
     sync::{Arc, mpsc::Receiver},
@@ -169,7 +169,7 @@ fn is_pack_of(pack: &Path, doc: &crate::model::SessionDoc, signer: &Signer) -> R
     }
     let read = |name: &str| {
         let file = crate::files::plain(&pack.join(name));
-        file.and_then(|file| crate::files::read_all(file, MAX_DOCUMENT)).map_err(|e| format!("{name}: {e}"))
+        file.and_then(|file| files::read_all(file, MAX_DOCUMENT)).map_err(|e| format!("{name}: {e}"))
     };
     let manifest: Manifest = serde_json::from_slice(&read(pack::MANIFEST)?).map_err(|e| e.to_string())?;
     if manifest.signer_pubkey_sha256 != signer.fingerprint() {
@@ -204,9 +204,9 @@ pub fn recover_dir(
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => dir.files().dir(&dir.audit())?,
         Err(e) => return Err(e),
     };
-    let how = if only_cards { NonBlockingLockExclusive } else { LockExclusive };
+    let locked = if only_cards { files::try_lock(&live) } else { files::lock(&live) };
     // Another error means a file system without locks.
-    if rustix::io::retry_on_intr(|| rustix::fs::flock(&live, how)) == Err(rustix::io::Errno::AGAIN) {
+    if matches!(locked, Ok(Lock::Busy)) {
         return Ok(all);
     }
     let found = recover::sessions(dir, only_cards)?;

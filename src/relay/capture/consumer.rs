@@ -2,9 +2,8 @@
 
 use super::layout::{BLIND, Fixed, GAPS, NO_SPOOL, NOTES, a, b, blind_at, corrupt, get, put};
 use super::{Direction, Link, Room};
-use crate::files::{Lock, try_lock};
+use crate::files::{Lock, open_own, try_lock};
 use crate::sys::{RingMemory, RingReader, clock, process};
-use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,18 +50,8 @@ impl Consumer {
     /// Errors: [`io::ErrorKind::WouldBlock`] if its session (or another recovery) still lives,
     /// [`io::ErrorKind::InvalidData`] if the header does not hold together, others as the system reports them.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::open(path, flags, Mode::empty())?;
-        let stat = rustix::fs::fstat(&file)?;
-        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-            return Err(corrupt("not a ring file (not a regular file)"));
-        }
-        if stat.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "ring file belongs to another user"));
-        }
-        if stat.st_mode & 0o022 != 0 {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "ring file can be written by others"));
-        }
+        let file = open_own(path)?;
+        let bytes = file.metadata()?.len();
         let in_use = || io::Error::new(io::ErrorKind::WouldBlock, "ring is in use by its session");
         let locked = match try_lock(&file)? {
             Lock::Taken => true,
@@ -73,7 +62,7 @@ impl Consumer {
         if rustix::io::pread(&file, &mut head, 0)? != head.len() {
             return Err(corrupt("not a ring file (too short)"));
         }
-        let fixed = Fixed::parse(&head, u64::try_from(stat.st_size).unwrap_or(0))?;
+        let fixed = Fixed::parse(&head, bytes)?;
         let direction = Direction::from_word(fixed.direction).ok_or_else(|| corrupt("ring direction out of range"))?;
         let owner = u32::try_from(fixed.owner).unwrap_or(0);
         let started = Some(fixed.owner_start).filter(|&t| t != 0);
@@ -82,7 +71,7 @@ impl Consumer {
         }
         let header = usize::try_from(fixed.header()).map_err(|_| corrupt("ring header too large"))?;
         let capacity = usize::try_from(fixed.capacity).map_err(|_| corrupt("ring too large"))?;
-        let reader = RingMemory::map(file, header, capacity, capacity)?.into_reader()?;
+        let reader = RingMemory::map(file.into(), header, capacity, capacity)?.into_reader()?;
         let link = Arc::new(Link { room: Room::default() });
         Ok(Self { reader, fixed, direction, path: Some(path.to_path_buf()), link })
     }

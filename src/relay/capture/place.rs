@@ -2,7 +2,7 @@
 
 use crate::files::{self, Lock, try_lock};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
@@ -49,31 +49,13 @@ pub(super) struct Made {
 /// Creates `dir/name`, `bytes` bytes long with the `first` reserved, locked for us alone. `dir` is created 0700 if need be (not its
 /// parents) and refused unless it is a directory of ours that nobody else can enter.
 pub(super) fn make(dir: &Path, name: &str, bytes: u64, first: u64) -> io::Result<Made> {
-    let dir_fd = private_dir(dir)?;
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&dir_fd, name, flags, Mode::RUSR | Mode::WUSR)?;
+    let dir_fd = files::exclusive_dir(dir)?;
+    let file = files::create_in(&dir_fd, name)?;
     if let Err(e) = lock(&file).and_then(|()| reserve(&file, bytes, first)).and_then(|()| still_there(&file)) {
         let _ = rustix::fs::unlinkat(&dir_fd, name, AtFlags::empty());
         return Err(e);
     }
     Ok(Made { file, path: dir.join(name) })
-}
-
-fn private_dir(dir: &Path) -> io::Result<OwnedFd> {
-    match rustix::fs::mkdir(dir, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(e.into()),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(dir, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&fd)?;
-    if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "directory belongs to another user"));
-    }
-    if stat.st_mode & 0o077 != 0 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "directory is open to other users"));
-    }
-    Ok(fd)
 }
 
 /// A sweeper may have removed the file in the instant before it was locked.
@@ -173,13 +155,7 @@ fn is_orphan(ring: &Path) -> io::Result<bool> {
 }
 
 fn sweep_one(path: &Path) -> io::Result<()> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&file)?;
-    let ours = stat.st_uid == rustix::process::geteuid().as_raw();
-    if !ours || !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-        return Ok(());
-    }
+    let file = files::open_own(path)?;
     // Held until the file is gone, so that no process can begin to use it.
     if !matches!(try_lock(&file)?, Lock::Taken) {
         return Ok(());
@@ -227,8 +203,7 @@ pub(super) fn anonymous(bytes: u64, first: u64) -> io::Result<OwnedFd> {
         let dir = std::env::temp_dir();
         let name = format!("assay-ring-{}-{}", std::process::id(), crate::sys::clock::mono_ns());
         let path = dir.join(name);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+        let file: OwnedFd = files::create_new(&path)?.into();
         let _ = rustix::fs::unlink(&path);
         file
     };

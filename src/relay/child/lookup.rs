@@ -139,7 +139,7 @@ fn check(path: &Path) -> Option<Why> {
 /// The interpreter that a script's first line names.
 fn interpreter(path: &Path) -> Option<PathBuf> {
     let mut start = Vec::with_capacity(256);
-    std::fs::File::open(path).ok()?.take(256).read_to_end(&mut start).ok()?;
+    crate::files::named(path).ok()?.take(256).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
     let name = line.split(|&b| b == b' ' || b == b'\t').find(|word| !word.is_empty())?;
     Some(PathBuf::from(OsString::from_vec(name.to_vec())))

@@ -1,9 +1,8 @@
 //! What the screen has done on threads: reading and writing the file, and judging what was recorded.
 
 use crate::{
-    canon,
+    canon, files,
     model::WallTime,
-    paths,
     policy::{
         Dns, Note, Policy, PolicyError, Surroundings, Verdict,
         dry_run::{self, DryRunReport, Progress, Recorded, Run, Source, Visit},
@@ -13,6 +12,7 @@ use crate::{
 };
 use std::{
     collections::HashMap,
+    fs::File,
     io,
     ops::ControlFlow,
     os::unix::fs::PermissionsExt,
@@ -270,14 +270,11 @@ pub fn write(path: &Path, text: &str, before: Option<&str>, sure: bool) -> Resul
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let unique = canon::sha256_hex(text.as_bytes());
     let staged = path.with_file_name(format!(".{name}.{}.{}", std::process::id(), &unique[..8]));
-    let _ = std::fs::remove_file(&staged);
-    let written = paths::write_new(&staged, text.as_bytes())
-        .and_then(|()| mode.map_or(Ok(()), |m| std::fs::set_permissions(&staged, PermissionsExt::from_mode(m))))
-        .and_then(|()| std::fs::rename(&staged, path));
-    if let Err(e) = written {
-        let _ = std::fs::remove_file(&staged);
-        return Err(failed(e));
-    }
+    let ready = |file: &File| {
+        mode.map_or(Ok(()), |m| file.set_permissions(PermissionsExt::from_mode(m)))?;
+        files::sync_all(file)
+    };
+    files::replace(&staged, path, text.as_bytes(), ready).map_err(failed)?;
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    paths::sync_dir(dir).map_err(failed)
+    files::sync_dir(dir).map_err(failed)
 }
