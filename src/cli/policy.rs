@@ -12,7 +12,7 @@ use crate::{
     policy::{
         Dns, Note, Policy, Surroundings,
         constraints::paths::PathRules,
-        dry_run::{self, DryRunReport, Progress, Source, SourceError},
+        dry_run::{self, DryRunProgress, DryRunReport, Source, SourceError},
         init::{FILE, Needs, STARTER},
         is_glob,
         model::{Constraint, PolicyShape, Rules},
@@ -424,7 +424,7 @@ impl Meter {
         Self { shown: None, terminal: std::io::stderr().is_terminal(), drawn: false }
     }
 
-    fn show(&mut self, p: Progress) -> ControlFlow<()> {
+    fn show(&mut self, p: DryRunProgress) -> ControlFlow<()> {
         let now = std::time::Instant::now();
         let due = self.shown.is_some_and(|at| now.duration_since(at).as_millis() >= 100);
         if self.shown.is_none() || due {

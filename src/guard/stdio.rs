@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     model::Direction,
-    record::rulings::{RulingRecord, Writer},
+    record::rulings::{RulingRecord, RulingWriter},
     relay::stdio::{Action, Desk, Inserts},
     sys::clock,
 };
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What both directions share.
 pub struct StdioGuard {
     session: Session,
-    rulings: Mutex<Writer>,
+    rulings: Mutex<RulingWriter>,
     /// For the client, and for the server.
     inserts: [Arc<Inserts>; 2],
 }
@@ -58,7 +58,7 @@ struct Skipped {
 impl StdioGuard {
     /// # Errors
     /// No pipes could be made.
-    pub fn new(session: Session, rulings: Writer) -> std::io::Result<Arc<Self>> {
+    pub fn new(session: Session, rulings: RulingWriter) -> std::io::Result<Arc<Self>> {
         let inserts = [Arc::new(Inserts::new()?), Arc::new(Inserts::new()?)];
         Ok(Arc::new(Self { session, rulings: Mutex::new(rulings), inserts }))
     }
@@ -123,7 +123,7 @@ impl StdioGuard {
         Action::Discard(n)
     }
 
-    fn rulings(&self) -> std::sync::MutexGuard<'_, Writer> {
+    fn rulings(&self) -> std::sync::MutexGuard<'_, RulingWriter> {
         self.rulings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

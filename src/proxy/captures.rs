@@ -17,7 +17,7 @@ pub(super) struct Captures {
     pub(super) producers: [Producer; 2],
     pub(super) lanes: [Lane; 2],
     /// Where a guard tells its decisions.
-    pub(super) rulings: Option<rulings::Writer>,
+    pub(super) rulings: Option<rulings::RulingWriter>,
 }
 
 impl Captures {
@@ -53,7 +53,7 @@ impl Captures {
         let (rulings, reader) = match guarded {
             Some(_) => {
                 let (producer, consumer) = capture(relay::Direction::Decisions, rulings::CAPACITY)?;
-                (Some(rulings::Writer::new(producer)), Some(rulings::Reader::new(consumer)))
+                (Some(rulings::RulingWriter::new(producer)), Some(rulings::RulingReader::new(consumer)))
             }
             None => (None, None),
         };

@@ -9,7 +9,7 @@ use crate::{
     relay::{
         Child, Producer, Stop,
         child::Pipes,
-        stdio::{Inspector, Mode, StderrCounts, Told, relay_and_tell, relay_stderr},
+        stdio::{Inspector, Mode, RelayEvent, StderrCounts, relay_and_tell, relay_stderr},
     },
     sys::fd,
 };
@@ -81,7 +81,7 @@ impl Running {
                 Some(gate) => Mode::Guard(gate.as_mut()),
                 None => Mode::Audit,
             };
-            let said = |told: Told<'_>| {
+            let said = |told: RelayEvent<'_>| {
                 if let Some(event) = Event::of_client(&told, &after_server) {
                     tell(event);
                 }
@@ -94,7 +94,7 @@ impl Running {
                 Some(outlet) => Mode::Guard(outlet.as_mut()),
                 None => Mode::Audit,
             };
-            let said = |told: Told<'_>| tell(Event::of_server(&told, || server.has_ended()));
+            let said = |told: RelayEvent<'_>| tell(Event::of_server(&told, || server.has_ended()));
             relay_and_tell(&from_server, stdout, s2c, &s2c_stop, mode, &said);
         })?;
         if let Some(from) = server_stderr {

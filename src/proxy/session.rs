@@ -212,7 +212,7 @@ fn watch(watcher: policy::Watcher) -> Result<Sender<()>, String> {
 }
 
 fn inspectors(
-    rulings: rulings::Writer,
+    rulings: rulings::RulingWriter,
     judge: &policy::PolicyJudge,
     health: &Arc<Health>,
     feed: &Arc<PolicyFeed>,

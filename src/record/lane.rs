@@ -8,13 +8,13 @@ use super::{
     frames::{self, Frame},
     judge::Decision,
     recorder::Message,
-    rulings::{Reader, RulingRecord},
+    rulings::{RulingReader, RulingRecord},
     stream::MessagePlace,
 };
 use crate::{
     files::Tree,
     model::{Direction, PolicyVerdict},
-    relay::capture::{Consumer, Gap},
+    relay::capture::{CaptureGap, Consumer},
     sys::FileMap,
 };
 use std::{
@@ -78,7 +78,7 @@ pub struct Lane {
     next: Option<(Next, u64)>,
     /// Nobody knows any more when the next message was read.
     is_late: bool,
-    gaps: Vec<Gap>,
+    gaps: Vec<CaptureGap>,
     gap_bytes: u64,
     gaps_done: usize,
     /// Something was taken whose evidence is not on disk yet.
@@ -94,7 +94,7 @@ pub struct Lane {
     /// What was taken and is not on disk holds a message that a guard passed on.
     holds_passed: bool,
     /// What a guard decided about the messages of this direction.
-    rulings: Option<Reader>,
+    rulings: Option<RulingReader>,
     /// Nothing will be decided any more: the session is dead.
     dead: bool,
 }
@@ -153,14 +153,14 @@ impl Lane {
 
     /// A guard decides what passes here, and tells so there.
     #[must_use]
-    pub fn guarded(mut self, rulings: Reader) -> Self {
+    pub fn guarded(mut self, rulings: RulingReader) -> Self {
         self.rulings = Some(rulings);
         self
     }
 
     /// Where what is decided about this direction is told.
     #[must_use]
-    pub const fn rulings(&self) -> Option<&Reader> {
+    pub const fn rulings(&self) -> Option<&RulingReader> {
         self.rulings.as_ref()
     }
 
@@ -307,7 +307,7 @@ impl Lane {
         }
     }
 
-    fn gap_ahead(&self) -> Option<Gap> {
+    fn gap_ahead(&self) -> Option<CaptureGap> {
         self.gaps.get(self.gaps_done).copied()
     }
 
@@ -469,7 +469,9 @@ impl Lane {
     /// Whether it, or what a guard decided, holds more than a few messages: what could be released has to be.
     #[must_use]
     pub fn is_filling(&self) -> bool {
-        self.spool.is_some() || self.consumer.is_filling() || self.rulings.as_ref().is_some_and(Reader::is_filling)
+        self.spool.is_some()
+            || self.consumer.is_filling()
+            || self.rulings.as_ref().is_some_and(RulingReader::is_filling)
     }
 
     /// Whether there is hardly room for more.

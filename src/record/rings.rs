@@ -5,7 +5,7 @@ use super::{
     card::Captures,
     lane::{self, Lane, Taken},
     opening::Opening,
-    rulings::Reader,
+    rulings::RulingReader,
     source::{Delivered, Lost, Seen, SessionKey, Source, SourceError},
     stream::StreamId,
 };
@@ -75,7 +75,7 @@ impl Captures {
     #[must_use]
     pub fn of(lanes: &[Lane; 2]) -> Self {
         Self {
-            decisions: lanes[0].rulings().and_then(Reader::path),
+            decisions: lanes[0].rulings().and_then(RulingReader::path),
             rings: [0, 1].map(|i: usize| lanes[i].consumer().path().map(Path::to_owned)),
             spools: [0, 1].map(|i: usize| lanes[i].spool_path().to_owned()),
         }

@@ -70,12 +70,12 @@ impl RulingRecord {
 
 /// The guard's end.
 #[derive(Debug)]
-pub struct Writer {
+pub struct RulingWriter {
     producer: Producer,
     patience: Duration,
 }
 
-impl Writer {
+impl RulingWriter {
     /// Writes into this capture.
     #[must_use]
     pub fn new(producer: Producer) -> Self {
@@ -116,7 +116,7 @@ fn write(ruling: &RulingRecord, space: &mut [u8]) -> Option<usize> {
 
 /// The recorder's end; shared by the two directions, used by one thread.
 #[derive(Debug, Clone)]
-pub struct Reader(Arc<Mutex<Inner>>);
+pub struct RulingReader(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
@@ -128,7 +128,7 @@ struct Inner {
     done: [u64; 2],
 }
 
-impl Reader {
+impl RulingReader {
     /// Reads from this capture.
     #[must_use]
     pub fn new(consumer: Consumer) -> Self {
@@ -252,7 +252,7 @@ mod tests {
         let waker = Arc::new(Waker::new());
         let dirs = [dir.path().join("ring")];
         let made = Capture::create(&dirs, "0123456789abcdef", relay::Direction::Decisions, 4096, &waker).unwrap();
-        let (mut writer, reader) = (Writer::new(made.0), Reader::new(made.1));
+        let (mut writer, reader) = (RulingWriter::new(made.0), RulingReader::new(made.1));
         let (c2s, s2c) = (Direction::ClientToServer, Direction::ServerToClient);
         for round in 0..100 {
             for j in [ruling(round * 10, c2s), ruling(round * 10 + 3, s2c), ruling(round * 10 + 5, c2s)] {
@@ -298,7 +298,7 @@ mod tests {
             Some(7)
         }));
         assert!(producer.put(|space| write(&last, space)));
-        let reader = Reader::new(consumer);
+        let reader = RulingReader::new(consumer);
         assert_eq!(reader.find(c2s, 7), Some(plain));
         assert_eq!(reader.find(c2s, 8), Some(many));
         assert_eq!(reader.find(Direction::ServerToClient, u64::MAX), Some(last));
@@ -318,7 +318,7 @@ mod tests {
         let waker = Arc::new(Waker::new());
         let dirs = [dir.path().join("ring")];
         let made = Capture::create(&dirs, "0123456789abcdef", relay::Direction::Decisions, 4096, &waker).unwrap();
-        let (mut writer, reader) = (Writer::new(made.0), Reader::new(made.1));
+        let (mut writer, reader) = (RulingWriter::new(made.0), RulingReader::new(made.1));
         writer.set_patience(Duration::ZERO);
         let c2s = Direction::ClientToServer;
         let mut next = 0;

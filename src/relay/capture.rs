@@ -2,7 +2,7 @@
 //! recorder, which empties it.
 //!
 //! **Stream offset**: captured bytes of one direction since the start, the first byte has offset 0. Bytes that were
-//! relayed while the recorder was stuck (bypass) are *not* captured and have no offset: a [`Gap`] at offset `X` of `n`
+//! relayed while the recorder was stuck (bypass) are *not* captured and have no offset: a [`CaptureGap`] at offset `X` of `n`
 //! bytes says that `n` bytes crossed between the captured bytes `X - 1` and `X`, so the message on either side of `X` may
 //! be torn. A gap's slot is published before any byte behind it.
 //!
@@ -18,7 +18,7 @@ mod producer;
 #[cfg(test)]
 mod tests;
 
-pub use consumer::{Consumer, Gap};
+pub use consumer::{CaptureGap, Consumer};
 pub use layout::{NOTES, VERSION};
 pub use place::{is_session, note_cards, ring_dirs, search_dirs, sweep};
 pub use producer::Producer;

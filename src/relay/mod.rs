@@ -8,7 +8,7 @@ pub mod child;
 pub mod stdio;
 pub mod waker;
 
-pub use capture::{Capture, Consumer, Direction, Gap, Placement, Producer};
+pub use capture::{Capture, CaptureGap, Consumer, Direction, Placement, Producer};
 pub use child::{Child, Exit, Group, LookupError};
 pub use stdio::{RelayEnd, Stop, relay, relay_stderr};
 pub use waker::{Pacer, Waker};

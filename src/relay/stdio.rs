@@ -205,7 +205,7 @@ pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mo
 
 /// What a relay tells while it works.
 #[derive(Debug)]
-pub enum Told<'a> {
+pub enum RelayEvent<'a> {
     /// Whoever writes the input has hung up, and what it said last cannot be passed on yet.
     InputHungUp,
     /// Whoever reads the output is gone; what is still said is heard for a while.
@@ -222,7 +222,7 @@ pub fn relay_and_tell(
     capture: Producer,
     stop: &Stop,
     mode: Mode<'_>,
-    tell: &dyn Fn(Told<'_>),
+    tell: &dyn Fn(RelayEvent<'_>),
 ) -> RelayEnd {
     let (inserts, answers) = match &mode {
         Mode::Audit => (None, None),
@@ -247,7 +247,7 @@ pub fn relay_and_tell(
         inserts.close();
     }
     let end = RelayEnd { reason, read: relay.read, written: relay.written };
-    tell(Told::Ended(&end));
+    tell(RelayEvent::Ended(&end));
     end
 }
 
@@ -259,7 +259,7 @@ struct Relay<'a> {
     output: Sink,
     capture: Producer,
     stop: &'a Stop,
-    tell: &'a dyn Fn(Told<'_>),
+    tell: &'a dyn Fn(RelayEvent<'_>),
     read: u64,
     written: u64,
     /// Bytes that are still to be read.
@@ -468,7 +468,7 @@ impl Relay<'_> {
 
     fn hung_up(&mut self, which: usize) {
         if !std::mem::replace(&mut self.told[which], true) {
-            (self.tell)(if which == 0 { Told::InputHungUp } else { Told::OutputHungUp });
+            (self.tell)(if which == 0 { RelayEvent::InputHungUp } else { RelayEvent::OutputHungUp });
         }
     }
 

@@ -4,7 +4,7 @@
 use super::{
     finding::Finding,
     notebook::Notebook,
-    receipts::Totals,
+    receipts::ReceiptTotals,
     words::{Completeness, Stage},
 };
 use crate::model::pack::{FileEntry, Manifest, REPORT, REPORT_FINDINGS, REPORT_VERSION, TRANSCRIPT};
@@ -36,7 +36,7 @@ pub struct BuilderReport {
     expectations: Expectations,
     verification_inputs_sha256: String,
     provenance: Value,
-    evidence_refs: Vec<Evidence>,
+    evidence_refs: Vec<EvidenceRef>,
     warnings: Vec<String>,
     passed: bool,
     receipt_count: u64,
@@ -62,7 +62,7 @@ struct Expectations {
 }
 
 #[derive(Debug, Deserialize)]
-struct Evidence {
+struct EvidenceRef {
     path: String,
     sha256: Option<String>,
 }
@@ -121,7 +121,7 @@ pub fn rows(transcript: &[u8]) -> Option<Rows> {
 pub struct Facts<'a> {
     pub doc: &'a SessionDoc,
     pub manifest: &'a Manifest,
-    pub totals: &'a Totals,
+    pub totals: &'a ReceiptTotals,
     pub events: u64,
     pub ended: bool,
 }

@@ -5,7 +5,7 @@ use super::{
     claims_tally::Tally,
     conclude::finish,
     evaluate::{self, ClaimContext},
-    files::{self, Evidence},
+    files::{self, PackEvidence},
     finding::Finding,
     notebook::Notebook,
     options::{Progress, VerifyError, VerifyOptions},
@@ -104,7 +104,7 @@ pub fn verify(
 }
 
 /// The end of a verification that met what a later version wrote: what can be judged without it still is.
-fn later(mut notes: Notebook<'_>, m: &Manifest, evidence: Evidence, signer: SignerVerdict) -> VerifyReport {
+fn later(mut notes: Notebook<'_>, m: &Manifest, evidence: PackEvidence, signer: SignerVerdict) -> VerifyReport {
     let ours = [Stage::VerifyChain, Stage::MatchReceiptsToChain, Stage::SessionCompleteness];
     if evidence.totals.is_some() || evidence.foreign.is_some() {
         receipts(&mut notes, m, &evidence);
@@ -133,7 +133,7 @@ fn check_fingerprints(signers: &[String]) -> Result<(), VerifyError> {
 }
 
 /// What the attestation says of the receipts, against what they are.
-fn receipts(notes: &mut Notebook<'_>, m: &Manifest, evidence: &Evidence) {
+fn receipts(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence) {
     let (count, head) = match (&evidence.totals, &evidence.foreign) {
         (Some(t), _) => (t.count, t.head.map(|h| String::from_utf8_lossy(&h).into_owned())),
         (None, Some(f)) => (f.count, f.head.clone()),
@@ -174,7 +174,7 @@ fn receipts(notes: &mut Notebook<'_>, m: &Manifest, evidence: &Evidence) {
     }
 }
 
-fn whole_session(notes: &mut Notebook<'_>, m: &Manifest, evidence: &Evidence) -> (Completeness, Vec<String>) {
+fn whole_session(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence) -> (Completeness, Vec<String>) {
     let ours = [Stage::VerifyChain, Stage::MatchReceiptsToChain, Stage::SessionCompleteness];
     if !m.is_ours() {
         notes.skip(&ours, "the pack has no audit_log.jsonl and session.json: another builder's");

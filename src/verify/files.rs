@@ -9,7 +9,7 @@ use super::{
     manifest::Parsed,
     notebook::Notebook,
     options::VerifyError,
-    receipts::{ReceiptFile, Totals},
+    receipts::{ReceiptFile, ReceiptTotals},
     session,
     source::{
         HashedLines, MAX_BEYOND, MAX_DOCUMENT, MAX_EVIDENCE, MAX_LINE, MAX_SIDE_FILE, OpenProblem, PackDir, ReadMeter,
@@ -33,7 +33,7 @@ type Opened<'m> = (&'m FileEntry, File, u64);
 
 /// What the files amount to.
 #[derive(Debug, Default)]
-pub struct Evidence {
+pub struct PackEvidence {
     /// `session.json`.
     pub doc: Option<SessionDoc>,
     /// Chain and receipts, in packs of ours.
@@ -41,7 +41,7 @@ pub struct Evidence {
     /// The audit events were walked, with the receipts or alone.
     pub chain: bool,
     /// The receipts of a pack of ours.
-    pub totals: Option<Totals>,
+    pub totals: Option<ReceiptTotals>,
     /// The receipts of another builder's pack.
     pub foreign: Option<Foreign>,
     /// What the builder's report says, in packs of ours.
@@ -68,7 +68,7 @@ pub(super) fn run(
     dir: &PackDir,
     parsed: &Parsed,
     usable: &[usize],
-) -> Result<Evidence, VerifyError> {
+) -> Result<PackEvidence, VerifyError> {
     let m = &parsed.manifest;
     meter.total = stated_bytes(m);
     let ours = m.is_ours();
@@ -85,7 +85,7 @@ pub(super) fn run(
         }
     }
     meter.stage = Stage::ValidateFileHashes;
-    let mut evidence = Evidence::default();
+    let mut evidence = PackEvidence::default();
     if ours
         && let Some((entry, file, len)) = open.remove(SESSION)
         && let Some(bytes) = whole(notes, meter, entry, file, len, MAX_DOCUMENT)?
@@ -158,7 +158,7 @@ fn streams(
     notes: &mut Notebook<'_>,
     tally: &mut Tally,
     meter: &mut ReadMeter<'_>,
-    evidence: &mut Evidence,
+    evidence: &mut PackEvidence,
     receipts: Option<Opened<'_>>,
     events: Option<Opened<'_>>,
     ours: bool,

@@ -110,12 +110,12 @@ pub struct ReceiptFile {
     /// A later version wrote one of the lines: for this one the file ends before it.
     pub newer: bool,
     /// What was read so far.
-    pub totals: Totals,
+    pub totals: ReceiptTotals,
 }
 
 /// What the receipts amount to.
 #[derive(Debug, Clone, Default)]
-pub struct Totals {
+pub struct ReceiptTotals {
     /// Receipts.
     pub count: u64,
     /// Hash of the last line.
@@ -140,7 +140,7 @@ impl ReceiptFile {
             current: Vec::new(),
             was_ahead: false,
             newer: false,
-            totals: Totals::default(),
+            totals: ReceiptTotals::default(),
         }
     }
 
@@ -237,7 +237,7 @@ impl ReceiptFile {
 
     /// What they amount to, if all of them could be read.
     #[must_use]
-    pub fn totals(&self) -> Option<Totals> {
+    pub fn totals(&self) -> Option<ReceiptTotals> {
         (!self.newer).then(|| self.totals.clone())
     }
 

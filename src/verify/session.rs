@@ -3,7 +3,7 @@
 use super::{
     finding::Finding,
     notebook::Notebook,
-    receipts::Totals,
+    receipts::ReceiptTotals,
     unread::explain_document,
     walk::Walked,
     words::{Completeness, Stage},
@@ -36,7 +36,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<SessionDoc> {
 }
 
 /// Compares the session's own document with everything else.
-pub(super) fn agrees(notes: &mut Notebook<'_>, doc: &SessionDoc, m: &Manifest, w: &Walked, r: &Totals) {
+pub(super) fn agrees(notes: &mut Notebook<'_>, doc: &SessionDoc, m: &Manifest, w: &Walked, r: &ReceiptTotals) {
     let mut wrong: Vec<(&str, String, String)> = Vec::new();
     let mut same = |field: &'static str, expected: String, found: String| {
         if expected != found {

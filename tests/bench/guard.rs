@@ -11,7 +11,7 @@ use assay::{
     record::{
         health::Health,
         judge::PolicyFeed,
-        rulings::{self, Writer},
+        rulings::{self, RulingWriter},
     },
     relay::{
         Capture, Consumer, Direction, Stop, Waker,
@@ -85,7 +85,7 @@ fn run(dir: &Path, guarded: bool) -> [Duration; 2] {
     health.beat(true);
     let judge = Box::new(Policed(Evaluator::new(policy, Arc::new(around))));
     let session = Session::new(judge, health, feed, 64 << 20);
-    let shared = StdioGuard::new(session, Writer::new(told)).unwrap();
+    let shared = StdioGuard::new(session, RulingWriter::new(told)).unwrap();
     let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared)), Outlet::new(shared));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -305,7 +305,7 @@ impl Inspector for Lines {
 }
 
 #[test]
-fn a_decider_holds_passes_and_refuses_and_all_of_it_is_captured() {
+fn an_inspector_holds_passes_and_refuses_and_all_of_it_is_captured() {
     let Rig { _dir, producer, consumer, stop, .. } = rig(4096);
     let (in_read, in_write) = channel(Kind::Pipe);
     let (out_read, out_write) = channel(Kind::Pipe);
@@ -321,7 +321,7 @@ fn a_decider_holds_passes_and_refuses_and_all_of_it_is_captured() {
 }
 
 #[test]
-fn a_line_that_a_decider_can_not_hold_is_refused_not_passed() {
+fn a_line_that_an_inspector_can_not_hold_is_refused_not_passed() {
     let Rig { _dir, mut producer, mut consumer, stop, .. } = rig(4096);
     producer.set_stall_bound(HANG);
     let (in_read, in_write) = channel(Kind::Pipe);

@@ -19,7 +19,7 @@ pub use latency::Quantiles;
 pub use listing::{CallChange, CallSide, ChangeKind, Listing};
 pub use regress::Regression;
 pub use table::{TotalsRow, totals_rows};
-pub use view::{ContextChange, SideView, ToolRow, ToolSide, Totals};
+pub use view::{ContextChange, DiffTotals, SideView, ToolRow, ToolSide};
 
 use super::{
     calls::CallsError,
@@ -83,9 +83,9 @@ pub struct Comparison {
     /// What the sessions ran with and how they were recorded, where it differs.
     pub context: Vec<ContextChange>,
     /// Outcomes in A.
-    pub totals_a: Totals,
+    pub totals_a: DiffTotals,
     /// Outcomes in B.
-    pub totals_b: Totals,
+    pub totals_b: DiffTotals,
     /// Round trips in A, microseconds.
     pub latency_a: Quantiles,
     /// Round trips in B, microseconds.
@@ -220,8 +220,8 @@ fn compare(
     let tools_omitted = rows.len().saturating_sub(MAX_ROWS) as u64;
     let comparison = Comparison {
         context: view::context(report_a, report_b),
-        totals_a: Totals::of(&side_a.calls),
-        totals_b: Totals::of(&side_b.calls),
+        totals_a: DiffTotals::of(&side_a.calls),
+        totals_b: DiffTotals::of(&side_b.calls),
         latency_a: Quantiles::of(side_a.durations()),
         latency_b: Quantiles::of(side_b.durations()),
         new_tools,

@@ -1,6 +1,6 @@
 //! The table of totals: its rows and their words, wherever two sides stand beside each other.
 
-use super::{Quantiles, Totals};
+use super::{DiffTotals, Quantiles};
 use crate::numbers::{difference, duration_if, grouped, increase, increase_pct};
 
 /// A row of it.
@@ -19,7 +19,7 @@ pub struct TotalsRow {
 /// Rows of the table: how calls ended, as far as any did so, then round trips. `denied` are all that the policy rejects,
 /// `enforced` those of them that were stopped.
 #[must_use]
-pub fn totals_rows(a: &Totals, b: &Totals, old: &Quantiles, new: &Quantiles) -> Vec<TotalsRow> {
+pub fn totals_rows(a: &DiffTotals, b: &DiffTotals, old: &Quantiles, new: &Quantiles) -> Vec<TotalsRow> {
     let counts = [
         ("calls", a.calls, b.calls),
         ("answered", a.forwarded, b.forwarded),
@@ -52,14 +52,21 @@ mod tests {
 
     #[test]
     fn what_did_not_happen_has_no_row_and_what_is_not_known_is_said() {
-        let none = (Totals::default(), Quantiles::default());
+        let none = (DiffTotals::default(), Quantiles::default());
         let labels = |rows: &[TotalsRow]| rows.iter().map(|r| r.label).collect::<Vec<_>>();
         let rows = totals_rows(&none.0, &none.0, &none.1, &none.1);
         assert_eq!(labels(&rows), ["calls", "p50", "p95", "p99", "longest"]);
         assert!(rows[1..].iter().all(|r| (r.a.as_str(), r.b.as_str(), r.by.as_str()) == ("–", "–", "")), "{rows:?}");
 
-        let a = Totals { calls: 1200, forwarded: 1198, policy_denied: 2, denied: 1, timeouts: 1, ..Totals::default() };
-        let b = Totals { calls: 3, forwarded: 3, ..Totals::default() };
+        let a = DiffTotals {
+            calls: 1200,
+            forwarded: 1198,
+            policy_denied: 2,
+            denied: 1,
+            timeouts: 1,
+            ..DiffTotals::default()
+        };
+        let b = DiffTotals { calls: 3, forwarded: 3, ..DiffTotals::default() };
         let (old, new) = (Quantiles::of(vec![500, 500]), Quantiles::of(vec![750]));
         let rows = totals_rows(&a, &b, &old, &new);
         assert_eq!(

@@ -81,7 +81,7 @@ impl SideView {
 
 /// Calls by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
+pub struct DiffTotals {
     /// Tool calls.
     pub calls: u64,
     /// Ordinary responses.
@@ -98,7 +98,7 @@ pub struct Totals {
     pub other: u64,
 }
 
-impl Totals {
+impl DiffTotals {
     pub(super) fn of<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Self {
         let mut out = Self::default();
         for call in calls {
@@ -130,7 +130,7 @@ impl Totals {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ToolSide {
     /// Outcomes.
-    pub totals: Totals,
+    pub totals: DiffTotals,
     /// Round trips.
     pub latency: Quantiles,
 }

@@ -211,7 +211,7 @@ fn sets(policy: &Policy) -> [(&NameSet, &'static str); 3] {
 
 /// How far a run has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct DryRunProgress {
     /// Bytes of receipts read.
     pub done_bytes: u64,
     /// Bytes to read.
@@ -224,7 +224,7 @@ pub fn run(
     policy: Arc<Policy>,
     around: Arc<Surroundings>,
     sources: &[Source],
-    progress: &mut dyn FnMut(&Run, Progress) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(&Run, DryRunProgress) -> ControlFlow<()>,
 ) -> Option<DryRunReport> {
     let mut run = Run::new(policy, around);
     read(sources, &mut run, progress).is_continue().then(|| run.report())
@@ -234,7 +234,7 @@ pub fn run(
 pub fn read<V: Visit>(
     sources: &[Source],
     into: &mut V,
-    progress: &mut dyn FnMut(&V, Progress) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(&V, DryRunProgress) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let total_bytes = sources.iter().map(Source::bytes).sum();
     let mut done_bytes = 0;

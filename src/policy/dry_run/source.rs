@@ -1,6 +1,6 @@
 //! Recorded calls: packs, sessions of an audit directory, whole audit directories. Read, not verified.
 
-use super::{Progress, Recorded, Visit};
+use super::{DryRunProgress, Recorded, Visit};
 use crate::{
     canon, files,
     lines::{Lines, ReadStop},
@@ -207,7 +207,7 @@ impl Source {
         run: &mut V,
         done: &mut u64,
         total_bytes: u64,
-        progress: &mut dyn FnMut(&V, Progress) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(&V, DryRunProgress) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let path = self.path();
         let is_pack = self.name == PACK;
@@ -264,7 +264,7 @@ impl Source {
             }
             if *done >= next {
                 next = *done + (2 << 20);
-                progress(run, Progress { done_bytes: *done, total_bytes: total_bytes.max(*done) })?;
+                progress(run, DryRunProgress { done_bytes: *done, total_bytes: total_bytes.max(*done) })?;
             }
         }
         if let Some((n, e)) = newer {

@@ -2,7 +2,7 @@
 
 use crate::relay::{
     Exit, RelayEnd,
-    stdio::{StopReason, Told},
+    stdio::{RelayEvent, StopReason},
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::{io, sync::mpsc::Sender, thread};
@@ -65,21 +65,21 @@ impl Ended {
 
 impl Event {
     /// What the relay from the client tells. `after_server` says whether the server has ended already.
-    pub(in crate::proxy) fn of_client(told: &Told<'_>, after_server: impl Fn() -> bool) -> Option<Self> {
+    pub(in crate::proxy) fn of_client(told: &RelayEvent<'_>, after_server: impl Fn() -> bool) -> Option<Self> {
         match told {
-            Told::InputHungUp => Some(Self::ClientHungUp { after_server: after_server() }),
+            RelayEvent::InputHungUp => Some(Self::ClientHungUp { after_server: after_server() }),
             // A server may close its stdin and work on.
-            Told::OutputHungUp => None,
-            Told::Ended(end) => Some(Self::ClientEnd(Ended::new(end, after_server()))),
+            RelayEvent::OutputHungUp => None,
+            RelayEvent::Ended(end) => Some(Self::ClientEnd(Ended::new(end, after_server()))),
         }
     }
 
     /// What the relay from the server tells. `after_server` says whether the server's process has ended already.
-    pub(in crate::proxy) fn of_server(told: &Told<'_>, after_server: impl Fn() -> bool) -> Self {
+    pub(in crate::proxy) fn of_server(told: &RelayEvent<'_>, after_server: impl Fn() -> bool) -> Self {
         match told {
-            Told::InputHungUp => Self::ServerHungUp,
-            Told::OutputHungUp => Self::ClientGone { after_server: after_server() },
-            Told::Ended(end) => Self::ServerEnd(Ended::new(end, after_server())),
+            RelayEvent::InputHungUp => Self::ServerHungUp,
+            RelayEvent::OutputHungUp => Self::ClientGone { after_server: after_server() },
+            RelayEvent::Ended(end) => Self::ServerEnd(Ended::new(end, after_server())),
         }
     }
 }

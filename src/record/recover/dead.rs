@@ -19,7 +19,7 @@ use crate::{
         mark::Mark,
         recorder::{Begin, Clock, Ending, Recorder, Setup, command_digest},
         rings::Rings,
-        rulings::Reader,
+        rulings::RulingReader,
         source::{Seen, SessionKey, Source as _},
     },
     relay::Consumer,
@@ -227,7 +227,7 @@ fn lanes_of(places: &Places, paths: &SessionPaths, notes: &mut Vec<String>) -> V
     let owner = owner_of(places);
     let mut lanes = Vec::new();
     let rulings = places.decisions.as_deref().and_then(|path| {
-        Reader::open(path)
+        RulingReader::open(path)
             .inspect_err(|e| notes.push(format!("what the guard decided ({}) cannot be read: {e}", path.display())))
             .ok()
     });

@@ -11,7 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 
 /// Bytes that crossed without being captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gap {
+pub struct CaptureGap {
     /// The bytes crossed right before the captured byte with this stream offset.
     pub offset: u64,
     /// How many bytes.
@@ -255,14 +255,14 @@ impl Consumer {
 
     /// All gaps, by offset; at most 64 (later ones are merged into the last). A gap is final once
     /// [`head`](Self::head) is beyond its offset or the capture [is closed](Self::is_closed).
-    pub fn gaps(&self) -> Vec<Gap> {
+    pub fn gaps(&self) -> Vec<CaptureGap> {
         let words = self.reader.memory().region_b();
         let used = usize::try_from(get(words, b::GAP_COUNT)).unwrap_or(GAPS).min(GAPS);
         (0..used)
             .map(|slot| {
                 let at = b::GAP_TABLE + slot * 4;
                 let word = |i| get(words, at + i);
-                Gap { offset: word(0), bytes: word(1), first_ns: word(2), last_ns: word(3) }
+                CaptureGap { offset: word(0), bytes: word(1), first_ns: word(2), last_ns: word(3) }
             })
             .collect()
     }

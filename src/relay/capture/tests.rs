@@ -116,7 +116,7 @@ fn a_stuck_recorder_is_bypassed_and_every_byte_is_counted() {
     put(&mut producer, &[2; 23], 60);
     assert!(producer.is_bypassing());
     assert_eq!(consumer.gap_bytes(), 123);
-    assert_eq!(consumer.gaps(), [Gap { offset: 4096, bytes: 123, first_ns: 50, last_ns: 60 }]);
+    assert_eq!(consumer.gaps(), [CaptureGap { offset: 4096, bytes: 123, first_ns: 50, last_ns: 60 }]);
     assert_eq!(consumer.head(), 4096, "uncaptured bytes have no offset");
     assert_eq!(producer.pending(), b"");
     consumer.advance(4096);
@@ -138,9 +138,9 @@ fn more_gaps_than_slots_are_merged_and_none_is_lost() {
     }
     let gaps = consumer.gaps();
     assert_eq!(gaps.len(), layout::GAPS);
-    assert_eq!(gaps[0], Gap { offset: 4096, bytes: 7, first_ns: 5, last_ns: 5 });
+    assert_eq!(gaps[0], CaptureGap { offset: 4096, bytes: 7, first_ns: 5, last_ns: 5 });
     let last = gaps[layout::GAPS - 1];
-    assert_eq!(last, Gap { offset: 64 * 4096, bytes: 37 * 7, first_ns: 635, last_ns: 995 });
+    assert_eq!(last, CaptureGap { offset: 64 * 4096, bytes: 37 * 7, first_ns: 635, last_ns: 995 });
     assert_eq!(consumer.gap_bytes(), 700);
 }
 

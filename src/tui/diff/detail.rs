@@ -8,7 +8,7 @@ use crate::{
     model::surface,
     numbers::{NONE, counted, grouped},
     pack::diff::{
-        CallChange, CallSide, Difference, DifferenceKind, Document, Quantiles, SideView, Totals, totals_rows,
+        CallChange, CallSide, DiffTotals, Difference, DifferenceKind, Document, Quantiles, SideView, totals_rows,
     },
     text::{either, noun, width},
     tui::{
@@ -347,7 +347,7 @@ impl Builder {
         }
     }
 
-    fn tool(&mut self, a: &Totals, b: &Totals, old: &Quantiles, new: &Quantiles) {
+    fn tool(&mut self, a: &DiffTotals, b: &DiffTotals, old: &Quantiles, new: &Quantiles) {
         self.sides();
         for row in totals_rows(a, b, old, new) {
             let shown = |text: &str| text.replace(NONE, self.none());

@@ -5,7 +5,7 @@ use crate::{
     model::WallTime,
     policy::{
         Dns, Note, Policy, PolicyError, Surroundings, Verdict,
-        dry_run::{self, DryRunReport, Progress, Recorded, Run, Source, Visit},
+        dry_run::{self, DryRunProgress, DryRunReport, Recorded, Run, Source, Visit},
         init::Needs,
     },
     tui::msg::Teller,
@@ -47,7 +47,7 @@ pub enum DryRunUpdate {
     /// It is one; what there is to remark on it.
     Right(Vec<Note>),
     /// What it does to the calls that were read so far; without progress, to all.
-    Judged(Box<Judged>, Option<Progress>),
+    Judged(Box<Judged>, Option<DryRunProgress>),
     /// There is nothing to judge, and why.
     Nothing(String),
 }

@@ -24,7 +24,7 @@ use crate::{
     paths::DEFAULT_AUDIT_DIR,
     policy::{
         MAX_POLICY, PolicyError,
-        dry_run::Progress,
+        dry_run::DryRunProgress,
         init::{FILE, STARTER},
     },
 };
@@ -79,7 +79,7 @@ pub struct PolicyScreen {
     /// All sessions are judged instead.
     everything: bool,
     judging: Option<Ticket<DryRunUpdate>>,
-    progress: Option<Progress>,
+    progress: Option<DryRunProgress>,
     results: Results,
     /// Why there are none.
     nothing: Option<String>,

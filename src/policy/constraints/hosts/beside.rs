@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn all_judgements_together_wait_for_a_share_of_the_time() {
+    fn all_verdicts_together_wait_for_a_share_of_the_time() {
         let begun = Instant::now();
         let mut state = State { names: HashMap::new(), left: Duration::ZERO, counted: begun };
         state.save_up(begun + Duration::from_secs(1));

@@ -7,7 +7,7 @@ use assay::{
     record::{
         health::Health,
         judge::PolicyFeed,
-        rulings::{Reader, Writer},
+        rulings::{RulingReader, RulingWriter},
     },
     relay::{
         Capture, Direction, Stop, Waker,
@@ -54,7 +54,7 @@ pub struct Relayed {
     /// What waits to be written in the other direction.
     pub told: Vec<u8>,
     /// What was decided.
-    pub decided: Reader,
+    pub decided: RulingReader,
 }
 
 /// A session of its own under this policy. Its client's messages of more than 64 KiB are refused.
@@ -77,7 +77,7 @@ pub fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards:
     let way = if outwards { Direction::ServerToClient } else { Direction::ClientToServer };
     let (capture, mut kept, _) = make(way, if outwards { Capture::DEFAULT_CAPACITY } else { 1 << 20 });
     let (rulings, decided, _) = make(Direction::Decisions, room);
-    let mut rulings = Writer::new(rulings);
+    let mut rulings = RulingWriter::new(rulings);
     rulings.set_patience(Duration::ZERO);
     let shared = StdioGuard::new(session(policy), rulings).unwrap();
     let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared)), Outlet::new(shared));
@@ -116,7 +116,7 @@ pub fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards:
     over.store(true, Ordering::Release);
     recorder.join().unwrap();
     let (passed, told) = (reader.join().unwrap(), told.take().unwrap_or_default());
-    Relayed { passed, told, decided: Reader::new(decided) }
+    Relayed { passed, told, decided: RulingReader::new(decided) }
 }
 
 /// Panics if a server, however lenient, finds a call in what passes that the policy denies.
