@@ -20,7 +20,7 @@ use crate::{
 };
 use clap::Args;
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     io::Write as _,
     path::PathBuf,
     sync::{
@@ -28,6 +28,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
     },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -107,8 +108,7 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     let mut watch = Watch {
         wanted,
         printer: Printer { json: args.json, filter, style: Style::of_stdout(), ascii: !speaks_unicode() },
-        followed: HashSet::new(),
-        active: 0,
+        followed: HashMap::new(),
         said: HashSet::new(),
         updates,
         stop,
@@ -134,8 +134,7 @@ struct Watch {
     wanted: Wanted,
     printer: Printer,
     /// By socket: one thread a proxy.
-    followed: HashSet<PathBuf>,
-    active: usize,
+    followed: HashMap<PathBuf, JoinHandle<()>>,
     /// What was said of sessions that are passed over.
     said: HashSet<String>,
     updates: SyncSender<Update>,
@@ -145,26 +144,33 @@ struct Watch {
 impl Watch {
     fn run(&mut self, inbox: &Receiver<Update>) -> Result<(), Failure> {
         self.look()?;
-        if self.active == 0 {
+        if self.followed.is_empty() {
             return self.nothing();
         }
         let mut looked = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             match inbox.recv_timeout(LOOK) {
                 Ok(update) => {
-                    self.active -= usize::from(matches!(update, Update::Gone(_)));
+                    let gone = matches!(update, Update::Gone(_));
                     if !self.printer.print(&update)? {
                         return Ok(());
+                    }
+                    if !gone && looked.elapsed() < LOOK {
+                        continue;
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            if looked.elapsed() >= LOOK || self.active == 0 {
-                looked = Instant::now();
-                self.look()?;
-            }
-            if self.active == 0 {
+            looked = Instant::now();
+            self.look()?;
+            if self.followed.values().all(JoinHandle::is_finished) {
+                // Whoever is done has said everything.
+                while let Ok(update) = inbox.try_recv() {
+                    if !self.printer.print(&update)? {
+                        return Ok(());
+                    }
+                }
                 return Ok(());
             }
         }
@@ -182,12 +188,13 @@ impl Watch {
         }
         for card in live.sessions {
             let Some(socket) = card.card.socket.clone().filter(|_| self.wanted.has(&card)) else { continue };
-            if !self.followed.insert(socket) {
+            if self.followed.contains_key(&socket) {
                 continue;
             }
-            client::follow(card, BACKLOG, self.updates.clone(), Arc::clone(&self.stop))
+            let (only, updates, stop) = (self.wanted.session.clone(), self.updates.clone(), Arc::clone(&self.stop));
+            let thread = client::follow_only(card, only, BACKLOG, updates, stop)
                 .map_err(|e| Failure::failed(format_args!("no thread for following: {e}")))?;
-            self.active += 1;
+            self.followed.insert(socket, thread);
         }
         Ok(())
     }
@@ -282,11 +289,11 @@ impl Printer {
 
     fn line(&self, line: &Line) -> Option<String> {
         match line {
-            Line::Hello(hello) => {
-                let card = &hello.session.card;
+            Line::Session(head) => {
+                let card = &head.session.card;
                 let client = card.client_info.as_ref().map(|c| format!(" with {}", c.name)).unwrap_or_default();
                 let text =
-                    format!("{}  {}  {}{client}", card.session_id, card.server_id, hello.session.audit_dir.display());
+                    format!("{}  {}  {}{client}", card.session_id, card.server_id, head.session.audit_dir.display());
                 Some(self.style.paint(Tone::Dim, &fit(&visible(&text), 200)))
             }
             Line::CallStarted(c) | Line::CallFinished(c) => c.call.as_ref().and_then(|row| self.call(row)),

@@ -152,6 +152,12 @@ impl Lines {
         (self.start, self.end, self.last) = (0, 0, 0..0);
     }
 
+    /// Gives the memory for its buffer back until more is read.
+    pub fn pause(&mut self) {
+        self.go(self.position, self.number);
+        self.buffer = Vec::new();
+    }
+
     /// Goes to the first line that begins at or behind `offset`, or to the end. Lines are counted from 1 there.
     ///
     /// # Errors

@@ -1,35 +1,33 @@
 //! Following live sessions: connect, hear, heal what was missed from the files, and connect again.
 //!
-//! One blocking thread a proxy, which gives updates into a bounded channel: a reader that is slow slows the thread, which
-//! then is the slow subscriber that loses events and heals them.
+//! One blocking thread a proxy, which follows all of its sessions or those that are wanted, and gives updates into a bounded
+//! channel: a reader that is slow slows the thread, which then is the slow subscriber that loses events and heals them.
+
+mod followed;
 
 use super::{
     discovery::{self, Unread},
-    fold::Fold,
-    journal,
-    protocol::{Hello, Line, MAX_LINE, PackProgress, PackState, Request, RunCard},
+    former,
+    protocol::{Brief, Hello, Line, MAX_LINE, Request, RunCard, SessionHead, Subject},
     row::{CallRow, Totals},
 };
 use crate::{
     model::{
-        ReceiptId, SessionId,
-        reading::{self, Reading, TooNew},
+        SessionId,
+        reading::{self, TooNew},
         version,
     },
     paths::AuditDir,
     record::{card::Card, mark::NotOurs},
     sys,
 };
+use followed::{Followed, Teller};
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::UnixStream,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::SyncSender,
-    },
+    path::Path,
+    sync::{Arc, atomic::AtomicBool, mpsc::SyncSender},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -38,8 +36,8 @@ use std::{
 const LOOK: Duration = Duration::from_millis(100);
 /// Pause before a lost connection is tried again.
 const RETRY: Duration = Duration::from_millis(100);
-/// Events that are read before a gap, so that calls which began there are whole.
-const RUN_UP: u64 = 512;
+/// Sessions of a process that are remembered; those that are over go first.
+const MAX_FOLLOWED: usize = 1024;
 
 /// As the proxy's live thread.
 const NICE: i32 = 10;
@@ -98,7 +96,8 @@ impl Gone {
     }
 }
 
-/// Starts following a proxy. `backlog` events before the present are told first, from the files if need be.
+/// Starts following all sessions of a proxy, given the card of one. `backlog` events before the present are told first of each,
+/// from the files if need be.
 ///
 /// # Errors
 /// No thread could be made.
@@ -108,17 +107,22 @@ pub fn follow(
     updates: SyncSender<Update>,
     stop: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
-    let mut follower = Follower {
-        session: card.card.session_id,
-        card,
-        cursor: None,
-        backlog,
-        ended: false,
-        next: None,
-        sealed: false,
-        updates,
-        stop,
-    };
+    follow_only(card, None, backlog, updates, stop)
+}
+
+/// The same, but only of sessions whose hexadecimal digits begin like `only`, and those that continue them.
+///
+/// # Errors
+/// No thread could be made.
+pub fn follow_only(
+    card: RunCard,
+    only: Option<String>,
+    backlog: u64,
+    updates: SyncSender<Update>,
+    stop: Arc<AtomicBool>,
+) -> io::Result<JoinHandle<()>> {
+    let teller = Teller { updates, stop };
+    let mut follower = Follower { card, only, backlog, sessions: BTreeMap::new(), teller };
     let run = move || {
         // To heal what was lost while a session works hard must not be at its cost.
         if let Err(e) = sys::process::nice_this_thread(NICE) {
@@ -140,19 +144,13 @@ enum Over {
 }
 
 struct Follower {
+    /// The card by which the process was found.
     card: RunCard,
-    session: SessionId,
-    /// Cursor of the next event that is to be told; `None` before the first.
-    cursor: Option<u64>,
+    only: Option<String>,
     backlog: u64,
-    /// The session's chain has its end, and the session that follows.
-    ended: bool,
-    /// The session that its end announced.
-    next: Option<SessionId>,
-    /// Its pack is done.
-    sealed: bool,
-    updates: SyncSender<Update>,
-    stop: Arc<AtomicBool>,
+    /// What was heard of, whatever became of it.
+    sessions: BTreeMap<SessionId, Followed>,
+    teller: Teller,
 }
 
 impl Follower {
@@ -162,51 +160,60 @@ impl Follower {
                 Ok(Over::Stopped) => return,
                 Ok(Over::Closed) => {}
                 Ok(Over::TooNew(e)) => return self.wait(e.to_string()),
-                Err(e) => tracing::debug!(session = %self.session, error = %e, "the live connection broke"),
+                Err(e) => tracing::debug!(session = %self.id(), error = %e, "the live connection broke"),
             }
-            if self.stopped() {
+            if self.teller.stopped() {
                 return;
             }
-            let Some(card) = self.still_there() else { break };
-            if self.tell(Update::Lost(self.session)).is_none() {
+            if !self.still_there() {
+                break;
+            }
+            let mut lost: Vec<_> = self.sessions.values().filter(|s| !s.ended).map(Followed::id).collect();
+            if self.sessions.is_empty() {
+                lost.push(self.id());
+            }
+            if lost.into_iter().try_for_each(|id| self.teller.tell(Update::Lost(id))).is_none() {
                 return;
             }
-            self.card = card;
             thread::sleep(RETRY);
         }
-        if self.rest(None).is_some() {
-            let _ = self.tell(Update::Gone(Gone::of(self.session, &self.card.audit_dir)));
-        }
+        self.gone();
     }
 
-    /// Nothing of the session can be told: says so, and when its process has ended.
+    const fn id(&self) -> SessionId {
+        self.card.card.session_id
+    }
+
+    /// The process has ended: what it left is told from the files.
+    fn gone(&mut self) -> Option<()> {
+        if self.sessions.is_empty() {
+            self.begin(self.card.clone(), 0);
+        }
+        let open: Vec<_> = self.sessions.values().filter(|s| !s.is_over()).map(Followed::id).collect();
+        open.into_iter().try_for_each(|id| self.rest(id, None))?;
+        let last = |s: &&Followed| s.next.is_none_or(|next| !self.sessions.contains_key(&next));
+        self.sessions.values().filter(last).try_for_each(|s| self.teller.tell(Update::Gone(s.gone())))
+    }
+
+    /// Nothing of the process can be told: says so, and when it has ended.
     fn wait(&self, why: String) {
-        if self.tell(Update::TooNew { session: self.session, why }).is_none() {
+        if self.teller.tell(Update::TooNew { session: self.id(), why }).is_none() {
             return;
         }
-        while !self.stopped() {
-            if self.still_there().is_none() {
-                let _ = self.tell(Update::Gone(Gone::of(self.session, &self.card.audit_dir)));
+        while !self.teller.stopped() {
+            if !self.still_there() {
+                let _ = self.teller.tell(Update::Gone(Gone::of(self.id(), &self.card.audit_dir)));
                 return;
             }
             thread::sleep(LOOK);
         }
     }
 
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// `None` if nobody listens any more.
-    fn tell(&self, update: Update) -> Option<()> {
-        if self.stopped() { None } else { self.updates.send(update).ok() }
-    }
-
-    /// The card of the process that is followed, if it lives.
-    fn still_there(&self) -> Option<RunCard> {
-        let socket = self.card.card.socket.as_deref()?;
-        let dir = socket.parent()?;
-        discovery::live_in(dir).into_iter().find(|c| c.card.socket.as_deref() == Some(socket))
+    /// Whether the process that is followed lives.
+    fn still_there(&self) -> bool {
+        let Some(socket) = self.card.card.socket.as_deref() else { return false };
+        let live = socket.parent().map(discovery::live_in).unwrap_or_default();
+        live.iter().any(|c| c.card.socket.as_deref() == Some(socket))
     }
 
     fn connected(&mut self) -> io::Result<Over> {
@@ -215,8 +222,7 @@ impl Follower {
         stream.set_read_timeout(Some(LOOK))?;
         stream.set_write_timeout(Some(Duration::from_secs(5)))?;
         let mut reader = BufReader::with_capacity(64 << 10, stream.try_clone()?);
-        let mut bytes = Vec::new();
-        let mut asked = false;
+        let (mut bytes, mut greeted) = (Vec::new(), false);
         loop {
             match self.line(&mut reader, &mut bytes) {
                 Ok(true) => {}
@@ -224,22 +230,19 @@ impl Follower {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Over::Stopped),
                 Err(e) => return Err(e),
             }
-            let line = match Line::parse(&bytes) {
-                Ok(line) => line,
-                Err(e) => match newer_hello(&bytes) {
-                    Some(e) => return Ok(Over::TooNew(e)),
-                    None => return Err(e.into()),
+            let heard = match Line::parse(&bytes) {
+                Ok(Line::Hello(hello)) => self.greeted(&hello, !greeted, &stream)?,
+                Ok(_) if !greeted => return Err(io::Error::new(io::ErrorKind::InvalidData, "no hello")),
+                Ok(line) => self.hear(line, &stream)?,
+                Err(e) => match (former::hello(&bytes), newer_hello(&bytes)) {
+                    (Some(hello), _) => self.greeted_by_former(hello, !greeted, &stream)?,
+                    (None, Some(e)) => return Ok(Over::TooNew(e)),
+                    (None, None) => return Err(e.into()),
                 },
             };
+            greeted = true;
             bytes.clear();
-            if !asked {
-                let Line::Hello(hello) = &line else {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "no hello"));
-                };
-                asked = true;
-                self.ask(hello, &stream)?;
-            }
-            if self.hear(line).is_none() {
+            if heard.is_none() {
                 return Ok(Over::Stopped);
             }
         }
@@ -253,7 +256,7 @@ impl Follower {
                 Ok(_) if bytes.ends_with(b"\n") => return Ok(true),
                 Ok(_) => {}
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    if self.stopped() {
+                    if self.teller.stopped() {
                         return Err(io::ErrorKind::Interrupted.into());
                     }
                 }
@@ -265,198 +268,122 @@ impl Follower {
         }
     }
 
-    /// Asks for what is missing up to now.
-    fn ask(&mut self, hello: &Hello, mut stream: &UnixStream) -> io::Result<()> {
-        let now = hello.session.card.session_id;
-        if self.cursor.is_some() && now != self.session {
-            // Sessions have passed since; their files tell of them.
-            let _ = self.rest(Some(now));
-        }
-        if now != self.session || self.cursor.is_none() {
-            let first = self.cursor.is_none();
-            self.begin(hello);
-            self.cursor = Some(if first { hello.cursor.saturating_sub(self.backlog) } else { 0 });
-        }
-        let request = Request { from: self.cursor.unwrap_or_default(), session_id: Some(self.session) };
-        let mut bytes = serde_json::to_vec(&request)?;
-        bytes.push(b'\n');
-        stream.write_all(&bytes)
-    }
-
-    fn begin(&mut self, hello: &Hello) {
-        self.session = hello.session.card.session_id;
-        self.card = hello.session.clone();
-        self.ended = false;
-        self.next = None;
-        self.sealed = false;
-    }
-
-    fn hear(&mut self, line: Line) -> Option<()> {
-        match &line {
-            Line::Hello(hello) if hello.session.card.session_id != self.session => {
-                if !self.ended || self.next != Some(hello.session.card.session_id) {
-                    // The end of this session has not been heard, or others lie between: the files tell of them.
-                    self.rest(Some(hello.session.card.session_id))?;
+    /// Asks for what is missing up to now, and for what is to come.
+    fn greeted(&mut self, hello: &Hello, first: bool, stream: &UnixStream) -> io::Result<Option<()>> {
+        let new = self.sessions.is_empty();
+        let listed = |id: SessionId| hello.sessions.iter().any(|s| s.session_id == id);
+        if first {
+            let open: Vec<_> = self.sessions.values().filter(|s| !s.is_over()).map(|s| (s.id(), s.cursor)).collect();
+            for (id, cursor) in open {
+                if listed(id) {
+                    ask(stream, &Request { from: Some(cursor), last: None, subscribe: Subject::Session(id) })?;
+                } else if self.rest(id, None).is_none() {
+                    return Ok(None);
                 }
-                self.begin(hello);
-                self.cursor = Some(0);
             }
-            Line::Gap(gap) if gap.session_id == self.session => {
-                self.heal(gap.from, gap.to)?;
+        }
+        // Who is here for the first time wants some of the past, else all that has begun meanwhile.
+        let (from, last) = if new { (None, Some(self.backlog)) } else { (Some(0), None) };
+        if self.only.is_none() {
+            ask(stream, &Request { from, last, subscribe: Subject::All })?;
+            return Ok(Some(()));
+        }
+        for brief in hello.sessions.iter().filter(|s| self.wants(s)) {
+            ask(stream, &Request { from, last, subscribe: Subject::Session(brief.session_id) })?;
+        }
+        Ok(Some(()))
+    }
+
+    /// Whether a session was asked for by its digits and is not followed.
+    fn wants(&self, session: &Brief) -> bool {
+        self.only.as_ref().is_some_and(|only| session.session_id.hex().starts_with(only))
+            && !self.sessions.contains_key(&session.session_id)
+    }
+
+    /// The same for a proxy of protocol 1: it tells of one session after the other.
+    fn greeted_by_former(&mut self, hello: SessionHead, first: bool, stream: &UnixStream) -> io::Result<Option<()>> {
+        let (id, new) = (hello.session.card.session_id, self.sessions.is_empty());
+        // Sessions whose end was not heard: their files tell of it, and of those between.
+        let open = self.sessions.values().filter(|s| s.id() != id && !(s.ended && s.next == Some(id)));
+        let open: Vec<_> =
+            open.filter(|s| s.next.is_none_or(|n| !self.sessions.contains_key(&n))).map(Followed::id).collect();
+        if open.into_iter().try_for_each(|open| self.rest(open, Some(id))).is_none() {
+            return Ok(None);
+        }
+        if !self.sessions.contains_key(&id) {
+            self.begin(hello.session.clone(), if new { hello.cursor.saturating_sub(self.backlog) } else { 0 });
+        }
+        if first {
+            let from = self.sessions.get(&id).map_or(0, |s| s.cursor);
+            ask(stream, &former::Request { from, session_id: id })?;
+        }
+        Ok(self.teller.tell(Update::Line(Box::new(Line::Session(Box::new(hello))))))
+    }
+
+    fn begin(&mut self, card: RunCard, cursor: u64) {
+        if self.sessions.len() >= MAX_FOLLOWED {
+            let over = self.sessions.values().find(|s| s.is_over()).or_else(|| self.sessions.values().next());
+            if let Some(id) = over.map(Followed::id) {
+                self.sessions.remove(&id);
+            }
+        }
+        self.sessions.insert(card.card.session_id, Followed::new(card, cursor));
+    }
+
+    fn hear(&mut self, line: Line, stream: &UnixStream) -> io::Result<Option<()>> {
+        let id = match &line {
+            Line::Session(head) => {
+                let card = head.session.clone();
+                match self.sessions.get_mut(&card.card.session_id) {
+                    Some(known) => known.card = card,
+                    None => self.begin(card, head.from),
+                }
+                None
+            }
+            Line::Begun(brief) => {
+                if self.wants(brief) {
+                    let subscribe = Subject::Session(brief.session_id);
+                    ask(stream, &Request { from: Some(0), last: None, subscribe })?;
+                }
+                return Ok(Some(()));
+            }
+            Line::Ended(_) => return Ok(Some(())),
+            Line::Gap(gap) => Some(gap.session_id),
+            Line::PackProgress(p) => Some(p.session_id),
+            // What was asked for was forgotten before: its files are there.
+            Line::Error(e) if e.session_id.is_some_and(|id| self.sessions.contains_key(&id)) => {
+                return Ok(e.session_id.and_then(|id| self.rest(id, None)));
+            }
+            line => line.place().map(|(id, _)| id),
+        };
+        let Some(id) = id else { return Ok(self.teller.tell(Update::Line(Box::new(line)))) };
+        match self.sessions.get_mut(&id) {
+            Some(session) => Ok(session.hear(line, &self.teller)),
+            None => Ok(Some(())),
+        }
+    }
+
+    /// Tells what a session left in its files, behind what was heard: the rest of it, and those that continued it, but `before`.
+    fn rest(&mut self, id: SessionId, before: Option<SessionId>) -> Option<()> {
+        let mut id = id;
+        loop {
+            let session = self.sessions.get_mut(&id)?;
+            session.rest(&self.teller)?;
+            let next = session.continued_by();
+            let Some(card) = next.filter(|card| Some(card.card.session_id) != before) else { return Some(()) };
+            id = card.card.session_id;
+            if self.sessions.contains_key(&id) {
                 return Some(());
             }
-            Line::PackProgress(p) => self.sealed |= p.session_id == self.session && p.state != PackState::Sealing,
-            _ => {}
-        }
-        match line.place() {
-            Some((session, _)) if session != self.session => Some(()),
-            Some((_, cursor)) => {
-                let expected = self.cursor.unwrap_or_default();
-                if cursor < expected {
-                    return Some(());
-                }
-                // What a lost line leaves behind is a gap, whoever lost it.
-                if cursor > expected {
-                    self.heal(expected, cursor)?;
-                }
-                self.cursor = Some(cursor + 1);
-                self.chained(line)
-            }
-            None => self.tell(Update::Line(Box::new(line))),
+            self.begin(card, 0);
         }
     }
+}
 
-    /// Tells an event of the chain that is next.
-    fn chained(&mut self, line: Line) -> Option<()> {
-        let chained = line.chained();
-        if let Some(end) = chained.and_then(|c| c.end.as_ref()) {
-            (self.ended, self.next) = (true, end.next);
-        }
-        let call = chained.and_then(|c| c.call.as_ref()).filter(|call| call.tool_name.is_none());
-        let partial = call.and_then(|call| call.receipt_id);
-        self.tell(Update::Line(Box::new(line)))?;
-        if let Some(receipt) = partial {
-            self.receipts(&BTreeSet::from([receipt]))?;
-        }
-        Some(())
-    }
-
-    /// Tells the events `from..to` from the segment.
-    fn heal(&mut self, from: u64, to: u64) -> Option<()> {
-        let from = from.max(self.cursor.unwrap_or_default());
-        let mut fold = Fold::default();
-        fold.set_server(&self.card.card.server_id);
-        let (segment, mut ends) = (self.card.segment.clone(), None);
-        let mut partial = BTreeSet::new();
-        let (mut listening, mut behind, mut too_new) = (Some(()), from, None);
-        let healed = journal::events(&segment, from.saturating_sub(RUN_UP), to, &mut |seq, read| {
-            let mut line = match read {
-                Reading::Readable(e) => fold.event(&e),
-                Reading::TooNew(e) => {
-                    let line = fold.unread(self.session, seq, e.to_string());
-                    too_new = too_new.take().or(Some(e));
-                    line
-                }
-                Reading::Damaged(why) => fold.unread(self.session, seq, why),
-            };
-            if seq < from || listening.is_none() {
-                return;
-            }
-            if from > RUN_UP {
-                uncounted(&mut line);
-            }
-            if let Some(c) = line.chained() {
-                ends.clone_from(&c.end);
-                let call = c.call.as_ref().filter(|call| call.tool_name.is_none());
-                partial.extend(call.and_then(|call| call.receipt_id));
-            }
-            listening = self.tell(Update::Line(Box::new(line)));
-            behind = seq.saturating_add(1);
-        });
-        match (healed, too_new) {
-            (Ok(()), None) => {}
-            (Ok(()), Some(e)) => {
-                let why = format!("{}: {e}", segment.display());
-                self.tell(Update::TooNew { session: self.session, why })?;
-            }
-            (Err(e), _) => tracing::warn!(path = %segment.display(), error = %e, "a gap could not be healed"),
-        }
-        self.cursor = Some(if to == u64::MAX { behind } else { to });
-        if let Some(end) = ends {
-            (self.ended, self.next) = (true, end.next);
-        }
-        listening?;
-        if partial.is_empty() { Some(()) } else { self.receipts(&partial) }
-    }
-
-    fn receipts(&self, wanted: &BTreeSet<ReceiptId>) -> Option<()> {
-        let mut rows = Vec::new();
-        let path = &self.card.receipts;
-        match journal::calls(path, Some(wanted), &mut |r| rows.push(CallRow::of_receipt(r))) {
-            Ok(None) => {}
-            Ok(Some(e)) => {
-                self.tell(Update::TooNew { session: self.session, why: format!("{}: {e}", path.display()) })?;
-            }
-            Err(e) => tracing::warn!(path = %path.display(), error = %e, "receipts could not be read"),
-        }
-        rows.into_iter().try_for_each(|row| self.tell(Update::Call(Box::new(row))))
-    }
-
-    /// Tells what a process left in its files, behind what was heard: the rest of the session, and those that followed it,
-    /// but `before`.
-    fn rest(&mut self, before: Option<SessionId>) -> Option<()> {
-        loop {
-            if !self.ended {
-                self.heal(self.cursor.unwrap_or_default(), u64::MAX)?;
-            }
-            self.tell_of_pack()?;
-            let follower = self.follower_of().filter(|(next, _)| Some(*next) != before);
-            let Some((next, card)) = follower else { return Some(()) };
-            self.card = card;
-            self.session = next;
-            self.ended = false;
-            self.next = None;
-            self.cursor = Some(0);
-        }
-    }
-
-    /// Nobody is left who could say how far the pack is; whether there is one can be seen.
-    fn tell_of_pack(&mut self) -> Option<()> {
-        if self.sealed {
-            return Some(());
-        }
-        let name = self.card.segment.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        let paths = AuditDir::at(&self.card.audit_dir).session_of_segment(name);
-        let Some(pack) = paths.map(|p| p.pack).filter(|p| p.is_dir()) else { return Some(()) };
-        let (session_id, problems) = (self.session, Vec::new());
-        let told = PackProgress { pack: Some(pack), problems, session_id, state: PackState::Built };
-        self.tell(Update::Line(Box::new(Line::PackProgress(told))))
-    }
-
-    /// The session that continues this one, from the files alone.
-    fn follower_of(&self) -> Option<(SessionId, RunCard)> {
-        let dir = AuditDir::at(&self.card.audit_dir);
-        let segments: Vec<PathBuf> = std::fs::read_dir(dir.audit()).ok()?.flatten().map(|e| e.path()).collect();
-        let announced = self.next;
-        segments.into_iter().find_map(|path| {
-            let paths = dir.session_of_segment(path.file_name()?.to_str()?)?;
-            if announced.is_some_and(|id| id != paths.id) || paths.id == self.session {
-                return None;
-            }
-            let mut continues = None;
-            journal::events(&paths.segment, 0, 1, &mut |_, read| {
-                continues = read.ok().and_then(|e| e.chain_start().and_then(|s| s.continues));
-            })
-            .ok()?;
-            (continues == Some(self.session)).then(|| {
-                let mut card = self.card.clone();
-                card.card.session_id = paths.id;
-                card.segment = paths.segment;
-                card.receipts = paths.receipts;
-                (paths.id, card)
-            })
-        })
-    }
+fn ask(mut stream: &UnixStream, request: &impl serde::Serialize) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(request)?;
+    bytes.push(b'\n');
+    stream.write_all(&bytes)
 }
 
 /// Whether a line that does not read begins a stream of a later version, or names a session of one.

@@ -186,13 +186,22 @@ fn read(text: &[u8]) -> Reading<RunCard> {
     }
 }
 
-/// The socket lies beside its card, the evidence in its audit directory under the names of its session: what a card says
+/// The socket lies in the card's directory, the evidence in its audit directory under the names of its session: what a card says
 /// beyond that is not followed.
 fn in_its_places(mut run: RunCard, path: &Path) -> RunCard {
     let paths = AuditDir::at(&run.audit_dir).session(run.card.started_at, run.card.session_id);
     (run.receipts, run.segment) = (paths.receipts, paths.segment);
-    run.card.socket = run.card.socket.map(|_| path.with_extension("sock"));
+    // Of version 1 each session had its own.
+    let own = (run.v == 1).then(|| path.with_extension("sock"));
+    let socket = run.card.socket.map(|socket| own.unwrap_or(socket));
+    run.card.socket = socket.and_then(|socket| Some(path.with_file_name(socket_name(&socket)?)));
     run
+}
+
+/// The name of a proxy's socket, if the path has such a one.
+fn socket_name(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    name.split_once('.').filter(|(stem, rest)| is_hex(stem) && *rest == "sock").map(|_| name)
 }
 
 /// Every live session of this user. What is dead is swept on the way, unless it is of a later version.
@@ -236,6 +245,7 @@ pub fn look_in(dir: &Path) -> Live {
         return live;
     }
     let Ok(entries) = std::fs::read_dir(dir) else { return live };
+    let mut sockets = Vec::new();
     for path in entries.flatten().map(|e| e.path()) {
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         match name.split_once('.') {
@@ -255,7 +265,7 @@ pub fn look_in(dir: &Path) -> Live {
                 };
                 live.unread.push(Unread { path, alive: found.alive, why });
             }
-            Some((stem, "sock")) if is_hex(stem) => sweep_lone_socket(&path),
+            Some((stem, "sock")) if is_hex(stem) => sockets.push(path),
             Some((stem, rest)) if is_hex(stem) => {
                 let pid = rest.strip_suffix(".new").and_then(|pid| pid.parse().ok());
                 if pid.is_some_and(|pid| !sys::process::is_alive(pid, None)) && !is_newer(&path) {
@@ -265,6 +275,8 @@ pub fn look_in(dir: &Path) -> Live {
             _ => {}
         }
     }
+    let known = |socket: &PathBuf| live.sessions.iter().any(|c| c.card.socket.as_ref() == Some(socket));
+    sockets.iter().filter(|socket| !known(socket)).for_each(|socket| sweep_lone_socket(socket));
     live
 }
 
@@ -292,19 +304,18 @@ pub fn connect(socket: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Removes a dead proxy's card and socket, unless another card has been put in its place since.
+/// Removes a dead proxy's card, unless another card has been put in its place since.
 fn sweep(path: &Path, held: &File) {
     let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     let still = held.metadata().is_ok_and(|held| std::fs::symlink_metadata(path).is_ok_and(|m| same(&held, &m)));
     if still {
         tracing::debug!(path = %path.display(), "sweeping a dead session's card");
-        let _ = std::fs::remove_file(path.with_extension("sock"));
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// A socket without a card: its proxy was killed between the two, or has just bound it and writes its card now. Only one
-/// that nobody listens on is removed.
+/// A socket that no card names: its proxy was killed, or has just bound it and writes its card now, or goes on with sessions of
+/// which none runs. Only one that nobody listens on is removed.
 fn sweep_lone_socket(path: &Path) {
     if path.with_extension("json").exists() {
         return;
@@ -378,16 +389,16 @@ pub(crate) mod tests {
         let at = |id: SessionId, ext: &str| tmp.path().join(format!("{}.{ext}", id.hex()));
         let _held = OwnCard::create(at(ours, "json"), run_card(ours)).unwrap();
         let text = serde_json::to_string(&run_card(theirs)).unwrap();
-        let end = text.rfind("\"v\":1").unwrap();
+        let end = text.rfind("\"v\":2").unwrap();
         let outer = |v: &str| format!("{}\"v\":{v}}}", &text[..end]);
         let inner = |v: &str| text.replacen("\"v\":1", &format!("\"v\":{v}"), 1);
         let later = [
-            outer("2"),
-            outer("\"1.1\""),
+            outer("3"),
+            outer("\"2.1\""),
             outer("4294967296"),
             inner("2"),
             inner("\"1.1\",\"x\":[]"),
-            "{\"v\":2}".into(),
+            "{\"v\":3}".into(),
         ];
         for later in later {
             std::fs::write(at(theirs, "json"), &later).unwrap();

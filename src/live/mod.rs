@@ -9,7 +9,7 @@
 //! | [`hub`] | where the session leaves word, without waiting |
 //! | [`server`] | the socket and its subscribers |
 //! | [`discovery`] | run directory, cards, who lives |
-//! | [`protocol`] | the lines |
+//! | [`protocol`], `former` | the lines, and those of protocol 1 |
 //! | [`evidence`] | receipt and events of one call |
 //! | [`words`] | the state of a call in words |
 //! | [`fold`] | audit events to lines and rows: of a live stream, a journal, a pack |
@@ -22,6 +22,7 @@ pub mod client;
 pub mod discovery;
 pub mod evidence;
 pub mod fold;
+mod former;
 pub mod hub;
 pub mod journal;
 pub mod protocol;

@@ -16,16 +16,18 @@ use std::path::PathBuf;
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const PROTOCOL: u32 = 1;
+/// | 2 | a socket tells of all sessions of its process; who wants to hear of one subscribes to it |
+pub const PROTOCOL: u32 = 2;
 
 /// Format version of the card in the run directory.
 ///
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const RUN_CARD_VERSION: u32 = 1;
+/// | 2 | several cards may name one socket: it is the one that the card says, no longer the one beside it |
+pub const RUN_CARD_VERSION: u32 = 2;
 
-versioned!(RunCard, "run card", RUN_CARD_VERSION);
+versioned!(RunCard, "run card", from 1, to RUN_CARD_VERSION, "v");
 versioned!(Hello, "live protocol", PROTOCOL, "protocol");
 
 /// The longest request that is read, in bytes with its line feed.
@@ -44,7 +46,7 @@ pub struct RunCard {
     pub receipts: PathBuf,
     /// The session's audit events: what a gap is healed from.
     pub segment: PathBuf,
-    /// [`RUN_CARD_VERSION`].
+    /// [`RUN_CARD_VERSION`], or an older one.
     #[serde(deserialize_with = "reading::known::<RunCard, _>")]
     pub v: u32,
 }
@@ -53,8 +55,14 @@ pub struct RunCard {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Line {
-    /// The first line, and the first of every session that follows in the same process.
-    Hello(Box<Hello>),
+    /// The first line, and again where a subscriber was too slow for what is told of sessions that begin and end.
+    Hello(Hello),
+    /// A session has begun; told to every subscriber.
+    Begun(Brief),
+    /// A session has ended; told to every subscriber.
+    Ended(Ended),
+    /// The first line of what is told of a session that was subscribed to.
+    Session(Box<SessionHead>),
     /// Events that this subscriber does not get here.
     Gap(Gap),
     /// A tool call was read from the client.
@@ -89,15 +97,56 @@ pub enum Line {
 /// `hello`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
+    /// [`PROTOCOL`].
+    #[serde(deserialize_with = "reading::known::<Hello, _>")]
+    pub protocol: u32,
+    /// The sessions that can be subscribed to.
+    pub sessions: Vec<Brief>,
+}
+
+/// A session in `hello`, and `begun`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Brief {
+    /// The session that it continues in the same process.
+    pub continues: Option<SessionId>,
+    /// The server's name.
+    pub server_id: String,
+    /// The session.
+    pub session_id: SessionId,
+    /// How it is.
+    pub state: SessionState,
+}
+
+/// How a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// It is recorded.
+    Running,
+    /// Its chain has its end.
+    Ended,
+}
+
+/// `ended`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// The session that continues it in the same process.
+    pub next: Option<SessionId>,
+    /// The session.
+    pub session_id: SessionId,
+}
+
+/// `session`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionHead {
     /// `hash` of the last event before `cursor`; `null` before the first.
     pub chain_head: Option<String>,
     /// Cursor of the next event.
     pub cursor: u64,
+    /// Cursor of the first event that follows, or is named in a gap.
+    pub from: u64,
     /// Cursor of the oldest event that is still told here; older ones are in the files.
     pub oldest: u64,
-    /// [`PROTOCOL`].
-    #[serde(deserialize_with = "reading::known::<Hello, _>")]
-    pub protocol: u32,
     /// The session's card.
     pub session: RunCard,
     /// Counts up to `cursor`.
@@ -235,6 +284,9 @@ pub enum PackState {
 pub struct CaughtUp {
     /// Cursor of the next event.
     pub cursor: u64,
+    /// The session; a proxy of protocol 1 means the one of the last `hello`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
 }
 
 /// `error`.
@@ -242,17 +294,53 @@ pub struct CaughtUp {
 pub struct ErrorLine {
     /// What is wrong with the request.
     pub error: String,
+    /// The session that was asked for and is not told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
 }
 
-/// One line from a subscriber: tell again from this cursor on.
+/// One line from a subscriber. Without `from` and `last`, what happens from now on is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Cursor of the first event that is wanted.
-    pub from: u64,
-    /// Of which session; the one that runs, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<SessionId>,
+    pub from: Option<u64>,
+    /// How many events before the present are wanted; not together with `from`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<u64>,
+    /// Of what.
+    pub subscribe: Subject,
+}
+
+/// What a subscriber wants to hear of; as text `all`, or a session's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Subject {
+    /// All sessions of the process that it does not hear of yet, now and later.
+    All,
+    /// A session, and those that continue it.
+    Session(SessionId),
+}
+
+impl TryFrom<String> for Subject {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        SessionId::parse(&text).map(Self::Session).map_err(|_| format!("{text:?} is neither all nor a session's id"))
+    }
+}
+
+impl From<Subject> for String {
+    fn from(subject: Subject) -> Self {
+        match subject {
+            Subject::All => "all".to_owned(),
+            Subject::Session(id) => id.to_string(),
+        }
+    }
 }
 
 impl Line {

@@ -1,15 +1,10 @@
-//! The lines that are told to subscribers: made once for all of them, bounded, oldest forgotten first.
+//! The lines of a session that are told to subscribers: made once for all of them, bounded, oldest forgotten first.
 
 use std::{collections::VecDeque, sync::Arc};
-
-/// Bytes that are kept.
-const MAX_BYTES: usize = 8 << 20;
 
 /// One line.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// Which of the process's sessions.
-    pub session: u32,
     /// Cursor of the event; for what is not in the chain, of the next event.
     pub cursor: u64,
     /// Whether it is an event of the chain, so that its absence is a gap.
@@ -18,19 +13,45 @@ pub(super) struct Entry {
     pub bytes: Arc<[u8]>,
 }
 
-/// The lines, numbered since the process began.
-#[derive(Debug, Default)]
+/// The lines, numbered since the session began.
+#[derive(Debug)]
 pub(super) struct Ring {
     entries: VecDeque<Entry>,
     first: u64,
     bytes: usize,
+    max: usize,
 }
 
 impl Ring {
+    /// None yet; no more than `max` bytes of them will be kept.
+    pub const fn new(max: usize) -> Self {
+        Self { entries: VecDeque::new(), first: 0, bytes: 0, max }
+    }
+
+    /// Bytes of all lines.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes that are kept at most.
+    pub const fn max(&self) -> usize {
+        self.max
+    }
+
+    /// From now on no more than `max` bytes are kept.
+    pub fn keep(&mut self, max: usize) {
+        self.max = max;
+        self.forget();
+    }
+
     pub fn push(&mut self, entry: Entry) {
         self.bytes += entry.bytes.len();
         self.entries.push_back(entry);
-        while self.bytes > MAX_BYTES {
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        while self.bytes > self.max {
             let Some(old) = self.entries.pop_front() else { return };
             self.bytes -= old.bytes.len();
             self.first += 1;
@@ -52,14 +73,14 @@ impl Ring {
         self.entries.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Number of the first line of a session at or behind a cursor.
-    pub fn find(&self, session: u32, cursor: u64) -> u64 {
-        self.first + self.entries.partition_point(|e| (e.session, e.cursor) < (session, cursor)) as u64
+    /// Number of the first line at or behind a cursor.
+    pub fn find(&self, cursor: u64) -> u64 {
+        self.first + self.entries.partition_point(|e| e.cursor < cursor) as u64
     }
 
-    /// Cursor of the oldest line of a session.
-    pub fn oldest(&self, session: u32) -> Option<u64> {
-        self.get(self.find(session, 0)).filter(|e| e.session == session).map(|e| e.cursor)
+    /// Cursor of the oldest line.
+    pub fn oldest(&self) -> Option<u64> {
+        self.entries.front().map(|e| e.cursor)
     }
 }
 
@@ -69,18 +90,19 @@ mod tests {
 
     #[test]
     fn lines_keep_their_numbers_when_old_ones_are_forgotten() {
-        let mut ring = Ring::default();
+        let mut ring = Ring::new(8 << 20);
         for n in 0..100u64 {
-            let bytes = vec![b'x'; 256 << 10].into();
-            ring.push(Entry { session: u32::from(n >= 50), cursor: n % 50, chained: true, bytes });
+            ring.push(Entry { cursor: n, chained: true, bytes: vec![b'x'; 256 << 10].into() });
         }
         assert_eq!(ring.end(), 100);
         assert_eq!(ring.first(), 68);
         assert!(ring.get(67).is_none() && ring.get(100).is_none());
-        assert_eq!(ring.get(70).unwrap().cursor, 20);
-        assert_eq!(ring.find(1, 20), 70);
-        assert_eq!(ring.find(1, 3), 68);
-        assert_eq!(ring.find(1, 60), 100);
-        assert_eq!((ring.oldest(0), ring.oldest(1)), (None, Some(18)));
+        assert_eq!(ring.get(70).unwrap().cursor, 70);
+        assert_eq!((ring.find(70), ring.find(3), ring.find(200)), (70, 68, 100));
+        assert_eq!(ring.oldest(), Some(68));
+        ring.keep(1 << 20);
+        assert_eq!((ring.first(), ring.end(), ring.bytes()), (96, 100, 1 << 20));
+        ring.keep(0);
+        assert_eq!((ring.oldest(), ring.end(), ring.bytes()), (None, 100, 0));
     }
 }

@@ -1,18 +1,22 @@
 //! The proxy's side of the live socket: one low-priority thread that waits for everything at once and for nobody.
 //!
 //! Plain `poll(2)` on non-blocking sockets, not an asynchronous runtime: there is one listener and a handful of sockets, and
-//! a session must not pay for a runtime that nobody may ever need. The thread reads what is told from the segment that the
-//! recorder has written, makes each line once for all subscribers, and keeps the last of them in a bounded ring. A
-//! subscriber is a place in that ring and a bounded buffer: one that does not read falls behind, is told how many events it
-//! lost, and costs nothing. While there is no subscriber, nothing is read and nothing is made.
+//! a session must not pay for a runtime that nobody may ever need. The thread reads what is told of a session from the segment
+//! that the recorder has written, makes each line once for all subscribers, and keeps the last of them in a bounded ring. A
+//! subscriber is a place in the ring of each session that it hears of and a bounded buffer: one that does not read falls
+//! behind, is told how many events it lost, and costs nothing. Of a session that nobody hears of nothing is read and nothing
+//! is made.
 
 mod feed;
+mod sessions;
 mod subscriber;
+#[cfg(test)]
+mod tests;
 
 use super::{
     discovery::{self, OwnCard},
     hub::{Ear, Hub, Note, Reach, StderrLine},
-    protocol::{Line, PackProgress, RUN_CARD_VERSION, RunCard, Stderr, StderrLost},
+    protocol::{Ended, Line, PackProgress, PackState, RUN_CARD_VERSION, RunCard, SessionState, Stderr, StderrLost},
     ring::{Entry, Ring},
 };
 use crate::{
@@ -20,13 +24,12 @@ use crate::{
     record::{broadcast::Begun, card::Card},
     sys,
 };
-use feed::Feed;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::AsFd as _,
 };
+use sessions::{LIMITS, Limits, Sessions};
 use std::{
-    collections::BTreeMap,
     io,
     os::unix::{fs::PermissionsExt as _, net::UnixListener},
     path::{Path, PathBuf},
@@ -34,10 +37,12 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use subscriber::Subscriber;
+use subscriber::{Subscriber, View};
 
 /// Subscribers at a time; whoever comes beyond is turned away.
-pub const MAX_SUBSCRIBERS: usize = 16;
+pub const MAX_SUBSCRIBERS: usize = 64;
+/// Bytes that are kept of what is told of sessions that begin and end.
+const NOTICES: usize = 64 << 10;
 /// Connections that are taken in one round.
 const ACCEPTS: usize = 64;
 /// How long nobody is let in after somebody was turned away.
@@ -67,16 +72,21 @@ pub fn start(audit_dir: &Path) -> io::Result<(Arc<Hub>, JoinHandle<()>)> {
 /// # Errors
 /// As [`start`].
 pub fn start_in(audit_dir: &Path, run_dirs: Vec<PathBuf>) -> io::Result<(Arc<Hub>, JoinHandle<()>)> {
+    start_with(audit_dir, run_dirs, LIMITS)
+}
+
+/// The same with given limits.
+fn start_with(audit_dir: &Path, run_dirs: Vec<PathBuf>, limits: Limits) -> io::Result<(Arc<Hub>, JoinHandle<()>)> {
     let (hub, ear) = Hub::new()?;
     let mut server = Server {
         ear,
         audit_dir: audit_dir.to_owned(),
         run_dirs,
         place: None,
-        sessions: BTreeMap::new(),
-        current: 0,
-        feed: None,
-        ring: Ring::default(),
+        sessions: Sessions::new(limits),
+        turn: 0,
+        notices: Ring::new(NOTICES),
+        speaker: 0,
         subscribers: Vec::new(),
         paused_until: None,
         next_round: Instant::now(),
@@ -96,16 +106,6 @@ pub fn start_in(audit_dir: &Path, run_dirs: Vec<PathBuf>) -> io::Result<(Arc<Hub
 struct Place {
     listener: UnixListener,
     socket: PathBuf,
-    card: OwnCard,
-}
-
-/// A session of this process.
-struct Session {
-    card: RunCard,
-    reach: Arc<Reach>,
-    next: Option<SessionId>,
-    /// Cursor behind its last event, once it has ended.
-    end: Option<u64>,
 }
 
 struct Server {
@@ -113,11 +113,13 @@ struct Server {
     audit_dir: PathBuf,
     run_dirs: Vec<PathBuf>,
     place: Option<Place>,
-    /// By their number in this process; those of which the ring still tells.
-    sessions: BTreeMap<u32, Session>,
-    current: u32,
-    feed: Option<Feed>,
-    ring: Ring,
+    sessions: Sessions,
+    /// The session that is read next, so that each has its turn.
+    turn: u32,
+    /// Which sessions begin and end.
+    notices: Ring,
+    /// The session that the server's stderr belongs to: the process's first, and those that continue it.
+    speaker: u32,
     subscribers: Vec<Subscriber>,
     paused_until: Option<Instant>,
     next_round: Instant,
@@ -136,8 +138,8 @@ impl Server {
             self.round();
         }
         self.last_words();
+        self.sessions.take_cards().for_each(OwnCard::remove);
         if let Some(place) = self.place.take() {
-            place.card.remove();
             let _ = std::fs::remove_file(&place.socket);
         }
         self.ear.hub.watched_by(0);
@@ -152,10 +154,17 @@ impl Server {
         if !self.subscribers.is_empty() && self.next_round > now {
             thread::sleep(self.next_round - now);
         }
-        // There may be more in the file than one round has taken.
-        let busy = !self.subscribers.is_empty() && self.is_behind();
-        let limit = if busy { Some(Duration::ZERO) } else { self.paused_until.map(|_| PAUSE) };
-        let limit = limit.map(|d| rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(d.subsec_nanos()) });
+        // There may be more in the files than one round has taken.
+        let limit = if self.is_behind() {
+            Some(Duration::ZERO)
+        } else {
+            let forget = self.sessions.forget_at().map(|at| at.saturating_duration_since(now) + ROUND);
+            self.paused_until.map(|_| PAUSE).into_iter().chain(forget).min()
+        };
+        let limit = limit.map(|d| rustix::time::Timespec {
+            tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(d.subsec_nanos()),
+        });
         let mut fds = vec![PollFd::from_borrowed_fd(self.ear.bell(), PollFlags::IN)];
         if let (Some(place), None) = (&self.place, self.paused_until) {
             fds.push(PollFd::new(&place.listener, PollFlags::IN));
@@ -177,30 +186,26 @@ impl Server {
         while let Ok(note) = self.ear.notes.try_recv() {
             self.hear(note);
         }
+        self.forget();
         if !self.subscribers.is_empty() {
-            self.catch_up(None);
+            self.catch_up();
             self.tell_stderr(false);
             self.serve();
         }
         self.next_round = Instant::now() + (2 * worked().saturating_sub(began)).clamp(ROUND, REST);
     }
 
-    /// Whether there is something to read.
+    /// Whether there is something to read that somebody wants to hear.
     fn is_behind(&self) -> bool {
-        let (Some(feed), Some(session)) = (&self.feed, self.sessions.get(&self.current)) else { return false };
-        feed.is_behind(session.reach.mark())
+        let heard = |number| self.subscribers.iter().any(|s| s.hears(number));
+        self.sessions.iter().any(|(number, s)| s.is_behind() && heard(number))
     }
 
     fn serve(&mut self) {
-        let Self { subscribers, ring, sessions, feed, ear, current, .. } = self;
-        let head = feed.as_ref().map(Feed::head);
-        let view = subscriber::View { ring, sessions, current: *current, head };
-        let reach = sessions.get(current).map(|s| Arc::clone(&s.reach)).unwrap_or_default();
+        let Self { subscribers, sessions, notices, ear, .. } = self;
+        let view = View { sessions, notices };
         let before = subscribers.len();
-        subscribers.retain_mut(|s| {
-            let lost = |events| reach.missed(events);
-            s.serve(&view, &lost).is_ok()
-        });
+        subscribers.retain_mut(|s| s.serve(&view).is_ok());
         if subscribers.len() != before {
             ear.hub.watched_by(subscribers.len());
         }
@@ -237,135 +242,165 @@ impl Server {
         match note {
             Note::Begun(begun, reach) => self.begun(&begun, reach),
             Note::Card(card) => self.card(*card),
-            Note::Ended { session, segment_len, next } => {
-                if let Some(s) = self.sessions.get_mut(&self.current).filter(|s| s.card.card.session_id == session) {
-                    s.next = next;
-                }
-                self.catch_up(Some(segment_len));
-                let end = self.feed.as_ref().map(Feed::cursor);
-                if let Some(s) = self.sessions.get_mut(&self.current).filter(|s| s.card.card.session_id == session) {
-                    s.end = end;
-                }
-            }
+            Note::Ended { session, segment_len, next } => self.ended(session, segment_len, next),
             Note::Pack(progress) => self.pack(progress),
             Note::Close => self.closing = true,
         }
     }
 
     fn begun(&mut self, begun: &Begun, reach: Arc<Reach>) {
-        let card = RunCard {
+        let mut card = RunCard {
             audit_dir: self.audit_dir.clone(),
             card: begun.card.clone(),
             receipts: begun.paths.receipts.clone(),
             segment: begun.paths.segment.clone(),
             v: RUN_CARD_VERSION,
         };
-        self.current += 1;
-        self.feed = match Feed::open(self.feed.take(), &card, self.current) {
-            Ok(feed) => Some(feed),
-            Err(e) => {
-                tracing::warn!(path = %card.segment.display(), error = %e, "this session cannot be watched");
-                None
-            }
-        };
-        self.sessions.insert(self.current, Session { card: card.clone(), reach, next: None, end: None });
-        let oldest = self.ring.get(self.ring.first()).map_or(self.current, |e| e.session);
-        let (current, subscribers) = (self.current, &self.subscribers);
-        let wanted = |number| number + 1 >= current || subscribers.iter().any(|s| s.session() == number);
-        self.sessions.retain(|number, _| *number >= oldest || wanted(*number));
-        match &mut self.place {
-            Some(place) => {
-                if let Err(e) = place.card.update(card) {
-                    tracing::warn!(error = %e, "the card in the run directory could not be brought up to date");
-                }
-            }
-            None => self.open_place(&card),
+        let own = self.place_card(&mut card);
+        let continues = card.card.continues;
+        let number = self.sessions.begin(card, own, reach);
+        let before = continues.and_then(|id| self.sessions.number(id));
+        if self.speaker == 0 || before == Some(self.speaker) {
+            self.speaker = number;
+        }
+        self.subscribers.iter_mut().for_each(|s| s.begun(number, before));
+        // Where one looks for a session, the one that continues it has taken its place.
+        if let Some(own) = before.and_then(|n| self.sessions.get_mut(n)).and_then(|s| s.own.take()) {
+            own.remove();
+        }
+        if let Some(brief) = self.sessions.get(number).map(sessions::Session::brief) {
+            self.notice(&Line::Begun(brief));
         }
     }
 
+    fn ended(&mut self, id: SessionId, segment_len: u64, next: Option<SessionId>) {
+        self.sessions.end(id, segment_len, next);
+        let Some(number) = self.sessions.number(id) else { return };
+        // The session that continues it goes on from what is known of the calls in flight.
+        if self.subscribers.iter().any(|s| s.hears(number)) {
+            self.sessions.read(number, true);
+        }
+        self.notice(&Line::Ended(Ended { next, session_id: id }));
+    }
+
+    fn notice(&mut self, line: &Line) {
+        self.notices.push(Entry { cursor: 0, chained: false, bytes: line.to_bytes().into() });
+    }
+
+    /// Makes the card of a session that has begun; with the first one, the socket of the process.
+    fn place_card(&mut self, card: &mut RunCard) -> Option<OwnCard> {
+        if self.place.is_none() {
+            return self.open_place(card);
+        }
+        let socket = &self.place.as_ref()?.socket;
+        card.card.socket = Some(socket.clone());
+        let path = socket.with_file_name(card.card.session_id.hex()).with_extension("json");
+        let own = OwnCard::create(path, card.clone()).inspect_err(|e| {
+            tracing::warn!(error = %e, "a session could not be named in the run directory: it is found only by others' cards");
+        });
+        own.ok()
+    }
+
     /// Makes the socket and its card in the first run directory that serves.
-    fn open_place(&mut self, card: &RunCard) {
+    fn open_place(&mut self, card: &mut RunCard) -> Option<OwnCard> {
         for dir in &self.run_dirs {
             match open_place_in(dir, card) {
-                Ok(place) => {
+                Ok((place, own)) => {
                     self.ear.hub.listens_at(place.socket.clone());
                     self.place = Some(place);
-                    return;
+                    return Some(own);
                 }
                 Err(e) => tracing::info!(dir = %dir.display(), error = %e, "no live socket in this directory"),
             }
         }
         tracing::warn!("no directory could hold the live socket: this session cannot be watched");
+        card.card.socket = None;
+        None
     }
 
     fn card(&mut self, card: Card) {
-        let Some(s) = self.sessions.get_mut(&self.current).filter(|s| s.card.card.session_id == card.session_id) else {
-            return;
-        };
-        s.card.card = card;
-        if let Some(place) = &mut self.place
-            && let Err(e) = place.card.update(s.card.clone())
+        let socket = self.place.as_ref().map(|place| place.socket.clone());
+        let Some(s) = self.sessions.of_mut(card.session_id) else { return };
+        s.card.card = Card { socket, ..card };
+        if let Some(own) = &mut s.own
+            && let Err(e) = own.update(s.card.clone())
         {
             tracing::warn!(error = %e, "the card in the run directory could not be brought up to date");
         }
     }
 
-    /// Makes lines of what has been written since; of all of it, up to `end`, or of what is there now.
-    fn catch_up(&mut self, end: Option<u64>) {
-        if self.subscribers.is_empty() {
-            return;
+    /// Makes lines of what sessions that somebody hears of have written since; for a bounded time, each in its turn.
+    fn catch_up(&mut self) {
+        let began = worked();
+        self.sessions.look();
+        let Self { sessions, subscribers, turn, .. } = self;
+        let heard = |number: &u32| subscribers.iter().any(|s| s.hears(*number));
+        let mut behind: Vec<u32> = sessions.iter().filter(|(_, s)| s.is_behind()).map(|(number, _)| number).collect();
+        behind.retain(heard);
+        let first = behind.partition_point(|number| *number < *turn);
+        behind.rotate_left(first);
+        for number in behind {
+            // Whoever comes first is told of all that is there; others join where those are who came before.
+            let followed = subscribers.iter().any(|s| s.is_at(number));
+            sessions.read(number, !followed);
+            *turn = number + 1;
+            if worked().saturating_sub(began) >= REST {
+                return;
+            }
         }
-        let Self { feed: Some(feed), ring, sessions, current, subscribers, .. } = self else { return };
-        let Some(session) = sessions.get(current) else { return };
-        let (mark, next) = (session.reach.mark(), session.next);
-        if let Err(e) = feed.read(mark, end, subscribers.iter().any(Subscriber::is_new), next, ring) {
-            tracing::warn!(error = %e, "the segment cannot be read; this session is watched no further");
-            self.feed = None;
+    }
+
+    /// Sessions that ended long ago, and the oldest of too many, are told of no longer.
+    fn forget(&mut self) {
+        for (number, session) in self.sessions.forget() {
+            self.subscribers.iter_mut().for_each(|s| s.forgotten(number, &session));
+            if let Some(own) = session.own {
+                own.remove();
+            }
         }
     }
 
     /// Makes lines of the server's stderr; of an unfinished one too, if `all`.
     fn tell_stderr(&mut self, all: bool) {
-        let Some(session) = self.sessions.get(&self.current) else { return };
-        let session_id = session.card.card.session_id;
+        let Some(session) = self.sessions.get_mut(self.speaker) else { return };
+        let session_id = session.id();
         let taken = self.ear.hub.take_stderr(all);
         if taken.lost > self.stderr_lost {
             self.stderr_lost = taken.lost;
             let next = taken.lines.front().map_or(taken.next, |l| l.seq);
-            self.say(&Line::StderrLost(StderrLost { lost: taken.lost, next, session_id }));
+            session.say(&Line::StderrLost(StderrLost { lost: taken.lost, next, session_id }));
         }
-        let cursor = self.cursor();
+        let cursor = session.head.cursor;
         for StderrLine { seq, at, text } in taken.lines {
             let line = String::from_utf8_lossy(&text).into_owned();
-            self.say(&Line::Stderr(Stderr { at, cursor, line, seq, session_id }));
+            session.say(&Line::Stderr(Stderr { at, cursor, line, seq, session_id }));
         }
-    }
-
-    fn cursor(&self) -> u64 {
-        self.feed.as_ref().map_or(0, Feed::cursor)
-    }
-
-    /// Tells what is not in the chain.
-    fn say(&mut self, line: &Line) {
-        let cursor = self.cursor();
-        self.ring.push(Entry { session: self.current, cursor, chained: false, bytes: line.to_bytes().into() });
     }
 
     fn pack(&mut self, progress: PackProgress) {
-        self.say(&Line::PackProgress(progress));
+        let (id, over) = (progress.session_id, progress.state != PackState::Sealing);
+        let Some(session) = self.sessions.of_mut(id) else { return };
+        session.say(&Line::PackProgress(progress));
+        // Where no session runs any more, the process itself is found until it has gone.
+        if over
+            && self.sessions.iter().any(|(_, s)| s.brief().state == SessionState::Running)
+            && let Some(own) = self.sessions.of_mut(id).and_then(|s| s.own.take())
+        {
+            own.remove();
+        }
     }
 
     /// What is left to say is said to those who listen.
     fn last_words(&mut self) {
         let until = Instant::now() + LAST_WORDS;
         loop {
-            self.catch_up(None);
+            self.catch_up();
             self.tell_stderr(true);
             self.serve();
-            let behind = self.is_behind();
+            let view = View { sessions: &self.sessions, notices: &self.notices };
             // Who has taken nothing of late is not waited for.
-            let waiting = self.subscribers.iter().any(|s| s.has_more(&self.ring) && !s.is_stalled(LAST_WORDS / 4));
-            if self.subscribers.is_empty() || !waiting && !behind || Instant::now() >= until {
+            let waiting = self.subscribers.iter().any(|s| s.has_more(&view) && !s.is_stalled(LAST_WORDS / 4));
+            if self.subscribers.is_empty() || !waiting && !self.is_behind() || Instant::now() >= until {
                 return;
             }
             thread::sleep(Duration::from_millis(1));
@@ -379,7 +414,8 @@ fn worked() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-fn open_place_in(dir: &Path, card: &RunCard) -> io::Result<Place> {
+/// The socket is named for the session that the process began with.
+fn open_place_in(dir: &Path, card: &mut RunCard) -> io::Result<(Place, OwnCard)> {
     let stem = dir.join(card.card.session_id.hex());
     let socket = stem.with_extension("sock");
     if !discovery::fits(&socket) {
@@ -387,19 +423,18 @@ fn open_place_in(dir: &Path, card: &RunCard) -> io::Result<Place> {
     }
     discovery::private_run_dir(dir)?;
     drop(discovery::live_in(dir));
-    let mut card = card.clone();
     card.card.socket = Some(socket.clone());
     // The card first: a socket without one is taken for a dead proxy's.
-    let card = OwnCard::create(stem.with_extension("json"), card)?;
+    let own = OwnCard::create(stem.with_extension("json"), card.clone())?;
     let bound = UnixListener::bind(&socket).and_then(|listener| {
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     });
     match bound {
-        Ok(listener) => Ok(Place { listener, socket, card }),
+        Ok(listener) => Ok((Place { listener, socket }, own)),
         Err(e) => {
-            card.remove();
+            own.remove();
             let _ = std::fs::remove_file(&socket);
             Err(e)
         }

@@ -3,7 +3,7 @@
 //!
 //! The state is a join of everything it was told: in any order, any number of times, with anything missing, the same lines
 //! give the same state. Calls are kept in a bounded window, the newest by the time of their request; older ones are in
-//! the files. What a call shows never depends on the window.
+//! the files. Sessions are bounded too. What a call shows never depends on the window.
 
 use super::{
     protocol::{Chained, End, Line, PackProgress, PackState, RunCard, Stderr},
@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, HashMap};
 pub const WINDOW: usize = 10_000;
 /// Lines of stderr that are kept of one session.
 const STDERR: usize = 1000;
+/// Sessions that are kept; those that have ended go first, the oldest first.
+pub const SESSIONS: usize = 1000;
 
 /// One session.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -98,11 +100,22 @@ impl State {
 
     /// Takes a line of the live protocol.
     pub fn apply(&mut self, line: &Line) {
+        self.take(line);
+        while self.sessions.len() > SESSIONS {
+            let age = |s: &SessionView| (s.end.is_none(), s.card.as_ref().map(|c| c.card.started_at));
+            let Some(oldest) = self.sessions.iter().min_by_key(|(id, s)| (age(s), **id)).map(|(id, _)| *id) else {
+                return;
+            };
+            self.sessions.remove(&oldest);
+        }
+    }
+
+    fn take(&mut self, line: &Line) {
         match line {
-            Line::Hello(hello) => {
-                let card = &hello.session;
+            Line::Session(head) => {
+                let card = &head.session;
                 let s = self.sessions.entry(card.card.session_id).or_default();
-                s.totals.join(hello.totals);
+                s.totals.join(head.totals);
                 // Who takes part is told only once it is known.
                 let known = |c: &RunCard| {
                     let who = [c.card.client_info.is_some(), c.card.server_info.is_some(), c.card.socket.is_some()];
@@ -141,7 +154,13 @@ impl State {
                     s.pack = Some(pack.clone());
                 }
             }
-            Line::Gap(_) | Line::CaughtUp(_) | Line::Error(_) | Line::Unknown => {}
+            Line::Hello(_)
+            | Line::Begun(_)
+            | Line::Ended(_)
+            | Line::Gap(_)
+            | Line::CaughtUp(_)
+            | Line::Error(_)
+            | Line::Unknown => {}
             _ => {
                 if let Some(chained) = line.chained() {
                     self.chained(chained);

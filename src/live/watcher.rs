@@ -72,6 +72,7 @@ pub fn watch(
     stop: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("assay-find".into()).spawn(move || {
+        // By socket: one thread a proxy, whatever number of sessions it has.
         let mut followed: HashMap<PathBuf, JoinHandle<()>> = HashMap::new();
         let mut unread = Vec::new();
         while !stop.load(Ordering::Relaxed) {
@@ -89,7 +90,9 @@ pub fn watch(
                 if followed.contains_key(&socket) {
                     continue;
                 }
-                if let Ok(thread) = client::follow(card, backlog, updates.clone(), Arc::clone(&stop)) {
+                if let Ok(thread) =
+                    client::follow_only(card, wanted.session.clone(), backlog, updates.clone(), Arc::clone(&stop))
+                {
                     followed.insert(socket, thread);
                 }
             }

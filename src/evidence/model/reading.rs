@@ -16,6 +16,8 @@ pub use super::{
 pub trait Versioned: DeserializeOwned {
     /// What it is called, in words.
     const WHAT: &'static str;
+    /// The oldest version that is read.
+    const OLDEST: u32;
     /// The newest version that is read.
     const KNOWN: u32;
     /// The member that says it.
@@ -64,13 +66,13 @@ pub fn newer<T: Versioned>(bytes: &[u8]) -> Option<TooNew> {
     version::newer(T::WHAT, bytes, T::MEMBER, &T::KNOWN.to_string())
 }
 
-/// Reads the version of a `T`, and refuses each but the one that is read.
+/// Reads the version of a `T`, and refuses each but those that are read.
 ///
 /// # Errors
 /// It is another one, or none.
 pub fn known<'de, T: Versioned, D: Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
     match u32::deserialize(d)? {
-        found if found == T::KNOWN => Ok(found),
+        found if (T::OLDEST..=T::KNOWN).contains(&found) => Ok(found),
         found => Err(D::Error::custom(format_args!("version {found} of a {} is unknown", T::WHAT))),
     }
 }
@@ -82,8 +84,12 @@ macro_rules! versioned {
         $crate::model::reading::versioned!($type, $what, $known, "v");
     };
     ($type:ty, $what:literal, $known:expr, $member:literal) => {
+        $crate::model::reading::versioned!($type, $what, from $known, to $known, $member);
+    };
+    ($type:ty, $what:literal, from $oldest:expr, to $known:expr, $member:literal) => {
         impl $crate::model::reading::Versioned for $type {
             const WHAT: &'static str = $what;
+            const OLDEST: u32 = $oldest;
             const KNOWN: u32 = $known;
             const MEMBER: &'static str = $member;
         }

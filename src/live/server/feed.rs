@@ -14,17 +14,18 @@ use crate::{
 };
 use std::io;
 
-/// A segment is read from its beginning if it is no longer than this; from a longer one only the end.
-const WHOLE: u64 = 8 << 20;
-/// So much of the end of a long segment is told to the first who comes, or after this thread fell behind.
+/// So much of the end of a long segment is told to the first who comes, or after this thread fell behind; less where many
+/// sessions share the memory for it. A segment that is no longer than twice that is read from its beginning.
 const TAIL: u64 = 4 << 20;
+/// But no less than this: more than any event is long.
+const LEAST_TAIL: u64 = 1 << 20;
 /// Further behind than this, what lies between is passed over.
 const TOO_FAR: u64 = 16 << 20;
-/// So much is read in one round.
+/// So much is read in one round, or a quarter of what may be kept: whoever reads at once is to lose nothing.
 const AT_ONCE: u64 = 256 << 10;
 
 /// Where the feed is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::live) struct Head {
     /// Cursor of the next event.
     pub cursor: u64,
@@ -34,9 +35,9 @@ pub(in crate::live) struct Head {
     pub totals: Totals,
 }
 
+#[derive(Debug)]
 pub(super) struct Feed {
     lines: Lines,
-    number: u32,
     session: SessionId,
     fold: Fold,
     cursor: u64,
@@ -49,7 +50,7 @@ pub(super) struct Feed {
 
 impl Feed {
     /// The feed of a session that has begun, after the one of the session before.
-    pub fn open(before: Option<Self>, card: &RunCard, number: u32) -> io::Result<Self> {
+    pub fn open(before: Option<Self>, card: &RunCard) -> io::Result<Self> {
         let lines = Lines::of(crate::files::plain(&card.segment)?);
         let started_ns = card.card.started_mono_ns;
         let mut fold = Fold::default();
@@ -59,24 +60,19 @@ impl Feed {
         }
         let server_id = card.card.server_id.clone();
         let session = card.card.session_id;
-        Ok(Self { lines, number, session, fold, cursor: 0, hash: None, started_ns, server_id, uncounted: false })
+        Ok(Self { lines, session, fold, cursor: 0, hash: None, started_ns, server_id, uncounted: false })
     }
 
     pub fn head(&self) -> Head {
         Head { cursor: self.cursor, hash: self.hash.clone(), totals: self.fold.totals() }
     }
 
-    /// Cursor of the next event.
-    pub const fn cursor(&self) -> u64 {
-        self.cursor
+    /// Whether there is something to read of so many bytes.
+    pub fn is_behind(&self, segment_len: u64) -> bool {
+        self.lines.position() < segment_len
     }
 
-    /// Whether there is something to read.
-    pub fn is_behind(&self, mark: Mark) -> bool {
-        self.lines.position() < mark.segment_len
-    }
-
-    /// Makes lines of what is there: up to `end` where the session has ended; of all of it if `eager`, else of a piece.
+    /// Makes lines of what is there, up to `end` where the session has ended: of all of it if `eager`, else of a piece.
     pub fn read(
         &mut self,
         mark: Mark,
@@ -87,16 +83,17 @@ impl Feed {
     ) -> io::Result<()> {
         let good = end.unwrap_or(mark.segment_len);
         let behind = good.saturating_sub(self.lines.position());
-        let passed_over = behind > TOO_FAR || self.lines.position() == 0 && behind > WHOLE;
+        let tail = TAIL.min(ring.max() as u64 / 2).max(LEAST_TAIL);
+        let passed_over = behind > TOO_FAR || self.lines.position() == 0 && behind > 2 * tail;
         if passed_over {
-            self.lines.seek(good - TAIL)?;
+            self.lines.seek(good - tail)?;
             self.fold.forget();
             self.fold.set_server(&self.server_id);
             self.uncounted = true;
         }
-        let limit =
-            if end.is_some() || eager || self.uncounted { good } else { good.min(self.lines.position() + AT_ONCE) };
-        let Self { lines, fold, number, cursor, hash, session, .. } = self;
+        let at_once = AT_ONCE.min(ring.max() as u64 / 4);
+        let limit = if eager || self.uncounted { good } else { good.min(self.lines.position() + at_once) };
+        let Self { lines, fold, cursor, hash, session, .. } = self;
         let mut next_event = (!passed_over).then_some(*cursor);
         let mut each = |line: &[u8]| {
             let (seq, event) = journal::event(line, next_event);
@@ -116,7 +113,7 @@ impl Feed {
                 end.next = next;
             }
             *cursor = seq.saturating_add(1);
-            ring.push(Entry { session: *number, cursor: seq, chained: true, bytes: told.to_bytes().into() });
+            ring.push(Entry { cursor: seq, chained: true, bytes: told.to_bytes().into() });
         };
         let before = lines.position();
         while let Some(line) = lines.whole(limit)? {
@@ -128,6 +125,10 @@ impl Feed {
             && let Some(line) = lines.whole(good)?
         {
             each(line.bytes);
+        }
+        // Of a process with many sessions most are quiet.
+        if self.lines.position() >= good {
+            self.lines.pause();
         }
         if self.uncounted && end.is_none() {
             self.uncounted = false;
@@ -157,15 +158,15 @@ mod tests {
             .unwrap();
         let card = RunCard { segment: path.clone(), ..run_card(id) };
         let mark = Mark { segment_len: path.metadata().unwrap().len(), ..Mark::default() };
-        let (mut feed, mut ring) = (Feed::open(None, &card, 1).unwrap(), Ring::default());
+        let (mut feed, mut ring) = (Feed::open(None, &card).unwrap(), Ring::new(8 << 20));
         let mut rounds = 0;
-        while feed.is_behind(mark) {
+        while feed.is_behind(mark.segment_len) {
             feed.read(mark, None, false, None, &mut ring).unwrap();
             rounds += 1;
-            assert!(rounds < 200, "it stands at event {}", feed.cursor());
+            assert!(rounds < 200, "it stands at event {}", feed.head().cursor);
         }
         assert!(rounds > 5);
-        assert_eq!((feed.cursor(), ring.end()), (6002, 6002));
+        assert_eq!((feed.head().cursor, ring.end()), (6002, 6002));
     }
 
     #[test]
@@ -184,9 +185,9 @@ mod tests {
         std::fs::write(&path, &text).unwrap();
         let card = RunCard { segment: path, ..run_card(id) };
         let mark = Mark { segment_len: text.len() as u64, ..Mark::default() };
-        let (mut feed, mut ring) = (Feed::open(None, &card, 1).unwrap(), Ring::default());
+        let (mut feed, mut ring) = (Feed::open(None, &card).unwrap(), Ring::new(8 << 20));
         feed.read(mark, None, true, None, &mut ring).unwrap();
-        assert_eq!(feed.cursor(), 82);
+        assert_eq!(feed.head().cursor, 82);
         let lines: Vec<Line> = (0..82).map(|n| Line::parse(&ring.get(n).unwrap().bytes).unwrap()).collect();
         assert!(lines.iter().enumerate().all(|(n, line)| line.place() == Some((id, n as u64))));
         let unread: Vec<_> =

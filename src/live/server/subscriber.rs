@@ -1,9 +1,12 @@
-//! One who watches: a place in the ring, and as many bytes as it may keep us holding.
+//! One who watches: a place in the ring of each session that it hears of, and as many bytes as it may keep us holding.
 
-use super::{Session, feed::Head};
-use crate::live::{
-    protocol::{CaughtUp, ErrorLine, Gap, Hello, Line, MAX_REQUEST, PROTOCOL, Request},
-    ring::Ring,
+use super::sessions::{Session, Sessions};
+use crate::{
+    live::{
+        protocol::{CaughtUp, ErrorLine, Gap, Hello, Line, MAX_REQUEST, PROTOCOL, Request, SessionHead, Subject},
+        ring::Ring,
+    },
+    model::SessionId,
 };
 use std::{
     collections::BTreeMap,
@@ -14,21 +17,129 @@ use std::{
 
 /// Bytes that wait for one subscriber at most, but for a single longer line.
 const MAX_WAITING: usize = 128 << 10;
+/// Bytes that one session gives to a subscriber before it is another one's turn.
+const TURN: usize = 32 << 10;
 /// Requests that are heard in one round.
 const REQUESTS: usize = 16;
 
 /// What subscribers are told from.
 pub(super) struct View<'a> {
-    pub ring: &'a Ring,
-    pub sessions: &'a BTreeMap<u32, Session>,
-    pub current: u32,
-    pub head: Option<Head>,
+    pub sessions: &'a Sessions,
+    /// Which sessions begin and end.
+    pub notices: &'a Ring,
 }
 
-impl View<'_> {
-    /// Cursor behind the last event of a session that has ended.
-    fn end_of(&self, session: u32) -> u64 {
-        self.sessions.get(&session).and_then(|s| s.end).unwrap_or_default()
+/// From where on a session is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// From its beginning: it has begun, or follows one that was heard of.
+    Beginning,
+    Now,
+    Cursor(u64),
+    Last(u64),
+}
+
+/// What a subscriber has heard of one session.
+#[derive(Debug)]
+struct Stream {
+    from: From,
+    /// Whether it has been told how the session stands.
+    greeted: bool,
+    /// Number of the next line in the ring.
+    place: u64,
+    /// Cursor of the event that is next.
+    expected: u64,
+    /// It asked for the past and is told when that is over.
+    asked: bool,
+    /// What it asked for may be gone; that is no loss of ours.
+    forgiven: bool,
+    /// Events before this cursor that it has lost are counted.
+    counted: u64,
+}
+
+impl Stream {
+    const fn new(from: From) -> Self {
+        let asked = matches!(from, From::Cursor(_) | From::Last(_));
+        Self { from, greeted: false, place: 0, expected: 0, asked, forgiven: asked, counted: 0 }
+    }
+
+    /// Tells how the session stands.
+    fn stands(&mut self, s: &Session, output: &mut Vec<u8>) {
+        let head = &s.head;
+        self.expected = match self.from {
+            From::Beginning => 0,
+            From::Now => head.cursor,
+            From::Cursor(cursor) => cursor.min(head.cursor),
+            From::Last(n) => head.cursor.saturating_sub(n),
+        };
+        self.place = if self.from == From::Now { s.ring.end() } else { s.ring.find(self.expected) };
+        self.greeted = true;
+        let told = SessionHead {
+            chain_head: head.hash.clone(),
+            cursor: head.cursor,
+            from: self.expected,
+            oldest: s.ring.oldest().unwrap_or(head.cursor),
+            session: s.card.clone(),
+            totals: head.totals,
+        };
+        output.extend_from_slice(&Line::Session(Box::new(told)).to_bytes());
+    }
+
+    /// Events that have left the ring since, before they were told. That a gap will say so later, or never, does not matter.
+    fn overrun(&mut self, s: &Session) -> u64 {
+        if !self.greeted || self.place >= s.ring.first() {
+            return 0;
+        }
+        self.count(s.ring.oldest().unwrap_or(s.head.cursor))
+    }
+
+    /// How many of the events up to `to` are lost and were not counted.
+    fn count(&mut self, to: u64) -> u64 {
+        let from = self.expected.max(self.counted);
+        self.counted = self.counted.max(to);
+        if self.forgiven { 0 } else { to.saturating_sub(from) }
+    }
+
+    /// Tells that the events from the expected one up to `to` do not come, if there are any; returns how many of them were lost
+    /// for slowness and not counted.
+    fn gap(&mut self, session_id: SessionId, to: u64, output: &mut Vec<u8>) -> u64 {
+        if to <= self.expected {
+            return 0;
+        }
+        let lost = self.count(to);
+        let (gap, from) = (to - self.expected, self.expected);
+        output.extend_from_slice(&Line::Gap(Gap { gap, from, session_id, to }).to_bytes());
+        self.expected = to;
+        lost
+    }
+
+    /// Takes lines over from the ring until `output` is `full`; returns how many events are lost.
+    fn fill(&mut self, s: &Session, output: &mut Vec<u8>, full: usize) -> u64 {
+        let mut lost = 0;
+        if !self.greeted && (s.is_read || self.from == From::Beginning) {
+            self.stands(s, output);
+        }
+        while self.greeted && output.len() < full {
+            self.place = self.place.max(s.ring.first());
+            let Some(entry) = s.ring.get(self.place) else {
+                // What was read up to here and does not stand in the ring is gone.
+                lost += self.gap(s.id(), s.head.cursor, output);
+                self.forgiven = false;
+                if std::mem::take(&mut self.asked) {
+                    let line = Line::CaughtUp(CaughtUp { cursor: self.expected, session_id: Some(s.id()) });
+                    output.extend_from_slice(&line.to_bytes());
+                }
+                break;
+            };
+            if entry.chained {
+                lost += self.gap(s.id(), entry.cursor, output);
+                self.expected = entry.cursor + 1;
+                self.forgiven = false;
+            }
+            output.extend_from_slice(&entry.bytes);
+            self.place += 1;
+        }
+        lost
     }
 }
 
@@ -38,18 +149,14 @@ pub(super) struct Subscriber {
     input: Vec<u8>,
     output: Vec<u8>,
     sent: usize,
-    /// Number of the next line in the ring.
-    place: u64,
-    /// The session that it was greeted for; 0 before.
-    session: u32,
-    /// Cursor of the event that it expects.
-    expected: u64,
-    /// It asked for the past and is told when that is over.
-    asked: bool,
-    /// What it asked for may be gone; that is no loss of ours.
-    forgiven: bool,
-    /// Events before this cursor that it has lost are counted.
-    counted: u64,
+    greeted: bool,
+    /// Number of the next notice.
+    notice: u64,
+    /// It wants to hear of every session that begins.
+    all: bool,
+    streams: BTreeMap<u32, Stream>,
+    /// The session whose turn it is.
+    turn: u32,
     took: Instant,
 }
 
@@ -61,12 +168,11 @@ impl Subscriber {
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
-            place: 0,
-            session: 0,
-            expected: 0,
-            asked: false,
-            forgiven: false,
-            counted: 0,
+            greeted: false,
+            notice: 0,
+            all: false,
+            streams: BTreeMap::new(),
+            turn: 0,
             took: Instant::now(),
         })
     }
@@ -75,14 +181,14 @@ impl Subscriber {
         &self.stream
     }
 
-    /// Whether it has not been greeted.
-    pub const fn is_new(&self) -> bool {
-        self.session == 0
+    /// Whether it hears of a session.
+    pub fn hears(&self, session: u32) -> bool {
+        self.streams.contains_key(&session)
     }
 
-    /// Number of the session that it is told of.
-    pub const fn session(&self) -> u32 {
-        self.session
+    /// Whether it has been told how a session stands, and hears what follows.
+    pub fn is_at(&self, session: u32) -> bool {
+        self.streams.get(&session).is_some_and(|s| s.greeted || s.from == From::Beginning)
     }
 
     pub const fn has_output(&self) -> bool {
@@ -90,8 +196,11 @@ impl Subscriber {
     }
 
     /// Whether there is more for it than it has taken.
-    pub fn has_more(&self, ring: &Ring) -> bool {
-        self.has_output() || self.session > 0 && self.place < ring.end()
+    pub fn has_more(&self, view: &View<'_>) -> bool {
+        let more = |(number, stream): (&u32, &Stream)| {
+            view.sessions.get(*number).is_some_and(|s| !stream.greeted || stream.place < s.ring.end())
+        };
+        self.has_output() || self.notice < view.notices.end() || self.streams.iter().any(more)
     }
 
     /// Whether bytes have waited for it for so long.
@@ -99,66 +208,59 @@ impl Subscriber {
         self.has_output() && self.took.elapsed() >= long
     }
 
-    /// Hears it and tells it what it can take; `lost` counts events that it has lost for being slow, before it is told.
+    /// A session has begun: it hears of it, if it wants to hear of all or heard of the one that is continued.
+    pub fn begun(&mut self, session: u32, continues: Option<u32>) {
+        if self.all || continues.is_some_and(|before| self.hears(before)) {
+            self.streams.insert(session, Stream::new(From::Beginning));
+        }
+    }
+
+    /// A session is told of no longer: what it has not heard is in the files.
+    pub fn forgotten(&mut self, number: u32, session: &Session) {
+        let Some(mut stream) = self.streams.remove(&number) else { return };
+        if stream.greeted && stream.place >= session.ring.end() && !session.is_behind() {
+            return;
+        }
+        if !stream.greeted {
+            stream.stands(session, &mut self.output);
+        }
+        stream.gap(session.id(), session.head.cursor, &mut self.output);
+        let error = "this session ended and is told of no longer: the rest is in its files".to_owned();
+        self.say(&Line::Error(ErrorLine { error, session_id: Some(session.id()) }));
+    }
+
+    /// Hears it and tells it what it can take.
     ///
     /// # Errors
     /// It is gone, or to be dropped.
-    pub fn serve(&mut self, view: &View<'_>, lost: &dyn Fn(u64)) -> io::Result<()> {
+    pub fn serve(&mut self, view: &View<'_>) -> io::Result<()> {
         self.greet(view);
         self.hear(view)?;
         loop {
-            lost(self.overrun(view));
-            lost(self.fill(view));
+            for (number, stream) in &mut self.streams {
+                if let Some(s) = view.sessions.get(*number) {
+                    s.reach.missed(stream.overrun(s));
+                }
+            }
+            self.fill(view);
             if !self.has_output() || !self.write()? {
                 return Ok(());
             }
         }
     }
 
-    /// Events that have left the ring since, before it was told of them. That it will hear of the gap later, or never, does
-    /// not matter.
-    fn overrun(&mut self, view: &View<'_>) -> u64 {
-        let oldest = view.ring.get(view.ring.first()).filter(|_| self.place < view.ring.first());
-        let Some(oldest) = oldest.filter(|_| self.session > 0 && !self.forgiven) else { return 0 };
-        let to = if oldest.session == self.session { oldest.cursor } else { view.end_of(self.session) };
-        self.count(to)
-    }
-
-    /// How many of the events up to `to` are lost and were not counted.
-    fn count(&mut self, to: u64) -> u64 {
-        let from = self.expected.max(self.counted);
-        self.counted = self.counted.max(to);
-        if self.forgiven { 0 } else { to.saturating_sub(from) }
-    }
-
+    /// Says which sessions there are, first of all and where it was too slow for what begins and ends.
     fn greet(&mut self, view: &View<'_>) {
-        if self.session == 0
-            && let Some(head) = &view.head
-            && view.sessions.contains_key(&view.current)
-        {
-            self.place = view.ring.end();
-            self.session = view.current;
-            self.expected = head.cursor;
-            self.hello(view);
+        if !self.greeted || self.notice < view.notices.first() {
+            self.greeted = true;
+            self.notice = view.notices.end();
+            let sessions = view.sessions.iter().map(|(_, s)| s.brief()).collect();
+            self.say(&Line::Hello(Hello { protocol: PROTOCOL, sessions }));
         }
     }
 
     fn say(&mut self, line: &Line) {
         self.output.extend_from_slice(&line.to_bytes());
-    }
-
-    fn hello(&mut self, view: &View<'_>) {
-        let Some(session) = view.sessions.get(&self.session) else { return };
-        let head = view.head.as_ref().filter(|_| self.session == view.current);
-        let hello = Hello {
-            chain_head: head.and_then(|h| h.hash.clone()),
-            cursor: head.map_or(self.expected, |h| h.cursor),
-            oldest: view.ring.oldest(self.session).unwrap_or(self.expected),
-            protocol: PROTOCOL,
-            session: session.card.clone(),
-            totals: head.map(|h| h.totals).unwrap_or_default(),
-        };
-        self.say(&Line::Hello(Box::new(hello)));
     }
 
     fn hear(&mut self, view: &View<'_>) -> io::Result<()> {
@@ -191,87 +293,61 @@ impl Subscriber {
             Ok(request) => request,
             Err(e) => {
                 let error = e.to_string().chars().take(200).collect();
-                return self.say(&Line::Error(ErrorLine { error }));
+                return self.say(&Line::Error(ErrorLine { error, session_id: None }));
             }
         };
-        let wanted = request.session_id.map_or(Some(view.current), |id| {
-            view.sessions.iter().find(|(_, s)| s.card.card.session_id == id).map(|(number, _)| *number)
-        });
-        let Some(session) = wanted.filter(|_| self.session > 0) else {
-            let error = "this process does not tell of that session any more".to_owned();
-            return self.say(&Line::Error(ErrorLine { error }));
+        let from = match (request.from, request.last) {
+            (None, None) => From::Now,
+            (Some(cursor), None) => From::Cursor(cursor),
+            (None, Some(n)) => From::Last(n),
+            (Some(_), Some(_)) => {
+                let error = "from and last exclude each other".to_owned();
+                return self.say(&Line::Error(ErrorLine { error, session_id: None }));
+            }
         };
-        let head = view.head.as_ref().filter(|_| session == view.current).map_or(u64::MAX, |h| h.cursor);
-        let changed = std::mem::replace(&mut self.session, session) != session;
-        self.expected = request.from.min(head);
-        self.place = view.ring.find(session, self.expected);
-        self.asked = true;
-        self.forgiven = true;
-        self.counted = 0;
-        if changed {
-            self.hello(view);
+        match request.subscribe {
+            Subject::All => {
+                self.all = true;
+                for (number, _) in view.sessions.iter() {
+                    self.streams.entry(number).or_insert_with(|| Stream::new(from));
+                }
+            }
+            Subject::Session(id) => match view.sessions.number(id) {
+                Some(number) => {
+                    self.streams.insert(number, Stream::new(from));
+                }
+                None => {
+                    let error = "this process does not tell of that session, or not any more".to_owned();
+                    self.say(&Line::Error(ErrorLine { error, session_id: Some(id) }));
+                }
+            },
         }
     }
 
-    /// Takes lines over from the ring while there is room.
-    fn fill(&mut self, view: &View<'_>) -> u64 {
-        let mut lost = 0;
+    /// Takes lines over while there is room: what begins and ends first, then of each session in turn.
+    fn fill(&mut self, view: &View<'_>) {
         if self.sent == self.output.len() {
             self.output.clear();
             self.output.shrink_to(2 * MAX_WAITING);
             self.sent = 0;
         }
-        if self.session == 0 {
-            return 0;
+        let Self { output, streams, notice, turn, sent, .. } = self;
+        let full = *sent + MAX_WAITING;
+        while let Some(entry) = view.notices.get(*notice).filter(|_| output.len() < full) {
+            output.extend_from_slice(&entry.bytes);
+            *notice += 1;
         }
-        while self.output.len() - self.sent < MAX_WAITING {
-            self.place = self.place.max(view.ring.first());
-            let Some(entry) = view.ring.get(self.place) else {
-                self.all_told(view);
-                break;
-            };
-            if entry.session != self.session {
-                lost += self.gap(view, view.end_of(self.session));
-                self.session = entry.session;
-                self.expected = 0;
-                self.counted = 0;
-                self.hello(view);
+        let mut quiet = 0;
+        while output.len() < full && quiet < streams.len() {
+            let next = streams.range(*turn..).next().or_else(|| streams.iter().next()).map(|(number, _)| *number);
+            let Some(number) = next else { return };
+            *turn = number + 1;
+            let before = output.len();
+            if let (Some(s), Some(stream)) = (view.sessions.get(number), streams.get_mut(&number)) {
+                s.reach.missed(stream.fill(s, output, full.min(before + TURN)));
             }
-            if entry.chained {
-                lost += self.gap(view, entry.cursor);
-            }
-            self.output.extend_from_slice(&entry.bytes);
-            if entry.chained {
-                self.expected = entry.cursor + 1;
-                self.forgiven = false;
-            }
-            self.place += 1;
+            quiet = if output.len() == before { quiet + 1 } else { 0 };
         }
-        lost
-    }
-
-    /// Tells that the events from the expected one up to `to` do not come, if there are any; returns how many of them it has
-    /// lost for being slow and that were not counted.
-    fn gap(&mut self, view: &View<'_>, to: u64) -> u64 {
-        let Some(session) = view.sessions.get(&self.session).filter(|_| to > self.expected) else { return 0 };
-        let lost = self.count(to);
-        let (gap, from) = (to - self.expected, self.expected);
-        self.say(&Line::Gap(Gap { gap, from, session_id: session.card.card.session_id, to }));
-        self.expected = to;
-        lost
-    }
-
-    fn all_told(&mut self, view: &View<'_>) {
-        if !self.asked {
-            return;
-        }
-        // What was asked for may be older than all that the ring holds.
-        if let Some(head) = view.head.as_ref().filter(|_| self.session == view.current) {
-            self.gap(view, head.cursor);
-        }
-        self.asked = false;
-        self.forgiven = false;
-        self.say(&Line::CaughtUp(CaughtUp { cursor: self.expected }));
     }
 
     /// Writes what waits; returns whether all of it went.

@@ -99,10 +99,11 @@ impl LiveScreen {
                         self.missed.insert((c.session_id, c.cursor), messages(c.note.as_deref()));
                     }
                 }
-                if let Line::Hello(hello) = &*line {
-                    seen.sessions.found(hello.session.card.session_id);
-                }
                 seen.state.apply(&line);
+                if let Line::Session(head) = &*line {
+                    seen.sessions.found(head.session.card.session_id);
+                    seen.sessions.forget(&seen.state);
+                }
             }
             Update::Call(row) => {
                 touched = Some(row.invocation_id);

@@ -30,6 +30,14 @@ impl Sessions {
         self.gone.remove(&session);
     }
 
+    /// Forgets what is said of sessions that are not known any more.
+    pub fn forget(&mut self, state: &State) {
+        let known = |id: &SessionId| state.sessions().contains_key(id);
+        self.lost.retain(known);
+        self.gone.retain(known);
+        self.foreign.retain(|id, _| known(id));
+    }
+
     pub fn lost(&mut self, session: SessionId) {
         self.lost.insert(session);
     }

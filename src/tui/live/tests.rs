@@ -4,7 +4,7 @@ use crate::{
     live::{
         client::{Gone, Update},
         discovery::{Unread, tests::run_card},
-        protocol::{Chained, End, Hello, Line, PackProgress, PackState, RunCard, Stderr},
+        protocol::{Chained, End, Line, PackProgress, PackState, RunCard, SessionHead, Stderr},
         row::{CallRow, Totals},
     },
     model::{
@@ -62,11 +62,11 @@ impl Told {
             segment: file("segment"),
             ..told
         };
-        Update::Line(Box::new(Line::Hello(Box::new(Hello {
+        Update::Line(Box::new(Line::Session(Box::new(SessionHead {
             chain_head: None,
             cursor: self.cursor,
+            from: 0,
             oldest: 0,
-            protocol: 1,
             session,
             totals: self.totals,
         }))))

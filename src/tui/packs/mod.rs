@@ -167,9 +167,9 @@ impl PacksScreen {
             Update::Call(_) | Update::Lost(_) | Update::Unread(_) | Update::TooNew { .. } => return Vec::new(),
         };
         match &**line {
-            Line::Hello(hello) => {
-                self.add(&hello.session);
-                self.heard.entry(hello.session.card.session_id).or_default().receipts = hello.totals.finished;
+            Line::Session(head) => {
+                self.add(&head.session);
+                self.heard.entry(head.session.card.session_id).or_default().receipts = head.totals.finished;
             }
             Line::PackProgress(p) => {
                 let heard = self.heard.entry(p.session_id).or_default();

@@ -3,7 +3,7 @@ use crate::{
     history,
     live::{
         discovery::tests::run_card,
-        protocol::{Hello, PackProgress},
+        protocol::{PackProgress, SessionHead},
         row::Totals,
     },
     model::WallTime,
@@ -283,9 +283,9 @@ fn sessions_that_are_recorded_now_move() {
     session.card.server_id = "files".into();
     session.card.started_at = now();
     let totals = Totals { finished: 12, ..Totals::default() };
-    let hello = Hello { chain_head: None, cursor: 0, oldest: 0, protocol: 1, session, totals };
+    let head = SessionHead { chain_head: None, cursor: 0, from: 0, oldest: 0, session, totals };
     let line = |line| Msg::Live(Update::Line(Box::new(line)));
-    let _ = app.update(line(Line::Hello(Box::new(hello))));
+    let _ = app.update(line(Line::Session(Box::new(head))));
     let said = shown(&mut app);
     assert!(said.contains("files") && said.contains("… recording") && said.contains("12"), "{said}");
     let progress =

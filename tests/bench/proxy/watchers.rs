@@ -111,7 +111,7 @@ fn subscriber(socket: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     (&stream).read_exact(&mut [0; 16])?;
-    (&stream).write_all(b"{\"from\":0}\n")?;
+    (&stream).write_all(b"{\"subscribe\":\"all\",\"from\":0}\n")?;
     Ok(stream)
 }
 

@@ -16,15 +16,21 @@ pub fn wide(id: u64) -> String {
     call(id, &"echo".repeat(250), id)
 }
 
-/// Waits until the live thread has come so far; who comes then is greeted with its cursor.
+/// One who wants to hear of every session from now on.
+fn subscribe(socket: &Path) -> Option<UnixStream> {
+    let stream = UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(rig::LIMIT)).ok()?;
+    (&stream).write_all(b"{\"subscribe\":\"all\"}\n").ok()?;
+    Some(stream)
+}
+
+/// Waits until the live thread has come so far; who comes then is told its cursor.
 fn await_cursor(socket: &Path, cursor: u64) {
     until("the live thread to come by", || {
-        let stream = UnixStream::connect(socket).ok()?;
-        stream.set_read_timeout(Some(rig::LIMIT)).ok()?;
-        let mut hello = String::new();
-        BufReader::new(stream).read_line(&mut hello).ok()?;
-        let hello: serde_json::Value = serde_json::from_str(&hello).ok()?;
-        (hello["cursor"].as_u64()? >= cursor).then_some(())
+        let lines = BufReader::new(subscribe(socket)?).lines().map_while(Result::ok);
+        let mut lines = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line).unwrap());
+        let session = lines.find(|line| line["event"] == "session")?;
+        (session["cursor"].as_u64()? >= cursor).then_some(())
     });
 }
 
@@ -41,8 +47,10 @@ fn subscribers_that_do_not_read_lose_events_that_are_counted() {
     let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     let socket = card.card.socket.clone().unwrap();
-    let deaf: Vec<UnixStream> = (0..3).map(|_| UnixStream::connect(&socket).unwrap()).collect();
-    let mut drop_by_drop = UnixStream::connect(&socket).unwrap();
+    let deaf: Vec<UnixStream> = (0..3).map(|_| subscribe(&socket).unwrap()).collect();
+    let mut drop_by_drop = subscribe(&socket).unwrap();
+    // All of them hear of the session: the one that came last does.
+    drop_by_drop.read_exact(&mut [0; 600]).unwrap();
     let mut byte = [0];
     for id in 1..=CALLS {
         client.send(&wide(id));
@@ -64,12 +72,13 @@ fn who_reads_again_after_a_pause_is_told_how_much_it_lost() {
     let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     let socket = card.card.socket.clone().unwrap();
-    let stream = UnixStream::connect(&socket).unwrap();
-    stream.set_read_timeout(Some(rig::LIMIT)).unwrap();
-    let mut reader = BufReader::new(stream);
+    let mut reader = BufReader::new(subscribe(&socket).unwrap());
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     assert!(line.contains("\"event\":\"hello\""), "{line}");
+    line.clear();
+    reader.read_line(&mut line).unwrap();
+    assert!(line.contains("\"event\":\"session\""), "{line}");
     for id in 1..=CALLS {
         client.send(&wide(id));
     }
@@ -123,10 +132,11 @@ fn a_thousand_connections_and_endless_requests_are_turned_away() {
         let mut line = String::new();
         (reader.read_line(&mut line).ok()? > 0).then_some(reader)
     });
-    (&mut wrong.get_ref()).write_all(b"{\"from\":\"x\"}\n{\"from\":0}\n").unwrap();
+    (&mut wrong.get_ref()).write_all(b"{\"from\":\"x\"}\n{\"subscribe\":\"all\",\"from\":0}\n").unwrap();
     let lines: Vec<String> = wrong.lines().map_while(Result::ok).take(3).collect();
     assert!(lines[0].contains("\"event\":\"error\""), "{lines:?}");
-    assert!(lines[1].contains("\"cursor\":0"), "{lines:?}");
+    assert!(lines[1].contains("\"event\":\"session\""), "{lines:?}");
+    assert!(lines[2].contains("\"cursor\":0"), "{lines:?}");
     client.converse((51..=60).map(|id| call(id, "echo", id)));
     session_is_whole(&rig, &mut client, 60);
 }

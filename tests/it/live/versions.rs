@@ -12,9 +12,15 @@ use std::{
 
 /// The next major version, the next minor one, and one far away; as they stand in JSON.
 const LATER: [&str; 3] = ["2", "\"1.1\"", "4000000000"];
+/// The same for run cards and the protocol, which are of version 2.
+const LATER_THAN_2: [&str; 3] = ["3", "\"2.1\"", "4000000000"];
 
 fn version(v: &str) -> String {
-    format!("is of version {}; this assay reads up to 1: too new, it needs a later assay", v.trim_matches('"'))
+    above(v, 1)
+}
+
+fn above(v: &str, known: u32) -> String {
+    format!("is of version {}; this assay reads up to {known}: too new, it needs a later assay", v.trim_matches('"'))
 }
 
 fn watch(rig: &Rig, args: &[&str]) -> Child {
@@ -72,8 +78,13 @@ fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() 
     let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     client.converse([rig::call(1, "echo", 1)].into_iter());
-    for v in LATER {
-        for text in [run_card(&card, v, "1"), run_card(&card, "1", v), format!("{{\"v\":{v}}}")] {
+    for (inner, outer) in LATER.into_iter().zip(LATER_THAN_2) {
+        for (text, version) in [
+            (run_card(&card, outer, "1"), above(outer, 2)),
+            (run_card(&card, "2", inner), version(inner)),
+            (run_card(&card, "1", inner), version(inner)),
+            (format!("{{\"v\":{outer}}}"), above(outer, 2)),
+        ] {
             let proxy = Proxy::new(&run_dir(&rig), &text);
             let mut seen = watch(&rig, &["--json"]);
             let mut out = std::io::BufReader::new(seen.stdout.take().unwrap());
@@ -82,11 +93,11 @@ fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() 
             let hello: Value = serde_json::from_str(&line).unwrap();
             assert_eq!(hello["session"]["card"]["session_id"], card.card.session_id.to_string());
             let only = ended(watch(&rig, &["--plain", "--session", "00000000000000aa"]));
-            assert!(only.0.status.code() == Some(3) && only.2.contains(&version(v)), "{only:?}");
+            assert!(only.0.status.code() == Some(3) && only.2.contains(&version), "{only:?}");
             assert!(only.2.contains("no live session that this assay reads"), "{only:?}");
             seen.kill().unwrap();
             let said = String::from_utf8(seen.wait_with_output().unwrap().stderr).unwrap();
-            let words = [&version(v)[..], "its session lives and is not shown", proxy.card.to_str().unwrap()];
+            let words = [&version[..], "its session lives and is not shown", proxy.card.to_str().unwrap()];
             assert!(words.iter().all(|w| said.contains(w)), "{said}");
             assert!(proxy.is_as_it_was());
             proxy.gone();
@@ -94,16 +105,16 @@ fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() 
     }
     client.end();
     // Alone it is no live session, and not nothing either; dead it stays, whoever looks.
-    let proxy = Proxy::new(&run_dir(&rig), &run_card(&card, "2", "1"));
+    let proxy = Proxy::new(&run_dir(&rig), &run_card(&card, "3", "1"));
     let (out, stdout, stderr) = ended(watch(&rig, &["--plain"]));
     assert_eq!((out.status.code(), &*stdout), (Some(0), "no live session that this assay reads\n"));
-    assert!(stderr.contains(&version("2")), "{stderr}");
+    assert!(stderr.contains(&above("3", 2)), "{stderr}");
     rustix::fs::flock(&proxy.held, rustix::fs::FlockOperation::Unlock).unwrap();
     assert_eq!(rig.recover().status.code(), Some(0));
     let (mut again, _) = start(&rig, &[]);
     again.end();
     let (_, _, stderr) = ended(watch(&rig, &["--plain"]));
-    assert!(stderr.contains(&version("2")) && stderr.contains("its session has ended"), "{stderr}");
+    assert!(stderr.contains(&above("3", 2)) && stderr.contains("its session has ended"), "{stderr}");
     assert!(proxy.is_as_it_was());
 }
 
@@ -113,7 +124,7 @@ fn a_stream_of_a_later_version_is_said_and_its_end_is_heard() {
     let (mut client, card) = start(&rig, &[]);
     let ours = run_card(&card, "1", "1");
     client.end();
-    for v in LATER {
+    for (inner, outer) in LATER.into_iter().zip(LATER_THAN_2) {
         let hello = |protocol: &str, session: &str| {
             format!("{{\"event\":\"hello\",\"protocol\":{protocol},\"session\":{session},\"more\":[]}}\n")
         };
@@ -121,7 +132,13 @@ fn a_stream_of_a_later_version_is_said_and_its_end_is_heard() {
             let session: RunCard = serde_json::from_str(&ours).unwrap();
             run_card(&session, outer, inner)
         };
-        for greeting in [hello(v, "[]"), hello(v, &ours), hello("1", &card(v, "1")), hello("1", &card("1", v))] {
+        for (greeting, version) in [
+            (hello(outer, "[]"), above(outer, 2)),
+            (hello(outer, &ours), above(outer, 2)),
+            (hello("1", &card(outer, "1")), above(outer, 2)),
+            (hello("1", &card("1", inner)), version(inner)),
+            (hello("1", &card("2", inner)), version(inner)),
+        ] {
             let proxy = Proxy::new(&run_dir(&rig), &ours);
             let watching = watch(&rig, &["--plain"]);
             let (mut stream, _) = proxy.listener.accept().unwrap();
@@ -135,7 +152,7 @@ fn a_stream_of_a_later_version_is_said_and_its_end_is_heard() {
             let (out, stdout, _) = ended(watching);
             assert_eq!(out.status.code(), Some(0));
             assert!(stdout.starts_with("mcp_00000000000000aa: this "), "{stdout}");
-            assert!(stdout.contains(&version(v)) && stdout.lines().count() == 1, "{stdout}");
+            assert!(stdout.contains(&version) && stdout.lines().count() == 1, "{stdout}");
         }
     }
 }
