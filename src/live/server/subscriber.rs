@@ -312,15 +312,14 @@ impl Subscriber {
                     self.streams.entry(number).or_insert_with(|| Stream::new(from));
                 }
             }
-            Subject::Session(id) => match view.sessions.number(id) {
-                Some(number) => {
+            Subject::Session(id) => {
+                if let Some(number) = view.sessions.number(id) {
                     self.streams.insert(number, Stream::new(from));
-                }
-                None => {
+                } else {
                     let error = "this process does not tell of that session, or not any more".to_owned();
                     self.say(&Line::Error(ErrorLine { error, session_id: Some(id) }));
                 }
-            },
+            }
         }
     }
 

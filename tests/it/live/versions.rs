@@ -35,6 +35,9 @@ fn ended(mut watch: Child) -> (Output, String, String) {
     (out.clone(), text(&out.stdout), text(&out.stderr))
 }
 
+/// What a proxy of protocol 1 wrote: its run card, and all that it sent.
+const FORMER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/live-v1");
+
 /// A live run card that the test writes, its socket, and who listens there.
 struct Proxy {
     card: PathBuf,
@@ -185,4 +188,53 @@ fn events_of_a_later_version_are_said_and_the_others_told() {
         assert_eq!((too_new.unwrap().found.as_str(), calls), ("3.1", 4));
         fs::write(&card.receipts, &receipts).unwrap();
     }
+}
+
+/// It runs for days yet: whoever follows hears all of it, asks in its words, and connects again.
+#[test]
+fn a_proxy_of_protocol_1_is_followed_from_one_session_to_the_next() {
+    let rig = rig!();
+    let run = run_dir(&rig);
+    fs::create_dir_all(&run).unwrap();
+    fs::set_permissions(&run, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let read = |name: &str| fs::read_to_string(Path::new(FORMER).join(name)).unwrap();
+    let lines: Vec<Value> = read("stream.jsonl").lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let hellos: Vec<&Value> = lines.iter().filter(|l| l["event"] == "hello").collect();
+    let ids: Vec<&Value> = hellos.iter().map(|h| &h["session"]["card"]["session_id"]).collect();
+    assert_eq!((hellos.len(), &hellos[0]["protocol"]), (2, &json!(1)));
+    let proxy = Proxy::new(&run, &read("card.json"));
+    let card = discovery::live_in(&run).remove(0);
+    assert_eq!(card.card.socket, Some(proxy.card.with_extension("sock")));
+    let (inbox, mut state, mut updates) = (follow(&card, 1000), State::default(), Vec::new());
+    // The connection breaks where the first session ends, and then in the middle of the second. What was sent of the past is not
+    // sent again.
+    for (session, from, sent) in [(0, 0, 1..22), (1, 0, 23..30), (1, 5, 30..lines.len())] {
+        let (peer, _) = proxy.listener.accept().unwrap();
+        writeln!(&peer, "{}", hellos[session]).unwrap();
+        let mut asked = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(&peer), &mut asked).unwrap();
+        let asked: Value = serde_json::from_str(&asked).unwrap();
+        assert_eq!(asked, json!({"from": from, "session_id": ids[session]}));
+        lines[sent.clone()].iter().for_each(|line| writeln!(&peer, "{line}").unwrap());
+        let last = lines[sent].iter().rev().find_map(|l| l["hash"].as_str()).unwrap();
+        until("what was sent", || {
+            while let Ok(update) = inbox.try_recv() {
+                apply(&mut state, &update);
+                updates.push(update);
+            }
+            state.sessions().values().any(|s| s.head.as_deref() == Some(last)).then_some(())
+        });
+    }
+    proxy.gone();
+    updates.extend(to_the_end(&inbox, &mut state));
+    // Every event once and in order, each call with its end.
+    let told = updates.iter().filter_map(|u| if let Update::Line(l) = u { l.chained() } else { None });
+    let told: Vec<_> = told.map(|c| (c.session_id.to_string(), c.cursor)).collect();
+    let sent = lines.iter().filter(|l| l["hash"].is_string());
+    let sent: Vec<_> =
+        sent.map(|l| (l["session_id"].as_str().unwrap().to_owned(), l["cursor"].as_u64().unwrap())).collect();
+    assert_eq!(told, sent);
+    assert_eq!((state.rows().count(), state.sessions().len()), (7, 2));
+    assert!(state.rows().all(|r| !r.is_running()) && state.sessions().values().all(|s| s.end.is_some()));
+    assert!(!updates.iter().any(|u| matches!(u, Update::TooNew { .. })), "{updates:?}");
 }
