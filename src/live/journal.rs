@@ -5,6 +5,7 @@ use crate::{
     model::{
         AuditEvent, ReceiptId, ToolCall,
         event::EventMembers,
+        line::number,
         reading::{self, Reading, TooNew},
     },
 };
@@ -27,7 +28,7 @@ pub fn seek_event(lines: &mut Lines, seq: u64) -> io::Result<()> {
 
 /// `event_seq` of an audit event's line.
 fn event_seq(line: &[u8]) -> Option<u64> {
-    std::str::from_utf8(EventMembers::of_line(line)?.event_seq?).ok()?.parse().ok()
+    number(EventMembers::of_line(line)?.event_seq)
 }
 
 /// Reads an audit event's line. One that does not read has a number all the same: its own, or that of the line behind the one

@@ -15,18 +15,17 @@ use crate::{
     canon, files,
     lines::{Lines, ReadStop},
     model::{
-        EventKind, GapReceipt, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionEnd, SessionId, SessionStart,
-        ToolCall, WallTime,
+        EventKind, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionId, WallTime,
         event::{DetailView, EventView},
         pack::{
             self, Attestation, CiBinding, DEFAULT_POLICY, EMPTY_HEAD, FINGERPRINT_VERSION, FileEntry, NO_CLAIMS,
             PACK_VERSION,
         },
-        receipt, sha256_hex, surface, to_line,
+        receipt::{self, Receipt},
+        sha256_hex, surface, to_line,
     },
     paths::{SessionPaths, create_private_dir},
 };
-use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     collections::BTreeSet,
     fs::File,
@@ -331,13 +330,6 @@ struct Receipts {
     policies: BTreeSet<String>,
 }
 
-/// The members that frame any receipt, read before the rest of it is known to be in order.
-#[derive(Deserialize)]
-struct Frame<'a> {
-    #[serde(borrow)]
-    r#type: std::borrow::Cow<'a, str>,
-}
-
 impl Receipts {
     fn copy(input: &Input<'_>, staging: &Staging) -> Result<Self, BuildError> {
         let path = &input.paths.receipts;
@@ -372,15 +364,6 @@ struct ReceiptCheck {
     policies: BTreeSet<String>,
 }
 
-/// What every receipt has.
-struct Common {
-    id: ReceiptId,
-    seq: u64,
-    session: SessionId,
-    trace: SessionId,
-    timestamp: WallTime,
-}
-
 impl ReceiptCheck {
     fn new(session: SessionId) -> Self {
         Self {
@@ -406,10 +389,10 @@ impl ReceiptCheck {
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
-        let frame: Frame<'_> = serde_json::from_slice(line).map_err(|e| format!("it is no receipt: {e}"))?;
-        self.tally.receipt(&frame.r#type);
-        match self.typed(&frame.r#type, line) {
-            Ok(common) => self.common(&common),
+        let kind = receipt::kind(line).ok_or("it is not a receipt: it is not a JSON object with a type")?;
+        self.tally.receipt(&kind);
+        match Receipt::of_kind(&kind, line) {
+            Ok(receipt) => self.receipt(&receipt),
             Err(e) => self.find("E_SCHEMA_UNKNOWN", None, || format!("not a receipt of schema 3.0: {e}")),
         }
         if !canon::is_canonical(line) {
@@ -420,53 +403,30 @@ impl ReceiptCheck {
         Ok(())
     }
 
-    fn typed(&mut self, kind: &str, line: &[u8]) -> Result<Common, String> {
-        fn read<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-            serde_json::from_slice(line).map_err(|e| e.to_string())
-        }
-        macro_rules! common {
-            ($r:expr) => {
-                Common {
-                    id: $r.receipt_id,
-                    seq: $r.seq,
-                    session: $r.session_id,
-                    trace: $r.trace_id,
-                    timestamp: $r.timestamp,
-                }
-            };
-        }
-        match kind {
-            receipt::TOOL_CALL => {
-                let call: ToolCall = read(line)?;
-                self.tally.call(&call.tool_name, Some(call.outcome), call.duration_ms.map(|d| d.0));
-                call.anomalies.iter().for_each(|a| self.tally.anomaly(a));
-                if let Some(hash) = &call.policy_hash
-                    && !self.policies.contains(hash)
-                {
-                    self.policies.insert(hash.clone());
-                }
-                Ok(common!(call))
+    fn receipt(&mut self, receipt: &Receipt) {
+        if let Receipt::Call(call) = receipt {
+            self.tally.call(&call.tool_name, Some(call.outcome), call.duration_ms.map(|d| d.0));
+            call.anomalies.iter().for_each(|a| self.tally.anomaly(a));
+            if let Some(hash) = &call.policy_hash
+                && !self.policies.contains(hash)
+            {
+                self.policies.insert(hash.clone());
             }
-            receipt::SESSION_START => read::<SessionStart>(line).map(|r| common!(r)),
-            receipt::SESSION_END => read::<SessionEnd>(line).map(|r| common!(r)),
-            receipt::RECORDER_GAP => read::<GapReceipt>(line).map(|r| common!(r)),
-            other => Err(format!("unknown type {other:?}")),
         }
-    }
-
-    fn common(&mut self, c: &Common) {
-        self.ids.push(c.id.bits());
+        self.ids.push(receipt.id().bits());
         let (count, session) = (self.count, self.session);
-        if c.seq != count {
-            self.find("E_CHAIN_BROKEN", Some("seq"), || format!("seq is {}, expected {count}", c.seq));
+        if receipt.seq() != count {
+            self.find("E_CHAIN_BROKEN", Some("seq"), || format!("seq is {}, expected {count}", receipt.seq()));
         }
-        if (c.session, c.trace) != (session, session) {
+        let (of, trace) = receipt.session();
+        if (of, trace) != (session, session) {
             self.find("E_SCHEMA_UNKNOWN", Some("trace_id"), || {
-                format!("belongs to {} and {}, expected {session}", c.session, c.trace)
+                format!("belongs to {of} and {trace}, expected {session}")
             });
         }
-        let (first, last) = self.span.unwrap_or((c.timestamp, c.timestamp));
-        self.span = Some((first.min(c.timestamp), last.max(c.timestamp)));
+        let at = receipt.timestamp();
+        let (first, last) = self.span.unwrap_or((at, at));
+        self.span = Some((first.min(at), last.max(at)));
     }
 
     fn duplicates(&mut self) {

@@ -11,13 +11,16 @@ use crate::model::words::EndReason;
 use crate::text::markdown::escape;
 use crate::{
     lines::{Lines, MAX_LINE, ReadStop},
-    model::{DurationMs, Outcome, SessionDoc, receipt, surface},
+    model::{
+        Outcome, SessionDoc, Vocabulary as _, line,
+        receipt::{self, CallMembers},
+        surface,
+    },
     numbers::{counted, duration_if, grouped},
     text::{either, fit, visible, width},
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::{
-    borrow::Cow,
     collections::BTreeMap,
     fmt::Write as _,
     fs::File,
@@ -170,27 +173,12 @@ fn document<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Ex
     serde_json::from_slice(&bytes).map(Some).map_err(|e| error(e.to_string()))
 }
 
-/// What is read of a receipt, of any producer.
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(borrow, default)]
-    r#type: Cow<'a, str>,
-    #[serde(borrow, default)]
-    tool_name: Option<Cow<'a, str>>,
-    #[serde(default)]
-    outcome: serde_json::Value,
-    #[serde(default)]
-    duration_ms: serde_json::Value,
-    #[serde(default)]
-    anomalies: serde_json::Value,
-}
-
 fn tally(path: &Path) -> Result<Tally, ExplainError> {
     let error = |line: u64, why: String| ExplainError::File { path: path.to_owned(), line: Some(line), why };
     let mut lines = Lines::of(open(path).map_err(|e| error(0, e.to_string()))?);
     let mut tally = Tally::default();
     for number in 1.. {
-        let line = match lines.next(&mut ()) {
+        let read = match lines.next(&mut ()) {
             Ok(Some(line)) => line,
             Ok(None) => break,
             Err(ReadStop::TooLong) => {
@@ -198,14 +186,15 @@ fn tally(path: &Path) -> Result<Tally, ExplainError> {
             }
             Err(stop) => return Err(error(number, io::Error::from(stop).to_string())),
         };
-        let line: Line<'_> = serde_json::from_slice(line.bytes).map_err(|e| error(number, e.to_string()))?;
-        tally.receipt(&line.r#type);
-        if line.r#type == receipt::TOOL_CALL {
-            let outcome = Outcome::deserialize(&line.outcome).ok();
-            let duration = DurationMs::deserialize(&line.duration_ms).ok().map(|d| d.0);
-            tally.call(line.tool_name.as_deref().unwrap_or("unnamed"), outcome, duration);
-            let words = line.anomalies.as_array().into_iter().flatten();
-            words.filter_map(|w| w.as_str()).for_each(|w| tally.anomaly(w));
+        let members = CallMembers::of_line(read.bytes);
+        let m = members.ok_or_else(|| error(number, "the line is not a JSON object".to_owned()))?;
+        let kind = line::text(m.r#type).unwrap_or_default();
+        tally.receipt(&kind);
+        if kind == receipt::TOOL_CALL {
+            let tool = line::text(m.tool_name);
+            let outcome = line::text(m.outcome).and_then(|word| Outcome::of(word.as_bytes()));
+            tally.call(tool.as_deref().unwrap_or("unnamed"), outcome, line::micros(m.duration_ms));
+            line::texts(m.anomalies).for_each(|word| tally.anomaly(&word));
         }
     }
     Ok(tally)

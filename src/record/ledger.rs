@@ -6,7 +6,8 @@ use crate::{
     lines::{self, GoodTail, Lines},
     model::{
         GENESIS, LedgerKind, LedgerLine, SessionId, WallTime,
-        ledger::LEDGER_VERSION,
+        ledger::{LEDGER_VERSION, LedgerMembers},
+        line::{number, text},
         reading::{self, Reading, TooNew},
         to_line,
     },
@@ -131,16 +132,12 @@ impl Ledger {
 
 /// Number and `prev_hash` of the line that follows this one.
 fn next_of(line: &[u8]) -> (u64, String) {
-    #[derive(serde::Deserialize)]
-    struct Link {
-        hash: String,
-        ledger_seq: u64,
-    }
     // Lines of later versions have these, too. What has not is not for us to judge: verification names it, and the chain
     // goes on from its bytes.
-    match serde_json::from_slice::<Link>(line) {
-        Ok(link) => (link.ledger_seq.saturating_add(1), link.hash),
-        Err(_) => (0, crate::model::sha256_hex(line)),
+    let link = LedgerMembers::of_line(line).unwrap_or_default();
+    match (number(link.ledger_seq), text(link.hash)) {
+        (Some(seq), Some(hash)) => (seq.saturating_add(1), hash.into_owned()),
+        _ => (0, crate::model::sha256_hex(line)),
     }
 }
 

@@ -4,18 +4,14 @@ use super::unread::{Unread, not_canonical, not_json, plain};
 use crate::{
     canon,
     model::{
-        GapReceipt, SessionEnd, SessionStart, ToolCall, reading,
-        receipt::{RECORDER_GAP, SESSION_END, SESSION_START, TOOL_CALL},
+        reading,
+        receipt::{self, NotAReceipt, Receipt},
     },
 };
 
 /// Why a line is refused where the canonical line of a receipt must stand.
 #[must_use]
 pub fn explain(line: &[u8]) -> Unread {
-    #[derive(serde::Deserialize)]
-    struct Kind {
-        r#type: Option<String>,
-    }
     if let Some((code, words)) = not_json(line) {
         return Unread::Wrong(code, words);
     }
@@ -25,18 +21,12 @@ pub fn explain(line: &[u8]) -> Unread {
     if let Some(newer) = reading::later_receipt(line) {
         return Unread::TooNew(newer);
     }
-    let kind = serde_json::from_slice::<Kind>(line).ok().and_then(|k| k.r#type).unwrap_or_default();
-    let error = match kind.as_str() {
-        TOOL_CALL => serde_json::from_slice::<ToolCall>(line).err(),
-        SESSION_START => serde_json::from_slice::<SessionStart>(line).err(),
-        SESSION_END => serde_json::from_slice::<SessionEnd>(line).err(),
-        RECORDER_GAP => serde_json::from_slice::<GapReceipt>(line).err(),
-        _ => return Unread::schema(format!("receipt type {kind:?} is not one of this recorder")),
-    };
-    match error {
-        Some(e) => Unread::schema(format!("not a {kind} receipt: {}", plain(&e))),
-        None if !canon::is_canonical(line) => not_canonical(),
-        None => Unread::schema(format!("a member of this {kind} receipt has a value that the schema does not admit")),
+    let kind = receipt::kind(line).unwrap_or_default();
+    match Receipt::of_kind(&kind, line) {
+        Err(NotAReceipt::Unknown(_)) => Unread::schema(format!("receipt type {kind:?} is not one of this recorder")),
+        Err(NotAReceipt::Members(e)) => Unread::schema(format!("not a {kind} receipt: {}", plain(&e))),
+        Ok(_) if !canon::is_canonical(line) => not_canonical(),
+        Ok(_) => Unread::schema(format!("a member of this {kind} receipt has a value that the schema does not admit")),
     }
 }
 
@@ -45,8 +35,8 @@ mod tests {
     use super::*;
     use crate::{
         model::{
-            DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, RpcId, SessionId, WallTime,
-            receipt::{INTEGRATION_SOURCE, ReceiptView, SCHEMA_VERSION},
+            DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, RpcId, SessionId, ToolCall, WallTime,
+            receipt::{INTEGRATION_SOURCE, ReceiptView, SCHEMA_VERSION, TOOL_CALL},
             to_line,
         },
         oracle::receipt_line as oracle,

@@ -13,9 +13,9 @@ use crate::model::pack::RECEIPTS;
 use crate::{
     canon,
     model::{
-        Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime,
+        PolicyVerdict, ReceiptId, SessionId, WallTime,
         cursor::{hex_of, shown},
-        receipt::{CallView as Call, Counts, ReceiptView as Receipt},
+        receipt::{Counts, ReceiptView as Receipt},
     },
 };
 use std::{
@@ -225,7 +225,7 @@ impl ReceiptFile {
                     if let Some(what) = sense::call(call) {
                         check.found("E_MANIFEST_TAMPER", what, None);
                     }
-                    count(&mut self.totals.counts, call);
+                    self.totals.counts.call(call.outcome, call.policy_verdict);
                     content(&mut check, "arguments_content", call.arguments_content, Some(call.arguments_hash));
                     content(&mut check, "result_content", call.result_content, call.result_hash);
                 }
@@ -321,15 +321,4 @@ fn content(check: &mut Check<'_, '_>, name: &str, content: Option<&[u8]>, hash: 
         let stated = hash.map_or("null".to_owned(), shown);
         check.found("E_MANIFEST_TAMPER", &format!("{name} is not what its hash says"), Some((stated, actual)));
     }
-}
-
-fn count(counts: &mut Counts, call: &Call<'_>) {
-    counts.calls += 1;
-    match call.outcome {
-        Outcome::Denied => counts.denied += 1,
-        Outcome::Error => counts.errors += 1,
-        Outcome::Timeout => counts.timeouts += 1,
-        Outcome::Forwarded => {}
-    }
-    counts.policy_denied += u64::from(call.policy_verdict == PolicyVerdict::Denied);
 }

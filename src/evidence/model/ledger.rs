@@ -29,7 +29,7 @@ vocabulary! {
 line! {
     /// One line of `audit/ledger.jsonl`; its line on disk is its RFC 8785 form, `hash` as for audit events.
     #[derive(Debug, Clone)]
-    pub exact struct LedgerLine {
+    pub exact struct LedgerLine, LedgerMembers<'a> {
         /// Wall clock.
         at: WallTime,
         /// Whether the session was complete; `null` at a start.

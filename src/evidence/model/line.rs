@@ -29,6 +29,31 @@ pub fn exact<T: serde::de::DeserializeOwned + serde::Serialize>(c: &mut JsonCurs
     (super::to_line(&value).ok()? == raw).then(|| Box::new(value))
 }
 
+/// The value of the last member of this name, as it stands; `None` also for what is no JSON object.
+#[must_use]
+pub fn member<'a>(line: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let mut found = None;
+    for member in canon::members(line).ok()? {
+        let member = member.ok()?;
+        if member.key.as_deref() == Some(name) {
+            found = Some(&line[member.value]);
+        }
+    }
+    found
+}
+
+/// The texts of a member that may be anything; what else stands between them is passed over.
+pub fn texts(raw: Option<&[u8]>) -> impl Iterator<Item = Cow<'_, str>> {
+    let raw = raw.unwrap_or_default();
+    canon::elements(raw).into_iter().flatten().flatten().filter_map(|range| canon::decode_string(&raw[range]))
+}
+
+/// The number of a member that may be anything.
+#[must_use]
+pub fn number(raw: Option<&[u8]>) -> Option<u64> {
+    std::str::from_utf8(raw?).ok()?.parse().ok()
+}
+
 /// The text of a member that may be anything.
 #[must_use]
 pub fn text(raw: Option<&[u8]>) -> Option<Cow<'_, str>> {
@@ -258,3 +283,23 @@ macro_rules! line {
     };
 }
 pub(super) use line;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_may_be_anything_are_read_as_far_as_they_are_what_is_asked() {
+        let line = br#"{"a":["x",1,"\u0079",null],"b":"t","n":7,"n":8,"t":"\"q\""}"#;
+        let of = |name| member(line, name);
+        assert_eq!(texts(of("a")).collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!((number(of("n")), number(of("b")), number(of("gone"))), (Some(8), None, None));
+        assert_eq!((text(of("t")).as_deref(), text(of("n"))), (Some("\"q\""), None));
+        for raw in [None, Some(&b"7"[..]), Some(b"[")] {
+            assert_eq!(texts(raw).count(), 0);
+        }
+        for other in [&b"[1]"[..], b"{", b"", b"{\"a\":1} x"] {
+            assert_eq!(member(other, "a"), None);
+        }
+    }
+}

@@ -2,10 +2,11 @@
 
 use super::{
     DurationMs, EndReason, GapReason, InvocationId, OutcomeReason, ReceiptId, RpcId, SessionId, WallTime, Word,
-    line::{Canonical as _, Digest, Words, line},
+    line::{Canonical as _, Digest, Words, line, member, text},
     words::vocabulary,
 };
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 pub use super::schema::SCHEMA_VERSION;
 
@@ -188,6 +189,20 @@ line! {
     }
 }
 
+impl Counts {
+    /// Counts one call.
+    pub fn call(&mut self, outcome: Outcome, verdict: PolicyVerdict) {
+        self.calls += 1;
+        match outcome {
+            Outcome::Denied => self.denied += 1,
+            Outcome::Error => self.errors += 1,
+            Outcome::Timeout => self.timeouts += 1,
+            Outcome::Forwarded => {}
+        }
+        self.policy_denied += u64::from(verdict == PolicyVerdict::Denied);
+    }
+}
+
 line! {
     /// `mcp.session_start`, seq 0.
     #[derive(Debug, Clone)]
@@ -273,7 +288,7 @@ line! {
 line! {
     /// `mcp.recorder_gap`: evidence that is missing.
     #[derive(Debug, Clone)]
-    pub exact struct GapReceipt {
+    pub exact struct GapReceipt, GapMembers<'a> {
         /// Wire bytes that crossed unrecorded.
         bytes: u64,
         /// [`INTEGRATION_SOURCE`].
@@ -297,6 +312,52 @@ line! {
         trace_id: SessionId,
         /// [`RECORDER_GAP`].
         r#type: String,
+    }
+}
+
+/// The `type` of a receipt of any builder; `None` for what is no JSON object with one.
+#[must_use]
+pub fn kind(line: &[u8]) -> Option<Cow<'_, str>> {
+    text(member(line, "type"))
+}
+
+/// A receipt of a session of ours, in whatever form its line is.
+#[derive(Debug, Clone)]
+pub enum Receipt {
+    /// `mcp_tool_call`
+    Call(Box<ToolCall>),
+    /// `mcp.session_start`
+    Start(Box<SessionStart>),
+    /// `mcp.session_end`
+    End(Box<SessionEnd>),
+    /// `mcp.recorder_gap`
+    Gap(Box<GapReceipt>),
+}
+
+/// Why a line is no [`Receipt`].
+#[derive(Debug, thiserror::Error)]
+pub enum NotAReceipt {
+    /// Its type is not one of this recorder.
+    #[error("unknown type {0:?}")]
+    Unknown(String),
+    /// Its members are not those of its type.
+    #[error(transparent)]
+    Members(#[from] serde_json::Error),
+}
+
+impl Receipt {
+    /// Reads a line whose [`kind`] is known.
+    ///
+    /// # Errors
+    /// [`NotAReceipt`].
+    pub fn of_kind(kind: &str, line: &[u8]) -> Result<Self, NotAReceipt> {
+        Ok(match kind {
+            TOOL_CALL => Self::Call(serde_json::from_slice(line)?),
+            SESSION_START => Self::Start(serde_json::from_slice(line)?),
+            SESSION_END => Self::End(serde_json::from_slice(line)?),
+            RECORDER_GAP => Self::Gap(serde_json::from_slice(line)?),
+            other => return Err(NotAReceipt::Unknown(other.to_owned())),
+        })
     }
 }
 
@@ -335,59 +396,90 @@ impl<'a> ReceiptView<'a> {
     }
 }
 
-impl ReceiptView<'_> {
-    /// Its id.
-    #[must_use]
-    pub fn id(&self) -> ReceiptId {
-        match self {
-            Self::Call(r) => r.receipt_id,
-            Self::Start(r) => r.receipt_id,
-            Self::End(r) => r.receipt_id,
-            Self::Gap(r) => r.receipt_id,
-        }
-    }
+/// What every receipt has.
+macro_rules! in_common {
+    ($receipt:ty) => {
+        impl $receipt {
+            /// Its id.
+            #[must_use]
+            pub fn id(&self) -> ReceiptId {
+                match self {
+                    Self::Call(r) => r.receipt_id,
+                    Self::Start(r) => r.receipt_id,
+                    Self::End(r) => r.receipt_id,
+                    Self::Gap(r) => r.receipt_id,
+                }
+            }
 
-    /// Its position.
-    #[must_use]
-    pub fn seq(&self) -> u64 {
-        match self {
-            Self::Call(r) => r.seq,
-            Self::Start(r) => r.seq,
-            Self::End(r) => r.seq,
-            Self::Gap(r) => r.seq,
-        }
-    }
+            /// Its position.
+            #[must_use]
+            pub fn seq(&self) -> u64 {
+                match self {
+                    Self::Call(r) => r.seq,
+                    Self::Start(r) => r.seq,
+                    Self::End(r) => r.seq,
+                    Self::Gap(r) => r.seq,
+                }
+            }
 
-    /// Its session and trace.
-    #[must_use]
-    pub fn session(&self) -> (SessionId, SessionId) {
-        match self {
-            Self::Call(r) => (r.session_id, r.trace_id),
-            Self::Start(r) => (r.session_id, r.trace_id),
-            Self::End(r) => (r.session_id, r.trace_id),
-            Self::Gap(r) => (r.session_id, r.trace_id),
-        }
-    }
+            /// Its session and trace.
+            #[must_use]
+            pub fn session(&self) -> (SessionId, SessionId) {
+                match self {
+                    Self::Call(r) => (r.session_id, r.trace_id),
+                    Self::Start(r) => (r.session_id, r.trace_id),
+                    Self::End(r) => (r.session_id, r.trace_id),
+                    Self::Gap(r) => (r.session_id, r.trace_id),
+                }
+            }
 
-    /// When it was made.
-    #[must_use]
-    pub fn timestamp(&self) -> WallTime {
-        match self {
-            Self::Call(r) => r.timestamp,
-            Self::Start(r) => r.timestamp,
-            Self::End(r) => r.timestamp,
-            Self::Gap(r) => r.timestamp,
-        }
-    }
+            /// When it was made.
+            #[must_use]
+            pub fn timestamp(&self) -> WallTime {
+                match self {
+                    Self::Call(r) => r.timestamp,
+                    Self::Start(r) => r.timestamp,
+                    Self::End(r) => r.timestamp,
+                    Self::Gap(r) => r.timestamp,
+                }
+            }
 
-    /// Its type.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Call(_) => TOOL_CALL,
-            Self::Start(_) => SESSION_START,
-            Self::End(_) => SESSION_END,
-            Self::Gap(_) => RECORDER_GAP,
+            /// Its type.
+            #[must_use]
+            pub const fn kind(&self) -> &'static str {
+                match self {
+                    Self::Call(_) => TOOL_CALL,
+                    Self::Start(_) => SESSION_START,
+                    Self::End(_) => SESSION_END,
+                    Self::Gap(_) => RECORDER_GAP,
+                }
+            }
+        }
+    };
+}
+in_common!(Receipt);
+in_common!(ReceiptView<'_>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_reads_by_its_type_whatever_the_order_of_its_members() {
+        let gap = r#"{"type":"mcp.recorder_gap","bytes":1,"messages":2,"reason":"a word of later","integration_source":"x",
+            "receipt_id":"mtc_0000000000000001","schema_version":"3.0","seq":3,"session_id":"mcp_0000000000000001",
+            "timestamp":"2026-03-15T11:30:00.000Z","trace_id":"mcp_0000000000000001"}"#;
+        let stated = kind(gap.as_bytes()).unwrap();
+        let receipt = Receipt::of_kind(&stated, gap.as_bytes()).unwrap();
+        assert_eq!((receipt.kind(), receipt.seq(), receipt.id()), (RECORDER_GAP, 3, ReceiptId::from_bits(1)));
+        let more = gap.replacen("\"bytes\"", "\"other\":0,\"bytes\"", 1);
+        for (kind, line, unknown) in [("mcp.recorder_gap", &*more, false), (SESSION_END, gap, false), ("x", gap, true)]
+        {
+            let e = Receipt::of_kind(kind, line.as_bytes()).unwrap_err();
+            assert_eq!(matches!(e, NotAReceipt::Unknown(_)), unknown, "{e}");
+        }
+        for untyped in ["[]", "{}", r#"{"type":7}"#, "", "{"] {
+            assert_eq!(super::kind(untyped.as_bytes()), None, "{untyped}");
         }
     }
 }

@@ -101,14 +101,7 @@ impl Recorder {
     }
 
     pub(super) fn count_call(&mut self, receipt: &ToolCall) {
-        self.counts.calls += 1;
-        match receipt.outcome {
-            Outcome::Denied => self.counts.denied += 1,
-            Outcome::Error => self.counts.errors += 1,
-            Outcome::Timeout => self.counts.timeouts += 1,
-            Outcome::Forwarded => {}
-        }
-        self.counts.policy_denied += u64::from(receipt.policy_verdict == PolicyVerdict::Denied);
+        self.counts.call(receipt.outcome, receipt.policy_verdict);
     }
 
     /// What a receipt says of a call, without stored contents.

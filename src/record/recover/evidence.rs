@@ -6,9 +6,10 @@ use crate::{
     files::Tree,
     lines::{self, ReadStop},
     model::{
-        AuditEvent, Outcome, PolicyVerdict, ReceiptId, SessionId, event,
+        AuditEvent, ReceiptId, SessionId, event,
+        line::text,
         reading::{self, Reading},
-        receipt::{Counts, SESSION_START, SessionStart, TOOL_CALL, ToolCall},
+        receipt::{CallMembers, Counts, Receipt, SESSION_START, TOOL_CALL},
     },
     paths::{AuditDir, SessionPaths},
     record::recorder::OnDisk,
@@ -176,25 +177,19 @@ pub(super) fn receipts_on_disk<'a>(
     Ok(stop_at_error(items, failed))
 }
 
-fn on_disk(line: Vec<u8>, start: u64) -> Result<OnDisk, serde_json::Error> {
-    #[derive(serde::Deserialize)]
-    struct Any {
-        receipt_id: ReceiptId,
-        r#type: String,
-    }
-    let any: Any = serde_json::from_slice(&line)?;
+fn on_disk(line: Vec<u8>, start: u64) -> Result<OnDisk, String> {
+    let m = CallMembers::of_line(&line).ok_or("it is not a JSON object")?;
+    let id = text(m.receipt_id).and_then(|id| ReceiptId::parse(&id).ok()).ok_or("it has no receipt_id")?;
+    let kind = text(m.r#type).ok_or("it has no type")?.into_owned();
     let mut counts = Counts::default();
     let mut identity = None;
-    if any.r#type == TOOL_CALL {
-        let receipt: ToolCall = serde_json::from_slice(&line)?;
-        counts.calls = 1;
-        counts.denied = u64::from(receipt.outcome == Outcome::Denied);
-        counts.errors = u64::from(receipt.outcome == Outcome::Error);
-        counts.timeouts = u64::from(receipt.outcome == Outcome::Timeout);
-        counts.policy_denied = u64::from(receipt.policy_verdict == PolicyVerdict::Denied);
-    } else if any.r#type == SESSION_START {
-        let receipt: SessionStart = serde_json::from_slice(&line)?;
-        identity = Some((receipt.client_info, receipt.server_info, receipt.protocol_version));
+    // Nothing of the others is needed; a line of theirs that is damaged is for the verifier to name.
+    if matches!(kind.as_str(), TOOL_CALL | SESSION_START) {
+        match Receipt::of_kind(&kind, &line).map_err(|e| e.to_string())? {
+            Receipt::Call(call) => counts.call(call.outcome, call.policy_verdict),
+            Receipt::Start(start) => identity = Some((start.client_info, start.server_info, start.protocol_version)),
+            Receipt::End(_) | Receipt::Gap(_) => {}
+        }
     }
-    Ok(OnDisk { id: any.receipt_id, kind: any.r#type, sha256: canon::sha256_hex(&line), line, start, counts, identity })
+    Ok(OnDisk { id, kind, sha256: canon::sha256_hex(&line), line, start, counts, identity })
 }

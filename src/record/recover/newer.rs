@@ -5,6 +5,8 @@ use crate::{
     lines::MAX_LINE,
     model::{
         AuditEvent,
+        event::EventMembers,
+        line::{number, text},
         reading::{self, TooNew},
         surface,
     },
@@ -78,16 +80,12 @@ fn newer_event(line: &[u8]) -> Option<TooNew> {
 
 /// Whether a segment whose last event is of a later version ends as the ledger says: that version has ended it.
 pub(super) fn ended_it(paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> io::Result<bool> {
-    #[derive(serde::Deserialize)]
-    struct Link {
-        event_seq: u64,
-        hash: String,
-    }
     let Some((file, end)) = paths.files.open(&paths.segment).ok().zip(end) else { return Ok(false) };
     let tail = ledger::good_tail(&file)?;
     let Some(last) = tail.last.filter(|line| reading::newer::<AuditEvent>(line).is_some()) else { return Ok(false) };
-    let link = serde_json::from_slice::<Link>(&last);
-    Ok(link.is_ok_and(|l| l.hash == end.hash && l.event_seq.saturating_add(1) == end.events))
+    let link = EventMembers::of_line(&last).unwrap_or_default();
+    let events = number(link.event_seq).map(|seq| seq.saturating_add(1));
+    Ok(text(link.hash).as_deref() == Some(&*end.hash) && events == Some(end.events))
 }
 
 #[cfg(test)]

@@ -2,11 +2,15 @@
 
 use crate::{
     live::{row::CallRow, words},
-    model::{AuditEvent, Direction, ToolCall, event::hash_of_line, reading},
+    model::{
+        AuditEvent, Direction, ToolCall, Vocabulary as _,
+        event::{EventMembers, hash_of_line},
+        line::{member, number, text, truth},
+        reading,
+        receipt::{CallMembers, EndMembers, GapMembers, RECORDER_GAP, SESSION_END, SESSION_START},
+    },
     text::counted,
 };
-use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
 use std::borrow::Cow;
 
 /// Characters of a line that does not read that are shown.
@@ -113,49 +117,6 @@ impl Row {
     }
 }
 
-/// What is read of an event; anything may be missing.
-#[derive(Deserialize)]
-struct Brief<'a> {
-    #[serde(borrow)]
-    at: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    detail: Option<&'a RawValue>,
-    direction: Option<Direction>,
-    #[serde(borrow)]
-    event: Cow<'a, str>,
-    event_seq: u64,
-    #[serde(borrow)]
-    hash: Cow<'a, str>,
-    #[serde(borrow)]
-    invocation_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
-    // Only an event with a number here is one.
-    #[serde(default, rename = "mono_us")]
-    _mono_us: u64,
-    #[serde(borrow)]
-    prev_hash: Cow<'a, str>,
-    #[serde(borrow)]
-    rpc_id: Option<&'a RawValue>,
-}
-
-/// Two members of an event that link it.
-#[derive(Deserialize)]
-struct Link<'a> {
-    #[serde(borrow)]
-    event: Cow<'a, str>,
-    #[serde(borrow)]
-    hash: Cow<'a, str>,
-    #[serde(borrow)]
-    prev_hash: Cow<'a, str>,
-}
-
-#[derive(Deserialize)]
-struct Hash<'a> {
-    #[serde(borrow)]
-    hash: Cow<'a, str>,
-}
-
 /// Reads a line. For an event, `before` is the line before it, if that is known.
 #[must_use]
 pub fn read(kind: Kind, line: &[u8], before: Option<&[u8]>) -> Row {
@@ -177,67 +138,71 @@ fn receipt(line: &[u8]) -> Row {
     if let Some(e) = reading::newer_receipt(line) {
         return bad(line, e.to_string());
     }
-    let value: Value = match serde_json::from_slice(line) {
-        Ok(value @ Value::Object(_)) => value,
-        Ok(_) => return bad(line, "no receipt: not an object".to_owned()),
-        Err(e) => return bad(line, format!("no receipt: {e}")),
-    };
-    let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    let what = text("type");
-    let said = match what.as_str() {
-        crate::model::receipt::SESSION_START => format!("session start, server {}", text("server_id")),
-        crate::model::receipt::SESSION_END => {
-            let complete = if value["session_complete"] == true { "complete" } else { "not complete" };
-            format!("session end: {}, {complete}", text("end_reason"))
+    let Some(m) = CallMembers::of_line(line) else { return bad(line, "not a receipt: not a JSON object".to_owned()) };
+    let said = |raw| text(raw).unwrap_or_default().into_owned();
+    let what = said(m.r#type);
+    let (mut lost, mut open) = (false, false);
+    let told = match what.as_str() {
+        SESSION_START => format!("session start, server {}", said(m.server_id)),
+        SESSION_END => {
+            let m = EndMembers::of_line(line).unwrap_or_default();
+            open = truth(m.session_complete) != Some(true);
+            let complete = if open { "not complete" } else { "complete" };
+            format!("session end: {}, {complete}", said(m.end_reason))
         }
-        crate::model::receipt::RECORDER_GAP => {
-            let n = |member: &str, one| counted(value[member].as_u64().unwrap_or_default(), one);
-            format!("recorder gap: {}, {} lost: {}", n("messages", "message"), n("bytes", "byte"), text("reason"))
+        RECORDER_GAP => {
+            lost = true;
+            let m = GapMembers::of_line(line).unwrap_or_default();
+            let n = |raw, one| counted(number(raw).unwrap_or_default(), one);
+            format!("recorder gap: {}, {} lost: {}", n(m.messages, "message"), n(m.bytes, "byte"), said(m.reason))
         }
-        _ => [text("tool_name"), text("model_id"), text("outcome")]
+        // Other builders have receipts of model calls.
+        _ => [said(m.tool_name), said(member(line, "model_id")), said(m.outcome)]
             .into_iter()
             .filter(|t| !t.is_empty())
             .collect::<Vec<_>>()
             .join(" "),
     };
-    let lost = what == crate::model::receipt::RECORDER_GAP;
-    let open = what == crate::model::receipt::SESSION_END && value["session_complete"] != true;
-    Row::Other { at: text("timestamp"), id: text("receipt_id"), text: said, bad: lost || open, what }
+    Row::Other { at: said(m.timestamp), id: said(m.receipt_id), text: told, bad: lost || open, what }
 }
 
 fn event(line: &[u8], before: Option<&[u8]>) -> Row {
     if let Some(e) = reading::newer::<AuditEvent>(line) {
         return bad(line, e.to_string());
     }
-    let brief: Brief<'_> = match serde_json::from_slice(line) {
-        Ok(brief) => brief,
-        Err(e) => return bad(line, format!("no audit event: {e}")),
+    let m = EventMembers::of_line(line).unwrap_or_default();
+    let said = |raw| text(raw).map(Cow::into_owned);
+    let (Some(seq), Some(kind), Some(hash), Some(prev_hash), true) = (
+        number(m.event_seq),
+        said(m.event),
+        said(m.hash),
+        said(m.prev_hash),
+        m.mono_us.is_none_or(|raw| number(Some(raw)).is_some()),
+    ) else {
+        return bad(line, "not an audit event: it has no number, kind or hashes".to_owned());
     };
-    let detail: Value = brief.detail.and_then(|d| serde_json::from_str(d.get()).ok()).unwrap_or_default();
-    let text = |name: &str| detail[name].as_str().map(str::to_owned);
+    let of_detail = |name| m.detail.and_then(|detail| said(member(detail, name)));
     let hashes_to = match hash_of_line(line) {
-        Some(hash) if hash == brief.hash => None,
-        Some(hash) => Some(hash),
+        Some(found) if found == hash => None,
+        Some(found) => Some(found),
         None => Some("nothing: the line is not in canonical form".to_owned()),
     };
-    let said = before.and_then(|b| serde_json::from_slice::<Hash<'_>>(b).ok());
-    let linked = said.is_some();
-    let before = said.filter(|b| b.hash != brief.prev_hash).map(|b| b.hash.into_owned());
+    let before = before.and_then(|before| said(EventMembers::of_line(before)?.hash));
     Row::Event(Box::new(EventRow {
-        seq: brief.event_seq,
-        at: brief.at.map(Cow::into_owned).unwrap_or_default(),
-        kind: brief.event.into_owned(),
-        direction: brief.direction,
-        method: brief.method.map(Cow::into_owned),
-        tool: text("tool_name"),
-        note: text("reason").or_else(|| text("kind")),
-        rpc_id: brief.rpc_id.map(|id| id.get().to_owned()).filter(|id| id != "null"),
-        invocation: brief.invocation_id.map(Cow::into_owned),
-        hash: brief.hash.into_owned(),
+        seq,
+        at: said(m.at).unwrap_or_default(),
+        kind,
+        direction: text(m.direction).and_then(|word| Direction::of(word.as_bytes())),
+        method: said(m.method),
+        tool: of_detail("tool_name"),
+        note: of_detail("reason").or_else(|| of_detail("kind")),
+        rpc_id: m.rpc_id.filter(|id| *id != b"null").map(|id| String::from_utf8_lossy(id).into_owned()),
+        invocation: said(m.invocation_id),
+        hash,
         hashes_to,
-        prev_hash: brief.prev_hash.into_owned(),
-        before,
-        linked,
+        linked: before.is_some(),
+        before: before.filter(|before| *before != prev_hash),
+        prev_hash,
     }))
 }
 
@@ -255,7 +220,8 @@ pub fn problem(kind: Kind, number: u64, line: &[u8], before: &mut Option<String>
             !ordinary && is_problem(&receipt(line))
         }
         Kind::Events => {
-            let Ok(link) = serde_json::from_slice::<Link<'_>>(line) else {
+            let m = EventMembers::of_line(line).unwrap_or_default();
+            let (Some(event), Some(hash), Some(prev_hash)) = (text(m.event), text(m.hash), text(m.prev_hash)) else {
                 *before = None;
                 return true;
             };
@@ -263,10 +229,10 @@ pub fn problem(kind: Kind, number: u64, line: &[u8], before: &mut Option<String>
                 *before = None;
                 return true;
             }
-            let broken = before.as_deref().is_some_and(|b| b != link.prev_hash) && number > 0;
-            let changed = hash_of_line(line).as_deref() != Some(&*link.hash);
-            let wrong = broken || changed || words::is_odd(&link.event);
-            *before = Some(link.hash.into_owned());
+            let broken = before.as_deref().is_some_and(|b| b != prev_hash) && number > 0;
+            let changed = hash_of_line(line).as_deref() != Some(&*hash);
+            let wrong = broken || changed || words::is_odd(&event);
+            *before = Some(hash.into_owned());
             wrong
         }
     }
