@@ -30,7 +30,7 @@ type Worded = (Decision, String);
 /// Whether a message passes on, and why.
 ///
 /// It takes effect in this order: where something was [decided](Self::decisions), that is recorded; if it cannot be,
-/// [`Ruling::unrecorded`] keeps the message back. Then it is [forwarded](Session::forwarded), or its sender is told the
+/// [`Ruling::unrecorded`] keeps the message back. Then it is [forwarded](Self::forwarded), or its sender is told the
 /// [reply](Self::reply).
 #[derive(Debug)]
 pub struct Ruling<'a> {
@@ -133,6 +133,13 @@ impl<'a> Ruling<'a> {
         self.block(session);
     }
 
+    /// It passes on: the requests in it wait for their answers from now on, and what it answers waits no more.
+    pub fn forwarded(&self, session: &Session) {
+        for item in self.reading.items() {
+            session.forwarded(self.direction, item);
+        }
+    }
+
     /// Who sent it.
     #[must_use]
     pub const fn direction(&self) -> Direction {
@@ -153,10 +160,6 @@ impl<'a> Ruling<'a> {
 
     const fn is_batch(&self) -> bool {
         matches!(self.reading, Reading::Batch(_) | Reading::TooMany(..))
-    }
-
-    pub(super) fn items(&self) -> &[Item<'a>] {
-        self.reading.items()
     }
 
     /// What was decided about it or about its elements; of what is blocked, about each of them. None where nobody has to

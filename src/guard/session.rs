@@ -1,7 +1,7 @@
 //! What a guard remembers of a client and its server while they talk.
 
 use super::{
-    Refusal, Ruling,
+    Refusal,
     inspect::{Item, ItemKind, ends::Ends},
 };
 use crate::{
@@ -148,14 +148,12 @@ impl Session {
         }
     }
 
-    /// A message passes on.
-    pub fn forwarded(&self, ruling: &Ruling<'_>) {
-        for item in ruling.items() {
-            match (item.kind, item.id) {
-                (ItemKind::Request, Some(id)) => self.waits(ruling.direction(), id),
-                (ItemKind::Response, Some(id)) => self.answers(ruling.direction(), id),
-                _ => {}
-            }
+    /// A message, or an element of one, passes on.
+    pub(super) fn forwarded(&self, direction: Direction, item: &Item<'_>) {
+        match (item.kind, item.id) {
+            (ItemKind::Request, Some(id)) => self.waits(direction, id),
+            (ItemKind::Response, Some(id)) => self.answers(direction, id),
+            _ => {}
         }
     }
 

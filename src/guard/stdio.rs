@@ -97,7 +97,7 @@ impl StdioGuard {
             }
         }
         if ruling.passes() {
-            self.session.forwarded(&ruling);
+            ruling.forwarded(&self.session);
         } else {
             self.put_down_refusal(&ruling, place, desk);
             self.tell(&ruling, place.frame.is_some());

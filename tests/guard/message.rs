@@ -24,7 +24,7 @@ struct Judged {
 fn directly(session: &Session, direction: Direction, text: &[u8], breaks: LineBreaks) -> Judged {
     let ruling: Ruling<'_> = judge_message(Message { direction, text, breaks, captured: true }, session);
     if ruling.passes() {
-        session.forwarded(&ruling);
+        ruling.forwarded(session);
     }
     Judged {
         passes: ruling.passes(),
