@@ -45,7 +45,7 @@ pub(super) struct Process {
     shared: Shared,
     sealing: JoinHandle<Tally>,
     /// Lives as long as anything may be logged.
-    _log: Option<WorkerGuard>,
+    log: Option<WorkerGuard>,
 }
 
 /// A process whose recorder runs.
@@ -56,7 +56,7 @@ pub(super) struct Recording {
     finish: Sender<Ending>,
     sealing: JoinHandle<Tally>,
     waker: Arc<Waker>,
-    _log: Option<WorkerGuard>,
+    log: Option<WorkerGuard>,
 }
 
 /// What became of everything that was recorded.
@@ -81,11 +81,12 @@ impl Process {
             let sealing = thread::Builder::new().name("assay-sealer".into()).spawn(seal);
             sealing.map_err(|e| format!("no thread for sealing: {e}"))
         });
-        let broadcast = hub.map_or_else(|| Arc::new(Silent) as Arc<dyn Broadcast>, |hub| hub);
+        let broadcast: Arc<dyn Broadcast> = match hub {
+            Some(hub) => hub,
+            None => Arc::new(Silent),
+        };
         match started {
-            Ok(sealing) => {
-                Ok(Self { keeping, events, live, shared: Shared { broadcast, ended, files }, sealing, _log: log })
-            }
+            Ok(sealing) => Ok(Self { keeping, events, live, shared: Shared { broadcast, ended, files }, sealing, log }),
             Err(why) => {
                 close(live);
                 Err(why)
@@ -105,7 +106,7 @@ impl Process {
 
     /// Starts the recorder: it begins the sessions of this source on disk. The error says what the system does not have.
     pub(super) fn record(self, source: Box<dyn Source>, waker: Arc<Waker>) -> Result<Recording, String> {
-        let Self { keeping, live, shared, sealing, _log, .. } = self;
+        let Self { keeping, live, shared, sealing, log, .. } = self;
         let (finish, ending) = mpsc::channel();
         let engine = Engine::new(shared, source, waker.clone());
         let run = move || {
@@ -115,7 +116,7 @@ impl Process {
             engine.run(&ending)
         };
         match thread::Builder::new().name("assay-recorder".into()).spawn(run) {
-            Ok(recorder) => Ok(Recording { keeping, live, recorder, finish, sealing, waker, _log }),
+            Ok(recorder) => Ok(Recording { keeping, live, recorder, finish, sealing, waker, log }),
             Err(e) => {
                 close(live);
                 Err(format!("no thread for recording: {e}"))
@@ -135,7 +136,7 @@ impl Recording {
     /// Ends every session with this ending, and has it sealed. A disk that answers nothing must not keep us: what is not sealed
     /// is finished by `recover`. `lives` says whether the recorder does.
     pub(super) fn finish(self, ending: Ending, patience: Duration, lives: &dyn Fn() -> bool) -> Finished {
-        let Self { keeping, live, recorder, finish, sealing, waker, _log } = self;
+        let Self { keeping, live, recorder, finish, sealing, waker, log } = self;
         let _ = finish.send(ending);
         waker.urge();
         let report = patience::join(recorder, patience, lives);
@@ -156,7 +157,7 @@ impl Recording {
         }
         close(live);
         let report = RecorderReport { left_for_recovery: report.left_for_recovery || !is_sealed, ..report };
-        Finished { report, sealed: tally.unwrap_or_default(), _log }
+        Finished { report, sealed: tally.unwrap_or_default(), _log: log }
     }
 }
 
