@@ -191,6 +191,10 @@ impl Server {
             self.catch_up();
             self.tell_stderr(false);
             self.serve();
+            // Who has just been told how the session stands hears what was kept.
+            if self.tell_stderr(false) {
+                self.serve();
+            }
         }
         self.next_round = Instant::now() + (2 * worked().saturating_sub(began)).clamp(ROUND, REST);
     }
@@ -360,9 +364,10 @@ impl Server {
         }
     }
 
-    /// Makes lines of the server's stderr; of an unfinished one too, if `all`.
-    fn tell_stderr(&mut self, all: bool) {
-        let Some(session) = self.sessions.get_mut(self.speaker) else { return };
+    /// Makes lines of the server's stderr, once somebody hears them; of an unfinished one too, if `all`. Says whether it did.
+    fn tell_stderr(&mut self, all: bool) -> bool {
+        let heard = self.subscribers.iter().any(|s| s.is_at(self.speaker));
+        let Some(session) = self.sessions.get_mut(self.speaker).filter(|_| heard) else { return false };
         let session_id = session.id();
         let taken = self.ear.hub.take_stderr(all);
         if taken.lost > self.stderr_lost {
@@ -370,11 +375,12 @@ impl Server {
             let next = taken.lines.front().map_or(taken.next, |l| l.seq);
             session.say(&Line::StderrLost(StderrLost { lost: taken.lost, next, session_id }));
         }
-        let cursor = session.head.cursor;
+        let (cursor, any) = (session.head.cursor, !taken.lines.is_empty());
         for StderrLine { seq, at, text } in taken.lines {
             let line = String::from_utf8_lossy(&text).into_owned();
             session.say(&Line::Stderr(Stderr { at, cursor, line, seq, session_id }));
         }
+        any
     }
 
     fn pack(&mut self, progress: PackProgress) {

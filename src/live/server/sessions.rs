@@ -130,7 +130,7 @@ impl Sessions {
     /// A session has begun on disk. Calls in flight may come over from the one that it continues.
     pub fn begin(&mut self, card: RunCard, own: Option<OwnCard>, reach: Arc<Reach>) -> u32 {
         let before = card.card.continues.and_then(|id| self.of_mut(id));
-        let before = before.filter(|s| !s.is_behind()).and_then(|s| s.feed.take());
+        let before = before.filter(|s| s.ended.is_some() && !s.is_behind()).and_then(|s| s.feed.take());
         let feed = Feed::open(before, &card).inspect_err(|e| {
             tracing::warn!(path = %card.segment.display(), error = %e, "this session cannot be watched");
         });

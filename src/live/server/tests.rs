@@ -480,3 +480,22 @@ fn two_hundred_sessions_of_a_process_have_one_thread_one_socket_and_bounded_memo
     assert_eq!(p.cards().len() as u64, SESSIONS);
     assert_eq!(std::fs::read_dir(p.tmp.path().join("run")).unwrap().count() as u64, SESSIONS + 1);
 }
+
+#[test]
+fn what_the_server_said_before_waits_for_the_first_who_hears_of_its_session() {
+    let p = Process::new(LIMITS);
+    let (a, b) = (p.recorded(1, 10), p.recorded(2, 10));
+    assert!(p.hub.stderr(b"one\ntwo\n"));
+    // Who only looks, or hears of another session, takes nothing away.
+    let mut other = p.connect();
+    other.hello();
+    other.say(&format!("{{\"subscribe\":\"{}\",\"from\":0}}", b.id));
+    assert!(other.caught_up(1).iter().all(|l| !matches!(l, Line::Stderr(_))));
+    let mut peer = p.connect();
+    peer.hello();
+    peer.say(&format!("{{\"subscribe\":\"{}\"}}", a.id));
+    let mut stderr = || peer.next(|l| if let Line::Stderr(s) = l { Some((s.session_id, s.seq, s.line)) } else { None });
+    assert_eq!((stderr(), stderr()), ((a.id, 0, "one".to_owned()), (a.id, 1, "two".to_owned())));
+    p.hub.stderr(b"three\n");
+    assert_eq!(stderr(), (a.id, 2, "three".to_owned()));
+}

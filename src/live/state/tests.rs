@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    live::{fold::Fold, journal},
+    live::{discovery::tests::run_card, fold::Fold, journal, protocol::SessionHead},
     model::{Outcome, WallTime},
     paths::{AuditDir, SessionPaths},
 };
@@ -151,4 +151,27 @@ proptest! {
         expected.read(&paths.segment, &paths.receipts).unwrap();
         prop_assert_eq!(got, expected);
     }
+}
+
+#[test]
+fn sessions_are_bounded_and_those_that_ended_go_first() {
+    let mut state = State::default();
+    let session = |n: u64| {
+        let mut session = run_card(SessionId::from_bits(n));
+        session.card.started_at = WallTime::from_millis(i64::try_from(n).unwrap());
+        let totals = Totals::default();
+        Line::Session(Box::new(SessionHead { chain_head: None, cursor: 0, from: 0, oldest: 0, session, totals }))
+    };
+    let (_tmp, _, ended) = self::session(1);
+    ended.iter().for_each(|line| state.apply(line));
+    let gone = *state.sessions().keys().next().unwrap();
+    let all = SESSIONS as u64 + 10;
+    (1..=all).for_each(|n| state.apply(&session(n)));
+    assert_eq!(state.sessions().len(), SESSIONS);
+    // The one that ended, and then the oldest.
+    assert!(!state.sessions().contains_key(&gone));
+    let known = |n: u64| state.sessions().contains_key(&SessionId::from_bits(n));
+    assert!((1..=10).all(|n| !known(n)) && (11..=all).all(known));
+    // Calls of a session that is forgotten stay until the window passes them.
+    assert_eq!(state.rows().count(), 1);
 }

@@ -101,7 +101,8 @@ impl Sessions {
         let mut sum = Totals::default();
         for (_, view) in state.sessions().iter().filter(|(id, _)| self.only.is_none_or(|o| o == **id)) {
             let t = view.totals;
-            sum.started += t.started;
+            // What went over into the next session is counted there.
+            sum.started += if view.end.is_some() { t.finished } else { t.started };
             sum.finished += t.finished;
             sum.denied += t.denied;
             sum.errors += t.errors;

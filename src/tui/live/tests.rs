@@ -472,3 +472,15 @@ fn only_a_window_of_a_long_session_is_kept_and_the_rest_is_in_its_files() {
     assert!(shown.contains("older ones: o opens its files"), "{shown}");
     assert!(matches!(app.live.open_files_for_tests(), Some(Target::Journal { .. })));
 }
+
+#[test]
+fn a_call_that_goes_over_into_the_next_session_is_counted_there_alone() {
+    let mut app = testkit::app(Start { live: true, ..Start::default() });
+    let (mut first, mut next) = (Told::new(1, "fs"), Told::new(2, "fs"));
+    next.totals.started = 1;
+    let updates = [first.hello(None, Profile::Audit), first.begins(1, "slow", 0), first.end()];
+    hear(&mut app, updates);
+    hear(&mut app, [next.hello(None, Profile::Audit), next.begins(2, "x", 1)]);
+    let text = testkit::text(&testkit::frame(&mut app, 120, 30));
+    assert!(text.contains("2 in flight") && text.contains("1 session live  2 calls"), "{text}");
+}
