@@ -52,7 +52,7 @@ impl From<DiffError> for Failure {
     fn from(e: DiffError) -> Self {
         match e {
             DiffError::Verify(e) => e.into(),
-            DiffError::Read(e) => Self::failed(e).hint("nothing may write into a pack while it is compared"),
+            DiffError::Read(e) => Self::failed(e).hint("do not change a pack while it is compared"),
         }
     }
 }
@@ -61,8 +61,8 @@ impl From<ExplainError> for Failure {
     fn from(e: ExplainError) -> Self {
         let failure = Self::bad_input(&e);
         match e {
-            ExplainError::NotAPack { .. } => failure.hint("give the directory that holds pack_manifest.json"),
-            ExplainError::File { .. } => failure.hint("assay verify-pack tells what is wrong with the pack"),
+            ExplainError::NotAPack { .. } => failure.hint("give the directory that has pack_manifest.json"),
+            ExplainError::File { .. } => failure.hint("assay verify-pack shows what is wrong with the pack"),
             ExplainError::TooNew(_) => {
                 failure.hint("use a later assay; assay verify-pack says whether the signature and the hashes hold")
             }
@@ -84,11 +84,13 @@ impl From<BuildError> for Failure {
     fn from(e: BuildError) -> Self {
         let failure = Self::failed(format_args!("no pack was built: {e}"));
         match &e {
-            BuildError::Exists(_) => failure.hint("a pack is never replaced; move it away to have it built again"),
-            BuildError::SelfCheck(_) => failure.hint("the evidence stays as it is; please report this"),
-            BuildError::Line { .. } => failure.hint("assay recover sets torn lines aside and finishes the pack"),
+            BuildError::Exists(_) => failure.hint("a pack is never replaced; to build it again, move it away"),
+            BuildError::SelfCheck(_) => failure.hint("the evidence is unchanged; please report this"),
+            BuildError::Line { .. } => {
+                failure.hint("run assay recover: it sets torn lines aside and finishes the pack")
+            }
             BuildError::Write(e) if e.source.kind() == io::ErrorKind::StorageFull => {
-                failure.hint("make room, then run: assay recover")
+                failure.hint("free some space, then run: assay recover")
             }
             _ => failure,
         }

@@ -135,7 +135,7 @@ impl Filter {
                 at += skip;
                 continue;
             }
-            let end = at + term_len(rest).ok_or_else(|| error(at, "a quote is not closed"))?;
+            let end = at + term_len(rest).ok_or_else(|| error(at, "missing closing quote"))?;
             terms.push(term(&text[at..end], at)?);
             at = end;
         }
@@ -206,7 +206,7 @@ fn term(text: &str, at: usize) -> Result<Term, FilterError> {
     let (not, body) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
     let at = at + usize::from(not);
     if body.is_empty() {
-        return Err(error(at, "nothing stands after !"));
+        return Err(error(at, "nothing follows !"));
     }
     let what = match took(body, at)? {
         Some(what) => what,
@@ -233,11 +233,14 @@ fn took(body: &str, at: usize) -> Result<Option<What>, FilterError> {
 fn of_field(field: &str, value: &str, at: usize) -> Result<What, FilterError> {
     let value_at = at + field.len() + 1;
     if !FIELDS.contains(&field) {
-        let what = format!("no field {field:?}: there are {}, and ms; quote text that has a colon", FIELDS.join(", "));
+        let what = format!(
+            "there is no field {field:?}; fields are {} and ms; put text with a colon in quotes",
+            FIELDS.join(", ")
+        );
         return Err(error(at, what));
     }
     if value.is_empty() {
-        return Err(error(value_at, format!("nothing stands after {field}:")));
+        return Err(error(value_at, format!("nothing follows {field}:")));
     }
     Ok(match field {
         "tool" => What::Tool(pattern(value, value_at)?),

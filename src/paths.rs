@@ -234,7 +234,7 @@ impl AuditDir {
         SessionPaths::new(self, &format!("{}_{}", started.compact(), id.hex()), id)
     }
 
-    /// The files of the session whose segment has this file name; `None` if it is no segment's name.
+    /// The files of the session whose segment has this file name; `None` if it is not the name of a segment.
     #[must_use]
     pub fn session_of_segment(&self, file_name: &str) -> Option<SessionPaths> {
         let (stem, id) = ledger::session_of_segment(file_name)?;

@@ -33,21 +33,21 @@ const PROBLEMS: usize = 10;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay analyze proof_pack_20260315T113000Z_0123456789abcdef\n  \
                   assay analyze --history\n\n\
-                  The history is an index over every audit directory that you recorded in. It is no evidence: it is\n\
-                  made from the journals there, and --rebuild makes it anew.\n\n\
-                  Exit codes: 0 counted; 2 a pack is TAMPERED and was left out, or the history does not read;\n\
+                  The history is an index over every audit directory that you recorded in. It is not evidence. It is\n\
+                  built from the journals there, and --rebuild builds it again.\n\n\
+                  Exit codes: 0 counted; 2 a pack is TAMPERED and was left out, or the history cannot be read;\n\
                   3 bad input, or a pack is UNSUPPORTED (a later version wrote part of it) and was left out")]
 pub struct AnalyzeArgs {
     /// Directories of packs
     #[arg(value_name = "PACK")]
     packs: Vec<PathBuf>,
-    /// Count every session that you recorded, whatever the audit directory
+    /// Count every session that you recorded, in every audit directory
     #[arg(long, conflicts_with = "packs")]
     history: bool,
-    /// Make the history anew from the journals first; implies --history
+    /// First build the history again from the journals; implies --history
     #[arg(long, conflicts_with = "packs")]
     rebuild: bool,
-    /// Also look into this audit directory from now on; may be repeated
+    /// Also read this audit directory, now and later; may be repeated
     #[arg(long, value_name = "DIR", conflicts_with = "packs")]
     audit_dir: Vec<PathBuf>,
     /// Print one JSON document
@@ -59,7 +59,7 @@ impl From<HistoryError> for Failure {
     fn from(e: HistoryError) -> Self {
         match e {
             HistoryError::Db(DbError::Damaged { .. }) => {
-                Self::failed(e).hint("make it anew: assay analyze --history --rebuild")
+                Self::failed(e).hint("build it again: assay analyze --history --rebuild")
             }
             HistoryError::Db(DbError::Newer { .. }) => {
                 Self::bad_input(e).hint("use the newer assay, or move the file away")
@@ -191,7 +191,7 @@ fn of_history(args: &AnalyzeArgs) -> Result<(Analysis, HistoryView), Failure> {
     let home = assay_home()?;
     for dir in &args.audit_dir {
         if !dir.join("receipts").is_dir() {
-            return Err(Failure::bad_input(format_args!("{} is no audit directory", dir.display()))
+            return Err(Failure::bad_input(format_args!("{} is not an audit directory", dir.display()))
                 .hint("name the directory that was given to mcp-proxy with --audit-dir"));
         }
         history::register(&home, dir)?;
@@ -238,7 +238,7 @@ fn words(d: &Document, style: Style) -> String {
         }
     }
     if let Some(h) = &d.history {
-        let rebuilt = if h.rebuilt { ", made anew" } else { "" };
+        let rebuilt = if h.rebuilt { ", built again" } else { "" };
         let _ = writeln!(
             out,
             "{} ({} complete) in {}{rebuilt}",

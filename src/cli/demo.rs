@@ -64,18 +64,18 @@ const SHOWN_FINDINGS: usize = 3;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay demo --dir ./assay-demo\n  assay demo --live\n\n\
                   A small MCP server that is part of this program runs behind assay mcp-proxy, and a small\n\
-                  client calls its tools. The session is recorded, sealed in a signed pack and verified; then\n\
-                  one byte is changed in a copy of the pack, and the copy is verified. It takes a few seconds\n\
-                  and needs no network. With --live the dashboard shows a session of a minute as it happens,\n\
-                  and opens its pack.\n\n\
+                  client calls its tools. The session is recorded, sealed in a signed pack and verified. Then\n\
+                  one byte is changed in a copy of the pack, and the copy is verified. This takes a few seconds\n\
+                  and needs no network. With --live, the dashboard shows a session of one minute while it runs,\n\
+                  and then opens its pack.\n\n\
                   Nothing is overwritten. The signing key is the one in $ASSAY_HOME/keys, else ~/.assay/keys;\n\
-                  it is made if there is none.\n\n\
-                  Exit codes: 0 everything was as it should be; 2 something was not; 3 bad input")]
+                  it is created if there is none.\n\n\
+                  Exit codes: 0 everything was as expected; 2 something was not; 3 bad input")]
 pub struct DemoArgs {
-    /// A directory to leave the session and its pack in; must not exist [default: assay-demo, then assay-demo-2, …]
+    /// New directory for the session and its pack; must not exist [default: assay-demo, then assay-demo-2, …]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Watch a scripted agent work for a minute in the dashboard; then its pack opens and verifies
+    /// Show a scripted agent in the dashboard for one minute; then open and verify its pack
     #[arg(long)]
     pub live: bool,
     /// How the dashboard looks.
@@ -104,10 +104,11 @@ pub fn serve(_args: &DemoServerArgs) -> Result<Exit, Failure> {
 /// A directory that exists or cannot be made, a key that cannot be used, or what keeps the session from being recorded.
 pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     if args.live && !super::screen::is_there() {
-        return Err(Failure::bad_input("--live needs a terminal").hint("assay demo says in lines what it does"));
+        return Err(Failure::bad_input("--live needs a terminal")
+            .hint("without --live, assay demo prints what it does as lines"));
     }
     let program = std::env::current_exe()
-        .map_err(|e| Failure::failed(format_args!("the path of this program is not known: {e}")))?;
+        .map_err(|e| Failure::failed(format_args!("cannot find the path of this program: {e}")))?;
     let keys = KeyStore::of_user()?;
     let active = keys.active()?;
     let fresh = !keys.has(&active);
@@ -157,7 +158,7 @@ fn make_dir(named: Option<&Path>) -> Result<PathBuf, Failure> {
 
 fn unusable(dir: &Path, error: &PathError) -> Failure {
     let name = dir.file_name().map_or_else(|| DEFAULT_DIR.into(), |name| name.to_string_lossy());
-    Failure::bad_input(format_args!("the session cannot be kept there: {error}"))
+    Failure::bad_input(format_args!("the session cannot be recorded there: {error}"))
         .hint(format_args!("name a directory that you can write to: assay demo --dir /tmp/{name}"))
 }
 
@@ -202,7 +203,7 @@ impl Demo {
     fn title(&self, keys: &KeyStore, fresh: bool) -> Result<(), Failure> {
         let title = "assay demo: one MCP session, from its first message to a pack that anyone can verify";
         out::stdout(format!("{}\n", self.style.paint(Tone::Strong, title)).as_bytes())?;
-        let made = if fresh { ", made just now" } else { "" };
+        let made = if fresh { ", just created" } else { "" };
         let fingerprint = self.signer.fingerprint();
         Self::row("signing key", &format!("{}{made}: {}", self.signer.id(), keys.dir().display()))?;
         Self::row("fingerprint", &fingerprint)
@@ -259,14 +260,14 @@ impl Demo {
             // The proxy says better than the client why it ended.
             (Err(e), Ok(closed)) => {
                 let said = closed.stderr.iter().filter_map(|line| message(line)).collect::<Vec<_>>().join("; ");
-                return Err(if said.is_empty() { broken(e) } else { broken(format_args!("{e} (it said: {said})")) });
+                return Err(if said.is_empty() { broken(e) } else { broken(format_args!("{e} (it wrote: {said})")) });
             }
             (Err(e), Err(_)) => return Err(broken(e)),
         };
         let closed = closed.map_err(broken)?;
         let code = closed.status.code().map_or_else(|| closed.status.to_string(), |code| format!("exit code {code}"));
-        Self::timed("end", &format!("the client hangs up, the pack is sealed: {code}"), begun.elapsed())?;
-        self.check("the proxy's exit", "exit code 0", code.as_str());
+        Self::timed("end", &format!("the client hangs up, the pack is built: {code}"), begun.elapsed())?;
+        self.check("exit of the proxy", "exit code 0", code.as_str());
         self.expected_order(&calls);
         Ok((closed, calls))
     }
@@ -278,13 +279,13 @@ impl Demo {
             }
             Happened::Tools { names, took } => Self::timed("tools/list", &names.join(", "), *took),
             Happened::Sent(calls) => {
-                let text = format!("{} sent at once, the longest first:", counted(calls.len(), "call"));
+                let text = format!("{} sent at once, the slowest first:", counted(calls.len(), "call"));
                 Self::row("", &text)
             }
             Happened::Ended(call) => {
                 let text = match &call.ending {
                     Ending::Answered if call.progress > 0 => {
-                        format!("answered, {} on the way", counted(call.progress, "progress note"))
+                        format!("answered, after {}", counted(call.progress, "progress note"))
                     }
                     Ending::Answered if call.bytes > 1 << 20 => {
                         format!("answered with {}", numbers::size(call.bytes as u64))
@@ -313,7 +314,7 @@ impl Demo {
             + said.iter().filter(|v| v["event"] == "warning").count();
         for line in closed.stderr.iter().filter_map(|line| message(line)) {
             if warnings > 0 {
-                self.problems.push(format!("the proxy said: {line}"));
+                self.problems.push(format!("the proxy wrote: {line}"));
             }
         }
         let packs: Vec<&Value> = said.iter().filter(|v| v["event"] == "pack").collect();
@@ -343,7 +344,7 @@ impl Demo {
             ),
         )?;
         Self::row("audit events", &format!("{events}, each with the hash of the one before"))?;
-        Self::row("arguments", "kept as hashes only; --store-args and --store-results keep them in cleartext")?;
+        Self::row("arguments", "stored as hashes only; --store-args and --store-results store them in cleartext")?;
         Self::row("pack", &shown(pack))?;
         self.check("call receipts", calls.len() as u64, t.calls);
         self.check("answered calls", count(|e| *e == Ending::Answered), t.forwarded);
@@ -365,7 +366,7 @@ impl Demo {
     }
 
     fn intact(&mut self, pack: &Path) -> Result<(), Failure> {
-        self.heading("The pack is verified, by what lies in it and the fingerprint above")?;
+        self.heading("The pack is verified, with what is in it and the fingerprint above")?;
         let report = self.report(pack)?;
         let mut text = String::new();
         channels(&mut text, &report, self.style);
@@ -382,7 +383,7 @@ impl Demo {
     }
 
     fn tampered(&mut self, pack: &Path) -> Result<(), Failure> {
-        self.heading("One byte is changed in a copy: how long the slow tool took")?;
+        self.heading("One byte is changed in a copy: the duration of the slow tool")?;
         let change = self.change(pack).map_err(|e| Failure::failed(format_args!("the copy of the pack: {e}")))?;
         let copy = change.file.parent().unwrap_or(&self.dir).to_owned();
         let name = change.file.file_name().unwrap_or_default().to_string_lossy();
@@ -435,17 +436,17 @@ impl Demo {
             text,
             "    \"args\": [\"mcp-proxy\", \"--audit-dir\", \"/a/directory/of/yours\", \"--\", \"python\", \"server.py\"]"
         );
-        let _ = writeln!(text, "  docs/clients.md has it for each client, docs/verify.md is for whoever verifies.");
+        let _ = writeln!(text, "  docs/clients.md shows this for each client; docs/verify.md is for those who verify.");
         out::stdout(visible_text(&text).as_bytes())
     }
 
     fn verdict(&self) -> Result<Exit, Failure> {
         if self.problems.is_empty() {
-            let text = self.style.paint(Tone::Good, "Everything was as it should be.");
+            let text = self.style.paint(Tone::Good, "Everything was as expected.");
             out::stdout(format!("\n{text}\n").as_bytes())?;
             return Ok(Exit::Ok);
         }
-        let mut text = format!("\n{}\n", self.style.paint(Tone::Bad, "Not everything was as it should be:"));
+        let mut text = format!("\n{}\n", self.style.paint(Tone::Bad, "Not everything was as expected:"));
         for problem in &self.problems {
             let _ = writeln!(text, "  - {}", out::short(problem));
         }
@@ -456,7 +457,7 @@ impl Demo {
 
 /// Works for a minute, or until the dashboard is left; then its pack is shown.
 fn agent(mut command: Command, beside: &Beside) {
-    let said = worked(&mut command, beside).unwrap_or_else(|e| Effect::Warn(format!("the demo's session broke: {e}")));
+    let said = worked(&mut command, beside).unwrap_or_else(|e| Effect::Warn(format!("the demo's session failed: {e}")));
     beside.ask(said);
 }
 
@@ -484,8 +485,8 @@ impl From<ClientError> for Failure {
 }
 
 fn broken(e: impl Display) -> Failure {
-    Failure::failed(format_args!("the demo's session broke: {e}"))
-        .hint("what was recorded of it is kept; assay recover --audit-dir finishes it")
+    Failure::failed(format_args!("the demo's session failed: {e}"))
+        .hint("what was recorded is kept; finish it with assay recover --audit-dir DIR")
 }
 
 /// What a status line of the proxy says; a line of anything else is taken as it is.

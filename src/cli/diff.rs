@@ -38,11 +38,11 @@ const PLACES: usize = 5;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay diff baseline_pack proof_pack_20260315T113000Z_0123456789abcdef\n  \
                   assay diff --gates assay.gates.yaml --report gate_report.html BASELINE PACK\n\n\
-                  A is the baseline, B what is compared with it. Both are verified first. Calls are paired by tool and\n\
-                  arguments, in whatever order. Without gates only this is a regression: B is less complete, a claim\n\
-                  no longer holds, or a call that was answered in A is denied, an error or without a response in B.\n\n\
+                  A is the baseline; B is compared with it. Both are verified first. Calls are paired by tool and\n\
+                  arguments, in any order. Without gates, a regression is one of these: B is less complete; a claim\n\
+                  no longer holds; a call that was answered in A is denied, fails or has no response in B.\n\n\
                   Exit codes: 0 no regression; 1 a regression, or a gate does not hold; 2 a pack does not verify;\n\
-                  3 bad input. With --tui: 0 when you leave it, however the comparison came out; 3 bad input")]
+                  3 bad input. With --tui: 0 when you leave, whatever the comparison shows; 3 bad input")]
 pub struct DiffArgs {
     /// Directory of the baseline pack
     a: PathBuf,
@@ -51,16 +51,16 @@ pub struct DiffArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// File of limits: assay.gates.yaml
+    /// File with limits that B must meet, such as assay.gates.yaml
     #[arg(long, value_name = "FILE")]
     gates: Option<PathBuf>,
-    /// Also write a report to a new file, one page for a browser
+    /// Also write a report to a new file: one page for the browser
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// Fingerprint of a key that may have signed either pack: 64 hex digits; may be repeated
     #[arg(long, value_name = "FPR", value_parser = fingerprint)]
     signer: Vec<String>,
-    /// Walk through the comparison in the dashboard
+    /// Show the comparison in the dashboard
     #[arg(long, conflicts_with_all = ["json", "gates", "report"])]
     tui: bool,
     /// How the dashboard looks.
@@ -106,13 +106,13 @@ fn dashboard(args: &DiffArgs) -> Result<Exit, Failure> {
         let why = match std::fs::symlink_metadata(dir.join(MANIFEST)) {
             Ok(_) => continue,
             Err(e) if dir.is_dir() && e.kind() == ErrorKind::NotFound => "it has no pack_manifest.json".to_owned(),
-            Err(_) if dir.exists() && !dir.is_dir() => "it is no directory".to_owned(),
+            Err(_) if dir.exists() && !dir.is_dir() => "it is not a directory".to_owned(),
             Err(e) => e.to_string(),
         };
         return Err(VerifyError::NotAPack { dir: dir.clone(), why }.into());
     }
     if !super::screen::is_there() {
-        return Err(Failure::bad_input("--tui needs a terminal").hint("leave --tui out for words, or use --json"));
+        return Err(Failure::bad_input("--tui needs a terminal").hint("leave out --tui for text, or use --json"));
     }
     let start =
         Start { compare: Some((args.a.clone(), args.b.clone())), signers: args.signer.clone(), ..args.screen.start() };
@@ -136,7 +136,7 @@ fn words(d: &Document, report: Option<&Path>, style: Style) -> String {
     if !d.regressions.is_empty() {
         heading(&mut out, "Worse in B", style);
         for r in &d.regressions {
-            let judged = r.judged_by.map_or_else(String::new, |gate| format!(" (judged by {gate})"));
+            let judged = r.judged_by.map_or_else(String::new, |gate| format!(" (decided by {gate})"));
             let tone = if r.judged_by.is_some() { Tone::Dim } else { Tone::Bad };
             let _ = writeln!(out, "  {} {}{judged}", style.paint(tone, "✗"), short(&r.what));
         }
@@ -145,10 +145,10 @@ fn words(d: &Document, report: Option<&Path>, style: Style) -> String {
         Answer::NoRegression => (Tone::Good, "No regression."),
         Answer::Regression => (Tone::Bad, "Regression: B is worse than A, or a gate does not hold."),
         Answer::NotVerified => {
-            (Tone::Bad, "Nothing was compared: a pack does not verify. assay verify-pack says more about it.")
+            (Tone::Bad, "Nothing was compared: a pack does not verify. assay verify-pack shows why.")
         }
         Answer::Unsupported => {
-            (Tone::Warn, "Nothing was compared: a later version wrote part of a pack, which needs a later assay.")
+            (Tone::Warn, "Nothing was compared: a later version wrote part of a pack. Use a later assay.")
         }
     };
     let _ = writeln!(out, "\n{}", style.paint(tone, text));
@@ -202,7 +202,7 @@ fn comparison(out: &mut String, c: &Comparison, style: Style) {
     let _ = writeln!(out, "  {} paired, {} new, {} gone", grouped(p.paired), grouped(p.new), grouped(p.gone));
     let _ = writeln!(
         out,
-        "  of the pairs: {} with another outcome, {} with another verdict, {} with another result",
+        "  pairs that differ: {} in outcome, {} in verdict, {} in result",
         grouped(p.outcome_changed),
         grouped(p.verdict_changed),
         grouped(p.result_changed)
@@ -285,7 +285,7 @@ fn changes(out: &mut String, c: &Comparison, style: Style) {
         }
     }
     if c.changes_omitted > 0 {
-        let _ = writeln!(out, "\n{} counted above and listed nowhere.", counted(c.changes_omitted, "change"));
+        let _ = writeln!(out, "\n{} counted above but not listed.", counted(c.changes_omitted, "change"));
     }
 }
 
@@ -318,7 +318,7 @@ fn change_lines(out: &mut String, change: &CallChange, style: Style) {
             |v: &Option<serde_json::Value>| v.as_ref().map_or_else(|| NONE.to_owned(), |v| short(&v.to_string()));
         let (old, new) = (text(&place.old), text(&place.new));
         let (old, new) = where_they_part(&old, &new, 60);
-        let path = if place.path.is_empty() { "(all of it)" } else { &place.path };
+        let path = if place.path.is_empty() { "(the whole value)" } else { &place.path };
         let path = short(path);
         let _ = writeln!(out, "    {}  {} → {}", fit(&path, 60), fit(&old, 60), fit(&new, 60));
     }

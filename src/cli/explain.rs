@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Arguments of `assay explain`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay explain .assay/mcp/packs/proof_pack_20260315T113000Z_0123456789abcdef\n\n\
-                        Explaining is not verifying: for that there is assay verify-pack.")]
+                        This command checks nothing. To verify a pack, use assay verify-pack.")]
 pub struct ExplainArgs {
     /// Directory of the pack
     pack: PathBuf,

@@ -13,7 +13,7 @@ use std::{fmt::Write as _, path::PathBuf};
 /// Arguments of `assay keys`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay keys list\n  assay keys export --out assay-local.pem\n\n\
-                        Keys lie in $ASSAY_HOME/keys, else ~/.assay/keys. Secret keys never leave it.")]
+                        Keys are in $ASSAY_HOME/keys, else ~/.assay/keys. Secret keys never leave this directory.")]
 pub struct KeysArgs {
     #[command(subcommand)]
     command: KeysCommand,
@@ -28,7 +28,7 @@ enum KeysCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Make a new key; one that exists is never replaced
+    /// Create a new key; an existing key is never replaced
     #[command(after_help = "Example:\n  assay keys generate --signer ci-2026 --activate")]
     Generate {
         /// Name of the signer
@@ -51,16 +51,16 @@ enum KeysCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Write a signer's public key, for whoever verifies the packs
+    /// Write a signer's public key, for those who verify packs
     #[command(after_help = "Example:\n  assay keys export --format pem --out assay-local.pem")]
     Export {
         /// Name of the signer; the active one if none is given
         #[arg(value_parser = signer_id)]
         signer: Option<SignerId>,
-        /// How to write it
+        /// Format of the key
         #[arg(long, value_enum, default_value_t = Format::Pem)]
         format: Format,
-        /// A new file to write it to, instead of standard output
+        /// Write to this new file instead of standard output
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -69,9 +69,9 @@ enum KeysCommand {
 /// How a public key is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// `SubjectPublicKeyInfo` (RFC 8410), as openssl reads it
+    /// `SubjectPublicKeyInfo` (RFC 8410), for openssl
     Pem,
-    /// Base64 of the 32 bytes, as it stands in a manifest
+    /// Base64 of the 32 bytes, as in a manifest
     Base64,
     /// SHA-256 of the 32 bytes, as `verify-pack --signer` takes it
     Fingerprint,
@@ -144,7 +144,7 @@ fn list(store: &KeyStore, as_json: bool) -> Result<Exit, Failure> {
         if listed.is_empty() {
             let _ = writeln!(
                 text,
-                "no keys in {}\nthe first session makes one; or run: assay keys generate",
+                "no keys in {}\nthe first session creates one; or run: assay keys generate",
                 visible(&store.dir().display().to_string())
             );
         }
@@ -173,7 +173,7 @@ fn show(store: &KeyStore, signer: Option<&SignerId>, as_json: bool) -> Result<Ex
     } else {
         let text = format!(
             "signer       {}\nfingerprint  {}\npublic key   {}\nfile         {}\n\n\
-             whoever verifies your packs needs the fingerprint, by another way than the pack:\n  \
+             those who verify your packs need the fingerprint, by another way than the pack:\n  \
              assay verify-pack --signer {} PACK_DIR\n",
             key.signer,
             key.fingerprint(),

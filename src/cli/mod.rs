@@ -18,7 +18,7 @@ pub mod watch;
 use crate::error::{Exit, Failure};
 use clap::{Parser, Subcommand};
 
-/// Evidence for every MCP tool call: record a session, seal it in a signed proof pack, verify it anywhere.
+/// Evidence for every MCP tool call: record a session, seal it in a signed proof pack, verify the pack anywhere.
 #[derive(Debug, Parser)]
 #[command(
     name = "assay",
@@ -31,7 +31,7 @@ use clap::{Parser, Subcommand};
                   incomplete or failed; 3 bad input; 130 interrupted"
 )]
 pub struct Cli {
-    /// What to do; on a terminal, without a command: watch.
+    /// The command; on a terminal, without a command: watch.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -43,23 +43,23 @@ pub enum Command {
     McpProxy(proxy::ProxyArgs),
     /// Watch live sessions: every call as it starts and ends
     Watch(watch::WatchArgs),
-    /// Open a proof pack, or the files of a session, in the dashboard: verify it, walk to what is wrong
+    /// Open a proof pack, or the files of a session, in the dashboard: verify it and see what is wrong
     Open(open::OpenArgs),
     /// Verify a proof pack
     VerifyPack(verify::VerifyArgs),
-    /// Say in words what a proof pack contains, what it proves and what it does not
+    /// Explain what a proof pack contains, what it proves and what it does not prove
     Explain(explain::ExplainArgs),
-    /// Count calls, errors, denials and latency of packs, or of everything that you recorded
+    /// Count calls, errors, denials and latency in packs, or in everything that you recorded
     Analyze(analyze::AnalyzeArgs),
     /// Compare two proof packs: calls, outcomes, results, latency and what they ran with
     Diff(diff::DiffArgs),
-    /// Make, check and try policies
+    /// Create, check and try policies
     Policy(policy::PolicyArgs),
-    /// List, make and export signing keys
+    /// List, create and export signing keys
     Keys(keys::KeysArgs),
     /// Finish the packs of sessions whose recorder died
     Recover(recover::RecoverArgs),
-    /// Record, pack and verify a session with a server that is built in
+    /// Record, pack and verify a session with a built-in server
     Demo(demo::DemoArgs),
     /// The MCP server that assay demo talks to, over standard input and output
     #[command(hide = true)]
@@ -69,7 +69,7 @@ pub enum Command {
 /// Runs a command.
 ///
 /// # Errors
-/// What keeps it from being done.
+/// What prevents the command from doing its work.
 pub fn run(cli: Cli) -> Result<Exit, Failure> {
     let Some(command) = cli.command else { return watch::run(&watch::WatchArgs::default()) };
     match command {

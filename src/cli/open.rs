@@ -28,15 +28,15 @@ const FIRST: u64 = 4 << 20;
 #[command(after_help = "Example:\n  assay open .assay/mcp/packs/proof_pack_20260315T113000Z_0123456789abcdef\n  \
                   assay open mcp_0123456789abcdef\n  \
                   assay open .assay/mcp/audit/segment_20260315T113000Z_0123456789abcdef.jsonl\n\n\
-                  The pack is verified stage by stage; Enter on a finding goes to the byte, Tab to the receipts and\n\
+                  The pack is verified stage by stage. Enter on a finding shows the byte, Tab goes to the receipts and\n\
                   the chain, ? shows all keys. Nothing is written.\n\n\
                   Without a terminal, or with --plain or --json, it prints what assay verify-pack prints.\n\n\
-                  Exit codes: 0 left, or intact; 1 intact, but a demand is not met; 2 TAMPERED or UNTRUSTED;\n\
-                  3 not a readable pack, or UNSUPPORTED: a later version wrote part of it")]
+                  Exit codes: 0 you left, or the pack is intact; 1 intact, but a demand is not met;\n\
+                  2 TAMPERED or UNTRUSTED; 3 not a readable pack, or UNSUPPORTED: a later version wrote part of it")]
 pub struct OpenArgs {
     /// Directory of a pack, id of a session (mcp_…), or the segment or receipts of one in an audit directory
     what: PathBuf,
-    /// Where a session is looked for
+    /// Where to look for a session
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
     audit_dir: PathBuf,
     /// Fingerprint of a key that may have signed: SHA-256 of the public key, 64 hex digits; may be repeated
@@ -59,7 +59,7 @@ pub struct OpenArgs {
 /// Runs `assay open`.
 ///
 /// # Errors
-/// Nothing of that name; without a terminal also what [`verify::answer`] says.
+/// Nothing with that name; without a terminal also what [`verify::answer`] says.
 pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
     let target = target(&args.what, &args.audit_dir);
     if !args.plain && !args.json && screen::is_there() {
@@ -82,9 +82,9 @@ pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
             if let Some((path, e)) = too_new(&segment, &receipts) {
                 return Err(Failure::bad_input(format_args!("{}: {e}", path.display())));
             }
-            let what = format_args!("these are the files of session {title}: only a pack can be verified");
+            let what = format_args!("these are files of session {title}; only a pack can be verified");
             Err(Failure::bad_input(what).hint(
-                "assay recover makes the packs of sessions whose recorder died; on a terminal the files can be walked",
+                "assay recover builds the pack of a session whose recorder died; on a terminal, assay open shows the files",
             ))
         }
     })?;
@@ -158,8 +158,10 @@ fn of_file(what: &Path) -> Result<Target, Failure> {
     }
     match absolute.parent() {
         Some(dir) if dir.join(MANIFEST).is_file() => Ok(Target::Pack(dir.to_owned())),
-        _ => Err(Failure::bad_input(format_args!("{} is neither a pack nor a session's evidence", what.display()))
-            .hint("give the directory that holds pack_manifest.json")),
+        _ => {
+            Err(Failure::bad_input(format_args!("{} is neither a pack nor the evidence of a session", what.display()))
+                .hint("give the directory that has pack_manifest.json"))
+        }
     }
 }
 

@@ -45,29 +45,29 @@ pub struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
-    /// Write a first policy, or the least that recorded sessions need
+    /// Write a first policy, or the smallest one that allows recorded sessions
     Init(InitArgs),
-    /// Say what a policy does, or what is wrong with it
+    /// Show what a policy does, or what is wrong with it
     Check(CheckArgs),
-    /// Say what a policy would have done to recorded calls
+    /// Show what a policy would have done to recorded calls
     DryRun(DryRunArgs),
-    /// Edit a policy in the dashboard, and see at every key what it would have done
+    /// Edit a policy in the dashboard, and see what it would have done as you type
     Edit(EditArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  assay policy edit\n  assay policy edit mine.yaml --against .assay/mcp/packs/proof_pack_*\n\n\
-                  Enter types into the text, Esc ends typing, w writes the file, p proposes the least that the\n\
-                  recorded calls need, ? shows all keys. A file that does not exist begins as a commented policy.\n\
-                  What is not written when the dashboard ends is kept in $ASSAY_HOME/drafts.\n\n\
-                  Exit codes: 0 left; 3 there is no terminal"
+                  Enter starts typing, Esc ends it, w writes the file, p proposes the smallest policy that allows the\n\
+                  recorded calls, ? shows all keys. A file that does not exist begins as a commented policy.\n\
+                  Text that is not written when the dashboard ends is kept in $ASSAY_HOME/drafts.\n\n\
+                  Exit codes: 0 you left; 3 there is no terminal"
 )]
 struct EditArgs {
     /// The policy
     #[arg(value_name = "FILE", default_value = FILE)]
     file: PathBuf,
-    /// What it is tried on: packs, sessions or audit directories; may be repeated [default: --audit-dir]
+    /// Recorded calls to judge: packs, sessions or audit directories; may be repeated [default: --audit-dir]
     #[arg(long, value_name = "PACK|SESSION|AUDIT DIR", num_args = 1..)]
     against: Vec<PathBuf>,
     /// The audit directory
@@ -80,7 +80,7 @@ struct EditArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay policy init\n  assay policy init --from .assay/mcp --out mine.yaml\n\n\
-                  With --from it allows the tools that were called in these sessions, and denies everything else.\n\n\
+                  With --from, the policy allows the tools that were called in these sessions and denies the rest.\n\n\
                   Exit codes: 0 written; 3 the file exists, or there is nothing to read")]
 struct InitArgs {
     /// Recorded sessions to allow: packs, sessions or audit directories; may be repeated
@@ -89,7 +89,7 @@ struct InitArgs {
     /// The file to write; - for standard output
     #[arg(long, short, value_name = "FILE", default_value = FILE)]
     out: PathBuf,
-    /// Where a session id in --from is looked up
+    /// Where to look up a session id in --from
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
     audit_dir: PathBuf,
     /// Print one JSON document
@@ -99,7 +99,7 @@ struct InitArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay policy check assay.mcp-policy.yaml\n\n\
-                  Exit codes: 0 the policy can be used; 3 it cannot, with the place")]
+                  Exit codes: 0 the policy is valid; 3 it is not: the error says where")]
 struct CheckArgs {
     /// The policy
     #[arg(value_name = "FILE", default_value = FILE)]
@@ -112,10 +112,10 @@ struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay policy dry-run assay.mcp-policy.yaml --against .assay/mcp\n  \
                   assay policy dry-run assay.mcp-policy.yaml --against packs/proof_pack_* --json\n\n\
-                  Packs are read, not verified: assay verify-pack does that. Where arguments were not stored\n\
-                  (--store-args), rules about tools decide and rules about arguments say unknown. Symbolic links are\n\
-                  followed as they are now; names of hosts are looked up only with --dns.\n\n\
-                  Exit codes: 0 no call would be newly denied; 1 calls would be; 3 bad input")]
+                  Packs are read but not verified; use assay verify-pack for that. If arguments were not stored\n\
+                  (--store-args), rules about tools decide, and rules about arguments give unknown. Symbolic links are\n\
+                  followed as they are now. Host names are looked up only with --dns.\n\n\
+                  Exit codes: 0 no call would be newly denied; 1 some would be; 3 bad input")]
 struct DryRunArgs {
     /// The policy
     #[arg(value_name = "FILE")]
@@ -123,16 +123,16 @@ struct DryRunArgs {
     /// Packs, sessions (an id, or a file in receipts/) or audit directories; may be repeated
     #[arg(long, value_name = "PACK|SESSION|AUDIT DIR", num_args = 1.., required = true)]
     against: Vec<PathBuf>,
-    /// Where a session id in --against is looked up
+    /// Where to look up a session id in --against
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
     audit_dir: PathBuf,
-    /// The server's working directory, where relative paths begin (default: this one)
+    /// The server's working directory, from which relative paths start (default: this one)
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Look up the names of hosts
+    /// Look up host names
     #[arg(long)]
     dns: bool,
-    /// Exit code 1 also when it is not known of a call whether it would be denied
+    /// Exit with 1 also if a verdict is unknown
     #[arg(long)]
     fail_on_unknown: bool,
     /// Print one JSON document
@@ -155,7 +155,7 @@ pub fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
 
 fn edit(args: &EditArgs) -> Result<Exit, Failure> {
     if !screen::is_there() {
-        let hint = "assay policy check and assay policy dry-run say the same in lines";
+        let hint = "assay policy check and assay policy dry-run print the same as lines";
         return Err(Failure::bad_input("assay policy edit needs a terminal").hint(hint));
     }
     find(&args.against, &args.audit_dir)?;
@@ -217,7 +217,7 @@ fn init(args: &InitArgs) -> Result<Exit, Failure> {
     };
     // What is written is read back before anybody relies on it.
     let policy = Policy::parse(text.as_bytes(), FILE)
-        .map_err(|e| Failure::failed(format_args!("the policy that was made cannot be read: {}", e.message)))?;
+        .map_err(|e| Failure::failed(format_args!("the new policy cannot be read: {}", e.message)))?;
     if args.json {
         out::json(&serde_json::json!({
             "policy": text, "policy_hash": policy.hash(),
@@ -234,7 +234,7 @@ fn init(args: &InitArgs) -> Result<Exit, Failure> {
     out::new_file(&args.out, text.as_bytes())?;
     let file = visible(&args.out.display().to_string()).into_owned();
     let what = needs.map_or_else(
-        || "a commented policy to begin with".to_owned(),
+        || "a commented policy to start from".to_owned(),
         |n| {
             let (tools, sessions) = (counted(n.tools.len() as u64, "tool"), counted(n.sessions, "session"));
             format!("{tools} of {sessions} allowed, everything else denied")
@@ -304,7 +304,7 @@ fn linked(rules: &Rules) -> Vec<Note> {
                 Path::new(text).components().take_while(|part| !is_glob(&part.as_os_str().to_string_lossy())).collect();
             if let Some(real) = std::fs::canonicalize(&fixed).ok().filter(|real| *real != fixed) {
                 let text = format!(
-                    "`{text}` of {} will not match: {} leads to {}, write that",
+                    "`{text}` in {} never matches: {} is a link to {}; write that path",
                     c.key,
                     fixed.display(),
                     real.display()
@@ -333,7 +333,7 @@ fn described(policy: &Policy, style: Style) -> String {
         let _ = writeln!(out, "  {step}. {text}");
     };
     if !rules.deny.texts().is_empty() {
-        line(format!("denied, whatever else is said: {}", list(rules.deny.texts())));
+        line(format!("always denied: {}", list(rules.deny.texts())));
     }
     for c in rules.constraints.iter().take(SHOWN) {
         line(format!("{}: denied unless {}", short(&c.key), demands(c)));
@@ -357,7 +357,11 @@ fn described(policy: &Policy, style: Style) -> String {
 fn demands(c: &Constraint) -> String {
     let mut all = Vec::new();
     if let Some(max) = c.max_calls {
-        all.push(format!("fewer than {} {} allowed in the session", counted(max, "call"), either(max, "was", "were")));
+        all.push(format!(
+            "fewer than {} {} allowed so far in the session",
+            counted(max, "call"),
+            either(max, "was", "were")
+        ));
     }
     if c.schema.is_some() {
         all.push("the arguments satisfy the schema".to_owned());
@@ -456,7 +460,7 @@ fn words(r: &DryRunReport, style: Style) -> String {
         let _ = writeln!(out, "{} {what}", grouped(n));
     }
     if r.sessions_twice > 0 {
-        let _ = writeln!(out, "{} named more than once, and judged once", counted(r.sessions_twice, "session"));
+        let _ = writeln!(out, "{} named more than once, but judged once", counted(r.sessions_twice, "session"));
     }
     table(&mut out, "Tool", r.tools.iter().map(|row| (row.tool.as_str(), &row.counts)), r.tools.len(), style);
     let changing =
@@ -486,7 +490,7 @@ fn words(r: &DryRunReport, style: Style) -> String {
         let more = if more > 0 { format!(", and {more} more") } else { String::new() };
         let _ = writeln!(
             out,
-            "{} no call had a tool of these names: {}{more}",
+            "{} no call had a tool with these names: {}{more}",
             style.paint(Tone::Warn, "note:"),
             shown.join(", ")
         );

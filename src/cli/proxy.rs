@@ -15,60 +15,60 @@ use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem ~/work\n  \
                   assay mcp-proxy --audit-dir ~/evidence --pack-interval 15m -- python server.py\n\n\
-                  In a client's configuration the command becomes assay, and its arguments\n  \
+                  In a client's configuration, the command becomes assay, with the arguments\n  \
                   [\"mcp-proxy\", \"--\", \"python\", \"server.py\"]\n\n\
-                  The server sees every byte as the client sent it, and the client as the server did.\n\
-                  Standard output belongs to the protocol; what assay has to say goes to standard error.\n\n\
+                  The server sees every byte as the client sent it, and the client as the server sent it.\n\
+                  Standard output belongs to the protocol; messages from assay go to standard error.\n\n\
                   Exit codes: 0 clean; 1 policy violations were recorded; 2 incomplete or failed; 3 bad input;\n\
-                  130 interrupted; any other, and 1 to 3 too, the server's own, if it ended by itself non-zero")]
+                  130 interrupted. Any other code, and also 1 to 3, can be the server's own, if it ended by itself")]
 pub struct ProxyArgs {
     /// Where receipts, audit events and packs are written
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
     pub audit_dir: PathBuf,
-    /// Observe without interfering (audit), enforce a policy (guard)
+    /// Record without interfering (audit), or enforce a policy (guard)
     #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileArg::Audit, hide_possible_values = true)]
     pub profile: ProfileArg,
-    /// Policy file: judges every call; in guard, what it denies never reaches the server
+    /// Policy file that judges every call; under guard, denied calls never reach the server
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Do not resolve host names in arguments; what deny_private_hosts then cannot see, receipts say
+    /// Do not resolve host names in arguments; receipts then say what deny_private_hosts could not check
     #[arg(long)]
     pub no_dns: bool,
-    /// Largest message of the client that guard lets pass (bytes, or with K, M, G)
+    /// Largest message of the client that guard forwards (bytes, or with K, M, G)
     #[arg(long, value_name = "SIZE", default_value = "10M", value_parser = max_message)]
     pub max_message: u64,
-    /// Build, sign and check a proof pack when the session ends
+    /// Build, sign and verify a proof pack when the session ends
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true,
           default_missing_value = "true", action = ArgAction::Set, hide_possible_values = true)]
     pub auto_pack: bool,
-    /// One pack a session, or one every N minutes (Nm) or N receipts (Nr)
+    /// One pack per session, or one every N minutes (Nm) or N receipts (Nr)
     #[arg(long, value_name = "session|Nm|Nr", default_value = "session", value_parser = interval)]
     pub pack_interval: PackInterval,
-    /// Keep the arguments of tool calls in cleartext, on disk and in packs; without this only their hashes are kept
+    /// Store the arguments of tool calls in cleartext, on disk and in packs; otherwise only their hashes
     #[arg(long)]
     pub store_args: bool,
-    /// Keep the results of tool calls in cleartext, on disk and in packs; without this only their hashes are kept
+    /// Store the results of tool calls in cleartext, on disk and in packs; otherwise only their hashes
     #[arg(long)]
     pub store_results: bool,
-    /// Keep the server's command line in cleartext, on disk and in packs; without this only its hash is kept
+    /// Store the server's command line in cleartext, on disk and in packs; otherwise only its hash
     #[arg(long)]
     pub store_command: bool,
-    /// Largest content that goes into receipts; what is larger stays in the investigation log (bytes, or with K, M, G)
+    /// Largest content to store in receipts; larger content stays in the investigation log (bytes, or with K, M, G)
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size)]
     pub store_limit: u64,
-    /// Name of the server in receipts: letters, digits, '.', '_', '-'; made from the command if not given
+    /// Name of the server in receipts: letters, digits, '.', '_', '-' [default: derived from the command]
     #[arg(long, value_name = "ID", value_parser = server_id)]
     pub server_id: Option<String>,
-    /// Seconds that calls in flight get to finish after the client hung up, or a signal
+    /// Seconds that calls in flight have to finish after the client hangs up or a signal arrives
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub shutdown_timeout: Duration,
-    /// Status messages as JSON, one a line
+    /// Print status messages as JSON, one per line
     #[arg(long)]
     pub json: bool,
-    /// URL of a server that is reached over HTTP: refused, with what to do
+    /// URL of a server that is reached over HTTP: refused with a hint
     #[arg(long, value_name = "URL", conflicts_with = "command", hide = true)]
     pub upstream_url: Option<String>,
-    /// The server's command and its arguments, after -- or from the first word that is no option
+    /// The server's command and its arguments, after -- or from the first word that is not an option
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
@@ -80,7 +80,7 @@ pub enum ProfileArg {
     Audit,
     /// Enforce a policy.
     Guard,
-    /// Reserved for a transaction protocol: refused, with what to do.
+    /// Reserved for a transaction protocol: refused with a hint.
     #[value(hide = true)]
     Escrow,
 }

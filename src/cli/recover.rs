@@ -20,9 +20,9 @@ use std::{cell::OnceCell, path::PathBuf, sync::Arc};
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay recover --audit-dir .assay/mcp\n\n\
                   Sessions that are still running are left alone. A second run changes nothing.\n\
-                  Only sessions that your own recorder began, with this ASSAY_HOME, are finished and signed.\n\n\
-                  Exit codes: 0 everything that there was to finish is finished; 2 something is not: it is named,\n\
-                  and left as it is; 3 bad input")]
+                  Only sessions that your own recorder began with this ASSAY_HOME are finished and signed.\n\n\
+                  Exit codes: 0 every session is finished; 2 some are not: they are named and left as they are;\n\
+                  3 bad input")]
 pub struct RecoverArgs {
     /// Audit directory
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
@@ -39,7 +39,7 @@ pub struct RecoverArgs {
 pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
     let dir = AuditDir::reach(&args.audit_dir)?.of_user();
     if !dir.audit().is_dir() {
-        return Err(Failure::bad_input(format_args!("{} is no audit directory", args.audit_dir.display()))
+        return Err(Failure::bad_input(format_args!("{} is not an audit directory", args.audit_dir.display()))
             .hint("name the directory that was given to mcp-proxy with --audit-dir"));
     }
     let keys = KeyStore::of_user()?;

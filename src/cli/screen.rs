@@ -7,14 +7,14 @@ use crate::tui::{
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal as _;
 
-/// Colours of the dashboard.
+/// Colour themes of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Colours {
     /// The terminal's own colours
     Terminal,
-    /// Their brighter half
+    /// The terminal's bright colours
     Bright,
-    /// None
+    /// No colours
     None,
 }
 
@@ -24,10 +24,10 @@ pub struct ScreenArgs {
     /// Colours of the dashboard [default: the terminal's; none with NO_COLOR]
     #[arg(long, value_enum, value_name = "NAME")]
     pub theme: Option<Colours>,
-    /// Draw with ASCII characters only; done without asking where the locale is not UTF-8
+    /// Draw with ASCII characters only; automatic if the locale is not UTF-8
     #[arg(long)]
     pub ascii: bool,
-    /// Leave the mouse to the terminal
+    /// Do not capture the mouse
     #[arg(long)]
     pub no_mouse: bool,
 }

@@ -42,7 +42,7 @@ pub struct VerifyArgs {
     /// Claim cards to evaluate, separated by commas
     #[arg(long, value_name = "CARDS", value_delimiter = ',')]
     cards: Vec<String>,
-    /// Do not accept a pack whose last receipt is older than so many hours
+    /// Do not accept a pack whose last receipt is older than this
     #[arg(long, value_name = "HOURS", value_parser = hours)]
     max_age_hours: Option<f64>,
     /// Claims must have been evaluated, and hold

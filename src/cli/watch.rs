@@ -46,27 +46,27 @@ const TOOL: usize = 32;
 #[command(after_help = "Example:\n  assay watch\n  \
                   assay watch --filter 'tool:read* !outcome:forwarded ms>250'\n  \
                   assay watch --json | jq -r 'select(.event == \"call_finished\") | .call.tool_name'\n\n\
-                  On a terminal this is the dashboard; ? shows its keys. Elsewhere, with TERM=dumb, --plain or\n\
-                  --json it prints lines: without a live session it says how to start one and ends, otherwise it\n\
-                  ends with the last session that it watches, or with Ctrl-C; the exit code is 0 in all these\n\
-                  cases.\n\n\
-                  Filter: words that must all fit. tool:NAME server:NAME verdict:allowed|denied|no_policy\n\
-                  outcome:running|forwarded|denied|error|timeout id:ID ms>250; ! before a word negates it, * stands\n\
-                  for anything, plain text looks at names and ids.")]
+                  On a terminal this opens the dashboard; ? shows its keys. Without a terminal, or with TERM=dumb,\n\
+                  --plain or --json, it prints lines. If no session is live, it then says how to start one and\n\
+                  ends. Otherwise it ends with the last session that it watches, or with Ctrl-C. The exit code is\n\
+                  0 in all these cases.\n\n\
+                  Filter: terms that must all match. tool:NAME server:NAME verdict:allowed|denied|no_policy\n\
+                  outcome:running|forwarded|denied|error|timeout id:ID ms>250; ! before a term negates it, * stands\n\
+                  for anything, plain text matches names and ids.")]
 pub struct WatchArgs {
     /// Only this session: mcp_…, its 16 digits, or their beginning
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// Only sessions of this audit directory
+    /// Only sessions in this audit directory
     #[arg(long, value_name = "DIR", conflicts_with = "session")]
     pub audit_dir: Option<PathBuf>,
-    /// Print lines of text; done without asking where there is no terminal
+    /// Print lines of text; automatic if there is no terminal
     #[arg(long)]
     pub plain: bool,
-    /// Print the events of the live protocol, one JSON object a line
+    /// Print the events of the live protocol, one JSON object per line
     #[arg(long, conflicts_with = "plain")]
     pub json: bool,
-    /// Only calls that pass
+    /// Only calls that match this filter
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
     /// The policy on the dashboard's screen Policy [default: assay.mcp-policy.yaml]
@@ -86,7 +86,7 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     let filter = Filter::parse(text).map_err(|e| {
         let mark = e.under(text);
         out::stderr(&mark);
-        Failure::bad_input(format_args!("--filter: {e}, at byte {}", e.at)).hint("assay watch --help shows the grammar")
+        Failure::bad_input(format_args!("--filter: {e}, at byte {}", e.at)).hint("assay watch --help explains filters")
     })?;
     let wanted = wanted(args)?;
     if !args.plain && !args.json && super::screen::is_there() {
@@ -102,7 +102,7 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|e| Failure::failed(format_args!("signals cannot be watched: {e}")))?;
+            .map_err(|e| Failure::failed(format_args!("cannot handle signals: {e}")))?;
     }
     let (updates, inbox) = mpsc::sync_channel(WAITING);
     let mut watch = Watch {
@@ -120,7 +120,7 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
 
 fn wanted(args: &WatchArgs) -> Result<Wanted, Failure> {
     let session = args.session.as_ref().map(|id| {
-        Wanted::digits(id).ok_or_else(|| Failure::bad_input(format_args!("--session: {id:?} is no session id")))
+        Wanted::digits(id).ok_or_else(|| Failure::bad_input(format_args!("--session: {id:?} is not a session id")))
     });
     args.audit_dir.iter().for_each(|dir| out::warn_of_rollback(dir));
     let audit_dir = args
@@ -193,7 +193,7 @@ impl Watch {
             }
             let (only, updates, stop) = (self.wanted.session.clone(), self.updates.clone(), Arc::clone(&self.stop));
             let thread = client::follow_only(card, only, BACKLOG, updates, stop)
-                .map_err(|e| Failure::failed(format_args!("no thread for following: {e}")))?;
+                .map_err(|e| Failure::failed(format_args!("cannot start a thread to follow sessions: {e}")))?;
             self.followed.insert(socket, thread);
         }
         Ok(())
@@ -201,17 +201,18 @@ impl Watch {
 
     fn nothing(&self) -> Result<(), Failure> {
         if let Some(id) = &self.wanted.session {
-            let which = if self.said.is_empty() { "no live session" } else { "no live session that this assay reads:" };
+            let which =
+                if self.said.is_empty() { "no live session" } else { "no live session that this assay can read:" };
             return Err(
                 Failure::bad_input(format_args!("{which} mcp_{id}")).hint("assay watch shows every live session")
             );
         }
         if !self.said.is_empty() {
-            let text = "no live session that this assay reads\n";
+            let text = "no live session that this assay can read\n";
             return if self.printer.json { Ok(()) } else { out::stdout(text.as_bytes()) };
         }
         let text = "no live session\n\n\
-                    Start one by putting the recorder before an MCP server's command, in a client's configuration or here:\n  \
+                    To start one, put the recorder in front of an MCP server's command, in a client's configuration or here:\n  \
                     assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem .\n";
         if self.printer.json {
             out::stderr(text.trim_end());
@@ -321,7 +322,7 @@ impl Printer {
             // Each would be a line where a disk went bad.
             Line::Unread(u) if u.unread.is_power_of_two() => {
                 let text =
-                    format!("{}: event {} does not read: {}", u.session_id, u.cursor, fit(&visible(&u.why), 200));
+                    format!("{}: event {} cannot be read: {}", u.session_id, u.cursor, fit(&visible(&u.why), 200));
                 Some(self.style.paint(Tone::Warn, &text))
             }
             Line::Chain(c) if self.filter.is_empty() => {

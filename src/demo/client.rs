@@ -13,7 +13,7 @@ use std::{
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The program did not start.
-    #[error("{program} could not be started: {source}")]
+    #[error("cannot start {program}: {source}")]
     Start {
         /// Which.
         program: String,
@@ -21,7 +21,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// Nothing can be written to it.
-    #[error("the server cannot be written to: {0}")]
+    #[error("cannot write to the server: {0}")]
     Write(io::Error),
     /// It said nothing for so long.
     #[error("the server was silent for {} s", .0.as_secs())]
@@ -208,6 +208,6 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_is_named() {
         let error = Client::start(&mut Command::new("/nonexistent/assay")).unwrap_err();
-        assert!(error.to_string().starts_with("/nonexistent/assay could not be started: "), "{error}");
+        assert!(error.to_string().starts_with("cannot start /nonexistent/assay: "), "{error}");
     }
 }

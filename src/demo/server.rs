@@ -111,7 +111,7 @@ impl<W: Write> Server<W> {
             (Some(_), None) => Ok(()),
             // This server asks nothing, so a response answers nothing.
             (None, Some(_)) if message.get("result").is_some() || message.get("error").is_some() => Ok(()),
-            (None, _) => self.write(&error(&Value::Null, -32600, "this is no JSON-RPC request")),
+            (None, _) => self.write(&error(&Value::Null, -32600, "this is not a JSON-RPC request")),
         }
     }
 

@@ -76,7 +76,7 @@ impl From<ReadStop> for io::Error {
     fn from(stop: ReadStop) -> Self {
         match stop {
             ReadStop::TooLong => Self::new(io::ErrorKind::InvalidData, "a line of evidence is too long"),
-            ReadStop::Garbage => Self::new(io::ErrorKind::InvalidData, "too much of it is no evidence"),
+            ReadStop::Garbage => Self::new(io::ErrorKind::InvalidData, "too much of it is not evidence"),
             ReadStop::Cancelled => Self::new(io::ErrorKind::Interrupted, "it was cancelled"),
             ReadStop::Io(e) => e,
         }

@@ -50,10 +50,10 @@ pub fn is_plain(stat: &Stat) -> io::Result<()> {
     Err(refuse(match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => return Ok(()),
         FileType::Symlink => LINK,
-        FileType::Directory => "it is a directory, no plain file",
-        FileType::Fifo => "it is a fifo, no plain file",
-        FileType::Socket => "it is a socket, no plain file",
-        _ => "it is a device, no plain file",
+        FileType::Directory => "it is a directory, not a plain file",
+        FileType::Fifo => "it is a fifo, not a plain file",
+        FileType::Socket => "it is a socket, not a plain file",
+        _ => "it is a device, not a plain file",
     }))
 }
 

@@ -36,7 +36,7 @@ fn ours(stat: &Stat) -> Result<(), &'static str> {
     if stat.st_uid != rustix::process::geteuid().as_raw() {
         Err("belongs to another user")
     } else if stat.st_mode & 0o022 != 0 {
-        Err("can be written by others; take that away with chmod go-w")
+        Err("can be written by others; run chmod go-w")
     } else {
         Ok(())
     }

@@ -33,7 +33,7 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
 fn allowing_unsupported(synced: io::Result<()>) -> io::Result<()> {
     synced.or_else(|e| {
         if is_unsupported(&e) {
-            tracing::debug!(error = %e, "the file system does not sync");
+            tracing::debug!(error = %e, "the file system cannot sync");
             Ok(())
         } else {
             Err(e)

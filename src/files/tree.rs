@@ -71,7 +71,7 @@ impl Tree {
 
     /// The names from the root to `path`, which lies below it.
     fn below<'a>(&self, path: &'a Path) -> io::Result<Vec<&'a OsStr>> {
-        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "the path does not lie in this directory");
+        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "the path is not in this directory");
         let below = path.strip_prefix(&self.root).map_err(|_| outside())?;
         let name = |part| match part {
             Component::Normal(name) => Ok(name),
@@ -234,7 +234,7 @@ fn open_dir(parent: &OwnedFd, name: &OsStr, path: &Path) -> io::Result<OwnedFd> 
         Errno::LOOP | Errno::NOTDIR => {
             let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
             let link = stat.is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_symlink());
-            refuse(format!("{}: {}", path.display(), if link { LINK } else { "it is no directory" }))
+            refuse(format!("{}: {}", path.display(), if link { LINK } else { "it is not a directory" }))
         }
         e => e.into(),
     })

@@ -272,7 +272,7 @@ impl History {
                 Ok((cell, latency.map(|latency| ToolTally { calls, forwarded, denied, errors, timeouts, latency })))
             };
             let (cell, tally) = read().map_err(sql)?;
-            out.add(cell, &tally.ok_or_else(|| self.0.damaged("latencies that do not read"))?);
+            out.add(cell, &tally.ok_or_else(|| self.0.damaged("unreadable latencies"))?);
         }
         Ok(out)
     }

@@ -257,7 +257,7 @@ pub fn look_in(dir: &Path) -> Live {
                         continue;
                     }
                     Reading::TooNew(e) => e.to_string(),
-                    Reading::Damaged(why) if found.alive => format!("this run card does not read: {why}"),
+                    Reading::Damaged(why) if found.alive => format!("this run card cannot be read: {why}"),
                     _ => {
                         sweep(&path, &found.file);
                         continue;
@@ -421,7 +421,7 @@ pub(crate) mod tests {
         std::fs::write(at(theirs, "json"), outer("0")).unwrap();
         let held = File::open(at(theirs, "json")).unwrap();
         assert!(matches!(files::try_lock(&held).unwrap(), Lock::Taken));
-        assert!(look_in(tmp.path()).unread[0].why.contains("does not read"));
+        assert!(look_in(tmp.path()).unread[0].why.contains("cannot be read"));
         drop(held);
         assert_eq!(look_in(tmp.path()).unread, []);
         assert!(!at(theirs, "json").exists());

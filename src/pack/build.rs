@@ -126,7 +126,7 @@ pub enum BuildError {
     #[error("the pack does not pass its self-check, and was not kept: {0}")]
     SelfCheck(String),
     /// JSON could not be written; the types of a pack hold nothing that it cannot.
-    #[error("the pack cannot be put into JSON: {0}")]
+    #[error("the pack cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 

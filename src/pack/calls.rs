@@ -153,7 +153,7 @@ fn stopped(stop: &ReadStop) -> String {
         ReadStop::TooLong => "a line is too long".to_owned(),
         ReadStop::Io(e) => e.to_string(),
         ReadStop::Cancelled => io::Error::from(io::ErrorKind::Interrupted).to_string(),
-        ReadStop::Garbage => "too much of it is no evidence".to_owned(),
+        ReadStop::Garbage => "too much of it is not evidence".to_owned(),
     }
 }
 

@@ -138,7 +138,7 @@ impl Explanation {
         let not_a_pack = |why: &str| ExplainError::NotAPack { dir: dir.to_owned(), why: why.to_owned() };
         match std::fs::metadata(dir) {
             Ok(m) if m.is_dir() => {}
-            Ok(_) => return Err(not_a_pack("it is no directory")),
+            Ok(_) => return Err(not_a_pack("it is not a directory")),
             Err(e) => return Err(not_a_pack(&e.to_string())),
         }
         if let Some(later) = later(dir) {

@@ -33,10 +33,12 @@ const KEY_LEN: usize = 32;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// Not a signer id.
-    #[error("{0:?} is no signer id: letters, digits, '.', '_' and '-' only, not starting with a dot")]
+    #[error(
+        "{0:?} is not a valid signer name: use only letters, digits, '.', '_' and '-', and do not start with a dot"
+    )]
     BadId(String),
     /// Others can read or change a secret key, or the owner cannot read it.
-    #[error("the secret key {path} has mode {mode:04o}, expected 0600: it must be readable by its owner alone")]
+    #[error("the secret key {path} has mode {mode:04o}, expected 0600: only its owner may read it")]
     Mode {
         /// The key file.
         path: PathBuf,
@@ -60,10 +62,10 @@ pub enum KeyError {
         source: io::Error,
     },
     /// A symlink, a directory, a device.
-    #[error("the key {0} is a symlink or no regular file")]
+    #[error("the key {0} is a symlink, or not a regular file")]
     NotAFile(PathBuf),
     /// Not 32 bytes.
-    #[error("the key {path} holds {found} bytes, expected the 32 raw bytes of an Ed25519 key")]
+    #[error("the key {path} has {found} bytes, expected the 32 raw bytes of an Ed25519 key")]
     Length {
         /// The key file.
         path: PathBuf,
@@ -79,10 +81,10 @@ pub enum KeyError {
         secret: PathBuf,
     },
     /// A `.pub` without its `.key`.
-    #[error("there is {0}, but no secret key beside it")]
+    #[error("there is {0}, but its secret key is missing")]
     PublicOnly(PathBuf),
     /// No such signer.
-    #[error("there is no key of signer {signer} in {dir}")]
+    #[error("there is no key for signer {signer} in {dir}")]
     NoSuchSigner {
         /// Who.
         signer: SignerId,
@@ -90,10 +92,10 @@ pub enum KeyError {
         dir: PathBuf,
     },
     /// There is one already.
-    #[error("there is a key {0} already")]
+    #[error("the key {0} already exists")]
     Exists(PathBuf),
     /// `.active_signer` does not name a signer.
-    #[error("{path} names {text:?}, which is no signer in this key store")]
+    #[error("{path} names {text:?}, which is not a signer in this key store")]
     BadActive {
         /// The marker file.
         path: PathBuf,
@@ -109,7 +111,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// The system gave no random bytes.
-    #[error("no random bytes for a new key: {0}")]
+    #[error("cannot get random bytes for a new key: {0}")]
     Random(getrandom::Error),
     /// The directory cannot be made.
     #[error(transparent)]
@@ -131,17 +133,17 @@ impl KeyError {
             Self::Unreadable { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
                 format!("run: chmod 600 {}", shell(path))
             }
-            Self::NotAFile(path) => format!("put the key itself there: {}", path.display()),
-            Self::Length { .. } => "restore it from a backup, or move it away to have a new one made".to_owned(),
+            Self::NotAFile(path) => format!("put the key file itself there: {}", path.display()),
+            Self::Length { .. } => "restore it from a backup, or move it away: then a new key is created".to_owned(),
             Self::Mismatch { public, .. } => {
-                format!("if the secret key is the right one, remove {} and it is derived again", public.display())
+                format!("if the secret key is right, remove {}: then it is derived again", public.display())
             }
             Self::PublicOnly(path) => {
-                format!("restore the secret key, or move {} away to have a new pair made", path.display())
+                format!("restore the secret key, or move {} away: then a new pair is created", path.display())
             }
-            Self::NoSuchSigner { .. } => "assay keys list shows those there are".to_owned(),
+            Self::NoSuchSigner { .. } => "assay keys list shows all keys".to_owned(),
             Self::Exists(_) => {
-                "a key is never replaced; name another with: assay keys generate --signer NAME".to_owned()
+                "a key is never replaced; use another name: assay keys generate --signer NAME".to_owned()
             }
             Self::BadActive { path, .. } => format!("correct or remove {}", path.display()),
             Self::Owner { .. } => "use your own ASSAY_HOME".to_owned(),
@@ -258,7 +260,7 @@ impl PublicKey {
         base64::engine::general_purpose::STANDARD.encode(self.bytes)
     }
 
-    /// SubjectPublicKeyInfo in PEM (RFC 8410 §4), as openssl reads it.
+    /// SubjectPublicKeyInfo in PEM (RFC 8410 §4), for openssl.
     #[must_use]
     pub fn pem(&self) -> String {
         const PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
@@ -570,7 +572,7 @@ mod tests {
         fs::write(&marker, "x".repeat(5000)).unwrap();
         refused("longer than");
         fs::write(&marker, b"\xff").unwrap();
-        refused("no signer");
+        refused("is not a signer");
         fs::write(tmp.path().join("file"), "").unwrap();
         for none in ["file", "file/keys"] {
             let said = KeyStore::at(tmp.path().join(none)).active().unwrap_err();

@@ -65,7 +65,7 @@ impl Staging {
                 }
             }
         }
-        Err(at(parent)(io::Error::other("no staging directory could be locked")))
+        Err(at(parent)(io::Error::other("cannot lock a staging directory")))
     }
 
     /// Where it is.

@@ -44,24 +44,24 @@ pub fn rules(reader: &mut Reader<'_>, top: &[(Node, Node)]) -> Result<Rules, Pol
             "server_id" | "audit_dir" => {
                 reader.string(value, name)?;
                 let flag = name.replace('_', "-");
-                reader.note(key.place, format!("{name} is no rule and has no effect here: use --{flag}"));
+                reader.note(key.place, format!("{name} is not a rule and has no effect here: use --{flag}"));
             }
             "store_args" | "store_results" | "auto_pack" => {
                 reader.flag(value, name)?;
                 let flag = name.replace('_', "-");
-                reader.note(key.place, format!("{name} is no rule and has no effect here: use --{flag}"));
+                reader.note(key.place, format!("{name} is not a rule and has no effect here: use --{flag}"));
             }
             _ => return Err(reader.unknown(key, &TOP)),
         }
     }
     let start = top.first().map_or(Place { line: 1, column: 1, width: 1 }, |(key, _)| key.place);
     if !has_tools {
-        reader.note(start, "there is no `tools`: every tool is allowed, as assay-ai does");
+        reader.note(start, "there is no `tools`: every tool is allowed, as in assay-ai");
     }
     reader.notes.insert(0, super::Note {
         line: Some(start.line),
         text: "read as assay-ai's shape: tools.deny is denylist, tools.allow is allowlist, tools.default is default; a call \
-               has the same verdict, the reason may be another (constraints are judged before the allowlist)"
+               gets the same verdict, but perhaps another reason (constraints come before the allowlist)"
             .to_owned(),
     });
     Ok(rules)
@@ -75,7 +75,7 @@ fn mode(reader: &mut Reader<'_>, place: Place, value: &Node) -> Result<(), Polic
     };
     reader.note(
         place,
-        format!("mode has no effect here: the proxy's --profile decides, this one says --profile {profile}"),
+        format!("mode has no effect here: the proxy's --profile decides; this mode is --profile {profile}"),
     );
     Ok(())
 }
@@ -106,7 +106,7 @@ fn constraints(reader: &mut Reader<'_>, node: &Node, rules: &mut Rules) -> Resul
         let name = reader.name(key, "tools.constraints")?;
         reader.doubt(key.place, name);
         if name.contains(['*', '?', '[']) {
-            reader.note(key.place, format!("`{name}` is taken as the exact name of a tool, as assay-ai does"));
+            reader.note(key.place, format!("`{name}` is taken as the exact name of a tool, as in assay-ai"));
         }
         let mut c = Constraint {
             key: name.to_owned(),
@@ -125,8 +125,8 @@ fn constraints(reader: &mut Reader<'_>, node: &Node, rules: &mut Rules) -> Resul
                     c.patterns = Some(reader.patterns(value, true)?);
                     reader.note(
                         key.place,
-                        "deny_patterns ignore case, as in assay-ai, and look at every string in the arguments by itself \
-                         (assay-ai looks at all of them written as one Python value)",
+                        "deny_patterns ignore case, as in assay-ai, and are matched against each string in the arguments \
+                         by itself (assay-ai matches all arguments, written as one Python value)",
                     );
                 }
                 _ => return Err(reader.unknown(key, &["max_calls", "deny_patterns"])),

@@ -339,11 +339,11 @@ impl Judge<'_> {
         let words = rules.words();
         let tool = || shown(call.tool);
         if listed.unusable {
-            let message = "a rule for tool names is too big to be applied".to_owned();
+            let message = "a rule for tool names is too big to apply".to_owned();
             return denied(Reason::RuleUnusable, "policy".to_owned(), message);
         }
         if call.tool.len() > MAX_TOOL {
-            let message = format!("a name of a tool of more than {} KiB", MAX_TOOL >> 10);
+            let message = format!("a tool name of more than {} KiB", MAX_TOOL >> 10);
             return denied(Reason::ArgumentsTooCostly, "policy".to_owned(), message);
         }
         if let Some(n) = listed.deny {
@@ -351,7 +351,7 @@ impl Judge<'_> {
             return denied(Reason::Denylist, rule, format!("the tool {} is on the denylist", tool()));
         }
         if let Some(rule) = &listed.resembles {
-            let message = format!("the name of the tool {} could be taken for one that this rule names", tool());
+            let message = format!("the tool name {} could be mistaken for one that this rule names", tool());
             return denied(Reason::Lookalike, rule.clone(), message);
         }
         let mut unknown = None;
@@ -369,7 +369,7 @@ impl Judge<'_> {
             let message = format!("the tool {} is not on the allowlist", tool());
             return denied(Reason::NotInAllowlist, words.default.to_owned(), message);
         } else {
-            (Reason::Default, words.default.to_owned(), "every tool is allowed that nothing denies".to_owned())
+            (Reason::Default, words.default.to_owned(), "the default allows every tool that no rule denies".to_owned())
         };
         match self.budget(elapsed) {
             Some(decision) if decision.verdict == Verdict::Denied => return decision,
@@ -383,7 +383,7 @@ impl Judge<'_> {
     fn budget(&self, elapsed: Duration) -> Option<Decision> {
         let budget = self.policy.rules.budget;
         if let Some(max) = budget.max_wall_time.filter(|max| elapsed > *max) {
-            let message = format!("the session has lasted longer than {} s", max.as_secs());
+            let message = format!("the session has run for more than {} s", max.as_secs());
             return Some(denied(Reason::BudgetTime, "budget.max_wall_time_sec".to_owned(), message));
         }
         let max = budget.max_tool_calls?;
@@ -397,10 +397,10 @@ impl Judge<'_> {
         if let Some(max) = c.max_calls {
             let count = self.counts.by_constraint.get(n).copied().unwrap_or_default();
             let message = format!(
-                "the {} that {} may have {} used up",
-                counted(max, "call"),
+                "{} may have {}, and {} used up",
                 shown(&c.key),
-                either(max, "is", "are")
+                counted(max, "call"),
+                either(max, "it is", "they are")
             );
             match limit(count.within(max), Reason::MaxCalls, at("max_calls"), message) {
                 Some(decision) if decision.verdict == Verdict::Denied => return Some(decision),
@@ -510,14 +510,14 @@ impl Wrong {
     fn decision(self, rule: String) -> Decision {
         match self {
             Self::Unreadable => {
-                let message = "the arguments are no JSON that can be read without doubt".to_owned();
+                let message = "the arguments are not JSON that can be read unambiguously".to_owned();
                 denied(Reason::ArgumentsUnreadable, rule, message)
             }
             Self::TooCostly => {
-                let message = "the arguments are too long or too involved to be judged by this rule".to_owned();
+                let message = "the arguments are too long or too complex for this rule".to_owned();
                 denied(Reason::ArgumentsTooCostly, rule, message)
             }
-            Self::Unusable => denied(Reason::RuleUnusable, rule, "the rule is too big to be applied".to_owned()),
+            Self::Unusable => denied(Reason::RuleUnusable, rule, "the rule is too big to apply".to_owned()),
         }
     }
 }
@@ -530,7 +530,7 @@ fn limit(within: Option<bool>, reason: Reason, rule: String, message: String) ->
             verdict: Verdict::Unknown,
             reason,
             rule,
-            message: "whether calls before this one count depends on arguments that were not recorded".to_owned(),
+            message: "whether earlier calls count depends on arguments that were not recorded".to_owned(),
             unseen: Vec::new(),
         }),
     }

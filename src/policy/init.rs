@@ -80,22 +80,22 @@ impl Needs {
         let total: u64 = self.tools.values().sum();
         let _ = write!(
             out,
-            "# The least that {} needed: {} of {}.\n\
-             # Look at it before you enforce it: what was recorded is not always what should be allowed.\n",
+            "# The smallest policy for {}: {} of {}.\n\
+             # Read it before you enforce it: not everything that was recorded should be allowed.\n",
             counted(self.sessions, "recorded session"),
             counted(total, "call"),
             counted(self.tools.len(), "tool"),
         );
         for (n, one, many) in [
-            (self.denied, "was denied then and is not in it", "were denied then and are not in it"),
-            (self.nameless, "has no name that could stand here", "have no name that could stand here"),
-            (self.too_many, "is of a tool beyond the first 5000", "are of tools beyond the first 5000"),
+            (self.denied, "was denied then and is left out", "were denied then and are left out"),
+            (self.nameless, "has a name that a policy cannot contain", "have names that a policy cannot contain"),
+            (self.too_many, "is for a tool beyond the first 5000", "are for tools beyond the first 5000"),
         ] {
             if n > 0 {
                 let _ = writeln!(out, "# {n} more {} {}.", noun(n, "call"), either(n, one, many));
             }
         }
-        out.push_str("version: \"1\"\n\n# What no list names is denied.\ndefault: deny\n\nallowlist:");
+        out.push_str("version: \"1\"\n\n# A tool that no list names is denied.\ndefault: deny\n\nallowlist:");
         if self.tools.is_empty() {
             out.push_str(" []");
         }
@@ -106,7 +106,7 @@ impl Needs {
         let _ = write!(
             out,
             "\n# The busiest session made {}.\n# budget:\n#   max_tool_calls: {}\n\
-             \n# What a tool may be called with, see docs/policy.md:\n# constraints:\n#   some_tool:\n\
+             \n# With what arguments a tool may be called; see docs/policy.md:\n# constraints:\n#   some_tool:\n\
              #     allowed_paths: [\"/workspace/**\", \"!**/.env\"]\n#     deny_private_hosts: true\n",
             counted(self.most_calls, "call"),
             (self.most_calls * 2).max(10)

@@ -70,10 +70,10 @@ impl Policy {
         let bytes = files::named(path).and_then(|file| files::read_all(file, MAX_POLICY));
         bytes.map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
-                error("there is no such file".to_owned()).hint("`assay policy init` writes a first one")
+                error("there is no such file".to_owned()).hint("to write a first one: `assay policy init`")
             }
             _ if path.is_dir() => error("it is a directory".to_owned()).hint("name the policy file in it"),
-            _ if files::is_refusal(&e) && !path.is_file() => error("it is no regular file".to_owned()),
+            _ if files::is_refusal(&e) && !path.is_file() => error("it is not a regular file".to_owned()),
             _ => error(e.to_string()),
         })
     }
@@ -88,7 +88,7 @@ impl Policy {
         }
         let source = Source::of(name, text)?;
         let start = Place { line: 1, column: 1, width: 1 };
-        let empty = || source.error(start, "the file is empty").hint("`assay policy init` writes a first one");
+        let empty = || source.error(start, "the file is empty").hint("to write a first one: `assay policy init`");
         let root = source.read()?.ok_or_else(empty)?;
         let mut reader = Reader { source, notes: Vec::new(), eager: EAGER };
         let top = reader.mapping(&root, "the file")?;
@@ -240,7 +240,7 @@ fn constraint(reader: &mut Reader<'_>, name: &str, place: Place, node: &Node) ->
     };
     let pairs = reader.mapping(node, name)?;
     if pairs.is_empty() {
-        return Err(reader.error(place, format!("`{name}` has no constraint in it")));
+        return Err(reader.error(place, format!("`{name}` has no constraints")));
     }
     for (key, value) in pairs {
         match key.text().unwrap_or_default() {
@@ -253,7 +253,7 @@ fn constraint(reader: &mut Reader<'_>, name: &str, place: Place, node: &Node) ->
         }
     }
     if is_glob(name) && c.max_calls.is_some() {
-        reader.note(place, format!("max_calls of `{name}` counts the calls of all tools that it names together"));
+        reader.note(place, format!("max_calls of `{name}` counts the calls of all matching tools together"));
     }
     Ok(c)
 }
@@ -268,9 +268,9 @@ fn paths(reader: &Reader<'_>, node: &Node) -> Result<PathRules, PolicyError> {
     if !items.is_empty() && !rules.allows_any() {
         return Err(reader
             .error(node.place, "`allowed_paths` only excludes, so nothing would be allowed")
-            .hint("say first what is allowed, such as \"/**\""));
+            .hint("first list what is allowed, such as \"/**\""));
     }
-    rules.compile().map_err(|_| reader.error(node.place, "these patterns together are too big"))?;
+    rules.compile().map_err(|_| reader.error(node.place, "these patterns are too big together"))?;
     Ok(rules)
 }
 
@@ -281,10 +281,7 @@ fn schema(reader: &mut Reader<'_>, node: &Node) -> Result<Schema, PolicyError> {
     let wrong = |reader: &Reader<'_>, wrong: Wrong| schema_error(&reader.source, node, &wrong);
     let schema = Schema::new(node.to_json()).map_err(|e| wrong(reader, e))?;
     if let Some(pointer) = schema.format() {
-        reader.note(
-            node.at(pointer).place,
-            "`format` says what a value is meant to be and is not checked: use `pattern`",
-        );
+        reader.note(node.at(pointer).place, "`format` is an annotation and is not checked: use `pattern`");
     }
     if reader.eager > 0 {
         reader.eager -= 1;

@@ -48,7 +48,7 @@ impl Reader<'_> {
         }
         Err(match text.and_then(|text| version::newer_text("policy", text, POLICY_VERSION)) {
             Some(e) => self.error(value.place, e.to_string()),
-            None => self.error(value.place, "this version is not known").hint("write version: \"1\""),
+            None => self.error(value.place, "this version is unknown").hint("write version: \"1\""),
         })
     }
 
@@ -81,10 +81,12 @@ impl Reader<'_> {
             let tool = rest.split_once("__").map_or("*", |(_, tool)| tool);
             self.note(
                 place,
-                format!("`{name}` is how a client spells a tool, the server's own name is judged: write `{tool}`"),
+                format!(
+                    "`{name}` is how a client names a tool, but policies use the server's own name: write `{tool}`"
+                ),
             );
         } else if name.trim() != name {
-            self.note(place, format!("`{name}` has blanks around it, which no tool's name has"));
+            self.note(place, format!("`{name}` has spaces around it; tool names have none"));
         }
     }
 
@@ -132,7 +134,7 @@ impl Reader<'_> {
             }
         }
         if self.eager > 0 && patterns.compile().is_err() {
-            return Err(self.error(node.place, "these patterns together are too big"));
+            return Err(self.error(node.place, "these patterns are too big together"));
         }
         Ok(patterns)
     }

@@ -99,7 +99,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let (dir, usable) = audit_dir(options, status)?;
     let signer = signer()?.map(Arc::new);
     let (events, inbox) = mpsc::channel();
-    let watched = lifecycle::watch_signals(&events).map_err(|e| format!("signals cannot be watched: {e}"));
+    let watched = lifecycle::watch_signals(&events).map_err(|e| format!("cannot handle signals: {e}"));
     let session = record::new_session_id().map_err(|e| Failure::failed(format_args!("no random session id: {e}")))?;
     let started = (clock::mono_ns(), WallTime::now());
     // The server starts up while we do: nothing that could still be refused as bad input comes behind this.

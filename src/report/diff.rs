@@ -44,7 +44,8 @@ pub fn page(d: &Document) -> String {
     if !d.regressions.is_empty() {
         out.push_str("<h2>Worse in B</h2>\n<ul>\n");
         for r in &d.regressions {
-            let judged = r.judged_by.map_or_else(String::new, |g| format!(" <span class=\"dim\">judged by {g}</span>"));
+            let judged =
+                r.judged_by.map_or_else(String::new, |g| format!(" <span class=\"dim\">decided by {g}</span>"));
             let _ = writeln!(out, "<li>{}{judged}</li>", escape(&r.what));
         }
         out.push_str("</ul>\n");
@@ -138,8 +139,8 @@ fn comparison(out: &mut String, c: &Comparison) {
     let p = &c.calls;
     let _ = writeln!(
         out,
-        "<p>{} in both packs, {} only in B, {} only in A. Of the pairs, {} with another outcome, {} with another \
-         policy verdict, {} with another result.</p>",
+        "<p>{} in both packs, {} only in B, {} only in A. Pairs that differ: {} in outcome, {} in policy verdict, {} in \
+         result.</p>",
         counted(p.paired, "call"),
         grouped(p.new),
         grouped(p.gone),
@@ -184,7 +185,7 @@ fn comparison(out: &mut String, c: &Comparison) {
         }
     }
     if c.changes_omitted > 0 {
-        let _ = writeln!(out, "<p class=\"dim\">{} counted and not listed</p>", counted(c.changes_omitted, "change"));
+        let _ = writeln!(out, "<p class=\"dim\">{} counted but not listed</p>", counted(c.changes_omitted, "change"));
     }
 }
 
@@ -227,7 +228,7 @@ fn change_row(change: &CallChange) -> String {
         (None, None) => {}
     }
     for place in change.result_differences.iter().take(PLACES) {
-        let path = if place.path.is_empty() { "(all of it)" } else { &place.path };
+        let path = if place.path.is_empty() { "(the whole value)" } else { &place.path };
         let mut said = format!("<p class=\"place\">{}", escape(path));
         let text = |v: &Option<serde_json::Value>| v.as_ref().map(ToString::to_string).unwrap_or_default();
         let (old, new) = (text(&place.old), text(&place.new));

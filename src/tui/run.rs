@@ -91,14 +91,16 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
     let stop = Arc::new(AtomicBool::new(false));
     let (messages, inbox) = bounded(WAITING);
     if start.live {
-        listen(wanted, &messages, &stop).map_err(|e| Failure::failed(format_args!("no thread for following: {e}")))?;
+        listen(wanted, &messages, &stop)
+            .map_err(|e| Failure::failed(format_args!("cannot start a thread to follow sessions: {e}")))?;
     }
     let beside = Beside { messages: messages.clone(), stop: Arc::clone(&stop) };
-    let signals = signals().map_err(|e| Failure::failed(format_args!("signals cannot be watched: {e}")))?;
+    let signals = signals().map_err(|e| Failure::failed(format_args!("cannot handle signals: {e}")))?;
     let mut term =
         Term::take(start.mouse).map_err(|e| Failure::failed(format_args!("the terminal cannot be used: {e}")))?;
     let work = work.map(|work| thread::Builder::new().name("assay-beside".into()).spawn(move || work(&beside)));
-    let work = work.transpose().map_err(|e| Failure::failed(format_args!("no thread for the demo: {e}")))?;
+    let work =
+        work.transpose().map_err(|e| Failure::failed(format_args!("cannot start a thread for the demo: {e}")))?;
     let show = || -> io::Result<Left> {
         let size = term.size()?;
         let heard = Heard { signals, keys: keys(&stop)?, inbox };
@@ -191,8 +193,10 @@ fn keep_draft(app: &App) -> Option<String> {
     let file = crate::text::visible(&path.to_string_lossy()).into_owned();
     let dir = paths::assay_home().unwrap_or_default().join("drafts");
     Some(match paths::write_dated(&dir, "yaml", text.as_bytes()) {
-        Ok(kept) => format!("assay: changes of {file} were not written: they are in {}", kept.display()),
-        Err(e) => format!("assay: changes of {file} were not written, and {} cannot be: {e}", dir.display()),
+        Ok(kept) => format!("assay: changes to {file} were not written; they are kept in {}", kept.display()),
+        Err(e) => {
+            format!("assay: changes to {file} were not written, and {} cannot be written either: {e}", dir.display())
+        }
     })
 }
 

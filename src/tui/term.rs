@@ -180,7 +180,7 @@ fn give_back_on_panic() {
         }
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         if let Ok(mut defect) = DEFECT.lock() {
-            *defect = Some(format!("internal error at {place}: this is a defect in assay; everything else goes on"));
+            *defect = Some(format!("internal error at {place}: this is a defect in assay; everything else continues"));
         }
     }));
 }

@@ -11,7 +11,7 @@ pub enum Role {
     Dim,
     /// Headings.
     Strong,
-    /// As it should be.
+    /// Good.
     Good,
     /// Worth a look.
     Warn,

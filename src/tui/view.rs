@@ -155,7 +155,7 @@ fn commands(pen: &mut Pen<'_>, area: Rect, palette: &PaletteBox) {
         }
     }
     if found.is_empty() && rows > 0 {
-        pen.put(inner.x, inner.y + 1, inner.width, "no command fits", Role::Dim);
+        pen.put(inner.x, inner.y + 1, inner.width, "no command matches", Role::Dim);
     }
     let used = pen.put(inner.x, inner.y, inner.width, ": ", Role::Accent);
     palette.line().draw(pen, inner.x + used, inner.y, inner.width.saturating_sub(used));

@@ -140,7 +140,7 @@ impl Facts<'_> {
 /// Compares the builder's report; `None`: it has not the members of one.
 pub fn report(notes: &mut Notebook<'_>, report: Option<&BuilderReport>, facts: &Facts<'_>) {
     let Some(r) = report else {
-        let text = "verify_report.json has not the members of a builder's report";
+        let text = "verify_report.json does not have the members of a builder's report";
         return notes.found(Finding::new("E_SCHEMA_UNKNOWN", Stage::ValidateAttestation, text).file(REPORT));
     };
     let (m, doc) = (facts.manifest, facts.doc);
@@ -191,7 +191,7 @@ pub fn report(notes: &mut Notebook<'_>, report: Option<&BuilderReport>, facts: &
 /// Compares the builder's transcript; `None`: it has not the rows of one.
 pub fn transcript(notes: &mut Notebook<'_>, rows: Option<&Rows>, facts: &Facts<'_>) {
     let Some(rows) = rows else {
-        let text = "verify_transcript.md has not the rows of a builder's transcript";
+        let text = "verify_transcript.md does not have the rows of a builder's transcript";
         return notes.found(Finding::new("E_SCHEMA_UNKNOWN", Stage::ValidateAttestation, text).file(TRANSCRIPT));
     };
     let a = &facts.manifest.attestation;
@@ -217,7 +217,7 @@ pub fn transcript(notes: &mut Notebook<'_>, rows: Option<&Rows>, facts: &Facts<'
 
 fn differences(notes: &mut Notebook<'_>, file: &str, same: Vec<(&str, String, String)>) {
     for (field, expected, found) in same.into_iter().filter(|(_, expected, found)| expected != found) {
-        let what = format!("{file} is not what the evidence says: {field}");
+        let what = format!("{file} does not match the evidence: {field}");
         let f = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateAttestation, what).file(file);
         notes.found(f.sides(expected, found));
     }

@@ -14,7 +14,7 @@ pub struct ChainSummary {
     pub events: u64,
     /// Hash of the first event.
     pub first_hash: Option<String>,
-    /// `prev_hash` of the first event: the ledger line before.
+    /// `prev_hash` of the first event: the previous ledger line.
     pub first_prev: Option<String>,
     /// Hash of the last event.
     pub last_hash: Option<String>,
@@ -110,18 +110,18 @@ impl ChainWalk {
             );
         }
         if event.event_seq != self.next_seq {
-            let what = "event_seq has a gap or repeats".to_owned();
+            let what = "event_seq has a gap or a repetition".to_owned();
             report("E_CHAIN_BROKEN", what, Some((self.next_seq.to_string(), event.event_seq.to_string())));
         }
         if let Some(prev) = self.prev.filter(|p| p != event.prev_hash) {
-            let what = "prev_hash is not the hash of the event before".to_owned();
+            let what = "prev_hash is not the hash of the previous event".to_owned();
             report("E_CHAIN_BROKEN", what, Some((text(&prev), text(event.prev_hash))));
         }
         match self.session {
             None => self.session = Some(event.session_id),
             Some(s) if s == event.session_id => {}
             Some(s) => {
-                let what = "the event is of another session".to_owned();
+                let what = "the event belongs to another session".to_owned();
                 report("E_CHAIN_BROKEN", what, Some((s.to_string(), event.session_id.to_string())));
             }
         }
@@ -138,7 +138,7 @@ impl ChainWalk {
             report("E_CHAIN_BROKEN", what.into(), None);
         }
         if self.summary.end.is_some() {
-            report("E_CHAIN_BROKEN", "an event stands behind chain_end".into(), None);
+            report("E_CHAIN_BROKEN", "an event follows chain_end".into(), None);
         }
         if wrong > 0 {
             self.summary.broken += 1;

@@ -40,18 +40,18 @@ pub fn finish(
     if claims == Claims::NotEvaluated && notes.facts.claim_check.as_deref() == Some("PASS") {
         let set = notes.facts.claim_set_id.as_deref().unwrap_or_default();
         let text = format!(
-            "its builder says that its claims ({set}) hold; nothing was evaluated here: name cards with --cards"
+            "the builder says that its claims ({set}) hold; nothing was evaluated here: name cards with --cards"
         );
         notes.warnings.push(text);
     }
     if let Some(m) = manifest {
         trust::demands(&mut notes, m, signer, claims, claim_results.is_some(), completeness);
     }
-    let extra = notes.is_open().then(|| "unlisted entries lie in the pack".to_owned());
+    let extra = notes.is_open().then(|| "the pack has entries that are not listed".to_owned());
     let whole = matches!(completeness, Completeness::Incomplete | Completeness::Unterminated);
     let whole = whole.then(|| format!("{completeness}: {}", completeness_reasons.first().map_or("", String::as_str)));
     let trusted = match signer {
-        SignerVerdict::Untrusted => Some("the key is none of those that were asked for".to_owned()),
+        SignerVerdict::Untrusted => Some("signed by a key that was not pinned".to_owned()),
         SignerVerdict::Unpinned if notes.options.strict => Some("no key was pinned".to_owned()),
         _ => None,
     };

@@ -114,7 +114,10 @@ pub fn verify_audit_dir(
 ) -> Result<AuditDirReport, VerifyError> {
     let root = PackDir::open(dir)?;
     let Some(audit) = root.sub("audit") else {
-        return Err(VerifyError::NotAPack { dir: dir.to_owned(), why: "it has no audit/: no audit directory".into() });
+        return Err(VerifyError::NotAPack {
+            dir: dir.to_owned(),
+            why: "it has no audit/, so it is not an audit directory".into(),
+        });
     };
     let mut meter = ReadMeter::new(progress);
     meter.stage = Stage::VerifyChain;
@@ -152,7 +155,7 @@ fn stop(audit: &PackDir, file: &str, stop: ReadStop, report: &mut AuditDirReport
         ReadStop::Cancelled => Err(VerifyError::Cancelled),
         ReadStop::Io(source) => Err(VerifyError::Io { path: audit.path().join(file), source }),
         ReadStop::TooLong | ReadStop::Garbage => {
-            report.found(wrong("E_CHAIN_BROKEN", file, "a line is too long to be one"));
+            report.found(wrong("E_CHAIN_BROKEN", file, "a line is too long"));
             Ok(())
         }
     }
@@ -173,7 +176,7 @@ fn ledger(
             return Ok(named);
         }
         Err(OpenProblem::Special(what)) => {
-            report.found(wrong("E_PATH_ESCAPE", LEDGER, format!("the ledger is {what}, no plain file")));
+            report.found(wrong("E_PATH_ESCAPE", LEDGER, format!("the ledger is {what}, not a plain file")));
             return Ok(named);
         }
         Err(OpenProblem::Io(source)) => return Err(VerifyError::Io { path: audit.path().join(LEDGER), source }),
@@ -201,7 +204,7 @@ fn ledger(
                     found(VERSION_UNSUPPORTED, e.to_string());
                     newer = true;
                 }
-                Unread::Wrong(code, what) => found(code, format!("no line of a ledger: {what}")),
+                Unread::Wrong(code, what) => found(code, format!("not a ledger line: {what}")),
             }
             prev = None;
             seq += 1;
@@ -213,11 +216,11 @@ fn ledger(
         if entry.ledger_seq != seq {
             found(
                 "E_CHAIN_BROKEN",
-                format!("ledger_seq is {}, expected {seq}: lines are missing or repeat", entry.ledger_seq),
+                format!("ledger_seq is {}, expected {seq}: lines are missing or repeated", entry.ledger_seq),
             );
         }
         if prev.as_ref().is_some_and(|p| *p != entry.prev_hash) {
-            found("E_CHAIN_BROKEN", "prev_hash is not the hash of the line before".into());
+            found("E_CHAIN_BROKEN", "prev_hash is not the hash of the previous line".into());
         }
         seq = entry.ledger_seq.saturating_add(1);
         prev = Some(entry.hash.clone());
@@ -255,13 +258,14 @@ fn segment(
     let mut out =
         SegmentReport { file: file.to_owned(), session, state: SegmentState::Missing, events: 0, torn: false };
     // A name that is no segment's is never opened, whoever signed the ledger.
-    let opened = if session.is_some() { audit.open_file(file) } else { Err(OpenProblem::Special("no segment's name")) };
+    let opened =
+        if session.is_some() { audit.open_file(file) } else { Err(OpenProblem::Special("not the name of a segment")) };
     let opened = match opened {
         Ok((opened, _)) => opened,
         Err(e) => {
             let what = match e {
-                OpenProblem::Missing => "the ledger names this segment, and it is missing".to_owned(),
-                OpenProblem::Special(what) => format!("the segment is {what}, no plain file"),
+                OpenProblem::Missing => "the ledger names this segment, but it is missing".to_owned(),
+                OpenProblem::Special(what) => format!("the segment is {what}, not a plain file"),
                 OpenProblem::Io(e) => format!("the segment cannot be read: {e}"),
             };
             report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
@@ -321,19 +325,19 @@ fn against_ledger(
         return report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
     };
     if !report.ledger_too_new && s.first_prev.as_ref().is_some_and(|p| !hashes.contains(p)) {
-        let what = "the segment took over the hash of a ledger line that is not there";
+        let what = "the segment begins with the hash of a ledger line that is missing";
         report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
     }
     let mut same = |what: &str, expected: Option<&String>, found: Option<&String>| {
         if expected != found {
             let text = |v: Option<&String>| v.map_or("none", String::as_str).to_owned();
-            let what = format!("{what} is not that which the ledger names");
+            let what = format!("{what} is not the one that the ledger names");
             report.found(wrong("E_CHAIN_BROKEN", file, what).sides(text(expected), text(found)));
         }
     };
     if let Some(start) = &named.start {
         same("the first event", Some(&start.segment_hash), s.first_hash.as_ref());
-        same("the ledger line before", Some(&start.prev_hash), s.first_prev.as_ref());
+        same("the previous ledger line", Some(&start.prev_hash), s.first_prev.as_ref());
     }
     match (&named.end, &s.end) {
         (Some(end), Some(chain_end)) => {
@@ -343,7 +347,7 @@ fn against_ledger(
         }
         (Some(end), None) => {
             let what = format!(
-                "the ledger says that the segment ended after {}; it has {} and no end",
+                "the ledger says that the segment ended after {}, but it has {} and no end",
                 counted(end.event_count, "event"),
                 s.events
             );
@@ -351,7 +355,8 @@ fn against_ledger(
         }
         (None, Some(_)) if report.ledger_too_new => {}
         (None, Some(_)) => {
-            let what = "the segment has its end, and the ledger does not: its last line was removed, or never written";
+            let what =
+                "the segment has ended, but the ledger does not say so: its last line was removed, or never written";
             report.found(wrong("E_PACK_OMISSION_DETECTED", file, what));
         }
         (None, None) => {}
@@ -373,11 +378,11 @@ fn packs(
         report.packs += 1;
         let Some(doc) = session::parse(&whole.bytes) else { continue };
         if !report.ledger_too_new && !hashes.contains(&doc.ledger_hash) {
-            let what = format!("the pack of {} rests on a ledger line that is not there", doc.session_id);
+            let what = format!("the pack of {} refers to a ledger line that is missing", doc.session_id);
             report.found(wrong("E_PACK_OMISSION_DETECTED", &format!("packs/{}", entry.name), what));
         }
         if !report.segments.iter().any(|s| s.session == Some(doc.session_id) && s.state != SegmentState::Missing) {
-            let what = format!("the segment of {} is missing, and its pack is there", doc.session_id);
+            let what = format!("the segment of {} is missing, but its pack is there", doc.session_id);
             report.found(wrong("E_PACK_OMISSION_DETECTED", &format!("packs/{}", entry.name), what));
         }
     }

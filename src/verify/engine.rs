@@ -54,7 +54,7 @@ pub fn verify(
         let why = if notes.is_newer() {
             "not checked: a later version wrote pack_manifest.json"
         } else {
-            "the manifest does not read"
+            "the manifest cannot be read"
         };
         notes.skip(&Stage::ALL[1..], why);
         return Ok(finish(notes, SignerVerdict::Unpinned, None, Completeness::NotEvaluated, Vec::new(), None, None));
@@ -109,13 +109,13 @@ fn later(mut notes: Notebook<'_>, m: &Manifest, evidence: PackEvidence, signer: 
     if evidence.totals.is_some() || evidence.foreign.is_some() {
         receipts(&mut notes, m, &evidence);
     } else {
-        notes.skip(&[Stage::ValidateReceipts], "the receipts do not read");
+        notes.skip(&[Stage::ValidateReceipts], "the receipts cannot be read");
     }
     if !m.is_ours() {
-        notes.skip(&ours, "the pack has no audit_log.jsonl and session.json: another builder's");
+        notes.skip(&ours, "the pack has no audit_log.jsonl and session.json: another program built it");
     } else if evidence.walked.is_none() {
         let unread = if evidence.chain { &ours[1..] } else { &ours[..] };
-        notes.skip(unread, "the audit events or the receipts do not read");
+        notes.skip(unread, "the audit events or the receipts cannot be read");
     }
     notes.facts.session = evidence.doc;
     finish(notes, signer, Some(m), Completeness::NotEvaluated, Vec::new(), None, Some(&m.signer_id))
@@ -125,7 +125,7 @@ fn check_fingerprints(signers: &[String]) -> Result<(), VerifyError> {
     for s in signers {
         if s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(VerifyError::Option(format!(
-                "{s:?} is no key fingerprint: 64 hex digits, the SHA-256 of the raw key"
+                "{s:?} is not a key fingerprint: expected 64 hex digits, the SHA-256 of the raw key"
             )));
         }
     }
@@ -137,7 +137,7 @@ fn receipts(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence) {
     let (count, head) = match (&evidence.totals, &evidence.foreign) {
         (Some(t), _) => (t.count, t.head.map(|h| String::from_utf8_lossy(&h).into_owned())),
         (None, Some(f)) => (f.count, f.head.clone()),
-        (None, None) => return notes.skip(&[Stage::ValidateReceipts], "the receipts do not read"),
+        (None, None) => return notes.skip(&[Stage::ValidateReceipts], "the receipts cannot be read"),
     };
     let stage = Stage::ValidateReceipts;
     notes.facts.receipt_count = count;
@@ -146,14 +146,14 @@ fn receipts(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence) {
         let f = Finding::new(
             "E_PACK_OMISSION_DETECTED",
             stage,
-            "the file has another number of receipts than the manifest",
+            "the number of receipts in the file is not that of the manifest",
         );
         notes.found(f.file(RECEIPTS).sides(m.receipt_count_expected, count));
     }
     let a = &m.attestation;
     let recomputed = if holds { "PASS" } else { "FAIL" };
     if a.receipt_integrity != recomputed {
-        let f = Finding::new("E_MANIFEST_TAMPER", stage, "receipt_integrity is attested otherwise than recomputed");
+        let f = Finding::new("E_MANIFEST_TAMPER", stage, "the attested receipt_integrity is not the recomputed one");
         notes.found(f.file("receipt_integrity").sides(&a.receipt_integrity, recomputed));
     }
     let as_written = evidence.foreign.as_ref().and_then(|f| f.head_as_written.clone()).filter(|h| *h == a.head_hash);
@@ -177,11 +177,11 @@ fn receipts(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence) {
 fn whole_session(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence) -> (Completeness, Vec<String>) {
     let ours = [Stage::VerifyChain, Stage::MatchReceiptsToChain, Stage::SessionCompleteness];
     if !m.is_ours() {
-        notes.skip(&ours, "the pack has no audit_log.jsonl and session.json: another builder's");
+        notes.skip(&ours, "the pack has no audit_log.jsonl and session.json: another program built it");
         return (Completeness::NotEvaluated, Vec::new());
     }
     let (Some(walked), Some(totals)) = (&evidence.walked, &evidence.totals) else {
-        notes.skip(&ours, "the audit events or the receipts do not read");
+        notes.skip(&ours, "the audit events or the receipts cannot be read");
         return (Completeness::NotEvaluated, Vec::new());
     };
     notes.facts.event_count = walked.chain.events;

@@ -13,7 +13,7 @@ pub fn explain(line: &[u8]) -> Unread {
     match serde_json::from_slice::<AuditEvent<&RawValue>>(line) {
         Err(e) => Unread::schema(format!("not an audit event: {}", plain(&e))),
         Ok(_) if !canon::is_canonical(line) => not_canonical(),
-        Ok(e) => Unread::schema(format!("the members of this {} event are not those of its kind", e.event.as_str())),
+        Ok(e) => Unread::schema(format!("this {} event does not have the members of its kind", e.event.as_str())),
     }
 }
 
@@ -337,7 +337,7 @@ mod tests {
             (good.replace("\"event_seq\":3", "\"event_\\u0073eq\":3"), "not the canonical line"),
             (good.replace("\"event_seq\":3", "\"Event_seq\":3"), "Event_seq"),
             (good.replace("\"event_seq\":3", "\"event_seq\":-1"), "not an audit event"),
-            (good.replace("response_sent", "response_received"), "not those of its kind"),
+            (good.replace("response_sent", "response_received"), "does not have the members of its kind"),
             (good.clone() + "x", "not JSON"),
         ] {
             assert!(EventView::of_line(bad.as_bytes()).is_none(), "{bad}");

@@ -146,7 +146,7 @@ fn unopened(notes: &mut Notebook<'_>, name: &str, problem: &OpenProblem) {
     let (code, stage, text) = match problem {
         OpenProblem::Missing => ("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, format!("file {name} is missing")),
         OpenProblem::Special(what) => {
-            ("E_PATH_ESCAPE", Stage::ValidatePaths, format!("{name} is {what}, no plain file"))
+            ("E_PATH_ESCAPE", Stage::ValidatePaths, format!("{name} is {what}, not a plain file"))
         }
         OpenProblem::Io(e) => ("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, format!("cannot read {name}: {e}")),
     };
@@ -242,7 +242,7 @@ fn stopped(notes: &mut Notebook<'_>, name: &str, stop: &ReadStop) -> Result<(), 
                 "{name} is not read to its end: it or a line of it is longer than {line} MiB, or it has more than {receipts} receipts"
             )
         }
-        ReadStop::Garbage => format!("{name} is not read to its end: too much of it is no evidence"),
+        ReadStop::Garbage => format!("{name} is not read to its end: too much of it is not evidence"),
         ReadStop::Io(e) => format!("cannot read {name}: {e}"),
     };
     notes.found(Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(name));
@@ -270,7 +270,7 @@ fn compare(
                 .sides(&entry.sha256, sha256),
         );
     } else if len != entry.bytes {
-        let text = format!("{} has another length than listed", entry.path);
+        let text = format!("the length of {} is not the listed one", entry.path);
         notes.found(
             Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text)
                 .file(&entry.path)
@@ -319,7 +319,7 @@ fn plain(
 
 /// Another length is another file; a sparse one of terabytes is not read to learn its hash.
 fn other_length(notes: &mut Notebook<'_>, entry: &FileEntry, len: u64) {
-    let text = format!("hash mismatch for {}: it has another length", entry.path);
+    let text = format!("hash mismatch for {}: the length is not the listed one", entry.path);
     let f = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateFileHashes, text).file(&entry.path);
     notes.found(f.sides(counted(entry.bytes, "byte"), counted(len, "byte")));
 }

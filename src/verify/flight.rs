@@ -170,8 +170,8 @@ pub struct Flights {
 /// Ids of calls that are named.
 const NAMED: usize = 5;
 
-const STRANGER: &str = "the event is of a request that the chain does not have";
-const OTHERWISE: &str = "the event says otherwise which request or message it is about than the one before it";
+const STRANGER: &str = "the event belongs to a request that is not in the chain";
+const OTHERWISE: &str = "the event and the one before it disagree about their request or message";
 
 impl Flights {
     /// Takes note of an event that closes no call. `Err` when too many requests are in flight; what is wrong goes to `wrong`.
@@ -195,13 +195,13 @@ impl Flights {
                     wrong.push(OTHERWISE);
                 }
                 if f.forwarded_us.is_some() {
-                    wrong.push("the request was forwarded before");
+                    wrong.push("the request was already forwarded");
                 }
                 if f.is_refused() {
                     wrong.push("the request was forwarded although the guard refused it");
                 }
                 if known.guarded && !known.recovered && f.is_call && f.decision.is_none() {
-                    wrong.push("the call was forwarded although no guard had decided about it");
+                    wrong.push("the call was forwarded although the guard had made no decision on it");
                 }
                 f.forwarded_us = Some(e.mono_us);
             }
@@ -212,7 +212,7 @@ impl Flights {
                 // Recovery learns from a receipt that is on disk what a policy had said, when the answer has been read again.
                 let too_late = f.response.is_some() && (said.enforced || !known.recovered);
                 if f.decision.is_some() || too_late {
-                    wrong.push("the request was decided about, or answered, before");
+                    wrong.push("the request already has a decision or an answer");
                     return Ok(());
                 }
                 let mut texts = Texts::default();
@@ -233,16 +233,14 @@ impl Flights {
                     wrong.push(OTHERWISE);
                 }
                 if f.response.is_some() {
-                    wrong.push("the request was answered before");
+                    wrong.push("the request was already answered");
                     return Ok(());
                 }
                 if f.is_refused() {
                     wrong.push("the request was answered although the guard refused it");
                 }
                 if f.cancelled != sense::has(said.anomalies, b"response_after_cancel") {
-                    wrong.push(
-                        "the request had been cancelled, or not, and the anomalies of its response say otherwise",
-                    );
+                    wrong.push("the anomalies of the response disagree with whether the request had been cancelled");
                 }
                 let mut texts = Texts::default();
                 texts.push(said.result_hash);
@@ -305,7 +303,7 @@ impl Flights {
             response: None,
         };
         if self.open.insert(invocation, flight).is_some() || self.carried.contains(&invocation) {
-            wrong.push("the request was received before");
+            wrong.push("the request was already received");
         }
         Ok(())
     }
@@ -379,17 +377,17 @@ impl Flight {
                 if self.place != Place::of(e) || !self.is_named_by(e) {
                     Some(OTHERWISE)
                 } else if self.forwarded_us.is_some() || self.response.is_some() {
-                    Some("the request was kept back and forwarded")
+                    Some("the request was both blocked and forwarded")
                 } else if !self.is_refused() {
-                    Some("the request was kept back, and no guard refused it")
+                    Some("the request was blocked, but no guard refused it")
                 } else if !self.decision.as_ref().is_some_and(|d| d.texts.is(REASON, Some(said.reason))) {
-                    Some("the request was kept back for another reason than the guard's")
+                    Some("the request was blocked for another reason than the guard's")
                 } else {
                     None
                 }
             }
             Detail::Anomaly(said) if said.kind.known == Some(AnomalyKind::NoResponse) && self.response.is_some() => {
-                Some("the request has no response, and there is one")
+                Some("the request is said to have no response, but there is one")
             }
             Detail::Anomaly(said) if said.kind.known == Some(AnomalyKind::NotDelivered) && self.response.is_none() => {
                 Some("a response was not delivered that was never received")

@@ -124,11 +124,11 @@ fn receipt(
     }
     if !fields.timestamp.is_empty() && parse_iso(&fields.timestamp).is_none() {
         notes.found(
-            at("E_TIMESTAMP_INVALID", "timestamp is no ISO 8601 time".into()).sides("a time", &fields.timestamp),
+            at("E_TIMESTAMP_INVALID", "timestamp is not an ISO 8601 time".into()).sides("a time", &fields.timestamp),
         );
     }
     if !fields.id.is_empty() && !ids.add_text(fields.id.as_bytes()) {
-        let mut f = at("E_DUPLICATE_ID", format!("receipt_id {} is there twice", fields.id));
+        let mut f = at("E_DUPLICATE_ID", format!("receipt_id {} occurs twice", fields.id));
         f.receipt_id = Some(fields.id.to_string());
         notes.found(f);
     }

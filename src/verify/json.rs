@@ -62,11 +62,9 @@ impl Serialize for VerifyReport {
             checks: self.stages.iter().map(check).collect(),
             integrity: self.integrity_in_words(),
             trust: match self.signer.verdict {
-                SignerVerdict::Pinned => "The signing key is one that was asked for.",
-                SignerVerdict::Unpinned => {
-                    "The pack verifies only against the key inside it; nobody vouched for that key."
-                }
-                SignerVerdict::Untrusted => "The signing key is none of those that were asked for.",
+                SignerVerdict::Pinned => "The signing key is one of the pinned keys.",
+                SignerVerdict::Unpinned => "The pack verifies only against the key inside it; no key was pinned.",
+                SignerVerdict::Untrusted => "The signing key is not one of the pinned keys.",
             },
             errors: &self.errors,
             warnings: &self.warnings,
@@ -97,7 +95,9 @@ impl VerifyReport {
             Integrity::Unsupported if self.signature_holds() => {
                 "Signature and file hashes verified; a later version wrote part of the pack, which was not checked."
             }
-            Integrity::Unsupported => "A later version wrote the manifest: nothing was checked, the signature neither.",
+            Integrity::Unsupported => {
+                "A later version wrote the manifest: nothing was checked, not even the signature."
+            }
         }
     }
 }

@@ -96,7 +96,7 @@ impl Lock {
         }
         let text = |field: &str| -> Result<String, LockError> {
             let text = doc[field].as_str().filter(|t| !t.is_empty());
-            text.map(str::to_owned).ok_or_else(|| LockError::Invalid(format!("{field} is no text")))
+            text.map(str::to_owned).ok_or_else(|| LockError::Invalid(format!("{field} is not text")))
         };
         let version = text("lock_version")?;
         if version != LOCK_VERSION {
@@ -106,7 +106,7 @@ impl Lock {
         versions(&doc, &mut problems)?;
         for code in ["0", "1", "2"] {
             if doc["exit_contract"].get(code).is_none() {
-                problems.push(format!("exit_contract has no code {code}"));
+                problems.push(format!("exit_contract lacks code {code}"));
             }
         }
         let claim_set_hash = text("claim_set_hash")?;
@@ -128,13 +128,13 @@ fn signers(doc: &Value) -> Result<Option<Vec<String>>, LockError> {
         Some("allowlist") => {
             let list = policy["allowed_fingerprints"].as_array();
             let list =
-                list.ok_or_else(|| LockError::Invalid("signer_policy.allowed_fingerprints is no list".into()))?;
+                list.ok_or_else(|| LockError::Invalid("signer_policy.allowed_fingerprints is not a list".into()))?;
             let of = |v: &Value| {
                 v.as_str().filter(|f| f.len() == 64 && f.bytes().all(|b| b.is_ascii_hexdigit())).map(str::to_owned)
             };
             let list: Option<Vec<String>> = list.iter().map(of).collect();
             list.map(Some)
-                .ok_or_else(|| LockError::Invalid("signer_policy names a fingerprint that is no SHA-256".into()))
+                .ok_or_else(|| LockError::Invalid("signer_policy names a fingerprint that is not a SHA-256".into()))
         }
         _ => Err(LockError::Invalid(format!("signer_policy.mode is {}, expected any or allowlist", policy["mode"]))),
     }
@@ -148,7 +148,7 @@ fn versions(doc: &Value, problems: &mut Vec<String>) -> Result<(), LockError> {
                 .as_str()
                 .and_then(release)
                 .map(Some)
-                .ok_or_else(|| LockError::Invalid(format!("{field} is {v}, no version"))),
+                .ok_or_else(|| LockError::Invalid(format!("{field} is {v}, which is not a version"))),
         }
     };
     let ours = release(CONTRACT).unwrap_or_default();
@@ -156,7 +156,7 @@ fn versions(doc: &Value, problems: &mut Vec<String>) -> Result<(), LockError> {
         && ours < min
     {
         problems.push(format!(
-            "it asks for assay {} or newer; this verifier implements {CONTRACT}",
+            "it requires assay {} or newer; this verifier implements {CONTRACT}",
             doc["assay_version_min"]
         ));
     }
@@ -188,14 +188,14 @@ fn release(version: &str) -> Option<[u64; 3]> {
 }
 
 fn cards(doc: &Value, flat: &str, problems: &mut Vec<String>) -> Result<Vec<String>, LockError> {
-    let list = doc["run_cards"].as_array().ok_or_else(|| LockError::Invalid("run_cards is no list".into()))?;
+    let list = doc["run_cards"].as_array().ok_or_else(|| LockError::Invalid("run_cards is not a list".into()))?;
     let mut known: Vec<Card> = Vec::new();
     let mut ids = Vec::new();
     for entry in list {
         let id = entry["id"].as_str().ok_or_else(|| LockError::Invalid("a run card has no id".into()))?;
         ids.push(id.to_owned());
         let Some(card) = card(id) else {
-            problems.push(format!("run card {id:?} is not known to this verifier"));
+            problems.push(format!("this verifier does not know run card {id:?}"));
             continue;
         };
         let locked = entry["claim_set_hash"].as_str().unwrap_or_default();

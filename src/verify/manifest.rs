@@ -52,9 +52,9 @@ impl Parsed {
     /// [`Refused`].
     pub fn read(bytes: &[u8]) -> Result<Self, Refused> {
         let wrong = |what: String| Refused::Wrong(vec![("(root)".to_owned(), what)]);
-        let anomalies = canon::scan(bytes).map_err(|e| wrong(format!("no JSON: {e}")))?;
+        let anomalies = canon::scan(bytes).map_err(|e| wrong(format!("not JSON: {e}")))?;
         if !anomalies.is_empty() {
-            return Err(wrong(format!("no unambiguous JSON: {anomalies}")));
+            return Err(wrong(format!("not unambiguous JSON: {anomalies}")));
         }
         let newer = newer(bytes);
         let root = |what: String| if newer.is_empty() { wrong(what) } else { Refused::TooNew(newer.clone()) };
@@ -64,7 +64,7 @@ impl Parsed {
         // serde reads an array where it expects a struct; the schema does not.
         let typed = serde_json::to_vec(&manifest).ok().and_then(|text| canon::canonicalize(&text).ok());
         if typed.as_ref() != Some(&canonical) {
-            return Err(root("something that must be an object is not an object".to_owned()));
+            return Err(root("a member that must be an object is not an object".to_owned()));
         }
         let problems = check(&manifest);
         if problems.is_empty() {
@@ -138,7 +138,7 @@ impl Check {
 
     fn hash(&mut self, path: &str, text: &str) {
         let ok = text.len() == 64 && cursor::is_hex(text.as_bytes());
-        self.that(ok, path, || format!("{text:?} is no SHA-256 in lower-case hex"));
+        self.that(ok, path, || format!("{text:?} is not a SHA-256 in lower-case hex"));
     }
 
     /// The one version, or a later one: whether it is that was looked at before.
@@ -154,7 +154,7 @@ impl Check {
 
     fn token(&mut self, path: &str, text: &str) {
         let ok = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-        self.that(ok, path, || format!("{text:?} has characters beyond letters, digits, . _ -"));
+        self.that(ok, path, || format!("{text:?} has characters other than letters, digits, . _ -"));
     }
 
     fn one_of(&mut self, path: &str, text: &str, allowed: &[&str]) {
@@ -162,7 +162,7 @@ impl Check {
     }
 
     fn time(&mut self, path: &str, text: &str) {
-        self.that(parse_date_time(text).is_some(), path, || format!("{text:?} is no RFC 3339 date-time"));
+        self.that(parse_date_time(text).is_some(), path, || format!("{text:?} is not an RFC 3339 date-time"));
     }
 }
 
@@ -244,7 +244,7 @@ fn check_attestation(c: &mut Check, a: &Attestation) {
         let providers = ["github_actions", "gitlab_ci", "circleci", "jenkins", "local"];
         c.one_of("attestation.ci_binding.provider", &ci.provider, &providers);
         let sha = ci.commit_sha.len() == 40 && cursor::is_hex(ci.commit_sha.as_bytes());
-        c.that(sha, "attestation.ci_binding.commit_sha", || format!("{:?} is no commit", ci.commit_sha));
+        c.that(sha, "attestation.ci_binding.commit_sha", || format!("{:?} is not a commit", ci.commit_sha));
         for (path, text) in [("run_id", &ci.run_id), ("run_attempt", &ci.run_attempt)] {
             if let Some(text) = text {
                 c.some(&format!("attestation.ci_binding.{path}"), text);

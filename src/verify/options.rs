@@ -89,7 +89,7 @@ impl VerifyError {
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotAPack { .. } => Some("give the directory that holds pack_manifest.json"),
+            Self::NotAPack { .. } => Some("give the directory that has pack_manifest.json"),
             Self::Cancelled | Self::Io { .. } | Self::Option(_) => None,
         }
     }

@@ -13,7 +13,7 @@ const NAMED: usize = 20;
 pub fn name_problem(name: &str) -> Option<&'static str> {
     match name {
         "" => Some("is empty"),
-        "." | ".." => Some("is no file name"),
+        "." | ".." => Some("is not a file name"),
         _ if name.starts_with('/') => Some("is absolute"),
         _ if name.contains('/') => Some("leads out of the pack's directory"),
         _ if name.contains('\\') => Some("has a backslash"),
@@ -125,14 +125,14 @@ pub(super) fn closed_world(notes: &mut Notebook<'_>, dir: &PackDir, m: &Manifest
         }
     }
     for name in &extra {
-        let what = if name == UNSIGNED { "_unsigned, which is no directory," } else { name.as_str() };
-        notes.extra(format!("{what} lies in the pack and is not listed in its manifest"));
+        let what = if name == UNSIGNED { "_unsigned, which is not a directory," } else { name.as_str() };
+        notes.extra(format!("{what} is in the pack but not listed in its manifest"));
     }
     if extras > extra.len() {
         let n = extras - extra.len();
-        notes.extra(format!("{n} more {} in the pack, not listed in its manifest", noun(n, "entry")));
+        notes.extra(format!("{n} more {} in the pack but not listed in its manifest", noun(n, "entry")));
     }
     if unsigned {
-        notes.warnings.push("_unsigned/ is outside of what is signed: nothing in it is verified".into());
+        notes.warnings.push("_unsigned/ is not signed: nothing in it is verified".into());
     }
 }

@@ -32,7 +32,7 @@ Options:
                                    key, 64 hex digits; may be repeated
       --lock FILE                  Lock file of assay-ai: signers, cards and formats that are accepted
       --cards CARDS                Claim cards to evaluate, separated by commas
-      --max-age-hours HOURS        Do not accept a pack whose last receipt is older than so many hours
+      --max-age-hours HOURS        Do not accept a pack whose last receipt is older than this
       --require-claim-pass         Claims must have been evaluated, and hold
       --check-expiry               Do not accept a pack whose `valid_until` has passed
       --require-ci-binding         Do not accept a pack that does not say which CI run built it
@@ -44,9 +44,9 @@ Options:
 Example:
   assay-verify --signer 4f1c…e2 proof_pack_20260315T113000Z_0123456789abcdef
 
-It does what assay verify-pack does, and prints the same. A pack that is only checked against the key
-inside it is UNPINNED: it is intact, but anyone can have made it. Get the fingerprint another way and
-give it to --signer.
+This program does the same as assay verify-pack, and prints the same. A pack that is checked only
+against the key inside it is UNPINNED: it is intact, but anyone can have made it. Get the fingerprint
+another way and give it to --signer.
 
 Exit codes: 0 intact and every demand is met; 1 intact, but a demand is not met;
 2 TAMPERED or UNTRUSTED; 3 not a readable pack, or UNSUPPORTED: a later version wrote part of it

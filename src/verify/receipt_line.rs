@@ -26,7 +26,7 @@ pub fn explain(line: &[u8]) -> Unread {
         Err(NotAReceipt::Unknown(_)) => Unread::schema(format!("receipt type {kind:?} is not one of this recorder")),
         Err(NotAReceipt::Members(e)) => Unread::schema(format!("not a {kind} receipt: {}", plain(&e))),
         Ok(_) if !canon::is_canonical(line) => not_canonical(),
-        Ok(_) => Unread::schema(format!("a member of this {kind} receipt has a value that the schema does not admit")),
+        Ok(_) => Unread::schema(format!("a member of this {kind} receipt has a value that the schema does not allow")),
     }
 }
 

@@ -194,12 +194,12 @@ impl ReceiptFile {
             Some(r) => {
                 let mut check = Check { notes, place, id: r.id() };
                 if !self.ids.add(r.id().bits()) {
-                    check.found("E_DUPLICATE_ID", "receipt_id is there twice", None);
+                    check.found("E_DUPLICATE_ID", "receipt_id occurs twice", None);
                 }
                 if r.seq() != place.index {
                     check.found(
                         "E_CHAIN_BROKEN",
-                        "seq has a gap or repeats",
+                        "seq has a gap or a repetition",
                         Some((place.index.to_string(), r.seq().to_string())),
                     );
                 }
@@ -209,7 +209,7 @@ impl ReceiptFile {
                     let found = format!("{session} (trace {trace})");
                     check.found(
                         "E_CHAIN_BROKEN",
-                        "the receipt is of another session",
+                        "the receipt belongs to another session",
                         Some((expected.to_string(), found)),
                     );
                 }
@@ -220,7 +220,7 @@ impl ReceiptFile {
                         name_policy(&mut self.totals.policies, &String::from_utf8_lossy(hash));
                     }
                     if call.policy_hash.is_some() && call.policy_verdict == PolicyVerdict::NoPolicy {
-                        check.found("E_MANIFEST_TAMPER", "a policy is named and no verdict of it", None);
+                        check.found("E_MANIFEST_TAMPER", "a policy is named, but there is no verdict of it", None);
                     }
                     if let Some(what) = sense::call(call) {
                         check.found("E_MANIFEST_TAMPER", what, None);
@@ -319,6 +319,6 @@ fn content(check: &mut Check<'_, '_>, name: &str, content: Option<&[u8]>, hash: 
     let actual = format!("sha256:{}", canon::sha256_hex(content));
     if hash != Some(actual.as_bytes()) {
         let stated = hash.map_or("null".to_owned(), shown);
-        check.found("E_MANIFEST_TAMPER", &format!("{name} is not what its hash says"), Some((stated, actual)));
+        check.found("E_MANIFEST_TAMPER", &format!("{name} does not match its hash"), Some((stated, actual)));
     }
 }

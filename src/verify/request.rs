@@ -18,7 +18,7 @@ use std::{
 /// What to do about a file that exists.
 pub const NAME_A_NEW_FILE: &str = "nothing is overwritten; name a new file";
 
-const COVERAGE: &str = "call sites in source code are not what a recorder sees; that every tool call has its receipt is \
+const COVERAGE: &str = "a recorder does not see call sites in source code; to demand that every tool call has a receipt, use \
                         --cards mcp_session_completeness --require-claim-pass";
 const TRUST: &str = "name the keys that you trust with --signer, or keep them in a file for --lock";
 
@@ -44,7 +44,7 @@ pub const ELSEWHERE: [Elsewhere; 8] = [
     elsewhere("min-coverage", true, COVERAGE),
     elsewhere("require-witness", false, "packs have no witness bundles; --signer pins the key that signed"),
     elsewhere("html", true, "--json and --out give the report as JSON"),
-    elsewhere("badge", true, "make it from the exit code, or from --json"),
+    elsewhere("badge", true, "use the exit code or --json"),
     elsewhere("trust-target", true, TRUST),
     elsewhere("trust-policy-dir", true, TRUST),
     elsewhere("enforce-trust-gate", false, TRUST),
@@ -91,7 +91,7 @@ pub struct OutError {
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// An option that means nothing here.
-    #[error("--{} is an option of assay-ai that is not offered here", .0.name)]
+    #[error("--{} is an option of assay-ai that this program does not have", .0.name)]
     Elsewhere(&'static Elsewhere),
     /// The report has no place.
     #[error(transparent)]
@@ -193,7 +193,7 @@ pub fn check_out(flag: &'static str, file: &Path, pack: &Path) -> Result<(), Out
     };
     let parent = parent.canonicalize().map_err(|e| bad(&format!("{}: {e}", parent.display()), None))?;
     if pack.canonicalize().is_ok_and(|pack| parent.starts_with(pack)) {
-        return Err(bad("it would lie inside the pack", Some("a pack is never changed; name a file elsewhere")));
+        return Err(bad("it would be inside the pack", Some("a pack is never changed; name a file elsewhere")));
     }
     Ok(())
 }

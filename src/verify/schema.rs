@@ -39,7 +39,7 @@ pub fn schema(
             return Err(VerifyError::NotAPack { dir: dir.path().to_owned(), why: format!("it has no {MANIFEST}") });
         }
         Err(OpenProblem::Special(what)) => {
-            notes.found(tampered(format!("{MANIFEST} is {what}, no plain file")));
+            notes.found(tampered(format!("{MANIFEST} is {what}, not a plain file")));
             return Ok(None);
         }
     };
@@ -64,14 +64,14 @@ pub fn schema(
     } else if parsed.manifest.is_ours() {
         if whole.bytes != pretty {
             let at = pretty.iter().zip(&whole.bytes).take_while(|(a, b)| a == b).count();
-            let mut f = tampered("the manifest's bytes are not those that its builder writes".into());
+            let mut f = tampered("the bytes of the manifest are not those that its builder writes".into());
             f.offset = Some(at as u64);
             notes.found(f);
         }
     } else if whole.bytes.strip_suffix(b"\n").unwrap_or(&whole.bytes) != pretty {
-        notes.warnings.push(
-            "the manifest is formatted otherwise than its builder writes it; its signature covers its meaning".into(),
-        );
+        notes
+            .warnings
+            .push("the formatting of the manifest is not its builder's; the signature covers only its meaning".into());
     }
     Ok(Some(parsed))
 }

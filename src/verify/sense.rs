@@ -68,10 +68,10 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
         (K::Anomaly, _) => true,
     };
     if !shape {
-        return Some("the event's members are not those that an event of its kind has");
+        return Some("the event does not have the members of its kind");
     }
     match &e.detail {
-        Detail::ChainStart(_) if e.mono_us != 0 => Some("the session's clock does not begin with its first event"),
+        Detail::ChainStart(_) if e.mono_us != 0 => Some("the session clock does not start at its first event"),
         Detail::RequestReceived(d) => {
             let from_client = e.direction == Some(Direction::ClientToServer);
             let call = d.arguments_hash.is_some() && d.tool_name.is_some();
@@ -86,11 +86,11 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
                 _ => none,
             };
             if !fits {
-                Some("what the event says of a call does not fit its method")
+                Some("the event's details about a call do not match its method")
             } else if !sorted(d.anomalies) {
-                Some("anomalies are not sorted, or repeat")
+                Some("anomalies are not sorted, or repeated")
             } else if raw_needs_a_word(d.arguments_hash, d.anomalies) {
-                Some("a hash over raw bytes without an anomaly that says why")
+                Some("a hash over raw bytes, but no anomaly that says why")
             } else {
                 None
             }
@@ -99,17 +99,17 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
             if d.is_error.is_none() || d.result_type.is_none() && d.is_error != Some(true) {
                 Some("a response is neither a result nor an error")
             } else if d.error_code.is_some() && d.result_type.is_some() {
-                Some("a response has the code of an error and the type of a result")
+                Some("a response has both an error code and a result type")
             } else if !sorted(d.anomalies) {
-                Some("anomalies are not sorted, or repeat")
+                Some("anomalies are not sorted, or repeated")
             } else if raw_needs_a_word(d.result_hash, d.anomalies) {
-                Some("a hash over raw bytes without an anomaly that says why")
+                Some("a hash over raw bytes, but no anomaly that says why")
             } else {
                 None
             }
         }
         Detail::PolicyReloaded(r) if r.error.is_some() && r.policy_hash != r.previous => {
-            Some("a policy that could not be read took the place of another")
+            Some("a policy that could not be read replaced another")
         }
         _ => None,
     }
@@ -132,33 +132,33 @@ pub fn call(c: &Call<'_>) -> Option<&'static str> {
     };
     let denied = c.outcome == Outcome::Denied;
     if c.receipt_id.bits() != c.invocation_id.bits() {
-        Some("receipt_id is not the one that its invocation gives")
+        Some("receipt_id is not derived from its invocation")
     } else if !sorted(c.anomalies) {
-        Some("anomalies are not sorted, or repeat")
+        Some("anomalies are not sorted, or repeated")
     } else if response.iter().any(|there| *there != answered) || !answered && late.contains(&true) {
-        Some("a response is there in part")
+        Some("only part of a response is there")
     } else if !outcome {
-        Some("the outcome is not that of what the receipt says of the response")
+        Some("the outcome does not match what the receipt says about the response")
     } else if answered && has(c.anomalies, b"response_not_delivered") == p.response_forwarded.is_some() {
-        Some("the response was delivered, or not, and the anomalies say otherwise")
+        Some("the anomalies disagree with whether the response was delivered")
     } else if c.outcome_reason.is_some() != (c.outcome == Outcome::Timeout) {
-        Some("a reason for the outcome belongs to calls without a response, and to all of them")
+        Some("calls without a response, and only those, have a reason for their outcome")
     } else if is_for(c, OutcomeReason::Notification) && !has(c.anomalies, b"notification_call") {
-        Some("a call with an id was no notification")
+        Some("a call with an id was not a notification")
     } else if has(c.anomalies, b"notification_call") && c.mcp_request_id != b"null" {
         Some("a notification has no id")
     } else if denied && (c.policy_verdict != PolicyVerdict::Denied || p.request_forwarded.is_some()) {
-        Some("a call that was kept back was not denied, or was forwarded")
+        Some("a call that was blocked was not denied, or was forwarded")
     } else if c.duration_ms.is_none() != denied {
-        Some("a duration belongs to calls that were forwarded, and to all of them")
+        Some("calls that were forwarded, and only those, have a duration")
     } else if answered && c.duration_ms != p.response_observed {
-        Some("duration_ms is not when the response was observed")
+        Some("duration_ms does not match when the response was observed")
     } else if judged.iter().any(|there| *there != verdict) || !verdict && c.policy_ref.is_some() {
-        Some("a policy's verdict is there in part")
+        Some("only part of a policy's verdict is there")
     } else if raw_needs_a_word(Some(c.arguments_hash), c.anomalies) || raw_needs_a_word(c.result_hash, c.anomalies) {
-        Some("a hash over raw bytes without an anomaly that says why")
+        Some("a hash over raw bytes, but no anomaly that says why")
     } else if has(c.anomalies, b"task_leg") && c.parent_receipt_id.is_none() {
-        Some("a leg of a task has no leg before it")
+        Some("a leg of a task has no previous leg")
     } else {
         None
     }

@@ -111,11 +111,11 @@ pub(super) fn agrees(notes: &mut Notebook<'_>, doc: &SessionDoc, m: &Manifest, w
         }
     }
     for hash in r.policies.iter().filter(|hash| !m.has_policy(hash)) {
-        let what = format!("a policy that judged is not in the pack: {hash}");
+        let what = format!("a policy that was used is not in the pack: {hash}");
         notes.found(Finding::new("E_PACK_OMISSION_DETECTED", Stage::SessionCompleteness, what).file(policy_file(hash)));
     }
     for (field, expected, found) in wrong {
-        let what = format!("session.json is not what the evidence says: {field}");
+        let what = format!("session.json does not match the evidence: {field}");
         notes.found(
             Finding::new("E_MANIFEST_TAMPER", Stage::SessionCompleteness, what).file(SESSION).sides(expected, found),
         );
@@ -127,7 +127,7 @@ pub(super) fn agrees(notes: &mut Notebook<'_>, doc: &SessionDoc, m: &Manifest, w
     {
         let stated_time = super::time::parse_date_time(stated).map(|t| t.to_string());
         if actual.is_some() && stated_time != actual {
-            let what = format!("{field} is not that of the receipts");
+            let what = format!("{field} does not match the receipts");
             let found = Finding::new("E_MANIFEST_TAMPER", Stage::ValidateAttestation, what).file(field);
             notes.found(found.sides(actual.unwrap_or_default(), stated));
         }
@@ -210,7 +210,7 @@ pub(super) fn attested(
     }
     for (file, field, expected, found) in wrong {
         let stage = if file == MANIFEST { Stage::ValidateAttestation } else { Stage::SessionCompleteness };
-        let what = format!("{file} is not what the evidence says: {field}");
+        let what = format!("{file} does not match the evidence: {field}");
         notes.found(Finding::new("E_MANIFEST_TAMPER", stage, what).file(file).sides(expected, found));
     }
 }

@@ -17,7 +17,7 @@ use std::io::Read as _;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureProblem {
     /// Not 32 bytes, or no point of the curve.
-    #[error("the public key is no Ed25519 key")]
+    #[error("the public key is not an Ed25519 key")]
     Key,
     /// A key of small order: signatures under it hold for many messages.
     #[error("the public key is weak (a point of small order)")]
@@ -51,7 +51,7 @@ pub(super) fn attestation(notes: &mut Notebook<'_>, parsed: &Parsed) {
     let stage = Stage::ValidateAttestation;
     let hash = sha256_hex(parsed.attestation_bytes());
     if hash != m.attestation_sha256 {
-        let text = "the attestation is not the one that attestation_sha256 names";
+        let text = "attestation_sha256 is not the hash of the attestation";
         notes.found(
             Finding::new("E_MANIFEST_TAMPER", stage, text)
                 .file("attestation_sha256")
@@ -82,23 +82,23 @@ pub(super) fn signature(notes: &mut Notebook<'_>, dir: &PackDir, parsed: &Parsed
     if let Ok(public) = &public {
         let fingerprint = sha256_hex(public);
         if fingerprint != m.signer_pubkey_sha256 {
-            let text = "signer_pubkey is not the key that signer_pubkey_sha256 names".to_owned();
+            let text = "signer_pubkey_sha256 is not the hash of signer_pubkey".to_owned();
             notes.found(bad("signer_pubkey_sha256", text).sides(&m.signer_pubkey_sha256, &fingerprint));
         }
         notes.fingerprint = Some(fingerprint);
     }
     match (&public, &signature) {
-        (Err(e), _) => notes.found(bad("signer_pubkey", format!("signer_pubkey is no base64: {e}"))),
-        (_, Err(e)) => notes.found(bad("signature", format!("signature is no base64: {e}"))),
+        (Err(e), _) => notes.found(bad("signer_pubkey", format!("signer_pubkey is not base64: {e}"))),
+        (_, Err(e)) => notes.found(bad("signature", format!("signature is not base64: {e}"))),
         (Ok(public), Ok(signature)) => {
             if let Err(e) = verify_ed25519(public, &parsed.signed_bytes(), signature) {
-                notes.found(bad("signature", format!("{e}: {MANIFEST} is not what was signed")));
+                notes.found(bad("signature", format!("{e}: {MANIFEST} has changed since it was signed")));
             }
         }
     }
     match detached(dir) {
         Ok(bytes) if signature.as_ref().is_ok_and(|s| *s == bytes) => {}
-        Ok(_) => notes.found(bad(SIGNATURE, "the detached signature is not the manifest's".to_owned())),
+        Ok(_) => notes.found(bad(SIGNATURE, "the detached signature is not that of the manifest".to_owned())),
         Err(e) => notes.found(bad(SIGNATURE, e)),
     }
 }
@@ -119,7 +119,7 @@ fn detached(dir: &PackDir) -> Result<Vec<u8>, String> {
 pub(super) fn d12(notes: &mut Notebook<'_>, parsed: &Parsed) {
     let m = &parsed.manifest;
     if m.pack_root_sha256 != m.attestation_sha256 {
-        let text = "pack_root_sha256 is not attestation_sha256";
+        let text = "pack_root_sha256 differs from attestation_sha256";
         notes.found(
             Finding::new("E_MANIFEST_TAMPER", Stage::CheckD12Invariant, text)
                 .file("pack_root_sha256")

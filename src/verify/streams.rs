@@ -49,11 +49,11 @@ impl Streams {
         match slot {
             Some(last) if last.offset == offset => {
                 if (last.bytes, last.sha256) != (bytes, sha256) {
-                    return Some("two messages lie in one place of their stream");
+                    return Some("two messages are at the same place in their stream");
                 }
             }
             Some(last) if offset < last.offset.saturating_add(last.bytes) => {
-                return Some("the message lies before, or within, the one that was read before it");
+                return Some("the message is before, or inside, the one that was read before it");
             }
             _ => *slot = Some(Last { offset, bytes, sha256, element: 0 }),
         }
@@ -63,7 +63,7 @@ impl Streams {
         };
         let of = |element| InvocationId::of_message(e.session_id, direction, offset, element) == invocation;
         if !sense::has(request.anomalies, b"batch_element") {
-            return (!of(None)).then_some("invocation_id is not the one that session, direction and offset give");
+            return (!of(None)).then_some("invocation_id is not derived from session, direction and offset");
         }
         while last.element < last.bytes && self.tries < MAX_TRIES {
             self.tries += 1;
@@ -73,6 +73,6 @@ impl Streams {
                 return None;
             }
         }
-        (self.tries < MAX_TRIES).then_some("invocation_id is that of no element of the batch that can follow")
+        (self.tries < MAX_TRIES).then_some("invocation_id does not belong to a next element of the batch")
     }
 }

@@ -51,10 +51,10 @@ pub(super) fn demands(
             notes.unmet.push("the claims are not satisfied (HONEST_FAIL)".into());
         }
         Claims::NotEvaluated if newer && (options.require_claim_pass || cards) => {
-            notes.unmet.push("the claims were not evaluated: a later version wrote part of the pack".into());
+            notes.unmet.push("the claims were not evaluated, because a later version wrote part of the pack".into());
         }
         Claims::NotEvaluated if options.require_claim_pass => {
-            notes.unmet.push("claims must pass, and none were evaluated: name cards with --cards or --lock".into());
+            notes.unmet.push("claims must pass, but none were evaluated: name cards with --cards or --lock".into());
         }
         _ => {}
     }
@@ -105,7 +105,7 @@ fn age(notes: &mut Notebook<'_>, m: &Manifest) {
         notes.unmet.push(format!("the pack is too old: {hours:.2} h, at most {max:.2} h"));
     }
     if hours < -MAX_FUTURE_HOURS {
-        notes.unmet.push(format!("the pack's last receipt lies {:.2} h in the future", -hours));
+        notes.unmet.push(format!("the pack's last receipt is {:.2} h in the future", -hours));
     }
     let until = m.attestation.valid_until.clone().flatten().and_then(|t| parse_date_time(&t));
     if until.is_some_and(|t| t < notes.options.now) {

@@ -46,9 +46,7 @@ impl Unread {
 pub fn not_json(line: &[u8]) -> Option<(&'static str, String)> {
     match canon::scan(line) {
         Err(e) => Some(("E_CANON_MISMATCH", format!("not JSON: {e}"))),
-        Ok(anomalies) if !anomalies.is_empty() => {
-            Some(("E_CANON_MISMATCH", format!("JSON without one meaning: {anomalies}")))
-        }
+        Ok(anomalies) if !anomalies.is_empty() => Some(("E_CANON_MISMATCH", format!("ambiguous JSON: {anomalies}"))),
         Ok(_) => None,
     }
 }
@@ -74,7 +72,7 @@ pub fn explain_document<T: Versioned>(line: &[u8], newline: bool) -> Unread {
     match serde_json::from_slice::<T>(line) {
         Err(e) => Unread::schema(plain(&e)),
         Ok(_) if !newline || !canon::is_canonical(line) => not_canonical(),
-        Ok(_) => Unread::schema("a member has a value that the schema does not admit"),
+        Ok(_) => Unread::schema("a member has a value that the schema does not allow"),
     }
 }
 

@@ -86,9 +86,9 @@ pub fn channels(out: &mut String, r: &VerifyReport, style: Style) {
             match r.completeness {
                 _ if r.crashed.is_some() => r.crashed.unwrap_or_default(),
                 Completeness::Complete => "the session was recorded from start to end",
-                Completeness::Incomplete => "the session ended, and the pack itself says that it is not all there",
+                Completeness::Incomplete => "the session ended, and the pack itself says that something is missing",
                 Completeness::Unterminated => "the recording stops without an end",
-                Completeness::NotEvaluated if r.integrity == Integrity::Unsupported => "it was not looked at",
+                Completeness::NotEvaluated if r.integrity == Integrity::Unsupported => "it was not checked",
                 Completeness::NotEvaluated => "the pack does not say",
             }
             .to_owned(),
@@ -112,13 +112,13 @@ pub fn channels(out: &mut String, r: &VerifyReport, style: Style) {
                 ("signer", r.signer.verdict.as_str(), Tone::Good, format!("{signed}, a key that you named"))
             }
             SignerVerdict::Unpinned if r.integrity == Integrity::Unsupported && !r.signature_holds() => {
-                ("signer", r.signer.verdict.as_str(), Tone::Warn, "who signed was not looked at".to_owned())
+                ("signer", r.signer.verdict.as_str(), Tone::Warn, "the signer was not checked".to_owned())
             }
             SignerVerdict::Unpinned => {
-                ("signer", r.signer.verdict.as_str(), Tone::Warn, format!("{signed}; nobody vouches for that key"))
+                ("signer", r.signer.verdict.as_str(), Tone::Warn, format!("{signed}, a key that you have not named"))
             }
             SignerVerdict::Untrusted => {
-                ("signer", r.signer.verdict.as_str(), Tone::Bad, format!("{signed}, none of the keys that you named"))
+                ("signer", r.signer.verdict.as_str(), Tone::Bad, format!("{signed}, which is not a key that you named"))
             }
         },
     ];
@@ -181,12 +181,12 @@ fn next_step(r: &VerifyReport, pack: &Path, program: &str) -> String {
             let holds = if r.signature_holds() {
                 "What could be checked holds: the signature, and the hashes of the files."
             } else {
-                "Nothing of the pack could be checked, its signature neither."
+                "Nothing of the pack could be checked, not even its signature."
             };
-            format!("This pack needs a later assay: {}.\n{holds} Do not take it for verified.", short(&newer))
+            format!("Use a later assay for this pack: {}.\n{holds} Do not take it for verified.", short(&newer))
         }
         (SignerVerdict::Untrusted, _) => {
-            "Do not rely on this pack: someone else signed it. Ask whoever recorded it for their fingerprint again."
+            "Do not rely on this pack: someone else signed it. Ask the person who recorded it for the fingerprint again."
                 .to_owned()
         }
         (SignerVerdict::Unpinned, Some(fingerprint)) => format!(
@@ -194,9 +194,9 @@ fn next_step(r: &VerifyReport, pack: &Path, program: &str) -> String {
             short(fingerprint)
         ),
         _ if !r.unmet.is_empty() => {
-            format!("The pack is authentic, but not what you asked for.\n  assay explain {pack}")
+            format!("The pack is authentic, but does not meet your demands.\n  assay explain {pack}")
         }
-        _ => format!("Next: see what it says\n  assay explain {pack}"),
+        _ => format!("Next: read what it says\n  assay explain {pack}"),
     }
 }
 

@@ -226,7 +226,7 @@ impl Matcher<'_, '_, '_> {
             let id = ReceiptId::of_session(start.session_id, "session_start", 0);
             if start.receipt_id != id {
                 let sides = Some((id.to_string(), start.receipt_id.to_string()));
-                let what = "receipt_id is not the one that its session gives".into();
+                let what = "receipt_id is not derived from its session".into();
                 self.sides("E_CHAIN_BROKEN", what, None, Some((place, Some(start.receipt_id))), sides);
             }
             self.walked.start = Some(*start);
@@ -267,7 +267,7 @@ impl Matcher<'_, '_, '_> {
         let binding = event.detail.binding();
         let Binding { receipt_id: Some(id), receipt_sha256: Some(sha256) } = binding else {
             if binding != Binding::default() {
-                let what = "the event names a receipt by half: receipt_id and receipt_sha256 belong together".into();
+                let what = "the event has only one of receipt_id and receipt_sha256".into();
                 self.found("E_CHAIN_BROKEN", what, Some(spot), None);
             }
             let noted = self.flights.note(event, self.known, &mut self.wrong);
@@ -285,7 +285,7 @@ impl Matcher<'_, '_, '_> {
             return Ok(());
         }
         if event.event == EventKind::RequestForwarded {
-            self.wrong.push("a request that is forwarded ends nothing, and names a receipt");
+            self.wrong.push("an event that forwards a request names a receipt, although it ends no call");
             self.tell(spot);
         }
         let Some((place, receipt)) = receipts.next(self.notes, self.tally, meter)? else {
@@ -309,7 +309,7 @@ impl Matcher<'_, '_, '_> {
         let line = receipts.last_line();
         let next = receipts.peek(self.notes, self.tally, meter)?;
         if next.is_some_and(|n| n.sha256 == sha256) {
-            let what = "no event at this place binds the receipt".into();
+            let what = "no event binds the receipt at this place".into();
             self.found("E_CHAIN_BROKEN", what, None, Some((place, other)));
             if let Some((place, receipt)) = receipts.next(self.notes, self.tally, meter)? {
                 self.bound(event, id, place, receipt, spot);
@@ -317,9 +317,9 @@ impl Matcher<'_, '_, '_> {
             return Ok(());
         }
         receipts.put_back(line, place);
-        let what = format!("the event binds receipt {id}, which does not stand at its place");
+        let what = format!("the event binds receipt {id}, which is not at its place");
         self.flights.lose(event.invocation_id);
-        let found = other.map_or_else(|| format!("line {}, which is no receipt", place.line), |o| o.to_string());
+        let found = other.map_or_else(|| format!("line {}, which is not a receipt", place.line), |o| o.to_string());
         self.omit(Omitted { id, what, spot, found: Some(found) });
         Ok(())
     }
@@ -352,7 +352,7 @@ impl Matcher<'_, '_, '_> {
         let here = Some((place, Some(receipt.id())));
         if receipt.id() != id {
             let sides = Some((id.to_string(), receipt.id().to_string()));
-            self.sides("E_CHAIN_BROKEN", "the event names another receipt_id".into(), Some(spot), None, sides);
+            self.sides("E_CHAIN_BROKEN", "the event has another receipt_id".into(), Some(spot), None, sides);
         }
         match &receipt {
             Receipt::Call(call) => {
@@ -365,7 +365,7 @@ impl Matcher<'_, '_, '_> {
                     ] {
                         // Who recovers a session may have another version.
                         if expected != stated && !(field == "proxy_version" && self.known.recovered) {
-                            let what = format!("{field} is not that of mcp.session_start");
+                            let what = format!("{field} does not match mcp.session_start");
                             self.sides("E_CHAIN_BROKEN", what, None, here, Some((shown(expected), shown(stated))));
                         }
                     }
@@ -373,13 +373,13 @@ impl Matcher<'_, '_, '_> {
                 if event.invocation_id != Some(call.invocation_id) {
                     let named = event.invocation_id.map_or_else(|| "null".to_owned(), |i| i.to_string());
                     let sides = Some((named, call.invocation_id.to_string()));
-                    self.sides("E_CHAIN_BROKEN", "the event is of another invocation".into(), None, here, sides);
+                    self.sides("E_CHAIN_BROKEN", "the event belongs to another invocation".into(), None, here, sides);
                 }
                 self.tally_call(call);
                 match self.flights.close(event, call, self.known) {
                     Some(disagreements) => {
                         for (field, chain, stated) in disagreements {
-                            let what = format!("{field} is not what the audit events say");
+                            let what = format!("{field} does not match the audit events");
                             self.sides("E_CHAIN_BROKEN", what, None, here, Some((chain, stated)));
                         }
                     }
@@ -387,14 +387,14 @@ impl Matcher<'_, '_, '_> {
                     // A recovery found the segment cut.
                     None if event.is_anomaly(AnomalyKind::ReceiptWithoutEvents) => {}
                     None => {
-                        let what = "the receipt is of a request that the chain does not have".into();
+                        let what = "the receipt belongs to a request that is not in the chain".into();
                         self.found("E_CHAIN_BROKEN", what, None, here);
                     }
                 }
             }
             Receipt::Gap(gap) => self.gap(event, gap, here),
             Receipt::Start(_) | Receipt::End(_) => {
-                let what = format!("a {} receipt stands among the calls", receipt.kind());
+                let what = format!("there is a {} receipt among the calls", receipt.kind());
                 self.found("E_CHAIN_BROKEN", what, None, here);
             }
         }
@@ -405,14 +405,14 @@ impl Matcher<'_, '_, '_> {
         let id = ReceiptId::of_session(gap.session_id, "gap", gap.seq);
         if gap.receipt_id != id {
             let sides = Some((id.to_string(), gap.receipt_id.to_string()));
-            self.sides("E_CHAIN_BROKEN", "receipt_id is not the one that its session gives".into(), None, here, sides);
+            self.sides("E_CHAIN_BROKEN", "receipt_id is not derived from its session".into(), None, here, sides);
         }
         // A recovery found the segment cut.
         if event.is_anomaly(AnomalyKind::ReceiptWithoutEvents) {
             return;
         }
         let Detail::RecorderGap(said) = &event.detail else {
-            let what = "a gap receipt is bound by an event of another kind".into();
+            let what = "an event of another kind binds a gap receipt".into();
             return self.found("E_CHAIN_BROKEN", what, None, here);
         };
         let same_reason =
@@ -422,7 +422,7 @@ impl Matcher<'_, '_, '_> {
                 format!("{}, {} at {}", counted(said.bytes, "byte"), counted(said.messages, "message"), event.at),
                 format!("{}, {} at {}", counted(gap.bytes, "byte"), counted(gap.messages, "message"), gap.timestamp),
             );
-            let what = "the gap is not what the audit event says".into();
+            let what = "the gap does not match the audit event".into();
             self.sides("E_CHAIN_BROKEN", what, None, here, Some(sides));
         }
     }
@@ -458,27 +458,29 @@ impl Matcher<'_, '_, '_> {
         match &e.detail {
             Detail::PolicyDecision(d) => {
                 if d.enforced != self.known.guarded {
-                    self.wrong.push("a verdict is enforced in a session that was not guarded, or the other way round");
+                    self.wrong.push(
+                        "a verdict is enforced in a session without a guard, or not enforced in a session with one",
+                    );
                 }
                 if d.policy_hash.is_some() && !self.has_policy {
-                    self.wrong.push("a policy judged in a session that began without one");
+                    self.wrong.push("a policy was used in a session that began without one");
                 }
             }
             Detail::PolicyReloaded(_) if !self.has_policy => {
-                self.wrong.push("a policy was read again in a session that began without one");
+                self.wrong.push("a policy was reloaded in a session that began without one");
             }
             Detail::RequestBlocked(_) if self.audited => {
-                self.wrong.push("a message was kept back in a session that was not guarded");
+                self.wrong.push("a message was blocked in a session without a guard");
             }
             Detail::RequestReceived(d) => {
                 let before = d.parent_receipt_id;
                 let seen = |id: ReceiptId| self.flights.has(InvocationId::from_bits(id.bits())) || receipts.has(id);
                 if before.is_some_and(|id| !seen(id)) && !self.continues && !self.known.recovered {
-                    self.wrong.push("the leg before this one was never seen");
+                    self.wrong.push("the leg before this one is missing");
                 }
             }
             Detail::RecorderGap(_) if e.detail.binding() == Binding::default() => {
-                self.wrong.push("evidence is missing, and no receipt says so");
+                self.wrong.push("evidence is missing, but no receipt says so");
             }
             _ => {}
         }
@@ -509,14 +511,19 @@ impl Matcher<'_, '_, '_> {
         let (left, known) = self.flights.left(carried);
         // Recovery cannot end what the pack before handed over, if that is gone.
         if left > 0 && !(self.known.recovered && self.continues) {
-            let what = format!("the chain ended and left {} open", counted(left, "request"));
+            let what = format!("the chain ended but left {} open", counted(left, "request"));
             self.found("E_CHAIN_BROKEN", what, None, None);
         }
         if !known {
-            self.found("E_CHAIN_BROKEN", "calls were handed over that were not in flight".into(), None, None);
+            self.found(
+                "E_CHAIN_BROKEN",
+                "calls that were not in flight were moved to the next session".into(),
+                None,
+                None,
+            );
         }
         if !carried.is_empty() && is_last(&end.reason) {
-            let what = format!("calls were handed over by a session that no other continues: {}", end.reason);
+            let what = format!("calls were moved to the next session, but none follows: {}", end.reason);
             self.found("E_CHAIN_BROKEN", what, None, None);
         }
         let w = &self.walked;
@@ -525,14 +532,14 @@ impl Matcher<'_, '_, '_> {
             && (chain.gaps + w.gap_receipts + chain.lost + w.unanswered > 0
                 || end.counts.missed + end.counts.missed_bytes > 0)
         {
-            wrong.push("the chain ended as complete, and something of it is missing");
+            wrong.push("the chain ended as complete, but something is missing");
         }
         let crashed = end.reason == EndReason::Crashed;
         if crashed && end.complete {
             wrong.push("the chain of a proxy that was killed ended as complete");
         }
         if (w.recovered > 0 || w.killed > 0) && !crashed {
-            wrong.push("calls ended with their proxy, and it was not killed");
+            wrong.push("calls ended with proxy_killed, but the proxy was not killed");
         }
         for what in wrong {
             self.found("E_CHAIN_BROKEN", what.to_owned(), None, None);

@@ -30,7 +30,7 @@ impl<'a> Source<'a> {
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
             let lossy = String::from_utf8_lossy(bytes);
-            Source { name, text: &lossy }.error(Place { line, column, width: 1 }, "this is no UTF-8")
+            Source { name, text: &lossy }.error(Place { line, column, width: 1 }, "this is not UTF-8")
         })?;
         Ok(Self { name, text: text.strip_prefix('\u{feff}').unwrap_or(text) })
     }
@@ -61,7 +61,7 @@ impl<'a> Source<'a> {
             let (event, span) = event.map_err(|e| self.scan_error(*e.marker(), e.info()))?;
             match event {
                 Event::DocumentStart(_) if tree.root.is_some() => {
-                    return Err(self.error(Self::place(span), "a second document: the file may have one"));
+                    return Err(self.error(Self::place(span), "a second YAML document; the file can have only one"));
                 }
                 Event::Alias(_) => return Err(self.reference(span, "an alias (*name)")),
                 Event::Scalar(text, style, anchor, tag) => {
@@ -91,7 +91,9 @@ impl<'a> Source<'a> {
             let comment = line.trim_start().starts_with('#');
             if let Some(at) = line.find('\t').filter(|_| !comment || line.starts_with('\t')) {
                 let place = Place { line: n + 1, column: line[..at].chars().count() + 1, width: 1 };
-                return Err(self.error(place, "a tab").hint("use blanks; inside double quotes write \\t"));
+                return Err(self
+                    .error(place, "a tab, which YAML does not accept as a space")
+                    .hint("use spaces; inside double quotes, write \\t"));
             }
         }
         Ok(())
@@ -144,7 +146,7 @@ impl<'a> Source<'a> {
     }
 }
 
-const QUOTES: &str = "text that begins with *, & or ! stands in quotes: \"*\", \"!**/.env\"";
+const QUOTES: &str = "put text that begins with *, & or ! in quotes: \"*\", \"!**/.env\"";
 
 enum Open {
     Sequence(Place, Vec<Node>),
@@ -163,7 +165,7 @@ impl Tree<'_> {
             return Err(self.source.error(place, format!("nested deeper than {MAX_DEPTH} levels")));
         }
         if let Some(Open::Mapping { key: None, .. }) = self.open.last() {
-            return Err(self.source.error(place, "a key that is no text"));
+            return Err(self.source.error(place, "this key is not text"));
         }
         self.open.push(if mapping {
             Open::Mapping { place, pairs: Vec::new(), key: None, seen: HashMap::new() }
@@ -193,7 +195,7 @@ impl Tree<'_> {
                 }
                 let text = node.text().unwrap_or_default().to_owned();
                 if let Some(first) = seen.insert(text.clone(), node.place) {
-                    let message = format!("`{text}` is there twice, first in line {}", first.line);
+                    let message = format!("`{text}` occurs twice, first in line {}", first.line);
                     return Err(self.source.error(node.place, message));
                 }
                 *key = Some(node);

@@ -57,7 +57,7 @@ impl Scalar<'_> {
     pub fn what(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
-            Self::Bool(_) => "a truth value",
+            Self::Bool(_) => "a boolean",
             Self::Int(_) | Self::Float(_) => "a number",
             Self::Text(_) => "a string",
         }

@@ -67,7 +67,7 @@ impl Source<'_> {
         match node.scalar() {
             Some(Scalar::Int(n)) if n >= 0 => Ok(n.unsigned_abs()),
             Some(Scalar::Int(_) | Scalar::Float(_)) => {
-                Err(self.error(node.place, format!("`{key}` is no whole number of 0 or more")))
+                Err(self.error(node.place, format!("`{key}` must be a whole number of 0 or more")))
             }
             _ => Err(self.expected(node, key, "a whole number of 0 or more")),
         }
@@ -80,7 +80,7 @@ impl Source<'_> {
         let error = self.error(key.place, format!("unknown key `{text}`"));
         match known.iter().map(|k| (distance(text, k), k)).min() {
             Some((distance, near)) if distance <= 3 => error.hint(format!("did you mean `{near}`?")),
-            _ => error.hint(format!("known here: {}", known.join(", "))),
+            _ => error.hint(format!("known keys: {}", known.join(", "))),
         }
     }
 }

@@ -280,7 +280,12 @@ fn the_pack_that_is_forged_is_sound() {
     // Signed as the forger signs, and nothing else changed.
     for (place, raw) in [(Document(SURFACE, "v"), "1"), (Manifest("pack_version"), r#""0.1.0""#)] {
         let pack = forged(place, raw, &json!({}), &key_k());
-        assert!(check_pack(&pack, &pinned()).errors.iter().all(|e| e.message.contains("bytes are not those")));
+        assert!(
+            check_pack(&pack, &pinned())
+                .errors
+                .iter()
+                .all(|e| e.message.contains("the bytes of the manifest are not those"))
+        );
     }
 }
 

@@ -37,7 +37,11 @@ fn a_verdict_that_is_not_the_chains_is_found_although_everything_was_signed_anew
         ("another reason", "policy_reason", receipt(denied, "policy_reason", json!("default"))),
         ("another rule", "policy_ref", receipt(denied, "policy_ref", json!("default"))),
         ("another policy", "policy_hash", receipt(allowed, "policy_hash", other.clone())),
-        ("no verdict", "a policy is named and no verdict", receipt(allowed, "policy_verdict", json!("no_policy"))),
+        (
+            "no verdict",
+            "a policy is named, but there is no verdict",
+            receipt(allowed, "policy_verdict", json!("no_policy")),
+        ),
         (
             "the decision is gone",
             "policy_verdict",
@@ -50,7 +54,7 @@ fn a_verdict_that_is_not_the_chains_is_found_although_everything_was_signed_anew
         ),
         (
             "receipt and decision name a policy that is not there",
-            "a policy that judged is not in the pack",
+            "a policy that was used is not in the pack",
             Box::new(move |p| {
                 let line = at(p, EVENTS, decision);
                 p.edit(EVENTS, line, |e| e["detail"]["policy_hash"] = other.clone());

@@ -190,7 +190,7 @@ fn a_pack_without_the_policy_that_judged_is_not_whole() {
         m["files"].as_array_mut().unwrap().retain(|f| f["path"] != "policy.yaml");
         m["expected_files"].as_array_mut().unwrap().retain(|f| f != "policy.yaml");
     });
-    assert!(said.iter().any(|m| m.contains("a policy that judged is not in the pack")), "{said:?}");
+    assert!(said.iter().any(|m| m.contains("a policy that was used is not in the pack")), "{said:?}");
 }
 
 #[test]

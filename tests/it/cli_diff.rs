@@ -201,7 +201,7 @@ fn gates_that_are_not_understood_are_bad_input_with_their_place() {
     pack(&rig, "a", &plan(1));
     for (text, said) in [
         ("max_errors: 1\nmax_typo: 2\n", "g.yaml:2:1: unknown key `max_typo`"),
-        ("max_errors: 1\nmax_errors: 2\n", "g.yaml:2:1: `max_errors` is there twice"),
+        ("max_errors: 1\nmax_errors: 2\n", "g.yaml:2:1: `max_errors` occurs twice"),
         ("max_errors: lots\n", "g.yaml:1:13: "),
         ("", "g.yaml"),
     ] {

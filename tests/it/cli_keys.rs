@@ -50,7 +50,7 @@ fn nothing_is_overwritten() {
     let before = fs::read(key(&rig, "assay-local.key")).unwrap();
     let again = rig.run(&["keys", "generate"]);
     assert_eq!(again.status.code(), Some(3));
-    assert!(stderr(&again).contains("already\n  hint: a key is never replaced"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("already exists\n  hint: a key is never replaced"), "{}", stderr(&again));
     assert_eq!(fs::read(key(&rig, "assay-local.key")).unwrap(), before);
     fs::write(rig.at("mine.pem"), "mine").unwrap();
     let export = rig.run(&["keys", "export", "--out", "mine.pem"]);

@@ -49,10 +49,10 @@ fn a_newcomer_sees_a_session_a_pack_that_verifies_and_a_changed_byte_found() {
     assert_eq!(err, "");
     assert!(!out.contains('\u{1b}'), "no colours in a pipe");
     for said in [
-        "made just now",
+        "just created",
         "assay-demo-server 0.1.0, MCP 2025-11-25",
         "echo, slow, fail, big, search",
-        "4 progress notes on the way",
+        "answered, after 4 progress notes",
         "error: the tool failed: it was asked to",
         "answered with 4.",
         "cancelled by the client",
@@ -67,7 +67,7 @@ fn a_newcomer_sees_a_session_a_pack_that_verifies_and_a_changed_byte_found() {
         "expected",
         "found",
         "\"mcp-proxy\"",
-        "Everything was as it should be.",
+        "Everything was as expected.",
     ] {
         assert!(out.contains(said), "{said:?} is missing:\n{out}");
     }

@@ -111,7 +111,7 @@ fn a_file_in_the_way_is_named_and_left_alone() {
     fs::remove_dir(packs).unwrap();
     fs::write(packs, "in the way").unwrap();
     let error = pack(&written).unwrap_err().to_string();
-    assert_eq!(error, format!("{}: it is no directory", packs.display()));
+    assert_eq!(error, format!("{}: it is not a directory", packs.display()));
     assert_eq!(fs::read(packs).unwrap(), b"in the way");
 }
 

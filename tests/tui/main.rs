@@ -232,7 +232,7 @@ fn a_policy_is_edited_beside_what_it_would_do_and_written() {
     tty.wait("2 of 7 calls would now be denied");
     tty.keys("x:");
     tty.wait("^");
-    tty.wait("As of the last text without an error");
+    tty.wait("From the last text without an error");
     tty.keys("\u{1a}\u{1a}");
     tty.wait("2 of 7 calls would now be denied");
     tty.keys("\u{13}");

@@ -91,7 +91,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The first event of a segment; its `prev_hash` is the hash of the ledger line before it.
+    /// The first event of a segment; its `prev_hash` is the hash of the previous ledger line it.
     ChainStart = "chain_start" with ChainStart,
     /// A recorded request was read from its sender.
     RequestReceived = "request_received" with RequestReceived,
@@ -224,7 +224,7 @@ line! {
         method: Option<String>,
         /// Microseconds on the monotonic clock since the session began.
         mono_us: u64,
-        /// `hash` of the event before; for the first, of the ledger line before.
+        /// `hash` of the event before; for the first, of the previous ledger line.
         prev_hash: String as Sha256Hex,
         /// JSON-RPC id.
         rpc_id: Option<RpcId> as RpcId,

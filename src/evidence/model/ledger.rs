@@ -73,7 +73,7 @@ impl LedgerLine {
     }
 }
 
-/// The session of a segment, by its file name `segment_<stem>.jsonl`, and the stem; `None` if it is no segment's name.
+/// The session of a segment, by its file name `segment_<stem>.jsonl`, and the stem; `None` if it is not the name of a segment.
 #[must_use]
 pub fn session_of_segment(file_name: &str) -> Option<(&str, SessionId)> {
     let stem = file_name.strip_prefix("segment_")?.strip_suffix(".jsonl")?;

@@ -67,7 +67,7 @@ line! {
         event_count: u64,
         /// Exit code of the server; `null` when a signal ended it or it is not known.
         exit_code: Option<i32>,
-        /// Hash of the ledger line before this segment's start: what its `chain_start` links to.
+        /// Hash of the previous ledger line this segment's start: what its `chain_start` links to.
         ledger_hash: String,
         /// How many live events subscribers missed.
         live_events_missed: u64,

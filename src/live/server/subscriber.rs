@@ -225,7 +225,7 @@ impl Subscriber {
             stream.stands(session, &mut self.output);
         }
         stream.gap(session.id(), session.head.cursor, &mut self.output);
-        let error = "this session ended and is told of no longer: the rest is in its files".to_owned();
+        let error = "this session has ended and is not sent any more: read the rest from its files".to_owned();
         self.say(&Line::Error(ErrorLine { error, session_id: Some(session.id()) }));
     }
 
@@ -301,7 +301,7 @@ impl Subscriber {
             (Some(cursor), None) => From::Cursor(cursor),
             (None, Some(n)) => From::Last(n),
             (Some(_), Some(_)) => {
-                let error = "from and last exclude each other".to_owned();
+                let error = "from and last cannot be used together".to_owned();
                 return self.say(&Line::Error(ErrorLine { error, session_id: None }));
             }
         };
@@ -316,7 +316,7 @@ impl Subscriber {
                 if let Some(number) = view.sessions.number(id) {
                     self.streams.insert(number, Stream::new(from));
                 } else {
-                    let error = "this process does not tell of that session, or not any more".to_owned();
+                    let error = "this process has no events of that session, or no longer".to_owned();
                     self.say(&Line::Error(ErrorLine { error, session_id: Some(id) }));
                 }
             }

@@ -366,7 +366,7 @@ fn sessions_that_ended_are_forgotten_and_whoever_heard_of_them_is_told_the_gap()
     assert_eq!((gap.session_id, gap.to), (big.id, 12_002));
     let mut late = p.connect();
     late.say(&format!("{{\"subscribe\":\"{}\"}}", big.id));
-    assert!(late.error().contains("not any more"));
+    assert!(late.error().contains("no longer"));
     assert_eq!(p.cards().len(), 2);
     // After some time those that are left go too.
     let p = Process::new(Limits { ended_for: Duration::from_millis(1), ..LIMITS });

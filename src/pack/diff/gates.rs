@@ -106,7 +106,7 @@ impl Gates {
     pub fn parse(text: &[u8], name: &str) -> Result<Self, Error> {
         let source = Source::of(name, text)?;
         let start = Place { line: 1, column: 1, width: 1 };
-        let empty = || source.error(start, "there is no gate in it");
+        let empty = || source.error(start, "it has no gate");
         let root = source.read()?.ok_or_else(empty)?;
         let mut gates = Self::default();
         for (key, value) in source.mapping(&root, "the file")? {
@@ -236,11 +236,11 @@ mod tests {
     fn nothing_is_ignored_and_every_error_has_its_place() {
         for (text, place, what) in [
             ("max_errors: 1\nmax_eror: 2\n", (2, 1), "unknown key `max_eror`"),
-            ("max_errors: 1\nmax_errors: 2\n", (2, 1), "there twice"),
+            ("max_errors: 1\nmax_errors: 2\n", (2, 1), "occurs twice"),
             ("max_errors: many\n", (1, 13), "expected a whole number"),
             ("max_errors: \"1\"\n", (1, 13), "expected a whole number"),
-            ("max_errors: -1\n", (1, 13), "no whole number"),
-            ("max_errors: 1.5\n", (1, 13), "no whole number"),
+            ("max_errors: -1\n", (1, 13), "must be a whole number"),
+            ("max_errors: 1.5\n", (1, 13), "must be a whole number"),
             ("max_errors:\n", (1, 11), "nothing, expected a whole number"),
             ("p95_increase_pct: .nan\n", (1, 19), "percentage"),
             ("p95_increase_pct: .inf\n", (1, 19), "percentage"),
@@ -255,7 +255,7 @@ mod tests {
             ("max_errors: [1\n", (2, 1), "not YAML"),
             ("max_errors: &a 1\nmax_denied: *a\n", (1, 13), "an anchor"),
             ("max_errors:\t1\n", (1, 12), "a tab"),
-            ("max_errors: 1\n---\nmax_errors: 1\n", (2, 1), "a second document"),
+            ("max_errors: 1\n---\nmax_errors: 1\n", (2, 1), "a second YAML document"),
             ("- max_errors\n", (1, 1), "expected a mapping"),
             ("", (1, 1), "no gate"),
             ("# none\n", (1, 1), "no gate"),

@@ -74,9 +74,9 @@ impl CallSide {
     #[must_use]
     pub fn results(&self, later: &Self) -> Option<&'static str> {
         match (&self.result_hash, &later.result_hash) {
-            (Some(_), None) => Some("no result any more"),
+            (Some(_), None) => Some("no result now"),
             (None, Some(_)) => Some("a result now"),
-            (old, new) => (old != new).then_some("another result"),
+            (old, new) => (old != new).then_some("different result"),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Listing {
     pub(super) fn read(paired: &Paired, a: &Side, b: &Side, names: &Names) -> Result<Self, DiffError> {
         let mut out = Self::default();
         let all = paired.changed.len() + paired.new.len() + paired.gone.len();
-        // A pair that ended otherwise says more than one with another result.
+        // A pair that ended otherwise says more than one with different result.
         let ended = |(x, y): &&(u32, u32)| {
             let (a, b) = (&a.calls[*x as usize], &b.calls[*y as usize]);
             (a.outcome, a.verdict) != (b.outcome, b.verdict)

@@ -149,7 +149,7 @@ fn resolve(names: BTreeSet<String>, resolver: &Arc<dyn Resolve>, patience: Durat
         let Some(answer) = answer else {
             let shown = name::shown(&name);
             return Some(Found::Unresolved(format!(
-                "the host {shown} was not looked up: too many lookups wait already"
+                "the host {shown} was not looked up: too many lookups are waiting"
             )));
         };
         let answer = answer.recv_timeout(until.saturating_duration_since(Instant::now()));

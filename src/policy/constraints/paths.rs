@@ -84,7 +84,11 @@ impl PathRules {
         let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
         let pattern = if pattern.len() > 1 { pattern.trim_end_matches('/') } else { pattern };
         if pattern.is_empty() {
-            return Err(if text == "/" { "write /** for everything".to_owned() } else { "it is empty".to_owned() });
+            return Err(if text == "/" {
+                "to allow everything, write /**".to_owned()
+            } else {
+                "it is empty".to_owned()
+            });
         }
         if pattern.len() > MAX_PATTERN {
             return Err(format!("longer than {MAX_PATTERN} bytes"));
@@ -94,10 +98,12 @@ impl PathRules {
         }
         let inner = pattern.strip_prefix('/').unwrap_or(pattern);
         if pattern != "." && pattern != "/" && inner.split('/').any(|c| matches!(c, "" | "." | "..")) {
-            return Err("an empty component, `.` or `..`: paths have none when they are matched".to_owned());
+            return Err(
+                "an empty component, `.` or `..`: these are removed from paths before they are matched".to_owned()
+            );
         }
         if pattern.starts_with('~') && pattern != "~" && !pattern.starts_with("~/") {
-            return Err("the home of another user is not known: write it out".to_owned());
+            return Err("the home directory of another user is unknown: write it out".to_owned());
         }
         let (set, rest) = match (pattern.strip_prefix('~'), exclude) {
             (Some(rest), false) => (Set::AllowHome, rest.trim_start_matches('/')),
@@ -261,7 +267,7 @@ impl PathRules {
 
 fn absolute(path: &str, home_form: bool, place: Place<'_>) -> Result<PathBuf, String> {
     if home_form {
-        let home = place.home.ok_or("begins at the home, which is not known")?;
+        let home = place.home.ok_or("begins with ~, but the home directory is unknown")?;
         return Ok(home.join(path.trim_start_matches(['~', '/'])));
     }
     Ok(place.cwd.join(path))

@@ -37,7 +37,7 @@ impl Patterns {
         }
         regex_syntax::ast::parse::ParserBuilder::new().nest_limit(200).build().parse(text).map_err(|e| {
             let at = e.span().start.column;
-            format!("{} (character {at} of it)", e.kind())
+            format!("{} (at character {at})", e.kind())
         })?;
         self.texts.push(text.to_owned());
         self.set = OnceLock::new();
@@ -52,7 +52,7 @@ impl Patterns {
         let Some(text) = self.texts.last() else { return Ok(()) };
         Compiled::new(&[text], self.ignore_case, SIZE_LIMIT).map(drop).map_err(|e| match e {
             Unbuilt::TooBig => format!(
-                "too big when compiled: more than {} MiB (count less, or classes of ASCII: (?-u:\\w))",
+                "too big when compiled: more than {} MiB (use smaller counts, or ASCII classes: (?-u:\\w))",
                 SIZE_LIMIT >> 20
             ),
             Unbuilt::Wrong(what) => what.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned(),

@@ -128,7 +128,8 @@ impl Schema {
 /// A pattern of a schema, in the syntax that JSON Schema gives it.
 fn regular(pointer: &str, text: &str) -> Result<Patterns, Wrong> {
     let wrong = |what: String| Wrong { pointer: pointer.to_owned(), what, hint: None };
-    let no_regex = || wrong(format!("`{}` is no regular expression without look-around", crate::text::visible(text)));
+    let no_regex =
+        || wrong(format!("`{}` is not a regular expression, or uses look-around", crate::text::visible(text)));
     let translated = jsonschema_regex::to_rust_regex(text).map_err(|()| no_regex())?;
     Patterns::new(&[translated], false, PATTERN_LIMIT).map_err(|e| match e {
         Unbuilt::TooBig => wrong(format!("a pattern of more than {} MiB when it is compiled", PATTERN_LIMIT >> 20)),
@@ -141,7 +142,7 @@ fn pattern<'a>(
     value: &'a Value,
 ) -> Result<Box<dyn for<'i> Keyword<'i, Metered>>, ValidationError<'a>> {
     let known = value.as_str().and_then(|text| known.get(text));
-    let known = known.ok_or_else(|| ValidationError::custom("a pattern that was not seen"))?;
+    let known = known.ok_or_else(|| ValidationError::custom("a pattern that was not checked"))?;
     Ok(Box::new(Matches(Arc::clone(known))))
 }
 

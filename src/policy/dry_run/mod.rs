@@ -140,7 +140,7 @@ impl Run {
                 verdict: Verdict::Unknown,
                 reason: Reason::ArgumentsNotStored,
                 rule: "tool name".to_owned(),
-                message: "the tool's name was not recorded as it was sent".to_owned(),
+                message: "the tool name was not recorded as it was sent".to_owned(),
                 unseen: Vec::new(),
             }
         };

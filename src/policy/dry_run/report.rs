@@ -142,7 +142,7 @@ impl DryRunReport {
         match (t.calls, t.newly_denied, t.unknown) {
             (0, ..) => "no call was recorded".to_owned(),
             (_, 0, 0) => "no call would be newly denied".to_owned(),
-            (_, 0, _) => "no call is known to be newly denied".to_owned(),
+            (_, 0, _) => "no call is known that would be newly denied".to_owned(),
             (all, n, _) => format!("{n} of {} would now be denied", counted(all, "call")),
         }
     }

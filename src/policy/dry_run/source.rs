@@ -79,7 +79,7 @@ pub fn sources(path: &Path, audit_dir: &Path) -> Result<Vec<Source>, SourceError
         return Err(error("it is neither a pack nor an audit directory"));
     }
     if path.is_file() {
-        let named = journal(path).ok_or_else(|| error("it is no session's file of receipts"))?;
+        let named = journal(path).ok_or_else(|| error("it is not the receipts file of a session"))?;
         return named.readable().map(|s| vec![s]);
     }
     let text = path.to_string_lossy();
@@ -245,7 +245,7 @@ impl Source {
                     let what = match stop {
                         ReadStop::TooLong => "a line is too long".to_owned(),
                         ReadStop::Io(e) => e.to_string(),
-                        ReadStop::Garbage => "too much of it is no evidence".to_owned(),
+                        ReadStop::Garbage => "too much of it is not evidence".to_owned(),
                         ReadStop::Cancelled => return ControlFlow::Break(()),
                     };
                     run.problem(format!("{}: {what}", path.display()));
@@ -274,7 +274,7 @@ impl Source {
             run.problem(format!(
                 "{}: {unread} {}",
                 path.display(),
-                either(unread, "line is no receipt", "lines are no receipts")
+                either(unread, "line is not a receipt", "lines are not receipts")
             ));
         }
         for what in payloads.problems {
@@ -354,7 +354,7 @@ impl Payloads {
         let (_, content) = payload(&line)?;
         let same = canon::digest(&content, None).is_ok_and(|d| d.to_string() == hash);
         if !same && self.problems.is_empty() {
-            self.problems.push(format!("stored arguments of {invocation} do not have the hash of its receipt"));
+            self.problems.push(format!("the stored arguments of {invocation} do not match the hash in its receipt"));
         }
         same.then_some(content)
     }
@@ -375,7 +375,7 @@ fn index(path: &Path, problems: &mut Vec<String>) -> Option<Index> {
             }
             Ok(None) => return Some((file, places)),
             Err(_) => {
-                problems.push(format!("{}: it could not be read to its end", path.display()));
+                problems.push(format!("{}: it could not be read to the end", path.display()));
                 return Some((file, places));
             }
         }

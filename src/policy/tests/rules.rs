@@ -280,7 +280,7 @@ fn a_rule_is_named_as_the_file_names_it() {
             "a string in the arguments matches a pattern that is denied",
         ),
         ("s", "{}", "constraints.s.arguments", "the arguments do not satisfy the schema, at /required"),
-        ("z\u{1b}[31m", "{}", "default", "every tool is allowed that nothing denies"),
+        ("z\u{1b}[31m", "{}", "default", "the default allows every tool that no rule denies"),
     ] {
         let r = decide(&mut e, tool, Arguments::Raw(json.as_bytes()));
         assert_eq!((r.rule.as_str(), r.message.as_str()), (rule, message));

@@ -50,7 +50,7 @@ fn what_would_switch_a_constraint_off_is_an_error() {
         (json!({"$schema": d7, "items": [{"tipe": 1}]}), "`tipe`"),
         (json!({"$schema": d7, "items": [{}], "additionalItems": {"tipe": 1}}), "`tipe`"),
         // Keywords of another version.
-        (json!({"additionalItems": false}), "`items`, beside `prefixItems`"),
+        (json!({"additionalItems": false}), "`items`, next to `prefixItems`"),
         (json!({"dependencies": {"a": ["b"]}}), "dependentRequired"),
         (json!({"items": [{"type": "string"}]}), "prefixItems"),
         (json!({"$schema": d7, "prefixItems": [{}]}), "another version"),
@@ -62,9 +62,9 @@ fn what_would_switch_a_constraint_off_is_an_error() {
         (json!({"properties": {"a": {"$schema": d7}}}), "at the top"),
         (json!({"properties": {"a": {"$id": "http://a/b"}}}), "at the top"),
         // Keywords that do nothing where they stand.
-        (json!({"then": false}), "does nothing without `if`"),
-        (json!({"else": false}), "does nothing without `if`"),
-        (json!({"minContains": 1}), "does nothing without `contains`"),
+        (json!({"then": false}), "has no effect without `if`"),
+        (json!({"else": false}), "has no effect without `if`"),
+        (json!({"minContains": 1}), "has no effect without `contains`"),
         (json!({"properties": {"q": {"type": "string", "maximum": 3}}}), "it is for type: number"),
         (json!({"properties": {"q": {"type": "integer", "maxLength": 3}}}), "it is for type: string"),
         (json!({"properties": {"q": {"type": ["array", "null"], "required": ["a"]}}}), "it is for type: object"),
@@ -81,17 +81,20 @@ fn what_would_switch_a_constraint_off_is_an_error() {
         // References.
         (json!({"$ref": "http://127.0.0.1/x"}), "nothing is fetched"),
         (json!({"$ref": "other.json#/a"}), "nothing is fetched"),
-        (json!({"$ref": "#/nowhere"}), "where no schema is"),
-        (json!({"$ref": "#nowhere"}), "where no schema is"),
-        (json!({"$dynamicRef": "#nowhere"}), "where no schema is"),
-        (json!({"$ref": "#/required/0", "required": ["a"]}), "where no schema is"),
-        (json!({"$ref": "#/properties", "properties": {"a": {}}}), "where no schema is"),
-        // What would never be done.
-        (json!({"$ref": "#"}), "never be done"),
-        (json!({"anyOf": [{"type": "string"}, {"$ref": "#"}]}), "never be done"),
-        (json!({"$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"if": {"$ref": "#/$defs/a"}}}}), "never be done"),
-        (json!({"$defs": {"a": {"$anchor": "x", "dependentSchemas": {"k": {"$ref": "#x"}}}}}), "never be done"),
-        (json!({"$dynamicAnchor": "n", "allOf": [{"$dynamicRef": "#n"}]}), "never be done"),
+        (json!({"$ref": "#/nowhere"}), "which is not a schema"),
+        (json!({"$ref": "#nowhere"}), "which is not a schema"),
+        (json!({"$dynamicRef": "#nowhere"}), "which is not a schema"),
+        (json!({"$ref": "#/required/0", "required": ["a"]}), "which is not a schema"),
+        (json!({"$ref": "#/properties", "properties": {"a": {}}}), "which is not a schema"),
+        // What would never end.
+        (json!({"$ref": "#"}), "would never end"),
+        (json!({"anyOf": [{"type": "string"}, {"$ref": "#"}]}), "would never end"),
+        (
+            json!({"$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"if": {"$ref": "#/$defs/a"}}}}),
+            "would never end",
+        ),
+        (json!({"$defs": {"a": {"$anchor": "x", "dependentSchemas": {"k": {"$ref": "#x"}}}}}), "would never end"),
+        (json!({"$dynamicAnchor": "n", "allOf": [{"$dynamicRef": "#n"}]}), "would never end"),
     ];
     let mut wrong = Vec::new();
     for (schema, words) in cases {

@@ -261,7 +261,7 @@ pub struct Begin {
     pub started_at: WallTime,
     /// The wall clock against the monotonic one.
     pub clock: Clock,
-    /// `hash` of the ledger line before.
+    /// `hash` of the previous ledger line.
     pub prev_hash: String,
 }
 

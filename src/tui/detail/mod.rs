@@ -230,7 +230,7 @@ impl Detail {
                 let path = command == Command::CopyPath;
                 let text = if path { &line.path } else { &line.copy };
                 if text.is_empty() {
-                    return Some(vec![Effect::Say("there is nothing to copy on this line".to_owned())]);
+                    return Some(vec![Effect::Say("this line has nothing to copy".to_owned())]);
                 }
                 let what = if path { "the path" } else { "the value" };
                 effects.push(Effect::Copy { what: what.to_owned(), text: text.clone() });
@@ -260,7 +260,7 @@ impl Detail {
                 Effect::Copy { what: "the receipt's line".to_owned(), text: String::from_utf8_lossy(line).into_owned() }
             }
             (None, Some(subject)) => Effect::Copy {
-                what: "what is known of the call".to_owned(),
+                what: "what is known about the call".to_owned(),
                 text: serde_json::to_string(&subject.row).unwrap_or_default(),
             },
             (None, None) => Effect::Say("no call is selected".to_owned()),

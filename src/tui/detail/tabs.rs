@@ -45,11 +45,11 @@ impl Detail {
                 None if running => "not there yet",
                 None => "there was none",
                 Some(_) if subject.row.anomalies.contains("content_in_investigation_log") => {
-                    "too big for a receipt: it is in the investigation log of its audit directory"
+                    "too big for a receipt: see the investigation log of the audit directory"
                 }
                 Some(_) if running => "shown once the call has ended",
-                Some(_) if n == 0 => "not stored, only its hash is; mcp-proxy --store-args stores it",
-                Some(_) => "not stored, only its hash is; mcp-proxy --store-results stores it",
+                Some(_) if n == 0 => "only its hash was stored; mcp-proxy --store-args stores the value",
+                Some(_) => "only its hash was stored; mcp-proxy --store-results stores the value",
             };
             let mut line = said(&format!("{name}: {why}"), Role::Dim);
             name.clone_into(&mut line.path);
@@ -75,7 +75,7 @@ impl Detail {
         let Some(found) = &self.found else { return self.waiting() };
         if found.events.is_empty() {
             let mut out = self.waiting();
-            out.push(said("No audit events of this call were found.", Role::Dim));
+            out.push(said("No audit events found for this call.", Role::Dim));
             return out;
         }
         let mut out = Vec::new();
@@ -107,7 +107,10 @@ impl Detail {
 
     fn stderr(&self) -> Vec<DetailLine> {
         match &self.stderr {
-            None => vec![said("The server's stderr is in no file: it is shown while a session lives.", Role::Dim)],
+            None => vec![said(
+                "The server's stderr is not stored in a file: it is shown only while the session runs.",
+                Role::Dim,
+            )],
             Some(lines) if lines.is_empty() => vec![said("The server wrote nothing to stderr.", Role::Dim)],
             Some(lines) => lines
                 .iter()
@@ -201,7 +204,7 @@ fn timing_lines(row: &CallRow, now: WallTime, columns: u16, ascii: bool) -> Vec<
     let running = running.map(|at| now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000);
     let mut out = timing::waterfall(&row.phases_us, running, columns, ascii);
     if out.is_empty() {
-        out.push(said("No time was measured for this call.", Role::Dim));
+        out.push(said("No times were measured for this call.", Role::Dim));
     }
     out
 }

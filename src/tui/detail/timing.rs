@@ -69,12 +69,12 @@ pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, 
         })
         .collect();
     if let Some(us) = beside(phases) {
-        let text = format!("{:<15}{:>9}  beside: nothing waited for it", "policy", duration(us));
+        let text = format!("{:<15}{:>9}  in parallel: nothing waited for it", "policy", duration(us));
         let text = crate::text::fit(&text, usize::from(columns).max(28)).into_owned();
         out.push(DetailLine { pieces: vec![(text, Role::Dim)], copy: format!("policy {us} µs"), path: String::new() });
     }
     if !stretches.is_empty() {
-        let text = format!("{:<15}{:>9}", "in all", duration(all));
+        let text = format!("{:<15}{:>9}", "total", duration(all));
         out.push(DetailLine { pieces: vec![(text, Role::Strong)], copy: format!("{all} µs"), path: String::new() });
     }
     out
@@ -126,7 +126,7 @@ mod tests {
         let audit = Phases { policy_decided: Some(300), ..phases };
         assert_eq!(stretches(&audit, None), found);
         let said = |p: &Phases| waterfall(p, None, 80, false)[4].pieces[0].0.clone();
-        assert!(said(&audit).starts_with("policy            300 µs  beside"), "{}", said(&audit));
+        assert!(said(&audit).starts_with("policy            300 µs  in parallel"), "{}", said(&audit));
         let guard = Phases { policy_decided: Some(7), ..phases };
         assert_eq!(stretches(&guard, None)[..2], [("policy", 0, 7), ("to the server", 7, 10)]);
         let length = |us| bar(&phases, us, 8, false).chars().count();

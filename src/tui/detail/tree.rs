@@ -72,17 +72,17 @@ impl Tree {
     #[must_use]
     pub fn of_bytes(name: &str, raw: Arc<[u8]>) -> Self {
         let why = if raw.len() > MAX_TREE {
-            format!("more than {}, so not taken apart", size(MAX_TREE as u64))
+            format!("more than {}, so not shown as a tree", size(MAX_TREE as u64))
         } else {
             match serde_json::from_slice(&raw) {
                 Ok(value) => return Self { raw: Some(raw), ..Self::new(name, value) },
-                Err(e) => format!("no JSON: {e}"),
+                Err(e) => format!("not JSON: {e}"),
             }
         };
         let notes = vec![
             format!("{}: {why}", size(raw.len() as u64)),
             format!("sha256:{}", hex::encode(Sha256::digest(&raw))),
-            "ctrl-y copies all of it, or writes it to a file".to_owned(),
+            "ctrl-y copies the whole value, or writes it to a file".to_owned(),
             if raw.len() > HEAD { format!("the first {}:", size(HEAD as u64)) } else { "all of it:".to_owned() },
         ];
         let head = crate::text::visible_bytes(&raw[..raw.len().min(HEAD)]).replace('␊', "␊\n");
@@ -135,7 +135,7 @@ impl Tree {
             Command::FoldAll => self.fold_all(area),
             Command::Next | Command::Previous if !self.search.is_empty() => {
                 if !self.find(command == Command::Next, None, area) {
-                    return Some(vec![Effect::Say(format!("nothing here has “{}” in it", self.search))]);
+                    return Some(vec![Effect::Say(format!("no match for “{}”", self.search))]);
                 }
             }
             Command::CopyValue => return Some(self.copy_value()),

@@ -62,7 +62,7 @@ pub fn lines(document: &Document, row: DiffRow, columns: u16, beside: bool, asci
         DiffRow::NotCompared => {
             b.text(&list::not_compared(document), Role::Bad);
             b.text(
-                "Evidence that does not hold says nothing about what happened. Both packs have to verify first.",
+                "Evidence that does not verify says nothing about what happened. Both packs must verify first.",
                 Role::Text,
             );
             b.text("Enter on a finding shows where it is; assay open PACK shows the byte.", Role::Dim);
@@ -72,7 +72,7 @@ pub fn lines(document: &Document, row: DiffRow, columns: u16, beside: bool, asci
                 b.text(&r.what, Role::Bad);
                 b.field("kind", r.kind, Role::Text);
                 b.field("calls", &grouped(r.count), Role::Text);
-                b.text("n goes to the calls that are listed.", Role::Dim);
+                b.text("n goes to the listed calls.", Role::Dim);
             }
         }
         DiffRow::Change(n) => {
@@ -83,7 +83,7 @@ pub fn lines(document: &Document, row: DiffRow, columns: u16, beside: bool, asci
         DiffRow::Omitted(section) => {
             let n = rows::omitted(document, section);
             let text = format!(
-                "{} more {} counted and not listed: a list has at most a few hundred.",
+                "{} more {} counted but not listed: a list has at most a few hundred.",
                 grouped(n),
                 either(n, "is", "are")
             );
@@ -112,19 +112,17 @@ pub fn lines(document: &Document, row: DiffRow, columns: u16, beside: bool, asci
 
 const fn explained(section: Section) -> &'static str {
     match section {
-        Section::Sides => {
-            "Nothing is compared before both packs have been verified: integrity, completeness, claims, signer."
-        }
+        Section::Sides => "Both packs are verified before they are compared: integrity, completeness, claims, signer.",
         Section::Worse => {
-            "Only what is beyond dispute counts: B is less complete, a claim no longer holds, or a call that was answered in \
-             A is denied, an error or without a response in B. n and N go from one to the next."
+            "Only what is clearly worse: B is less complete, a claim no longer holds, or a call that was answered in A is \
+             denied, fails or has no response in B. n and N go to the next and the previous one."
         }
         Section::Changed => {
-            "The same tool with the same arguments in both packs, in whatever order, with another outcome, policy verdict \
+            "The same tool with the same arguments in both packs, in any order, but with a different outcome, policy verdict \
              or result."
         }
-        Section::New => "Calls of B that A does not have: another tool, other arguments, or more often.",
-        Section::Gone => "Calls of A that B does not have: another tool, other arguments, or less often.",
+        Section::New => "Calls of B that A does not have: a different tool, different arguments, or more often.",
+        Section::Gone => "Calls of A that B does not have: a different tool, different arguments, or less often.",
         Section::Tools => {
             "Round trips from request to response, exact quantiles; the shift is that of the 95th percentile."
         }
@@ -293,8 +291,8 @@ impl Builder {
         }
         self.line(Vec::new());
         if change.result_differences.is_empty() {
-            let text = "Where the results differ cannot be said: not both packs store them, or they are longer than 4 MiB or no \
-                        JSON. Their hashes differ.";
+            let text = "The hashes of the results differ. Where they differ is unknown: not both packs store the results, or they are \
+                        longer than 4 MiB, or they are not JSON.";
             self.text(text, Role::Dim);
             return;
         }

@@ -81,7 +81,7 @@ impl View<'_> {
             }
             DiffRow::Omitted(section) => {
                 let text =
-                    format!("and {} more, counted and not listed", grouped(rows::omitted(self.document, section)));
+                    format!("and {} more, counted but not listed", grouped(rows::omitted(self.document, section)));
                 let room = line.width.saturating_sub(4);
                 pen.put(line.x + 4.min(line.width), line.y, room, &pen.fitted(&text, room), Role::Dim);
             }
@@ -147,13 +147,13 @@ impl View<'_> {
 pub fn not_compared(document: &Document) -> String {
     let why = |name: &str, s: &SideView| {
         rows::is_unverified(s).then(|| match s.integrity {
-            Integrity::Pass => format!("{name} is signed by nobody you trust ({})", s.signer.verdict),
+            Integrity::Pass => format!("{name} is not signed by a key that you named ({})", s.signer.verdict),
             bad @ Integrity::Tampered => format!("{name} does not verify ({bad})"),
             Integrity::Unsupported => format!("{name} is too new: a later version wrote part of it (UNSUPPORTED)"),
         })
     };
     let both: Vec<String> = [why("A", &document.a), why("B", &document.b)].into_iter().flatten().collect();
-    format!("nothing is compared: {}", both.join(", "))
+    format!("not compared: {}", both.join(", "))
 }
 
 fn mark(pen: &mut Pen<'_>, line: Rect, indent: u16, glyph: &str, role: Role) -> u16 {

@@ -201,7 +201,7 @@ impl DiffScreen {
                 self.go(line, at);
                 Vec::new()
             }
-            None => vec![Effect::Say("nothing that is listed here is worse in B".to_owned())],
+            None => vec![Effect::Say("nothing in this list is worse in B".to_owned())],
         }
     }
 
@@ -262,9 +262,9 @@ impl DiffScreen {
         match copied {
             Some((what, text)) => vec![Effect::Copy { what, text }],
             None if command == Command::CopyPath => {
-                vec![Effect::Say("only a place in a result has a JSON path: select one in the detail".to_owned())]
+                vec![Effect::Say("only places in a result have a JSON path: select one in the detail".to_owned())]
             }
-            None => vec![Effect::Say("nothing to copy on this line".to_owned())],
+            None => vec![Effect::Say("this line has nothing to copy".to_owned())],
         }
     }
 }
@@ -475,7 +475,7 @@ impl DiffScreen {
         }
         match self.state {
             State::Running(..) => say(pen, "Esc cancels", Role::Dim),
-            _ => say(pen, "v compares them again", Role::Dim),
+            _ => say(pen, "v compares again", Role::Dim),
         }
         if pen.cursor.is_none() && area.height > 0 {
             pen.cursor = Some(ratatui::layout::Position::new(area.x, area.y));
@@ -492,7 +492,7 @@ fn progress_words(side: Side, now: Side, progress: Option<Progress>) -> String {
         };
     };
     if side == Side::B && p.stage == Stage::SignerTrust {
-        return "   verified; the calls are paired".to_owned();
+        return "   verified; pairing the calls".to_owned();
     }
     let stage = p.stage.as_str().replace('_', " ");
     format!("   {} %  {stage}  {} of {}", percent(p.done_bytes, p.total_bytes), size(p.done_bytes), size(p.total_bytes))

@@ -241,7 +241,7 @@ pub fn title(document: &Document, row: DiffRow) -> String {
             Side::A => "A, the baseline".to_owned(),
             Side::B => "B, compared with A".to_owned(),
         },
-        DiffRow::NotCompared => "Nothing is compared".to_owned(),
+        DiffRow::NotCompared => "Not compared".to_owned(),
         DiffRow::Worse(_) => "Worse in B".to_owned(),
         DiffRow::Change(n) => c.and_then(|c| c.changes.get(n)).map_or_else(String::new, |x| x.tool.clone()),
         DiffRow::Omitted(_) => "Not listed".to_owned(),

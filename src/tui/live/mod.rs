@@ -311,7 +311,7 @@ impl LiveScreen {
         match (self.session(), self.subject()) {
             (None, _) => vec![Effect::Say("no session is selected".to_owned())],
             (_, Some(target)) => vec![Effect::Open(target)],
-            (_, None) => vec![Effect::Say("where this session is recorded is not known yet".to_owned())],
+            (_, None) => vec![Effect::Say("it is not yet known where this session is recorded".to_owned())],
         }
     }
 }

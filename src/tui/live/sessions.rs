@@ -119,7 +119,7 @@ impl Sessions {
         let lost = state.sessions().iter().any(|(id, view)| self.is_alive(*id, view) && self.lost.contains(id));
         match (lost, self.alive(state)) {
             (true, _) => ("connection lost, retrying", Role::Warn),
-            (false, 0) => ("nothing records", Role::Dim),
+            (false, 0) => ("not recorded", Role::Dim),
             (false, _) => ("recording", Role::Good),
         }
     }

@@ -469,7 +469,7 @@ fn only_a_window_of_a_long_session_is_kept_and_the_rest_is_in_its_files() {
     assert!(shown.contains("10 000 of 10 500 calls"), "{shown}");
     press(&mut app, "g");
     let shown = text(&frame(&mut app, 140, 40));
-    assert!(shown.contains("older ones: o opens its files"), "{shown}");
+    assert!(shown.contains("for older calls, o opens its files"), "{shown}");
     assert!(matches!(app.live.open_files_for_tests(), Some(Target::Journal { .. })));
 }
 

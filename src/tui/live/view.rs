@@ -128,20 +128,20 @@ pub(super) fn draw(screen: &LiveScreen, pen: &mut Pen<'_>, at: At) {
 
 /// How to begin.
 fn nothing(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect) {
-    let looking = if screen.heard { "No session lives any more." } else { "No live session." };
+    let looking = if screen.heard { "No live session any more." } else { "No live session." };
     let lines = [
         (looking, Role::Strong),
         ("", Role::Text),
-        ("Put the recorder before an MCP server's command,", Role::Text),
+        ("Put the recorder in front of an MCP server's command,", Role::Text),
         ("in your client's configuration or here:", Role::Text),
         ("", Role::Text),
         ("  assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem .", Role::Accent),
         ("", Role::Text),
-        ("It appears here by itself. See it work at once:", Role::Text),
+        ("The session appears here by itself. To see one at once:", Role::Text),
         ("", Role::Text),
         ("  assay demo --live", Role::Accent),
         ("", Role::Text),
-        ("2 shows the packs that were recorded, ? all keys.", Role::Dim),
+        ("2 shows recorded packs, ? shows all keys.", Role::Dim),
     ];
     let wide = lines.iter().map(|(t, _)| width(t) as u16).max().unwrap_or(0);
     let x = area.x + area.width.saturating_sub(wide) / 2;
@@ -273,7 +273,7 @@ fn calls(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
         let more = seen.state.is_cut() && seen.calls.at_top(body.height);
         let follows = match (screen.held.is_some(), seen.calls.follows(), seen.calls.new_ones()) {
             (true, ..) => "paused".to_owned(),
-            _ if more => "older ones: o opens its files".to_owned(),
+            _ if more => "for older calls, o opens its files".to_owned(),
             (_, true, _) => "following".to_owned(),
             (_, _, 0) => "f follows".to_owned(),
             (_, _, n) => format!("+{} new", grouped(n)),

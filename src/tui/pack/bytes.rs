@@ -315,11 +315,7 @@ pub(super) fn draw(b: &Bytes, pen: &mut Pen<'_>, at: At) {
     if !at.is_tiny() {
         if o.whole {
             let what = b.place.line.map_or("the file", |_| "the line");
-            put(
-                pen,
-                &format!("{what} as a whole is another; which byte of it changed, a hash does not say"),
-                Role::Dim,
-            );
+            put(pen, &format!("{what} as a whole has changed; a hash cannot say which byte"), Role::Dim);
         }
         for (side, text, role) in [("expected", &b.place.expected, Role::Good), ("found", &b.place.found, Role::Bad)] {
             if let Some(text) = text {

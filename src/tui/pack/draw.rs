@@ -179,7 +179,7 @@ fn status(book: &Book, pen: &mut Pen<'_>, r: Rect, what: &str, running: usize) {
         text = format!("{text}, {} running", grouped(running as u64));
     }
     if book.torn() > 0 {
-        text = format!("{text}  ! {} behind the last whole line: cut, or being written", counted(book.torn(), "byte"));
+        text = format!("{text}  ! {} after the last whole line: cut, or being written", counted(book.torn(), "byte"));
         role = Role::Warn;
     }
     if let Some(why) = book.error() {
@@ -205,8 +205,8 @@ fn list(book: &Book, pen: &mut Pen<'_>, panes: &Panes, focused: bool, each: impl
         let text = match (book.error(), book.percent()) {
             (Some(why), _) => format!("! {why}"),
             (None, Some(percent)) => format!("reading… {percent} %"),
-            (None, None) if book.filter().is_empty() => "there is nothing in it".to_owned(),
-            (None, None) => "nothing passes the filter; Esc clears it".to_owned(),
+            (None, None) if book.filter().is_empty() => "it is empty".to_owned(),
+            (None, None) => "nothing matches the filter; Esc clears it".to_owned(),
         };
         let role = if book.error().is_some() { Role::Bad } else { Role::Dim };
         pen.outside(r.x, r.y, r.width, &text, role);
@@ -480,8 +480,8 @@ fn event(pen: &mut Pen<'_>, row: Rect, line: &Line) {
     x += kind + 1;
     let room = row.right().saturating_sub(x + if hash > 0 { hash + 1 } else { 0 });
     let said = match (broken, e.hashes_to.is_some()) {
-        (true, true) => "not what its hash says".to_owned(),
-        (true, false) => "broken link to the event before".to_owned(),
+        (true, true) => "hash does not match".to_owned(),
+        (true, false) => "broken link to the previous event".to_owned(),
         _ => what(e),
     };
     pen.outside(x, row.y, room, &said, if broken { Role::Bad } else { Role::Text });
@@ -512,7 +512,7 @@ fn event_below(pen: &mut Pen<'_>, r: Rect, row: &Said) {
             match (&e.hashes_to, &e.before) {
                 (Some(hash), _) => {
                     let mark = pen.theme.glyph(BAD.0, BAD.1);
-                    lines.push((format!("{mark} the event is not what its hash says"), Role::Bad));
+                    lines.push((format!("{mark} the event does not match its hash"), Role::Bad));
                     lines.push((format!("  its hash    {}", e.hash), Role::Text));
                     lines.push((format!("  hashes to   {hash}"), Role::Text));
                     lines.push((difference(&e.hash, hash, 14), Role::Bad));
@@ -529,9 +529,9 @@ fn event_below(pen: &mut Pen<'_>, r: Rect, row: &Said) {
                     lines.push((format!("  prev_hash   {}", e.prev_hash), Role::Text));
                     let mark = pen.theme.glyph(GOOD.0, GOOD.1);
                     let text = if e.linked {
-                        format!("{mark} it is what its hash says, and hangs on the event before")
+                        format!("{mark} it matches its hash and is linked to the previous event")
                     } else {
-                        format!("{mark} it is what its hash says; it begins the chain of this file")
+                        format!("{mark} it matches its hash; it begins the chain of this file")
                     };
                     lines.push((text, Role::Good));
                 }

@@ -51,7 +51,7 @@ impl Source {
         let dir = PackDir::open(&self.dir).map_err(|e| e.to_string())?;
         dir.open_file(&self.name).map_err(|e| match e {
             OpenProblem::Missing => format!("{} is missing", self.name),
-            OpenProblem::Special(what) => format!("{} is {what}, no plain file", self.name),
+            OpenProblem::Special(what) => format!("{} is {what}, not a plain file", self.name),
             OpenProblem::Io(e) => format!("{}: {e}", self.name),
         })
     }
@@ -196,7 +196,7 @@ pub fn index(source: &Source, known: Option<Known>, chain: Option<&Mutex<Folded>
             return;
         }
         if total < from.bytes {
-            return teller.tell(News::Failed(format!("shorter than it was, v reads it again: {}", source.name)));
+            return teller.tell(News::Failed(format!("shorter than before; v reads it again: {}", source.name)));
         }
     }
     let (mut marks, mut problems, mut seen) = (Vec::new(), Vec::new(), from.bytes);

@@ -144,18 +144,18 @@ pub(super) fn lines(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
     match &s.state {
         State::Verified(report) => of_report(report, width, theme),
         State::Running(_) => vec![
-            Row::text("No verdict yet: the verification runs.", Role::Strong),
-            Row::text("Esc stops it. Receipts and chain can be walked meanwhile.", Role::Dim),
+            Row::text("No verdict yet: verification is running.", Role::Strong),
+            Row::text("Esc stops it. You can look at receipts and chain meanwhile.", Role::Dim),
         ],
         State::Stopped => vec![
             Row::text("The verification was stopped: there is no verdict.", Role::Warn),
             Row::text("v starts it again.", Role::Dim),
         ],
         State::Failed(why) => {
-            let mut out = vec![Row::text("! This cannot be verified: there is no verdict.", Role::Bad)];
+            let mut out = vec![Row::text("! This cannot be verified, so there is no verdict.", Role::Bad)];
             out.extend(wrapped(why, "  ", width, Role::Text));
             out.extend(missing(s, theme));
-            out.push(Row::text("Receipts and chain are shown as far as they read.", Role::Dim));
+            out.push(Row::text("Receipts and chain are shown as far as they can be read.", Role::Dim));
             out
         }
         State::Journal => journal(s, width, theme),
@@ -177,7 +177,7 @@ fn missing(s: &PackScreen, theme: Theme) -> Vec<Row> {
 
 fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
     let mut out = vec![Row::text("These are the files of a session that has no pack.", Role::Strong)];
-    let text = "Nothing is signed: there is no verdict to give. The links of the chain are checked as they are read.";
+    let text = "Nothing is signed, so there is no verdict. The links of the chain are checked as they are read.";
     out.extend(wrapped(text, "", width, Role::Dim));
     out.push(Row::default());
     out.extend(missing(s, theme));
@@ -187,7 +187,7 @@ fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
         out.push(fact(name, &format!("{}{more}", grouped(book.lines())), Role::Text));
         if book.torn() > 0 {
             let text =
-                format!("{} behind the last whole line: it was cut, or is being written", counted(book.torn(), "byte"));
+                format!("{} after the last whole line: it was cut, or is being written", counted(book.torn(), "byte"));
             out.push(fact("torn", &text, Role::Warn));
         }
         if let Some(first) = book.problems().first().filter(|_| name == "events") {
@@ -256,7 +256,7 @@ fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
         Completeness::Complete => "the session was recorded from start to end",
         Completeness::Incomplete => "the session ended, and something of it is missing",
         Completeness::Unterminated => "the recording stops without an end",
-        Completeness::NotEvaluated if r.integrity == Integrity::Unsupported => "it was not looked at",
+        Completeness::NotEvaluated if r.integrity == Integrity::Unsupported => "it was not checked",
         Completeness::NotEvaluated => "the pack does not say",
     };
     let claims = match (r.claims, &r.claim_results) {
@@ -267,10 +267,10 @@ fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
     let signer = match r.signer.verdict {
         SignerVerdict::Pinned => "a key that you named",
         SignerVerdict::Unpinned if r.integrity == Integrity::Unsupported && !r.signature_holds() => {
-            "who signed was not looked at"
+            "the signer was not checked"
         }
-        SignerVerdict::Unpinned => "nobody vouches for that key",
-        SignerVerdict::Untrusted => "none of the keys that you named",
+        SignerVerdict::Unpinned => "you have not named that key",
+        SignerVerdict::Untrusted => "not a key that you named",
     };
     [
         ("integrity", words::integrity(r.integrity), integrity.to_owned()),
@@ -358,7 +358,7 @@ fn session(doc: &SessionDoc, add: &mut dyn FnMut(&str, Option<String>)) {
     add("session", Some(doc.session_id.to_string()));
     let server = said(&doc.server_info).map_or_else(String::new, |p| format!(", which calls itself {p}"));
     add("server", Some(format!("{}{server}", doc.server_id)));
-    add("client", said(&doc.client_info).or_else(|| Some("it did not say".to_owned())));
+    add("client", said(&doc.client_info).or_else(|| Some("unknown".to_owned())));
     add("began", Some(doc.started_at.to_string()));
     add("lasted", Some(format!("{}, {}", duration(doc.ended_mono_us), doc.end_reason)));
     let c = &doc.counts;

@@ -73,7 +73,9 @@ fn a_verified_pack_says_so_in_words() {
     let (_tmp, dir) = packed(&plan());
     let mut app = opened(&dir);
     let text = shown(&mut app);
-    for words in ["✓ PASS", "✓ COMPLETE", "! UNPINNED", "– NOT_EVALUATED", "nobody vouches", "verify_signature"] {
+    for words in
+        ["✓ PASS", "✓ COMPLETE", "! UNPINNED", "– NOT_EVALUATED", "you have not named that key", "verify_signature"]
+    {
         assert!(text.contains(words), "{words}: {text}");
     }
     pictures("pack-verified", &Target::Pack(dir), "");
@@ -278,7 +280,7 @@ fn what_is_half_written_opens_as_far_as_it_can_be_read() {
     assert!(said.contains("no verdict") && said.contains("pack_manifest.json"), "{said}");
     press(&mut app, "]");
     let said = shown(&mut app);
-    assert!(said.contains("behind the last whole line") && said.contains("read_file"), "{said}");
+    assert!(said.contains("after the last whole line") && said.contains("read_file"), "{said}");
     press(&mut app, "]");
     assert!(shown(&mut app).contains("audit_log.jsonl is missing"));
     // A fifo is never opened, a link never followed.
@@ -443,11 +445,11 @@ fn what_a_session_records_appears_by_itself_and_the_selection_stays_on_its_recei
     fs::write(&session.receipts.0, session.receipts.1[..340].concat() + half).unwrap();
     session.pass(&mut app);
     assert_eq!(place(&app), (Some(339), 340));
-    assert!(shown(&mut app).contains("50 bytes behind the last whole line"));
+    assert!(shown(&mut app).contains("50 bytes after the last whole line"));
     session.grow_to(402);
     session.pass(&mut app);
     assert_eq!(place(&app), (Some(401), 402));
-    assert!(!shown(&mut app).contains("behind the last whole line"));
+    assert!(!shown(&mut app).contains("after the last whole line"));
     let problems = |app: &App| app.pack.receipts.as_ref().unwrap().problems().to_vec();
     assert_eq!(problems(&app), problems(&app_of(session.target(), 80, 24)), "as if it was read at once");
 }
@@ -492,7 +494,7 @@ fn a_session_is_looked_at_once_a_second_beside_the_screen_and_nothing_new_draws_
     // A file that was cut is not shown as if it was not.
     session.grow_to(5);
     session.pass(&mut app);
-    assert!(shown(&mut app).contains("shorter than it was"));
+    assert!(shown(&mut app).contains("shorter than before"));
     press(&mut app, "v");
     assert_eq!(place(&app).1, 5);
     // A pack is finished.

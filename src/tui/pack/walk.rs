@@ -59,10 +59,10 @@ impl PackScreen {
         match &line.row {
             Said::Event(e) => {
                 if let Some(hash) = &e.hashes_to {
-                    "the event is not what its hash says".clone_into(&mut place.message);
+                    "the event does not match its hash".clone_into(&mut place.message);
                     (place.expected, place.found) = (Some(e.hash.clone()), Some(hash.clone()));
                 } else if let Some(before) = &e.before {
-                    "prev_hash is not the hash of the event before".clone_into(&mut place.message);
+                    "prev_hash is not the hash of the previous event".clone_into(&mut place.message);
                     (place.expected, place.found) = (Some(before.clone()), Some(e.prev_hash.clone()));
                 }
             }

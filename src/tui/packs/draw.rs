@@ -307,17 +307,17 @@ fn empty(s: &PacksScreen, pen: &mut Pen<'_>, area: Rect) {
         .map_or_else(|| crate::paths::DEFAULT_AUDIT_DIR.to_owned(), |d| d.to_string_lossy().into_owned());
     let mut lines: Vec<(String, Role)> = Vec::new();
     if !s.entries.is_empty() {
-        lines.push(("No pack fits the filter.".to_owned(), Role::Strong));
+        lines.push(("No pack matches the filter.".to_owned(), Role::Strong));
         lines.push(("Esc clears it, / changes it.".to_owned(), Role::Text));
     } else if !s.listed {
         lines.push(("Looking for packs…".to_owned(), Role::Dim));
     } else {
-        lines.push(("Nothing was recorded yet.".to_owned(), Role::Strong));
-        lines.push((format!("Neither in {dir} nor in another directory of yours."), Role::Text));
+        lines.push(("Nothing has been recorded yet.".to_owned(), Role::Strong));
+        lines.push((format!("Not in {dir}, and not in any directory you recorded in."), Role::Text));
         lines.push((String::new(), Role::Text));
         lines.push(("Record a session:".to_owned(), Role::Text));
-        lines.push(("  assay mcp-proxy -- COMMAND OF YOUR MCP SERVER".to_owned(), Role::Accent));
-        lines.push(("See one made and verified:".to_owned(), Role::Text));
+        lines.push(("  assay mcp-proxy -- YOUR MCP SERVER'S COMMAND".to_owned(), Role::Accent));
+        lines.push(("See one recorded and verified:".to_owned(), Role::Text));
         lines.push(("  assay demo".to_owned(), Role::Accent));
     }
     for problem in &s.problems {

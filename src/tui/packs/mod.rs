@@ -365,7 +365,7 @@ impl PacksScreen {
             (_, None) => vec![Effect::Warn("a session without a pack cannot be compared".to_owned())],
             (None, _) => vec![Effect::Warn("mark the baseline first: m on another pack".to_owned())],
             (Some(a), Some(b)) if *a == b.pack => {
-                vec![Effect::Warn("this is the marked pack: compare it with another one".to_owned())]
+                vec![Effect::Warn("this is the marked pack: select another one to compare it with".to_owned())]
             }
             (Some(a), Some(b)) => vec![Effect::Compare(a.clone(), b.pack.clone())],
         }
@@ -408,7 +408,7 @@ fn fitting(text: &str) -> Result<Filter, FilterError> {
         let bare = word.strip_prefix('!').unwrap_or(word);
         let calls = ["tool:", "verdict:", "outcome:", "ms>", "ms<", "ms="];
         if calls.iter().any(|c| bare.starts_with(c)) {
-            let what = "packs are found by server:, id: and plain text".to_owned();
+            let what = "packs can be filtered by server:, id: and plain text".to_owned();
             return Err(FilterError { at: at + word.len() - bare.len(), what });
         }
         at += word.len() + 1;

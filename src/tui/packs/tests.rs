@@ -230,9 +230,9 @@ fn a_filter_narrows_and_the_selection_stays_on_its_pack() {
     press(&mut app, "Esc");
     assert_eq!(app.packs.selected().unwrap().pack, selected);
     press(&mut app, "/ 'server:nobody' Enter");
-    assert!(shown(&mut app).contains("No pack fits the filter"));
+    assert!(shown(&mut app).contains("No pack matches the filter"));
     press(&mut app, "Esc / 'tool:x'");
-    assert!(shown(&mut app).contains("packs are found by server:"));
+    assert!(shown(&mut app).contains("packs can be filtered by server:"));
     press(&mut app, "Esc");
     assert!(shown(&mut app).contains("5 sessions"));
 }

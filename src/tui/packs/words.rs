@@ -16,7 +16,7 @@ pub struct Word {
     pub role: Role,
 }
 
-/// As it should be.
+/// Good.
 pub const GOOD: (&str, &str) = ("✓", "+");
 /// Not as it should be.
 pub const BAD: (&str, &str) = ("✗", "x");

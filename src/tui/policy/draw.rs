@@ -113,7 +113,7 @@ fn summary(s: &PolicyScreen, columns: u16) -> Vec<(String, Role)> {
     let mut out = Vec::new();
     let mut say = |text: &str, role| out.extend(wrapped(text, columns).into_iter().map(|l| (l, role)));
     if let File::Bad(_) = s.file {
-        say("There is no policy to judge by.", Role::Dim);
+        say("There is no policy to judge with.", Role::Dim);
         return out;
     }
     if let Some(why) = &s.nothing {
@@ -125,11 +125,11 @@ fn summary(s: &PolicyScreen, columns: u16) -> Vec<(String, Role)> {
         return out;
     }
     let Some(judged) = s.results.judged() else {
-        say(if s.error.is_some() { "The text is no policy yet." } else { "judging…" }, Role::Dim);
+        say(if s.error.is_some() { "The text is not a policy yet." } else { "judging…" }, Role::Dim);
         return out;
     };
     if s.error.is_some() {
-        say("As of the last text without an error:", Role::Warn);
+        say("From the last text without an error:", Role::Warn);
     } else if let Some(p) = s.progress {
         say(&format!("judging, {} %", percent(p.done_bytes, p.total_bytes)), Role::Dim);
     }

@@ -240,7 +240,7 @@ pub fn read(path: &Path) -> Result<Option<String>, String> {
     let bytes = Policy::read(path).map_err(|e| e.message)?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),
-        Err(e) => Err(format!("it is no UTF-8: byte {}", e.utf8_error().valid_up_to())),
+        Err(e) => Err(format!("it is not UTF-8: byte {}", e.utf8_error().valid_up_to())),
     }
 }
 

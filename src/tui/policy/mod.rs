@@ -250,7 +250,7 @@ impl PolicyScreen {
     fn reread(&mut self) -> Vec<Effect> {
         if self.editor.is_modified() && self.sure.take() != Some(Sure::Reread) {
             self.sure = Some(Sure::Reread);
-            return vec![Effect::Warn("there are changes that are not written: R again leaves them".to_owned())];
+            return vec![Effect::Warn("there are unwritten changes: R again drops them".to_owned())];
         }
         self.read()
     }
@@ -350,7 +350,7 @@ impl PolicyScreen {
             // To the rule, unless it is not where it was judged.
             (Command::Right, Some(ResultRow::Call(_) | ResultRow::Rule(_) | ResultRow::Note(_))) => {
                 let Some(line) = self.results.line_of_rule().filter(|_| self.error.is_none()) else {
-                    return Some(vec![Effect::Say("this rule stands in no line of the text".to_owned())]);
+                    return Some(vec![Effect::Say("this rule is not in the text".to_owned())]);
                 };
                 self.editor.go(line, 1);
                 self.focus(Part::First);
@@ -391,12 +391,12 @@ impl PolicyScreen {
                 if done {
                     return Some(self.changed(at));
                 }
-                let what = if command == Command::Undo { "nothing to take back" } else { "nothing to make again" };
+                let what = if command == Command::Undo { "nothing to undo" } else { "nothing to redo" };
                 return Some(vec![Effect::Say(what.to_owned())]);
             }
             Command::Everything => {
                 if self.chosen.is_none() {
-                    let what = "all sessions are judged: select one on Live or Packs and press 5 for that one alone";
+                    let what = "judging all sessions; to judge one alone, select it on Live or Packs and press 5";
                     return Some(vec![Effect::Say(what.to_owned())]);
                 }
                 self.everything = !self.everything;
@@ -407,7 +407,7 @@ impl PolicyScreen {
                 let target = self.chosen.as_ref().and_then(|(_, target)| target.clone()).filter(|_| !self.everything);
                 return Some(match target {
                     Some(target) => vec![Effect::Open(target)],
-                    None => vec![Effect::Say("2 lists the packs of all sessions".to_owned())],
+                    None => vec![Effect::Say("to see the packs of all sessions, press 2".to_owned())],
                 });
             }
             Command::NextPane | Command::PreviousPane => {
@@ -456,11 +456,11 @@ impl PolicyScreen {
         let said = match why {
             NotWritten::Changed => {
                 self.sure = Some(Sure::Write);
-                format!("{file} was changed by somebody else: w again writes over it, R reads it again")
+                format!("{file} was changed by somebody else: w again overwrites it, R reads it again")
             }
             NotWritten::Wrong(what) => {
                 self.sure = Some(Sure::Write);
-                format!("not written, it has an error ({what}): w again writes it nevertheless")
+                format!("not written, it has an error ({what}): w again writes it anyway")
             }
             NotWritten::Failed(what) => format!("{file} was not written: {what}; the text is still here"),
         };
@@ -474,13 +474,13 @@ impl PolicyScreen {
             Filed::Written(text) => {
                 self.editor.saved(text);
                 self.file = File::There;
-                vec![Effect::Say(format!("written: {}; guards that use it read it at once", clean(&self.name())))]
+                vec![Effect::Say(format!("written: {}; guards that use it reload it at once", clean(&self.name())))]
             }
             Filed::NotWritten(why) => self.not_written(why),
             Filed::Proposed(Ok(text)) => {
                 self.editor.replace(&text);
                 let mut effects = self.changed(at);
-                effects.push(Effect::Say("the least that these calls need; u takes it back".to_owned()));
+                effects.push(Effect::Say("the smallest policy for these calls; u undoes it".to_owned()));
                 effects
             }
             Filed::Proposed(Err(why)) => vec![Effect::Warn(format!("nothing to propose: {why}"))],

@@ -312,7 +312,7 @@ const fn title(section: Section) -> &'static str {
     match section {
         Section::Denied => "would now be denied",
         Section::Allowed => "would now be allowed",
-        Section::Unknown => "not known",
+        Section::Unknown => "unknown",
         Section::Rules => "by rule",
         Section::Tools => "by tool",
         Section::Remarks => "remarks",
@@ -330,17 +330,15 @@ const fn title_role(section: Section) -> Role {
 
 const fn explained(section: Section) -> &'static str {
     match section {
-        Section::Denied => {
-            "Calls that were made and that this policy denies. In guard mode they would not reach the server."
-        }
-        Section::Allowed => "Calls that the policy of then denied and that this one allows.",
+        Section::Denied => "Recorded calls that this policy denies. In guard mode they would not reach the server.",
+        Section::Allowed => "Calls that were denied when they were recorded and that this policy allows.",
         Section::Unknown => {
-            "Calls whose arguments were not stored, and that a rule about arguments decides: recorded with --store-args \
-             they would be known. Nothing is guessed."
+            "Calls that depend on a rule about arguments, but whose arguments were not stored (--store-args). Nothing is \
+             guessed."
         }
-        Section::Rules => "Every rule that decided a call, those that change most first.",
-        Section::Tools => "Every tool that was called, those that change most first.",
-        Section::Remarks => "What there is to say of the policy, and of recordings that could not be read.",
+        Section::Rules => "Every rule that decided a call; most changes first.",
+        Section::Tools => "Every tool that was called; most changes first.",
+        Section::Remarks => "Notes on the policy, and recordings that could not be read.",
     }
 }
 
@@ -348,7 +346,7 @@ const fn change_words(change: Change) -> (&'static str, Role) {
     match change {
         Change::Denied => ("would now be denied", Role::Bad),
         Change::Allowed => ("was denied, would now be allowed", Role::Good),
-        Change::Unknown => ("not known", Role::Warn),
+        Change::Unknown => ("unknown", Role::Warn),
     }
 }
 
@@ -403,7 +401,7 @@ fn counts(c: &Counted) -> String {
     for (n, what) in [
         (c.denied, "denied"),
         (c.newly_denied, "of these newly"),
-        (c.unknown, "not known"),
+        (c.unknown, "unknown"),
         (c.newly_allowed, "newly allowed"),
     ] {
         if n > 0 {

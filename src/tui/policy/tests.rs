@@ -110,7 +110,7 @@ fn an_error_stands_under_its_place_and_the_last_good_result_stays() {
     let column = |line: &str, what: &str| line.find(what).unwrap();
     assert_eq!(column(lines[at + 1], "^^^^^^^^"), column(lines[at], "allowlst"), "{said}");
     assert!(said.contains("allowlist"), "the hint names the key that was meant: {said}");
-    assert!(said.contains("As of the last text without an error:"), "{said}");
+    assert!(said.contains("From the last text without an error:"), "{said}");
     assert!(said.contains("10 of 30 calls would now be denied"), "{said}");
     // n finds it from anywhere.
     press(&mut app, "Esc G n");
@@ -173,7 +173,7 @@ fn a_text_that_cannot_be_written_is_not_lost() {
 #[test]
 fn what_is_no_policy_file_is_not_edited() {
     let rig = Rig::new();
-    let bad: [(&[u8], &str); 2] = [(b"\xff\xfe", "no UTF-8"), (&vec![b' '; (1 << 20) + 1], "longer than")];
+    let bad: [(&[u8], &str); 2] = [(b"\xff\xfe", "not UTF-8"), (&vec![b' '; (1 << 20) + 1], "longer than")];
     for (bytes, why) in bad {
         fs::write(rig.file(), bytes).unwrap();
         let mut app = rig.app(vec![]);
@@ -237,7 +237,7 @@ fn calls_that_change_are_listed_with_rule_and_reason() {
     let said = shown(&mut app);
     for what in [
         "would now be denied  3",
-        "not known  3",
+        "unknown  3",
         "3 are unknown: their arguments were not stored",
         "the tool search is on the denylist",
         "rule denylist[0] (search) (denylist), line 5",

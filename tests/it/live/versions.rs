@@ -97,7 +97,7 @@ fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() 
             assert_eq!(hello["session"]["card"]["session_id"], card.card.session_id.to_string());
             let only = ended(watch(&rig, &["--plain", "--session", "00000000000000aa"]));
             assert!(only.0.status.code() == Some(3) && only.2.contains(&version), "{only:?}");
-            assert!(only.2.contains("no live session that this assay reads"), "{only:?}");
+            assert!(only.2.contains("no live session that this assay can read"), "{only:?}");
             seen.kill().unwrap();
             let said = String::from_utf8(seen.wait_with_output().unwrap().stderr).unwrap();
             let words = [&version[..], "its session lives and is not shown", proxy.card.to_str().unwrap()];
@@ -110,7 +110,7 @@ fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() 
     // Alone it is no live session, and not nothing either; dead it stays, whoever looks.
     let proxy = Proxy::new(&run_dir(&rig), &run_card(&card, "3", "1"));
     let (out, stdout, stderr) = ended(watch(&rig, &["--plain"]));
-    assert_eq!((out.status.code(), &*stdout), (Some(0), "no live session that this assay reads\n"));
+    assert_eq!((out.status.code(), &*stdout), (Some(0), "no live session that this assay can read\n"));
     assert!(stderr.contains(&above("3", 2)), "{stderr}");
     rustix::fs::flock(&proxy.held, rustix::fs::FlockOperation::Unlock).unwrap();
     assert_eq!(rig.recover().status.code(), Some(0));

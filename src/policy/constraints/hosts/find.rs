@@ -76,7 +76,7 @@ fn number(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
     let text = if text == "-0.0" { "0" } else { text };
     let whole = text.strip_suffix(".0");
     if whole.unwrap_or(text).bytes().all(|b| b.is_ascii_digit()) && whole.unwrap_or(text).parse::<u64>().is_err() {
-        return Err(format!("the number {} in the place of a host, which is no address", shown(text)));
+        return Err(format!("the number {} where a host is expected, which is not an address", shown(text)));
     }
     // Small numbers count something.
     if whole.unwrap_or(text).parse::<u64>().is_ok_and(|n| n != 0 && n < 1 << 24) && whole.is_none() {

@@ -134,7 +134,7 @@ pub fn bare(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
     let text = text.trim_end_matches([')', '>', '"', '\'', '`', '}', ',', ';']);
     if text.starts_with(['/', '.', '~']) && !text.starts_with("//") {
         if named == Named::Hosts && text.starts_with('/') {
-            return Err("a socket of this machine in the place of a host".to_owned());
+            return Err("a socket of this machine where a host is expected".to_owned());
         }
         // Some resolvers look at the end of a name alone.
         let name = text.trim_start_matches('.');
@@ -160,7 +160,7 @@ pub fn bare(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
             host(piece, Reading::Possible, seen)?;
         }
         if scheme.eq_ignore_ascii_case("jdbc") && !part.contains('@') && !text.contains("//") && !text.contains('=') {
-            return Err(format!("{} has no host, which is one of this machine", shown(part)));
+            return Err(format!("{} has no host, which means this machine", shown(part)));
         }
         if !part.contains('@') || hostless {
             if certain && !hostless && text.contains('@') {
@@ -234,12 +234,12 @@ pub fn pairs(text: &str, seen: &mut Seen) -> Result<(), String> {
             continue;
         }
         if name.eq_ignore_ascii_case("UseDevelopmentStorage") && behind.starts_with(['t', 'T', '1']) {
-            return Err("storage of this machine".to_owned());
+            return Err("storage on this machine".to_owned());
         }
         let behind = behind.trim_start_matches(|c| is_quote(c) && !matches!(c, '[' | '('));
         let last = name.rsplit(['_', '-', '.']).next().unwrap_or_default();
         if last.eq_ignore_ascii_case("socket") && bytes[at] == b'=' && behind.starts_with('/') {
-            return Err(format!("{} is one of this machine", shown(name)));
+            return Err(format!("{} means this machine", shown(name)));
         }
         let connects = CONNECTS.iter().any(|word| last.eq_ignore_ascii_case(word));
         let named = keys::of(name);
@@ -249,7 +249,7 @@ pub fn pairs(text: &str, seen: &mut Seen) -> Result<(), String> {
         let value = &behind[..behind.find(ends_value).unwrap_or(behind.len())];
         seen.worked(value.len())?;
         if value.len() > MAX_HOST {
-            return Err(format!("{} holds more than {MAX_HOST} bytes where a host belongs", shown(name)));
+            return Err(format!("{} has more than {MAX_HOST} bytes where a host is expected", shown(name)));
         }
         let sure = bytes[at] == b'='
             && (connects || named == Named::Hosts)

@@ -74,14 +74,14 @@ pub fn host(text: &str, reading: Reading, seen: &mut Seen) -> Result<(), String>
     };
     let name = name.split(NO_HOST).next().unwrap_or_default();
     let decoded = percent_encoding::percent_decode_str(name).decode_utf8();
-    let Ok(decoded) = decoded else { return unclear("is no text") };
+    let Ok(decoded) = decoded else { return unclear("is not text") };
     if bracketed {
         // Zone ids (RFC 6874) are of this machine's interfaces, and some parsers cut them off.
         let address = decoded.split('%').next().unwrap_or_default();
         let folded = if address.is_ascii() { Cow::Borrowed(address) } else { fold(address).into() };
-        let Ok(address) = folded.parse::<Ipv6Addr>() else { return unclear("is no IPv6 address") };
+        let Ok(address) = folded.parse::<Ipv6Addr>() else { return unclear("is not an IPv6 address") };
         if decoded.contains('%') {
-            return Err(format!("the host {} has a zone, which only this machine knows", shown(text)));
+            return Err(format!("the host {} has a zone, which only this machine can resolve", shown(text)));
         }
         return judge(IpAddr::V6(address), text);
     }
@@ -120,7 +120,7 @@ pub fn host(text: &str, reading: Reading, seen: &mut Seen) -> Result<(), String>
             judge(IpAddr::V4(address), text)?;
             // Behind a dot, browsers read short and odd forms as numbers, and C libraries as names.
             let plain = fold(bare).replace(DOTS, ".") == address.to_string();
-            if bare.len() < decoded.len() && !plain { unclear("is a number and a name") } else { Ok(()) }
+            if bare.len() < decoded.len() && !plain { unclear("is both a number and a name") } else { Ok(()) }
         }
         Ok(Host::Ipv6(address)) => judge(IpAddr::V6(address), text),
         Ok(Host::Domain(domain)) => named(&domain, text, reading, seen),
@@ -151,12 +151,12 @@ fn named(domain: &str, text: &str, reading: Reading, seen: &mut Seen) -> Result<
     // In a text of which nobody says that it is a host, a word is a word.
     let single = !domain.contains('.');
     if is_private(&domain) && (!single || reading == Reading::Certain || domain.ends_with("localhost")) {
-        return Err(format!("the host {} is a name of this machine or a private network", shown(text)));
+        return Err(format!("the host {} is a name of this machine or of a private network", shown(text)));
     }
     if reading == Reading::Certain {
         if single {
             return Err(format!(
-                "the host {} is a name without a domain, which only a private network knows",
+                "the host {} is a name without a domain, which only a private network resolves",
                 shown(text)
             ));
         }

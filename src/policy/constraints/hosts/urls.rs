@@ -110,7 +110,7 @@ impl Seen {
     pub fn worked(&mut self, bytes: usize) -> Result<(), String> {
         self.work += bytes;
         if self.work > MAX_WORK {
-            return Err(format!("more than {} MiB around hosts would have to be read", MAX_WORK >> 20));
+            return Err(format!("more than {} MiB around hosts would have to be examined", MAX_WORK >> 20));
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ const fn closing(opening: char) -> Option<char> {
 /// Judges a URL without a host, as some clients have it.
 fn nowhere(scheme: &str, path: &str, seen: &mut Seen) -> Result<(), String> {
     if one_of(&AT_HOME, scheme) {
-        return Err(format!("a {} URL without a host, which is one of this machine", shown(scheme)));
+        return Err(format!("a {} URL without a host, which means this machine", shown(scheme)));
     }
     // `dns:///host` and the like of gRPC.
     let path = path.trim_start_matches(['/', '\\']);
@@ -399,7 +399,7 @@ fn given_whole(wide: &str, tight: &str, seen: &mut Seen) -> Result<(), String> {
 }
 
 fn unclear(text: &str) -> String {
-    format!("the host {} is another one to every parser", shown(behind_user(text)))
+    format!("different parsers read a different host from {}", shown(behind_user(text)))
 }
 
 #[cfg(test)]

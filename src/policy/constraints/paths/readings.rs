@@ -150,7 +150,7 @@ fn readings(start: Vec<String>) -> Result<Vec<Reading>, &'static str> {
         }
         if text.contains('%') {
             let decoded =
-                percent_decode_str(&text).decode_utf8().map_err(|_| "has percent-encoding that is no UTF-8")?;
+                percent_decode_str(&text).decode_utf8().map_err(|_| "has percent-encoding that is not UTF-8")?;
             todo.push(decoded.into_owned());
         }
         if text.contains('\\') {
@@ -168,10 +168,10 @@ fn readings(start: Vec<String>) -> Result<Vec<Reading>, &'static str> {
         }
         let b = path.as_bytes();
         if b.len() > 1 && b[0].is_ascii_alphabetic() && b[1] == b':' {
-            return Err("begins with the letter of a drive, which is not known here");
+            return Err("begins with a drive letter, which is unknown here");
         }
         if path.starts_with('$') || is_windows_variable(&path) {
-            return Err("begins with a variable, which is not known here");
+            return Err("begins with a variable, which is unknown here");
         }
         if path == "~" || path.starts_with("~/") {
             if path.split('/').any(|c| c == "..") {
@@ -179,7 +179,7 @@ fn readings(start: Vec<String>) -> Result<Vec<Reading>, &'static str> {
             }
             out.push(Reading { path, home: true });
         } else if path.starts_with('~') {
-            return Err("begins at the home of another user, which is not known here");
+            return Err("begins at the home directory of another user, which is unknown here");
         } else {
             out.push(Reading { path, home: false });
         }

@@ -53,7 +53,7 @@ pub fn real(path: &Path) -> Result<PathBuf, String> {
             }
             Ok(_) => {}
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-            Err(_) => return Err("cannot be looked at".to_owned()),
+            Err(_) => return Err("cannot be examined".to_owned()),
         }
     }
     Ok(out)

@@ -164,8 +164,8 @@ fn draft(schema: &Value) -> Result<u8, Wrong> {
     let known = DRAFTS.iter().find(|(_, name)| text == Some(name)).map(|(n, _)| *n);
     known.ok_or_else(|| {
         let hint =
-            "https://json-schema.org/draft/2020-12/schema, or the same of 2019-09, draft-07, draft-06 or draft-04";
-        wrong("/$schema", "this version of JSON Schema is not known", Some(hint.to_owned()))
+            "https://json-schema.org/draft/2020-12/schema, or the URI of 2019-09, draft-07, draft-06 or draft-04";
+        wrong("/$schema", "this version of JSON Schema is unknown", Some(hint.to_owned()))
     })
 }
 
@@ -217,17 +217,17 @@ impl Walk {
     fn unknown(&self, name: &str, at: &str) -> Wrong {
         let what = format!("unknown keyword `{name}`");
         let hint = match (name, KEYWORDS.iter().find(|k| k.0 == name)) {
-            ("additionalItems", _) => "in 2020-12 it is `items`, beside `prefixItems`".to_owned(),
+            ("additionalItems", _) => "in 2020-12 it is `items`, next to `prefixItems`".to_owned(),
             ("dependencies", _) => "in this draft it is `dependentRequired` or `dependentSchemas`".to_owned(),
             ("nullable", _) => "write type: [string, \"null\"]".to_owned(),
-            (_, Some(_)) => "another version of JSON Schema has it: say which with `$schema`".to_owned(),
+            (_, Some(_)) => "another version of JSON Schema has it: name the version with `$schema`".to_owned(),
             _ => {
                 let known = KEYWORDS.iter().filter(|k| (k.1..=k.2).contains(&self.draft));
                 match known.map(|k| (distance(name, k.0), k.0)).min() {
                     Some((distance, near)) if distance <= 3 && distance < near.len() => {
                         format!("did you mean `{near}`?")
                     }
-                    _ => "what begins with `x-` is left to you".to_owned(),
+                    _ => "keywords that begin with `x-` are yours to use".to_owned(),
                 }
             }
         };
@@ -238,14 +238,14 @@ impl Walk {
     fn beside(&mut self, members: &Map<String, Value>, keyword: &Keyword, at: &str) -> Result<(), Wrong> {
         let name = keyword.0;
         if self.draft < 8 && members.contains_key("$ref") && !BESIDE_REF.contains(&name) {
-            let what = format!("`{name}` does nothing beside `$ref` in this version of JSON Schema");
-            return Err(wrong(at, what, Some("put the two into an `allOf`".to_owned())));
+            let what = format!("`{name}` has no effect next to `$ref` in this version of JSON Schema");
+            return Err(wrong(at, what, Some("put both into an `allOf`".to_owned())));
         }
         if let Some((_, other)) = NEEDS.iter().find(|(n, other)| *n == name && !members.contains_key(*other)) {
-            return Err(wrong(at, format!("`{name}` does nothing without `{other}` beside it"), None));
+            return Err(wrong(at, format!("`{name}` has no effect without `{other}` next to it"), None));
         }
         if name == "additionalItems" && !members.get("items").is_some_and(Value::is_array) {
-            return Err(wrong(at, "`additionalItems` does nothing without a list of `items` beside it", None));
+            return Err(wrong(at, "`additionalItems` has no effect without a list of `items` next to it", None));
         }
         let types: Vec<&str> = match members.get("type") {
             Some(Value::String(one)) => vec![one],
@@ -254,7 +254,7 @@ impl Walk {
         };
         let judges = |of: &&str| *of == keyword.4 || (*of == "integer" && keyword.4 == "number");
         if !keyword.4.is_empty() && !types.is_empty() && !types.iter().any(judges) {
-            let what = format!("`{name}` does nothing where the type is {}", types.join(" or "));
+            let what = format!("`{name}` has no effect if the type is {}", types.join(" or "));
             return Err(wrong(at, what, Some(format!("it is for type: {}", keyword.4))));
         }
         Ok(())
@@ -264,7 +264,7 @@ impl Walk {
     fn named(&mut self, here: usize, name: &str, value: &Value, at: &str) -> Result<(), Wrong> {
         let text = value.as_str().unwrap_or_default();
         match name {
-            "$schema" if here != 0 => return Err(wrong(at, "`$schema` stands at the top of a schema only", None)),
+            "$schema" if here != 0 => return Err(wrong(at, "`$schema` is only allowed at the top of a schema", None)),
             "format" if !FORMATS.contains(&text) => {
                 let near = FORMATS.iter().map(|f| (distance(text, f), f)).min();
                 let hint = near.filter(|(d, _)| *d <= 3).map(|(_, f)| format!("did you mean `{f}`?"));
@@ -282,7 +282,11 @@ impl Walk {
             }
             "id" | "$id" if here != 0 => {
                 let hint = "put it under `$defs` and refer to it as #/$defs/NAME";
-                return Err(wrong(at, format!("`{name}` stands at the top of a schema only"), Some(hint.to_owned())));
+                return Err(wrong(
+                    at,
+                    format!("`{name}` is only allowed at the top of a schema"),
+                    Some(hint.to_owned()),
+                ));
             }
             "$anchor" | "$dynamicAnchor" => self.anchors.entry(text.to_owned()).or_default().push(here),
             "$ref" => self.references.push((here, "$ref", text.to_owned())),
@@ -337,8 +341,8 @@ impl Walk {
                 if rest.is_empty() { Some(rest) } else { rest.strip_prefix('#') }
             });
             let Some(fragment) = local else {
-                let what = format!("`{keyword}` leads to `{to}`, outside of this schema");
-                return Err(wrong(&at, what, Some("nothing is fetched: it has to begin with #".to_owned())));
+                let what = format!("`{keyword}` refers to `{to}`, outside this schema");
+                return Err(wrong(&at, what, Some("nothing is fetched: it must begin with #".to_owned())));
             };
             let fragment = percent_decode_str(fragment).decode_utf8_lossy();
             let mut targets = if fragment.is_empty() || fragment.starts_with('/') {
@@ -347,8 +351,8 @@ impl Walk {
                 self.anchors.get(fragment.as_ref()).cloned().unwrap_or_default()
             };
             if targets.is_empty() {
-                let what = format!("`{keyword}` leads to `{to}`, where no schema is");
-                let hint = "what is referred to has to be a schema of this one, such as #/$defs/NAME";
+                let what = format!("`{keyword}` refers to `{to}`, which is not a schema");
+                let hint = "refer to a schema inside this one, such as #/$defs/NAME";
                 return Err(wrong(&at, what, Some(hint.to_owned())));
             }
             all.extend(&targets);
@@ -380,7 +384,7 @@ impl Walk {
                         State::Done(..) => continue,
                         State::Open => {
                             let what =
-                                "this schema refers to itself without going into the value, so it would never be done";
+                                "this schema refers to itself without going into the value, so judging would never end";
                             return Err(wrong(&place.pointer, what, None));
                         }
                         State::New => {}
@@ -401,7 +405,7 @@ impl Walk {
                 }
                 if chain > MAX_CHAIN || width > MAX_WIDTH {
                     let what = "too many schemas judge one value here";
-                    let hint = format!("at most {MAX_CHAIN} inside of each other and {MAX_WIDTH} together");
+                    let hint = format!("at most {MAX_CHAIN} nested and {MAX_WIDTH} together");
                     return Err(wrong(&place.pointer, what, Some(hint)));
                 }
                 states[n] = State::Done(chain, width);

@@ -167,7 +167,7 @@ fn what_is_too_long_or_no_json_is_shown_by_its_beginning_and_hash() {
     assert!(lines.contains("long␛long␛") && lines.contains("ctrl-y"), "{lines}");
     assert!(matches!(&press(&mut tree, "G ctrl-y")[..], [Effect::Copy { text, .. }] if text.len() == bytes));
     let broken = Tree::of_bytes("result", b"{\"a\":1,}\xff\x1b".as_slice().into());
-    assert!(shown(&broken).contains("no JSON: "), "{}", shown(&broken));
+    assert!(shown(&broken).contains("not JSON: "), "{}", shown(&broken));
     assert!(shown(&broken).contains("{\"a\":1,}⟨0xFF⟩␛"), "{}", shown(&broken));
     check(&picture(&broken, 9, 4));
 }
