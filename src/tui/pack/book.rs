@@ -4,7 +4,7 @@
 //! In memory are the page on the screen, the offset of every 64th line, and the lines that pass the filter; of the chain of a
 //! session that may still run also the calls in flight, which no receipt names yet.
 
-use super::read::{self, Folded, Known, Line, News, Running, STRIDE, Source};
+use super::read::{self, BookUpdate, FileLine, Folded, Known, Running, STRIDE, Source};
 use crate::{
     filter::Filter,
     numbers::percent,
@@ -21,7 +21,7 @@ use std::{
 /// Lines of a page besides those on the screen, before and behind.
 const MARGIN: u64 = 60;
 
-type Work = Box<dyn FnOnce(&Teller<News>) + Send>;
+type Work = Box<dyn FnOnce(&Teller<BookUpdate>) + Send>;
 
 /// What passes the filter.
 #[derive(Debug, Default)]
@@ -46,12 +46,12 @@ pub struct Book {
     torn: Option<u64>,
     error: Option<String>,
     problems: Vec<u64>,
-    index: Option<Ticket<News>>,
-    page: (u64, Vec<Line>),
-    reading: Option<(Ticket<News>, Range<u64>)>,
+    index: Option<Ticket<BookUpdate>>,
+    page: (u64, Vec<FileLine>),
+    reading: Option<(Ticket<BookUpdate>, Range<u64>)>,
     filter: String,
     passed: Option<Passed>,
-    scan: Option<Ticket<News>>,
+    scan: Option<Ticket<BookUpdate>>,
     /// Of a chain whose session may still run: what it says of calls, and those that run.
     chain: Option<Arc<Mutex<Folded>>>,
     running: Running,
@@ -238,13 +238,13 @@ impl Book {
 
     /// A line of the list, if it has been read.
     #[must_use]
-    pub fn line(&self, at: u64) -> Option<&Line> {
+    pub fn line(&self, at: u64) -> Option<&FileLine> {
         self.page.1.get(usize::try_from(at.checked_sub(self.page.0)?).ok()?)
     }
 
     /// The selected line.
     #[must_use]
-    pub fn selected(&self) -> Option<&Line> {
+    pub fn selected(&self) -> Option<&FileLine> {
         self.line(self.cursor.at)
     }
 
@@ -372,30 +372,30 @@ impl Book {
         let follows = self.follows(free);
         let mut effects = Vec::new();
         match news {
-            News::Indexed { marks, lines, bytes, problems } => {
+            BookUpdate::Indexed { marks, lines, bytes, problems } => {
                 self.marks.extend(marks);
                 self.lines = lines;
                 self.bytes = bytes;
                 self.problems.extend(problems);
                 effects = self.scan_on();
             }
-            News::Whole { torn } => self.torn = Some(torn),
-            News::Page { from, lines } => {
+            BookUpdate::Whole { torn } => self.torn = Some(torn),
+            BookUpdate::Page { from, lines } => {
                 self.reading = None;
                 self.page = (from, lines);
                 return Ok(Vec::new());
             }
-            News::Running(running) => {
+            BookUpdate::Running(running) => {
                 self.running = *running;
                 return Ok(Vec::new());
             }
-            News::Matches { more, seen, done } => self.passing(&more, seen, done, height),
-            News::Failed(why) if of_page => {
+            BookUpdate::Matches { more, seen, done } => self.passing(&more, seen, done, height),
+            BookUpdate::Failed(why) if of_page => {
                 self.reading = None;
                 self.error = Some(why);
                 return Ok(Vec::new());
             }
-            News::Failed(why) => {
+            BookUpdate::Failed(why) => {
                 self.error = Some(why);
                 self.index = None;
             }

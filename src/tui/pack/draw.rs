@@ -5,9 +5,9 @@ use super::{
     book::Book,
     bytes,
     layout::Panes,
-    read::Line,
-    row::{EventRow, Row as Said, is_problem},
-    rows::{self, Row},
+    read::FileLine,
+    row::{EventRow, EvidenceRow as Said, is_problem},
+    rows::{self, TextRow},
 };
 use crate::{
     live::{row::CallRow, words::CallState},
@@ -99,32 +99,32 @@ pub(super) fn tab_at(s: &PackScreen, panes: &Panes, x: u16, y: u16) -> Option<Ta
 }
 
 /// The lines of the verification's list at this size.
-pub(super) fn verification(s: &PackScreen, at: At, theme: Theme) -> Vec<Row> {
+pub(super) fn verification(s: &PackScreen, at: At, theme: Theme) -> Vec<TextRow> {
     let panes = s.panes(at);
     let mut out = Vec::new();
     if at.is_tiny() {
         if let State::Running(p) = &s.state {
-            out.push(Row {
+            out.push(TextRow {
                 pieces: vec![(rows::progress(*p, panes.list.width, theme), Role::Accent)],
-                ..Row::default()
+                ..TextRow::default()
             });
         }
     } else if !panes.beside && matches!(s.state, State::Running(_) | State::Verified(_) | State::Stopped) {
         out.extend(rows::stages(s, theme));
         if let State::Running(p) = &s.state {
-            out.push(Row::default());
-            out.push(Row {
+            out.push(TextRow::default());
+            out.push(TextRow {
                 pieces: vec![(rows::progress(*p, panes.list.width, theme), Role::Accent)],
-                ..Row::default()
+                ..TextRow::default()
             });
         }
-        out.push(Row::default());
+        out.push(TextRow::default());
     }
     out.extend(rows::lines(s, panes.list.width, theme));
     out
 }
 
-fn pieces(pen: &mut Pen<'_>, row: Rect, line: &Row) {
+fn pieces(pen: &mut Pen<'_>, row: Rect, line: &TextRow) {
     let mut x = row.x;
     for (text, role) in &line.pieces {
         let left = row.right().saturating_sub(x);
@@ -199,7 +199,7 @@ fn status(book: &Book, pen: &mut Pen<'_>, r: Rect, what: &str, running: usize) {
 }
 
 /// Draws the lines of a book.
-fn list(book: &Book, pen: &mut Pen<'_>, panes: &Panes, focused: bool, each: impl Fn(&mut Pen<'_>, Rect, &Line)) {
+fn list(book: &Book, pen: &mut Pen<'_>, panes: &Panes, focused: bool, each: impl Fn(&mut Pen<'_>, Rect, &FileLine)) {
     let r = panes.list;
     if book.len() == 0 && r.height > 0 {
         let text = match (book.error(), book.percent()) {
@@ -337,7 +337,7 @@ impl Columns {
         }
     }
 
-    fn draw(self, pen: &mut Pen<'_>, row: Rect, line: &Line) {
+    fn draw(self, pen: &mut Pen<'_>, row: Rect, line: &FileLine) {
         let mut x = row.x;
         if self.number > 0 {
             pen.right(x, row.y, self.number, &grouped(line.number + 1), Role::Dim);
@@ -445,7 +445,7 @@ fn event_head(pen: &mut Pen<'_>, r: Rect) {
     }
 }
 
-fn event(pen: &mut Pen<'_>, row: Rect, line: &Line) {
+fn event(pen: &mut Pen<'_>, row: Rect, line: &FileLine) {
     let (number, time, kind, hash) = event_columns(row.width);
     let problem = is_problem(&line.row);
     let broken = matches!(&line.row, Said::Event(e) if e.is_broken()) || matches!(&line.row, Said::Bad { .. });

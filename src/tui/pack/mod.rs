@@ -36,7 +36,7 @@ use bytes::Bytes;
 use layout::Panes;
 use ratatui::layout::Position;
 use read::Source;
-use row::{Kind, Row as Said};
+use row::{EvidenceRow as Said, Kind};
 use std::path::Path;
 
 /// A journal is looked at again at most this often, milliseconds.
@@ -315,7 +315,7 @@ impl PackScreen {
     }
 
     /// The lines of the verification's list.
-    fn list(&self, at: At) -> Vec<rows::Row> {
+    fn list(&self, at: At) -> Vec<rows::TextRow> {
         let theme = super::theme::Theme::default();
         draw::verification(self, at, theme)
     }

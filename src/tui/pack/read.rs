@@ -1,6 +1,6 @@
 //! The jobs of a list of evidence: they read its file beside the screen.
 
-use super::row::{Kind, Row, problem, read};
+use super::row::{EvidenceRow, Kind, problem, read};
 use crate::{
     filter::{Facts, Filter},
     lines::{LineAt, Lines},
@@ -65,7 +65,7 @@ impl Source {
 
 /// One line of the file.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct FileLine {
     /// Its number, from 0.
     pub number: u64,
     /// Where it begins.
@@ -73,12 +73,12 @@ pub struct Line {
     /// Its length without the newline.
     pub bytes: u64,
     /// What it says.
-    pub row: Row,
+    pub row: EvidenceRow,
 }
 
 /// What the jobs of a book say.
 #[derive(Debug)]
-pub enum News {
+pub enum BookUpdate {
     /// The index grows.
     Indexed {
         /// Offsets of the lines `STRIDE · n`.
@@ -100,7 +100,7 @@ pub enum News {
         /// Place of the first in the list.
         from: u64,
         /// They.
-        lines: Vec<Line>,
+        lines: Vec<FileLine>,
     },
     /// Lines that pass the filter: number and offset.
     Matches {
@@ -171,24 +171,24 @@ pub struct Known {
 }
 
 /// What a line says; `before` is the one before it, where that is known.
-fn row(kind: Kind, line: &LineAt<'_>, before: Option<&[u8]>) -> Line {
+fn row(kind: Kind, line: &LineAt<'_>, before: Option<&[u8]>) -> FileLine {
     let row = match line.bytes {
         Some(bytes) => read(kind, bytes, before),
-        None => Row::Bad { why: "too long to be evidence".to_owned(), head: String::new() },
+        None => EvidenceRow::Bad { why: "too long to be evidence".to_owned(), head: String::new() },
     };
-    Line { number: line.number, offset: line.offset, bytes: line.len, row }
+    FileLine { number: line.number, offset: line.offset, bytes: line.len, row }
 }
 
-fn failed(teller: &Teller<News>, source: &Source, e: &io::Error) {
-    teller.tell(News::Failed(format!("{}: {e}", source.name)));
+fn failed(teller: &Teller<BookUpdate>, source: &Source, e: &io::Error) {
+    teller.tell(BookUpdate::Failed(format!("{}: {e}", source.name)));
 }
 
 /// Reads what a file holds and is not known yet. Nothing is said of one that is as it was.
 /// `chain` is what the events of a session without a pack say of its calls: it may still run.
-pub fn index(source: &Source, known: Option<Known>, chain: Option<&Mutex<Folded>>, teller: &Teller<News>) {
+pub fn index(source: &Source, known: Option<Known>, chain: Option<&Mutex<Folded>>, teller: &Teller<BookUpdate>) {
     let (file, total) = match source.open() {
         Ok(opened) => opened,
-        Err(why) => return teller.tell(News::Failed(why)),
+        Err(why) => return teller.tell(BookUpdate::Failed(why)),
     };
     let from = known.unwrap_or_default();
     if known.is_some() {
@@ -196,7 +196,7 @@ pub fn index(source: &Source, known: Option<Known>, chain: Option<&Mutex<Folded>
             return;
         }
         if total < from.bytes {
-            return teller.tell(News::Failed(format!("shorter than before; v reads it again: {}", source.name)));
+            return teller.tell(BookUpdate::Failed(format!("shorter than before; v reads it again: {}", source.name)));
         }
     }
     let (mut marks, mut problems, mut seen) = (Vec::new(), Vec::new(), from.bytes);
@@ -230,27 +230,27 @@ pub fn index(source: &Source, known: Option<Known>, chain: Option<&Mutex<Folded>
         if seen >= next || number == 2 * STRIDE {
             next = seen + REPORT;
             let (marks, problems) = (std::mem::take(&mut marks), std::mem::take(&mut problems));
-            teller.tell(News::Indexed { marks, lines: number + 1, bytes: (seen, total.max(seen)), problems });
+            teller.tell(BookUpdate::Indexed { marks, lines: number + 1, bytes: (seen, total.max(seen)), problems });
         }
         !teller.cancelled()
     });
     let bytes = (last.1, total.max(last.1));
-    teller.tell(News::Indexed { marks, lines: last.0, bytes, problems });
+    teller.tell(BookUpdate::Indexed { marks, lines: last.0, bytes, problems });
     if let Some(running) = chain.as_mut().and_then(|folded| folded.news()) {
-        teller.tell(News::Running(Box::new(running)));
+        teller.tell(BookUpdate::Running(Box::new(running)));
     }
     match done {
-        Ok(Some(torn)) => teller.tell(News::Whole { torn }),
+        Ok(Some(torn)) => teller.tell(BookUpdate::Whole { torn }),
         Ok(None) => {}
         Err(e) => failed(teller, source, &e),
     }
 }
 
 /// Looks for lines that pass, from the one with this number and offset on.
-pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller<News>) {
+pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller<BookUpdate>) {
     let file = match source.open() {
         Ok((file, _)) => file,
-        Err(why) => return teller.tell(News::Failed(why)),
+        Err(why) => return teller.tell(BookUpdate::Failed(why)),
     };
     let (mut more, mut seen, mut next) = (Vec::new(), from, from.1 + SOON);
     let mut all = Lines::of(file);
@@ -264,29 +264,31 @@ pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller<
         seen = (line.number + 1, line.offset + line.len + 1);
         if seen.1 >= next {
             next = seen.1 + REPORT;
-            teller.tell(News::Matches { more: std::mem::take(&mut more), seen, done: false });
+            teller.tell(BookUpdate::Matches { more: std::mem::take(&mut more), seen, done: false });
         }
         !teller.cancelled()
     });
-    teller.tell(News::Matches { more, seen, done: true });
+    teller.tell(BookUpdate::Matches { more, seen, done: true });
     if let Err(e) = done {
         failed(teller, source, &e);
     }
 }
 
-fn passes(filter: &Filter, row: &Row) -> bool {
+fn passes(filter: &Filter, row: &EvidenceRow) -> bool {
     match row {
-        Row::Call(call) => filter.passes(&facts(call)),
-        Row::Event(e) => filter.passes(&Facts { tool: e.tool.as_deref().unwrap_or_default(), ..Facts::default() }),
+        EvidenceRow::Call(call) => filter.passes(&facts(call)),
+        EvidenceRow::Event(e) => {
+            filter.passes(&Facts { tool: e.tool.as_deref().unwrap_or_default(), ..Facts::default() })
+        }
         _ => false,
     }
 }
 
 /// Reads lines of the file; a mark is where one shortly before them begins.
-pub fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller<News>) {
+pub fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller<BookUpdate>) {
     let file = match source.open() {
         Ok((file, _)) => file,
-        Err(why) => return teller.tell(News::Failed(why)),
+        Err(why) => return teller.tell(BookUpdate::Failed(why)),
     };
     let first = wanted.start.saturating_sub(1) / STRIDE * STRIDE;
     let mut out = Vec::new();
@@ -304,15 +306,15 @@ pub fn page(source: &Source, wanted: &Range<u64>, mark: u64, teller: &Teller<New
     });
     match done {
         Err(e) => failed(teller, source, &e),
-        Ok(_) => teller.tell(News::Page { from: wanted.start, lines: out }),
+        Ok(_) => teller.tell(BookUpdate::Page { from: wanted.start, lines: out }),
     }
 }
 
 /// Reads the lines of a narrowed list, by number and offset.
-pub fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Teller<News>) {
+pub fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Teller<BookUpdate>) {
     let file = match source.open() {
         Ok((file, _)) => file,
-        Err(why) => return teller.tell(News::Failed(why)),
+        Err(why) => return teller.tell(BookUpdate::Failed(why)),
     };
     let (mut all, mut out) = (Lines::of(file), Vec::new());
     for (number, offset) in places {
@@ -328,5 +330,5 @@ pub fn page_of(source: &Source, from: u64, places: &[(u64, u64)], teller: &Telle
             return failed(teller, source, &e);
         }
     }
-    teller.tell(News::Page { from, lines: out });
+    teller.tell(BookUpdate::Page { from, lines: out });
 }

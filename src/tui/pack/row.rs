@@ -27,7 +27,7 @@ pub enum Kind {
 
 /// One line.
 #[derive(Debug, Clone)]
-pub enum Row {
+pub enum EvidenceRow {
     /// A receipt of a tool call.
     Call(Box<CallRow>),
     /// Another receipt.
@@ -101,7 +101,7 @@ impl EventRow {
     }
 }
 
-impl Row {
+impl EvidenceRow {
     /// What a person copies first.
     #[must_use]
     pub fn value(&self) -> (&'static str, String) {
@@ -119,21 +119,21 @@ impl Row {
 
 /// Reads a line. For an event, `before` is the line before it, if that is known.
 #[must_use]
-pub fn read(kind: Kind, line: &[u8], before: Option<&[u8]>) -> Row {
+pub fn read(kind: Kind, line: &[u8], before: Option<&[u8]>) -> EvidenceRow {
     match kind {
         Kind::Receipts => receipt(line),
         Kind::Events => event(line, before),
     }
 }
 
-fn bad(line: &[u8], why: String) -> Row {
+fn bad(line: &[u8], why: String) -> EvidenceRow {
     let text = String::from_utf8_lossy(&line[..line.len().min(4 * HEAD)]);
-    Row::Bad { why, head: text.chars().take(HEAD).collect() }
+    EvidenceRow::Bad { why, head: text.chars().take(HEAD).collect() }
 }
 
-fn receipt(line: &[u8]) -> Row {
+fn receipt(line: &[u8]) -> EvidenceRow {
     if let Ok(call) = serde_json::from_slice::<ToolCall>(line) {
-        return Row::Call(Box::new(CallRow::of_receipt(&call)));
+        return EvidenceRow::Call(Box::new(CallRow::of_receipt(&call)));
     }
     if let Some(e) = reading::newer_receipt(line) {
         return bad(line, e.to_string());
@@ -163,10 +163,10 @@ fn receipt(line: &[u8]) -> Row {
             .collect::<Vec<_>>()
             .join(" "),
     };
-    Row::Other { at: said(m.timestamp), id: said(m.receipt_id), text: told, bad: lost || open, what }
+    EvidenceRow::Other { at: said(m.timestamp), id: said(m.receipt_id), text: told, bad: lost || open, what }
 }
 
-fn event(line: &[u8], before: Option<&[u8]>) -> Row {
+fn event(line: &[u8], before: Option<&[u8]>) -> EvidenceRow {
     if let Some(e) = reading::newer::<AuditEvent>(line) {
         return bad(line, e.to_string());
     }
@@ -188,7 +188,7 @@ fn event(line: &[u8], before: Option<&[u8]>) -> Row {
         None => Some("nothing: the line is not in canonical form".to_owned()),
     };
     let before = before.and_then(|before| said(EventMembers::of_line(before)?.hash));
-    Row::Event(Box::new(EventRow {
+    EvidenceRow::Event(Box::new(EventRow {
         seq,
         at: said(m.at).unwrap_or_default(),
         kind,
@@ -240,11 +240,11 @@ pub fn problem(kind: Kind, number: u64, line: &[u8], before: &mut Option<String>
 
 /// Whether a person should look at it.
 #[must_use]
-pub fn is_problem(row: &Row) -> bool {
+pub fn is_problem(row: &EvidenceRow) -> bool {
     match row {
-        Row::Call(call) => words::is_problem(call),
-        Row::Other { bad, .. } => *bad,
-        Row::Event(e) => e.is_problem(),
-        Row::Bad { .. } => true,
+        EvidenceRow::Call(call) => words::is_problem(call),
+        EvidenceRow::Other { bad, .. } => *bad,
+        EvidenceRow::Event(e) => e.is_problem(),
+        EvidenceRow::Bad { .. } => true,
     }
 }

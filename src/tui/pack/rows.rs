@@ -15,7 +15,7 @@ use crate::{
 
 /// A line of pieces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct TextRow {
     /// What it says; anything may come from outside.
     pub pieces: Vec<(String, Role)>,
     /// The finding it belongs to.
@@ -26,7 +26,7 @@ pub struct Row {
     pub value: String,
 }
 
-impl Row {
+impl TextRow {
     fn new(pieces: Vec<(String, Role)>) -> Self {
         Self { pieces, ..Self::default() }
     }
@@ -38,12 +38,12 @@ impl Row {
 }
 
 /// Text in lines of at most `width` columns, broken between words, indented.
-pub(super) fn wrapped(text: &str, indent: &str, width: u16, role: Role) -> Vec<Row> {
+pub(super) fn wrapped(text: &str, indent: &str, width: u16, role: Role) -> Vec<TextRow> {
     let room = width.saturating_sub(indent.len() as u16);
     let value = clean(&text.chars().take(WRAPPED).collect::<String>());
     crate::tui::paint::wrapped(text, room)
         .into_iter()
-        .map(|line| Row { value: value.clone(), ..Row::new(vec![(format!("{indent}{line}"), role)]) })
+        .map(|line| TextRow { value: value.clone(), ..TextRow::new(vec![(format!("{indent}{line}"), role)]) })
         .collect()
 }
 
@@ -58,13 +58,13 @@ const TOGETHER: [Stage; 4] =
 
 /// The stages, with what is known of each.
 #[must_use]
-pub(super) fn stages(s: &PackScreen, theme: Theme) -> Vec<Row> {
+pub(super) fn stages(s: &PackScreen, theme: Theme) -> Vec<TextRow> {
     Stage::ALL
         .iter()
         .map(|stage| match &s.state {
             State::Verified(report) => done(report, *stage, theme),
             State::Running(progress) => running(*progress, *stage, theme),
-            _ => Row::new(vec![
+            _ => TextRow::new(vec![
                 (format!("{} {:<STAGE$}", theme.glyph("·", "."), stage.as_str()), Role::Dim),
                 ("not run".to_owned(), Role::Dim),
             ]),
@@ -72,8 +72,8 @@ pub(super) fn stages(s: &PackScreen, theme: Theme) -> Vec<Row> {
         .collect()
 }
 
-fn done(report: &VerifyReport, stage: Stage, theme: Theme) -> Row {
-    let Some(s) = report.stage(stage) else { return Row::default() };
+fn done(report: &VerifyReport, stage: Stage, theme: Theme) -> TextRow {
+    let Some(s) = report.stage(stage) else { return TextRow::default() };
     let (glyph, role) = match s.status {
         StageStatus::Ok => (words::GOOD, Role::Good),
         StageStatus::Fail => (words::BAD, Role::Bad),
@@ -92,7 +92,7 @@ fn done(report: &VerifyReport, stage: Stage, theme: Theme) -> Row {
         (None, false) => (counts.join(", "), Role::Dim),
         (None, true) => (s.status.as_str().to_owned(), Role::Dim),
     };
-    let mut row = Row::new(vec![
+    let mut row = TextRow::new(vec![
         (format!("{} ", theme.glyph(glyph.0, glyph.1)), role),
         (format!("{:<STAGE$}", stage.as_str()), Role::Text),
         (said.clone(), tone),
@@ -102,7 +102,7 @@ fn done(report: &VerifyReport, stage: Stage, theme: Theme) -> Row {
     row
 }
 
-fn running(progress: Option<Progress>, stage: Stage, theme: Theme) -> Row {
+fn running(progress: Option<Progress>, stage: Stage, theme: Theme) -> TextRow {
     let at = progress.map_or(Stage::ValidateSchema, |p| p.stage);
     let together = TOGETHER.contains(&at);
     let here = if together { TOGETHER.contains(&stage) } else { stage == at };
@@ -116,7 +116,7 @@ fn running(progress: Option<Progress>, stage: Stage, theme: Theme) -> Row {
     } else {
         (theme.glyph("·", "."), "waiting", Role::Dim)
     };
-    Row::new(vec![
+    TextRow::new(vec![
         (format!("{glyph} "), role),
         (format!("{:<STAGE$}", stage.as_str()), if here { Role::Strong } else { Role::Text }),
         (said.to_owned(), role),
@@ -140,46 +140,46 @@ pub(super) fn progress(p: Option<Progress>, width: u16, theme: Theme) -> String 
 
 /// Verdicts, findings and facts.
 #[must_use]
-pub(super) fn lines(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
+pub(super) fn lines(s: &PackScreen, width: u16, theme: Theme) -> Vec<TextRow> {
     match &s.state {
         State::Verified(report) => of_report(report, width, theme),
         State::Running(_) => vec![
-            Row::text("No verdict yet: verification is running.", Role::Strong),
-            Row::text("Esc stops it. You can look at receipts and chain meanwhile.", Role::Dim),
+            TextRow::text("No verdict yet: verification is running.", Role::Strong),
+            TextRow::text("Esc stops it. You can look at receipts and chain meanwhile.", Role::Dim),
         ],
         State::Stopped => vec![
-            Row::text("The verification was stopped: there is no verdict.", Role::Warn),
-            Row::text("v starts it again.", Role::Dim),
+            TextRow::text("The verification was stopped: there is no verdict.", Role::Warn),
+            TextRow::text("v starts it again.", Role::Dim),
         ],
         State::Failed(why) => {
-            let mut out = vec![Row::text("! This cannot be verified, so there is no verdict.", Role::Bad)];
+            let mut out = vec![TextRow::text("! This cannot be verified, so there is no verdict.", Role::Bad)];
             out.extend(wrapped(why, "  ", width, Role::Text));
             out.extend(missing(s, theme));
-            out.push(Row::text("Receipts and chain are shown as far as they can be read.", Role::Dim));
+            out.push(TextRow::text("Receipts and chain are shown as far as they can be read.", Role::Dim));
             out
         }
         State::Journal => journal(s, width, theme),
-        State::Empty => vec![Row::text("No pack is open. 2 lists them, Enter opens one.", Role::Dim)],
+        State::Empty => vec![TextRow::text("No pack is open. 2 lists them, Enter opens one.", Role::Dim)],
     }
 }
 
 /// Files that a pack of a session has, and this one has not.
-fn missing(s: &PackScreen, theme: Theme) -> Vec<Row> {
+fn missing(s: &PackScreen, theme: Theme) -> Vec<TextRow> {
     [s.receipts.as_ref(), s.chain.as_ref()]
         .into_iter()
         .flatten()
         .filter_map(|book| {
             let why = book.error()?;
-            Some(Row::text(format!("{} {why}", theme.glyph("✗", "x")), Role::Bad))
+            Some(TextRow::text(format!("{} {why}", theme.glyph("✗", "x")), Role::Bad))
         })
         .collect()
 }
 
-fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
-    let mut out = vec![Row::text("These are the files of a session that has no pack.", Role::Strong)];
+fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<TextRow> {
+    let mut out = vec![TextRow::text("These are the files of a session that has no pack.", Role::Strong)];
     let text = "Nothing is signed, so there is no verdict. The links of the chain are checked as they are read.";
     out.extend(wrapped(text, "", width, Role::Dim));
-    out.push(Row::default());
+    out.push(TextRow::default());
     out.extend(missing(s, theme));
     for (name, book) in [("receipts", &s.receipts), ("events", &s.chain)] {
         let Some(book) = book.as_ref().filter(|b| b.error().is_none()) else { continue };
@@ -205,27 +205,27 @@ fn journal(s: &PackScreen, width: u16, theme: Theme) -> Vec<Row> {
     out
 }
 
-fn fact(name: &str, value: &str, role: Role) -> Row {
-    let mut row = Row::new(vec![(format!("{name:<FACT$}"), Role::Dim), (value.to_owned(), role)]);
+fn fact(name: &str, value: &str, role: Role) -> TextRow {
+    let mut row = TextRow::new(vec![(format!("{name:<FACT$}"), Role::Dim), (value.to_owned(), role)]);
     value.clone_into(&mut row.value);
     row
 }
 
-fn head(text: impl Into<String>) -> Row {
-    Row::text(text, Role::Strong)
+fn head(text: impl Into<String>) -> TextRow {
+    TextRow::text(text, Role::Strong)
 }
 
-fn of_report(r: &VerifyReport, width: u16, theme: Theme) -> Vec<Row> {
+fn of_report(r: &VerifyReport, width: u16, theme: Theme) -> Vec<TextRow> {
     let mut out = verdicts(r, theme);
     let n = r.errors.len() as u64 + r.errors_omitted;
     if n > 0 {
-        out.push(Row::default());
+        out.push(TextRow::default());
         out.push(head(counted(n, "finding")));
         for (i, f) in r.errors.iter().enumerate() {
             out.extend(finding(i, f, width, theme));
         }
         if r.errors_omitted > 0 {
-            out.push(Row::text(format!("and {} more", grouped(r.errors_omitted)), Role::Dim));
+            out.push(TextRow::text(format!("and {} more", grouped(r.errors_omitted)), Role::Dim));
         }
     }
     for (title, list, role) in [
@@ -234,17 +234,17 @@ fn of_report(r: &VerifyReport, width: u16, theme: Theme) -> Vec<Row> {
         ("Worth knowing", &r.warnings, Role::Warn),
     ] {
         if !list.is_empty() {
-            out.push(Row::default());
+            out.push(TextRow::default());
             out.push(head(title));
             out.extend(list.iter().flat_map(|text| wrapped(&format!("- {text}"), "", width, role)));
         }
     }
-    out.push(Row::default());
+    out.push(TextRow::default());
     out.extend(facts(r));
     out
 }
 
-fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
+fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<TextRow> {
     use crate::pack::verify::{Claims, Completeness, Integrity, SignerVerdict};
     let integrity = match r.integrity {
         Integrity::Pass => "nothing has changed since it was signed",
@@ -280,7 +280,7 @@ fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
     ]
     .into_iter()
     .map(|(name, word, said)| {
-        let mut row = Row::new(vec![
+        let mut row = TextRow::new(vec![
             (format!("{name:<FACT$}"), Role::Dim),
             (format!("{:<16}", word.text(theme)), word.role),
             (said.clone(), Role::Text),
@@ -291,24 +291,24 @@ fn verdicts(r: &VerifyReport, theme: Theme) -> Vec<Row> {
     .collect()
 }
 
-fn finding(i: usize, f: &Finding, width: u16, theme: Theme) -> Vec<Row> {
+fn finding(i: usize, f: &Finding, width: u16, theme: Theme) -> Vec<TextRow> {
     let mut place = f.file.clone().unwrap_or_default();
     if let Some(line) = f.line {
         place = format!("{place}:{line}");
     }
-    let mut out = vec![Row {
+    let mut out = vec![TextRow {
         pieces: vec![
             (format!("{} ", theme.glyph("✗", "x")), Role::Bad),
             (format!("{}  ", f.code), Role::Bad),
             (place, Role::Accent),
         ],
         first: true,
-        ..Row::default()
+        ..TextRow::default()
     }];
     out.extend(wrapped(&f.message, "  ", width, Role::Text));
     for (side, text, role) in [("expected", &f.expected, Role::Good), ("found", &f.found, Role::Bad)] {
         if let Some(text) = text {
-            out.push(Row::new(vec![(format!("  {side:<9}"), Role::Dim), (text.clone(), role)]));
+            out.push(TextRow::new(vec![(format!("  {side:<9}"), Role::Dim), (text.clone(), role)]));
         }
     }
     let value = format!("{} {}: {}", f.code, f.file.as_deref().unwrap_or_default(), f.message);
@@ -319,7 +319,7 @@ fn finding(i: usize, f: &Finding, width: u16, theme: Theme) -> Vec<Row> {
     out
 }
 
-fn facts(r: &VerifyReport) -> Vec<Row> {
+fn facts(r: &VerifyReport) -> Vec<TextRow> {
     let f = &r.facts;
     let mut out = Vec::new();
     let mut add = |name: &str, value: Option<String>| {

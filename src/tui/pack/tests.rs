@@ -312,13 +312,17 @@ fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
     let (events, receipts) = (lines(&paths.segment), lines(&paths.receipts));
     for v in ["2", "\"1.1\"", "4000000000"] {
         let line = events[3].replace("\"v\":1,", &format!("\"v\":{v},\"x\":[],"));
-        let row::Row::Bad { why, .. } = row::read(row::Kind::Events, line.as_bytes(), None) else { panic!("{line}") };
+        let row::EvidenceRow::Bad { why, .. } = row::read(row::Kind::Events, line.as_bytes(), None) else {
+            panic!("{line}")
+        };
         assert!(why.contains(&format!("audit event is of version {}", v.trim_matches('"'))), "{why}");
         assert!(row::problem(row::Kind::Events, 3, line.as_bytes(), &mut None));
     }
     for (n, v) in [(0, "3.1"), (1, "4.0"), (2, "3.10")] {
         let line = receipts[n].replace("\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
-        let row::Row::Bad { why, .. } = row::read(row::Kind::Receipts, line.as_bytes(), None) else { panic!("{line}") };
+        let row::EvidenceRow::Bad { why, .. } = row::read(row::Kind::Receipts, line.as_bytes(), None) else {
+            panic!("{line}")
+        };
         assert!(why.contains(&format!("receipt is of version {v}")), "{why}");
         assert!(row::problem(row::Kind::Receipts, 3, line.as_bytes(), &mut None));
     }
@@ -547,7 +551,7 @@ fn a_stream_a_journal_and_a_pack_have_the_same_calls_on_every_screen() {
         assert_eq!(rows(&state), live);
         let listed = lines_of(&receipts);
         let calls = listed.iter().filter_map(|line| match row::read(row::Kind::Receipts, line.as_bytes(), None) {
-            row::Row::Call(call) => Some(*call),
+            row::EvidenceRow::Call(call) => Some(*call),
             _ => None,
         });
         let mut calls: Vec<_> = calls.collect();

@@ -4,7 +4,7 @@ use super::{
     PackScreen, State, Tab,
     book::Book,
     bytes::{Bytes, Place},
-    row::Row as Said,
+    row::EvidenceRow as Said,
 };
 use crate::tui::{
     kit::next,
