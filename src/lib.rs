@@ -22,30 +22,7 @@
 //! | [`sys`] | the unsafe code |
 //!
 //! Each uses only rooms below it; `docs/architecture.md` says which, and what they must not know.
-#![warn(clippy::pedantic)]
-#![allow(
-    clippy::module_name_repetitions,
-    clippy::missing_errors_doc,
-    clippy::must_use_candidate,
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    clippy::cast_possible_wrap,
-    clippy::doc_markdown,
-    clippy::similar_names,
-    clippy::too_many_lines,
-    clippy::struct_excessive_bools
-)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::manual_is_multiple_of,
-        clippy::duration_suboptimal_units
-    )
-)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -1,5 +1,5 @@
 //! assay's public contract vectors and Wycheproof's Ed25519 cases through our verifier.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay::model::sha256_hex;
 use assay::pack::verify::{

@@ -1,12 +1,15 @@
 //! `assay analyze`.
 
-use super::out::{self, Style, Tone, short};
+use super::{
+    out::{self, Style, Tone, short},
+    table::{Table, and_more},
+};
 use crate::model::pack::RECEIPTS;
 use crate::{
     db::DbError,
     error::{Exit, Failure},
     history::{self, HistoryError, Refreshed},
-    numbers::{NONE, counted, duration_if, grouped},
+    numbers::{counted, duration_if, grouped},
     pack::{
         analysis::{ANALYSIS_SCHEMA, Analysis, AnalysisRow},
         calls::{self, CallsError, Seen},
@@ -15,7 +18,6 @@ use crate::{
         },
     },
     paths::{DEFAULT_AUDIT_DIR, assay_home},
-    text::{fit, width},
 };
 use clap::Args;
 use serde::Serialize;
@@ -262,41 +264,27 @@ fn words(d: &Document, style: Style) -> String {
     out
 }
 
+const TABLE: Table<'_> =
+    Table(&[("calls", 9), ("errors", 9), ("denied", 8), ("timeouts", 10), ("p50", 11), ("p95", 11), ("longest", 11)]);
+
 fn table(out: &mut String, title: &str, rows: &[AnalysisRow], total: &AnalysisRow, style: Style) {
     if rows.is_empty() {
         return;
     }
-    let head = format!(
-        "{title:<28}{:>9}{:>9}{:>8}{:>10}{:>11}{:>11}{:>11}",
-        "calls", "errors", "denied", "timeouts", "p50", "p95", "longest"
-    );
-    let _ = writeln!(out, "\n{}", style.paint(Tone::Strong, &head));
+    TABLE.head(out, title, style);
     // Of many days the last ones say most.
     let skip = if title.starts_with("Day") { rows.len().saturating_sub(SHOWN) } else { 0 };
     for row in rows.iter().skip(skip).take(SHOWN) {
         row_line(out, row);
     }
-    if rows.len() > SHOWN {
-        let _ = writeln!(out, "and {} more", grouped((rows.len() - SHOWN) as u64));
-    }
+    and_more(out, rows.len(), SHOWN);
     if rows.len() > 1 {
         row_line(out, total);
     }
 }
 
 fn row_line(out: &mut String, r: &AnalysisRow) {
-    let name = if r.name.is_empty() { NONE.to_owned() } else { short(&r.name) };
-    let name = fit(&name, 27);
-    let _ = writeln!(
-        out,
-        "{name}{}{:>9}{:>9}{:>8}{:>10}{:>11}{:>11}{:>11}",
-        " ".repeat(28 - width(&name).min(28)),
-        grouped(r.calls),
-        grouped(r.errors),
-        grouped(r.denied),
-        grouped(r.timeouts),
-        duration_if(r.p50_us),
-        duration_if(r.p95_us),
-        duration_if(r.max_us)
-    );
+    let counts = [r.calls, r.errors, r.denied, r.timeouts].map(grouped);
+    let times = [r.p50_us, r.p95_us, r.max_us].map(duration_if);
+    TABLE.row(out, &r.name, &[&counts[..], &times[..]].concat());
 }

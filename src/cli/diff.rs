@@ -296,14 +296,8 @@ fn change_lines(out: &mut String, change: &CallChange, style: Style) {
     let _ = write!(out, "  {} {}", fit(&name, 40), style.paint(Tone::Dim, &short(&hash)));
     match (&change.a, &change.b) {
         (Some(a), Some(b)) => {
-            if a.outcome != b.outcome {
-                let _ = write!(out, "  {} → {}", short(&a.outcome), short(&b.outcome));
-            }
-            if a.policy_verdict != b.policy_verdict {
-                let _ = write!(out, "  policy {} → {}", short(&a.policy_verdict), short(&b.policy_verdict));
-            }
-            if let Some(word) = change.results() {
-                let _ = write!(out, "  {word}");
+            for said in a.changed(b, "→") {
+                let _ = write!(out, "  {}", short(&said));
             }
             let _ = write!(out, "  {}", style.paint(Tone::Dim, &short(&b.receipt_id)));
         }

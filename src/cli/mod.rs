@@ -11,6 +11,7 @@ pub mod policy;
 pub mod proxy;
 pub mod recover;
 pub mod screen;
+mod table;
 pub mod verify;
 mod verify_compat;
 pub mod watch;

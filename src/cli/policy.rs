@@ -3,6 +3,7 @@
 use super::{
     out::{self, Style, Tone, short},
     screen::{self, ScreenArgs},
+    table::{Table, and_more},
 };
 use crate::{
     error::{Exit, Failure},
@@ -17,7 +18,7 @@ use crate::{
         is_glob,
         model::{Constraint, PolicyShape, Rules},
     },
-    text::{either, fit, noun, visible, width},
+    text::{either, noun, visible},
     tui::app::Start,
 };
 use clap::{Args, Subcommand};
@@ -501,6 +502,15 @@ fn words(r: &DryRunReport, style: Style) -> String {
     out
 }
 
+const TABLE: Table<'_> = Table(&[
+    ("calls", 10),
+    ("allowed", 10),
+    ("denied", 10),
+    ("newly denied", 14),
+    ("newly allowed", 15),
+    ("unknown", 10),
+]);
+
 fn table<'a>(
     out: &mut String,
     title: &str,
@@ -511,27 +521,10 @@ fn table<'a>(
     if len == 0 {
         return;
     }
-    let head = format!(
-        "{title:<28}{:>10}{:>10}{:>10}{:>14}{:>15}{:>10}",
-        "calls", "allowed", "denied", "newly denied", "newly allowed", "unknown"
-    );
-    let _ = writeln!(out, "\n{}", style.paint(Tone::Strong, &head));
+    TABLE.head(out, title, style);
     for (name, c) in rows.take(SHOWN) {
-        let name = if name.is_empty() { "–".to_owned() } else { short(name) };
-        let name = fit(&name, 27);
-        let _ = writeln!(
-            out,
-            "{name}{}{:>10}{:>10}{:>10}{:>14}{:>15}{:>10}",
-            " ".repeat(28 - width(&name).min(28)),
-            grouped(c.calls),
-            grouped(c.allowed),
-            grouped(c.denied),
-            grouped(c.newly_denied),
-            grouped(c.newly_allowed),
-            grouped(c.unknown)
-        );
+        let counts = [c.calls, c.allowed, c.denied, c.newly_denied, c.newly_allowed, c.unknown];
+        TABLE.row(out, name, &counts.map(grouped));
     }
-    if len > SHOWN {
-        let _ = writeln!(out, "and {} more", grouped((len - SHOWN) as u64));
-    }
+    and_more(out, len, SHOWN);
 }

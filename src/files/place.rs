@@ -123,7 +123,7 @@ mod tests {
         let names = || fs::read_dir(tmp.path()).unwrap().count();
         // What a killed writer left is no obstacle.
         fs::write(at("staged"), "left").unwrap();
-        replace(&at("staged"), &at("file"), b"one", |file| crate::files::sync_all(file)).unwrap();
+        replace(&at("staged"), &at("file"), b"one", crate::files::sync_all).unwrap();
         replace(&at("staged"), &at("file"), b"two", |_| Ok(())).unwrap();
         assert_eq!((fs::read(at("file")).unwrap(), names()), (b"two".to_vec(), 1));
         let failed = replace(&at("staged"), &at("file"), b"three", |_| Err(io::ErrorKind::WouldBlock.into()));

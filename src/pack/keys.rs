@@ -518,9 +518,9 @@ impl KeyStore {
 
 /// Opens a key file without following a symlink and without waiting for a fifo's writer.
 fn open_key(path: &Path) -> Result<File, KeyError> {
-    files::plain(path).map_err(|source| match files::is_refusal(&source) {
-        true => KeyError::NotAFile(path.to_owned()),
-        false => KeyError::Unreadable { path: path.to_owned(), source },
+    files::plain(path).map_err(|source| {
+        let path = path.to_owned();
+        if files::is_refusal(&source) { KeyError::NotAFile(path) } else { KeyError::Unreadable { path, source } }
     })
 }
 

@@ -215,15 +215,7 @@ fn tool_row(row: &ToolRow) -> String {
 fn change_row(change: &CallChange) -> String {
     let mut what = Vec::new();
     match (&change.a, &change.b) {
-        (Some(a), Some(b)) => {
-            if a.outcome != b.outcome {
-                what.push(format!("{} → {}", escape(&a.outcome), escape(&b.outcome)));
-            }
-            if a.policy_verdict != b.policy_verdict {
-                what.push(format!("policy {} → {}", escape(&a.policy_verdict), escape(&b.policy_verdict)));
-            }
-            what.extend(change.results().map(str::to_owned));
-        }
+        (Some(a), Some(b)) => what.extend(a.changed(b, "→").iter().map(|said| escape(said))),
         (None, Some(one)) | (Some(one), None) => what.push(escape(&one.outcome)),
         (None, None) => {}
     }

@@ -15,30 +15,7 @@
 //! | beside a run | `dir` (a whole audit directory), `later` (what a later version wrote) |
 //!
 //! A file takes from those above its row in this table, never from those below.
-#![warn(clippy::pedantic)]
-#![allow(
-    clippy::module_name_repetitions,
-    clippy::missing_errors_doc,
-    clippy::must_use_candidate,
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    clippy::cast_possible_wrap,
-    clippy::doc_markdown,
-    clippy::similar_names,
-    clippy::too_many_lines,
-    clippy::struct_excessive_bools
-)]
-#![cfg_attr(
-    test,
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::manual_is_multiple_of,
-        clippy::duration_suboptimal_units
-    )
-)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use assay_evidence::{canon, lines, model, numbers, text};
 

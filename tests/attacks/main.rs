@@ -1,5 +1,5 @@
 //! Attacks on packs and directories: each is a row of data with the verdict that it must get.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bits;
 mod demands;

@@ -1,5 +1,5 @@
 //! The canonicalizer beside a tree of values and serde_jcs, and beside memory and SHA-256.
-
+#![allow(clippy::pedantic)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::hint::black_box;

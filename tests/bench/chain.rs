@@ -1,6 +1,6 @@
 //! What recording costs the recorder thread: one event on the chain, the check of one event's hash, and one whole call
 //! (four events and a receipt) from its bytes to its lines.
-
+#![allow(clippy::pedantic)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use assay::{

@@ -8,7 +8,7 @@
 //!
 //! `cargo bench --bench dashboard -- policy --calls 1000000` types a rule into a policy beside such a pack, and measures how keys
 //! are answered and when the result of the last one is there.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay_support::{
     alone::peak_kib,

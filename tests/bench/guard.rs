@@ -3,7 +3,7 @@
 //!
 //! `cargo bench --bench guard` times a message; `-- --messages N` relays N calls and N results under the guard once, for
 //! counting instructions (`valgrind --tool=callgrind`).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay::{
     guard::{Gate, Outlet, Session, StdioGuard},

@@ -6,7 +6,7 @@
 //! socket that keeps a dashboard's state. The time is from the event itself, as the recorder notes it, to the client having
 //! applied it. Then receipt and events of single calls are looked for in a session of `--calls` (in `ASSAY_BENCH_DIR`, else the
 //! system's temporary directory; a million take 3.9 GB).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay::{
     live::{

@@ -3,7 +3,7 @@
 //! `cargo bench --bench policy` measures decisions, loading, and arguments of 10 MiB. With `-- --calls 1000000` it makes one
 //! journal of that many tool calls (in `ASSAY_BENCH_DIR`, else the system's temporary directory), once without arguments and
 //! once with 200 bytes of them stored, and prints how long one dry run over each takes.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay::policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict, dry_run};
 use assay_support::{

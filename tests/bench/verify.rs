@@ -4,7 +4,7 @@
 //! `-- --calls 1000000` it builds one pack of that many tool calls (in `ASSAY_BENCH_DIR`, else the system's temporary
 //! directory; a million take 3.5 GB) and prints how long one verification takes and the peak memory of the process that
 //! did nothing else.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use assay::pack::verify::{VerifyOptions, VerifyReport, verify};
 use assay_support::{

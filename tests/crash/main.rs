@@ -3,7 +3,7 @@
 //! The server and the client are this binary's own; each writes down exactly what it received. `ASSAY_KILLS` sets how many
 //! times the proxy is killed (default 100), `ASSAY_ENDS=all` plays every end of a session, `ASSAY_VERSIONS=all` forges
 //! every later version of every format. Feature `interop` adds the tests that need `strace` or root.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod again;
 mod crowd;

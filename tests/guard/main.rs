@@ -1,7 +1,7 @@
 //! Guard mode with real processes, and against a reader more lenient than any server.
 //!
 //! The server is this binary's own and writes down exactly what it received; [`assay_support::guard::lenient`] then looks for calls in that.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bypass;
 mod faults;

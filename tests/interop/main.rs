@@ -2,7 +2,7 @@
 //!
 //! Every session runs twice: the results must be the same, and what the proxy recorded must be what the client saw on
 //! its own pipe. `tests/run.sh` installs the servers, the SDKs and assay-ai into `target/interop`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod evidence;
 mod guard;

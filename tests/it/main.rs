@@ -2,7 +2,7 @@
 //!
 //! All of it is one program, whose tests run as threads of one process. One that measures or limits its process starts another
 //! for that (`assay_support::alone`).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod assay_verify;
 mod canon_grammar;

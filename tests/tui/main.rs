@@ -1,5 +1,5 @@
 //! The dashboard as a person has it: the real binary on a pseudo terminal. What is waited for is text, never time.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay_support::{
     rig::{Client, Rig, rig},

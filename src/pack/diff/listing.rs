@@ -61,15 +61,21 @@ pub struct CallChange {
     pub result_differences_omitted: u64,
 }
 
-impl CallChange {
-    /// How the result of a pair differs, in words.
-    #[must_use]
-    pub fn results(&self) -> Option<&'static str> {
-        self.a.as_ref()?.results(self.b.as_ref()?)
-    }
-}
-
 impl CallSide {
+    /// What is different in `later`, in words: outcome, verdict, result. Words of receipts are as they stand there.
+    #[must_use]
+    pub fn changed(&self, later: &Self, arrow: &str) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.outcome != later.outcome {
+            said.push(format!("{} {arrow} {}", self.outcome, later.outcome));
+        }
+        if self.policy_verdict != later.policy_verdict {
+            said.push(format!("policy {} {arrow} {}", self.policy_verdict, later.policy_verdict));
+        }
+        said.extend(self.results(later).map(str::to_owned));
+        said
+    }
+
     /// How the result of `later` differs from this one, in words.
     #[must_use]
     pub fn results(&self, later: &Self) -> Option<&'static str> {

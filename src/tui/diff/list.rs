@@ -7,7 +7,7 @@ use super::{
 use crate::{
     numbers::{NONE, duration, grouped, increase, increase_pct},
     pack::{
-        diff::{CallChange, CallSide, ContextChange, Document, Quantiles, SideView, ToolRow},
+        diff::{CallChange, ContextChange, Document, Quantiles, SideView, ToolRow},
         verify::{Claims, Completeness, Integrity, SignerVerdict},
     },
     text::width,
@@ -232,20 +232,6 @@ fn verdicts(pen: &mut Pen<'_>, line: Rect, side: &SideView) {
     }
 }
 
-/// What changed about a call, in words.
-pub fn changed(a: &CallSide, b: &CallSide, theme: Theme) -> String {
-    let arrow = theme.glyph("→", "->");
-    let mut said = Vec::new();
-    if a.outcome != b.outcome {
-        said.push(format!("{} {arrow} {}", a.outcome, b.outcome));
-    }
-    if a.policy_verdict != b.policy_verdict {
-        said.push(format!("policy {} {arrow} {}", a.policy_verdict, b.policy_verdict));
-    }
-    said.extend(a.results(b).map(str::to_owned));
-    said.join(", ")
-}
-
 fn call(pen: &mut Pen<'_>, line: Rect, change: &CallChange) {
     let t = pen.theme;
     let (glyph, role) = match (&change.a, &change.b) {
@@ -257,7 +243,7 @@ fn call(pen: &mut Pen<'_>, line: Rect, change: &CallChange) {
     let used = mark(pen, line, 2, glyph, role);
     let mut room = line.width.saturating_sub(used);
     let (words, times) = match (&change.a, &change.b) {
-        (Some(a), Some(b)) => (changed(a, b, t), Some((a.duration_us, b.duration_us))),
+        (Some(a), Some(b)) => (a.changed(b, t.glyph("→", "->")).join(", "), Some((a.duration_us, b.duration_us))),
         (None, Some(one)) | (Some(one), None) => (one.outcome.clone(), None),
         (None, None) => (String::new(), None),
     };

@@ -8,6 +8,7 @@
 //! leave the machine alone meanwhile: a busy one shows in every column.
 //!
 //! The same executable plays all parts: `server` (ping-pong JSON-RPC server), `bare` and `relay-only` (proxies).
+#![allow(clippy::pedantic)]
 
 mod client;
 mod proxies;

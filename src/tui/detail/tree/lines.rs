@@ -50,19 +50,17 @@ impl Tree {
                     cursor.at = o.line_of(&selected);
                 }
                 let len = 1 + open.as_ref().map_or(0, |o| o.below());
+                let pane = ListPane { len, area };
                 let window = cursor.window(len, area.height);
                 let lines = open.as_ref().map_or_else(
                     || vec![TreeLine { path: Vec::new(), row: None, open: false }],
                     |o: &Cow<'_, Open>| o.lines(window.clone()),
                 );
-                cursor.settle(len, area.height);
-                for (n, line) in lines.iter().enumerate() {
-                    let row = Rect { y: area.y + n as u16, height: 1, ..area };
-                    self.line(pen, row, value, line);
-                    if window.start + n as u64 == cursor.at {
-                        pen.select(row, focused);
+                pane.draw(&cursor, pen, Some(focused), |pen, n, row| {
+                    if let Some(line) = lines.get(n - window.start as usize) {
+                        self.line(pen, row, value, line);
                     }
-                }
+                });
             }
             Body::Bytes { head, notes } => self.bytes(pen, area, head, notes, focused),
         }
