@@ -3,34 +3,29 @@
 //! The evidence itself is not handed over. It is in the files, and this says only up to where; so nothing piles up here, and
 //! while nobody watches a round of the recorder costs a few stores.
 
-use super::protocol::{PackProgress, PackState};
+use super::{
+    bell::{Bell, Heard},
+    protocol::{PackProgress, PackState},
+    voice::Voice,
+};
 use crate::{
-    model::{SessionId, WallTime},
+    model::SessionId,
     record::{
         broadcast::{Begun, Broadcast, Progress},
         card::Card,
     },
-    sys::fd,
 };
-use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::fd::BorrowedFd;
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
         mpsc::{self, Receiver, Sender},
     },
 };
-
-/// Lines of stderr that are kept for who comes later.
-const MAX_STDERR: usize = 64 << 10;
-/// The longest piece of stderr that is told as one line, in bytes; a longer line is told in pieces.
-const MAX_STDERR_LINE: usize = 4096;
-/// How often stderr tries to be heard before it goes on. The live thread holds the place for nanoseconds, but may be taken
-/// off its core while it does.
-const TRIES: usize = 64;
 
 /// Word that is rare: it wakes the live thread, whoever watches.
 #[derive(Debug)]
@@ -38,6 +33,7 @@ pub(super) enum Note {
     Begun(Box<Begun>, Arc<Reach>),
     Card(Box<Card>),
     Ended { session: SessionId, segment_len: u64, next: Option<SessionId> },
+    Voice(SessionId, Arc<Voice>),
     Pack(PackProgress),
     Close,
 }
@@ -102,40 +98,6 @@ impl Reach {
     }
 }
 
-/// Lines of the server's stderr that the live thread has not taken yet.
-#[derive(Debug, Default)]
-struct Stderr {
-    lines: VecDeque<StderrLine>,
-    bytes: usize,
-    /// The beginning of a line whose end has not come.
-    open: Vec<u8>,
-    /// Number of the next line. Lost ones have theirs too.
-    next: u64,
-    lost: u64,
-}
-
-/// A line of the server's stderr.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct StderrLine {
-    /// Its number.
-    pub seq: u64,
-    /// When it ended.
-    pub at: WallTime,
-    /// Without its line feed.
-    pub text: Vec<u8>,
-}
-
-/// What the live thread takes.
-#[derive(Debug, Default)]
-pub(super) struct StderrTaken {
-    /// Oldest first.
-    pub lines: VecDeque<StderrLine>,
-    /// Lines that were lost since the process began.
-    pub lost: u64,
-    /// Number of the line that comes next.
-    pub next: u64,
-}
-
 /// The meeting place.
 #[derive(Debug)]
 pub struct Hub {
@@ -143,15 +105,8 @@ pub struct Hub {
     /// Of the sessions that run. The live thread has those that it needs from [`Note::Begun`] and never asks here, so that
     /// whoever records waits for nobody.
     reaches: Mutex<HashMap<SessionId, Arc<Reach>>>,
-    subscribers: AtomicUsize,
-    woken: AtomicBool,
-    bell: OwnedFd,
+    bell: Arc<Bell>,
     socket: OnceLock<PathBuf>,
-    stderr: Mutex<Stderr>,
-    /// Lines of stderr that found nobody to hear them, not counted in `stderr` yet.
-    unheard: AtomicU64,
-    /// A piece of stderr was not heard: the line it was part of is cut there.
-    torn: AtomicBool,
 }
 
 /// The live thread's end.
@@ -159,41 +114,29 @@ pub struct Hub {
 pub(super) struct Ear {
     pub hub: Arc<Hub>,
     pub notes: Receiver<Note>,
-    bell: OwnedFd,
+    bell: Heard,
 }
 
 impl Hub {
     /// A hub and what the live thread needs of it.
     pub(super) fn new() -> io::Result<(Arc<Self>, Ear)> {
-        let (heard, bell) = fd::pipe()?;
-        fd::set_nonblocking(&heard)?;
-        fd::set_nonblocking(&bell)?;
+        let (bell, heard) = Bell::new()?;
         let (notes, inbox) = mpsc::channel();
-        let hub = Arc::new(Self {
-            notes,
-            reaches: Mutex::default(),
-            subscribers: AtomicUsize::new(0),
-            woken: AtomicBool::new(false),
-            bell,
-            socket: OnceLock::new(),
-            stderr: Mutex::default(),
-            unheard: AtomicU64::new(0),
-            torn: AtomicBool::new(false),
-        });
+        let hub = Arc::new(Self { notes, reaches: Mutex::default(), bell: Arc::new(bell), socket: OnceLock::new() });
         Ok((Arc::clone(&hub), Ear { hub, notes: inbox, bell: heard }))
-    }
-
-    fn ring(&self) {
-        if !self.woken.swap(true, Ordering::SeqCst) {
-            // Full means that it has been rung.
-            let _ = rustix::io::write(&self.bell, &[1]);
-        }
     }
 
     fn note(&self, note: Note) {
         // The live thread may be gone.
         let _ = self.notes.send(note);
-        self.ring();
+        self.bell.ring();
+    }
+
+    /// What the server of a session says: of that session, and later of those that continue it.
+    pub fn voice(&self, session: SessionId) -> Arc<Voice> {
+        let voice = Arc::new(Voice::new(Arc::clone(&self.bell)));
+        self.note(Note::Voice(session, Arc::clone(&voice)));
+        voice
     }
 
     /// Tells how far a session's pack is.
@@ -206,117 +149,16 @@ impl Hub {
         self.note(Note::Close);
     }
 
-    /// Takes bytes of the server's stderr, without waiting; says whether it did. What it did not take is counted.
-    pub fn stderr(&self, bytes: &[u8]) -> bool {
-        let at = WallTime::now();
-        let Some(mut held) = self.try_stderr() else {
-            self.unheard.fetch_add(memchr::memchr_iter(b'\n', bytes).count() as u64, Ordering::SeqCst);
-            self.torn.store(true, Ordering::SeqCst);
-            return false;
-        };
-        self.settle(&mut held, at);
-        held.take(at, bytes);
-        drop(held);
-        if self.subscribers.load(Ordering::SeqCst) > 0 {
-            self.ring();
-        }
-        true
-    }
-
-    fn try_stderr(&self) -> Option<MutexGuard<'_, Stderr>> {
-        for _ in 0..TRIES {
-            match self.stderr.try_lock() {
-                Ok(held) => return Some(held),
-                Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-            }
-        }
-        None
-    }
-
-    /// Counts what was not heard.
-    fn settle(&self, held: &mut Stderr, at: WallTime) {
-        if self.torn.swap(false, Ordering::SeqCst) {
-            held.cut(at);
-            let unheard = self.unheard.swap(0, Ordering::SeqCst);
-            held.lost += unheard;
-            held.next += unheard;
-        }
-    }
-
-    /// What has come since; with the beginning of a line that has no end, if none will come.
-    pub(super) fn take_stderr(&self, all: bool) -> StderrTaken {
-        let mut held = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = WallTime::now();
-        self.settle(&mut held, at);
-        if all {
-            held.cut(at);
-        }
-        held.bytes = 0;
-        StderrTaken { lines: std::mem::take(&mut held.lines), lost: held.lost, next: held.next }
-    }
-
     fn reaches(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Reach>>> {
         self.reaches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn watched_by(&self, subscribers: usize) {
-        self.subscribers.store(subscribers, Ordering::SeqCst);
+        self.bell.heard_by(subscribers);
     }
 
     pub(super) fn listens_at(&self, socket: PathBuf) {
         let _ = self.socket.set(socket);
-    }
-}
-
-impl Stderr {
-    fn take(&mut self, at: WallTime, bytes: &[u8]) {
-        for piece in bytes.split_inclusive(|b| *b == b'\n') {
-            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
-            for part in text.chunks(MAX_STDERR_LINE) {
-                self.open.extend_from_slice(part);
-                while self.open.len() > MAX_STDERR_LINE {
-                    let rest = self.open.split_off(whole_chars(&self.open[..MAX_STDERR_LINE]));
-                    let line = std::mem::replace(&mut self.open, rest);
-                    self.push(at, line);
-                }
-            }
-            if piece.len() > text.len() {
-                let mut line = std::mem::take(&mut self.open);
-                while line.last() == Some(&b'\r') {
-                    line.pop();
-                }
-                self.push(at, line);
-            }
-        }
-    }
-
-    /// Ends a line that was begun.
-    fn cut(&mut self, at: WallTime) {
-        if !self.open.is_empty() {
-            let line = std::mem::take(&mut self.open);
-            self.push(at, line);
-        }
-    }
-
-    fn push(&mut self, at: WallTime, text: Vec<u8>) {
-        self.bytes += text.len() + 32;
-        self.lines.push_back(StderrLine { seq: self.next, at, text });
-        self.next += 1;
-        while self.bytes > MAX_STDERR {
-            let Some(old) = self.lines.pop_front() else { return };
-            self.bytes -= old.text.len() + 32;
-            self.lost += 1;
-        }
-    }
-}
-
-/// Length of `bytes` without the beginning of a UTF-8 character at their end.
-fn whole_chars(bytes: &[u8]) -> usize {
-    let tail = bytes.iter().rev().take(4).position(|b| b & 0xc0 != 0x80).map(|n| bytes.len() - n - 1);
-    match tail {
-        Some(at) if std::str::from_utf8(&bytes[at..]).is_err_and(|e| e.error_len().is_none()) => at,
-        _ => bytes.len(),
     }
 }
 
@@ -334,9 +176,7 @@ impl Broadcast for Hub {
         if let Some(reach) = self.reaches().get(&session) {
             reach.mark.store(Mark { segment_len: p.segment_len, calls, denied, errors, timeouts });
         }
-        if self.subscribers.load(Ordering::SeqCst) > 0 {
-            self.ring();
-        }
+        self.bell.ring_if_heard();
     }
 
     fn card(&self, card: &Card) {
@@ -364,9 +204,7 @@ impl Ear {
 
     /// To be called before looking at what there is: what comes later rings again.
     pub fn hush(&self) {
-        let mut buffer = [0; 64];
-        while matches!(rustix::io::read(&self.bell, &mut buffer), Ok(1..)) {}
-        self.hub.woken.store(false, Ordering::SeqCst);
+        self.bell.hush(&self.hub.bell);
     }
 }
 
@@ -391,59 +229,5 @@ mod tests {
         }
         writer.join().unwrap();
         assert_eq!(cell.load().timeouts, 20_000);
-    }
-
-    fn texts(taken: &StderrTaken) -> Vec<String> {
-        taken.lines.iter().map(|l| String::from_utf8(l.text.clone()).unwrap()).collect()
-    }
-
-    #[test]
-    fn stderr_is_cut_into_lines() {
-        let (hub, _ear) = Hub::new().unwrap();
-        assert!(hub.stderr(b"one\r\ntw") && hub.stderr(b"o\n\nthr"));
-        assert_eq!(texts(&hub.take_stderr(false)), ["one", "two", ""]);
-        assert!(hub.stderr(b"ee"));
-        let last = hub.take_stderr(true);
-        assert_eq!((texts(&last), last.lines[0].seq, last.next, last.lost), (vec!["three".to_owned()], 3, 4, 0));
-    }
-
-    #[test]
-    fn a_long_line_is_told_in_pieces_and_no_character_is_torn() {
-        let (hub, _ear) = Hub::new().unwrap();
-        let long = "€".repeat(6000);
-        for piece in long.as_bytes().chunks(5000) {
-            hub.stderr(piece);
-        }
-        hub.stderr(b"\n");
-        let taken = hub.take_stderr(false);
-        assert_eq!(texts(&taken).concat(), long);
-        assert!(taken.lines.len() == 5 && taken.lines.iter().all(|l| l.text.len() <= MAX_STDERR_LINE));
-        assert_eq!(taken.lost, 0);
-    }
-
-    #[test]
-    fn stderr_is_bounded_and_what_is_lost_is_counted() {
-        let (hub, _ear) = Hub::new().unwrap();
-        for n in 0..100_000 {
-            hub.stderr(format!("{n}\n").as_bytes());
-        }
-        let taken = hub.take_stderr(false);
-        let kept = taken.lines.len() as u64;
-        assert!(kept > 1000 && taken.lines.iter().map(|l| l.text.len() + 32).sum::<usize>() <= MAX_STDERR);
-        assert_eq!((taken.lost, taken.next), (100_000 - kept, 100_000));
-        assert!(taken.lines.iter().all(|l| l.text == l.seq.to_string().as_bytes()));
-    }
-
-    #[test]
-    fn stderr_that_is_not_heard_is_counted_and_not_glued() {
-        let (hub, _ear) = Hub::new().unwrap();
-        hub.stderr(b"one\ntw");
-        let held = hub.stderr.lock().unwrap();
-        assert!(!hub.stderr(b"o\nthree\nfo"));
-        drop(held);
-        hub.stderr(b"ur\n");
-        let taken = hub.take_stderr(false);
-        assert_eq!((texts(&taken), taken.lost), (vec!["one".to_owned(), "tw".to_owned(), "ur".to_owned()], 2));
-        assert_eq!(taken.lines.iter().map(|l| l.seq).collect::<Vec<_>>(), [0, 1, 4]);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`hub`] | where the session leaves word, without waiting |
+//! | [`hub`], [`voice`] | where the recorder leaves word of sessions, and what servers say on stderr, without waiting |
 //! | [`server`] | the socket and its subscribers |
 //! | [`discovery`] | run directory, cards, who lives |
 //! | [`protocol`], `former` | the lines, and those of protocol 1 |
@@ -18,6 +18,7 @@
 //! | [`client`] | following sessions: connect, heal, reconnect |
 //! | [`watcher`] | finding sessions as they come |
 
+mod bell;
 pub mod client;
 pub mod discovery;
 pub mod evidence;
@@ -30,5 +31,6 @@ mod ring;
 pub mod row;
 pub mod server;
 pub mod state;
+pub mod voice;
 pub mod watcher;
 pub mod words;

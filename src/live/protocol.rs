@@ -233,7 +233,7 @@ pub struct Stderr {
     pub cursor: u64,
     /// Its bytes, what is no UTF-8 replaced; not yet safe for a terminal.
     pub line: String,
-    /// Its number in this process: the same line has the same number, and lost lines have theirs too.
+    /// Its number among what this server says: the same line has the same number, and lost lines have theirs too.
     pub seq: u64,
     /// The session.
     pub session_id: SessionId,
@@ -242,7 +242,7 @@ pub struct Stderr {
 /// `stderr_lost`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StderrLost {
-    /// Lines lost since the process began.
+    /// Lines lost since the server began.
     pub lost: u64,
     /// Number of the line that comes next.
     pub next: u64,

@@ -15,9 +15,10 @@ mod tests;
 
 use super::{
     discovery::{self, OwnCard},
-    hub::{Ear, Hub, Note, Reach, StderrLine},
+    hub::{Ear, Hub, Note, Reach},
     protocol::{Ended, Line, PackProgress, PackState, RUN_CARD_VERSION, RunCard, SessionState, Stderr, StderrLost},
     ring::{Entry, Ring},
+    voice::{StderrLine, Voice},
 };
 use crate::{
     model::SessionId,
@@ -86,12 +87,11 @@ fn start_with(audit_dir: &Path, run_dirs: Vec<PathBuf>, limits: Limits) -> io::R
         sessions: Sessions::new(limits),
         turn: 0,
         notices: Ring::new(NOTICES),
-        speaker: 0,
+        speakers: Vec::new(),
         subscribers: Vec::new(),
         paused_until: None,
         next_round: Instant::now(),
         closing: false,
-        stderr_lost: 0,
     };
     let run = move || {
         if let Err(e) = sys::process::nice_this_thread(NICE) {
@@ -108,6 +108,15 @@ struct Place {
     socket: PathBuf,
 }
 
+/// A server that says things on its stderr.
+struct Speaker {
+    voice: Arc<Voice>,
+    /// The session that it belongs to: its first one, and then those that continue it.
+    session: SessionId,
+    /// Lines whose loss has been told.
+    lost: u64,
+}
+
 struct Server {
     ear: Ear,
     audit_dir: PathBuf,
@@ -118,14 +127,11 @@ struct Server {
     turn: u32,
     /// Which sessions begin and end.
     notices: Ring,
-    /// The session that the server's stderr belongs to: the process's first, and those that continue it.
-    speaker: u32,
+    speakers: Vec<Speaker>,
     subscribers: Vec<Subscriber>,
     paused_until: Option<Instant>,
     next_round: Instant,
     closing: bool,
-    /// Lines of stderr whose loss has been told.
-    stderr_lost: u64,
 }
 
 impl Server {
@@ -247,6 +253,7 @@ impl Server {
             Note::Begun(begun, reach) => self.begun(&begun, reach),
             Note::Card(card) => self.card(*card),
             Note::Ended { session, segment_len, next } => self.ended(session, segment_len, next),
+            Note::Voice(session, voice) => self.speakers.push(Speaker { voice, session, lost: 0 }),
             Note::Pack(progress) => self.pack(progress),
             Note::Close => self.closing = true,
         }
@@ -264,8 +271,8 @@ impl Server {
         let continues = card.card.continues;
         let number = self.sessions.begin(card, own, reach);
         let before = continues.and_then(|id| self.sessions.number(id));
-        if self.speaker == 0 || before == Some(self.speaker) {
-            self.speaker = number;
+        for speaker in self.speakers.iter_mut().filter(|s| Some(s.session) == continues) {
+            speaker.session = begun.card.session_id;
         }
         self.subscribers.iter_mut().for_each(|s| s.begun(number, before));
         // Where one looks for a session, the one that continues it has taken its place.
@@ -358,27 +365,33 @@ impl Server {
     fn forget(&mut self) {
         for (number, session) in self.sessions.forget() {
             self.subscribers.iter_mut().for_each(|s| s.forgotten(number, &session));
+            self.speakers.retain(|s| s.session != session.id());
             if let Some(own) = session.own {
                 own.remove();
             }
         }
     }
 
-    /// Makes lines of the server's stderr, once somebody hears them; of an unfinished one too, if `all`. Says whether it did.
+    /// Makes lines of what servers say, once somebody hears of their sessions; of an unfinished line too, if `all`. Tells whether
+    /// there was any.
     fn tell_stderr(&mut self, all: bool) -> bool {
-        let heard = self.subscribers.iter().any(|s| s.is_at(self.speaker));
-        let Some(session) = self.sessions.get_mut(self.speaker).filter(|_| heard) else { return false };
-        let session_id = session.id();
-        let taken = self.ear.hub.take_stderr(all);
-        if taken.lost > self.stderr_lost {
-            self.stderr_lost = taken.lost;
-            let next = taken.lines.front().map_or(taken.next, |l| l.seq);
-            session.say(&Line::StderrLost(StderrLost { lost: taken.lost, next, session_id }));
-        }
-        let (cursor, any) = (session.head.cursor, !taken.lines.is_empty());
-        for StderrLine { seq, at, text } in taken.lines {
-            let line = String::from_utf8_lossy(&text).into_owned();
-            session.say(&Line::Stderr(Stderr { at, cursor, line, seq, session_id }));
+        let Self { speakers, sessions, subscribers, .. } = self;
+        let mut any = false;
+        for Speaker { voice, session, lost } in speakers {
+            let Some(number) = sessions.number(*session) else { continue };
+            let heard = subscribers.iter().any(|s| s.is_at(number));
+            let Some(told) = sessions.get_mut(number).filter(|_| heard) else { continue };
+            let said = voice.said(all);
+            if said.lost > *lost {
+                *lost = said.lost;
+                let next = said.lines.front().map_or(said.next, |l| l.seq);
+                told.say(&Line::StderrLost(StderrLost { lost: said.lost, next, session_id: *session }));
+            }
+            any |= !said.lines.is_empty();
+            for StderrLine { seq, at, text } in said.lines {
+                let (cursor, line) = (told.head.cursor, String::from_utf8_lossy(&text).into_owned());
+                told.say(&Line::Stderr(Stderr { at, cursor, line, seq, session_id: *session }));
+            }
         }
         any
     }

@@ -5,7 +5,7 @@ use super::{
     lifecycle::{Event, Stops},
 };
 use crate::{
-    live::hub::Hub,
+    live::voice::Voice,
     relay::{
         Child, Producer, Stop,
         child::Pipes,
@@ -47,7 +47,7 @@ impl Running {
         inspectors: Option<Inspectors>,
         child: &Arc<Child>,
         events: &Sender<Event>,
-        hub: Option<&Arc<Hub>>,
+        voice: Option<Arc<Voice>>,
     ) -> Result<Self, String> {
         let failed = |e: std::io::Error| format!("the session cannot be relayed: {e}");
         let mut waiting = Vec::new();
@@ -100,9 +100,8 @@ impl Running {
         if let Some(from) = server_stderr {
             let to = fd::copy_stdio(fd::Stdio::Err).map_err(failed)?;
             let (counts, stop) = (stderr.clone(), stops.stderr.clone());
-            let hub = hub.cloned();
             relay_thread(&mut waiting, "assay-stderr", events, move |tell| {
-                let tap = |piece: &[u8]| hub.as_ref().is_none_or(|hub| hub.stderr(piece));
+                let tap = |piece: &[u8]| voice.as_ref().is_none_or(|voice| voice.take(piece));
                 relay_stderr(from, to, &counts, Some(&tap), &stop);
                 tell(Event::StderrEnd);
             })?;

@@ -105,7 +105,8 @@ impl Start<'_> {
         if usable {
             self.remember(&setup, &places);
         }
-        let running = Running::start(pipes, captures.producers, inspectors, child, &process.events, process.hub())?;
+        let voice = process.hub().map(|hub| hub.voice(session));
+        let running = Running::start(pipes, captures.producers, inspectors, child, &process.events, voice)?;
         if usable {
             status.recording(dir, session, child.pid());
         }

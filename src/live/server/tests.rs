@@ -482,20 +482,33 @@ fn two_hundred_sessions_of_a_process_have_one_thread_one_socket_and_bounded_memo
 }
 
 #[test]
-fn what_the_server_said_before_waits_for_the_first_who_hears_of_its_session() {
+fn what_servers_said_before_waits_for_the_first_who_hears_of_their_sessions() {
     let p = Process::new(LIMITS);
-    let (a, b) = (p.recorded(1, 10), p.recorded(2, 10));
-    assert!(p.hub.stderr(b"one\ntwo\n"));
+    let (a, b) = (p.written(1, 10), p.written(2, 10));
+    let (of_a, of_b) = (p.hub.voice(a.id), p.hub.voice(b.id));
+    for s in [&a, &b] {
+        p.begun(s, None);
+        p.grown(s, s.len);
+    }
+    assert!(of_a.take(b"one\ntw") && of_b.take(b"another\n") && of_a.take(b"o\n"));
     // Who only looks, or hears of another session, takes nothing away.
     let mut other = p.connect();
     other.hello();
-    other.say(&format!("{{\"subscribe\":\"{}\",\"from\":0}}", b.id));
-    assert!(other.caught_up(1).iter().all(|l| !matches!(l, Line::Stderr(_))));
+    let stderr = |l| if let Line::Stderr(s) = l { Some((s.session_id, s.seq, s.line)) } else { None };
+    other.say(&format!("{{\"subscribe\":\"{}\"}}", b.id));
+    assert_eq!(other.next(stderr), (b.id, 0, "another".to_owned()));
     let mut peer = p.connect();
     peer.hello();
     peer.say(&format!("{{\"subscribe\":\"{}\"}}", a.id));
-    let mut stderr = || peer.next(|l| if let Line::Stderr(s) = l { Some((s.session_id, s.seq, s.line)) } else { None });
-    assert_eq!((stderr(), stderr()), ((a.id, 0, "one".to_owned()), (a.id, 1, "two".to_owned())));
-    p.hub.stderr(b"three\n");
-    assert_eq!(stderr(), (a.id, 2, "three".to_owned()));
+    assert_eq!(peer.next(stderr), (a.id, 0, "one".to_owned()));
+    assert_eq!(peer.next(stderr), (a.id, 1, "two".to_owned()));
+    // In the session that continues it, too.
+    let c = p.written(3, 10);
+    p.ended(&a, Some(c.id));
+    p.begun(&c, Some(a.id));
+    peer.next(
+        |l| if let Line::Session(head) = l { (head.session.card.session_id == c.id).then_some(()) } else { None },
+    );
+    of_a.take(b"three\n");
+    assert_eq!(peer.next(stderr), (c.id, 2, "three".to_owned()));
 }
