@@ -59,7 +59,7 @@ pub struct OpenArgs {
 /// Runs `assay open`.
 ///
 /// # Errors
-/// Nothing with that name; without a terminal also what [`verify::answer`] says.
+/// Nothing with that name; without a terminal also what `verify::answer` says.
 pub fn run(args: &OpenArgs) -> Result<Exit, Failure> {
     let target = target(&args.what, &args.audit_dir);
     if !args.plain && !args.json && screen::is_there() {

@@ -90,7 +90,7 @@ impl VerifyArgs {
 /// Runs `assay verify-pack`.
 ///
 /// # Errors
-/// Those of [`answer`].
+/// Those of `answer`.
 pub fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
     answer(&args.request())
 }

@@ -1,5 +1,5 @@
-//! `assay mcp-proxy` from spawn to exit code: what the process has once ([`process`]), and its session between a client and a
-//! server ([`session`]).
+//! `assay mcp-proxy` from spawn to exit code: what the process has once (`process.rs`), and its session between a client and a
+//! server (`session.rs`).
 //!
 //! The proxied session never fails because evidence cannot be kept: everything that can go wrong with directories, disks
 //! and packs after the server runs is said on stderr and in the exit code.
