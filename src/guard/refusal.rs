@@ -1,5 +1,7 @@
 //! What the guard refuses by rules of its own.
 
+use crate::model::words::PolicyReason;
+
 /// Why a message is refused before any policy looks at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
@@ -50,33 +52,40 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// As evidence has it.
+    #[must_use]
+    pub const fn reason(self) -> PolicyReason {
+        match self {
+            Self::Malformed => PolicyReason::GuardMalformed,
+            Self::ByteOrderMark => PolicyReason::GuardByteOrderMark,
+            Self::LineBreak => PolicyReason::GuardLineBreak,
+            Self::DuplicateKey => PolicyReason::GuardDuplicateKey,
+            Self::FoldedName => PolicyReason::GuardFoldedName,
+            Self::EscapedName => PolicyReason::GuardEscapedName,
+            Self::InvalidUtf8 => PolicyReason::GuardInvalidUtf8,
+            Self::LoneSurrogate => PolicyReason::GuardLoneSurrogate,
+            Self::Nul => PolicyReason::GuardNul,
+            Self::TooDeep => PolicyReason::GuardTooDeep,
+            Self::TooManyMembers => PolicyReason::GuardTooManyMembers,
+            Self::TooLarge => PolicyReason::GuardTooLarge,
+            Self::Shape => PolicyReason::GuardShape,
+            Self::AnswersNothing => PolicyReason::GuardAnswersNothing,
+            Self::BadId => PolicyReason::GuardBadId,
+            Self::BadMethod => PolicyReason::GuardBadMethod,
+            Self::BadParams => PolicyReason::GuardBadParams,
+            Self::BadToolName => PolicyReason::GuardBadToolName,
+            Self::BadArguments => PolicyReason::GuardBadArguments,
+            Self::BadBatch => PolicyReason::GuardBadBatch,
+            Self::TooManyInFlight => PolicyReason::GuardTooManyInFlight,
+            Self::RecorderUnavailable => PolicyReason::GuardRecorderUnavailable,
+        }
+    }
+
     /// The machine word behind `guard:`.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::ByteOrderMark => "byte_order_mark",
-            Self::LineBreak => "line_break",
-            Self::DuplicateKey => "duplicate_key",
-            Self::FoldedName => "folded_name",
-            Self::EscapedName => "escaped_name",
-            Self::InvalidUtf8 => "invalid_utf8",
-            Self::LoneSurrogate => "lone_surrogate",
-            Self::Nul => "nul",
-            Self::TooDeep => "too_deep",
-            Self::TooManyMembers => "too_many_members",
-            Self::TooLarge => "too_large",
-            Self::Shape => "shape",
-            Self::AnswersNothing => "answers_nothing",
-            Self::BadId => "bad_id",
-            Self::BadMethod => "bad_method",
-            Self::BadParams => "bad_params",
-            Self::BadToolName => "bad_tool_name",
-            Self::BadArguments => "bad_arguments",
-            Self::BadBatch => "bad_batch",
-            Self::TooManyInFlight => "too_many_in_flight",
-            Self::RecorderUnavailable => "recorder_unavailable",
-        }
+    pub fn as_str(self) -> &'static str {
+        let word = self.reason().as_str();
+        word.strip_prefix("guard:").unwrap_or(word)
     }
 
     /// What a person is told.

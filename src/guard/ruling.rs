@@ -6,7 +6,7 @@ use super::{
     replies::{self, Refused},
 };
 use crate::{
-    model::{Direction, PolicyVerdict},
+    model::{Direction, PolicyReason, PolicyVerdict},
     record::judge::{Decision, Judge, Subject},
     sys::clock,
 };
@@ -116,7 +116,7 @@ impl<'a> Ruling<'a> {
         let in_batch = self.is_batch();
         for (at, worded) in self.decisions.iter_mut().enumerate() {
             if worded.as_ref().is_none_or(|(decision, _)| decision.verdict != PolicyVerdict::Denied) {
-                let decision = denied("guard:batch", "guard.batch", in_batch.then_some(at));
+                let decision = denied(PolicyReason::GuardBatch, "guard.batch", in_batch.then_some(at));
                 *worded = Some((decision, "another element of its batch was denied".to_owned()));
             }
         }
@@ -207,13 +207,13 @@ impl<'a> Ruling<'a> {
     }
 }
 
-fn denied(reason: &str, rule: &str, index: Option<usize>) -> Decision {
-    let (reason, rule) = (reason.to_owned(), Some(rule.to_owned()));
+fn denied(reason: PolicyReason, rule: &str, index: Option<usize>) -> Decision {
+    let (reason, rule) = (reason.into(), Some(rule.to_owned()));
     Decision { index, verdict: PolicyVerdict::Denied, reason, rule, unseen: Vec::new() }
 }
 
 /// A refusal as the record has it, and its words.
 pub(super) fn refused(refusal: Refusal, index: Option<usize>) -> Worded {
-    let word = refusal.as_str();
-    (denied(&format!("guard:{word}"), &format!("guard.{word}"), index), refusal.message().to_owned())
+    let rule = format!("guard.{}", refusal.as_str());
+    (denied(refusal.reason(), &rule, index), refusal.message().to_owned())
 }

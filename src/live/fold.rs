@@ -7,7 +7,8 @@ use super::{
 };
 use crate::model::words::{AnomalyKind, OutcomeReason};
 use crate::model::{
-    AuditEvent, Detail, DurationMs, InvocationId, Outcome, PolicyVerdict, RpcId, SessionId, WallTime, event::detail,
+    AuditEvent, CallAnomaly, Detail, DurationMs, InvocationId, Outcome, PolicyVerdict, RpcId, SessionId, WallTime,
+    event::detail,
 };
 use crate::text::counted;
 use std::collections::HashMap;
@@ -180,9 +181,9 @@ impl Fold {
         let Some((invocation, tool)) = e.invocation_id.zip(d.tool_name.clone()) else { return Line::Chain };
         let leg = e.method.as_deref() != Some("tools/call");
         let mut row = CallRow::new(e.session_id, invocation);
-        row.anomalies = d.anomalies.iter().cloned().collect();
+        row.anomalies = d.anomalies.iter().map(ToString::to_string).collect();
         if leg {
-            row.anomalies.insert("task_leg".to_owned());
+            row.anomalies.insert(CallAnomaly::TaskLeg.as_str().to_owned());
         }
         row.arguments_hash.clone_from(&d.arguments_hash);
         row.mcp_request_id = e.rpc_id.clone().filter(|id| *id != RpcId::Null);
@@ -204,9 +205,9 @@ impl Fold {
     fn decided(&mut self, e: &AuditEvent, d: &detail::PolicyDecision, told: &mut Chained) -> fn(Box<Chained>) -> Line {
         if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
             open.row.policy_verdict = Some(d.verdict);
-            open.row.policy_reason = Some(d.reason.clone());
+            open.row.policy_reason = Some(d.reason.to_string());
             open.row.policy_ref.clone_from(&d.rule);
-            open.row.anomalies.extend(d.unseen.iter().cloned());
+            open.row.anomalies.extend(d.unseen.iter().map(ToString::to_string));
             open.row.phases_us.policy_decided = Some(open.after(e.mono_us));
             open.tell(told);
         }
@@ -234,7 +235,7 @@ impl Fold {
     fn answered(&mut self, e: &AuditEvent, d: &detail::ResponseReceived, told: &mut Chained) {
         let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) else { return };
         open.answered = Some((e.mono_us, e.at));
-        open.row.anomalies.extend(d.anomalies.iter().cloned());
+        open.row.anomalies.extend(d.anomalies.iter().map(ToString::to_string));
         open.row.duration_ms = Some(DurationMs(open.after(e.mono_us)));
         open.row.phases_us.response_first_byte = Some(open.after(d.first_byte_us));
         open.row.phases_us.response_observed = Some(open.after(e.mono_us));
@@ -301,7 +302,7 @@ fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<Undelivered>) {
         }
         (Some((_, at)), Some(_)) => {
             row.ended_at = Some(at);
-            row.anomalies.insert("response_not_delivered".to_owned());
+            row.anomalies.insert(CallAnomaly::ResponseNotDelivered.as_str().to_owned());
         }
         (None, why) => {
             row.ended_at = Some(e.at);

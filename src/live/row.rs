@@ -92,7 +92,7 @@ impl CallRow {
     #[must_use]
     pub fn of_receipt(r: &ToolCall) -> Self {
         Self {
-            anomalies: r.anomalies.iter().cloned().collect(),
+            anomalies: r.anomalies.iter().map(ToString::to_string).collect(),
             arguments_hash: Some(r.arguments_hash.clone()),
             duration_ms: r.duration_ms,
             ended_at: Some(r.timestamp),
@@ -102,7 +102,7 @@ impl CallRow {
             outcome_reason: r.outcome_reason.as_ref().map(ToString::to_string),
             parent_receipt_id: r.parent_receipt_id,
             phases_us: r.phases_us,
-            policy_reason: r.policy_reason.clone(),
+            policy_reason: r.policy_reason.as_ref().map(ToString::to_string),
             policy_ref: r.policy_ref.clone(),
             policy_verdict: Some(r.policy_verdict),
             receipt_id: Some(r.receipt_id),

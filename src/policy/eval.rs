@@ -6,7 +6,10 @@ use super::{
     model::{Constraint, Default},
     names::{Unusable, fold},
 };
-use crate::text::{counted, either};
+use crate::{
+    model::{CallAnomaly, PolicyReason as Reason},
+    text::{counted, either},
+};
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// Tool names whose rules, and whose calls, are remembered one by one.
@@ -79,71 +82,6 @@ impl Verdict {
     }
 }
 
-/// Why, as the word that a receipt's `policy_reason` has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
-    /// The denylist names the tool.
-    Denylist,
-    /// The name is one that denylist or constraints name, but for case, look-alike forms, blanks or invisible characters.
-    Lookalike,
-    /// `max_calls` is used up.
-    MaxCalls,
-    /// The arguments do not validate against the schema.
-    Arguments,
-    /// A pattern matches.
-    DenyPatterns,
-    /// A path is not allowed.
-    AllowedPaths,
-    /// A host is not public.
-    DenyPrivateHosts,
-    /// A host did not resolve in time, or not at all.
-    HostUnresolved,
-    /// The arguments cannot be read, so no constraint can be judged.
-    ArgumentsUnreadable,
-    /// Judging the arguments reached a limit.
-    ArgumentsTooCostly,
-    /// The arguments were not recorded.
-    ArgumentsNotStored,
-    /// The allowlist names the tool.
-    Allowlist,
-    /// Nothing names the tool, and the default is to deny.
-    NotInAllowlist,
-    /// Nothing names the tool, and the default is to allow.
-    Default,
-    /// `budget.max_tool_calls` is used up.
-    BudgetCalls,
-    /// `budget.max_wall_time_sec` is over.
-    BudgetTime,
-    /// A rule is too big to be compiled.
-    RuleUnusable,
-}
-
-impl Reason {
-    /// The word in receipts.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Denylist => "denylist",
-            Self::Lookalike => "denylist_lookalike",
-            Self::MaxCalls => "constraint:max_calls",
-            Self::Arguments => "constraint:arguments",
-            Self::DenyPatterns => "constraint:deny_patterns",
-            Self::AllowedPaths => "constraint:allowed_paths",
-            Self::DenyPrivateHosts => "constraint:deny_private_hosts",
-            Self::HostUnresolved => "constraint:host_unresolved",
-            Self::ArgumentsUnreadable => "arguments_unreadable",
-            Self::ArgumentsTooCostly => "arguments_too_costly",
-            Self::ArgumentsNotStored => "arguments_not_stored",
-            Self::Allowlist => "allowlist",
-            Self::NotInAllowlist => "not_in_allowlist",
-            Self::Default => "default",
-            Self::BudgetCalls => "budget:max_tool_calls",
-            Self::BudgetTime => "budget:max_wall_time_sec",
-            Self::RuleUnusable => "rule_unusable",
-        }
-    }
-}
-
 /// What a policy decides about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
@@ -157,7 +95,7 @@ pub struct Decision {
     pub message: String,
     /// What could not be seen at the time: `redirects_not_seen`, `dns_after_check`, `names_not_resolved`,
     /// `symlink_after_check`.
-    pub unseen: Vec<&'static str>,
+    pub unseen: Vec<CallAnomaly>,
 }
 
 /// Applies a policy to the calls of one session.
@@ -259,7 +197,7 @@ impl Evaluator {
         let mut judge = Judge { policy: &policy, around: &self.around, counts: &self.counts, unseen: Vec::new() };
         let mut decision = judge.judge(call, &listed, elapsed);
         decision.unseen = judge.unseen;
-        decision.unseen.sort_unstable();
+        decision.unseen.sort_unstable_by_key(|word| word.as_str());
         decision.unseen.dedup();
         match decision.verdict {
             Verdict::Allowed => self.count(call.tool, &listed, Count { allowed: 1, unknown: 0 }),
@@ -326,7 +264,7 @@ struct Judge<'a> {
     policy: &'a Policy,
     around: &'a Surroundings,
     counts: &'a Counts,
-    unseen: Vec<&'static str>,
+    unseen: Vec<CallAnomaly>,
 }
 
 fn denied(reason: Reason, rule: String, message: String) -> Decision {
@@ -461,7 +399,7 @@ impl Judge<'_> {
             let place = paths::Place { cwd: &self.around.cwd, home: self.around.home.as_deref() };
             match rules.check(json, place)? {
                 paths::Found::Nothing => {}
-                paths::Found::Allowed => self.unseen.push("symlink_after_check"),
+                paths::Found::Allowed => self.unseen.push(CallAnomaly::SymlinkAfterCheck),
                 paths::Found::Denied(d) => {
                     return Ok(Some(denied(Reason::AllowedPaths, at("allowed_paths"), d.message)));
                 }
@@ -471,9 +409,9 @@ impl Judge<'_> {
             match hosts::check(json, &self.around.dns, hosts::PATIENCE)? {
                 hosts::Found::Nothing => {}
                 hosts::Found::Public { resolved, unresolved } => {
-                    self.unseen.push("redirects_not_seen");
-                    self.unseen.extend(resolved.then_some("dns_after_check"));
-                    self.unseen.extend(unresolved.then_some("names_not_resolved"));
+                    self.unseen.push(CallAnomaly::RedirectsNotSeen);
+                    self.unseen.extend(resolved.then_some(CallAnomaly::DnsAfterCheck));
+                    self.unseen.extend(unresolved.then_some(CallAnomaly::NamesNotResolved));
                 }
                 hosts::Found::Denied(message) => {
                     return Ok(Some(denied(Reason::DenyPrivateHosts, at("deny_private_hosts"), message)));

@@ -19,8 +19,9 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+pub use crate::model::PolicyReason as Reason;
 pub use constraints::hosts::{Beside, Dns, Resolve};
-pub use eval::{Arguments, Call, Decision, Evaluator, Reason, Surroundings, Verdict};
+pub use eval::{Arguments, Call, Decision, Evaluator, Surroundings, Verdict};
 pub use load::MAX_POLICY;
 pub use names::is_glob;
 pub use read::POLICY_VERSION;

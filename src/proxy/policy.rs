@@ -2,7 +2,7 @@
 
 use super::Status;
 use crate::{
-    model::{PolicyVerdict, event::detail::PolicyReload},
+    model::{PolicyVerdict, Word, event::detail::PolicyReload},
     paths::AuditDir,
     policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict},
     record::judge::{Decision, Judge, PolicyFeed, Subject},
@@ -79,9 +79,9 @@ impl Judge for PolicyJudge {
         let decision = Decision {
             index: None,
             verdict,
-            reason: said.reason.as_str().to_owned(),
+            reason: said.reason.into(),
             rule: Some(said.rule),
-            unseen: said.unseen.iter().map(|word| (*word).to_owned()).collect(),
+            unseen: said.unseen.into_iter().map(Word::Known).collect(),
         };
         (decision, said.message)
     }
@@ -171,6 +171,7 @@ impl Watcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::CallAnomaly;
     use crate::policy::{Beside, Resolve};
     use std::{
         net::IpAddr,
@@ -242,7 +243,7 @@ mod tests {
             let (decision, _) = judge.judge(subject, 1);
             // What a guard would not have waited for any longer is judged as it would be there.
             let is_late = start.elapsed() > Duration::from_secs(2) && decision.reason == "constraint:host_unresolved";
-            let is_open = decision.unseen.iter().any(|word| word == "names_not_resolved");
+            let is_open = decision.unseen.iter().any(|word| *word == CallAnomaly::NamesNotResolved);
             assert!(is_late || (is_open && decision.verdict == PolicyVerdict::Allowed), "{n}: {decision:?}");
         }
         // If each of them was waited for, it would take a thousand seconds.

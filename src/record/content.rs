@@ -1,7 +1,7 @@
 //! What of a message may stand in a receipt: text that every verifier reads as one line, content that assay's
 //! canonicalizer writes as ours does.
 
-use crate::model::{RpcId, exact_integer};
+use crate::model::{CallAnomaly, RpcId, Word, exact_integer};
 use std::{borrow::Cow, collections::BTreeSet};
 
 /// Tool names and methods are kept up to this many bytes; the message's hash covers the rest.
@@ -77,13 +77,13 @@ fn string_end(json: &[u8], at: usize) -> usize {
 }
 
 /// A JSON-RPC id, from its raw text, as evidence holds it; what had to be changed goes into `anomalies`.
-pub fn evidence_id(raw: Option<&[u8]>, anomalies: &mut BTreeSet<String>) -> RpcId {
+pub fn evidence_id(raw: Option<&[u8]>, anomalies: &mut BTreeSet<Word<CallAnomaly>>) -> RpcId {
     let Some(raw) = raw else { return RpcId::Null };
-    let mut flag = |word: &str| {
-        anomalies.insert(word.to_owned());
+    let mut flag = |word: CallAnomaly| {
+        anomalies.insert(word.into());
     };
     if raw.len() > MAX_ID {
-        flag("id_too_long");
+        flag(CallAnomaly::IdTooLong);
         return RpcId::Text(format!("sha256-raw:{}", crate::model::sha256_hex(raw)));
     }
     match raw.first() {
@@ -92,17 +92,17 @@ pub fn evidence_id(raw: Option<&[u8]>, anomalies: &mut BTreeSet<String>) -> RpcI
             if let Some(text) = crate::canon::decode_string(raw) {
                 let (text, changed) = receipt_text(&text);
                 if changed {
-                    flag("id_not_verbatim");
+                    flag(CallAnomaly::IdNotVerbatim);
                 }
                 RpcId::Text(text.into_owned())
             } else {
-                flag("id_not_verbatim");
+                flag(CallAnomaly::IdNotVerbatim);
                 RpcId::Text(receipt_text(&String::from_utf8_lossy(raw)).0.into_owned())
             }
         }
         _ => exact_integer(raw).map_or_else(
             || {
-                flag("id_out_of_range");
+                flag(CallAnomaly::IdOutOfRange);
                 RpcId::Text(receipt_text(&String::from_utf8_lossy(raw)).0.into_owned())
             },
             RpcId::Int,
@@ -140,11 +140,11 @@ mod tests {
         assert_eq!(evidence_id(None, &mut flags), RpcId::Null);
         assert!(flags.is_empty());
         assert_eq!(evidence_id(Some(b"9007199254740993"), &mut flags), RpcId::Text("9007199254740993".into()));
-        assert!(flags.contains("id_out_of_range"));
+        assert!(flags.contains(&CallAnomaly::IdOutOfRange.into()));
         for raw in ["-0", "9007199254740992", "-9007199254740992", "1.0", "1e2", "1e400", "0.1"] {
             let mut flags = BTreeSet::new();
             assert_eq!(evidence_id(Some(raw.as_bytes()), &mut flags), RpcId::Text(raw.into()));
-            assert!(flags.contains("id_out_of_range"), "{raw}");
+            assert!(flags.contains(&CallAnomaly::IdOutOfRange.into()), "{raw}");
         }
         for raw in ["9007199254740991", "-9007199254740991", "0", "-1"] {
             let mut flags = BTreeSet::new();
@@ -154,7 +154,7 @@ mod tests {
         let broken = evidence_id(Some("\"\\ud800\u{2028}\"".as_bytes()), &mut flags);
         assert!(matches!(broken, RpcId::Text(t) if !t.contains('\u{2028}')));
         evidence_id(Some(format!("\"{}\"", "x".repeat(300)).as_bytes()), &mut flags);
-        assert!(flags.contains("id_too_long"));
+        assert!(flags.contains(&CallAnomaly::IdTooLong.into()));
     }
 
     #[test]

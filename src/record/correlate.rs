@@ -8,7 +8,9 @@ use super::{
     envelope::IdKey,
     stream::{MessagePlace, Scope},
 };
-use crate::model::{Direction, InvocationId, PolicyVerdict, ReceiptId, RpcId, WallTime, limits};
+use crate::model::{
+    CallAnomaly, Direction, InvocationId, PolicyReason, PolicyVerdict, ReceiptId, RpcId, WallTime, Word, limits,
+};
 use serde_json::value::RawValue;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -51,11 +53,11 @@ pub struct RequestDecision {
     /// The verdict.
     pub verdict: PolicyVerdict,
     /// Short machine word for it.
-    pub reason: String,
+    pub reason: Word<PolicyReason>,
     /// The rule that matched.
     pub rule: Option<String>,
     /// What could not be seen at the time.
-    pub unseen: Vec<String>,
+    pub unseen: Vec<Word<CallAnomaly>>,
     /// `sha256:` of the policy.
     pub policy_hash: Option<String>,
     /// When it stood, monotonic ns.
@@ -78,7 +80,7 @@ pub struct Call {
     /// Canonical, where a pack can hold it.
     pub arguments_content: Option<Box<RawValue>>,
     /// Machine words.
-    pub anomalies: BTreeSet<String>,
+    pub anomalies: BTreeSet<Word<CallAnomaly>>,
     /// Kept members of `_meta`.
     pub meta: Option<Box<RawValue>>,
     /// Receipt of the leg before.
@@ -115,7 +117,7 @@ pub struct Response {
     /// Whether this leg's result is final for a task.
     pub is_final: bool,
     /// Machine words that the response adds.
-    pub anomalies: BTreeSet<String>,
+    pub anomalies: BTreeSet<Word<CallAnomaly>>,
 }
 
 /// What links a following leg to this one (MCP.md §2).
@@ -150,7 +152,7 @@ impl Pending {
     fn size(&self) -> usize {
         let raw = |value: &Option<Box<RawValue>>| value.as_ref().map_or(0, |v| v.get().len());
         let call = self.call.as_ref().map_or(0, |c| {
-            let anomalies = c.anomalies.iter().map(|a| a.len() + size_of::<String>()).sum::<usize>();
+            let anomalies = c.anomalies.iter().map(|a| a.len() + size_of::<Word<CallAnomaly>>()).sum::<usize>();
             c.tool_name.len() + raw(&c.arguments_content) + raw(&c.meta) + anomalies
         });
         let id = match &self.rpc_id {

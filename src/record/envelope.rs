@@ -4,7 +4,10 @@
 //! and not errors. What is no JSON at all is [`Malformed`].
 
 use super::content;
-use crate::canon::{self, Anomalies, Page};
+use crate::{
+    canon::{self, Anomalies, Page},
+    model::{CallAnomaly, Vocabulary, Word},
+};
 use std::{borrow::Cow, ops::Range};
 
 /// Names and ids are decoded up to this many raw bytes; a longer one is no name that anything answers to.
@@ -465,8 +468,16 @@ pub fn member_names(raw: &[u8]) -> Vec<String> {
 }
 
 /// Sorted words for what made a value ambiguous.
-pub fn words(anomalies: Anomalies) -> impl Iterator<Item = String> {
-    anomalies.names().map(ToOwned::to_owned)
+pub fn words(anomalies: Anomalies) -> impl Iterator<Item = Word<CallAnomaly>> {
+    anomalies.names().map(Word::from)
+}
+
+/// A word as evidence holds it: one that is not known could be any text.
+pub fn short_word<V: Vocabulary>(word: &Word<V>) -> Word<V> {
+    match word {
+        Word::Known(_) => word.clone(),
+        Word::Other(text) => Word::from(&*short(text)),
+    }
 }
 
 #[cfg(test)]

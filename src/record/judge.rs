@@ -1,6 +1,6 @@
 //! Who says what a policy says, and which policy that is.
 
-use crate::model::{PolicyVerdict, event::detail::PolicyReload};
+use crate::model::{CallAnomaly, PolicyReason, PolicyVerdict, Word, event::detail::PolicyReload};
 use serde::{Deserialize, Serialize};
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -15,11 +15,11 @@ pub struct Decision {
     /// The verdict.
     pub verdict: PolicyVerdict,
     /// Short machine word for it.
-    pub reason: String,
+    pub reason: Word<PolicyReason>,
     /// The rule that matched.
     pub rule: Option<String>,
     /// What could not be seen at the time.
-    pub unseen: Vec<String>,
+    pub unseen: Vec<Word<CallAnomaly>>,
 }
 
 /// What is judged: a tool, or a method that is treated as one.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     files::Tree,
-    model::{Direction, PolicyVerdict},
+    model::{Direction, PolicyReason, PolicyVerdict},
     relay::capture::{CaptureGap, Consumer},
     sys::FileMap,
 };
@@ -387,7 +387,7 @@ impl Lane {
                 decisions: vec![Decision {
                     index: None,
                     verdict: PolicyVerdict::Denied,
-                    reason: "guard:recorder_unavailable".to_owned(),
+                    reason: PolicyReason::GuardRecorderUnavailable.into(),
                     rule: None,
                     unseen: Vec::new(),
                 }],

@@ -13,7 +13,7 @@
 
 use super::judge::Decision;
 use crate::{
-    model::{Direction, PolicyVerdict},
+    model::{Direction, PolicyReason, PolicyVerdict, Word},
     relay::{Consumer, Producer},
 };
 use serde::{Deserialize, Serialize};
@@ -62,9 +62,9 @@ impl RulingRecord {
 
     /// Why it was not passed on.
     #[must_use]
-    pub fn why(&self) -> &str {
+    pub fn why(&self) -> Word<PolicyReason> {
         let denied = self.decisions.iter().find(|r| r.verdict == PolicyVerdict::Denied);
-        denied.map_or("guard:refused", |r| &r.reason)
+        denied.map_or(PolicyReason::GuardRefused.into(), |r| r.reason.clone())
     }
 }
 

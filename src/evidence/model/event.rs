@@ -337,7 +337,8 @@ pub fn hash_member(line: &[u8]) -> Option<usize> {
 /// What `detail` holds, by kind of event. Fields in JSON name order; absent means `null`.
 pub mod detail {
     use super::super::{
-        AnomalyKind, EndReason, GapReason, InvocationId, PolicyVerdict, Profile, ReceiptId, SessionId, Word,
+        AnomalyKind, CallAnomaly, EndReason, GapReason, InvocationId, PolicyReason, PolicyVerdict, Profile, ReceiptId,
+        SessionId, Word,
         line::{Digest, Sha256Hex, Words, line},
         receipt::Counts,
     };
@@ -375,7 +376,7 @@ pub mod detail {
         #[derive(Debug, Clone)]
         pub struct RequestReceived, RequestReceivedView<'a> {
             /// As in the receipt.
-            anomalies: Vec<String> as Words,
+            anomalies: Vec<Word<CallAnomaly>> as Words,
             /// `tools/call` only.
             arguments_hash: Option<String> as Option<Digest>,
             /// `legacy` or `modern` (MCP.md §1).
@@ -409,7 +410,7 @@ pub mod detail {
         #[derive(Debug, Clone)]
         pub struct ResponseReceived, ResponseReceivedView<'a> {
             /// As in the receipt.
-            anomalies: Vec<String> as Words,
+            anomalies: Vec<Word<CallAnomaly>> as Words,
             /// Code of a JSON-RPC error response.
             error_code: Option<i64>,
             /// Microseconds (session clock) when the first byte of the message was read.
@@ -436,11 +437,11 @@ pub mod detail {
             /// `sha256:` of the policy file that judged.
             policy_hash: Option<String>,
             /// Short machine word for the verdict, as in the receipt.
-            reason: String,
+            reason: Word<PolicyReason> as String,
             /// The rule that matched, as in the receipt's `policy_ref`.
             rule: Option<String>,
             /// What could not be seen at the time: `redirects_not_seen`, `dns_after_check`, …
-            unseen: Vec<String> as Words,
+            unseen: Vec<Word<CallAnomaly>> as Words,
             /// The verdict.
             verdict: PolicyVerdict,
         }
@@ -453,7 +454,7 @@ pub mod detail {
             /// Stream offset of the message.
             offset: StreamOffset,
             /// Short machine word: the `reason` of the decision.
-            reason: String,
+            reason: Word<PolicyReason> as String,
             /// Receipt that this event closes, for a tool call.
             receipt_id: Option<ReceiptId>,
             /// SHA-256 of that receipt's line, hex.

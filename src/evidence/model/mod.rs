@@ -28,7 +28,9 @@ pub use ledger::{LedgerKind, LedgerLine};
 pub use receipt::{GapReceipt, Outcome, Phases, PolicyVerdict, Profile, SessionEnd, SessionStart, ToolCall};
 pub use session::SessionDoc;
 pub use time::{DurationMs, WallTime};
-pub use words::{AnomalyKind, EndReason, GapReason, OutcomeReason, Teardown, Vocabulary, Word};
+pub use words::{
+    AnomalyKind, CallAnomaly, EndReason, GapReason, OutcomeReason, PolicyReason, Teardown, Vocabulary, Word,
+};
 
 /// Version of this recorder, as it stands in receipts (`proxy_version`) and `session.json`.
 pub const RECORDER_VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,7 +1,8 @@
 //! Receipts: one per tool call, and those that frame a session (FORMATS §3).
 
 use super::{
-    DurationMs, EndReason, GapReason, InvocationId, OutcomeReason, ReceiptId, RpcId, SessionId, WallTime, Word,
+    CallAnomaly, DurationMs, EndReason, GapReason, InvocationId, OutcomeReason, PolicyReason, ReceiptId, RpcId,
+    SessionId, WallTime, Word,
     line::{Canonical as _, Digest, Words, line, member, text},
     words::vocabulary,
 };
@@ -82,7 +83,7 @@ line! {
     #[derive(Debug, Clone)]
     pub struct ToolCall, CallView<'a>, CallMembers<'a> {
         /// Sorted machine words.
-        anomalies: Vec<String> as Words,
+        anomalies: Vec<Word<CallAnomaly>> as Words,
         /// The arguments in canonical form, only with `--store-args` and where a pack can hold them.
         arguments_content: Option<Box<RawValue>>,
         /// `sha256:` or `sha256-raw:` (FORMATS §2).
@@ -110,7 +111,7 @@ line! {
         /// SHA-256 of the active policy file.
         policy_hash: Option<String>,
         /// Short machine word for the verdict.
-        policy_reason: Option<String>,
+        policy_reason: Option<Word<PolicyReason>> as Option<String>,
         /// The rule that matched.
         policy_ref: Option<String>,
         /// The verdict.

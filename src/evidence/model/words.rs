@@ -57,6 +57,19 @@ impl<V: Vocabulary> std::ops::Deref for Word<V> {
     }
 }
 
+/// Words come in the order of their texts, whether they are known or not.
+impl<V: Vocabulary> Ord for Word<V> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl<V: Vocabulary> PartialOrd for Word<V> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl<V: Vocabulary> Default for Word<V> {
     fn default() -> Self {
         Self::Other(Box::default())
@@ -184,6 +197,162 @@ vocabulary! {
 }
 
 vocabulary! {
+    /// `anomalies` of a receipt and of its messages, and `unseen` of a decision: what was unusual about a call.
+    CallAnomaly {
+        /// A hash is over raw bytes, or the envelope is ambiguous: a member name occurs twice in an object.
+        DuplicateKey = "duplicate_key",
+        /// Likewise: an escape names half of a surrogate pair.
+        LoneSurrogate = "lone_surrogate",
+        /// Likewise: a number has no double.
+        NumberOutOfRange = "number_out_of_range",
+        /// Likewise: bytes are not UTF-8.
+        InvalidUtf8 = "invalid_utf8",
+        /// Likewise: nested too deeply.
+        DepthExceeded = "depth_exceeded",
+        /// Likewise: more members than are compared.
+        TooManyMembers = "too_many_members",
+        /// A call that had not ended had the same id.
+        DuplicateInFlightId = "duplicate_in_flight_id",
+        /// The id could not be kept as it was sent: it is too long.
+        IdTooLong = "id_too_long",
+        /// Likewise: a number that is not an integer within ±(2^53 − 1).
+        IdOutOfRange = "id_out_of_range",
+        /// Likewise: a text that a pack cannot hold.
+        IdNotVerbatim = "id_not_verbatim",
+        /// A member that `meta` would hold is left out.
+        MetaNotKept = "meta_not_kept",
+        /// The code of an error is not an integer that is kept.
+        ErrorCodeNotKept = "error_code_not_kept",
+        /// A call without a tool name.
+        ToolNameMissing = "tool_name_missing",
+        /// The tool name could not be kept as it was sent.
+        ToolNameNotVerbatim = "tool_name_not_verbatim",
+        /// `params` is missing or not an object.
+        ParamsNotAnObject = "params_not_an_object",
+        /// A call without an id.
+        NotificationCall = "notification_call",
+        /// Part of a JSON-RPC batch.
+        BatchElement = "batch_element",
+        /// The line began with one.
+        ByteOrderMark = "byte_order_mark",
+        /// The response had both.
+        ResultAndError = "result_and_error",
+        /// The policy could not see where a URL redirects to.
+        RedirectsNotSeen = "redirects_not_seen",
+        /// The policy could not see what a name resolves to later.
+        DnsAfterCheck = "dns_after_check",
+        /// The policy did not wait for what a name resolves to.
+        NamesNotResolved = "names_not_resolved",
+        /// The policy could not see what a path leads to later.
+        SymlinkAfterCheck = "symlink_after_check",
+        /// The session ended before the guard reached the message: it was not forwarded.
+        NotDecided = "not_decided",
+        /// A response came although the call had been cancelled.
+        ResponseAfterCancel = "response_after_cancel",
+        /// The response was read, but not written to the client.
+        ResponseNotDelivered = "response_not_delivered",
+        /// Stored content lies in the investigation log.
+        ContentInInvestigationLog = "content_in_investigation_log",
+        /// A request that brought the result of an earlier call.
+        TaskLeg = "task_leg",
+        /// Recovery wrote the receipt.
+        Recovered = "recovered",
+    }
+}
+
+vocabulary! {
+    /// `policy_reason` of a receipt, `reason` of a decision and of a message that was not forwarded. The words of the guard
+    /// begin with `guard:`.
+    #[derive(Hash, PartialOrd, Ord)]
+    PolicyReason {
+        /// The denylist names the tool.
+        Denylist = "denylist",
+        /// The name is one that denylist or constraints name, but for case, look-alike forms, blanks or invisible characters.
+        Lookalike = "denylist_lookalike",
+        /// `max_calls` is used up.
+        MaxCalls = "constraint:max_calls",
+        /// The arguments do not validate against the schema.
+        Arguments = "constraint:arguments",
+        /// A pattern matches.
+        DenyPatterns = "constraint:deny_patterns",
+        /// A path is not allowed.
+        AllowedPaths = "constraint:allowed_paths",
+        /// A host is not public.
+        DenyPrivateHosts = "constraint:deny_private_hosts",
+        /// A host did not resolve in time, or not at all.
+        HostUnresolved = "constraint:host_unresolved",
+        /// The arguments cannot be read, so no constraint can be judged.
+        ArgumentsUnreadable = "arguments_unreadable",
+        /// Judging the arguments reached a limit.
+        ArgumentsTooCostly = "arguments_too_costly",
+        /// The arguments were not recorded. Only a dry run says so.
+        ArgumentsNotStored = "arguments_not_stored",
+        /// The allowlist names the tool.
+        Allowlist = "allowlist",
+        /// Nothing names the tool, and the default is to deny.
+        NotInAllowlist = "not_in_allowlist",
+        /// Nothing names the tool, and the default is to allow.
+        Default = "default",
+        /// `budget.max_tool_calls` is used up.
+        BudgetCalls = "budget:max_tool_calls",
+        /// `budget.max_wall_time_sec` is over.
+        BudgetTime = "budget:max_wall_time_sec",
+        /// A rule is too big to be compiled.
+        RuleUnusable = "rule_unusable",
+        /// The session ended before the guard reached the message.
+        NotDecided = "not_decided",
+        /// The guard refused the message, and no decision on it names a reason.
+        GuardRefused = "guard:refused",
+        /// Another element of its batch was denied.
+        GuardBatch = "guard:batch",
+        /// It is no JSON, or no JSON-RPC message.
+        GuardMalformed = "guard:malformed",
+        /// A byte order mark stands before it.
+        GuardByteOrderMark = "guard:byte_order_mark",
+        /// A carriage return, or one of Unicode's line breaks with something like a message behind it, stands inside.
+        GuardLineBreak = "guard:line_break",
+        /// Two members of one object have one name.
+        GuardDuplicateKey = "guard:duplicate_key",
+        /// Two argument names, or a name of the protocol and a member's, differ in case only.
+        GuardFoldedName = "guard:folded_name",
+        /// A name of the protocol is written with escapes.
+        GuardEscapedName = "guard:escaped_name",
+        /// It holds bytes that are not UTF-8.
+        GuardInvalidUtf8 = "guard:invalid_utf8",
+        /// An escape names half of a surrogate pair.
+        GuardLoneSurrogate = "guard:lone_surrogate",
+        /// It holds U+0000.
+        GuardNul = "guard:nul",
+        /// It is nested too deeply.
+        GuardTooDeep = "guard:too_deep",
+        /// It has more members than can be compared.
+        GuardTooManyMembers = "guard:too_many_members",
+        /// It is longer than `--max-message`.
+        GuardTooLarge = "guard:too_large",
+        /// It is both a request and a response, or neither.
+        GuardShape = "guard:shape",
+        /// A response that no request waits for.
+        GuardAnswersNothing = "guard:answers_nothing",
+        /// An id that is neither a string, a number nor null.
+        GuardBadId = "guard:bad_id",
+        /// A method that is no string, or almost the name of another.
+        GuardBadMethod = "guard:bad_method",
+        /// `params` that is no object where one is needed.
+        GuardBadParams = "guard:bad_params",
+        /// A tool name that is missing, no string, or framed by what cannot be seen.
+        GuardBadToolName = "guard:bad_tool_name",
+        /// `arguments` that is no object.
+        GuardBadArguments = "guard:bad_arguments",
+        /// A batch without elements, or with too many.
+        GuardBadBatch = "guard:bad_batch",
+        /// More requests are in flight than are followed.
+        GuardTooManyInFlight = "guard:too_many_in_flight",
+        /// The recorder could not record what would pass.
+        GuardRecorderUnavailable = "guard:recorder_unavailable",
+    }
+}
+
+vocabulary! {
     /// `reason` of a `recorder_gap`.
     GapReason {
         /// The disk did not take it.
@@ -276,6 +445,30 @@ mod tests {
     }
 
     #[test]
+    fn whatever_a_value_is_flagged_with_is_a_word_of_calls() {
+        use crate::canon::Anomalies as A;
+        let all = [
+            A::DEPTH_EXCEEDED,
+            A::DUPLICATE_KEY,
+            A::INVALID_UTF8,
+            A::LONE_SURROGATE,
+            A::NUMBER_OUT_OF_RANGE,
+            A::TOO_MANY_MEMBERS,
+        ];
+        for flag in all {
+            let name = flag.names().next().unwrap();
+            assert!(CallAnomaly::of(name.as_bytes()).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn words_come_in_the_order_of_their_texts_known_or_not() {
+        let mut words: Vec<Word<CallAnomaly>> = ["task_leg", "a later word", "recovered", "zz"].map(Word::from).into();
+        words.sort();
+        assert_eq!(words, ["a later word", "recovered", "task_leg", "zz"]);
+    }
+
+    #[test]
     fn no_vocabulary_has_a_word_twice() {
         fn check<V: Vocabulary + fmt::Debug>() {
             for word in V::ALL {
@@ -283,6 +476,8 @@ mod tests {
             }
         }
         check::<AnomalyKind>();
+        check::<CallAnomaly>();
+        check::<PolicyReason>();
         check::<GapReason>();
         check::<EndReason>();
         check::<OutcomeReason>();

@@ -1,7 +1,10 @@
 //! `deny_private_hosts`.
 
 use super::*;
-use crate::policy::constraints::hosts::{self, Found, Resolve, is_public};
+use crate::{
+    model::CallAnomaly,
+    policy::constraints::hosts::{self, Found, Resolve, is_public},
+};
 use std::{collections::HashMap, io, net::IpAddr, sync::Mutex};
 
 /// All names are public but those below one.
@@ -54,7 +57,7 @@ fn every_spelling_of_a_host() {
         cases += 1;
         let (expected, json) = line.split_once(' ').unwrap();
         let r = decide(&mut e, "fetch", Arguments::Raw(json.as_bytes()));
-        let found = match (r.reason, r.unseen.contains(&"redirects_not_seen")) {
+        let found = match (r.reason, r.unseen.contains(&CallAnomaly::RedirectsNotSeen)) {
             (Reason::Default, false) => "-",
             (Reason::Default, true) => "public",
             (Reason::DenyPrivateHosts | Reason::ArgumentsUnreadable, _) => "denied",
@@ -73,7 +76,10 @@ fn every_spelling_of_a_host() {
 
 #[test]
 fn what_was_not_seen_is_said() {
-    let unseen = |dns, json: &str| decide(&mut with(dns), "fetch", Arguments::Raw(json.as_bytes())).unseen;
+    let unseen = |dns, json: &str| {
+        let decision = decide(&mut with(dns), "fetch", Arguments::Raw(json.as_bytes()));
+        decision.unseen.iter().map(|word| word.as_str()).collect::<Vec<_>>()
+    };
     assert_eq!(unseen(dns(), r#"{"url":"http://example.com"}"#), ["dns_after_check", "redirects_not_seen"]);
     assert_eq!(unseen(dns(), r#"{"url":"http://8.8.8.8"}"#), ["redirects_not_seen"]);
     assert_eq!(unseen(Dns::Off, r#"{"url":"http://example.com"}"#), ["names_not_resolved", "redirects_not_seen"]);

@@ -1,6 +1,7 @@
 //! `allowed_paths`.
 
 use super::*;
+use crate::model::CallAnomaly;
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 fn with(cwd: &Path, home: Option<&Path>, patterns: &[&str]) -> Evaluator {
@@ -13,7 +14,7 @@ fn with(cwd: &Path, home: Option<&Path>, patterns: &[&str]) -> Evaluator {
 
 fn verdict(e: &mut Evaluator, json: &str) -> &'static str {
     let r = decide(e, "t", Arguments::Raw(json.as_bytes()));
-    match (r.reason, r.unseen.contains(&"symlink_after_check")) {
+    match (r.reason, r.unseen.contains(&CallAnomaly::SymlinkAfterCheck)) {
         (Reason::Default, false) => "-",
         (Reason::Default, true) => "ok",
         (Reason::AllowedPaths | Reason::ArgumentsUnreadable, _) => "no",

@@ -5,7 +5,8 @@ use crate::model::words::{AnomalyKind, OutcomeReason, Word};
 use crate::{
     canon,
     model::{
-        Detail, DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, RECORDER_VERSION, ReceiptId, RpcId, ToolCall,
+        CallAnomaly, Detail, DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, RECORDER_VERSION, ReceiptId,
+        RpcId, ToolCall,
         event::detail,
         receipt::{INTEGRATION_SOURCE, SCHEMA_VERSION, SESSION_START, SessionStart, TOOL_CALL},
     },
@@ -80,7 +81,7 @@ impl Recorder {
             wire: pending.wire.as_ref(),
             detail: Detail::RequestBlocked(detail::Blocked {
                 offset: pending.place.offset,
-                reason: envelope::short(&decision.reason),
+                reason: envelope::short_word(&decision.reason),
                 receipt_id: binding.id,
                 receipt_sha256: binding.sha256,
             }),
@@ -131,14 +132,14 @@ impl Recorder {
         if let Some(r) = response {
             anomalies.extend(r.anomalies.iter().cloned());
             if r.delivered_ns.is_none() {
-                anomalies.insert("response_not_delivered".to_owned());
+                anomalies.insert(CallAnomaly::ResponseNotDelivered.into());
             }
         }
         if call.task_leg {
-            anomalies.insert("task_leg".to_owned());
+            anomalies.insert(CallAnomaly::TaskLeg.into());
         }
         if self.recovering {
-            anomalies.insert("recovered".to_owned());
+            anomalies.insert(CallAnomaly::Recovered.into());
         }
         Some(ToolCall {
             anomalies: anomalies.into_iter().collect(),
@@ -162,7 +163,7 @@ impl Recorder {
             },
             policy_decided_at: decision.map(|d| d.at),
             policy_hash: decision.and_then(|d| d.policy_hash.clone()),
-            policy_reason: decision.map(|d| short(&d.reason)),
+            policy_reason: decision.map(|d| envelope::short_word(&d.reason)),
             policy_ref: decision.and_then(|d| d.rule.as_ref()).map(short),
             policy_verdict: decision.map_or(PolicyVerdict::NoPolicy, |d| d.verdict),
             proxy_version: RECORDER_VERSION.to_owned(),

@@ -2,7 +2,7 @@
 
 use super::{Clock, Message, Recorder, wire_of};
 use crate::{
-    model::{Detail, Direction, InvocationId, PolicyVerdict, RpcId, WallTime, event::detail},
+    model::{Detail, Direction, InvocationId, PolicyReason, PolicyVerdict, RpcId, WallTime, event::detail},
     record::{
         chain::Entry,
         content,
@@ -89,7 +89,7 @@ impl Recorder {
             enforced: decision.enforced,
             offset,
             policy_hash: decision.policy_hash.clone(),
-            reason: short(&decision.reason),
+            reason: envelope::short_word(&decision.reason),
             rule: decision.rule.as_deref().map(short),
             unseen: decision.unseen.clone(),
             verdict: decision.verdict,
@@ -112,7 +112,7 @@ impl Recorder {
         let wire = wire_of(m);
         let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
         let method = e.method.as_deref().map(envelope::short);
-        let reason = m.ruling.map_or("not_decided", RulingRecord::why);
+        let reason = m.ruling.map_or(PolicyReason::NotDecided.into(), RulingRecord::why);
         self.event(Entry {
             at: self.clock.wall(m.read_ns),
             mono_us: self.mono_us(m.read_ns),
@@ -123,7 +123,7 @@ impl Recorder {
             wire: Some(&wire),
             detail: Detail::RequestBlocked(detail::Blocked {
                 offset: m.place.offset,
-                reason: envelope::short(reason),
+                reason: envelope::short_word(&reason),
                 receipt_id: None,
                 receipt_sha256: None,
             }),
@@ -169,7 +169,7 @@ fn decision_of(ruling: &RulingRecord, index: Option<usize>, clock: &Clock) -> Op
     if ruling.blocked && (reason_of_all || of_it.verdict != PolicyVerdict::Denied) {
         // It might have passed by itself, and went with what might not.
         decision.verdict = PolicyVerdict::Denied;
-        "guard:batch".clone_into(&mut decision.reason);
+        decision.reason = PolicyReason::GuardBatch.into();
         decision.rule = Some("guard.batch".to_owned());
     }
     Some(decision)

@@ -32,7 +32,7 @@ use crate::model::words::AnomalyKind;
 use crate::{
     canon,
     model::{
-        Detail, Direction, InvocationId, Profile, ReceiptId, RpcId, SessionId, WallTime,
+        CallAnomaly, Detail, Direction, InvocationId, Profile, ReceiptId, RpcId, SessionId, WallTime, Word,
         event::detail,
         receipt::Counts,
         session::{ClockStep, Identity},
@@ -431,7 +431,7 @@ impl Recorder {
         let skipped = bytes.len() - body.len();
         let page = m.page.map(|page| move |upto: usize| page(skipped + upto));
         let page = page.as_ref().map(|p| p as &dyn Fn(usize));
-        let flags = || bom.then(|| "byte_order_mark".to_owned()).into_iter().collect::<BTreeSet<_>>();
+        let flags = || bom.then_some(Word::Known(CallAnomaly::ByteOrderMark)).into_iter().collect::<BTreeSet<_>>();
         if envelope::is_batch(body) {
             self.batch(m, body, page, &flags(), &mut big);
         } else {
@@ -448,7 +448,7 @@ impl Recorder {
         m: &Message<'_>,
         body: &[u8],
         page: canon::Page<'_>,
-        flags: &BTreeSet<String>,
+        flags: &BTreeSet<Word<CallAnomaly>>,
         big: &mut Vec<BigPayload>,
     ) {
         if let Err(e) = canon::scan_paged(body, page) {
@@ -460,7 +460,7 @@ impl Recorder {
         for (index, range) in elements.flatten().enumerate() {
             any = true;
             let mut flags = flags.clone();
-            flags.insert("batch_element".to_owned());
+            flags.insert(CallAnomaly::BatchElement.into());
             match envelope::parse(&body[range], None) {
                 Ok(e) => self.one(m, &e, Some(index), flags, big),
                 Err(e) => self.malformed(m, &format!("batch element {index}: {e}")),
@@ -476,14 +476,14 @@ impl Recorder {
         m: &Message<'_>,
         e: &envelope::Envelope<'_>,
         index: Option<usize>,
-        mut flags: BTreeSet<String>,
+        mut flags: BTreeSet<Word<CallAnomaly>>,
         big: &mut Vec<BigPayload>,
     ) {
         if e.duplicate_key {
-            flags.insert("duplicate_key".to_owned());
+            flags.insert(CallAnomaly::DuplicateKey.into());
         }
         if m.undecided {
-            flags.insert("not_decided".to_owned());
+            flags.insert(CallAnomaly::NotDecided.into());
         }
         match e.kind {
             MessageKind::Request => self.request(m, e, index, flags, big),

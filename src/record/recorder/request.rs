@@ -4,7 +4,7 @@ use super::{BigPayload, Message, Recorder, UNFOLLOWED_EVERY, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon::{self, Digest},
-    model::{Detail, Direction, InvocationId, event::detail},
+    model::{CallAnomaly, Detail, Direction, InvocationId, Word, event::detail},
     record::{
         chain::{Entry, Wire},
         content,
@@ -23,7 +23,7 @@ impl Recorder {
         m: &Message<'_>,
         e: &Envelope<'_>,
         index: Option<usize>,
-        mut flags: BTreeSet<String>,
+        mut flags: BTreeSet<Word<CallAnomaly>>,
         big: &mut Vec<BigPayload>,
     ) {
         let params = Params::of(e);
@@ -35,10 +35,10 @@ impl Recorder {
         let meta = RequestMeta::of(params.meta);
         self.learn_client(raw_method, &params, &meta, m.direction());
         if params.duplicate_key {
-            flags.insert("duplicate_key".to_owned());
+            flags.insert(CallAnomaly::DuplicateKey.into());
         }
         if key.as_ref().is_some_and(|k| self.table.in_flight(m.scope(m.direction()), k)) {
-            flags.insert("duplicate_in_flight_id".to_owned());
+            flags.insert(CallAnomaly::DuplicateInFlightId.into());
         }
         let invocation = self.invocation(m, index);
         if self.restored.as_ref().is_some_and(|r| r.is_partial(m) && r.holds(invocation)) {
@@ -139,7 +139,7 @@ impl Recorder {
         invocation: InvocationId,
         wire: &Wire,
         modern: bool,
-        flags: &BTreeSet<String>,
+        flags: &BTreeSet<Word<CallAnomaly>>,
         call: Option<&Call>,
     ) {
         let detail = detail::RequestReceived {
@@ -191,13 +191,13 @@ impl Recorder {
         params: &Params<'_>,
         arguments: Option<Digest>,
         meta: RequestMeta,
-        flags: &mut BTreeSet<String>,
+        flags: &mut BTreeSet<Word<CallAnomaly>>,
         invocation: InvocationId,
         big: &mut Vec<BigPayload>,
     ) -> Option<Call> {
         let at = self.clock.wall(m.read_ns);
         if meta.dropped && matches!(method, "tools/call" | "tasks/get" | "tasks/result") {
-            flags.insert("meta_not_kept".to_owned());
+            flags.insert(CallAnomaly::MetaNotKept.into());
         }
         if matches!(method, "tasks/get" | "tasks/result") {
             let (parent, tool_name) = self.table.task(params.task_id.as_deref()?)?;
@@ -217,7 +217,7 @@ impl Recorder {
             return None;
         }
         if !params.is_object {
-            flags.insert("params_not_an_object".to_owned());
+            flags.insert(CallAnomaly::ParamsNotAnObject.into());
         }
         let tool_name = tool_name(params.name, flags);
         let digest = arguments.unwrap_or_else(no_arguments);
@@ -254,7 +254,7 @@ impl Recorder {
         value: &[u8],
         digest: &Digest,
         invocation: InvocationId,
-        flags: &mut BTreeSet<String>,
+        flags: &mut BTreeSet<Word<CallAnomaly>>,
         big: &mut Vec<BigPayload>,
     ) -> Option<Box<RawValue>> {
         let canonical = matches!(digest, Digest::Jcs(_));
@@ -265,7 +265,7 @@ impl Recorder {
             m.direction().as_str()
         );
         if m.page.is_some() || value.len() > self.setup.store_limit {
-            flags.insert("content_in_investigation_log".to_owned());
+            flags.insert(CallAnomaly::ContentInInvestigationLog.into());
             let start = (value.as_ptr() as usize).wrapping_sub(m.bytes.as_ptr() as usize);
             if start + value.len() <= m.bytes.len() {
                 big.push(BigPayload { head: head.into_bytes(), value: start..start + value.len(), canonical });
@@ -289,7 +289,7 @@ impl Recorder {
         }
         log.extend_from_slice(b"}\n");
         if packed.is_none() {
-            flags.insert("content_in_investigation_log".to_owned());
+            flags.insert(CallAnomaly::ContentInInvestigationLog.into());
         }
         packed
     }
@@ -299,14 +299,14 @@ impl Recorder {
         m: &Message<'_>,
         e: &Envelope<'_>,
         index: Option<usize>,
-        mut flags: BTreeSet<String>,
+        mut flags: BTreeSet<Word<CallAnomaly>>,
         big: &mut Vec<BigPayload>,
     ) {
         let params = Params::of(e);
         let raw_method = e.method.as_deref().unwrap_or_default();
         if raw_method == "tools/call" {
             // A server may well execute it: it gets a receipt, and there is no response to wait for.
-            flags.insert("notification_call".to_owned());
+            flags.insert(CallAnomaly::NotificationCall.into());
             self.request(m, e, index, flags, big);
             return;
         }
@@ -364,7 +364,7 @@ pub(super) fn digests(
     m: &Message<'_>,
     e: &Envelope<'_>,
     range: Range<usize>,
-    flags: &mut BTreeSet<String>,
+    flags: &mut BTreeSet<Word<CallAnomaly>>,
 ) -> (Wire, Digest) {
     let value = &e.bytes[range.clone()];
     // The envelope has been scanned: a value inside it is JSON.
@@ -388,15 +388,15 @@ pub(super) fn digests(
     (wire, digest)
 }
 
-fn tool_name(raw: Option<&[u8]>, flags: &mut BTreeSet<String>) -> String {
+fn tool_name(raw: Option<&[u8]>, flags: &mut BTreeSet<Word<CallAnomaly>>) -> String {
     let Some(raw) = raw else {
-        flags.insert("tool_name_missing".to_owned());
+        flags.insert(CallAnomaly::ToolNameMissing.into());
         return String::new();
     };
     let name = envelope::name_of(raw);
     let (text, changed) = content::receipt_text(&name);
     if changed || raw.len() > 8 * content::MAX_NAME || canon::decode_string(raw).is_none() {
-        flags.insert("tool_name_not_verbatim".to_owned());
+        flags.insert(CallAnomaly::ToolNameNotVerbatim.into());
     }
     text.into_owned()
 }

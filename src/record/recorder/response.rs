@@ -4,7 +4,7 @@ use super::{Awaited, BigPayload, Message, Recorder, request::digests, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon,
-    model::{Detail, Direction, InvocationId, ReceiptId, event::detail, exact_integer},
+    model::{CallAnomaly, Detail, Direction, InvocationId, ReceiptId, Word, event::detail, exact_integer},
     record::{
         chain::Entry,
         content,
@@ -20,7 +20,7 @@ impl Recorder {
         &mut self,
         m: &Message<'_>,
         e: &Envelope<'_>,
-        mut flags: BTreeSet<String>,
+        mut flags: BTreeSet<Word<CallAnomaly>>,
         big: &mut Vec<BigPayload>,
     ) {
         let asked = m.scope(m.direction().reverse());
@@ -46,10 +46,10 @@ impl Recorder {
         let range = e.error.clone().or(e.result.clone());
         let body = range.clone().map(|r| &e.bytes[r]);
         if e.error.is_some() && e.result.is_some() {
-            flags.insert("result_and_error".to_owned());
+            flags.insert(CallAnomaly::ResultAndError.into());
         }
         if self.table.get(invocation).is_some_and(|p| p.cancelled) {
-            flags.insert("response_after_cancel".to_owned());
+            flags.insert(CallAnomaly::ResponseAfterCancel.into());
         }
         let is_call = self.table.get(invocation).is_some_and(|p| p.call.is_some());
         let (wire, digest) = match range {
@@ -195,11 +195,11 @@ impl Recorder {
 }
 
 /// The code of an error response; one that evidence cannot hold as a number is said to be left out.
-fn error_code(error: &[u8], flags: &mut BTreeSet<String>) -> Option<i64> {
+fn error_code(error: &[u8], flags: &mut BTreeSet<Word<CallAnomaly>>) -> Option<i64> {
     let raw = envelope::Fields::of(error, ["code"]).ok()?.get(0)?;
     let code = exact_integer(raw);
     if code.is_none() {
-        flags.insert("error_code_not_kept".to_owned());
+        flags.insert(CallAnomaly::ErrorCodeNotKept.into());
     }
     code
 }

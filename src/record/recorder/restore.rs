@@ -4,7 +4,7 @@ use super::{Begin, Message, Recorder, end::HeldGap};
 use crate::model::words::{AnomalyKind, GapReason};
 use crate::{
     model::{
-        AuditEvent, Detail, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId, SessionId,
+        AuditEvent, CallAnomaly, Detail, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId, SessionId, Word,
         event::{EventHead, detail},
         receipt::{Counts, PeerInfo},
         session::Identity,
@@ -380,17 +380,17 @@ impl Restored {
     }
 }
 
-fn key_of(rpc_id: &RpcId, anomalies: &[String]) -> Option<IdKey> {
-    let flagged = |word: &str| anomalies.iter().any(|a| a == word);
+fn key_of(rpc_id: &RpcId, anomalies: &[Word<CallAnomaly>]) -> Option<IdKey> {
+    let flagged = |word: CallAnomaly| anomalies.iter().any(|a| *a == word);
     match rpc_id {
-        _ if flagged("notification_call") => None,
-        RpcId::Text(t) if flagged("id_too_long") => {
+        _ if flagged(CallAnomaly::NotificationCall) => None,
+        RpcId::Text(t) if flagged(CallAnomaly::IdTooLong) => {
             let hash = t.strip_prefix("sha256-raw:").and_then(|digits| hex::decode(digits).ok());
             Some(IdKey::Other(hash.unwrap_or_default()))
         }
         RpcId::Null => Some(IdKey::Other(b"null".to_vec())),
         RpcId::Int(n) => Some(IdKey::Other(n.to_string().into_bytes())),
-        RpcId::Text(t) if flagged("id_out_of_range") => Some(IdKey::of(t.as_bytes())),
+        RpcId::Text(t) if flagged(CallAnomaly::IdOutOfRange) => Some(IdKey::of(t.as_bytes())),
         RpcId::Text(t) => Some(IdKey::Text(t.clone())),
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::words::OutcomeReason;
 use crate::{
-    model::{AuditEvent, Detail, EventKind, Outcome, PolicyVerdict, ToolCall, event::hash_of_line},
+    model::{AuditEvent, CallAnomaly, Detail, EventKind, Outcome, PolicyVerdict, ToolCall, Word, event::hash_of_line},
     record::{content, recorder::restore::OnDisk, stream::StreamId},
 };
 use Direction::{ClientToServer as C2S, ServerToClient as S2C};
@@ -325,7 +325,7 @@ fn what_peers_do_and_what_receipts_say() {
                     "{}:{}:{}",
                     serde_json::to_value(r.outcome).unwrap().as_str().unwrap(),
                     r.outcome_reason.clone().unwrap_or_default(),
-                    r.anomalies.join(",")
+                    r.anomalies.iter().map(Word::as_str).collect::<Vec<_>>().join(",")
                 )
             })
             .collect();
@@ -687,7 +687,7 @@ fn what_a_guard_kept_back_is_denied_and_never_forwarded() {
         assert_eq!(call.phases_us.policy_decided, Some(0));
         assert_eq!(call.phases_us.request_forwarded.is_none(), denied);
         assert_eq!((call.duration_ms.is_none(), call.policy_hash.as_deref()), (denied, Some("sha256:p")));
-        assert!(call.anomalies.contains(&"redirects_not_seen".to_owned()));
+        assert!(call.anomalies.contains(&CallAnomaly::RedirectsNotSeen.into()));
         let of =
             |kind| events.iter().filter(|e| e.event == kind && e.invocation_id == Some(call.invocation_id)).count();
         assert_eq!(

@@ -13,7 +13,7 @@ use super::{
 use crate::model::words::{AnomalyKind, GapReason, OutcomeReason, Word};
 use crate::{
     model::{
-        Detail, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall, WallTime,
+        CallAnomaly, Detail, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall, WallTime,
         event::detail,
         receipt::{GapReceipt, RECORDER_GAP, TOOL_CALL},
         to_line,
@@ -103,7 +103,7 @@ impl Recorder {
         let reason = pending.key.is_none().then_some(OutcomeReason::Notification);
         let Some(mut here) = self.call_receipt(&pending, receipt.id, reason) else { return false };
         // What the recorder of this session knew beside the message: who was flagged, what was stored, how many there were.
-        if here.anomalies.iter().any(|a| a != "recovered" && !there.anomalies.contains(a)) {
+        if here.anomalies.iter().any(|a| *a != CallAnomaly::Recovered && !there.anomalies.contains(a)) {
             return false;
         }
         there.anomalies = Vec::new();
@@ -194,8 +194,8 @@ impl Recorder {
             return;
         }
         call.seq = self.next_receipt;
-        if !call.anomalies.iter().any(|a| a == "recovered") {
-            call.anomalies.push("recovered".to_owned());
+        if !call.anomalies.iter().any(|a| *a == CallAnomaly::Recovered) {
+            call.anomalies.push(CallAnomaly::Recovered.into());
             call.anomalies.sort();
         }
         let Ok(line) = to_line(&call) else { return };

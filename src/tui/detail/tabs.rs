@@ -3,7 +3,7 @@
 use super::{CONTENT, Detail, DetailLine, Role, Subject, Tab, timing};
 use crate::{
     live::{row::CallRow, words::CallState},
-    model::{RpcId, WallTime},
+    model::{CallAnomaly, RpcId, WallTime},
     numbers::duration,
     text::width,
     tui::paint::clean,
@@ -44,7 +44,7 @@ impl Detail {
             let why = match hashes[n] {
                 None if running => "not there yet",
                 None => "there was none",
-                Some(_) if subject.row.anomalies.contains("content_in_investigation_log") => {
+                Some(_) if subject.row.anomalies.contains(CallAnomaly::ContentInInvestigationLog.as_str()) => {
                     "too big for a receipt: see the investigation log of the audit directory"
                 }
                 Some(_) if running => "shown once the call has ended",

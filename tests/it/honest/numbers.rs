@@ -4,7 +4,7 @@ use super::{
     place::{Place, cases, requests},
     values::{NUMBERS, number, value},
 };
-use assay::model::{Detail, MAX_INTEGER, RpcId};
+use assay::model::{CallAnomaly, Detail, MAX_INTEGER, RpcId};
 use proptest::prelude::*;
 
 /// Messages with `v` wherever evidence, correlation or the surface looks. Each exchange has a number of its own, `n`.
@@ -103,7 +103,7 @@ fn an_id_is_recorded_as_it_was_sent() {
     assert_eq!(requests.len(), NUMBERS.len());
     for (event, sent) in requests.iter().zip(NUMBERS) {
         let Detail::RequestReceived(detail) = &event.detail else { panic!("no request") };
-        let flagged = detail.anomalies.iter().any(|word| word == "id_out_of_range");
+        let flagged = detail.anomalies.iter().any(|word| *word == CallAnomaly::IdOutOfRange);
         match event.rpc_id.as_ref().unwrap() {
             RpcId::Int(n) => assert!(n.to_string() == *sent && n.unsigned_abs() <= MAX_INTEGER && !flagged, "{sent}"),
             RpcId::Text(t) => assert!(t == sent && flagged, "{sent}: {t}"),

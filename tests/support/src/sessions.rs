@@ -410,7 +410,7 @@ impl Writer<'_> {
                 enforced: self.plan.profile == Profile::Guard,
                 offset,
                 policy_hash: Some(policy.clone()),
-                reason: "default".to_owned(),
+                reason: "default".into(),
                 rule: Some("default".to_owned()),
                 unseen: Vec::new(),
                 verdict: PolicyVerdict::Allowed,
@@ -457,7 +457,7 @@ impl Writer<'_> {
             },
             policy_decided_at: self.plan.policy_hash.as_ref().map(|_| decided_at),
             policy_hash: self.plan.policy_hash.clone(),
-            policy_reason: self.plan.policy_hash.as_ref().map(|_| "default".to_owned()),
+            policy_reason: self.plan.policy_hash.as_ref().map(|_| "default".into()),
             policy_ref: self.plan.policy_hash.as_ref().map(|_| "default".to_owned()),
             policy_verdict: match self.plan.policy_hash {
                 Some(_) => PolicyVerdict::Allowed,

@@ -14,13 +14,8 @@ impl Judge for Policed {
         let arguments = subject.arguments.map_or(Arguments::Absent, Arguments::Raw);
         let said = self.0.decide(&Call { tool: subject.tool, arguments }, Duration::ZERO);
         let verdict = if said.verdict == Verdict::Allowed { PolicyVerdict::Allowed } else { PolicyVerdict::Denied };
-        let decision = Decision {
-            index: None,
-            verdict,
-            reason: said.reason.as_str().into(),
-            rule: Some(said.rule),
-            unseen: Vec::new(),
-        };
+        let decision =
+            Decision { index: None, verdict, reason: said.reason.into(), rule: Some(said.rule), unseen: Vec::new() };
         (decision, said.message)
     }
 
