@@ -41,7 +41,7 @@ pub enum DbError {
     /// The system does not let us.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// Where.
+        /// Path of the database.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -51,7 +51,7 @@ pub enum DbError {
     Damaged {
         /// What people call it.
         what: &'static str,
-        /// Its file.
+        /// Path of the database.
         path: PathBuf,
         /// What SQLite said.
         why: String,
@@ -59,9 +59,9 @@ pub enum DbError {
     /// A later version made it.
     #[error("{}: {source}", .path.display())]
     Newer {
-        /// Its file.
+        /// Path of the database.
         path: PathBuf,
-        /// Its version.
+        /// The version that was found, and the newest that is read.
         source: TooNew,
     },
     /// It is the database of something else.
@@ -69,7 +69,7 @@ pub enum DbError {
     Foreign {
         /// What people call ours.
         what: &'static str,
-        /// Its file.
+        /// Path of the database.
         path: PathBuf,
     },
     /// Other processes have it for longer than was waited for.
@@ -83,7 +83,7 @@ pub enum DbError {
     Sql {
         /// What people call it.
         what: &'static str,
-        /// Its file.
+        /// Path of the database.
         path: PathBuf,
         /// What SQLite said.
         source: rusqlite::Error,

@@ -1,4 +1,4 @@
-//! Errors as a user meets them: what failed, what to do, and the exit code (FORMATS §11).
+//! Errors as a user meets them: what failed, what to do, and the exit code.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ pub enum Exit {
     Violation,
     /// Self-check failure, incomplete session; a pack that is TAMPERED or UNTRUSTED.
     Failed,
-    /// Bad input.
+    /// Bad input: 3.
     BadInput,
-    /// SIGINT.
+    /// Interrupted by SIGINT: 130.
     Interrupted,
     /// The server ended by itself, non-zero: the proxy ends with the server's own code, as a client would have seen it.
     Server(u8),

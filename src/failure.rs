@@ -1,4 +1,4 @@
-//! What the errors of the library are to a user: an exit code, and what to do (FORMATS §11).
+//! What the errors of the library are to a user: an exit code, and what to do.
 
 use crate::{
     error::{Exit, Failure},

@@ -19,7 +19,7 @@ use std::fmt;
 pub struct Facts<'a> {
     /// Tool name.
     pub tool: &'a str,
-    /// Server id.
+    /// The server's id: from `--server-id`, or derived from its command.
     pub server: &'a str,
     /// The verdict, once known.
     pub verdict: Option<PolicyVerdict>,

@@ -1,4 +1,4 @@
-//! Directories and permissions: the audit directory, the user directory, and how files in them are made (FORMATS §1).
+//! Directories and permissions: the audit directory, the user directory, and how files in them are made (docs/formats.md, "Directories").
 
 pub use crate::files::{sync_dir, write_new};
 
@@ -26,7 +26,7 @@ pub enum PathError {
     /// It cannot be made, opened or written.
     #[error("{path}: {source}")]
     Io {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -94,7 +94,7 @@ pub fn write_dated(dir: &Path, extension: &str, bytes: &[u8]) -> io::Result<Path
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// An audit directory: where everything of FORMATS §1 lies. Holding one says nothing about what exists.
+/// An audit directory: where everything is that docs/formats.md lists under "Directories". Holding one says nothing about what exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditDir {
     files: Tree,
@@ -247,7 +247,7 @@ impl AuditDir {
 pub struct SessionPaths {
     /// How they are opened.
     pub files: Tree,
-    /// The session.
+    /// Id of the session.
     pub id: SessionId,
     /// `<UTC>_<session>`, as it stands in every file name.
     pub stem: String,

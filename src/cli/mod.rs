@@ -1,4 +1,4 @@
-//! The command line (FORMATS §10): one file per command, each reads arguments, calls the library and prints.
+//! The command line: one file per command, each reads arguments, calls the library and prints.
 
 pub mod analyze;
 pub mod demo;

@@ -15,7 +15,7 @@ pub enum ClientError {
     /// The program did not start.
     #[error("cannot start {program}: {source}")]
     Start {
-        /// Which.
+        /// The program that was started.
         program: String,
         /// What the system said.
         source: io::Error,

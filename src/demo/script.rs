@@ -12,9 +12,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// One tool call.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Which tool.
+    /// Name of the tool.
     pub tool: &'static str,
-    /// Its arguments.
+    /// The arguments of the call.
     pub arguments: Value,
 }
 
@@ -108,14 +108,14 @@ pub enum Happened<'a> {
         server: String,
         /// Protocol version agreed.
         protocol: String,
-        /// Round trip.
+        /// Time from the request to its response.
         took: Duration,
     },
     /// `tools/list` was answered.
     Tools {
-        /// Their names.
+        /// Names of the tools.
         names: Vec<String>,
-        /// Round trip.
+        /// Time from the request to its response.
         took: Duration,
     },
     /// Several calls were sent in one write.
@@ -129,7 +129,7 @@ pub enum Happened<'a> {
 pub struct Ended {
     /// Its JSON-RPC id.
     pub id: u64,
-    /// The tool.
+    /// Name of the tool.
     pub tool: &'static str,
     /// How it ended.
     pub ending: Ending,

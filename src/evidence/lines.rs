@@ -27,7 +27,7 @@ const KEEP: usize = 8 << 20;
 /// Lines whose key cannot be read that bisection passes over.
 const UNREADABLE: u32 = 16;
 
-/// One line.
+/// One line of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
     /// Without its line feed.

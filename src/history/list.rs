@@ -62,7 +62,7 @@ pub struct Entry {
     pub pack: PathBuf,
     /// Session id as in evidence, `mcp_…`; of a pack that does not say, its `run_id` or nothing.
     pub session: String,
-    /// Server id.
+    /// The server's id: from `--server-id`, or derived from its command.
     pub server: String,
     /// When it began, as it says; empty if nothing does.
     pub started: String,

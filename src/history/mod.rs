@@ -1,4 +1,4 @@
-//! The history: an embedded SQLite index over every audit directory that this user recorded in (FORMATS §10 `analyze`).
+//! The history: an embedded SQLite index over every audit directory that this user recorded in (docs/analyze.md).
 //!
 //! It is never the truth. Everything in it comes from the receipt journals of the audit directories, by one function,
 //! whether a session is noted when it ends or the whole is rebuilt; so it may be deleted at any time. Which directories there
@@ -53,13 +53,13 @@ pub struct Summary {
     pub end_reason: String,
     /// Whether it says that everything was recorded.
     pub complete: bool,
-    /// Receipts.
+    /// Number of receipts.
     pub receipts: u64,
     /// Lines that are no receipt.
     pub unreadable: u64,
     /// Length and time of change of the journal, to know one that has changed.
     pub stamp: (u64, i64),
-    /// Calls.
+    /// Counts and latency of its calls.
     pub analysis: Analysis,
 }
 

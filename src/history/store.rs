@@ -97,21 +97,21 @@ impl HistoryError {
 pub struct SessionRow {
     /// Its audit directory.
     pub audit_dir: String,
-    /// Its id.
+    /// Id of the session.
     pub session_id: String,
     /// Where its pack lies, if one was built.
     pub pack: PathBuf,
-    /// Its server.
+    /// The server's id.
     pub server_id: String,
-    /// First receipt.
+    /// Time of the first receipt.
     pub started_at: String,
-    /// Last receipt.
+    /// Time of the last receipt.
     pub ended_at: String,
     /// Why it ended; empty where it has no end yet.
     pub end_reason: String,
     /// Whether everything was recorded.
     pub complete: bool,
-    /// Receipts.
+    /// Number of receipts.
     pub receipts: u64,
 }
 

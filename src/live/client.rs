@@ -53,7 +53,7 @@ pub enum Update {
     Unread(Vec<Unread>),
     /// What a session says or left is of a later version: from here on nothing of it is told.
     TooNew {
-        /// The session.
+        /// Id of the session.
         session: SessionId,
         /// What it is, and its version.
         why: String,
@@ -67,7 +67,7 @@ pub enum Update {
 /// A session whose process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone {
-    /// The session.
+    /// Id of the session.
     pub session: SessionId,
     /// Why recovery does not finish it, if it does not.
     pub left_alone: Option<LeftAlone>,

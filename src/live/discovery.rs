@@ -99,7 +99,7 @@ impl OwnCard {
         Ok(())
     }
 
-    /// Removes it.
+    /// Removes the run card and its socket.
     pub fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
         drop(self.lock);
@@ -119,7 +119,7 @@ fn place(path: &Path, card: &RunCard) -> io::Result<File> {
 /// A card of the run directory that is left alone: it is of a later version, or its proxy lives and it does not read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unread {
-    /// The card.
+    /// Path of the run card.
     pub path: PathBuf,
     /// Whether its proxy lives.
     pub alive: bool,

@@ -30,7 +30,7 @@ const LOOK: u64 = 64 << 10;
 /// What was found. Lines are as they are on disk, without their line feeds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// The receipt.
+    /// Line of the receipt, if it was found.
     pub receipt: Option<Vec<u8>>,
     /// The audit events, in the order of the chain.
     pub events: Vec<Vec<u8>>,

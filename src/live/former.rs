@@ -31,7 +31,6 @@ enum Line {
 pub(super) struct Request {
     /// Cursor of the first event that is wanted.
     pub from: u64,
-    /// The session.
     pub session_id: SessionId,
 }
 

@@ -1,4 +1,4 @@
-//! Watching sessions while they run (FORMATS §9): the socket, who is found on it, and the fold that decides for every
+//! Watching sessions while they run (docs/live-protocol.md): the socket, who is found on it, and the fold that decides for every
 //! screen what an event means.
 //!
 //! The journal on disk is the truth and the socket a convenience: every event told has the number that it has in the segment,

@@ -1,4 +1,4 @@
-//! What crosses the live socket: NDJSON, one object a line (FORMATS §9, docs/live-protocol.md).
+//! What crosses the live socket: NDJSON, one object a line (docs/live-protocol.md).
 
 use super::row::{CallRow, Totals};
 use crate::{
@@ -111,7 +111,7 @@ pub struct Brief {
     pub continues: Option<SessionId>,
     /// The server's name.
     pub server_id: String,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// How it is.
     pub state: SessionState,
@@ -132,7 +132,7 @@ pub enum SessionState {
 pub struct Ended {
     /// The session that continues it in the same process.
     pub next: Option<SessionId>,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
 }
 
@@ -160,7 +160,7 @@ pub struct Gap {
     pub gap: u64,
     /// Cursor of the first that is missing.
     pub from: u64,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// Cursor of the next that follows here.
     pub to: u64,
@@ -194,7 +194,7 @@ pub struct Chained {
     /// What is wrong, for `malformed`, `anomaly` and `recorder_gap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// Counts up to this event.
     pub totals: Totals,
@@ -205,7 +205,7 @@ pub struct Chained {
 pub struct Unread {
     /// The event's number.
     pub cursor: u64,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// How many did not read, this one included, as far as this was told from.
     pub unread: u64,
@@ -235,7 +235,7 @@ pub struct Stderr {
     pub line: String,
     /// Its number among what this server says: the same line has the same number, and lost lines have theirs too.
     pub seq: u64,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
 }
 
@@ -246,7 +246,7 @@ pub struct StderrLost {
     pub lost: u64,
     /// Number of the line that comes next.
     pub next: u64,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
 }
 
@@ -257,7 +257,7 @@ pub struct PackProgress {
     pub pack: Option<PathBuf>,
     /// What went wrong.
     pub problems: Vec<String>,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// How far it is.
     pub state: PackState,
@@ -309,7 +309,7 @@ pub struct Request {
     /// How many events before the present are wanted; not together with `from`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<u64>,
-    /// Of what.
+    /// Which sessions to hear about.
     pub subscribe: Subject,
 }
 

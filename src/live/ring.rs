@@ -2,7 +2,6 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-/// One line.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     /// Cursor of the event; for what is not in the chain, of the next event.

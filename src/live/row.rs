@@ -6,21 +6,21 @@ use crate::model::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A tool call: what is known of it so far. Members are the receipt's (FORMATS §3), `null` where not known yet.
+/// A tool call: what is known of it so far. Members are the receipt's, `null` where not known yet.
 ///
 /// Accounts of one call are joined member by member, what is known before what is not; the result does not depend on the
 /// order in which they come, nor on how often. See [`CallRow::join`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRow {
-    /// Machine words.
+    /// What was unusual, as machine words.
     pub anomalies: BTreeSet<String>,
     /// Hash of the arguments.
     pub arguments_hash: Option<String>,
-    /// Round trip.
+    /// Round trip in milliseconds, once there is a response.
     pub duration_ms: Option<DurationMs>,
     /// Wall clock of the receipt.
     pub ended_at: Option<WallTime>,
-    /// The call.
+    /// Id of the call.
     pub invocation_id: InvocationId,
     /// JSON-RPC id.
     pub mcp_request_id: Option<RpcId>,
@@ -48,7 +48,7 @@ pub struct CallRow {
     pub result_is_error: Option<bool>,
     /// `complete`, `input_required`, `task`, …
     pub result_type: Option<String>,
-    /// Server id.
+    /// The server's id: from `--server-id`, or derived from its command.
     pub server_id: Option<String>,
     /// The session in which it ended; while it runs, the one in which it began.
     pub session_id: SessionId,

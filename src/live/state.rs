@@ -22,7 +22,7 @@ const STDERR: usize = 1000;
 /// Sessions that are kept; those that have ended go first, the oldest first.
 pub const SESSIONS: usize = 1000;
 
-/// One session.
+/// What is known about one session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionView {
     /// Its card, if it was seen live.
@@ -31,7 +31,7 @@ pub struct SessionView {
     pub cursor: u64,
     /// Hash of that event.
     pub head: Option<String>,
-    /// Counts.
+    /// Counts of its calls so far.
     pub totals: Totals,
     /// How it ended.
     pub end: Option<End>,
@@ -92,7 +92,7 @@ impl State {
         self.floor.is_some()
     }
 
-    /// The sessions.
+    /// All sessions that are known, by id.
     #[must_use]
     pub const fn sessions(&self) -> &BTreeMap<SessionId, SessionView> {
         &self.sessions

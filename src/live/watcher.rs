@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How often a thread that waits looks whether it is to stop.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Which sessions.
+/// Which sessions to watch.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// Only the one whose hexadecimal digits begin like this.

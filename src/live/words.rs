@@ -51,7 +51,7 @@ impl CallState {
         }
     }
 
-    /// In words.
+    /// The state as the dashboard names it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

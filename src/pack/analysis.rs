@@ -32,23 +32,23 @@ pub struct Cell {
 pub struct AnalysisRow {
     /// Tool, server or day.
     pub name: String,
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
-    /// Ordinary responses.
+    /// Number of calls with an ordinary response.
     pub forwarded: u64,
     /// Refused by policy.
     pub denied: u64,
-    /// Errors.
+    /// Number of calls that ended in an error.
     pub errors: u64,
     /// Without a response.
     pub timeouts: u64,
     /// Median round trip.
     pub p50_us: Option<u64>,
-    /// 95th percentile.
+    /// 95th percentile of the round trips in microseconds; `None` without any.
     pub p95_us: Option<u64>,
-    /// 99th percentile.
+    /// 99th percentile of the round trips in microseconds; `None` without any.
     pub p99_us: Option<u64>,
-    /// Longest.
+    /// Longest round trip in microseconds; `None` without any.
     pub max_us: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! From the files of one recorded session to a finished pack (FORMATS §6).
+//! From the files of one recorded session to a finished pack (docs/formats.md, "Proof pack").
 //!
 //! Streams: what is held is one line at a time and 8 bytes per receipt, for the check that no id comes twice.
 
@@ -48,7 +48,7 @@ pub struct Input<'a> {
     pub policies: Option<&'a Path>,
     /// `surface.json`; its SHA-256 must be the session's `surface_hash`.
     pub surface: Option<&'a [u8]>,
-    /// Who signs.
+    /// The key that signs.
     pub signer: &'a Signer,
     /// The CI run, if any: [`super::ci::of_process`].
     pub ci_binding: Option<CiBinding>,
@@ -86,7 +86,7 @@ pub enum BuildError {
     /// A file of the session cannot be read.
     #[error("{path} cannot be read: {source}")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -103,7 +103,7 @@ pub enum BuildError {
     /// A line is no line of evidence at all.
     #[error("{path}:{line}: {what}")]
     Line {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// Which line, from 1.
         line: u64,
@@ -113,7 +113,7 @@ pub enum BuildError {
     /// The session's document and its files do not say the same.
     #[error("{path}: {what} is {found}, but the session says {expected}")]
     Mismatch {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// What of it.
         what: &'static str,

@@ -96,23 +96,23 @@ pub enum CallsError {
     /// It is not there, or is nothing that is opened.
     #[error("{}: {what}", .path.display())]
     NotOpened {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong, in words.
         what: String,
     },
     /// A line is too long, or what the system says.
     #[error("{}: {what}", .path.display())]
     Broken {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong, in words.
         what: String,
     },
     /// A line is of a later version: none of the file is counted.
     #[error("{}: {source}", .path.display())]
     TooNew {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// What is known of it.
         source: crate::model::reading::TooNew,
@@ -120,7 +120,7 @@ pub enum CallsError {
     /// The file is not the one that was verified.
     #[error("{}: it changed while it was read", .path.display())]
     Changed {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
     },
 }

@@ -45,7 +45,7 @@ pub enum ExplainError {
     /// One of its files cannot be read or understood.
     #[error("{path}{}: {why}", .line.map(|l| format!(":{l}")).unwrap_or_default())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// Which line, from 1.
         line: Option<u64>,
@@ -60,9 +60,9 @@ pub enum ExplainError {
 /// What a pack says. All text in it is as it came.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explanation {
-    /// The pack.
+    /// Id of the pack.
     pub pack_id: String,
-    /// The session.
+    /// Id of the session.
     pub run_id: String,
     /// Who signed, by their own words.
     pub signer_id: String,
@@ -72,9 +72,9 @@ pub struct Explanation {
     pub mode: String,
     /// What the builder attested.
     pub receipt_integrity: String,
-    /// Earliest receipt.
+    /// Time of the earliest receipt.
     pub first_receipt: String,
-    /// Latest receipt.
+    /// Time of the latest receipt.
     pub last_receipt: String,
     /// SHA-256 of the policy, unless there was none.
     pub policy_hash: Option<String>,

@@ -1,4 +1,4 @@
-//! The key store: `$ASSAY_HOME/keys`, in the layout of assay-ai (FORMATS §1).
+//! The key store: `$ASSAY_HOME/keys`, in the layout of assay-ai (docs/signing-keys.md).
 //!
 //! `<signer>.key` is the raw 32-byte Ed25519 seed, `<signer>.pub` the raw 32-byte public key (RFC 8032 §5.1.5),
 //! `.active_signer` the signer to use when none is named.
@@ -86,7 +86,7 @@ pub enum KeyError {
     /// No such signer.
     #[error("there is no key for signer {signer} in {dir}")]
     NoSuchSigner {
-        /// Who.
+        /// The signer's name.
         signer: SignerId,
         /// Where it was looked for.
         dir: PathBuf,
@@ -241,7 +241,7 @@ impl Signer {
 /// The public half of a signer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey {
-    /// Who.
+    /// The signer's name.
     pub signer: SignerId,
     /// Raw bytes.
     pub bytes: [u8; KEY_LEN],
@@ -273,7 +273,7 @@ impl PublicKey {
 /// One line of a key list.
 #[derive(Debug)]
 pub struct Listed {
-    /// Who.
+    /// The signer's name.
     pub signer: SignerId,
     /// Whether it is the one that signs by default.
     pub active: bool,

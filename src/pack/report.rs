@@ -20,7 +20,7 @@ pub struct Checked<'a> {
     pub attestation: &'a Attestation,
     /// SHA-256 over its RFC 8785 form.
     pub root: &'a str,
-    /// The session.
+    /// Id of the session.
     pub session: &'a SessionDoc,
     /// Whether it is all there.
     pub completeness: Completeness,
@@ -32,7 +32,7 @@ pub struct Checked<'a> {
     pub receipts: &'a FileEntry,
     /// What ours has more than assay's kernel.
     pub more: &'a [FileEntry],
-    /// When.
+    /// When the report was made.
     pub at: &'a str,
 }
 

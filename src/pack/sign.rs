@@ -1,4 +1,4 @@
-//! Signing: an attestation and the files that it covers become a manifest (FORMATS §6).
+//! Signing: an attestation and the files that it covers become a manifest (docs/formats.md, "Manifest").
 
 use super::keys::Signer;
 use crate::model::{

@@ -20,7 +20,7 @@ const OURS: &str = ".assay_pack_staging_mcp";
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}")]
 pub struct StagingError {
-    /// Where.
+    /// Path of the file.
     pub path: PathBuf,
     /// What the system said.
     pub source: io::Error,

@@ -31,7 +31,7 @@ fn upper(bucket: usize) -> u64 {
 }
 
 impl Latency {
-    /// Adds one.
+    /// Counts one round trip.
     pub fn add(&mut self, us: u64) {
         let at = bucket(us);
         if self.buckets.len() <= at {
@@ -56,7 +56,7 @@ impl Latency {
         None
     }
 
-    /// The longest.
+    /// The longest round trip in microseconds.
     #[must_use]
     pub fn max(&self) -> Option<u64> {
         (self.count > 0).then_some(self.max)
@@ -100,17 +100,17 @@ impl Latency {
 /// Calls of one tool.
 #[derive(Debug, Clone, Default)]
 pub struct ToolTally {
-    /// Receipts.
+    /// Number of receipts.
     pub calls: u64,
-    /// Ordinary responses.
+    /// Number of calls with an ordinary response.
     pub forwarded: u64,
     /// Refused by policy.
     pub denied: u64,
-    /// Errors.
+    /// Number of calls that ended in an error.
     pub errors: u64,
     /// Without a response.
     pub timeouts: u64,
-    /// Round trips.
+    /// Quantiles of the round trips.
     pub latency: Latency,
 }
 
@@ -147,21 +147,21 @@ impl ToolTally {
 pub struct TallyRow {
     /// Tool name as sent; `null` for all that were too many to tell apart.
     pub tool: Option<String>,
-    /// Receipts.
+    /// Number of receipts.
     pub calls: u64,
-    /// Ordinary responses.
+    /// Number of calls with an ordinary response.
     pub forwarded: u64,
     /// Refused by policy.
     pub denied: u64,
-    /// Errors.
+    /// Number of calls that ended in an error.
     pub errors: u64,
     /// Without a response.
     pub timeouts: u64,
     /// Median round trip.
     pub p50_us: Option<u64>,
-    /// 95th percentile.
+    /// 95th percentile of the round trips in microseconds; `None` without any.
     pub p95_us: Option<u64>,
-    /// Longest.
+    /// Longest round trip in microseconds; `None` without any.
     pub max_us: Option<u64>,
 }
 

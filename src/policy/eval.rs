@@ -44,7 +44,7 @@ pub use hosts::Dns;
 pub struct Call<'a> {
     /// The tool's name.
     pub tool: &'a str,
-    /// Its arguments.
+    /// The arguments of the call.
     pub arguments: Arguments<'a>,
 }
 
@@ -85,9 +85,9 @@ impl Verdict {
 /// What a policy decides about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The verdict.
+    /// What the policy says about the call.
     pub verdict: Verdict,
-    /// Why.
+    /// Why, as a machine word.
     pub reason: Reason,
     /// The rule in the file: `denylist[2] (db.*)`, `constraints.read_file.allowed_paths`, `default`.
     pub rule: String,

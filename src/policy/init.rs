@@ -23,7 +23,7 @@ const MAX_TOOLS: usize = 5000;
 pub struct Needs {
     /// Calls by tool, without those that were denied then.
     pub tools: BTreeMap<String, u64>,
-    /// Sessions.
+    /// Number of sessions.
     pub sessions: u64,
     /// Calls of the session that has most.
     pub most_calls: u64,

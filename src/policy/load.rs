@@ -1,4 +1,4 @@
-//! Reading a policy file: FORMATS §8, or assay-ai's shape.
+//! Reading a policy file: our own shape (docs/policy.md), or assay-ai's.
 
 use super::{
     Policy, PolicyError, compat,

@@ -1,4 +1,4 @@
-//! Policies: which tools may be called, with what arguments, how often (FORMATS §8).
+//! Policies: which tools may be called, with what arguments, how often (docs/policy.md).
 //!
 //! A [`Policy`] is a file, loaded and compiled. An [`Evaluator`] applies it to the calls of one session and keeps that
 //! session's counts. Knows nothing of relays, recording, sockets or terminals; only [`dry_run`] reads what was recorded.

@@ -29,7 +29,7 @@ impl Default {
 /// Which shape a policy file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyShape {
-    /// FORMATS §8.
+    /// The constraints of docs/policy.md.
     Native,
     /// assay-ai's `tools: {allow, deny, constraints}`.
     AssayAi,

@@ -51,7 +51,7 @@ use std::{
 pub struct Options {
     /// The server command.
     pub command: Vec<OsString>,
-    /// Audit directory.
+    /// The audit directory of the session.
     pub audit_dir: PathBuf,
     /// Observe or enforce.
     pub profile: Profile,

@@ -42,7 +42,6 @@ pub(super) fn join<T>(thread: JoinHandle<T>, patience: Duration, lives: &dyn Fn(
 struct Progress {
     /// What the system counts as written.
     written: Vec<String>,
-    /// CPU time.
     used: Duration,
 }
 

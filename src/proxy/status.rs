@@ -20,7 +20,7 @@ pub struct Status {
 /// What became of one session's evidence.
 #[derive(Debug, Clone)]
 pub struct Sealed {
-    /// The session.
+    /// Id of the session.
     pub session: SessionId,
     /// The pack, if one was built.
     pub pack: Option<PathBuf>,
@@ -32,7 +32,7 @@ pub struct Sealed {
     pub end_reason: String,
     /// Receipts whose policy verdict is `denied`.
     pub policy_denied: u64,
-    /// Tool calls.
+    /// Number of tool calls.
     pub calls: u64,
     /// What went wrong.
     pub problems: Vec<String>,
@@ -152,7 +152,7 @@ impl Status {
         }
     }
 
-    /// The proxy's last words, and its exit code (FORMATS §11).
+    /// The proxy's last words, and its exit code.
     pub(super) fn finish(self, report: &RecorderReport, sealed: &Tally, interrupted: bool, server: ServerEnd) -> Exit {
         if report.missed_messages + report.missed_bytes > 0 {
             self.warn(&format!(

@@ -14,9 +14,9 @@ use std::path::Path;
 /// A session has begun on disk.
 #[derive(Debug, Clone)]
 pub struct Begun {
-    /// Its card.
+    /// The card of the session.
     pub card: Card,
-    /// Its files.
+    /// The paths of the session's files.
     pub paths: SessionPaths,
     /// Length of its segment in bytes, all of it whole lines.
     pub segment_len: u64,

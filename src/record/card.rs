@@ -103,7 +103,7 @@ pub struct Card {
     /// `sha256:` of the policy file in force; `null` where there is none.
     #[serde(default)]
     pub policy_hash: Option<String>,
-    /// Profile.
+    /// How the policy was applied: audit or guard.
     pub profile: Profile,
     /// Protocol version agreed, once it was.
     #[serde(default)]
@@ -111,12 +111,12 @@ pub struct Card {
     /// Ring files, client to server first; `null` for a capture that does not survive the process.
     #[serde(serialize_with = "texts")]
     pub rings: [Option<PathBuf>; 2],
-    /// Server id.
+    /// The server's id: from `--server-id`, or derived from its command.
     pub server_id: String,
     /// The server as it names itself, once it did.
     #[serde(default)]
     pub server_info: Option<PeerInfo>,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// The Unix socket on which it can be watched, once there is one.
     #[serde(default, serialize_with = "texts")]

@@ -4,7 +4,7 @@ use crate::model::{AuditEvent, Detail, Direction, GENESIS, InvocationId, RpcId, 
 
 /// What a new event says; the chain adds sequence and hashes.
 pub struct Entry<'a> {
-    /// Wall clock.
+    /// Wall clock when the line was written.
     pub at: WallTime,
     /// Monotonic microseconds since the session began.
     pub mono_us: u64,

@@ -31,8 +31,8 @@ pub fn receipt_text(text: &str) -> (Cow<'_, str>, bool) {
     (Cow::Owned(out), true)
 }
 
-/// Whether canonical JSON may stand in a receipt: ASCII member names, no exponents, no line breaks (FORMATS §6, "known
-/// differences").
+/// Whether canonical JSON may stand in a receipt: ASCII member names, no exponents, no line breaks (docs/formats.md,
+/// "Proof pack").
 #[must_use]
 pub fn packable(canonical: &[u8]) -> bool {
     let mut at = 0;

@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 /// A request that waits for its response, or a response that waits to be delivered.
 #[derive(Debug, Clone)]
 pub struct Pending {
-    /// The request.
+    /// Id of the request that it belongs to.
     pub invocation: InvocationId,
     /// Where its first byte stood.
     pub place: MessagePlace,
@@ -50,7 +50,7 @@ pub struct Pending {
 /// The decision on a request, and when it stood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestDecision {
-    /// The verdict.
+    /// What the policy says about the call.
     pub verdict: PolicyVerdict,
     /// Short machine word for it.
     pub reason: Word<PolicyReason>,
@@ -75,7 +75,7 @@ pub struct RequestDecision {
 pub struct Call {
     /// Tool name.
     pub tool_name: String,
-    /// FORMATS §2.
+    /// `sha256:` or `sha256-raw:` and 64 hex digits.
     pub arguments_hash: String,
     /// Canonical, where a pack can hold it.
     pub arguments_content: Option<Box<RawValue>>,
@@ -120,7 +120,7 @@ pub struct Response {
     pub anomalies: BTreeSet<Word<CallAnomaly>>,
 }
 
-/// What links a following leg to this one (MCP.md §2).
+/// What links a following leg to this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NextLeg {
     /// SHA-256 of the exact `requestState`.

@@ -1,4 +1,4 @@
-//! The JSON-RPC envelope of a message and the few members of MCP that the recorder needs (MCP.md §1–2).
+//! The JSON-RPC envelope of a message and the few members of MCP that the recorder needs.
 //!
 //! Reads what a lenient peer would read: of duplicate members the last counts, invalid UTF-8 and deep nesting are anomalies
 //! and not errors. What is no JSON at all is [`Malformed`].
@@ -41,7 +41,7 @@ pub struct Envelope<'a> {
     pub bytes: &'a [u8],
     /// Told which part of `bytes` will not be read again in this pass.
     pub page: Page<'a>,
-    /// Its kind.
+    /// What kind of message it is.
     pub kind: MessageKind,
     /// Raw text of `id`.
     pub id: Option<&'a [u8]>,
@@ -272,12 +272,12 @@ fn is_plain_count(raw: &[u8]) -> bool {
     matches!(raw, [b'0'] | [b'1'..=b'9', ..]) && raw.len() <= 15 && raw.iter().all(u8::is_ascii_digit)
 }
 
-/// What the classification table of the compatibility seed does with a method.
+/// What is done with a request of a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Forwarded, not recorded.
     Pass,
-    /// Recorded.
+    /// Recorded, but never judged.
     Log,
     /// Recorded, and policy may look at it.
     Review,

@@ -12,7 +12,7 @@ use std::sync::{
 pub struct Decision {
     /// Place in its batch.
     pub index: Option<usize>,
-    /// The verdict.
+    /// What the policy says about the call.
     pub verdict: PolicyVerdict,
     /// Short machine word for it.
     pub reason: Word<PolicyReason>,

@@ -66,7 +66,7 @@ struct Spool {
     len: u64,
 }
 
-/// One direction.
+/// The recorder's side of one direction: capture, frames, spool.
 pub struct Lane {
     direction: Direction,
     consumer: Consumer,
@@ -145,7 +145,7 @@ impl Lane {
         Ok(lane)
     }
 
-    /// The capture.
+    /// The capture that it reads from.
     #[must_use]
     pub const fn consumer(&self) -> &Consumer {
         &self.consumer
@@ -185,7 +185,7 @@ impl Lane {
         &self.spool_path
     }
 
-    /// Which way.
+    /// Direction of the message.
     #[must_use]
     pub const fn direction(&self) -> Direction {
         self.direction

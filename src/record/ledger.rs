@@ -1,4 +1,4 @@
-//! The ledger: one line per segment start and end, appended under an exclusive lock (FORMATS §4).
+//! The ledger: one line per segment start and end, appended under an exclusive lock (docs/formats.md, "Ledger").
 
 use super::rollback::{self, Head, check_length};
 use crate::{
@@ -39,7 +39,7 @@ pub struct Ledger {
 pub struct Entry<'a> {
     /// What it says.
     pub kind: LedgerKind,
-    /// The session.
+    /// Id of the session.
     pub session: SessionId,
     /// File name of the segment.
     pub segment: &'a str,

@@ -74,7 +74,7 @@ pub struct Mark {
     pub audit_dir: DirectoryPlace,
     /// Hash of its `chain_start` event; `null` until there is one.
     pub chain_start: Option<String>,
-    /// The session.
+    /// Id of the session.
     pub session_id: SessionId,
     /// When it began.
     pub started_at: WallTime,
@@ -99,15 +99,15 @@ pub enum NotOurs {
     /// Its mark does not read.
     #[error("its mark {} does not read: {why}", .path.display())]
     Unreadable {
-        /// The mark.
+        /// Path of the mark.
         path: PathBuf,
-        /// Why.
+        /// What is wrong, in words.
         why: String,
     },
     /// Its mark is of a later version.
     #[error("its mark {}: {source}", .path.display())]
     TooNew {
-        /// The mark.
+        /// Path of the mark.
         path: PathBuf,
         /// What is known of it.
         source: TooNew,

@@ -26,7 +26,7 @@ pub enum PackInterval {
 
 /// What a session is opened with.
 pub struct Opening {
-    /// Audit directory.
+    /// The audit directory of the session.
     pub dir: AuditDir,
     /// What does not change.
     pub setup: Arc<Setup>,

@@ -1,4 +1,4 @@
-//! Finishing the evidence of sessions whose process is gone (FORMATS §4, §6; FIELD-NOTES "Evidence").
+//! Finishing the evidence of sessions whose process is gone.
 //!
 //! Recovery goes on where the recorder stopped: it rebuilds the recorder's state from the segment and the receipts, feeds
 //! it what the capture still holds, closes what is open and ends the chain as what it is: a crashed session. It never
@@ -40,7 +40,7 @@ pub enum RecoverError {
     /// A file cannot be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -48,7 +48,7 @@ pub enum RecoverError {
     /// The evidence does not hold together: nothing is signed over it.
     #[error("{path}:{line}: {what}")]
     Damaged {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// Which line, from 1.
         line: u64,
@@ -66,7 +66,7 @@ pub enum RecoverError {
     /// A later version wrote it.
     #[error("{path}: {source}; it is left alone")]
     TooNew {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// What is known of it.
         source: TooNew,

@@ -41,9 +41,9 @@ const FIRST: u64 = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// Its hash.
+    /// Hash of the line, hex.
     pub hash: String,
-    /// Its number.
+    /// Position of the line in the ledger, from 0.
     pub ledger_seq: u64,
 }
 
@@ -85,9 +85,9 @@ pub enum Said {
     Damaged(String),
     /// A later version remembers it: whether it lacks a line is not known.
     TooNew {
-        /// The memory.
+        /// Path of the memory.
         path: PathBuf,
-        /// Its version.
+        /// The version that was found, and the newest that is read.
         source: TooNew,
     },
 }

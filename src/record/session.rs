@@ -52,7 +52,7 @@ pub struct Shared {
 /// The files that a session writes, for who syncs them. A session that ends has none.
 #[derive(Debug)]
 pub struct Written {
-    /// The session.
+    /// Id of the session.
     pub session: SessionId,
     /// Its files.
     pub files: Vec<std::fs::File>,

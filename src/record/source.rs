@@ -30,7 +30,7 @@ pub enum Seen<'a> {
     },
     /// Bytes that crossed uncaptured.
     Gap {
-        /// How many.
+        /// How many bytes there are.
         bytes: u64,
         /// When the last of them crossed, monotonic ns.
         read_ns: u64,
@@ -42,7 +42,7 @@ pub enum Seen<'a> {
 /// A disk kept a source from doing something.
 #[derive(Debug)]
 pub struct SourceError {
-    /// The session.
+    /// Id of the session.
     pub session: SessionKey,
     /// What it was about to do.
     pub what: &'static str,

@@ -121,7 +121,7 @@ impl Sink {
 #[derive(thiserror::Error)]
 #[error("{}: {source}", .path.display())]
 pub struct BeginError {
-    /// Where.
+    /// Path of the file.
     pub path: PathBuf,
     /// What the system said.
     pub source: io::Error,

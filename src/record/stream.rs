@@ -47,7 +47,7 @@ impl StreamId {
 /// The place of a message's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessagePlace {
-    /// Its stream.
+    /// The stream in which it came.
     pub stream: StreamId,
     /// Bytes of the stream before it.
     pub offset: u64,

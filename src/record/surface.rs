@@ -1,4 +1,4 @@
-//! The surface of a server as it was observed: what it says it is and what it offers (MCP.md §2).
+//! The surface of a server as it was observed: what it says it is and what it offers (docs/formats.md, "Surface").
 //!
 //! It is whatever the client asked for: the recorder asks nothing itself. Each entry is hashed in its RFC 8785 form, lists are
 //! sorted by name, and what only steers caching and paging (`ttlMs`, `cacheScope`, `resultType`, `nextCursor`, a result's
@@ -78,7 +78,7 @@ struct Entry {
     /// The entry in canonical form, where it is kept.
     #[serde(rename = "entry")]
     text: Option<Box<RawValue>>,
-    /// Its hash (FORMATS §2).
+    /// Its hash: `sha256:` or `sha256-raw:`.
     #[serde(serialize_with = "display")]
     hash: Digest,
     /// Name or URI template; for a resource, the hash of its URI.

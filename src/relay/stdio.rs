@@ -103,7 +103,7 @@ pub struct RelayEnd {
     pub reason: StopReason,
     /// Bytes read, captured or not.
     pub read: u64,
-    /// Bytes written.
+    /// Bytes that were written to the other side.
     pub written: u64,
 }
 
@@ -191,7 +191,7 @@ pub enum Mode<'a> {
     /// Pass everything on at once.
     #[default]
     Audit,
-    /// Ask first.
+    /// Ask the inspector before anything is forwarded.
     Guard(&'a mut dyn Inspector),
 }
 

@@ -22,7 +22,7 @@ const PLACES: usize = 20;
 /// Characters of a value that it shows.
 const VALUE: usize = 240;
 
-/// The page.
+/// The report as one HTML page.
 #[must_use]
 pub fn page(d: &Document) -> String {
     let mut out = String::new();

@@ -69,7 +69,7 @@ pub struct App {
     pub packs: PacksScreen,
     /// One pack.
     pub pack: PackScreen,
-    /// Two packs.
+    /// The comparison of two packs.
     pub diff: DiffScreen,
     /// A policy.
     pub policy: PolicyScreen,

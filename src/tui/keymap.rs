@@ -6,7 +6,7 @@ use std::fmt;
 /// A key as a person names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Which.
+    /// The key itself, without modifiers.
     pub code: KeyCode,
     /// With control held.
     pub ctrl: bool,
@@ -131,7 +131,7 @@ impl Contexts {
         Self(self.0 & !other.0)
     }
 
-    /// Both.
+    /// The places of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -231,7 +231,7 @@ pub struct Binding {
     pub keys: &'static [&'static str],
     /// What they do.
     pub command: Command,
-    /// Where.
+    /// The places where the key works.
     pub contexts: Contexts,
     /// Place in the footer, smaller first; 0 is not shown.
     pub footer: u8,

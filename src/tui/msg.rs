@@ -30,7 +30,7 @@ pub enum Msg {
     Told(Told),
     /// Something is asked for from outside.
     Ask(Effect),
-    /// Time passes.
+    /// A second has passed.
     Tick(WallTime),
 }
 
@@ -43,7 +43,7 @@ pub enum ScreenId {
     Packs,
     /// One pack, or the files of a session.
     Pack,
-    /// Two packs.
+    /// The comparison of two packs.
     Diff,
     /// A policy, and what it would do.
     Policy,
@@ -58,9 +58,9 @@ pub enum Target {
     Journal {
         /// What to call it.
         title: String,
-        /// Audit events.
+        /// Path of the segment.
         segment: PathBuf,
-        /// Receipts.
+        /// Path of the file with the receipts.
         receipts: PathBuf,
     },
 }
@@ -177,7 +177,7 @@ impl fmt::Debug for Job {
 }
 
 impl Job {
-    /// A job.
+    /// A job that runs `work` beside the screen.
     pub fn new<N: Send + 'static>(
         ticket: &Ticket<N>,
         what: &'static str,
@@ -200,7 +200,7 @@ pub struct Teller<N> {
 }
 
 impl<N: Send + 'static> Teller<N> {
-    /// Says something.
+    /// Sends news to the screen that started the job.
     pub fn tell(&self, news: N) {
         if !(self.hear)(Told { ticket: self.ticket.id, news: Box::new(news) }) {
             self.ticket.cancel();

@@ -10,7 +10,7 @@ pub enum Overlay {
     Help {
         /// The first line shown.
         top: u64,
-        /// Whose keys.
+        /// The screen whose keys are shown.
         place: Contexts,
     },
     /// The commands.

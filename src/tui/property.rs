@@ -59,7 +59,6 @@ static PACKS: LazyLock<Packs> = LazyLock::new(|| {
     Packs { tmp, a, b, tampered }
 });
 
-/// What happens.
 #[derive(Debug, Clone)]
 enum Happens {
     Key(KeyEvent),

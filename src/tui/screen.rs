@@ -14,7 +14,7 @@ use ratatui::layout::Rect;
 pub struct At {
     /// Its part of the terminal.
     pub area: Rect,
-    /// The time.
+    /// The present time.
     pub now: WallTime,
 }
 

@@ -9,9 +9,9 @@ pub enum Role {
     Text,
     /// Beside the point.
     Dim,
-    /// Headings.
+    /// Text of headings.
     Strong,
-    /// Good.
+    /// Good: intact, allowed, complete.
     Good,
     /// Worth a look.
     Warn,
@@ -23,7 +23,7 @@ pub enum Role {
     Value,
 }
 
-/// Which colours.
+/// The palettes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Palette {
     /// The terminal's own 16 colours, the darker half: readable on light and dark.
@@ -38,7 +38,7 @@ pub enum Palette {
 /// Colours and glyphs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Theme {
-    /// Which colours.
+    /// The palette in use.
     pub palette: Palette,
     /// Only ASCII glyphs.
     pub ascii: bool,

@@ -26,9 +26,9 @@ pub struct ChainSummary {
     pub last_at: Option<WallTime>,
     /// Session clock of the last event.
     pub last_mono_us: u64,
-    /// The session.
+    /// Id of the session.
     pub session: Option<SessionId>,
-    /// Its transport.
+    /// How client and server talk; `stdio`.
     pub transport: Option<String>,
     /// `detail` of `chain_start`.
     pub start: Option<detail::ChainStart>,
@@ -59,7 +59,7 @@ pub const MAX_STEPS: usize = 256;
 #[derive(Debug)]
 pub struct ChainWalk {
     file: String,
-    /// So far.
+    /// What was found in the chain so far.
     pub summary: ChainSummary,
     next_seq: u64,
     prev: Option<[u8; 64]>,

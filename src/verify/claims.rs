@@ -1,4 +1,4 @@
-//! Claim cards: what evidence is asked to show (FORMATS §7).
+//! Claim cards: what evidence is asked to show (docs/verify.md).
 //!
 //! | card | its claims |
 //! |---|---|
@@ -29,7 +29,7 @@ pub const MCP_ESCROW: &str = "mcp_escrow_completeness";
 pub enum Check {
     /// There are so many receipts, or more.
     ReceiptCount {
-        /// How many.
+        /// The smallest number of receipts that satisfies the claim.
         min: u64,
     },
     /// There is a receipt of this type.
@@ -71,7 +71,7 @@ impl Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It does.
+    /// The pack fails if this claim fails.
     Critical,
     /// It is only said.
     Warning,
@@ -91,9 +91,9 @@ impl Severity {
 /// One claim as a card states it; serializes as assay-ai's `ClaimSpec`, whose JCS form the claim set hash covers.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// Which claim.
+    /// Id of the claim.
     pub claim_id: &'static str,
-    /// In words.
+    /// What the claim says.
     pub description: &'static str,
     /// What it looks at.
     pub check: Check,
@@ -115,14 +115,14 @@ impl Serialize for Spec {
     }
 }
 
-/// A card.
+/// A claim card: claims that are evaluated together.
 #[derive(Debug, Clone)]
 pub struct Card {
-    /// Its id.
+    /// Id of the claim card.
     pub id: &'static str,
-    /// Its name.
+    /// Name of the claim card, for people.
     pub name: &'static str,
-    /// Its claims.
+    /// The claims that must hold.
     pub claims: Vec<Spec>,
 }
 
@@ -225,7 +225,7 @@ pub fn card(id: &str) -> Option<Card> {
 /// One claim, evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClaimResult {
-    /// Which claim.
+    /// Id of the claim.
     pub claim_id: &'static str,
     /// The card that it belongs to.
     pub card_id: &'static str,

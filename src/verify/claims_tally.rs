@@ -29,7 +29,7 @@ const DENIED: &str = "mcp_tool_denied";
 /// Receipts of one kind: how many, and the first few.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// How many.
+    /// Number of receipts.
     pub count: u64,
     /// Ids of the first few.
     pub first: Vec<String>,
@@ -75,7 +75,7 @@ pub struct Fields<'a> {
 pub struct Tally {
     /// Whether escrow chains are followed.
     pub follow_escrow: bool,
-    /// Receipts.
+    /// Number of receipts.
     pub receipts: u64,
     kinds: BTreeMap<&'static str, Seen>,
     /// Receipts whose timestamp is before the one before.

@@ -1,4 +1,4 @@
-//! A whole audit directory: its ledger, every segment that the ledger names, and every pack that rests on it (FORMATS §4).
+//! A whole audit directory: its ledger, every segment that the ledger names, and every pack that refers to it.
 //!
 //! A ledger proves what is missing between its lines, not what was cut off its end together with everything that says so.
 //! What still gives a cut away: segments and packs that it does not name, and the hash that each of them took over.

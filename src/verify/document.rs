@@ -15,11 +15,11 @@ pub const NOT_RUN: &str = "NOT_RUN";
 /// The verdicts that decide what the document says overall.
 #[derive(Debug, Clone, Copy)]
 pub struct Verdicts {
-    /// Integrity channel.
+    /// Verdict of the integrity channel.
     pub integrity: Integrity,
-    /// Claims channel.
+    /// Verdict of the claims channel.
     pub claims: Claims,
-    /// Signer channel.
+    /// Verdict of the signer channel.
     pub signer: SignerVerdict,
 }
 
@@ -155,7 +155,7 @@ pub struct Parts<'a, F, O> {
     pub verifier: (&'a str, &'a str),
     /// What `report_id` is the hash of.
     pub id: Vec<u8>,
-    /// When.
+    /// When the report was made.
     pub at: &'a str,
     /// What the pack says of itself.
     pub subject: Subject<'a>,
@@ -169,9 +169,9 @@ pub struct Parts<'a, F, O> {
     pub integrity: &'a str,
     /// The trust channel in words.
     pub trust: &'a str,
-    /// Findings.
+    /// What was found wrong.
     pub errors: &'a [F],
-    /// Warnings.
+    /// What is worth knowing, but not wrong.
     pub warnings: &'a [String],
     /// Members that only this document has.
     pub own: O,

@@ -28,7 +28,7 @@ pub struct Finding {
     /// Byte offset in that file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// The receipt.
+    /// Id of the receipt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receipt_id: Option<String>,
     /// Position of the receipt in the file, from 0.

@@ -85,7 +85,6 @@ impl Place {
     }
 }
 
-/// One request.
 #[derive(Debug)]
 struct Flight {
     texts: Texts,

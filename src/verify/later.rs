@@ -25,11 +25,11 @@ type Newer = fn(&[u8]) -> Option<TooNew>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {source}", .path.display(), .line.map(|l| format!(":{l}")).unwrap_or_default())]
 pub struct Later {
-    /// Which file.
+    /// Path of the file.
     pub path: PathBuf,
     /// Which line of it, from 1.
     pub line: Option<u64>,
-    /// Its version.
+    /// The version that was found, and the newest that is read.
     pub source: TooNew,
 }
 

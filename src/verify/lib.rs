@@ -1,4 +1,4 @@
-//! The verifier of proof packs: named stages in order, all reasons, four verdict channels (FORMATS §7).
+//! The verifier of proof packs: named stages in order, all reasons, four verdict channels (docs/verify.md).
 //!
 //! It trusts nothing but what it recomputed and what the caller pinned, and it only ever reads.
 //!

@@ -26,7 +26,7 @@ const MAX_PROBLEMS: usize = 100;
 /// A manifest that is of the schema, with the RFC 8785 form of what was read.
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    /// Typed.
+    /// The manifest that was read.
     pub manifest: Manifest,
     /// Versions in it that are above those that are read, while all else is of the schema.
     pub newer: Vec<TooNew>,

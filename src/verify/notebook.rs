@@ -24,7 +24,7 @@ pub struct Notebook<'o> {
     pub facts: PackFacts,
     /// SHA-256 of the public key in the pack.
     pub fingerprint: Option<String>,
-    /// Worth saying.
+    /// What is worth knowing, but not wrong.
     pub warnings: Vec<String>,
     /// Demands that are not met.
     pub unmet: Vec<String>,

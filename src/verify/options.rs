@@ -71,7 +71,7 @@ pub enum VerifyError {
     /// The system does not let us read it.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

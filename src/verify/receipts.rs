@@ -116,7 +116,7 @@ pub struct ReceiptFile {
 /// What the receipts amount to.
 #[derive(Debug, Clone, Default)]
 pub struct ReceiptTotals {
-    /// Receipts.
+    /// Number of receipts.
     pub count: u64,
     /// Hash of the last line.
     pub head: Option<[u8; 64]>,

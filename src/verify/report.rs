@@ -1,4 +1,4 @@
-//! What a verification found (FORMATS §7).
+//! What a verification found (docs/formats.md, "Verifier's report").
 
 use super::{
     finding::{Finding, VERSION_UNSUPPORTED},
@@ -14,7 +14,7 @@ use serde_json::json;
 /// The key that a pack names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Signer {
-    /// The verdict.
+    /// The verdict on the signer.
     pub verdict: SignerVerdict,
     /// SHA-256 of the raw 32-byte Ed25519 public key, hex; `null` when the pack has no readable key.
     pub fingerprint: Option<String>,
@@ -25,7 +25,7 @@ pub struct Signer {
 /// One stage of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageReport {
-    /// Which.
+    /// The stage.
     pub stage: Stage,
     /// How it ended.
     pub status: StageStatus,
@@ -35,7 +35,7 @@ pub struct StageReport {
     /// Its first finding, or why it was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Counts.
+    /// What the stage counted, by name.
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     pub detail: serde_json::Map<String, serde_json::Value>,
 }
@@ -99,19 +99,19 @@ pub struct VerifyReport {
     pub errors_omitted: u64,
     /// Worth saying, no finding.
     pub warnings: Vec<String>,
-    /// Integrity channel.
+    /// Verdict of the integrity channel.
     pub integrity: Integrity,
-    /// Completeness channel.
+    /// Verdict of the completeness channel.
     pub completeness: Completeness,
     /// Why it is not [`Completeness::Complete`], one reason each.
     pub completeness_reasons: Vec<String>,
     /// It is incomplete for no other reason than that the proxy was killed: what a reader may rely on.
     pub crashed: Option<&'static str>,
-    /// Claims channel.
+    /// Verdict of the claims channel.
     pub claims: Claims,
     /// The claims one by one, when cards were evaluated.
     pub claim_results: Option<ClaimSetResult>,
-    /// Signer channel.
+    /// Verdict of the signer channel.
     pub signer: Signer,
     /// Demands of the caller that an authentic pack does not meet.
     pub unmet: Vec<String>,
@@ -122,7 +122,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// The exit code (FORMATS §11): 2 TAMPERED or UNTRUSTED, 3 UNSUPPORTED, 1 authentic with an unmet demand, else 0.
+    /// The exit code: 2 TAMPERED or UNTRUSTED, 3 UNSUPPORTED, 1 authentic with an unmet demand, else 0.
     #[must_use]
     pub fn exit(&self) -> Exit {
         if self.integrity == Integrity::Tampered || self.signer.verdict == SignerVerdict::Untrusted {

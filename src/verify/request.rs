@@ -99,9 +99,9 @@ pub enum RequestError {
     /// The lock file is none.
     #[error("{}: {source}", .path.display())]
     Lock {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// What is wrong with it.
         source: LockError,
     },
     /// The pack cannot be verified.
@@ -110,7 +110,7 @@ pub enum RequestError {
     /// The report cannot be written.
     #[error("{}: {source}", .path.display())]
     Write {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

@@ -227,7 +227,7 @@ impl Watch for ReadMeter<'_> {
 
 /// A file that was read whole.
 pub struct Whole {
-    /// Its bytes.
+    /// Contents of the file.
     pub bytes: Vec<u8>,
     /// Their SHA-256, hex.
     pub sha256: String,

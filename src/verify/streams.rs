@@ -20,7 +20,7 @@ struct Last {
     element: u64,
 }
 
-/// Both directions.
+/// Where messages were, in both directions.
 #[derive(Debug, Default)]
 pub struct Streams {
     last: [Option<Last>; 2],

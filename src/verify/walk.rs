@@ -26,7 +26,7 @@ use std::{collections::HashSet, sync::Arc};
 /// What both files amount to together.
 #[derive(Debug, Default)]
 pub struct Walked {
-    /// The chain.
+    /// What was found in the chain.
     pub chain: ChainSummary,
     /// `mcp.session_start`.
     pub start: Option<SessionStart>,

@@ -1,4 +1,4 @@
-//! The words of a verification: its stages, its four verdict channels, and the exit code that they lead to (FORMATS §7, §11).
+//! The words of a verification: its stages, its four verdict channels, and the exit code that follows from them (docs/verify.md).
 
 use serde::Serialize;
 
@@ -88,9 +88,9 @@ words!(
 words!(
     /// Are these the bytes that were signed, and do they agree with each other?
     Integrity {
-        /// Yes.
+        /// The pack is what was signed.
         Pass = "PASS",
-        /// No.
+        /// The pack is not what was signed.
         Tampered = "TAMPERED",
         /// It cannot be said: a later version wrote part of the pack. Signature and hashes hold, where the manifest reads.
         Unsupported = "UNSUPPORTED",
@@ -135,7 +135,7 @@ words!(
     }
 );
 
-/// What a verification comes to, as the exit code that says it (FORMATS §11).
+/// What a verification comes to, as the exit code that says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Authentic, and every demand is met: 0.
@@ -149,7 +149,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number.
+    /// The exit code as a number.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {

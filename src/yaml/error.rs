@@ -9,7 +9,7 @@ const MAX_EXCERPT: usize = 100;
 /// A file that cannot be used. `Display` gives several lines: place and message, the line, a caret, a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// Which file.
+    /// Path of the file.
     pub path: PathBuf,
     /// Line, from 1.
     pub line: Option<usize>,

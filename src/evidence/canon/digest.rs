@@ -1,4 +1,4 @@
-//! Digests of values (FORMATS §2).
+//! Digests of values (docs/formats.md, "What is hashed").
 
 use std::fmt;
 use std::ops::Range;

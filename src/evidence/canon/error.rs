@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-/// Why a value has no unambiguous JCS form (FORMATS §2): a small set of reasons.
+/// Why a value has no unambiguous JCS form: a small set of reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Anomalies(u8);
 
@@ -42,7 +42,7 @@ impl Anomalies {
         self.0 & other.0 == other.0
     }
 
-    /// The names of the reasons as receipts spell them (FORMATS §3), sorted.
+    /// The names of the reasons as receipts spell them, sorted.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().enumerate().filter_map(move |(bit, name)| (self.0 >> bit & 1 == 1).then_some(name))
     }

@@ -12,7 +12,7 @@
 //! # What has no canonical form
 //!
 //! RFC 8785 §3.1 builds on I-JSON (RFC 7493), so some JSON that real peers accept has no unambiguous canonical form
-//! (FORMATS §2). [`Anomalies`] names the reasons, and such a value is hashed over its exact bytes instead
+//! (docs/formats.md, "What is hashed"). [`Anomalies`] names the reasons, and such a value is hashed over its exact bytes instead
 //! ([`Digest::Raw`]):
 //!
 //! | name | meaning |
@@ -58,7 +58,7 @@ pub use scan::scan_at;
 pub use ser::to_vec;
 pub use string::decode_string;
 
-/// Deepest nesting of arrays and objects that has a canonical form (FORMATS §2): `[[…]]` of 128 levels has one, of 129
+/// Deepest nesting of arrays and objects that has a canonical form: `[[…]]` of 128 levels has one, of 129
 /// has none. RFC 8259 §9 leaves the limit to the implementation.
 pub const MAX_DEPTH: usize = 128;
 

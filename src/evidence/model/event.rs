@@ -1,4 +1,4 @@
-//! Audit events: the hash chain of one session (FORMATS §4).
+//! Audit events: the hash chain of one session (docs/formats.md, "Audit events").
 
 use super::{
     AnomalyKind, Direction, InvocationId, ReceiptId, RpcId, SessionId, Vocabulary, WallTime,
@@ -149,7 +149,7 @@ fn kind_behind(rest: &[u8], at: Option<usize>) -> Option<EventKind> {
 /// A receipt that an event closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Binding<'a> {
-    /// Its id.
+    /// Id of the receipt.
     pub receipt_id: Option<ReceiptId>,
     /// SHA-256 of its line, 64 hex digits.
     pub receipt_sha256: Option<&'a [u8]>,
@@ -228,7 +228,7 @@ line! {
         prev_hash: String as Sha256Hex,
         /// JSON-RPC id.
         rpc_id: Option<RpcId> as RpcId,
-        /// The session.
+        /// Id of the session.
         session_id: SessionId,
         /// `stdio`.
         transport: String,
@@ -366,7 +366,7 @@ pub mod detail {
             profile: Profile,
             /// Version of the recorder.
             recorder_version: String,
-            /// Server id.
+            /// The server's id: from `--server-id`, or derived from its command.
             server_id: String,
         }
     }
@@ -379,7 +379,7 @@ pub mod detail {
             anomalies: Vec<Word<CallAnomaly>> as Words,
             /// `tools/call` only.
             arguments_hash: Option<String> as Option<Digest>,
-            /// `legacy` or `modern` (MCP.md §1).
+            /// `modern` if the request itself names its protocol version, else `legacy`.
             era: String,
             /// Self-reported correlation members of `params._meta`.
             meta: Option<Box<RawValue>>,
@@ -511,7 +511,7 @@ pub mod detail {
             bytes: u64,
             /// Messages whose evidence was lost; 0 when only bytes could be counted.
             messages: u64,
-            /// Why.
+            /// Why the evidence is missing.
             reason: Word<GapReason>,
             /// Receipt (`mcp.recorder_gap`) that says the same.
             receipt_id: Option<ReceiptId>,

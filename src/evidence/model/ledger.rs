@@ -1,4 +1,4 @@
-//! The ledger: the chain of segments of one audit directory (FORMATS §4).
+//! The ledger: the chain of segments of one audit directory (docs/formats.md, "Ledger").
 
 use super::{
     SessionId, WallTime,
@@ -30,7 +30,7 @@ line! {
     /// One line of `audit/ledger.jsonl`; its line on disk is its RFC 8785 form, `hash` as for audit events.
     #[derive(Debug, Clone)]
     pub exact struct LedgerLine, LedgerMembers<'a> {
-        /// Wall clock.
+        /// Wall clock when the line was written.
         at: WallTime,
         /// Whether the session was complete; `null` at a start.
         complete: Option<bool>,
@@ -50,7 +50,7 @@ line! {
         segment: String,
         /// Hash of the segment's first (start) or last (end) event.
         segment_hash: String,
-        /// The session.
+        /// Id of the session.
         session_id: SessionId,
         /// [`LEDGER_VERSION`].
         #[serde(deserialize_with = "reading::known::<LedgerLine, _>")]

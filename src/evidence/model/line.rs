@@ -223,11 +223,11 @@ macro_rules! line {
         );
     };
     (@view $name:ident $view:ident { $(($field:ident $form:ty))+ } { $($step:tt)+ }) => {
-        #[doc = concat!("The canonical form of [`", stringify!($name), "`], as it stands.")]
+        #[doc = concat!("A borrowed view of a [`", stringify!($name), "`] whose line is in canonical form.")]
         #[derive(Debug)]
         pub struct $view<'a> {
             $(
-                #[doc = concat!("[`", stringify!($name), "`]'s member of this name.")]
+                #[doc = concat!("The member `", stringify!($field), "` of [`", stringify!($name), "`].")]
                 pub $field: <$form as $crate::model::line::Canonical>::View<'a>,
             )+
         }
@@ -256,11 +256,11 @@ macro_rules! line {
     };
 
     (@members $name:ident $members:ident { $($field:ident)+ }) => {
-        #[doc = concat!("The members of a [`", stringify!($name), "`] or of what stands in its place, each as it stands.")]
+        #[doc = concat!("The raw members of a line that should be a [`", stringify!($name), "`], valid or not.")]
         #[derive(Debug, Clone, Copy, Default)]
         pub struct $members<'a> {
             $(
-                #[doc = concat!("The value of the last member of this name; of [`", stringify!($name), "`].")]
+                #[doc = concat!("The raw value of the last member `", stringify!($field), "` of the line; see [`", stringify!($name), "`].")]
                 pub $field: Option<&'a [u8]>,
             )+
         }

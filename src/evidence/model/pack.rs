@@ -1,4 +1,4 @@
-//! The signed manifest: `pack_manifest.json` with its attestation, in assay's pack contract (FORMATS §6), and the names of
+//! The signed manifest: `pack_manifest.json` with its attestation, in assay's pack contract (docs/formats.md, "Proof pack"), and the names of
 //! the files of a pack.
 //!
 //! Members, their order and the bytes of the file have one owner, here: the builder writes them, and the verifier holds
@@ -80,13 +80,13 @@ pub struct CiBinding {
     /// `owner/name`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub repo: Option<String>,
-    /// Git ref.
+    /// The Git ref that it built.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub r#ref: Option<String>,
-    /// Run number.
+    /// The number of the run.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub run_id: Option<String>,
-    /// Attempt.
+    /// The number of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub run_attempt: Option<String>,
     /// Workflow file.
@@ -105,9 +105,9 @@ pub struct Attestation {
     pub pack_format_version: String,
     /// [`FINGERPRINT_VERSION`].
     pub fingerprint_version: u64,
-    /// The pack.
+    /// Id of the pack.
     pub pack_id: String,
-    /// The session.
+    /// Id of the session.
     pub run_id: String,
     /// `manual`: no test suite was run.
     pub suite_id: String,
@@ -119,7 +119,7 @@ pub struct Attestation {
     pub canon_version: String,
     /// Module that canonicalizes.
     pub canon_impl: String,
-    /// Its version.
+    /// Version of that module.
     pub canon_impl_version: String,
     /// SHA-256 of the policy file, or of [`DEFAULT_POLICY`].
     pub policy_hash: String,
@@ -148,17 +148,17 @@ pub struct Attestation {
     pub time_authority: String,
     /// Receipts in the pack.
     pub n_receipts: u64,
-    /// Earliest receipt.
+    /// Time of the earliest receipt.
     pub timestamp_start: String,
-    /// Latest receipt.
+    /// Time of the latest receipt.
     pub timestamp_end: String,
-    /// CI run.
+    /// The CI run that built the pack, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub ci_binding: Option<Option<CiBinding>>,
-    /// Expiry.
+    /// When the pack expires, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub valid_until: Option<Option<String>>,
-    /// Newer pack.
+    /// Id of the pack that replaces this one, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub superseded_by: Option<Option<String>>,
 }
@@ -171,7 +171,7 @@ pub struct FileEntry {
     pub path: String,
     /// SHA-256, hex.
     pub sha256: String,
-    /// Length.
+    /// Length of the file in bytes.
     pub bytes: u64,
 }
 
@@ -179,7 +179,7 @@ pub struct FileEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The pack.
+    /// Id of the pack.
     pub pack_id: String,
     /// [`PACK_VERSION`].
     pub pack_version: String,
@@ -187,7 +187,7 @@ pub struct Manifest {
     pub manifest_version: String,
     /// `sha256`.
     pub hash_alg: String,
-    /// The attestation.
+    /// What the signer says about the pack.
     pub attestation: Attestation,
     /// SHA-256 over its RFC 8785 form.
     pub attestation_sha256: String,
@@ -206,7 +206,7 @@ pub struct Manifest {
     pub files: Vec<FileEntry>,
     /// Files that must be there.
     pub expected_files: Vec<String>,
-    /// Who signs.
+    /// The signer's name, as the signer states it.
     pub signer_id: String,
     /// Base64 of the raw Ed25519 public key.
     pub signer_pubkey: String,

@@ -27,7 +27,7 @@ pub trait Versioned: DeserializeOwned {
 /// The one answer to "can this be read?", for every format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading<T> {
-    /// It reads.
+    /// The document reads.
     Readable(T),
     /// A later version wrote it: nobody but that version can say what it means.
     TooNew(TooNew),

@@ -1,4 +1,4 @@
-//! Receipts: one per tool call, and those that frame a session (FORMATS §3).
+//! Receipts: one per tool call, and those that frame a session (docs/formats.md, "Receipts").
 
 use super::{
     CallAnomaly, DurationMs, EndReason, GapReason, InvocationId, OutcomeReason, PolicyReason, ReceiptId, RpcId,
@@ -54,7 +54,7 @@ vocabulary! {
     /// The proxy's security profile.
     #[derive(Hash)]
     Profile {
-        /// Observe only.
+        /// Verdicts are recorded, and everything is forwarded.
         Audit = "audit",
         /// Enforce the policy.
         Guard = "guard",
@@ -86,13 +86,13 @@ line! {
         anomalies: Vec<Word<CallAnomaly>> as Words,
         /// The arguments in canonical form, only with `--store-args` and where a pack can hold them.
         arguments_content: Option<Box<RawValue>>,
-        /// `sha256:` or `sha256-raw:` (FORMATS §2).
+        /// `sha256:` or `sha256-raw:` and 64 hex digits.
         arguments_hash: String as Digest,
         /// Round trip on the monotonic clock, milliseconds.
         duration_ms: Option<DurationMs>,
         /// [`INTEGRATION_SOURCE`].
         integration_source: String = INTEGRATION_SOURCE,
-        /// The call.
+        /// Id of the call.
         invocation_id: InvocationId,
         /// JSON-RPC id.
         mcp_request_id: RpcId,
@@ -104,7 +104,7 @@ line! {
         outcome_reason: Option<Word<OutcomeReason>>,
         /// Receipt of the leg before.
         parent_receipt_id: Option<ReceiptId>,
-        /// Phase timings.
+        /// When each phase ended.
         phases_us: Phases,
         /// Wall clock of the verdict.
         policy_decided_at: Option<WallTime>,
@@ -114,11 +114,11 @@ line! {
         policy_reason: Option<Word<PolicyReason>> as Option<String>,
         /// The rule that matched.
         policy_ref: Option<String>,
-        /// The verdict.
+        /// What the policy says about the call.
         policy_verdict: PolicyVerdict,
         /// Version of the recorder.
         proxy_version: String,
-        /// This receipt.
+        /// Id of this receipt.
         receipt_id: ReceiptId,
         /// Wall clock when the request's last byte was read.
         request_observed_at: WallTime,
@@ -137,11 +137,11 @@ line! {
         schema_version: String = SCHEMA_VERSION,
         /// Position among the session's receipts.
         seq: u64,
-        /// Server id.
+        /// The server's id: from `--server-id`, or derived from its command.
         server_id: String,
         /// `stdio`.
         server_transport: String,
-        /// The session.
+        /// Id of the session.
         session_id: SessionId,
         /// Wall clock of this receipt.
         timestamp: WallTime,
@@ -160,7 +160,7 @@ line! {
     pub exact struct PeerInfo {
         /// `clientInfo.name`, `serverInfo.name`.
         name: String,
-        /// Its version.
+        /// Its version, as it states it.
         version: Option<String>,
     }
 }
@@ -220,26 +220,26 @@ line! {
         integration_source: String,
         /// SHA-256 of the active policy file.
         policy_hash: Option<String>,
-        /// Profile.
+        /// How the policy was applied: audit or guard.
         profile: Profile,
         /// Protocol version agreed, or last asked for per message (modern).
         protocol_version: Option<String>,
         /// Version of the recorder.
         proxy_version: String,
-        /// This receipt.
+        /// Id of this receipt.
         receipt_id: ReceiptId,
         /// [`SCHEMA_VERSION`].
         #[serde(deserialize_with = "super::schema::known")]
         schema_version: String,
         /// 0.
         seq: u64,
-        /// Server id.
+        /// The server's id: from `--server-id`, or derived from its command.
         server_id: String,
         /// The server as it names itself.
         server_info: Option<PeerInfo>,
         /// `stdio`.
         server_transport: String,
-        /// The session.
+        /// Id of the session.
         session_id: SessionId,
         /// When the session began.
         started_at: WallTime,
@@ -258,7 +258,7 @@ line! {
     pub exact struct SessionEnd, EndMembers<'a> {
         /// `hash` of the `chain_end` event.
         chain_hash: String,
-        /// Counts.
+        /// Counts over the session.
         counts: Counts,
         /// Why the session ended.
         end_reason: Word<EndReason>,
@@ -266,16 +266,16 @@ line! {
         integration_source: String,
         /// Version of the recorder.
         proxy_version: String,
-        /// This receipt.
+        /// Id of this receipt.
         receipt_id: ReceiptId,
         /// [`SCHEMA_VERSION`].
         #[serde(deserialize_with = "super::schema::known")]
         schema_version: String,
-        /// Last.
+        /// Position among the receipts; the last one.
         seq: u64,
         /// Whether everything was recorded and every call ended.
         session_complete: bool,
-        /// The session.
+        /// Id of the session.
         session_id: SessionId,
         /// Wall clock of this receipt.
         timestamp: WallTime,
@@ -298,14 +298,14 @@ line! {
         messages: u64,
         /// `disk`, `capture_stuck`, `fsync`, `crash`.
         reason: Word<GapReason>,
-        /// This receipt.
+        /// Id of this receipt.
         receipt_id: ReceiptId,
         /// [`SCHEMA_VERSION`].
         #[serde(deserialize_with = "super::schema::known")]
         schema_version: String,
         /// Position among the session's receipts.
         seq: u64,
-        /// The session.
+        /// Id of the session.
         session_id: SessionId,
         /// Wall clock of this receipt.
         timestamp: WallTime,
@@ -401,7 +401,7 @@ impl<'a> ReceiptView<'a> {
 macro_rules! in_common {
     ($receipt:ty) => {
         impl $receipt {
-            /// Its id.
+            /// Id of the receipt.
             #[must_use]
             pub fn id(&self) -> ReceiptId {
                 match self {
@@ -412,7 +412,7 @@ macro_rules! in_common {
                 }
             }
 
-            /// Its position.
+            /// Position among the session's receipts, from 0.
             #[must_use]
             pub fn seq(&self) -> u64 {
                 match self {
@@ -445,7 +445,7 @@ macro_rules! in_common {
                 }
             }
 
-            /// Its type.
+            /// The `type` of the receipt.
             #[must_use]
             pub const fn kind(&self) -> &'static str {
                 match self {

@@ -7,7 +7,7 @@ use serde::{Deserialize as _, Deserializer, de::Error as _};
 ///
 /// | version | change |
 /// |---|---|
-/// | 3.0 | the notary-proxy seed's schema with the additions of FORMATS §3 |
+/// | 3.0 | the schema of assay-ai's receipts with the members of docs/formats.md |
 pub const SCHEMA_VERSION: &str = "3.0";
 
 /// Reads the `schema_version` of a receipt, and refuses each but the one that is read.

@@ -1,4 +1,4 @@
-//! `session.json`: what a pack says about its session as a whole (FORMATS §5).
+//! `session.json`: what a pack says about its session as a whole (docs/formats.md, "Session").
 
 use super::words::{EndReason, Teardown, Word};
 use super::{
@@ -29,9 +29,9 @@ line! {
 /// Who takes part in a session, as they say themselves.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
-    /// The client.
+    /// The client, as it names itself.
     pub client: Option<PeerInfo>,
-    /// The server.
+    /// The server, as it names itself.
     pub server: Option<PeerInfo>,
     /// Protocol version agreed, or asked for per message.
     pub protocol: Option<String>,
@@ -55,7 +55,7 @@ line! {
         command_digest: String,
         /// The session before this one in the same process.
         continues: Option<SessionId>,
-        /// Counts.
+        /// Counts over the session.
         counts: Counts,
         /// Why it ended.
         end_reason: Word<EndReason>,
@@ -73,9 +73,9 @@ line! {
         live_events_missed: u64,
         /// SHA-256 of the active policy file.
         policy_hash: Option<String>,
-        /// Profile.
+        /// How the policy was applied: audit or guard.
         profile: Profile,
-        /// Protocol version.
+        /// Version of MCP that client and server agreed on.
         protocol_version: Option<String>,
         /// Number of receipts.
         receipt_count: u64,
@@ -83,13 +83,13 @@ line! {
         recorder_version: String,
         /// What recovery found and did, in words; empty for a session that ended by itself.
         recovery_notes: Vec<String>,
-        /// Server id.
+        /// The server's id: from `--server-id`, or derived from its command.
         server_id: String,
         /// The server as it names itself.
         server_info: Option<PeerInfo>,
         /// Whether everything was recorded and every call ended.
         session_complete: bool,
-        /// The session.
+        /// Id of the session.
         session_id: SessionId,
         /// When it began.
         started_at: WallTime,

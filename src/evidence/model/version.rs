@@ -31,7 +31,7 @@ impl Version {
 pub struct TooNew {
     /// What it is.
     pub what: &'static str,
-    /// Its version.
+    /// The version that was found.
     pub found: String,
     /// The newest version that is read.
     pub known: String,

@@ -415,13 +415,13 @@ vocabulary! {
 vocabulary! {
     /// `teardown`: how the server was ended.
     Teardown {
-        /// By itself.
+        /// The server ended by itself.
         Exited = "exited",
         /// After its stdin was closed.
         StdinClosed = "stdin_closed",
         /// After a signal.
         Terminated = "terminated",
-        /// By SIGKILL.
+        /// The server was killed (SIGKILL).
         Killed = "killed",
         /// Not even by that.
         Stuck = "stuck",

@@ -33,7 +33,6 @@ pub(in crate::live) struct Limits {
 pub(in crate::live) const LIMITS: Limits =
     Limits { each: 8 << 20, all: 32 << 20, ended: 64, ended_for: Duration::from_mins(15) };
 
-/// A session.
 #[derive(Debug)]
 pub(super) struct Session {
     pub card: RunCard,

@@ -8,13 +8,13 @@ use serde::Serialize;
 pub struct Quantiles {
     /// Calls with a round trip.
     pub count: u64,
-    /// Median.
+    /// Median of the round trips in microseconds; `None` without any.
     pub p50_us: Option<u64>,
-    /// 95th percentile.
+    /// 95th percentile of the round trips in microseconds; `None` without any.
     pub p95_us: Option<u64>,
-    /// 99th percentile.
+    /// 99th percentile of the round trips in microseconds; `None` without any.
     pub p99_us: Option<u64>,
-    /// Longest.
+    /// Longest round trip in microseconds; `None` without any.
     pub max_us: Option<u64>,
 }
 

@@ -28,7 +28,7 @@ pub enum ChangeKind {
 /// A call as one side has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CallSide {
-    /// Its receipt.
+    /// Id of its receipt.
     pub receipt_id: String,
     /// `outcome`.
     pub outcome: String,
@@ -43,15 +43,15 @@ pub struct CallSide {
 /// A call that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CallChange {
-    /// How.
+    /// How its verdict changes.
     pub kind: ChangeKind,
     /// Tool name as sent, cut at 256 bytes.
     pub tool: String,
     /// `arguments_hash`.
     pub arguments_hash: String,
-    /// In A.
+    /// The value in pack A, the baseline.
     pub a: Option<CallSide>,
-    /// In B.
+    /// The value in pack B.
     pub b: Option<CallSide>,
     /// What differs in the results, where both packs store them.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,5 +1,5 @@
 //! What differs between two packs: calls paired by tool and arguments, outcomes, results, latency, and what they ran with
-//! (FORMATS §10 `assay diff`).
+//! (docs/diff.md).
 //!
 //! Nothing is compared before both sides have been verified. Memory is about 70 bytes a call and side and 300 a tool,
 //! whatever else the receipts hold; listings are cut and say how much was left out.
@@ -73,7 +73,7 @@ pub struct Pairing {
 pub struct ToolCount {
     /// Its name as sent, cut at 256 bytes.
     pub tool: String,
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
 }
 
@@ -127,9 +127,9 @@ pub struct Document {
     pub schema: &'static str,
     /// The answer.
     pub answer: Answer,
-    /// Exit code (FORMATS §11).
+    /// Exit code.
     pub exit_code: u8,
-    /// The baseline.
+    /// Pack A, the baseline.
     pub a: SideView,
     /// What is compared with it.
     pub b: SideView,

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 /// Which calls belong together; positions in the sides' lists, in the order of B (gone ones: of A).
 #[derive(Debug, Default)]
 pub struct Paired {
-    /// The numbers.
+    /// How many calls were paired, are new, or are gone.
     pub counts: Pairing,
     /// Pairs with any difference.
     pub changed: Vec<(u32, u32)>,

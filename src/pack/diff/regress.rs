@@ -12,7 +12,7 @@ pub struct Regression {
     pub kind: &'static str,
     /// Calls that are concerned; 1 for the pack as a whole.
     pub count: u64,
-    /// In words.
+    /// What is worse, in words.
     pub what: String,
     /// The gate that judges this in its place; then it does not count by itself.
     pub judged_by: Option<&'static str>,

@@ -18,7 +18,7 @@ const MAX_NAME: usize = 256;
 /// `duration_us` of a call without one.
 pub const NO_DURATION: u64 = u64::MAX;
 
-/// A call.
+/// A call, as far as a comparison needs it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
     /// Fingerprint of tool and arguments hash.

@@ -8,9 +8,9 @@ use crate::numbers::{difference, duration_if, grouped, increase, increase_pct};
 pub struct TotalsRow {
     /// What is counted or measured.
     pub label: &'static str,
-    /// In A.
+    /// The value in pack A, the baseline.
     pub a: String,
-    /// In B.
+    /// The value in pack B.
     pub b: String,
     /// By how much B is above A; empty where that says nothing.
     pub by: String,

@@ -16,30 +16,30 @@ use std::path::Path;
 /// Findings of a side that are shown.
 const MAX_FINDINGS: usize = 5;
 
-/// One side.
+/// One of the two packs of a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct SideView {
     /// Where it was read.
     pub path: String,
     /// `pack_id`.
     pub pack_id: Option<String>,
-    /// Its session.
+    /// Id of the session in which it was made.
     pub session_id: Option<String>,
-    /// First receipt.
+    /// Time of the first receipt.
     pub timestamp_start: Option<String>,
-    /// Last receipt.
+    /// Time of the last receipt.
     pub timestamp_end: Option<String>,
     /// Receipts in it.
     pub receipt_count: u64,
-    /// Integrity channel.
+    /// Verdict of the integrity channel.
     pub integrity: Integrity,
-    /// Completeness channel.
+    /// Verdict of the completeness channel.
     pub completeness: Completeness,
     /// Why it is not complete.
     pub completeness_reasons: Vec<String>,
-    /// Claims channel.
+    /// Verdict of the claims channel.
     pub claims: Claims,
-    /// Signer channel.
+    /// Verdict of the signer channel.
     pub signer: Signer,
     /// What is wrong with it, the first few.
     pub errors: Vec<Finding>,
@@ -82,15 +82,15 @@ impl SideView {
 /// Calls by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DiffTotals {
-    /// Tool calls.
+    /// Number of tool calls.
     pub calls: u64,
-    /// Ordinary responses.
+    /// Number of calls with an ordinary response.
     pub forwarded: u64,
     /// Refused by policy.
     pub denied: u64,
     /// Calls that the policy rejects, refused or only recorded.
     pub policy_denied: u64,
-    /// Errors.
+    /// Number of calls that ended in an error.
     pub errors: u64,
     /// Without a response.
     pub timeouts: u64,
@@ -129,9 +129,9 @@ impl DiffTotals {
 /// A tool on one side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ToolSide {
-    /// Outcomes.
+    /// Calls by outcome and verdict.
     pub totals: DiffTotals,
-    /// Round trips.
+    /// Quantiles of the round trips.
     pub latency: Quantiles,
 }
 
@@ -140,9 +140,9 @@ pub struct ToolSide {
 pub struct ToolRow {
     /// Its name as sent, cut at 256 bytes.
     pub tool: String,
-    /// In A.
+    /// The value in pack A, the baseline.
     pub a: ToolSide,
-    /// In B.
+    /// The value in pack B.
     pub b: ToolSide,
 }
 
@@ -183,9 +183,9 @@ fn by_tool(calls: &[Call], tools: usize) -> Vec<ToolSide> {
 pub struct ContextChange {
     /// Which: `policy_hash`, `surface_hash`, `server_version`, …
     pub what: &'static str,
-    /// In A.
+    /// The value in pack A, the baseline.
     pub a: Option<String>,
-    /// In B.
+    /// The value in pack B.
     pub b: Option<String>,
 }
 

@@ -36,7 +36,7 @@ impl Visits {
         Self(VISITS + VISITS_PER_BYTE * bytes as u64)
     }
 
-    /// So many.
+    /// A budget of `all` visits.
     #[must_use]
     pub const fn new(all: u64) -> Self {
         Self(all)

@@ -1,4 +1,4 @@
-//! What `constraints` may demand of a call's arguments (FORMATS §8), one kind a file.
+//! What `constraints` may demand of a call's arguments (docs/policy.md), one kind per file.
 
 pub mod hosts;
 pub mod metered_regex;

@@ -11,11 +11,11 @@ pub const SCHEMA: &str = "assay.policy_dry_run.v1";
 /// Calls by what the policy says of them, and whether that is new.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// All.
+    /// Number of calls.
     pub calls: u64,
-    /// Allowed.
+    /// Of these, allowed.
     pub allowed: u64,
-    /// Denied.
+    /// Of these, denied.
     pub denied: u64,
     /// Not known, because arguments were not stored.
     pub unknown: u64,
@@ -58,7 +58,7 @@ impl Counted {
 pub struct ToolRow {
     /// Its name.
     pub tool: String,
-    /// Counts.
+    /// Its calls, by verdict.
     #[serde(flatten)]
     pub counts: Counted,
 }
@@ -76,7 +76,7 @@ pub struct RuleRow {
     pub rule: String,
     /// The reason, as in receipts.
     pub reason: &'static str,
-    /// Counts.
+    /// Its calls, by verdict.
     #[serde(flatten)]
     pub counts: Counted,
     /// The first calls whose verdict it changes or leaves open.
@@ -89,14 +89,14 @@ impl RuleRow {
     }
 }
 
-/// A call.
+/// A call whose verdict is an example of a rule's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Example {
-    /// Its session.
+    /// Id of the session in which it was made.
     pub session_id: String,
-    /// Its receipt.
+    /// Id of its receipt.
     pub receipt_id: String,
-    /// Its tool.
+    /// Name of the tool.
     pub tool: String,
     /// When it was seen.
     pub at: Option<WallTime>,
@@ -111,15 +111,15 @@ pub struct DryRunReport {
     pub schema: &'static str,
     /// The policy's file.
     pub policy: String,
-    /// Its hash.
+    /// `sha256:` and the hash of the policy file.
     pub policy_hash: String,
     /// Remarks on it.
     pub notes: Vec<Note>,
-    /// Sessions judged.
+    /// Number of sessions that were judged.
     pub sessions: u64,
     /// Sessions that were named more than once, and judged once.
     pub sessions_twice: u64,
-    /// All calls.
+    /// All calls, by verdict.
     #[serde(flatten)]
     pub total: Counted,
     /// Calls whose arguments were not stored.

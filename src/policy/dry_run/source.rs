@@ -51,7 +51,7 @@ pub enum SourceError {
     Nothing {
         /// What was named.
         path: PathBuf,
-        /// Why.
+        /// What is wrong, in words.
         what: &'static str,
     },
     /// A later version wrote part of the pack.

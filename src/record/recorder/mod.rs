@@ -44,11 +44,11 @@ use std::{collections::BTreeSet, ops::Range};
 /// What does not change while a proxy runs.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// Profile.
+    /// How the policy was applied: audit or guard.
     pub profile: Profile,
     /// `stdio`.
     pub transport: &'static str,
-    /// Server id.
+    /// The server's id: from `--server-id`, or derived from its command.
     pub server_id: String,
     /// The server command; `None` unless it may be stored (`--store-command`).
     pub command: Option<Vec<String>>,
@@ -251,7 +251,7 @@ const UNFOLLOWED_EVERY: u64 = 1_000_000_000;
 
 /// How a recorder begins.
 pub struct Begin {
-    /// The session.
+    /// Id of the session.
     pub session: SessionId,
     /// The session before it in the same process.
     pub continues: Option<SessionId>,

@@ -337,7 +337,7 @@ impl Recorder {
     }
 }
 
-/// What the policy judges of a request: tool calls, and what the compatibility seed's table says to review.
+/// What the policy judges of a request: tool calls, and the other methods that are reviewed (docs/guard.md).
 fn subject<'a>(
     method: &'a str,
     tool: &'a str,

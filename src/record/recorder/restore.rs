@@ -84,7 +84,7 @@ pub struct OnDisk {
     pub line: Vec<u8>,
     /// Where the line begins in its file.
     pub start: u64,
-    /// Its id.
+    /// Id of the receipt.
     pub id: ReceiptId,
     /// Its type.
     pub kind: String,

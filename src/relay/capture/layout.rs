@@ -72,7 +72,6 @@ const DECISIONS_SINCE: u64 = 3;
 
 /// Marks kept per mark ring.
 pub(super) const MARKS: u64 = 16 * 1024;
-/// Gap slots.
 pub(super) const GAPS: usize = 64;
 /// Largest capacity that is accepted: 1 GiB.
 pub(super) const MAX_CAPACITY: u64 = 1 << 30;
@@ -165,7 +164,6 @@ pub(super) struct Fixed {
 }
 
 impl Fixed {
-    /// Header bytes.
     pub(super) fn header(&self) -> u64 {
         header_bytes(self.marks)
     }

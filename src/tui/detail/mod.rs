@@ -52,7 +52,6 @@ pub struct Subject {
     pub line: Option<u64>,
 }
 
-/// Evidence, read.
 #[derive(Debug, Default)]
 struct Found {
     evidence: Evidence,

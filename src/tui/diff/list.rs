@@ -31,7 +31,7 @@ const TIMES: u16 = 18;
 pub struct View<'a> {
     /// The comparison.
     pub document: &'a Document,
-    /// Its rows.
+    /// The rows of the list.
     pub rows: &'a [DiffRow],
     /// What of it is folded.
     pub folds: Sections<Section>,

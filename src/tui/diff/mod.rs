@@ -47,7 +47,7 @@ pub enum DiffUpdate {
 /// One of the two packs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The baseline.
+    /// Pack A, the baseline.
     A,
     /// What is compared with it.
     B,
@@ -63,7 +63,7 @@ enum State {
     Failed(Failure),
 }
 
-/// The screen.
+/// State of the screen Diff.
 #[derive(Debug, Default)]
 pub struct DiffScreen {
     signers: Vec<String>,

@@ -20,7 +20,6 @@ const RECENT: usize = 1000;
 /// No call below this is called slow, microseconds.
 const SLOW_US: u64 = 100_000;
 
-/// The list.
 #[derive(Debug, Clone)]
 pub(super) struct Calls {
     shown: BTreeSet<Place>,

@@ -54,7 +54,7 @@ struct Seen {
     sessions: Sessions,
 }
 
-/// The screen.
+/// State of the screen Live.
 #[derive(Debug, Default)]
 pub struct LiveScreen {
     now: Seen,
@@ -141,7 +141,7 @@ impl LiveScreen {
         effects
     }
 
-    /// Time passes.
+    /// Takes note of the time.
     pub fn tick(&mut self, now: WallTime) -> Vec<Effect> {
         self.detail.poll(now)
     }

@@ -35,7 +35,7 @@ struct Passed {
     done: bool,
 }
 
-/// The list.
+/// The lines of a file of any length, of which a window is in memory.
 #[derive(Debug)]
 pub struct Book {
     source: Source,
@@ -100,7 +100,7 @@ impl Book {
         &self.running
     }
 
-    /// The file.
+    /// The file that is read.
     #[must_use]
     pub const fn source(&self) -> &Source {
         &self.source
@@ -165,7 +165,7 @@ impl Book {
         }))]
     }
 
-    /// Stops everything.
+    /// Stops the jobs that read the file.
     pub fn close(&mut self) {
         let reading = self.reading.take().map(|(t, _)| t);
         for ticket in [self.index.take(), self.scan.take(), reading].into_iter().flatten() {

@@ -72,9 +72,9 @@ pub struct Link {
 pub struct Opened {
     /// The file, which may be another than the field that was named.
     pub file: String,
-    /// Its length.
+    /// Length in bytes.
     pub len: u64,
-    /// The byte.
+    /// Offset of the byte to look at, in the file.
     pub caret: u64,
     /// Its line, from 1, where that is known.
     pub line: Option<u64>,
@@ -88,7 +88,7 @@ pub struct Opened {
     pub whole: bool,
 }
 
-/// The view.
+/// The bytes around a finding.
 #[derive(Debug)]
 pub struct Bytes {
     dir: PathBuf,
@@ -281,7 +281,6 @@ pub(super) const fn per_row(width: u16) -> u64 {
     }
 }
 
-/// Draws it.
 pub(super) fn draw(b: &Bytes, pen: &mut Pen<'_>, at: At) {
     let area = at.area;
     if area.width == 0 || area.height == 0 {

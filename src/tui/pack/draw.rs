@@ -28,7 +28,6 @@ const TIME: u16 = 12;
 /// Columns of a kind of event.
 const KIND: u16 = 17;
 
-/// The screen.
 pub(super) fn screen(s: &PackScreen, pen: &mut Pen<'_>, at: At) {
     if at.area.width == 0 || at.area.height == 0 {
         return;

@@ -18,14 +18,12 @@ const BELOW: u16 = 18;
 /// Lines of what is said of the selected event.
 const EVENT: u16 = 6;
 
-/// The panes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Panes {
     /// The names of the parts.
     pub tabs: Rect,
     /// The names of the columns.
     pub head: Rect,
-    /// The list.
     pub list: Rect,
     /// What stands beside or below it.
     pub side: Option<Rect>,

@@ -84,7 +84,7 @@ impl Tab {
     }
 }
 
-/// The screen.
+/// State of the screen Pack.
 #[derive(Debug)]
 pub struct PackScreen {
     signers: Vec<String>,

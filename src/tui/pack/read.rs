@@ -34,9 +34,9 @@ const MAX_RUNNING: usize = 1000;
 /// Where a file of lines is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Its directory.
+    /// Directory of the file.
     pub dir: PathBuf,
-    /// Its name.
+    /// Name of the file.
     pub name: String,
     /// What it holds.
     pub kind: Kind,
@@ -99,12 +99,12 @@ pub enum BookUpdate {
     Page {
         /// Place of the first in the list.
         from: u64,
-        /// They.
+        /// The lines that were read.
         lines: Vec<FileLine>,
     },
     /// Lines that pass the filter: number and offset.
     Matches {
-        /// They.
+        /// Places of further matching lines: number of the line, offset in bytes.
         more: Vec<(u32, u64)>,
         /// Lines and bytes so far.
         seen: (u64, u64),

@@ -19,9 +19,9 @@ const HEAD: usize = 400;
 /// What the lines are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Receipts.
+    /// The receipts of the session.
     Receipts,
-    /// Audit events.
+    /// The audit events of the session.
     Events,
 }
 
@@ -30,11 +30,11 @@ pub enum Kind {
 pub enum EvidenceRow {
     /// A receipt of a tool call.
     Call(Box<CallRow>),
-    /// Another receipt.
+    /// A receipt that is not of a tool call.
     Other {
-        /// Its type.
+        /// The `type` of the receipt.
         what: String,
-        /// Its time.
+        /// When it was written.
         at: String,
         /// What it says.
         text: String,
@@ -45,11 +45,11 @@ pub enum EvidenceRow {
     },
     /// An audit event.
     Event(Box<EventRow>),
-    /// Something else.
+    /// A line that is neither a receipt nor an event.
     Bad {
         /// Why it is none.
         why: String,
-        /// Its beginning.
+        /// The beginning of the line.
         head: String,
     },
 }
@@ -63,7 +63,7 @@ pub struct EventRow {
     pub at: String,
     /// `event`.
     pub kind: String,
-    /// Which way.
+    /// Direction of the message.
     pub direction: Option<Direction>,
     /// `method`.
     pub method: Option<String>,
@@ -73,7 +73,7 @@ pub struct EventRow {
     pub note: Option<String>,
     /// JSON-RPC id.
     pub rpc_id: Option<String>,
-    /// The call.
+    /// Id of the call.
     pub invocation: Option<String>,
     /// `hash`: what it says of itself.
     pub hash: String,

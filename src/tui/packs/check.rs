@@ -12,7 +12,7 @@ use std::{cell::Cell, ops::ControlFlow, path::PathBuf};
 pub enum Checking<T> {
     /// How far it is; told once for each percent of a stage.
     Progress(Progress),
-    /// Its end.
+    /// The result; no more messages follow.
     Done(Result<T, VerifyError>),
 }
 

@@ -130,7 +130,6 @@ fn columns(width: u16) -> Vec<Column> {
     out
 }
 
-/// The screen.
 pub(super) fn screen(s: &PacksScreen, pen: &mut Pen<'_>, at: At) {
     if at.area.width == 0 || at.area.height == 0 {
         return;

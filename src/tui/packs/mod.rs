@@ -72,7 +72,7 @@ struct Heard {
     standing: Option<Standing>,
 }
 
-/// The screen.
+/// State of the screen Packs.
 #[derive(Debug)]
 pub struct PacksScreen {
     places: Places,

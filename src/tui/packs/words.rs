@@ -16,7 +16,7 @@ pub struct Word {
     pub role: Role,
 }
 
-/// Good.
+/// The sign for what is good: for UTF-8, for ASCII.
 pub const GOOD: (&str, &str) = ("✓", "+");
 /// Not as it should be.
 pub const BAD: (&str, &str) = ("✗", "x");
@@ -37,7 +37,7 @@ impl Word {
     }
 }
 
-/// Integrity.
+/// The word for a verdict on integrity.
 #[must_use]
 pub const fn integrity(v: Integrity) -> Word {
     match v {
@@ -47,7 +47,7 @@ pub const fn integrity(v: Integrity) -> Word {
     }
 }
 
-/// Completeness.
+/// The word for a verdict on completeness.
 #[must_use]
 pub const fn completeness(v: Completeness) -> Word {
     match v {
@@ -57,7 +57,7 @@ pub const fn completeness(v: Completeness) -> Word {
     }
 }
 
-/// Claims.
+/// The word for a verdict on claims.
 #[must_use]
 pub const fn claims(v: Claims) -> Word {
     match v {
@@ -67,7 +67,7 @@ pub const fn claims(v: Claims) -> Word {
     }
 }
 
-/// Signer.
+/// The word for a verdict on the signer.
 #[must_use]
 pub const fn signer(v: SignerVerdict) -> Word {
     match v {

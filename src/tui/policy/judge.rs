@@ -77,15 +77,15 @@ pub enum Change {
 /// A call whose verdict changes, or is not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// How.
+    /// How its verdict changes.
     pub change: Change,
-    /// Its tool.
+    /// Name of the tool.
     pub tool: String,
     /// When it was seen.
     pub at: Option<WallTime>,
-    /// Its session.
+    /// Id of the session in which it was made.
     pub session: String,
-    /// Its receipt.
+    /// Id of its receipt.
     pub receipt: String,
     /// The rule that decides.
     pub rule: String,
@@ -98,7 +98,7 @@ pub struct Changed {
 /// What a policy does to recorded calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
-    /// Counts.
+    /// The result of the dry run so far.
     pub report: DryRunReport,
     /// The first calls of each kind, as they were recorded.
     pub calls: Vec<Changed>,

@@ -61,7 +61,7 @@ enum Sure {
     Reread,
 }
 
-/// The screen.
+/// State of the screen Policy.
 #[derive(Debug)]
 pub struct PolicyScreen {
     path: PathBuf,

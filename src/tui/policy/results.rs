@@ -49,7 +49,6 @@ pub(super) enum ResultRow {
     Problem(usize),
 }
 
-/// The list.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     judged: Option<Box<Judged>>,

@@ -12,33 +12,33 @@ use sha2::{Digest as _, Sha256};
 /// texts are equal bytes.
 #[derive(Debug)]
 pub struct Event<'a> {
-    /// When.
+    /// When it happened.
     pub at: WallTime,
     /// What this kind adds.
     pub detail: Detail<'a>,
-    /// Which way.
+    /// Direction of the message.
     pub direction: Option<Direction>,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
-    /// Position.
+    /// Position in its file, from 0.
     pub seq: u64,
     /// Its hash as stated, 64 hex digits.
     pub hash: &'a [u8],
     /// Where `"hash":…,` stands in the line.
     pub hash_at: usize,
-    /// The request.
+    /// Id of the request that it belongs to.
     pub invocation: Option<InvocationId>,
     /// JSON-RPC method.
     pub method: Option<&'a [u8]>,
-    /// Session clock.
+    /// Microseconds since the session began, on the monotonic clock.
     pub mono_us: u64,
     /// Hash of the event before as stated.
     pub prev_hash: &'a [u8],
     /// JSON-RPC id as it stands.
     pub rpc_id: &'a [u8],
-    /// Session.
+    /// Id of the session.
     pub session: SessionId,
-    /// Transport.
+    /// How client and server talk; `stdio`.
     pub transport: &'a [u8],
     /// Length of the message.
     pub wire_bytes: Option<u64>,
@@ -62,7 +62,7 @@ pub struct More<'a> {
 /// The receipt that an event closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Binding<'a> {
-    /// Its id.
+    /// Id of the receipt.
     pub id: Option<ReceiptId>,
     /// SHA-256 of its line, hex.
     pub sha256: Option<&'a [u8]>,
@@ -77,13 +77,13 @@ pub enum Detail<'a> {
     RequestReceived {
         /// An array of strings as it stands.
         anomalies: &'a [u8],
-        /// Digest.
+        /// Hash of the value, `sha256:` or `sha256-raw:`.
         arguments_hash: Option<&'a [u8]>,
         /// A value as it stands.
         meta: &'a [u8],
         /// Receipt of the leg before.
         parent: Option<ReceiptId>,
-        /// Tool.
+        /// Name of the tool.
         tool_name: Option<&'a [u8]>,
     },
     /// `request_forwarded`, `response_sent`.
@@ -92,11 +92,11 @@ pub enum Detail<'a> {
     ResponseReceived {
         /// An array of strings as it stands.
         anomalies: &'a [u8],
-        /// Session clock.
+        /// Microseconds since the session began, on the monotonic clock.
         first_byte_us: u64,
         /// `isError`.
         is_error: Option<bool>,
-        /// Digest.
+        /// Hash of the value, `sha256:` or `sha256-raw:`.
         result_hash: Option<&'a [u8]>,
         /// `resultType`.
         result_type: Option<&'a [u8]>,
@@ -112,11 +112,11 @@ pub enum Detail<'a> {
     },
     /// `recorder_gap`.
     Gap {
-        /// Bytes lost.
+        /// Number of wire bytes that crossed unrecorded.
         bytes: u64,
-        /// Messages lost.
+        /// Number of messages whose evidence was lost.
         messages: u64,
-        /// Why.
+        /// Why, as a machine word.
         reason: &'a [u8],
         /// Receipt that says the same.
         binding: Binding<'a>,

@@ -28,11 +28,11 @@ pub struct Call<'a> {
     pub anomalies: &'a [u8],
     /// A value as it stands.
     pub arguments_content: &'a [u8],
-    /// Digest.
+    /// Hash of the value, `sha256:` or `sha256-raw:`.
     pub arguments_hash: &'a [u8],
     /// Microseconds.
     pub duration_us: Option<u64>,
-    /// The call.
+    /// Id of the call.
     pub invocation: InvocationId,
     /// JSON-RPC id as it stands.
     pub rpc_id: &'a [u8],
@@ -44,7 +44,7 @@ pub struct Call<'a> {
     pub outcome_reason: Option<&'a [u8]>,
     /// Receipt of the leg before.
     pub parent: Option<ReceiptId>,
-    /// Phases.
+    /// When each phase ended.
     pub phases: Phases,
     /// When the verdict stood.
     pub decided_at: Option<WallTime>,
@@ -52,13 +52,13 @@ pub struct Call<'a> {
     pub policy_hash: Option<&'a [u8]>,
     /// The word for the verdict.
     pub policy_reason: Option<&'a [u8]>,
-    /// The rule.
+    /// The rule that decided.
     pub policy_ref: Option<&'a [u8]>,
-    /// The verdict.
+    /// What the policy says about the call.
     pub verdict: PolicyVerdict,
     /// Version of the recorder.
     pub proxy_version: &'a [u8],
-    /// This receipt.
+    /// Id of this receipt.
     pub receipt_id: ReceiptId,
     /// When the request was read.
     pub request_at: WallTime,
@@ -66,25 +66,25 @@ pub struct Call<'a> {
     pub response_at: Option<WallTime>,
     /// A value as it stands.
     pub result_content: &'a [u8],
-    /// Digest.
+    /// Hash of the value, `sha256:` or `sha256-raw:`.
     pub result_hash: Option<&'a [u8]>,
     /// `isError`.
     pub is_error: Option<bool>,
     /// `resultType`.
     pub result_type: Option<&'a [u8]>,
-    /// Position.
+    /// Position in its file, from 0.
     pub seq: u64,
-    /// Server.
+    /// The server's id.
     pub server_id: &'a [u8],
-    /// Transport.
+    /// How client and server talk; `stdio`.
     pub transport: &'a [u8],
-    /// Session.
+    /// Id of the session.
     pub session: SessionId,
     /// When the receipt was made.
     pub timestamp: WallTime,
-    /// Tool.
+    /// Name of the tool.
     pub tool_name: &'a [u8],
-    /// Session.
+    /// Id of the session.
     pub trace: SessionId,
 }
 

@@ -20,7 +20,7 @@ pub const MAX_WIDTH: u64 = 10_000;
 pub struct Wrong {
     /// JSON pointer of the keyword.
     pub pointer: String,
-    /// What.
+    /// What is wrong, in words.
     pub what: String,
     /// What to do.
     pub hint: Option<String>,
