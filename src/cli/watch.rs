@@ -7,7 +7,7 @@ use crate::{
     live::{
         client::{self, Update},
         discovery,
-        protocol::{Line, PackState},
+        protocol::{LiveLine, PackState},
         row::CallRow,
         state::facts,
         watcher::Wanted,
@@ -288,17 +288,17 @@ impl Printer {
         }
     }
 
-    fn line(&self, line: &Line) -> Option<String> {
+    fn line(&self, line: &LiveLine) -> Option<String> {
         match line {
-            Line::Session(head) => {
+            LiveLine::Session(head) => {
                 let card = &head.session.card;
                 let client = card.client_info.as_ref().map(|c| format!(" with {}", c.name)).unwrap_or_default();
                 let text =
                     format!("{}  {}  {}{client}", card.session_id, card.server_id, head.session.audit_dir.display());
                 Some(self.style.paint(Tone::Dim, &fit(&visible(&text), 200)))
             }
-            Line::CallStarted(c) | Line::CallFinished(c) => c.call.as_ref().and_then(|row| self.call(row)),
-            Line::SessionEnd(c) => {
+            LiveLine::CallStarted(c) | LiveLine::CallFinished(c) => c.call.as_ref().and_then(|row| self.call(row)),
+            LiveLine::SessionEnd(c) => {
                 let end = c.end.as_ref()?;
                 let state = if end.complete { "complete" } else { "INCOMPLETE" };
                 Some(format!(
@@ -309,7 +309,7 @@ impl Printer {
                     counted(c.totals.finished, "call")
                 ))
             }
-            Line::PackProgress(p) if p.state != PackState::Sealing => {
+            LiveLine::PackProgress(p) if p.state != PackState::Sealing => {
                 let state = match p.state {
                     PackState::Verified => "pack verified",
                     PackState::Built => "pack built",
@@ -320,12 +320,12 @@ impl Printer {
                 Some(format!("{}  {state}{}", p.session_id, visible(&pack)))
             }
             // Each would be a line where a disk went bad.
-            Line::Unread(u) if u.unread.is_power_of_two() => {
+            LiveLine::Unread(u) if u.unread.is_power_of_two() => {
                 let text =
                     format!("{}: event {} cannot be read: {}", u.session_id, u.cursor, fit(&visible(&u.why), 200));
                 Some(self.style.paint(Tone::Warn, &text))
             }
-            Line::Chain(c) if self.filter.is_empty() => {
+            LiveLine::Chain(c) if self.filter.is_empty() => {
                 let note = c.note.as_ref()?;
                 Some(format!(
                     "{}  {}  {}",

@@ -8,7 +8,7 @@ mod followed;
 use super::{
     discovery::{self, Unread},
     former,
-    protocol::{Brief, Hello, Line, MAX_LINE, Request, RunCard, SessionHead, Subject},
+    protocol::{Brief, Hello, LiveLine, MAX_LINE, Request, RunCard, SessionHead, Subject},
     row::{CallRow, Totals},
 };
 use crate::{
@@ -46,7 +46,7 @@ const NICE: i32 = 10;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
     /// A line of the protocol, from the socket or made from the files. In the order of cursors, each event once.
-    Line(Box<Line>),
+    Line(Box<LiveLine>),
     /// A call whose beginning was not seen, from its receipt.
     Call(Box<CallRow>),
     /// What only a later version reads, or what does not read: it is passed over. These are all, each time that they change.
@@ -230,8 +230,8 @@ impl Follower {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Over::Stopped),
                 Err(e) => return Err(e),
             }
-            let heard = match Line::parse(&bytes) {
-                Ok(Line::Hello(hello)) => self.greeted(&hello, !greeted, &stream)?,
+            let heard = match LiveLine::parse(&bytes) {
+                Ok(LiveLine::Hello(hello)) => self.greeted(&hello, !greeted, &stream)?,
                 Ok(_) if !greeted => return Err(io::Error::new(io::ErrorKind::InvalidData, "no hello")),
                 Ok(line) => self.hear(line, &stream)?,
                 Err(e) => match (former::hello(&bytes), newer_hello(&bytes)) {
@@ -317,7 +317,7 @@ impl Follower {
             let from = self.sessions.get(&id).map_or(0, |s| s.cursor);
             ask(stream, &former::Request { from, session_id: id })?;
         }
-        Ok(self.teller.tell(Update::Line(Box::new(Line::Session(Box::new(hello))))))
+        Ok(self.teller.tell(Update::Line(Box::new(LiveLine::Session(Box::new(hello))))))
     }
 
     fn begin(&mut self, card: RunCard, cursor: u64) {
@@ -330,9 +330,9 @@ impl Follower {
         self.sessions.insert(card.card.session_id, Followed::new(card, cursor));
     }
 
-    fn hear(&mut self, line: Line, stream: &UnixStream) -> io::Result<Option<()>> {
+    fn hear(&mut self, line: LiveLine, stream: &UnixStream) -> io::Result<Option<()>> {
         let id = match &line {
-            Line::Session(head) => {
+            LiveLine::Session(head) => {
                 let card = head.session.clone();
                 match self.sessions.get_mut(&card.card.session_id) {
                     Some(known) => known.card = card,
@@ -340,18 +340,18 @@ impl Follower {
                 }
                 None
             }
-            Line::Begun(brief) => {
+            LiveLine::Begun(brief) => {
                 if self.wants(brief) {
                     let subscribe = Subject::Session(brief.session_id);
                     ask(stream, &Request { from: Some(0), last: None, subscribe })?;
                 }
                 return Ok(Some(()));
             }
-            Line::Ended(_) => return Ok(Some(())),
-            Line::Gap(gap) => Some(gap.session_id),
-            Line::PackProgress(p) => Some(p.session_id),
+            LiveLine::Ended(_) => return Ok(Some(())),
+            LiveLine::Gap(gap) => Some(gap.session_id),
+            LiveLine::PackProgress(p) => Some(p.session_id),
             // What was asked for was forgotten before: its files are there.
-            Line::Error(e) if e.session_id.is_some_and(|id| self.sessions.contains_key(&id)) => {
+            LiveLine::Error(e) if e.session_id.is_some_and(|id| self.sessions.contains_key(&id)) => {
                 return Ok(e.session_id.and_then(|id| self.rest(id, None)));
             }
             line => line.place().map(|(id, _)| id),
@@ -395,13 +395,13 @@ fn newer_hello(line: &[u8]) -> Option<TooNew> {
 }
 
 /// Counts that were not made from the beginning say nothing.
-fn uncounted(line: &mut Line) {
+fn uncounted(line: &mut LiveLine) {
     match line {
-        Line::CallStarted(c)
-        | Line::PolicyDecided(c)
-        | Line::CallFinished(c)
-        | Line::Chain(c)
-        | Line::Notification(c) => c.totals = Totals::default(),
+        LiveLine::CallStarted(c)
+        | LiveLine::PolicyDecided(c)
+        | LiveLine::CallFinished(c)
+        | LiveLine::Chain(c)
+        | LiveLine::Notification(c) => c.totals = Totals::default(),
         // The end itself has the counts of all.
         _ => {}
     }

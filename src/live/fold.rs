@@ -2,7 +2,7 @@
 //! socket, for a journal that is read, and for a pack.
 
 use super::{
-    protocol::{Chained, End, Line, Unread},
+    protocol::{Chained, End, LiveLine, Unread},
     row::{CallRow, Totals},
 };
 use crate::model::words::{AnomalyKind, OutcomeReason};
@@ -80,13 +80,13 @@ impl Fold {
     }
 
     /// What is told of an event that does not read: its number, and why.
-    pub fn unread(&mut self, session_id: SessionId, cursor: u64, why: String) -> Line {
+    pub fn unread(&mut self, session_id: SessionId, cursor: u64, why: String) -> LiveLine {
         self.unread += 1;
-        Line::Unread(Unread { cursor, session_id, unread: self.unread, why })
+        LiveLine::Unread(Unread { cursor, session_id, unread: self.unread, why })
     }
 
     /// What one event says.
-    pub fn event(&mut self, e: &AuditEvent) -> Line {
+    pub fn event(&mut self, e: &AuditEvent) -> LiveLine {
         let mut told = Chained {
             at: e.at,
             call: None,
@@ -101,21 +101,21 @@ impl Fold {
             session_id: e.session_id,
             totals: self.totals,
         };
-        let line: fn(Box<Chained>) -> Line = match &e.detail {
+        let line: fn(Box<Chained>) -> LiveLine = match &e.detail {
             Detail::ChainStart(d) => {
                 self.begins(d);
-                Line::Chain
+                LiveLine::Chain
             }
             Detail::RequestReceived(d) => self.asked(e, d, &mut told),
             Detail::PolicyDecision(d) => self.decided(e, d, &mut told),
             Detail::RequestBlocked(d) => self.blocked(e, d, &mut told),
             Detail::RequestForwarded(_) => {
                 self.forwarded(e, &mut told);
-                Line::Chain
+                LiveLine::Chain
             }
             Detail::ResponseReceived(d) => {
                 self.answered(e, d, &mut told);
-                Line::Chain
+                LiveLine::Chain
             }
             Detail::ResponseSent(d) => self.ends(e, d.receipt_id, None, &mut told),
             Detail::Anomaly(d) => self.anomaly(e, d, &mut told),
@@ -125,17 +125,17 @@ impl Fold {
                 {
                     open.cancelled = true;
                 }
-                Line::Notification
+                LiveLine::Notification
             }
-            Detail::PolicyReloaded(_) => Line::Chain,
+            Detail::PolicyReloaded(_) => LiveLine::Chain,
             Detail::Malformed(d) => {
                 told.note.clone_from(&d.reason);
-                Line::Chain
+                LiveLine::Chain
             }
             Detail::RecorderGap(d) => {
                 let (messages, bytes) = (counted(d.messages, "message"), counted(d.bytes, "byte"));
                 told.note = Some(format!("{}: {messages}, {bytes} unrecorded", d.reason));
-                Line::Chain
+                LiveLine::Chain
             }
             Detail::ChainEnd(d) => {
                 // It has the counts, also for whoever has not seen everything before.
@@ -149,7 +149,7 @@ impl Fold {
                 });
                 self.ended = true;
                 told.end = Some(End { complete: d.complete, next: None, reason: d.reason.to_string() });
-                Line::SessionEnd
+                LiveLine::SessionEnd
             }
         };
         self.session = Some(e.session_id);
@@ -177,8 +177,13 @@ impl Fold {
         self.server_id = Some(start.server_id.clone());
     }
 
-    fn asked(&mut self, e: &AuditEvent, d: &detail::RequestReceived, told: &mut Chained) -> fn(Box<Chained>) -> Line {
-        let Some((invocation, tool)) = e.invocation_id.zip(d.tool_name.clone()) else { return Line::Chain };
+    fn asked(
+        &mut self,
+        e: &AuditEvent,
+        d: &detail::RequestReceived,
+        told: &mut Chained,
+    ) -> fn(Box<Chained>) -> LiveLine {
+        let Some((invocation, tool)) = e.invocation_id.zip(d.tool_name.clone()) else { return LiveLine::Chain };
         let leg = e.method.as_deref() != Some("tools/call");
         let mut row = CallRow::new(e.session_id, invocation);
         row.anomalies = d.anomalies.iter().map(ToString::to_string).collect();
@@ -199,10 +204,15 @@ impl Fold {
             let asked_us = e.mono_us as i64;
             self.open.insert(invocation, Open { row, asked_us, answered: None, cancelled: false, blocked: false, leg });
         }
-        if leg { Line::Chain } else { Line::CallStarted }
+        if leg { LiveLine::Chain } else { LiveLine::CallStarted }
     }
 
-    fn decided(&mut self, e: &AuditEvent, d: &detail::PolicyDecision, told: &mut Chained) -> fn(Box<Chained>) -> Line {
+    fn decided(
+        &mut self,
+        e: &AuditEvent,
+        d: &detail::PolicyDecision,
+        told: &mut Chained,
+    ) -> fn(Box<Chained>) -> LiveLine {
         if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
             open.row.policy_verdict = Some(d.verdict);
             open.row.policy_reason = Some(d.reason.to_string());
@@ -211,17 +221,17 @@ impl Fold {
             open.row.phases_us.policy_decided = Some(open.after(e.mono_us));
             open.tell(told);
         }
-        Line::PolicyDecided
+        LiveLine::PolicyDecided
     }
 
     /// A guard did not forward it: a call ends with that.
-    fn blocked(&mut self, e: &AuditEvent, d: &detail::Blocked, told: &mut Chained) -> fn(Box<Chained>) -> Line {
+    fn blocked(&mut self, e: &AuditEvent, d: &detail::Blocked, told: &mut Chained) -> fn(Box<Chained>) -> LiveLine {
         if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
             open.blocked = true;
         }
         match d.receipt_id {
             Some(receipt) => self.ends(e, Some(receipt), None, told),
-            None => Line::PolicyDecided,
+            None => LiveLine::PolicyDecided,
         }
     }
 
@@ -245,12 +255,12 @@ impl Fold {
         open.tell(told);
     }
 
-    fn anomaly(&mut self, e: &AuditEvent, d: &detail::Anomaly, told: &mut Chained) -> fn(Box<Chained>) -> Line {
+    fn anomaly(&mut self, e: &AuditEvent, d: &detail::Anomaly, told: &mut Chained) -> fn(Box<Chained>) -> LiveLine {
         if matches!(d.kind.known(), Some(AnomalyKind::NoResponse | AnomalyKind::NotDelivered)) {
             return self.ends(e, d.receipt_id, Some(Undelivered { why: d.note.clone() }), told);
         }
         told.note = Some(d.note.as_ref().map_or_else(|| d.kind.to_string(), |note| format!("{}: {note}", d.kind)));
-        Line::Chain
+        LiveLine::Chain
     }
 
     fn ends(
@@ -259,10 +269,10 @@ impl Fold {
         receipt: Option<crate::model::ReceiptId>,
         undelivered: Option<Undelivered>,
         told: &mut Chained,
-    ) -> fn(Box<Chained>) -> Line {
-        let Some(invocation) = e.invocation_id else { return Line::Chain };
+    ) -> fn(Box<Chained>) -> LiveLine {
+        let Some(invocation) = e.invocation_id else { return LiveLine::Chain };
         let open = self.open.remove(&invocation);
-        let Some(receipt) = receipt else { return Line::Chain };
+        let Some(receipt) = receipt else { return LiveLine::Chain };
         let leg = open.as_ref().is_some_and(|o| o.leg);
         let (mut row, known) = match open {
             Some(mut open) => {
@@ -281,7 +291,7 @@ impl Fold {
             self.totals.started = (self.totals.started + u64::from(!known)).max(self.totals.finished);
         }
         told.call = Some(row);
-        Line::CallFinished
+        LiveLine::CallFinished
     }
 }
 

@@ -20,7 +20,7 @@ struct Hello {
 
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Line {
+enum LiveLine {
     Hello(Box<Hello>),
     #[serde(other)]
     Other,
@@ -36,7 +36,7 @@ pub(super) struct Request {
 
 /// The `hello` of protocol 1, if the line is one.
 pub(super) fn hello(line: &[u8]) -> Option<SessionHead> {
-    let Ok(Line::Hello(hello)) = serde_json::from_slice(line) else { return None };
+    let Ok(LiveLine::Hello(hello)) = serde_json::from_slice(line) else { return None };
     let Hello { chain_head, cursor, oldest, protocol, session, totals } = *hello;
     (protocol == 1).then_some(SessionHead { chain_head, cursor, from: cursor, oldest, session, totals })
 }

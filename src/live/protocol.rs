@@ -54,7 +54,7 @@ pub struct RunCard {
 /// One line from the proxy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Line {
+pub enum LiveLine {
     /// The first line, and again where a subscriber was too slow for what is told of sessions that begin and end.
     Hello(Hello),
     /// A session has begun; told to every subscriber.
@@ -343,7 +343,7 @@ impl From<Subject> for String {
     }
 }
 
-impl Line {
+impl LiveLine {
     /// The chain event in it.
     #[must_use]
     pub fn chained(&self) -> Option<&Chained> {

@@ -16,7 +16,7 @@ mod tests;
 use super::{
     discovery::{self, OwnCard},
     hub::{Ear, Hub, Note, Reach},
-    protocol::{Ended, Line, PackProgress, PackState, RUN_CARD_VERSION, RunCard, SessionState, Stderr, StderrLost},
+    protocol::{Ended, LiveLine, PackProgress, PackState, RUN_CARD_VERSION, RunCard, SessionState, Stderr, StderrLost},
     ring::{Entry, Ring},
     voice::{StderrLine, Voice},
 };
@@ -280,7 +280,7 @@ impl Server {
             own.remove();
         }
         if let Some(brief) = self.sessions.get(number).map(sessions::Session::brief) {
-            self.notice(&Line::Begun(brief));
+            self.notice(&LiveLine::Begun(brief));
         }
     }
 
@@ -291,10 +291,10 @@ impl Server {
         if self.subscribers.iter().any(|s| s.hears(number)) {
             self.sessions.read(number, true);
         }
-        self.notice(&Line::Ended(Ended { next, session_id: id }));
+        self.notice(&LiveLine::Ended(Ended { next, session_id: id }));
     }
 
-    fn notice(&mut self, line: &Line) {
+    fn notice(&mut self, line: &LiveLine) {
         self.notices.push(Entry { cursor: 0, chained: false, bytes: line.to_bytes().into() });
     }
 
@@ -385,12 +385,12 @@ impl Server {
             if said.lost > *lost {
                 *lost = said.lost;
                 let next = said.lines.front().map_or(said.next, |l| l.seq);
-                told.say(&Line::StderrLost(StderrLost { lost: said.lost, next, session_id: *session }));
+                told.say(&LiveLine::StderrLost(StderrLost { lost: said.lost, next, session_id: *session }));
             }
             any |= !said.lines.is_empty();
             for StderrLine { seq, at, text } in said.lines {
                 let (cursor, line) = (told.head.cursor, String::from_utf8_lossy(&text).into_owned());
-                told.say(&Line::Stderr(Stderr { at, cursor, line, seq, session_id: *session }));
+                told.say(&LiveLine::Stderr(Stderr { at, cursor, line, seq, session_id: *session }));
             }
         }
         any
@@ -399,7 +399,7 @@ impl Server {
     fn pack(&mut self, progress: PackProgress) {
         let (id, over) = (progress.session_id, progress.state != PackState::Sealing);
         let Some(session) = self.sessions.of_mut(id) else { return };
-        session.say(&Line::PackProgress(progress));
+        session.say(&LiveLine::PackProgress(progress));
         // Where no session runs any more, the process itself is found until it has gone.
         if over
             && self.sessions.iter().any(|(_, s)| s.brief().state == SessionState::Running)

@@ -6,7 +6,7 @@
 //! the files. Sessions are bounded too. What a call shows never depends on the window.
 
 use super::{
-    protocol::{Chained, End, Line, PackProgress, PackState, RunCard, Stderr},
+    protocol::{Chained, End, LiveLine, PackProgress, PackState, RunCard, Stderr},
     row::{CallRow, Place, Totals},
 };
 use crate::{
@@ -99,7 +99,7 @@ impl State {
     }
 
     /// Takes a line of the live protocol.
-    pub fn apply(&mut self, line: &Line) {
+    pub fn apply(&mut self, line: &LiveLine) {
         self.take(line);
         while self.sessions.len() > SESSIONS {
             let age = |s: &SessionView| (s.end.is_none(), s.card.as_ref().map(|c| c.card.started_at));
@@ -110,9 +110,9 @@ impl State {
         }
     }
 
-    fn take(&mut self, line: &Line) {
+    fn take(&mut self, line: &LiveLine) {
         match line {
-            Line::Session(head) => {
+            LiveLine::Session(head) => {
                 let card = &head.session;
                 let s = self.sessions.entry(card.card.session_id).or_default();
                 s.totals.join(head.totals);
@@ -125,22 +125,22 @@ impl State {
                     s.card = Some(card.clone());
                 }
             }
-            Line::Stderr(stderr) => {
+            LiveLine::Stderr(stderr) => {
                 let lines = &mut self.sessions.entry(stderr.session_id).or_default().stderr;
                 lines.insert(stderr.seq, stderr.clone());
                 while lines.len() > STDERR {
                     lines.pop_first();
                 }
             }
-            Line::StderrLost(lost) => {
+            LiveLine::StderrLost(lost) => {
                 let s = self.sessions.entry(lost.session_id).or_default();
                 s.stderr_lost = s.stderr_lost.max(lost.lost);
             }
-            Line::Unread(u) => {
+            LiveLine::Unread(u) => {
                 let s = self.sessions.entry(u.session_id).or_default();
                 s.unread = s.unread.clone().max((u.unread, u.why.clone()));
             }
-            Line::PackProgress(pack) => {
+            LiveLine::PackProgress(pack) => {
                 let s = self.sessions.entry(pack.session_id).or_default();
                 let rank = |p: &PackProgress| {
                     let state = match p.state {
@@ -154,13 +154,13 @@ impl State {
                     s.pack = Some(pack.clone());
                 }
             }
-            Line::Hello(_)
-            | Line::Begun(_)
-            | Line::Ended(_)
-            | Line::Gap(_)
-            | Line::CaughtUp(_)
-            | Line::Error(_)
-            | Line::Unknown => {}
+            LiveLine::Hello(_)
+            | LiveLine::Begun(_)
+            | LiveLine::Ended(_)
+            | LiveLine::Gap(_)
+            | LiveLine::CaughtUp(_)
+            | LiveLine::Error(_)
+            | LiveLine::Unknown => {}
             _ => {
                 if let Some(chained) = line.chained() {
                     self.chained(chained);

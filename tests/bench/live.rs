@@ -12,7 +12,7 @@ use assay::{
     live::{
         client::{self, Update},
         discovery, evidence,
-        protocol::{Line, RunCard},
+        protocol::{LiveLine, RunCard},
         row::CallRow,
         state::State,
     },
@@ -56,7 +56,7 @@ fn follow(card: RunCard) -> thread::JoinHandle<Seen> {
             assert_eq!(event.cursor, next, "an event is missing");
             next += 1;
             seen.events += 1;
-            if matches!(*line, Line::SessionEnd(_)) {
+            if matches!(*line, LiveLine::SessionEnd(_)) {
                 continue;
             }
             if first.elapsed() > Duration::from_millis(500) {

@@ -5,7 +5,7 @@ use crate::{
     live::{
         fold::Fold,
         journal,
-        protocol::{Line, PackProgress, PackState, RunCard},
+        protocol::{LiveLine, PackProgress, PackState, RunCard},
         row::CallRow,
     },
     model::{ReceiptId, SessionId, reading::Reading},
@@ -72,10 +72,10 @@ impl Followed {
     }
 
     /// Hears a line about it: an event, a gap, how far its pack is.
-    pub fn hear(&mut self, line: Line, teller: &Teller) -> Option<()> {
+    pub fn hear(&mut self, line: LiveLine, teller: &Teller) -> Option<()> {
         match &line {
-            Line::Gap(gap) => return self.heal(gap.from, gap.to, teller),
-            Line::PackProgress(p) => self.sealed |= p.state != PackState::Sealing,
+            LiveLine::Gap(gap) => return self.heal(gap.from, gap.to, teller),
+            LiveLine::PackProgress(p) => self.sealed |= p.state != PackState::Sealing,
             _ => {}
         }
         if let Some((_, cursor)) = line.place() {
@@ -176,7 +176,7 @@ impl Followed {
         let Some(pack) = paths.map(|p| p.pack).filter(|p| p.is_dir()) else { return Some(()) };
         let (session_id, problems) = (self.id(), Vec::new());
         let told = PackProgress { pack: Some(pack), problems, session_id, state: PackState::Built };
-        teller.tell(Update::Line(Box::new(Line::PackProgress(told))))
+        teller.tell(Update::Line(Box::new(LiveLine::PackProgress(told))))
     }
 
     /// The session that continues this one, from the files alone.

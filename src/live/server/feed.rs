@@ -6,7 +6,7 @@ use crate::{
         fold::Fold,
         hub::Mark,
         journal,
-        protocol::{Line, RunCard},
+        protocol::{LiveLine, RunCard},
         ring::{Entry, Ring},
         row::Totals,
     },
@@ -107,7 +107,7 @@ impl Feed {
                 Reading::TooNew(e) => fold.unread(*session, seq, e.to_string()),
                 Reading::Damaged(why) => fold.unread(*session, seq, why),
             };
-            if let Line::SessionEnd(c) = &mut told
+            if let LiveLine::SessionEnd(c) = &mut told
                 && let Some(end) = &mut c.end
             {
                 end.next = next;
@@ -188,10 +188,10 @@ mod tests {
         let (mut feed, mut ring) = (Feed::open(None, &card).unwrap(), Ring::new(8 << 20));
         feed.read(mark, None, true, None, &mut ring).unwrap();
         assert_eq!(feed.head().cursor, 82);
-        let lines: Vec<Line> = (0..82).map(|n| Line::parse(&ring.get(n).unwrap().bytes).unwrap()).collect();
+        let lines: Vec<LiveLine> = (0..82).map(|n| LiveLine::parse(&ring.get(n).unwrap().bytes).unwrap()).collect();
         assert!(lines.iter().enumerate().all(|(n, line)| line.place() == Some((id, n as u64))));
         let unread: Vec<_> =
-            lines.iter().filter_map(|l| if let Line::Unread(u) = l { Some(u) } else { None }).collect();
+            lines.iter().filter_map(|l| if let LiveLine::Unread(u) = l { Some(u) } else { None }).collect();
         assert_eq!(unread.iter().map(|u| (u.cursor, u.unread)).collect::<Vec<_>>(), [(7, 1), (9, 2), (10, 3)]);
         assert!(unread[0].why.contains("too new") && !unread[1].why.is_empty(), "{unread:?}");
     }

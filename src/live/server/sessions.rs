@@ -5,7 +5,7 @@ use crate::{
     live::{
         discovery::OwnCard,
         hub::Reach,
-        protocol::{Brief, Line, RunCard, SessionState},
+        protocol::{Brief, LiveLine, RunCard, SessionState},
         ring::{Entry, Ring},
     },
     model::SessionId,
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Tells what is not in the chain.
-    pub fn say(&mut self, line: &Line) {
+    pub fn say(&mut self, line: &LiveLine) {
         self.last_word = Instant::now();
         self.ring.push(Entry { cursor: self.head.cursor, chained: false, bytes: line.to_bytes().into() });
     }

@@ -3,7 +3,7 @@
 use super::sessions::{Session, Sessions};
 use crate::{
     live::{
-        protocol::{CaughtUp, ErrorLine, Gap, Hello, Line, MAX_REQUEST, PROTOCOL, Request, SessionHead, Subject},
+        protocol::{CaughtUp, ErrorLine, Gap, Hello, LiveLine, MAX_REQUEST, PROTOCOL, Request, SessionHead, Subject},
         ring::Ring,
     },
     model::SessionId,
@@ -82,7 +82,7 @@ impl Stream {
             session: s.card.clone(),
             totals: head.totals,
         };
-        output.extend_from_slice(&Line::Session(Box::new(told)).to_bytes());
+        output.extend_from_slice(&LiveLine::Session(Box::new(told)).to_bytes());
     }
 
     /// Events that have left the ring since, before they were told. That a gap will say so later, or never, does not matter.
@@ -108,7 +108,7 @@ impl Stream {
         }
         let lost = self.count(to);
         let (gap, from) = (to - self.expected, self.expected);
-        output.extend_from_slice(&Line::Gap(Gap { gap, from, session_id, to }).to_bytes());
+        output.extend_from_slice(&LiveLine::Gap(Gap { gap, from, session_id, to }).to_bytes());
         self.expected = to;
         lost
     }
@@ -126,7 +126,7 @@ impl Stream {
                 lost += self.gap(s.id(), s.head.cursor, output);
                 self.forgiven = false;
                 if std::mem::take(&mut self.asked) {
-                    let line = Line::CaughtUp(CaughtUp { cursor: self.expected, session_id: Some(s.id()) });
+                    let line = LiveLine::CaughtUp(CaughtUp { cursor: self.expected, session_id: Some(s.id()) });
                     output.extend_from_slice(&line.to_bytes());
                 }
                 break;
@@ -226,7 +226,7 @@ impl Subscriber {
         }
         stream.gap(session.id(), session.head.cursor, &mut self.output);
         let error = "this session has ended and is not sent any more: read the rest from its files".to_owned();
-        self.say(&Line::Error(ErrorLine { error, session_id: Some(session.id()) }));
+        self.say(&LiveLine::Error(ErrorLine { error, session_id: Some(session.id()) }));
     }
 
     /// Hears it and tells it what it can take.
@@ -255,11 +255,11 @@ impl Subscriber {
             self.greeted = true;
             self.notice = view.notices.end();
             let sessions = view.sessions.iter().map(|(_, s)| s.brief()).collect();
-            self.say(&Line::Hello(Hello { protocol: PROTOCOL, sessions }));
+            self.say(&LiveLine::Hello(Hello { protocol: PROTOCOL, sessions }));
         }
     }
 
-    fn say(&mut self, line: &Line) {
+    fn say(&mut self, line: &LiveLine) {
         self.output.extend_from_slice(&line.to_bytes());
     }
 
@@ -293,7 +293,7 @@ impl Subscriber {
             Ok(request) => request,
             Err(e) => {
                 let error = e.to_string().chars().take(200).collect();
-                return self.say(&Line::Error(ErrorLine { error, session_id: None }));
+                return self.say(&LiveLine::Error(ErrorLine { error, session_id: None }));
             }
         };
         let from = match (request.from, request.last) {
@@ -302,7 +302,7 @@ impl Subscriber {
             (None, Some(n)) => From::Last(n),
             (Some(_), Some(_)) => {
                 let error = "from and last cannot be used together".to_owned();
-                return self.say(&Line::Error(ErrorLine { error, session_id: None }));
+                return self.say(&LiveLine::Error(ErrorLine { error, session_id: None }));
             }
         };
         match request.subscribe {
@@ -317,7 +317,7 @@ impl Subscriber {
                     self.streams.insert(number, Stream::new(from));
                 } else {
                     let error = "this process has no events of that session, or no longer".to_owned();
-                    self.say(&Line::Error(ErrorLine { error, session_id: Some(id) }));
+                    self.say(&LiveLine::Error(ErrorLine { error, session_id: Some(id) }));
                 }
             }
         }

@@ -123,15 +123,15 @@ impl Peer {
         self.0.get_mut().write_all(b"\n").unwrap();
     }
 
-    fn line(&mut self) -> Line {
+    fn line(&mut self) -> LiveLine {
         let mut text = Vec::new();
         self.0.read_until(b'\n', &mut text).unwrap();
         assert!(!text.is_empty(), "the connection was closed");
-        Line::parse(&text).unwrap()
+        LiveLine::parse(&text).unwrap()
     }
 
     /// The next line that `pick` wants.
-    fn next<T>(&mut self, pick: impl Fn(Line) -> Option<T>) -> T {
+    fn next<T>(&mut self, pick: impl Fn(LiveLine) -> Option<T>) -> T {
         loop {
             if let Some(picked) = pick(self.line()) {
                 return picked;
@@ -140,19 +140,19 @@ impl Peer {
     }
 
     fn hello(&mut self) -> Hello {
-        self.next(|l| if let Line::Hello(hello) = l { Some(hello) } else { None })
+        self.next(|l| if let LiveLine::Hello(hello) = l { Some(hello) } else { None })
     }
 
     fn error(&mut self) -> String {
-        self.next(|l| if let Line::Error(e) = l { Some(e.error) } else { None })
+        self.next(|l| if let LiveLine::Error(e) = l { Some(e.error) } else { None })
     }
 
     /// What is told until the past of so many sessions is over.
-    fn caught_up(&mut self, sessions: usize) -> Vec<Line> {
+    fn caught_up(&mut self, sessions: usize) -> Vec<LiveLine> {
         let (mut lines, mut over) = (Vec::new(), 0);
         while over < sessions {
             let line = self.line();
-            over += usize::from(matches!(line, Line::CaughtUp(_)));
+            over += usize::from(matches!(line, LiveLine::CaughtUp(_)));
             lines.push(line);
         }
         lines
@@ -160,8 +160,8 @@ impl Peer {
 }
 
 /// Cursors of a session's events, in the order in which they were told.
-fn cursors(lines: &[Line], id: SessionId) -> Vec<u64> {
-    lines.iter().filter_map(Line::place).filter(|(session, _)| *session == id).map(|(_, cursor)| cursor).collect()
+fn cursors(lines: &[LiveLine], id: SessionId) -> Vec<u64> {
+    lines.iter().filter_map(LiveLine::place).filter(|(session, _)| *session == id).map(|(_, cursor)| cursor).collect()
 }
 
 fn apply(state: &mut State, update: Update) {
@@ -185,7 +185,7 @@ fn a_process_tells_which_sessions_it_has_and_of_each_what_was_asked_for() {
     let lines = one.caught_up(1);
     assert_eq!(cursors(&lines, b.id), (0..82).collect::<Vec<_>>());
     assert!(cursors(&lines, a.id).is_empty() && cursors(&lines, c.id).is_empty());
-    let head = lines.iter().find_map(|l| if let Line::Session(head) = l { Some(head) } else { None }).unwrap();
+    let head = lines.iter().find_map(|l| if let LiveLine::Session(head) = l { Some(head) } else { None }).unwrap();
     assert_eq!((head.session.card.session_id, head.from, head.cursor, head.oldest), (b.id, 0, 82, 0));
     // The rest, one that has ended too; what it hears of already does not begin again.
     one.say("{\"subscribe\":\"all\",\"last\":5}");
@@ -196,13 +196,13 @@ fn a_process_tells_which_sessions_it_has_and_of_each_what_was_asked_for() {
     // Who asks for nothing but the present hears what comes.
     let d = p.written(4, 50);
     p.begun(&d, None);
-    let begun = one.next(|l| if let Line::Begun(b) = l { Some(b) } else { None });
+    let begun = one.next(|l| if let LiveLine::Begun(b) = l { Some(b) } else { None });
     assert_eq!((begun.session_id, begun.state), (d.id, SessionState::Running));
     p.grown(&d, d.len);
     let told = one.next(|l| l.place().filter(|(id, cursor)| (*id, *cursor) == (d.id, 201)));
     assert_eq!(told, (d.id, 201));
     p.ended(&d, None);
-    assert_eq!(one.next(|l| if let Line::Ended(e) = l { Some(e.session_id) } else { None }), d.id);
+    assert_eq!(one.next(|l| if let LiveLine::Ended(e) = l { Some(e.session_id) } else { None }), d.id);
     // Each has a card, and all name one socket.
     let cards = p.cards();
     assert_eq!(cards.len(), 4);
@@ -221,7 +221,7 @@ fn a_session_that_continues_another_is_told_to_whoever_heard_of_that() {
     let (a, b, other) = (p.recorded(1, 10), p.written(2, 20), p.recorded(3, 5));
     let mut peer = p.connect();
     peer.say(&format!("{{\"subscribe\":\"{}\"}}", a.id));
-    peer.next(|l| matches!(l, Line::Session(_)).then_some(()));
+    peer.next(|l| matches!(l, LiveLine::Session(_)).then_some(()));
     p.ended(&a, Some(b.id));
     p.begun(&b, Some(a.id));
     p.grown(&b, b.len);
@@ -260,7 +260,7 @@ fn requests_that_mean_nothing_are_answered_and_cost_nobody_anything() {
         assert!(!peer.error().is_empty());
     }
     peer.say("{\"subscribe\":\"mcp_00000000000000fe\",\"from\":0}");
-    let asked = peer.next(|l| if let Line::Error(e) = l { e.session_id } else { None });
+    let asked = peer.next(|l| if let LiveLine::Error(e) = l { e.session_id } else { None });
     assert_eq!(asked, SessionId::from_bits(0xfe));
     // It is served as well as any other afterwards.
     peer.say(&format!("  \n{{\"subscribe\":\"{}\",\"last\":18446744073709551615}}", a.id));
@@ -326,7 +326,7 @@ fn who_does_not_read_loses_what_leaves_the_memory_and_nobody_else_does() {
         peer.say("{\"subscribe\":\"all\"}");
         let mut told = 0;
         while told < 2 {
-            told += usize::from(matches!(peer.line(), Line::Session(_)));
+            told += usize::from(matches!(peer.line(), LiveLine::Session(_)));
         }
     }
     let mut heard = Vec::new();
@@ -337,9 +337,9 @@ fn who_does_not_read_loses_what_leaves_the_memory_and_nobody_else_does() {
             heard.push(good.line());
         }
     }
-    assert!(heard.iter().all(|l| !matches!(l, Line::Gap(_))));
+    assert!(heard.iter().all(|l| !matches!(l, LiveLine::Gap(_))));
     // The deaf one is told what it lost, once it reads, and the session was told how much that is.
-    let gap = deaf.next(|l| if let Line::Gap(gap) = l { Some(gap) } else { None });
+    let gap = deaf.next(|l| if let LiveLine::Gap(gap) = l { Some(gap) } else { None });
     assert!(gap.session_id == a.id && gap.gap == gap.to - gap.from && gap.gap > 100, "{gap:?}");
     assert!(p.hub.take_missed(a.id) >= gap.gap);
     assert_eq!(p.hub.take_missed(b.id), 0);
@@ -362,7 +362,7 @@ fn sessions_that_ended_are_forgotten_and_whoever_heard_of_them_is_told_the_gap()
         let ids: Vec<_> = p.connect().hello().sessions.iter().map(|s| s.session_id).collect();
         (ids == kept).then_some(())
     });
-    let gap = slow.next(|l| if let Line::Gap(gap) = l { Some(gap) } else { None });
+    let gap = slow.next(|l| if let LiveLine::Gap(gap) = l { Some(gap) } else { None });
     assert_eq!((gap.session_id, gap.to), (big.id, 12_002));
     let mut late = p.connect();
     late.say(&format!("{{\"subscribe\":\"{}\"}}", big.id));
@@ -456,8 +456,8 @@ fn two_hundred_sessions_of_a_process_have_one_thread_one_socket_and_bounded_memo
     let mut heard: HashMap<SessionId, (u64, Option<u64>, bool)> = HashMap::new();
     while heard.values().filter(|(.., over)| *over).count() < all.len() {
         match peer.line() {
-            Line::Gap(gap) => heard.entry(gap.session_id).or_default().0 += gap.gap,
-            Line::CaughtUp(c) => heard.entry(c.session_id.unwrap()).or_default().2 = true,
+            LiveLine::Gap(gap) => heard.entry(gap.session_id).or_default().0 += gap.gap,
+            LiveLine::CaughtUp(c) => heard.entry(c.session_id.unwrap()).or_default().2 = true,
             line => {
                 let Some((id, cursor)) = line.place() else { continue };
                 let heard = heard.entry(id).or_default();
@@ -494,7 +494,7 @@ fn what_servers_said_before_waits_for_the_first_who_hears_of_their_sessions() {
     // Who only looks, or hears of another session, takes nothing away.
     let mut other = p.connect();
     other.hello();
-    let stderr = |l| if let Line::Stderr(s) = l { Some((s.session_id, s.seq, s.line)) } else { None };
+    let stderr = |l| if let LiveLine::Stderr(s) = l { Some((s.session_id, s.seq, s.line)) } else { None };
     other.say(&format!("{{\"subscribe\":\"{}\"}}", b.id));
     assert_eq!(other.next(stderr), (b.id, 0, "another".to_owned()));
     let mut peer = p.connect();
@@ -506,9 +506,9 @@ fn what_servers_said_before_waits_for_the_first_who_hears_of_their_sessions() {
     let c = p.written(3, 10);
     p.ended(&a, Some(c.id));
     p.begun(&c, Some(a.id));
-    peer.next(
-        |l| if let Line::Session(head) = l { (head.session.card.session_id == c.id).then_some(()) } else { None },
-    );
+    peer.next(|l| {
+        if let LiveLine::Session(head) = l { (head.session.card.session_id == c.id).then_some(()) } else { None }
+    });
     of_a.take(b"three\n");
     assert_eq!(peer.next(stderr), (c.id, 2, "three".to_owned()));
 }

@@ -18,7 +18,7 @@ impl State {
 }
 
 /// A session on disk, and what would be told of it live.
-fn session(calls: u64) -> (tempfile::TempDir, SessionPaths, Vec<Line>) {
+fn session(calls: u64) -> (tempfile::TempDir, SessionPaths, Vec<LiveLine>) {
     let tmp = tempfile::tempdir().unwrap();
     let plan = Plan { calls, error_every: 5, timeout_every: 7, ..Plan::default() };
     let segment = sessions::write(&plan, tmp.path()).unwrap().paths.segment;
@@ -28,13 +28,13 @@ fn session(calls: u64) -> (tempfile::TempDir, SessionPaths, Vec<Line>) {
     (tmp, paths, lines)
 }
 
-fn told(paths: &SessionPaths) -> Vec<Line> {
+fn told(paths: &SessionPaths) -> Vec<LiveLine> {
     let (mut fold, mut lines) = (Fold::default(), Vec::new());
     journal::events(&paths.segment, 0, u64::MAX, &mut |_, e| lines.push(fold.event(&e.ok().unwrap()))).unwrap();
     lines
 }
 
-fn state_of<'a>(window: usize, lines: impl IntoIterator<Item = &'a Line>) -> State {
+fn state_of<'a>(window: usize, lines: impl IntoIterator<Item = &'a LiveLine>) -> State {
     let mut state = State::new(window);
     lines.into_iter().for_each(|l| state.apply(l));
     state
@@ -65,10 +65,10 @@ fn every_line_survives_the_wire() {
     for line in session(20).2 {
         let bytes = line.to_bytes();
         assert_eq!(memchr::memchr(b'\n', &bytes), Some(bytes.len() - 1));
-        assert_eq!(Line::parse(&bytes).unwrap(), line);
+        assert_eq!(LiveLine::parse(&bytes).unwrap(), line);
     }
-    assert_eq!(Line::parse(br#"{"event":"of a later version","x":1}"#).unwrap(), Line::Unknown);
-    assert!(Line::parse(b"{}").is_err());
+    assert_eq!(LiveLine::parse(br#"{"event":"of a later version","x":1}"#).unwrap(), LiveLine::Unknown);
+    assert!(LiveLine::parse(b"{}").is_err());
 }
 
 #[test]
@@ -101,9 +101,15 @@ fn the_window_keeps_the_newest_and_says_that_it_is_cut() {
 fn stderr_and_pack_progress_are_kept_once_and_bounded() {
     let id = SessionId::from_bits(1);
     let stderr = |seq| {
-        Line::Stderr(Stderr { at: WallTime::from_millis(0), cursor: 0, line: format!("{seq}"), seq, session_id: id })
+        LiveLine::Stderr(Stderr {
+            at: WallTime::from_millis(0),
+            cursor: 0,
+            line: format!("{seq}"),
+            seq,
+            session_id: id,
+        })
     };
-    let pack = |state| Line::PackProgress(PackProgress { pack: None, problems: vec![], session_id: id, state });
+    let pack = |state| LiveLine::PackProgress(PackProgress { pack: None, problems: vec![], session_id: id, state });
     let mut state = State::default();
     for seq in (0..2000).chain(0..2000).rev() {
         state.apply(&stderr(seq));
@@ -160,7 +166,7 @@ fn sessions_are_bounded_and_those_that_ended_go_first() {
         let mut session = run_card(SessionId::from_bits(n));
         session.card.started_at = WallTime::from_millis(i64::try_from(n).unwrap());
         let totals = Totals::default();
-        Line::Session(Box::new(SessionHead { chain_head: None, cursor: 0, from: 0, oldest: 0, session, totals }))
+        LiveLine::Session(Box::new(SessionHead { chain_head: None, cursor: 0, from: 0, oldest: 0, session, totals }))
     };
     let (_tmp, _, ended) = self::session(1);
     ended.iter().for_each(|line| state.apply(line));

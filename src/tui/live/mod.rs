@@ -19,7 +19,7 @@ use crate::{
     filter::{Filter, FilterError},
     live::{
         client::Update,
-        protocol::{Line, PackState},
+        protocol::{LiveLine, PackState},
         row::CallRow,
         state::State,
     },
@@ -100,7 +100,7 @@ impl LiveScreen {
                     }
                 }
                 seen.state.apply(&line);
-                if let Line::Session(head) = &*line {
+                if let LiveLine::Session(head) = &*line {
                     seen.sessions.found(head.session.card.session_id);
                     seen.sessions.forget(&seen.state);
                 }

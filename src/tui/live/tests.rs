@@ -4,7 +4,7 @@ use crate::{
     live::{
         client::{Gone, Update},
         discovery::{Unread, tests::run_card},
-        protocol::{Chained, End, Line, PackProgress, PackState, RunCard, SessionHead, Stderr},
+        protocol::{Chained, End, LiveLine, PackProgress, PackState, RunCard, SessionHead, Stderr},
         row::{CallRow, Totals},
     },
     model::{
@@ -62,7 +62,7 @@ impl Told {
             segment: file("segment"),
             ..told
         };
-        Update::Line(Box::new(Line::Session(Box::new(SessionHead {
+        Update::Line(Box::new(LiveLine::Session(Box::new(SessionHead {
             chain_head: None,
             cursor: self.cursor,
             from: 0,
@@ -94,7 +94,7 @@ impl Told {
     pub fn begins(&mut self, n: u64, tool: &str, ms: i64) -> Update {
         self.totals.started += 1;
         let row = self.row(n, tool, ms);
-        Update::Line(Box::new(Line::CallStarted(self.chained(EventKind::RequestReceived, Some(row)))))
+        Update::Line(Box::new(LiveLine::CallStarted(self.chained(EventKind::RequestReceived, Some(row)))))
     }
 
     pub fn row(&self, n: u64, tool: &str, ms: i64) -> CallRow {
@@ -134,17 +134,17 @@ impl Told {
             result_type: answered.then(|| "complete".to_owned()),
             ..self.row(n, tool, ms)
         };
-        Update::Line(Box::new(Line::CallFinished(self.chained(EventKind::ResponseSent, Some(row)))))
+        Update::Line(Box::new(LiveLine::CallFinished(self.chained(EventKind::ResponseSent, Some(row)))))
     }
 
     pub fn gap(&mut self, note: &str) -> Update {
         let mut c = self.chained(EventKind::RecorderGap, None);
         c.note = Some(note.to_owned());
-        Update::Line(Box::new(Line::Chain(c)))
+        Update::Line(Box::new(LiveLine::Chain(c)))
     }
 
     pub fn stderr(&self, seq: u64, line: &str) -> Update {
-        Update::Line(Box::new(Line::Stderr(Stderr {
+        Update::Line(Box::new(LiveLine::Stderr(Stderr {
             at: at(-9_000),
             cursor: self.cursor,
             line: line.to_owned(),
@@ -156,12 +156,12 @@ impl Told {
     pub fn end(&mut self) -> Update {
         let mut c = self.chained(EventKind::ChainEnd, None);
         c.end = Some(End { complete: true, next: None, reason: "client_closed".to_owned() });
-        Update::Line(Box::new(Line::SessionEnd(c)))
+        Update::Line(Box::new(LiveLine::SessionEnd(c)))
     }
 
     pub fn pack(&self, state: PackState) -> Update {
         let pack = (state == PackState::Verified).then(|| PathBuf::from("/work/.assay/mcp/packs/proof_pack_x"));
-        Update::Line(Box::new(Line::PackProgress(PackProgress {
+        Update::Line(Box::new(LiveLine::PackProgress(PackProgress {
             pack,
             problems: Vec::new(),
             session_id: self.id,

@@ -19,7 +19,7 @@ use crate::{
     history::list::{self, Entry, Found, Places, Standing},
     live::{
         client::Update,
-        protocol::{Line, PackState, RunCard},
+        protocol::{LiveLine, PackState, RunCard},
     },
     model::SessionId,
     numbers::{counted, grouped},
@@ -167,11 +167,11 @@ impl PacksScreen {
             Update::Call(_) | Update::Lost(_) | Update::Unread(_) | Update::TooNew { .. } => return Vec::new(),
         };
         match &**line {
-            Line::Session(head) => {
+            LiveLine::Session(head) => {
                 self.add(&head.session);
                 self.heard.entry(head.session.card.session_id).or_default().receipts = head.totals.finished;
             }
-            Line::PackProgress(p) => {
+            LiveLine::PackProgress(p) => {
                 let heard = self.heard.entry(p.session_id).or_default();
                 heard.pack.clone_from(&p.pack);
                 heard.standing = match p.state {

@@ -285,11 +285,11 @@ fn sessions_that_are_recorded_now_move() {
     let totals = Totals { finished: 12, ..Totals::default() };
     let head = SessionHead { chain_head: None, cursor: 0, from: 0, oldest: 0, session, totals };
     let line = |line| Msg::Live(Update::Line(Box::new(line)));
-    let _ = app.update(line(Line::Session(Box::new(head))));
+    let _ = app.update(line(LiveLine::Session(Box::new(head))));
     let said = shown(&mut app);
     assert!(said.contains("files") && said.contains("… recording") && said.contains("12"), "{said}");
     let progress =
-        |state, problems| line(Line::PackProgress(PackProgress { pack: None, problems, session_id: id, state }));
+        |state, problems| line(LiveLine::PackProgress(PackProgress { pack: None, problems, session_id: id, state }));
     let _ = app.update(progress(PackState::Sealing, Vec::new()));
     assert!(shown(&mut app).contains("sealing its pack"));
     let _ = app.update(progress(PackState::Failed, vec!["the disk is full".into()]));

@@ -19,7 +19,7 @@ use super::{
     screen::{At, Screen},
 };
 use crate::{
-    live::{client::Update, protocol::Line},
+    live::{client::Update, protocol::LiveLine},
     model::{SessionId, WallTime},
     paths::DEFAULT_AUDIT_DIR,
     policy::{
@@ -156,7 +156,7 @@ impl PolicyScreen {
     /// Takes news of a live session: what it records is judged when it is what is judged here.
     pub fn live(&mut self, update: &Update) {
         let Update::Line(line) = update else { return };
-        if let Line::CallFinished(c) = &**line {
+        if let LiveLine::CallFinished(c) = &**line {
             self.more |= self.is_about(c.session_id);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::hostile::{CALLS, wide};
 use super::*;
-use assay::live::protocol::{Line, PackState};
+use assay::live::protocol::{LiveLine, PackState};
 use assay::model::{Outcome, SessionId};
 use assay_support::rig::{call, rig};
 use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, process::Stdio};
@@ -31,7 +31,7 @@ fn a_call_is_seen_while_it_runs_and_when_it_ends() {
     );
     client.end();
     let updates = to_the_end(&inbox, &mut state);
-    assert!(updates.iter().any(|u| matches!(u, Update::Line(l) if matches!(**l, Line::SessionEnd(_)))));
+    assert!(updates.iter().any(|u| matches!(u, Update::Line(l) if matches!(**l, LiveLine::SessionEnd(_)))));
     let view = &state.sessions()[&card.card.session_id];
     assert_eq!(view.pack.as_ref().unwrap().state, PackState::Verified);
     assert_eq!(view.totals.finished, 4);
@@ -74,7 +74,7 @@ fn stderr_of_before_is_told_as_far_as_it_is_kept_and_the_rest_is_counted() {
         while let Ok(update) = inbox.try_recv() {
             apply(&mut state, &update);
             if let Update::Line(line) = &update
-                && let Line::Stderr(line) = &**line
+                && let LiveLine::Stderr(line) = &**line
             {
                 told.push((line.seq, line.line.clone()));
             }
