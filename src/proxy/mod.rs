@@ -100,7 +100,8 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let signer = signer()?.map(Arc::new);
     let (events, inbox) = mpsc::channel();
     let watched = lifecycle::watch_signals(&events).map_err(|e| format!("cannot handle signals: {e}"));
-    let session = record::new_session_id().map_err(|e| Failure::failed(format_args!("no random session id: {e}")))?;
+    let session =
+        record::new_session_id().map_err(|e| Failure::failed(format_args!("cannot get a random session id: {e}")))?;
     let started = (clock::mono_ns(), WallTime::now());
     // The server starts up while we do: nothing that could still be refused as bad input comes behind this.
     let spawned = match watched.map(|()| Child::spawn(&options.command, Stderr::Piped, relay::Group::fitting())) {
@@ -218,5 +219,5 @@ impl From<PathError> for Failure {
 
 pub(crate) fn no_policy() -> Failure {
     Failure::bad_input("--profile guard needs --policy")
-        .hint("assay policy init writes one to begin with; there is no implicit allow-all or deny-all policy")
+        .hint("write a first one with assay policy init; there is no implicit allow-all or deny-all policy")
 }

@@ -144,7 +144,7 @@ fn seal(
         Ok(built) => {
             sealed.problems.extend(built.findings.iter().map(|f| format!("self-check: {}", f.message)));
             if let Some(e) = built.unsynced {
-                sealed.problems.push(format!("the pack stands, but may not survive a power cut: {e}"));
+                sealed.problems.push(format!("the pack is in place, but may not survive a power cut: {e}"));
             }
             sealed.verified = true;
             sealed.pack = Some(built.dir);
@@ -152,7 +152,7 @@ fn seal(
         Err(BuildError::Exists(dir)) => {
             match is_pack_of(&dir, doc, signer) {
                 Ok(()) => sealed.verified = true,
-                Err(why) => sealed.problems.push(format!("{} is in the way of the pack: {why}", dir.display())),
+                Err(why) => sealed.problems.push(format!("{} is where the pack should go: {why}", dir.display())),
             }
             sealed.pack = sealed.verified.then_some(dir);
         }
@@ -278,6 +278,6 @@ pub(super) fn recover_in_background(keeping: &Keeping) {
         recover_now(&keeping);
     };
     if let Err(e) = std::thread::Builder::new().name("assay-recover".into()).spawn(run) {
-        tracing::warn!(error = %e, "no thread for recovery");
+        tracing::warn!(error = %e, "cannot start a thread for recovery");
     }
 }

@@ -166,7 +166,7 @@ impl Status {
             self.warn("nothing of this session was recorded");
         }
         if report.left_for_recovery {
-            self.warn("the last evidence could not be written; it is kept in memory until a reboot: make room, then run `assay recover`");
+            self.warn("the last evidence could not be written; it is kept in memory until a reboot: free some space, then run `assay recover`");
         }
         let recorded = !report.left_for_recovery
             && !report.nothing_recorded
@@ -211,13 +211,13 @@ pub(super) fn log_to(dir: &AuditDir, status: Status) -> Option<WorkerGuard> {
     let file = match opened {
         Ok(file) => file,
         Err(e) => {
-            status.warn(&format!("{}: {e}; nothing is logged", path.display()));
+            status.warn(&format!("{}: {e}; no log is written", path.display()));
             return None;
         }
     };
     // The library panics if it cannot have its thread.
     if let Err(e) = std::thread::Builder::new().spawn(|| ()).map(std::thread::JoinHandle::join) {
-        status.warn(&format!("no thread for the log: {e}; nothing is logged"));
+        status.warn(&format!("cannot start a thread for the log: {e}; no log is written"));
         return None;
     }
     // The default of 128 000 lines costs 4 MB and milliseconds at every start.

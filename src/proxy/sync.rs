@@ -50,7 +50,7 @@ pub(super) fn start(written: Receiver<Written>) -> std::io::Result<()> {
                     sessions.retain(|session, synced| match sync(&mut synced.files) {
                         None => true,
                         Some(e) => {
-                            tracing::error!(%session, error = %e, "evidence could not be synced; another segment is begun");
+                            tracing::error!(%session, error = %e, "evidence could not be synced; a new segment is started");
                             synced.failed.store(true, Ordering::Release);
                             false
                         }

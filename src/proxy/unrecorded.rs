@@ -39,7 +39,7 @@ pub(super) fn pass(
     signals: Option<&Receiver<Event>>,
     status: Status,
 ) -> Result<Exit, Failure> {
-    status.warn(&format!("nothing of this session will be recorded, and it goes on without the recorder: {why}"));
+    status.warn(&format!("nothing of this session will be recorded; it continues without the recorder: {why}"));
     let mut server = Alone::start(command).map_err(spawn_failure)?;
     let mut interrupted = false;
     while !server.has_ended() {

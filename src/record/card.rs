@@ -224,7 +224,7 @@ impl Card {
         let stem = path.file_stem().and_then(std::ffi::OsStr::to_str);
         Ok(match reading {
             Reading::Readable(card) if stem != Some(card.session_id.hex().as_str()) => {
-                Reading::Damaged(format!("it is the card of {}, and has the name of another", card.session_id))
+                Reading::Damaged(format!("it is the card of {}, but has another name", card.session_id))
             }
             reading => reading,
         })

@@ -91,13 +91,13 @@ versioned!(Mark, "session mark", MARK_VERSION);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotOurs {
     /// No user directory is known.
-    #[error("there is no user directory that could know it: set HOME or ASSAY_HOME")]
+    #[error("there is no user directory that could have its mark: set HOME or ASSAY_HOME")]
     NoHome,
     /// It has no mark.
-    #[error("{} does not know it", .0.display())]
+    #[error("{} has no mark of it", .0.display())]
     NoMark(PathBuf),
     /// Its mark does not read.
-    #[error("its mark {} does not read: {why}", .path.display())]
+    #[error("its mark {} cannot be read: {why}", .path.display())]
     Unreadable {
         /// Path of the mark.
         path: PathBuf,
@@ -116,7 +116,7 @@ pub enum NotOurs {
     #[error("it was begun in another directory, {0}: this is a copy")]
     Elsewhere(String),
     /// The chain here does not begin as it did.
-    #[error("its chain begins otherwise than it was begun")]
+    #[error("its chain does not begin with the event that the mark names")]
     OtherStart,
 }
 
@@ -224,7 +224,7 @@ impl Marks {
         };
         let mark = match reading::read::<Mark>(&bytes) {
             Reading::Readable(mark) if mark.session_id == session => mark,
-            Reading::Readable(_) => return Err(unreadable("it is that of another session".to_owned())),
+            Reading::Readable(_) => return Err(unreadable("it belongs to another session".to_owned())),
             Reading::TooNew(source) => return Err(NotOurs::TooNew { path, source }),
             Reading::Damaged(why) => return Err(unreadable(why)),
         };

@@ -97,7 +97,7 @@ impl fmt::Display for Said {
         match self {
             Self::Damaged(what) => f.write_str(what),
             Self::TooNew { path, source } => {
-                write!(f, "{}: {source}; whether the ledger was rolled back is not known", path.display())
+                write!(f, "{}: {source}; whether the ledger was rolled back is unknown", path.display())
             }
         }
     }

@@ -103,7 +103,7 @@ impl Sink {
             Err(e) if e.kind() == io::ErrorKind::NotFound => "was removed".to_owned(),
             Ok(there) if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) => "was replaced".to_owned(),
             _ if ours.len() > self.good => {
-                format!("was {} long and has {} now", counted(self.good, "byte"), ours.len())
+                format!("was {} long and now has {}", counted(self.good, "byte"), ours.len())
             }
             _ => return None,
         };
