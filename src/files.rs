@@ -73,7 +73,7 @@ pub fn reach(named: &Path) -> io::Result<PathBuf> {
     Ok(real)
 }
 
-/// A path as text, for documents that hold text alone: bytes that are no UTF-8 are replaced.
+/// A path as text, for documents that hold text alone: bytes that are not UTF-8 are replaced.
 #[must_use]
 pub fn text(path: &Path) -> String {
     String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()

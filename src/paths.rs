@@ -17,7 +17,7 @@ pub const DEFAULT_AUDIT_DIR: &str = ".assay/mcp";
 /// Something about a directory that keeps us from using it.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
-    /// It exists and is no directory.
+    /// It exists and is not a directory.
     #[error("{0} is not a directory")]
     NotADirectory(PathBuf),
     /// It is there and not as we would have made it: a link, or somebody else may write to it.

@@ -115,7 +115,7 @@ struct Document {
 /// Runs `assay analyze`.
 ///
 /// # Errors
-/// Nothing to count, a directory that is no pack, a history that does not read.
+/// Nothing to count, a directory that is not a pack, a history that does not read.
 pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
         let mut exit = Exit::Ok;

@@ -71,7 +71,7 @@ pub struct DiffArgs {
 /// Runs `assay diff`.
 ///
 /// # Errors
-/// Gates that cannot be read, a directory that is no pack, a report that cannot be written.
+/// Gates that cannot be read, a directory that is not a pack, a report that cannot be written.
 pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
     if args.tui {
         return dashboard(args);
@@ -100,7 +100,7 @@ pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// The comparison in the dashboard. What is no pack at all is said before the screen is taken.
+/// The comparison in the dashboard. What is not a pack at all is said before the screen is taken.
 fn dashboard(args: &DiffArgs) -> Result<Exit, Failure> {
     for dir in [&args.a, &args.b] {
         let why = match std::fs::symlink_metadata(dir.join(MANIFEST)) {

@@ -23,7 +23,7 @@ pub struct ExplainArgs {
 /// Runs `assay explain`.
 ///
 /// # Errors
-/// A directory that is no pack, or one that cannot be read.
+/// A directory that is not a pack, or one that cannot be read.
 pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
         let explanation = Explanation::of_pack(&args.pack)?;

@@ -106,7 +106,7 @@ pub fn parse() -> Result<Cli, Exit> {
     });
     parsed.map_err(|e| match e.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // clap prints to stdout and keeps its own colours; a closed pipe is no error of ours.
+            // clap prints to stdout and keeps its own colours; a closed pipe is not an error of ours.
             let _ = e.print();
             Exit::Ok
         }

@@ -98,7 +98,7 @@ pub fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
 /// Prints what a verification comes to.
 ///
 /// # Errors
-/// Options that mean nothing, a directory that is no pack, a report that cannot be written.
+/// Options that mean nothing, a directory that is not a pack, a report that cannot be written.
 pub(super) fn answer(request: &Request) -> Result<Exit, Failure> {
     out::answering(request.json, || {
         let mut progress = ProgressLine::new();

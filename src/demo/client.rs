@@ -44,7 +44,7 @@ pub struct Received {
     pub at: Instant,
     /// Its length without the newline.
     pub bytes: usize,
-    /// The message; `null` for a line that is no JSON.
+    /// The message; `null` for a line that is not JSON.
     pub value: Value,
 }
 

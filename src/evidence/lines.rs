@@ -310,7 +310,7 @@ impl<S: Sum> Lines<S> {
     }
 
     /// The next whole line that ends before offset `limit`. What is behind `limit` is not looked at: who appends may still
-    /// take it back. `None` is no end: the file may grow.
+    /// take it back. `None` is not an end: the file may grow.
     ///
     /// # Errors
     /// [`ReadStop::TooLong`], as often as it is asked, or what the system says.
@@ -336,7 +336,7 @@ impl<S: Sum> Lines<S> {
         self.last = self.start..self.start;
     }
 
-    /// Length of the next line, if its end is before `limit`. `once`: the file does not grow, and is no evidence once it
+    /// Length of the next line, if its end is before `limit`. `once`: the file does not grow, and is not evidence once it
     /// reads as nothing.
     fn find(&mut self, limit: u64, once: bool, watch: &mut impl Watch) -> Result<Option<usize>, ReadStop> {
         let mut searched = 0;

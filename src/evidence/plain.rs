@@ -24,13 +24,13 @@ pub fn refuse(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, Refusal(what.into()))
 }
 
-/// Whether this is no failure of the system, but a file or directory that is not as we would have made it.
+/// Whether this is not a failure of the system, but a file or directory that is not as we would have made it.
 #[must_use]
 pub fn is_refusal(e: &io::Error) -> bool {
     e.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Refusal>)
 }
 
-/// Whether the file system cannot do what was asked (locks, syncing a directory), which is no failure of the disk.
+/// Whether the file system cannot do what was asked (locks, syncing a directory), which is not a failure of the disk.
 #[must_use]
 pub fn is_unsupported(e: &io::Error) -> bool {
     let codes = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOTSUP, Errno::INVAL];

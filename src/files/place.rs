@@ -121,7 +121,7 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let at = |name: &str| tmp.path().join(name);
         let names = || fs::read_dir(tmp.path()).unwrap().count();
-        // What a killed writer left is no obstacle.
+        // What a killed writer left is not an obstacle.
         fs::write(at("staged"), "left").unwrap();
         replace(&at("staged"), &at("file"), b"one", crate::files::sync_all).unwrap();
         replace(&at("staged"), &at("file"), b"two", |_| Ok(())).unwrap();

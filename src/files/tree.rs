@@ -189,7 +189,7 @@ impl Tree {
         Ok(rustix::fs::renameat(from_dir, from, to_dir, to)?)
     }
 
-    /// Removes a name that is no directory's; one that is not there is no error. A link goes, not what it leads to.
+    /// Removes a name that is not a directory's; one that is not there is not an error. A link goes, not what it leads to.
     ///
     /// # Errors
     /// A refusal, or what the system says.

@@ -122,14 +122,14 @@ pub fn read(text: &[u8], breaks: LineBreaks) -> Reading<'_> {
     }
 }
 
-/// What a line is that is no JSON. One that does not even begin like a message is no attempt at one: whoever writes such lines
+/// What a line is that is not JSON. One that does not even begin like a message is not an attempt at one: whoever writes such lines
 /// reads no answers, and might answer each of them with another such line.
 fn unreadable(text: &[u8]) -> ItemKind {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii_start();
     if matches!(text.first(), Some(b'{' | b'[')) { ItemKind::Unreadable } else { ItemKind::Notification }
 }
 
-/// What a scan says of the text, and the fields of the object that it is; why it is no JSON.
+/// What a scan says of the text, and the fields of the object that it is; why it is not JSON.
 fn syntax<'a>(text: &'a [u8], fields: &mut Fields<'a>) -> Result<Anomalies, Refusal> {
     if text.starts_with(b"\xef\xbb\xbf") {
         return Err(Refusal::ByteOrderMark);

@@ -5,7 +5,7 @@ use crate::model::words::PolicyReason;
 /// Why a message is refused before any policy looks at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// It is no JSON, or no JSON-RPC message.
+    /// It is not JSON, or not a JSON-RPC message.
     Malformed,
     /// A byte order mark stands before it.
     ByteOrderMark,
@@ -35,13 +35,13 @@ pub enum Refusal {
     AnswersNothing,
     /// An id that is neither a string, a number nor null.
     BadId,
-    /// A method that is no string, or almost the name of another.
+    /// A method that is not a string, or almost the name of another.
     BadMethod,
-    /// `params` that is no object where one is needed.
+    /// `params` that is not an object where one is needed.
     BadParams,
     /// A tool name that is missing, no string, or framed by what cannot be seen.
     BadToolName,
-    /// `arguments` that is no object.
+    /// `arguments` that is not an object.
     BadArguments,
     /// A batch without elements, or with too many.
     BadBatch,

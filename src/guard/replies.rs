@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 pub const DENIED: i64 = -32001;
 /// Code of the JSON-RPC error for a request that the server did not live to answer.
 pub const SERVER_GONE: i64 = -32000;
-/// Code of the JSON-RPC error for what is no JSON, whose id cannot be read therefore (JSON-RPC 2.0 §5.1).
+/// Code of the JSON-RPC error for what is not JSON, whose id cannot be read therefore (JSON-RPC 2.0 §5.1).
 pub const NO_JSON: i64 = -32700;
 /// Code of the JSON-RPC error for what is JSON but no message with an id that could be read (JSON-RPC 2.0 §5.1).
 pub const INVALID: i64 = -32600;

@@ -152,7 +152,7 @@ impl<'a> Ruling<'a> {
         self.passes
     }
 
-    /// Whether it is no message, and nobody takes it for one.
+    /// Whether it is not a message, and nobody takes it for one.
     #[must_use]
     pub const fn is_blank(&self) -> bool {
         matches!(self.reading, Reading::Blank)

@@ -55,7 +55,7 @@ pub struct Summary {
     pub complete: bool,
     /// Number of receipts.
     pub receipts: u64,
-    /// Lines that are no receipt.
+    /// Lines that are not receipts.
     pub unreadable: u64,
     /// Length and time of change of the journal, to know one that has changed.
     pub stamp: (u64, i64),

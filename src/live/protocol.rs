@@ -231,7 +231,7 @@ pub struct Stderr {
     pub at: WallTime,
     /// Cursor of the next event of the chain: stderr is in no file and does not count.
     pub cursor: u64,
-    /// Its bytes, what is no UTF-8 replaced; not yet safe for a terminal.
+    /// Its bytes, what is not UTF-8 replaced; not yet safe for a terminal.
     pub line: String,
     /// Its number among what this server says: the same line has the same number, and lost lines have theirs too.
     pub seq: u64,

@@ -100,7 +100,7 @@ pub enum BuildError {
     /// The directory for packs cannot be made.
     #[error(transparent)]
     Dir(#[from] crate::paths::PathError),
-    /// A line is no line of evidence at all.
+    /// A line is not a line of evidence at all.
     #[error("{path}:{line}: {what}")]
     Line {
         /// Path of the file.
@@ -307,7 +307,7 @@ fn copy_lines(
                 let whole = line.terminated && line.bytes.starts_with(b"{") && line.bytes.ends_with(b"}");
                 whole.then_some(line.bytes)
             }
-            // What is too long is no line of ours.
+            // What is too long is not a line of ours.
             Err(_) => None,
         };
         let Some(line) = line else { return Err(wrong("the line is not whole: a write was cut off".to_owned())) };

@@ -42,7 +42,7 @@ pub struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// Reads a line; `None` when it is no JSON object. A member of another type than expected counts as absent.
+    /// Reads a line; `None` when it is not a JSON object. A member of another type than expected counts as absent.
     #[must_use]
     pub fn read(line: &'a [u8]) -> Option<Self> {
         let m = CallMembers::of_line(line)?;

@@ -406,7 +406,7 @@ impl KeyStore {
         if self.has(signer) {
             return Err(KeyError::Exists(path));
         }
-        // A writer links the secret key before the public one, so a lone public key is no race but a lost secret.
+        // A writer links the secret key before the public one, so a lone public key is not a race but a lost secret.
         if self.stored_public(signer)?.is_some() && !self.has(signer) {
             return Err(KeyError::PublicOnly(self.pub_path(signer)));
         }

@@ -232,7 +232,7 @@ impl Evaluator {
         if self.known.len() == MAX_NAMES {
             self.known.clear();
         }
-        // A name of a megabyte is no tool's.
+        // A name of a megabyte is not a tool's.
         if tool.len() <= 1024 {
             self.known.insert(tool.into(), Arc::clone(&listed));
         }

@@ -58,7 +58,7 @@ impl NameSet {
     /// Adds an entry that is a glob when it looks like one.
     ///
     /// # Errors
-    /// Why it is no glob.
+    /// Why it is not a glob.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         if is_glob(text) {
             self.add_glob(text, text)
@@ -79,7 +79,7 @@ impl NameSet {
     /// Adds a glob, `text` as a person wrote it.
     ///
     /// # Errors
-    /// Why it is no glob.
+    /// Why it is not a glob.
     pub fn add_glob(&mut self, text: &str, glob: &str) -> Result<(), String> {
         let parse = |loose: bool| {
             let mut builder = GlobBuilder::new(glob);

@@ -359,7 +359,7 @@ impl Life {
                 self.client_gone(after_server);
             }
             Event::ParentGone { was_client: false, .. } => {
-                // One that started us in the background and went is no client: that has seen what the server says.
+                // One that started us in the background and went is not a client: that has seen what the server says.
                 self.recording.waker.urge();
                 self.orphaned = Some(Instant::now());
             }

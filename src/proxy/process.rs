@@ -161,7 +161,7 @@ impl Recording {
     }
 }
 
-/// The live thread. That sessions cannot be watched is no failure of theirs.
+/// The live thread. That sessions cannot be watched is not a failure of theirs.
 fn live(dir: &AuditDir) -> Option<(Arc<Hub>, JoinHandle<()>)> {
     match server::start(dir.root()) {
         Ok(live) => Some(live),

@@ -79,7 +79,7 @@ pub(super) fn refuse(why: &str, signals: Option<&Receiver<Event>>, status: Statu
         };
         for byte in &piece[..read] {
             if *byte != b'\n' {
-                // The rest of what is too long is no JSON, and is refused without its id.
+                // The rest of what is too long is not JSON, and is refused without its id.
                 line.truncate(LONGEST);
                 line.push(*byte);
                 continue;

@@ -231,7 +231,7 @@ impl Card {
     }
 }
 
-/// Something that holds paths, which JSON has as text: bytes that are no UTF-8 are replaced. Nobody follows them.
+/// Something that holds paths, which JSON has as text: bytes that are not UTF-8 are replaced. Nobody follows them.
 trait Texts {
     type Text: Serialize;
     fn texts(&self) -> Self::Text;

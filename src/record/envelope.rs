@@ -1,7 +1,7 @@
 //! The JSON-RPC envelope of a message and the few members of MCP that the recorder needs.
 //!
 //! Reads what a lenient peer would read: of duplicate members the last counts, invalid UTF-8 and deep nesting are anomalies
-//! and not errors. What is no JSON at all is [`Malformed`].
+//! and not errors. What is not JSON at all is [`Malformed`].
 
 use super::content;
 use crate::{
@@ -10,10 +10,10 @@ use crate::{
 };
 use std::{borrow::Cow, ops::Range};
 
-/// Names and ids are decoded up to this many raw bytes; a longer one is no name that anything answers to.
+/// Names and ids are decoded up to this many raw bytes; a longer one is not a name that anything answers to.
 const MAX_DECODED: usize = 64 * 1024;
 
-/// Why a line is no JSON-RPC message.
+/// Why a line is not a JSON-RPC message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub String);
@@ -133,7 +133,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Looks for `names` among the direct members of `object`; anything but an object has none.
     ///
     /// # Errors
-    /// `object` is no JSON.
+    /// `object` is not JSON.
     pub fn of(object: &'a [u8], names: [&str; N]) -> Result<Self, canon::ScanError> {
         Self::paged(object, names, None)
     }
@@ -141,7 +141,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// As [`Fields::of`], for bytes that lie in pages which can be let go.
     ///
     /// # Errors
-    /// `object` is no JSON.
+    /// `object` is not JSON.
     pub fn paged(object: &'a [u8], names: [&str; N], page: Page<'_>) -> Result<Self, canon::ScanError> {
         let mut fields = Self { bytes: object, found: [const { None }; N], duplicate: false };
         if canon::kind(object) != Some(canon::Kind::Object) {
@@ -179,7 +179,7 @@ impl<'a, const N: usize> Fields<'a, N> {
 /// Members of a message that are read.
 const TOP: [&str; 5] = ["id", "method", "params", "result", "error"];
 
-/// Reads one message that is no batch.
+/// Reads one message that is not a batch.
 ///
 /// # Errors
 /// [`Malformed`]: no JSON, no object, or neither request, notification nor response.

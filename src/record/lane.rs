@@ -128,7 +128,7 @@ impl Lane {
             rulings: None,
             dead: false,
         };
-        // What was given up was counted; its rest is no message.
+        // What was given up was counted; its rest is not a message.
         lane.skipping = lane.consumer.note(NOTE_SKIPPED).checked_sub(1).is_some_and(|start| pos > start);
         // Gaps before the place where recording goes on are recorded already.
         lane.look_for_gaps();

@@ -243,7 +243,7 @@ fn walk(dir: &AuditDir, see: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     Ok(())
 }
 
-/// The last whole line of a file of evidence and what is torn behind it; what is no JSON object is torn as well.
+/// The last whole line of a file of evidence and what is torn behind it; what is not a JSON object is torn as well.
 ///
 /// # Errors
 /// [`lines::good_tail`].

@@ -251,7 +251,7 @@ impl Marks {
 /// What the user directory holds under `path`, which lies in one of its directories; bounded.
 ///
 /// # Errors
-/// What the system says; a refusal for what is no plain file of ours.
+/// What the system says; a refusal for what is not a plain file of ours.
 pub(super) fn read_own(home: &Tree, path: &Path) -> io::Result<Vec<u8>> {
     home.read(path, MAX_BYTES)
 }

@@ -121,7 +121,7 @@ impl Term {
         if on { execute!(io::stdout(), EnableMouseCapture) } else { execute!(io::stdout(), DisableMouseCapture) }
     }
 
-    /// Writes something that is no part of a frame.
+    /// Writes something that is not part of a frame.
     ///
     /// # Errors
     /// What the system says.

@@ -102,7 +102,7 @@ const ROWS: [&str; 13] = [
     "Time Range",
 ];
 
-/// The first row of each kind; a second one, or one that is missing, is no row of a builder's.
+/// The first row of each kind; a second one, or one that is missing, is not a row of a builder's.
 pub fn rows(transcript: &[u8]) -> Option<Rows> {
     let text = std::str::from_utf8(transcript).ok()?;
     let mut rows = Rows::new();

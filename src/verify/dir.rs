@@ -257,7 +257,7 @@ fn segment(
 ) -> Result<(), VerifyError> {
     let mut out =
         SegmentReport { file: file.to_owned(), session, state: SegmentState::Missing, events: 0, torn: false };
-    // A name that is no segment's is never opened, whoever signed the ledger.
+    // A name that is not a segment's is never opened, whoever signed the ledger.
     let opened =
         if session.is_some() { audit.open_file(file) } else { Err(OpenProblem::Special("not the name of a segment")) };
     let opened = match opened {

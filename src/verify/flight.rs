@@ -12,7 +12,7 @@ use crate::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// Most requests in flight at once; more is no session of a recorder.
+/// Most requests in flight at once; more is not a session of a recorder.
 pub const MAX_IN_FLIGHT: usize = crate::model::limits::VERIFIED;
 /// Longer texts are kept as their hash: what is held of a request stays small whatever the pack.
 const KEEP: usize = 96;
@@ -354,7 +354,7 @@ fn ends(e: &Event<'_>) -> bool {
     matches!(e.event, EventKind::ResponseSent | EventKind::Anomaly | EventKind::RequestBlocked)
 }
 
-/// Words that are kept as they stand; a long list is no list of a recorder's, and only its hash is kept.
+/// Words that are kept as they stand; a long list is not a list of a recorder's, and only its hash is kept.
 fn kept(array: &[u8]) -> Box<[u8]> {
     match array {
         b"[]" => Box::default(),

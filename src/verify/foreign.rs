@@ -17,7 +17,7 @@ use crate::{
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::{borrow::Cow, fmt, ops::Range};
 
-/// Top-level members that are no part of what is hashed (assay's projection `v0`).
+/// Top-level members that are not part of what is hashed (assay's projection `v0`).
 pub const UNHASHED: [&str; 5] = ["anchor", "cose_signature", "receipt_hash", "signature", "signatures"];
 
 /// What a file of receipts amounts to.

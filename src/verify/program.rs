@@ -69,7 +69,7 @@ pub fn run(args: Vec<OsString>, style: Style, stdout: &mut dyn Write, stderr: &m
     };
     let mut fail = |what: &str, hint: Option<&str>| {
         let hint = hint.map_or_else(String::new, |hint| format!("\n  hint: {}", visible(hint)));
-        // That nobody can read it is no error.
+        // That nobody can read it is not an error.
         let _ = writeln!(stderr, "{NAME}: error: {}{hint}", visible(what));
     };
     let request = match parse(args) {

@@ -25,7 +25,7 @@ pub type HashedLines = lines::Lines<Sha256>;
 
 /// Largest document that is parsed as a whole.
 pub const MAX_DOCUMENT: usize = 16 << 20;
-/// Largest listed file that is no evidence read line by line. Nothing that builders write comes near it, and a sparse file
+/// Largest listed file that is not evidence read line by line. Nothing that builders write comes near it, and a sparse file
 /// of terabytes costs nobody anything but who hashes it.
 pub const MAX_SIDE_FILE: u64 = 256 << 20;
 /// Largest file of evidence.
@@ -57,7 +57,7 @@ pub enum OpenProblem {
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Its name; bytes that are no UTF-8 are replaced.
+    /// Its name; bytes that are not UTF-8 are replaced.
     pub name: String,
     /// Whether it is a directory, and no link to one.
     pub is_dir: bool,

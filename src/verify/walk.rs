@@ -347,7 +347,7 @@ impl Matcher<'_, '_, '_> {
         receipt: Option<Receipt<'_>>,
         spot: Spot,
     ) {
-        // A line that is no receipt was reported where it was read.
+        // A line that is not a receipt was reported where it was read.
         let Some(receipt) = receipt else { return };
         let here = Some((place, Some(receipt.id())));
         if receipt.id() != id {

@@ -426,7 +426,7 @@ fn what_a_pack_says_twice_gives_a_lie_away() {
             if report.integrity == Integrity::Tampered {
                 assert_eq!(report.exit(), Exit::Failed);
             } else if matches!(&*lie.path, "v" | "schema_version") {
-                // A later version is no lie that can be seen through, and none that is believed.
+                // A later version is not a lie that can be seen through, and none that is believed.
                 assert_eq!((report.integrity, report.exit()), (Integrity::Unsupported, Exit::BadInput), "{}", lie.kind);
             } else if is_said_once(g, &lie) {
                 used.insert((lie.kind.clone(), lie.path.clone()));

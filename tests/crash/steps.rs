@@ -41,7 +41,7 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
         let ns = second * SECOND as u64;
         streams.say(recorder, direction, text, ns, ns + 1000);
     };
-    // Back an hour in the middle of a call, then forward by a minute; slewing is no step.
+    // Back an hour in the middle of a call, then forward by a minute; slewing is not a step.
     say(&mut recorder, ClientToServer, &rig::call(1, "echo", 1), 1);
     recorder.clock_now(offset - 3600 * SECOND, 2 * SECOND as u64);
     say(&mut recorder, ServerToClient, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, 3);

@@ -115,7 +115,7 @@ fn what_is_allowed_arrives_as_it_was_sent() {
     ];
     let before = guarded.server_read().len();
     let all = lines.concat();
-    // In pieces that are no messages.
+    // In pieces that are not messages.
     for piece in all.chunks(7) {
         guarded.raw(piece);
     }

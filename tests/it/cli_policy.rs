@@ -38,7 +38,7 @@ fn from_a_recording_to_a_policy_that_allows_it_and_no_more() {
 #[test]
 fn stored_arguments_are_judged_wherever_they_lie() {
     let rig = rig!();
-    // A member name that is no ASCII cannot stand in a pack and is in the investigation log alone.
+    // A member name that is not ASCII cannot stand in a pack and is in the investigation log alone.
     let odd = json!({"name": "echo", "arguments": {"é": "the secret"}});
     rig.record("audit", &["--store-args"], &[echo("a secret"), echo("plain"), odd, echo("x")]);
     rig.file("p.yaml", NO_SECRETS);

@@ -258,7 +258,7 @@ fn one_table_owns_the_versions_of_all_formats() {
 fn every_reason_of_a_guard_is_documented() {
     let text = fs::read_to_string(root().join("docs/guard.md")).unwrap();
     let words = PolicyReason::ALL.iter().filter_map(|word| word.as_str().strip_prefix("guard:"));
-    // These two are no refusals of their own: formats.md has them.
+    // These two are not refusals of their own: formats.md has them.
     let words: Vec<&str> = words.filter(|word| !matches!(*word, "batch" | "refused")).collect();
     assert!(words.len() > 15);
     for word in words {

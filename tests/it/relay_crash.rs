@@ -146,7 +146,7 @@ proptest! {
                 prop_assert_eq!(bytes.len(), consumer.capacity() + 65536 + 32 * 16384);
                 read_all(&mut consumer);
             }
-            // A version above ours is no damage.
+            // A version above ours is not damage.
             Err(error) if TooNew::carried_by(&error).is_some() => {
                 prop_assert!(u64::from_le_bytes(bytes[8..16].try_into().unwrap()) > 5);
             }

@@ -204,7 +204,7 @@ impl Out for Vec<u8> {
 }
 
 /// Writes the string that starts at `start` as RFC 8785 §3.2.2.2 has it. Gives its end and whether it had escapes;
-/// `None` where it has no canonical form or is no string.
+/// `None` where it has no canonical form or is not a string.
 #[inline]
 pub(super) fn write<O: Out>(bytes: &[u8], start: usize, out: &mut O) -> Option<(usize, bool)> {
     let first = section(bytes, start + 1);

@@ -107,7 +107,7 @@ kinds! {
     RequestBlocked = "request_blocked" with Blocked,
     /// The policy file changed, or was to be read again.
     PolicyReloaded = "policy_reloaded" with PolicyReload,
-    /// A line that is no JSON-RPC message.
+    /// A line that is not a JSON-RPC message.
     Malformed = "malformed" with Seen,
     /// A notification that matters to the evidence: cancelled, list_changed.
     Notification = "notification" with Seen,

@@ -127,7 +127,7 @@ pub fn exact_integer(raw: &[u8]) -> Option<i64> {
 
 /// A JSON-RPC id as it is kept in evidence.
 ///
-/// Numbers that are no [`exact_integer`] are kept as their text with the anomaly `id_out_of_range`, ids of more than 256
+/// Numbers that are not [`exact_integer`] are kept as their text with the anomaly `id_out_of_range`, ids of more than 256
 /// bytes as the hash of their text with `id_too_long`: correlation never uses this form but the raw text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]

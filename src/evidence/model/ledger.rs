@@ -21,7 +21,7 @@ vocabulary! {
         SegmentStart = "segment_start",
         /// A session closed its segment; `segment_hash` is the hash of its last event.
         SegmentEnd = "segment_end",
-        /// Bytes at the end of a file were no whole line and were set aside; `segment` names the file, `note` says where to.
+        /// Bytes at the end of a file were not a whole line and were set aside; `segment` names the file, `note` says where to.
         TornTail = "torn_tail",
     }
 }

@@ -29,7 +29,7 @@ pub fn exact<T: serde::de::DeserializeOwned + serde::Serialize>(c: &mut JsonCurs
     (super::to_line(&value).ok()? == raw).then(|| Box::new(value))
 }
 
-/// The value of the last member of this name, as it stands; `None` also for what is no JSON object.
+/// The value of the last member of this name, as it stands; `None` also for what is not a JSON object.
 #[must_use]
 pub fn member<'a>(line: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let mut found = None;
@@ -266,7 +266,7 @@ macro_rules! line {
         }
 
         impl<'a> $members<'a> {
-            /// Reads a line; `None` when it is no JSON object. Other members are passed over.
+            /// Reads a line; `None` when it is not a JSON object. Other members are passed over.
             #[must_use]
             pub fn of_line(line: &'a [u8]) -> Option<Self> {
                 let mut found = Self::default();

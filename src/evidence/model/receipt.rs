@@ -175,7 +175,7 @@ line! {
         denied: u64,
         /// Of these, errors.
         errors: u64,
-        /// Lines that were no JSON-RPC message.
+        /// Lines that were not JSON-RPC messages.
         malformed: u64,
         /// Messages whose evidence was lost.
         missed: u64,
@@ -316,7 +316,7 @@ line! {
     }
 }
 
-/// The `type` of a receipt of any builder; `None` for what is no JSON object with one.
+/// The `type` of a receipt of any builder; `None` for what is not a JSON object with one.
 #[must_use]
 pub fn kind(line: &[u8]) -> Option<Cow<'_, str>> {
     text(member(line, "type"))
@@ -335,7 +335,7 @@ pub enum Receipt {
     Gap(Box<GapReceipt>),
 }
 
-/// Why a line is no [`Receipt`].
+/// Why a line is not a [`Receipt`].
 #[derive(Debug, thiserror::Error)]
 pub enum NotAReceipt {
     /// Its type is not one of this recorder.

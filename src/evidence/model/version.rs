@@ -52,7 +52,7 @@ impl From<TooNew> for io::Error {
 }
 
 /// The version that a JSON object states in one of its members, if that is above the one that is `known`. Nothing for a value
-/// that is no version, a member that is not there or is there twice, and for what is no JSON object.
+/// that is not a version, a member that is not there or is there twice, and for what is not a JSON object.
 #[must_use]
 pub fn newer(what: &'static str, json: &[u8], member: &str, known: &str) -> Option<TooNew> {
     newer_value(what, stated(json, member)?, known)

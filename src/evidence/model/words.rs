@@ -305,7 +305,7 @@ vocabulary! {
         GuardRefused = "guard:refused",
         /// Another element of its batch was denied.
         GuardBatch = "guard:batch",
-        /// It is no JSON, or no JSON-RPC message.
+        /// It is not JSON, or not a JSON-RPC message.
         GuardMalformed = "guard:malformed",
         /// A byte order mark stands before it.
         GuardByteOrderMark = "guard:byte_order_mark",
@@ -335,13 +335,13 @@ vocabulary! {
         GuardAnswersNothing = "guard:answers_nothing",
         /// An id that is neither a string, a number nor null.
         GuardBadId = "guard:bad_id",
-        /// A method that is no string, or almost the name of another.
+        /// A method that is not a string, or almost the name of another.
         GuardBadMethod = "guard:bad_method",
-        /// `params` that is no object where one is needed.
+        /// `params` that is not an object where one is needed.
         GuardBadParams = "guard:bad_params",
         /// A tool name that is missing, no string, or framed by what cannot be seen.
         GuardBadToolName = "guard:bad_tool_name",
-        /// `arguments` that is no object.
+        /// `arguments` that is not an object.
         GuardBadArguments = "guard:bad_arguments",
         /// A batch without elements, or with too many.
         GuardBadBatch = "guard:bad_batch",

@@ -19,7 +19,7 @@ pub fn read(text: &[u8]) -> Reading<'_> {
     Reading::One(one(text).unwrap_or_else(|| unanswered(Refusal::Malformed)))
 }
 
-/// Whoever writes what is no message waits for no answer to it.
+/// Whoever writes what is not a message waits for no answer to it.
 const fn unanswered(refusal: Refusal) -> Item<'static> {
     Item::unread(ItemKind::Notification, refusal)
 }
@@ -37,7 +37,7 @@ fn batch(text: &[u8]) -> Reading<'_> {
     Reading::Batch(items)
 }
 
-/// Reads what is no batch; `None` if it is no message. What a result holds is a client's business.
+/// Reads what is not a batch; `None` if it is not a message. What a result holds is a client's business.
 fn one(text: &[u8]) -> Option<Item<'_>> {
     let mut fields = Fields::default();
     canon::outline(text, &mut |member| fields.see(&member)).ok()?;
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Whether a policy is asked, or why nobody has to be; `None` if it is no message.
+    /// Whether a policy is asked, or why nobody has to be; `None` if it is not a message.
     #[derive(Debug, PartialEq)]
     enum Sampling {
         No,

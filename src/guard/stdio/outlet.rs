@@ -1,4 +1,4 @@
-//! The server's stream: what is no message is kept from the client, what the policy reviews is judged, and whatever else
+//! The server's stream: what is not a message is kept from the client, what the policy reviews is judged, and whatever else
 //! the server says passes: an answer while it comes, anything else when it is whole.
 
 use super::{
@@ -22,7 +22,7 @@ use std::sync::Arc;
 const DIRECTION: Direction = Direction::ServerToClient;
 /// An answer that is longer passes while it comes, unread: a server's results are never held up for their size.
 const STREAM_AT: usize = 1 << 20;
-/// What is no answer is held until it is whole, and refused when it is longer. Less than the capture holds.
+/// What is not an answer is held until it is whole, and refused when it is longer. Less than the capture holds.
 const MOST_HELD: usize = 3 << 20;
 
 /// Stands between server and client.

@@ -51,7 +51,7 @@ struct Stream {
     expected: u64,
     /// It asked for the past and is told when that is over.
     asked: bool,
-    /// What it asked for may be gone; that is no loss of ours.
+    /// What it asked for may be gone; that is not a loss of ours.
     forgiven: bool,
     /// Events before this cursor that it has lost are counted.
     counted: u64,

@@ -60,7 +60,7 @@ impl Visits {
 pub enum Unbuilt {
     /// It takes more memory than it may.
     TooBig,
-    /// It is no regular expression; what is wrong.
+    /// It is not a regular expression; what is wrong.
     Wrong(String),
 }
 

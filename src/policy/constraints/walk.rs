@@ -54,7 +54,7 @@ impl<'a> Around<'a> {
     }
 }
 
-/// Arguments that cannot be looked at: no JSON, deeper than 128 levels, text that is no Unicode, numbers beyond a double.
+/// Arguments that cannot be looked at: no JSON, deeper than 128 levels, text that is not Unicode, numbers beyond a double.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkError;
 

@@ -1,4 +1,4 @@
-//! Files that are no policies, and where they say so.
+//! Files that are not policies, and where they say so.
 
 use super::*;
 

@@ -106,7 +106,7 @@ impl Recorder {
         });
     }
 
-    /// A message that is no request and was not passed on.
+    /// A message that is not a request and was not passed on.
     pub(super) fn blocked_message(&mut self, m: &Message<'_>, e: &Envelope<'_>) {
         self.violations += u64::from(m.is_blocked() && m.direction() == Direction::ClientToServer);
         let wire = wire_of(m);

@@ -56,7 +56,7 @@ pub(super) const HEAD_AT: u64 = 1024;
 /// |---|---|
 /// | 1 | first |
 /// | 2 | what a guard decided: guarded, decided, refusals without a decision |
-/// | 3 | decisions are no lines of JSON any more |
+/// | 3 | decisions are not lines of JSON any more |
 /// | 4 | refusals without a decision are runs of messages |
 /// | 5 | `base`: the stream goes on at the first place when the ring is empty |
 pub const VERSION: u64 = 5;

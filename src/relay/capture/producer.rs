@@ -248,7 +248,7 @@ impl Producer {
         self.waker.urge();
     }
 
-    /// Publishes bytes that are no peer's and that nobody passes on; they have no time marks, and wake the recorder only when
+    /// Publishes bytes that are not a peer's and that nobody passes on; they have no time marks, and wake the recorder only when
     /// it has much to catch up with. `write` puts them at the beginning of the space it is given and says how many they are.
     /// `false`: it did not find room, and nothing was published.
     #[must_use]

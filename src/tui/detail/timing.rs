@@ -122,7 +122,7 @@ mod tests {
         );
         assert!(found.windows(2).all(|w| w[0].2 == w[1].1));
         assert_eq!(stretches(&Phases::default(), Some(5)), [("running", 0, 5)]);
-        // A verdict that nothing waited for is no part of the way.
+        // A verdict that nothing waited for is not part of the way.
         let audit = Phases { policy_decided: Some(300), ..phases };
         assert_eq!(stretches(&audit, None), found);
         let said = |p: &Phases| waterfall(p, None, 80, false)[4].pieces[0].0.clone();

@@ -310,7 +310,7 @@ impl Tree {
     }
 }
 
-/// The width for which bytes that are no JSON are counted and broken.
+/// The width for which bytes that are not JSON are counted and broken.
 const BYTES_COLUMNS: u16 = 64;
 
 /// Places that have a text, around a place.

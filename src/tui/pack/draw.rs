@@ -261,7 +261,7 @@ fn running(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, columns: Columns) {
     }
 }
 
-/// What there is to say about a receipt that is no call's.
+/// What there is to say about a receipt that is not a call's.
 fn other(pen: &mut Pen<'_>, area: Rect, row: &Said) {
     let lines: Vec<(String, Role)> = match row {
         Said::Other { what, at, text, id, .. } => vec![

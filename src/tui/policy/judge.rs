@@ -42,7 +42,7 @@ pub enum Filed {
 /// What is said of the text.
 #[derive(Debug)]
 pub enum DryRunUpdate {
-    /// The text is no policy.
+    /// The text is not a policy.
     Wrong(Box<PolicyError>),
     /// It is one; what there is to remark on it.
     Right(Vec<Note>),

@@ -42,7 +42,7 @@ fn messages(v: &str, n: usize) -> Vec<String> {
         ),
         format!(r#"{{"jsonrpc":"2.0","id":"m{n}","method":"resources/list","params":{{}}}}"#),
         format!(r#"{{"jsonrpc":"2.0","id":"m{n}","result":{{"resources":[{{"uri":{v}}}],"nextCursor":{v}}}}}"#),
-        // Notifications, batches, and what is no message at all.
+        // Notifications, batches, and what is not a message at all.
         format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{v},"reason":{v}}}}}"#),
         format!(r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{v}}}"#),
         format!(

@@ -27,7 +27,7 @@ const VARIABLES: &[&str] = &[
     "SOURCE_DATE_EPOCH",
 ];
 
-/// Text of every kind that a variable or a path has held, bytes that are no UTF-8 among it.
+/// Text of every kind that a variable or a path has held, bytes that are not UTF-8 among it.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::sample::select(

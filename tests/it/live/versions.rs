@@ -107,7 +107,7 @@ fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() 
         }
     }
     client.end();
-    // Alone it is no live session, and not nothing either; dead it stays, whoever looks.
+    // Alone it is not a live session, and not nothing either; dead it stays, whoever looks.
     let proxy = Proxy::new(&run_dir(&rig), &run_card(&card, "3", "1"));
     let (out, stdout, stderr) = ended(watch(&rig, &["--plain"]));
     assert_eq!((out.status.code(), &*stdout), (Some(0), "no live session that this assay can read\n"));

@@ -112,7 +112,7 @@ fn traffic_that_nothing_leads_to_any_more_does_not_stay_in_memory() {
     assert_eq!(names(&rig.root.join("run/assay")), [] as [&str; 0]);
 }
 
-/// An audit directory, a home and a working directory whose names are no text.
+/// An audit directory, a home and a working directory whose names are not text.
 #[test]
 fn a_directory_whose_name_is_no_text_is_recorded_in() {
     let rig = Prepared::new();

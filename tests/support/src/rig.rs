@@ -251,7 +251,7 @@ impl Client {
         Self { child, stdin, got, said, threads }
     }
 
-    /// Sends one line; a proxy that is gone is no error.
+    /// Sends one line; a proxy that is gone is not an error.
     pub fn send(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
             let _ = stdin.write_all(format!("{line}\n").as_bytes());

@@ -171,7 +171,7 @@ fn nested(json: &str, outer: Named, depth: usize, seen: &mut Seen) -> Result<boo
         }
         if denied.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    // What is no JSON was looked at as a text.
+    // What is not JSON was looked at as a text.
     match (denied, walked) {
         (Some(message), _) => Err(message),
         (None, _) => Ok(some),

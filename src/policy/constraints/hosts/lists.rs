@@ -44,7 +44,7 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
     };
     let mut some = false;
     if blank && named != Named::No && !has_url && text.contains('@') {
-        // An address of mail with a name is no URL.
+        // An address of mail with a name is not a URL.
         let first = text.split(char::is_whitespace).next().unwrap_or_default();
         let url = certain && (first.contains(['.', '[', '@', ':']) || first.contains(DOTS));
         let reading = if url { Reading::Certain } else { Reading::Possible };

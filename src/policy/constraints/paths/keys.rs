@@ -124,7 +124,7 @@ fn judged(around: &Around<'_>) -> Kind {
 }
 
 fn of_name(name: &str) -> Kind {
-    // A name that long is no parameter's.
+    // A name that long is not a parameter's.
     if name.len() > 128 {
         return Kind::Other;
     }

@@ -18,7 +18,7 @@ pub struct Reading {
     pub home: bool,
 }
 
-/// All readings of a value; none when it is no path.
+/// All readings of a value; none when it is not a path.
 ///
 /// # Errors
 /// Why it cannot be read at all.
@@ -121,7 +121,7 @@ fn file_paths(rest: &str) -> Result<Vec<String>, &'static str> {
             path
         }
     };
-    // Behind ? and # is no path, but not every server knows.
+    // Behind ? and # is not a path, but not every server knows.
     let cut = path.find(['?', '#']).map_or(path, |at| &path[..at]);
     Ok(if cut == path { vec![path.to_owned()] } else { vec![cut.to_owned(), path.to_owned()] })
 }
