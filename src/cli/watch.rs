@@ -165,7 +165,7 @@ impl Watch {
             looked = Instant::now();
             self.look()?;
             if self.followed.values().all(JoinHandle::is_finished) {
-                // Whoever is done has said everything.
+                // A follower that has ended has sent everything.
                 while let Ok(update) = inbox.try_recv() {
                     if !self.printer.print(&update)? {
                         return Ok(());

@@ -56,7 +56,7 @@ pub fn tour() -> Vec<Step> {
     ]
 }
 
-/// A minute of an agent at work, for whoever watches: each step with the pause before it.
+/// A minute of an agent at work, to be watched: each step with the pause before it.
 #[must_use]
 pub fn minute() -> Vec<(Duration, Step)> {
     let call = |tool, arguments| Call::new(tool, arguments);

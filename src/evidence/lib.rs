@@ -1,6 +1,6 @@
 //! The format of the evidence, and what it rests on: strict JSON, plain data on disk, text made visible.
 //!
-//! Whoever writes or reads evidence needs this crate; it needs neither a terminal, nor a database, nor a relay.
+//! Everything that writes or reads evidence needs this crate. It needs no terminal, no database and no relay.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod canon;

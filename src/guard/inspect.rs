@@ -291,7 +291,7 @@ fn item<'a>(fields: &Fields<'a>, whole: Option<Refusal>) -> Item<'a> {
         }
     });
     if method.is_none() && answers == 0 {
-        // Perhaps a request whose method is spelt otherwise: whoever sent it waits for an answer.
+        // Perhaps a request whose method is written differently: its sender waits for an answer.
         item.kind = if scalar.is_some() { ItemKind::Request } else { ItemKind::Unreadable };
     } else if method.is_some() && id.is_some() && scalar.is_none() {
         item.kind = ItemKind::Unreadable;

@@ -11,7 +11,7 @@ use crate::{
     sys::clock,
 };
 
-/// One whole message, as whoever carries it found it.
+/// One whole message, as the carrier found it in its stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     /// Who sent it.

@@ -105,7 +105,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of this user; in tests none, so that they never see the files of whoever runs them.
+    /// Those of this user; in tests none, so that they never see the files of the user who runs them.
     #[must_use]
     pub fn of_user() -> Self {
         if cfg!(test) {

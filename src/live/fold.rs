@@ -138,7 +138,7 @@ impl Fold {
                 LiveLine::Chain
             }
             Detail::ChainEnd(d) => {
-                // It has the counts, also for whoever has not seen everything before.
+                // It has the counts, also for a reader that has not seen everything before it.
                 let c = &d.counts;
                 self.totals.join(Totals {
                     started: c.calls + d.carried_out.len() as u64,

@@ -27,7 +27,7 @@ use std::{
     },
 };
 
-/// Word that is rare: it wakes the live thread, whoever watches.
+/// Rare news: it wakes the live thread, even if nobody watches.
 #[derive(Debug)]
 pub(super) enum Note {
     Begun(Box<Begun>, Arc<Reach>),

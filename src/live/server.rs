@@ -40,7 +40,7 @@ use std::{
 };
 use subscriber::{Subscriber, View};
 
-/// Subscribers at a time; whoever comes beyond is turned away.
+/// Most subscribers at a time; further ones are turned away.
 pub const MAX_SUBSCRIBERS: usize = 64;
 /// Bytes that are kept of what is told of sessions that begin and end.
 const NOTICES: usize = 64 << 10;
@@ -351,7 +351,7 @@ impl Server {
         let first = behind.partition_point(|number| *number < *turn);
         behind.rotate_left(first);
         for number in behind {
-            // Whoever comes first is told of all that is there; others join where those are who came before.
+            // The first subscriber is sent everything that is there; later ones join where the others are.
             let followed = subscribers.iter().any(|s| s.is_at(number));
             sessions.read(number, !followed);
             *turn = number + 1;

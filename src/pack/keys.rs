@@ -391,7 +391,7 @@ impl KeyStore {
             }
         }
         let loaded = self.load(signer)?;
-        // Only a convenience for whoever looks: the public key follows from the secret one, and the store may be read-only.
+        // Only a convenience for people: the public key follows from the secret one, and the store may be read-only.
         let _ = self.write_public(&loaded);
         Ok(loaded)
     }

@@ -397,11 +397,11 @@ impl Life {
 
     fn server_hung_up(&mut self) {
         self.began(Cause::ServerEnded);
-        // Whoever it left behind has closed its stdout, too, although the client may not have taken all of it.
+        // The processes that it left behind have closed its stdout too, although the client may not have read all of it.
         self.lingers = false;
     }
 
-    /// The client reads no more: it is gone, whoever else holds our stdin.
+    /// The client does not read any more: it is gone, even if another process holds our stdin.
     fn client_gone(&mut self, after_server: bool) {
         if self.gone.is_some() {
             return;

@@ -164,7 +164,7 @@ fn audit_dir(options: &Options, status: Status) -> Result<(AuditDir, bool), Fail
     let dir = reached.as_ref().ok().cloned().unwrap_or_else(|| AuditDir::at(&given)).of_user();
     match reached.and_then(|dir| dir.create()) {
         Ok(()) => Ok((dir, true)),
-        // A mistake of whoever named it. What stands in the way of the default one may have come with a repository.
+        // The user named it, so it is the user's mistake. What blocks the default one may have come with a repository.
         Err(e @ PathError::NotADirectory(_)) if options.audit_dir != Path::new(DEFAULT_AUDIT_DIR) => {
             Err(Failure::bad_input(e).hint("name another directory with --audit-dir"))
         }

@@ -197,8 +197,8 @@ pub fn recover_dir(
     only_cards: bool,
 ) -> std::io::Result<Vec<Result<Sealed, RecoverError>>> {
     let mut all = Vec::new();
-    // One recovery at a time in one directory: sessions of one process share captures. Whoever only looks in passing leaves
-    // it to the one that is at it.
+    // One recovery at a time in one directory: sessions of one process share captures. A proxy that starts does not wait
+    // for another one that is recovering: it leaves the sessions to that.
     let live = match dir.files().dir(&dir.live()) {
         Ok(live) => live,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => dir.files().dir(&dir.audit())?,

@@ -1,11 +1,11 @@
-//! What is still under way in a session, as whoever ends it has to know it.
+//! What is still under way in a session: the thread that ends the session must know it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Written by the recorder's thread, read by whoever ends the session.
+/// Written by the recorder's thread, read by the thread that ends the session.
 #[derive(Debug)]
 pub struct Activity {
-    /// Set by whoever wants to know `in_flight`; counting costs something.
+    /// Set if `in_flight` is wanted; counting costs something.
     pub asked: AtomicBool,
     /// The client's requests that wait for their answers.
     pub in_flight: AtomicU64,

@@ -1,4 +1,4 @@
-//! What the recorder tells whoever watches its sessions while they run.
+//! What the recorder tells those who watch its sessions while they run.
 //!
 //! The recorder knows nothing of sockets and subscribers: it says that evidence has reached the files, and how far. What is
 //! told there is read from the files; nothing is handed over that could pile up. A process may record many sessions at a time:

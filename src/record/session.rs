@@ -269,7 +269,7 @@ impl Session {
         self.opening.health.beat(self.live.is_some() && !self.is_failing());
     }
 
-    /// Whether the captures keep what is on disk a little longer: whoever finishes this session after a crash needs it.
+    /// Whether the captures keep what is on disk a little longer: recovery needs it.
     pub(super) fn needs_captured(&self, now: u64) -> bool {
         self.live.as_ref().is_some_and(|live| live.recorder.needs_captured(now))
     }

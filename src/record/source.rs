@@ -93,7 +93,7 @@ pub trait Source: Send {
     /// The evidence of everything that was handed out is on disk.
     fn settled(&mut self);
 
-    /// The same, but what was handed out is kept a little longer: whoever finishes a session after a crash needs it.
+    /// The same, but what was handed out is kept a little longer: recovery needs it.
     fn keep(&mut self);
 
     /// A disk that failed can be written again.

@@ -231,7 +231,7 @@ impl Child {
                     return Ok(Some(*self.exit.get_or_init(|| exit)));
                 }
                 Err(Errno::INTR) => {}
-                // Somebody reaped it: whoever did has stored how it ended.
+                // It was reaped elsewhere: the thread that did so has stored how it ended.
                 Err(e) => {
                     return self.exit.get().map(|&exit| Some(exit)).ok_or_else(|| e.into());
                 }

@@ -206,9 +206,9 @@ pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mo
 /// What a relay tells while it works.
 #[derive(Debug)]
 pub enum RelayEvent<'a> {
-    /// Whoever writes the input has hung up, and what it said last cannot be passed on yet.
+    /// The writer of the input has hung up, and its last bytes cannot be forwarded yet.
     InputHungUp,
-    /// Whoever reads the output is gone; what is still said is heard for a while.
+    /// The reader of the output is gone; the input is still read for a while.
     OutputHungUp,
     /// It has ended. Told before anything is closed: what follows from the closing, the exit of a server for one, follows the
     /// telling.

@@ -35,7 +35,7 @@ use std::{
 const FRAME: Duration = Duration::from_millis(33);
 /// How often clocks on the screen move.
 const CLOCK: Duration = Duration::from_millis(100);
-/// Messages that wait; then whoever sends them waits.
+/// Messages that may wait; a thread that sends more has to wait.
 const WAITING: usize = 4096;
 /// Messages that are taken before the screen is looked at again.
 const BATCH: usize = 512;
@@ -129,7 +129,7 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
                 print::stderr(&left.farewell);
             }
             if let Some(signal) = left.killed {
-                // Whoever waits for us is told what ended us.
+                // Our parent process must see what ended us.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
             Ok(left.exit)

@@ -107,7 +107,7 @@ impl Term {
     /// What the system says.
     pub fn forget(&mut self) -> io::Result<()> {
         self.frame.0.borrow_mut().clear();
-        // Clears without asking the terminal where its cursor is: whoever reads the keys would take the answer.
+        // Clears without asking the terminal where its cursor is: the thread that reads keys would take the answer.
         let (columns, lines) = self.size()?;
         self.terminal.resize(Rect::new(0, 0, columns, lines))?;
         write(&self.frame.0.borrow())

@@ -29,7 +29,7 @@ pub struct BuilderReport {
     replay_verdict: String,
     trust_verdict: String,
     overall_verdict: String,
-    /// Any: the clock of whoever built it may have said anything.
+    /// Any value: the builder's clock may have been wrong.
     #[serde(rename = "verified_at")]
     _verified_at: String,
     verifier: Verifier,

@@ -23,7 +23,7 @@ use crate::model::{
 };
 use std::{ops::ControlFlow, path::Path};
 
-/// Files of a pack whose signature does not hold are read up to so many bytes, for whoever wants to know what was changed.
+/// Files of a pack whose signature does not hold are read up to so many bytes, to show what was changed.
 const UNSIGNED_LIMIT: u64 = 256 << 20;
 /// The stages that need the files.
 const EVIDENCE: [Stage; 5] = [
@@ -65,7 +65,7 @@ pub fn verify(
     meter.stage = Stage::ValidatePaths;
     let usable = paths::names(&mut notes, &parsed.manifest);
     paths::closed_world(&mut notes, &dir, &parsed.manifest);
-    // What is cheap and decides comes before what takes as long as whoever sent the pack likes.
+    // Cheap checks that decide come before those whose duration the sender of the pack controls.
     signature::attestation(&mut notes, &parsed);
     signature::signature(&mut notes, &dir, &parsed);
     signature::d12(&mut notes, &parsed);

@@ -1,4 +1,4 @@
-//! What of a pack a later version wrote: for whoever reads packs without verifying them.
+//! Which parts of a pack a later version wrote, for commands that read packs without verifying them.
 
 use super::{
     builder,

@@ -437,6 +437,30 @@ fn documents_speak_of_what_is_there() {
     }
 }
 
+/// Each word of the glossary is explained once and used elsewhere, and no document uses a word that it took the place of.
+#[test]
+fn documents_use_the_words_of_the_glossary() {
+    let glossary = fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+    let others: Vec<(PathBuf, String)> = documents()
+        .into_iter()
+        .filter(|path| !path.ends_with("glossary.md"))
+        .map(|path| (path.clone(), fs::read_to_string(path).unwrap().to_lowercase()))
+        .collect();
+    let mut words = BTreeSet::new();
+    for row in glossary.lines().filter(|l| l.starts_with("| **")) {
+        for word in row.split('|').nth(1).unwrap().split("**").skip(1).step_by(2) {
+            assert!(words.insert(word.to_owned()), "the glossary explains {word} twice");
+            assert!(others.iter().any(|(_, text)| text.contains(word)), "no document uses {word}");
+        }
+    }
+    assert!(words.len() > 25, "{words:?}");
+    for (path, text) in others {
+        for old in ["judgement", "advisor", "decider"] {
+            assert!(!text.contains(old), "{}: {old}", path.display());
+        }
+    }
+}
+
 /// A test that a document names is in the file that it links to.
 #[test]
 fn tests_that_the_documents_name_exist() {

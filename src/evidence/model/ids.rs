@@ -118,7 +118,7 @@ pub use super::limits::MAX_INTEGER;
 canonical! { RpcId, &'a [u8], JsonCursor::rpc_id; }
 
 /// A peer's number as evidence holds it: `Some` for an integer within ±[`MAX_INTEGER`] that is spelt as RFC 8785 spells it.
-/// `-0`, `1.0`, `1e2` and what lies beyond are none; they are kept as text, or said to be left out.
+/// `-0`, `1.0`, `1e2` and what lies beyond are none; they are kept as text, or left out with an anomaly.
 #[must_use]
 pub fn exact_integer(raw: &[u8]) -> Option<i64> {
     let n = std::str::from_utf8(raw).ok()?.parse::<i64>().ok()?;

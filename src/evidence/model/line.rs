@@ -2,9 +2,9 @@
 //!
 //! | what | for whom |
 //! |---|---|
-//! | a struct with serde | whoever writes a line: the order of the members is that of RFC 8785 |
-//! | [`Canonical`], a view of a line | whoever takes nothing but what is written: no tree, no allocation, no other form |
-//! | its members, each as it stands | whoever shows a line that may be damaged or of another builder |
+//! | a struct with serde | writers of a line: the order of the members is that of RFC 8785 |
+//! | [`Canonical`], a view of a line | strict readers: no tree, no allocation, no other form |
+//! | its members, each as it stands | readers that show a line which may be damaged or from another builder |
 //!
 //! A list that is not in the order of RFC 8785 does not compile.
 

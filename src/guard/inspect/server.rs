@@ -19,7 +19,7 @@ pub fn read(text: &[u8]) -> Reading<'_> {
     Reading::One(one(text).unwrap_or_else(|| unanswered(Refusal::Malformed)))
 }
 
-/// Whoever writes what is not a message waits for no answer to it.
+/// A sender of something that is not a message does not wait for an answer.
 const fn unanswered(refusal: Refusal) -> Item<'static> {
     Item::unread(ItemKind::Notification, refusal)
 }

@@ -82,7 +82,7 @@ impl Followed {
             if cursor < self.cursor {
                 return Some(());
             }
-            // What a lost line leaves behind is a gap, whoever lost it.
+            // A lost line leaves a gap, on whichever side it was lost.
             if cursor > self.cursor {
                 self.heal(self.cursor, cursor, teller)?;
             }

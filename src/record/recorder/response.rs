@@ -194,7 +194,7 @@ impl Recorder {
     }
 }
 
-/// The code of an error response; one that evidence cannot hold as a number is said to be left out.
+/// The code of an error response; one that evidence cannot hold as a number is left out, with an anomaly.
 fn error_code(error: &[u8], flags: &mut BTreeSet<Word<CallAnomaly>>) -> Option<i64> {
     let raw = envelope::Fields::of(error, ["code"]).ok()?.get(0)?;
     let code = exact_integer(raw);

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-/// Bytes that may wait before whoever adds more waits, too.
+/// Bytes that may wait; a thread that adds more has to wait.
 const MAX_WAITING: usize = 4 << 20;
 
 /// What waits to be written between two messages.
