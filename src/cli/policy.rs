@@ -18,7 +18,7 @@ use crate::{
         is_glob,
         model::{Constraint, PolicyShape, Rules},
     },
-    text::{either, noun, visible},
+    text::{noun, visible},
     tui::app::Start,
 };
 use clap::{Args, Subcommand};
@@ -271,7 +271,7 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
             "shape": match rules.shape { PolicyShape::Native => "native", PolicyShape::AssayAi => "assay-ai" },
             "allowlist": rules.allow.texts(), "denylist": rules.deny.texts(),
             "constraints": rules.constraints.iter().map(|c| serde_json::json!({
-                "tool": c.key, "line": c.line, "keys": keys(c),
+                "tool": c.key, "line": c.line, "keys": c.keys().collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
             "max_tool_calls": rules.budget.max_tool_calls,
             "max_wall_time_sec": rules.budget.max_wall_time.map(|t| t.as_secs()),
@@ -281,19 +281,6 @@ fn check(args: &CheckArgs) -> Result<Exit, Failure> {
         out::stdout(described(&policy, Style::of_stdout()).as_bytes())?;
     }
     Ok(Exit::Ok)
-}
-
-fn keys(c: &Constraint) -> Vec<&'static str> {
-    [
-        (c.max_calls.is_some(), "max_calls"),
-        (c.schema.is_some(), "arguments"),
-        (c.patterns.is_some(), "deny_patterns"),
-        (c.paths.is_some(), "allowed_paths"),
-        (c.hosts, "deny_private_hosts"),
-    ]
-    .into_iter()
-    .filter_map(|(has, key)| has.then_some(key))
-    .collect()
 }
 
 /// Allowed paths that a link leads away from: what is matched is where it leads to.
@@ -356,32 +343,7 @@ fn described(policy: &Policy, style: Style) -> String {
 }
 
 fn demands(c: &Constraint) -> String {
-    let mut all = Vec::new();
-    if let Some(max) = c.max_calls {
-        all.push(format!(
-            "fewer than {} {} allowed so far in the session",
-            counted(max, "call"),
-            either(max, "was", "were")
-        ));
-    }
-    if c.schema.is_some() {
-        all.push("the arguments satisfy the schema".to_owned());
-    }
-    if let Some(patterns) = &c.patterns {
-        let n = patterns.len();
-        all.push(format!(
-            "no string matches {}",
-            if n == 1 { "its pattern".to_owned() } else { format!("one of {}", counted(n as u64, "pattern")) }
-        ));
-    }
-    if let Some(paths) = &c.paths {
-        let shown: Vec<String> = paths.texts().iter().take(6).map(|t| short(t)).collect();
-        let more = if paths.texts().len() > 6 { ", …" } else { "" };
-        all.push(format!("every path is in {}{more}", shown.join(", ")));
-    }
-    if c.hosts {
-        all.push("every host is public".to_owned());
-    }
+    let all = c.demands();
     if all.is_empty() { "nothing".to_owned() } else { all.join("; and ") }
 }
 

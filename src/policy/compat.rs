@@ -108,15 +108,7 @@ fn constraints(reader: &mut Reader<'_>, node: &Node, rules: &mut Rules) -> Resul
         if name.contains(['*', '?', '[']) {
             reader.note(key.place, format!("`{name}` is taken as the exact name of a tool, as in assay-ai"));
         }
-        let mut c = Constraint {
-            key: name.to_owned(),
-            line: key.place.line,
-            max_calls: None,
-            schema: None,
-            patterns: None,
-            paths: None,
-            hosts: false,
-        };
+        let mut c = Constraint::new(name.to_owned(), key.place.line);
         for (key, value) in reader.mapping(value, name)? {
             match key.text().unwrap_or_default() {
                 "max_calls" | "deny_patterns" if is_null(value) => {}

@@ -28,7 +28,6 @@ const READS: usize = 50;
 const QUIET: Duration = Duration::from_secs(2);
 
 const TOP: [&str; 6] = ["version", "default", "allowlist", "denylist", "constraints", "budget"];
-const CONSTRAINT: [&str; 5] = ["deny_private_hosts", "allowed_paths", "deny_patterns", "max_calls", "arguments"];
 
 impl Policy {
     /// Reads a file: regular, of at most 1 MiB, in the native shape or assay-ai's.
@@ -229,15 +228,7 @@ fn constraints_of(reader: &mut Reader<'_>, node: &Node) -> Result<(Vec<Constrain
 }
 
 fn constraint(reader: &mut Reader<'_>, name: &str, place: Place, node: &Node) -> Result<Constraint, PolicyError> {
-    let mut c = Constraint {
-        key: name.to_owned(),
-        line: place.line,
-        max_calls: None,
-        schema: None,
-        patterns: None,
-        paths: None,
-        hosts: false,
-    };
+    let mut c = Constraint::new(name.to_owned(), place.line);
     let pairs = reader.mapping(node, name)?;
     if pairs.is_empty() {
         return Err(reader.error(place, format!("`{name}` has no constraints")));
@@ -249,7 +240,7 @@ fn constraint(reader: &mut Reader<'_>, name: &str, place: Place, node: &Node) ->
             "deny_patterns" => c.patterns = Some(reader.patterns(value, false)?),
             "max_calls" => c.max_calls = Some(reader.count(value, "max_calls")?),
             "arguments" => c.schema = Some(schema(reader, value)?),
-            _ => return Err(reader.unknown(key, &CONSTRAINT)),
+            _ => return Err(reader.unknown(key, &Constraint::KEYS)),
         }
     }
     if is_glob(name) && c.max_calls.is_some() {

@@ -4,6 +4,10 @@ use super::{
     constraints::{paths::PathRules, patterns::Patterns, schema::Schema},
     names::NameSet,
 };
+use crate::{
+    numbers::counted,
+    text::{either, fit, visible},
+};
 use std::time::Duration;
 
 /// What happens to a tool that no list names.
@@ -64,20 +68,54 @@ pub struct Constraint {
 }
 
 impl Constraint {
+    /// The keys that an entry may have, in the order in which they are judged.
+    pub const KEYS: [&'static str; 5] =
+        ["max_calls", "arguments", "deny_patterns", "allowed_paths", "deny_private_hosts"];
+
+    /// One that demands nothing yet.
+    #[must_use]
+    pub const fn new(key: String, line: usize) -> Self {
+        Self { key, line, max_calls: None, schema: None, patterns: None, paths: None, hosts: false }
+    }
+
+    /// Its keys in the file.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+        let here = [
+            self.max_calls.is_some(),
+            self.schema.is_some(),
+            self.patterns.is_some(),
+            self.paths.is_some(),
+            self.hosts,
+        ];
+        Self::KEYS.into_iter().zip(here).filter_map(|(key, here)| here.then_some(key))
+    }
+
     /// The first key that needs to see the arguments.
     #[must_use]
     pub fn needs_arguments(&self) -> Option<&'static str> {
-        if self.schema.is_some() {
-            Some("arguments")
-        } else if self.patterns.is_some() {
-            Some("deny_patterns")
-        } else if self.paths.is_some() {
-            Some("allowed_paths")
-        } else if self.hosts {
-            Some("deny_private_hosts")
-        } else {
-            None
-        }
+        self.keys().find(|key| *key != "max_calls")
+    }
+
+    /// What it demands, in words; text of the file is made visible.
+    #[must_use]
+    pub fn demands(&self) -> Vec<String> {
+        let calls = self.max_calls.map(|max| {
+            let were = either(max, "was", "were");
+            format!("fewer than {} {were} allowed so far in the session", counted(max, "call"))
+        });
+        let schema = self.schema.as_ref().map(|_| "the arguments satisfy the schema".to_owned());
+        let patterns = self.patterns.as_ref().map(|patterns| match patterns.len() {
+            1 => "no string matches its pattern".to_owned(),
+            n => format!("no string matches one of {}", counted(n as u64, "pattern")),
+        });
+        let paths = self.paths.as_ref().map(|paths| {
+            let shown: Vec<_> =
+                paths.texts().iter().take(6).map(|text| fit(&visible(text), 400).into_owned()).collect();
+            let more = if paths.texts().len() > shown.len() { ", …" } else { "" };
+            format!("every path is in {}{more}", shown.join(", "))
+        });
+        let hosts = self.hosts.then(|| "every host is public".to_owned());
+        [calls, schema, patterns, paths, hosts].into_iter().flatten().collect()
     }
 }
 
