@@ -267,6 +267,17 @@ fn every_reason_of_a_guard_is_documented() {
 }
 
 /// A pack of a synthetic session.
+#[test]
+fn every_constraint_of_a_policy_is_documented_with_its_reason() {
+    let page = fs::read_to_string(root().join("docs/policy.md")).unwrap();
+    for key in assay::policy::model::Constraint::KEYS {
+        assert!(page.contains(&format!("`{key}")), "docs/policy.md does not say what {key} does");
+        for (name, page) in [("policy.md", &page), ("formats.md", &formats())] {
+            assert!(page.contains(&format!("`constraint:{key}`")), "docs/{name} lacks constraint:{key}");
+        }
+    }
+}
+
 fn pack(dir: &Path) -> PathBuf {
     sessions::packed(&Plan::default(), dir.join("audit"))
 }
