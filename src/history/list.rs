@@ -6,8 +6,10 @@ use crate::{
     live::{discovery, protocol::RunCard},
     model::{
         self, AuditEvent, WallTime,
+        line::text,
         pack::{MANIFEST, MANIFEST_VERSION, PACK_VERSION, SESSION},
         reading::{self, Reading},
+        receipt::StartMembers,
         version,
     },
     pack::verify::source::PackDir,
@@ -264,10 +266,11 @@ fn of_session(e: &mut Entry, dir: &AuditDir, paths: &SessionPaths, live: &HashSe
         }
     };
     if let Some(first) = receipt.filter(|_| newer_receipt.is_none()) {
-        let Ok(first) = serde_json::from_slice::<Value>(&first) else { return };
-        let text = |name: &str| first[name].as_str().map(str::to_owned);
-        e.server = text("server_id").unwrap_or_default();
-        e.started = text("started_at").unwrap_or_else(|| e.started.clone());
+        let Some(first) = StartMembers::of_line(&first) else { return };
+        e.server = text(first.server_id).unwrap_or_default().into_owned();
+        if let Some(started) = text(first.started_at) {
+            e.started = started.into_owned();
+        }
     }
 }
 

@@ -390,6 +390,58 @@ fn the_page_names_every_thread() {
     assert!(found >= 10, "the names of threads are not where they are looked for");
 }
 
+/// Lines of evidence are read by what the model makes of their lists of members, and by nothing else.
+#[test]
+fn no_file_has_a_reader_of_its_own_for_receipts_events_or_ledger_lines() {
+    use assay::model::{AuditEvent, LedgerLine, ToolCall};
+    // What other documents have, too.
+    let common = [
+        "at",
+        "detail",
+        "direction",
+        "event",
+        "hash",
+        "kind",
+        "method",
+        "meta",
+        "note",
+        "outcome",
+        "schema_version",
+        "seq",
+        "type",
+        "v",
+    ];
+    let ours = AuditEvent::MEMBERS.iter().chain(ToolCall::MEMBERS).chain(LedgerLine::MEMBERS);
+    let ours: BTreeSet<&str> = ours.copied().filter(|name| !common.contains(name)).collect();
+    let indexed = regex::Regex::new(r#"\["([a-z0-9_]+)"\]"#).unwrap();
+    let derived = regex::Regex::new(r"(?s)derive\([^)]*Deserialize[^)]*\)\]\s*(?:#\[[^\n]*\s*)*(?:pub(?:\([a-z]+\))? )?struct (\w+)[^;{]*\{(.*?)\n\s*\}").unwrap();
+    let member = regex::Regex::new(r"(?m)^\s*(?:pub )?(?:r#)?([a-z0-9_]+):").unwrap();
+    // The calls that the live protocol tells have the members of receipts; cards and run cards name their session.
+    let others = ["live/row.rs", "live/protocol.rs", "record/card.rs", "record/mark.rs", "record/rollback.rs"];
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut folders, mut found, mut files) = (vec![src.clone()], Vec::new(), 0);
+    while let Some(path) = folders.pop() {
+        if path.is_dir() {
+            folders.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+            continue;
+        }
+        let name = path.strip_prefix(&src).unwrap().to_str().unwrap();
+        let spared = name.starts_with("evidence/model/") || name.contains("oracle") || others.contains(&name);
+        if spared || !name.ends_with(".rs") || name.ends_with("tests.rs") || name.contains("/tests/") {
+            continue;
+        }
+        files += 1;
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let by_index = indexed.captures_iter(text).map(|c| c.get(1).unwrap().as_str());
+        let by_struct = derived.captures_iter(text).map(|c| c.get(2).unwrap().as_str());
+        let by_struct = by_struct.flat_map(|body| member.captures_iter(body).map(|c| c.get(1).unwrap().as_str()));
+        found.extend(by_index.chain(by_struct).filter(|m| ours.contains(m)).map(|m| format!("{name} reads {m}")));
+    }
+    assert!(files > 200, "the sources are not where they are looked for: {files} files");
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 #[test]
 fn paths_are_read_from_all_ways_to_write_them() {
     let mut module = Module {

@@ -1,9 +1,9 @@
 //! A file around one byte: what was expected, what stands there, the line as text and the bytes as hex.
 
 use super::{read::Source, row::Kind, rows::wrapped};
-use crate::model::pack::MANIFEST;
 use crate::{
     lines,
+    model::{event::EventMembers, line::text, pack::MANIFEST},
     pack::verify::Finding,
     tui::{
         msg::{Effect, Job, Ticket, Told},
@@ -13,6 +13,7 @@ use crate::{
     },
 };
 use std::{
+    borrow::Cow,
     fs::File,
     io,
     path::{Path, PathBuf},
@@ -264,12 +265,13 @@ fn line_of(file: &File, offset: u64) -> io::Result<Option<u64>> {
 fn link(file: &File, line: u64, start: u64) -> io::Result<Option<Link>> {
     let before = lines::before(file, start, SEARCH)?;
     let (here, _) = lines::at(file, start, SEARCH)?;
-    let member = |line: &[u8], name: &str| {
-        let value: serde_json::Value = serde_json::from_slice(line).ok()?;
-        value[name].as_str().map(str::to_owned)
-    };
-    let sides = member(&before, "hash").zip(member(&here, "prev_hash"));
-    Ok(sides.map(|(hash, prev_hash)| Link { lines: (line - 1, line), hash, prev_hash }))
+    let [before, here] = [&before, &here].map(|line| EventMembers::of_line(line).unwrap_or_default());
+    let member = |raw| text(raw).map(Cow::into_owned);
+    Ok(member(before.hash).zip(member(here.prev_hash)).map(|(hash, prev_hash)| Link {
+        lines: (line - 1, line),
+        hash,
+        prev_hash,
+    }))
 }
 
 /// Bytes in a row of the dump.
