@@ -10,7 +10,7 @@ use std::{io, path::Path};
 
 impl State {
     /// Takes all that a segment and its receipts say; of a finished pack, `audit_log.jsonl` and `receipt_pack.jsonl`.
-    pub fn read(&mut self, segment: &Path, receipts: &Path) -> io::Result<()> {
+    pub(crate) fn read(&mut self, segment: &Path, receipts: &Path) -> io::Result<()> {
         let mut fold = Fold::default();
         journal::events(segment, 0, u64::MAX, &mut |_, read| self.apply(&fold.event(&read.ok().unwrap())))?;
         journal::calls(receipts, None, &mut |r| self.call(CallRow::of_receipt(r))).map(|_| ())
@@ -169,7 +169,9 @@ fn sessions_are_bounded_and_those_that_ended_go_first() {
         LiveLine::Session(Box::new(SessionHead { chain_head: None, cursor: 0, from: 0, oldest: 0, session, totals }))
     };
     let (_tmp, _, ended) = self::session(1);
-    ended.iter().for_each(|line| state.apply(line));
+    for line in &ended {
+        state.apply(line);
+    }
     let gone = *state.sessions().keys().next().unwrap();
     let all = SESSIONS as u64 + 10;
     (1..=all).for_each(|n| state.apply(&session(n)));
