@@ -246,7 +246,7 @@ fn a_policy_is_edited_beside_what_it_would_do_and_written() {
     tty.signal(rustix::process::Signal::TERM);
     let (code, normal) = tty.ended();
     assert_eq!(code, 0);
-    let kept = normal.split("they are in ").nth(1).unwrap_or_else(|| panic!("{normal}"));
+    let kept = normal.split("they are kept in ").nth(1).unwrap_or_else(|| panic!("{normal}"));
     let kept = kept.split_whitespace().next().unwrap();
     assert!(std::fs::read_to_string(kept).unwrap().ends_with("[fail] # later"), "{kept}");
     client.end();
