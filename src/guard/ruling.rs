@@ -36,7 +36,7 @@ type Worded = (Decision, String);
 pub struct Ruling<'a> {
     direction: Direction,
     reading: Reading<'a>,
-    /// By element, where one was decided about; one for all of a batch that is too long.
+    /// One for each element of a batch; one for all of it if that is too long; none of a single message that needs none.
     decisions: Vec<Option<Worded>>,
     /// `sha256:` of the one policy that judged all of it.
     policy: Option<String>,
@@ -56,15 +56,19 @@ pub fn judge_message<'a>(message: Message<'a>, session: &Session) -> Ruling<'a> 
     let (items, in_batch) = (reading.items(), matches!(reading, Reading::Batch(_)));
     let is_asked = items.iter().any(|item| item.review.is_some() && item.refused.is_none());
     let complaint = if is_asked { session.complaint(captured) } else { None };
-    let mut decisions = Vec::with_capacity(items.len());
+    let mut decisions = Vec::new();
     let policy = session.with_judge(is_asked && complaint.is_none(), |mut judge| {
         let policy = judge.as_mut().map(|judge| judge.begin());
         for (at, item) in items.iter().enumerate() {
             let index = in_batch.then_some(at);
-            decisions.push(match session.refusal(direction, item, in_batch) {
+            let worded = match session.refusal(direction, item, in_batch) {
                 Some(refusal) => Some(refused(refusal, index)),
                 None => review(item, index, judge.as_deref_mut(), complaint.as_deref()),
-            });
+            };
+            // For most messages there is nothing to decide, and nothing to allocate.
+            if in_batch || worded.is_some() {
+                decisions.push(worded);
+            }
         }
         policy
     });
@@ -127,6 +131,8 @@ impl<'a> Ruling<'a> {
     /// What was decided can be recorded nowhere: nothing of it passes.
     pub fn unrecorded(&mut self, session: &Session) {
         let in_batch = self.is_batch();
+        let all = self.reading.items().len().max(self.decisions.len());
+        self.decisions.resize_with(all, || None);
         for (at, worded) in self.decisions.iter_mut().enumerate() {
             *worded = Some(refused(Refusal::RecorderUnavailable, in_batch.then_some(at)));
         }
