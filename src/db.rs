@@ -1,6 +1,6 @@
-//! A small SQLite database in the user directory: made when it is not there, locked while it is open, refused when a later
-//! version or something else made it, found out when it is damaged, and then replaced. None of them is the truth: what is in
-//! one can be made again from evidence.
+//! A small SQLite database in the user directory: made when it is not there, locked while it is open, refused when a
+//! later version or something else made it, checked for damage, and replaced if damaged. No such database is evidence:
+//! what is in one can be made again from evidence.
 
 use crate::{
     files::{self, Lock, Tree},
@@ -15,7 +15,8 @@ use std::{
     time::Duration,
 };
 
-/// What belongs to SQLite beside the database: its journal, the log ahead of it, the index of that.
+/// Suffixes of the files that SQLite keeps beside the database: its journal, the write-ahead log, and the index of
+/// that.
 const BESIDE: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 /// What a database is.
@@ -23,9 +24,10 @@ const BESIDE: [&str; 3] = ["-journal", "-wal", "-shm"];
 pub struct Schema {
     /// What people call it: `history`.
     pub what: &'static str,
-    /// Its file's name.
+    /// File name of the database.
     pub file: &'static str,
-    /// The name of the file that is locked: shared by everyone who has the database open, alone by who replaces it.
+    /// The name of the lock file: locked shared by each process that has the database open, exclusively by one that
+    /// replaces it.
     pub lock: &'static str,
     /// SQLite's `application_id`, by which it is known.
     pub application_id: i64,
@@ -53,7 +55,7 @@ pub enum DbError {
         what: &'static str,
         /// Path of the database.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         why: String,
     },
     /// A later version made it.
@@ -72,7 +74,7 @@ pub enum DbError {
         /// Path of the database.
         path: PathBuf,
     },
-    /// Other processes have it for longer than was waited for.
+    /// Other processes hold it, and did not release it in time.
     #[error("the {what} is in use by other processes")]
     Busy {
         /// What people call it.
@@ -85,7 +87,7 @@ pub enum DbError {
         what: &'static str,
         /// Path of the database.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
 }
@@ -98,16 +100,16 @@ impl DbError {
     }
 }
 
-/// A database, open.
+/// An open database.
 #[derive(Debug)]
 pub struct Db {
     connection: Connection,
     place: Place,
-    /// While it is held, nobody replaces the file.
+    /// While it is held, no process replaces the file.
     _lock: File,
 }
 
-/// Which database, and its file: what an error is made of.
+/// Which database, and its file: the place that errors name.
 #[derive(Debug, Clone)]
 struct Place {
     schema: Schema,
@@ -115,7 +117,8 @@ struct Place {
 }
 
 impl Db {
-    /// Opens the database in a user directory, or makes an empty one, 0600; waits for others no longer than `patience` each time.
+    /// Opens the database in a user directory, or makes an empty one, 0600; waits for others no longer than `patience`
+    /// each time.
     ///
     /// # Errors
     /// [`DbError`].
@@ -127,13 +130,13 @@ impl Db {
         Ok(Self { connection, place, _lock: held })
     }
 
-    /// For reading.
+    /// The connection, for reading.
     #[must_use]
     pub const fn read(&self) -> &Connection {
         &self.connection
     }
 
-    /// For writing.
+    /// The connection, for writing.
     pub const fn write(&mut self) -> &mut Connection {
         &mut self.connection
     }
@@ -159,7 +162,8 @@ impl Db {
     }
 }
 
-/// Empties the database with a statement; one that is damaged is removed, so that the next who opens it makes a new one.
+/// Empties the database with a statement; one that is damaged is removed, so that the next who opens it makes a new
+/// one.
 ///
 /// # Errors
 /// [`DbError`]; one of a later version or of something else is left alone.
@@ -224,7 +228,7 @@ impl Place {
         let files = Tree::at(self.path.parent().unwrap_or(Path::new(".")));
         // SQLite would make it readable for others.
         files.append(&self.path).map_err(DbError::io(&self.path))?;
-        // It writes and truncates what stands beside it without a look at what that is.
+        // It writes and truncates the files beside it without checking what they are.
         for beside in BESIDE.map(|end| self.beside(end)) {
             match files.open(&beside) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(DbError::io(&beside)(e)),
@@ -273,7 +277,7 @@ impl Place {
         made().map_err(|e| self.error(e))
     }
 
-    /// Whether this is a version above the one that is read.
+    /// Whether this is a later version than the one that is read.
     fn newer(&self, found: i64) -> Option<TooNew> {
         let Schema { what, version: known, .. } = self.schema;
         let (major, minor) = (found & 0xffff, found >> 16);
@@ -323,7 +327,7 @@ mod tests {
         let count = |db: &Db| db.read().query_row("SELECT count(*) FROM notes", [], |r| r.get::<_, i64>(0)).unwrap();
         assert_eq!((count(&db), count(&beside)), (1, 0));
         db.check().unwrap();
-        // One is open, so it is not emptied; when it is not, it is.
+        // A database that is open is not emptied; one that is not, is.
         let wiped = || wipe(tmp.path(), NOTES, Duration::ZERO, "DELETE FROM notes");
         assert!(matches!(wiped(), Err(DbError::Busy { what: "notebook" })));
         drop(db);

@@ -1,21 +1,21 @@
-//! How files and directories are opened that somebody else may have made: a cloned repository can bring an audit directory
-//! of its own, with links, fifos, devices and files without end in it.
+//! How files and directories are opened that somebody else may have made: a cloned repository can bring an audit
+//! directory of its own, with links, fifos, devices and files without end in it.
 //!
 //! | what is opened | with |
 //! |---|---|
 //! | anything below a directory that we keep | [`Tree`]: no link on the way, plain files, ours alone |
 //! | a file in somebody's directory, to read | [`plain`]: no link, a plain file |
 //! | a file that the user named | [`named`]: a plain file, wherever a link leads |
-//! | a capture, which lies under a name that we chose | [`open_own`]: no link, a plain file, ours alone |
-//! | a directory for sockets and captures | [`exclusive_dir`]: nobody else may even enter it |
+//! | a capture, which is under a name that we chose | [`open_own`]: no link, a plain file, ours alone |
+//! | a directory for sockets and captures | [`exclusive_dir`]: no other user may even enter it |
 //!
 //! None of them waits for a writer of a fifo, and nothing is read without a limit.
 //!
-//! What is written appears whole or not at all: [`replace`] and [`place_new`] stage it and rename it, [`Tree::replace`] does so
-//! below a directory that we keep. `tests/it/walls.rs` lists who else may make such calls.
+//! What is written appears whole or not at all: [`replace`] and [`place_new`] stage it and rename it, [`Tree::replace`]
+//! does so below a directory that we keep. `tests/it/walls.rs` lists who else may make such calls.
 //!
-//! Directories are walked name by name rather than with `openat2`: on the way each of them is looked at, which that would not
-//! do, and it is the same on every system.
+//! Directories are walked name by name rather than with `openat2`: on the way each of them is looked at, which that
+//! would not do, and it is the same on every system.
 
 mod lock;
 mod ours;
@@ -43,12 +43,12 @@ pub fn first_line(path: &Path, limit: u64) -> Option<Vec<u8>> {
     crate::lines::first(plain(path).ok()?, limit)
 }
 
-/// The real path of a directory that a user named or that is the default: below the working directory no link is followed,
-/// because what lies there may have come with a repository; elsewhere the user chose where links lead. What does not exist
-/// yet is allowed.
+/// The real path of a directory that a user named or that is the default: below the working directory no link is
+/// followed, because what is there may have come with a repository; elsewhere the user chose where links lead. What
+/// does not exist yet is allowed.
 ///
 /// # Errors
-/// A refusal that names the link, or what the system says.
+/// A refusal that names the link, or an I/O error.
 pub fn reach(named: &Path) -> io::Result<PathBuf> {
     let gone = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => io::Error::new(e.kind(), "the working directory is gone"),

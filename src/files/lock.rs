@@ -14,14 +14,14 @@ pub enum Lock {
     Taken,
     /// Another process has it.
     Busy,
-    /// The file system has no locks: nobody can tell.
+    /// The file system has no locks: it cannot be told.
     Unsupported,
 }
 
 /// Tries for the exclusive lock of a file or directory.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn try_lock(file: impl AsFd) -> io::Result<Lock> {
     lock_with(file, FlockOperation::NonBlockingLockExclusive)
 }
@@ -29,7 +29,7 @@ pub fn try_lock(file: impl AsFd) -> io::Result<Lock> {
 /// Tries for a lock that others may hold at the same time.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn try_lock_shared(file: impl AsFd) -> io::Result<Lock> {
     lock_with(file, FlockOperation::NonBlockingLockShared)
 }
@@ -37,7 +37,7 @@ pub fn try_lock_shared(file: impl AsFd) -> io::Result<Lock> {
 /// Waits for the exclusive lock of a file or directory.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn lock(file: impl AsFd) -> io::Result<Lock> {
     lock_with(file, FlockOperation::LockExclusive)
 }
@@ -51,10 +51,10 @@ fn lock_with(file: impl AsFd, how: FlockOperation) -> io::Result<Lock> {
     }
 }
 
-/// Tries for a lock again and again, no longer than `patience`.
+/// Tries repeatedly to get a lock, for no longer than `patience`.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn patiently(patience: Duration, mut attempt: impl FnMut() -> io::Result<Lock>) -> io::Result<Lock> {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! What is ours: it belongs to this user, and nobody else may write to it.
+//! Which files are ours: those that belong to this user and that no other user may write to.
 
 use assay_evidence::plain::{FILE, is_plain, link_said, refuse};
 use rustix::fd::{AsFd, OwnedFd};
@@ -10,7 +10,7 @@ pub const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFla
 /// How a file of ours is made.
 pub const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Whether this is a directory of ours that nobody else may write to, and no link: what lies in it may be swept.
+/// Whether this is a directory of ours that nobody else may write to, and no link: what is in it may be swept.
 #[must_use]
 pub fn is_own_dir(path: &Path) -> bool {
     let dir = rustix::fs::open(path, DIRECTORY, Mode::empty());
@@ -25,7 +25,7 @@ pub fn directory_of_ours(dir: impl AsFd, path: &Path) -> io::Result<()> {
 /// Whether it is a plain file of ours without other names.
 pub fn file_of_ours(stat: &Stat) -> io::Result<()> {
     is_plain(stat)?;
-    // A second name is a way to have us change a file somewhere else.
+    // A file with a second name could make us change a file somewhere else.
     if stat.st_nlink > 1 {
         return Err(refuse("it is a hard link, a file with other names"));
     }
@@ -42,10 +42,10 @@ fn ours(stat: &Stat) -> Result<(), &'static str> {
     }
 }
 
-/// Opens a plain file of ours to read it and to write in it, where it lies under a name that we chose.
+/// Opens a plain file of ours to read it and to write in it, where it is under a name that we chose.
 ///
 /// # Errors
-/// A refusal, or what the system says.
+/// A refusal, or an I/O error.
 pub fn open_own(path: &Path) -> io::Result<File> {
     let file = rustix::fs::open(path, FILE | OFlags::RDWR, Mode::empty()).map_err(link_said)?;
     let stat = rustix::fs::fstat(&file)?;
@@ -57,7 +57,7 @@ pub fn open_own(path: &Path) -> io::Result<File> {
 /// Opens a directory, which must not be a link, to lock it or to sync it.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn open_dir(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?.into())
 }
@@ -65,16 +65,16 @@ pub fn open_dir(path: &Path) -> io::Result<File> {
 /// Makes a file in a directory, 0600, to read it and to write in it.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`], or what the system says.
+/// [`io::ErrorKind::AlreadyExists`], or an I/O error.
 pub fn create_in(dir: impl AsFd, name: &str) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, FILE | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, PRIVATE)?)
 }
 
-/// Makes `dir` 0700 unless it is there, and opens it. It is refused unless it is a directory of ours that nobody else can even
-/// enter. Its parent must exist.
+/// Makes `dir` 0700 unless it is there, and opens it. It is refused unless it is a directory of ours that nobody else
+/// can even enter. Its parent must exist.
 ///
 /// # Errors
-/// A refusal, or what the system says.
+/// A refusal, or an I/O error.
 pub fn exclusive_dir(dir: &Path) -> io::Result<OwnedFd> {
     match rustix::fs::mkdir(dir, Mode::RWXU) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}

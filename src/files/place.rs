@@ -9,12 +9,12 @@ use std::{
     path::Path,
 };
 
-/// Writes a file, 0600, under `staged`, then gives it the name `path`, whatever stood there before: a reader sees the one or the
-/// other. Both lie in one directory. `ready` is what is done with the whole file before it has its name: syncing, a lock, other
-/// permissions. Gives the file.
+/// Writes a file, 0600, under `staged`, then gives it the name `path`, whatever stood there before: a reader sees the
+/// one or the other. Both are in one directory. `ready` is what is done with the whole file before it has its name:
+/// syncing, a lock, other permissions. Gives the file.
 ///
 /// # Errors
-/// What the system says; then `path` is what it was.
+/// An I/O error; then `path` is what it was.
 pub fn replace(
     staged: &Path,
     path: &Path,
@@ -32,11 +32,11 @@ pub fn replace(
     Ok(file)
 }
 
-/// Writes a whole new file, 0600, synced, under `staged`, then gives it the name `path` unless that exists. Both lie in one
-/// directory, and `staged` is gone afterwards.
+/// Writes a whole new file, 0600, synced, under `staged`, then gives it the name `path` unless that exists. Both are in
+/// one directory, and `staged` is gone afterwards.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`], or what the system says.
+/// [`io::ErrorKind::AlreadyExists`], or an I/O error.
 pub fn place_new(staged: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let placed = write_new(staged, bytes).and_then(|()| place_file(staged, path));
     if placed.is_err() {
@@ -49,7 +49,7 @@ pub fn place_new(staged: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Makes a directory, 0700.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`], or what the system says.
+/// [`io::ErrorKind::AlreadyExists`], or an I/O error.
 pub fn new_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
@@ -57,7 +57,7 @@ pub fn new_dir(path: &Path) -> io::Result<()> {
 /// Makes a directory and its parents, 0700 for everything that is new; existing ones are left as they are.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn make_dirs(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -65,7 +65,7 @@ pub fn make_dirs(path: &Path) -> io::Result<()> {
 /// Gives the finished file `temp` the name `target` unless that exists; `temp` is gone afterwards either way.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`], or what the system says.
+/// [`io::ErrorKind::AlreadyExists`], or an I/O error.
 pub fn place_file(temp: &Path, target: &Path) -> io::Result<()> {
     let placed = fs::hard_link(temp, target).or_else(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => Err(e),
@@ -80,7 +80,7 @@ pub fn place_file(temp: &Path, target: &Path) -> io::Result<()> {
 /// Renames `from` to `to` unless that exists.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`], or what the system says.
+/// [`io::ErrorKind::AlreadyExists`], or an I/O error.
 pub fn rename_noreplace(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
@@ -121,7 +121,7 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let at = |name: &str| tmp.path().join(name);
         let names = || fs::read_dir(tmp.path()).unwrap().count();
-        // What a killed writer left is not an obstacle.
+        // A leftover of a killed writer is not an obstacle.
         fs::write(at("staged"), "left").unwrap();
         replace(&at("staged"), &at("file"), b"one", crate::files::sync_all).unwrap();
         replace(&at("staged"), &at("file"), b"two", |_| Ok(())).unwrap();

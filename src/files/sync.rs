@@ -8,7 +8,7 @@ use std::{fs::File, io, path::Path};
 /// Syncs a file and what describes it. A file system that has no such thing is taken at its word.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn sync_all(file: &File) -> io::Result<()> {
     allowing_unsupported(file.sync_all())
 }
@@ -16,15 +16,16 @@ pub fn sync_all(file: &File) -> io::Result<()> {
 /// Syncs a file. A file system that has no such thing is taken at its word.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn sync_data(file: &File) -> io::Result<()> {
     allowing_unsupported(file.sync_data())
 }
 
-/// Syncs a directory, so that names made in it are there after a power cut. A file system that cannot is taken at its word.
+/// Syncs a directory, so that names made in it are there after a power cut. A file system that cannot is taken at its
+/// word.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
     let dir = rustix::fs::open(dir, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty())?;
     allowing_unsupported(File::from(dir).sync_all())

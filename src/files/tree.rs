@@ -22,9 +22,10 @@ const APPEND: OFlags = OFlags::RDWR.union(OFlags::APPEND).union(OFlags::CREATE);
 
 /// A directory that we keep, and everything below it. Holding one says nothing about what exists.
 ///
-/// Every directory on the way from the root down, the root among them, and every file must be ours: it belongs to this user,
-/// and neither group nor others may write to it. What is found otherwise is an error of which [`is_refusal`](super::is_refusal) is true; it is
-/// neither changed nor removed. How the root itself is reached is left to whoever chose it.
+/// Every directory on the way from the root down, the root among them, and every file must be ours: it belongs to this
+/// user, and neither group nor others may write to it. What is found otherwise is an error of which
+/// [`is_refusal`](super::is_refusal) is true; it is neither changed nor removed. How the root itself is reached is up
+/// to the caller that chose it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     root: PathBuf,
@@ -44,7 +45,7 @@ impl Tree {
         Self { root: root.into(), refused: Some(why.into()) }
     }
 
-    /// The directory itself.
+    /// Path of the root.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
@@ -53,7 +54,7 @@ impl Tree {
     /// Opens the root, or a directory below it.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn dir(&self, path: &Path) -> io::Result<OwnedFd> {
         if let Some(why) = &self.refused {
             return Err(refuse(why.clone()));
@@ -69,7 +70,7 @@ impl Tree {
         Ok(dir)
     }
 
-    /// The names from the root to `path`, which lies below it.
+    /// The names from the root to `path`, which is below it.
     fn below<'a>(&self, path: &'a Path) -> io::Result<Vec<&'a OsStr>> {
         let outside = || io::Error::new(io::ErrorKind::InvalidInput, "the path is not in this directory");
         let below = path.strip_prefix(&self.root).map_err(|_| outside())?;
@@ -80,17 +81,18 @@ impl Tree {
         below.components().map(name).collect()
     }
 
-    /// The directory in which `path` lies, and its name there.
+    /// The directory in which `path` is, and its name there.
     fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
         let mut names = self.below(path)?;
         let name = names.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no name of a file"))?;
         Ok((self.dir(path.parent().unwrap_or(&self.root))?, name))
     }
 
-    /// Makes a directory below the root and those on the way, 0700; one that is there must be ours. The root must exist.
+    /// Makes a directory below the root and those on the way, 0700; one that is there must be ours. The root must
+    /// exist.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn make_dir(&self, path: &Path) -> io::Result<()> {
         let mut at = self.root.clone();
         let mut dir = self.dir(&at)?;
@@ -109,7 +111,7 @@ impl Tree {
     /// Opens a file to read it.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn open(&self, path: &Path) -> io::Result<File> {
         self.open_with(path, OFlags::RDONLY)
     }
@@ -117,7 +119,7 @@ impl Tree {
     /// Opens a file to append to it and to read it; it is made if need be.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn append(&self, path: &Path) -> io::Result<File> {
         self.open_with(path, APPEND)
     }
@@ -125,7 +127,7 @@ impl Tree {
     /// Opens a file that is there, to append to it and to read it.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn append_existing(&self, path: &Path) -> io::Result<File> {
         self.open_with(path, APPEND.difference(OFlags::CREATE))
     }
@@ -133,7 +135,7 @@ impl Tree {
     /// Makes a file, 0600, to append to it and to read it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] if anything has that name, or what the system says.
+    /// [`io::ErrorKind::AlreadyExists`] if anything has that name, or an I/O error.
     pub fn create(&self, path: &Path) -> io::Result<File> {
         let (dir, name) = self.parent(path)?;
         Ok(rustix::fs::openat(&dir, name, FILE | APPEND | OFlags::EXCL, PRIVATE)?.into())
@@ -155,16 +157,16 @@ impl Tree {
     /// Reads a file of at most `max` bytes.
     ///
     /// # Errors
-    /// A refusal, also of what is longer, or what the system says.
+    /// A refusal, also of what is longer, or an I/O error.
     pub fn read(&self, path: &Path, max: u64) -> io::Result<Vec<u8>> {
         read_all(self.open(path)?, max)
     }
 
-    /// Writes a file, 0600, under `staged`, then gives it the name `path`, whatever stood there before: a reader sees the one
-    /// or the other. Both lie in one directory. Nothing is synced unless `sync`.
+    /// Writes a file, 0600, under `staged`, then gives it the name `path`, whatever stood there before: a reader sees
+    /// the one or the other. Both are in one directory. Nothing is synced unless `sync`.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn replace(&self, staged: &Path, path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
         self.remove(staged)?;
         let placed = self.create(staged).and_then(|mut file| {
@@ -183,16 +185,17 @@ impl Tree {
     /// Gives a file another name, replacing what has it.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let ((from_dir, from), (to_dir, to)) = (self.parent(from)?, self.parent(to)?);
         Ok(rustix::fs::renameat(from_dir, from, to_dir, to)?)
     }
 
-    /// Removes a name that is not a directory's; one that is not there is not an error. A link goes, not what it leads to.
+    /// Removes a name that is not a directory's; one that is not there is not an error. A link goes, not what it leads
+    /// to.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
         let gone = self.parent(path).and_then(|(dir, name)| Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?));
         match gone {
@@ -210,7 +213,7 @@ impl Tree {
     /// The names in a directory, without `.` and `..`; none where there is no directory.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn names(&self, path: &Path) -> io::Result<Vec<OsString>> {
         let dir = match self.dir(path) {
             Ok(dir) => dir,

@@ -1,8 +1,8 @@
-//! Names that are the same for some readers and not for others.
+//! Names that some readers take for the same and others do not.
 //!
-//! Go's `encoding/json` matches members under Unicode simple case folding, so `paramſ` (U+017F) is `params` and the Kelvin
-//! sign is a `k`; its second version can be told to leave out `_` and `-`; .NET and Java readers compare without case,
-//! in some locales with dotless and dotted `i` as one.
+//! Go's `encoding/json` matches members under Unicode simple case folding, so `paramſ` (U+017F) is `params` and the
+//! Kelvin sign is a `k`; its second version can be told to leave out `_` and `-`; .NET and Java readers compare without
+//! case, in some locales with dotless and dotted `i` as one.
 
 use crate::canon;
 use std::collections::HashSet;
@@ -34,8 +34,8 @@ fn is_left_out(c: char) -> bool {
         || c.is_control()
 }
 
-/// What a part of a document spells for the most lenient reader, its escapes undone. `strict`: escapes of control characters
-/// stand for these, and are left out; otherwise for the letters that they are written with.
+/// What a part of a document spells for the most lenient reader, its escapes undone. `strict`: escapes of control
+/// characters stand for these, and are left out; otherwise for the letters that they are written with.
 pub(super) fn spelt(part: &str, strict: bool) -> impl Iterator<Item = char> {
     let mut chars = part.chars();
     std::iter::from_fn(move || {
@@ -59,7 +59,7 @@ pub(super) fn spelt(part: &str, strict: bool) -> impl Iterator<Item = char> {
     .map(folded)
 }
 
-/// Whether `name` is `word` (lower-case or camel-case ASCII) for some reader.
+/// Whether some reader takes `name` for `word` (lower-case or camel-case ASCII).
 #[must_use]
 pub fn is_like(name: &str, word: &str) -> bool {
     // Nearly all names end here.
@@ -77,8 +77,8 @@ pub fn is_like(name: &str, word: &str) -> bool {
     }
 }
 
-/// Whether a string as it stands, with its quotes, is `word` for a reader that takes the escapes of control characters for the
-/// letters that they are written with: `"\tools/call"`.
+/// Whether a string as it is written, with its quotes, is `word` for a reader that takes the escapes of control
+/// characters for the letters that they are written with: `"\tools/call"`.
 #[must_use]
 pub fn is_misread_as(raw: &[u8], word: &str) -> bool {
     let escaped = raw.contains(&b'\\');
@@ -123,7 +123,7 @@ enum Piece<'a> {
     Name(&'a [u8]),
 }
 
-/// Follows nothing but quotes and braces, so that long strings cost nearly nothing.
+/// Looks only at quotes and braces, so that long strings cost nearly nothing.
 fn pieces(json: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -151,7 +151,7 @@ fn pieces(json: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// The index behind the closing quote of the string that opens at `at`.
+/// The index after the closing quote of the string that opens at `at`.
 fn string_end(json: &[u8], at: usize) -> usize {
     let mut i = at + 1;
     while let Some(n) = json.get(i..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {

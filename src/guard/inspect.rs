@@ -1,9 +1,9 @@
 //! The strictest reading of a client's message, so that no server can read more into it than the guard did.
 //!
-//! Servers differ in what they take for a call: some compare member names without regard to case, some take the last of two
-//! members, some the first, some skip a byte order mark or what stands behind a value, some end lines at a carriage return
-//! or at any of Unicode's line breaks. A message is passed on only if all of these read the same in it; whatever could be
-//! read as a call by one of them and as something else by us is refused, with the [`Refusal`] that says why.
+//! Servers differ in what they take for a call: some compare member names without regard to case, some take the last of
+//! two members, some the first, some skip a byte order mark or what is after a value, some end lines at a carriage
+//! return or at any of Unicode's line breaks. A message is passed on only if all of these read the same in it; whatever
+//! could be read as a call by one of them and as something else by us is refused, with the [`Refusal`] that says why.
 
 pub mod ends;
 pub mod server;
@@ -24,13 +24,13 @@ const MAX_NAME: usize = 8 * 1024;
 /// What kind of message an [`Item`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemKind {
-    /// It wants an answer.
+    /// A request, which wants an answer.
     Request,
-    /// It does not.
+    /// A notification: it wants no answer.
     Notification,
-    /// It is one.
+    /// A response to a request.
     Response,
-    /// Nobody can tell, or its id cannot be read: whoever sent it may wait for an answer, which has the id `null`
+    /// It cannot be told, or its id cannot be read: its sender may wait for an answer, which has the id `null`
     /// (JSON-RPC 2.0 §5).
     Unreadable,
 }
@@ -49,7 +49,7 @@ pub struct Review<'a> {
 pub struct Item<'a> {
     /// Raw id, a scalar.
     pub id: Option<&'a [u8]>,
-    /// What it is.
+    /// What kind of message it is.
     pub kind: ItemKind,
     /// Why it cannot pass, whatever the policy says.
     pub refused: Option<Refusal>,
@@ -57,7 +57,7 @@ pub struct Item<'a> {
     pub review: Option<Review<'a>>,
 }
 
-/// Where line breaks (CR, LF) may stand in a client's message.
+/// Where line breaks (CR, LF) may be in a client's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineBreaks {
     /// It is a line, without its newline: one carriage return at its end belongs to that.
@@ -71,9 +71,9 @@ pub enum LineBreaks {
 /// One whole message, read.
 #[derive(Debug)]
 pub enum Reading<'a> {
-    /// White space: no message, and nobody takes it for one.
+    /// White space: not a message, and no reader takes it for one.
     Blank,
-    /// One message.
+    /// A message that is not a batch.
     One(Item<'a>),
     /// The elements of a batch.
     Batch(Vec<Item<'a>>),
@@ -122,14 +122,14 @@ pub fn read(text: &[u8], breaks: LineBreaks) -> Reading<'_> {
     }
 }
 
-/// What a line is that is not JSON. One that does not even begin like a message is not an attempt at one: whoever writes such lines
-/// reads no answers, and might answer each of them with another such line.
+/// What a line is that is not JSON. One that does not even begin like a message is not an attempt at one: whoever
+/// writes such lines reads no answers, and might answer each of them with another such line.
 fn unreadable(text: &[u8]) -> ItemKind {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii_start();
     if matches!(text.first(), Some(b'{' | b'[')) { ItemKind::Unreadable } else { ItemKind::Notification }
 }
 
-/// What a scan says of the text, and the fields of the object that it is; why it is not JSON.
+/// What a scan says of the text, with the fields if it is an object, or why it is not JSON.
 fn syntax<'a>(text: &'a [u8], fields: &mut Fields<'a>) -> Result<Anomalies, Refusal> {
     if text.starts_with(b"\xef\xbb\xbf") {
         return Err(Refusal::ByteOrderMark);
@@ -187,8 +187,8 @@ fn has_message_line(text: &[u8]) -> bool {
         })
 }
 
-/// Whether what stands behind one of Unicode's line breaks (Python's `splitlines`) looks like a message, or holds, for a reader
-/// who passes over what is none, anything that a policy would have to judge.
+/// Whether what is after one of Unicode's line breaks (Python's `splitlines`) looks like a message, or holds, for a
+/// reader that skips what is not a message, anything that a policy would have to judge.
 fn hides_lines(text: &[u8]) -> bool {
     if text.is_ascii() {
         return false;
@@ -263,7 +263,7 @@ fn too_many(text: &[u8]) -> Reading<'_> {
     Reading::TooMany(ids, true)
 }
 
-/// Reads one object. `whole` is what is wrong with all of it already.
+/// Reads one object. `whole` is what is already known to be wrong with all of it.
 fn object(text: &[u8], whole: Option<Refusal>) -> Item<'_> {
     let mut fields = Fields::default();
     match canon::outline(text, &mut |member| fields.see(&member)) {
@@ -291,7 +291,7 @@ fn item<'a>(fields: &Fields<'a>, whole: Option<Refusal>) -> Item<'a> {
         }
     });
     if method.is_none() && answers == 0 {
-        // Perhaps a request whose method is written differently: its sender waits for an answer.
+        // It may be a request whose method is written differently: its sender waits for an answer.
         item.kind = if scalar.is_some() { ItemKind::Request } else { ItemKind::Unreadable };
     } else if method.is_some() && id.is_some() && scalar.is_none() {
         item.kind = ItemKind::Unreadable;
@@ -318,8 +318,8 @@ const ERROR: usize = 4;
 const INNER: [&str; 3] = ["name", "arguments", "uri"];
 const URI: usize = 2;
 
-/// The members that are looked for in one object: the last of each name, and why the object cannot pass where the name is
-/// that name for some reader and not for another.
+/// The members that are looked for in one object: the last of each name, and why the object cannot pass where the name
+/// is that name for some reader and not for another.
 #[derive(Debug, Clone, Copy)]
 struct Names<'a, const N: usize> {
     found: [Option<&'a [u8]>; N],
@@ -333,7 +333,7 @@ impl<const N: usize> Default for Names<'_, N> {
 }
 
 impl<'a, const N: usize> Names<'a, N> {
-    /// Looks at one of its members; the number of the name, if it is one.
+    /// Looks at one member of the object; the number of its name, if it is wanted.
     fn look(&mut self, names: &[&str; N], member: &Outlined<'a>) -> Option<usize> {
         let spelt = member.raw_key.get(1..member.raw_key.len() - 1).unwrap_or_default();
         if !member.escaped && spelt.iter().all(u8::is_ascii_lowercase) {
@@ -368,13 +368,13 @@ impl<'a, const N: usize> Names<'a, N> {
     }
 }
 
-/// What is looked at of a message, gathered while it is scanned: what it holds may be long.
+/// The wanted members of a message, gathered while it is scanned, because it may be long.
 #[derive(Debug, Default)]
 struct Fields<'a> {
     top: Names<'a, 6>,
-    /// Of `params`.
+    /// Members of the object `params`.
     params: Names<'a, 3>,
-    /// Of the object that is the value of the member being scanned.
+    /// Members of the object that is the value of the member being scanned.
     inner: Names<'a, 3>,
 }
 
@@ -400,7 +400,7 @@ const fn is_comparable(raw: &[u8]) -> bool {
     raw.len() <= MAX_NAME
 }
 
-/// What of a request or notification a policy has to judge.
+/// The part of a request or notification that a policy has to judge.
 fn review<'a>(fields: &Fields<'a>) -> Result<Option<Review<'a>>, Refusal> {
     let raw = fields.top.found[METHOD].filter(|raw| is_comparable(raw)).ok_or(Refusal::BadMethod)?;
     let method = canon::decode_string(raw).ok_or(Refusal::BadMethod)?;
@@ -437,7 +437,7 @@ fn folded_arguments(arguments: &[u8]) -> Result<(), Refusal> {
     if folding::has_twins(arguments) { Err(Refusal::FoldedName) } else { Ok(()) }
 }
 
-/// A tool name that shows what it is: no blanks around it, nothing in it that cannot be seen.
+/// Whether a tool name shows what it is: no blanks around it, and no invisible characters in it.
 fn is_plain(name: &str) -> bool {
     let unseen = |c: char| {
         c.is_control()

@@ -7,9 +7,9 @@ use crate::model::words::PolicyReason;
 pub enum Refusal {
     /// It is not JSON, or not a JSON-RPC message.
     Malformed,
-    /// A byte order mark stands before it.
+    /// A byte order mark is before it.
     ByteOrderMark,
-    /// A carriage return, or one of Unicode's line breaks with something like a message behind it, stands inside.
+    /// A carriage return, or one of Unicode's line breaks with something like a message after it, is inside.
     LineBreak,
     /// Two members of one object have one name.
     DuplicateKey,
@@ -21,7 +21,7 @@ pub enum Refusal {
     InvalidUtf8,
     /// An escape names half of a surrogate pair.
     LoneSurrogate,
-    /// It holds U+0000.
+    /// It holds U+0000, written or escaped.
     Nul,
     /// It is nested too deeply.
     TooDeep,
@@ -39,7 +39,7 @@ pub enum Refusal {
     BadMethod,
     /// `params` that is not an object where one is needed.
     BadParams,
-    /// A tool name that is missing, no string, or framed by what cannot be seen.
+    /// A tool name that is missing, not a string, or has blanks around it or invisible characters in it.
     BadToolName,
     /// `arguments` that is not an object.
     BadArguments,
@@ -81,14 +81,14 @@ impl Refusal {
         }
     }
 
-    /// The machine word behind `guard:`.
+    /// The code after `guard:` in the reason.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         let word = self.reason().as_str();
         word.strip_prefix("guard:").unwrap_or(word)
     }
 
-    /// What a person is told.
+    /// The reason, as text for people.
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {

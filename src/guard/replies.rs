@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 /// Code of the JSON-RPC error that a refused request is answered with.
 pub const DENIED: i64 = -32001;
-/// Code of the JSON-RPC error for a request that the server did not live to answer.
+/// Code of the JSON-RPC error for a request whose server ended before it answered.
 pub const SERVER_GONE: i64 = -32000;
 /// Code of the JSON-RPC error for what is not JSON, whose id cannot be read therefore (JSON-RPC 2.0 §5.1).
 pub const NO_JSON: i64 = -32700;
@@ -36,13 +36,13 @@ struct Data<'a> {
     rule: Option<&'a str>,
 }
 
-/// What one request is told.
+/// What the reply to one refused request is made of.
 pub(super) struct Refused<'a> {
     /// Its raw id, if that can be read.
     pub(super) id: Option<&'a [u8]>,
-    /// What was decided.
+    /// The decision on the request.
     pub(super) decision: &'a Decision,
-    /// Words for it.
+    /// The message of the reply, for people.
     pub(super) message: &'a str,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// What answers these requests: an array for a batch. `None` if there are none.
+/// The replies to these requests: an array for a batch. `None` if there are none.
 pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for refused in all {

@@ -1,4 +1,4 @@
-//! What the guard does with one whole message, however it came.
+//! What the guard does with one whole message, whatever the transport.
 
 use super::{
     Refusal, Session,
@@ -14,17 +14,17 @@ use crate::{
 /// One whole message, as the carrier found it in its stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
-    /// Who sent it.
+    /// The direction, and so the sender, of the message.
     pub direction: Direction,
     /// All of it, and nothing else.
     pub text: &'a [u8],
-    /// Where line breaks may stand in it, if it is the client's.
+    /// Where line breaks may be in it, if it is the client's.
     pub breaks: LineBreaks,
     /// The recorder will see it.
     pub captured: bool,
 }
 
-/// A decision as the record has it, and words for who sent what was decided about.
+/// A decision as the record has it, and text that names the sender.
 type Worded = (Decision, String);
 
 /// Whether a message passes on, and why.
@@ -82,7 +82,7 @@ pub fn judge_message<'a>(message: Message<'a>, session: &Session) -> Ruling<'a> 
     ruling
 }
 
-/// What the policy says of one element; `None` if nobody has to decide anything.
+/// What the policy says of one element; `None` if nothing has to be decided.
 fn review(
     item: &Item<'_>,
     index: Option<usize>,
@@ -99,7 +99,8 @@ fn review(
 }
 
 impl<'a> Ruling<'a> {
-    /// Refuses a message that nobody holds whole. Who sent it is told when its [ends](Self::refused_by_ends) are known.
+    /// Refuses a message that is not held whole. Its sender gets the reply when its [ends](Self::refused_by_ends) are
+    /// known.
     pub(super) fn refused_unread(direction: Direction, refusal: Refusal, session: &Session) -> Self {
         Self::refused_as(direction, Item::unread(ItemKind::Notification, refusal), session)
     }
@@ -115,7 +116,7 @@ impl<'a> Ruling<'a> {
         Self { direction, reading: Reading::One(item), decisions, policy, passes: false }
     }
 
-    /// Everything in it is denied, for one element was.
+    /// Denies everything in the message, because one element was denied.
     fn block(&mut self, session: &Session) {
         let in_batch = self.is_batch();
         for (at, worded) in self.decisions.iter_mut().enumerate() {
@@ -128,7 +129,7 @@ impl<'a> Ruling<'a> {
         self.passes = false;
     }
 
-    /// What was decided can be recorded nowhere: nothing of it passes.
+    /// Blocks the message, because what was decided cannot be recorded.
     pub fn unrecorded(&mut self, session: &Session) {
         let in_batch = self.is_batch();
         let all = self.reading.items().len().max(self.decisions.len());
@@ -139,14 +140,15 @@ impl<'a> Ruling<'a> {
         self.block(session);
     }
 
-    /// It passes on: the requests in it wait for their answers from now on, and what it answers waits no more.
+    /// Notes that it passes on: the requests in it wait for their answers from now on, and what it answers no longer
+    /// waits.
     pub fn forwarded(&self, session: &Session) {
         for item in self.reading.items() {
             session.forwarded(self.direction, item);
         }
     }
 
-    /// Who sent it.
+    /// The direction, and so the sender, of the message.
     #[must_use]
     pub const fn direction(&self) -> Direction {
         self.direction
@@ -158,7 +160,7 @@ impl<'a> Ruling<'a> {
         self.passes
     }
 
-    /// Whether it is not a message, and nobody takes it for one.
+    /// Whether it is not a message, and no reader takes it for one.
     #[must_use]
     pub const fn is_blank(&self) -> bool {
         matches!(self.reading, Reading::Blank)
@@ -168,13 +170,13 @@ impl<'a> Ruling<'a> {
         matches!(self.reading, Reading::Batch(_) | Reading::TooMany(..))
     }
 
-    /// What was decided about it or about its elements; of what is blocked, about each of them. None where nobody has to
-    /// decide anything.
+    /// What was decided about it or about its elements; of what is blocked, about each of them. None where nothing
+    /// has to be decided.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter().flatten().map(|(decision, _)| decision)
     }
 
-    /// Whether anything was decided about it, which may have taken time.
+    /// Whether anything was decided, which may have taken time.
     #[must_use]
     pub fn is_decided(&self) -> bool {
         self.decisions.iter().any(Option::is_some)
@@ -186,7 +188,7 @@ impl<'a> Ruling<'a> {
         self.policy.as_deref().unwrap_or_default()
     }
 
-    /// The JSON that its sender is told of what does not pass; `None` where nobody waits for an answer.
+    /// The JSON reply to its sender about what does not pass; `None` if no answer is waited for.
     #[must_use]
     pub fn reply(&self) -> Option<Vec<u8>> {
         if self.passes {
@@ -199,7 +201,7 @@ impl<'a> Ruling<'a> {
                 ids.zip(decisions().cycle()).map(|(id, worded)| Refused::new(id, worded)).collect()
             }
             reading => {
-                // No server is told of what it cannot tell apart.
+                // A server gets no reply that it cannot tell from others.
                 let waits = |item: &Item<'_>| match item.kind {
                     ItemKind::Request => true,
                     ItemKind::Unreadable => self.direction == Direction::ClientToServer,

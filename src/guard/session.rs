@@ -1,4 +1,4 @@
-//! What a guard remembers of a client and its server while they talk.
+//! The state that a guard keeps of a client and its server.
 
 use super::{
     Refusal,
@@ -22,7 +22,7 @@ use std::{
 
 /// One client and its server: the judge of their calls, with its budgets, and the requests that wait for an answer.
 ///
-/// Both directions use it at once, from threads of their own.
+/// Both directions use it at once, each from its own thread.
 pub struct Session {
     judge: Mutex<Box<dyn Judge>>,
     feed: Arc<PolicyFeed>,
@@ -32,7 +32,7 @@ pub struct Session {
     waiting: [Mutex<Waiting>; 2],
     /// Requests of the server that passed unread because they were too long to hold.
     unread: AtomicU64,
-    /// An answer passed unread whose request is not known: nobody can say what is still unanswered.
+    /// An answer passed unread whose request is not known: it is not known what is still unanswered.
     lost_count: AtomicBool,
 }
 
@@ -40,7 +40,7 @@ pub struct Session {
 struct Waiting {
     /// How many of each, and the id as it was sent.
     ids: HashMap<IdKey, (Box<[u8]>, u32)>,
-    /// How many requests that are, and the bytes of their ids.
+    /// Number of these requests, and the bytes of their ids.
     count: usize,
     bytes: usize,
 }
@@ -51,8 +51,8 @@ impl Waiting {
         self.count < limits::GUARDED && self.bytes < limits::GUARDED_BYTES
     }
 
-    /// Those of one message come together, and what is too long to be read passes: whoever can looks before whether there
-    /// is room, and what comes all the same is not remembered.
+    /// Those of one message come together, and what is too long to be read passes: a caller that can checks first
+    /// whether there is room, and what comes all the same is not remembered.
     fn add(&mut self, id: &[u8]) {
         if self.count >= 2 * limits::GUARDED || self.bytes >= 2 * limits::GUARDED_BYTES {
             return;
@@ -70,7 +70,7 @@ impl Waiting {
         self.ids.contains_key(&IdKey::of(id))
     }
 
-    /// Takes one out.
+    /// Removes one request with this id. Whether there was one.
     fn answer(&mut self, id: &[u8]) -> bool {
         let Entry::Occupied(mut waiting) = self.ids.entry(IdKey::of(id)) else { return false };
         self.count = self.count.saturating_sub(1);
@@ -142,7 +142,7 @@ impl Session {
                 let answers = item.kind != ItemKind::Response || item.id.is_some_and(|id| self.is_awaited(id));
                 if answers { crowded() } else { Some(Refusal::AnswersNothing) }
             }),
-            // What a server sends in a batch is not refused one by one.
+            // Elements of a server's batch are not refused one by one.
             Direction::ServerToClient if in_batch => None,
             Direction::ServerToClient => crowded().or(item.refused),
         }
@@ -163,7 +163,7 @@ impl Session {
         if let Some(id) = id.filter(|_| ends.begins_to_ask()) {
             self.waits(Direction::ServerToClient, id);
         } else if !id.is_some_and(|id| self.answered(Direction::ClientToServer, id)) {
-            // Either the server asks something, or it answered what we cannot tell.
+            // The server asks something, or it answered in a way that we cannot tell.
             self.unread.fetch_add(1, Ordering::AcqRel);
             self.lost_count.store(true, Ordering::Release);
         }
@@ -178,7 +178,7 @@ impl Session {
         locked(&self.waiting[of.lane()]).answer(id)
     }
 
-    /// Whether a client's response answers something.
+    /// Whether a response of the client answers a request that waits.
     fn is_awaited(&self, id: &[u8]) -> bool {
         locked(&self.waiting[1]).has(id) || self.unread.load(Ordering::Acquire) > 0
     }
@@ -196,8 +196,8 @@ impl Session {
         }
     }
 
-    /// What the client's requests are told that will not be answered any more: a JSON text each. Nothing, where nobody can
-    /// say which they are.
+    /// The replies to requests of the client that will not be answered any more: a JSON text each. Nothing, where
+    /// nobody can say which they are.
     pub fn server_gone(&self) -> Vec<Vec<u8>> {
         let mut waiting = std::mem::take(&mut *locked(&self.waiting[0]));
         if self.lost_count.load(Ordering::Acquire) {

@@ -1,8 +1,8 @@
 //! The guard between two streams: where a message begins and ends, what waits meanwhile, and who writes a reply.
 //!
-//! [`Gate`] stands in the client's stream, [`Outlet`] in the server's. What is decided about a message is
-//! [`judge_message`]'s; both put it into [`record::rulings`](crate::record::rulings) before it takes effect. What a refused
-//! message's sender is told goes out on the other stream, between two messages.
+//! [`Gate`] is in the client's stream, [`Outlet`] in the server's. What is decided about a message is
+//! [`judge_message`]'s; both put it into [`record::rulings`](crate::record::rulings) before it takes effect. What a
+//! refused message's sender is told goes out on the other stream, between two messages.
 
 mod gate;
 mod held;
@@ -33,19 +33,19 @@ pub struct StdioGuard {
     inserts: [Arc<Inserts>; 2],
 }
 
-/// Where a message stands in its stream.
+/// Where a message is in its stream.
 #[derive(Clone, Copy)]
 struct Place {
     /// Stream offset of its first byte, headers included; `None` while the stream passes uncaptured.
     offset: Option<u64>,
-    /// Bytes of Content-Length headers and of the body behind them.
+    /// Bytes of Content-Length headers and of the body after them.
     frame: Option<(usize, usize)>,
 }
 
 /// What became of one message.
 struct Handled {
     passes: bool,
-    /// Something was decided, which may have taken time.
+    /// Whether anything was decided, which may have taken time.
     decided: bool,
 }
 
@@ -73,8 +73,8 @@ impl StdioGuard {
         &self.inserts[1 - direction.lane()]
     }
 
-    /// Has a whole message judged. What was decided stands where the recorder finds it when this returns, and who sent what
-    /// does not pass is told.
+    /// Has a whole message judged. When this returns, the recorder can find what was decided, and the
+    /// sender has got a reply to what does not pass.
     fn message(
         &self,
         direction: Direction,
@@ -90,8 +90,8 @@ impl StdioGuard {
         let decided = ruling.is_decided();
         if ruling.passes() && !ruling.is_blank() && (decided || place.frame.is_some()) {
             let stands = offset.is_some_and(|at| self.rulings().push(&record(&ruling, at, place.frame), true));
-            // Without a record only what needs no verdict may pass: what the recorder does not see at all, and what a server
-            // says, where all that would be lost is how it was framed.
+            // Without a record only what needs no verdict may pass: what the recorder does not see at all, and what a
+            // server says, where all that would be lost is how it was framed.
             if !stands && (decided || (offset.is_some() && direction == Direction::ClientToServer)) {
                 ruling.unrecorded(&self.session);
             }
@@ -111,7 +111,7 @@ impl StdioGuard {
         self.put_down_refusal(&ruling, Place { offset, frame: None }, desk);
     }
 
-    /// More of a message that is thrown away; who sent it is told at its end.
+    /// Takes more of a message that is thrown away; its sender gets the reply at its end.
     fn skip(&self, direction: Direction, skipping: &mut Option<Skipped>, bytes: &[u8], ended: bool) -> Action {
         let (n, is_end) = rest_of_line(bytes);
         if let Some(skipped) = skipping {
@@ -127,18 +127,18 @@ impl StdioGuard {
         self.rulings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a refusal where the recorder finds it, whatever it takes.
+    /// Records a refusal where the recorder finds it, however long that takes.
     fn put_down_refusal(&self, ruling: &Ruling<'_>, Place { offset, frame }: Place, desk: &Desk<'_>) {
         let Some(offset) = offset else { return };
         let record = record(ruling, offset, frame);
         loop {
-            // A recorder that cannot write makes no room: there is no use in waiting for it.
+            // A recorder that cannot write makes no room: waiting for it is useless.
             let patient = !self.session.is_failing();
             let stands = self.rulings().push(&record, patient) || desk.refused_blind(offset);
             if stands || desk.is_stopped() {
                 return;
             }
-            // Nothing may pass that looks as if it had passed, and nothing was refused that does not.
+            // The record must not show that anything passed or was refused that was not.
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
@@ -149,13 +149,13 @@ impl StdioGuard {
         }
     }
 
-    /// What the client is told when its server is gone.
+    /// What is sent to the client when its server is gone.
     fn farewell(&self) -> Vec<u8> {
         self.session.server_gone().into_iter().flat_map(|text| delimited(text, false)).collect()
     }
 }
 
-/// What the recorder is told of a message.
+/// What the recorder gets to know of a message.
 fn record(ruling: &Ruling<'_>, offset: u64, frame: Option<(usize, usize)>) -> RulingRecord {
     RulingRecord {
         direction: ruling.direction(),
@@ -168,7 +168,7 @@ fn record(ruling: &Ruling<'_>, offset: u64, frame: Option<(usize, usize)>) -> Ru
     }
 }
 
-/// A message as it is written: a line, or behind a header of its length.
+/// A message as it is written: a line, or after a header of its length.
 fn delimited(mut text: Vec<u8>, framed: bool) -> Vec<u8> {
     if framed {
         let header = format!("Content-Length: {}\r\n\r\n", text.len());

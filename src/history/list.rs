@@ -31,15 +31,15 @@ use std::{
 const MAX_DOC: u64 = 4 << 20;
 /// Bytes at the end of a segment in which its last event is looked for.
 const TAIL: u64 = 64 << 10;
-/// Packs that are told of at once.
+/// Packs that are reported at once.
 const BATCH: usize = 200;
 
-/// How a session stands, as its files say.
+/// The state of a session, as its files show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// It has a pack.
     Packed,
-    /// A directory is there for its pack, without a manifest.
+    /// There is a directory for its pack, but no manifest in it.
     Half,
     /// It is being recorded.
     Recording,
@@ -51,37 +51,37 @@ pub enum Standing {
     Ended,
     /// Something of it is of a later version: it is left alone.
     TooNew(String),
-    /// It has no end, and nobody records it any more.
+    /// It has no end, and is no longer being recorded.
     Died,
-    /// The same, and the user directory does not know that it was begun here: `assay recover` leaves it alone.
+    /// The same, but the user directory has no mark of it: `assay recover` leaves it alone.
     NotOurs,
 }
 
 /// One line of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Where its pack is or would be: what it is known by.
+    /// Where its pack is or would be, which identifies the session.
     pub pack: PathBuf,
-    /// Session id as in evidence, `mcp_…`; of a pack that does not say, its `run_id` or nothing.
+    /// Session id as in evidence, `mcp_…`; of a pack that does not have it, its `run_id`, or empty.
     pub session: String,
     /// The server's id: from `--server-id`, or derived from its command.
     pub server: String,
     /// When it began, as it says; empty if nothing does.
     pub started: String,
-    /// Receipts, once known.
+    /// Number of receipts; `None` until it is known.
     pub receipts: Option<u64>,
     /// Bytes in the files of the pack, or of the session.
     pub bytes: u64,
-    /// How it stands.
+    /// The state of the session.
     pub standing: Standing,
     /// Audit events and receipts of the session, where they are.
     pub files: Option<(PathBuf, PathBuf)>,
-    /// Names, lengths and times of the pack's files: another one means that they may have changed.
+    /// A number made from names, lengths and times of the pack's files: if it changes, they may have changed.
     pub stamp: u64,
 }
 
 impl Entry {
-    /// What it is called: the last digits of its session, or its directory.
+    /// Its short name: the last digits of its session, or its directory.
     #[must_use]
     pub fn name(&self) -> String {
         let dir = self.pack.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
@@ -95,14 +95,14 @@ impl Entry {
     }
 }
 
-/// Where to look.
+/// Where to look for sessions.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     /// The audit directory that was named, or the default one.
     pub audit_dir: Option<PathBuf>,
     /// The user directory; `None` is found out.
     pub home: Option<PathBuf>,
-    /// Where live sessions have their cards; `None` is found out.
+    /// Where live sessions have their cards; `None` looks in the usual places.
     pub run_dirs: Option<Vec<PathBuf>>,
 }
 
@@ -125,7 +125,7 @@ pub enum Found {
     Some(Vec<Entry>),
     /// What is wrong on the way.
     Problem(String),
-    /// That was all.
+    /// All sessions were listed.
     All,
 }
 
@@ -235,7 +235,7 @@ fn entry(dir: &AuditDir, pack: &Path, paths: Option<&SessionPaths>, live: &HashS
     e
 }
 
-/// What the files of a session without a pack say.
+/// The entry of a session without a pack, from its files.
 fn of_session(e: &mut Entry, dir: &AuditDir, paths: &SessionPaths, live: &HashSet<String>) {
     let len = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |m| m.len());
     e.bytes += len(&paths.segment) + len(&paths.receipts);
@@ -323,7 +323,7 @@ fn started_of_name(pack: &Path) -> String {
     started_of_stem(name.strip_prefix("proof_pack_").unwrap_or_default())
 }
 
-/// What the history knows besides: receipts of sessions without a pack.
+/// What only the history knows: the receipts of sessions without a pack.
 fn from_history(home: &Path, roots: &[PathBuf], live: &HashSet<String>, tell: &dyn Fn(Found)) {
     let read = || -> Result<Vec<Entry>, super::HistoryError> {
         let mut h = History::open(home, super::PATIENCE)?;

@@ -1,8 +1,8 @@
 //! The history: an embedded SQLite index over every audit directory that this user recorded in (docs/analyze.md).
 //!
-//! It is never the truth. Everything in it comes from the receipt journals of the audit directories, by one function,
-//! whether a session is noted when it ends or the whole is rebuilt; so it may be deleted at any time. Which directories there
-//! are stands in a text file beside it, one JSON string a line, and survives a database that does not.
+//! It is never evidence. Everything in it comes from the receipt journals of the audit directories, by one function,
+//! whether a session is noted when it ends or the whole is rebuilt; so it may be deleted at any time. Which directories
+//! there are is kept in a text file beside it, one JSON string a line, and survives a database that does not.
 
 pub mod list;
 mod store;
@@ -31,7 +31,8 @@ use std::{
 pub const DATABASE: &str = "history.sqlite3";
 /// The audit directories, in the user directory.
 pub const DIRECTORIES: &str = "audit_dirs.jsonl";
-/// Held shared by everyone who has the database open, and alone by who replaces it.
+/// Name of the lock file: locked shared by each process that has the database open, exclusively by one that replaces
+/// it.
 const LOCK: &str = "history.lock";
 /// Bytes of the list of directories that are read.
 const MAX_DIRECTORIES: u64 = 4 << 20;
@@ -43,21 +44,21 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// One session as its journal has it.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
-    /// `server_id`.
+    /// Id of the server, the `server_id` of the receipts.
     pub server_id: String,
-    /// Time of the first receipt, as it stands.
+    /// Time of the first receipt, as it is written.
     pub started_at: String,
     /// Time of the last receipt.
     pub ended_at: String,
     /// `end_reason`; empty where the session has no end.
     pub end_reason: String,
-    /// Whether it says that everything was recorded.
+    /// Whether the journal says that everything was recorded.
     pub complete: bool,
     /// Number of receipts.
     pub receipts: u64,
     /// Lines that are not receipts.
     pub unreadable: u64,
-    /// Length and time of change of the journal, to know one that has changed.
+    /// Length and time of change of the journal, to notice changes.
     pub stamp: (u64, i64),
     /// Counts and latency of its calls.
     pub analysis: Analysis,
@@ -76,7 +77,7 @@ pub struct Refreshed {
     pub problems: Vec<String>,
 }
 
-/// Notes a session that has just been sealed. Waits a few seconds for others at most.
+/// Adds a session that has just been sealed. Waits at most a few seconds for other processes.
 ///
 /// # Errors
 /// [`HistoryError`]; the next `assay analyze --history` finds the session then.
@@ -191,7 +192,8 @@ fn stamp_of(m: &std::fs::Metadata) -> (u64, i64) {
     (m.len(), m.mtime().wrapping_mul(1_000_000_000).wrapping_add(m.mtime_nsec()))
 }
 
-/// Reads a session's journal, but none of which a part is of a later version. A torn last line of a session that is running or was cut is counted, not refused.
+/// Reads the journal of a session, unless a part of it is of a later version. A torn last line of a session that is
+/// running or was cut is counted, not refused.
 fn summarize(dir: &AuditDir, stem: &str) -> Result<Summary, CallsError> {
     let receipts = dir.receipts();
     let name = format!("session_{stem}.jsonl");

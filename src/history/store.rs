@@ -1,4 +1,4 @@
-//! The database.
+//! The database of the history: its tables, and how they are read and written.
 
 use super::{DATABASE, LOCK, Summary};
 use crate::{
@@ -95,13 +95,13 @@ impl HistoryError {
 /// A session in the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SessionRow {
-    /// Its audit directory.
+    /// The audit directory of the session.
     pub audit_dir: String,
     /// Id of the session.
     pub session_id: String,
-    /// Where its pack lies, if one was built.
+    /// Where its pack is, if one was built.
     pub pack: PathBuf,
-    /// The server's id.
+    /// Id of the server.
     pub server_id: String,
     /// Time of the first receipt.
     pub started_at: String,
@@ -115,12 +115,13 @@ pub struct SessionRow {
     pub receipts: u64,
 }
 
-/// The history, open.
+/// The open history.
 #[derive(Debug)]
 pub struct History(Db);
 
 impl History {
-    /// Opens the history of a user directory, or makes an empty one, 0600; waits for others no longer than `patience` each time.
+    /// Opens the history of a user directory, or makes an empty one, 0600; waits for others no longer than `patience`
+    /// each time.
     ///
     /// # Errors
     /// [`HistoryError`].
@@ -140,7 +141,7 @@ impl History {
         self.0.error(e).into()
     }
 
-    /// Writes a session, in place of what was known of it.
+    /// Writes a session, replacing what the history had of it.
     ///
     /// # Errors
     /// [`HistoryError`].
@@ -195,7 +196,7 @@ impl History {
         t.commit()
     }
 
-    /// Drops a session.
+    /// Removes a session from the history.
     ///
     /// # Errors
     /// [`HistoryError`].

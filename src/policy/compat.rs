@@ -134,7 +134,7 @@ fn is_null(node: &Node) -> bool {
     node.scalar() == Some(Scalar::Null)
 }
 
-/// assay-ai takes an empty value of a limit for none.
+/// assay-ai takes an empty value of a limit as no limit.
 fn without_nulls(node: &Node) -> Node {
     let mut node = node.clone();
     if let Kind::Mapping(pairs) = &mut node.kind {

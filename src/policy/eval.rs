@@ -17,7 +17,7 @@ const MAX_NAMES: usize = 16_384;
 /// Bytes of a tool's name that globs are matched against.
 pub(super) const MAX_TOOL: usize = 64 << 10;
 
-/// What a policy cannot know by itself.
+/// What a policy needs to know about the machine that it is applied on.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     /// The server's working directory, absolute.
@@ -39,16 +39,16 @@ impl Surroundings {
 
 pub use hosts::Dns;
 
-/// A tool call.
+/// A tool call, as the policy judges it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The tool's name.
+    /// Name of the tool.
     pub tool: &'a str,
     /// The arguments of the call.
     pub arguments: Arguments<'a>,
 }
 
-/// A call's arguments.
+/// The arguments of a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Arguments<'a> {
     /// The JSON of `params.arguments`.
@@ -64,14 +64,14 @@ pub enum Arguments<'a> {
 pub enum Verdict {
     /// It may be made.
     Allowed,
-    /// It may not.
+    /// It is denied.
     Denied,
     /// Only the arguments would tell, and they were not recorded.
     Unknown,
 }
 
 impl Verdict {
-    /// `allowed`, `denied`, `unknown`.
+    /// The verdict in lower case: `allowed`, `denied` or `unknown`.
     #[cfg(test)]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -87,11 +87,11 @@ impl Verdict {
 pub struct Decision {
     /// What the policy says about the call.
     pub verdict: Verdict,
-    /// Why, as a machine word.
+    /// Why, as a machine-readable code.
     pub reason: Reason,
     /// The rule in the file: `denylist[2] (db.*)`, `constraints.read_file.allowed_paths`, `default`.
     pub rule: String,
-    /// For a person. Of the arguments it has no more than the host or path in question.
+    /// The reason, as text for people. Of the arguments it has no more than the host or path in question.
     pub message: String,
     /// What could not be seen at the time: `redirects_not_seen`, `dns_after_check`, `names_not_resolved`,
     /// `symlink_after_check`.
@@ -119,7 +119,7 @@ struct Listed {
     unusable: bool,
 }
 
-/// Calls that were allowed, and such of which it is not known.
+/// Number of calls that were allowed, and of those for which it is not known.
 #[derive(Debug, Clone, Copy, core::default::Default)]
 struct Count {
     allowed: u64,

@@ -11,7 +11,7 @@ use std::{
     fmt::Write as _,
 };
 
-/// Name of a policy file where nobody says another one.
+/// Name of a policy file unless another is given.
 pub const FILE: &str = "assay.mcp-policy.yaml";
 /// A commented file to begin with.
 pub const STARTER: &str = include_str!("starter.yaml");
@@ -23,11 +23,11 @@ const MAX_TOOLS: usize = 5000;
 pub struct Needs {
     /// Calls by tool, without those that were denied then.
     pub tools: BTreeMap<String, u64>,
-    /// Number of sessions.
+    /// Number of sessions that were read.
     pub sessions: u64,
     /// Calls of the session that has most.
     pub most_calls: u64,
-    /// Calls of tools whose name cannot stand in a policy: not recorded as it was sent, empty, or too long.
+    /// Calls of tools whose name cannot be in a policy: not recorded as it was sent, empty, or too long.
     pub nameless: u64,
     /// Calls that were denied then.
     pub denied: u64,

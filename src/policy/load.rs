@@ -18,13 +18,14 @@ use std::{collections::HashMap, path::Path, time::Duration};
 
 /// Bytes of a policy file.
 pub const MAX_POLICY: u64 = 1 << 20;
-/// Regular expressions and schemas that are compiled at once; of a longer policy the rest is compiled when it is needed.
+/// Regular expressions and schemas that are compiled at once; of a longer policy the rest is compiled when it is
+/// needed.
 const EAGER: usize = 300;
 
 /// Between two reads of a file that may be just being written, and how many of them there are at most.
 const AGAIN: Duration = Duration::from_millis(100);
 const READS: usize = 50;
-/// Nobody is writing a file that has not changed for so long.
+/// A file that has not changed for this long is not being written.
 const QUIET: Duration = Duration::from_secs(2);
 
 const TOP: [&str; 6] = ["version", "default", "allowlist", "denylist", "constraints", "budget"];
@@ -38,11 +39,11 @@ impl Policy {
         Self::parse(&Self::read(path)?, &path.to_string_lossy())
     }
 
-    /// As [`load`](Self::load), of a file that may be just being written: what two reads in a row find is taken, and nothing
-    /// when it goes on changing.
+    /// As [`load`](Self::load), of a file that may be just being written: what two reads in a row find is taken, and
+    /// nothing when it keeps changing.
     ///
     /// # Errors
-    /// As there.
+    /// As [`load`](Self::load).
     pub fn load_whole(path: &Path) -> Result<Self, PolicyError> {
         let bytes = settled(|| Self::read(path), || std::thread::sleep(AGAIN), READS)?;
         let changing = || PolicyError::file(path, "it is being written").hint("write a new file and rename it");
@@ -52,10 +53,10 @@ impl Policy {
     /// As [`load_whole`](Self::load_whole), without a second read of a file that has not changed lately.
     ///
     /// # Errors
-    /// As there.
+    /// As [`load`](Self::load).
     pub fn load_if_quiet(path: &Path) -> Result<Self, PolicyError> {
         let modified = std::fs::metadata(path).and_then(|m| m.modified()).ok();
-        // A time to come is that of another clock and says nothing.
+        // A time in the future is from another clock and says nothing.
         let is_quiet = modified.and_then(|t| t.elapsed().ok()).is_some_and(|age| age > QUIET);
         if is_quiet { Self::load(path) } else { Self::load_whole(path) }
     }
@@ -77,7 +78,7 @@ impl Policy {
         })
     }
 
-    /// Reads a policy from memory; `name` stands for the path in errors.
+    /// Reads a policy from memory; `name` takes the place of the path in errors.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -110,8 +111,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// The lines, from 1, in which rules stand that are called as in [`Decision::rule`](super::Decision::rule); those that stand
-    /// nowhere are left out.
+    /// The lines, from 1, of the rules with these names (see [`Decision::rule`](super::Decision::rule)); rules that
+    /// have no line are left out.
     #[must_use]
     pub fn lines<'a>(&self, rules: impl IntoIterator<Item = &'a str>) -> HashMap<&'a str, usize> {
         let text = String::from_utf8_lossy(&self.source);
@@ -145,7 +146,7 @@ impl Policy {
     }
 }
 
-/// What two reads in a row find; `None` when no two of so many are alike.
+/// What two reads in a row find; `None` if no two consecutive reads are alike.
 fn settled<T: PartialEq, E>(
     mut read: impl FnMut() -> Result<T, E>,
     wait: impl Fn(),

@@ -1,10 +1,11 @@
 //! Policies: which tools may be called, with what arguments, how often (docs/policy.md).
 //!
 //! A [`Policy`] is a file, loaded and compiled. An [`Evaluator`] applies it to the calls of one session and keeps that
-//! session's counts. Knows nothing of relays, recording, sockets or terminals; only [`dry_run`] reads what was recorded.
+//! session's counts. Knows nothing of relays, recording, sockets or terminals; only [`dry_run`] reads what was
+//! recorded.
 //!
-//! Precedence, first match wins: denylist, then constraints (any that fails denies), then allowlist, then default; a call
-//! that is allowed until then is counted against the budget.
+//! Precedence, first match wins: denylist, then constraints (any that fails denies), then allowlist, then default; a
+//! call that is allowed until then is counted against the budget.
 
 mod compat;
 pub mod constraints;
@@ -44,7 +45,7 @@ pub struct Policy {
 pub struct Note {
     /// The line, from 1.
     pub line: Option<usize>,
-    /// The remark.
+    /// The remark, as text for people.
     pub text: String,
 }
 
@@ -61,7 +62,7 @@ impl Policy {
         &self.source
     }
 
-    /// The path that it was loaded from, or what stood for it.
+    /// The path that it was loaded from, or what errors call it instead.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -76,7 +77,7 @@ impl Policy {
     /// Compiles what is otherwise compiled on first use: of a policy with very many rules, the later ones.
     ///
     /// # Errors
-    /// The first rule that cannot be.
+    /// The first rule that cannot be compiled.
     pub fn compile(&self) -> Result<(), PolicyError> {
         let rules = &self.rules;
         let words = rules.words();
@@ -102,7 +103,7 @@ impl Policy {
         Ok(())
     }
 
-    /// The rules.
+    /// The rules of the policy.
     #[must_use]
     pub fn rules(&self) -> &model::Rules {
         &self.rules

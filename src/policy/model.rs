@@ -15,7 +15,7 @@ use std::time::Duration;
 pub enum Default {
     /// It may be called.
     Allow,
-    /// It may not.
+    /// It is denied.
     Deny,
 }
 
@@ -57,13 +57,13 @@ pub struct Constraint {
     pub line: usize,
     /// Allowed calls, over all tools that the key names.
     pub max_calls: Option<u64>,
-    /// `arguments`.
+    /// `arguments`: a JSON Schema that the arguments must satisfy.
     pub schema: Option<Schema>,
-    /// `deny_patterns`.
+    /// `deny_patterns`: patterns that no argument may match.
     pub patterns: Option<Patterns>,
-    /// `allowed_paths`.
+    /// `allowed_paths`: where paths in the arguments must be.
     pub paths: Option<PathRules>,
-    /// `deny_private_hosts`.
+    /// `deny_private_hosts`: whether private addresses and names are denied.
     pub hosts: bool,
 }
 
@@ -96,7 +96,7 @@ impl Constraint {
         self.keys().find(|key| *key != "max_calls")
     }
 
-    /// What it demands, in words; text of the file is made visible.
+    /// What it demands, as text for people; control characters of the file are made visible.
     #[must_use]
     pub fn demands(&self) -> Vec<String> {
         let calls = self.max_calls.map(|max| {
@@ -119,20 +119,20 @@ impl Constraint {
     }
 }
 
-/// All rules.
+/// All rules of a policy.
 #[derive(Debug)]
 pub struct Rules {
-    /// `default`.
+    /// `default`: what happens to a tool that no list names.
     pub default: Default,
-    /// `allowlist`.
+    /// `allowlist`: tools and globs that are allowed.
     pub allow: NameSet,
-    /// `denylist`.
+    /// `denylist`: tools and globs that are denied.
     pub deny: NameSet,
     /// `constraints`, in file order.
     pub constraints: Vec<Constraint>,
     /// Their keys, numbered as they are.
     pub constrained: NameSet,
-    /// `budget`.
+    /// `budget`: limits for the whole session.
     pub budget: Budget,
     /// How the lists are called in the file: `denylist` and `allowlist`, or `tools.deny` and `tools.allow`.
     pub shape: PolicyShape,
@@ -159,12 +159,12 @@ impl Rules {
 /// How a file calls its parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Words {
-    /// The denylist.
+    /// Name of the denylist.
     pub deny: &'static str,
-    /// The allowlist.
+    /// Name of the allowlist.
     pub allow: &'static str,
-    /// The constraints.
+    /// Name of the constraints.
     pub constraints: &'static str,
-    /// The default.
+    /// Name of the default.
     pub default: &'static str,
 }

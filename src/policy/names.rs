@@ -9,7 +9,7 @@ pub const MAX_NAME: usize = 1024;
 /// Globs that are compiled together, on first use.
 const CHUNK: usize = 128;
 
-/// A set could not be compiled, for its size: whatever it says is not known.
+/// A set is too large to be compiled: what it says is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unusable;
 
@@ -38,7 +38,8 @@ pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '{', '\\'])
 }
 
-/// A name without what a careless peer could overlook: case, compatibility forms, blanks around it, invisible characters.
+/// A name without what a careless peer could overlook: case, compatibility forms, blanks around it, invisible
+/// characters.
 pub fn fold(name: &str) -> String {
     if name.bytes().all(|b| b.is_ascii_graphic()) {
         return name.to_ascii_lowercase();
@@ -55,7 +56,7 @@ pub fn fold(name: &str) -> String {
 }
 
 impl NameSet {
-    /// Adds an entry that is a glob when it looks like one.
+    /// Adds an entry, as a glob if it looks like one.
     ///
     /// # Errors
     /// Why it is not a glob.
@@ -68,7 +69,7 @@ impl NameSet {
         }
     }
 
-    /// Adds a name.
+    /// Adds a name that is not a glob.
     pub fn add_exact(&mut self, name: &str) {
         let n = self.texts.len() as u32;
         self.exact.entry(name.to_owned()).or_insert(n);
@@ -109,7 +110,7 @@ impl NameSet {
         &self.texts
     }
 
-    /// Whether `name` stands here as it is, and not by a glob.
+    /// Whether the set has `name` itself, not only a glob that matches it.
     pub fn names(&self, name: &str) -> bool {
         self.exact.contains_key(name)
     }
@@ -139,8 +140,8 @@ impl NameSet {
         Ok(found)
     }
 
-    /// The first entry that would name a tool if case, compatibility forms, blanks around it and invisible characters did not
-    /// count.
+    /// The first entry that would name a tool if case, compatibility forms, blanks around it and invisible characters
+    /// did not count.
     ///
     /// # Errors
     /// [`Unusable`].
@@ -155,12 +156,12 @@ impl NameSet {
     /// As [`compile`](Self::compile), for a set of a usual size; a big one is compiled when it is needed.
     ///
     /// # Errors
-    /// As there.
+    /// As [`compile`](Self::compile).
     pub fn compile_if_small(&self) -> Result<(), u32> {
         if self.globs.len() <= 1 { self.compile() } else { Ok(()) }
     }
 
-    /// Compiles everything now.
+    /// Compiles all globs now.
     ///
     /// # Errors
     /// The first entry of the part that is too big.

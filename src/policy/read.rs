@@ -19,7 +19,7 @@ use std::{ops::Deref, time::Duration};
 /// | 1 | first |
 pub const POLICY_VERSION: &str = "1";
 
-/// A file being read, and what is to be said of it.
+/// A file being read, and the notes on it.
 pub struct Reader<'a> {
     pub source: Source<'a>,
     pub notes: Vec<Note>,
@@ -75,7 +75,7 @@ impl Reader<'_> {
         Ok(text)
     }
 
-    /// Says of a name that no server's tool can have it.
+    /// Notes that no tool of any server can have this name.
     pub fn doubt(&mut self, place: Place, name: &str) {
         if let Some(rest) = name.strip_prefix("mcp__") {
             let tool = rest.split_once("__").map_or("*", |(_, tool)| tool);

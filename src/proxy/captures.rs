@@ -1,4 +1,4 @@
-//! Memory for what crosses, which outlives the process.
+//! The captures of a session: memory for what crosses, which outlives the process.
 
 use super::Status;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Bytes of a capture with which a session can be recorded, where there is no room for more.
+/// Bytes of the smallest capture with which a session can be recorded, for when there is no room for more.
 const LEAST_CAPTURE: usize = 64 << 10;
 
 /// The captures of a session over stdio.

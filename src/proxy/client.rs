@@ -1,8 +1,8 @@
 //! Whether the client is still there, where its pipes do not say it: another process may hold our stdin open.
 //!
 //! The death of our parent alone says little: a wrapper may have started us in the background and ended, and the client
-//! that started the wrapper goes on. Who is the client is told by our stdin: of a pipe, it holds the end that is written to,
-//! which a wrapper does not; of a pair of sockets, it has made them. Where neither tells, it stays open.
+//! that started the wrapper continues. Our stdin shows which process is the client: of a pipe, it holds the end that is
+//! written to, which a wrapper does not; of a pair of sockets, it has made them. Where neither tells, it stays open.
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -21,10 +21,11 @@ mod linux {
 
     /// Most processes above us that are looked at.
     const GENERATIONS: usize = 16;
-    /// A parent may open its end after it has started us (a fifo): pauses before it is looked at again, in milliseconds.
+    /// A parent may open its end after it has started us (a fifo): pauses before it is looked at again, in
+    /// milliseconds.
     const LOOKS: [i64; 5] = [50, 200, 1_000, 5_000, 30_000];
 
-    /// A process, with its start time: its number may be given out again.
+    /// A process, with its start time, because its number may be reused.
     type Process = (u32, u64);
 
     /// What tells who the client is.
@@ -35,8 +36,8 @@ mod linux {
         Socket(Option<Process>),
     }
 
-    /// Calls `gone` once when the process that started us has ended, unless it is known that the client goes on: with whether
-    /// that process was the client, or nobody knows. Call before stdin is taken.
+    /// Calls `gone` once when the process that started us has ended, unless it is known that the client continues.
+    /// The argument says whether that process was the client; `false` if that is not known. Call before stdin is taken.
     ///
     /// # Errors
     /// No thread could be made.
@@ -67,7 +68,7 @@ mod linux {
         Ok(())
     }
 
-    /// Waits for a process to end, for so many milliseconds.
+    /// Waits for a process to end, for at most this many milliseconds.
     fn has_ended(pidfd: &OwnedFd, limit: Option<&i64>) -> bool {
         let limit = limit.map(|ms| Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 });
         let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
@@ -88,12 +89,12 @@ mod linux {
         crate::sys::process::start_time(pid).map(|started| (pid, started))
     }
 
-    /// Our parent, if it is one whose end means something.
+    /// Our parent, if it is a process whose end matters.
     fn parent() -> Option<(Process, OwnedFd)> {
         let parent = getppid().filter(|pid| *pid != Pid::INIT)?;
         let pidfd = pidfd_open(parent, PidfdFlags::empty()).ok()?;
         let process = process(parent.as_raw_nonzero().get().unsigned_abs())?;
-        // It may have ended in between, and its number may be another's.
+        // It may have ended in between, and its number may be reused.
         (getppid() == Some(parent)).then_some((process, pidfd))
     }
 
@@ -120,7 +121,8 @@ mod linux {
         }
     }
 
-    /// Whether a process can write to what we read. One that cannot be asked belongs to somebody else, and has not started us.
+    /// Whether a process can write to what we read. One that cannot be inspected belongs to another user, and has not
+    /// started us.
     fn writes(pid: u32, pipe: &Path) -> bool {
         let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
         let is_open_to_write = |fd: &Path| fs::symlink_metadata(fd).is_ok_and(|m| m.permissions().mode() & 0o200 != 0);
@@ -135,7 +137,7 @@ pub(super) use linux::watch;
 /// Elsewhere only the pipes tell.
 ///
 /// # Errors
-/// None.
+/// It never fails.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn watch(_gone: impl FnOnce(bool) + Send + 'static) -> std::io::Result<()> {
     Ok(())

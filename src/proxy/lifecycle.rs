@@ -1,4 +1,4 @@
-//! Who ends a session, and what follows from it.
+//! What ends a session, and what follows from it.
 //!
 //! | stage | begins with | ends with | at the latest |
 //! |---|---|---|---|
@@ -9,7 +9,8 @@
 //! | delivering | the server has ended | everything that it said is through | [`Life::deliver_until`] |
 //!
 //! Whose end came first is the cause. The order of events is the order of ends: a relay tells its end before it closes
-//! anything that another could react to, and where the client's end is told, it is looked whether the server had ended before.
+//! anything that another could react to, and where the client's end is told, it is checked whether the server had ended
+//! before.
 
 mod event;
 
@@ -33,30 +34,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long it may take after SIGTERM of our own, before SIGKILL.
+/// Time between our own SIGTERM and SIGKILL.
 const AFTER_TERM: Duration = Duration::from_secs(2);
-/// How long a server that shares our group gets to act on a signal to the group, before it is passed on; and how long its
-/// end may come before the signal that caused it.
+/// How long a server that shares our group gets to act on a signal to the group, before it is passed on; and how long
+/// its end may come before the signal that caused it.
 const AFTER_GROUP: Duration = Duration::from_millis(100);
 /// How long a killed server may take to be gone.
 const AFTER_KILL: Duration = Duration::from_secs(2);
-/// How long relays may take to end once they were told to.
+/// How long relays may take to end once they are asked to.
 const AFTER_STOP: Duration = Duration::from_millis(500);
 /// How long processes that the server left behind get after SIGTERM.
 const LEFTOVERS: Duration = Duration::from_millis(500);
-/// Somebody waits for our end, or nobody is left: how long a server then has between the end of its input and SIGTERM.
+/// If somebody waits for our end, or no client is left: time between the end of the server's input and SIGTERM.
 const HURRY_TERM: Duration = Duration::from_millis(400);
 /// The same between SIGTERM and SIGKILL, and after that.
 const HURRY_KILL: Duration = Duration::from_millis(500);
 /// The same for what an ended server has said and the client does not take.
 const HURRY_DELIVER: Duration = Duration::from_millis(300);
-/// What an ended server's stderr and stdout get at least.
+/// How long the stderr and stdout of an ended server are read at least.
 const DELIVER_AT_LEAST: Duration = Duration::from_millis(500);
 /// How long after our parent's end it is asked whether it had taken an answer.
 const ORPHANED: Duration = Duration::from_millis(300);
 /// How long what a server left behind when it ended may wait for the client's first word.
 const LINGER: Duration = Duration::from_secs(2);
-/// How often it is looked whether something has moved while a session ends.
+/// How often it is checked whether anything has moved while a session ends.
 const TICK: Duration = Duration::from_millis(50);
 
 /// What ended the session first.
@@ -67,7 +68,7 @@ enum Cause {
     Signal(i32),
 }
 
-/// How far the end has come. Draining is what an end is before any of these.
+/// How far the end has come. Before any of these, an end is draining.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     None,
@@ -90,7 +91,7 @@ pub(super) struct Underway {
 }
 
 impl Underway {
-    /// The client's requests that wait; nobody may know.
+    /// Requests of the client that wait for an answer; `None` if it is not known.
     fn in_flight(&self) -> u64 {
         self.activity.asked.store(true, Ordering::Relaxed);
         self.waker.urge();
@@ -113,7 +114,7 @@ struct Moving {
     at: Instant,
 }
 
-/// One session's life.
+/// The life of one session: what has happened so far, and what ends it.
 pub(super) struct Life {
     child: Arc<Child>,
     stops: Stops,
@@ -138,7 +139,7 @@ pub(super) struct Life {
     timed_out: bool,
     exit: Option<Exit>,
     exited: Option<Instant>,
-    /// The server's process has ended well, and what it left behind talks on.
+    /// The process of the server ended well, and a process that it left behind still writes.
     lingers: bool,
     open: [bool; 3],
     reload: Option<Sender<()>>,
@@ -183,12 +184,12 @@ impl Life {
         }
     }
 
-    /// SIGHUP has the policy read again, and does not end the session.
+    /// SIGHUP makes the policy be read again, and does not end the session.
     pub(super) fn reload_on_hangup(&mut self, reload: Sender<()>) {
         self.reload = Some(reload);
     }
 
-    /// Until the server has ended and everything it said has been passed on.
+    /// Runs until the server has ended and all its output has been passed on.
     pub(super) fn run(&mut self, inbox: &Receiver<Event>) {
         while !self.is_over() {
             let heard = match self.due().or(self.orphaned.map(|at| at + ORPHANED)) {
@@ -225,7 +226,7 @@ impl Life {
                 if now >= heard {
                     self.stops.c2s.drain();
                 }
-                // Somebody holds the server's stdin and does not read.
+                // Another process holds the server's stdin and does not read.
                 if now >= heard + HEAR_OUT {
                     self.stops.c2s.now();
                 }
@@ -259,7 +260,7 @@ impl Life {
     /// What moves without being told.
     fn look(&mut self) {
         let now = Instant::now();
-        // The recorder tells a little later what the client has taken.
+        // The recorder reports a little later what the client has read.
         if self.orphaned.is_some() && self.recording.written() > 0 {
             self.client_gone(self.child.has_ended());
         }
@@ -272,7 +273,7 @@ impl Life {
             return;
         }
         let in_flight = self.recording.in_flight();
-        // Only answers are progress: a server that says something for ever makes none.
+        // Only answers are progress: a server that writes for ever makes none.
         if in_flight < self.in_flight.value {
             self.in_flight.at = now;
         }
@@ -283,13 +284,13 @@ impl Life {
         }
     }
 
-    /// Whether somebody waits for us to end, or nobody is left.
+    /// Whether somebody waits for us to end, or no client is left.
     fn is_hurried(&self) -> bool {
         self.gone.is_some() || self.signals > 1 || (self.signalled.is_some() && self.hung_up.is_some())
     }
 
-    /// Up to when what the server left behind is taken for the server, if nobody has said anything to it yet. Whoever waits for
-    /// our end and not for an answer would wait for ever.
+    /// Up to when what the server left behind is taken for the server, if nobody has said anything to it yet. Whoever
+    /// waits for our end and not for an answer would wait for ever.
     fn lingers_unasked(&self) -> Option<Instant> {
         let waits = self.lingers && self.cause.is_none() && !self.recording.client_has_spoken();
         self.exited.filter(|_| waits).map(|at| at + LINGER)
@@ -304,7 +305,7 @@ impl Life {
         }
     }
 
-    /// How long the server has to end by itself after its input has ended.
+    /// How long the server has to end on its own after its input has ended.
     fn drain_until(&self) -> Option<Instant> {
         let all = self.shutdown_timeout;
         let little = HURRY_TERM.min(all);
@@ -331,7 +332,7 @@ impl Life {
         }
     }
 
-    /// How long what an ended server has said may take.
+    /// How long the output of an ended server may take to be delivered.
     fn deliver_until(&self, begun: Instant) -> Instant {
         if self.is_hurried() {
             return begun + HURRY_DELIVER;
@@ -349,7 +350,7 @@ impl Life {
             Event::ClientEnd(end) => {
                 self.open[CLIENT] = false;
                 self.note_end("client to server", &end);
-                // A server that reads no more is ending, or has only closed its stdin: its exit tells.
+                // A server that no longer reads is ending, or has only closed its stdin: its exit shows which.
                 if end.how == How::HungUp {
                     self.client_hung_up(end.after_server);
                 }
@@ -359,7 +360,8 @@ impl Life {
                 self.client_gone(after_server);
             }
             Event::ParentGone { was_client: false, .. } => {
-                // One that started us in the background and went is not a client: that has seen what the server says.
+                // A parent that started us in the background and ended is not a client: a client has read the output of
+                // the server.
                 self.recording.waker.urge();
                 self.orphaned = Some(Instant::now());
             }
@@ -397,7 +399,8 @@ impl Life {
 
     fn server_hung_up(&mut self) {
         self.began(Cause::ServerEnded);
-        // The processes that it left behind have closed its stdout too, although the client may not have read all of it.
+        // The processes that it left behind have closed its stdout too, although the client may not have read all of
+        // it.
         self.lingers = false;
     }
 
@@ -446,7 +449,7 @@ impl Life {
         if self.may_be_signalled(now) {
             self.cause = None;
         } else if self.exited.is_some() && !self.lingers {
-            // Somebody is in a hurry and the client does not read: what it does not take now is given up.
+            // Somebody waits for the end and the client does not read: what it does not read now is given up.
             self.stops.s2c.now();
             self.stops.stderr.now();
         }
@@ -501,8 +504,8 @@ impl Life {
         }
     }
 
-    /// Ends what a server left running that had to be ended itself. What a server leaves behind that ended by itself is
-    /// its own business, as it is without us.
+    /// Ends what a server left running that had to be ended itself. What a server that ended on its own leaves behind
+    /// is its own business, as it is without us.
     pub(super) fn sweep(&self) {
         if self.exited.is_none() {
             return;
@@ -523,7 +526,7 @@ impl Life {
         }
     }
 
-    /// The exit code of a server that ended by itself, if it says that something failed.
+    /// The exit code of a server that ended on its own, if it says that something failed.
     pub(super) fn server_code(&self) -> Option<u8> {
         match (self.cause(), self.exit) {
             (Some(Cause::Signal(_)), _) => None,
@@ -567,7 +570,7 @@ impl Life {
                 let late = if self.timed_out { OutcomeReason::ShutdownTimeout } else { OutcomeReason::ServerExited };
                 (reason, late, true, false)
             }
-            // How the server ended is a fact beside the evidence, and none of it is missing for that.
+            // How the server ended is not part of the evidence, so none is missing.
             Some(Cause::ServerEnded) if failed => (EndReason::ServerFailed, OutcomeReason::ServerExited, true, false),
             Some(Cause::ServerEnded) | None => {
                 (EndReason::ServerExited, OutcomeReason::ServerExited, self.exited.is_some(), false)

@@ -1,8 +1,8 @@
-//! `assay mcp-proxy` from spawn to exit code: what the process has once (`process.rs`), and its session between a client and a
-//! server (`session.rs`).
+//! `assay mcp-proxy` from spawn to exit code: what the process has once (`process.rs`), and its session between a
+//! client and a server (`session.rs`).
 //!
-//! The proxied session never fails because evidence cannot be kept: everything that can go wrong with directories, disks
-//! and packs after the server runs is said on stderr and in the exit code.
+//! The proxied session never fails because evidence cannot be kept: everything that can go wrong with directories,
+//! disks and packs after the server runs is said on stderr and in the exit code.
 
 mod captures;
 mod client;
@@ -49,11 +49,11 @@ use std::{
 /// What `assay mcp-proxy` was asked for.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The server command.
+    /// The server command: program and arguments.
     pub command: Vec<OsString>,
     /// The audit directory of the session.
     pub audit_dir: PathBuf,
-    /// Observe or enforce.
+    /// How the policy is applied: audit or guard.
     pub profile: Profile,
     /// Policy file; enforcing needs one.
     pub policy: Option<PathBuf>,
@@ -71,7 +71,7 @@ pub struct Options {
     pub store_command: bool,
     /// Content over this many bytes stays out of receipts.
     pub store_limit: usize,
-    /// Build packs.
+    /// Whether a pack is built when a session ends.
     pub auto_pack: bool,
     /// When packs are closed.
     pub interval: PackInterval,
@@ -103,7 +103,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let session =
         record::new_session_id().map_err(|e| Failure::failed(format_args!("cannot get a random session id: {e}")))?;
     let started = (clock::mono_ns(), WallTime::now());
-    // The server starts up while we do: nothing that could still be refused as bad input comes behind this.
+    // The server starts up while we do: nothing that could still be refused as bad input comes after this.
     let spawned = match watched.map(|()| Child::spawn(&options.command, Stderr::Piped, relay::Group::fitting())) {
         Err(why) => Err(why),
         Ok(Err(e)) if unrecorded::lacks_something(&e) => Err(e.to_string()),
@@ -198,7 +198,7 @@ fn spawn_failure(e: SpawnError) -> Failure {
 }
 
 /// The key that packs are signed with, made on first use. A key that must not be used is bad input; a key store that
-/// cannot be written is not: the session goes on, and the pack is finished by `recover`.
+/// cannot be written is not: the session continues, and the pack is finished by `recover`.
 fn signer() -> Result<Option<Signer>, Failure> {
     let of_user = KeyStore::of_user().map_err(KeyError::from);
     match of_user.and_then(|keys| keys.load_or_generate(&keys.active()?)) {

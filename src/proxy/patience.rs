@@ -11,8 +11,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// A process that uses a fiftieth of a core works, however little the machine leaves it. These looks use far less.
 const WORKS: u32 = 50;
 
-/// What the thread returned; `None` if it panicked, or if for as long as `patience` nothing of this process has moved: no
-/// byte was written, hardly any CPU time was used, and `lives` said no. The thread is left behind then.
+/// What the thread returned; `None` if it panicked, or if for as long as `patience` nothing of this process has moved:
+/// no byte was written, hardly any CPU time was used, and `lives` said no. The thread is left behind then.
 pub(super) fn join<T>(thread: JoinHandle<T>, patience: Duration, lives: &dyn Fn() -> bool) -> Option<T> {
     let mut moved = (progress(), Instant::now());
     let mut looks = 0_u32;
@@ -31,7 +31,7 @@ pub(super) fn join<T>(thread: JoinHandle<T>, patience: Duration, lives: &dyn Fn(
         if works || lives() {
             moved = (now, Instant::now());
         } else if elapsed > patience {
-            tracing::error!("a thread waits for a disk that does not respond, and is left behind");
+            tracing::error!("a thread waits for a disk that does not respond, and is abandoned");
             return None;
         }
     }
@@ -52,7 +52,7 @@ impl Progress {
     }
 }
 
-/// `None` where nobody tells.
+/// `None` if the system does not say.
 fn progress() -> Option<Progress> {
     let io = std::fs::read_to_string("/proc/self/io").ok()?;
     // What we read here ourselves counts, too.

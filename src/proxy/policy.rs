@@ -31,12 +31,12 @@ struct Applied {
     started_ns: u64,
 }
 
-/// Judges calls by a policy; clones judge with the same counts.
+/// Judges calls by a policy; clones share the counts.
 #[derive(Clone)]
 pub(super) struct PolicyJudge(Arc<Mutex<Applied>>);
 
 impl PolicyJudge {
-    /// By this policy, for a session that began at this time (monotonic ns).
+    /// Judges by this policy, for a session that began at this time (monotonic ns).
     pub(super) fn new(policy: Arc<Policy>, dns: Dns, started_ns: u64) -> Self {
         let evaluator = Evaluator::new(policy, Arc::new(Surroundings::here(dns)));
         Self(Arc::new(Mutex::new(Applied { evaluator, next: None, started_ns })))
@@ -87,7 +87,7 @@ impl Judge for PolicyJudge {
     }
 }
 
-/// Puts a policy's bytes where packs take them from, under the name of their hash.
+/// Stores the bytes of a policy where packs take them from, under the name of their hash.
 pub(super) fn keep(dir: &AuditDir, policy: &Policy) -> io::Result<()> {
     let files = dir.files();
     files.make_dir(&dir.policies())?;
@@ -99,7 +99,7 @@ pub(super) fn keep(dir: &AuditDir, policy: &Policy) -> io::Result<()> {
     files.replace(&staged, &path, policy.source(), true)
 }
 
-/// What tells that a file is another one, or changed.
+/// Metadata by which a new or changed file is noticed.
 type Stamp = Option<(u64, u64, i64, i64, i64, i64)>;
 
 fn stamp(path: &Path) -> Stamp {
@@ -107,7 +107,7 @@ fn stamp(path: &Path) -> Stamp {
     Some((m.ino(), m.len(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
 }
 
-/// Reads the policy again when its file changes, or when asked.
+/// Reads the policy again when its file changes, or on request.
 pub(super) struct Watcher {
     pub(super) path: PathBuf,
     pub(super) dir: AuditDir,
@@ -117,7 +117,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Until nobody can ask any more. `asked` is a SIGHUP.
+    /// Runs until no more requests can come. `asked` is a SIGHUP.
     pub(super) fn run(self, asked: &Receiver<()>) {
         let mut seen = stamp(&self.path);
         let mut changing = None;
@@ -213,7 +213,7 @@ mod tests {
         judge.reload(old.clone());
         let (hash, (decision, _)) = (guard.begin(), guard.judge(subject, 1));
         assert_eq!((decision.verdict, hash.as_str()), (PolicyVerdict::Allowed, old.hash()));
-        // From any thread at any time: verdict and hash belong together.
+        // Called from any thread at any time: verdict and hash belong together.
         let changing = judge.clone();
         let swaps = std::thread::spawn(move || {
             for n in 0..2000 {

@@ -1,4 +1,5 @@
-//! What a recording process has once, however many sessions it records: who watches, who syncs, who seals, the recorder.
+//! The parts of a recording process that exist once, however many sessions it records: live thread, sync, sealer,
+//! recorder.
 
 use super::{
     lifecycle::Event,
@@ -33,7 +34,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 /// What the main thread hears.
 pub(super) type Inbox = Receiver<Event>;
 
-/// Sessions that wait for their packs at most, each with its files open.
+/// Most sessions that wait for their packs, each with its files open.
 const WAITING: usize = 64;
 
 /// The threads of the process.
@@ -63,7 +64,7 @@ pub(super) struct Recording {
 pub(super) struct Finished {
     pub(super) report: RecorderReport,
     pub(super) sealed: Tally,
-    /// The last words go there, too.
+    /// The last status messages go there, too.
     _log: Option<WorkerGuard>,
 }
 
@@ -104,7 +105,8 @@ impl Process {
         close(self.live);
     }
 
-    /// Starts the recorder: it begins the sessions of this source on disk. The error says what the system does not have.
+    /// Starts the recorder: it begins the sessions of this source on disk. The error says what the system does not
+    /// have.
     pub(super) fn record(self, source: Box<dyn Source>, waker: Arc<Waker>) -> Result<Recording, String> {
         let Self { keeping, live, shared, sealing, log, .. } = self;
         let (finish, ending) = mpsc::channel();
@@ -133,20 +135,20 @@ impl Recording {
         }
     }
 
-    /// Ends every session with this ending, and has it sealed. A disk that answers nothing must not keep us: what is not sealed
-    /// is finished by `recover`. `lives` says whether the recorder does.
+    /// Ends every session with this ending, and has it sealed. A disk that answers nothing must not keep us: what is
+    /// not sealed is finished by `recover`. `lives` says whether the recorder does.
     pub(super) fn finish(self, ending: Ending, patience: Duration, lives: &dyn Fn() -> bool) -> Finished {
         let Self { keeping, live, recorder, finish, sealing, waker, log } = self;
         let _ = finish.send(ending);
         waker.urge();
         let report = patience::join(recorder, patience, lives);
-        // Who waits for the recorder waits for the same disk.
+        // A thread that waits for the recorder waits for the same disk.
         let patience = if report.is_some() { patience } else { Duration::ZERO };
         let report = report.unwrap_or_else(|| RecorderReport { left_for_recovery: true, ..RecorderReport::default() });
         let tally = patience::join(sealing, patience, &|| false);
         let is_sealed = tally.is_some();
         if report.damaged && is_sealed && keeping.auto_pack {
-            // What is left of sessions whose files somebody else has changed.
+            // Finishes sessions whose files another process has changed.
             let run = move || seal::recover_now(&keeping);
             if let Ok(thread) = thread::Builder::new().name("assay-recover".into()).spawn(run) {
                 patience::join(thread, patience, &|| false);
@@ -161,7 +163,7 @@ impl Recording {
     }
 }
 
-/// The live thread. That sessions cannot be watched is not a failure of theirs.
+/// Starts the live thread. If sessions cannot be watched, they are still recorded.
 fn live(dir: &AuditDir) -> Option<(Arc<Hub>, JoinHandle<()>)> {
     match server::start(dir.root()) {
         Ok(live) => Some(live),

@@ -23,7 +23,7 @@ use std::{
     thread,
 };
 
-/// Who decides in the two directions, client to server first.
+/// The inspectors of the two directions, client to server first.
 pub(super) type Inspectors = [Box<dyn Inspector>; 2];
 
 /// The threads that pass bytes on.
@@ -32,7 +32,7 @@ pub(super) struct Running {
     stderr: Arc<StderrCounts>,
     /// What the threads wait for.
     waiting: Vec<Sender<()>>,
-    /// What comes in the place of our stdin and stdout then.
+    /// The descriptors that replace our stdin and stdout then.
     blank: OwnedFd,
 }
 
@@ -120,7 +120,7 @@ impl Running {
         self.stderr.bytes.load(Ordering::Relaxed)
     }
 
-    /// Lets the relays begin. If this is never called, they never do.
+    /// Lets the relays begin. Until this is called, they wait.
     pub(super) fn go(&self) {
         fd::blank_stdio(&self.blank);
         for thread in &self.waiting {
@@ -140,7 +140,7 @@ fn relay_thread(
     waiting.push(go);
     let run = move || {
         if gone.recv().is_ok() {
-            // The main thread may have gone on without this one.
+            // The main thread may have continued without this one.
             body(&|event| drop(events.send(event)));
         }
     };

@@ -48,7 +48,7 @@ pub(super) struct Sealer {
 }
 
 impl Sealer {
-    /// Until the recorder is gone; returns what became of the sessions.
+    /// Runs until the recorder is gone; returns what became of the sessions.
     pub(super) fn run(self, ended: &Receiver<Ended>) -> Tally {
         let Keeping { dir, signer, auto_pack, status, .. } = &self.keeping;
         let (mut tally, mut packs) = (Tally::default(), 0_u64);
@@ -81,7 +81,8 @@ impl Sealer {
     }
 }
 
-/// Notes the session in the user's history. The evidence is sealed by now; that there is no index is no more than a log line.
+/// Notes the session in the user's history. The evidence is sealed by now; that there is no index is no more than a log
+/// line.
 fn index(dir: &AuditDir, paths: &SessionPaths) {
     let noted = crate::paths::assay_home()
         .map_err(|e| e.to_string())
@@ -91,8 +92,8 @@ fn index(dir: &AuditDir, paths: &SessionPaths) {
     }
 }
 
-/// The session is over: its card goes, and then what the user directory remembers. Without a card a mark is no more than
-/// a leftover; a card without a mark would be named for ever.
+/// The session is over: its card goes, and then what the user directory remembers. Without a card a mark is no more
+/// than a leftover; a card without a mark would be named for ever.
 fn forget(dir: &AuditDir, paths: &SessionPaths, sealed: &mut Sealed) {
     match paths.files.remove(&paths.card) {
         Err(e) => sealed.problems.push(format!("{}: {e}", paths.card.display())),
@@ -161,7 +162,8 @@ fn seal(
     sealed
 }
 
-/// Whether what lies at a pack's place is the pack of this session, signed by this signer: an earlier recovery came so far.
+/// Whether what is at a pack's place is the pack of this session, signed by this signer: an earlier recovery came so
+/// far.
 fn is_pack_of(pack: &Path, doc: &crate::model::SessionDoc, signer: &Signer) -> Result<(), String> {
     let findings = build::self_check(pack);
     if !findings.is_empty() {
@@ -197,15 +199,15 @@ pub fn recover_dir(
     only_cards: bool,
 ) -> std::io::Result<Vec<Result<Sealed, RecoverError>>> {
     let mut all = Vec::new();
-    // One recovery at a time in one directory: sessions of one process share captures. A proxy that starts does not wait
-    // for another one that is recovering: it leaves the sessions to that.
+    // One recovery at a time in one directory: sessions of one process share captures. A proxy that starts does not
+    // wait for another one that is recovering: it leaves the sessions to that.
     let live = match dir.files().dir(&dir.live()) {
         Ok(live) => live,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => dir.files().dir(&dir.audit())?,
         Err(e) => return Err(e),
     };
     let locked = if only_cards { files::try_lock(&live) } else { files::lock(&live) };
-    // Another error means a file system without locks.
+    // Any other error means a file system without locks.
     if matches!(locked, Ok(Lock::Busy)) {
         return Ok(all);
     }

@@ -1,4 +1,4 @@
-//! One proxied session: its server, its captures, who decides, its relays and its life.
+//! One proxied session: its server, its captures, its inspectors, its relays and its life.
 
 use super::{
     Options, Status,
@@ -56,7 +56,7 @@ pub(super) struct Session {
     life: Life,
     /// Wakes the recorder.
     pub(super) waker: Arc<Waker>,
-    /// How the recorder is.
+    /// The state of the recorder.
     pub(super) health: Arc<Health>,
 }
 
@@ -67,8 +67,8 @@ pub(super) struct SessionEnd {
 }
 
 impl Start<'_> {
-    /// Everything of the session that needs memory, descriptors or threads, and what the recorder reads it from. The error says
-    /// what the system does not have.
+    /// Everything of the session that needs memory, descriptors or threads, and what the recorder reads it from. The
+    /// error says what the system does not have.
     pub(super) fn begin(
         &self,
         rules: Option<Arc<Policy>>,
@@ -93,7 +93,7 @@ impl Start<'_> {
             let dns = match (options.dns, guarded) {
                 (false, _) => Dns::Off,
                 (true, Some(_)) => Dns::System,
-                // The recorder judges, and must keep up with what crosses.
+                // The recorder judges, and must keep up with the traffic.
                 (true, None) => Dns::system_beside(),
             };
             policy::PolicyJudge::new(policy, dns, started.0)
@@ -139,7 +139,7 @@ impl Start<'_> {
         Ok((Session { running, life, waker, health }, Rings::new(captures.lanes, opening)))
     }
 
-    /// From here on a crash is recovered, whatever has crossed.
+    /// From here on a crash can be recovered, whatever has crossed.
     fn remember(&self, setup: &Setup, captures: &card::Captures) {
         let Self { dir, session, started, status, .. } = *self;
         for ring in captures.rings.iter().flatten() {
@@ -164,7 +164,7 @@ impl Start<'_> {
         }
     }
 
-    /// Nothing was begun.
+    /// Removes the mark and the card of a session that did not begin.
     pub(super) fn forget(&self) {
         if let Some(marks) = self.dir.marks() {
             marks.forget(self.session);
@@ -182,8 +182,8 @@ impl Start<'_> {
 }
 
 impl Session {
-    /// Lets bytes cross until the server has ended and everything that it said has been passed on. What the evidence says of
-    /// the end.
+    /// Lets bytes cross until the server has ended and everything that it said has been passed on. What the evidence
+    /// says of the end.
     pub(super) fn run(&mut self, inbox: &Inbox) -> Ending {
         self.life.run(inbox);
         Ending { stderr_bytes: self.running.stderr_bytes(), ..self.life.ending() }
@@ -240,7 +240,7 @@ fn setup(options: &Options) -> Setup {
     }
 }
 
-/// The server's name as its command says it: the script or package behind an interpreter or package runner, else the
+/// The server's name as its command says it: the script or package after an interpreter or package runner, else the
 /// program.
 fn auto_server_id(argv: &[String]) -> String {
     const RUNNERS: [&str; 12] =

@@ -10,7 +10,7 @@ const MAX_LOG: u64 = 8 << 20;
 /// Log lines that wait for the disk at most; more are dropped.
 const LOG_LINES: usize = 1024;
 
-/// Says things on stderr, as text or as JSON lines.
+/// Writes messages to stderr, as text or as JSON lines.
 #[derive(Debug, Clone, Copy)]
 pub struct Status {
     json: bool,
@@ -28,15 +28,15 @@ pub struct Sealed {
     pub verified: bool,
     /// Whether the session is complete.
     pub complete: bool,
-    /// Why it ended.
+    /// Why the session ended, the `end_reason` of `session.json`.
     pub end_reason: String,
     /// Receipts whose policy verdict is `denied`.
     pub policy_denied: u64,
     /// Number of tool calls.
     pub calls: u64,
-    /// What went wrong.
+    /// What went wrong, as text for people.
     pub problems: Vec<String>,
-    /// What recovery found.
+    /// What recovery found, as text for people.
     pub notes: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl Tally {
 /// How the server ended, as far as the exit code goes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServerEnd {
-    /// The code of one that ended by itself and failed.
+    /// The exit code of a server that ended on its own and failed.
     pub(super) code: Option<u8>,
     /// It died without a code, or had to be killed after a signal to us.
     pub(super) died: bool,
@@ -87,11 +87,11 @@ impl Status {
         } else {
             format!("assay: {}", visible(text))
         };
-        // The client may have closed our stderr: then there is nobody to tell.
+        // The client may have closed our stderr: then the message is lost.
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     }
 
-    /// Something is not as it should be, and the session goes on.
+    /// Warns of something that is not as it should be, while the session continues.
     pub fn warn(self, text: &str) {
         tracing::warn!("{text}");
         self.say("warning", &format!("warning: {text}"), &serde_json::Value::Null);
@@ -152,7 +152,7 @@ impl Status {
         }
     }
 
-    /// The proxy's last words, and its exit code.
+    /// Writes the last status messages; the exit code of the proxy.
     pub(super) fn finish(self, report: &RecorderReport, sealed: &Tally, interrupted: bool, server: ServerEnd) -> Exit {
         if report.missed_messages + report.missed_bytes > 0 {
             self.warn(&format!(
@@ -185,7 +185,7 @@ impl Status {
     }
 }
 
-/// Why evidence is missing: each cause there was.
+/// The reasons why evidence is missing.
 fn why_missed(report: &RecorderReport) -> String {
     let mut why = Vec::new();
     if report.missed_messages > report.not_followed || report.missed_messages == 0 || report.disk_error.is_some() {

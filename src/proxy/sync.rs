@@ -1,4 +1,4 @@
-//! Evidence onto the disk itself, off every other path: files that grew are synced once a second.
+//! Syncs evidence to disk, off every other path: files that grew are synced once a second.
 
 use crate::{model::SessionId, record::session::Written};
 use std::{
@@ -24,11 +24,11 @@ struct Synced {
     failed: Arc<AtomicBool>,
 }
 
-/// Syncs the files of every session that comes over `written`, until its sender is gone; each set replaces the one before of
-/// its session.
+/// Syncs the files of every session that comes over `written`, until its sender is gone; each set replaces the one
+/// before of its session.
 ///
-/// A failed sync is never repeated on the same file: its pages may be gone and the next sync would say that all is well. The
-/// recorder is told to begin another segment.
+/// A failed sync is never repeated on the same file: its pages may be gone and the next sync would say that all is
+/// well. The recorder is told to begin another segment.
 ///
 /// # Errors
 /// No thread could be made.

@@ -1,8 +1,8 @@
 //! A session when nothing of it can be recorded, because the system has not enough for a recorder: memory, descriptors,
 //! threads, or files that may be long enough.
 //!
-//! In audit the server gets our own streams, as if we were not there. A guard lets nothing pass that it cannot record: every
-//! request is refused, and no server is asked.
+//! In audit the server gets our own streams, as if we were not there. A guard lets nothing pass that it cannot record:
+//! every request is refused, and no server is asked.
 
 use super::{Status, lifecycle::Event, spawn_failure};
 use crate::{
@@ -53,7 +53,7 @@ pub(super) fn pass(
     Ok(if interrupted { Exit::Interrupted } else { Exit::Failed })
 }
 
-/// Refuses whatever the client asks, until it hangs up.
+/// Refuses all requests of the client, until it hangs up.
 pub(super) fn refuse(why: &str, signals: Option<&Receiver<Event>>, status: Status) -> Exit {
     status.warn(&format!("nothing of this session can be recorded, so every request is refused: {why}"));
     let mut line = Vec::new();
@@ -79,7 +79,7 @@ pub(super) fn refuse(why: &str, signals: Option<&Receiver<Event>>, status: Statu
         };
         for byte in &piece[..read] {
             if *byte != b'\n' {
-                // The rest of what is too long is not JSON, and is refused without its id.
+                // The rest of a line that is too long is not JSON, and is refused without its id.
                 line.truncate(LONGEST);
                 line.push(*byte);
                 continue;

@@ -1,22 +1,22 @@
-//! What is still under way in a session: the thread that ends the session must know it.
+//! The calls that are still in flight in a session, for the thread that ends the session.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Written by the recorder's thread, read by the thread that ends the session.
 #[derive(Debug)]
 pub struct Activity {
-    /// Set if `in_flight` is wanted; counting costs something.
+    /// Whether `in_flight` is wanted: it is counted only then, because counting takes time.
     pub asked: AtomicBool,
-    /// The client's requests that wait for their answers.
+    /// Number of requests of the client that wait for their answers.
     pub in_flight: AtomicU64,
-    /// Stream offset up to which the client has taken what the server said.
+    /// Stream offset up to which the client has read the output of the server.
     pub written: AtomicU64,
-    /// Stream offset up to which the client has said something.
+    /// Stream offset up to which the client has sent anything.
     pub said: AtomicU64,
 }
 
 impl Activity {
-    /// Nobody has counted, or nobody can.
+    /// It was not counted, or cannot be.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 

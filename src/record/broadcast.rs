@@ -1,8 +1,8 @@
-//! What the recorder tells those who watch its sessions while they run.
+//! How the recorder reports its progress to those who watch its sessions while they run.
 //!
-//! The recorder knows nothing of sockets and subscribers: it says that evidence has reached the files, and how far. What is
-//! told there is read from the files; nothing is handed over that could pile up. A process may record many sessions at a time:
-//! whatever is said names its session.
+//! The recorder knows nothing of sockets and subscribers: it says that evidence has reached the files, and how far.
+//! What subscribers get is read from the files; nothing is handed over that could pile up. A process may record many
+//! sessions at a time: whatever is said names its session.
 
 use super::card::Card;
 use crate::{
@@ -27,28 +27,28 @@ pub struct Begun {
 pub struct Progress<'a> {
     /// Length of the segment in bytes, all of it whole lines.
     pub segment_len: u64,
-    /// Counts so far.
+    /// Counts of the session so far.
     pub counts: &'a Counts,
 }
 
-/// Told by the recorder thread of any number of sessions. No method may wait for anything or anyone, and [`Broadcast::written`] may cost no more than
-/// a few stores while nobody watches.
+/// Called by the recorder thread, for any number of sessions. No method may wait for anything or anyone, and
+/// [`Broadcast::written`] may cost no more than a few stores while there is no subscriber.
 pub trait Broadcast: Send + Sync {
     /// A session has begun on disk.
     fn begun(&self, begun: Begun);
     /// Evidence has reached the files of a session.
     fn written(&self, session: SessionId, progress: Progress<'_>);
-    /// The card of a session, which it names, says more than it did.
+    /// The card of a session, which it names, has changed.
     fn card(&self, card: &Card);
-    /// The session's chain has its end; `next` is the session that follows in the same process.
+    /// The chain of the session has ended; `next` is the session that follows in the same process.
     fn ended(&self, session: SessionId, segment_len: u64, next: Option<SessionId>);
     /// Where the sessions of this process can be watched, once that is known.
     fn socket(&self) -> Option<&Path>;
-    /// Live events of a session that subscribers missed since this was asked last.
+    /// Number of live events of a session that subscribers missed since the last call.
     fn take_missed(&self, session: SessionId) -> u64;
 }
 
-/// Nobody watches.
+/// A broadcast that does nothing, for processes without a live socket.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

@@ -1,4 +1,5 @@
-//! The card of a live session in `live/`: how a dashboard finds it, and what recovery starts from. Nothing in it is secret.
+//! The card of a live session in `live/`: how a dashboard finds it, and what recovery starts from. Nothing in it is
+//! secret.
 
 use super::recorder::Setup;
 use crate::{
@@ -29,10 +30,10 @@ pub const CARD_VERSION: u32 = 1;
 /// The largest card that is read, in bytes.
 pub const MAX_CARD: u64 = 1 << 20;
 
-/// How the name of a card under construction ends; the writer's pid and a dot stand before it.
+/// How the name of a card under construction ends; the writer's pid and a dot are before it.
 const STAGED: &str = ".new";
 
-/// Removes what killed writers of cards left in `live/`.
+/// Removes unfinished cards in `live/` whose writers were killed.
 pub fn sweep(dir: &AuditDir) {
     let live = dir.live();
     for name in dir.files().names(&live).unwrap_or_default() {
@@ -51,7 +52,7 @@ pub fn sweep(dir: &AuditDir) {
     }
 }
 
-/// Where a session's process says that its captures lie.
+/// Where the process of a session keeps its captures, as its card says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captures {
     /// Ring files, client to server first; `None` for one that does not survive the process.
@@ -62,14 +63,14 @@ pub struct Captures {
     pub spools: [PathBuf; 2],
 }
 
-/// Where the captures of a session lie.
+/// Where the captures of a session are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
     /// Ring files that are there, client to server first.
     pub rings: [Option<PathBuf>; 2],
     /// Ring file of a guard's decisions, if it is there.
     pub decisions: Option<PathBuf>,
-    /// Where spool files lie if there are any, client to server first.
+    /// Where spool files are if there are any, client to server first.
     pub spools: [Option<PathBuf>; 2],
 }
 
@@ -80,7 +81,7 @@ fn name_of<'a>(path: &'a Path, kind: &str) -> Option<&'a str> {
     (capture::is_session(session) && rest == kind).then_some(name)
 }
 
-/// `live/<session>.json`.
+/// The card of a session, the file `live/<session>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
     /// The client as it names itself, once it did.
@@ -128,7 +129,7 @@ pub struct Card {
     pub started_at: WallTime,
     /// The same on the monotonic clock, ns.
     pub started_mono_ns: u64,
-    /// [`CARD_VERSION`].
+    /// Format version of the card, [`CARD_VERSION`].
     #[serde(deserialize_with = "reading::known::<Card, _>")]
     pub v: u32,
 }
@@ -167,7 +168,7 @@ impl Card {
     /// power cut either.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn write(&self, paths: &SessionPaths) -> io::Result<()> {
         let staged = paths.card.with_extension(format!("{}{STAGED}", self.pid));
         let mut bytes = serde_json::to_vec(self)?;
@@ -175,8 +176,8 @@ impl Card {
         paths.files.replace(&staged, &paths.card, &bytes, false)
     }
 
-    /// Where its captures lie. Whoever wrote the card, a path in it is not followed: the names of the files are looked for in
-    /// the directories where captures lie.
+    /// Where its captures are. A path in a card is not followed, whoever wrote it: the names of the files are looked
+    /// for in the directories where captures are.
     #[must_use]
     pub fn places(&self, dir: &AuditDir) -> Places {
         let mut dirs = capture::search_dirs(&dir.live());
@@ -193,7 +194,7 @@ impl Card {
         }
     }
 
-    /// What recovery needs to know of the proxy that is gone.
+    /// What recovery needs to know of the proxy that died.
     #[must_use]
     pub fn setup(&self) -> Arc<Setup> {
         Arc::new(Setup {
@@ -209,16 +210,16 @@ impl Card {
         })
     }
 
-    /// Reads one; `None` if there is none or it cannot be read.
+    /// Reads a card; `None` if there is none or it cannot be read.
     #[must_use]
     pub fn read(files: &Tree, path: &Path) -> Option<Self> {
         Self::reading(files, path).ok()?.ok()
     }
 
-    /// What comes of reading one. Its name must be that of its session.
+    /// Reads a card, or says why it cannot be read. Its name must be that of its session.
     ///
     /// # Errors
-    /// A refusal, or what the system says.
+    /// A refusal, or an I/O error.
     pub fn reading(files: &Tree, path: &Path) -> io::Result<Reading<Self>> {
         let reading = reading::read::<Self>(&files.read(path, MAX_CARD)?);
         let stem = path.file_stem().and_then(std::ffi::OsStr::to_str);
@@ -231,7 +232,8 @@ impl Card {
     }
 }
 
-/// Something that holds paths, which JSON has as text: bytes that are not UTF-8 are replaced. Nobody follows them.
+/// Serializes something with paths to JSON: bytes that are not UTF-8 are replaced. These paths are only shown, never
+/// opened.
 trait Texts {
     type Text: Serialize;
     fn texts(&self) -> Self::Text;

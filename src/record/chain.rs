@@ -2,17 +2,17 @@
 
 use crate::model::{AuditEvent, Detail, Direction, GENESIS, InvocationId, RpcId, SessionId, WallTime, event};
 
-/// What a new event says; the chain adds sequence and hashes.
+/// The content of a new event; the chain adds sequence number and hashes.
 pub struct Entry<'a> {
     /// Wall clock when the line was written.
     pub at: WallTime,
     /// Monotonic microseconds since the session began.
     pub mono_us: u64,
-    /// Which way the message went.
+    /// The direction of the message.
     pub direction: Option<Direction>,
-    /// JSON-RPC method.
+    /// Method of the JSON-RPC message; `None` for events without one.
     pub method: Option<&'a str>,
-    /// JSON-RPC id.
+    /// Id of the JSON-RPC message; `None` for events without one.
     pub rpc_id: Option<&'a RpcId>,
     /// The request this belongs to.
     pub invocation: Option<InvocationId>,
@@ -27,7 +27,7 @@ pub struct Entry<'a> {
 pub struct Wire {
     /// Length without line terminator.
     pub bytes: u64,
-    /// SHA-256, lower-case hex.
+    /// SHA-256 of these bytes, lower-case hex.
     pub sha256: String,
 }
 
@@ -48,7 +48,7 @@ impl Chain {
         Self { session, transport, next_seq: 0, head: prev_hash, first: GENESIS.to_owned() }
     }
 
-    /// A chain that goes on behind `next_seq` events, the first of which has hash `first` and the last `head`.
+    /// A chain that continues after `next_seq` events, the first of which has hash `first` and the last `head`.
     #[must_use]
     pub fn resume(session: SessionId, transport: &'static str, next_seq: u64, first: String, head: String) -> Self {
         Self { session, transport, next_seq, head, first }
@@ -60,7 +60,7 @@ impl Chain {
         self.next_seq
     }
 
-    /// Whether there is none.
+    /// Whether the chain has no event.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.next_seq == 0

@@ -1,4 +1,4 @@
-//! What of a message may stand in a receipt: text that every verifier reads as one line, content that assay's
+//! What of a message may be in a receipt: text that every verifier reads as one line, content that assay's
 //! canonicalizer writes as ours does.
 
 use crate::model::{CallAnomaly, RpcId, Word, exact_integer};
@@ -31,7 +31,7 @@ pub fn receipt_text(text: &str) -> (Cow<'_, str>, bool) {
     (Cow::Owned(out), true)
 }
 
-/// Whether canonical JSON may stand in a receipt: ASCII member names, no exponents, no line breaks (docs/formats.md,
+/// Whether canonical JSON may be in a receipt: ASCII member names, no exponents, no line breaks (docs/formats.md,
 /// "Proof pack").
 #[must_use]
 pub fn packable(canonical: &[u8]) -> bool {
@@ -63,7 +63,7 @@ pub fn packable(canonical: &[u8]) -> bool {
     true
 }
 
-/// The index behind the closing quote of the string that opens at `at`.
+/// The index after the closing quote of the string that opens at `at`.
 fn string_end(json: &[u8], at: usize) -> usize {
     let mut i = at + 1;
     while let Some(n) = memchr::memchr2(b'"', b'\\', &json[i..]) {

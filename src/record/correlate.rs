@@ -1,7 +1,7 @@
 //! Which response belongs to which request, and which leg to which call.
 //!
-//! Requests are keyed by scope, direction and id, the id by JSON type and value. An id that is reused while in flight never
-//! overwrites: both requests stay, the older one is answered first unless its client cancelled it.
+//! Requests are keyed by scope, direction and id, the id by JSON type and value. An id that is reused while in flight
+//! never overwrites: both requests stay, the older one is answered first unless its client cancelled it.
 
 use super::{
     chain::Wire,
@@ -19,7 +19,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 pub struct Pending {
     /// Id of the request that it belongs to.
     pub invocation: InvocationId,
-    /// Where its first byte stood.
+    /// The stream and the offset of its first byte.
     pub place: MessagePlace,
     /// Its key; `None` for a call sent as a notification.
     pub key: Option<IdKey>,
@@ -47,12 +47,12 @@ pub struct Pending {
     pub surface: Option<(super::surface::Part, bool)>,
 }
 
-/// The decision on a request, and when it stood.
+/// The decision on a request, and when it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestDecision {
     /// What the policy says about the call.
     pub verdict: PolicyVerdict,
-    /// Short machine word for it.
+    /// Its short machine-readable code.
     pub reason: Word<PolicyReason>,
     /// The rule that matched.
     pub rule: Option<String>,
@@ -60,7 +60,7 @@ pub struct RequestDecision {
     pub unseen: Vec<Word<CallAnomaly>>,
     /// `sha256:` of the policy.
     pub policy_hash: Option<String>,
-    /// When it stood, monotonic ns.
+    /// When it was made, monotonic ns.
     pub at_ns: u64,
     /// The same on the wall clock, as its event has it.
     pub at: WallTime,
@@ -73,13 +73,13 @@ pub struct RequestDecision {
 /// What a receipt says of a request.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Tool name.
+    /// Name of the tool.
     pub tool_name: String,
     /// `sha256:` or `sha256-raw:` and 64 hex digits.
     pub arguments_hash: String,
     /// Canonical, where a pack can hold it.
     pub arguments_content: Option<Box<RawValue>>,
-    /// Machine words.
+    /// Anomalies of the request, as machine-readable codes.
     pub anomalies: BTreeSet<Word<CallAnomaly>>,
     /// Kept members of `_meta`.
     pub meta: Option<Box<RawValue>>,
@@ -96,13 +96,13 @@ pub struct Call {
 pub struct Response {
     /// Wall clock when its last byte was read.
     pub at: WallTime,
-    /// When its first and last byte were read, monotonic ns.
+    /// When its first byte was read, monotonic ns.
     pub first_byte_ns: u64,
-    /// See `first_byte_ns`.
+    /// When its last byte was read, monotonic ns.
     pub read_ns: u64,
     /// When its last byte was written, monotonic ns.
     pub delivered_ns: Option<u64>,
-    /// Its bytes.
+    /// Length and SHA-256 of the message.
     pub wire: Wire,
     /// Stream offset of its first byte.
     pub offset: u64,
@@ -116,7 +116,7 @@ pub struct Response {
     pub result_type: Option<String>,
     /// Whether this leg's result is final for a task.
     pub is_final: bool,
-    /// Machine words that the response adds.
+    /// Machine-readable codes that the response adds.
     pub anomalies: BTreeSet<Word<CallAnomaly>>,
 }
 
@@ -132,7 +132,7 @@ pub struct NextLeg {
 }
 
 impl NextLeg {
-    /// Bytes that a peer can make as many as it likes.
+    /// Memory whose amount a peer controls, in bytes.
     fn size(&self) -> usize {
         let keys = self.input_keys.iter().flatten().map(|key| key.len() + size_of::<String>());
         keys.sum::<usize>() + self.task_id.as_ref().map_or(0, String::len)
@@ -159,7 +159,7 @@ impl Pending {
             RpcId::Text(text) => text.len(),
             _ => 0,
         };
-        // The key stands in two tables, and what was decided comes later: it is short.
+        // Small, because the key is in two tables; the decision is added later.
         self.method.len() + 3 * id + call
     }
 }
@@ -169,7 +169,7 @@ const REMEMBERED: usize = 4096;
 /// Bytes that the open legs may take.
 const LEG_BYTES: usize = 4 << 20;
 
-/// A call that goes on in another request.
+/// A call that continues in another request.
 #[derive(Debug, Clone)]
 struct OpenLeg {
     receipt: ReceiptId,
@@ -178,12 +178,12 @@ struct OpenLeg {
     next: NextLeg,
 }
 
-/// Everything in flight.
+/// The requests in flight, and what is kept of those that finished.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// Each in a place of its own: a table that has grown is half empty.
+    /// Boxed, because a table that has grown is half empty.
     pending: HashMap<InvocationId, Box<Pending>>,
-    /// What the requests in flight take beside their fixed parts.
+    /// Bytes that the requests in flight take in addition to their fixed parts.
     bytes: usize,
     by_key: HashMap<(Asked, IdKey), VecDeque<InvocationId>>,
     legs: VecDeque<OpenLeg>,
@@ -210,7 +210,7 @@ impl Table {
         self.pending.len() < limits::FOLLOWED && self.bytes < limits::FOLLOWED_BYTES
     }
 
-    /// Adds a request.
+    /// Adds a request that is now in flight.
     pub fn insert(&mut self, pending: Pending) {
         self.bytes += pending.size();
         if let Some(key) = &pending.key {

@@ -1,5 +1,5 @@
-//! The recorder thread: takes messages out of a source in the order in which they crossed, has each recorded in its session,
-//! and lets the source forget them once the evidence is on disk.
+//! The recorder thread: takes messages out of a source in the order in which they crossed, has each recorded in its
+//! session, and lets the source forget them once the evidence is on disk.
 //!
 //! It is never woken per message and never waited for by the forwarding path, unless a capture is full.
 
@@ -26,7 +26,7 @@ use std::{
 const BURST: usize = 512;
 /// Quiet time after which captures that have grown give memory back: the next burst may come soon. 1 s.
 const GIVE_BACK_NS: u64 = 1_000_000_000;
-/// After the session's end, a capture that gives nothing for so long is not waited for any more.
+/// After the end of the session, a capture that gives nothing for this long is no longer waited for.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// The engine; [`Engine::run`] is the recorder thread.
@@ -47,7 +47,7 @@ impl Engine {
         Self { shared, source, waker, sessions: BTreeMap::new(), report: RecorderReport::default(), worked_ns: 0 }
     }
 
-    /// Records until `finish` brings an ending, for whichever sessions there are then, and the source is drained.
+    /// Records until `finish` returns an ending for all sessions that exist then, and the source is drained.
     pub fn run(mut self, finish: &Receiver<Ending>) -> RecorderReport {
         let mut pacer = Pacer::default();
         let mut ending = None;
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// One look at everything; returns whether there was anything.
+    /// Looks at everything once; returns whether there was anything.
     fn round(&mut self) -> bool {
         let now = clock::mono_ns();
         let offset = clock::wall_minus_mono_ns();
@@ -127,7 +127,8 @@ impl Engine {
         worked
     }
 
-    /// What a guard passed on stays in the captures while it cannot be written: a call that passed must not be in a gap's bytes.
+    /// What a guard passed on stays in the captures while it cannot be written: a call that passed must not be in a
+    /// gap's bytes.
     fn must_wait(&self) -> bool {
         self.sessions.values().any(Session::is_full) && self.source.holds_passed()
     }
@@ -176,7 +177,7 @@ impl Engine {
         });
     }
 
-    /// Writes what waits; the captures are released only behind it.
+    /// Writes what waits; the captures are released only after it.
     fn flush(&mut self) {
         self.take_lost();
         let Self { shared, source, sessions, .. } = self;
@@ -195,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// Ends the sessions that are over while the process goes on.
+    /// Ends the sessions that are over while the process continues.
     fn end_sessions(&mut self) {
         let Self { shared, source, sessions, report, .. } = self;
         let over = sessions.extract_if(.., |_, session| {
@@ -205,11 +206,11 @@ impl Engine {
         over.for_each(|(_, session)| report.add(session.report()));
     }
 
-    /// Ends what there is. `false`: a disk has room again, and there is more to be taken.
+    /// Ends all sessions. `false`: a disk has room again, and there is more to record first.
     fn finish(&mut self, ending: &Ending) -> bool {
         let held = self.must_wait();
         if !held {
-            // Nobody closed it, and its relay is not waited for any more.
+            // It was not closed, and its relay is no longer waited for.
             let Self { source, sessions, .. } = self;
             source.unfinished(&mut |key, messages, bytes| {
                 if let Some(session) = sessions.get_mut(&key) {

@@ -1,7 +1,7 @@
 //! The JSON-RPC envelope of a message and the few members of MCP that the recorder needs.
 //!
-//! Reads what a lenient peer would read: of duplicate members the last counts, invalid UTF-8 and deep nesting are anomalies
-//! and not errors. What is not JSON at all is [`Malformed`].
+//! Reads what a lenient peer would read: of duplicate members the last counts, invalid UTF-8 and deep nesting are
+//! anomalies and not errors. What is not JSON at all is [`Malformed`].
 
 use super::content;
 use crate::{
@@ -27,19 +27,19 @@ impl From<canon::ScanError> for Malformed {
 /// What kind of JSON-RPC message it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageKind {
-    /// `method` and `id`.
+    /// It has `method` and `id`.
     Request,
-    /// `method` without `id`.
+    /// It has `method`, but no `id`.
     Notification,
-    /// `result` or `error`.
+    /// It has `result` or `error`.
     Response,
 }
 
-/// The top level of one message; ranges lie in the message's bytes.
+/// The top level of one message; ranges are in the message's bytes.
 pub struct Envelope<'a> {
-    /// The message's bytes.
+    /// The bytes of the message.
     pub bytes: &'a [u8],
-    /// Told which part of `bytes` will not be read again in this pass.
+    /// Called with each part of `bytes` that is not read again in this pass.
     pub page: Page<'a>,
     /// What kind of message it is.
     pub kind: MessageKind,
@@ -47,19 +47,19 @@ pub struct Envelope<'a> {
     pub id: Option<&'a [u8]>,
     /// `method`, decoded; lossy where it cannot be.
     pub method: Option<Cow<'a, str>>,
-    /// `params`.
+    /// Where the value of `params` is in `bytes`.
     pub params: Option<Range<usize>>,
-    /// `result`.
+    /// Where the value of `result` is in `bytes`.
     pub result: Option<Range<usize>>,
-    /// `error`.
+    /// Where the value of `error` is in `bytes`.
     pub error: Option<Range<usize>>,
     /// A top-level member occurs twice.
     pub duplicate_key: bool,
     /// What hashing a value in it makes use of.
     pub indexed: canon::Indexed,
-    /// Of `params`.
+    /// The wanted members of `params`.
     in_params: Found<{ IN_PARAMS.len() }>,
-    /// Of `result`.
+    /// The wanted members of `result`.
     in_result: Found<{ IN_RESULT.len() }>,
 }
 
@@ -90,7 +90,7 @@ const IN_RESULT: [&str; 10] = [
     "_meta",
 ];
 
-/// Where wanted members stand; of duplicates the last counts.
+/// Where the wanted members are; of duplicates the last counts.
 #[derive(Debug, Clone)]
 struct Found<const N: usize> {
     ranges: [Option<Range<usize>>; N],
@@ -138,7 +138,7 @@ impl<'a, const N: usize> Fields<'a, N> {
         Self::paged(object, names, None)
     }
 
-    /// As [`Fields::of`], for bytes that lie in pages which can be let go.
+    /// As [`Fields::of`], for bytes that are in pages that can be released.
     ///
     /// # Errors
     /// `object` is not JSON.
@@ -163,13 +163,13 @@ impl<'a, const N: usize> Fields<'a, N> {
         self.found[i].clone().map(|r| &self.bytes[r])
     }
 
-    /// Where the `i`th wanted member's value stands in the object's bytes.
+    /// Where the `i`th wanted member's value is in the object's bytes.
     #[must_use]
     pub fn range(&self, i: usize) -> Option<Range<usize>> {
         self.found[i].clone()
     }
 
-    /// The same as a string; `None` if it is none.
+    /// The same as a string; `None` if it is not a string.
     #[must_use]
     pub fn text(&self, i: usize) -> Option<Cow<'a, str>> {
         self.get(i).filter(|raw| raw.len() <= MAX_DECODED).and_then(canon::decode_string)
@@ -222,7 +222,7 @@ pub fn parse<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Envelope<'a>, Malfor
     Ok(Envelope { bytes, page, kind, id, method, params, result, error, duplicate_key, indexed, in_params, in_result })
 }
 
-/// The text of a name without escapes; `None` if it is none.
+/// The text of a name that has no escapes; `None` if it is not UTF-8.
 fn plain(raw: &[u8]) -> Option<Cow<'_, str>> {
     std::str::from_utf8(raw.get(1..raw.len() - 1)?).ok().map(Cow::Borrowed)
 }
@@ -239,7 +239,7 @@ pub fn name_of(raw: &[u8]) -> Cow<'_, str> {
 /// How an id is compared: by JSON type and value, so `1` is not `"1"`, and however a peer re-escapes or re-writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum IdKey {
-    /// A string, decoded.
+    /// An id that is a string, decoded.
     Text(String),
     /// Anything else: canonical text where there is one, raw text elsewhere (ids beyond 2^53 keep every digit).
     Other(Vec<u8>),
@@ -252,7 +252,7 @@ impl IdKey {
         if raw.len() > MAX_DECODED {
             return Self::Other(canon::sha256(raw).to_vec());
         }
-        // Memory does not follow what a peer takes for an id. Evidence has the hash of such an id, too.
+        // An id of any length must not take memory of that length: of a long one, evidence and this key hold the hash.
         if raw.len() > content::MAX_ID {
             let text = canon::canonicalize(raw);
             return Self::Other(canon::sha256(text.as_deref().unwrap_or(raw)).to_vec());
@@ -267,7 +267,7 @@ impl IdKey {
     }
 }
 
-/// What nearly every client takes for an id: digits that are their own canonical form (RFC 8785 §3.2.2.3, below 2^53).
+/// The usual form of an id: digits that are their own canonical form (RFC 8785 §3.2.2.3, below 2^53).
 fn is_plain_count(raw: &[u8]) -> bool {
     matches!(raw, [b'0'] | [b'1'..=b'9', ..]) && raw.len() <= 15 && raw.iter().all(u8::is_ascii_digit)
 }
@@ -275,7 +275,7 @@ fn is_plain_count(raw: &[u8]) -> bool {
 /// What is done with a request of a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Forwarded, not recorded.
+    /// Forwarded, but not recorded.
     Pass,
     /// Recorded, but never judged.
     Log,
@@ -294,24 +294,24 @@ pub fn classify(method: &str) -> Class {
     }
 }
 
-/// What of `params` the recorder reads of a request.
+/// The members of `params` that the recorder reads from a request.
 #[derive(Debug, Default)]
 pub struct Params<'a> {
-    /// `params.name`, raw.
+    /// Raw JSON of `params.name`.
     pub name: Option<&'a [u8]>,
-    /// `params.arguments`, raw.
+    /// Raw JSON of `params.arguments`.
     pub arguments: Option<&'a [u8]>,
-    /// Where they stand in the message's bytes.
+    /// Where they are in the message's bytes.
     pub arguments_at: Option<Range<usize>>,
-    /// `params._meta`, raw.
+    /// Raw JSON of `params._meta`.
     pub meta: Option<&'a [u8]>,
     /// `params.requestState`, raw (modern multi-round-trip).
     pub request_state: Option<&'a [u8]>,
-    /// `params.inputResponses`, raw.
+    /// Raw JSON of `params.inputResponses`.
     pub input_responses: Option<&'a [u8]>,
-    /// `params.taskId`, decoded.
+    /// The string `params.taskId`, decoded.
     pub task_id: Option<Cow<'a, str>>,
-    /// `params.requestId`, raw (notifications/cancelled).
+    /// Raw JSON of `params.requestId` (of `notifications/cancelled`).
     pub request_id: Option<&'a [u8]>,
     /// `params.protocolVersion`, `params.clientInfo`, raw (initialize).
     pub initialize: (Option<&'a [u8]>, Option<&'a [u8]>),
@@ -324,7 +324,7 @@ pub struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// Reads `params`.
+    /// Reads these members from `params`.
     #[must_use]
     pub fn of(envelope: &Envelope<'a>) -> Self {
         let Some(raw) = envelope.params.clone().map(|r| &envelope.bytes[r]) else { return Self::default() };
@@ -346,7 +346,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// What of a request's `_meta` the recorder reads.
+/// The members of `_meta` that the recorder reads from a request.
 #[derive(Debug, Default)]
 pub struct RequestMeta {
     /// `io.modelcontextprotocol/protocolVersion`: the message is modern (2026-07-28 and later).
@@ -359,8 +359,8 @@ pub struct RequestMeta {
     pub dropped: bool,
 }
 
-/// Self-reported correlation members that receipts keep: MCP progress token, W3C trace context, Claude Code's tool use id,
-/// Codex's call id and turn metadata.
+/// Self-reported correlation members that receipts keep: MCP progress token, W3C trace context, Claude Code's tool use
+/// id, Codex's call id and turn metadata.
 const KEPT_META: [&str; 7] = [
     "callId",
     "claudecode/toolUseId",
@@ -374,7 +374,7 @@ const KEPT_META: [&str; 7] = [
 const MAX_META: usize = 4096;
 
 impl RequestMeta {
-    /// Reads `params._meta`.
+    /// Reads these members from `params._meta`.
     #[must_use]
     pub fn of(raw: Option<&[u8]>) -> Self {
         let Some(raw) = raw else { return Self::default() };
@@ -414,31 +414,31 @@ pub fn short(text: &str) -> String {
     super::content::receipt_text(text).0.into_owned()
 }
 
-/// What of `result` the recorder reads of a response.
+/// The members of `result` that the recorder reads from a response.
 #[derive(Debug, Default)]
 pub struct ResultFields<'a> {
-    /// `isError`.
+    /// The value of `isError`.
     pub is_error: bool,
-    /// `resultType`, decoded.
+    /// The string `resultType`, decoded.
     pub result_type: Option<Cow<'a, str>>,
-    /// `requestState`, raw.
+    /// Raw JSON of `requestState`.
     pub request_state: Option<&'a [u8]>,
-    /// `inputRequests`, raw.
+    /// Raw JSON of `inputRequests`.
     pub input_requests: Option<&'a [u8]>,
     /// `taskId`, or `task.taskId`, decoded.
     pub task_id: Option<Cow<'a, str>>,
     /// Whether there is a `task` object (a legacy task handle).
     pub has_task: bool,
-    /// `serverInfo`, raw.
+    /// Raw JSON of `serverInfo`.
     pub server_info: Option<&'a [u8]>,
-    /// `protocolVersion`, decoded.
+    /// The string `protocolVersion`, decoded.
     pub protocol_version: Option<Cow<'a, str>>,
     /// Whether it carries a task's final `result` (modern `tasks/get`).
     pub has_result: bool,
 }
 
 impl<'a> ResultFields<'a> {
-    /// Reads a result.
+    /// Reads these members from a result.
     #[must_use]
     pub fn of(envelope: &Envelope<'a>) -> Self {
         let f = envelope.in_result.clone().of(envelope.bytes);
@@ -467,12 +467,12 @@ pub fn member_names(raw: &[u8]) -> Vec<String> {
     names
 }
 
-/// Sorted words for what made a value ambiguous.
+/// Sorted codes for what made a value ambiguous.
 pub fn words(anomalies: Anomalies) -> impl Iterator<Item = Word<CallAnomaly>> {
     anomalies.names().map(Word::from)
 }
 
-/// A word as evidence holds it: one that is not known could be any text.
+/// A code as evidence holds it; an unknown one could be any text.
 pub fn short_word<V: Vocabulary>(word: &Word<V>) -> Word<V> {
     match word {
         Word::Known(_) => word.clone(),

@@ -2,17 +2,17 @@
 //! peer uses it.
 //!
 //! A Content-Length header is believed only if what follows is as it says: the body must be one JSON document that ends
-//! exactly there, and no line within it may be a message of its own. Otherwise the header is a junk line like any other and
-//! everything behind it is read line by line, as a newline peer would: no header can make us miss a message.
+//! exactly there, and no line within it may be a message of its own. Otherwise the header is a junk line like any other
+//! and everything after it is read line by line, as a newline peer would: no header can make us miss a message.
 
 use crate::canon;
 
-/// Bodies over this are not looked for behind a Content-Length header.
+/// Bodies over this are not looked for after a Content-Length header.
 const MAX_FRAMED: usize = 1 << 20;
 /// A header block is at most this long.
 const MAX_HEADER: usize = 4096;
 
-/// What stands at the beginning of a window of stream bytes.
+/// What is at the beginning of a window of stream bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A line of `len` bytes and its newline.
@@ -38,9 +38,9 @@ pub fn next(window: &[u8], scanned: usize, closed: bool) -> Frame {
     if could_be_header(window) {
         return match framed(window) {
             Framed::Whole { header, len } => Frame::Framed { header, len },
-            // Waiting is safe: nothing is consumed, and a window that can grow no further is read as lines.
+            // Waiting is safe: nothing is consumed, and a window that cannot grow any further is read as lines.
             Framed::Maybe if !closed && window.len() < MAX_HEADER + MAX_FRAMED => Frame::Partial,
-            // What was looked at as a header has ends of lines in it.
+            // What looked like a header has line ends in it.
             _ => line(window, 0, closed),
         };
     }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How the recorder is, for who must not let anything pass that cannot be recorded.
+/// The state of the recorder, for threads that must not forward what cannot be recorded.
 #[derive(Debug, Default)]
 pub struct Health {
     begun: AtomicBool,
@@ -14,7 +14,7 @@ pub struct Health {
     beat: AtomicU64,
 }
 
-/// A recorder that did not look for so long is stuck.
+/// A recorder that has not looked for this long is taken for stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
 impl Health {
@@ -52,7 +52,7 @@ impl Health {
                 (true, false) => Some("the recorder does not respond"),
                 (false, false) => Some("the recorder has not begun"),
             };
-            // A process that was stopped and continued gets a moment.
+            // A process that was stopped and continued gets a moment to catch up.
             let start = *start.get_or_insert_with(Instant::now);
             let patience = if begun { Duration::from_millis(250) } else { STUCK };
             if start.elapsed() > patience || complaint == Some("evidence cannot be written") {

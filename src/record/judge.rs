@@ -1,4 +1,4 @@
-//! Who says what a policy says, and which policy that is.
+//! The interface to the policy: who judges calls, and by which policy.
 
 use crate::model::{CallAnomaly, PolicyReason, PolicyVerdict, Word, event::detail::PolicyReload};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub struct Decision {
     pub index: Option<usize>,
     /// What the policy says about the call.
     pub verdict: PolicyVerdict,
-    /// Short machine word for it.
+    /// Its short machine-readable code.
     pub reason: Word<PolicyReason>,
     /// The rule that matched.
     pub rule: Option<String>,
@@ -31,13 +31,13 @@ pub struct Subject<'a> {
     pub arguments: Option<&'a [u8]>,
 }
 
-/// Says what a policy says of calls: in guard mode before they pass, in audit in the recorder's thread.
+/// Applies a policy to calls: in guard mode before they pass, in audit in the recorder's thread.
 pub trait Judge: Send {
-    /// Takes up the newest policy, and judges by no other until this is asked again; its `sha256:`.
+    /// Takes up the newest policy, which then stays in force until the next call of this; returns its `sha256:`.
     fn begin(&mut self) -> String;
 
-    /// The decision on a call at this time (monotonic ns), and words for who asked. May wait for a name to be resolved, but not
-    /// for long.
+    /// The decision on a call at this time (monotonic ns), and words for who asked. May wait for a name to be resolved,
+    /// but not for long.
     fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Decision, String);
 }
 

@@ -27,17 +27,18 @@ use std::{
 /// A message that is longer than this is put into a file while it crosses, so that memory does not grow with it; in a
 /// capture that is smaller than four times that, a message longer than a quarter of the capture.
 pub const SPOOL_AT: usize = 16 << 20;
-/// Pages of a spool that is read are let go in pieces of this size.
+/// Pages of a spool that is read are released in pieces of this size.
 const RELEASED: usize = 1 << 20;
 
-/// Word of a capture: the session whose messages it holds.
+/// Note in a capture: the session whose messages it holds.
 pub const NOTE_OWNER: usize = 0;
-/// Word of a capture: bytes that were released although their evidence was not on disk.
+/// Note in a capture: bytes that were released although their evidence was not on disk.
 pub const NOTE_LOST: usize = 1;
-/// Word of a capture: one more than the stream offset of a message that was given up and whose rest is still coming, or 0.
+/// Note in a capture: one more than the stream offset of a message that was given up and whose rest is still coming, or
+/// 0.
 const NOTE_SKIPPED: usize = 2;
 
-/// What stands next in a lane.
+/// What is next in a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// In the ring: `skip` bytes, then a message of `len`, then `tail` bytes of terminator.
@@ -52,7 +53,7 @@ enum Next {
 
 /// What [`Lane::take`] hands out.
 pub enum Taken<'a> {
-    /// A whole message.
+    /// A message that was captured whole.
     Message(&'a Message<'a>),
     /// A message of which only this many bytes were captured.
     Torn(u64),
@@ -76,16 +77,16 @@ pub struct Lane {
     pos: u64,
     scanned: usize,
     next: Option<(Next, u64)>,
-    /// Nobody knows any more when the next message was read.
+    /// It is no longer known when the next message was read.
     is_late: bool,
     gaps: Vec<CaptureGap>,
     gap_bytes: u64,
     gaps_done: usize,
-    /// Something was taken whose evidence is not on disk yet.
+    /// Whether something was taken whose evidence is not on disk yet.
     unsettled: bool,
-    /// The rest of a message that was given up is still coming.
+    /// Whether the rest of a message that was given up is still coming.
     skipping: bool,
-    /// Bytes of messages that were given up, and that nobody was told of yet.
+    /// Bytes of messages that were given up and not yet reported.
     skipped: u64,
     /// The spool cannot be written at the moment.
     stuck: bool,
@@ -95,7 +96,7 @@ pub struct Lane {
     holds_passed: bool,
     /// What a guard decided about the messages of this direction.
     rulings: Option<RulingReader>,
-    /// Nothing will be decided any more: the session is dead.
+    /// The session is dead: nothing more will be decided.
     dead: bool,
 }
 
@@ -130,12 +131,12 @@ impl Lane {
         };
         // What was given up was counted; its rest is not a message.
         lane.skipping = lane.consumer.note(NOTE_SKIPPED).checked_sub(1).is_some_and(|start| pos > start);
-        // Gaps before the place where recording goes on are recorded already.
+        // Gaps before the place where recording continues are recorded already.
         lane.look_for_gaps();
         lane.gaps_done = lane.gaps.iter().take_while(|g| g.offset < pos).count();
         if let Some(start) = lane.consumer.spool_start().filter(|s| *s <= pos) {
             let file = lane.files.append_existing(&lane.spool_path)?;
-            // Bytes behind the released part are still in the ring, too. If there are fewer, the message was released
+            // Bytes after the released part are still in the ring, too. If there are fewer, the message was released
             // with its newline, which is never spooled: its evidence is on disk.
             if file.metadata()?.len() >= pos - start {
                 file.set_len(pos - start)?;
@@ -151,14 +152,14 @@ impl Lane {
         &self.consumer
     }
 
-    /// A guard decides what passes here, and tells so there.
+    /// Sets that a guard decides what passes here, and where its rulings are read from.
     #[must_use]
     pub fn guarded(mut self, rulings: RulingReader) -> Self {
         self.rulings = Some(rulings);
         self
     }
 
-    /// Where what is decided about this direction is told.
+    /// Where the rulings on this direction are read from.
     #[must_use]
     pub const fn rulings(&self) -> Option<&RulingReader> {
         self.rulings.as_ref()
@@ -179,7 +180,7 @@ impl Lane {
         }
     }
 
-    /// Where a message that is too big for memory is put.
+    /// Sets where a message that is too large for memory is spooled.
     #[must_use]
     pub fn spool_path(&self) -> &std::path::Path {
         &self.spool_path
@@ -203,7 +204,7 @@ impl Lane {
         self.consumer.is_closed() && self.pos >= self.consumer.head() && self.next.is_none() && self.spool.is_none()
     }
 
-    /// Whether something has come that was not looked at.
+    /// Whether anything has come that was not looked at yet.
     #[must_use]
     pub fn has_work(&self) -> bool {
         if self.stuck {
@@ -213,13 +214,13 @@ impl Lane {
         self.limit() > seen || self.consumer.gap_bytes() != self.gap_bytes
     }
 
-    /// Bytes behind everything that was taken: an unfinished message.
+    /// Bytes after everything that was taken: an unfinished message.
     #[must_use]
     pub fn unfinished(&self) -> u64 {
         self.consumer.head().saturating_sub(self.pos) + self.spool.as_ref().map_or(0, |s| s.len)
     }
 
-    /// Lets go of everything that was taken: it is safe on disk.
+    /// Releases everything that was taken: it is safe on disk.
     pub fn release(&mut self) {
         let n = self.pos.saturating_sub(self.consumer.tail());
         if n > 0 {
@@ -230,16 +231,16 @@ impl Lane {
         }
     }
 
-    /// If everything that came was taken and is safe, the capture begins anew; `give_back`: without the memory that it has grown
-    /// beyond its first size.
+    /// If everything that came was taken and is safe, the capture begins anew; `give_back`: without the memory that it
+    /// has grown beyond its first size.
     pub fn rewind(&mut self, give_back: bool) {
         if self.pos == self.consumer.tail() {
             self.consumer.rewind(give_back);
         }
     }
 
-    /// Lets go of it although it is not: there is no more room. The capture says how much that is, until it is safe after
-    /// all ([`Lane::settled`]).
+    /// Releases what was taken although its evidence is not on disk: there is no more room. The capture says how much
+    /// that is, until it is safe after all ([`Lane::settled`]).
     pub fn let_go(&mut self) {
         let bytes = self.pos.saturating_sub(self.consumer.tail());
         self.note_lost(bytes);
@@ -251,7 +252,7 @@ impl Lane {
         self.consumer.set_note(NOTE_LOST, self.consumer.note(NOTE_LOST) + bytes);
     }
 
-    /// Bytes that were let go of and are not in the evidence, if the session was killed now.
+    /// Bytes that were released and whose evidence would be missing if the session were killed now.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.consumer.note(NOTE_LOST)
@@ -292,8 +293,8 @@ impl Lane {
         Ok(self.next.map(|(_, ns)| ns))
     }
 
-    /// As [`Lane::peek`], the place in the order of all lanes: what a client sent so many reads ago that nobody knows when
-    /// goes before everything, because no answer may go before its request.
+    /// As [`Lane::peek`], the place in the order of all lanes: what a client sent so many reads ago that it is not
+    /// known when goes before everything, because no answer may go before its request.
     fn order(&mut self) -> io::Result<Option<u64>> {
         let ns = self.peek()?;
         let goes_first = self.is_late && self.direction == Direction::ClientToServer;
@@ -443,7 +444,8 @@ impl Lane {
         self.spool = Some(spool);
         self.pos += moved as u64;
         if next.is_none() {
-            // The spool is as safe as the ring: a file that recovery reads. A finished line is released with its evidence.
+            // The spool is as safe as the ring: a file that recovery reads. A finished line is released with its
+            // evidence.
             self.release();
         }
         self.scanned = 0;
@@ -456,7 +458,7 @@ impl Lane {
         self.scanned = 0;
     }
 
-    /// When the message that no spool has room for had crossed, if its end is there: its answer goes behind it.
+    /// When the message that no spool has room for had crossed, if its end is there: its answer goes after it.
     fn stuck_until(&mut self) -> Option<u64> {
         let (window, last) = self.window();
         let from = self.scanned.min(window.len());
@@ -480,12 +482,12 @@ impl Lane {
         self.consumer.available().len() * 4 > self.consumer.bound() * 3
     }
 
-    /// Lets others have the processor for a moment, unless there is much to catch up with.
+    /// Yields the processor for a moment, unless there is much to catch up with.
     pub fn give_way(&self) {
         give_way(&self.consumer);
     }
 
-    /// Why the spool cannot be written, since this was asked last.
+    /// The error of writing the spool since the last call, if there was one.
     pub fn take_failure(&mut self) -> Option<io::Error> {
         self.failure.take()
     }
@@ -502,7 +504,7 @@ impl Lane {
         let spool = self.spool.take();
         self.consumer.set_note(NOTE_SKIPPED, spool.as_ref().map_or(self.pos, |s| s.start) + 1);
         let spooled = spool.map_or(0, |s| s.len);
-        // Released when they were spooled: after SIGKILL nothing else would tell of them.
+        // Counted as released when they were spooled: after SIGKILL nothing else would show that they are missing.
         self.note_lost(spooled);
         if self.consumer.spool_start().is_some() {
             self.consumer.set_spool_start(None);
@@ -515,7 +517,7 @@ impl Lane {
         spooled + self.skip_line()
     }
 
-    /// Bytes of messages that were given up, since this was asked last.
+    /// Bytes of messages that were given up since the last call.
     pub fn take_skipped(&mut self) -> u64 {
         std::mem::take(&mut self.skipped)
     }
@@ -542,7 +544,7 @@ impl Lane {
         self.holds_passed
     }
 
-    /// Hands out what [`Lane::peek`] found and moves behind it.
+    /// Hands out what [`Lane::peek`] found and moves after it.
     ///
     /// # Errors
     /// The spool cannot be mapped.
@@ -621,7 +623,7 @@ impl Lane {
     pub fn settled(&mut self) {
         self.unsettled = false;
         self.holds_passed = false;
-        // First, so that the ring never begins in the middle of a message whose spool is gone.
+        // Done first, so that the ring never begins in the middle of a message whose spool is gone.
         self.release();
         self.consumer.set_note(NOTE_LOST, 0);
         if let Some(rulings) = &self.rulings {
@@ -647,14 +649,15 @@ impl Lane {
     }
 }
 
-/// A thread that was woken for a message that crosses waits for the end of this one's turn, which may take milliseconds.
+/// A thread that was woken for a message that crosses waits for the end of this one's turn, which may take
+/// milliseconds.
 fn give_way(consumer: &Consumer) {
     if !consumer.is_closed() && consumer.available().len() * 2 < consumer.bound() {
         std::thread::yield_now();
     }
 }
 
-/// It was judged, not only framed, and may have been acted upon.
+/// The message was judged, not only framed, and may have been acted upon.
 fn is_passed(ruling: &RulingRecord) -> bool {
     !ruling.blocked && !ruling.decisions.is_empty()
 }

@@ -22,7 +22,7 @@ use std::{
     path::Path,
 };
 
-/// A ledger line is never longer; a longer last "line" is damage.
+/// Longest line of a ledger in bytes; a longer last "line" is damage.
 const MAX_LINE: usize = 64 * 1024;
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;
@@ -37,7 +37,7 @@ pub struct Ledger {
 
 /// What a ledger line is about.
 pub struct Entry<'a> {
-    /// What it says.
+    /// What the line records, such as the start or the end of the segment.
     pub kind: LedgerKind,
     /// Id of the session.
     pub session: SessionId,
@@ -45,24 +45,24 @@ pub struct Entry<'a> {
     pub segment: &'a str,
     /// Hash of its first or last event.
     pub segment_hash: &'a str,
-    /// Events so far.
+    /// Number of events in the segment so far.
     pub event_count: u64,
     /// Whether the session was complete.
     pub complete: Option<bool>,
-    /// More, in words.
+    /// More about it, as text for people.
     pub note: Option<String>,
 }
 
 impl Ledger {
-    /// Opens and locks the ledger of an audit directory, waiting for other proxies. A torn last line is set aside beside
-    /// it and recorded as such.
+    /// Opens and locks the ledger of an audit directory, waiting for other proxies. A torn last line is set aside
+    /// beside it and recorded as such.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn lock(dir: &AuditDir, session: SessionId) -> io::Result<Self> {
         let path = dir.ledger();
         let file = dir.files().append(&path)?;
-        // Without locks the line of two sessions that begin at once may stand in each other's way; verification says so.
+        // Without locks the line of two sessions that begin at once may collide; verification says so.
         files::lock(&file)?;
         check_length(&file)?;
         let tail = good_tail(&file)?;
@@ -95,7 +95,7 @@ impl Ledger {
     /// Appends a line and syncs it.
     ///
     /// # Errors
-    /// What the system says; the ledger is then as it was.
+    /// An I/O error; the ledger is then as it was.
     pub fn append(&mut self, entry: &Entry<'_>) -> io::Result<()> {
         let mut line = LedgerLine {
             at: WallTime::now(),
@@ -115,7 +115,7 @@ impl Ledger {
         let mut bytes = to_line(&line)?;
         bytes.push(b'\n');
         if let Err(e) = self.file.write_all(&bytes).and_then(|()| files::sync_data(&self.file)) {
-            // Half a line would be glued to the next one, and a whole one would say what did not happen.
+            // A new line must not be appended to half a line, and a whole one would record what did not happen.
             self.file.set_len(self.end)?;
             return Err(e);
         }
@@ -132,8 +132,8 @@ impl Ledger {
 
 /// Number and `prev_hash` of the line that follows this one.
 fn next_of(line: &[u8]) -> (u64, String) {
-    // Lines of later versions have these, too. What has not is not for us to judge: verification names it, and the chain
-    // goes on from its bytes.
+    // Lines of later versions have these, too. What has not is not for us to judge: verification names it, and the
+    // chain continues from its bytes.
     let link = LedgerMembers::of_line(line).unwrap_or_default();
     match (number(link.ledger_seq), text(link.hash)) {
         (Some(seq), Some(hash)) => (seq.saturating_add(1), hash.into_owned()),
@@ -144,7 +144,7 @@ fn next_of(line: &[u8]) -> (u64, String) {
 /// The last line of this kind that the ledger holds for this session. Only lines that name the session are parsed.
 ///
 /// # Errors
-/// What the system says; a line of a later version names the session. A ledger that is not there holds nothing.
+/// An I/O error; a line of a later version names the session. A ledger that is not there holds nothing.
 pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result<Option<LedgerLine>> {
     let (mut found, mut too_new) = (None, None);
     let name = session.to_string();
@@ -166,7 +166,7 @@ pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result
 pub struct SegmentEnd {
     /// Hash of its last event.
     pub hash: String,
-    /// Events in it.
+    /// Number of events in the segment.
     pub events: u64,
 }
 
@@ -183,7 +183,7 @@ impl Ends {
     /// Those of this directory.
     ///
     /// # Errors
-    /// What the system says; a ledger that is not there holds nothing.
+    /// An I/O error; a ledger that is not there holds nothing.
     pub fn read(dir: &AuditDir) -> io::Result<Self> {
         let mut all = Self::default();
         walk(dir, &mut |line| match reading::read::<LedgerLine>(line) {
@@ -195,7 +195,7 @@ impl Ends {
                 all.too_new = Some(e);
                 all.unread.extend(named(line));
             }
-            // A line that is damaged is named by verification.
+            // Verification reports a damaged line.
             Reading::Readable(_) | Reading::Damaged(_) => {}
         })?;
         Ok(all)
@@ -220,7 +220,7 @@ impl Ends {
     }
 }
 
-/// Sessions whose ids stand somewhere in a line.
+/// Sessions whose ids are somewhere in a line.
 fn named(line: &[u8]) -> impl Iterator<Item = SessionId> + '_ {
     let id = |at: usize| line.get(at..at + SessionId::PREFIX.len() + 16).and_then(|id| std::str::from_utf8(id).ok());
     memchr::memmem::find_iter(line, SessionId::PREFIX).filter_map(move |at| SessionId::parse(id(at)?).ok())
@@ -243,7 +243,7 @@ fn walk(dir: &AuditDir, see: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     Ok(())
 }
 
-/// The last whole line of a file of evidence and what is torn behind it; what is not a JSON object is torn as well.
+/// The last whole line of a file of evidence and what is torn after it; what is not a JSON object is torn as well.
 ///
 /// # Errors
 /// [`lines::good_tail`].
@@ -254,7 +254,7 @@ pub fn good_tail(file: &File) -> io::Result<GoodTail> {
 /// Copies the torn end of a file beside it and cuts it off; returns a note that says so.
 ///
 /// # Errors
-/// What the system says; nothing is cut off before the copy is on disk.
+/// An I/O error; nothing is cut off before the copy is on disk.
 pub fn set_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
     let note = copy_aside(files, file, path, tail, session)?;
     file.set_len(tail.end)?;
@@ -265,7 +265,7 @@ pub fn set_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, sessio
 /// Copies the end of a file beside it, and leaves it where it is; returns a note that says that it was set aside.
 ///
 /// # Errors
-/// What the system says.
+/// An I/O error.
 pub fn copy_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
     let mut digest = sha2::Sha256::new();
     copy_from(file, tail, &mut |part| {

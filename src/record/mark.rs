@@ -1,8 +1,8 @@
-//! What this user's recorder remembers of the sessions that it began: one file each in the user directory.
+//! Marks: what this user's recorder remembers of the sessions that it began, one file each in the user directory.
 //!
-//! An audit directory may come from somebody else (a cloned repository), so nothing that lies in it says whose it is. A
-//! session is ours if the user directory has its mark: written before its card, gone when its pack stands. Recovery signs
-//! nothing without one.
+//! An audit directory may come from somebody else (a cloned repository), so nothing that is in it says whose it is. A
+//! session is ours if the user directory has its mark: written before its card, removed when its pack is published.
+//! Recovery signs nothing without one.
 
 use crate::{
     files::Tree,
@@ -31,13 +31,13 @@ const MAX_BYTES: u64 = 64 << 10;
 /// States of the surface that a mark knows: the one on disk, and the one that is taking its place.
 const SURFACES: usize = 2;
 
-/// Which directory is meant: what it is called, and what it is.
+/// Identifies a directory by its path and by what the file system calls it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirectoryPlace {
     /// Device number of the directory.
     pub dev: u64,
-    /// Its inode number.
+    /// Inode number of the directory.
     pub ino: u64,
     /// Its canonical path; `bytes:` and hex digits where that is not UTF-8.
     pub path: String,
@@ -47,7 +47,7 @@ impl DirectoryPlace {
     /// The place of an audit directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn of(root: &Path) -> io::Result<Self> {
         let canonical = root.canonicalize()?;
         let meta = canonical.metadata()?;
@@ -58,15 +58,15 @@ impl DirectoryPlace {
         Ok(Self { dev: meta.dev(), ino: meta.ino(), path })
     }
 
-    /// Whether it is the same directory, also after it was moved (the path is another) or mounted again (the device is).
-    /// A copy is another directory, wherever it lies.
+    /// Whether it is the same directory, also after it was moved (the path is another) or mounted again (the device
+    /// is). A copy is another directory, wherever it is.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.ino == other.ino && (self.dev == other.dev || self.path == other.path)
     }
 }
 
-/// `sessions/<session>.json` in the user directory.
+/// The content of a mark, the file `sessions/<session>.json` in the user directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mark {
@@ -76,11 +76,11 @@ pub struct Mark {
     pub chain_start: Option<String>,
     /// Id of the session.
     pub session_id: SessionId,
-    /// When it began.
+    /// When the session began, wall clock.
     pub started_at: WallTime,
     /// SHA-256 of the surface that was written last, and of the one before; empty until there is one.
     pub surfaces: Vec<String>,
-    /// [`MARK_VERSION`].
+    /// Format version of the mark, [`MARK_VERSION`].
     #[serde(deserialize_with = "reading::known::<Mark, _>")]
     pub v: u32,
 }
@@ -101,7 +101,7 @@ pub enum NotOurs {
     Unreadable {
         /// Path of the mark.
         path: PathBuf,
-        /// What is wrong, in words.
+        /// What is wrong, as text for people.
         why: String,
     },
     /// Its mark is of a later version.
@@ -159,7 +159,7 @@ impl Marks {
     /// Remembers a session that begins.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn begin(&self, dir: &AuditDir, session: SessionId, started_at: WallTime) -> io::Result<()> {
         let audit_dir = DirectoryPlace::of(dir.root())?;
         let mark = Mark {
@@ -176,7 +176,7 @@ impl Marks {
     /// Writes a mark; a reader sees all of it or the one before. `sync` makes that hold after a power cut, too.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn write(&self, mark: &Mark, sync: bool) -> io::Result<()> {
         replace(&self.home, &self.path(mark.session_id), mark, sync)
     }
@@ -184,7 +184,7 @@ impl Marks {
     /// Remembers how the chain of a session begins; before its first event is on disk.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn chain_start(&self, dir: &AuditDir, session: SessionId, started_at: WallTime, hash: &str) -> io::Result<()> {
         let mut mark = match self.of_session(dir, session) {
             Ok(mark) => mark,
@@ -201,7 +201,7 @@ impl Marks {
     /// Remembers the surface that is about to be written.
     ///
     /// # Errors
-    /// What the system says, or there is no mark.
+    /// An I/O error, or that there is no mark.
     pub fn surface(&self, dir: &AuditDir, session: SessionId, sha256: String) -> io::Result<()> {
         let mut mark = self.of_session(dir, session).map_err(io::Error::other)?;
         mark.surfaces.retain(|known| *known != sha256);
@@ -232,7 +232,7 @@ impl Marks {
         if here.is(&mark.audit_dir) { Ok(mark) } else { Err(NotOurs::Elsewhere(mark.audit_dir.path)) }
     }
 
-    /// The session is over: nothing is signed for it again.
+    /// Removes the mark of a session that is over: nothing is signed for it again.
     pub fn forget(&self, session: SessionId) {
         let _ = self.home.remove(&self.path(session));
     }
@@ -248,10 +248,10 @@ impl Marks {
     }
 }
 
-/// What the user directory holds under `path`, which lies in one of its directories; bounded.
+/// What the user directory holds under `path`, which is in one of its directories; bounded.
 ///
 /// # Errors
-/// What the system says; a refusal for what is not a plain file of ours.
+/// An I/O error; a refusal for what is not a plain file of ours.
 pub(super) fn read_own(home: &Tree, path: &Path) -> io::Result<Vec<u8>> {
     home.read(path, MAX_BYTES)
 }
@@ -259,7 +259,7 @@ pub(super) fn read_own(home: &Tree, path: &Path) -> io::Result<Vec<u8>> {
 /// Puts a document in the place of the one before.
 ///
 /// # Errors
-/// What the system says; the one before stands then.
+/// An I/O error; the one before it then stays.
 pub(super) fn replace<T: Serialize>(home: &Tree, path: &Path, document: &T, sync: bool) -> io::Result<()> {
     let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     paths::create_private_dir(home.root()).map_err(io::Error::other)?;

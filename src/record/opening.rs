@@ -18,9 +18,9 @@ use std::{sync::Arc, time::Duration};
 pub enum PackInterval {
     /// One pack for the session.
     Session,
-    /// Every so often.
+    /// Closed at this interval.
     Every(Duration),
-    /// After so many receipts.
+    /// Closed after this many receipts.
     Receipts(u64),
 }
 
@@ -38,14 +38,14 @@ pub struct Opening {
     pub started_at: WallTime,
     /// When packs are closed.
     pub interval: PackInterval,
-    /// Where its captures lie, for its card.
+    /// Where its captures are, for its card.
     pub captures: Captures,
-    /// Told what is still under way.
+    /// Receives the calls that are still in flight.
     pub activity: Arc<Activity>,
     /// Judges what passes in any case (audit with a policy).
     pub judge: Option<Box<dyn Judge>>,
     /// The policy in force.
     pub feed: Arc<PolicyFeed>,
-    /// Told how the recorder is.
+    /// Receives the state of the recorder.
     pub health: Arc<Health>,
 }

@@ -1,8 +1,9 @@
 //! Finishing the evidence of sessions whose process is gone.
 //!
-//! Recovery goes on where the recorder stopped: it rebuilds the recorder's state from the segment and the receipts, feeds
-//! it what the capture still holds, closes what is open and ends the chain as what it is: a crashed session. It never
-//! rewrites a line, sets torn bytes aside, says what it found, and never makes a session look more complete than it is.
+//! Recovery continues where the recorder stopped: it rebuilds the recorder's state from the segment and the receipts,
+//! feeds it what the capture still holds, closes what is open and ends the chain as what it is: a crashed session. It
+//! never rewrites a line, sets torn bytes aside, says what it found, and never makes a session look more complete than
+//! it is.
 
 mod dead;
 mod evidence;
@@ -45,14 +46,14 @@ pub enum RecoverError {
         /// What the system said.
         source: io::Error,
     },
-    /// The evidence does not hold together: nothing is signed over it.
+    /// The evidence contradicts itself: nothing is signed over it.
     #[error("{path}:{line}: {what}")]
     Damaged {
         /// Path of the file.
         path: PathBuf,
         /// Which line, from 1.
         line: u64,
-        /// What is wrong.
+        /// What is wrong with the line, as text for people.
         what: String,
     },
     /// Nothing says that this user's recorder began the session: it is left alone, and nothing of it is signed.
@@ -74,7 +75,7 @@ pub enum RecoverError {
 }
 
 impl RecoverError {
-    /// What the system said of a file, or that it is too new.
+    /// Wraps an I/O error of a file, or the finding that it is of a later version.
     fn of_io(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match TooNew::carried_by(&source) {
@@ -91,7 +92,7 @@ impl RecoverError {
         }
     }
 
-    /// One word for it.
+    /// Its machine-readable code.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -114,20 +115,20 @@ impl RecoverError {
     }
 }
 
-/// A session whose evidence is whole again, as far as it goes.
+/// A session whose evidence is whole again, as far as it could be recovered.
 pub struct Recovered {
     /// Its files, still locked.
     pub store: Store,
-    /// `session.json`.
+    /// The content of `session.json`.
     pub doc: SessionDoc,
-    /// What was found and done, in words.
+    /// What was found and done, as text for people.
     pub notes: Vec<String>,
     /// `surface.json`, as the dead recorder wrote it last.
     pub surface: Option<Vec<u8>>,
 }
 
-/// Finishes the evidence of one session. `None`: its process lives, or there is nothing to finish. `ends` are the ends that
-/// the ledger held a while ago.
+/// Finishes the evidence of one session. `None`: its process lives, or there is nothing to finish. `ends` are the ends
+/// that the ledger held a while ago.
 ///
 /// # Errors
 /// [`RecoverError`].
@@ -138,7 +139,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     };
     let card = card_at(dir, &paths.card)?;
     let places = card.as_ref().map(|card| card.places(dir)).unwrap_or_default();
-    // The version that wrote those lines has finished it.
+    // The later version that wrote those lines has finished it.
     if card.is_none() && ends.is_unread(paths.id) && has_pack(paths) {
         return Ok(None);
     }
@@ -202,7 +203,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     }
     store.write(&mut dead.recorder.lines).map_err(at(&paths.segment))?;
     dead.captures.forget(SESSION);
-    // The spool of a capture that is gone (a reboot) is of no use.
+    // The spool of a capture that is gone (a reboot) is useless.
     for (ring, spool) in places.rings.iter().zip(&places.spools) {
         if let Some(spool) = spool
             && ring.as_ref().is_none_or(|r| !r.exists())
@@ -252,7 +253,7 @@ fn has_pack(paths: &SessionPaths) -> bool {
 /// A session was packed, and its evidence is not as it was then.
 fn not_as_it_was_packed(dir: &AuditDir, paths: &SessionPaths, end: Option<&ledger::SegmentEnd>) -> RecoverError {
     if let Some(end) = end {
-        let what = "there are bytes behind the end of this session, whose pack stands".to_owned();
+        let what = "there are bytes after the end of this session, which has a pack".to_owned();
         return RecoverError::Damaged { path: paths.segment.clone(), line: end.events.saturating_add(1), what };
     }
     let what = format!(

@@ -15,11 +15,11 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// How full a capture may get with evidence that could not be written before it is released all the same.
+/// How full a capture may get with evidence that could not be written, in percent, before it is released all the same.
 const HELD_PERCENT: u64 = 75;
-/// After so much work, 0.1 ms, others that wait for the processor go first.
+/// Work after which other threads that wait for the processor go first: 0.1 ms.
 const TURN_NS: u64 = 100_000;
-/// The only session.
+/// A source of rings has one session only; this is its key.
 const SESSION: SessionKey = SessionKey(0);
 
 /// The two lanes of a session, client to server first; of a dead one, those that are left.
@@ -27,11 +27,11 @@ pub struct Rings {
     lanes: Vec<Lane>,
     opening: Option<Box<Opening>>,
     activity: Arc<Activity>,
-    /// When others went first, monotonic ns.
+    /// When this thread last let others go first, monotonic ns.
     rested_ns: u64,
-    /// They still hold messages whose evidence is on disk.
+    /// Whether the rings still hold messages whose evidence is on disk.
     kept: bool,
-    /// What was given up, and nobody was told of yet: messages, bytes.
+    /// What was given up and not yet reported: messages, bytes.
     lost: (u64, u64),
     errors: Vec<SourceError>,
 }
@@ -59,7 +59,7 @@ impl Rings {
         }
     }
 
-    /// The lanes.
+    /// The lanes of the session, by direction: client to server first.
     #[must_use]
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes
@@ -71,7 +71,7 @@ impl Rings {
 }
 
 impl Captures {
-    /// Where these lanes lie.
+    /// The paths of the captures of these lanes.
     #[must_use]
     pub fn of(lanes: &[Lane; 2]) -> Self {
         Self {
@@ -147,7 +147,7 @@ impl Source for Rings {
         }
     }
 
-    /// What waits behind a message that has no room is looked at when that is tried again.
+    /// What waits after a message that has no room is looked at when that is tried again.
     fn has_work(&self) -> bool {
         self.opening.is_some() || self.lanes.iter().any(Lane::has_work) && !self.is_stuck()
     }

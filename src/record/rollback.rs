@@ -22,10 +22,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A ledger is never longer: that are two million sessions.
+/// Longest ledger in bytes: enough for two million sessions.
 const MAX_LEDGER: u64 = 1 << 30;
 
-/// Format version of what is remembered of a ledger.
+/// Format version of the file that remembers a ledger.
 ///
 /// | version | change |
 /// |---|---|
@@ -59,7 +59,7 @@ pub struct Memory {
     pub missing: Option<Head>,
     /// SHA-256 of the ledger's first line, hex.
     pub origin: String,
-    /// [`MEMORY_VERSION`].
+    /// Format version of the file, [`MEMORY_VERSION`].
     #[serde(deserialize_with = "reading::known::<Memory, _>")]
     pub v: u32,
 }
@@ -81,7 +81,7 @@ pub(super) fn check_length(file: &File) -> io::Result<()> {
 /// What there is to say of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// It lacks a line, or whether it does cannot be told; in words.
+    /// It lacks a line, or it cannot be told whether it does; as text for people.
     Damaged(String),
     /// A later version remembers it: whether it lacks a line is not known.
     TooNew {
@@ -103,7 +103,7 @@ impl fmt::Display for Said {
     }
 }
 
-/// What is remembered; `None` if nothing is, or it cannot be read at all.
+/// What is remembered of the ledger; `None` if nothing is, or it cannot be read at all.
 fn remembered(home: &Path, path: &Path) -> Option<Reading<Memory>> {
     Some(reading::read(&mark::read_own(&Tree::at(home), path).ok()?))
 }
@@ -126,7 +126,7 @@ fn missing(memory: &Memory, place: &DirectoryPlace, ledger: Option<&File>) -> io
 /// Remembers the line that was appended last; the ledger is locked. What a later version remembers is not replaced.
 ///
 /// # Errors
-/// What the system says; that the memory is of a later version.
+/// An I/O error; that the memory is of a later version.
 pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<()> {
     let Some(home) = dir.home() else { return Ok(()) };
     let place = DirectoryPlace::of(dir.root())?;
@@ -141,8 +141,8 @@ pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<
     mark::replace(&Tree::at(home), &path, &memory, false)
 }
 
-/// Says it if the ledger of an audit directory lacks what this user's recorder wrote there. It reads the end of the ledger,
-/// as far as the line that is remembered.
+/// Says it if the ledger of an audit directory lacks what this user's recorder wrote there. It reads the end of the
+/// ledger, as far as the line that is remembered.
 #[must_use]
 pub fn look(dir: &AuditDir) -> Option<Said> {
     let home = dir.home()?;
@@ -198,7 +198,7 @@ fn holds(ledger: &File, hash: &str) -> io::Result<bool> {
         if memchr::memmem::rfind(&piece, needle.as_bytes()).is_some() {
             return Ok(true);
         }
-        // What lies across two pieces is in the next one.
+        // What crosses the border of two pieces is in the next one.
         upto = if from == 0 { 0 } else { from + needle.len() as u64 };
     }
     Ok(false)

@@ -1,13 +1,13 @@
 //! What a guard decided about messages, on its way to the recorder.
 //!
-//! A guard decides in the relay thread, before a byte of a message passes on; budgets and name resolution make sure that
-//! nobody else can find out later what it decided. So it writes each decision into a capture of its own (`decisions` of the
-//! card) *before* the message passes: whatever a peer can have seen of a message, its decision
-//! is in the same memory, which survives SIGKILL. A message that has none although the guard is past it was passed on
+//! A guard decides in the relay thread, before a byte of a message passes on; budgets and name resolution make sure
+//! that nobody else can find out later what it decided. So it writes each decision into a capture of its own
+//! (`decisions` of the card) *before* the message passes: whatever a peer can have seen of a message, its decision is
+//! in the same memory, which survives SIGKILL. A message that has none although the guard is past it was passed on
 //! without a decision (a response, `tools/list`); one that the guard was not past was never passed on.
 //!
-//! A ruling is its length (32 bits, little-endian) and a [`RulingRecord`] in postcard's format; a change of either is a new
-//! [version](crate::relay::capture::VERSION) of the capture.
+//! A ruling is its length (32 bits, little-endian) and a [`RulingRecord`] in postcard's format; a change of either is a
+//! new [version](crate::relay::capture::VERSION) of the capture.
 //!
 //! In audit nothing is held, and the recorder asks the [judge](super::judge::Judge) itself.
 
@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of the capture that decisions cross in.
+/// Capacity in bytes of the capture that carries rulings.
 pub const CAPACITY: usize = 1 << 20;
 /// Bytes of the length before a decision.
 const LENGTH: usize = 4;
@@ -35,11 +35,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What was decided about one message as it crossed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RulingRecord {
-    /// Which way the message went.
+    /// The direction of the message.
     pub direction: Direction,
     /// Stream offset of its first byte, headers included.
     pub offset: u64,
-    /// Bytes of Content-Length headers and of the body behind them, where it is framed so; a line otherwise.
+    /// Bytes of Content-Length headers and of the body after them, where it is framed so; a line otherwise.
     pub frame: Option<(usize, usize)>,
     /// It was not passed on.
     pub blocked: bool,
@@ -52,8 +52,8 @@ pub struct RulingRecord {
 }
 
 impl RulingRecord {
-    /// What was decided about this element. Everything in a blocked message is blocked: what was not judged by itself goes
-    /// with what was.
+    /// What was decided about this element. Everything in a blocked message is blocked: what was not judged by itself
+    /// goes with what was.
     #[must_use]
     pub fn of(&self, index: Option<usize>) -> Option<&Decision> {
         let exact = self.decisions.iter().find(|r| r.index == index);
@@ -68,7 +68,7 @@ impl RulingRecord {
     }
 }
 
-/// The guard's end.
+/// The end of the guard, which writes rulings.
 #[derive(Debug)]
 pub struct RulingWriter {
     producer: Producer,
@@ -82,13 +82,13 @@ impl RulingWriter {
         Self { producer, patience: PATIENCE }
     }
 
-    /// After so long without room the recorder is taken for stuck.
+    /// A recorder that makes no room for this long is taken for stuck.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Puts a decision where the recorder finds it, also after SIGKILL. `false`: there was no room in time, or none at once
-    /// unless `patient`, or it cannot be put down; nothing was written.
+    /// Puts a decision where the recorder finds it, also after SIGKILL. `false`: there was no room in time, or none at
+    /// once unless `patient`, or it cannot be put down; nothing was written.
     #[must_use]
     pub fn push(&mut self, ruling: &RulingRecord, patient: bool) -> bool {
         let mut start = None;
@@ -121,7 +121,7 @@ pub struct RulingReader(Arc<Mutex<Inner>>);
 #[derive(Debug)]
 struct Inner {
     consumer: Consumer,
-    /// Bytes behind the released ones that are in `queue`.
+    /// Bytes after the released ones that are in `queue`.
     read: usize,
     queue: VecDeque<(RulingRecord, usize)>,
     /// Up to where each direction was recorded.
@@ -158,7 +158,7 @@ impl RulingReader {
         self.lock().consumer.path().map(Path::to_owned)
     }
 
-    /// What was decided about the message at this place.
+    /// The ruling on the message at this place.
     #[must_use]
     pub fn find(&self, direction: Direction, offset: u64) -> Option<RulingRecord> {
         let mut inner = self.lock();
@@ -167,13 +167,13 @@ impl RulingReader {
         same.find(|j| j.offset >= offset).filter(|j| j.offset == offset).cloned()
     }
 
-    /// Whether more than a few wait to be forgotten: while there is no room for another one, no call passes.
+    /// Whether more than a few rulings wait to be released: while there is no room for another one, no call passes.
     #[must_use]
     pub fn is_filling(&self) -> bool {
         self.lock().consumer.is_filling()
     }
 
-    /// The evidence of everything before `upto` is on disk.
+    /// Releases rulings: the evidence of everything before `upto` is on disk.
     pub fn settled(&self, direction: Direction, upto: u64) {
         let mut inner = self.lock();
         inner.done[direction.lane()] = upto;
@@ -203,7 +203,7 @@ impl Inner {
         while let Some((length, rest)) = new[at..].split_first_chunk::<LENGTH>() {
             let len = (u32::from_le_bytes(*length) as usize).min(rest.len());
             let ruling = postcard::from_bytes(&rest[..len]).unwrap_or_else(|e| {
-                // Nobody but us writes there. A place that is kept free keeps the lengths right.
+                // Only this process writes there. A place that is kept free keeps the lengths right.
                 tracing::error!(error = %e, "a decision cannot be read");
                 RulingRecord {
                     direction: Direction::ClientToServer,

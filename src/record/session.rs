@@ -41,22 +41,23 @@ const RETRY_BEGIN: Duration = Duration::from_secs(2);
 
 /// What the sessions of a process share.
 pub struct Shared {
-    /// Told what is on disk.
+    /// Receives what is on disk.
     pub broadcast: Arc<dyn Broadcast>,
-    /// Ended sessions go here, as many as wait there at most; the others are finished as if the process had died.
+    /// Ended sessions go here. The channel is bounded; sessions that find it full are finished as if the process had
+    /// died.
     pub ended: SyncSender<Ended>,
     /// Files that are written go here.
     pub files: Sender<Written>,
 }
 
-/// The files that a session writes, for who syncs them. A session that ends has none.
+/// The files that a session writes, for the thread that syncs them. A session that has ended has none.
 #[derive(Debug)]
 pub struct Written {
     /// Id of the session.
     pub session: SessionId,
-    /// Its files.
+    /// The files to sync.
     pub files: Vec<std::fs::File>,
-    /// To be set when a sync failed: the segment must not be trusted any more.
+    /// Set when a sync failed: the segment must not be trusted any more.
     pub failed: Arc<AtomicBool>,
 }
 
@@ -65,9 +66,9 @@ pub struct Written {
 pub struct Ended {
     /// Its open files; their lock keeps recovery away.
     pub store: Store,
-    /// `session.json`.
+    /// The content of `session.json`.
     pub doc: SessionDoc,
-    /// `surface.json`.
+    /// The content of `surface.json`; `None` if there is none.
     pub surface: Option<Vec<u8>>,
     /// Its card in `live/`.
     pub card: Card,
@@ -82,7 +83,7 @@ pub struct RecorderReport {
     pub missed_bytes: u64,
     /// Those of the messages that were requests beyond what is followed in flight.
     pub not_followed: u64,
-    /// The last error of the disk, with what was being done.
+    /// The last error of the disk, with the operation that failed.
     pub disk_error: Option<String>,
     /// Evidence of a session stayed in the capture, for `recover`.
     pub left_for_recovery: bool,
@@ -90,7 +91,8 @@ pub struct RecorderReport {
     pub nothing_recorded: bool,
     /// Messages that the policy rejects, enforced or not.
     pub violations: u64,
-    /// What is left of a session waits for `recover`: somebody else changed files while it was written, or too many ended at once.
+    /// Whether part of a session waits for `recover`: another process changed files while it was written, or too many
+    /// ended at once.
     pub damaged: bool,
 }
 
@@ -142,18 +144,18 @@ pub(super) struct Session {
     unsaid: (u64, u64),
     report: RecorderReport,
     next: Next,
-    /// What goes over into the next session, as long as that cannot be begun on disk.
+    /// What rolls over into the next session, while that cannot be begun on disk.
     rolled: Option<Recorder>,
     closing: Vec<Closing>,
     /// Its last chain has ended.
     is_ended: bool,
     looked: Instant,
-    /// Evidence that somebody else destroyed, in bytes, and that no chain tells of yet.
+    /// Bytes of evidence that another process destroyed and that no chain has recorded yet.
     damage: u64,
     /// It was said that there are no locks.
     said_unlocked: bool,
     sync_failed: Arc<AtomicBool>,
-    /// How it ends, once it does while the process goes on.
+    /// How it ends, once it does while the process continues.
     pub(super) ending: Option<Ending>,
 }
 
@@ -185,12 +187,13 @@ impl Session {
         self.retry_at.is_some()
     }
 
-    /// Whether so much waits in memory that nothing more may be taken: the disk fails, and what passed must not be lost.
+    /// Whether so much waits in memory that nothing more may be taken: the disk fails, and what passed must not be
+    /// lost.
     pub(super) fn is_full(&self) -> bool {
         self.is_failing() && self.waiting() >= MAX_WAITING
     }
 
-    /// Whether so much waits that it is to be written first.
+    /// Whether so much waits that it must be written first.
     pub(super) fn has_much(&self) -> bool {
         self.waiting() > WRITE_AT
     }
@@ -199,7 +202,7 @@ impl Session {
         self.live.as_ref().map_or(0, |live| live.recorder.lines.len())
     }
 
-    /// When it has to be looked at again although nothing comes.
+    /// When to look again although nothing has come.
     pub(super) fn deepest(&self) -> Duration {
         match (self.retry_at, self.opening.interval) {
             (Some(at), _) => at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)),
@@ -208,7 +211,7 @@ impl Session {
         }
     }
 
-    /// A round begins.
+    /// Called at the start of each round of the recorder.
     pub(super) fn look(&mut self, wall_minus_mono_ns: i64, now: u64) {
         let Some(live) = &mut self.live else { return };
         live.recorder.clock_now(wall_minus_mono_ns, now);
@@ -274,7 +277,7 @@ impl Session {
         self.live.as_ref().is_some_and(|live| live.recorder.needs_captured(now))
     }
 
-    /// Writes what waits. Whether the captures may forget what was taken of it.
+    /// Writes what waits. Whether the captures may release what was taken for it.
     pub(super) fn flush(&mut self, shared: &Shared, source: &mut dyn Source) -> bool {
         let is_due = self.retry_at.is_none_or(|at| at <= Instant::now());
         if self.live.is_none() {
@@ -303,7 +306,7 @@ impl Session {
             source.retry();
         }
         self.close_ended(shared);
-        // What was let go of is told by the captures until the chain tells it.
+        // The captures say what was released unrecorded, until the chain says it.
         let is_said = self.say_missed();
         if is_said {
             self.announce(shared);
@@ -311,7 +314,7 @@ impl Session {
         is_said
     }
 
-    /// Tells who watches how far the files have come, and who takes part.
+    /// Reports to subscribers how far the files have come, and who takes part.
     fn announce(&mut self, shared: &Shared) {
         let broadcast = &shared.broadcast;
         let Some(live) = &mut self.live else { return };
@@ -328,7 +331,7 @@ impl Session {
             card.server_info.clone_from(&identity.server);
             card.protocol_version.clone_from(&identity.protocol);
             if let Err(e) = card.write(&live.store.paths) {
-                tracing::warn!(error = %e, "the live card could not be brought up to date");
+                tracing::warn!(error = %e, "the live card could not be updated");
             }
             broadcast.card(card);
         }
@@ -403,14 +406,14 @@ impl Session {
         if !store.is_locked() && !std::mem::replace(&mut self.said_unlocked, true) {
             let text = format!(
                 "the file system of {} has no locks: sessions that run at the same time may spoil its ledger, and `assay \
-                 recover` cannot tell a session that died from one that runs; recording goes on, better in a local \
+                 recover` cannot tell a session that died from one that runs; recording continues, better in a local \
                  directory (--audit-dir)",
                 self.opening.dir.root().display()
             );
             tracing::warn!("{text}");
             eprintln!("assay: warning: {text}");
         }
-        // Tells recovery whose messages the captures hold, which from now on are those of this session alone.
+        // Makes recovery find that the messages in the captures are from now on those of this session alone.
         source.goes_on_as(self.key, session);
         if let Ok(files) = store.sync_handles() {
             let _ = shared.files.send(Written { session, files, failed: self.sync_failed.clone() });

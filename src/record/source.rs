@@ -1,7 +1,7 @@
 //! Where the recorder's messages come from.
 //!
-//! A source holds what has crossed until its evidence is on disk. The engine takes messages out of it, in the order in which
-//! they crossed, and does not ask which transport they came over.
+//! A source holds what has crossed until its evidence is on disk. The engine takes messages out of it, in the order in
+//! which they crossed, and does not ask which transport they came over.
 
 use super::{
     opening::Opening,
@@ -11,19 +11,20 @@ use super::{
 use crate::model::SessionId;
 use std::io;
 
-/// A session of a source, as long as the process runs. When packs roll over, the sessions that follow each other have one key.
+/// A session of a source, as long as the process runs. When packs roll over, the sessions that follow each other have
+/// one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey(pub u64);
 
 /// What a source hands out.
 pub enum Seen<'a> {
-    /// A session begins.
+    /// A session begins with this opening.
     Begins(Box<Opening>),
-    /// A whole message.
+    /// A message that was captured whole.
     Message(&'a Message<'a>),
     /// A message of which only a part was captured.
     Torn {
-        /// Bytes of it that were.
+        /// How many of its bytes were captured.
         bytes: u64,
         /// When the last of them was read, monotonic ns.
         read_ns: u64,
@@ -35,7 +36,7 @@ pub enum Seen<'a> {
         /// When the last of them crossed, monotonic ns.
         read_ns: u64,
     },
-    /// The session is over, while others of the process go on.
+    /// The session is over, while others of the process continue.
     Ends(Ending),
 }
 
@@ -52,30 +53,32 @@ pub struct SourceError {
     pub source: io::Error,
 }
 
-/// Told what is lost: the session, messages, bytes.
+/// Called with what is lost: session, number of messages, bytes.
 pub type Lost<'a> = &'a mut dyn FnMut(SessionKey, u64, u64);
 
-/// Told up to where a stream of a session has reached its receiver, and how to ask when a byte of it did (monotonic ns).
+/// Called with the offset up to which a stream of a session has reached its receiver, and with a function that says
+/// when a byte did (monotonic ns).
 pub type Delivered<'a> = &'a mut dyn FnMut(SessionKey, StreamId, u64, &dyn Fn(u64) -> Option<u64>);
 
-/// What has crossed, and is not evidence on disk yet.
+/// Where the recorder gets what has crossed and is not evidence on disk yet.
 pub trait Source: Send {
     /// Touches the memory that it will need.
     fn prefault(&self) {}
 
-    /// A round begins; recovery needs to know how far the wall clock is before the monotonic one.
+    /// Begins a round; recovery needs to know how far the wall clock is before the monotonic one.
     fn look(&mut self, wall_minus_mono_ns: i64);
 
-    /// Hands out what crossed next. `false`: there is nothing, or what there is has no room on a disk ([`Source::take_error`]).
+    /// Hands out what crossed next. `false`: there is nothing, or what there is has no room on a disk
+    /// ([`Source::take_error`]).
     fn next(&mut self, take: &mut dyn FnMut(SessionKey, Seen<'_>)) -> bool;
 
-    /// What a disk refused since this was asked last.
+    /// The disk error since the last call, if there was one.
     fn take_error(&mut self) -> Option<SourceError>;
 
     /// Tells how far each stream was delivered.
     fn delivered(&self, tell: Delivered<'_>);
 
-    /// Whether something has come that [`Source::next`] did not look at.
+    /// Whether anything has come that [`Source::next`] did not look at.
     fn has_work(&self) -> bool;
 
     /// Whether a message waits for room on a disk.
@@ -87,7 +90,7 @@ pub trait Source: Send {
     /// Whether what was handed out and is not on disk holds a call that a guard passed on: that must not be lost.
     fn holds_passed(&self) -> bool;
 
-    /// Whether it holds so much that whatever can be released has to be.
+    /// Whether it holds so much that everything that can be released must be.
     fn is_filling(&self) -> bool;
 
     /// The evidence of everything that was handed out is on disk.
@@ -102,24 +105,25 @@ pub trait Source: Send {
     /// Makes room where there is hardly any. `failing`: a disk does not take evidence; what crosses goes before it.
     fn make_room(&mut self, failing: bool);
 
-    /// Nothing came for a moment; `give_back`: for so long that memory beyond the first goes back to the system.
+    /// Called when nothing came for a moment; `give_back`: for so long that memory beyond the first goes back to the
+    /// system.
     fn rest(&mut self, give_back: bool);
 
     /// Gives up messages that wait for room on a disk; whether there was one.
     fn give_up_stuck(&mut self) -> bool;
 
-    /// Tells what was given up since this was asked last.
+    /// Reports what was given up since the last call.
     fn take_lost(&mut self, lost: Lost<'_>);
 
-    /// Tells what was captured of messages that never came to their end.
+    /// Reports what was captured of messages whose end never came.
     fn unfinished(&self, lost: Lost<'_>);
 
     /// From now on, what it holds of this session belongs to the one with this id. What was handed out is on disk.
     fn goes_on_as(&mut self, session: SessionKey, id: SessionId);
 
-    /// Bytes of a session are in no chain; recovery will say so.
+    /// Notes that bytes of a session are in no chain; recovery will say so.
     fn note_lost(&self, session: SessionKey, bytes: u64);
 
-    /// The session is over, and nothing that is held of it is needed.
+    /// Releases everything of a session that is over.
     fn forget(&mut self, session: SessionKey);
 }

@@ -32,7 +32,7 @@ impl Sink {
     /// A new file; refuses one that is there.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn create(files: &Tree, path: &Path) -> io::Result<Self> {
         Ok(Self { file: files.create(path)?, good: 0, dirty: false })
     }
@@ -40,7 +40,7 @@ impl Sink {
     /// A file that may be there already.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn append_to(files: &Tree, path: &Path) -> io::Result<Self> {
         let file = files.append(path)?;
         let good = file.metadata()?.len();
@@ -50,7 +50,7 @@ impl Sink {
     /// Appends all of `bytes`, or nothing that stays: what a failed write left behind is cut off before the next.
     ///
     /// # Errors
-    /// What the system says; call again with the same bytes.
+    /// An I/O error; call again with the same bytes.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -74,7 +74,7 @@ impl Sink {
     /// Streams one entry with `write`; all of it stays, or nothing.
     ///
     /// # Errors
-    /// What `write` or the system says.
+    /// The error of `write`, or an I/O error.
     pub fn stream(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         self.restore()?;
         self.dirty = true;
@@ -87,7 +87,7 @@ impl Sink {
         Ok(())
     }
 
-    /// What somebody else has done to the file since, and how many bytes of it that costs at most.
+    /// What another process has done to the file since, and how many bytes of it that costs at most.
     fn damage(&self, path: &Path) -> Option<(String, u64)> {
         use std::os::unix::fs::MetadataExt as _;
         if self.dirty {
@@ -138,7 +138,7 @@ impl std::fmt::Debug for BeginError {
 /// The open files of one session. The segment's lock says that the session is alive.
 #[derive(Debug)]
 pub struct Store {
-    /// Where they are.
+    /// Paths of the files of the session.
     pub paths: SessionPaths,
     dir: AuditDir,
     segment: Sink,
@@ -151,7 +151,7 @@ impl Store {
     /// Starts a session on disk: files, ledger line, `chain_start`.
     ///
     /// # Errors
-    /// What the system says, with the file, and `rolled` (or what was begun) to try again with; no file is left behind.
+    /// An I/O error, with the file, and `rolled` (or what was begun) to try again with; no file is left behind.
     pub fn begin(
         dir: &AuditDir,
         setup: &Arc<Setup>,
@@ -216,7 +216,7 @@ impl Store {
         }
     }
 
-    /// What somebody else has done to the segment or the receipts, and how many bytes of them that costs at most.
+    /// What another process has done to the segment or the receipts, and how many bytes of them that costs at most.
     #[must_use]
     pub fn damage(&self) -> Option<(String, u64)> {
         let files = [(&self.segment, &self.paths.segment), (&self.receipts, &self.paths.receipts)];
@@ -241,7 +241,7 @@ impl Store {
     /// Takes over the files of a session whose process is gone.
     ///
     /// # Errors
-    /// `WouldBlock` if it is not; what the system says, also where no lock and no card can tell.
+    /// `WouldBlock` if it is not; an I/O error, also where no lock and no card can tell.
     pub fn take_over(dir: &AuditDir, paths: &SessionPaths) -> io::Result<Self> {
         let segment = Sink::append_to(&paths.files, &paths.segment)?;
         let locked = lock(segment.file())?;
@@ -264,11 +264,11 @@ impl Store {
         })
     }
 
-    /// Puts the receipts that wait in the place of those from byte `from` on, in one step: whoever is killed meanwhile
-    /// leaves the old ones or the new ones.
+    /// Puts the receipts that wait in the place of those from byte `from` on, in one step: if the process is killed
+    /// meanwhile, it leaves the old ones or the new ones.
     ///
     /// # Errors
-    /// What the system says; the old ones stand then, and the new ones still wait.
+    /// An I/O error; then the old ones stay, and the new ones still wait.
     pub fn write_receipts_again(&mut self, from: u64, lines: &mut UnwrittenLines) -> io::Result<()> {
         let files = &self.paths.files;
         let staged = self.paths.receipts.with_extension("jsonl.new");
@@ -292,7 +292,7 @@ impl Store {
     /// Writes everything that waits, payloads and receipts before the events that bind them.
     ///
     /// # Errors
-    /// What the system says; what was not written still waits in `lines`, call again.
+    /// An I/O error; what was not written still waits in `lines`, call again.
     pub fn write(&mut self, lines: &mut UnwrittenLines) -> io::Result<()> {
         if !lines.investigation.is_empty() {
             self.investigation()?.append(&lines.investigation)?;
@@ -320,7 +320,7 @@ impl Store {
     /// Writes a payload that is too big for memory.
     ///
     /// # Errors
-    /// What the system says; nothing of it stays then.
+    /// An I/O error; nothing of it stays then.
     pub fn payload(&mut self, head: &[u8], value: &[u8], canonical: bool) -> io::Result<()> {
         self.investigation()?.stream(|out| {
             out.write_all(head)?;
@@ -352,7 +352,7 @@ impl Store {
     /// Writes the observed surface, so that a reader sees all of it or the one before.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn surface(&self, document: &[u8]) -> io::Result<()> {
         self.dir.files().make_dir(&self.dir.surface())?;
         if let Some(marks) = self.dir.marks()
@@ -373,7 +373,7 @@ impl Store {
     /// Handles for a syncing thread.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn sync_handles(&self) -> io::Result<Vec<File>> {
         let mut files = vec![self.receipts.file.try_clone()?, self.segment.file.try_clone()?];
         if let Some(log) = &self.investigation {
@@ -385,7 +385,7 @@ impl Store {
     /// Syncs everything and writes the ledger line of the segment's end, unless it is there.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn end(&mut self, doc: &SessionDoc, note: Option<String>) -> io::Result<()> {
         for file in self.sync_handles()? {
             files::sync_data(&file)?;
@@ -419,7 +419,7 @@ pub fn is_held(paths: &SessionPaths) -> bool {
     paths.files.open(&paths.segment).is_ok_and(|file| held(&file))
 }
 
-/// Why nothing is done about a session of which nobody can tell whether it is alive.
+/// Why nothing is done about a session if it cannot be told whether it is alive.
 const NO_LOCKS: &str = "the file system has no locks, so nothing tells whether this session is still running; it \
                         cannot be finished here: record into a directory on a local disk with --audit-dir";
 

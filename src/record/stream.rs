@@ -1,4 +1,5 @@
-//! Where a message stood: in which stream, and at which byte of it. Nothing behind this asks which transport that was.
+//! The place of a message: its stream, and the offset of its first byte. Code from here on does not depend on the
+//! transport.
 
 use crate::model::{Direction, InvocationId, SessionId};
 
@@ -34,7 +35,8 @@ impl StreamId {
         }
     }
 
-    /// Where the ids of requests are unique that go this way; the answer to a request of the client's comes in the same exchange.
+    /// Where the ids of requests in this direction are unique; the answer to a request of the client comes in the same
+    /// exchange.
     #[must_use]
     pub const fn scope(self, requests: Direction) -> Scope {
         match (self, requests) {
@@ -60,14 +62,14 @@ impl MessagePlace {
         Self { stream: StreamId::Stdio(direction), offset }
     }
 
-    /// Which way the message went.
+    /// The direction of the message.
     #[must_use]
     pub const fn direction(self) -> Direction {
         self.stream.direction()
     }
 
-    /// The id of the request that begins here; of an element of a batch, by its index. Reading the same bytes again gives the
-    /// same id.
+    /// The id of the request that begins here; of an element of a batch, by its index. Reading the same bytes again
+    /// gives the same id.
     #[must_use]
     pub fn invocation(self, session: SessionId, element: Option<u64>) -> InvocationId {
         match self.stream {

@@ -1,12 +1,12 @@
 //! The surface of a server as it was observed: what it says it is and what it offers (docs/formats.md, "Surface").
 //!
-//! It is whatever the client asked for: the recorder asks nothing itself. Each entry is hashed in its RFC 8785 form, lists are
-//! sorted by name, and what only steers caching and paging (`ttlMs`, `cacheScope`, `resultType`, `nextCursor`, a result's
-//! `_meta`) is left out. Of resources only hashes are kept, whatever may be stored: a list of them is content, and the
-//! document is a fingerprint of what the server said, not of the recorder's flags.
+//! It is whatever the client asked for: the recorder asks nothing itself. Each entry is hashed in its RFC 8785 form,
+//! lists are sorted by name, and what only steers caching and paging (`ttlMs`, `cacheScope`, `resultType`,
+//! `nextCursor`, a result's `_meta`) is left out. Of resources only hashes are kept, whatever may be stored: a list of
+//! them is content, and the document is a fingerprint of what the server said, not of the recorder's flags.
 //!
-//! What finds no place in the document is hashed into `omitted_hash`, so that two servers never have one fingerprint for
-//! having said too much.
+//! What finds no place in the document is hashed into `omitted_hash`, so that two servers never have one fingerprint
+//! for having said too much.
 
 use super::envelope::{self, Envelope, Fields};
 use crate::{
@@ -18,9 +18,9 @@ use serde_json::value::RawValue;
 
 /// Bytes of entries in full, over all lists.
 const MAX_TEXTS: usize = 96 << 20;
-/// Bytes of the names and hashes beside them: more entries than 64 MiB hold that have a name and a schema.
+/// Bytes for names and hashes: more than the entries of 64 MiB need, if each has a name and a schema.
 const MAX_INDEX: usize = 192 << 20;
-/// What an entry takes in the document beside its own text and its name.
+/// Bytes that an entry takes in the document in addition to its own text and its name.
 const FRAME: usize = 115;
 
 /// A method whose result is part of the surface.
@@ -104,13 +104,13 @@ struct List {
     texts: usize,
     /// Bytes of names and hashes.
     index: usize,
-    /// Whether something of it is not kept as it otherwise would be.
+    /// Whether part of it is not kept in its usual form.
     truncated: bool,
     /// Hash over what has no entry.
     omitted: Option<[u8; 32]>,
 }
 
-/// Takes the hash of one more thing into a hash over all that is left out.
+/// Adds the hash of one more thing to the hash over all that is left out.
 fn fold(omitted: &mut Option<[u8; 32]>, hash: &[u8]) {
     *omitted = Some(canon::sha256(&[&omitted.unwrap_or_default()[..], hash].concat()));
 }
@@ -193,7 +193,7 @@ impl Surface {
         self.dirty = true;
     }
 
-    /// Bytes that all lists but the one that `which` is about to replace take.
+    /// Bytes that all lists take except the one that `which` is about to replace.
     fn used(&self, which: usize, bytes: fn(&List) -> usize) -> usize {
         let closed = self.lists.iter().enumerate().filter(|(i, _)| *i != which).filter_map(|(_, l)| l.as_ref());
         closed.chain(&self.open).map(bytes).sum()
@@ -246,7 +246,7 @@ impl Surface {
         self.lists[which] = Some(new);
     }
 
-    /// Whether there is something new since this was asked last.
+    /// Whether anything is new since the last call.
     pub fn take_dirty(&mut self) -> bool {
         std::mem::take(&mut self.dirty)
     }
@@ -340,7 +340,7 @@ mod tests {
         see(&mut s, Part::Resources, false, json);
         let text = document(&s).to_string();
         assert!(!text.contains("secret") && text.contains("\"name\":\"sha256-raw:"), "{text}");
-        // Entries of one name: none takes the place of another, in whichever order they come.
+        // Two entries with one name are both kept, in whichever order they come.
         let list = |tools: &str| {
             let mut s = Surface::default();
             see(&mut s, Part::Tools, false, &format!(r#"{{"id":1,"result":{{"tools":[{tools}]}}}}"#));

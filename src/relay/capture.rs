@@ -2,12 +2,12 @@
 //! recorder, which empties it.
 //!
 //! **Stream offset**: captured bytes of one direction since the start, the first byte has offset 0. Bytes that were
-//! relayed while the recorder was stuck (bypass) are *not* captured and have no offset: a [`CaptureGap`] at offset `X` of `n`
-//! bytes says that `n` bytes crossed between the captured bytes `X - 1` and `X`, so the message on either side of `X` may
-//! be torn. A gap's slot is published before any byte behind it.
+//! relayed while the recorder was stuck (bypass) are *not* captured and have no offset: a [`CaptureGap`] at offset `X`
+//! of `n` bytes says that `n` bytes crossed between the captured bytes `X - 1` and `X`, so the message on either side
+//! of `X` may be torn. A gap's slot is published before any byte after it.
 //!
 //! **After SIGKILL** the file holds everything that was read and not yet released by the recorder, which includes
-//! everything a peer can have seen; [`Consumer::open`] reads it. A reboot empties it (it lies in memory).
+//! everything a peer can have seen; [`Consumer::open`] reads it. A reboot empties it (it is in memory).
 //!
 //! The file's layout is described in `capture/layout.rs`.
 
@@ -42,7 +42,7 @@ pub enum Direction {
     ServerToClient,
     /// From the server's stderr to ours.
     ServerStderr,
-    /// What a guard decided: no bytes of a peer, but lines of its own.
+    /// The rulings of a guard: not bytes of a peer, but lines of its own.
     Decisions,
 }
 
@@ -72,7 +72,7 @@ impl Direction {
     }
 }
 
-/// Where a ring came to lie.
+/// Where a ring was placed.
 #[derive(Debug)]
 pub struct Placement {
     /// The ring file; `None` if no directory could be used: the capture works but does not survive this process.
@@ -81,21 +81,21 @@ pub struct Placement {
     pub refused: Vec<(PathBuf, io::Error)>,
 }
 
-/// Makes captures.
+/// Creates captures.
 #[derive(Debug)]
 pub struct Capture;
 
 impl Capture {
     /// Default capacity of a ring: 64 MiB. It takes memory only as far as it is used.
     pub const DEFAULT_CAPACITY: usize = 64 << 20;
-    /// The memory that a ring gives not back when nothing is in it: 4 MiB, less if its capacity is less. It begins with an
-    /// eighth of that.
+    /// The memory that a ring keeps when nothing is in it: 4 MiB, less if its capacity is less. It begins with
+    /// an eighth of that.
     pub const KEPT: usize = 4 << 20;
     /// Default time after which a recorder that releases nothing is taken for stuck: 5 s.
     pub const DEFAULT_STALL_BOUND: Duration = Duration::from_secs(5);
 
-    /// Creates the ring file `<session>.<c2s|s2c|err|dec>.ring` in the first usable of `dirs` (see [`ring_dirs`]), or an
-    /// anonymous ring if none is usable.
+    /// Creates the ring file `<session>.<c2s|s2c|err|dec>.ring` in the first usable of `dirs` (see [`ring_dirs`]), or
+    /// an anonymous ring if none is usable.
     ///
     /// `session` is 16 lower-case hex digits; `capacity` in bytes is a power of two, at least one memory page and at
     /// most 1 GiB; `waker` is the one of the recorder that will consume.
@@ -184,7 +184,7 @@ struct Room {
 }
 
 impl Room {
-    /// Producer: waits for a release, unless `there` says that it happened already; at most `timeout`.
+    /// Producer: waits for a release, unless `there` says that it has happened already; at most `timeout`.
     fn wait(&self, timeout: Duration, there: impl FnOnce() -> bool) {
         self.waiting.store(1, Ordering::SeqCst);
         // Pairs with the fence in `released`: either we see the new tail, or the consumer sees that we wait.

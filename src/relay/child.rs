@@ -1,4 +1,4 @@
-//! The server process: found, started without a shell in a group of its own, watched, and ended for certain.
+//! The server process: found, started without a shell in a group of its own, watched, and reliably ended.
 
 mod lookup;
 
@@ -73,7 +73,7 @@ pub enum SpawnError {
 pub enum Stderr {
     /// A pipe for [`super::relay_stderr`].
     Piped,
-    /// Ours.
+    /// The stderr of this process.
     Inherited,
 }
 
@@ -104,7 +104,7 @@ pub enum EndStep {
 /// What became of the processes that the server left in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupEnd {
-    /// There were none.
+    /// There were no such processes.
     Empty,
     /// They ended after `SIGTERM`.
     Terminated,
@@ -148,9 +148,9 @@ pub struct Child {
 impl Child {
     /// Starts `command[0]` (looked up as [`find_command`] says) with the arguments after it.
     ///
-    /// The child has its own process group unless that is shared with us, default signal dispositions, an empty signal mask, no descriptors of ours
-    /// but the three pipes, and on Linux gets `SIGKILL` when the *thread* that called this ends: call it from one that
-    /// lives as long as the session.
+    /// The child has its own process group unless that is shared with us, default signal dispositions, an empty signal
+    /// mask, no descriptors of ours but the three pipes, and on Linux gets `SIGKILL` when the *thread* that called this
+    /// ends: call it from one that lives as long as the session.
     pub fn spawn(command: &[OsString], stderr: Stderr, group: Group) -> Result<(Self, Pipes), SpawnError> {
         let (program, args) = command.split_first().ok_or(SpawnError::Empty)?;
         let path = find_command(program)?;
@@ -338,7 +338,7 @@ impl Child {
     }
 }
 
-/// A server on our own streams and in our group, with nobody in between.
+/// A server on our own streams and in our group, with nothing in between.
 #[derive(Debug)]
 pub struct Alone(std::process::Child);
 
@@ -364,7 +364,7 @@ impl Alone {
     /// Sends it a signal.
     ///
     /// # Errors
-    /// What the system says.
+    /// An I/O error.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         process::send(self.0.id(), signal)
     }

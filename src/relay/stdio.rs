@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long what is written to somebody who has gone is still heard: its writer may not have noticed yet.
+/// How long input is still captured after its receiver is gone: the writer may not have noticed yet.
 pub const HEAR_OUT: Duration = Duration::from_millis(150);
 
 /// Most bytes taken by one `read`.
@@ -43,14 +43,14 @@ const DRAIN: u8 = 1;
 const NOW: u8 = 2;
 
 impl Stop {
-    /// A stop that nobody has asked for yet.
+    /// A stop that has not been asked for yet.
     pub fn new() -> io::Result<Self> {
         let (read, write) = pipe()?;
         Ok(Self { shared: Arc::new(Shared { wish: AtomicU8::new(RUN), read, write }) })
     }
 
     /// Relay what can be read without waiting, then end: for the output of a process that has exited, whose pipe a
-    /// grandchild may hold open for ever. A loop whose output takes nothing goes on waiting for it; [`Stop::now`] ends
+    /// grandchild may hold open for ever. A loop whose output takes nothing keeps waiting for it; [`Stop::now`] ends
     /// that.
     pub fn drain(&self) {
         self.ask(DRAIN);
@@ -83,12 +83,12 @@ impl Stop {
 pub enum StopReason {
     /// The input said end of file; everything was passed on.
     Eof,
-    /// The reader of the output is gone (`EPIPE`, for sockets also `ECONNRESET`). What came within [`HEAR_OUT`] is captured, and
-    /// the input was closed, so that its writer learns it.
+    /// The reader of the output is gone (`EPIPE`, for sockets also `ECONNRESET`). What came within [`HEAR_OUT`] is
+    /// captured, and the input was closed, so that its writer learns it.
     OutputClosed,
     /// [`Stop::drain`]: all that was there has been passed on.
     Drained,
-    /// [`Stop::now`].
+    /// [`Stop::now`] was called.
     Stopped,
     /// Reading failed. Some systems report the end of a tty or a reset socket so.
     ReadFailed(io::Error),
@@ -99,7 +99,7 @@ pub enum StopReason {
 /// What a relay did.
 #[derive(Debug)]
 pub struct RelayEnd {
-    /// Why it ended.
+    /// Why the relay ended.
     pub reason: StopReason,
     /// Bytes read, captured or not.
     pub read: u64,
@@ -107,7 +107,7 @@ pub struct RelayEnd {
     pub written: u64,
 }
 
-/// What is to be done with the first bytes that are held.
+/// What to do with the first bytes that are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Pass the first `n` bytes on.
@@ -121,15 +121,15 @@ pub enum Action {
 /// What an inspector is shown: everything that was read and not yet decided.
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
-    /// The bytes.
+    /// The bytes that were read and not yet decided.
     pub bytes: &'a [u8],
     /// Stream offset of the first of them; `None` while bytes pass uncaptured because the recorder is stuck.
     pub offset: Option<u64>,
-    /// The sender said its last word: nothing will follow.
+    /// The sender has ended its stream: nothing will follow.
     pub ended: bool,
     /// No more can be held (end of input, or the capture is full): [`Action::More`] is then taken as a refusal of
-    /// everything held, and what follows of the same message is shown next: an inspector remembers that it is still inside a
-    /// refused message.
+    /// everything held, and what follows of the same message is shown next: an inspector remembers that it is still
+    /// inside a refused message.
     pub last: bool,
 }
 
@@ -141,23 +141,23 @@ pub struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// The message that begins at this stream offset is refused, and no decision record could say so. `false`: this cannot
-    /// be noted either.
+    /// The message that begins at this stream offset is refused, and no decision record could say so. `false`: this
+    /// cannot be noted either.
     #[must_use]
     pub fn refused_blind(&self, offset: u64) -> bool {
         self.capture.refused_blind(offset)
     }
 
-    /// Nothing is passed on any more, whatever is decided: nobody has to wait for room.
+    /// Nothing is passed on any more, whatever is decided, so there is no need to wait for room.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.wish() == NOW
     }
 }
 
-/// Guard mode's say in what passes. Audit has none, and does not pay for it.
+/// Decides, in guard mode, what passes. In audit there is none, and it costs nothing.
 ///
-/// `inspect` may block (a message waits for its verdict; bytes behind it wait with it). It is called again at once while
+/// `inspect` may block (a message waits for its verdict; bytes after it wait with it). It is called again at once while
 /// something is held and it does not ask for more.
 pub trait Inspector: Send {
     /// Decides about the first of the held bytes. Whatever the recorder needs to know of the decision is where it finds
@@ -169,17 +169,17 @@ pub trait Inspector: Send {
         true
     }
 
-    /// What others want to have written to the receiver of this stream.
+    /// Messages of others that are to be written to the receiver of this stream.
     fn inserts(&self) -> Option<Arc<Inserts>> {
         None
     }
 
-    /// Where what this inspector answers a sender is put; while that is full, nothing more is decided.
+    /// Where the answers of this inspector to the sender go; while that is full, nothing more is decided.
     fn answers(&self) -> Option<Arc<Inserts>> {
         None
     }
 
-    /// The sender said its last word: what has to be said in its place to who waits for more.
+    /// The sender has ended its stream: what has to be sent in its place to the peer that waits for more.
     fn farewell(&mut self) -> Vec<u8> {
         Vec::new()
     }
@@ -197,7 +197,8 @@ pub enum Mode<'a> {
 
 /// Relays `input` to `output` until either ends or `stop` is asked for, then closes both and the capture.
 ///
-/// Works for pipes, sockets, files and ttys, blocking or not (a peer may have set `O_NONBLOCK` on what we share with it).
+/// Works for pipes, sockets, files and ttys, blocking or not (a peer may have set `O_NONBLOCK` on what we share with
+/// it).
 #[expect(clippy::needless_pass_by_value, reason = "the end of a relay closes its input")]
 pub fn relay(input: OwnedFd, output: OwnedFd, capture: Producer, stop: &Stop, mode: Mode<'_>) -> RelayEnd {
     relay_and_tell(&input, output, capture, stop, mode, &|_| ())
@@ -210,12 +211,12 @@ pub enum RelayEvent<'a> {
     InputHungUp,
     /// The reader of the output is gone; the input is still read for a while.
     OutputHungUp,
-    /// It has ended. Told before anything is closed: what follows from the closing, the exit of a server for one, follows the
-    /// telling.
+    /// It has ended. Told before anything is closed: what follows from the closing, the exit of a server for one,
+    /// follows the telling.
     Ended(&'a RelayEnd),
 }
 
-/// As [`relay`], and tells how it goes. Closes the output and the capture; closing the input is its owner's business.
+/// As [`relay`], and reports its progress. Closes the output and the capture; the caller closes the input.
 pub fn relay_and_tell(
     input: &impl AsFd,
     output: OwnedFd,
@@ -251,7 +252,7 @@ pub fn relay_and_tell(
     end
 }
 
-/// How long a relay that is held up waits between two looks.
+/// How long a relay that is held up waits between two checks.
 const HELD_UP: Duration = Duration::from_millis(20);
 
 struct Relay<'a> {
@@ -264,9 +265,9 @@ struct Relay<'a> {
     written: u64,
     /// Bytes that are still to be read.
     draining: Option<u64>,
-    /// Nobody reads the output any more: what comes is captured and goes nowhere.
+    /// The output has no reader any more: input is captured and not passed on.
     deaf: bool,
-    /// Which hang-ups were told: of the input, of the output.
+    /// Which hang-ups were reported: of the input, of the output.
     told: [bool; 2],
     inserts: Option<Arc<Inserts>>,
     answers: Option<Arc<Inserts>>,
@@ -303,7 +304,7 @@ impl Relay<'_> {
             }
             let passed = match &mut mode {
                 Mode::Audit => self.flush(usize::MAX),
-                // What is held when a stop comes is half a message, perhaps: nobody decides about it.
+                // What is held when a stop comes may be half a message: it is not decided.
                 Mode::Guard(_) if matches!(filled, Err(StopReason::Stopped)) => Ok(()),
                 Mode::Guard(inspector) => self.consult(
                     *inspector,
@@ -333,8 +334,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Captures what is there and what comes within [`HEAR_OUT`], as far as there is room, though nobody reads it any more: what
-    /// was said is evidence.
+    /// Captures what is there and what comes within [`HEAR_OUT`], as far as there is room, though the output has no
+    /// reader any more: what was said is evidence.
     fn hear_out(&mut self) -> StopReason {
         let until = Instant::now() + HEAR_OUT;
         while Instant::now() < until {
@@ -375,7 +376,7 @@ impl Relay<'_> {
         if words.is_empty() {
             return;
         }
-        // Nothing of ours is ever glued to half a line.
+        // Nothing of ours is ever written after half a line.
         let broken: &[u8] = if inspector.is_between_messages() { b"" } else { b"\n" };
         let _ = self.write_own(broken).and_then(|()| self.write_own(&words));
     }
@@ -447,8 +448,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Whether there is more to read without waiting. What comes after it was asked is not waited for, so that one who writes
-    /// without end holds up nobody; where nobody reads any more, the capture is what ends it.
+    /// Whether there is more to read without waiting. What comes after it was asked is not waited for, so that one who
+    /// writes without end holds up nobody; where nobody reads any more, the capture is what ends it.
     fn await_rest(&mut self) -> Result<bool, StopReason> {
         let left = match self.draining {
             Some(left) => left,
@@ -506,7 +507,8 @@ impl Relay<'_> {
         self.held_up(true)
     }
 
-    /// Waits until the output takes something, if that is `wanted`, or for a short time; sees the input hang up meanwhile.
+    /// Waits until the output takes something, if that is `wanted`, or for a short time; sees the input hang up
+    /// meanwhile.
     fn held_up(&mut self, wanted: bool) -> Result<(), StopReason> {
         // While draining, the stop is readable for good; only the stronger wish ends a wait then.
         let (stop, limit) = match self.stop.wish() {
@@ -528,7 +530,7 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Waits while what the inspector answered before is not taken.
+    /// Waits while the earlier answers of the inspector are not taken.
     fn await_answers(&mut self) -> Result<(), StopReason> {
         while self.stop.wish() == RUN && self.answers.as_ref().is_some_and(|answers| answers.is_full()) {
             self.held_up(false)?;
@@ -555,7 +557,7 @@ impl Relay<'_> {
                     self.capture.decided(n);
                     self.flush(n)?;
                 }
-                // It may stand nowhere that this was refused; what was not decided was not passed on.
+                // There may be no record of this refusal; what was not decided was not passed on.
                 Action::Discard(_) if self.stop.wish() == NOW => return Ok(()),
                 Action::Discard(n) if n > 0 => self.discard(n.min(held)),
                 _ => self.discard(held),

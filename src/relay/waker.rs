@@ -1,6 +1,6 @@
 //! How the one recorder thread of a session sleeps without being woken per message.
 //!
-//! While there is traffic the recorder naps for a fixed short time between two looks, and nobody wakes it; a message
+//! While there is traffic the recorder naps for a fixed short time between two looks, and is not woken; a message
 //! costs the relay one load. After a quiet spell it sleeps deeply, and the first message wakes it. A relay whose ring
 //! runs full wakes it from a nap too.
 

@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 /// Which standard stream to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stdio {
-    /// Descriptor 0.
+    /// Descriptor 0, stdin.
     In,
-    /// Descriptor 1.
+    /// Descriptor 1, stdout.
     Out,
-    /// Descriptor 2.
+    /// Descriptor 2, stderr.
     Err,
 }
 
-/// `/dev/null`.
+/// Opens `/dev/null`.
 pub fn null() -> io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags, open};
     Ok(open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Puts `null` in the place of stdin and stdout, of which there are copies: nothing this process prints by accident can reach
-/// the peer, and closing a copy really closes the stream.
+/// Puts `null` in the place of stdin and stdout, of which there are copies: nothing this process prints by accident can
+/// reach the peer, and closing a copy really closes the stream.
 pub fn blank_stdio(null: &OwnedFd) {
     // Both numbers are in use, and so nothing is missing to use them again.
     let _ = rustix::stdio::dup2_stdin(null);
@@ -60,8 +60,8 @@ pub fn grow_pipe(_fd: impl AsFd, _bytes: usize) -> Option<usize> {
     None
 }
 
-/// The process that made a pair of Unix sockets, or connected this one; `None` if that cannot be told, as for other sockets and
-/// for processes that are not seen from here.
+/// The process that made a pair of Unix sockets, or connected this one; `None` if that cannot be told, as for other
+/// sockets and for processes that are not seen from here.
 #[cfg(target_os = "linux")]
 pub fn peer_process(fd: BorrowedFd<'_>) -> Option<u32> {
     use std::os::fd::AsRawFd as _;
@@ -116,7 +116,7 @@ pub struct Ready {
     pub stop: bool,
     /// The third descriptor of [`wait_more`] has bytes or is closed.
     pub wake: bool,
-    /// Whoever is at the other end of the fourth descriptor of [`wait_more`] has gone.
+    /// The peer of the fourth descriptor of [`wait_more`] has gone.
     pub gone: bool,
 }
 
@@ -127,14 +127,14 @@ pub struct Also<'a> {
     pub stop: Option<BorrowedFd<'a>>,
     /// Becomes readable when there is something else to do.
     pub wake: Option<BorrowedFd<'a>>,
-    /// Nothing is expected of its other end but that it may go away.
+    /// Nothing is expected of its peer, except that it may go away.
     pub peer: Option<Peer<'a>>,
 }
 
 /// A descriptor whose other end is watched.
 #[derive(Debug, Clone, Copy)]
 pub enum Peer<'a> {
-    /// Somebody writes to it, and has gone when nothing more will come, whatever is still to be read.
+    /// Another process writes to it; once that has gone, nothing more will come, whatever is still to be read.
     Writer(BorrowedFd<'a>),
     /// Somebody reads from it.
     Reader(BorrowedFd<'a>),
@@ -202,14 +202,14 @@ pub fn wait_more(fd: BorrowedFd<'_>, want: Want, also: Also<'_>, timeout: Option
     }
 }
 
-/// Whether nobody can write to what this reads from any more, whatever is still to be read.
+/// Whether no process can write to what this reads from any more, whatever is still to be read.
 #[must_use]
 pub fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
     let also = Also { peer: Some(Peer::Writer(fd)), ..Also::default() };
     wait_more(fd, Want::Read, also, Some(Duration::ZERO)).is_ok_and(|ready| ready.gone)
 }
 
-/// A stream that somebody else reads, written to without ever waiting for the reader.
+/// A stream with a foreign reader, written to without ever waiting for it.
 ///
 /// What the descriptor shares with others is left as it is: `O_NONBLOCK` would be theirs, too.
 #[derive(Debug)]
@@ -222,9 +222,9 @@ pub struct Sink {
 enum How {
     /// It is non-blocking, or never waits.
     Plain,
-    /// A socket is told with each call not to wait.
+    /// For a socket each call is made non-blocking.
     Send,
-    /// Only when it is ready, and so little that it takes it.
+    /// Written only when it is ready, and so little that it is taken at once.
     Pieces,
 }
 
@@ -232,8 +232,8 @@ enum How {
 const PIECE: usize = 4096;
 
 impl Sink {
-    /// Takes the descriptor over. A pipe is opened once more, where the system allows it: the second opening is ours alone and
-    /// does not wait.
+    /// Takes the descriptor over. A pipe is opened once more, where the system allows it: the second opening is ours
+    /// alone and does not wait.
     #[must_use]
     pub fn new(fd: OwnedFd) -> Self {
         use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};

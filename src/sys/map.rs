@@ -30,7 +30,8 @@ unsafe impl Send for MirrorMap {}
 unsafe impl Sync for MirrorMap {}
 
 impl MirrorMap {
-    /// Maps `fd`, which must hold at least `header + ring` bytes, both multiples of the page size, `ring` a power of two.
+    /// Maps `fd`, which must hold at least `header + ring` bytes, both multiples of the page size, `ring` a power of
+    /// two.
     pub(super) fn new(fd: BorrowedFd<'_>, header: usize, ring: usize) -> io::Result<Self> {
         let bad = || io::Error::new(io::ErrorKind::InvalidInput, "ring sizes do not fit the page size");
         let page = page_size();
@@ -45,7 +46,7 @@ impl MirrorMap {
             return Err(io::Error::other("the kernel mapped at address 0"));
         };
         let map = Self { base, header, ring };
-        // SAFETY: both targets lie inside the reservation above, which `map` owns (and unmaps on an error).
+        // SAFETY: both targets are inside the reservation above, which `map` owns (and unmaps on an error).
         unsafe {
             fix(base.as_ptr(), fd, file, 0)?;
             fix(base.as_ptr().add(file), fd, ring, header as u64)?;
@@ -53,8 +54,8 @@ impl MirrorMap {
         Ok(map)
     }
 
-    /// Faults in the header and the first `ring` bytes of the ring, in pieces, so that the first thousands of messages do not
-    /// pay for it one by one. A hint: systems without such a call do nothing.
+    /// Faults in the header and the first `ring` bytes of the ring, in pieces, so that the first thousands of messages
+    /// do not pay for it one by one. A hint: systems without such a call do nothing.
     pub(super) fn prefault(&self, ring: usize) {
         const PIECE: usize = 256 * 1024;
         let total = self.header + ring.min(self.ring);
@@ -63,7 +64,8 @@ impl MirrorMap {
         }
     }
 
-    /// Faults in `len` bytes from byte `from` of the map, header included, if they lie in it. A hint, as [`Self::prefault`].
+    /// Faults in `len` bytes from byte `from` of the map, header included, if they are in it. A hint, as
+    /// [`Self::prefault`].
     pub(super) fn populate(&self, from: usize, len: usize) {
         #[cfg(target_os = "linux")]
         if from.checked_add(len).is_some_and(|end| end <= self.header + 2 * self.ring) {
@@ -79,7 +81,7 @@ impl MirrorMap {
         self.base.as_ptr()
     }
 
-    /// Bytes of header.
+    /// Length of the header in bytes.
     pub(super) fn header_len(&self) -> usize {
         self.header
     }
@@ -116,8 +118,8 @@ unsafe fn fix(at: *mut u8, fd: BorrowedFd<'_>, len: usize, offset: u64) -> io::R
     Ok(())
 }
 
-/// A read-only map of a range of a file, for spooled messages: all of it is a slice, and [`FileMap::release`] returns the
-/// memory of what was passed, so that resident memory does not grow with the message.
+/// A read-only map of a range of a file, for spooled messages: all of it is a slice, and [`FileMap::release`] returns
+/// the memory of what was passed, so that resident memory does not grow with the message.
 #[derive(Debug)]
 pub struct FileMap {
     base: Option<NonNull<u8>>,
@@ -157,7 +159,7 @@ impl FileMap {
         Ok(map)
     }
 
-    /// Gives the pages that lie wholly before byte `upto` of the slice back to the system. They are read again from the
+    /// Gives the pages that are wholly before byte `upto` of the slice back to the system. They are read again from the
     /// file if they are looked at once more; the bytes stay the same.
     pub fn release(&self, upto: usize) {
         let Some(base) = self.base else { return };

@@ -6,7 +6,7 @@ use std::io;
 /// Effective user id of the process that connected, as the kernel noted it at that moment.
 ///
 /// # Errors
-/// What the system says; not a connected Unix socket.
+/// An I/O error; not a connected Unix socket.
 #[cfg(target_os = "linux")]
 pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(socket)?.uid.as_raw())
@@ -15,7 +15,7 @@ pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
 /// Effective user id of the process that connected, as the kernel noted it at that moment.
 ///
 /// # Errors
-/// What the system says; not a connected Unix socket.
+/// An I/O error; not a connected Unix socket.
 #[cfg(not(target_os = "linux"))]
 pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
     use std::os::fd::AsRawFd as _;

@@ -14,8 +14,8 @@ pub fn ignore_write_signals() {
     }
 }
 
-/// Undoes what whoever started us left that would keep us from being told: a `SIGCHLD` that is ignored, with which nobody
-/// learns how a child ended, and signals that are blocked. Call it before the first thread.
+/// Undoes a setting of our parent that would keep the end of a child from us: a `SIGCHLD` that is ignored, with which
+/// nobody learns how a child ended, and signals that are blocked. Call it before the first thread.
 pub fn hear_signals() {
     // SAFETY: SIG_DFL installs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -43,7 +43,7 @@ pub fn send(pid: u32, signal: i32) -> io::Result<()> {
     if e.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(e) }
 }
 
-/// Signals that would end this process and say nothing to it: what one sends to a server that reacts to them.
+/// Signals that would end this process and have no meaning to it, but that users send to servers that react to them.
 pub fn forwarded_signals() -> Vec<i32> {
     let mut all = vec![
         libc::SIGUSR1,
@@ -71,8 +71,9 @@ pub fn nice_this_thread(nice: i32) -> io::Result<()> {
 }
 
 /// Prepares `command` so that the program starts as if its user had started it: default dispositions for the signals
-/// that [`ignore_write_signals`] ignores, an empty signal mask, no descriptor but 0, 1 and 2, and (Linux) `SIGKILL` when the thread that calls
-/// `spawn` ends. Spawn from a thread that lives as long as the session: the kernel ties the signal to the thread.
+/// that [`ignore_write_signals`] ignores, an empty signal mask, no descriptor but 0, 1 and 2, and (Linux) `SIGKILL`
+/// when the thread that calls `spawn` ends. Spawn from a thread that lives as long as the session: the kernel ties the
+/// signal to the thread.
 pub fn harden_child(command: &mut Command) {
     let parent = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec and makes system calls only: no allocation, no lock, no panic.
@@ -130,7 +131,7 @@ fn close_on_exec_from_3() {
 #[cfg(target_os = "linux")]
 fn die_with_parent(parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    // The parent may have died before the line above; then nobody would ever send the signal.
+    // The parent may have died before the line above; then the signal would never be sent.
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
@@ -178,7 +179,8 @@ pub fn group_has_running(pgid: u32) -> Option<bool> {
     group_members(pgid).map(|members| !members.is_empty())
 }
 
-/// The processes of the group `pgid` that run (zombies do not), without this one. `None` where the system does not tell.
+/// The processes of the group `pgid` that run (zombies do not), without this one. `None` where the system does not
+/// tell.
 pub fn group_members(pgid: u32) -> Option<Vec<u32>> {
     #[cfg(target_os = "linux")]
     {
@@ -202,7 +204,7 @@ pub fn group_members(pgid: u32) -> Option<Vec<u32>> {
     }
 }
 
-/// Whether this process leads a process group of its own: whoever started it made one for it and what it starts.
+/// Whether this process leads a process group of its own: its parent made one for it and what it starts.
 pub fn leads_a_group() -> bool {
     rustix::process::getpgrp() == rustix::process::getpid()
 }

@@ -12,10 +12,10 @@
 //!
 //! All are little-endian `u64`. The space of a byte is reused when both `tail` and `written` have passed it.
 //!
-//! The ring takes memory only as far as it is used: from its first place up to `grown`. The writer grows it when it comes
-//! to that end. When the ring is empty the reader lets the stream go on at the first place ([`RingReader::rewind`]), and gives
-//! back what was grown. The two do not meet: the writer says that it fills a window (`filling`), the reader that it
-//! moves the ring (`moving`), each before it looks at the other's word.
+//! The ring takes memory only as far as it is used: from its first place up to `grown`. The writer grows it when it
+//! comes to that end. When the ring is empty the reader lets the stream continue at the first place
+//! ([`RingReader::rewind`]), and gives back what was grown. The two do not meet: the writer says that it fills a window
+//! (`filling`), the reader that it moves the ring (`moving`), each before it looks at the other's word.
 //!
 //! Of many short lines, which take the reader long, fewer bytes may wait than fit ([`RingMemory::bound`]).
 //!
@@ -47,17 +47,17 @@ pub const fn region_b_words(header: usize) -> usize {
 
 /// By how much a ring grows at a time.
 const STEP: usize = 256 * 1024;
-/// The memory that a ring begins with, at most: a session waits for it at its start.
+/// The memory that a ring begins with, in bytes, at most: a session waits for it at its start.
 const FIRST: usize = 2 * STEP;
 /// Lines that may wait for the reader, beside what the ring always keeps.
 const LINES_WAITING: usize = 32 * 1024;
 /// Bytes that are looked at for how long lines are, of each [`STEP`].
 const SAMPLE: usize = 64 * 1024;
-/// How much of it is given back at a time: the writer may have to wait meanwhile.
+/// How much is given back at a time, in bytes: the writer may have to wait meanwhile.
 const GIVEN_BACK: usize = 8 << 20;
 
-/// Reserves space in a file now, so that a full file system is an error here and not a SIGBUS later. What the range holds
-/// must not matter.
+/// Reserves space in a file now, so that a full file system is an error here and not a SIGBUS later. What the range
+/// holds must not matter.
 ///
 /// # Errors
 /// There is no space.
@@ -109,8 +109,8 @@ impl RingMemory {
     }
 
     /// Maps `header + capacity` bytes of `file`. Both are multiples of the page size, `capacity` is a power of two and
-    /// `header` at least 4 KiB. The file must be that long, and have space for the header and the first bytes of the ring
-    /// ([`Self::first`]). Once the ring has taken `kept` bytes, it gives those never back.
+    /// `header` at least 4 KiB. The file must be that long, and have space for the header and the first bytes of the
+    /// ring ([`Self::first`]). Once the ring has taken `kept` bytes, it gives those never back.
     pub fn map(file: OwnedFd, header: usize, capacity: usize, kept: usize) -> io::Result<Self> {
         let fd = file.as_fd();
         if header < 2 * REGION_B {
@@ -139,7 +139,7 @@ impl RingMemory {
         self.map.ring_ptr(self.place(at))
     }
 
-    /// Gives the ring memory up to `upto`, in steps. `false`: there is none.
+    /// Gives the ring memory up to `upto`, in steps. `false`: there is no memory.
     #[cold]
     fn grow(&self, upto: usize) -> bool {
         let from = self.grown.load(Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl RingMemory {
     }
 }
 
-/// The one writer.
+/// The writer of a ring. There is only one.
 #[derive(Debug)]
 pub struct RingWriter {
     memory: Arc<RingMemory>,
@@ -247,7 +247,7 @@ impl RingWriter {
         self.written
     }
 
-    /// The reader's position.
+    /// Stream offset that the reader has reached.
     pub fn tail(&self) -> u64 {
         self.memory.load(TAIL)
     }
@@ -277,7 +277,7 @@ impl RingWriter {
         self.looked = self.head;
     }
 
-    /// The last `most` bytes that were published, as far as they still lie in the ring.
+    /// The last `most` bytes that were published, as far as they still are in the ring.
     fn last(&self, most: usize) -> &[u8] {
         let len = self.head.saturating_sub(self.tail().min(self.written)).min(most as u64);
         // SAFETY: `tail.min(written) .. head` was published, and no window is made over it (module comment). The reader
@@ -294,8 +294,8 @@ impl RingWriter {
         }
     }
 
-    /// Makes the [`window`](Self::window) as large as it can be and says how large it is. Until [`publish`](Self::publish) the
-    /// reader leaves the ring where it is.
+    /// Makes the [`window`](Self::window) as large as it can be and says how large it is. Until
+    /// [`publish`](Self::publish) the reader leaves the ring where it is.
     #[inline]
     pub fn open(&mut self) -> usize {
         self.fill();
@@ -358,7 +358,7 @@ impl RingWriter {
     }
 }
 
-/// The one reader.
+/// The reader of a ring. There is only one.
 #[derive(Debug)]
 pub struct RingReader {
     memory: Arc<RingMemory>,
@@ -376,8 +376,8 @@ impl RingReader {
         self.memory.map.prefault(self.memory.grown.load(Ordering::Acquire));
     }
 
-    /// If the ring is empty, lets the stream go on at the ring's first place; `give_back`: gives a part of what the ring has
-    /// grown back to the system, as far as it is not to be kept. Says whether anything was done.
+    /// If the ring is empty, lets the stream continue at the ring's first place; `give_back`: gives a part of what the
+    /// ring has grown back to the system, as far as it is not to be kept. Says whether anything was done.
     pub fn rewind(&mut self, give_back: bool) -> bool {
         let memory = &*self.memory;
         let grown = memory.grown.load(Ordering::Acquire);
@@ -544,7 +544,7 @@ mod tests {
             ((sent - 1) % 251) as u8
         };
         for round in 0..50 {
-            // Far more than the ring holds in all, but never much at once: it goes on at its first place.
+            // Far more than the ring holds in all, but never much at once: it continues at its first place.
             let byte = fill(&mut w, 300_000);
             assert!(r.window().iter().all(|b| *b == byte), "{round}");
             assert!(!r.rewind(true), "something is in it");

@@ -1,9 +1,9 @@
-//! What is wrong with a file that somebody wrote, and where.
+//! Errors in files that people write: what is wrong, and where.
 
 use crate::text::visible;
 use std::{fmt, path::PathBuf};
 
-/// Longest line that is quoted, in characters; of a longer one the part around the place is.
+/// Longest line that is quoted, in characters; of a longer one the part around the place is quoted.
 const MAX_EXCERPT: usize = 100;
 
 /// A file that cannot be used. `Display` gives several lines: place and message, the line, a caret, a hint.
@@ -11,17 +11,17 @@ const MAX_EXCERPT: usize = 100;
 pub struct Error {
     /// Path of the file.
     pub path: PathBuf,
-    /// Line, from 1.
+    /// Line, from 1; `None` if the error has no place.
     pub line: Option<usize>,
     /// Column in characters, from 1.
     pub column: Option<usize>,
     /// What is wrong; a lower-case fragment.
     pub message: String,
-    /// What to do.
+    /// What to do about it.
     pub hint: Option<Box<str>>,
-    /// The line, as it stands.
+    /// The text of the line.
     pub excerpt: Option<Box<str>>,
-    /// How many characters the place has.
+    /// How many characters the place is wide.
     pub width: usize,
 }
 

@@ -13,9 +13,9 @@ pub const MAX_DEPTH: usize = 64;
 /// A file's text and name, for errors that point at a place.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// Its path, or what stands for it.
+    /// Path of the file, or what errors call it instead.
     pub name: &'a str,
-    /// All of it.
+    /// The whole text.
     pub text: &'a str,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Source<'a> {
     /// The text of a file, which is UTF-8; a byte order mark is left out.
     ///
     /// # Errors
-    /// Where it is not.
+    /// The place where it is not UTF-8.
     pub fn of(name: &'a str, bytes: &'a [u8]) -> Result<Self, Error> {
         let text = std::str::from_utf8(bytes).map_err(|e| {
             let before = String::from_utf8_lossy(&bytes[..e.valid_up_to()]);
@@ -85,7 +85,7 @@ impl<'a> Source<'a> {
         Ok(tree.root)
     }
 
-    /// A tab looks like blanks and is none to YAML.
+    /// A tab looks like blanks, but YAML does not take it for one.
     fn no_tabs(&self) -> Result<(), Error> {
         for (n, line) in self.text.split('\n').enumerate() {
             let comment = line.trim_start().starts_with('#');
@@ -111,7 +111,7 @@ impl<'a> Source<'a> {
 
     fn reference(&self, span: Span, what: &str) -> Error {
         let mut place = Self::place(span);
-        // The span is that of the node behind the anchor or tag.
+        // The span is that of the node after the anchor or tag.
         if let Some(line) = self.text.split('\n').nth(place.line.saturating_sub(1)) {
             let before: Vec<char> = line.chars().take(place.column.saturating_sub(1) + 1).collect();
             if let Some(at) = before.iter().rposition(|c| matches!(c, '!' | '&' | '*')) {

@@ -1,33 +1,33 @@
 //! A YAML document as a tree: every node knows its line and column.
 
-/// A place in the file: line and column from 1, and how many characters stand there.
+/// A place in the file, and how many characters of its line belong to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// In characters.
+    /// Width in characters.
     pub width: usize,
 }
 
-/// A node.
+/// A node of the document.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Where it begins.
+    /// Where the node begins.
     pub place: Place,
-    /// What it is.
+    /// The type of the node, with its content.
     pub kind: Kind,
 }
 
 /// What a node is.
 #[derive(Debug, Clone)]
 pub enum Kind {
-    /// Text.
+    /// A scalar: a string, a number, `true`, `false` or `null`.
     Scalar {
-        /// Without quotes and escapes.
+        /// Its text, without quotes and escapes.
         text: String,
-        /// Whether it stands without quotes and could be something else than a string.
+        /// Whether it has no quotes, and so could be another type than a string.
         plain: bool,
     },
     /// `[…]` or `- …` lines.
@@ -41,18 +41,18 @@ pub enum Kind {
 pub enum Scalar<'a> {
     /// `null`, `~`, or nothing at all.
     Null,
-    /// `true` or `false`.
+    /// A scalar that is `true` or `false`.
     Bool(bool),
     /// A whole number, decimal, `0x…` or `0o…`.
     Int(i64),
     /// Any other number.
     Float(f64),
-    /// A string.
+    /// A scalar that is none of these, so a string.
     Text(&'a str),
 }
 
 impl Scalar<'_> {
-    /// The type in words.
+    /// The type, as text for messages.
     #[must_use]
     pub fn what(&self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Node {
         Some(if *plain { resolve(text) } else { Scalar::Text(text) })
     }
 
-    /// The type in words.
+    /// The type, as text for messages.
     #[must_use]
     pub fn what(&self) -> &'static str {
         match &self.kind {
@@ -118,7 +118,7 @@ impl Node {
         node
     }
 
-    /// Where the member or element stands that a path leads to: the place of its name, where it has one.
+    /// Where the member or element is that a path leads to: the place of its name, where it has one.
     #[must_use]
     pub fn place_of(&self, path: &[&str]) -> Option<Place> {
         let Some((first, rest)) = path.split_first() else { return Some(self.place) };
@@ -132,7 +132,7 @@ impl Node {
         }
     }
 
-    /// The text of a scalar as it stands.
+    /// The text of a scalar as it is written.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match &self.kind {

@@ -48,7 +48,7 @@ impl Source<'_> {
         }
     }
 
-    /// A truth value.
+    /// Reads a scalar as `true` or `false`.
     ///
     /// # Errors
     /// What it is instead, at its place.
@@ -73,7 +73,7 @@ impl Source<'_> {
         }
     }
 
-    /// That a key is none of those that are known, and which one was meant.
+    /// The error that a key is not known, with the one that was probably meant.
     #[must_use]
     pub fn unknown(&self, key: &Node, known: &[&str]) -> Error {
         let text = key.text().unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::{Item, ItemKind, Refusal, is_scalar};
 use crate::canon;
 
-/// Bytes of both ends of a long message in which its id is looked for.
+/// Bytes at each end of a long message in which its id is looked for.
 const MOST: usize = 4096;
 
 /// The first and the last bytes of a message; of a short one they overlap.
@@ -27,7 +27,7 @@ impl<'a> Ends<'a> {
         let first = canon::members(head).ok().and_then(|members| {
             members.map_while(Result::ok).find(|m| m.key.as_deref() == Some("id")).map(|m| &head[m.value])
         });
-        // A value that ends where the part does may go on behind it.
+        // A value that ends where the part does may continue after it.
         let first =
             first.filter(|id| is_scalar(id) && (id.as_ptr() as usize + id.len()) < head.as_ptr() as usize + head.len());
         first.or_else(|| {
@@ -53,7 +53,7 @@ impl<'a> Ends<'a> {
             .is_ok_and(|members| members.map_while(Result::ok).any(|m| m.key.as_deref() == Some("method")))
     }
 
-    /// The message as far as it can be told: who may wait for an answer is told that it is refused.
+    /// What can be told of the message: a sender that may wait for an answer gets a refusal.
     pub(in crate::guard) fn refused(self, refusal: Refusal) -> Item<'a> {
         let id = self.id().filter(|_| self.may_ask());
         let kind = match id {
@@ -65,7 +65,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// The ends of a message that is not held, gathered while it comes.
+/// The two ends of a message that is not held, gathered while it comes.
 #[derive(Debug)]
 pub(in crate::guard) struct Gathered {
     head: Vec<u8>,
@@ -73,12 +73,12 @@ pub(in crate::guard) struct Gathered {
 }
 
 impl Gathered {
-    /// Of a message that begins with these bytes. They are its head alone: what they end with is [added](Self::add).
+    /// The ends of a message that begins with these bytes. They are its head alone: what follows is [added](Self::add).
     pub(in crate::guard) fn begin(bytes: &[u8]) -> Self {
         Self { head: bytes[..bytes.len().min(MOST)].to_vec(), tail: Vec::new() }
     }
 
-    /// More of it.
+    /// Adds more bytes of the message, of which the last are kept.
     pub(in crate::guard) fn add(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(MOST)..]);
         let surplus = self.tail.len().saturating_sub(MOST);

@@ -50,7 +50,7 @@ fn one(text: &[u8]) -> Option<Item<'_>> {
         (Some(_), Some(_)) => ItemKind::Request,
         (Some(_), None) => ItemKind::Notification,
         (None, _) if answers => ItemKind::Response,
-        // Perhaps a request whose method is spelt otherwise.
+        // It may be a request whose method is spelt differently.
         (None, Some(_)) if refused[METHOD].is_some() => ItemKind::Request,
         (None, None) if refused[METHOD].is_some() => ItemKind::Notification,
         (None, _) => return None,
@@ -61,7 +61,7 @@ fn one(text: &[u8]) -> Option<Item<'_>> {
     let asked = || Review { tool: Cow::Borrowed(SAMPLING), arguments: params };
     let (refused, review) = match name {
         _ if refused[METHOD].is_some() => (Some(Refusal::BadMethod), None),
-        // What is too long to be compared may be that name, padded.
+        // A name that is too long to be compared may be that name, padded.
         None if method.is_some_and(|raw| !is_comparable(raw)) => (Some(Refusal::BadMethod), None),
         None => (None, None),
         Some(name) if name != SAMPLING => (Some(Refusal::BadMethod), None),
@@ -79,13 +79,13 @@ fn one(text: &[u8]) -> Option<Item<'_>> {
 pub enum Beginning {
     /// It is an answer: the value that may be long is its `result` or `error`. Of a batch: its first element is one.
     Answer,
-    /// Nothing yet.
+    /// It does not show yet what the message is.
     Open,
     /// It is, or may be, anything else.
     Other,
 }
 
-/// Looks at what there is of a server's message that has not ended.
+/// Looks at the beginning of a server's message that has not ended.
 #[must_use]
 pub fn beginning(start: &[u8]) -> Beginning {
     let start = start.trim_ascii_start();
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Whether a policy is asked, or why nobody has to be; `None` if it is not a message.
+    /// Whether a policy is asked, or why none has to be; `None` if it is not a message.
     #[derive(Debug, PartialEq)]
     enum Sampling {
         No,

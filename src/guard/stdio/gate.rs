@@ -1,4 +1,4 @@
-//! The client's stream: what a client says is held until it was judged.
+//! The client's stream: each message is held until it has been judged.
 
 use super::{Skipped, StdioGuard, held::Finder};
 use crate::{
@@ -13,10 +13,10 @@ use std::{
 
 /// The stream that is judged here.
 const DIRECTION: Direction = Direction::ClientToServer;
-/// What was approved is passed on after so long, before more is looked at.
+/// Approved messages are passed on after this long, before more is looked at.
 const IMPATIENT: Duration = Duration::from_micros(100);
 
-/// Stands between client and server.
+/// Inspects the stream from client to server.
 pub struct Gate {
     shared: Arc<StdioGuard>,
     finder: Finder,

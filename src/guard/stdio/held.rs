@@ -13,18 +13,18 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The message itself.
+    /// The message, without headers and newline.
     pub(super) fn body(self, window: &[u8]) -> &[u8] {
         &window[self.header..self.header + self.len]
     }
 
-    /// Bytes of its headers and its body, where it is framed.
+    /// Bytes of its headers and its body, if it is framed.
     pub(super) fn frame(self) -> Option<(usize, usize)> {
         (self.header > 0).then_some((self.header, self.len))
     }
 }
 
-/// Finds messages, and looks at no byte twice while one grows.
+/// Finds messages, without looking at any byte twice while one grows.
 #[derive(Debug, Default)]
 pub(super) struct Finder {
     /// Bytes of an unfinished message in which no end of a line was found.
@@ -32,7 +32,7 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// The message that stands first; `None` while it has not ended. `ended`: nothing will follow.
+    /// The first message; `None` while it has not ended. `ended`: nothing will follow.
     pub(super) fn next(&mut self, window: &[u8], ended: bool) -> Option<Found> {
         let scanned = std::mem::take(&mut self.scanned);
         match frames::next(window, scanned.min(window.len()), ended) {
@@ -51,7 +51,7 @@ impl Finder {
     }
 }
 
-/// How many bytes of a line that is not held belong to it, and whether it ends there.
+/// How many bytes belong to a line that is not held, and whether it ends there.
 pub(super) fn rest_of_line(bytes: &[u8]) -> (usize, bool) {
     memchr::memchr(b'\n', bytes).map_or((bytes.len(), false), |at| (at + 1, true))
 }

@@ -1,5 +1,5 @@
-//! The server's stream: what is not a message is kept from the client, what the policy reviews is judged, and whatever else
-//! the server says passes: an answer while it comes, anything else when it is whole.
+//! The server's stream: what is not a message is kept from the client, what the policy reviews is judged, and whatever
+//! else the server says passes: an answer while it comes, anything else when it is whole.
 
 use super::{
     Skipped, StdioGuard,
@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 /// The stream that is judged here.
 const DIRECTION: Direction = Direction::ServerToClient;
-/// An answer that is longer passes while it comes, unread: a server's results are never held up for their size.
+/// A longer answer passes while it comes, unread: results of a server are never held up for their size.
 const STREAM_AT: usize = 1 << 20;
-/// What is not an answer is held until it is whole, and refused when it is longer. Less than the capture holds.
+/// A message that is not an answer is held until it is whole, and refused if it is longer. Less than the capture holds.
 const MOST_HELD: usize = 3 << 20;
 
-/// Stands between server and client.
+/// Inspects the stream from server to client.
 pub struct Outlet {
     shared: Arc<StdioGuard>,
     finder: Finder,
@@ -55,7 +55,7 @@ impl Outlet {
         Action::Forward(n)
     }
 
-    /// A line that is too long to be waited for and has not ended.
+    /// A line that is too long to be waited for, and has not ended.
     fn long(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Action {
         let bytes = held.bytes;
         let is_long = bytes.len() > STREAM_AT;

@@ -57,13 +57,13 @@ impl Resolve for System {
 /// Where names are resolved.
 #[derive(Clone)]
 pub enum Dns {
-    /// Nowhere: only what is written is judged.
+    /// Nowhere: only the names and addresses as written are judged.
     Off,
-    /// By the system.
+    /// With the resolver of the system.
     System,
-    /// Beside the judging, which does not wait for every answer.
+    /// In other threads; a verdict does not wait for every answer.
     Beside(Arc<Beside>),
-    /// By something else.
+    /// With another resolver, for tests.
     Test(Arc<dyn Resolve>),
 }
 
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Dns {
 pub enum Found {
     /// No host among them.
     Nothing,
-    /// All are public.
+    /// All hosts are public.
     Public {
         /// Whether there were names that were resolved.
         resolved: bool,
@@ -137,7 +137,7 @@ const fn public(resolved: bool, unresolved: bool) -> Found {
     Found::Public { resolved, unresolved }
 }
 
-/// Resolves all names; what speaks against one of them, or `None`.
+/// Resolves all names; the reason to deny one of them, or `None`.
 fn resolve(names: BTreeSet<String>, resolver: &Arc<dyn Resolve>, patience: Duration) -> Option<Found> {
     if names.len() > MAX_NAMES {
         return Some(too_many());
@@ -169,7 +169,7 @@ fn too_many() -> Found {
     Found::Unresolved(format!("more than {MAX_NAMES} host names in one call"))
 }
 
-/// What speaks against a name of which this is known.
+/// The reason to deny a name, given the answer of its lookup.
 fn against(name: &str, answer: Result<&[IpAddr], io::ErrorKind>) -> Option<Found> {
     let shown = name::shown(name);
     match answer {

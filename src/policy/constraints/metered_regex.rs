@@ -1,8 +1,9 @@
-//! Regular expressions whose work is counted, so that no pattern and no text make a verdict take for ever.
+//! Regular expressions whose work is counted, so that no pattern and no text can make a verdict take for ever.
 //!
-//! An automaton that is built while it runs looks at nearly every text in one step a byte. What it builds is counted; where
-//! that is too much, or it cannot go on (a Unicode word boundary beside a letter outside ASCII), the states that a match can
-//! be in are followed one by one, each a visit. Neither engine of the `regex` crate can be stopped, which is why it is not used.
+//! An automaton that is built while it runs looks at nearly every text in one step a byte. What it builds is counted;
+//! where that is too much, or it cannot continue (a Unicode word boundary beside a letter outside ASCII), the states
+//! that a match can be in are followed one by one, each a visit. Neither engine of the `regex` crate can be stopped,
+//! which is why it is not used.
 
 use regex_automata::{
     Input, MatchKind, PatternSet,
@@ -14,11 +15,11 @@ use regex_automata::{
     util::{pool::Pool, primitives::StateID, syntax},
 };
 
-/// Visits that one verdict may take, and how many more for each byte of the arguments.
+/// Visits of states that one verdict may take, whatever the length of the arguments.
 pub const VISITS: u64 = 1 << 24;
-/// See [`VISITS`].
+/// Visits that a verdict may take in addition to [`VISITS`], for each byte of the arguments.
 pub const VISITS_PER_BYTE: u64 = 12;
-/// Bytes that an automaton may take, of each thread that judges.
+/// Bytes that an automaton may take, for each thread that judges.
 const CACHE: usize = 4 << 20;
 
 /// Why there is no answer.
@@ -64,7 +65,7 @@ pub enum Unbuilt {
     Wrong(String),
 }
 
-/// Compiled patterns.
+/// Patterns, compiled into one automaton.
 #[derive(Debug)]
 pub struct Patterns {
     dfa: DFA,
@@ -104,7 +105,7 @@ impl Patterns {
         Ok(Self { caches: Pool::new(Box::new(move || of.create_cache())), dfa, step })
     }
 
-    /// What a match of a text of so many bytes takes at most, in visits.
+    /// Most visits that matching a text of this many bytes takes.
     #[must_use]
     pub fn most(&self, bytes: usize) -> u64 {
         (bytes as u64).saturating_mul(self.dfa.get_nfa().states().len() as u64)

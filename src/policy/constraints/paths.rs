@@ -1,9 +1,9 @@
 //! `allowed_paths`: what is a path among the arguments, and every way in which a server could read it.
 //!
-//! A value is read in all the ways that servers read paths (as it stands, percent-decoded, with backslashes as slashes, from
-//! a `file:` URI, …), and every reading must be allowed. A reading is made absolute, normalized, and where it exists its
-//! symbolic links are resolved, both as the kernel does (`link/..` is where the link leads to) and as programs do that
-//! normalize first.
+//! A value is read in all the ways that servers read paths (as it is written, percent-decoded, with backslashes as
+//! slashes, from a `file:` URI, …), and every reading must be allowed. A reading is made absolute, normalized, and
+//! where it exists its symbolic links are resolved, both as the kernel does (`link/..` is where the link leads to) and
+//! as programs do that normalize first.
 
 mod keys;
 mod readings;
@@ -26,9 +26,9 @@ const MAX_PATTERN: usize = 4096;
 /// Where a server runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
-    /// Its working directory, absolute.
+    /// The working directory of the server, absolute.
     pub cwd: &'a Path,
-    /// Its user's home.
+    /// The home directory of its user; `None` if it is not known.
     pub home: Option<&'a Path>,
 }
 
@@ -43,15 +43,15 @@ pub struct PathRules {
 /// Where a pattern counts from, and whether it allows.
 #[derive(Debug, Clone, Copy)]
 enum Set {
-    /// From the root.
+    /// It allows, and counts from the root.
     Allow,
-    /// From the working directory.
+    /// It allows, and counts from the working directory.
     AllowCwd,
-    /// From the home.
+    /// It allows, and counts from the home directory.
     AllowHome,
-    /// From the root, whatever the case of letters.
+    /// It excludes, counts from the root, and ignores the case of letters.
     Exclude,
-    /// From the home, whatever the case of letters.
+    /// It excludes, counts from the home directory, and ignores the case of letters.
     ExcludeHome,
 }
 const SETS: usize = 5;
@@ -59,7 +59,7 @@ const SETS: usize = 5;
 /// Why a path is denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
-    /// For a person.
+    /// Why, as text for people.
     pub message: String,
 }
 
@@ -68,14 +68,14 @@ pub struct Denied {
 pub enum Found {
     /// No path among them.
     Nothing,
-    /// All are allowed.
+    /// All paths are allowed.
     Allowed,
-    /// One is not.
+    /// At least one path is not allowed.
     Denied(Denied),
 }
 
 impl PathRules {
-    /// Adds a pattern.
+    /// Adds a pattern; one that begins with `!` excludes.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -112,7 +112,7 @@ impl PathRules {
             (None, false) if pattern.starts_with('/') || pattern.starts_with("**") => (Set::Allow, pattern),
             (None, false) => (Set::AllowCwd, if pattern == "." { "" } else { pattern }),
         };
-        // What stands nowhere is excluded everywhere.
+        // A pattern without a place excludes everywhere.
         let rooted = if exclude && !rest.starts_with('/') && !matches!(set, Set::ExcludeHome) && !rest.starts_with("**")
         {
             format!("**/{rest}")
@@ -120,7 +120,7 @@ impl PathRules {
             rest.to_owned()
         };
         self.glob(set, &rooted, exclude)?;
-        // `dir/**` is the directory as well, and what lies below something excluded is excluded.
+        // `dir/**` is the directory as well, and what is below something excluded is excluded.
         if let Some(dir) = rooted.strip_suffix("/**") {
             self.glob(set, if dir.is_empty() { "/" } else { dir }, exclude)?;
         } else if rooted == "**" {
@@ -249,7 +249,7 @@ impl PathRules {
         let set = &self.sets[Set::ExcludeHome as usize];
         let below_home = || match place.home {
             Some(home) => path.strip_prefix(home).is_ok_and(|rest| self.is(Set::ExcludeHome, rest)),
-            // Where the home is not known, every directory may be it.
+            // If the home is not known, any directory may be it.
             None => {
                 path.ancestors().any(|dir| path.strip_prefix(dir).is_ok_and(|rest| self.is(Set::ExcludeHome, rest)))
             }

@@ -21,7 +21,7 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// An empty list.
+    /// A list without patterns.
     #[must_use]
     pub fn new(ignore_case: bool) -> Self {
         Self { texts: Vec::new(), ignore_case, set: OnceLock::new() }
@@ -59,7 +59,7 @@ impl Patterns {
         })
     }
 
-    /// Compiles all.
+    /// Compiles all patterns of the list.
     ///
     /// # Errors
     /// They are too big together, or one is wrong.
@@ -108,7 +108,7 @@ impl Patterns {
 pub enum Found {
     /// No pattern matches.
     Nothing,
-    /// This one does.
+    /// The pattern with this index matches.
     Pattern(usize),
     /// It takes too much to find out.
     TooCostly,

@@ -19,13 +19,13 @@ use std::{
 
 /// Bytes of arguments that a schema judges.
 pub const MAX_ARGUMENTS: usize = 16 << 20;
-/// Looks at values that one verdict may take, and how many more for each byte of the arguments.
+/// Looks at values that one verdict may take, whatever the length of the arguments.
 pub const STEPS: u64 = 1 << 20;
-/// See [`STEPS`].
+/// Looks at values that a verdict may take in addition to [`STEPS`], for each byte of the arguments.
 pub const STEPS_PER_BYTE: u64 = 8;
 /// Bytes of a compiled pattern.
 const PATTERN_LIMIT: usize = 4 << 20;
-/// Looks that finding out what to say of arguments may take: there are many ways not to satisfy a schema.
+/// Looks that finding the keyword that failed may take: there are many ways not to satisfy a schema.
 const STEPS_OF_WORDS: u64 = 20_000;
 
 /// A schema, compiled when first needed.
@@ -49,7 +49,7 @@ pub struct Compiled {
 /// What a schema says of arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Validity {
-    /// They satisfy it.
+    /// The arguments satisfy the schema.
     Satisfied,
     /// They do not; the keyword, as a JSON pointer into the schema, where it is cheap to know.
     Fails(Option<String>),
@@ -58,7 +58,7 @@ pub enum Validity {
 }
 
 impl Schema {
-    /// A schema.
+    /// Checks a schema. It is compiled when it is first needed.
     ///
     /// # Errors
     /// What is wrong with it, as far as it shows without compiling.
@@ -75,13 +75,13 @@ impl Schema {
         Ok(Self { json, price, texts: seen.texts, names: seen.names, format: seen.format, compiled: OnceLock::new() })
     }
 
-    /// Where `format` stands first, as a JSON pointer.
+    /// Where `format` is first, as a JSON pointer.
     #[must_use]
     pub fn format(&self) -> Option<&str> {
         self.format.as_deref()
     }
 
-    /// Compiles it.
+    /// Compiles the schema, once.
     ///
     /// # Errors
     /// What is wrong with it.

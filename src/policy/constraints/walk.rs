@@ -6,15 +6,15 @@ use std::{borrow::Cow, cell::Cell, fmt, ops::ControlFlow};
 /// A piece of the arguments.
 #[derive(Debug, Clone, Copy)]
 pub enum Leaf<'a> {
-    /// A member's name.
+    /// The name of a member.
     Key(&'a str),
-    /// A string.
+    /// The value of a string.
     Text(&'a str),
     /// A number, as text.
     Number(&'a str),
 }
 
-/// Where a piece stands: the names of the members around it, innermost first.
+/// Where a piece is: the names of the members around it, innermost first.
 #[derive(Debug)]
 pub struct Around<'a> {
     key: Option<&'a str>,
@@ -37,7 +37,7 @@ impl<'a> Around<'a> {
     }
 
     /// The name of the member that the piece is the value of, or an element of, through any number of arrays. For a
-    /// [`Leaf::Key`] that of the object it stands in.
+    /// [`Leaf::Key`] that of the object it is in.
     #[must_use]
     pub fn key(&self) -> Option<&'a str> {
         self.key
@@ -54,7 +54,8 @@ impl<'a> Around<'a> {
     }
 }
 
-/// Arguments that cannot be looked at: no JSON, deeper than 128 levels, text that is not Unicode, numbers beyond a double.
+/// Arguments that cannot be looked at: no JSON, deeper than 128 levels, text that is not Unicode, numbers beyond a
+/// double.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkError;
 
@@ -124,7 +125,7 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
     }
 
     fn visit_f64<E: de::Error>(self, x: f64) -> Result<(), E> {
-        // `127.0` is an address to some, `127` is none.
+        // `127.0` is an address to some, `127` is not.
         let text = if x.fract() == 0.0 { format!("{x:.1}") } else { x.to_string() };
         self.leaf(Leaf::Number(&text))
     }

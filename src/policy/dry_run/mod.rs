@@ -1,8 +1,8 @@
 //! What a policy would have done to calls that were recorded.
 //!
-//! A [`Run`] is fed sessions and their calls, from packs, journals or anywhere else, and has a [`DryRunReport`] at any time.
-//! [`run`] feeds one from [`Source`]s. Where arguments were not stored, rules for tools decide and rules for arguments say
-//! unknown; nothing is guessed.
+//! A [`Run`] is fed sessions and their calls, from packs, journals or anywhere else, and has a [`DryRunReport`] at any
+//! time. [`run`] feeds one from [`Source`]s. Where arguments were not stored, rules for tools decide and rules for
+//! arguments say unknown; nothing is guessed.
 
 mod report;
 mod source;
@@ -31,7 +31,7 @@ const MAX_PROBLEMS: usize = 1000;
 /// A call as it was recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct Recorded<'a> {
-    /// The tool's name.
+    /// Name of the tool.
     pub tool: &'a str,
     /// Whether `tool` is all of the name as it was sent.
     pub verbatim: bool,
@@ -93,7 +93,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Nothing judged yet.
+    /// A run that has judged nothing yet.
     #[must_use]
     pub fn new(policy: Arc<Policy>, around: Arc<Surroundings>) -> Self {
         let report = DryRunReport::new(&policy);
@@ -214,12 +214,12 @@ fn sets(policy: &Policy) -> [(&NameSet, &'static str); 3] {
 pub struct DryRunProgress {
     /// Bytes of receipts read.
     pub done_bytes: u64,
-    /// Bytes to read.
+    /// Bytes of receipts to read in all.
     pub total_bytes: u64,
 }
 
-/// Judges everything in `sources`. `progress` is called every few MiB with the run, whose [`Run::report`] then says what was
-/// found so far; when it breaks, the run ends and `None` is returned.
+/// Judges everything in `sources`. `progress` is called every few MiB with the run, whose [`Run::report`] then says
+/// what was found so far; when it breaks, the run ends and `None` is returned.
 pub fn run(
     policy: Arc<Policy>,
     around: Arc<Surroundings>,

@@ -13,9 +13,9 @@ pub const SCHEMA: &str = "assay.policy_dry_run.v1";
 pub struct Counted {
     /// Number of calls.
     pub calls: u64,
-    /// Of these, allowed.
+    /// Number of these that the policy allows.
     pub allowed: u64,
-    /// Of these, denied.
+    /// Number of these that the policy denies.
     pub denied: u64,
     /// Not known, because arguments were not stored.
     pub unknown: u64,
@@ -53,10 +53,10 @@ impl Counted {
     }
 }
 
-/// A tool's calls.
+/// The calls of one tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ToolRow {
-    /// Its name.
+    /// Name of the tool.
     pub tool: String,
     /// Its calls, by verdict.
     #[serde(flatten)]
@@ -107,13 +107,13 @@ pub struct Example {
 /// What a policy would have done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DryRunReport {
-    /// [`SCHEMA`].
+    /// Name of the format, [`SCHEMA`].
     pub schema: &'static str,
-    /// The policy's file.
+    /// Path of the policy file.
     pub policy: String,
     /// `sha256:` and the hash of the policy file.
     pub policy_hash: String,
-    /// Remarks on it.
+    /// Remarks on the policy.
     pub notes: Vec<Note>,
     /// Number of sessions that were judged.
     pub sessions: u64,
@@ -126,7 +126,7 @@ pub struct DryRunReport {
     pub judged_by_hash: u64,
     /// By tool, those that change most first.
     pub tools: Vec<ToolRow>,
-    /// By rule, likewise.
+    /// By rule, those that change most first.
     pub rules: Vec<RuleRow>,
     /// Entries of the lists and constraints that name no tool that was called.
     pub unmatched: Vec<String>,
@@ -135,7 +135,7 @@ pub struct DryRunReport {
 }
 
 impl DryRunReport {
-    /// What matters most of it, in words: `4 of 312 calls would now be denied`.
+    /// The most important result, as text: `4 of 312 calls would now be denied`.
     #[must_use]
     pub fn headline(&self) -> String {
         let t = &self.total;

@@ -33,7 +33,7 @@ const FIRST_LINE: u64 = 4 << 20;
 /// Bytes of stored arguments that are judged.
 const MAX_ARGUMENTS: u64 = 64 << 20;
 
-/// The receipts of one session, and where payloads of it may lie.
+/// The receipts of one session, and where payloads of it may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     dir: PathBuf,
@@ -46,12 +46,12 @@ pub struct Source {
 /// Something that was named and cannot be read for recorded calls.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// There are none.
+    /// There are no recorded calls.
     #[error("{}: {what}", .path.display())]
     Nothing {
-        /// What was named.
+        /// The path that was named.
         path: PathBuf,
-        /// What is wrong, in words.
+        /// What is wrong, as text for people.
         what: &'static str,
     },
     /// A later version wrote part of the pack.
@@ -284,7 +284,7 @@ impl Source {
     }
 }
 
-/// Feeds one receipt.
+/// Feeds one receipt to the run.
 fn one(run: &mut dyn Visit, receipt: &Receipt<'_>, session: &mut Option<(String, bool)>, payloads: &mut Payloads) {
     if receipt.kind != TOOL_CALL && receipt.kind != SESSION_START {
         return;

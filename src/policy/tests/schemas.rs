@@ -26,7 +26,7 @@ fn what_would_switch_a_constraint_off_is_an_error() {
         (json!({"properties": {"q": {"maxlength": 3}}}), "did you mean `maxLength`?"),
         (json!({"nullable": true}), "null"),
         (json!({"whatever": 1}), "x-"),
-        // Every place that a schema can stand in.
+        // Every place that a schema can be in.
         (json!({"items": {"tipe": "string"}}), "did you mean `type`?"),
         (json!({"prefixItems": [{}, {"tipe": 1}]}), "`tipe`"),
         (json!({"contains": {"tipe": 1}}), "`tipe`"),
@@ -255,8 +255,8 @@ fn both_sides_of_the_limits_of_a_schema() {
     assert!(loads(&doubling(13, json!(false))).unwrap_err().to_string().contains("too many schemas"));
 }
 
-/// Generated schemas and arguments: whatever they are, a verdict comes within the steps, and it is that of the crate by itself
-/// where that has one in reasonable time.
+/// Generated schemas and arguments: whatever they are, a verdict comes within the steps, and it is that of the crate by
+/// itself where that has one in reasonable time.
 #[test]
 fn any_schema_and_any_arguments() {
     let rounds = std::env::var("ASSAY_SCHEMA_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);

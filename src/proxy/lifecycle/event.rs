@@ -12,15 +12,15 @@ use std::{io, sync::mpsc::Sender, thread};
 pub(in crate::proxy) enum Event {
     /// Client to server ended.
     ClientEnd(Ended),
-    /// The client has hung up, and what it said last waits for the server; whether the server's end came before.
+    /// The client has hung up, and its last message waits for the server; whether the server ended before that.
     ClientHungUp { after_server: bool },
-    /// Nobody reads what the server says any more; whether the server's end came before.
+    /// The output of the server has no reader any more; whether the server ended before that.
     ClientGone { after_server: bool },
-    /// The process that started us has ended, and nobody knows of another that is the client.
+    /// The process that started us has ended, and no other process is known to be the client.
     ParentGone { was_client: bool, after_server: bool },
     /// Server to client ended.
     ServerEnd(Ended),
-    /// The server has closed its stdout, and what it said last waits for the client.
+    /// The server has closed its stdout, and its last message waits for the client.
     ServerHungUp,
     /// The server's stderr ended.
     StderrEnd,
@@ -50,7 +50,7 @@ pub(in crate::proxy) struct Ended {
 }
 
 impl Ended {
-    /// `after_server`: the server's end came before.
+    /// `after_server`: the server ended before.
     pub(in crate::proxy) fn new(end: &RelayEnd, after_server: bool) -> Self {
         let (how, failed) = match &end.reason {
             StopReason::Eof => (How::HungUp, None),
@@ -64,7 +64,7 @@ impl Ended {
 }
 
 impl Event {
-    /// What the relay from the client tells. `after_server` says whether the server has ended already.
+    /// The event for the end of the relay from the client. `after_server` says whether the server has ended already.
     pub(in crate::proxy) fn of_client(told: &RelayEvent<'_>, after_server: impl Fn() -> bool) -> Option<Self> {
         match told {
             RelayEvent::InputHungUp => Some(Self::ClientHungUp { after_server: after_server() }),
@@ -74,7 +74,8 @@ impl Event {
         }
     }
 
-    /// What the relay from the server tells. `after_server` says whether the server's process has ended already.
+    /// The event for the end of the relay from the server. `after_server` says whether the server's process has ended
+    /// already.
     pub(in crate::proxy) fn of_server(told: &RelayEvent<'_>, after_server: impl Fn() -> bool) -> Self {
         match told {
             RelayEvent::InputHungUp => Self::ServerHungUp,
@@ -84,8 +85,8 @@ impl Event {
     }
 }
 
-/// Sends every signal that would end us as an event. What is ignored stays so (`nohup`, a shell's background jobs), for the
-/// server, too.
+/// Sends every signal that would end us as an event. What is ignored stays so (`nohup`, a shell's background jobs), for
+/// the server, too.
 pub(in crate::proxy) fn watch_signals(events: &Sender<Event>) -> io::Result<()> {
     use crate::sys::process;
     let mut wanted = vec![SIGTERM, SIGINT, SIGHUP];

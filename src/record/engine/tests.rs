@@ -189,7 +189,8 @@ struct Ran {
     written: Vec<Written>,
 }
 
-/// Records a script until it is through; `waiting`: so many ended sessions have a place at most, and nobody takes them out.
+/// Records a script until it is through; `waiting`: so many ended sessions have a place at most, and nobody takes them
+/// out.
 fn record(steps: Vec<(u64, Step)>, waiting: usize) -> Ran {
     let source = Script { steps: steps.into(), ..Script::default() };
     let heard = source.heard.clone();
@@ -287,7 +288,7 @@ fn packs_of_one_session_roll_over_while_another_goes_on() {
     let (c2s, s2c) = (StreamId::Stdio(C2S), StreamId::Stdio(S2C));
     let mut steps =
         vec![(1, opening(&dir, 1, PackInterval::Receipts(1))), (2, opening(&dir, 2, PackInterval::Session))];
-    // A round takes as much as this at once, and rolls over behind it.
+    // A round takes as much as this at once, and rolls over after it.
     for id in 0..3 * BURST as u64 {
         steps.extend([1, 2].map(|n| (n, Step::Message(c2s, call(id, "t")))));
         steps.extend([1, 2].map(|n| (n, Step::Message(s2c, answer(id)))));

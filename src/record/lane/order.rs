@@ -12,9 +12,9 @@ pub fn earliest(lanes: &mut [Lane]) -> io::Result<Option<usize>> {
     Ok(first.filter(|which| !lanes[*which].is_stuck()))
 }
 
-/// The one of `count` lanes that gives the earliest time. A lane that has given one goes on giving it.
+/// The one of `count` lanes that gives the earliest time. A lane that has given one keeps giving it.
 ///
-/// A cause is captured before its effect is, but may be found after it: whoever was empty is looked at again behind
+/// A cause is captured before its effect is, but may be found after it: a lane that was empty is looked at again after
 /// everything that was found, however long the looking took.
 fn first_of(count: usize, mut peek: impl FnMut(usize) -> io::Result<Option<u64>>) -> io::Result<Option<usize>> {
     let mut known = 0;
@@ -91,7 +91,7 @@ mod tests {
             producer.reserve()[..3].copy_from_slice(b"{}\n");
             producer.commit(3, ns);
         };
-        // More than there are marks for; the answer to the first comes right behind it.
+        // More than there are marks for; the answer to the first comes right after it.
         for n in 1..=20_000 {
             commit(&mut sent, n * 10);
         }
@@ -107,7 +107,7 @@ mod tests {
         }
         let answer = order.iter().position(|which| *which == 1).unwrap();
         assert_eq!(order.len(), 20_001);
-        // What is known to have been sent later goes behind it.
+        // What is known to have been sent later goes after it.
         assert!((1..4000).contains(&answer), "{answer}");
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// A message whose delivery is awaited.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Awaited {
-    /// Stream offset just behind it.
+    /// Stream offset just after it.
     pub(super) end: u64,
     /// Stream offset of its first byte.
     pub(super) offset: u64,
@@ -17,7 +17,7 @@ pub(super) struct Awaited {
     pub(super) response: bool,
 }
 
-/// What is awaited of each stream, in the order in which it was read.
+/// The messages of each stream that are awaited, in the order in which they were read.
 #[derive(Debug, Default)]
 pub(super) struct Awaiting(BTreeMap<StreamId, VecDeque<Awaited>>);
 
@@ -27,11 +27,11 @@ impl Awaiting {
         self.0.entry(place.stream).or_default().push_back(awaited);
     }
 
-    /// The next message of this stream that ends at or before offset `upto`. It is not awaited any more.
+    /// The next message of this stream that ends at or before offset `upto`. It is no longer awaited then.
     pub(super) fn next(&mut self, stream: StreamId, upto: u64) -> Option<Awaited> {
         let queue = self.0.get_mut(&stream)?;
         let next = queue.pop_front_if(|awaited| awaited.end <= upto);
-        // Of exchanges there is no end, of the two streams over stdio there is one.
+        // The number of exchanges is unbounded; stdio has only two streams.
         if queue.is_empty() && matches!(stream, StreamId::Exchange { .. }) {
             self.0.remove(&stream);
         }
@@ -43,7 +43,7 @@ impl Awaiting {
         self.0.is_empty()
     }
 
-    /// The request, or its response, is not awaited any more.
+    /// Stops awaiting the request, or its response.
     pub(super) fn forget(&mut self, invocation: Option<InvocationId>, response: bool) {
         self.retain(|awaited| Some(awaited.invocation) != invocation || awaited.response != response);
     }

@@ -109,8 +109,8 @@ impl Recorder {
     pub(super) fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<OutcomeReason>) -> Option<ToolCall> {
         let call = p.call.as_ref()?;
         let response = p.response.as_ref();
-        // The difference of the events' own times: a verifier has nothing else to compute it from. A call that was carried
-        // over began before this session did.
+        // The difference of the events' own times: a verifier has nothing else to compute it from. A call that was
+        // carried over began before this session did.
         let us = |ns: u64| (ns as i64 - self.started_ns as i64).div_euclid(1000);
         let after = |ns: u64| us(ns).saturating_sub(us(p.read_ns)).max(0).unsigned_abs();
         let ended_ns = match (response, p.decision.as_ref().filter(|d| d.blocked)) {
@@ -186,7 +186,7 @@ impl Recorder {
         })
     }
 
-    /// Writes a receipt's line and returns what binds it.
+    /// Writes the line of a receipt; returns what the chain binds it with.
     pub(super) fn receipt_line<T: serde::Serialize>(&mut self, id: ReceiptId, receipt: &T) -> Binding {
         let lines = &mut self.lines.receipts;
         let start = lines.len();

@@ -15,13 +15,13 @@ use crate::{
 use std::collections::BTreeSet;
 
 impl Recorder {
-    /// Has the policy judge what passes in any case.
+    /// Has the policy judge a message that passes in any case.
     pub fn set_judge(&mut self, judge: Box<dyn Judge>) {
         self.judge = Some(judge);
     }
 
-    /// The policy in force when the session began. A session that follows another one in the same process may begin with
-    /// another policy than the process did.
+    /// The policy in force when the session began. A session that follows another one in the same process may begin
+    /// with another policy than the process did.
     pub fn set_policy(&mut self, sha256: Option<String>) {
         self.policy = sha256;
     }
@@ -130,7 +130,7 @@ impl Recorder {
         });
     }
 
-    /// A message whose first event is on disk already: the others may not be.
+    /// The first event of this message is on disk already; the others may not be.
     pub(super) fn catch_up(&mut self, m: &Message<'_>) {
         self.recall(m);
         let Some(ruling) = m.ruling else { return };
@@ -167,7 +167,7 @@ fn decision_of(ruling: &RulingRecord, index: Option<usize>, clock: &Clock) -> Op
     let when = (ruling.ns, clock.wall(ruling.ns));
     let mut decision = RequestDecision::of(of_it, policy, when, true, ruling.blocked);
     if ruling.blocked && (reason_of_all || of_it.verdict != PolicyVerdict::Denied) {
-        // It might have passed by itself, and went with what might not.
+        // Alone it might have passed; it was blocked with the rest of its message.
         decision.verdict = PolicyVerdict::Denied;
         decision.reason = PolicyReason::GuardBatch.into();
         decision.rule = Some("guard.batch".to_owned());

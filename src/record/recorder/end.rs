@@ -11,7 +11,7 @@ use crate::model::{
 /// Why and how a session ends.
 #[derive(Debug, Clone, Default)]
 pub struct Ending {
-    /// `end_reason` of `session.json`.
+    /// Why it ended, the `end_reason` of `session.json`.
     pub reason: Word<EndReason>,
     /// `outcome_reason` of calls that have no response.
     pub no_response: Option<OutcomeReason>,
@@ -19,7 +19,7 @@ pub struct Ending {
     pub clean: bool,
     /// Whether calls without a response are part of a clean end (the client left).
     pub pending_is_clean: bool,
-    /// Calls in flight go on in the next session (rolling packs).
+    /// Calls in flight continue in the next session (rolling packs).
     pub carries_over: bool,
     /// Exit code of the server.
     pub exit_code: Option<i32>,
@@ -33,7 +33,7 @@ pub struct Ending {
     pub recovery_notes: Vec<String>,
 }
 
-/// A gap that is told behind the receipts that are on disk already.
+/// A gap that is recorded after the receipts that are on disk already.
 #[derive(Debug)]
 pub(super) struct HeldGap {
     pub(super) reason: Word<GapReason>,
@@ -43,7 +43,7 @@ pub(super) struct HeldGap {
 }
 
 impl Recorder {
-    /// Evidence was lost: says so in the chain and in a receipt.
+    /// Records in the chain and in a receipt that evidence was lost.
     pub fn gap(&mut self, reason: impl Into<Word<GapReason>>, messages: u64, bytes: u64, now_ns: u64) {
         let reason = reason.into();
         self.last_ns = self.last_ns.max(now_ns);
@@ -73,7 +73,7 @@ impl Recorder {
         self.gap_event(reason, messages, bytes, binding, (self.clock.wall(now_ns), now_ns));
     }
 
-    /// Requests that came while as many as are followed were in flight.
+    /// Requests that came while the maximum of followed requests was in flight.
     #[must_use]
     pub fn all_not_followed(&self) -> u64 {
         self.not_followed
@@ -88,8 +88,8 @@ impl Recorder {
         }
     }
 
-    /// Closes as much of what is open as `room` bytes of lines hold, as [`Recorder::end`] would; whether there is more. What
-    /// is open may be very much, and need not wait in memory together.
+    /// Closes as much of what is open as `room` bytes of lines hold, as [`Recorder::end`] would; whether there is more.
+    /// What is open may be very much, and need not wait in memory together.
     pub fn close_open(&mut self, ending: &Ending, now_ns: u64, room: usize) -> bool {
         self.last_ns = self.last_ns.max(now_ns);
         self.write_session_start(self.last_ns);

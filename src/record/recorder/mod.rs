@@ -1,8 +1,8 @@
 //! From messages to evidence lines: the reducer that every transport and every recovery goes through.
 //!
-//! The recorder is given messages in the order in which they crossed and told when they were delivered; it appends lines to
-//! [`UnwrittenLines`] and never touches a file. What it does is a function of its input: reading the same bytes again after a crash
-//! gives the same identifiers.
+//! The recorder is given messages in the order in which they crossed and told when they were delivered; it appends
+//! lines to [`UnwrittenLines`] and never touches a file. What it does is a function of its input: reading the same
+//! bytes again after a crash gives the same identifiers.
 
 mod awaiting;
 mod close;
@@ -46,7 +46,7 @@ use std::{collections::BTreeSet, ops::Range};
 pub struct Setup {
     /// How the policy was applied: audit or guard.
     pub profile: Profile,
-    /// `stdio`.
+    /// Name of the transport in the evidence: `stdio`.
     pub transport: &'static str,
     /// The server's id: from `--server-id`, or derived from its command.
     pub server_id: String,
@@ -72,13 +72,13 @@ pub fn command_digest(argv: &[String]) -> String {
 
 /// One message as it crossed.
 pub struct Message<'a> {
-    /// Where its first byte stood.
+    /// The stream and the offset of its first byte.
     pub place: MessagePlace,
-    /// Stream offset just behind its terminator: delivered once everything before this was written.
+    /// Stream offset just after its terminator: delivered once everything before this was written.
     pub end: u64,
     /// Its bytes, without terminator.
     pub bytes: &'a [u8],
-    /// Told which part of `bytes` will not be read again in this pass.
+    /// Called with each part of `bytes` that is not read again in this pass.
     pub page: Option<&'a dyn Fn(usize)>,
     /// Called now and then while work on it takes long.
     pub rest: &'a dyn Fn(),
@@ -93,7 +93,7 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// Which way it went.
+    /// The direction of the message.
     #[must_use]
     pub const fn direction(&self) -> Direction {
         self.place.direction()
@@ -113,25 +113,25 @@ impl Message<'_> {
 /// Lines that wait to be written, in the order in which the files must be written.
 #[derive(Debug, Default)]
 pub struct UnwrittenLines {
-    /// For the investigation log.
+    /// Lines for the investigation log.
     pub investigation: Vec<u8>,
-    /// For the receipts file.
+    /// Lines for the receipts file.
     pub receipts: Vec<u8>,
-    /// How many of the last bytes of `receipts` are written behind the segment: `mcp.session_end` names the hash of
+    /// How many of the last bytes of `receipts` are written after the segment: `mcp.session_end` names the hash of
     /// `chain_end`, so that must be there first.
     pub behind: usize,
-    /// For the segment.
+    /// Lines for the segment.
     pub segment: Vec<u8>,
 }
 
 impl UnwrittenLines {
-    /// Bytes in all.
+    /// Number of bytes that wait, for all files together.
     #[must_use]
     pub fn len(&self) -> usize {
         self.investigation.len() + self.receipts.len() + self.segment.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -156,7 +156,7 @@ pub struct Clock {
     steps: Vec<ClockStep>,
 }
 
-/// A difference under this is slewing, not a step.
+/// Largest difference of the clocks that is taken for slewing, not for a step.
 const STEP_MS: i64 = 500;
 /// Steps that are kept one by one.
 const MAX_STEPS: usize = 256;
@@ -176,7 +176,7 @@ impl Clock {
         Self { wall_minus_mono_ns, steps: Vec::new() }
     }
 
-    /// A clock that was read together with the monotonic one: what moves it from then on is a step, and noted.
+    /// A clock that was read together with the monotonic one: later changes of the difference are steps, and recorded.
     #[must_use]
     pub fn of_start(started_ns: u64, started_at: WallTime) -> Self {
         Self::new(started_at.millis().saturating_mul(1_000_000).saturating_sub_unsigned(started_ns))
@@ -198,7 +198,7 @@ struct Binding {
     sha256: Option<String>,
 }
 
-/// The observed surface cannot be told any more.
+/// The observed surface is no longer known.
 #[derive(Debug, Clone, Copy)]
 pub struct LostSurface;
 
@@ -224,9 +224,9 @@ pub struct Recorder {
     last_ns: u64,
     restored: Option<Restored>,
     restored_surface: Option<Vec<u8>>,
-    /// Somebody else changed what was observed: the rest alone would be another surface.
+    /// Another process changed what was observed: what remains would be another surface.
     surface_is_lost: bool,
-    /// The session is being finished by another process than the one that recorded it.
+    /// Whether another process than the one that recorded the session is finishing it.
     recovering: bool,
     /// Judges what passes in any case.
     judge: Option<Box<dyn Judge>>,
@@ -234,7 +234,7 @@ pub struct Recorder {
     policy: Option<String>,
     /// Messages that the policy rejects, enforced or not.
     violations: u64,
-    /// Requests that are not followed, and their bytes, that no gap tells of yet.
+    /// Number and bytes of requests that are not followed and that no gap has recorded yet.
     unfollowed: (u64, u64),
     /// All requests that were not followed.
     not_followed: u64,
@@ -318,7 +318,7 @@ impl Recorder {
             recorder_version: crate::model::RECORDER_VERSION.to_owned(),
             server_id: self.setup.server_id.clone(),
         };
-        // Not the clock's word for the same moment, which may be a millisecond off: recovery reads `started_at` here.
+        // Not the clock's reading of the same moment, which may be a millisecond off: recovery reads `started_at` here.
         self.event(Entry {
             at: self.started_at,
             mono_us: 0,
@@ -331,7 +331,7 @@ impl Recorder {
         });
     }
 
-    /// The session.
+    /// Id of the session.
     #[must_use]
     pub const fn session(&self) -> SessionId {
         self.session
@@ -343,7 +343,7 @@ impl Recorder {
         &self.chain
     }
 
-    /// Counts so far.
+    /// Counts of the session so far.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
@@ -355,7 +355,7 @@ impl Recorder {
         &self.identity
     }
 
-    /// Receipts so far.
+    /// Number of receipts so far.
     #[must_use]
     pub const fn receipts(&self) -> u64 {
         self.next_receipt
@@ -397,7 +397,7 @@ impl Recorder {
         };
     }
 
-    /// Tells the difference of the clocks now; a step is recorded.
+    /// Updates the difference of the clocks; a step is recorded.
     pub fn clock_now(&mut self, wall_minus_mono_ns: i64, now_ns: u64) {
         let moved_ns = wall_minus_mono_ns.saturating_sub(self.clock.wall_minus_mono_ns);
         self.clock.wall_minus_mono_ns = wall_minus_mono_ns;
@@ -522,7 +522,7 @@ impl Recorder {
 
     fn event(&mut self, entry: Entry<'_>) {
         if let Err(e) = self.chain.append(entry, &mut self.lines.segment) {
-            // The detail types hold nothing that JSON cannot: this is a bug of ours, and counted like any other loss.
+            // The detail types hold only what JSON can hold: this is a bug of ours, and counted like any other loss.
             tracing::error!(error = %e, "an audit event could not be written as JSON");
             self.counts.missed += 1;
         }

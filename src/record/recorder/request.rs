@@ -49,7 +49,7 @@ impl Recorder {
         }
         let method = envelope::short(raw_method);
         let from_client = m.direction() == Direction::ClientToServer;
-        // What a guard has judged is followed in any case: it has a limit of its own, below ours.
+        // What a guard has judged is followed in any case: the guard has a limit of its own, below ours.
         if m.ruling.is_none() && !self.table.has_room() {
             if recorded {
                 self.not_followed(m, &method, &rpc_id);
@@ -94,7 +94,7 @@ impl Recorder {
             recorded,
             rpc_id,
             wire,
-            // Its event cannot tell of a time before the session began (one that follows another in this process).
+            // Its event cannot have a time before the session began (one that follows another in this process).
             read_ns: m.read_ns.max(self.started_ns),
             forwarded_ns: None,
             cancelled: false,
@@ -111,7 +111,7 @@ impl Recorder {
         }
     }
 
-    /// More is in flight than is followed: the request is named in the chain, and counted as missed.
+    /// More requests are in flight than are followed: this one is named in the chain, and counted as missed.
     fn not_followed(&mut self, m: &Message<'_>, method: &str, rpc_id: &crate::model::RpcId) {
         let note = format!("more requests are in flight than are followed; this one is {method}");
         self.anomaly_event(
@@ -359,7 +359,8 @@ fn no_arguments() -> Digest {
     Digest::Jcs(canon::sha256(b"{}"))
 }
 
-/// Hashes of a message and of the value that stands in it at `range` of its envelope; what makes that ambiguous goes into `flags`.
+/// Hashes of a message and of the value that is in it at `range` of its envelope; what makes that ambiguous goes into
+/// `flags`.
 pub(super) fn digests(
     m: &Message<'_>,
     e: &Envelope<'_>,

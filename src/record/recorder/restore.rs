@@ -35,9 +35,9 @@ pub struct Restored {
     pub(super) held: Vec<Pending>,
     /// Gaps that were found meanwhile.
     pub(super) gaps: Vec<HeldGap>,
-    /// `chain_end` is there.
+    /// The `chain_end` event, if it is on disk.
     pub ended: Option<detail::ChainEnd>,
-    /// `mcp.session_end` is there.
+    /// Whether the receipt `mcp.session_end` is on disk.
     pub session_end_written: bool,
 }
 
@@ -86,7 +86,7 @@ pub struct OnDisk {
     pub start: u64,
     /// Id of the receipt.
     pub id: ReceiptId,
-    /// Its type.
+    /// Type of the receipt, such as `mcp.tool_call`.
     pub kind: String,
     /// SHA-256 of its line.
     pub sha256: String,
@@ -97,7 +97,7 @@ pub struct OnDisk {
 }
 
 impl Recorder {
-    /// A recorder as it stood when these events and receipts were written. `carried` are the events of the session
+    /// The recorder in its state when these events and receipts were written. `carried` are the events of the session
     /// before, for the calls that were in flight when it rolled over.
     pub fn restore(
         setup: std::sync::Arc<super::Setup>,

@@ -1,9 +1,10 @@
-//! Receipts that are on disk without the events that bind them: the proxy ended between two writes, or the disk was full
-//! for one of them.
+//! Receipts that are on disk without the events that bind them: the proxy ended between two writes, or the disk was
+//! full for one of them.
 //!
-//! A receipt stays as it is where what the capture still tells comes to the same. Where it does not (the times of a message
-//! are gone, a policy's word, a leg's parent), its line would contradict the events that are written now: from there on the
-//! receipts are set aside, and written again from the capture, or, where that has nothing of them, from their own lines.
+//! A receipt stays as it is where what the capture still tells comes to the same. Where it does not (the times of a
+//! message are gone, a policy's word, a leg's parent), its line would contradict the events that are written now: from
+//! there on the receipts are set aside, and written again from the capture, or, where that has nothing of them, from
+//! their own lines.
 
 use super::{
     Binding, Recorder,
@@ -22,11 +23,12 @@ use crate::{
 };
 
 impl Recorder {
-    /// Everything that the capture still held was given to [`Recorder::message`] and [`Recorder::delivered`]: closes the
-    /// calls that were answered, in the order of the receipts that are on disk, and binds receipts whose events are lost.
+    /// Everything that the capture still held was given to [`Recorder::message`] and [`Recorder::delivered`]: closes
+    /// the calls that were answered, in the order of the receipts that are on disk, and binds receipts whose events are
+    /// lost.
     ///
-    /// Returns where in their file the receipts begin that do not hold together with this: set them aside before anything
-    /// is written, they are written again.
+    /// Returns where in their file the receipts begin that do not hold together with this: set them aside before
+    /// anything is written, they are written again.
     #[must_use]
     pub fn finish_restore(&mut self) -> Option<u64> {
         // Denied, and the event that says that it was kept back is not on disk, and no capture tells more: it was.
@@ -92,7 +94,7 @@ impl Recorder {
         cut
     }
 
-    /// Whether a receipt says what would be written now. One that nothing else tells of says what it says.
+    /// Whether a receipt says what would be written now. Where there is no other source, it is taken as right.
     fn agrees(&self, receipt: &OnDisk, pending: Option<&Pending>) -> bool {
         let Some(pending) = pending.filter(|p| p.call.is_some()) else { return true };
         let Ok(mut there) = serde_json::from_slice::<ToolCall>(&receipt.line) else { return true };
@@ -102,7 +104,8 @@ impl Recorder {
         }
         let reason = pending.key.is_none().then_some(OutcomeReason::Notification);
         let Some(mut here) = self.call_receipt(&pending, receipt.id, reason) else { return false };
-        // What the recorder of this session knew beside the message: who was flagged, what was stored, how many there were.
+        // What the recorder of this session knew beside the message: who was flagged, what was stored, how many there
+        // were.
         if here.anomalies.iter().any(|a| *a != CallAnomaly::Recovered && !there.anomalies.contains(a)) {
             return false;
         }
@@ -115,7 +118,7 @@ impl Recorder {
         to_line(&here).ok() == to_line(&there).ok()
     }
 
-    /// What a receipt says of a policy's verdict, where nothing else does: in audit nobody else knows it.
+    /// What a receipt says of a policy's verdict, where nothing else does: in audit it is recorded nowhere else.
     fn decision_in(&self, there: &ToolCall, read_ns: u64) -> Option<RequestDecision> {
         if there.policy_verdict == PolicyVerdict::NoPolicy {
             return None;
@@ -126,7 +129,7 @@ impl Recorder {
             rule: there.policy_ref.clone(),
             unseen: Vec::new(),
             policy_hash: there.policy_hash.clone(),
-            // Exactly as far behind its request's event as the receipt says.
+            // Exactly as long after the event of its request as the receipt says.
             at_ns: self.started_ns + (self.mono_us(read_ns) + there.phases_us.policy_decided?) * 1000,
             at: there.policy_decided_at?,
             enforced: there.outcome == Outcome::Denied,
@@ -134,7 +137,7 @@ impl Recorder {
         })
     }
 
-    /// Gives a request the verdict that its receipt tells of, and the chain the event of it.
+    /// Gives a request the verdict of its receipt, and the chain the event of it.
     fn adopt(&mut self, pending: &mut Pending, receipt: &OnDisk) {
         if pending.decision.is_some() || !pending.recorded {
             return;
@@ -145,7 +148,7 @@ impl Recorder {
         pending.decision = Some(Box::new(decision));
     }
 
-    /// Binds a receipt that stands in its file, and whose events are lost.
+    /// Binds a receipt that is in its file, and whose events are lost.
     fn bind(&mut self, receipt: &OnDisk) {
         if let Some(state) = &mut self.restored {
             state.take_receipt(receipt.id);
@@ -181,7 +184,7 @@ impl Recorder {
         take_call(&mut self.counts, &receipt.counts);
     }
 
-    /// Writes a receipt that was set aside, and that nothing else tells of, once more.
+    /// Writes a receipt again that was set aside and that has no other source.
     fn write_again(&mut self, receipt: &OnDisk) {
         if receipt.kind == RECORDER_GAP {
             if let Ok(gap) = serde_json::from_slice::<GapReceipt>(&receipt.line) {

@@ -30,7 +30,7 @@ use std::{cell::RefCell, io, sync::Arc};
 /// The only session of the captures that a session over stdio left.
 pub(super) const SESSION: SessionKey = SessionKey(0);
 
-/// A dead session's recorder, as far as it came.
+/// The recorder of a dead session, as far as it is restored.
 pub(super) struct Dead {
     pub(super) recorder: Recorder,
     pub(super) captures: Rings,
@@ -87,7 +87,7 @@ impl Dead {
             let has_receipts = recorder.receipts() > 0;
             recorder.begin_restored();
             let start = recorder.chain().first();
-            // Receipts and ledger come behind a beginning: one that was there and is gone can only be written as it was.
+            // Receipts and ledger come after a beginning: one that was there and is gone can only be written as it was.
             if has_receipts && mark.chain_start.as_deref() != Some(start)
                 || begun.is_some_and(|line| line.segment_hash != start)
             {
@@ -115,7 +115,7 @@ impl Dead {
         let ended = self.recorder.restored().and_then(|r| r.ended.clone());
         let end_written = self.recorder.restored().is_some_and(|r| r.session_end_written);
         if let Some(ended) = ended {
-            // What became of its captures does not matter any more.
+            // Its captures no longer matter.
             let mut notes = torn;
             notes.push(format!("the chain had ended ({}); its pack was finished later", ended.reason));
             let ending = Ending { recovery_notes: notes, ..Ending::default() };
@@ -265,8 +265,8 @@ fn lanes_of(places: &Places, paths: &SessionPaths, notes: &mut Vec<String>) -> V
     lanes
 }
 
-/// Copies the receipts from this place on aside: what is found now contradicts them, and they are written again. They stay
-/// where they are until that is done ([`Store::write_receipts_again`]): a recovery that is killed loses none.
+/// Copies the receipts from this place on aside: what is found now contradicts them, and they are written again. They
+/// stay where they are until that is done ([`Store::write_receipts_again`]): a recovery that is killed loses none.
 fn set_receipts_aside(paths: &SessionPaths, at: u64) -> io::Result<String> {
     let file = paths.files.open(&paths.receipts)?;
     let torn = file.metadata()?.len().saturating_sub(at);

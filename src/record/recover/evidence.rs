@@ -61,12 +61,12 @@ impl Lines {
         RecoverError::Damaged { path: self.path.clone(), line: self.number, what: what.to_string() }
     }
 
-    /// Why the last line is none that can be read.
+    /// Why the last line cannot be read.
     pub(super) fn unread<T: reading::Versioned>(&self) -> RecoverError {
         match reading::read::<T>(self.last()) {
             Reading::TooNew(source) => RecoverError::TooNew { path: self.path.clone(), source },
             Reading::Damaged(what) => self.damaged(what),
-            Reading::Readable(_) => self.damaged("the line does not read"),
+            Reading::Readable(_) => self.damaged("the line cannot be read"),
         }
     }
 }
@@ -128,8 +128,8 @@ fn stop_at_error<'a, T: 'a>(
     })
 }
 
-/// Events of the sessions before, the oldest first, as far back as calls were carried over. Missing ones leave those calls
-/// without a receipt.
+/// Events of the sessions before, the oldest first, as far back as calls were carried over. Missing ones leave those
+/// calls without a receipt.
 pub(super) fn carried_events<'a>(
     dir: &AuditDir,
     continues: Option<SessionId>,
@@ -148,7 +148,7 @@ pub(super) fn carried_events<'a>(
     Box::new(before.into_iter().rev().flat_map(|events| events.checked(failed)))
 }
 
-/// Where the segment of each session lies.
+/// Where the segment of each session is.
 fn segments(dir: &AuditDir) -> HashMap<SessionId, PathBuf> {
     let names = dir.files().names(&dir.audit()).unwrap_or_default();
     let names = names.into_iter().filter_map(|name| name.into_string().ok());
@@ -183,7 +183,7 @@ fn on_disk(line: Vec<u8>, start: u64) -> Result<OnDisk, String> {
     let kind = text(m.r#type).ok_or("it has no type")?.into_owned();
     let mut counts = Counts::default();
     let mut identity = None;
-    // Nothing of the others is needed; a line of theirs that is damaged is for the verifier to name.
+    // Nothing else of the other lines is needed; if one is damaged, the verifier names it.
     if matches!(kind.as_str(), TOOL_CALL | SESSION_START) {
         match Receipt::of_kind(&kind, &line).map_err(|e| e.to_string())? {
             Receipt::Call(call) => counts.call(call.outcome, call.policy_verdict),

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What may have to be finished in an audit directory.
+/// Sessions of an audit directory that may have to be finished.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Sessions that have a card or a segment, oldest first, and none before the one that it continues.
@@ -21,7 +21,7 @@ pub struct Found {
     pub unread: Vec<RecoverError>,
 }
 
-/// Looks for what may have to be finished; `only_cards` looks at the sessions alone that say so themselves.
+/// Looks for sessions that may have to be finished; `only_cards`: only those with a card, without reading segments.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -70,16 +70,17 @@ pub(super) fn card_at(dir: &AuditDir, path: &Path) -> Result<Option<Card>, Recov
         Ok(Reading::Damaged(what)) => Err(match session_of_card(path).map(|id| dir.mark(id)) {
             Some(Err(why)) => RecoverError::not_ours(owned(), why),
             Some(Ok(_)) => {
-                RecoverError::Damaged { path: owned(), line: 1, what: format!("no card of a session: {what}") }
+                RecoverError::Damaged { path: owned(), line: 1, what: format!("not the card of a session: {what}") }
             }
-            None => RecoverError::Damaged { path: owned(), line: 1, what: "it has not the name of a card".to_owned() },
+            None => RecoverError::Damaged { path: owned(), line: 1, what: "its name is not that of a card".to_owned() },
         }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(RecoverError::Io { path: owned(), source }),
     }
 }
 
-/// Puts what is continued before what continues it: names tell the order only of sessions that began in different seconds.
+/// Puts what is continued before what continues it: names tell the order only of sessions that began in different
+/// seconds.
 fn in_succession(found: Vec<SessionPaths>, continues: &HashMap<SessionId, SessionId>) -> Vec<SessionPaths> {
     let mut left: Vec<Option<SessionPaths>> = found.into_iter().map(Some).collect();
     let mut ordered = Vec::with_capacity(left.len());

@@ -1,4 +1,4 @@
-//! Sessions of which only a later version reads everything: nothing of them is touched.
+//! Sessions that only a later version reads in full: they are left untouched.
 
 use super::{RecoverError, evidence::Lines, find::paths_in};
 use crate::{
@@ -19,12 +19,12 @@ use crate::{
 };
 use std::{io, path::Path};
 
-/// Bytes at the end of an event's line in which its version stands.
+/// Bytes at the end of an event's line that contain its version.
 const EVENT_END: usize = 120;
-/// How the version that is read stands there.
+/// The text of the version that is supported, as it is there.
 const KNOWN_EVENT: &str = "\"v\":1,\"wire_bytes\":";
 
-/// Refuses a session of which only a later version reads everything, before anything of it is touched.
+/// Refuses a session that only a later version reads in full, before anything of it is changed.
 pub(super) fn refuse(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> Result<(), RecoverError> {
     let too_new = |path: &Path| {
         let path = path.to_owned();
@@ -71,7 +71,7 @@ fn refuse_lines(paths: &SessionPaths, path: &Path, newer: fn(&[u8]) -> Option<To
     Ok(())
 }
 
-/// Of most events the end of their line is all that is looked at.
+/// Of most events only the end of the line is looked at.
 fn newer_event(line: &[u8]) -> Option<TooNew> {
     let end = &line[line.len().saturating_sub(EVENT_END)..];
     let known = memchr::memmem::find(end, KNOWN_EVENT.as_bytes()).is_some();

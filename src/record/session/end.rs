@@ -1,4 +1,4 @@
-//! How a session goes over into the next, and how it ends.
+//! How a session rolls over into the next, and how it ends.
 
 use super::{Closing, Ended, Live, RETRY, Session, Shared, Written, fresh};
 use crate::{
@@ -15,23 +15,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the last evidence is tried to be written when the disk fails at the end of the process.
+/// How often writing the last evidence is tried when the disk fails at the end of the process.
 const LAST_TRIES: u32 = 5;
-/// How often it is looked whether somebody else has changed the files.
+/// How often the files are checked for changes by another process.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How far the end of a session has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::record) enum Finish {
-    /// It is over.
+    /// The session has ended: nothing is left to write.
     Over,
-    /// The disk has room again, and there may be more to be taken first; or it fails, and the process goes on.
+    /// The disk has room again, and there may be more to be taken first; or it fails, and the process continues.
     NotYet,
 }
 
 impl Session {
-    /// Prepares the session that follows: whenever we are killed from here on, recovery finds whose the messages are that the
-    /// captures hold, and which calls go over. `None`: that could not be made sure, and nothing has changed.
+    /// Prepares the session that follows: whenever we are killed from here on, recovery finds whose the messages are
+    /// that the captures hold, and which calls go over. `None`: that could not be made sure, and nothing has changed.
     fn make_way(&mut self, shared: &Shared, what: &str) -> Option<Live> {
         let next = fresh()?;
         let live = self.live.take()?;
@@ -39,7 +39,7 @@ impl Session {
         if let Some(marks) = self.opening.dir.marks()
             && let Err(e) = marks.begin(&self.opening.dir, next.session, next.started_at)
         {
-            tracing::warn!(error = %e, "the next session could not be remembered");
+            tracing::warn!(error = %e, "the mark of the next session could not be written");
         }
         let paths = self.opening.dir.session(next.started_at, next.session);
         let card = self.card(shared, Some(live.recorder.session()), live.recorder.identity());
@@ -52,7 +52,7 @@ impl Session {
         Some(live)
     }
 
-    /// The session before has its end: the one that was prepared goes on.
+    /// The session before has its end: the one that was prepared continues.
     fn follow(&mut self, mut recorder: Recorder, segment_len: u64, shared: &Shared, source: &mut dyn Source) {
         let (before, next) = (recorder.session(), self.next.session);
         shared.broadcast.ended(before, segment_len, Some(next));
@@ -111,7 +111,7 @@ impl Session {
         }
     }
 
-    /// To who seals it; what has no place there is left as if we had died here.
+    /// Hands the session to the sealer; if that has no place left, it is left as if this process had died here.
     fn hand_over(&mut self, ended: Ended, shared: &Shared) {
         if let Err(TrySendError::Full(ended)) = shared.ended.try_send(ended) {
             tracing::warn!(session = %ended.doc.session_id, "too many sessions wait for their packs; this one is recovered");
@@ -132,8 +132,8 @@ impl Session {
         true
     }
 
-    /// Whoever cuts, replaces or removes the files of a session that is being written ends it: what is there stays as it is,
-    /// for `recover`, and another segment is begun, which says so.
+    /// A session ends if another process cuts, replaces or removes its files while it is written: what is there stays
+    /// as it is, for `recover`, and another segment is begun, which says so.
     pub(in crate::record) fn look_at_files(&mut self, shared: &Shared, source: &mut dyn Source) {
         if self.is_failing() || self.looked.elapsed() < LOOK {
             return;
@@ -150,8 +150,8 @@ impl Session {
         self.follow(live.recorder, live.store.segment_len(), shared, source);
     }
 
-    /// Ends the session. `is_last`: the process ends, and a disk that fails is not waited for any longer. `held`: what passed
-    /// under a guard waits for room on the disk, and more of it in the captures.
+    /// Ends the session. `is_last`: the process ends, and a disk that fails is not waited for any longer. `held`: what
+    /// passed under a guard waits for room on the disk, and more of it in the captures.
     pub(in crate::record) fn finish(
         &mut self,
         ending: &Ending,
@@ -176,7 +176,7 @@ impl Session {
         if let Err(e) = written {
             self.disk_failed("writing the last evidence", &e);
             if is_last {
-                // The chain stays open: `recover` goes on from the capture and ends it as what it is.
+                // The chain stays open: `recover` continues from the capture and ends it as what it is.
                 self.report.left_for_recovery = true;
                 return Finish::Over;
             }
@@ -247,7 +247,7 @@ impl Session {
         }
         let card = self.opening.dir.session(self.next.started_at, self.next.session).card;
         if self.rolled.is_some() && self.opening.dir.files().exists(&card) {
-            // A session that could not be begun behind one that was: `recover` begins it, for the calls that went over.
+            // A session that could not be begun after one that was: `recover` begins it, for the calls that went over.
             source.note_lost(self.key, self.unsaid.1);
             self.report.left_for_recovery = true;
         } else {

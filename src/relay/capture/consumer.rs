@@ -14,7 +14,7 @@ use std::sync::atomic::{Ordering, fence};
 pub struct CaptureGap {
     /// The bytes crossed right before the captured byte with this stream offset.
     pub offset: u64,
-    /// How many bytes.
+    /// How many bytes crossed.
     pub bytes: u64,
     /// When the first of them were read, monotonic ns.
     pub first_ns: u64,
@@ -99,7 +99,8 @@ impl Consumer {
         self.path.as_deref()
     }
 
-    /// Removes the ring file: everything in it is on disk elsewhere. Idempotent. That of the server's direction goes last.
+    /// Removes the ring file: everything in it is on disk elsewhere. Idempotent. That of the server's direction goes
+    /// last.
     pub fn remove(&self) -> io::Result<()> {
         if let (Some(path), Direction::ServerToClient) = (&self.path, self.direction) {
             super::place::forget_note(path);
@@ -155,14 +156,14 @@ impl Consumer {
         self.reader.head()
     }
 
-    /// Stream offset after the last byte passed on to the peer. What lies between this and [`head`](Self::head) may or
+    /// Stream offset after the last byte passed on to the peer. What is between this and [`head`](Self::head) may or
     /// may not have been seen by it if the process was killed.
     pub fn written(&self) -> u64 {
         self.reader.written()
     }
 
-    /// Stream offset up to which a guard has decided what becomes of the bytes; `None` where there is no guard. What lies
-    /// behind it was not passed on.
+    /// Stream offset up to which a guard has decided what becomes of the bytes; `None` where there is no guard. What is
+    /// after it was not passed on.
     pub fn decided(&self) -> Option<u64> {
         let words = self.reader.memory().region_b();
         (get(words, b::GUARDED) != 0).then(|| get(words, b::DECIDED))
@@ -189,8 +190,8 @@ impl Consumer {
         self.link.room.released();
     }
 
-    /// If everything was released, what comes next goes where the ring's memory is; `give_back`: what the ring has grown beyond its first
-    /// size goes back to the system, a piece at each call.
+    /// If everything was released, the next bytes go where the ring's memory is; `give_back`: what the ring has grown
+    /// beyond its first size goes back to the system, a piece at each call.
     pub fn rewind(&mut self, give_back: bool) {
         if self.reader.rewind(give_back) {
             self.link.room.released();
@@ -273,7 +274,7 @@ impl Consumer {
         put(self.reader.memory().region_b(), b::SPOOL_START, start.unwrap_or(NO_SPOOL));
     }
 
-    /// See [`set_spool_start`](Self::set_spool_start).
+    /// The offset that [`set_spool_start`](Self::set_spool_start) noted; `None` if no message is being spooled.
     pub fn spool_start(&self) -> Option<u64> {
         Some(get(self.reader.memory().region_b(), b::SPOOL_START)).filter(|&start| start != NO_SPOOL)
     }

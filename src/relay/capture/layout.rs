@@ -1,4 +1,4 @@
-//! Where what lies in a ring file. All numbers are little-endian `u64`; offsets in bytes.
+//! The layout of a ring file. All numbers are little-endian `u64`; offsets in bytes.
 //!
 //! | at | size | field | written by |
 //! |---|---|---|---|
@@ -15,7 +15,7 @@
 //! | 1024 | 8 | `head` | producer |
 //! | 1032 | 8 | `written` | producer |
 //! | 1280 | 8 | `tail` | consumer |
-//! | 1288 | 8 | `base`: the stream offset that lies at the first place (version 5) | consumer |
+//! | 1288 | 8 | `base`: the stream offset that is at the first place (version 5) | consumer |
 //! | 2048 | 8 | closed (0 or 1) | producer |
 //! | 2056 | 8 | gap slots in use | producer |
 //! | 2064 | 8 | bytes in gaps, total | producer |
@@ -31,23 +31,23 @@
 //! | 6144 | 2048 | stream offsets of the first 256 messages of 2104 (version 2) | producer |
 //! | 8192 | 26624 | for each of them, the offset of the last message of its run: all between were refused, too (version 4) | producer |
 //! | 34816 | 24576 | stream offsets of the others (version 4) | producer |
-//! | 65536 | 16·N | read marks: end offset, ns; mark `i` lies in slot `i mod N` | producer |
+//! | 65536 | 16·N | read marks: end offset, ns; mark `i` is in slot `i mod N` | producer |
 //! | 65536+16·N | 16·N | write marks, same | producer |
-//! | H = 65536+32·N | capacity | bytes; offset `o` lies at `H + ((o - base) mod capacity)` | producer |
+//! | H = 65536+32·N | capacity | bytes; offset `o` is at `H + ((o - base) mod capacity)` | producer |
 
 use super::Direction;
 use crate::{model::reading::TooNew, sys::RingMemory};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `ASSAYRNG` as it lies in the file.
+/// `ASSAYRNG` as it is in the file.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"ASSAYRNG");
 
-/// Where the magic lies, in bytes.
+/// Where the magic is, in bytes.
 pub(super) const MAGIC_AT: u64 = 0;
-/// Where the version lies, in bytes.
+/// Where the version is, in bytes.
 pub(super) const VERSION_AT: u64 = 8;
-/// Where `head` lies, in bytes.
+/// Where `head` is, in bytes.
 pub(super) const HEAD_AT: u64 = 1024;
 
 /// Format of ring files.
@@ -58,9 +58,9 @@ pub(super) const HEAD_AT: u64 = 1024;
 /// | 2 | what a guard decided: guarded, decided, refusals without a decision |
 /// | 3 | decisions are not lines of JSON any more |
 /// | 4 | refusals without a decision are runs of messages |
-/// | 5 | `base`: the stream goes on at the first place when the ring is empty |
+/// | 5 | `base`: the stream continues at the first place when the ring is empty |
 pub const VERSION: u64 = 5;
-/// Whether this word is a version above those that are read. A later minor one stands in the upper half of the word.
+/// Whether this word is a version above those that are read. A later minor one is in the upper half of the word.
 pub(super) fn newer(word: u64) -> Option<TooNew> {
     let (major, minor) = (word & u64::from(u32::MAX), word >> 32);
     let found = if minor == 0 { major.to_string() } else { format!("{major}.{minor}") };
@@ -77,7 +77,7 @@ pub(super) const GAPS: usize = 64;
 pub(super) const MAX_CAPACITY: u64 = 1 << 30;
 /// Runs of refusals that no decision tells of, at most.
 pub(super) const BLIND: usize = 3328;
-/// Of these, so many stand in the first table.
+/// Of these, so many are in the first table.
 const BLIND_FIRST: usize = 256;
 /// `spool_start` when nothing is spooled.
 pub(super) const NO_SPOOL: u64 = u64::MAX;
@@ -131,7 +131,7 @@ pub(super) const fn header_bytes(marks: u64) -> u64 {
     65536 + 32 * marks
 }
 
-/// Where the stream offset of a run of refusals stands.
+/// Where the stream offset of a run of refusals is, in bytes.
 #[inline]
 pub(super) const fn blind_at(run: usize) -> usize {
     if run < BLIND_FIRST { b::BLIND_TABLE + run } else { b::BLIND_MORE + run - BLIND_FIRST }

@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-/// Directories to try, best first: `$XDG_RUNTIME_DIR/assay`, `/dev/shm/assay-<uid>` (Linux), `fallback`. The first two are
-/// memory; a fallback on disk works, with write-back of the ring as its cost.
+/// Directories to try, best first: `$XDG_RUNTIME_DIR/assay`, `/dev/shm/assay-<uid>` (Linux), `fallback`. The first two
+/// are memory; a fallback on disk works, with write-back of the ring as its cost.
 pub fn ring_dirs(fallback: &Path) -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
@@ -24,7 +24,7 @@ pub fn ring_dirs(fallback: &Path) -> Vec<PathBuf> {
     dirs
 }
 
-/// Where ring files of this user may lie: [`ring_dirs`], also those of a process that had another environment.
+/// Where ring files of this user may be: [`ring_dirs`], also those of a process that had another environment.
 pub fn search_dirs(fallback: &Path) -> Vec<PathBuf> {
     let mut dirs = ring_dirs(fallback);
     let of_system = PathBuf::from(format!("/run/user/{}/assay", rustix::process::geteuid().as_raw()));
@@ -46,8 +46,8 @@ pub(super) struct Made {
     pub path: PathBuf,
 }
 
-/// Creates `dir/name`, `bytes` bytes long with the `first` reserved, locked for us alone. `dir` is created 0700 if need be (not its
-/// parents) and refused unless it is a directory of ours that nobody else can enter.
+/// Creates `dir/name`, `bytes` bytes long with the `first` reserved, locked for us alone. `dir` is created 0700 if need
+/// be (not its parents) and refused unless it is a directory of ours that nobody else can enter.
 pub(super) fn make(dir: &Path, name: &str, bytes: u64, first: u64) -> io::Result<Made> {
     let dir_fd = files::exclusive_dir(dir)?;
     let file = files::create_in(&dir_fd, name)?;
@@ -72,10 +72,11 @@ fn note_beside(ring: &Path) -> Option<PathBuf> {
     Some(ring.with_file_name(format!("{session}.place")))
 }
 
-/// Notes beside a ring file in which directory the cards lie that lead to it: once none does, nobody will read the ring.
+/// Notes beside a ring file in which directory the cards are that lead to it: without any such card the ring will never
+/// be read.
 ///
 /// # Errors
-/// What the system says; the ring stays for good then, if its process is killed and that directory removed.
+/// An I/O error; the ring stays for good then, if its process is killed and that directory removed.
 pub fn note_cards(ring: &Path, cards: &Path) -> io::Result<()> {
     let Some(note) = note_beside(ring) else { return Ok(()) };
     match crate::paths::write_new(&note, cards.as_os_str().as_encoded_bytes()) {
@@ -91,11 +92,12 @@ pub(super) fn forget_note(ring: &Path) {
     }
 }
 
-/// Removes ring files whose process is gone and that nobody needs: they hold nothing, since it was killed before its session
-/// began, or no card leads to them any more, since its audit directory was removed. Other ring files are left to the
-/// recovery of their audit directory, and those of a later version to that version.
+/// Removes ring files whose process is gone and that are not needed: they hold nothing, since it was killed before its
+/// session began, or no card leads to them any more, since its audit directory was removed. Other ring files are left
+/// to the recovery of their audit directory, and those of a later version to that version.
 ///
-/// A directory that somebody else made, or a link to one, is not looked into: others may write where these lie (`/dev/shm`).
+/// A directory that somebody else made, or a link to one, is not looked into: others may write where these are
+/// (`/dev/shm`).
 pub fn sweep(dirs: &[PathBuf]) {
     for dir in dirs.iter().filter(|dir| files::is_own_dir(dir)) {
         let paths = |extension: &str| {
@@ -124,7 +126,7 @@ pub fn sweep(dirs: &[PathBuf]) {
     }
 }
 
-/// Whether no card leads to this ring file any more, as far as anybody can tell.
+/// Whether no card leads to this ring file any more, as far as can be known.
 fn is_orphan(ring: &Path) -> io::Result<bool> {
     let (Some(note), Some(name)) = (note_beside(ring), ring.file_name()) else { return Ok(false) };
     let cards = match files::plain(&note) {
@@ -173,7 +175,7 @@ fn sweep_one(path: &Path) -> io::Result<()> {
             }
             word(super::layout::HEAD_AT)? == Some(0)
         }
-        // Whatever it is, it is none that this version made.
+        // Whatever it is, this version did not make it.
         Some(_) => return Ok(()),
     };
     if empty || is_orphan(path)? { std::fs::remove_file(path) } else { Ok(()) }

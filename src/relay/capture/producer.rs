@@ -30,7 +30,7 @@ pub struct Producer {
     bypass: Option<Bypass>,
     /// Everything since the last refusal without a decision was refused.
     in_blind_run: Cell<bool>,
-    /// Up to where the recorder had released when there was no room for a decision.
+    /// How far the recorder had released when there was no room for a decision.
     stuck_at: Cell<Option<u64>>,
     /// Where the last gap was made, and in which slot.
     last_gap: Option<(u64, usize)>,
@@ -82,7 +82,7 @@ impl Producer {
         put(self.writer.memory().region_b(), b::GUARDED, 1);
     }
 
-    /// The first `n` pending bytes have been decided, and what was decided stands where the recorder finds it.
+    /// The first `n` pending bytes have been decided, and the recorder can find what was decided.
     pub fn decided(&mut self, n: usize) {
         if self.bypass.is_none() {
             let upto = self.writer.written().saturating_add(n as u64).min(self.writer.head());
@@ -90,8 +90,8 @@ impl Producer {
         }
     }
 
-    /// The message that begins at this stream offset is refused, and there is no room to say so elsewhere. `false`: there is
-    /// none here either.
+    /// The message that begins at this stream offset is refused, and there is no room to say so elsewhere. `false`:
+    /// there is none here either.
     #[must_use]
     pub fn refused_blind(&self, offset: u64) -> bool {
         if self.bypass.is_some() {
@@ -124,8 +124,8 @@ impl Producer {
     /// Space to read into: all that is free in the ring. If nothing is free, waits for the recorder; if the recorder
     /// releases nothing within the stall bound, a private buffer: what is read into that is counted as a gap.
     ///
-    /// Empty only while bytes are held back ([`pending`](Self::pending) is not empty) and no more fit, or the refusal of
-    /// what is captured could not be noted.
+    /// Empty only while bytes are held back ([`pending`](Self::pending) is not empty) and no more fit, or the refusal
+    /// of what is captured could not be noted.
     pub fn reserve(&mut self) -> &mut [u8] {
         if self.stuck_at.get().is_some_and(|at| at != self.writer.tail()) {
             self.stuck_at.set(None);
@@ -187,7 +187,7 @@ impl Producer {
                 return room > 0;
             }
             // A little room is taken when no more comes soon, so that a recorder that needs the rest of a message
-            // to go on can get it.
+            // to continue can get it.
             let patience = if room > 0 { Duration::from_millis(1) } else { left };
             self.waker.urge();
             self.link.room.wait(patience, || self.writer.tail() != tail);
@@ -201,8 +201,8 @@ impl Producer {
         }
     }
 
-    /// Publishes the first `n` bytes of the reserved space as captured at `ns` (monotonic), before any of them is passed
-    /// on.
+    /// Publishes the first `n` bytes of the reserved space as captured at `ns` (monotonic), before any of them is
+    /// passed on.
     pub fn commit(&mut self, n: usize, ns: u64) {
         if n == 0 {
             self.writer.publish(0);
@@ -248,9 +248,9 @@ impl Producer {
         self.waker.urge();
     }
 
-    /// Publishes bytes that are not a peer's and that nobody passes on; they have no time marks, and wake the recorder only when
-    /// it has much to catch up with. `write` puts them at the beginning of the space it is given and says how many they are.
-    /// `false`: it did not find room, and nothing was published.
+    /// Publishes bytes that are not a peer's and that are not passed on; they have no time marks, and wake the recorder
+    /// only when it has much to catch up with. `write` puts them at the beginning of the space it is given and says how
+    /// many they are. `false`: it did not find room, and nothing was published.
     #[must_use]
     pub fn put(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
         self.writer.open();

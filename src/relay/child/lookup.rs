@@ -46,7 +46,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// One candidate.
+/// A file that could have been the command, and why it is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
     /// The file that was looked for.

@@ -1,6 +1,6 @@
 //! Lines of our own between the lines of a peer: how one relay thread has something written by the other.
 //!
-//! Whoever refuses a message stands in one relay thread, and its answer has to go out on the stream that belongs to the
+//! A message is refused in one relay thread, and the answer has to go out on the stream that belongs to the
 //! other. The other takes it between two messages, and is woken if it waits for input.
 
 use crate::sys::fd::pipe;
@@ -32,7 +32,7 @@ struct Queue {
 }
 
 impl Inserts {
-    /// Nothing waits.
+    /// An empty queue of inserts.
     ///
     /// # Errors
     /// No pipe could be made.
@@ -45,8 +45,9 @@ impl Inserts {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `message` written, its terminator included. Never waits: the relay that is held up by a full queue waits before it
-    /// looks at more ([`Inserts::is_full`]). Beyond twice that, which only a session that is ending reaches, nothing is added.
+    /// Has `message` written, its terminator included. Never waits: the relay that is held up by a full queue waits
+    /// before it looks at more ([`Inserts::is_full`]). Beyond twice that, which only a session that is ending reaches,
+    /// nothing is added.
     pub fn push(&self, message: &[u8]) {
         let mut queue = self.lock();
         if queue.closed || queue.bytes.len() > 2 * MAX_WAITING {
@@ -58,8 +59,8 @@ impl Inserts {
         }
     }
 
-    /// Whether so much waits that whoever adds to it has to wait: a peer that asks without reading is held up as it would be by
-    /// any server.
+    /// Whether so much waits that adding to it has to wait: a peer that asks without reading is held up as it would be
+    /// by any server.
     pub fn is_full(&self) -> bool {
         let queue = self.lock();
         queue.bytes.len() > MAX_WAITING && !queue.closed
@@ -77,7 +78,7 @@ impl Inserts {
         Some(std::mem::take(&mut queue.bytes)).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Nobody will take anything any more.
+    /// Nothing will be taken out any more.
     pub fn close(&self) {
         self.lock().closed = true;
     }

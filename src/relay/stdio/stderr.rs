@@ -1,4 +1,4 @@
-//! The server's stderr: drained whatever happens, so that a server never stands still because nobody reads its log.
+//! The server's stderr: drained whatever happens, so that a server never blocks because its log is not read.
 
 use super::{RelayEnd, Stop, StopReason};
 use crate::sys::fd::{Want, wait_ready};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A write of at most this many bytes does not block on a pipe that says it is writable (`PIPE_BUF`).
 const PIECE: usize = 4096;
-/// How long our reader may keep us waiting once, before its bytes are dropped until it reads again.
+/// How long our reader may keep us waiting once, before bytes are dropped until it reads again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Running totals, readable while the relay works.

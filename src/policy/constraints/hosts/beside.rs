@@ -1,8 +1,8 @@
-//! Names that are looked up beside the judging, for who must not be held up: the recorder in audit, which has a stream to
+//! Looks up names in other threads, for callers that must not be held up: the recorder in audit, which has a stream to
 //! follow.
 //!
 //! A verdict waits a little for its names, and all verdicts together for a twentieth of the time at most. A lookup that
-//! takes longer goes on, and what comes of it is there for the next call with that name. What is not known yet is not
+//! takes longer continues, and what comes of it is there for the next call with that name. What is not known yet is not
 //! guessed: the decision says so.
 
 use super::{Found, MAX_NAMES, PATIENCE, Resolve, against, ask, public, too_many};
@@ -21,7 +21,7 @@ use std::{
 const LITTLE: Duration = Duration::from_millis(50);
 /// What all may have saved up to wait for.
 const SAVED: Duration = Duration::from_millis(500);
-/// One part of this many of the time may be waited for.
+/// Lookups may be waited for during one part in this many of the time.
 const SHARE: u32 = 20;
 /// How long an answer counts.
 const FRESH: Duration = Duration::from_secs(30);
@@ -52,7 +52,7 @@ enum Progress {
 }
 
 impl Beside {
-    /// Asks this resolver.
+    /// Looks names up with this resolver.
     #[must_use]
     pub fn new(resolver: Arc<dyn Resolve>) -> Self {
         let state = State { names: HashMap::new(), left: SAVED, counted: Instant::now() };
@@ -115,7 +115,8 @@ impl State {
         }
     }
 
-    /// What came of the lookup, or that a guard would not have waited for it any longer; `None` while that is not known.
+    /// What came of the lookup, or that a guard would not have waited for it any longer; `None` while that is not
+    /// known.
     fn answer(&mut self, name: &str, until: Instant) -> Option<Result<&[IpAddr], io::ErrorKind>> {
         let lookup = self.names.get_mut(name)?;
         if let Progress::Waits(answer) = &lookup.progress {

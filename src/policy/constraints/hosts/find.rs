@@ -13,7 +13,7 @@ use std::{
     ops::ControlFlow,
 };
 
-/// How often JSON may stand in a text of JSON, and how often a text may be percent-encoded; what is deeper is denied.
+/// How often JSON may be in a text of JSON, and how often a text may be percent-encoded; what is deeper is denied.
 pub const MAX_NESTED: usize = 4;
 
 /// Judges the hosts in a piece; names that have to be resolved go to `seen`. Whether there was any.
@@ -86,7 +86,7 @@ fn number(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
     host(text, Reading::Possible, seen).map(|()| true)
 }
 
-/// Judges numbers that stand together, as the bytes of an address.
+/// Judges numbers that are next to each other, as the bytes of an address.
 fn octets(bytes: &[u8]) -> Result<(), String> {
     let judge = |address: IpAddr| judge(address, &format!("{bytes:?}"));
     match *bytes {
@@ -123,7 +123,7 @@ fn as_it_stands(text: &str, named: Named, seen: &mut Seen) -> Result<bool, Strin
     Ok(some | lists::list(trimmed, named, some, seen)?)
 }
 
-/// A text without its tabs and line breaks. A line that begins with a scheme begins anew behind one that has a URL.
+/// A text without its tabs and line breaks. A line that begins with a scheme begins anew after one that has a URL.
 fn joined(text: &str) -> String {
     let mut all = String::with_capacity(text.len());
     let mut has_url = false;

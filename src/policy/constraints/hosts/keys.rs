@@ -64,7 +64,7 @@ const HOST: [&str; 43] = [
     "gateway",
     "webhooks",
 ];
-/// Such that have no other meaning: blanks in their value separate hosts, and a word without a dot is one.
+/// Words without another meaning: blanks in their value separate hosts, and a word without a dot is a host.
 const NOTHING_ELSE: [&str; 14] = [
     "host",
     "hosts",
@@ -81,7 +81,7 @@ const NOTHING_ELSE: [&str; 14] = [
     "endpoints",
     "proxies",
 ];
-/// Such that make a longer word one about a host, and words that only look like that.
+/// Words that make a longer word the name of a host, and words that only look like that.
 const NEAR: [&str; 9] = ["url", "uri", "host", "addr", "address", "domain", "server", "endpoint", "proxy"];
 const FAR: [&str; 8] = ["curl", "ghost", "observer", "hosting", "hostile", "addressee", "serverless", "curls"];
 /// Words that name a host among other things.
@@ -165,7 +165,7 @@ const BESIDE: [&str; 76] = [
     "to",
     "web",
 ];
-/// Last words of a name that is about a host and has none as its value.
+/// Last words of a name that is about a host but whose value is not one.
 const ABOUT: [&str; 39] = [
     "type",
     "id",

@@ -1,4 +1,4 @@
-//! Hosts that stand in no URL: alone, in a list, in a connection string, beside a name in a text.
+//! Hosts outside of URLs: alone, in a list, in a connection string, beside a name in a text.
 
 use super::{
     keys::{self, Named},
@@ -19,8 +19,8 @@ const fn is_separator(c: char) -> bool {
     matches!(c, ',' | ';' | '|' | '\n' | '\r' | '\t')
 }
 
-/// Judges a text as a host or a list of hosts, separated by commas, semicolons, bars or blanks. `has_url`: there are URLs,
-/// which are judged already. Whether there was any.
+/// Judges a text as a host or a list of hosts, separated by commas, semicolons, bars or blanks. `has_url`: there are
+/// URLs, which are judged already. Whether there was any.
 ///
 /// # Errors
 /// Why one is denied.
@@ -53,7 +53,7 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
             behind_any_user(text, seen)?;
         }
     }
-    // What stands before a path may be one host for all that follows it.
+    // What is before a path may be one host for all that follows it.
     if blank && named == Named::About {
         let head = text.split(['/', '?', '#', '\\']).next().unwrap_or_default();
         if head.len() < text.len() && (head.contains('.') || head.contains(DOTS)) && !head.contains(char::is_whitespace)
@@ -64,7 +64,7 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
     for piece in pieces().filter(|p| !p.contains("://")) {
         let piece = if piece.contains(']') { piece } else { piece.trim_start_matches('[') };
         let piece = if piece.contains('[') { piece } else { piece.trim_end_matches(']') };
-        // What has a name of its own is judged by it as well.
+        // A value that has a name of its own is judged by that as well.
         if let Some((name, value)) = piece.rsplit_once('=') {
             if named != Named::No {
                 bare(value, Named::About, seen)?;
@@ -74,7 +74,7 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
                 continue;
             }
         }
-        // A port behind a comma, as SQL Server has it.
+        // A port after a comma, as SQL Server has it.
         if piece.parse::<u16>().is_ok_and(|port| port > 0) {
             continue;
         }
@@ -85,11 +85,11 @@ pub fn list(text: &str, named: Named, has_url: bool, seen: &mut Seen) -> Result<
     Ok(some)
 }
 
-/// Judges the host that a parser finds to which all that stands before the last `@` is the user's name, blanks and all.
+/// Judges the host that a parser finds to which all that is before the last `@` is the user's name, blanks and all.
 fn behind_any_user(text: &str, seen: &mut Seen) -> Result<(), String> {
     let (authority, behind) = text.split_at(text.find(['/', '?', '#']).unwrap_or(text.len()));
     let Some((_, name)) = authority.rsplit_once('@') else { return Ok(()) };
-    // In a text of words, one that begins with it is a person's; what is in angle brackets is an address of mail.
+    // In prose, a word that begins with `@` is a person; what is in angle brackets is a mail address.
     let word = behind.is_empty() && !name.contains(['.', ':']) && !name.contains(DOTS);
     if word || name.ends_with('>') || name.contains(char::is_whitespace) {
         return Ok(());
@@ -136,7 +136,7 @@ pub fn bare(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
         if named == Named::Hosts && text.starts_with('/') {
             return Err("a socket of this machine where a host is expected".to_owned());
         }
-        // Some resolvers look at the end of a name alone.
+        // Some resolvers only look at the end of a name.
         let name = text.trim_start_matches('.');
         if certain && name.len() < text.len() && !name.starts_with(['/', '\\']) {
             host(name.split(['/', '?', '#', '\\']).next().unwrap_or_default(), Reading::Possible, seen)?;
@@ -180,7 +180,7 @@ pub fn bare(text: &str, named: Named, seen: &mut Seen) -> Result<bool, String> {
         return urls::authority(text, Place::WHOLE, seen);
     }
     let part = behind_user(part);
-    // Without a host's name by it, a number is a number, and 1.2.3 a version.
+    // Without the name of a host beside it, a number is a number, and 1.2.3 a version.
     let name = part.split(':').next().unwrap_or_default();
     let version = name.split('.').count() != 4 && name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let word = !name.contains(['.', '[', '%']) && !name.contains(DOTS) && !ends_with_localhost(name);
@@ -211,10 +211,10 @@ fn is_address_or_localhost(text: &str) -> bool {
 /// Words that name the host in a connection string, and nothing else there.
 const CONNECTS: [&str; 9] =
     ["server", "servername", "address", "addr", "source", "partner", "hostname", "endpoint", "hostaddr"];
-/// What stands before a host in one of SQL Server, and the type of a text in a file of Remote Desktop.
+/// What is before a host in one of SQL Server, and the type of a text in a file of Remote Desktop.
 const TRANSPORTS: [&str; 6] = ["tcp:", "np:", "lpc:", "admin:", "udp:", "s:"];
 
-/// Judges what stands behind a name of a host and `=` or `:` in a text: connection strings, parameters, settings.
+/// Judges what is after a name of a host and `=` or `:` in a text: connection strings, parameters, settings.
 ///
 /// # Errors
 /// Why one is denied.
@@ -268,7 +268,7 @@ const fn ends_value(c: char) -> bool {
     matches!(c, ';' | '&' | ' ' | '\t' | '\n' | '\r' | '"' | '\'' | '`' | ')' | '}' | '|' | '=' | '<' | '>')
 }
 
-/// Judges a host that a name stands before.
+/// Judges a host that has a name before it.
 fn beside(part: &str, setting: bool, sure: bool, seen: &mut Seen) -> Result<(), String> {
     let transport = TRANSPORTS.iter().find(|t| part.get(..t.len()).is_some_and(|p| p.eq_ignore_ascii_case(t)));
     let part = transport.map_or(part, |t| &part[t.len()..]).trim_start_matches(['\\', '/']);
@@ -281,14 +281,15 @@ fn beside(part: &str, setting: bool, sure: bool, seen: &mut Seen) -> Result<(), 
     if name.is_empty() || name.parse::<u16>().is_ok_and(|port| port > 0) {
         return Ok(());
     }
-    // In a document, 10.2 behind a colon is a version.
+    // In a document, 10.2 after a colon is a version.
     if setting && !is_address_or_localhost(name) && !is_private(&name.to_ascii_lowercase()) {
         return Ok(());
     }
     host(part, if sure { Reading::Certain } else { Reading::Possible }, seen)
 }
 
-/// Whether a text as a whole says how to connect: it begins with a name and its value, or with a scheme that no browser has.
+/// Whether a text as a whole says how to connect: it begins with a name and its value, or with a scheme that no browser
+/// has.
 fn is_connection(text: &str) -> bool {
     let text = text.trim_start();
     let head = &text[..text.find(['=', '/', '?']).unwrap_or(text.len())];

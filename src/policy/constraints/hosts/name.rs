@@ -1,4 +1,4 @@
-//! One host as somebody wrote it, and what can be said of it without asking anybody.
+//! One host as it is written, and what can be said of it without a lookup.
 
 use super::is_public;
 use crate::policy::names::fold;
@@ -9,8 +9,8 @@ use std::{
 };
 use url::Host;
 
-/// Names that are not public wherever they are resolved: RFC 6761, RFC 6762, RFC 8375, RFC 7686, RFC 9476 and what private
-/// networks use.
+/// Names that are not public wherever they are resolved: RFC 6761, RFC 6762, RFC 8375, RFC 7686, RFC 9476 and what
+/// private networks use.
 const PRIVATE_SUFFIXES: [&str; 16] = [
     "localhost",
     "localdomain",
@@ -29,10 +29,10 @@ const PRIVATE_SUFFIXES: [&str; 16] = [
     "cluster.local",
     "ip6-localhost",
 ];
-/// Bytes of a host; a longer one is denied where there must be one.
+/// Longest host in bytes; a longer one is denied where there must be one.
 pub const MAX_HOST: usize = 2048;
 
-/// What stands behind a host in a text. Parsers differ about it in one.
+/// What is after a host in a text. Parsers differ about it in one.
 pub const NO_HOST: [char; 10] = ['!', '(', ')', '*', ',', ';', '\'', '{', '}', '|'];
 /// What some parsers take for dots.
 pub const DOTS: [char; 3] = ['。', '．', '｡'];
@@ -40,7 +40,7 @@ pub const DOTS: [char; 3] = ['。', '．', '｡'];
 /// How strictly an unclear host is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// It is one: it must be public, and if it is a name, resolve.
+    /// It is a host: it must be public, and if it is a name, resolve.
     Certain,
     /// A careless parser could take it for one: it must not be a private address or name.
     Possible,
@@ -49,17 +49,17 @@ pub enum Reading {
 /// What was found so far.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Names to resolve.
+    /// Names that are still to be resolved.
     pub names: BTreeSet<String>,
     /// URLs that were looked at.
     pub urls: usize,
     /// Bytes that were looked at more than once.
     pub work: usize,
-    /// Numbers that stood together, which may be the bytes of an address.
+    /// Numbers that were next to each other, which may be the bytes of an address.
     pub octets: Vec<u8>,
 }
 
-/// Judges a host, which may have a port behind it.
+/// Judges a host, which may have a port after it.
 pub fn host(text: &str, reading: Reading, seen: &mut Seen) -> Result<(), String> {
     let unclear = |what: &str| match reading {
         Reading::Certain => Err(format!("the host {} {what}", shown(text))),
@@ -101,7 +101,7 @@ pub fn host(text: &str, reading: Reading, seen: &mut Seen) -> Result<(), String>
     if bare.is_empty() {
         return unclear("is empty");
     }
-    // In a text of which nobody says that it is a host, a small number counts something.
+    // In a text that nothing calls a host, a small number counts something.
     if reading == Reading::Possible && bare != "0" && bare.parse::<u64>().is_ok_and(|n| n < 1 << 24) {
         return Ok(());
     }
@@ -118,7 +118,7 @@ pub fn host(text: &str, reading: Reading, seen: &mut Seen) -> Result<(), String>
         Err(_) => unclear("cannot be read"),
         Ok(Host::Ipv4(address)) => {
             judge(IpAddr::V4(address), text)?;
-            // Behind a dot, browsers read short and odd forms as numbers, and C libraries as names.
+            // After a dot, browsers read short and odd forms as numbers, and C libraries as names.
             let plain = fold(bare).replace(DOTS, ".") == address.to_string();
             if bare.len() < decoded.len() && !plain { unclear("is both a number and a name") } else { Ok(()) }
         }
@@ -148,7 +148,7 @@ fn named(domain: &str, text: &str, reading: Reading, seen: &mut Seen) -> Result<
     for address in addresses(&domain) {
         judge(IpAddr::V4(address), text)?;
     }
-    // In a text of which nobody says that it is a host, a word is a word.
+    // In a text that nothing calls a host, a word is a word.
     let single = !domain.contains('.');
     if is_private(&domain) && (!single || reading == Reading::Certain || domain.ends_with("localhost")) {
         return Err(format!("the host {} is a name of this machine or of a private network", shown(text)));

@@ -1,8 +1,8 @@
 //! URLs in a text, and the hosts that parsers find in them.
 //!
 //! No reading is taken for the right one. What ends the host for one parser belongs to it, or to the user's name, for
-//! another (WHATWG, RFC 3986, curl, Python, Go, and careless code): each piece that some parser connects to must be public,
-//! and where they differ about a name, which cannot be looked up for all of them, the URL is denied.
+//! another (WHATWG, RFC 3986, curl, Python, Go, and careless code): each piece that some parser connects to must be
+//! public, and where they differ about a name, which cannot be looked up for all of them, the URL is denied.
 
 use super::name::{DOTS, NO_HOST, Reading, Seen, host, shown};
 use crate::policy::names::fold;
@@ -24,7 +24,7 @@ const LOCAL: [&str; 11] = [
     "postgresql+unix",
     "redis-socket",
 ];
-/// Schemes of identifiers that are written like numbers of an address and that nobody connects to.
+/// Schemes of identifiers that are written like numbers of an address and that no program connects to.
 const NUMBERED: [&str; 2] = ["doi", "hdl"];
 /// Schemes of clients that connect to this machine when no host is written.
 const AT_HOME: [&str; 26] = [
@@ -64,11 +64,11 @@ pub const MAX_WORK: usize = 32 << 20;
 /// Which blanks may belong to a URL in a text.
 #[derive(Debug, Clone, Copy)]
 pub enum Blanks {
-    /// None: it begins behind one.
+    /// None: the URL begins after a blank.
     None,
-    /// All.
+    /// All: the URL may go to the end of the text.
     All,
-    /// Those before the end of the brackets or quotes in which it stands.
+    /// Those before the end of the brackets or quotes around the URL.
     Before(char),
 }
 
@@ -79,7 +79,7 @@ impl Blanks {
     }
 }
 
-/// Where a URL stands, which says what may belong to it.
+/// Where a URL is found, which decides what may belong to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     /// The text begins with it: a parser may be given all of the text.
@@ -88,12 +88,12 @@ pub struct Place {
     pub blanks: Blanks,
     /// A browser knows the scheme; others may have several hosts.
     pub special: bool,
-    /// How what stands in the host's place is judged.
+    /// How what is in the host's place is judged.
     pub reading: Reading,
 }
 
 impl Place {
-    /// Of a text that is a host with what may stand around it.
+    /// Of a text that is a host with what may be around it.
     pub const WHOLE: Self = Self { first: true, blanks: Blanks::All, special: true, reading: Reading::Certain };
 }
 
@@ -173,7 +173,7 @@ pub fn urls(text: &str, most: Reading, seen: &mut Seen) -> Result<bool, String> 
         let reading = if sure { most } else { Reading::Possible };
         let place = Place { first, blanks: Blanks::behind(before), special, reading };
         let rest = &behind[slashes.min(if special { slashes } else { 2 })..];
-        // In a text, a scheme with nothing behind it is spoken of.
+        // In a text, a scheme with nothing after it is only mentioned.
         let bare = rest.starts_with(['?', '#']) || first && rest.trim().is_empty();
         if !special && (rest.starts_with(['/', '\\']) || bare) {
             nowhere(scheme, rest, seen)?;
@@ -213,7 +213,7 @@ fn nowhere(scheme: &str, path: &str, seen: &mut Seen) -> Result<(), String> {
     part.split(',').map(behind_user).try_for_each(|p| host(p, Reading::Possible, seen))
 }
 
-/// Judges addresses that have only the scheme in common with the page that they stand in: `//host/path`.
+/// Judges addresses that leave their scheme to the page that they are in: `//host/path`.
 fn relative(text: &str, begin: usize, most: Reading, seen: &mut Seen) -> Result<bool, String> {
     let bytes = text.as_bytes();
     let mut some = false;
@@ -247,7 +247,7 @@ fn relative(text: &str, begin: usize, most: Reading, seen: &mut Seen) -> Result<
     Ok(some)
 }
 
-/// What stands behind the name of the device that is the network.
+/// What is after the name of the device that is the network.
 fn device(text: &str) -> Option<&str> {
     let rest = text.strip_prefix(['?', '.'])?.trim_start_matches(['/', '\\']);
     let (_, rest) = rest.split_at_checked(3).filter(|(name, _)| name.eq_ignore_ascii_case("unc"))?;
@@ -259,7 +259,7 @@ fn behind_user(text: &str) -> &str {
     text.rsplit_once('@').map_or(text, |(_, host)| host)
 }
 
-/// Judges the hosts of what stands behind the slashes of a URL. Whether there are any.
+/// Judges the hosts of what is after the slashes of a URL. Whether there are any.
 ///
 /// # Errors
 /// Why one is denied.
@@ -282,7 +282,7 @@ pub fn authority(text: &str, place: Place, seen: &mut Seen) -> Result<bool, Stri
     Ok(!tight.is_empty())
 }
 
-/// Judges what stands in brackets, where Python looks for a host first, whatever is before them.
+/// Judges what is in brackets, where Python looks for a host first, whatever is before them.
 fn bracketed(wide: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
     for (at, _) in wide.match_indices('[') {
         let (before, inside) = (&wide[..at], &wide[at + 1..]);
@@ -339,7 +339,7 @@ fn several(tight: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
     Ok(())
 }
 
-/// Judges what follows an `@` behind the place where a host seems to end.
+/// Judges what follows an `@` after the place where a host seems to end.
 fn beyond(behind: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
     let blank = behind.find(char::is_whitespace);
     let reach = match (blank, place.blanks) {
@@ -357,7 +357,7 @@ fn beyond(behind: &str, place: Place, seen: &mut Seen) -> Result<(), String> {
     if !behind.starts_with('\\') {
         return Ok(());
     }
-    // A browser ends the host here; others go on.
+    // A browser ends the host here; others continue.
     let reach = &reach[..reach.find(|c| is_odd(c) || matches!(c, '?' | '#')).unwrap_or(reach.len())];
     if reach.contains('@') && place.reading == Reading::Certain {
         return Err(unclear(reach));
@@ -388,7 +388,7 @@ fn given_whole(wide: &str, tight: &str, seen: &mut Seen) -> Result<(), String> {
             continue;
         }
         let more = more.split(':').next().unwrap_or_default();
-        // Nobody writes one, and parsers go on behind it or end there.
+        // No one writes this, and parsers continue after it or end there.
         let control = more.starts_with(|c: char| c.is_control() && !c.is_whitespace());
         let more = if control { more.split(char::is_whitespace).next().unwrap_or_default() } else { more };
         if !more.starts_with('\\') && !more.contains(char::is_whitespace) && more.contains(char::is_alphanumeric) {
@@ -406,7 +406,7 @@ fn unclear(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What the work is of a text whose URLs each reach to its end, for nothing but backslashes is behind them.
+    /// The work that a text takes whose URLs each reach to its end, because only backslashes follow them.
     fn work(n: usize, before: usize) -> Result<usize, String> {
         let mut seen = Seen { work: before, ..Seen::default() };
         urls(&"a:\\\\8.8.8.8\\".repeat(n), Reading::Certain, &mut seen).map(|_| seen.work)

@@ -2,7 +2,7 @@
 
 use super::super::{walk::Around, words};
 
-/// How often a text is percent-decoded; no program does it so often.
+/// How often a text is percent-decoded; no program does it as often.
 const MAX_ROUNDS: usize = 40;
 
 /// Schemes whose URIs name nothing in this machine's files.
@@ -14,7 +14,7 @@ pub const REMOTE: [&str; 19] = [
 /// What the name of an argument says about its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A path.
+    /// The value is a path.
     Path,
     /// A URI, which may be one of a file.
     Uri,
@@ -82,7 +82,7 @@ const CONTENT: [&str; 27] = [
     "template",
     "sql",
 ];
-/// Last words of a name whose value describes a path and is none.
+/// Last words of a name whose value describes a path but is not one.
 const ABOUT: [&str; 17] = [
     "type",
     "types",
@@ -148,7 +148,7 @@ pub fn looks_like_path(text: &str) -> bool {
     (begins_like_path(text) && !text.contains('\n')) || climbs(text)
 }
 
-/// Whether a document is nothing but a path for certain: it climbs, or begins at the home or at a directory that there is.
+/// Whether a document is certainly nothing but a path: it climbs, or begins at the home or at an existing directory.
 pub fn is_plain_path(text: &str) -> bool {
     let text = trimmed(text);
     if text.contains(char::is_whitespace) {
@@ -181,8 +181,8 @@ fn begins_like_path(text: &str) -> bool {
         || ["%2f", "%2e", "%7e", "%5c"].iter().any(|p| encoded(p))
 }
 
-/// Whether one of its components is `..`, in any spelling that [`super::readings`] knows; in a URL, whether they lead out of
-/// it: a program that takes it for a path goes there.
+/// Whether one of its components is `..`, in any spelling that [`super::readings`] knows; in a URL, whether they lead
+/// out of it: a program that takes it for a path goes there.
 fn climbs(text: &str) -> bool {
     let plain = text.is_ascii() && !text.contains('%');
     if plain && memchr::memmem::find(text.as_bytes(), b"..").is_none() {
@@ -210,7 +210,7 @@ fn is_remote(scheme: &str) -> bool {
     REMOTE.iter().any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
-/// Percent-decoded as often as it goes, in the compatibility form; `None` when it goes on and on.
+/// Percent-decoded as often as possible, in the compatibility form; `None` when it never ends.
 fn decoded(text: &str) -> Option<std::borrow::Cow<'_, str>> {
     use unicode_normalization::UnicodeNormalization as _;
     let mut text = std::borrow::Cow::Borrowed(text);

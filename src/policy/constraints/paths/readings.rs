@@ -12,7 +12,7 @@ const MAX_PATH: usize = 4096;
 /// A path as a server could read it, absolute or relative.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reading {
-    /// The path.
+    /// The path, absolute or relative.
     pub path: String,
     /// Whether it begins at the home (`~`).
     pub home: bool,
@@ -45,7 +45,7 @@ pub fn of(text: &str, kind: Kind) -> Result<Vec<Reading>, &'static str> {
     readings(vec![text.to_owned()])
 }
 
-/// A URI that is not of a file by its scheme: what stands behind the host may still be a path of this machine.
+/// A URI that is not of a file by its scheme: what is after the host may still be a path of this machine.
 fn other_uri(scheme: &str, rest: &str) -> Result<Vec<Reading>, &'static str> {
     if REMOTE.contains(&scheme) {
         return Ok(Vec::new());
@@ -69,7 +69,7 @@ pub fn embedded(text: &str) -> impl Iterator<Item = &str> {
             let Some(start) = at.checked_sub(4).filter(|s| *s > 0 && slash && text.is_char_boundary(*s)) else {
                 continue;
             };
-            // `logfile:/x` is none.
+            // `logfile:/x` is not one.
             let is_word = text[..start].ends_with(|c: char| c.is_ascii_alphanumeric());
             if !is_word && text[start..at].eq_ignore_ascii_case("file") {
                 let rest = &text[start..];
@@ -81,7 +81,7 @@ pub fn embedded(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A scheme of two characters or more, in lower case, and what is behind its colon.
+/// A scheme of two characters or more, in lower case, and what is after its colon.
 fn scheme(text: &str) -> Option<(String, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let valid = scheme.len() > 1
@@ -90,7 +90,8 @@ fn scheme(text: &str) -> Option<(String, &str)> {
     valid.then(|| (scheme.to_ascii_lowercase(), rest))
 }
 
-/// What is behind the scheme of a `file:` URI, also of `jar:file:…` and `git+file:…`. Browsers drop tabs and line breaks.
+/// What is after the scheme of a `file:` URI, also of `jar:file:…` and `git+file:…`. Browsers drop tabs and line
+/// breaks.
 fn file_uri(text: &str) -> Option<String> {
     let blank = |c: char| c.is_whitespace() || c.is_control();
     let dropped = |c: &char| !matches!(c, '\t' | '\r' | '\n');
@@ -121,7 +122,7 @@ fn file_paths(rest: &str) -> Result<Vec<String>, &'static str> {
             path
         }
     };
-    // Behind ? and # is not a path, but not every server knows.
+    // After ? and # is not a path, but not every server knows.
     let cut = path.find(['?', '#']).map_or(path, |at| &path[..at]);
     Ok(if cut == path { vec![path.to_owned()] } else { vec![cut.to_owned(), path.to_owned()] })
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Symbolic links on the way (Linux follows 40).
+/// Most symbolic links on the way (Linux follows 40).
 const MAX_LINKS: usize = 40;
 
 /// An absolute path without `.` and `..`, by its text alone.
@@ -24,7 +24,7 @@ pub fn normalized(path: &Path) -> PathBuf {
     out
 }
 
-/// Where an absolute path leads: as far as it exists its links are followed, the rest is taken as it stands.
+/// Where an absolute path leads: as far as it exists its links are followed, the rest is taken as it is written.
 ///
 /// # Errors
 /// Why that cannot be known.

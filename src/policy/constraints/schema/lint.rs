@@ -1,5 +1,5 @@
-//! What is wrong with a JSON Schema that its own rules let pass: a keyword that is none, or does nothing where it stands, would
-//! switch a constraint off in silence; a schema that refers to itself on the spot would never be done.
+//! What is wrong with a JSON Schema that its own rules let pass: a keyword that is unknown, or does nothing where it
+//! is, would switch a constraint off in silence; a schema that refers to itself on the spot would never be done.
 
 use crate::yaml::distance;
 use percent_encoding::percent_decode_str;
@@ -20,9 +20,9 @@ pub const MAX_WIDTH: u64 = 10_000;
 pub struct Wrong {
     /// JSON pointer of the keyword.
     pub pointer: String,
-    /// What is wrong, in words.
+    /// What is wrong, as text for people.
     pub what: String,
-    /// What to do.
+    /// What to do about it, as text for people.
     pub hint: Option<String>,
 }
 
@@ -110,7 +110,7 @@ const FORMATS: [&str; 22] = [
     "uuid",
     "color",
 ];
-/// What may stand beside a `$ref` of the drafts that ignore everything beside one.
+/// What may be beside a `$ref` of the drafts that ignore everything beside one.
 const BESIDE_REF: [&str; 10] = [
     "$ref",
     "title",
@@ -136,11 +136,11 @@ pub struct Seen {
     pub texts: Vec<(String, String)>,
     /// Those that names are matched against, likewise.
     pub names: Vec<(String, String)>,
-    /// Where `format` stands first.
+    /// Where `format` is first.
     pub format: Option<String>,
 }
 
-/// Looks at every keyword of a schema that is valid otherwise.
+/// Checks every keyword of a schema that is otherwise valid.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -234,7 +234,7 @@ impl Walk {
         wrong(at, what, Some(hint))
     }
 
-    /// What does nothing because of what stands, or does not stand, beside it.
+    /// Keywords that do nothing because of what is, or is not, beside them.
     fn beside(&mut self, members: &Map<String, Value>, keyword: &Keyword, at: &str) -> Result<(), Wrong> {
         let name = keyword.0;
         if self.draft < 8 && members.contains_key("$ref") && !BESIDE_REF.contains(&name) {
@@ -329,7 +329,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Follows the references.
+    /// Follows the references (`$ref`) between the parts of the schema.
     fn connect(&mut self, root: &Value) -> Result<(), Wrong> {
         let id = root.get("$id").or_else(|| root.get("id")).and_then(Value::as_str).unwrap_or_default();
         let id = id.split('#').next().unwrap_or_default().to_owned();
@@ -366,7 +366,7 @@ impl Walk {
         Ok(())
     }
 
-    /// That judging one value comes to an end, whatever it is.
+    /// Checks that judging any value comes to an end.
     fn bounded(&self) -> Result<(), Wrong> {
         #[derive(Clone, Copy)]
         enum State {

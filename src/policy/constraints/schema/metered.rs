@@ -1,5 +1,6 @@
-//! Arguments as the JSON Schema crate sees them when every look at a value is counted, so that no schema and no arguments
-//! make an evaluation run on: whoever looks once too often, or too deep in the stack, is stopped there.
+//! Arguments as the JSON Schema crate sees them when every look at a value is counted, so that no schema and no
+//! arguments make an evaluation run on: an evaluation that looks once too often, or goes too deep in the stack, is
+//! stopped there.
 //!
 //! The crate has no hook for this, but it is generic over how values are represented, and no keyword can judge a value
 //! without asking it something.
@@ -20,10 +21,10 @@ use std::{
 
 /// Bytes of stack of an evaluation. Threads here have 2 MiB.
 const MAX_STACK: usize = 1 << 20;
-/// Bytes of a string that one step stands for.
+/// Bytes of a string that count as one step.
 const STRING_STEP: usize = 64;
 
-/// Visits of a regular expression's states that one step stands for.
+/// Visits of states of a regular expression that count as one step.
 const VISITS_STEP: u64 = 2;
 /// Visits that a name may cost every pattern without being counted.
 const VISITS_OF_A_NAME: u64 = 4096;
@@ -60,7 +61,7 @@ pub fn within<R>(
 ) -> Result<R, Exhausted> {
     NAMES.set(Arc::clone(names));
     METER.set(Meter { left: steps, price, base: here() });
-    // Only what the evaluation made for itself is lost when it is stopped.
+    // Stopping loses only what the evaluation made for itself.
     catch_unwind(AssertUnwindSafe(evaluate)).map_err(|_| Exhausted)
 }
 
@@ -102,10 +103,10 @@ fn named(name: &str) {
     });
 }
 
-/// The representation.
+/// The representation of JSON that the evaluation runs on, which counts its steps.
 pub struct Metered;
 
-/// A value.
+/// A JSON value, each look at which is counted.
 #[derive(Clone, Copy)]
 pub struct Looked<'a>(pub &'a Value);
 
@@ -201,7 +202,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// An object's members.
+/// Iterates over the members of an object.
 pub struct Members<'a>(&'a Map<String, Value>);
 
 /// Their names and values, each a step.
@@ -237,7 +238,7 @@ impl<'a> Object<'a, Metered> for Members<'a> {
     }
 }
 
-/// An array's elements.
+/// Iterates over the elements of an array.
 pub struct Elements<'a>(&'a [Value]);
 
 /// The same one by one, each a step.
@@ -277,8 +278,8 @@ impl<'a> Array<'a, Metered> for Elements<'a> {
     }
 }
 
-/// Writes what is the same for two values if and only if JSON Schema takes them for equal. That no two differ in their hashes
-/// by design of whoever calls is why it is not left to the crate.
+/// Writes what is the same for two values if and only if JSON Schema takes them for equal. It is not left
+/// to the crate, because a caller could choose values with the same hash.
 fn write_form(value: &Value, out: &mut Vec<u8>) {
     let text = |text: &str, out: &mut Vec<u8>| {
         out.extend_from_slice(&(text.len() as u64).to_le_bytes());
@@ -290,7 +291,7 @@ fn write_form(value: &Value, out: &mut Vec<u8>) {
         Value::Number(n) => {
             let float = n.as_f64().unwrap_or_default();
             let whole = n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from));
-            // Beyond this every double is a whole number, and none of an integer's type.
+            // Beyond this every double is a whole number, and none has the type of an integer.
             let whole = whole.or_else(|| (float.fract() == 0.0 && float.abs() < 1e30).then_some(float as i128));
             if let Some(whole) = whole {
                 out.push(b'i');
