@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-/// Writes a file, 0600, under `staged`, then gives it the name `path`, whatever stood there before: a reader sees the
+/// Writes a file, 0600, under `staged`, then gives it the name `path`, whatever was there before: a reader sees the
 /// one or the other. Both are in one directory. `ready` is what is done with the whole file before it has its name:
 /// syncing, a lock, other permissions. Gives the file.
 ///

@@ -162,7 +162,7 @@ impl Tree {
         read_all(self.open(path)?, max)
     }
 
-    /// Writes a file, 0600, under `staged`, then gives it the name `path`, whatever stood there before: a reader sees
+    /// Writes a file, 0600, under `staged`, then gives it the name `path`, whatever was there before: a reader sees
     /// the one or the other. Both are in one directory. Nothing is synced unless `sync`.
     ///
     /// # Errors

@@ -218,7 +218,7 @@ fn names_reviewed(part: &[u8]) -> bool {
     })
 }
 
-/// Whether an escape stands for U+0000: what follows it is not there for a reader that ends strings so.
+/// Whether an escape means U+0000: what follows it is not there for a reader that ends strings so.
 fn escaped_nul(text: &[u8]) -> bool {
     if memchr::memchr(b'\\', text).is_none() {
         return false;

@@ -1,8 +1,8 @@
 //! The guard between two streams: where a message begins and ends, what waits meanwhile, and who writes a reply.
 //!
-//! [`Gate`] is in the client's stream, [`Outlet`] in the server's. What is decided about a message is
-//! [`judge_message`]'s; both put it into [`record::rulings`](crate::record::rulings) before it takes effect. What a
-//! refused message's sender is told goes out on the other stream, between two messages.
+//! [`Gate`] is in the client's stream, [`Outlet`] in the server's. [`judge_message`] decides about
+//! a message; both put its ruling into [`record::rulings`](crate::record::rulings) before it takes effect. The reply to
+//! the sender of a refused message goes out on the other stream, between two messages.
 
 mod gate;
 mod held;

@@ -257,7 +257,7 @@ impl Life {
         self.child.group() == Group::Shared && now < *at + AFTER_GROUP
     }
 
-    /// What moves without being told.
+    /// Looks at what moves without an event.
     fn look(&mut self) {
         let now = Instant::now();
         // The recorder reports a little later what the client has read.

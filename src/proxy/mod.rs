@@ -183,7 +183,7 @@ fn audit_dir(options: &Options, status: Status) -> Result<(AuditDir, bool), Fail
     }
 }
 
-/// A disk gets at least so long.
+/// How long a disk gets at least.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 const COMMAND_HINT: &str =

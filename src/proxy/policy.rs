@@ -20,7 +20,7 @@ use std::{
 
 /// How often the file is looked at.
 const EVERY: Duration = Duration::from_secs(1);
-/// A file that changed is read once it has not changed for so long: some editors write in pieces.
+/// How long a changed file must have stayed the same before it is read: some editors write in pieces.
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// An evaluator, and when its session began.

@@ -36,8 +36,8 @@ pub trait Judge: Send {
     /// Takes up the newest policy, which then stays in force until the next call of this; returns its `sha256:`.
     fn begin(&mut self) -> String;
 
-    /// The decision on a call at this time (monotonic ns), and words for who asked. May wait for a name to be resolved,
-    /// but not for long.
+    /// The decision on a call at this time (monotonic ns), and text that names the sender. May wait for a name to be
+    /// resolved, but not for long.
     fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Decision, String);
 }
 

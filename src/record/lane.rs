@@ -247,7 +247,7 @@ impl Lane {
         self.release();
     }
 
-    /// So many bytes more crossed without evidence.
+    /// Counts bytes that crossed without evidence.
     pub fn note_lost(&self, bytes: u64) {
         self.consumer.set_note(NOTE_LOST, self.consumer.note(NOTE_LOST) + bytes);
     }

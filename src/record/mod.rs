@@ -1,10 +1,10 @@
 //! From bytes that crossed to evidence on disk: framing, correlation, the hash chain, receipts, and recovery.
 //!
 //! Everything here works on what the capture holds and on files; it does not know where the bytes come from and never
-//! stands on the forwarding path.
+//! is on the forwarding path.
 //!
-//! [`engine`] takes messages out of a [`source`] (over stdio: [`rings`]) and gives each to its [`session`]. That has the
-//! [`recorder`] turn them into lines, which the [`store`] puts on disk; only then does the source forget the bytes.
+//! [`engine`] takes messages out of a [`source`] (over stdio: [`rings`]) and gives each to its [`session`]. That has
+//! the [`recorder`] turn them into lines, which the [`store`] puts on disk; only then does the source forget the bytes.
 
 pub mod activity;
 pub mod broadcast;

@@ -106,7 +106,7 @@ impl RulingWriter {
     }
 }
 
-/// Writes a decision to the beginning of `space`; how many bytes it takes, if there are so many.
+/// Writes a decision to the beginning of `space`; returns how many bytes it takes; `None` if there is no room.
 fn write(ruling: &RulingRecord, space: &mut [u8]) -> Option<usize> {
     let (length, body) = space.split_first_chunk_mut::<LENGTH>()?;
     let used = postcard::to_slice(ruling, body).ok()?.len();

@@ -246,7 +246,7 @@ impl Session {
         }
     }
 
-    /// So much crossed without evidence.
+    /// Counts what crossed without evidence.
     pub(super) fn miss(&mut self, messages: u64, bytes: u64) {
         for count in [&mut self.missed, &mut self.unsaid] {
             count.0 += messages;

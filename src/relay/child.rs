@@ -251,7 +251,7 @@ impl Child {
         }
     }
 
-    /// Sends any signal to the server's process alone, as whoever started it would.
+    /// Sends any signal to the server's process alone, as its parent would.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         process::send(self.pid(), signal)
     }

@@ -238,7 +238,7 @@ pub struct Recorder {
     unfollowed: (u64, u64),
     /// All requests that were not followed.
     not_followed: u64,
-    /// When a gap told of some last, monotonic ns.
+    /// When a gap last recorded some of them, monotonic ns.
     unfollowed_ns: u64,
     /// Calls that were closed without a response, at the end.
     unanswered: u64,

@@ -1,5 +1,5 @@
-//! Requests that leave no event of their own, `initialize` and `ping` among them: what is known of one that waits for its answer is in
-//! memory and in the capture alone.
+//! Requests that leave no event of their own, `initialize` and `ping` among them: what is known of one that waits for
+//! its answer is in memory and in the capture alone.
 
 use super::{Message, Recorder};
 use crate::{
@@ -8,12 +8,12 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// The capture is kept for the answer to such a request for so long, ns.
+/// How long the capture is kept for the answer to such a request, in ns.
 const KEPT_NS: u64 = 5_000_000_000;
 
 impl Recorder {
-    /// Whether what was taken from the captures is still needed after a crash although its evidence is on disk: a request that
-    /// left none may have its answer soon.
+    /// Whether what was taken from the captures is still needed after a crash although its evidence is on disk: a
+    /// request that left none may have its answer soon.
     #[must_use]
     pub fn needs_captured(&self, now_ns: u64) -> bool {
         let waits = |(invocation, read_ns)| {
@@ -26,8 +26,8 @@ impl Recorder {
         self.silent = Some((invocation, read_ns));
     }
 
-    /// A message of which nothing is missing on disk, because it leaves nothing there or because what it leaves is there: a
-    /// request of this kind is followed, and its answer taken, as the dead recorder did.
+    /// A message of which nothing is missing on disk, because it leaves nothing there or because what it leaves is
+    /// there: a request of this kind is followed, and its answer taken, as the dead recorder did.
     pub(super) fn recall(&mut self, m: &Message<'_>) {
         if m.page.is_some() || m.is_blocked() || m.undecided {
             return;

@@ -247,7 +247,8 @@ impl Session {
         }
         let card = self.opening.dir.session(self.next.started_at, self.next.session).card;
         if self.rolled.is_some() && self.opening.dir.files().exists(&card) {
-            // A session that could not be begun after one that was: `recover` begins it, for the calls that went over.
+            // A session that could not be begun after one that was: `recover` begins it, for the calls that rolled
+            // over.
             source.note_lost(self.key, self.unsaid.1);
             self.report.left_for_recovery = true;
         } else {

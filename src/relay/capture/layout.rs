@@ -77,7 +77,7 @@ pub(super) const GAPS: usize = 64;
 pub(super) const MAX_CAPACITY: u64 = 1 << 30;
 /// Runs of refusals that no decision tells of, at most.
 pub(super) const BLIND: usize = 3328;
-/// Of these, so many are in the first table.
+/// How many of these are in the first table.
 const BLIND_FIRST: usize = 256;
 /// `spool_start` when nothing is spooled.
 pub(super) const NO_SPOOL: u64 = u64::MAX;
