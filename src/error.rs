@@ -5,7 +5,7 @@ use std::fmt;
 /// Exit codes of the commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Clean: 0.
+    /// Nothing is wrong: 0.
     Ok,
     /// Policy violations were recorded; a pack is authentic but a demand is not met; a gate failed: 1.
     Violation,

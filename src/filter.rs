@@ -17,7 +17,7 @@ use std::fmt;
 /// What a filter looks at in a call.
 #[derive(Debug, Clone, Default)]
 pub struct Facts<'a> {
-    /// Tool name.
+    /// Name of the tool.
     pub tool: &'a str,
     /// The server's id: from `--server-id`, or derived from its command.
     pub server: &'a str,
@@ -51,7 +51,7 @@ impl FilterError {
     }
 }
 
-/// A filter.
+/// A filter for calls: a call passes if every term holds; without terms, every call does.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filter {
     terms: Vec<Term>,
@@ -70,7 +70,7 @@ enum What {
     Id(Pattern),
     Any(Pattern),
     Verdict(Vec<PolicyVerdict>),
-    /// `None` stands for a running call.
+    /// `None` means a running call.
     Outcome(Vec<Option<Outcome>>),
     Took(Op, f64),
 }

@@ -11,7 +11,7 @@
 //! | [`demo`] | a small MCP server, a client and a script for them |
 //! | [`report`] | pages for a browser |
 //! | [`history`] | the index over all sessions of this user, which is rebuilt from the journals |
-//! | [`live`] | the live socket, who is found on it, the fold behind every screen |
+//! | [`live`] | the live socket, how it is found, and the fold that every screen uses |
 //! | [`guard`] | the strict reading, verdicts before anything passes |
 //! | [`policy`] | policy files, and what they say of a call |
 //! | [`pack`] | keys, building, signing, comparing and explaining packs; [`pack::verify`], the verifier |

@@ -20,7 +20,7 @@ pub enum PathError {
     /// It exists and is not a directory.
     #[error("{0} is not a directory")]
     NotADirectory(PathBuf),
-    /// It is there and not as we would have made it: a link, or somebody else may write to it.
+    /// It is there and not as we would have made it: a link, or other users may write to it.
     #[error("{0}")]
     NotOurs(String),
     /// It cannot be made, opened or written.
@@ -56,7 +56,8 @@ pub fn assay_home() -> Result<PathBuf, PathError> {
     home().map(|h| h.join(".assay")).ok_or(PathError::NoHome)
 }
 
-/// The user's home. One that is relative would lie wherever we are started, where others may have written.
+/// The user's home. A relative one is not taken: it would depend on the working directory, where others may have
+/// written.
 #[must_use]
 pub fn home() -> Option<PathBuf> {
     etcetera::home_dir().ok().filter(|home| home.is_absolute())
@@ -80,7 +81,7 @@ pub fn create_private_dir(dir: &Path) -> Result<(), PathError> {
 /// Writes a new file of the user's, 0600, in a directory that is made, under a name that tells the time.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn write_dated(dir: &Path, extension: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     create_private_dir(dir).map_err(io::Error::other)?;
     let stem = WallTime::now().compact();
@@ -146,7 +147,7 @@ impl AuditDir {
     /// Makes it and its parts, 0700. Whatever of it is there must be ours, also the parts that are made on first use.
     ///
     /// # Errors
-    /// [`PathError`]; [`PathError::NotADirectory`] only for the directory itself and what it lies in.
+    /// [`PathError`]; [`PathError::NotADirectory`] only for the directory itself and its parents.
     pub fn create(&self) -> Result<(), PathError> {
         let root = self.root();
         create_private_dir(root)?;
@@ -162,7 +163,7 @@ impl AuditDir {
         Ok(())
     }
 
-    /// The directory itself.
+    /// The audit directory itself.
     #[must_use]
     pub fn root(&self) -> &Path {
         self.files.root()
@@ -174,19 +175,19 @@ impl AuditDir {
         &self.files
     }
 
-    /// `receipts/`.
+    /// Directory of the receipts: `receipts/`.
     #[must_use]
     pub fn receipts(&self) -> PathBuf {
         self.root().join("receipts")
     }
 
-    /// `audit/`.
+    /// Directory of the chain: `audit/`.
     #[must_use]
     pub fn audit(&self) -> PathBuf {
         self.root().join("audit")
     }
 
-    /// `audit/ledger.jsonl`.
+    /// The ledger: `audit/ledger.jsonl`.
     #[must_use]
     pub fn ledger(&self) -> PathBuf {
         self.audit().join("ledger.jsonl")
@@ -198,7 +199,7 @@ impl AuditDir {
         self.root().join("investigation")
     }
 
-    /// `packs/`.
+    /// Directory of the packs: `packs/`.
     #[must_use]
     pub fn packs(&self) -> PathBuf {
         self.root().join("packs")
@@ -222,7 +223,7 @@ impl AuditDir {
         self.policies().join(pack::policy_file(hash))
     }
 
-    /// `live/`.
+    /// Directory of the cards: `live/`.
     #[must_use]
     pub fn live(&self) -> PathBuf {
         self.root().join("live")
@@ -242,14 +243,14 @@ impl AuditDir {
     }
 }
 
-/// Where the files of one session lie.
+/// Where the files of one session are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionPaths {
     /// How they are opened.
     pub files: Tree,
     /// Id of the session.
     pub id: SessionId,
-    /// `<UTC>_<session>`, as it stands in every file name.
+    /// `<UTC>_<session>`, as it appears in every file name.
     pub stem: String,
     /// `audit/segment_<stem>.jsonl`.
     pub segment: PathBuf,

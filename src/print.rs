@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use std::io::{self, Write as _};
 
-/// Writes to stdout. A reader that has gone away is not an error: it has seen what it wanted.
+/// Writes to stdout. A closed pipe is not an error: the reader has seen what it wanted.
 ///
 /// # Errors
 /// Anything else that the system says, a full disk for one.
@@ -15,7 +15,7 @@ pub fn stdout(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes a line to stderr; that nobody can read it is not an error.
+/// Writes a line to stderr; a closed stderr is not an error.
 pub fn stderr(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

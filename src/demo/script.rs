@@ -19,7 +19,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call.
+    /// A call of `tool` with these arguments.
     #[must_use]
     pub fn new(tool: &'static str, arguments: Value) -> Self {
         Self { tool, arguments }
@@ -31,7 +31,7 @@ impl Call {
 pub enum Step {
     /// `initialize` and `notifications/initialized`.
     Handshake,
-    /// `tools/list`.
+    /// A `tools/list` request.
     ListTools,
     /// Calls that are sent in one write; the step ends when all are answered.
     Together(Vec<Call>),
@@ -39,7 +39,7 @@ pub enum Step {
     Cancel(Call),
 }
 
-/// The demo: everything that a recorder has to cope with, in a few seconds.
+/// The demo: everything that a recorder must handle, in a few seconds.
 #[must_use]
 pub fn tour() -> Vec<Step> {
     let one = |tool, arguments| Step::Together(vec![Call::new(tool, arguments)]);
@@ -71,7 +71,7 @@ pub fn minute() -> Vec<(Duration, Step)> {
     at(900, vec![slow(2600)]);
     at(300, vec![call("fail", json!({"why": "the disk is full"}))]);
     at(800, vec![call("big", json!({"kib": 512}))]);
-    // What a policy denies: a tool that nobody should call, and an argument.
+    // What a policy denies: a forbidden tool, and a forbidden argument.
     at(900, vec![call("delete_everything", json!({"really": true}))]);
     at(1200, vec![search("password", 50)]);
     for round in 0..4 {

@@ -53,7 +53,7 @@ struct Due {
 /// Answers requests from `input` on `output` until `input` ends; what is not due by then is dropped.
 ///
 /// # Errors
-/// `output` cannot be written; a reader that has gone away is an ordinary end.
+/// `output` cannot be written; a closed pipe is an ordinary end.
 pub fn serve(input: impl BufRead + Send + 'static, output: impl Write) -> io::Result<()> {
     let (lines, inbox) = mpsc::channel();
     thread::Builder::new().name("demo-server-in".into()).spawn(move || {

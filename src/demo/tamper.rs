@@ -14,9 +14,9 @@ pub struct Change {
     pub line: u64,
     /// Offset in the file, from 0.
     pub offset: u64,
-    /// What stood around it.
+    /// The text around the change.
     pub before: String,
-    /// What stands there now.
+    /// What is there now.
     pub after: String,
 }
 

@@ -1,4 +1,4 @@
-//! Files of lines: the one way to read receipts, events, ledgers and whatever else ends its lines with line feeds.
+//! Files of lines: the one way to read receipts, events, ledgers and other files whose lines end in line feeds.
 //!
 //! | what is wanted | with |
 //! |---|---|
@@ -24,7 +24,7 @@ use std::{fs::File, io, ops::Range};
 
 /// A buffer that is longer goes back to the system after the line that needed it, in bytes.
 const KEEP: usize = 8 << 20;
-/// Lines whose key cannot be read that bisection passes over.
+/// Most lines without a readable key that bisection skips.
 const UNREADABLE: u32 = 16;
 
 /// One line of a file.
@@ -32,7 +32,7 @@ const UNREADABLE: u32 = 16;
 pub struct Line<'a> {
     /// Without its line feed.
     pub bytes: &'a [u8],
-    /// From 1, unless the reader was told otherwise by [`Lines::go`].
+    /// From 1, unless [`Lines::go`] set another number.
     pub number: u64,
     /// Where it begins in the file, in bytes.
     pub offset: u64,
@@ -60,7 +60,7 @@ pub enum ReadStop {
     TooLong,
     /// So much of it reads as nothing that the rest does not matter.
     Garbage,
-    /// What the system says.
+    /// The system's error.
     Io(io::Error),
     /// Who watches does not want more.
     Cancelled,
@@ -85,7 +85,7 @@ impl From<ReadStop> for io::Error {
 
 /// Who hears of every read and may end it; `()` does neither.
 pub trait Watch {
-    /// So many bytes more were read.
+    /// This many bytes more were read.
     ///
     /// # Errors
     /// [`ReadStop::Cancelled`] ends the reading.
@@ -158,10 +158,10 @@ impl Lines {
         self.buffer = Vec::new();
     }
 
-    /// Goes to the first line that begins at or behind `offset`, or to the end. Lines are counted from 1 there.
+    /// Goes to the first line that begins at or after `offset`, or to the end. Lines are counted from 1 there.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn seek(&mut self, offset: u64) -> io::Result<()> {
         let start = match offset.checked_sub(1) {
             None => 0,
@@ -178,7 +178,7 @@ impl Lines {
     /// lines are ordered by their keys.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn bisect<K: Ord>(&mut self, len: u64, key: &dyn Fn(&[u8]) -> Option<K>, wanted: &K) -> io::Result<()> {
         let (mut low, mut high) = (0, len);
         while high - low > 2 * CHUNK as u64 {
@@ -202,10 +202,10 @@ impl Lines {
     }
 
     /// Gives the whole lines from here on until `each` says that it is enough; of those that are too long, where they are.
-    /// Returns how many bytes stand behind the last whole one, if the end was reached.
+    /// Returns the number of bytes after the last whole line, if the end was reached.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn each(&mut self, each: &mut dyn FnMut(LineAt<'_>) -> bool) -> io::Result<Option<u64>> {
         loop {
             let line = match self.whole(u64::MAX) {
@@ -278,7 +278,7 @@ impl<S: Sum> Lines<S> {
     /// Length of the file in bytes now.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
@@ -286,7 +286,7 @@ impl<S: Sum> Lines<S> {
     /// Whether the file is empty now.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -309,7 +309,7 @@ impl<S: Sum> Lines<S> {
         }
     }
 
-    /// The next whole line that ends before offset `limit`. What is behind `limit` is not looked at: who appends may still
+    /// The next whole line that ends before offset `limit`. Bytes after `limit` are not looked at: the writer may still
     /// take it back. `None` is not an end: the file may grow.
     ///
     /// # Errors
@@ -373,7 +373,7 @@ impl<S: Sum> Lines<S> {
         Line { bytes: &self.buffer[start..start + len], number, offset, terminated }
     }
 
-    /// Reads more, but nothing behind `limit`; `false`: there is no more.
+    /// Reads more, but nothing after `limit`; `false`: there is no more.
     fn fill(&mut self, limit: u64, watch: &mut impl Watch) -> Result<bool, ReadStop> {
         let at = self.position + (self.end - self.start) as u64;
         let want = usize::try_from(limit.saturating_sub(at)).unwrap_or(usize::MAX).min(CHUNK);
@@ -389,7 +389,7 @@ impl<S: Sum> Lines<S> {
         Ok(n > 0)
     }
 
-    /// Room for a chunk behind what is there.
+    /// Room for a chunk after what is there.
     fn make_room(&mut self) {
         let rest = self.start..self.end;
         self.last = 0..0;

@@ -3,7 +3,7 @@
 
 use crate::text::noun;
 
-/// What stands where a number is not known.
+/// Shown in place of an unknown number.
 pub const NONE: &str = "–";
 
 /// `part` in whole units, rounded half up.
@@ -147,7 +147,7 @@ mod tests {
     use crate::text::width;
     use proptest::prelude::*;
 
-    /// The middle of what a text stands for, in the smallest unit, and half of what its last place is worth.
+    /// The middle of the range that a text means, in the smallest unit, and half the value of its last digit.
     fn read(text: &str) -> (f64, f64) {
         let units = [
             (" µs", 1.0),

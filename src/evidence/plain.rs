@@ -1,4 +1,4 @@
-//! Plain files: how one is opened to be read that somebody else may have made, and how a new one is written.
+//! Plain files: how to open one for reading that another user may have made, and how to write a new one.
 //!
 //! Nothing here waits for a writer of a fifo, follows a link that the user did not choose, opens a device, reads without a
 //! limit, or replaces what is there.
@@ -117,7 +117,7 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 /// Writes a whole new file, 0600, synced; refuses to replace one.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = create_new(path)?;
     file.write_all(bytes)?;

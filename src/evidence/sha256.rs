@@ -44,7 +44,7 @@ mod x86 {
         _mm_sha256msg2_epu32, _mm_sha256rnds2_epu32, _mm_shuffle_epi8, _mm_shuffle_epi32, _mm_storeu_si128,
     };
 
-    /// §4.2.2.
+    /// The round constants of FIPS 180-4 §4.2.2.
     static K: [[u32; 4]; 16] = [
         [0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5],
         [0x3956_c25b, 0x59f1_11f1, 0x923f_82a4, 0xab1c_5ed5],

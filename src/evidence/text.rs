@@ -112,7 +112,7 @@ pub fn fit(text: &str, columns: usize) -> Cow<'_, str> {
 }
 
 /// Two texts that begin alike, each from shortly before the place where they part, if that place is not within the first
-/// `columns` characters; a `…` stands for what is left out. Else both as they are.
+/// `columns` characters; `…` marks what is left out. Otherwise both are unchanged.
 #[must_use]
 pub fn where_they_part<'a>(a: &'a str, b: &'a str, columns: usize) -> (Cow<'a, str>, Cow<'a, str>) {
     const BEFORE: usize = 16;

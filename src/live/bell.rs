@@ -1,4 +1,4 @@
-//! What wakes the live thread: a byte in a pipe, and no more than one however often it is rung.
+//! What wakes the live thread: a byte in a pipe, at most one however often the bell rings.
 
 use crate::sys::fd;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-/// The end that is rung. Nobody who rings waits.
+/// The end that rings; ringing never blocks.
 #[derive(Debug)]
 pub(super) struct Bell {
     woken: AtomicBool,
@@ -20,7 +20,7 @@ pub(super) struct Bell {
 pub(super) struct Heard(OwnedFd);
 
 impl Bell {
-    /// Both ends.
+    /// Makes a pipe: the end that rings, and the end that the live thread waits on.
     pub fn new() -> io::Result<(Self, Heard)> {
         let (heard, bell) = fd::pipe()?;
         fd::set_nonblocking(&heard)?;
@@ -35,7 +35,7 @@ impl Bell {
         }
     }
 
-    /// Rings for what nobody needs to know while nobody watches.
+    /// Rings for news that matters only while there are subscribers.
     pub fn ring_if_heard(&self) {
         if self.subscribers.load(Ordering::SeqCst) > 0 {
             self.ring();

@@ -1,7 +1,8 @@
-//! Following live sessions: connect, hear, heal what was missed from the files, and connect again.
+//! Following live sessions: connect, read, fill gaps from the files, and reconnect.
 //!
-//! One blocking thread a proxy, which follows all of its sessions or those that are wanted, and gives updates into a bounded
-//! channel: a reader that is slow slows the thread, which then is the slow subscriber that loses events and heals them.
+//! One blocking thread per proxy, which follows all of its sessions or the wanted ones, and sends updates into a
+//! bounded channel: a slow reader slows the thread, which then is a slow subscriber that loses events and reads them
+//! from the files.
 
 mod followed;
 
@@ -32,35 +33,36 @@ use std::{
     time::Duration,
 };
 
-/// How often a thread that waits looks whether it is to stop.
+/// How often a waiting thread checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Pause before a lost connection is tried again.
 const RETRY: Duration = Duration::from_millis(100);
-/// Sessions of a process that are remembered; those that are over go first.
+/// Sessions of a process that are remembered; those that have ended are forgotten first.
 const MAX_FOLLOWED: usize = 1024;
 
 /// As the proxy's live thread.
 const NICE: i32 = 10;
 
-/// What a follower has to say.
+/// An update from a follower.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
     /// A line of the protocol, from the socket or made from the files. In the order of cursors, each event once.
     Line(Box<LiveLine>),
     /// A call whose beginning was not seen, from its receipt.
     Call(Box<CallRow>),
-    /// What only a later version reads, or what does not read: it is passed over. These are all, each time that they change.
+    /// What was skipped, because a later version wrote it or it does not parse. The list is complete, and sent whenever
+    /// it changes.
     Unread(Vec<Unread>),
-    /// What a session says or left is of a later version: from here on nothing of it is told.
+    /// A later version wrote the session's lines or files: no more updates about it follow.
     TooNew {
         /// Id of the session.
         session: SessionId,
         /// What it is, and its version.
         why: String,
     },
-    /// The connection was lost; it is tried again.
+    /// The connection was lost; the follower reconnects.
     Lost(SessionId),
-    /// The process has ended, and everything that it left has been told.
+    /// The process has ended, and there are no more updates.
     Gone(Gone),
 }
 
@@ -83,10 +85,10 @@ pub enum LeftAlone {
 }
 
 impl Gone {
-    /// What its directory and the user's own say of it.
+    /// Looks it up in its audit directory and in the user directory.
     #[must_use]
     pub fn of(session: SessionId, audit_dir: &Path) -> Self {
-        // Nothing is known where its directory is gone, too.
+        // If its directory was removed as well, nothing is known.
         let mark = audit_dir.is_dir().then(|| AuditDir::at(audit_dir).of_user().mark(session));
         let left_alone = mark.and_then(Result::err).map(|why| match why {
             NotOurs::TooNew { .. } => LeftAlone::TooNew,
@@ -96,7 +98,7 @@ impl Gone {
     }
 }
 
-/// Starts following all sessions of a proxy, given the card of one. `backlog` events before the present are told first of each,
+/// Starts following all sessions of a proxy, given the card of one. The last `backlog` events of each come first,
 /// from the files if need be.
 ///
 /// # Errors
@@ -110,7 +112,7 @@ pub fn follow(
     follow_only(card, None, backlog, updates, stop)
 }
 
-/// The same, but only of sessions whose hexadecimal digits begin like `only`, and those that continue them.
+/// The same, but only for sessions whose hexadecimal digits begin with `only`, and those that continue them.
 ///
 /// # Errors
 /// No thread could be made.
@@ -124,7 +126,7 @@ pub fn follow_only(
     let teller = Teller { updates, stop };
     let mut follower = Follower { card, only, backlog, sessions: BTreeMap::new(), teller };
     let run = move || {
-        // To heal what was lost while a session works hard must not be at its cost.
+        // Reading lost events from the files must not slow down a busy session.
         if let Err(e) = sys::process::nice_this_thread(NICE) {
             tracing::debug!(error = %e, "the follower keeps its priority");
         }
@@ -135,7 +137,7 @@ pub fn follow_only(
 
 /// Why a connection is over.
 enum Over {
-    /// Nobody wants to hear more.
+    /// No one receives the updates any more.
     Stopped,
     /// The other side closed it, or it broke.
     Closed,
@@ -148,7 +150,7 @@ struct Follower {
     card: RunCard,
     only: Option<String>,
     backlog: u64,
-    /// What was heard of, whatever became of it.
+    /// The sessions that were heard of, running or not.
     sessions: BTreeMap<SessionId, Followed>,
     teller: Teller,
 }
@@ -184,7 +186,7 @@ impl Follower {
         self.card.card.session_id
     }
 
-    /// The process has ended: what it left is told from the files.
+    /// The process has ended: the rest is read from its files.
     fn gone(&mut self) -> Option<()> {
         if self.sessions.is_empty() {
             self.begin(self.card.clone(), 0);
@@ -195,7 +197,7 @@ impl Follower {
         self.sessions.values().filter(last).try_for_each(|s| self.teller.tell(Update::Gone(s.gone())))
     }
 
-    /// Nothing of the process can be told: says so, and when it has ended.
+    /// No session of the process can be read: reports that, and later that the process has ended.
     fn wait(&self, why: String) {
         if self.teller.tell(Update::TooNew { session: self.id(), why }).is_none() {
             return;
@@ -282,7 +284,7 @@ impl Follower {
                 }
             }
         }
-        // Who is here for the first time wants some of the past, else all that has begun meanwhile.
+        // The first time, ask for some of the past; after that, for every session that began meanwhile.
         let (from, last) = if new { (None, Some(self.backlog)) } else { (Some(0), None) };
         if self.only.is_none() {
             ask(stream, &Request { from, last, subscribe: Subject::All })?;
@@ -300,10 +302,10 @@ impl Follower {
             && !self.sessions.contains_key(&session.session_id)
     }
 
-    /// The same for a proxy of protocol 1: it tells of one session after the other.
+    /// The same for a proxy of protocol 1: it serves one session after the other.
     fn greeted_by_former(&mut self, hello: SessionHead, first: bool, stream: &UnixStream) -> io::Result<Option<()>> {
         let (id, new) = (hello.session.card.session_id, self.sessions.is_empty());
-        // Sessions whose end was not heard: their files tell of it, and of those between.
+        // Sessions whose end was not heard: read it from their files, and the sessions between.
         let open = self.sessions.values().filter(|s| s.id() != id && !(s.ended && s.next == Some(id)));
         let open: Vec<_> =
             open.filter(|s| s.next.is_none_or(|n| !self.sessions.contains_key(&n))).map(Followed::id).collect();
@@ -350,7 +352,7 @@ impl Follower {
             LiveLine::Ended(_) => return Ok(Some(())),
             LiveLine::Gap(gap) => Some(gap.session_id),
             LiveLine::PackProgress(p) => Some(p.session_id),
-            // What was asked for was forgotten before: its files are there.
+            // The proxy had dropped the session before: read its files.
             LiveLine::Error(e) if e.session_id.is_some_and(|id| self.sessions.contains_key(&id)) => {
                 return Ok(e.session_id.and_then(|id| self.rest(id, None)));
             }
@@ -363,7 +365,7 @@ impl Follower {
         }
     }
 
-    /// Tells what a session left in its files, behind what was heard: the rest of it, and those that continued it, but `before`.
+    /// Reads the rest of a session from its files, and the sessions that continued it, up to but without `before`.
     fn rest(&mut self, id: SessionId, before: Option<SessionId>) -> Option<()> {
         let mut id = id;
         loop {
@@ -386,7 +388,7 @@ fn ask(mut stream: &UnixStream, request: &impl serde::Serialize) -> io::Result<(
     stream.write_all(&bytes)
 }
 
-/// Whether a line that does not read begins a stream of a later version, or names a session of one.
+/// Whether a line that does not parse begins a stream of a later version, or names a session of one.
 fn newer_hello(line: &[u8]) -> Option<TooNew> {
     let session = || version::stated(line, "session");
     reading::newer::<Hello>(line)
@@ -394,7 +396,7 @@ fn newer_hello(line: &[u8]) -> Option<TooNew> {
         .or_else(|| session().and_then(|s| version::stated(s, "card")).and_then(reading::newer::<Card>))
 }
 
-/// Counts that were not made from the beginning say nothing.
+/// Removes the counts of a line, for streams that do not start at the beginning of the session.
 fn uncounted(line: &mut LiveLine) {
     match line {
         LiveLine::CallStarted(c)
@@ -402,7 +404,7 @@ fn uncounted(line: &mut LiveLine) {
         | LiveLine::CallFinished(c)
         | LiveLine::Chain(c)
         | LiveLine::Notification(c) => c.totals = Totals::default(),
-        // The end itself has the counts of all.
+        // The end itself holds the counts of the whole session.
         _ => {}
     }
 }

@@ -1,7 +1,7 @@
-//! Where live sessions of this user are: the run directory, its cards and sockets, and who of them still lives.
+//! Where live sessions of this user are: the run directory, its cards and sockets, and which of them are still alive.
 //!
 //! A proxy holds the lock of its card as long as it runs; the kernel drops it with the process. A card whose lock is free is
-//! a dead one, whatever its pid says, and is swept together with its socket by whoever sees it.
+//! dead, whatever its pid says; any process that sees it removes it together with its socket.
 
 use super::protocol::RunCard;
 use crate::{
@@ -31,8 +31,8 @@ pub const MAX_SOCKET_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 1
 /// The largest card that is read.
 const MAX_CARD: u64 = 1 << 20;
 
-/// Directories in which sockets may lie, best first: `$XDG_RUNTIME_DIR/assay`, `/run/user/<uid>/assay`, `run` in the user
-/// directory. Never below `TMPDIR`, which others may share.
+/// Directories in which sockets may be, best first: `$XDG_RUNTIME_DIR/assay`, `/run/user/<uid>/assay`, `run` in the
+/// user directory. Never below `TMPDIR`, which others may share.
 #[must_use]
 pub fn run_dirs() -> Vec<PathBuf> {
     let mut dirs = Vec::new();
@@ -52,10 +52,10 @@ pub fn run_dirs() -> Vec<PathBuf> {
     dirs
 }
 
-/// Makes `dir` 0700 if need be, and refuses it unless it is a directory of ours that nobody else can enter.
+/// Makes `dir` 0700 if need be, and refuses it unless it is a directory of ours that no other user can enter.
 ///
 /// # Errors
-/// What the system says; a directory of somebody else, or one that is open to others.
+/// What the system says; another user's directory, or one that is open to others.
 pub fn private_run_dir(dir: &Path) -> io::Result<()> {
     // Its parent is there, or is our own user directory.
     if dir.ends_with("run") {
@@ -83,7 +83,7 @@ impl OwnCard {
     /// Writes the card; a reader sees all of it and locked, or nothing.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn create(path: PathBuf, card: RunCard) -> io::Result<Self> {
         let lock = place(&path, &card)?;
         Ok(Self { path, card, lock })
@@ -92,7 +92,7 @@ impl OwnCard {
     /// Replaces it.
     ///
     /// # Errors
-    /// What the system says; the old one stands then.
+    /// The system's error; the old card stays.
     pub fn update(&mut self, card: RunCard) -> io::Result<()> {
         self.lock = place(&self.path, &card)?;
         self.card = card;
@@ -116,14 +116,15 @@ fn place(path: &Path, card: &RunCard) -> io::Result<File> {
     })
 }
 
-/// A card of the run directory that is left alone: it is of a later version, or its proxy lives and it does not read.
+/// A card of the run directory that is left alone: a later version wrote it, or its proxy is alive and it does not
+/// parse.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unread {
     /// Path of the run card.
     pub path: PathBuf,
     /// Whether its proxy lives.
     pub alive: bool,
-    /// Why it does not read, in words.
+    /// Why it does not parse, in words.
     pub why: String,
 }
 
@@ -186,25 +187,25 @@ fn read(text: &[u8]) -> Reading<RunCard> {
     }
 }
 
-/// The socket lies in the card's directory, the evidence in its audit directory under the names of its session: what a card says
-/// beyond that is not followed.
+/// The socket is in the card's directory, the evidence in its audit directory under the names of its session: other
+/// paths in a card are not used.
 fn in_its_places(mut run: RunCard, path: &Path) -> RunCard {
     let paths = AuditDir::at(&run.audit_dir).session(run.card.started_at, run.card.session_id);
     (run.receipts, run.segment) = (paths.receipts, paths.segment);
-    // Of version 1 each session had its own.
+    // In version 1 each session had its own socket.
     let own = (run.v == 1).then(|| path.with_extension("sock"));
     let socket = run.card.socket.map(|socket| own.unwrap_or(socket));
     run.card.socket = socket.and_then(|socket| Some(path.with_file_name(socket_name(&socket)?)));
     run
 }
 
-/// The name of a proxy's socket, if the path has such a one.
+/// The file name of a path, if it is the name of a proxy's socket.
 fn socket_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     name.split_once('.').filter(|(stem, rest)| is_hex(stem) && *rest == "sock").map(|_| name)
 }
 
-/// Every live session of this user. What is dead is swept on the way, unless it is of a later version.
+/// Every live session of this user. Dead cards are removed on the way, unless a later version wrote them.
 #[must_use]
 pub fn look_around() -> Live {
     look_into(&run_dirs())
@@ -236,8 +237,8 @@ pub fn sweep_all() {
     drop(look_around());
 }
 
-/// What one run directory says; dead cards and sockets are removed, but those of a later version. One that is a link, somebody
-/// else's, or open to others says nothing.
+/// What one run directory says; dead cards and sockets are removed, but those of a later version. One that is a link,
+/// another user's, or open to others yields nothing.
 #[must_use]
 pub fn look_in(dir: &Path) -> Live {
     let mut live = Live::default();
@@ -290,11 +291,11 @@ fn is_hex(stem: &str) -> bool {
     stem.len() == 16 && stem.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// Connects without waiting for one who listens but does not answer: `WouldBlock` if too many wait for it already. The
+/// Connects without waiting for a listener that does not answer: `WouldBlock` if its queue is full. The
 /// stream blocks.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn connect(socket: &Path) -> io::Result<UnixStream> {
     let stream: UnixStream = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?.into();
     rustix::io::fcntl_setfd(&stream, FdFlags::CLOEXEC)?;
@@ -314,8 +315,8 @@ fn sweep(path: &Path, held: &File) {
     }
 }
 
-/// A socket that no card names: its proxy was killed, or has just bound it and writes its card now, or goes on with sessions of
-/// which none runs. Only one that nobody listens on is removed.
+/// A socket that no card names: its proxy was killed, or has just bound it and writes its card now, or runs on without
+/// a session. It is removed only if no process listens on it.
 fn sweep_lone_socket(path: &Path) {
     if path.with_extension("json").exists() {
         return;
@@ -417,7 +418,7 @@ pub(crate) mod tests {
             assert!(tmp.path().join("0000000000000002.4194304.new").exists());
             std::fs::remove_file(at(theirs, "sock")).unwrap();
         }
-        // What no version wrote is swept when it is dead, and said while it lives.
+        // A damaged card is removed when its proxy is dead, and reported while it is alive.
         std::fs::write(at(theirs, "json"), outer("0")).unwrap();
         let held = File::open(at(theirs, "json")).unwrap();
         assert!(matches!(files::try_lock(&held).unwrap(), Lock::Taken));

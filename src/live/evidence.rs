@@ -1,7 +1,7 @@
-//! Finding what the files say of one call: its receipt and its audit events, in files of any length, by its times.
+//! Finding the evidence of one call: its receipt and its audit events, in files of any length, by its times.
 //!
-//! Times rise in a file unless the clock was set. So one looks where they say, and only if it is not there, everywhere. The
-//! events of a call end with the one that names its receipt.
+//! Times rise in a file unless the clock was set. So the search starts at the call's times and, only if it is not
+//! there, looks everywhere. The events of a call end with the one that names its receipt.
 
 use super::row::CallRow;
 use crate::{

@@ -1,5 +1,5 @@
-//! From the audit events of a session, in their order, to what is told live: the one way from evidence to rows, for the
-//! socket, for a journal that is read, and for a pack.
+//! From the audit events of a session, in their order, to the lines of the live protocol: the one way from evidence to
+//! rows, for the socket, for a journal that is read, and for a pack.
 
 use super::{
     protocol::{Chained, End, LiveLine, Unread},
@@ -13,7 +13,7 @@ use crate::model::{
 use crate::text::counted;
 use std::collections::HashMap;
 
-/// Calls in flight that are remembered; those beyond are told with less than is known.
+/// Most calls in flight that are remembered; rows of further ones are less complete.
 const MAX_OPEN: usize = 1 << 16;
 
 /// A call that has not ended.
@@ -38,7 +38,7 @@ pub struct Fold {
     server_id: Option<String>,
     totals: Totals,
     session: Option<SessionId>,
-    /// Events that did not read.
+    /// Number of events that did not parse.
     unread: u64,
     /// The chain has its end.
     ended: bool,
@@ -69,7 +69,7 @@ impl Fold {
         self.shift_us = us;
     }
 
-    /// Forgets what is in flight: events were passed over.
+    /// Forgets the calls in flight: events were skipped.
     pub fn forget(&mut self) {
         self.open.clear();
     }
@@ -79,13 +79,13 @@ impl Fold {
         self.open.values().filter(|o| !o.leg && !self.ended).map(|o| &o.row)
     }
 
-    /// What is told of an event that does not read: its number, and why.
+    /// The line for an event that does not parse: its number, and why.
     pub fn unread(&mut self, session_id: SessionId, cursor: u64, why: String) -> LiveLine {
         self.unread += 1;
         LiveLine::Unread(Unread { cursor, session_id, unread: self.unread, why })
     }
 
-    /// What one event says.
+    /// The line for one event.
     pub fn event(&mut self, e: &AuditEvent) -> LiveLine {
         let mut told = Chained {
             at: e.at,

@@ -1,7 +1,8 @@
-//! Where the recorder and the live thread meet: the recorder leaves word of its sessions and goes on, the live thread comes by.
+//! Where the recorder and the live thread meet: the recorder reports its sessions without waiting, and the live thread
+//! picks the reports up.
 //!
-//! The evidence itself is not handed over. It is in the files, and this says only up to where; so nothing piles up here, and
-//! while nobody watches a round of the recorder costs a few stores.
+//! The evidence itself is not handed over. It is in the files, and the hub only says how far they are written; so
+//! nothing piles up here, and without subscribers a round of the recorder costs a few stores.
 
 use super::{
     bell::{Bell, Heard},
@@ -27,7 +28,7 @@ use std::{
     },
 };
 
-/// Rare news: it wakes the live thread, even if nobody watches.
+/// Rare news: it wakes the live thread, even without subscribers.
 #[derive(Debug)]
 pub(super) enum Note {
     Begun(Box<Begun>, Arc<Reach>),
@@ -98,12 +99,12 @@ impl Reach {
     }
 }
 
-/// The meeting place.
+/// What the recorder and the live thread share.
 #[derive(Debug)]
 pub struct Hub {
     notes: Sender<Note>,
-    /// Of the sessions that run. The live thread has those that it needs from [`Note::Begun`] and never asks here, so that
-    /// whoever records waits for nobody.
+    /// Marks of the running sessions. The live thread gets those that it needs from [`Note::Begun`] and never asks
+    /// here, so that the recorder never waits.
     reaches: Mutex<HashMap<SessionId, Arc<Reach>>>,
     bell: Arc<Bell>,
     socket: OnceLock<PathBuf>,
@@ -118,7 +119,7 @@ pub(super) struct Ear {
 }
 
 impl Hub {
-    /// A hub and what the live thread needs of it.
+    /// Makes a hub, and the live thread's end of it.
     pub(super) fn new() -> io::Result<(Arc<Self>, Ear)> {
         let (bell, heard) = Bell::new()?;
         let (notes, inbox) = mpsc::channel();
@@ -127,19 +128,19 @@ impl Hub {
     }
 
     fn note(&self, note: Note) {
-        // The live thread may be gone.
+        // The live thread may have ended.
         let _ = self.notes.send(note);
         self.bell.ring();
     }
 
-    /// What the server of a session says: of that session, and later of those that continue it.
+    /// Stderr of a session's server: for that session, and later for those that continue it.
     pub fn voice(&self, session: SessionId) -> Arc<Voice> {
         let voice = Arc::new(Voice::new(Arc::clone(&self.bell)));
         self.note(Note::Voice(session, Arc::clone(&voice)));
         voice
     }
 
-    /// Tells how far a session's pack is.
+    /// Reports how far a session's pack is.
     pub fn pack(&self, session_id: SessionId, state: PackState, pack: Option<PathBuf>, problems: Vec<String>) {
         self.note(Note::Pack(PackProgress { pack, problems, session_id, state }));
     }

@@ -11,10 +11,10 @@ use crate::{
 };
 use std::{collections::BTreeSet, io, path::Path};
 
-/// Goes to the audit event with this `event_seq`, or the first behind it; the file's events are in order.
+/// Goes to the audit event with this `event_seq`, or the first after it; the file's events are in order.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn seek_event(lines: &mut Lines, seq: u64) -> io::Result<()> {
     lines.bisect(lines.len()?, &event_seq, &seq)?;
     while let Some(line) = lines.whole(u64::MAX)? {
@@ -31,8 +31,8 @@ fn event_seq(line: &[u8]) -> Option<u64> {
     number(EventMembers::of_line(line)?.event_seq)
 }
 
-/// Reads an audit event's line. One that does not read has a number all the same: its own, or that of the line behind the one
-/// before, `next`.
+/// Reads an audit event's line. One that does not parse has a number as well: its own, or `next`, the number after that
+/// of the line before.
 #[must_use]
 pub fn event(line: &[u8], next: Option<u64>) -> (u64, Reading<AuditEvent>) {
     match reading::read::<AuditEvent>(line) {
@@ -44,7 +44,7 @@ pub fn event(line: &[u8], next: Option<u64>) -> (u64, Reading<AuditEvent>) {
 /// Reads the audit events `from..to` of a segment, as far as they are there, each with its number; also those that do not read.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn events(path: &Path, from: u64, to: u64, each: &mut dyn FnMut(u64, Reading<AuditEvent>)) -> io::Result<()> {
     let mut lines = Lines::of(crate::files::plain(path)?);
     seek_event(&mut lines, from)?;
@@ -64,7 +64,7 @@ pub fn events(path: &Path, from: u64, to: u64, each: &mut dyn FnMut(u64, Reading
 /// Reads the receipts of tool calls; of all, or of those in `wanted`. Receipts of a later version are passed over, as events are.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn calls(
     path: &Path,
     wanted: Option<&BTreeSet<ReceiptId>>,

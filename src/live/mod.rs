@@ -1,14 +1,14 @@
-//! Watching sessions while they run (docs/live-protocol.md): the socket, who is found on it, and the fold that decides for every
-//! screen what an event means.
+//! Watching sessions while they run (docs/live-protocol.md): the socket, how it is found, and the fold that decides for
+//! every screen what an event means.
 //!
-//! The journal on disk is the truth and the socket a convenience: every event told has the number that it has in the segment,
-//! so that whatever is missed is read from there. docs/live-protocol.md is the protocol for others.
+//! The journal on disk is authoritative and the socket a convenience: every event has the same number as in the
+//! segment, so that missed events can be read from there. docs/live-protocol.md is the protocol for others.
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`hub`], [`voice`] | where the recorder leaves word of sessions, and what servers say on stderr, without waiting |
+//! | [`hub`], [`voice`] | where the recorder reports sessions, and what servers say on stderr, without waiting |
 //! | [`server`] | the socket and its subscribers |
-//! | [`discovery`] | run directory, cards, who lives |
+//! | [`discovery`] | run directory, cards, which proxies are alive |
 //! | [`protocol`], `former` | the lines, and those of protocol 1 |
 //! | [`evidence`] | receipt and events of one call |
 //! | [`words`] | the state of a call in words |

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-/// | 2 | a socket tells of all sessions of its process; who wants to hear of one subscribes to it |
+/// | 2 | a socket serves all sessions of its process; a client subscribes to those that it wants |
 pub const PROTOCOL: u32 = 2;
 
 /// Format version of the card in the run directory.
@@ -40,11 +40,11 @@ pub const MAX_LINE: usize = 4 << 20;
 pub struct RunCard {
     /// The audit directory, absolute.
     pub audit_dir: PathBuf,
-    /// The session's card, as it lies in `live/` of the audit directory.
+    /// The session's card, as it is in `live/` of the audit directory.
     pub card: Card,
-    /// The session's receipts.
+    /// The file with the session's receipts.
     pub receipts: PathBuf,
-    /// The session's audit events: what a gap is healed from.
+    /// The session's audit events, from which a gap can be filled.
     pub segment: PathBuf,
     /// [`RUN_CARD_VERSION`], or an older one.
     #[serde(deserialize_with = "reading::known::<RunCard, _>")]
@@ -55,13 +55,13 @@ pub struct RunCard {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum LiveLine {
-    /// The first line, and again where a subscriber was too slow for what is told of sessions that begin and end.
+    /// The first line; sent again if a subscriber was too slow for notices of sessions that begin and end.
     Hello(Hello),
-    /// A session has begun; told to every subscriber.
+    /// A session has begun; sent to every subscriber.
     Begun(Brief),
-    /// A session has ended; told to every subscriber.
+    /// A session has ended; sent to every subscriber.
     Ended(Ended),
-    /// The first line of what is told of a session that was subscribed to.
+    /// The first line about a session after subscribing to it.
     Session(Box<SessionHead>),
     /// Events that this subscriber does not get here.
     Gap(Gap),
@@ -77,19 +77,19 @@ pub enum LiveLine {
     Notification(Box<Chained>),
     /// The chain has its end.
     SessionEnd(Box<Chained>),
-    /// An event of the chain that does not read.
+    /// An event of the chain that does not parse.
     Unread(Unread),
     /// A line of the server's stderr.
     Stderr(Stderr),
-    /// Lines of the server's stderr that nobody will be told.
+    /// Lines of the server's stderr that were lost.
     StderrLost(StderrLost),
     /// How far the pack of a session is.
     PackProgress(PackProgress),
-    /// What was asked for by `from` has been told; what follows is news.
+    /// All past events from `from` on have been sent; what follows is new.
     CaughtUp(CaughtUp),
     /// A request could not be understood.
     Error(ErrorLine),
-    /// A kind that this version does not know: to be passed over.
+    /// A kind that this version does not know: skip it.
     #[serde(other)]
     Unknown,
 }
@@ -113,15 +113,15 @@ pub struct Brief {
     pub server_id: String,
     /// Id of the session.
     pub session_id: SessionId,
-    /// How it is.
+    /// Whether the session is still recorded.
     pub state: SessionState,
 }
 
-/// How a session is.
+/// Whether a session runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
-    /// It is recorded.
+    /// The session is being recorded.
     Running,
     /// Its chain has its end.
     Ended,
@@ -145,7 +145,7 @@ pub struct SessionHead {
     pub cursor: u64,
     /// Cursor of the first event that follows, or is named in a gap.
     pub from: u64,
-    /// Cursor of the oldest event that is still told here; older ones are in the files.
+    /// Cursor of the oldest event that is still available here; older ones are in the files.
     pub oldest: u64,
     /// The session's card.
     pub session: RunCard,
@@ -156,7 +156,7 @@ pub struct SessionHead {
 /// `gap`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// How many events.
+    /// Number of events that were missed.
     pub gap: u64,
     /// Cursor of the first that is missing.
     pub from: u64,
@@ -174,7 +174,7 @@ pub struct Chained {
     /// The call, with all that is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallRow>,
-    /// Its `event_seq`.
+    /// The event's `event_seq`.
     pub cursor: u64,
     /// Which way the message went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,11 +182,11 @@ pub struct Chained {
     /// `session_end`: what the chain says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<End>,
-    /// Its `hash`.
+    /// The event's `hash`.
     pub hash: String,
-    /// Its `event`.
+    /// The event's `event`: its kind.
     pub kind: EventKind,
-    /// JSON-RPC method.
+    /// Method of the JSON-RPC message; absent if the event is not about a message with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Microseconds since the session began, monotonic.
@@ -200,14 +200,14 @@ pub struct Chained {
     pub totals: Totals,
 }
 
-/// `unread`: it stands in the place of an event.
+/// `unread`: sent in place of an event that does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unread {
     /// The event's number.
     pub cursor: u64,
     /// Id of the session.
     pub session_id: SessionId,
-    /// How many did not read, this one included, as far as this was told from.
+    /// Number of events that did not parse, this one included, among those that this stream was made from.
     pub unread: u64,
     /// Why: it is of a later version, or is damaged.
     pub why: String,
@@ -269,7 +269,8 @@ pub struct PackProgress {
 pub enum PackState {
     /// It is being built.
     Sealing,
-    /// It is there; whether it verified was not heard. Never on the socket: a follower that looks afterwards says so.
+    /// It exists; whether it verified is not known. Never on the socket: a follower says so that looks for the pack
+    /// afterwards.
     Built,
     /// It is there and verified.
     Verified,
@@ -294,12 +295,12 @@ pub struct CaughtUp {
 pub struct ErrorLine {
     /// What is wrong with the request.
     pub error: String,
-    /// The session that was asked for and is not told of.
+    /// The session that was asked for and is not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
 }
 
-/// One line from a subscriber. Without `from` and `last`, what happens from now on is told.
+/// One line from a subscriber. Without `from` and `last`, only new events are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -358,7 +359,7 @@ impl LiveLine {
         }
     }
 
-    /// The session and the number of the event in it, whether that reads or not.
+    /// The session and the number of the event in it, whether the event parses or not.
     #[must_use]
     pub fn place(&self) -> Option<(SessionId, u64)> {
         match self {

@@ -1,4 +1,4 @@
-//! The lines of a session that are told to subscribers: made once for all of them, bounded, oldest forgotten first.
+//! The lines of a session for subscribers: made once for all of them, bounded, the oldest dropped first.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -22,7 +22,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// None yet; no more than `max` bytes of them will be kept.
+    /// An empty ring that keeps at most `max` bytes.
     pub const fn new(max: usize) -> Self {
         Self { entries: VecDeque::new(), first: 0, bytes: 0, max }
     }
@@ -32,12 +32,12 @@ impl Ring {
         self.bytes
     }
 
-    /// Bytes that are kept at most.
+    /// Most bytes to keep.
     pub const fn max(&self) -> usize {
         self.max
     }
 
-    /// From now on no more than `max` bytes are kept.
+    /// Sets the limit to `max` bytes.
     pub fn keep(&mut self, max: usize) {
         self.max = max;
         self.forget();
@@ -72,7 +72,7 @@ impl Ring {
         self.entries.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Number of the first line at or behind a cursor.
+    /// Number of the first line at or after a cursor.
     pub fn find(&self, cursor: u64) -> u64 {
         self.first + self.entries.partition_point(|e| e.cursor < cursor) as u64
     }

@@ -22,7 +22,7 @@ pub struct CallRow {
     pub ended_at: Option<WallTime>,
     /// Id of the call.
     pub invocation_id: InvocationId,
-    /// JSON-RPC id.
+    /// JSON-RPC id of the request; `None` if not known.
     pub mcp_request_id: Option<RpcId>,
     /// What became of it; `null` while it runs.
     pub outcome: Option<Outcome>,
@@ -56,7 +56,7 @@ pub struct CallRow {
     pub tool_name: Option<String>,
 }
 
-/// Where a call stands in the list: calls are listed by the time of their request.
+/// Where a call is in the list: calls are listed by the time of their request.
 pub type Place = (WallTime, InvocationId);
 
 impl CallRow {
@@ -122,7 +122,7 @@ impl CallRow {
         self.outcome.is_none()
     }
 
-    /// Its place in the list. A call whose request has not been seen stands where it ended.
+    /// Its place in the list. A call whose request has not been seen is listed by its end.
     #[must_use]
     pub fn place(&self) -> Place {
         (self.requested_at.or(self.ended_at).unwrap_or_else(|| WallTime::from_millis(0)), self.invocation_id)
@@ -130,7 +130,7 @@ impl CallRow {
 
     /// Adds what `other`, an account of the same call, knows.
     ///
-    /// Where two accounts contradict each other, which a recorder's never do, the greater one stands: the result is the
+    /// Where two accounts contradict each other, which a recorder's never do, the greater one wins: the result is the
     /// same in any order.
     pub fn join(&mut self, other: Self) {
         if (other.outcome.is_some(), other.session_id) > (self.outcome.is_some(), self.session_id) {
@@ -191,11 +191,11 @@ fn greater<T, R: Ord>(mine: &mut Option<T>, theirs: Option<T>, rank: impl Fn(&T)
 pub struct Totals {
     /// Calls that began, those that came over from the session before included.
     pub started: u64,
-    /// Of these, ended.
+    /// Calls that have ended.
     pub finished: u64,
-    /// Of these, denied.
+    /// Calls that were denied.
     pub denied: u64,
-    /// Of these, errors.
+    /// Calls that ended in an error.
     pub errors: u64,
     /// Of these, without a response.
     pub timeouts: u64,

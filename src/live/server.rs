@@ -1,11 +1,12 @@
-//! The proxy's side of the live socket: one low-priority thread that waits for everything at once and for nobody.
+//! The proxy's side of the live socket: one low-priority thread that waits for all its inputs at once and never for a
+//! single peer.
 //!
 //! Plain `poll(2)` on non-blocking sockets, not an asynchronous runtime: there is one listener and a handful of sockets, and
-//! a session must not pay for a runtime that nobody may ever need. The thread reads what is told of a session from the segment
-//! that the recorder has written, makes each line once for all subscribers, and keeps the last of them in a bounded ring. A
-//! subscriber is a place in the ring of each session that it hears of and a bounded buffer: one that does not read falls
-//! behind, is told how many events it lost, and costs nothing. Of a session that nobody hears of nothing is read and nothing
-//! is made.
+//! a session must not pay for a runtime that may never be needed. The thread reads the events of a session from the
+//! segment that the recorder has written, makes each line once for all subscribers, and keeps the last of them in a
+//! bounded ring. A subscriber is a place in the ring of each session that it hears of and a bounded buffer: one that
+//! does not read falls behind, learns how many events it lost, and costs nothing. For a session without subscribers
+//! nothing is read and nothing is made.
 
 mod feed;
 mod sessions;
@@ -42,22 +43,24 @@ use subscriber::{Subscriber, View};
 
 /// Most subscribers at a time; further ones are turned away.
 pub const MAX_SUBSCRIBERS: usize = 64;
-/// Bytes that are kept of what is told of sessions that begin and end.
+/// Most bytes of kept notices about sessions that begin and end.
 const NOTICES: usize = 64 << 10;
 /// Connections that are taken in one round.
 const ACCEPTS: usize = 64;
-/// How long nobody is let in after somebody was turned away.
+/// How long no connection is accepted after one was turned away.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A subscriber that has taken nothing for this long gives its place to another who comes.
+/// A subscriber that has read nothing for this long loses its place to a new one.
 const STALLED: Duration = Duration::from_secs(5);
-/// How long the last lines are tried to be given to subscribers that read.
+/// How long the thread tries to send the last lines to subscribers that still read.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// At most this often the segment is looked at, however often the recorder writes.
+/// Shortest time between two looks at the segment, however often the recorder writes.
 const ROUND: Duration = Duration::from_millis(4);
 
-/// As the recorder: on a busy machine a dashboard is not to starve. That it takes little from the recorder is [`REST`]'s part.
+/// As the recorder's: on a busy machine a dashboard must not starve. [`REST`] sees to it that this takes little from
+/// the recorder.
 const NICE: i32 = 10;
-/// After working for some time it rests for twice as long, but no longer than this: whatever happens, most of a core is left.
+/// After working for some time the thread rests for twice as long, but at most this long: most of a core is always left
+/// free.
 const REST: Duration = Duration::from_millis(20);
 
 /// Starts the live thread. It makes its socket when the first session has begun on disk.
@@ -108,12 +111,12 @@ struct Place {
     socket: PathBuf,
 }
 
-/// A server that says things on its stderr.
+/// The stderr of a server.
 struct Speaker {
     voice: Arc<Voice>,
     /// The session that it belongs to: its first one, and then those that continue it.
     session: SessionId,
-    /// Lines whose loss has been told.
+    /// Lost lines that have been reported to subscribers.
     lost: u64,
 }
 
@@ -123,7 +126,7 @@ struct Server {
     run_dirs: Vec<PathBuf>,
     place: Option<Place>,
     sessions: Sessions,
-    /// The session that is read next, so that each has its turn.
+    /// The session to read next, so that each gets its turn.
     turn: u32,
     /// Which sessions begin and end.
     notices: Ring,
@@ -151,7 +154,7 @@ impl Server {
         self.ear.hub.watched_by(0);
     }
 
-    /// Until something can be done.
+    /// Waits until there is something to do.
     fn wait(&mut self) -> io::Result<()> {
         let now = Instant::now();
         if self.paused_until.is_some_and(|at| at <= now) {
@@ -160,7 +163,7 @@ impl Server {
         if !self.subscribers.is_empty() && self.next_round > now {
             thread::sleep(self.next_round - now);
         }
-        // There may be more in the files than one round has taken.
+        // The files may hold more than one round reads.
         let limit = if self.is_behind() {
             Some(Duration::ZERO)
         } else {
@@ -197,7 +200,7 @@ impl Server {
             self.catch_up();
             self.tell_stderr(false);
             self.serve();
-            // Who has just been told how the session stands hears what was kept.
+            // A subscriber that has just got the state of the session now gets the kept lines.
             if self.tell_stderr(false) {
                 self.serve();
             }
@@ -205,7 +208,7 @@ impl Server {
         self.next_round = Instant::now() + (2 * worked().saturating_sub(began)).clamp(ROUND, REST);
     }
 
-    /// Whether there is something to read that somebody wants to hear.
+    /// Whether there is something to read for a subscriber.
     fn is_behind(&self) -> bool {
         let heard = |number| self.subscribers.iter().any(|s| s.hears(number));
         self.sessions.iter().any(|(number, s)| s.is_behind() && heard(number))
@@ -235,7 +238,7 @@ impl Server {
             }
             if self.subscribers.len() >= MAX_SUBSCRIBERS {
                 let Some(at) = self.subscribers.iter().position(|s| s.is_stalled(STALLED)) else {
-                    // A thousand who come in a row must not keep this thread busy.
+                    // A thousand connections in a row must not keep this thread busy.
                     self.paused_until = Some(Instant::now() + PAUSE);
                     continue;
                 };
@@ -275,7 +278,7 @@ impl Server {
             speaker.session = begun.card.session_id;
         }
         self.subscribers.iter_mut().for_each(|s| s.begun(number, before));
-        // Where one looks for a session, the one that continues it has taken its place.
+        // The run card of the session that continues it has replaced this one's.
         if let Some(own) = before.and_then(|n| self.sessions.get_mut(n)).and_then(|s| s.own.take()) {
             own.remove();
         }
@@ -287,7 +290,7 @@ impl Server {
     fn ended(&mut self, id: SessionId, segment_len: u64, next: Option<SessionId>) {
         self.sessions.end(id, segment_len, next);
         let Some(number) = self.sessions.number(id) else { return };
-        // The session that continues it goes on from what is known of the calls in flight.
+        // The session that continues it takes over what is known of the calls in flight.
         if self.subscribers.iter().any(|s| s.hears(number)) {
             self.sessions.read(number, true);
         }
@@ -312,7 +315,7 @@ impl Server {
         own.ok()
     }
 
-    /// Makes the socket and its card in the first run directory that serves.
+    /// Makes the socket and its card in the first run directory that can be used.
     fn open_place(&mut self, card: &mut RunCard) -> Option<OwnCard> {
         for dir in &self.run_dirs {
             match open_place_in(dir, card) {
@@ -340,7 +343,7 @@ impl Server {
         }
     }
 
-    /// Makes lines of what sessions that somebody hears of have written since; for a bounded time, each in its turn.
+    /// Makes lines of what sessions with subscribers have written since; for a bounded time, each in its turn.
     fn catch_up(&mut self) {
         let began = worked();
         self.sessions.look();
@@ -351,7 +354,7 @@ impl Server {
         let first = behind.partition_point(|number| *number < *turn);
         behind.rotate_left(first);
         for number in behind {
-            // The first subscriber is sent everything that is there; later ones join where the others are.
+            // The first subscriber gets everything that there is; later ones join where the others are.
             let followed = subscribers.iter().any(|s| s.is_at(number));
             sessions.read(number, !followed);
             *turn = number + 1;
@@ -361,7 +364,7 @@ impl Server {
         }
     }
 
-    /// Sessions that ended long ago, and the oldest of too many, are told of no longer.
+    /// Drops sessions that ended long ago, and the oldest if there are too many.
     fn forget(&mut self) {
         for (number, session) in self.sessions.forget() {
             self.subscribers.iter_mut().for_each(|s| s.forgotten(number, &session));
@@ -372,8 +375,8 @@ impl Server {
         }
     }
 
-    /// Makes lines of what servers say, once somebody hears of their sessions; of an unfinished line too, if `all`. Tells whether
-    /// there was any.
+    /// Makes lines of the servers' stderr, once their sessions have subscribers; of an unfinished line too, if `all`.
+    /// Returns whether there was any.
     fn tell_stderr(&mut self, all: bool) -> bool {
         let Self { speakers, sessions, subscribers, .. } = self;
         let mut any = false;
@@ -400,7 +403,7 @@ impl Server {
         let (id, over) = (progress.session_id, progress.state != PackState::Sealing);
         let Some(session) = self.sessions.of_mut(id) else { return };
         session.say(&LiveLine::PackProgress(progress));
-        // Where no session runs any more, the process itself is found until it has gone.
+        // When no session runs any more, the process can still be found until it ends.
         if over
             && self.sessions.iter().any(|(_, s)| s.brief().state == SessionState::Running)
             && let Some(own) = self.sessions.of_mut(id).and_then(|s| s.own.take())
@@ -409,7 +412,7 @@ impl Server {
         }
     }
 
-    /// What is left to say is said to those who listen.
+    /// Sends what is left to the subscribers that still read.
     fn last_words(&mut self) {
         let until = Instant::now() + LAST_WORDS;
         loop {
@@ -417,7 +420,7 @@ impl Server {
             self.tell_stderr(true);
             self.serve();
             let view = View { sessions: &self.sessions, notices: &self.notices };
-            // Who has taken nothing of late is not waited for.
+            // A subscriber that has read nothing lately is not waited for.
             let waiting = self.subscribers.iter().any(|s| s.has_more(&view) && !s.is_stalled(LAST_WORDS / 4));
             if self.subscribers.is_empty() || !waiting && !self.is_behind() || Instant::now() >= until {
                 return;
@@ -427,13 +430,13 @@ impl Server {
     }
 }
 
-/// How long this thread has worked; what it waited for a core does not count.
+/// How long this thread has worked; waiting for a core does not count.
 fn worked() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// The socket is named for the session that the process began with.
+/// The socket is named after the first session of the process.
 fn open_place_in(dir: &Path, card: &mut RunCard) -> io::Result<(Place, OwnCard)> {
     let stem = dir.join(card.card.session_id.hex());
     let socket = stem.with_extension("sock");

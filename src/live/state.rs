@@ -1,7 +1,7 @@
 //! What is known of all sessions that are watched. What an event means is decided by the fold alone, whether a live stream, a
 //! journal or a pack has it; what the fold says is kept here.
 //!
-//! The state is a join of everything it was told: in any order, any number of times, with anything missing, the same lines
+//! The state is a join of all its inputs: in any order, any number of times, with anything missing, the same lines
 //! give the same state. Calls are kept in a bounded window, the newest by the time of their request; older ones are in
 //! the files. Sessions are bounded too. What a call shows never depends on the window.
 
@@ -27,13 +27,13 @@ pub const SESSIONS: usize = 1000;
 pub struct SessionView {
     /// Its card, if it was seen live.
     pub card: Option<RunCard>,
-    /// Cursor behind the last event.
+    /// Cursor after the last event.
     pub cursor: u64,
     /// Hash of that event.
     pub head: Option<String>,
     /// Counts of its calls so far.
     pub totals: Totals,
-    /// How it ended.
+    /// How the session ended; `None` while it runs.
     pub end: Option<End>,
     /// How far its pack is.
     pub pack: Option<PackProgress>,
@@ -41,7 +41,7 @@ pub struct SessionView {
     pub stderr: BTreeMap<u64, Stderr>,
     /// Lines of stderr that its process lost up to now.
     pub stderr_lost: u64,
-    /// Events that did not read, and why the last of them did not.
+    /// Events that did not parse, and why the last of them did not.
     pub unread: (u64, String),
 }
 
@@ -116,7 +116,7 @@ impl State {
                 let card = &head.session;
                 let s = self.sessions.entry(card.card.session_id).or_default();
                 s.totals.join(head.totals);
-                // Who takes part is told only once it is known.
+                // Client and server are reported only once they are known.
                 let known = |c: &RunCard| {
                     let who = [c.card.client_info.is_some(), c.card.server_info.is_some(), c.card.socket.is_some()];
                     (who.iter().filter(|k| **k).count(), serde_json::to_string(c).unwrap_or_default())

@@ -10,12 +10,12 @@ use std::{
     },
 };
 
-/// Lines of stderr that are kept for who comes later.
+/// Lines of stderr that are kept for later subscribers.
 const MAX_STDERR: usize = 64 << 10;
-/// The longest piece of stderr that is told as one line, in bytes; a longer line is told in pieces.
+/// The longest piece of stderr that becomes one line, in bytes; a longer line is split.
 const MAX_STDERR_LINE: usize = 4096;
-/// How often stderr tries to be heard before it goes on. The live thread holds the place for nanoseconds, but may be taken
-/// off its core while it does.
+/// How often the relay tries to take the lock before it gives up. The live thread holds it for nanoseconds, but may be
+/// taken off its core while it does.
 const TRIES: usize = 64;
 
 /// Lines of the server's stderr that the live thread has not taken yet.
@@ -23,7 +23,7 @@ const TRIES: usize = 64;
 struct Stderr {
     lines: VecDeque<StderrLine>,
     bytes: usize,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of a line that has not ended yet.
     open: Vec<u8>,
     /// Number of the next line. Lost ones have theirs too.
     next: u64,
@@ -33,9 +33,9 @@ struct Stderr {
 /// A line of the server's stderr.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StderrLine {
-    /// Its number.
+    /// Position of the line among all lines of this server's stderr.
     pub seq: u64,
-    /// When it ended.
+    /// Time at which the line ended.
     pub at: WallTime,
     /// Without its line feed.
     pub text: Vec<u8>,
@@ -44,7 +44,7 @@ pub(super) struct StderrLine {
 /// What the live thread takes.
 #[derive(Debug, Default)]
 pub(super) struct StderrTaken {
-    /// Oldest first.
+    /// The lines, oldest first.
     pub lines: VecDeque<StderrLine>,
     /// Lines that were lost since the server began.
     pub lost: u64,
@@ -57,9 +57,9 @@ pub(super) struct StderrTaken {
 pub struct Voice {
     bell: Arc<Bell>,
     held: Mutex<Stderr>,
-    /// Lines that found nobody to hear them, not counted in `held` yet.
+    /// Lines that were dropped because the lock was taken, not yet counted in `held`.
     unheard: AtomicU64,
-    /// A piece was not heard: the line it was part of is cut there.
+    /// A piece was dropped: the line that it belongs to is cut there.
     torn: AtomicBool,
 }
 
@@ -68,7 +68,8 @@ impl Voice {
         Self { bell, held: Mutex::default(), unheard: AtomicU64::new(0), torn: AtomicBool::new(false) }
     }
 
-    /// Takes bytes of the server's stderr, without waiting; says whether it did. What it did not take is counted.
+    /// Takes bytes of the server's stderr, without waiting; returns whether it did. Bytes not taken are counted as
+    /// lost.
     pub fn take(&self, bytes: &[u8]) -> bool {
         let at = WallTime::now();
         let Some(mut held) = self.try_held() else {
@@ -94,7 +95,7 @@ impl Voice {
         None
     }
 
-    /// Counts what was not heard.
+    /// Counts what was dropped.
     fn settle(&self, held: &mut Stderr, at: WallTime) {
         if self.torn.swap(false, Ordering::SeqCst) {
             held.cut(at);

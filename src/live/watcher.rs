@@ -21,13 +21,13 @@ use std::{
 
 /// How often new sessions are looked for.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often a thread that waits looks whether it is to stop.
+/// How often a waiting thread checks whether it must stop.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Which sessions to watch.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Only the one whose hexadecimal digits begin like this.
+    /// Only the session whose hexadecimal digits begin with this.
     pub session: Option<String>,
     /// Only those of this audit directory, absolute and without links.
     pub audit_dir: Option<PathBuf>,
@@ -42,7 +42,7 @@ impl Wanted {
         ok.then(|| digits.to_ascii_lowercase())
     }
 
-    /// Whether a session is meant.
+    /// Whether a session is selected.
     #[must_use]
     pub fn has(&self, card: &RunCard) -> bool {
         let same = |wanted: &Path| {
@@ -52,7 +52,7 @@ impl Wanted {
             && self.audit_dir.as_deref().is_none_or(same)
     }
 
-    /// Whether a session may be meant of which no more than the name of its card is known.
+    /// Whether a session may be selected, judging by the name of its card alone.
     #[must_use]
     pub fn may_be(&self, card: &Unread) -> bool {
         let name = card.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
@@ -60,8 +60,8 @@ impl Wanted {
     }
 }
 
-/// Starts following every live session that is wanted, now and later, until `stop`. `backlog` events before the present are told
-/// of each.
+/// Starts following every live session that is wanted, now and later, until `stop`. The last `backlog` events
+/// of each come first.
 ///
 /// # Errors
 /// No thread could be made.
@@ -72,7 +72,7 @@ pub fn watch(
     stop: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("assay-find".into()).spawn(move || {
-        // By socket: one thread a proxy, whatever number of sessions it has.
+        // By socket: one thread per proxy, for any number of sessions.
         let mut followed: HashMap<PathBuf, JoinHandle<()>> = HashMap::new();
         let mut unread = Vec::new();
         while !stop.load(Ordering::Relaxed) {

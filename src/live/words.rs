@@ -9,7 +9,7 @@ pub fn is_problem(row: &CallRow) -> bool {
     CallState::of(row).is_problem() || !row.anomalies.is_empty()
 }
 
-/// Whether a person should look at an event of this kind, whatever it says; `kind` as in the file.
+/// Whether a person should look at an event of this kind, whatever its details; `kind` as in the file.
 #[must_use]
 pub fn is_odd(kind: &str) -> bool {
     [EventKind::Malformed, EventKind::Anomaly, EventKind::RecorderGap, EventKind::RequestBlocked]
@@ -26,7 +26,7 @@ pub enum CallState {
     Forwarded,
     /// A policy allows it, and it was answered.
     Allowed,
-    /// A policy denies it, and nobody enforced that.
+    /// A policy denies it, but the profile did not block it.
     NotEnforced,
     /// It was not forwarded.
     Denied,
@@ -37,7 +37,7 @@ pub enum CallState {
 }
 
 impl CallState {
-    /// Of a call.
+    /// The status of a call, from its row.
     #[must_use]
     pub const fn of(row: &CallRow) -> Self {
         match (row.outcome, row.policy_verdict) {
@@ -65,7 +65,7 @@ impl CallState {
         }
     }
 
-    /// Its glyph, or what stands for it in ASCII.
+    /// Its glyph, or its ASCII replacement.
     #[must_use]
     pub const fn glyph(self, ascii: bool) -> &'static str {
         match (self, ascii) {

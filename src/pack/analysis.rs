@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// |---|---|
 /// | `assay.analysis.v1` | first |
 pub const ANALYSIS_SCHEMA: &str = "assay.analysis.v1";
-/// Combinations of tool, server and day that are told apart; what comes after them is counted under `…`.
+/// Most combinations of tool, server and day that are counted apart; further ones are counted under `…`.
 const MAX_CELLS: usize = 20_000;
 
 /// What is counted together.
@@ -36,13 +36,13 @@ pub struct AnalysisRow {
     pub calls: u64,
     /// Number of calls with an ordinary response.
     pub forwarded: u64,
-    /// Refused by policy.
+    /// Calls that a policy denied.
     pub denied: u64,
     /// Number of calls that ended in an error.
     pub errors: u64,
-    /// Without a response.
+    /// Calls that got no response.
     pub timeouts: u64,
-    /// Median round trip.
+    /// Median round trip, microseconds.
     pub p50_us: Option<u64>,
     /// 95th percentile of the round trips in microseconds; `None` without any.
     pub p95_us: Option<u64>,
@@ -69,7 +69,7 @@ impl AnalysisRow {
     }
 }
 
-/// The sums.
+/// Counts of calls and round trips by tool, server and day.
 #[derive(Debug, Clone, Default)]
 pub struct Analysis {
     cells: BTreeMap<Cell, ToolTally>,
@@ -133,7 +133,7 @@ impl Analysis {
         self.by(|c| &c.day)
     }
 
-    /// All together.
+    /// The sums over all tools, servers and days.
     #[must_use]
     pub fn total(&self) -> AnalysisRow {
         let mut sum = ToolTally::default();

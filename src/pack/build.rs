@@ -59,13 +59,13 @@ pub struct Input<'a> {
 /// A finished pack.
 #[derive(Debug, Clone)]
 pub struct Built {
-    /// Where it lies.
+    /// Directory of the pack.
     pub dir: PathBuf,
-    /// Its id.
+    /// The pack's id.
     pub pack_id: String,
     /// `pack_root_sha256`.
     pub root: String,
-    /// Receipts in it.
+    /// Number of receipts in the pack.
     pub receipts: u64,
     /// Audit events in it.
     pub events: u64,
@@ -73,11 +73,11 @@ pub struct Built {
     pub completeness: Completeness,
     /// What is wrong with its receipts, at most [`REPORT_FINDINGS`](pack::REPORT_FINDINGS); empty for a sound pack.
     pub findings: Vec<Finding>,
-    /// Why the pack, which stands, may not survive a power cut, if it may not.
+    /// Why the pack, although it was published, may not survive a power cut; `None` if it will.
     pub unsynced: Option<String>,
 }
 
-/// What keeps a pack from being built. Nothing is left behind.
+/// Why a pack could not be built. No files are left.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// There is something at the pack's place.
@@ -142,7 +142,7 @@ impl BuildError {
 /// names them.
 ///
 /// # Errors
-/// [`BuildError`]; then there is no pack, and no trace of one.
+/// [`BuildError`]; then no pack and no files are left.
 pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
     build_if(input, |_| Ok(()))
 }
@@ -150,7 +150,7 @@ pub fn build(input: &Input<'_>) -> Result<Built, BuildError> {
 /// As [`build`]; what our own verifier does not accept is never put in its place.
 ///
 /// # Errors
-/// [`BuildError`]; then there is no pack, and no trace of one.
+/// [`BuildError`]; then no pack and no files are left.
 pub fn build_checked(input: &Input<'_>) -> Result<Built, BuildError> {
     build_if(input, |staged| match self_check(staged).as_slice() {
         [] => Ok(()),

@@ -17,7 +17,7 @@ pub struct Seen<'a> {
     pub schema: Cow<'a, str>,
     /// `receipt_id`.
     pub receipt_id: Cow<'a, str>,
-    /// `timestamp`, as it stands.
+    /// `timestamp`, verbatim.
     pub timestamp: Cow<'a, str>,
     /// `tool_name`; empty where there is none.
     pub tool: Cow<'a, str>,
@@ -33,7 +33,7 @@ pub struct Seen<'a> {
     pub verdict: Cow<'a, str>,
     /// `duration_ms`, in microseconds.
     pub duration_us: Option<u64>,
-    /// `result_content` as it stands; `None` where it is null.
+    /// `result_content`, verbatim; `None` where it is null.
     pub result_content: Option<&'a [u8]>,
     /// `end_reason` of a session's end.
     pub end_reason: Cow<'a, str>,
@@ -84,7 +84,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// A word of a receipt as a value of the model; `None` for one that is not ours.
+/// A word of a receipt as a value of the model; `None` for an unknown word.
 #[must_use]
 pub fn word<T: Vocabulary>(text: &str) -> Option<T> {
     T::of(text.as_bytes())
@@ -109,7 +109,7 @@ pub enum CallsError {
         /// What is wrong, in words.
         what: String,
     },
-    /// A line is of a later version: none of the file is counted.
+    /// A later version wrote a line: the whole file is left out of the counts.
     #[error("{}: {source}", .path.display())]
     TooNew {
         /// Path of the file.

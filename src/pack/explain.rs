@@ -80,13 +80,13 @@ pub struct Explanation {
     pub policy_hash: Option<String>,
     /// Where the pack comes from.
     pub built_by: String,
-    /// Receipts in it.
+    /// Number of receipts in the pack.
     pub receipts: u64,
     /// Receipts by type.
     pub receipt_types: BTreeMap<String, u64>,
     /// Tool calls by tool, most called first.
     pub tools: Vec<TallyRow>,
-    /// Tool calls together.
+    /// The sums over all tools.
     pub total: TallyRow,
     /// What was out of the ordinary, by word.
     pub anomalies: BTreeMap<String, u64>,
@@ -327,7 +327,7 @@ fn cells(row: &TallyRow) -> [String; 8] {
 
 const HOW: &str = "assay verify-pack --signer FINGERPRINT PACK_DIR";
 
-/// The explanation in Markdown, as it lies in `_unsigned/PACK_SUMMARY.md`.
+/// The explanation in Markdown, as it is in `_unsigned/PACK_SUMMARY.md`.
 #[must_use]
 pub fn markdown(e: &Explanation) -> String {
     let mut out = String::from("# Proof Pack Summary\n\n| | |\n|---|---|\n");

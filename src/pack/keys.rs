@@ -20,7 +20,7 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// The signer when nobody names another.
+/// The default signer.
 pub const DEFAULT_SIGNER: &str = "assay-local";
 /// Names the signer that is used by default.
 const ACTIVE_SIGNER: &str = ".active_signer";
@@ -50,7 +50,7 @@ pub enum KeyError {
     Owner {
         /// The key file.
         path: PathBuf,
-        /// Whose it is.
+        /// User id of the file's owner.
         owner: u32,
     },
     /// It cannot be read.
@@ -64,12 +64,12 @@ pub enum KeyError {
     /// A symlink, a directory, a device.
     #[error("the key {0} is a symlink, or not a regular file")]
     NotAFile(PathBuf),
-    /// Not 32 bytes.
+    /// The key file does not hold 32 bytes.
     #[error("the key {path} has {found} bytes, expected the 32 raw bytes of an Ed25519 key")]
     Length {
         /// The key file.
         path: PathBuf,
-        /// How many bytes it holds; one more than expected stands for any more.
+        /// Its length in bytes; one more than expected means "that or more".
         found: usize,
     },
     /// The public key is not the secret key's.
@@ -83,7 +83,7 @@ pub enum KeyError {
     /// A `.pub` without its `.key`.
     #[error("there is {0}, but its secret key is missing")]
     PublicOnly(PathBuf),
-    /// No such signer.
+    /// There is no key of this name.
     #[error("there is no key for signer {signer} in {dir}")]
     NoSuchSigner {
         /// The signer's name.
@@ -99,7 +99,7 @@ pub enum KeyError {
     BadActive {
         /// The marker file.
         path: PathBuf,
-        /// What it says.
+        /// The text in the marker file.
         text: String,
     },
     /// A key could not be written.
@@ -181,7 +181,7 @@ impl SignerId {
         Ok(Self(text.to_owned()))
     }
 
-    /// The text.
+    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -213,7 +213,7 @@ impl Signer {
         Self { id, key: SigningKey::from_bytes(seed) }
     }
 
-    /// Who it is.
+    /// The id of the signer.
     #[must_use]
     pub fn id(&self) -> &SignerId {
         &self.id
@@ -243,7 +243,7 @@ impl Signer {
 pub struct PublicKey {
     /// The signer's name.
     pub signer: SignerId,
-    /// Raw bytes.
+    /// The 32 raw bytes of the key.
     pub bytes: [u8; KEY_LEN],
 }
 
@@ -254,7 +254,7 @@ impl PublicKey {
         sha256_hex(&self.bytes)
     }
 
-    /// Base64 of the raw bytes, as it stands in a manifest.
+    /// Base64 of the raw bytes, as it appears in a manifest.
     #[must_use]
     pub fn base64(&self) -> String {
         base64::engine::general_purpose::STANDARD.encode(self.bytes)
@@ -302,28 +302,29 @@ impl KeyStore {
         Self { dir: dir.into() }
     }
 
-    /// The directory.
+    /// The directory that holds the keys.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// `<signer>.key`.
+    /// Path of the secret key, `<signer>.key`.
     #[must_use]
     pub fn key_path(&self, signer: &SignerId) -> PathBuf {
         self.dir.join(format!("{signer}.key"))
     }
 
-    /// `<signer>.pub`.
+    /// Path of the public key, `<signer>.pub`.
     #[must_use]
     pub fn pub_path(&self, signer: &SignerId) -> PathBuf {
         self.dir.join(format!("{signer}.pub"))
     }
 
-    /// Who signs when nobody is named: `.active_signer`, else `assay-local`, else (where only others have keys) the first.
+    /// The signer by default: the one in `.active_signer`, else `assay-local`, else (if only others have keys) the
+    /// first.
     ///
     /// # Errors
-    /// A marker that names nobody: signing with another key than the user chose would be worse than an error.
+    /// The marker names no signer: signing with another key than the user chose would be worse than an error.
     pub fn active(&self) -> Result<SignerId, KeyError> {
         let path = self.dir.join(ACTIVE_SIGNER);
         match files::plain(&path).and_then(|file| files::read_all(file, MAX_ACTIVE)) {
@@ -498,7 +499,7 @@ impl KeyStore {
         }
     }
 
-    /// A whole new file or none, whoever else is doing the same.
+    /// Creates the whole file or nothing, even if other processes do the same.
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), KeyError> {
         if fs::symlink_metadata(path).is_ok() {
             return Err(KeyError::Exists(path.to_owned()));

@@ -1,4 +1,4 @@
-//! `verify_report.json` and `verify_transcript.md` as they lie in a pack: what its builder checked before it signed.
+//! `verify_report.json` and `verify_transcript.md` of a pack: what its builder checked before it signed.
 
 use super::verify::{
     Claims, Completeness, Finding, Integrity, SignerVerdict,
@@ -26,9 +26,9 @@ pub struct Checked<'a> {
     pub completeness: Completeness,
     /// The first [`REPORT_FINDINGS`](crate::model::pack::REPORT_FINDINGS).
     pub findings: &'a [Finding],
-    /// All of them.
+    /// Number of all findings, including those not listed.
     pub finding_count: u64,
-    /// `receipt_pack.jsonl`.
+    /// The manifest's entry for `receipt_pack.jsonl`.
     pub receipts: &'a FileEntry,
     /// What ours has more than assay's kernel.
     pub more: &'a [FileEntry],

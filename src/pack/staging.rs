@@ -16,7 +16,7 @@ use std::{
 /// own, so they are not ours to sweep.
 const OURS: &str = ".assay_pack_staging_mcp";
 
-/// Something about a file of the pack, by its name there.
+/// An error at one file of the pack.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}")]
 pub struct StagingError {
@@ -35,7 +35,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> StagingError {
 #[derive(Debug)]
 pub struct Staging {
     dir: PathBuf,
-    // Locked as long as its builder lives, so that nobody sweeps it.
+    // Locked while its builder is alive, so that no other process removes it.
     lock: File,
     published: bool,
 }
@@ -44,7 +44,7 @@ impl Staging {
     /// A fresh one in `parent`, which must exist.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn create(parent: &Path) -> Result<Self, StagingError> {
         // A sweeper may hold or remove a directory in the instant before it is locked; then another name is taken.
         for _ in 0..16 {
@@ -68,7 +68,7 @@ impl Staging {
         Err(at(parent)(io::Error::other("cannot lock a staging directory")))
     }
 
-    /// Where it is.
+    /// The staging directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -77,7 +77,7 @@ impl Staging {
     /// A new file in it, 0600.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn file(&self, name: &str) -> Result<NewFile, StagingError> {
         let path = self.dir.join(name);
         let file = files::create_new(&path).map_err(at(&path))?;
@@ -88,7 +88,7 @@ impl Staging {
     /// A whole new file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<FileEntry, StagingError> {
         let mut file = self.file(name)?;
         file.write(bytes)?;
@@ -98,7 +98,7 @@ impl Staging {
     /// A new directory in it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn subdir(&self, name: &str) -> Result<(), StagingError> {
         let path = self.dir.join(name);
         files::new_dir(&path).map_err(at(&path))
@@ -107,7 +107,7 @@ impl Staging {
     /// Syncs a directory in it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn sync_subdir(&self, name: &str) -> Result<(), StagingError> {
         let path = self.dir.join(name);
         files::sync_dir(&path).map_err(at(&path))
@@ -146,7 +146,7 @@ impl NewFile {
     /// Appends.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StagingError> {
         self.hash.update(bytes);
         self.entry.bytes += bytes.len() as u64;
@@ -156,7 +156,7 @@ impl NewFile {
     /// Flushes and syncs; gives what the manifest says about it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn finish(mut self) -> Result<FileEntry, StagingError> {
         self.out.flush().and_then(|()| files::sync_all(self.out.get_ref())).map_err(at(&self.path))?;
         self.entry.sha256 = hex::encode(self.hash.finalize());
@@ -171,7 +171,7 @@ pub fn sweep(parent: &Path) -> usize {
         let ours = name.to_str().and_then(|n| n.strip_prefix(OURS));
         let ours = ours.is_some_and(|r| r.len() == 16 && r.bytes().all(|b| b.is_ascii_hexdigit()));
         let Some(dir) = ours.then(|| files::open_dir(path).ok()).flatten() else { return false };
-        // The lock is held until it is gone, so that no builder takes it up meanwhile.
+        // The lock is held until the directory is removed, so that no builder takes it over meanwhile.
         matches!(files::try_lock(&dir), Ok(Lock::Taken)) && fs::remove_dir_all(path).is_ok()
     };
     entries.flatten().filter(|e| stale(&e.file_name(), &e.path())).count()

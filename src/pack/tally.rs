@@ -4,7 +4,7 @@ use crate::{model::Outcome, numbers::nearest_rank};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Tool names and receipt types that are told apart; what comes after them is counted together.
+/// Most tool names and receipt types that are counted apart; further ones are counted together.
 const MAX_NAMES: usize = 500;
 /// Bytes of a name that are kept.
 const MAX_NAME: usize = 256;
@@ -104,11 +104,11 @@ pub struct ToolTally {
     pub calls: u64,
     /// Number of calls with an ordinary response.
     pub forwarded: u64,
-    /// Refused by policy.
+    /// Receipts of calls that a policy denied.
     pub denied: u64,
     /// Number of calls that ended in an error.
     pub errors: u64,
-    /// Without a response.
+    /// Receipts of calls that got no response.
     pub timeouts: u64,
     /// Quantiles of the round trips.
     pub latency: Latency,
@@ -151,13 +151,13 @@ pub struct TallyRow {
     pub calls: u64,
     /// Number of calls with an ordinary response.
     pub forwarded: u64,
-    /// Refused by policy.
+    /// Receipts of calls that a policy denied.
     pub denied: u64,
     /// Number of calls that ended in an error.
     pub errors: u64,
-    /// Without a response.
+    /// Receipts of calls that got no response.
     pub timeouts: u64,
-    /// Median round trip.
+    /// Median round trip, microseconds.
     pub p50_us: Option<u64>,
     /// 95th percentile of the round trips in microseconds; `None` without any.
     pub p95_us: Option<u64>,
@@ -181,7 +181,7 @@ impl TallyRow {
     }
 }
 
-/// The sums.
+/// Counts of receipts by tool, type and anomaly.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     tools: BTreeMap<String, ToolTally>,

@@ -15,7 +15,7 @@ use crate::{
 };
 use std::fmt::Write as _;
 
-/// Tools and changes of one kind that the page shows.
+/// Most tools, and most changes of one kind, that the page shows.
 const SHOWN: usize = 100;
 /// Places in one result that it shows.
 const PLACES: usize = 20;
@@ -95,7 +95,7 @@ fn side(out: &mut String, title: &str, s: &SideView) {
     out.push_str("</div>\n");
 }
 
-/// A table; `cards` is one whose rows stand one below the other, cell by cell, where a page is narrow.
+/// A table; with `cards`, a narrow page shows the cells of each row one below the other.
 fn table(out: &mut String, title: &str, cards: bool, head: &[&str], rows: impl Iterator<Item = String>) {
     let class = if cards { " class=\"cards\"" } else { "" };
     let _ = writeln!(out, "<h2>{}</h2>\n<div class=\"wide\"><table{class}>\n<thead><tr>", escape(title));

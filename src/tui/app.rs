@@ -52,7 +52,7 @@ pub struct Start {
     pub against: Option<Vec<PathBuf>>,
 }
 
-/// The dashboard.
+/// State of the whole dashboard: its screens, what is shown over them, and the jobs that run.
 #[derive(Debug)]
 pub struct App {
     size: Rect,
@@ -63,15 +63,15 @@ pub struct App {
     shown: ScreenId,
     /// Where `q` and Esc go back to.
     before: Vec<ScreenId>,
-    /// Live sessions.
+    /// The screen of live sessions.
     pub live: LiveScreen,
-    /// Packs.
+    /// The list of packs.
     pub packs: PacksScreen,
-    /// One pack.
+    /// The screen of one pack.
     pub pack: PackScreen,
     /// The comparison of two packs.
     pub diff: DiffScreen,
-    /// A policy.
+    /// The screen of a policy: its text and what it would do.
     pub policy: PolicyScreen,
     overlay: Option<Overlay>,
     toast: Option<Toast>,

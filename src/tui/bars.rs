@@ -1,4 +1,4 @@
-//! What stands in the first line and in the last: it is drawn there, and found there by the mouse.
+//! Contents of the first and the last line, both for drawing and for mouse clicks.
 
 use super::{
     keymap::{self, Command, Contexts},

@@ -23,7 +23,7 @@ pub enum Copied {
     File(std::path::PathBuf),
 }
 
-/// Copies text. `env` gives environment variables, `home` is where a file may lie.
+/// Copies text. `env` gives environment variables, a file may be written in `home`.
 ///
 /// # Errors
 /// It is too much for a terminal, and no file could be written either.

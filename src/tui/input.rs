@@ -16,7 +16,7 @@ pub struct TextInput {
 }
 
 impl TextInput {
-    /// A line with text in it, the cursor behind it.
+    /// A line with text in it, the cursor at its end.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let mut area = TextArea::new(vec![text.replace(['\n', '\r'], " ")]);
@@ -24,7 +24,7 @@ impl TextInput {
         Self { area }
     }
 
-    /// The text.
+    /// The text of the line.
     #[must_use]
     pub fn text(&self) -> &str {
         self.area.lines().first().map(String::as_str).unwrap_or_default()
@@ -57,7 +57,7 @@ impl TextInput {
         let before: String = self.text().chars().take(at).collect();
         let mut shown = visible(self.text()).into_owned();
         let mut column = width(&visible(&before));
-        // The cursor stands behind the last character, so one column stays free.
+        // The cursor can be after the last character, so one column stays free.
         while column + 1 > columns as usize && !shown.is_empty() {
             let first = shown.remove(0);
             column -= width(first.encode_utf8(&mut [0; 4])).min(column);

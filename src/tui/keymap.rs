@@ -248,7 +248,7 @@ const WITH_TABS: Contexts = WITH_DETAIL.and(Contexts::PACK);
 const TYPED: Contexts = Contexts::TYPING.and(Contexts::PALETTE).and(Contexts::EDITOR);
 const PACK_AND: Contexts = Contexts::PACK.and(Contexts::RECEIPTS).and(Contexts::CHAIN).and(Contexts::DIFF);
 
-/// The table.
+/// Every key binding: footer, help, palette and docs/keys.md are made from it.
 pub static TABLE: &[Binding] = &[
     bind(&["Up", "k"], Command::Up, Contexts::GLOBAL, 0),
     bind(&["Down", "j"], Command::Down, Contexts::GLOBAL, 0),
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// docs/keys.md.
+    /// The text of docs/keys.md.
     fn markdown() -> String {
         use std::fmt::Write as _;
         let mut out = String::from(

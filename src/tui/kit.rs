@@ -4,7 +4,7 @@ use super::{cursor::Cursor, keymap::Command, paint::Pen, screen::At};
 use ratatui::layout::{Position, Rect};
 use std::marker::PhantomData;
 
-/// A list as it lies on the screen: so many lines, in this area. Keys, clicks, the wheel and drawing go through it, so that
+/// A list on the screen: its number of lines, and its area. Keys, clicks, the wheel and drawing go through it, so that
 /// they agree about which line is where.
 #[derive(Debug, Clone, Copy)]
 pub struct ListPane {
@@ -21,7 +21,7 @@ impl ListPane {
         Self { len: len as u64, area }
     }
 
-    /// Moves the cursor if the command says so; whether it does.
+    /// Moves the cursor if the command is a movement; returns whether it is.
     pub fn command(self, cursor: &mut Cursor, command: Command) -> bool {
         let lines = super::cursor::lines(command, self.area.height);
         lines.is_some_and(|lines| {
@@ -75,7 +75,7 @@ impl ListPane {
     }
 }
 
-/// The next line that `is` one, behind or before the selected one; with `round` also behind the end.
+/// The next line that `is` one, after or before the selected one; with `round` also after the end.
 pub fn next(at: u64, len: usize, forward: bool, round: bool, is: impl Fn(usize) -> bool) -> Option<u64> {
     let at = (at as usize).min(len);
     let behind = (at + 1).min(len);
@@ -113,11 +113,11 @@ impl Part {
 /// How a screen is divided in two.
 #[derive(Debug, Clone, Copy)]
 pub struct Split {
-    /// From so many columns on the panes stand beside each other.
+    /// From this number of columns, the panes are side by side.
     pub beside: u16,
     /// Columns of the first then, in twentieths, and columns between the two.
     pub columns: (u16, u16),
-    /// From so many lines on both are shown above each other.
+    /// From this number of lines, both are shown above each other.
     pub above: u16,
     /// Lines of the first then, in twentieths.
     pub lines: u16,
@@ -130,7 +130,7 @@ pub struct SplitPane {
     pub first: Option<Rect>,
     /// The right or lower one.
     pub second: Option<Rect>,
-    /// They stand beside each other.
+    /// They are side by side.
     pub beside: bool,
 }
 

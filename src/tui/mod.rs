@@ -8,7 +8,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`run()`], [`term`], [`clipboard`] | the loop; the terminal and how it is given back; copying |
-//! | [`app`], [`view`], [`overlay`], [`bars`] | the screens, what lies over them, header and footer |
+//! | [`app`], [`view`], [`overlay`], [`bars`] | the screens, what is over them, header and footer |
 //! | [`keymap`] | every key, command and help text |
 //! | [`live`], [`packs`], [`pack`], [`diff`], [`policy`] | one screen each |
 //! | [`detail`] | one call |

@@ -16,11 +16,11 @@ use std::{
 /// Everything that can happen.
 #[derive(Debug)]
 pub enum Msg {
-    /// A key.
+    /// A key was pressed.
     Key(KeyEvent),
     /// Text that was pasted.
     Paste(String),
-    /// The mouse.
+    /// The mouse was clicked, moved or scrolled.
     Mouse(MouseEvent),
     /// The terminal has another size: columns, lines.
     Resize(u16, u16),
@@ -34,10 +34,10 @@ pub enum Msg {
     Tick(WallTime),
 }
 
-/// A screen.
+/// The screens of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScreenId {
-    /// Live sessions.
+    /// The list of live sessions.
     Live,
     /// Packs that were recorded.
     Packs,
@@ -68,7 +68,7 @@ pub enum Target {
 /// What an update asks for.
 #[derive(Debug)]
 pub enum Effect {
-    /// The program ends.
+    /// Leave the program.
     Leave,
     /// Another screen is shown.
     Show(ScreenId),
@@ -80,7 +80,7 @@ pub enum Effect {
     Copy {
         /// What it is, for the message.
         what: String,
-        /// The text.
+        /// The text to copy.
         text: String,
     },
     /// Something is said at the bottom for a while.
@@ -97,8 +97,8 @@ pub enum Effect {
     Start(Job),
 }
 
-/// Says which job is meant, hears what it says, and stops it. `N` is what it says: whoever asked for a job knows the type,
-/// and nobody else has to.
+/// Says which job is meant, hears what it says, and stops it. `N` is the type of its messages: only the screen that
+/// started the job needs to know it.
 #[derive(Debug)]
 pub struct Ticket<N> {
     id: u64,
@@ -125,7 +125,7 @@ impl<N: Send + 'static> Ticket<N> {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its job has ended, whatever it said or did not say: nobody else holds it.
+    /// Whether its job has ended, with or without a last message: no other handle exists.
     #[must_use]
     pub fn is_over(&self) -> bool {
         Arc::strong_count(&self.stop) == 1
@@ -213,7 +213,7 @@ impl<N: Send + 'static> Teller<N> {
         self.ticket.stop.load(Ordering::Relaxed)
     }
 
-    /// The flag behind [`Self::cancelled`], for code that watches one.
+    /// The flag that [`Self::cancelled`] reads, for code that watches one.
     #[must_use]
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.ticket.stop)

@@ -1,9 +1,9 @@
-//! What lies over the screens: help, commands, the filter while it is typed, and messages.
+//! What is over the screens: help, commands, the filter while it is typed, and messages.
 
 use super::{input::TextInput, keymap::Contexts, palette::PaletteBox, theme::Role};
 use crate::{filter::FilterError, model::WallTime};
 
-/// What lies over the screen.
+/// What is over the screen.
 #[derive(Debug)]
 pub enum Overlay {
     /// The keys of this place.
@@ -13,11 +13,11 @@ pub enum Overlay {
         /// The screen whose keys are shown.
         place: Contexts,
     },
-    /// The commands.
+    /// The command palette.
     Palette(PaletteBox),
     /// The filter while it is typed.
     Filter {
-        /// The text.
+        /// The filter as typed so far.
         line: TextInput,
         /// What it was before.
         before: String,

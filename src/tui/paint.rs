@@ -22,7 +22,7 @@ pub struct Pen<'a> {
 }
 
 impl<'a> Pen<'a> {
-    /// A pen.
+    /// A pen that draws into `buffer`.
     pub const fn new(buffer: &'a mut Buffer, theme: Theme) -> Self {
         Self { buffer, theme, cursor: None }
     }
@@ -81,7 +81,7 @@ impl<'a> Pen<'a> {
         used
     }
 
-    /// Right-aligned text.
+    /// Writes `text` right-aligned into the `columns` from `x`.
     pub fn right(&mut self, x: u16, y: u16, columns: u16, text: &str, role: Role) {
         let text = self.fitted(text, columns);
         let w = width(&text) as u16;
@@ -101,7 +101,7 @@ impl<'a> Pen<'a> {
         }
     }
 
-    /// Empties an area for something that lies over the rest; a wide glyph that it would cut in half goes as a whole.
+    /// Empties an area for something that is over the rest; a wide glyph that it would cut in half goes as a whole.
     pub fn clear(&mut self, area: Rect) {
         let area = area.intersection(self.buffer.area);
         for y in area.top()..area.bottom() {

@@ -69,7 +69,7 @@ impl PaletteBox {
         }
     }
 
-    /// Takes text.
+    /// Inserts pasted text.
     pub fn paste(&mut self, text: &str) {
         self.line.paste(text);
         self.at = 0;

@@ -1,4 +1,4 @@
-//! Whatever is pressed, at whatever size, whatever tools, servers and packs are called: no panic, nothing that a terminal obeys,
+//! For any keys, screen size, and names of tools, servers and packs: no panic, no control sequences for the terminal,
 //! no half glyph, and the same frame twice.
 
 use super::{
@@ -137,7 +137,7 @@ fn filled(server: &str, tool: &str, packs: u8, theme: Theme) -> (App, Told) {
         ..Start::default()
     };
     let mut app = testkit::app(start);
-    // Leaked: names of sessions are told once and the test is short.
+    // Leaked on purpose: there are few names of sessions and the test is short.
     let mut told = Told::new(1, Box::leak(server.to_owned().into_boxed_str()));
     let hello = told.hello(Some(tool), Profile::Guard);
     hear(&mut app, hello);

@@ -31,17 +31,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time between two frames that nobody asked for by a key.
+/// Time between two frames while no key is pressed.
 const FRAME: Duration = Duration::from_millis(33);
 /// How often clocks on the screen move.
 const CLOCK: Duration = Duration::from_millis(100);
-/// Messages that may wait; a thread that sends more has to wait.
+/// Messages that the channel holds; a thread that sends more blocks.
 const WAITING: usize = 4096;
 /// Messages that are taken before the screen is looked at again.
 const BATCH: usize = 512;
 /// How long nothing may be typed until the thread that waits for it sees whether the dashboard was left.
 const TYPING: Duration = Duration::from_millis(200);
-/// Events before the present that are told of a live session.
+/// Number of past events that are loaded of a live session.
 const BACKLOG: u64 = 4 * crate::live::state::WINDOW as u64;
 
 /// What is done beside the dashboard while it runs.
@@ -78,7 +78,7 @@ impl Beside {
 /// Runs the dashboard until the user leaves it.
 ///
 /// # Errors
-/// There is no terminal, or it went away in an unusual manner.
+/// There is no terminal, or it failed in an unusual manner.
 pub fn run(start: Start, wanted: Wanted) -> Result<Exit, Failure> {
     run_beside(start, wanted, None)
 }
@@ -134,7 +134,7 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
             }
             Ok(left.exit)
         }
-        // The terminal has been closed: nobody is there to be told.
+        // The terminal has been closed: there is nowhere to report it.
         Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof) => Ok(Exit::Ok),
         Err(e) if e.raw_os_error() == Some(5) => Ok(Exit::Ok),
         Err(e) => Err(Failure::failed(format_args!("the terminal: {e}"))),
@@ -145,7 +145,7 @@ pub fn run_beside(start: Start, wanted: Wanted, work: Option<BesideWork>) -> Res
 struct Left {
     exit: Exit,
     farewell: String,
-    /// The signal that ended it, if it is one that ends a process as it stands.
+    /// The signal that ended it, if it is one that ends a process by default.
     killed: Option<i32>,
 }
 
@@ -167,7 +167,7 @@ fn signals() -> io::Result<Receiver<i32>> {
     Ok(told)
 }
 
-/// What is typed, as it comes, until the dashboard is left or there is no terminal any more: then it is told why, or nothing.
+/// Reads input until the user leaves the dashboard or the terminal is closed; sends the reason, if there is one.
 fn keys(stop: &Arc<AtomicBool>) -> io::Result<Receiver<io::Result<Event>>> {
     let (tell, told) = bounded(WAITING);
     let stop = Arc::clone(stop);
@@ -187,7 +187,7 @@ fn keys(stop: &Arc<AtomicBool>) -> io::Result<Receiver<io::Result<Event>>> {
     Ok(told)
 }
 
-/// Writes down a policy whose changes are in no file; what there is to say about it.
+/// Saves a policy with unsaved changes to a file; returns a message about it.
 fn keep_draft(app: &App) -> Option<String> {
     let (path, text) = app.policy.unsaved()?;
     let file = crate::text::visible(&path.to_string_lossy()).into_owned();
@@ -200,7 +200,7 @@ fn keep_draft(app: &App) -> Option<String> {
     })
 }
 
-/// Follows live sessions on threads; a bounded channel each way, so that a slow screen is a slow subscriber and no more.
+/// Follows live sessions on threads. The channel is bounded each way, so that a slow screen is only a slow subscriber.
 fn listen(wanted: Wanted, messages: &Sender<Msg>, stop: &Arc<AtomicBool>) -> io::Result<()> {
     let (updates, heard) = blocking::sync_channel::<Update>(WAITING);
     watcher::watch(wanted, BACKLOG, updates, Arc::clone(stop))?;
@@ -251,7 +251,7 @@ impl Shell<'_> {
                 },
                 recv(heard.keys) -> event => {
                     let Ok(Ok(event)) = event else {
-                        // The terminal is gone.
+                        // The terminal has been closed.
                         return Ok(());
                     };
                     self.input(event)?;

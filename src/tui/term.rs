@@ -1,4 +1,4 @@
-//! The terminal: taken over as a whole, written in one piece a frame, and given back exactly once, whatever happens.
+//! The terminal: taken over as a whole, written once per frame, and restored exactly once, whatever happens.
 
 use crossterm::{
     cursor::Show,
@@ -53,7 +53,7 @@ impl Term {
     /// Takes the terminal over.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn take(mouse: bool) -> io::Result<Self> {
         // Whether there are colours is the theme's business; without this, NO_COLOR takes the highlight too.
         force_color_output(true);
@@ -66,10 +66,10 @@ impl Term {
         taken().inspect_err(|_| give_back())
     }
 
-    /// Takes the terminal over once more, after it was [given back](give_back) or somebody else has used it.
+    /// Takes the terminal over once more, after it was [given back](give_back) or another program has used it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn take_again(&mut self, mouse: bool) -> io::Result<()> {
         give_back();
         enter(mouse)?;
@@ -79,7 +79,7 @@ impl Term {
     /// Columns and lines.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn size(&self) -> io::Result<(u16, u16)> {
         let size = self.terminal.size()?;
         Ok((size.width, size.height))
@@ -88,7 +88,7 @@ impl Term {
     /// Draws a frame with one write.
     ///
     /// # Errors
-    /// What the system says: the terminal is gone.
+    /// The system's error, when the terminal has been closed.
     pub fn draw(&mut self, app: &super::app::App) -> io::Result<()> {
         self.frame.0.borrow_mut().clear();
         queue!(self.frame, BeginSynchronizedUpdate)?;
@@ -104,7 +104,7 @@ impl Term {
     /// The next frame is drawn from nothing.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn forget(&mut self) -> io::Result<()> {
         self.frame.0.borrow_mut().clear();
         // Clears without asking the terminal where its cursor is: the thread that reads keys would take the answer.
@@ -116,7 +116,7 @@ impl Term {
     /// Listens to the mouse, or not.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn mouse(&mut self, on: bool) -> io::Result<()> {
         if on { execute!(io::stdout(), EnableMouseCapture) } else { execute!(io::stdout(), DisableMouseCapture) }
     }
@@ -124,7 +124,7 @@ impl Term {
     /// Writes something that is not part of a frame.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         write(bytes)
     }
@@ -168,7 +168,8 @@ pub fn give_back() {
     let _ = disable_raw_mode();
 }
 
-/// A panic of the drawing thread gives the terminal back before it is told of; one of another thread is kept for the screen.
+/// A panic of the drawing thread restores the terminal before it is reported; one of another thread is kept for the
+/// screen.
 fn give_back_on_panic() {
     let drawing: ThreadId = thread::current().id();
     let before = std::panic::take_hook();

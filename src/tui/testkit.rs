@@ -1,4 +1,4 @@
-//! Frames of the dashboard as values: keys as text, pictures as text and SVG, time that stands still.
+//! Frames of the dashboard as values: keys as text, pictures as text and SVG, and a clock that does not move.
 //!
 //! `UPDATE_SNAPSHOTS=1 cargo test --lib tui` writes the pictures in `snapshots/` again; look at every one that changed.
 
@@ -39,7 +39,7 @@ pub fn now() -> WallTime {
 /// What is on the screen.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
-    /// The cells.
+    /// The drawn cells.
     pub buffer: Buffer,
     /// The terminal's own cursor.
     pub cursor: Option<Position>,
@@ -145,7 +145,7 @@ pub fn assert_picture(name: &str, frame: &Frame, background: Background) {
     );
 }
 
-/// Keys from text: `"j j ctrl-d Enter"`; text to type stands in quotes: `"/ 'tool:add x' Enter"`.
+/// Keys from text: `"j j ctrl-d Enter"`; text to type is in quotes: `"/ 'tool:add x' Enter"`.
 pub fn keys(text: &str) -> Vec<KeyEvent> {
     let mut out = Vec::new();
     let mut rest = text.trim_start();

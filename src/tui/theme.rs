@@ -7,13 +7,13 @@ use ratatui::style::{Color, Modifier, Style};
 pub enum Role {
     /// Ordinary text.
     Text,
-    /// Beside the point.
+    /// Text of less importance.
     Dim,
     /// Text of headings.
     Strong,
     /// Good: intact, allowed, complete.
     Good,
-    /// Worth a look.
+    /// Something that deserves a look.
     Warn,
     /// Not as it should be.
     Bad,
@@ -23,7 +23,7 @@ pub enum Role {
     Value,
 }
 
-/// The palettes.
+/// The palettes to choose from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Palette {
     /// The terminal's own 16 colours, the darker half: readable on light and dark.
@@ -69,7 +69,7 @@ impl Theme {
         Self { palette, ..self }
     }
 
-    /// Its name.
+    /// Name of the palette, as the dashboard shows it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.palette {
@@ -116,7 +116,7 @@ impl Theme {
         }
     }
 
-    /// A glyph, or what stands for it in ASCII.
+    /// A glyph, or its ASCII replacement.
     #[must_use]
     pub const fn glyph(self, unicode: &'static str, ascii: &'static str) -> &'static str {
         if self.ascii { ascii } else { unicode }

@@ -90,7 +90,7 @@ fn filter(pen: &mut Pen<'_>, size: Rect, line: &super::input::TextInput, error: 
         pen.clear(Rect::new(0, y - 1, size.width, 1));
         let before = line.text().get(..e.at).unwrap_or(line.text());
         let column = (used + width(&visible(before)) as u16).min(size.width.saturating_sub(2));
-        // The caret stands over the culprit; the words where they fit.
+        // The caret is above the culprit; the words are where they fit.
         let words = e.to_string();
         let room = size.width.saturating_sub(column + 2);
         if width(&words) as u16 <= room {

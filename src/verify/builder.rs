@@ -1,5 +1,5 @@
-//! What the builder's own report and transcript say, against what was recomputed: nobody has to rely on them, and they may not say
-//! anything else.
+//! What the builder's own report and transcript say, against what was recomputed: no reader has to trust them, and they
+//! must not say anything else.
 
 use super::{
     finding::Finding,
@@ -145,7 +145,7 @@ pub fn report(notes: &mut Notebook<'_>, report: Option<&BuilderReport>, facts: &
     };
     let (m, doc) = (facts.manifest, facts.doc);
     let a = &m.attestation;
-    // Who attests damaged receipts says so in the report too; nothing here is that then.
+    // A builder that attests damaged receipts must report `TAMPERED` as well.
     let sound = if a.receipt_integrity == "PASS" { "PASS" } else { "TAMPERED" };
     let ci = a.ci_binding.clone().flatten().and_then(|ci| serde_json::to_value(ci).ok());
     let ci = ci.unwrap_or_else(|| serde_json::json!({}));

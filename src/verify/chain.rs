@@ -34,11 +34,11 @@ pub struct ChainSummary {
     pub start: Option<detail::ChainStart>,
     /// `detail` of `chain_end`.
     pub end: Option<detail::ChainEnd>,
-    /// `request_received` events.
+    /// Number of `request_received` events.
     pub requests: u64,
-    /// `malformed` events.
+    /// Number of `malformed` events.
     pub malformed: u64,
-    /// `recorder_gap` events.
+    /// Number of `recorder_gap` events.
     pub gaps: u64,
     /// Messages lost in them.
     pub missed: u64,

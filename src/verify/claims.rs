@@ -73,7 +73,7 @@ impl Check {
 pub enum Severity {
     /// The pack fails if this claim fails.
     Critical,
-    /// It is only said.
+    /// It is only reported.
     Warning,
 }
 
@@ -97,7 +97,7 @@ pub struct Spec {
     pub description: &'static str,
     /// What it looks at.
     pub check: Check,
-    /// Whether it decides.
+    /// Whether a claim that does not hold decides the verdict.
     pub severity: Severity,
 }
 

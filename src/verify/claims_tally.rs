@@ -143,7 +143,7 @@ impl Tally {
         }
     }
 
-    /// A request is known by its receipt and invocation: an outcome that names only one of them closes nothing.
+    /// A request is identified by receipt and invocation: an outcome that names only one of them closes no request.
     fn escrow(&mut self, r: &Fields<'_>) {
         let invocation = r.invocation.unwrap_or_default();
         match r.kind {

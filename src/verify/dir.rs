@@ -1,7 +1,7 @@
 //! A whole audit directory: its ledger, every segment that the ledger names, and every pack that refers to it.
 //!
-//! A ledger proves what is missing between its lines, not what was cut off its end together with everything that says so.
-//! What still gives a cut away: segments and packs that it does not name, and the hash that each of them took over.
+//! A ledger proves what is missing between its lines, but not what was cut off at its end together with every trace of
+//! it. What still gives a cut away: segments and packs that it does not name, and the hash that each of them took over.
 
 use super::{
     chain::{ChainSummary, ChainWalk},
@@ -31,7 +31,7 @@ use std::{
 
 const LEDGER: &str = "ledger.jsonl";
 
-/// How a segment stands.
+/// State of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentState {
@@ -45,22 +45,22 @@ pub enum SegmentState {
     Broken,
     /// It is there, and the ledger does not name it.
     NotInLedger,
-    /// A later version wrote lines of it: nothing of it can be said.
+    /// A later version wrote some of its lines: it cannot be judged.
     TooNew,
 }
 
 /// One segment of an audit directory.
 #[derive(Debug, Clone, Serialize)]
 pub struct SegmentReport {
-    /// Its file name.
+    /// File name of the segment.
     pub file: String,
     /// Its session; `null` when nothing says.
     pub session: Option<SessionId>,
-    /// How it stands.
+    /// State of the segment.
     pub state: SegmentState,
-    /// Events in it.
+    /// Number of events in the segment.
     pub events: u64,
-    /// Bytes behind its last whole line.
+    /// Bytes after its last whole line.
     pub torn: bool,
 }
 
@@ -77,7 +77,7 @@ pub struct AuditDirReport {
     pub packs: u64,
     /// What is wrong, at most [`MAX_FINDINGS`].
     pub findings: Vec<Finding>,
-    /// Findings beyond those.
+    /// Number of findings that are not listed.
     pub findings_omitted: u64,
 }
 
@@ -257,7 +257,7 @@ fn segment(
 ) -> Result<(), VerifyError> {
     let mut out =
         SegmentReport { file: file.to_owned(), session, state: SegmentState::Missing, events: 0, torn: false };
-    // A name that is not a segment's is never opened, whoever signed the ledger.
+    // Only names of segments are opened, whatever the ledger says.
     let opened =
         if session.is_some() { audit.open_file(file) } else { Err(OpenProblem::Special("not the name of a segment")) };
     let opened = match opened {
@@ -278,7 +278,7 @@ fn segment(
     let mut chain = ChainWalk::new(file, session);
     loop {
         match lines.next(meter) {
-            // A torn last line belongs to a crash: it is set aside by the next writer, and the prefix stands.
+            // A torn last line comes from a crash: the next writer sets it aside, and the lines before it are valid.
             Ok(Some(line)) if !line.terminated => out.torn = true,
             Ok(Some(_)) if chain.newer => break,
             Ok(Some(line)) => drop(chain.step(&line, &mut |f| report.found(f))),

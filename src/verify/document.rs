@@ -1,6 +1,7 @@
 //! The one document `assay.verify_report.v0.1`: a builder puts it into a pack, and a verification is printed as it.
 //!
-//! The members are assay-ai's, in its order. What only one of the two says comes behind them: its schema admits more.
+//! The members are assay-ai's, in its order. Members that only one of the two has come after them: its schema admits
+//! more.
 
 use super::words::{Claims, Integrity, SignerVerdict};
 use crate::model::{pack::REPORT_VERSION, sha256_hex};
@@ -83,7 +84,7 @@ pub struct Subject<'a> {
     pub claim_set_hash: Option<&'a str>,
     /// The CI run that built it.
     pub provenance: Option<Value>,
-    /// Receipts in it.
+    /// Number of receipts in the pack.
     pub receipt_count: u64,
     /// Hash of the last one.
     pub head_hash: Option<&'a str>,
@@ -159,7 +160,7 @@ pub struct Parts<'a, F, O> {
     pub at: &'a str,
     /// What the pack says of itself.
     pub subject: Subject<'a>,
-    /// The verdicts.
+    /// The verdicts of the four channels.
     pub verdicts: Verdicts,
     /// Files that were looked at.
     pub evidence: Vec<EvidenceRef<'a>>,

@@ -23,7 +23,7 @@ use crate::model::{
 };
 use std::{ops::ControlFlow, path::Path};
 
-/// Files of a pack whose signature does not hold are read up to so many bytes, to show what was changed.
+/// Most bytes that are read of a pack's files if its signature does not hold, to show what was changed.
 const UNSIGNED_LIMIT: u64 = 256 << 20;
 /// The stages that need the files.
 const EVIDENCE: [Stage; 5] = [
@@ -39,7 +39,7 @@ const EVIDENCE: [Stage; 5] = [
 /// `progress` is called every few megabytes; when it breaks, the verification ends with [`VerifyError::Cancelled`].
 ///
 /// # Errors
-/// Only what keeps a verdict from being given: see [`VerifyError`]. A pack that is wrong gives a report that says so.
+/// Only if no verdict is possible: see [`VerifyError`]. A bad pack is not an error: the report says what is wrong.
 pub fn verify(
     dir: &Path,
     options: &VerifyOptions,
@@ -69,7 +69,7 @@ pub fn verify(
     signature::attestation(&mut notes, &parsed);
     signature::signature(&mut notes, &dir, &parsed);
     signature::d12(&mut notes, &parsed);
-    // A key is named by everyone; only one whose signature holds has signed.
+    // Any pack can name a key; a key has signed only if the signature holds.
     let signed = !notes.failed_at(Stage::VerifySignature);
     let proven = notes.fingerprint.as_deref().filter(|_| signed);
     let signer = trust::signer(options, proven);

@@ -4,7 +4,7 @@ use super::unread::{Unread, foremost, not_canonical, plain};
 use crate::{canon, model::AuditEvent};
 use serde_json::value::RawValue;
 
-/// Why a line is refused where the canonical line of an event must stand.
+/// Why a line is refused where the canonical line of an event must be.
 #[must_use]
 pub fn explain(line: &[u8]) -> Unread {
     if let Some(reason) = foremost::<AuditEvent>(line) {

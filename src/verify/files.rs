@@ -34,7 +34,7 @@ type Opened<'m> = (&'m FileEntry, File, u64);
 /// What the files amount to.
 #[derive(Debug, Default)]
 pub struct PackEvidence {
-    /// `session.json`.
+    /// The parsed `session.json`; `None` if it is missing or does not parse.
     pub doc: Option<SessionDoc>,
     /// Chain and receipts, in packs of ours.
     pub walked: Option<Walked>,
@@ -180,7 +180,7 @@ fn streams(
             let mut events = HashedLines::hashed(event_file);
             let mut receipts =
                 ReceiptFile::new(HashedLines::hashed(receipt_file), evidence.doc.as_ref().map(|d| d.session_id));
-            // Without a document nobody knows whether it was recovered.
+            // Without the document it is not known whether the session was recovered.
             let recovered = evidence.doc.as_ref().is_none_or(|d| !d.recovery_notes.is_empty());
             match walk(notes, tally, meter, &mut events, &mut receipts, recovered) {
                 Ok(walked) => evidence.walked = walked,

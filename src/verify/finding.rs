@@ -7,7 +7,7 @@ use serde::Serialize;
 /// How many findings a report keeps; the rest is counted in [`errors_omitted`](super::report::VerifyReport::errors_omitted).
 pub const MAX_FINDINGS: usize = 200;
 
-/// Code of a finding that says no more than that a later version is needed.
+/// Code of a finding that only says that a later version is needed.
 pub const VERSION_UNSUPPORTED: &str = "E_VERSION_UNSUPPORTED";
 
 /// Something that is wrong with a pack.
@@ -34,10 +34,10 @@ pub struct Finding {
     /// Position of the receipt in the file, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receipt_index: Option<u64>,
-    /// What should stand there.
+    /// What should be there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
-    /// What stands there.
+    /// What is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
 }
@@ -74,7 +74,7 @@ impl Finding {
         self
     }
 
-    /// Names the receipt.
+    /// Names the receipt that the finding is about: its index from 0, and its id.
     #[must_use]
     pub fn receipt(mut self, index: u64, id: Option<String>) -> Self {
         self.receipt_index = Some(index);

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Most requests in flight at once; more is not a session of a recorder.
 pub const MAX_IN_FLIGHT: usize = crate::model::limits::VERIFIED;
-/// Longer texts are kept as their hash: what is held of a request stays small whatever the pack.
+/// Longer texts are kept as their hash: memory per request stays small whatever the pack holds.
 const KEEP: usize = 96;
 
 /// Texts in one allocation.
@@ -69,7 +69,7 @@ const RPC: usize = 2;
 const META: usize = 3;
 const METHOD: usize = 4;
 
-/// Where a message lay, and what it was.
+/// Place of a message in its stream, and its hash.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 struct Place {
     direction: Option<Direction>,
@@ -88,7 +88,7 @@ impl Place {
 #[derive(Debug)]
 struct Flight {
     texts: Texts,
-    /// Its anomalies and those of its response, each as it stands; almost always empty.
+    /// Its anomalies and those of its response, each verbatim; almost always empty.
     anomalies: [Box<[u8]>; 2],
     parent: Option<ReceiptId>,
     at: WallTime,
@@ -150,7 +150,7 @@ pub type Disagreement = (&'static str, String, String);
 pub struct Known {
     /// Another process than the one that recorded it ended it: some moments are known to it otherwise.
     pub recovered: bool,
-    /// It was guarded.
+    /// Whether the session was recorded with the profile `guard`.
     pub guarded: bool,
 }
 
@@ -180,7 +180,7 @@ impl Flights {
             return self.received(e, request, invocation, wrong);
         }
         let Some(f) = self.open.get_mut(&invocation) else {
-            // Its other events lie in the pack before.
+            // Its other events are in the previous pack.
             if !self.carried.contains(&invocation) {
                 wrong.push(STRANGER);
             } else if ends(e) {
@@ -354,7 +354,7 @@ fn ends(e: &Event<'_>) -> bool {
     matches!(e.event, EventKind::ResponseSent | EventKind::Anomaly | EventKind::RequestBlocked)
 }
 
-/// Words that are kept as they stand; a long list is not a list of a recorder's, and only its hash is kept.
+/// Words that are kept verbatim; no recorder writes a long list, so only the hash of one is kept.
 fn kept(array: &[u8]) -> Box<[u8]> {
     match array {
         b"[]" => Box::default(),

@@ -27,7 +27,7 @@ pub struct Foreign {
     pub count: u64,
     /// Hash of the last receipt; `None` when it has none.
     pub head: Option<String>,
-    /// Hash of the last line as it stands. assay-ai's builder writes its own canonical form, whose exponents differ from
+    /// Hash of the last line, verbatim. assay-ai's builder writes its own canonical form, whose exponents differ from
     /// RFC 8785 (`1E21`), and attests the hash of that.
     pub head_as_written: Option<String>,
     /// Receipts of this recorder's sessions among them.

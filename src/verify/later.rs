@@ -34,7 +34,7 @@ pub struct Later {
 }
 
 /// The first thing in a pack that a later version wrote, the manifest before all else. Of a pack of another builder only the
-/// manifest is looked at. What cannot be read is nothing here: whoever reads it says so.
+/// manifest is looked at. What cannot be read is skipped here: the code that reads it reports it.
 #[must_use]
 pub fn later(pack: &Path) -> Option<Later> {
     let dir = PackDir::open(pack).ok()?;

@@ -171,7 +171,8 @@ fn versions(doc: &Value, problems: &mut Vec<String>) -> Result<(), LockError> {
     Ok(())
 }
 
-/// The release part of a version: up to three numbers; what PEP 440 puts behind them (`rc1`, `.dev0`, `+local`) is left out.
+/// The release part of a version: up to three numbers; what PEP 440 puts after them (`rc1`, `.dev0`, `+local`) is left
+/// out.
 fn release(version: &str) -> Option<[u64; 3]> {
     let mut out = [0; 3];
     for (i, part) in version.split('.').take(3).enumerate() {

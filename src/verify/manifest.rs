@@ -41,7 +41,7 @@ pub type Problem = (String, String);
 pub enum Refused {
     /// Everything that is not of the schema.
     Wrong(Vec<Problem>),
-    /// Its schema is a later one: nothing of it can be judged.
+    /// Its schema is a later one: it cannot be judged.
     TooNew(Vec<TooNew>),
 }
 
@@ -58,7 +58,8 @@ impl Parsed {
         }
         let newer = newer(bytes);
         let root = |what: String| if newer.is_empty() { wrong(what) } else { Refused::TooNew(newer.clone()) };
-        // Typed before anything else is built: what is not of the schema costs no more than its own length.
+        // Typed before anything else is built: input that does not fit the schema costs time only in proportion to its
+        // length.
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| root(e.to_string()))?;
         let canonical = canon::canonicalize(bytes).map_err(|e| root(e.to_string()))?;
         // serde reads an array where it expects a struct; the schema does not.
@@ -97,7 +98,7 @@ impl Parsed {
         self.members().find(|(key, ..)| key == "attestation").map_or(&[], |(.., value)| &self.canonical[value])
     }
 
-    /// Names of the members, where each stands with its name, and where its value stands.
+    /// Names of the members, and where each member (with its name) and its value begin.
     fn members(&self) -> impl Iterator<Item = (String, Range<usize>, Range<usize>)> + '_ {
         canon::members(&self.canonical)
             .into_iter()

@@ -18,7 +18,7 @@ const MAX_TEXT: usize = 4096;
 
 /// Everything that stages find on the way. They write into it, and read in it only what was found before them.
 pub struct Notebook<'o> {
-    /// The caller's demands.
+    /// What the caller demands of the pack.
     pub options: &'o VerifyOptions,
     /// What the pack says.
     pub facts: PackFacts,
@@ -46,7 +46,7 @@ pub struct Notebook<'o> {
 }
 
 impl<'o> Notebook<'o> {
-    /// An empty one.
+    /// A notebook without findings.
     #[must_use]
     pub fn new(options: &'o VerifyOptions) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl<'o> Notebook<'o> {
         if self.garbage > MAX_GARBAGE { Err(ReadStop::Garbage) } else { Ok(()) }
     }
 
-    /// Something unlisted lies in the pack: reported, and not accepted under `--strict`.
+    /// An unlisted file is in the pack: reported, and not accepted under `--strict`.
     pub fn extra(&mut self, what: String) {
         self.extra = true;
         if self.options.strict {
@@ -143,8 +143,8 @@ impl<'o> Notebook<'o> {
         self.newer.iter().any(|f| f.file.as_deref() == Some(file))
     }
 
-    /// Whether a stage judges nothing that a later version wrote. Its findings then stand: nobody hides a forgery behind the
-    /// version of another document.
+    /// Whether a stage judges nothing that a later version wrote. Its findings then count: a forgery cannot hide behind
+    /// the version of another document.
     fn stands(&self, stage: Stage) -> bool {
         let known = |files: &[&str]| !files.iter().any(|file| self.wrote_later(file));
         match stage {
@@ -191,7 +191,7 @@ impl<'o> Notebook<'o> {
         StageReport { stage, status, code, reason, detail }
     }
 
-    /// Whether something unlisted that is not accepted lies in the pack.
+    /// Whether something unlisted that is not accepted is in the pack.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.extra && self.options.strict

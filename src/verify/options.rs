@@ -11,7 +11,7 @@ pub struct VerifyOptions {
     pub strict: bool,
     /// SHA-256 fingerprints (hex) of raw Ed25519 public keys of which one must have signed; empty means any may.
     pub signers: Vec<String>,
-    /// A lock file.
+    /// The lock file that the pack must meet, if any.
     pub lock: Option<Lock>,
     /// Ids of claim cards to evaluate, besides those of the lock.
     pub cards: Vec<String>,

@@ -91,7 +91,7 @@ pub(super) fn closed_world(notes: &mut Notebook<'_>, dir: &PackDir, m: &Manifest
     let listed: HashSet<&str> =
         m.files.iter().map(|f| f.path.as_str()).chain(m.expected_files.iter().map(String::as_str)).collect();
     let mut there: HashSet<&str> = HashSet::new();
-    // The first few in the order of their names, whatever the system's order and however many there are.
+    // The first few in the order of their names, whatever order the system lists them in.
     let mut extra = BTreeSet::new();
     let (mut extras, mut unsigned) = (0, false);
     let visited = dir.visit(&mut |e| {

@@ -60,16 +60,16 @@ enum Asked {
     Verify(Box<Request>),
 }
 
-/// Runs the program; `args` are those behind its name. Gives the exit code.
+/// Runs the program; `args` are those after its name. Gives the exit code.
 pub fn run(args: Vec<OsString>, style: Style, stdout: &mut dyn Write, stderr: &mut dyn Write) -> u8 {
     let mut print = |text: &str| match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // A reader that has gone away has seen what it wanted.
+        // A reader that closed the pipe has seen what it wanted.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("standard output: {e}")),
         _ => Ok(()),
     };
     let mut fail = |what: &str, hint: Option<&str>| {
         let hint = hint.map_or_else(String::new, |hint| format!("\n  hint: {}", visible(hint)));
-        // That nobody can read it is not an error.
+        // A closed stderr is not an error.
         let _ = writeln!(stderr, "{NAME}: error: {}{hint}", visible(what));
     };
     let request = match parse(args) {
@@ -160,7 +160,7 @@ fn parse(args: Vec<OsString>) -> Result<Asked, lexopt::Error> {
     Ok(Asked::Verify(Box::new(request)))
 }
 
-/// The value of an option. What begins with a dash is one only behind `=`.
+/// The value of an option. A value that begins with a dash must follow `=`.
 fn value(parser: &mut Parser) -> Result<OsString, lexopt::Error> {
     if let Some(value) = parser.optional_value() {
         return Ok(value);

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Why a line is refused where the canonical line of a receipt must stand.
+/// Why a line is refused where the canonical line of a receipt must be.
 #[must_use]
 pub fn explain(line: &[u8]) -> Unread {
     if let Some((code, words)) = not_json(line) {

@@ -26,7 +26,7 @@ use std::{
 /// Most receipts in one pack; more belong in rolling packs.
 pub const MAX_RECEIPTS: u64 = 10_000_000;
 
-/// Receipt ids seen, in 64 bits each: ours have no more, others are hashed with a key that nobody can know.
+/// Receipt ids seen, in 64 bits each: ours have no more, others are hashed with a secret random key.
 #[derive(Default)]
 pub struct Ids {
     seen: HashSet<u64, Mixed>,
@@ -85,14 +85,14 @@ impl Ids {
     }
 }
 
-/// Where a receipt stands.
+/// Where a receipt is.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiptPlace {
-    /// From 1.
+    /// Line in the file, from 1.
     pub line: u64,
-    /// Bytes.
+    /// Offset of the line in the file, bytes.
     pub offset: u64,
-    /// From 0.
+    /// Index of the receipt, from 0.
     pub index: u64,
     /// SHA-256 of its line, hex digits.
     pub sha256: [u8; 64],
@@ -241,7 +241,7 @@ impl ReceiptFile {
         (!self.newer).then(|| self.totals.clone())
     }
 
-    /// Where the receipt after the last one stands, without taking it.
+    /// Where the next receipt is, without reading past it.
     ///
     /// # Errors
     /// [`ReadStop`].

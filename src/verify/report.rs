@@ -25,9 +25,9 @@ pub struct Signer {
 /// One stage of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageReport {
-    /// The stage.
+    /// The stage that this is about.
     pub stage: Stage,
-    /// How it ended.
+    /// How the stage ended.
     pub status: StageStatus,
     /// Code of its first finding.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct VerifyReport {
     pub stages: Vec<StageReport>,
     /// Findings, at most [`MAX_FINDINGS`](super::finding::MAX_FINDINGS).
     pub errors: Vec<Finding>,
-    /// Findings beyond those.
+    /// Number of findings that are not listed.
     pub errors_omitted: u64,
     /// Worth saying, no finding.
     pub warnings: Vec<String>,

@@ -87,7 +87,7 @@ pub struct OutError {
     pub hint: Option<&'static str>,
 }
 
-/// Why there is no answer.
+/// Why no verdict could be given.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// An option that means nothing here.

@@ -20,7 +20,7 @@ const RAW: [&[u8]; 6] = [
     b"too_many_members",
 ];
 
-/// The texts of an array of strings, as they stand, without quotes.
+/// The texts of an array of strings, verbatim, without quotes.
 pub fn words(array: &[u8]) -> impl Iterator<Item = &[u8]> {
     canon::elements(array).into_iter().flatten().flatten().map(|r| &array[r.start + 1..r.end - 1])
 }

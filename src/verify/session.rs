@@ -150,7 +150,7 @@ pub(super) fn attested(
     };
     let recovered = !doc.recovery_notes.is_empty();
     if let (Some(_), Some(at)) = (&w.chain.end, w.chain.last_at) {
-        // Who finishes what another process recorded knows no more than its last event.
+        // A process that finishes another's session knows only its last event.
         if !recovered {
             same(SESSION, "ended_at", at.to_string(), doc.ended_at.to_string());
             same(SESSION, "ended_mono_us", w.chain.last_mono_us.to_string(), doc.ended_mono_us.to_string());

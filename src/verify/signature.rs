@@ -22,7 +22,7 @@ pub enum SignatureProblem {
     /// A key of small order: signatures under it hold for many messages.
     #[error("the public key is weak (a point of small order)")]
     WeakKey,
-    /// Not 64 bytes.
+    /// The signature is not 64 bytes long.
     #[error("the signature is not 64 bytes long")]
     Length,
     /// It does not hold.

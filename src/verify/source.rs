@@ -26,7 +26,7 @@ pub type HashedLines = lines::Lines<Sha256>;
 /// Largest document that is parsed as a whole.
 pub const MAX_DOCUMENT: usize = 16 << 20;
 /// Largest listed file that is not evidence read line by line. Nothing that builders write comes near it, and a sparse file
-/// of terabytes costs nobody anything but who hashes it.
+/// of terabytes costs nothing but the time to hash it.
 pub const MAX_SIDE_FILE: u64 = 256 << 20;
 /// Largest file of evidence.
 pub const MAX_EVIDENCE: u64 = 1 << 40;
@@ -50,7 +50,7 @@ pub enum OpenProblem {
     Missing,
     /// It is something that is never followed or opened: a symlink, a directory, a device, a fifo, a hard link.
     Special(&'static str),
-    /// What the system says.
+    /// The system's error.
     Io(io::Error),
 }
 
@@ -114,7 +114,7 @@ impl PackDir {
     /// Its entries, sorted, without `.` and `..`; `None` where there are more than [`MAX_ENTRIES`].
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn list(&self) -> io::Result<Option<Vec<Entry>>> {
         let mut entries = Vec::new();
         let all = self.visit(&mut |entry| entries.push(entry))?;
@@ -125,7 +125,7 @@ impl PackDir {
     /// Shows its entries in no order, without `.` and `..`; `false` where there are more than [`MAX_ENTRIES`].
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn visit(&self, see: &mut dyn FnMut(Entry)) -> io::Result<bool> {
         let mut seen = 0;
         for entry in Dir::read_from(&self.fd)? {
@@ -188,15 +188,15 @@ pub struct ReadMeter<'p> {
     progress: &'p mut dyn FnMut(Progress) -> ControlFlow<()>,
     /// What is being done.
     pub stage: Stage,
-    /// Bytes read.
+    /// Bytes read so far.
     pub done: u64,
-    /// Bytes to read.
+    /// Bytes to read in all.
     pub total: u64,
     next: u64,
 }
 
 impl<'p> ReadMeter<'p> {
-    /// Nothing read yet.
+    /// Progress with nothing read yet, reported to `progress`.
     pub fn new(progress: &'p mut dyn FnMut(Progress) -> ControlFlow<()>) -> Self {
         Self { progress, stage: Stage::ValidateSchema, done: 0, total: 0, next: 0 }
     }

@@ -1,4 +1,4 @@
-//! Where messages lay in their streams: no two in one place, each in its order, and ids that follow from there.
+//! Where messages were in their streams: no two in one place, each in its order, and ids that follow from there.
 
 use super::sense;
 use crate::model::{
@@ -6,8 +6,8 @@ use crate::model::{
     event::{DetailView as Detail, EventView as Event},
 };
 
-/// Elements of batches that are tried to find the one whose id it is. Each message has no more elements than bytes, and
-/// honest batches hold few that are not recorded.
+/// Most elements of batches that are tried to find the one with the id. Each message has no more elements than bytes,
+/// and honest batches hold few that are not recorded.
 const MAX_TRIES: u64 = 1 << 26;
 
 /// The last message of one direction.

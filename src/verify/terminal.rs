@@ -14,7 +14,7 @@ use std::{
     panic::PanicHookInfo,
 };
 
-/// One JSON document, for people and programs: indented, with a line feed behind it.
+/// One JSON document, for people and programs: indented, with a line feed after it.
 ///
 /// # Errors
 /// As `serde_json`.
@@ -25,7 +25,7 @@ pub fn json<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     Ok(ascii_controls(&text).into_owned())
 }
 
-/// The document that stands for an answer that could not be given.
+/// The document that is printed when no verdict could be given.
 ///
 /// # Errors
 /// As `serde_json`.
@@ -66,17 +66,17 @@ pub fn short(text: &str) -> String {
 pub enum Tone {
     /// As it should be.
     Good,
-    /// Worth a look.
+    /// Something that deserves a look.
     Warn,
     /// Not as it should be.
     Bad,
-    /// Beside the point.
+    /// Text of less importance.
     Dim,
-    /// A heading.
+    /// Text of headings.
     Strong,
 }
 
-/// Whether to colour.
+/// Whether to print with colours.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     colour: bool,
@@ -97,7 +97,7 @@ impl Style {
         Self { colour: !set("NO_COLOR") && (forced || terminal && !dumb && !declined) }
     }
 
-    /// Without colours.
+    /// A style without colours.
     #[must_use]
     pub const fn plain() -> Self {
         Self { colour: false }
@@ -131,7 +131,7 @@ impl ProgressLine {
         Self { terminal: io::stderr().is_terminal(), shown: None }
     }
 
-    /// Shows how far it is; the verification goes on.
+    /// Shows how far it is, and lets the verification continue.
     pub fn show(&mut self, p: Progress) -> ControlFlow<()> {
         let percent = percent(p.done_bytes, p.total_bytes);
         if self.terminal && self.shown != Some(percent) {
@@ -141,7 +141,7 @@ impl ProgressLine {
         ControlFlow::Continue(())
     }
 
-    /// Takes it away.
+    /// Erases the progress line.
     pub fn clear(&self) {
         if self.shown.is_some() {
             let _ = write!(io::stderr().lock(), "\r{:<48}\r", "");

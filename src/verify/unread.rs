@@ -1,4 +1,4 @@
-//! Why a line or a document does not read: a later version wrote it, or it is what no version writes. Asked only of what did
+//! Why a line or a document does not parse: a later version wrote it, or it is damaged. Asked only of what did
 //! not read as ours.
 
 use super::{finding::Finding, words::Stage};
@@ -56,7 +56,7 @@ pub fn not_canonical() -> Unread {
     Unread::Wrong("E_CANON_MISMATCH", "not the canonical line (RFC 8785) of what it says".to_owned())
 }
 
-/// What `json` has to say before its members are looked at: no JSON, or a `T` of a later version.
+/// Checks `json` before its members are looked at: it is not JSON, or it is a `T` of a later version.
 pub fn foremost<T: Versioned>(json: &[u8]) -> Option<Unread> {
     if let Some((code, words)) = not_json(json) {
         return Some(Unread::Wrong(code, words));

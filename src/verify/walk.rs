@@ -28,11 +28,11 @@ use std::{collections::HashSet, sync::Arc};
 pub struct Walked {
     /// What was found in the chain.
     pub chain: ChainSummary,
-    /// `mcp.session_start`.
+    /// The receipt `mcp.session_start`, if there is one.
     pub start: Option<SessionStart>,
-    /// `mcp.session_end`.
+    /// The receipt `mcp.session_end`, if there is one.
     pub end: Option<SessionEnd>,
-    /// `mcp.recorder_gap` receipts.
+    /// Number of `mcp.recorder_gap` receipts.
     pub gap_receipts: u64,
     /// Tool calls of the chain that have no receipt and were not carried out.
     pub unreceipted: u64,
@@ -143,9 +143,9 @@ struct Matcher<'e, 'o, 't> {
     audited: bool,
     /// A policy was in force when it began.
     has_policy: bool,
-    /// It continues another session, whose calls may be legs before those of this one.
+    /// It continues another session; calls of this one may follow legs of that one.
     continues: bool,
-    /// What is wrong with the event at hand.
+    /// What is wrong with the current event.
     wrong: Vec<&'static str>,
     /// What every receipt of the session repeats, as canonical text: server, transport, version.
     constant: Option<Arc<[Vec<u8>; 3]>>,
@@ -164,7 +164,7 @@ struct Omitted {
 /// Omissions that are remembered; beyond this they are reported at once.
 const MAX_OMITTED: usize = 4096;
 
-/// Where an event stands, for findings.
+/// Where an event is, for findings.
 #[derive(Clone, Copy)]
 struct Spot {
     line: u64,
@@ -280,7 +280,7 @@ impl Matcher<'_, '_, '_> {
             return Ok(());
         };
         if event.is_anomaly(AnomalyKind::ReceiptLost) {
-            // A recovery found the receipts cut, and says so in the chain, which cannot be complete then.
+            // A recovery found the receipts cut, and reports it in the chain, which cannot be complete then.
             self.omitted.retain(|o| o.id != id);
             return Ok(());
         }
@@ -427,7 +427,7 @@ impl Matcher<'_, '_, '_> {
         }
     }
 
-    /// What stands behind the last bound receipt: `mcp.session_end`, if the chain has an end.
+    /// What comes after the last bound receipt: `mcp.session_end`, if the chain has an end.
     fn rest(
         &mut self,
         chain: &ChainSummary,
@@ -451,7 +451,7 @@ impl Matcher<'_, '_, '_> {
         Ok(())
     }
 
-    /// What is wrong with an event, whatever its call.
+    /// What is wrong with an event, independent of its call.
     fn alone(&mut self, e: &Event<'_>, receipts: &ReceiptFile, spot: Spot) {
         self.wrong.extend(sense::event(e));
         self.wrong.extend(self.streams.message(e));
@@ -487,7 +487,7 @@ impl Matcher<'_, '_, '_> {
         self.tell(spot);
     }
 
-    /// Reports what is wrong with the event at hand.
+    /// Reports what is wrong with the current event.
     fn tell(&mut self, spot: Spot) {
         for what in std::mem::take(&mut self.wrong) {
             self.found("E_CHAIN_BROKEN", what.to_owned(), Some(spot), None);
@@ -509,7 +509,7 @@ impl Matcher<'_, '_, '_> {
     fn left(&mut self, chain: &ChainSummary, carried: &HashSet<InvocationId>) {
         let Some(end) = chain.end.as_ref().filter(|_| !self.overflow) else { return };
         let (left, known) = self.flights.left(carried);
-        // Recovery cannot end what the pack before handed over, if that is gone.
+        // Recovery cannot end what the previous pack handed over, if that pack is missing.
         if left > 0 && !(self.known.recovered && self.continues) {
             let what = format!("the chain ended but left {} open", counted(left, "request"));
             self.found("E_CHAIN_BROKEN", what, None, None);

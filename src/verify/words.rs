@@ -33,7 +33,7 @@ words!(
     Stage {
         /// `pack_manifest.json` is strict JSON of exactly the manifest's schema.
         ValidateSchema = "validate_schema",
-        /// Every name stays in the pack and is an ordinary file; nothing unlisted lies beside them.
+        /// Every name stays in the pack and is an ordinary file; nothing unlisted is beside them.
         ValidatePaths = "validate_paths",
         /// Every listed file has the listed SHA-256 and length.
         ValidateFileHashes = "validate_file_hashes",
@@ -124,13 +124,13 @@ words!(
 );
 
 words!(
-    /// Whose key signed?
+    /// How the signer compares with those that the caller named.
     SignerVerdict {
-        /// One that the caller named.
+        /// The signer is one that the caller named.
         Pinned = "PINNED",
-        /// The one that lies in the pack; nobody vouched for it.
+        /// The key in the pack; the caller named no signer.
         Unpinned = "UNPINNED",
-        /// None of those that the caller named.
+        /// The signer is not one that the caller named.
         Untrusted = "UNTRUSTED",
     }
 );
@@ -144,7 +144,7 @@ pub enum Exit {
     Violation,
     /// TAMPERED or UNTRUSTED: 2.
     Failed,
-    /// UNSUPPORTED: 3.
+    /// There is no verdict: the pack is UNSUPPORTED, or the input is bad: 3.
     BadInput,
 }
 

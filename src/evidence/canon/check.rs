@@ -18,7 +18,7 @@ pub fn scan(bytes: &[u8]) -> Result<Anomalies, ScanError> {
     scan_paged(bytes, None)
 }
 
-/// As [`scan`], for bytes that lie in pages which can be let go.
+/// As [`scan`], for bytes in pages that can be released.
 pub fn scan_paged(bytes: &[u8], page: Page<'_>) -> Result<Anomalies, ScanError> {
     Ok(Index::build(bytes, &Limits::scan_only(), page)?.anomalies)
 }

@@ -73,7 +73,7 @@ pub(super) fn digest_within(value: &[u8], limits: &Limits, page: Option<&dyn Fn(
     }
 }
 
-/// The [`digest()`] of the value that stands in a document at `value`, and the SHA-256 of `whole`, which may be the document. Both
+/// The [`digest()`] of the value at `value` in a document, and the SHA-256 of `whole`, which may be the document. Both
 /// together take not much longer than one. `rest` is called after about each 64 KiB.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use super::scan::{literal, name, skip_ws};
 use super::string::{self, Out};
 use super::write::Writer;
 
-/// Bytes gathered before they are handed on; longer runs are handed on as they stand in the input.
+/// Bytes gathered before they are handed on; longer runs are handed on as they appear in the input.
 const GATHER: usize = 64 * 1024;
 const LONG: usize = 4 * 1024;
 
@@ -216,7 +216,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An object by the offsets of its names in order. It ends behind the member that stands last.
+    /// An object by the offsets of its names in order. It ends after the member that is last in the text.
     fn sorted(&mut self, names: &[usize], depth: usize) -> Option<usize> {
         self.stream.byte(b'{');
         let mut last = 0;

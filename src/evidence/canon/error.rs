@@ -32,7 +32,7 @@ impl Anomalies {
         "too_many_members",
     ];
 
-    /// Whether there is no reason at all.
+    /// Whether there is no reason.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -88,7 +88,7 @@ impl ScanError {
         Self { offset, kind }
     }
 
-    /// The error for whatever stands at `offset`, where something else had to stand.
+    /// The error for what is at `offset`, where something else had to be.
     pub(super) fn unexpected(bytes: &[u8], offset: usize) -> Self {
         let kind = bytes.get(offset).map_or(ScanErrorKind::UnexpectedEnd, |&byte| ScanErrorKind::UnexpectedByte(byte));
         Self { offset, kind }
@@ -102,16 +102,16 @@ pub enum ScanErrorKind {
     /// The input ends inside a value.
     #[error("unexpected end of input")]
     UnexpectedEnd,
-    /// A byte that cannot stand here.
+    /// A byte that is not allowed here.
     #[error("unexpected byte 0x{0:02x}")]
     UnexpectedByte(u8),
-    /// Starts like `true`, `false` or `null`, and is none of them.
+    /// Starts like `true`, `false` or `null`, but is not one of them.
     #[error("misspelt literal")]
     BadLiteral,
     /// Not a number by RFC 8259 §6: a leading zero, a missing digit.
     #[error("malformed number")]
     BadNumber,
-    /// A backslash with no escape of RFC 8259 §7 behind it.
+    /// A backslash with no escape of RFC 8259 §7 after it.
     #[error("malformed escape")]
     BadEscape,
     /// A raw byte below 0x20 inside a string.
@@ -134,7 +134,7 @@ pub enum ScanErrorKind {
 /// Why a document could not be brought into canonical form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CanonError {
-    /// Not JSON.
+    /// The bytes are not valid JSON.
     #[error("{0}")]
     Syntax(#[from] ScanError),
     /// JSON, but without an unambiguous canonical form.

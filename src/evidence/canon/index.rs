@@ -18,7 +18,7 @@ pub(super) struct Limits {
     pub kept: usize,
     /// Large objects, 16 bytes each.
     pub objects: usize,
-    /// Bytes: a string from this size on, if it is canonical as it stands, is not looked at again in the second pass.
+    /// Bytes: a string from this size on, if its raw text is canonical, is not looked at again in the second pass.
     pub verbatim: usize,
     /// Bytes between two calls of the page callback.
     pub page: usize,
@@ -32,7 +32,7 @@ impl Limits {
     pub(super) const DEFAULT: Self =
         Self { small: 16 * 1024, open: 1 << 20, kept: 1 << 20, objects: 1 << 20, verbatim: 16 * 1024, page: 1 << 20 };
 
-    /// Keeps nothing of objects that have closed, for callers that only want the anomalies.
+    /// Forgets objects that have closed, for callers that only want the anomalies.
     pub(super) const fn scan_only() -> Self {
         Self { small: usize::MAX, verbatim: usize::MAX, ..Self::DEFAULT }
     }
@@ -66,7 +66,7 @@ struct Frame {
 struct Large {
     start: usize,
     first: u32,
-    /// 0 where the members are in order as they stand.
+    /// 0 where the members are already in canonical order.
     count: u32,
 }
 
@@ -77,11 +77,11 @@ pub(super) struct Index {
     pub end: usize,
     objects: Vec<Large>,
     kept: Vec<usize>,
-    /// Start and end of long strings that are canonical as they stand, by start.
+    /// Start and end of long strings whose raw text is canonical, by start.
     verbatim: Vec<(usize, usize)>,
 }
 
-/// How the second pass has to treat an object.
+/// How the second pass must treat an object.
 pub(super) enum Plan<'a> {
     /// Small: sort it in memory.
     Small,
@@ -102,7 +102,7 @@ impl Index {
         Ok(index)
     }
 
-    /// The end of the string that starts at `start` if it is known to be canonical as it stands.
+    /// The end of the string that starts at `start` if its raw text is known to be canonical.
     pub(super) fn verbatim(&self, start: usize) -> Option<usize> {
         let found = self.verbatim.binary_search_by_key(&start, |string| string.0).ok()?;
         Some(self.verbatim[found].1)
@@ -141,7 +141,7 @@ impl<'a> Pass<'a> {
             limits,
             page,
             next_page: limits.page,
-            // Nearly every message has no more.
+            // Enough for nearly every message.
             frames: Vec::with_capacity(8),
             open: Vec::with_capacity(16),
             overflow: false,

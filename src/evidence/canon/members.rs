@@ -10,13 +10,13 @@ use super::string::decode_string;
 /// A direct member of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// The name as it stands, with its quotes.
+    /// The name verbatim, with its quotes.
     pub raw_key: &'a [u8],
     /// The decoded name; `None` where it has none (lone surrogate, invalid UTF-8).
     pub key: Option<Cow<'a, str>>,
-    /// Where `raw_key` stands in the bytes given to [`members`].
+    /// Where `raw_key` is in the bytes given to [`members`].
     pub key_range: Range<usize>,
-    /// Where the value stands in the bytes given to [`members`], without white space around it.
+    /// Where the value is in the bytes given to [`members`], without white space around it.
     pub value: Range<usize>,
 }
 
@@ -52,19 +52,19 @@ fn skip(bytes: &[u8], pos: usize, page: Page<'_>) -> Result<usize, ScanError> {
 struct Walk<'a> {
     bytes: &'a [u8],
     page: Page<'a>,
-    /// Just behind the opening bracket or the last value.
+    /// Just after the opening bracket or the last value.
     at: usize,
     first: bool,
     done: bool,
 }
 
-/// The direct members of the one object that `bytes` is, white space around it allowed, in the order they stand in;
+/// The direct members of the one object that `bytes` is, white space around it allowed, in the order of the text;
 /// duplicate names are not judged. Values are skipped with their syntax checked. After an error the iterator ends.
 pub fn members(bytes: &[u8]) -> Result<Members<'_>, ScanError> {
     members_paged(bytes, None)
 }
 
-/// As [`members`], for bytes that lie in pages which can be let go.
+/// As [`members`], for bytes in pages that can be released.
 pub fn members_paged<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Members<'a>, ScanError> {
     Walk::new(bytes, b'{', ScanErrorKind::NotAnObject, page).map(Members)
 }
@@ -75,7 +75,7 @@ pub fn elements(bytes: &[u8]) -> Result<Elements<'_>, ScanError> {
     elements_paged(bytes, None)
 }
 
-/// As [`elements`], for bytes that lie in pages which can be let go.
+/// As [`elements`], for bytes in pages that can be released.
 pub fn elements_paged<'a>(bytes: &'a [u8], page: Page<'a>) -> Result<Elements<'a>, ScanError> {
     Walk::new(bytes, b'[', ScanErrorKind::NotAnArray, page).map(Elements)
 }
@@ -96,7 +96,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The start of the next member or element, or `None` behind the closing bracket and whatever may follow it.
+    /// The start of the next member or element, or `None` at the end, after the closing bracket.
     fn advance(&mut self, closing: u8) -> Result<Option<usize>, ScanError> {
         let at = skip_ws(self.bytes, self.at);
         match self.bytes.get(at) {

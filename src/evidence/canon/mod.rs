@@ -1,4 +1,4 @@
-//! Strict JSON scanning, RFC 8785 canonical form and digests over `&[u8]`; knows nothing of MCP.
+//! Strict JSON scanning, RFC 8785 canonical form and digests over `&[u8]`; independent of MCP.
 //!
 //! Every function takes the bytes as they crossed the wire, which may be a memory-mapped message of a gibibyte, and none
 //! builds a tree of values. Three ways through a document share one grammar (RFC 8259):

@@ -43,7 +43,7 @@ fn bad(bytes: &[u8], at: usize) -> ScanError {
     }
 }
 
-/// Reads the number at `start`, where a sign or a digit stands.
+/// Reads the number at `start`, where there is a sign or a digit.
 #[inline]
 pub(super) fn lex(bytes: &[u8], start: usize) -> Result<Literal, ScanError> {
     let int = start + usize::from(bytes.get(start) == Some(&b'-'));
@@ -156,7 +156,7 @@ pub(super) fn put(value: f64, out: &mut impl Out) {
 /// The end of the number at `start` if it is spelt as RFC 8785 writes the double it reads as.
 ///
 /// That includes integers such as 295147905179352830000, the canonical spelling of 2^68, although that integer is not
-/// held exactly: in canonical output it stands for the double.
+/// held exactly: in canonical output it represents the double.
 #[inline]
 pub(super) fn check(bytes: &[u8], start: usize) -> Option<usize> {
     let literal = lex(bytes, start).ok()?;

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use super::run::HIGH;
 use super::string::{Escape, Unit};
 
-/// Moves U+E000…U+FFFF, whose UTF-8 starts with 0xEE or 0xEF, behind the supplementary planes: then the order of bytes is
-/// the order of UTF-16 code units.
+/// Moves U+E000…U+FFFF, whose UTF-8 starts with 0xEE or 0xEF, after the supplementary planes: then the order of bytes
+/// is the order of UTF-16 code units.
 #[inline]
 const fn weight(byte: u8) -> u8 {
     if byte & 0xFE == 0xEE { byte | 0x10 } else { byte }
@@ -64,7 +64,7 @@ pub(super) fn compare_at(bytes: &[u8], a: usize, b: usize) -> Ordering {
     Units { bytes, at: a + 1 }.map(order).cmp(Units { bytes, at: b + 1 }.map(order))
 }
 
-/// The code points of a string; surrogate halves stand for themselves, bytes that are not UTF-8 lie beyond Unicode.
+/// The code points of a string; surrogate halves are themselves, bytes that are not UTF-8 sort after all of Unicode.
 struct Units<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -1,4 +1,4 @@
-//! A scan that says in the same pass where the members of the outermost objects stand.
+//! A scan that also reports where the members of the outermost objects are.
 
 use super::error::{Anomalies, ScanError};
 use super::index::{Index, Limits, Pass};
@@ -8,7 +8,7 @@ use super::scan::{Events, finish, walk};
 use super::string::Scanned;
 use std::ops::Range;
 
-/// Objects whose members are told: the document's, and those that are the values of its members.
+/// Objects whose members are reported: the document, and those that are values of its members.
 const LEVELS: usize = 2;
 
 /// A member of one of the outermost objects.
@@ -16,13 +16,13 @@ const LEVELS: usize = 2;
 pub struct Outlined<'a> {
     /// Containers around it: 1 for a direct member of the document.
     pub depth: usize,
-    /// The name as it stands, with its quotes.
+    /// The name verbatim, with its quotes.
     pub raw_key: &'a [u8],
     /// Whether the name has escapes.
     pub escaped: bool,
     /// The value, without white space around it.
     pub value: &'a [u8],
-    /// Where it stands in the document.
+    /// Where it is in the document.
     pub range: Range<usize>,
 }
 
@@ -92,13 +92,13 @@ impl<E: Events> Events for Outline<'_, '_, E> {
 /// members of an inner object before the member that it is the value of.
 ///
 /// # Errors
-/// As [`scan`](super::scan()), at the end of what was told.
+/// As [`scan`](super::scan()), after the members were reported.
 pub fn outline<'a>(bytes: &'a [u8], see: &mut dyn FnMut(Outlined<'a>)) -> Result<Anomalies, ScanError> {
     let (pass, _) = Outline::walk(bytes, Pass::new(&const { Limits::scan_only() }, None), see)?;
     Ok(pass.into_index().anomalies)
 }
 
-/// As [`outline`], for bytes that lie in pages which can be let go. Instead of anomalies it leaves what
+/// As [`outline`], for bytes in pages that can be released. Instead of anomalies it leaves what
 /// [`digest_in`](super::digest_in) makes use of.
 ///
 /// # Errors

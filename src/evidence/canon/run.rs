@@ -7,7 +7,7 @@ pub(super) const SECTION: usize = 64 * 1024;
 /// Stretches longer than this are looked at in larger blocks.
 const LINE: usize = 256;
 
-/// A part of a string that RFC 8785 §3.2.2.2 writes as it stands, if it is UTF-8: plain characters and minimal escapes.
+/// A part of a string that RFC 8785 §3.2.2.2 writes verbatim, if it is UTF-8: plain characters and minimal escapes.
 #[derive(Clone, Copy)]
 pub(super) struct Section {
     /// Where it ends: at a quote, a control byte, another escape, or the end of input, unless it was cut.
@@ -91,7 +91,7 @@ impl Walk<'_> {
         found != 0
     }
 
-    /// Goes to the next quote, backslash or control, to the end of input, or somewhere behind `limit`.
+    /// Goes to the next quote, backslash or control, to the end of input, or somewhere after `limit`.
     #[inline]
     fn plain(&mut self, limit: usize) {
         // Escapes often follow each other closely.

@@ -19,7 +19,7 @@ pub(super) trait Events {
     fn member(&mut self, _end: usize, _depth: usize) {}
     /// A string value that starts at `start`.
     fn string(&mut self, _start: usize, _string: Scanned) {}
-    /// A number.
+    /// A number: its bytes in the document, and what they parse to.
     fn number(&mut self, _bytes: &[u8], _number: number::Literal) {}
     /// Nothing before `at` will be read sequentially again.
     fn passed(&mut self, _at: usize) {}
@@ -176,7 +176,7 @@ fn member(bytes: &[u8], at: usize, depth: usize, events: &mut impl Events) -> Re
     Ok(value)
 }
 
-/// Skips the value at `pos`, white space before it allowed, and gives the position behind it. Checks syntax only; what
+/// Skips the value at `pos`, white space before it allowed, and gives the position after it. Checks syntax only; what
 /// follows the value is not looked at. Offsets, in errors too, count from the start of `bytes`.
 pub fn scan_at(bytes: &[u8], pos: usize) -> Result<usize, ScanError> {
     walk(bytes, pos, &mut Nothing)

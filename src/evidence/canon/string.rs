@@ -71,7 +71,7 @@ fn scan_rest(
     }
 }
 
-/// What an escape stands for.
+/// What an escape means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Char(char),
@@ -165,7 +165,7 @@ pub fn decode_string(raw: &[u8]) -> Option<Cow<'_, str>> {
     String::from_utf8(text).ok().map(Cow::Owned)
 }
 
-/// Appends the decoded text of what stands between the quotes of a valid string.
+/// Appends the decoded text of what is between the quotes of a valid string.
 pub(super) fn decode_into(inner: &[u8], text: &mut Vec<u8>) -> Option<()> {
     let mut at = 0;
     while let Some(plain) = memchr::memchr(b'\\', &inner[at..]) {
@@ -243,7 +243,7 @@ fn write_rest<O: Out>(bytes: &[u8], mut at: usize, mut section: Section, out: &m
     }
 }
 
-/// Writes the character that the escape at `at` stands for, and gives the end of the escape.
+/// Writes the character that the escape at `at` means, and returns the end of the escape.
 fn put_escape(bytes: &[u8], at: usize, out: &mut impl Out) -> Option<usize> {
     let escape = Escape::read(bytes, at).ok()?;
     let Unit::Char(decoded) = escape.unit else {

@@ -7,8 +7,8 @@ use super::order;
 use super::scan::{literal, skip_ws};
 use super::string::{self, Out};
 
-/// Writes values in canonical form. It gives up at the first thing that has none and says no more: whoever wants to know
-/// the reason scans the value again.
+/// Writes values in canonical form. It stops, without a reason, at the first value that has none: a caller that wants
+/// to know the reason scans the value again.
 #[derive(Default)]
 pub(super) struct Writer {
     members: Vec<Member>,

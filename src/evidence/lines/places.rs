@@ -9,7 +9,7 @@ pub const MAX_LINE: usize = 64 << 20;
 pub(super) const CHUNK: usize = 128 << 10;
 /// Where the last line of most files begins, in bytes from their end.
 const FIRST_REACH: u64 = 8 << 10;
-/// Bytes behind the last whole line of a file of payloads are never more: no message of that length is held.
+/// Bytes after the last whole line of a file of payloads are never more: no message of that length is held.
 const MAX_TORN_PAYLOAD: u64 = 4 << 30;
 /// Bytes of such a file that are looked at at a time.
 const PIECE: usize = 1 << 20;
@@ -17,11 +17,11 @@ const PIECE: usize = 1 << 20;
 /// The last line of a file that was written line by line, and where the good part ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoodTail {
-    /// Byte offset just behind the last good line.
+    /// Byte offset just after the last good line.
     pub end: u64,
     /// That line, without its line feed; `None` for an empty file.
     pub last: Option<Vec<u8>>,
-    /// Bytes behind `end`: a torn write.
+    /// Bytes after `end`: a torn write.
     pub torn: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn read_some(file: &File, buffer: &mut [u8], offset: u64) -> io::Resu
 /// Fills a buffer from an offset on; it gives fewer bytes only at the end of the file.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut have = 0;
     while have < buffer.len() {
@@ -50,7 +50,7 @@ pub fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize>
     Ok(have)
 }
 
-/// Offset of the first line feed at or behind `offset`.
+/// Offset of the first line feed at or after `offset`.
 pub(super) fn next_end(file: &File, mut offset: u64) -> io::Result<Option<u64>> {
     let mut buffer = vec![0; CHUNK];
     loop {
@@ -68,7 +68,7 @@ pub(super) fn next_end(file: &File, mut offset: u64) -> io::Result<Option<u64>> 
 /// The first `most` bytes of the line that begins at `offset`, without its line feed, and whether that is all of it.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn at(file: &File, offset: u64, most: usize) -> io::Result<(Vec<u8>, bool)> {
     let mut line = Vec::new();
     loop {
@@ -90,7 +90,7 @@ pub fn at(file: &File, offset: u64, most: usize) -> io::Result<(Vec<u8>, bool)> 
 /// The last `most` bytes of the line that ends right before `offset`, without its line feed.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn before(file: &File, offset: u64, most: usize) -> io::Result<Vec<u8>> {
     let mut reach = CHUNK.min(most + 1);
     loop {
@@ -111,11 +111,11 @@ pub fn before(file: &File, offset: u64, most: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The last whole line of a file that `is_good`, and what is torn behind it. Zeros at the end, as some file systems leave
-/// them after a power cut, are torn too, as is a line that is not good although a line feed ends it.
+/// The last whole line of a file that `is_good`, and the torn bytes after it. Zeros at the end, as some file systems
+/// leave them after a power cut, are torn too, as is a line that is not good although a line feed ends it.
 ///
 /// # Errors
-/// What the system says; there is no good line as far from the end as a torn one and another can reach.
+/// The system's error; or no good line within the length of a torn line and a whole one from the end.
 pub fn good_tail(file: &File, is_good: &dyn Fn(&[u8]) -> bool) -> io::Result<GoodTail> {
     const MOST: u64 = 2 * MAX_LINE as u64;
     let mut reach = FIRST_REACH;
@@ -138,7 +138,7 @@ fn tail_within(file: &File, is_good: &dyn Fn(&[u8]) -> bool, reach: u64) -> io::
     while end > 0 {
         let line_start = match memchr::memrchr(b'\n', &window[..end - 1]) {
             Some(at) => at + 1,
-            // Its beginning lies further back.
+            // Its beginning is further back.
             None if start > 0 => return Ok(None),
             None => 0,
         };
@@ -155,7 +155,7 @@ fn tail_within(file: &File, is_good: &dyn Fn(&[u8]) -> bool, reach: u64) -> io::
 /// As [`good_tail`], for objects of any size: the last whole line is the last one that ends as one, and it is not looked at.
 ///
 /// # Errors
-/// What the system says; there is no such end in the last 4 GiB.
+/// The system's error; or no such end in the last 4 GiB.
 pub fn good_end(file: &File) -> io::Result<GoodTail> {
     let len = file.metadata()?.len();
     let mut window = vec![0; PIECE];
@@ -164,7 +164,7 @@ pub fn good_end(file: &File) -> io::Result<GoodTail> {
         if len - upto > MAX_TORN_PAYLOAD {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no whole line in the last 4 GiB of the file"));
         }
-        // One byte of the piece behind is looked at again: an end has two.
+        // One byte of the next piece is looked at again: an end has two bytes.
         let start = upto.saturating_sub(PIECE as u64);
         let window = &mut window[..usize::try_from(upto - start).map_err(io::Error::other)?];
         file.read_exact_at(window, start)?;

@@ -27,7 +27,7 @@ fn told(line: Line<'_>) -> (u64, u64, Vec<u8>, bool) {
     (line.number, line.offset, line.bytes.to_vec(), line.terminated)
 }
 
-/// Files of lines whose lengths lie around those at which a reader does something else.
+/// Files of lines with lengths around those at which a reader changes its behaviour.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     let len = prop_oneof![
         12 => 0..200usize,
@@ -60,7 +60,7 @@ proptest! {
         prop_assert!(found == expected);
         let sum = (crate::model::sha256_hex(&content), content.len() as u64);
         prop_assert_eq!(lines.finish(&mut ()).unwrap(), sum.clone());
-        // Also of what nobody asked for.
+        // Also for bytes that were not asked for.
         let mut lines = Lines::hashed(holding(&content).reopen().unwrap());
         lines.next(&mut ()).unwrap();
         prop_assert_eq!(lines.finish(&mut ()).unwrap(), sum);
@@ -68,7 +68,8 @@ proptest! {
         let whole: Vec<_> = expected.iter().filter(|l| l.3).cloned().collect();
         let torn = expected.last().filter(|l| !l.3).map_or(0, |l| l.2.len() as u64);
 
-        // A file that grows, and is known to be good up to some place; what is behind it is not there yet, or is taken back.
+        // A file that grows, and is known to be good up to some place; what is after it is not there yet, or is taken
+        // back.
         let mut ends: Vec<usize> = cuts.iter().map(|i| i.index(content.len() + 1)).collect();
         ends.sort_unstable();
         ends.push(content.len());

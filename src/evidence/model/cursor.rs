@@ -24,26 +24,26 @@ impl<'a> JsonCursor<'a> {
         self.at
     }
 
-    /// What lies between `from` and here.
+    /// What is between `from` and here.
     #[must_use]
     pub fn since(&self, from: usize) -> &'a [u8] {
         &self.bytes[from..self.at]
     }
 
-    /// Whether `text` stands here.
+    /// Whether `text` is next.
     #[inline]
     #[must_use]
     pub fn sees(&self, text: &[u8]) -> bool {
         self.bytes.len() - self.at >= text.len() && &self.bytes[self.at..self.at + text.len()] == text
     }
 
-    /// Passes `text`.
+    /// Consumes `text`; `None`, without moving, if something else is here.
     #[inline]
     pub fn lit(&mut self, text: &[u8]) -> Option<()> {
         self.sees(text).then(|| self.at += text.len())
     }
 
-    /// Passes what stands before a member of an object, `{` or `,`, and its name with the colon.
+    /// Consumes what is before a member of an object, `{` or `,`, and its name with the colon.
     #[inline]
     pub fn key(&mut self, before: u8, name: &[u8]) -> Option<()> {
         let rest = self.rest();
@@ -77,7 +77,7 @@ impl<'a> JsonCursor<'a> {
         if self.lit(b"null").is_some() { Some(None) } else { f(self).map(Some) }
     }
 
-    /// A string; gives what stands between its quotes, escapes as they are.
+    /// A string; returns the text between its quotes, escapes included.
     #[inline]
     pub fn string(&mut self) -> Option<&'a [u8]> {
         self.lit(b"\"")?;
@@ -197,7 +197,7 @@ impl<'a> JsonCursor<'a> {
         whole.checked_mul(1000)?.checked_add(fraction)
     }
 
-    /// An id of JSON-RPC: `null`, an integer, or a string; gives it as it stands.
+    /// An id of JSON-RPC: `null`, an integer, or a string; returns its text.
     #[inline]
     pub fn rpc_id(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
@@ -209,7 +209,7 @@ impl<'a> JsonCursor<'a> {
         Some(self.since(start))
     }
 
-    /// An array of strings; gives it as it stands.
+    /// An array of strings; returns its text.
     #[inline]
     pub fn strings(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
@@ -226,7 +226,7 @@ impl<'a> JsonCursor<'a> {
         Some(self.since(start))
     }
 
-    /// Any canonical value; gives it as it stands.
+    /// Any canonical value; returns its text.
     #[inline]
     pub fn value(&mut self) -> Option<&'a [u8]> {
         if self.lit(b"null").is_some() {
@@ -239,7 +239,7 @@ impl<'a> JsonCursor<'a> {
     }
 }
 
-/// What each lower-case hex digit stands for; 255 for what is none.
+/// Value of each lower-case hex digit; 255 for any other byte.
 const VALUES: [u8; 256] = {
     let mut values = [0xff; 256];
     let mut digit = 0;

@@ -65,7 +65,7 @@ macro_rules! kinds {
             }
         }
 
-        /// The canonical form of a [`Detail`], as it stands.
+        /// The canonical form of a [`Detail`], verbatim.
         #[derive(Debug)]
         #[allow(missing_docs)]
         pub enum DetailView<'a> {
@@ -111,7 +111,7 @@ kinds! {
     Malformed = "malformed" with Seen,
     /// A notification that matters to the evidence: cancelled, list_changed.
     Notification = "notification" with Seen,
-    /// Something that does not fit: a late response, an id in use, a call whose response never came.
+    /// Something out of the ordinary: a late response, an id in use, a call without a response.
     Anomaly = "anomaly" with Anomaly,
     /// Evidence that could not be recorded, with counts.
     RecorderGap = "recorder_gap" with Gap,
@@ -132,13 +132,13 @@ impl Canonical for Detail {
             *c = ahead;
             return Some(detail);
         }
-        // What a client says of itself may have a member of this name. No member behind the event's own can: a quote within a
-        // text is escaped.
+        // What a client sends about itself may have a member of this name. No member after the event's own can have it:
+        // a quote within a text is escaped.
         DetailView::of_kind(kind_behind(c.rest(), memchr::memmem::rfind(c.rest(), KIND.needle()))?, c)
     }
 }
 
-/// Before the kind of an event, which stands behind its `detail`.
+/// The text before the kind of an event, which comes after its `detail`.
 static KIND: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b",\"event\":\""));
 
 fn kind_behind(rest: &[u8], at: Option<usize>) -> Option<EventKind> {
@@ -157,7 +157,7 @@ pub struct Binding<'a> {
 
 macro_rules! in_common {
     ($life:lifetime, $sha256:expr) => {
-        /// Where the message lay in its stream.
+        /// Where the message was in its stream.
         #[must_use]
         pub const fn offset(&self) -> Option<u64> {
             match self {
@@ -212,7 +212,7 @@ line! {
         detail: D as Detail,
         /// Which way the message went; `null` for events of the recorder itself.
         direction: Option<Direction>,
-        /// What happened.
+        /// Kind of the event, which determines the form of `detail`.
         event: EventKind,
         /// Position in the segment, from 0 without gaps.
         event_seq: u64,
@@ -220,13 +220,13 @@ line! {
         hash: String as Sha256Hex,
         /// The request that this belongs to.
         invocation_id: Option<InvocationId>,
-        /// JSON-RPC method.
+        /// Method of the JSON-RPC message; `null` if the event is not about a message with one.
         method: Option<String>,
         /// Microseconds on the monotonic clock since the session began.
         mono_us: u64,
         /// `hash` of the event before; for the first, of the previous ledger line.
         prev_hash: String as Sha256Hex,
-        /// JSON-RPC id.
+        /// JSON-RPC id of the message; `null` if the event is not about a message with one.
         rpc_id: Option<RpcId> as RpcId,
         /// Id of the session.
         session_id: SessionId,
@@ -326,7 +326,7 @@ const HASH_AT: usize = 8;
 pub const HASH_MEMBER_LEN: usize = HASH_AT + 64 + 2;
 
 /// Where the top-level `"hash":"<64 digits>",` of a canonical event or ledger line begins: it is the last one, because no
-/// member behind it can hold a quote unescaped and `prev_hash` has other letters before its quote.
+/// member after it can hold a quote unescaped and `prev_hash` has other letters before its quote.
 #[must_use]
 pub fn hash_member(line: &[u8]) -> Option<usize> {
     let at = memchr::memmem::rfind(line, b",\"hash\":\"")? + 1;
@@ -344,7 +344,7 @@ pub mod detail {
     };
     use serde_json::value::RawValue;
 
-    /// Where a message lay in its stream: byte offset since the session began, this direction.
+    /// Where a message was in its stream: byte offset since the session began, this direction.
     pub type StreamOffset = u64;
 
     line! {
@@ -377,7 +377,7 @@ pub mod detail {
         pub struct RequestReceived, RequestReceivedView<'a> {
             /// As in the receipt.
             anomalies: Vec<Word<CallAnomaly>> as Words,
-            /// `tools/call` only.
+            /// Hash of the arguments; of `tools/call` only.
             arguments_hash: Option<String> as Option<Digest>,
             /// `modern` if the request itself names its protocol version, else `legacy`.
             era: String,
@@ -387,7 +387,7 @@ pub mod detail {
             offset: StreamOffset,
             /// Receipt of the leg before.
             parent_receipt_id: Option<ReceiptId>,
-            /// `tools/call` only.
+            /// Name of the tool; of `tools/call` only.
             tool_name: Option<String>,
         }
     }
@@ -442,7 +442,7 @@ pub mod detail {
             rule: Option<String>,
             /// What could not be seen at the time: `redirects_not_seen`, `dns_after_check`, …
             unseen: Vec<Word<CallAnomaly>> as Words,
-            /// The verdict.
+            /// Whether the policy allows the call.
             verdict: PolicyVerdict,
         }
     }

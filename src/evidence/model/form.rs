@@ -3,16 +3,16 @@
 use super::{DurationMs, WallTime, cursor::JsonCursor};
 use serde_json::value::RawValue;
 
-/// A value with one form in evidence, read from where it stands.
+/// A value that has exactly one form in evidence, read in place.
 pub trait Canonical {
-    /// What is read of it. Texts are as they stand, without quotes and with their escapes: the form is canonical, so equal
+    /// The value as read. Texts are verbatim, without quotes and with their escapes: the form is canonical, so equal
     /// texts are equal bytes.
     type View<'a>;
 
     /// Reads a value; `None` for what is not of its form.
     fn read<'a>(c: &mut JsonCursor<'a>) -> Option<Self::View<'a>>;
 
-    /// Reads a member of an object with what stands before it.
+    /// Reads a member of an object with what is before it.
     #[inline]
     fn member<'a>(c: &mut JsonCursor<'a>, before: u8, name: &[u8]) -> Option<Self::View<'a>> {
         c.key(before, name)?;
@@ -30,7 +30,7 @@ pub trait Canonical {
 
 /// A value that is always the same.
 pub trait Fixed {
-    /// Passes it.
+    /// Consumes this value; `None` if something else is here.
     fn pass(self, c: &mut JsonCursor<'_>) -> Option<()>;
 }
 
@@ -93,5 +93,5 @@ impl<T: Canonical> Canonical for Option<T> {
 pub struct Digest;
 /// A text: 64 lower-case hex digits.
 pub struct Sha256Hex;
-/// An array of texts, read as it stands.
+/// An array of texts, kept verbatim.
 pub struct Words;

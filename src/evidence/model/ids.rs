@@ -1,4 +1,4 @@
-//! Identifiers that are checked when they are made, so that none of them can be a path or a surprise.
+//! Identifiers that are checked when they are made, so that none can be a path or hold unexpected characters.
 
 use super::{cursor::JsonCursor, form::canonical};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -20,7 +20,7 @@ macro_rules! hex_id {
         pub struct $name(u64);
 
         impl $name {
-            /// The prefix that stands before the 16 hex digits.
+            /// The prefix before the 16 hex digits.
             pub const PREFIX: &'static str = $prefix;
 
             /// An identifier from its 64 bits.
@@ -29,13 +29,13 @@ macro_rules! hex_id {
                 Self(bits)
             }
 
-            /// The 64 bits behind the text.
+            /// The id as a 64-bit number.
             #[must_use]
             pub const fn bits(self) -> u64 {
                 self.0
             }
 
-            /// Only the 16 hex digits, as they stand in file names.
+            /// Only the 16 hex digits, as they appear in file names.
             #[must_use]
             pub fn hex(self) -> String {
                 format!("{:016x}", self.0)
@@ -118,7 +118,7 @@ pub use super::limits::MAX_INTEGER;
 canonical! { RpcId, &'a [u8], JsonCursor::rpc_id; }
 
 /// A peer's number as evidence holds it: `Some` for an integer within ±[`MAX_INTEGER`] that is spelt as RFC 8785 spells it.
-/// `-0`, `1.0`, `1e2` and what lies beyond are none; they are kept as text, or left out with an anomaly.
+/// `-0`, `1.0`, `1e2` and integers beyond that range are not; they are kept as text, or left out with an anomaly.
 #[must_use]
 pub fn exact_integer(raw: &[u8]) -> Option<i64> {
     let n = std::str::from_utf8(raw).ok()?.parse::<i64>().ok()?;
@@ -136,7 +136,7 @@ pub enum RpcId {
     Null,
     /// An integer within ±[`MAX_INTEGER`]; the first release wrote ±2^53 too.
     Int(i64),
-    /// A string.
+    /// A string, as the peer sent it.
     Text(String),
 }
 

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a struct with serde | writers of a line: the order of the members is that of RFC 8785 |
 //! | [`Canonical`], a view of a line | strict readers: no tree, no allocation, no other form |
-//! | its members, each as it stands | readers that show a line which may be damaged or from another builder |
+//! | its members, verbatim | readers that show a line which may be damaged or from another builder |
 //!
 //! A list that is not in the order of RFC 8785 does not compile.
 
@@ -17,11 +17,11 @@ pub use super::form::{Canonical, Digest, Fixed, Sha256Hex, Words};
 /// Texts in a row that a value may hold: no command line has more, and each costs far more in memory than in a line.
 const MAX_TEXTS: usize = 1 << 20;
 
-/// A value that serializes to exactly the bytes that stand here, for what is too rare to have a view: serde alone would also
-/// read an array where an object must stand.
+/// A value that serializes to exactly these bytes, for what is too rare to have a view: serde alone would also
+/// read an array where an object must be.
 pub fn exact<T: serde::de::DeserializeOwned + serde::Serialize>(c: &mut JsonCursor<'_>) -> Option<Box<T>> {
     let raw = c.value()?;
-    // Quote, comma, quote stands between two texts and, since a quote within a text is escaped, nowhere else.
+    // Quote, comma, quote appears between two texts and, since a quote within a text is escaped, nowhere else.
     if raw.len() > MAX_TEXTS && memchr::memmem::find_iter(raw, b"\",\"").nth(MAX_TEXTS).is_some() {
         return None;
     }
@@ -29,7 +29,7 @@ pub fn exact<T: serde::de::DeserializeOwned + serde::Serialize>(c: &mut JsonCurs
     (super::to_line(&value).ok()? == raw).then(|| Box::new(value))
 }
 
-/// The value of the last member of this name, as it stands; `None` also for what is not a JSON object.
+/// The value of the last member of this name, verbatim; `None` also for what is not a JSON object.
 #[must_use]
 pub fn member<'a>(line: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let mut found = None;
@@ -42,7 +42,7 @@ pub fn member<'a>(line: &'a [u8], name: &str) -> Option<&'a [u8]> {
     found
 }
 
-/// The texts of a member that may be anything; what else stands between them is passed over.
+/// The texts of a member that may be anything; other elements are skipped.
 pub fn texts(raw: Option<&[u8]>) -> impl Iterator<Item = Cow<'_, str>> {
     let raw = raw.unwrap_or_default();
     canon::elements(raw).into_iter().flatten().flatten().filter_map(|range| canon::decode_string(&raw[range]))
@@ -105,7 +105,7 @@ macro_rules! name {
 }
 pub(super) use name;
 
-/// A member's name as it stands in a line.
+/// A member's name as it appears in a line.
 macro_rules! key {
     ($field:tt) => {
         concat!("\"", $crate::model::line::name!($field), "\":").as_bytes()
@@ -113,8 +113,8 @@ macro_rules! key {
 }
 pub(super) use key;
 
-/// One kind of line, or of value in one. Each member is `name: Type`, and where that type alone does not say what may stand
-/// there `as Form`; a value that is always the same is `name: Type = value`, and views leave it out.
+/// One kind of line, or of value in one. Each member is `name: Type`, and where that type alone does not say what may
+/// be there `as Form`; a value that is always the same is `name: Type = value`, and views leave it out.
 ///
 /// `struct Name, View<'a>, Members<'a>` has all three faces (`struct Name<D = Type>(member)` leaves the type of one open), `struct Name, View<'a>` no tolerant one. A `struct Name` without
 /// texts is its own view. Of an `exact struct` the view is itself, read by serde.
@@ -197,7 +197,7 @@ macro_rules! line {
         }
 
         impl $name {
-            /// Its members, in the order in which they stand.
+            /// Its members, in the order of the line.
             pub const MEMBERS: &'static [&'static str] = &[$($crate::model::line::name!($field)),+];
         }
 

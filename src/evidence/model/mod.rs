@@ -32,7 +32,7 @@ pub use words::{
     AnomalyKind, CallAnomaly, EndReason, GapReason, OutcomeReason, PolicyReason, Teardown, Vocabulary, Word,
 };
 
-/// Version of this recorder, as it stands in receipts (`proxy_version`) and `session.json`.
+/// Version of this recorder, as it appears in receipts (`proxy_version`) and `session.json`.
 pub const RECORDER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The hash before the first: what a chain or ledger without a predecessor links to.

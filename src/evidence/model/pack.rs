@@ -17,11 +17,12 @@ pub const MANIFEST_VERSION: &str = "1.0.0";
 pub const FINGERPRINT_VERSION: u32 = 1;
 /// What `signature_scope` says is signed.
 pub const SIGNATURE_SCOPE: &str = "JCS(pack_manifest_excluding_signature_and_pack_root_sha256)";
-/// The hash of this stands for a policy where there is none.
+/// The hash of this text is the policy hash if there is no policy.
 pub const DEFAULT_POLICY: &[u8] = b"default-policy-v0";
 /// The hash of this is the `head_hash` of a pack without receipts.
 pub const EMPTY_HEAD: &[u8] = b"empty";
-/// The claim set of a pack whose builder evaluated no claims, and the text whose hash is then its `claim_set_hash`.
+/// Id of the claim set of a pack whose builder evaluated no claims, and the text whose hash is then its
+/// `claim_set_hash`.
 pub const NO_CLAIMS: &str = "none";
 
 /// `schema_version` of `verify_report.json`, and of the reports that are printed.
@@ -47,12 +48,12 @@ pub const SESSION: &str = "session.json";
 pub const POLICY: &str = "policy.yaml";
 /// Name of the server's surface: only in packs of this recorder.
 pub const SURFACE: &str = "surface.json";
-/// What may lie beside the listed files without being one.
+/// What may be beside the listed files without being one.
 pub const UNSIGNED: &str = "_unsigned";
 /// Files that every pack lists under `files`.
 pub const KERNEL: [&str; 3] = [RECEIPTS, REPORT, TRANSCRIPT];
 
-/// The name under which the snapshot of a policy lies that came into force during the session; with or without `sha256:`.
+/// File name of the snapshot of a policy that came into force during the session; with or without `sha256:`.
 #[must_use]
 pub fn policy_file(hash: &str) -> String {
     format!("policy_sha256_{}.yaml", hash.trim_start_matches("sha256:"))
@@ -77,7 +78,7 @@ pub struct CiBinding {
     pub provider: String,
     /// 40 lower-case hex digits.
     pub commit_sha: String,
-    /// `owner/name`.
+    /// The repository, as `owner/name`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub repo: Option<String>,
     /// The Git ref that it built.
@@ -89,7 +90,7 @@ pub struct CiBinding {
     /// The number of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub run_attempt: Option<String>,
-    /// Workflow file.
+    /// The workflow file and its ref, as the CI system names them.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub workflow_ref: Option<String>,
     /// Who started it.
@@ -167,9 +168,9 @@ pub struct Attestation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileEntry {
-    /// Relative path.
+    /// Path of the file, relative to the pack directory.
     pub path: String,
-    /// SHA-256, hex.
+    /// SHA-256 of the file, in lower-case hex.
     pub sha256: String,
     /// Length of the file in bytes.
     pub bytes: u64,
@@ -258,7 +259,7 @@ impl Manifest {
     }
 }
 
-/// RFC 8785 of a type whose member names are ASCII and whose numbers are integers: sorted members are all it takes.
+/// RFC 8785 of a type whose member names are ASCII and whose numbers are integers: sorting the members is enough.
 ///
 /// # Errors
 /// As `serde_json`.

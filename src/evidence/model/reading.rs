@@ -29,7 +29,7 @@ pub trait Versioned: DeserializeOwned {
 pub enum Reading<T> {
     /// The document reads.
     Readable(T),
-    /// A later version wrote it: nobody but that version can say what it means.
+    /// A later version wrote it: only that version knows what it means.
     TooNew(TooNew),
     /// It is what no version writes; why, in words.
     Damaged(String),
@@ -77,7 +77,7 @@ pub fn known<'de, T: Versioned, D: Deserializer<'de>>(d: D) -> Result<u32, D::Er
     }
 }
 
-/// Says which version of a document is read, and where it stands.
+/// Says which version of a document can be read, and in which member the version is.
 #[macro_export]
 macro_rules! versioned {
     ($type:ty, $what:literal, $known:expr) => {

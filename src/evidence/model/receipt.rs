@@ -38,7 +38,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// The policy's verdict, whatever the profile did with it.
+    /// The policy's verdict, whether or not the profile enforced it.
     #[derive(Hash)]
     PolicyVerdict {
         /// The policy permits the call.
@@ -65,7 +65,7 @@ line! {
     /// Microseconds after `request_observed_at`, monotonic; `null` where it did not happen.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct Phases {
-        /// The policy's verdict stood.
+        /// The policy's verdict was known.
         policy_decided: Option<u64>,
         /// The request's last byte was written to the server.
         request_forwarded: Option<u64>,
@@ -94,7 +94,7 @@ line! {
         integration_source: String = INTEGRATION_SOURCE,
         /// Id of the call.
         invocation_id: InvocationId,
-        /// JSON-RPC id.
+        /// JSON-RPC id of the request.
         mcp_request_id: RpcId,
         /// Self-reported correlation members of `params._meta`, canonical.
         meta: Option<Box<RawValue>>,
@@ -231,7 +231,7 @@ line! {
         /// [`SCHEMA_VERSION`].
         #[serde(deserialize_with = "super::schema::known")]
         schema_version: String,
-        /// 0.
+        /// Always 0: the start is the first receipt.
         seq: u64,
         /// The server's id: from `--server-id`, or derived from its command.
         server_id: String,
@@ -322,7 +322,7 @@ pub fn kind(line: &[u8]) -> Option<Cow<'_, str>> {
     text(member(line, "type"))
 }
 
-/// A receipt of a session of ours, in whatever form its line is.
+/// A receipt of a session of ours, in either form of its line.
 #[derive(Debug, Clone)]
 pub enum Receipt {
     /// `mcp_tool_call`

@@ -26,7 +26,7 @@ impl WallTime {
         self.0
     }
 
-    /// The host's wall clock, whatever it says: the same one that marks in a capture are turned into times with.
+    /// The host's wall clock, unchecked: the same one that turns marks in a capture into times.
     #[must_use]
     pub fn now() -> Self {
         let ns = match SystemTime::now().duration_since(UNIX_EPOCH) {

@@ -1,7 +1,7 @@
 //! Versions of formats, and which of them is the later one.
 //!
-//! A version is a major and a minor number. The integer `N` is `N.0`; a later minor version stands in the same member, as the
-//! text `N.M`. Members that are texts from the first (`3.0`, `0.1.0`) may also be `N` alone.
+//! A version is a major and a minor number. The integer `N` is `N.0`; a later minor version is in the same member, as
+//! the text `N.M`. Members that are texts from the first (`3.0`, `0.1.0`) may also be `N` alone.
 
 use super::ids::MAX_INTEGER;
 use crate::canon;
@@ -58,13 +58,13 @@ pub fn newer(what: &'static str, json: &[u8], member: &str, known: &str) -> Opti
     newer_value(what, stated(json, member)?, known)
 }
 
-/// The same of the value of such a member, as it stands.
+/// The same for the raw value of such a member.
 #[must_use]
 pub fn newer_value(what: &'static str, raw: &[u8], known: &str) -> Option<TooNew> {
     let number = std::str::from_utf8(raw).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     let found = match number {
         Some(number) => Cow::Borrowed(number),
-        // Where an integer stands from the first, a text has more to say than one.
+        // A text counts as a version only if it or `known` has a minor part.
         None => canon::decode_string(raw).filter(|text| known.contains('.') || text.contains('.'))?,
     };
     newer_text(what, &found, known)
@@ -77,7 +77,7 @@ pub fn newer_text(what: &'static str, found: &str, known: &str) -> Option<TooNew
     later.then(|| TooNew { what, found: found.to_owned(), known: known.to_owned() })
 }
 
-/// A value that stands in one member of a JSON object, as it stands.
+/// The raw value of one member of a JSON object.
 #[must_use]
 pub fn stated<'a>(json: &'a [u8], member: &str) -> Option<&'a [u8]> {
     let mut found = None;

@@ -1,6 +1,6 @@
-//! The vocabularies of the evidence: words that stand in events, receipts and `session.json`, each in one place.
+//! The vocabularies of the evidence: the words in events, receipts and `session.json`, each defined once.
 //!
-//! A file may hold a word that this version does not know, for the lists grow: [`Word`] keeps it as it stands.
+//! A file may hold a word that this version does not know, because the lists grow: [`Word`] keeps it verbatim.
 
 use super::{cursor::JsonCursor, form::Canonical};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -20,12 +20,12 @@ pub trait Vocabulary: Copy + Eq + 'static {
     }
 }
 
-/// A word of a vocabulary, or one that is not on its list.
+/// A word of a vocabulary, or an unknown one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word<V> {
     /// On the list.
     Known(V),
-    /// Not on it, as it stands.
+    /// A word that is not on the list, verbatim.
     Other(Box<str>),
 }
 
@@ -118,10 +118,10 @@ impl<'de, V: Vocabulary> Deserialize<'de> for Word<V> {
     }
 }
 
-/// A word of a vocabulary, or one that is not on its list.
+/// A word of a vocabulary, or an unknown one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WordView<'a, V> {
-    /// As it stands.
+    /// The word, verbatim.
     pub text: &'a [u8],
     /// The word, if it is on the list.
     pub known: Option<V>,
@@ -251,7 +251,7 @@ vocabulary! {
         ResponseAfterCancel = "response_after_cancel",
         /// The response was read, but not written to the client.
         ResponseNotDelivered = "response_not_delivered",
-        /// Stored content lies in the investigation log.
+        /// Stored content is in the investigation log.
         ContentInInvestigationLog = "content_in_investigation_log",
         /// A request that brought the result of an earlier call.
         TaskLeg = "task_leg",
@@ -285,7 +285,7 @@ vocabulary! {
         ArgumentsUnreadable = "arguments_unreadable",
         /// Judging the arguments reached a limit.
         ArgumentsTooCostly = "arguments_too_costly",
-        /// The arguments were not recorded. Only a dry run says so.
+        /// The arguments were not recorded. Only a dry run uses this word.
         ArgumentsNotStored = "arguments_not_stored",
         /// The allowlist names the tool.
         Allowlist = "allowlist",
@@ -307,9 +307,9 @@ vocabulary! {
         GuardBatch = "guard:batch",
         /// It is not JSON, or not a JSON-RPC message.
         GuardMalformed = "guard:malformed",
-        /// A byte order mark stands before it.
+        /// A byte order mark precedes it.
         GuardByteOrderMark = "guard:byte_order_mark",
-        /// A carriage return, or one of Unicode's line breaks with something like a message behind it, stands inside.
+        /// A carriage return, or one of Unicode's line breaks followed by something like a message, is inside it.
         GuardLineBreak = "guard:line_break",
         /// Two members of one object have one name.
         GuardDuplicateKey = "guard:duplicate_key",
@@ -383,9 +383,9 @@ vocabulary! {
         SignalInt = "signal_INT",
         /// SIGTERM to the proxy.
         SignalTerm = "signal_TERM",
-        /// The next session goes on with its calls (`--pack-interval`).
+        /// The next session takes over the calls in flight (`--pack-interval`).
         Rolled = "rolled",
-        /// The disk did not take what had to be there for good; the next session goes on.
+        /// A write that had to be durable failed; the next session continues.
         FsyncFailed = "fsync_failed",
         /// The recorder was left alone.
         RecorderAbandoned = "recorder_abandoned",

@@ -1,4 +1,4 @@
-//! One session that is followed: what was heard of it, and what its files have where something is missing.
+//! One session that is followed: what the socket sent, and what its files hold where something is missing.
 
 use super::{Gone, Update, uncounted};
 use crate::{
@@ -24,7 +24,7 @@ use std::{
 /// Events that are read before a gap, so that calls which began there are whole.
 const RUN_UP: u64 = 512;
 
-/// Who is told.
+/// Receiver of the updates.
 pub(super) struct Teller {
     pub updates: SyncSender<Update>,
     pub stop: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ impl Teller {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// `None` if nobody listens any more.
+    /// `None` if there is no receiver any more.
     pub fn tell(&self, update: Update) -> Option<()> {
         if self.stopped() { None } else { self.updates.send(update).ok() }
     }
@@ -43,7 +43,7 @@ impl Teller {
 
 pub(super) struct Followed {
     pub card: RunCard,
-    /// Cursor of the next event that is to be told.
+    /// Cursor of the next event to report.
     pub cursor: u64,
     /// Its chain has its end.
     pub ended: bool,
@@ -62,7 +62,7 @@ impl Followed {
         self.card.card.session_id
     }
 
-    /// Whether nothing more is to be heard of it.
+    /// Whether no more lines about it can come.
     pub const fn is_over(&self) -> bool {
         self.ended && self.sealed
     }
@@ -71,7 +71,7 @@ impl Followed {
         Gone::of(self.id(), &self.card.audit_dir)
     }
 
-    /// Hears a line about it: an event, a gap, how far its pack is.
+    /// Takes a line about it: an event, a gap, how far its pack is.
     pub fn hear(&mut self, line: LiveLine, teller: &Teller) -> Option<()> {
         match &line {
             LiveLine::Gap(gap) => return self.heal(gap.from, gap.to, teller),
@@ -101,7 +101,7 @@ impl Followed {
         Some(())
     }
 
-    /// Tells the events `from..to` from the segment.
+    /// Reports the events `from..to`, read from the segment.
     fn heal(&mut self, from: u64, to: u64, teller: &Teller) -> Option<()> {
         let (id, from) = (self.id(), from.max(self.cursor));
         let mut fold = Fold::default();
@@ -162,7 +162,7 @@ impl Followed {
         rows.into_iter().try_for_each(|row| teller.tell(Update::Call(Box::new(row))))
     }
 
-    /// Tells what it left in its files, behind what was heard.
+    /// Reports the rest of the session from its files.
     pub fn rest(&mut self, teller: &Teller) -> Option<()> {
         if !self.ended {
             self.heal(self.cursor, u64::MAX, teller)?;
@@ -170,7 +170,7 @@ impl Followed {
         if self.sealed {
             return Some(());
         }
-        // Nobody is left who could say how far the pack is; whether there is one can be seen.
+        // No process can report how far the pack is any more; check whether there is one.
         let name = self.card.segment.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let paths = AuditDir::at(&self.card.audit_dir).session_of_segment(name);
         let Some(pack) = paths.map(|p| p.pack).filter(|p| p.is_dir()) else { return Some(()) };

@@ -14,14 +14,14 @@ use crate::{
 };
 use std::io;
 
-/// So much of the end of a long segment is told to the first who comes, or after this thread fell behind; less where many
-/// sessions share the memory for it. A segment that is no longer than twice that is read from its beginning.
+/// Bytes of the end of a long segment that the first subscriber gets, or that are read after this thread fell behind;
+/// less if many sessions share the memory for it. A segment of up to twice that length is read from its beginning.
 const TAIL: u64 = 4 << 20;
-/// But no less than this: more than any event is long.
+/// But at least this many bytes, more than the longest event has.
 const LEAST_TAIL: u64 = 1 << 20;
-/// Further behind than this, what lies between is passed over.
+/// If this thread is further behind than this, it skips what is between.
 const TOO_FAR: u64 = 16 << 20;
-/// So much is read in one round, or a quarter of what may be kept: whoever reads at once is to lose nothing.
+/// Bytes read in one round, or a quarter of what may be kept: a subscriber that reads at once must lose nothing.
 const AT_ONCE: u64 = 256 << 10;
 
 /// Where the feed is.
@@ -44,7 +44,7 @@ pub(super) struct Feed {
     hash: Option<String>,
     started_ns: u64,
     server_id: String,
-    /// Counts are to be taken from the recorder at the next mark that is reached: not everything was read.
+    /// Take the counts from the recorder at the next mark: not everything was read.
     uncounted: bool,
 }
 
@@ -67,7 +67,7 @@ impl Feed {
         Head { cursor: self.cursor, hash: self.hash.clone(), totals: self.fold.totals() }
     }
 
-    /// Whether there is something to read of so many bytes.
+    /// Whether there is something to read, given the segment's length in bytes.
     pub fn is_behind(&self, segment_len: u64) -> bool {
         self.lines.position() < segment_len
     }
@@ -126,7 +126,7 @@ impl Feed {
         {
             each(line.bytes);
         }
-        // Of a process with many sessions most are quiet.
+        // Most sessions of a process with many are quiet.
         if self.lines.position() >= good {
             self.lines.pause();
         }

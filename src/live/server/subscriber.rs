@@ -1,4 +1,4 @@
-//! One who watches: a place in the ring of each session that it hears of, and as many bytes as it may keep us holding.
+//! A subscriber: its place in the ring of each session that it follows, and a bounded buffer of bytes to send.
 
 use super::sessions::{Session, Sessions};
 use crate::{
@@ -15,21 +15,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes that wait for one subscriber at most, but for a single longer line.
+/// Most bytes that wait for one subscriber, except for a single longer line.
 const MAX_WAITING: usize = 128 << 10;
 /// Bytes that one session gives to a subscriber before it is another one's turn.
 const TURN: usize = 32 << 10;
-/// Requests that are heard in one round.
+/// Most requests that are read in one round.
 const REQUESTS: usize = 16;
 
-/// What subscribers are told from.
+/// What the lines for subscribers are made from.
 pub(super) struct View<'a> {
     pub sessions: &'a Sessions,
     /// Which sessions begin and end.
     pub notices: &'a Ring,
 }
 
-/// From where on a session is wanted.
+/// From where a session is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     /// From its beginning: it has begun, or follows one that was heard of.
@@ -43,15 +43,15 @@ enum From {
 #[derive(Debug)]
 struct Stream {
     from: From,
-    /// Whether it has been told how the session stands.
+    /// Whether it has got the state of the session.
     greeted: bool,
     /// Number of the next line in the ring.
     place: u64,
     /// Cursor of the event that is next.
     expected: u64,
-    /// It asked for the past and is told when that is over.
+    /// It asked for past events, and gets a line when it has caught up.
     asked: bool,
-    /// What it asked for may be gone; that is not a loss of ours.
+    /// What it asked for may have left the ring; that does not count as lost.
     forgiven: bool,
     /// Events before this cursor that it has lost are counted.
     counted: u64,
@@ -63,7 +63,7 @@ impl Stream {
         Self { from, greeted: false, place: 0, expected: 0, asked, forgiven: asked, counted: 0 }
     }
 
-    /// Tells how the session stands.
+    /// Sends the state of the session.
     fn stands(&mut self, s: &Session, output: &mut Vec<u8>) {
         let head = &s.head;
         self.expected = match self.from {
@@ -85,7 +85,7 @@ impl Stream {
         output.extend_from_slice(&LiveLine::Session(Box::new(told)).to_bytes());
     }
 
-    /// Events that have left the ring since, before they were told. That a gap will say so later, or never, does not matter.
+    /// Events that have left the ring before they were sent, whether or not a gap will report them later.
     fn overrun(&mut self, s: &Session) -> u64 {
         if !self.greeted || self.place >= s.ring.first() {
             return 0;
@@ -100,8 +100,8 @@ impl Stream {
         if self.forgiven { 0 } else { to.saturating_sub(from) }
     }
 
-    /// Tells that the events from the expected one up to `to` do not come, if there are any; returns how many of them were lost
-    /// for slowness and not counted.
+    /// Sends a gap for the events from the expected one up to `to`, if there are any; returns how many of them were
+    /// lost for slowness and not counted.
     fn gap(&mut self, session_id: SessionId, to: u64, output: &mut Vec<u8>) -> u64 {
         if to <= self.expected {
             return 0;
@@ -122,7 +122,7 @@ impl Stream {
         while self.greeted && output.len() < full {
             self.place = self.place.max(s.ring.first());
             let Some(entry) = s.ring.get(self.place) else {
-                // What was read up to here and does not stand in the ring is gone.
+                // What was read up to here and is not in the ring is lost.
                 lost += self.gap(s.id(), s.head.cursor, output);
                 self.forgiven = false;
                 if std::mem::take(&mut self.asked) {
@@ -186,7 +186,7 @@ impl Subscriber {
         self.streams.contains_key(&session)
     }
 
-    /// Whether it has been told how a session stands, and hears what follows.
+    /// Whether it has got the state of a session, and gets what follows.
     pub fn is_at(&self, session: u32) -> bool {
         self.streams.get(&session).is_some_and(|s| s.greeted || s.from == From::Beginning)
     }
@@ -203,19 +203,19 @@ impl Subscriber {
         self.has_output() || self.notice < view.notices.end() || self.streams.iter().any(more)
     }
 
-    /// Whether bytes have waited for it for so long.
+    /// Whether bytes have waited for it for this long.
     pub fn is_stalled(&self, long: Duration) -> bool {
         self.has_output() && self.took.elapsed() >= long
     }
 
-    /// A session has begun: it hears of it, if it wants to hear of all or heard of the one that is continued.
+    /// A session has begun: follow it, if it subscribed to all sessions or to the one that is continued.
     pub fn begun(&mut self, session: u32, continues: Option<u32>) {
         if self.all || continues.is_some_and(|before| self.hears(before)) {
             self.streams.insert(session, Stream::new(From::Beginning));
         }
     }
 
-    /// A session is told of no longer: what it has not heard is in the files.
+    /// A session was dropped: what it has not got is in the files.
     pub fn forgotten(&mut self, number: u32, session: &Session) {
         let Some(mut stream) = self.streams.remove(&number) else { return };
         if stream.greeted && stream.place >= session.ring.end() && !session.is_behind() {
@@ -229,10 +229,10 @@ impl Subscriber {
         self.say(&LiveLine::Error(ErrorLine { error, session_id: Some(session.id()) }));
     }
 
-    /// Hears it and tells it what it can take.
+    /// Reads its requests, and sends as much as it can take.
     ///
     /// # Errors
-    /// It is gone, or to be dropped.
+    /// It has disconnected, or must be dropped.
     pub fn serve(&mut self, view: &View<'_>) -> io::Result<()> {
         self.greet(view);
         self.hear(view)?;
@@ -249,7 +249,7 @@ impl Subscriber {
         }
     }
 
-    /// Says which sessions there are, first of all and where it was too slow for what begins and ends.
+    /// Lists the sessions, at first and whenever it was too slow for notices of sessions that begin and end.
     fn greet(&mut self, view: &View<'_>) {
         if !self.greeted || self.notice < view.notices.first() {
             self.greeted = true;
@@ -278,7 +278,7 @@ impl Subscriber {
                 self.asks(&line, view);
             }
             if self.input.len() >= MAX_REQUEST || self.output.len() > 2 * MAX_WAITING {
-                // Nothing that it could want is that long, and who asks faster than it reads is not served.
+                // No valid request is that long, and a peer that asks faster than it reads is not served.
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }

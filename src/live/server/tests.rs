@@ -1,4 +1,5 @@
-//! The server of many sessions, driven by hand: sessions that were written before are told as if they were recorded now.
+//! The server of many sessions, driven by hand: sessions that were written before are served as if they were recorded
+//! now.
 
 use super::{sessions::LIMITS, *};
 use crate::{
@@ -50,7 +51,7 @@ impl Process {
         Self { tmp, hub, thread: Some(thread) }
     }
 
-    /// A session with so many calls is on disk; nobody was told.
+    /// A session with this many calls is on disk, but the hub does not know it yet.
     fn written(&self, seed: u64, calls: u64) -> Recorded {
         let plan = Plan { seed, calls, ..Plan::default() };
         let paths = synthetic::write(&plan, self.tmp.path().join("audit")).unwrap().paths;
@@ -67,7 +68,7 @@ impl Process {
         self.hub.begun(Begun { card, paths: session.paths.clone(), segment_len: 0 });
     }
 
-    /// So many bytes of it are told to be there.
+    /// Reports that this many bytes of it are written.
     fn grown(&self, session: &Recorded, len: u64) {
         self.hub.written(session.id, Progress { segment_len: len, counts: &Counts::default() });
     }
@@ -146,7 +147,7 @@ impl Peer {
         self.next(|l| if let LiveLine::Error(e) = l { Some(e.error) } else { None })
     }
 
-    /// What is told until the past of so many sessions is over.
+    /// The lines until this many sessions have caught up.
     fn caught_up(&mut self, sessions: usize) -> Vec<LiveLine> {
         let (mut lines, mut over) = (Vec::new(), 0);
         while over < sessions {
@@ -209,7 +210,7 @@ fn a_process_tells_which_sessions_it_has_and_of_each_what_was_asked_for() {
     let state = |hello: &Hello, id| hello.sessions.iter().find(|s| s.session_id == id).unwrap().state;
     let hello = p.connect().hello();
     assert_eq!((state(&hello, a.id), state(&hello, over.id)), (SessionState::Running, SessionState::Ended));
-    // A pack that is done: nobody looks for that session any more.
+    // The pack is done: the session is no longer looked for.
     p.hub.pack(new.id, PackState::Verified, None, Vec::new());
     until("its card to go", || (p.cards().len() == 3).then_some(()));
 }
@@ -230,7 +231,7 @@ fn a_session_that_continues_another_is_told_to_whoever_heard_of_that() {
     }
     assert_eq!(cursors(&lines, b.id), (0..82).collect::<Vec<_>>());
     assert!(cursors(&lines, other.id).is_empty());
-    // The card of the one that is continued has gone.
+    // The card of the session that is continued has been removed.
     let ids: Vec<_> = p.cards().iter().map(|c| c.card.session_id).collect();
     assert!(ids.len() == 2 && ids.contains(&b.id) && ids.contains(&other.id), "{ids:?}");
 }
@@ -337,7 +338,8 @@ fn who_does_not_read_loses_what_leaves_the_memory_and_nobody_else_does() {
         }
     }
     assert!(heard.iter().all(|l| !matches!(l, LiveLine::Gap(_))));
-    // The deaf one is told what it lost, once it reads, and the session was told how much that is.
+    // The subscriber that did not read learns what it lost once it reads, and the session has recorded how much that
+    // is.
     let gap = deaf.next(|l| if let LiveLine::Gap(gap) = l { Some(gap) } else { None });
     assert!(gap.session_id == a.id && gap.gap == gap.to - gap.from && gap.gap > 100, "{gap:?}");
     assert!(p.hub.take_missed(a.id) >= gap.gap);
@@ -462,7 +464,7 @@ fn two_hundred_sessions_of_a_process_have_one_thread_one_socket_and_bounded_memo
     let unwatched = resident();
     let mut peer = p.connect();
     peer.say("{\"subscribe\":\"all\",\"from\":0}");
-    // By session: events told or in a gap, the last one, and whether all that was asked for was told.
+    // By session: events received or in a gap, the last one, and whether everything that was asked for came.
     let mut heard: HashMap<SessionId, (u64, Option<u64>, bool)> = HashMap::new();
     while heard.values().filter(|(.., over)| *over).count() < all.len() {
         match peer.line() {

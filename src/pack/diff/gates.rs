@@ -71,19 +71,19 @@ pub struct GateResult {
     pub gate: &'static str,
     /// What the file allows.
     pub limit: Value,
-    /// What was found; `null` when there is no number for it.
+    /// The measured value; `null` if there is none.
     pub actual: Value,
-    /// Whether it holds.
+    /// Whether this gate holds.
     pub passed: bool,
-    /// More in words.
+    /// A remark for people; `None` if there is nothing to add.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// All gates.
+/// The results of all gates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GateReport {
-    /// Whether all hold.
+    /// Whether all gates hold.
     pub passed: bool,
     /// One by one, in the order of this documentation.
     pub results: Vec<GateResult>,
@@ -99,7 +99,7 @@ impl Gates {
         Self::parse(&bytes.map_err(|e| Error::file(path, e.to_string()))?, &path.to_string_lossy())
     }
 
-    /// Reads gates from memory; `name` stands for the path in errors.
+    /// Reads gates from memory; errors give `name` in place of a path.
     ///
     /// # Errors
     /// What is not understood, at its place.

@@ -1,4 +1,4 @@
-//! Two JSON values, difference by difference: what stands where (RFC 6901), before and after.
+//! The differences between two JSON values: path (RFC 6901), old and new value.
 
 use crate::text::where_they_part;
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub enum DifferenceKind {
     Added,
     /// Only the first value has it.
     Removed,
-    /// Both have it.
+    /// Both values have it, with different contents.
     Changed,
 }
 
@@ -25,14 +25,14 @@ pub enum DifferenceKind {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     /// JSON Pointer (RFC 6901); empty for the whole value. Elements are numbered as in the second value, those that
-    /// are gone as in the first.
+    /// removed ones as in the first.
     pub path: String,
-    /// How.
+    /// Whether the value was added, removed or changed.
     pub kind: DifferenceKind,
-    /// What stood there; absent when nothing did.
+    /// The old value; absent when there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old: Option<Value>,
-    /// What stands there; absent when nothing does.
+    /// The new value; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Value>,
     /// Whether a value was too long and is a part of its JSON text instead: the beginning, or, of texts that begin alike,

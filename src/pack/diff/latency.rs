@@ -26,7 +26,7 @@ impl Quantiles {
         Self::of_sorted(&durations, |d| *d)
     }
 
-    /// Of what is sorted by its round trip.
+    /// Percentiles of calls sorted by round trip.
     pub(super) fn of_sorted<T>(sorted: &[T], duration: impl Fn(&T) -> u64) -> Self {
         let count = sorted.len() as u64;
         let rank = |per_mille| sorted.get(nearest_rank(count, per_mille) as usize - 1).map(&duration);

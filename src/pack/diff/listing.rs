@@ -19,9 +19,9 @@ const MAX_CONTENTS: usize = 64 << 20;
 pub enum ChangeKind {
     /// In both packs, with another outcome, verdict or result.
     Changed,
-    /// Only in B.
+    /// The call is only in B.
     New,
-    /// Only in A.
+    /// The call is only in A.
     Gone,
 }
 
@@ -62,7 +62,7 @@ pub struct CallChange {
 }
 
 impl CallSide {
-    /// What is different in `later`, in words: outcome, verdict, result. Words of receipts are as they stand there.
+    /// What is different in `later`, in words: outcome, verdict, result. Words of receipts are verbatim.
     #[must_use]
     pub fn changed(&self, later: &Self, arrow: &str) -> Vec<String> {
         let mut said = Vec::new();

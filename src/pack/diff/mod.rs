@@ -2,7 +2,7 @@
 //! (docs/diff.md).
 //!
 //! Nothing is compared before both sides have been verified. Memory is about 70 bytes a call and side and 300 a tool,
-//! whatever else the receipts hold; listings are cut and say how much was left out.
+//! whatever the receipts hold; listings are cut and say how much was left out.
 
 pub mod gates;
 mod json;
@@ -54,11 +54,11 @@ pub enum DiffError {
 /// How calls were paired.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Pairing {
-    /// In both packs.
+    /// Number of calls that are in both packs.
     pub paired: u64,
-    /// Only in B.
+    /// Number of calls that are only in B.
     pub new: u64,
-    /// Only in A.
+    /// Number of calls that are only in A.
     pub gone: u64,
     /// Pairs with another outcome.
     pub outcome_changed: u64,
@@ -100,7 +100,7 @@ pub struct Comparison {
     pub tools_omitted: u64,
     /// How calls were paired.
     pub calls: Pairing,
-    /// Pairs that differ, new and gone calls, as far as they are listed.
+    /// Pairs that differ, new and missing calls, up to the limit of the listing.
     pub changes: Vec<CallChange>,
     /// Changes that are not listed.
     pub changes_omitted: u64,
@@ -125,9 +125,9 @@ pub enum Answer {
 pub struct Document {
     /// [`DIFF_SCHEMA`].
     pub schema: &'static str,
-    /// The answer.
+    /// The answer to "is B worse than A?".
     pub answer: Answer,
-    /// Exit code.
+    /// Exit code of the command.
     pub exit_code: u8,
     /// Pack A, the baseline.
     pub a: SideView,
@@ -158,12 +158,12 @@ fn verified(report: &VerifyReport) -> bool {
     report.integrity == Integrity::Pass && report.signer.verdict != SignerVerdict::Untrusted
 }
 
-/// Verifies both packs, compares B with the baseline A and judges it. `progress` is told of the verifications, and of
+/// Verifies both packs, compares B with the baseline A and judges it. `progress` hears of the verifications, and of
 /// [`Stage::SignerTrust`] with everything read before each step of the comparison; when it breaks, that is
 /// [`VerifyError::Cancelled`].
 ///
 /// # Errors
-/// [`DiffError`]. A pack that is tampered gives a document that says so.
+/// [`DiffError`]. A tampered pack is not an error: the document says so.
 pub fn diff(
     a: &Path,
     b: &Path,

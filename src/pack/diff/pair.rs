@@ -1,4 +1,4 @@
-//! Pairing: calls with the same tool and arguments, in whatever order, the k-th with the k-th.
+//! Pairing: calls with the same tool and arguments, in any order; the k-th of A with the k-th of B.
 
 use super::{Pairing, side::Call};
 use crate::model::Outcome;
@@ -11,9 +11,9 @@ pub struct Paired {
     pub counts: Pairing,
     /// Pairs with any difference.
     pub changed: Vec<(u32, u32)>,
-    /// Only in B.
+    /// Calls that are only in B.
     pub new: Vec<u32>,
-    /// Only in A.
+    /// Calls that are only in A.
     pub gone: Vec<u32>,
     /// Pairs that were forwarded in A and are errors in B.
     pub to_error: u64,
@@ -54,7 +54,7 @@ pub fn pair(a: &[Call], b: &[Call]) -> Paired {
     out
 }
 
-/// Positions sorted by key, and within one key as they stand.
+/// Positions sorted by key; the sort is stable.
 fn order(calls: &[Call]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..calls.len() as u32).collect();
     order.sort_unstable_by_key(|i| (calls[*i as usize].key, *i));

@@ -1,4 +1,4 @@
-//! One side's calls, each in 64 bytes, with the place of its line for when it has to be shown.
+//! The calls of one pack, 64 bytes each, with the offset of the line so that it can be shown.
 
 use crate::model::{Outcome, PolicyVerdict, pack::RECEIPTS};
 use crate::pack::{
@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a tool name that are kept for showing; names are told apart by all of theirs.
+/// Bytes of a tool name that are kept for display; names are compared in full.
 const MAX_NAME: usize = 256;
 /// `duration_us` of a call without one.
 pub const NO_DURATION: u64 = u64::MAX;
@@ -42,7 +42,7 @@ pub struct Call {
 const _: () = assert!(size_of::<Call>() == 64);
 
 /// Fingerprints and tool names that both sides share. The fingerprints are keyed at random, so that no pack can be made
-/// whose hashes fall together.
+/// whose hashes collide.
 #[derive(Debug, Default)]
 pub struct Names {
     keys: [RandomState; 2],

@@ -1,4 +1,4 @@
-//! The table of totals: its rows and their words, wherever two sides stand beside each other.
+//! The table of totals: its rows and their words, for wherever two packs are shown side by side.
 
 use super::{DiffTotals, Quantiles};
 use crate::numbers::{difference, duration_if, grouped, increase, increase_pct};

@@ -29,7 +29,7 @@ pub struct SideView {
     pub timestamp_start: Option<String>,
     /// Time of the last receipt.
     pub timestamp_end: Option<String>,
-    /// Receipts in it.
+    /// Number of receipts in the pack.
     pub receipt_count: u64,
     /// Verdict of the integrity channel.
     pub integrity: Integrity,
@@ -43,14 +43,14 @@ pub struct SideView {
     pub signer: Signer,
     /// What is wrong with it, the first few.
     pub errors: Vec<Finding>,
-    /// Of how many.
+    /// Number of all errors, including those not listed.
     pub error_count: u64,
     /// Whether its surface did not fit: equal hashes are still equal surfaces, but its entries are not all there.
     pub surface_truncated: bool,
 }
 
 impl SideView {
-    /// How many receipts it has, in words: of what a later version wrote nobody knows.
+    /// Number of receipts in words; it is unknown if a later version wrote the pack.
     #[must_use]
     pub fn receipts(&self) -> String {
         match (self.integrity, self.receipt_count) {
@@ -86,13 +86,13 @@ pub struct DiffTotals {
     pub calls: u64,
     /// Number of calls with an ordinary response.
     pub forwarded: u64,
-    /// Refused by policy.
+    /// Calls that a policy denied.
     pub denied: u64,
     /// Calls that the policy rejects, refused or only recorded.
     pub policy_denied: u64,
     /// Number of calls that ended in an error.
     pub errors: u64,
-    /// Without a response.
+    /// Calls that got no response.
     pub timeouts: u64,
     /// Outcomes of another builder.
     pub other: u64,

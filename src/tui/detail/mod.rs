@@ -32,7 +32,7 @@ use tree::Tree;
 /// Evidence is read again at most this often while the selection moves by itself, milliseconds.
 const AGAIN_MS: i64 = 200;
 
-/// Where a call's evidence lies.
+/// Where a call's evidence is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
     /// Receipts: of a session that is recorded, or `receipt_pack.jsonl`.
@@ -41,7 +41,7 @@ pub struct Files {
     pub events: PathBuf,
 }
 
-/// A call whose detail is wanted.
+/// The call to show in detail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// What is known of it.
@@ -95,7 +95,7 @@ pub enum Tab {
     /// What matters, in words.
     #[default]
     Summary,
-    /// The phases.
+    /// How long each phase of the call took.
     Timing,
     /// Arguments and result.
     Content,
@@ -130,7 +130,7 @@ impl Tab {
 /// A line of a tab.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DetailLine {
-    /// What stands there; safe.
+    /// What is there; safe.
     pub pieces: Vec<(String, Role)>,
     /// What `y` copies.
     pub copy: String,
@@ -138,7 +138,7 @@ pub(super) struct DetailLine {
     pub path: String,
 }
 
-/// The pane.
+/// The pane that shows one call in detail.
 #[derive(Debug, Default)]
 pub struct Detail {
     subject: Option<Subject>,
@@ -197,7 +197,7 @@ impl Detail {
         vec![Effect::Start(job)]
     }
 
-    /// Gives the server's stderr around that time; `None` where there is no record of it.
+    /// Sets the server's stderr around that time; `None` if it was not recorded.
     pub fn set_stderr(&mut self, lines: Option<Vec<(WallTime, String)>>) {
         self.stderr = lines;
     }

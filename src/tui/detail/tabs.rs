@@ -1,4 +1,4 @@
-//! What stands in each tab.
+//! What each tab shows.
 
 use super::{CONTENT, Detail, DetailLine, Role, Subject, Tab, timing};
 use crate::{
@@ -31,7 +31,7 @@ impl Detail {
         }
     }
 
-    /// What is said above the tree: why there is no more in it.
+    /// Note above the tree: why it does not show more.
     fn content(&self, subject: &Subject) -> Vec<DetailLine> {
         let stored = self.found.as_ref().filter(|f| f.receipt.is_some()).map(|f| f.stored);
         if subject.row.receipt_id.is_some() && stored.is_none() {

@@ -29,7 +29,8 @@ pub(in crate::tui) fn stretches(phases: &Phases, running_us: Option<u64>) -> Vec
     out
 }
 
-/// When the policy's verdict was there, if the call did not wait for it: an audit asks the policy behind the forwarding.
+/// When the policy's verdict was there, if the call did not wait for it: in the profile `audit` the policy is asked
+/// after forwarding.
 const fn beside(phases: &Phases) -> Option<u64> {
     match (phases.policy_decided, phases.request_forwarded) {
         (Some(decided), Some(forwarded)) if decided > forwarded => Some(decided),
@@ -37,7 +38,7 @@ const fn beside(phases: &Phases) -> Option<u64> {
     }
 }
 
-/// A waterfall: name, length, and where in the call it lies.
+/// A waterfall: name of each phase, its length, and where in the call it is.
 pub(super) fn waterfall(phases: &Phases, running_us: Option<u64>, columns: u16, ascii: bool) -> Vec<DetailLine> {
     let stretches = stretches(phases, running_us);
     let all = stretches.last().map_or(0, |s| s.2).max(1);

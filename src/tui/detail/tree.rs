@@ -1,5 +1,6 @@
 //! JSON as a tree that folds. What is shown is made from what is on the screen only, so that a large array costs no more than a
-//! small one; the bytes on disk stay the truth (of a name that stands twice in an object only the last value is here).
+//! small one; the bytes on disk are authoritative (of a name that occurs twice in an object only the last value is
+//! here).
 
 mod fold;
 mod lines;
@@ -67,8 +68,8 @@ impl Tree {
         }
     }
 
-    /// A tree of stored bytes. What is longer than [`MAX_TREE`] or no JSON is shown by its beginning, size and hash; that takes
-    /// time for long ones, so a job should do it.
+    /// A tree of stored bytes. What is longer than [`MAX_TREE`] or not JSON is shown by its beginning, size and hash;
+    /// that takes time for long ones, so a job should do it.
     #[must_use]
     pub fn of_bytes(name: &str, raw: Arc<[u8]>) -> Self {
         let why = if raw.len() > MAX_TREE {
@@ -273,7 +274,7 @@ impl Tree {
         self.go(&path, area);
     }
 
-    /// Goes to the next place that has the text, round the end; from `at` on, or behind the selected one.
+    /// Goes to the next place that has the text, round the end; from `at` on, or after the selected one.
     fn find(&mut self, forward: bool, at: Option<&Path>, area: Rect) -> bool {
         self.wrap(area.width);
         let here = self.selected();
@@ -353,7 +354,7 @@ impl Hits<'_> {
     }
 }
 
-/// Whether a value has few lines; looks at no more than that.
+/// Whether a value has few lines; stops looking when it has too many.
 fn is_small(value: &Value) -> bool {
     fn count(value: &Value, left: &mut u64) -> bool {
         if *left == 0 {

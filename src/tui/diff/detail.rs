@@ -164,7 +164,7 @@ impl Builder {
         self.line(vec![(0, self.columns, line, role)]);
     }
 
-    /// A value behind a label, on as many lines as it needs.
+    /// A value after a label, on as many lines as it needs.
     fn field(&mut self, label: &str, text: &str, role: Role) {
         let label_columns = LABEL.min(self.columns / 2);
         let room = self.columns.saturating_sub(label_columns);
@@ -185,7 +185,7 @@ impl Builder {
         }
     }
 
-    /// Two columns behind a label: the first, their width, the second.
+    /// Two columns after a label: the first, their width, the second.
     fn halves(&self, label: u16) -> (u16, u16, u16) {
         let room = self.columns.saturating_sub(label + 2) / 2;
         (label, room, label + room + 2)
@@ -233,7 +233,7 @@ impl Builder {
         }
     }
 
-    /// A value behind a sign, on as many lines as it needs.
+    /// A value after a sign, on as many lines as it needs.
     fn signed(&mut self, sign: &str, text: &str, role: Role) {
         let room = self.columns.saturating_sub(2);
         for row in text_rows(text, room) {

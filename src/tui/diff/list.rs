@@ -29,7 +29,7 @@ const TIMES: u16 = 18;
 
 /// What is drawn.
 pub struct View<'a> {
-    /// The comparison.
+    /// The comparison that is shown.
     pub document: &'a Document,
     /// The rows of the list.
     pub rows: &'a [DiffRow],
@@ -378,7 +378,7 @@ fn context(pen: &mut Pen<'_>, line: Rect, change: &ContextChange) {
     let none = pen.theme.glyph("–", "-");
     let short = |t: &Option<String>| {
         let text = t.as_deref().unwrap_or(none);
-        // Hashes are told apart by their beginning; all of them is in the detail.
+        // The beginning of a hash is enough to tell two apart; the detail shows it in full.
         match text.strip_prefix("sha256:").unwrap_or(text) {
             hash if hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => hash[..HASH].to_owned(),
             _ => text.to_owned(),

@@ -36,11 +36,11 @@ const SPLIT: Split = Split { beside: 120, columns: (10, 3), above: 16, lines: 12
 pub enum DiffUpdate {
     /// How far the verification of one side is.
     Progress(Side, Progress),
-    /// The comparison.
+    /// The finished comparison.
     Done(Box<Document>),
-    /// It was stopped.
+    /// The user stopped the comparison.
     Stopped,
-    /// There is none.
+    /// The packs could not be compared.
     Failed(Failure),
 }
 
@@ -75,7 +75,7 @@ pub struct DiffScreen {
     folds: Sections<Section>,
     rows: Vec<DiffRow>,
     cursor: Cursor,
-    /// The row that was chosen; selected again when a filter that hid it is gone.
+    /// The row that the user chose; it is selected again when the filter that hid it is removed.
     held: Option<DiffRow>,
     focus: Part,
     /// The detail has all of the screen.

@@ -33,11 +33,11 @@ pub enum Section {
 }
 
 impl Section {
-    /// All of them, as they stand.
+    /// All sections, in the order in which they are listed.
     pub const ALL: [Self; 7] =
         [Self::Sides, Self::Worse, Self::Changed, Self::New, Self::Gone, Self::Tools, Self::Context];
 
-    /// Its heading.
+    /// Heading of the section.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Sides => "Verified first",
@@ -68,11 +68,11 @@ impl From<Section> for u8 {
 /// A row of the list; numbers are places in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiffRow {
-    /// A heading.
+    /// Heading of a section.
     Head(Section),
-    /// A pack.
+    /// One of the two packs.
     Side(Side),
-    /// Its four verdicts.
+    /// The four verdicts on a pack.
     Verdicts(Side),
     /// Something that is wrong with it.
     Finding(Side, usize),
@@ -84,9 +84,9 @@ pub enum DiffRow {
     Change(usize),
     /// Calls of this section that are counted and not listed.
     Omitted(Section),
-    /// All tools together.
+    /// The sums over all tools.
     AllTools,
-    /// A tool.
+    /// A tool, by its position in the document.
     Tool(usize),
     /// Something that the sessions ran with.
     Context(usize),
@@ -160,7 +160,7 @@ pub fn total(document: &Document, section: Section) -> u64 {
     match section {
         Section::Sides => 2,
         Section::Worse => document.regressions.len() as u64,
-        // Every change is listed or omitted, and only of the new and the gone ones is the number known.
+        // Every change is listed or omitted; only for new and missing calls is the number known.
         Section::Changed => {
             (c.changes.len() as u64 + c.changes_omitted).saturating_sub(c.calls.new).saturating_sub(c.calls.gone)
         }

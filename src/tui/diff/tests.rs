@@ -91,7 +91,7 @@ fn worse() -> Document {
     document
 }
 
-/// A screen that shows a document, whatever its job finds.
+/// A screen that shows a given document, independent of its job.
 fn showing(document: &Document) -> DiffScreen {
     let mut screen = DiffScreen::new(Vec::new());
     screen.compare("none_a".into(), "none_b".into());
@@ -212,7 +212,7 @@ fn a_comparison_that_runs_is_a_picture_and_escape_stops_it() {
     assert!(shown(&mut app).contains("Esc cancels"));
     press_only(&mut app, "Esc");
     assert_eq!(app.shown(), super::super::msg::ScreenId::Diff);
-    // The job sees that nobody wants it any more, and what it says is not taken.
+    // The job sees that it was cancelled, and its messages are ignored.
     let told = told_by(effects);
     assert!(matches!(told.last().unwrap().news(), Some(DiffUpdate::Stopped)));
     for told in told {

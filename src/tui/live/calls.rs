@@ -1,4 +1,5 @@
-//! Which calls are listed, which one is selected, and where the list stands: it holds on to the call, not to the row number.
+//! Which calls are listed, which one is selected, and how far the list is scrolled: the selection follows the call, not
+//! the row.
 
 use crate::{
     filter::Filter,
@@ -26,7 +27,7 @@ pub(super) struct Calls {
     places: HashMap<InvocationId, Place>,
     only: Option<SessionId>,
     selected: Option<Place>,
-    /// On which line of the pane the selected call stands.
+    /// Line of the pane on which the selected call is.
     line: u64,
     follow: bool,
     /// Calls that came at the end while it did not follow.

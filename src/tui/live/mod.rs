@@ -72,7 +72,7 @@ pub struct LiveScreen {
     missed: BTreeMap<(SessionId, u64), u64>,
     /// Whether anything was ever heard.
     heard: bool,
-    /// What is passed over, in words: sessions whose cards do not read, and those of which something is too new.
+    /// What is skipped, in words: sessions whose cards do not parse, and those with files of a later version.
     unread: Vec<String>,
     newer: BTreeMap<SessionId, String>,
 }
@@ -482,7 +482,7 @@ impl Screen for LiveScreen {
     }
 }
 
-/// Where the evidence of a session lies.
+/// Where the evidence of a session is.
 fn files(state: &State, session: SessionId) -> Files {
     let card = state.sessions().get(&session).and_then(|v| v.card.as_ref());
     card.map(|c| Files { receipts: c.receipts.clone(), events: c.segment.clone() }).unwrap_or_default()

@@ -22,7 +22,7 @@ use crate::{
 };
 use std::path::PathBuf;
 
-/// A session that is told of.
+/// A session that the screen hears of.
 pub(in crate::tui) struct Told {
     pub id: SessionId,
     pub server: &'static str,

@@ -17,7 +17,7 @@ use ratatui::layout::Rect;
 
 /// Lines that a session takes.
 pub(super) const SESSION_LINES: u16 = 3;
-/// From this width on panes stand side by side.
+/// From this width on panes are side by side.
 const WIDE: u16 = 100;
 
 /// Where everything is.

@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Lines of a page besides those on the screen, before and behind.
+/// Lines of a page in addition to those on the screen, before and after them.
 const MARGIN: u64 = 60;
 
 type Work = Box<dyn FnOnce(&Teller<BookUpdate>) + Send>;
@@ -42,7 +42,7 @@ pub struct Book {
     marks: Vec<u64>,
     lines: u64,
     bytes: (u64, u64),
-    /// Bytes behind the last whole line, once the end was seen.
+    /// Bytes after the last whole line, once the end was seen.
     torn: Option<u64>,
     error: Option<String>,
     problems: Vec<u64>,
@@ -52,7 +52,7 @@ pub struct Book {
     filter: String,
     passed: Option<Passed>,
     scan: Option<Ticket<BookUpdate>>,
-    /// Of a chain whose session may still run: what it says of calls, and those that run.
+    /// For a chain whose session may still run: what it says about calls, and which still run.
     chain: Option<Arc<Mutex<Folded>>>,
     running: Running,
     /// The line that stays selected while a filter changes what is around it.
@@ -122,7 +122,7 @@ impl Book {
         }))]
     }
 
-    /// Looks whether the file has grown. What has come goes behind what is there.
+    /// Checks whether the file has grown, and appends the new lines.
     pub fn renew(&mut self) -> Vec<Effect> {
         let Some(torn) = self.torn.filter(|_| self.error.is_none()) else { return Vec::new() };
         let mut effects = self.scan_on();
@@ -191,7 +191,7 @@ impl Book {
         self.torn.is_some()
     }
 
-    /// Bytes behind the last whole line.
+    /// Bytes after the last whole line.
     #[must_use]
     pub const fn torn(&self) -> u64 {
         match self.torn {
@@ -415,7 +415,7 @@ impl Book {
         (p.seen, p.done) = (seen, p.done || done);
         let len = p.numbers.len() as u64;
         if let Some(anchor) = self.anchor {
-            // The first at or behind the line that was selected.
+            // The first at or after the line that was selected.
             let at = known as u64 + more.partition_point(|m| u64::from(m.0) < anchor) as u64;
             self.cursor.to(at, len, height);
             if at < len || done {

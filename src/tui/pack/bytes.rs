@@ -1,4 +1,4 @@
-//! A file around one byte: what was expected, what stands there, the line as text and the bytes as hex.
+//! A file around one byte: what was expected, what is there, the line as text and the bytes as hex.
 
 use super::{read::Source, row::Kind, rows::wrapped};
 use crate::{
@@ -33,13 +33,13 @@ pub struct Place {
     pub line: Option<u64>,
     /// Where that line begins, or the byte itself.
     pub offset: Option<u64>,
-    /// In one word.
+    /// Code of the finding.
     pub code: String,
     /// What is wrong.
     pub message: String,
-    /// What should stand there.
+    /// What should be there.
     pub expected: Option<String>,
-    /// What stands there.
+    /// What is there.
     pub found: Option<String>,
 }
 
@@ -232,7 +232,7 @@ fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// The byte of a line that a finding is about: where what was found stands, else the member that it names.
+/// The byte of a line that a finding is about: where the found value is, else the member that the finding names.
 fn in_line(file: &File, start: u64, place: &Place) -> io::Result<Option<u64>> {
     let (line, _) = lines::at(file, start, SEARCH)?;
     let find = |what: &str| (what.len() > 1).then(|| memchr::memmem::find(&line, what.as_bytes())).flatten();
@@ -242,7 +242,7 @@ fn in_line(file: &File, start: u64, place: &Place) -> io::Result<Option<u64>> {
     let first = place.message.split([' ', ':']).next().unwrap_or_default();
     let member = || memchr::memmem::find(&line, format!("\"{first}\":").as_bytes()).map(|at| at + first.len() + 3);
     let sides = [place.found.as_deref(), place.expected.as_deref()];
-    // A short value may stand anywhere: then the member that is named is surer.
+    // A short value may be anywhere: then the named member is the safer choice.
     let long = |s: &&str| s.len() >= 16;
     let at = at_byte
         .or_else(|| sides.into_iter().flatten().filter(long).find_map(find))
@@ -251,7 +251,7 @@ fn in_line(file: &File, start: u64, place: &Place) -> io::Result<Option<u64>> {
     Ok(at.map(|at| at as u64))
 }
 
-/// The line, from 1, in which a byte stands; `None` far from the beginning.
+/// The line, from 1, that holds a byte; `None` far from the beginning of the file.
 fn line_of(file: &File, offset: u64) -> io::Result<Option<u64>> {
     if offset > SEARCH as u64 {
         return Ok(None);

@@ -221,7 +221,7 @@ fn list(book: &Book, pen: &mut Pen<'_>, panes: &Panes, focused: bool, each: impl
     });
 }
 
-/// `11:30:00.123`.
+/// The time of day of a timestamp: `11:30:00.123`.
 fn time_of(at: &str) -> &str {
     at.get(11..23).unwrap_or(at)
 }

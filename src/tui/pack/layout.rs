@@ -13,7 +13,7 @@ const SPLIT: Split = Split { beside: 100, columns: (9, 3), above: BELOW, lines: 
 const WITH_HASHES: u16 = 126;
 /// Columns of the stages beside the rest, and where there is more room.
 const STAGES: [u16; 2] = [46, 54];
-/// From so many lines on, the detail stands below the list.
+/// From this number of lines, the detail is below the list.
 const BELOW: u16 = 18;
 /// Lines of what is said of the selected event.
 const EVENT: u16 = 6;
@@ -25,9 +25,9 @@ pub(super) struct Panes {
     /// The names of the columns.
     pub head: Rect,
     pub list: Rect,
-    /// What stands beside or below it.
+    /// What is beside or below it.
     pub side: Option<Rect>,
-    /// Whether it stands beside.
+    /// Whether it is beside the list, not below.
     pub beside: bool,
     /// One line about the list.
     pub status: Rect,
@@ -89,7 +89,7 @@ impl Panes {
         self.status = Rect { y: self.list.bottom(), height: foot, ..list };
     }
 
-    /// So many lines below the list, but no more than a third of it.
+    /// Puts this many lines below the list, but at most a third of the area.
     fn below(&mut self, lines: usize) {
         let height = u16::try_from(lines).unwrap_or(u16::MAX).min(self.list.height / 3);
         self.list.height -= height;

@@ -42,16 +42,16 @@ use std::path::Path;
 /// A journal is looked at again at most this often, milliseconds.
 const RENEW_MS: i64 = 1000;
 
-/// How the verification stands.
+/// State of the verification.
 #[derive(Debug)]
 enum State {
-    /// Nothing is open.
+    /// No pack is open.
     Empty,
     /// It runs; nothing was heard of it yet, or this.
     Running(Option<Progress>),
-    /// It is done.
+    /// The verification is done.
     Verified(Box<VerifyReport>),
-    /// Somebody stopped it.
+    /// The user stopped the verification.
     Stopped,
     /// It could not be done.
     Failed(String),

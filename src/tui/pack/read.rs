@@ -38,7 +38,7 @@ pub struct Source {
     pub dir: PathBuf,
     /// Name of the file.
     pub name: String,
-    /// What it holds.
+    /// What kind of lines the file holds.
     pub kind: Kind,
 }
 
@@ -68,7 +68,7 @@ impl Source {
 pub struct FileLine {
     /// Its number, from 0.
     pub number: u64,
-    /// Where it begins.
+    /// Byte offset at which the line begins.
     pub offset: u64,
     /// Its length without the newline.
     pub bytes: u64,
@@ -83,16 +83,16 @@ pub enum BookUpdate {
     Indexed {
         /// Offsets of the lines `STRIDE · n`.
         marks: Vec<u64>,
-        /// Lines so far.
+        /// Lines indexed so far.
         lines: u64,
         /// Bytes so far, and of the file.
         bytes: (u64, u64),
         /// Lines that a person should look at.
         problems: Vec<u64>,
     },
-    /// The index is whole; so many bytes stand behind the last whole line.
+    /// The index is complete; number of bytes after the last whole line.
     Whole {
-        /// Torn bytes.
+        /// Bytes after the last whole line.
         torn: u64,
     },
     /// Lines of the list.
@@ -108,7 +108,7 @@ pub enum BookUpdate {
         more: Vec<(u32, u64)>,
         /// Lines and bytes so far.
         seen: (u64, u64),
-        /// That was all.
+        /// Whether this is the last message.
         done: bool,
     },
     /// The calls that run, by the chain as far as it was read; only when they are others than before.
@@ -134,7 +134,7 @@ pub struct Folded {
 }
 
 impl Folded {
-    /// Takes the next event. One that does not read tells nothing of calls; the list of the chain shows it.
+    /// Takes the next event. One that does not parse adds nothing about calls; the list of the chain shows it.
     fn take(&mut self, line: &[u8]) {
         if let Reading::Readable(event) = reading::read::<AuditEvent>(line) {
             self.fold.event(&event);
@@ -158,15 +158,15 @@ impl Folded {
 /// What is known of a file's lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
-    /// Whole lines.
+    /// Number of whole lines.
     pub lines: u64,
-    /// Bytes of them.
+    /// Length of the whole lines in bytes.
     pub bytes: u64,
-    /// Bytes behind them.
+    /// Bytes after the last whole line.
     pub torn: u64,
     /// Number and offset of a line before the last one, or of that.
     pub mark: (u64, u64),
-    /// Problems among them.
+    /// Number of lines with a problem.
     pub problems: usize,
 }
 

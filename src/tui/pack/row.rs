@@ -25,7 +25,7 @@ pub enum Kind {
     Events,
 }
 
-/// One line.
+/// What the list shows of one line of a file.
 #[derive(Debug, Clone)]
 pub enum EvidenceRow {
     /// A receipt of a tool call.
@@ -38,7 +38,7 @@ pub enum EvidenceRow {
         at: String,
         /// What it says.
         text: String,
-        /// Its id.
+        /// The receipt's id.
         id: String,
         /// Worth a look.
         bad: bool,
@@ -57,21 +57,21 @@ pub enum EvidenceRow {
 /// An audit event, and how it hangs in the chain.
 #[derive(Debug, Clone, Default)]
 pub struct EventRow {
-    /// `event_seq`.
+    /// The event's `event_seq`.
     pub seq: u64,
-    /// `at`.
+    /// The event's `at`.
     pub at: String,
-    /// `event`.
+    /// The event's `event`: its kind.
     pub kind: String,
     /// Direction of the message.
     pub direction: Option<Direction>,
-    /// `method`.
+    /// The event's `method`.
     pub method: Option<String>,
     /// Tool, for what names one.
     pub tool: Option<String>,
     /// What its detail says besides: the reason of an end, of a gap, of an anomaly.
     pub note: Option<String>,
-    /// JSON-RPC id.
+    /// JSON-RPC id of the message.
     pub rpc_id: Option<String>,
     /// Id of the call.
     pub invocation: Option<String>,

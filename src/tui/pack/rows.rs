@@ -106,7 +106,7 @@ fn running(progress: Option<Progress>, stage: Stage, theme: Theme) -> TextRow {
     let at = progress.map_or(Stage::ValidateSchema, |p| p.stage);
     let together = TOGETHER.contains(&at);
     let here = if together { TOGETHER.contains(&stage) } else { stage == at };
-    // What stands between them in the list is done after all of them.
+    // What is between them in the list is done after all of them.
     let passed = stage < if together { Stage::ValidateFileHashes } else { at };
     let (glyph, said, role) = if here {
         (theme.glyph("▸", ">"), "running", Role::Accent)

@@ -178,7 +178,7 @@ fn the_caret_stands_at_the_byte_and_moves() {
 fn a_broken_link_shows_both_sides() {
     let (_tmp, dir) = packed(&plan());
     let file = dir.join("audit_log.jsonl");
-    // An event that is sealed anew after a change: it is what its hash says, and the next one hangs on the old.
+    // An event that was changed and hashed again: its own hash is right, but the next event still holds the old one.
     change(&file, 9, |l| {
         let mut e: crate::model::AuditEvent = serde_json::from_str(l).unwrap();
         e.mono_us += 1;
@@ -577,7 +577,7 @@ fn a_call_that_runs_in_a_journal_is_shown_as_running() {
     let call = |app: &App| app.pack.running().0.first().map(|call| (**call).clone());
     let first = call(&app).unwrap();
     assert!(shown(&mut app).contains("… running") && shown(&mut app).contains("30 receipts, 1 running"));
-    // What the fold says of it is what a live stream says.
+    // The fold gives the same rows as a live stream.
     assert_eq!(folded(&session.segment.0).row(first.invocation_id), Some(&first));
     // The filter holds for it too.
     press(&mut app, "/ 'outcome:err' Enter");

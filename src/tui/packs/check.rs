@@ -12,7 +12,7 @@ use std::{cell::Cell, ops::ControlFlow, path::PathBuf};
 pub enum Checking<T> {
     /// How far it is; told once for each percent of a stage.
     Progress(Progress),
-    /// The result; no more messages follow.
+    /// The result; it is the last message.
     Done(Result<T, VerifyError>),
 }
 

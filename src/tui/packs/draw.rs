@@ -257,7 +257,7 @@ fn known(s: &PacksScreen, e: &Entry) -> Result<Verdicts, (String, Role)> {
     }
 }
 
-/// `2026-03-15 11:30`.
+/// A start time to the minute: `2026-03-15 11:30`.
 fn when(started: &str) -> String {
     match (started.get(..10), started.get(11..16)) {
         (Some(day), Some(time)) => format!("{day} {time}"),

@@ -50,7 +50,7 @@ enum Check {
     TooNew(Verdicts, String),
     /// It cannot be verified, and why.
     Failed(String),
-    /// Somebody stopped it.
+    /// The user stopped the verification.
     Stopped,
 }
 
@@ -68,7 +68,7 @@ struct Running {
 struct Heard {
     receipts: u64,
     pack: Option<PathBuf>,
-    /// `None` once the files say how it stands.
+    /// `None` once the files tell its state.
     standing: Option<Standing>,
 }
 
@@ -263,7 +263,7 @@ impl PacksScreen {
         self.entries.get(*self.shown.get(self.cursor.at as usize)?)
     }
 
-    /// How an entry stands, with what is heard of it.
+    /// State of an entry, with what is heard of it.
     fn standing(&self, e: &Entry) -> Standing {
         let heard = SessionId::parse(&e.session).ok().and_then(|id| self.heard.get(&id));
         match (heard.and_then(|h| h.standing.clone()), &e.standing) {

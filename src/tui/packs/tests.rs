@@ -173,7 +173,7 @@ fn nothing_is_claimed_before_it_was_computed() {
     assert!(said.contains("verifying 0 %") && !said.contains("PASS"), "{said}");
     settle(&mut app, later);
     assert!(shown(&mut app).contains("✓ PASS"));
-    // Files that changed since are another pack: the old verdict is gone, the new one comes.
+    // Files that changed since are another pack: the old verdict is dropped, and the pack is verified again.
     let pack = app.packs.entries[0].pack.clone();
     fs::write(pack.join("session.json"), "{}").unwrap();
     press(&mut app, "2");
@@ -340,11 +340,11 @@ fn a_session_whose_files_are_of_a_later_version_is_too_new_and_the_others_are_sh
         assert!(text.contains(from), "{}", path.display());
         fs::write(path, text.replace(from, to)).unwrap();
     };
-    // One that has its end is no less too new.
+    // A session that has ended is too new as well.
     let end = "{\"event\":\"chain_end\",\"v\":2}\n";
     fs::write(&all[0].segment, fs::read_to_string(&all[0].segment).unwrap() + end).unwrap();
     forge(&all[0].segment, "\"v\":1,", "\"v\":\"1.1\",");
-    // Of a pack of which a later version wrote the documents, no more is known than its name.
+    // If a later version wrote the documents of a pack, only its name is known.
     let pack = rig.packed(9, Plan { calls: 2, ..Plan::default() });
     forge(&pack.join("session.json"), "\"v\":1}", "\"v\":2}");
     forge(&pack.join("pack_manifest.json"), "\"manifest_version\": \"1.0.0\"", "\"manifest_version\": \"1.1.0\"");

@@ -8,7 +8,7 @@ use crate::{
 /// A verdict as it is shown: word, then glyph, then colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word {
-    /// Glyph, and what stands for it in ASCII.
+    /// Glyph, and its ASCII replacement.
     pub glyph: (&'static str, &'static str),
     /// The word of the report.
     pub word: &'static str,
@@ -86,7 +86,7 @@ pub struct Verdicts {
     pub completeness: Completeness,
     /// Does the evidence show what the claims demand?
     pub claims: Claims,
-    /// Whose key signed?
+    /// How the signer compares with those that the caller named.
     pub signer: SignerVerdict,
 }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 use ratatui::layout::Rect;
 
-/// From so many lines on all about the selected line stands below the list.
+/// From this number of lines, the details of the selected line are below the list.
 const ABOUT_FROM: u16 = 14;
 /// Lines that it takes.
 const ABOUT: u16 = 6;
@@ -51,7 +51,7 @@ fn text(s: &PolicyScreen, pen: &mut Pen<'_>, area: Rect, at: At) {
     }
 }
 
-/// The file and how the text stands.
+/// The file, and the state of the text.
 fn heading(s: &PolicyScreen) -> String {
     let name = s.path.file_name().map_or_else(|| s.path.to_string_lossy(), |n| n.to_string_lossy());
     let mut out = vec![clean(&name)];

@@ -18,7 +18,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 const INDENT: usize = 2;
 /// Changes that can be taken back.
 const UNDO: usize = 2000;
-/// From so many columns on, lines have numbers.
+/// From this number of columns, lines have numbers.
 const NUMBERED: u16 = 40;
 /// Columns that the text moves aside at once when a line is longer than the pane.
 const SHIFT: usize = 8;
@@ -29,7 +29,7 @@ pub(super) struct Editor {
     area: TextArea<'static>,
     /// Lines end in CR LF.
     crlf: bool,
-    /// The text as it stands in the file; `None` while there is none.
+    /// The text as it appears in the file; `None` while there is none.
     saved: Option<String>,
     modified: bool,
     /// The first row that is shown, and the row of the cursor: lines, and the error among them.
@@ -60,7 +60,7 @@ fn area(text: &str) -> (TextArea<'static>, bool) {
 }
 
 impl Editor {
-    /// A text, and what stands in the file.
+    /// The text, and what the file holds.
     pub fn new(text: &str, saved: Option<String>) -> Self {
         let (area, crlf) = area(text);
         let modified = saved.as_deref().is_some_and(|saved| saved != text);
@@ -260,7 +260,7 @@ impl Editor {
         Rect { x: area.x + gutter, width: area.width - gutter, ..area }
     }
 
-    /// Columns by which the text stands aside, so that the cursor is seen.
+    /// Columns by which the text is scrolled to the left, so that the cursor is visible.
     fn shift(&self, columns: u16) -> usize {
         let at = before(self.line(), self.area.cursor().1);
         let over = (at + 1).saturating_sub(usize::from(columns.max(1)));
@@ -313,7 +313,7 @@ impl Editor {
         self.rows.to(row, len, area.height);
     }
 
-    /// Puts the cursor where somebody clicked.
+    /// Puts the cursor where the user clicked.
     pub fn click(&mut self, x: u16, y: u16, note: &Note, area: Rect) {
         let body = self.body(area);
         let row = self.window(note, area).start as usize + usize::from(y.saturating_sub(area.y));

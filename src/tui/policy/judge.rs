@@ -23,7 +23,7 @@ use std::{
 
 /// Calls of each kind that are listed; all of them are counted.
 const LISTED: usize = 1000;
-/// What was found so far is told no more often than this.
+/// Shortest time between two reports of what was found so far.
 const TELL: Duration = Duration::from_millis(150);
 
 /// What is said of the file.
@@ -59,7 +59,7 @@ pub enum NotWritten {
     Changed,
     /// What is written would not be a policy.
     Wrong(String),
-    /// What the system says.
+    /// The system's error.
     Failed(String),
 }
 
@@ -102,7 +102,7 @@ pub struct Judged {
     pub report: DryRunReport,
     /// The first calls of each kind, as they were recorded.
     pub calls: Vec<Changed>,
-    /// The lines in which rules stand, from 1.
+    /// The lines that hold rules, from 1.
     pub lines: HashMap<String, usize>,
 }
 
@@ -200,7 +200,7 @@ pub fn judge(text: &str, name: &str, scope: &Scope, teller: &Teller<DryRunUpdate
         Ok(sources) => sources,
         Err(what) => return tell(DryRunUpdate::Nothing(what)),
     };
-    // Names of hosts are not looked up while somebody types.
+    // Host names are not looked up while the user types.
     let run = Run::new(Arc::clone(&policy), Arc::new(Surroundings::here(Dns::Off)));
     let mut watching = Watching { policy, run, session: String::new(), calls: Vec::new(), kept: [0; 3] };
     let mut told = Instant::now();

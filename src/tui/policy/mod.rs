@@ -40,7 +40,7 @@ const SPLIT: Split = Split { beside: 100, columns: (10, 1), above: 14, lines: 11
 /// Calls that come while a session lives are judged at most so often, milliseconds.
 const AGAIN_MS: i64 = 1000;
 
-/// How the file stands.
+/// State of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum File {
     /// Nobody has looked yet.
@@ -83,7 +83,7 @@ pub struct PolicyScreen {
     results: Results,
     /// Why there are none.
     nothing: Option<String>,
-    /// They are not of the text as it stands.
+    /// They were made from an older text than the present one.
     old: bool,
     /// Calls came that were not judged yet.
     more: bool,
@@ -98,7 +98,8 @@ impl Default for PolicyScreen {
 }
 
 impl PolicyScreen {
-    /// Nothing is read yet. The file, the audit directory, and what is judged, if somebody said so.
+    /// Makes the screen, with nothing read yet: the file, the audit directory, and the calls to judge, if the user
+    /// named some.
     #[must_use]
     pub fn new(file: Option<PathBuf>, audit_dir: Option<PathBuf>, against: Vec<PathBuf>) -> Self {
         let audit_dir = audit_dir.unwrap_or_else(|| DEFAULT_AUDIT_DIR.into());
@@ -153,7 +154,7 @@ impl PolicyScreen {
         self.editor.is_modified().then(|| (self.path.as_path(), self.editor.text()))
     }
 
-    /// Takes news of a live session: what it records is judged when it is what is judged here.
+    /// Takes news of a live session: if that session is in scope, its calls are judged.
     pub fn live(&mut self, update: &Update) {
         let Update::Line(line) = update else { return };
         if let LiveLine::CallFinished(c) = &**line {
@@ -201,7 +202,7 @@ impl PolicyScreen {
         }
     }
 
-    /// Judges what is in scope by the text as it stands.
+    /// Judges what is in scope by the text as it is now.
     fn judge(&mut self) -> Vec<Effect> {
         if let Some(old) = self.judging.take() {
             old.cancel();

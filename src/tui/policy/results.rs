@@ -32,11 +32,11 @@ impl From<Section> for u8 {
     }
 }
 
-/// Every section, in the order in which they stand.
+/// Every section, in the order on the screen.
 const SECTIONS: [Section; 6] =
     [Section::Denied, Section::Allowed, Section::Unknown, Section::Rules, Section::Tools, Section::Remarks];
 
-/// A line of the list, by its number in what it comes from.
+/// A line of the list, by its index in what it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResultRow {
     Head(Section),
@@ -168,12 +168,12 @@ impl Results {
         head_above(&self.rows, self.cursor.at, |r| matches!(r, ResultRow::Head(_)))
     }
 
-    /// The next call whose verdict changes, or the one before; behind the last one comes the first.
+    /// The next call whose verdict changes, or the one before; after the last one comes the first.
     pub fn next_call(&self, forwards: bool) -> Option<u64> {
         next(self.cursor.at, self.rows.len(), forwards, true, |n| matches!(self.rows[n], ResultRow::Call(_)))
     }
 
-    /// The line of the text, from 1, in which the rule of the selected line stands.
+    /// The line of the text, from 1, that holds the rule of the selected line.
     pub fn line_of_rule(&self) -> Option<usize> {
         let judged = self.judged.as_ref()?;
         let rule = match self.selected()? {

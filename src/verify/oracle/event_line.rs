@@ -1,5 +1,4 @@
-//! The reader of audit events that stood here before there was one list of their members: what the generated one is held
-//! against.
+//! The hand-written reader of audit events, from before the generated one: tests compare the two.
 
 use crate::model::{
     AnomalyKind, Direction, EventKind, InvocationId, ReceiptId, SessionId, Vocabulary, WallTime,
@@ -8,7 +7,7 @@ use crate::model::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// An event of a line. Texts are as they stand in the line, without quotes and with their escapes: canonical, so equal
+/// An event of a line. Texts are as they appear in the line, without quotes and with their escapes: canonical, so equal
 /// texts are equal bytes.
 #[derive(Debug)]
 pub struct Event<'a> {
@@ -18,23 +17,23 @@ pub struct Event<'a> {
     pub detail: Detail<'a>,
     /// Direction of the message.
     pub direction: Option<Direction>,
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
     /// Position in its file, from 0.
     pub seq: u64,
     /// Its hash as stated, 64 hex digits.
     pub hash: &'a [u8],
-    /// Where `"hash":…,` stands in the line.
+    /// Where `"hash":…,` is in the line.
     pub hash_at: usize,
     /// Id of the request that it belongs to.
     pub invocation: Option<InvocationId>,
-    /// JSON-RPC method.
+    /// Method of the JSON-RPC message.
     pub method: Option<&'a [u8]>,
     /// Microseconds since the session began, on the monotonic clock.
     pub mono_us: u64,
     /// Hash of the event before as stated.
     pub prev_hash: &'a [u8],
-    /// JSON-RPC id as it stands.
+    /// JSON-RPC id, verbatim.
     pub rpc_id: &'a [u8],
     /// Id of the session.
     pub session: SessionId,
@@ -53,7 +52,7 @@ pub struct Event<'a> {
 pub struct More<'a> {
     /// Stream offset of the message.
     pub offset: Option<u64>,
-    /// A reason or note, as it stands.
+    /// A reason or note, verbatim.
     pub reason: Option<&'a [u8]>,
     /// Whether there is the code of a JSON-RPC error.
     pub has_error_code: bool,
@@ -75,11 +74,11 @@ pub enum Detail<'a> {
     ChainStart(Box<detail::ChainStart>),
     /// `request_received`.
     RequestReceived {
-        /// An array of strings as it stands.
+        /// An array of strings, verbatim.
         anomalies: &'a [u8],
         /// Hash of the value, `sha256:` or `sha256-raw:`.
         arguments_hash: Option<&'a [u8]>,
-        /// A value as it stands.
+        /// A value, verbatim.
         meta: &'a [u8],
         /// Receipt of the leg before.
         parent: Option<ReceiptId>,
@@ -90,7 +89,7 @@ pub enum Detail<'a> {
     Forwarded(Binding<'a>),
     /// `response_received`.
     ResponseReceived {
-        /// An array of strings as it stands.
+        /// An array of strings, verbatim.
         anomalies: &'a [u8],
         /// Microseconds since the session began, on the monotonic clock.
         first_byte_us: u64,
@@ -258,7 +257,7 @@ fn with_offset<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail
     binding(c).map(Detail::Forwarded)
 }
 
-/// `,"receipt_id":…,"receipt_sha256":…}`
+/// Parses `,"receipt_id":…,"receipt_sha256":…}`.
 fn binding<'a>(c: &mut JsonCursor<'a>) -> Option<Binding<'a>> {
     c.lit(b",\"receipt_id\":")?;
     let id = c.opt(receipt)?;
@@ -346,9 +345,9 @@ fn settle<'a>(kind: EventKind, shape: Shape<'a>, raw: &'a [u8]) -> Option<Detail
 /// Texts in a row that a value may hold: no command line has more, and each costs far more in memory than in a line.
 const MAX_TEXTS: usize = 1 << 20;
 
-/// A value that serializes to exactly these bytes: serde alone would also read an array where an object must stand.
+/// A value that serializes to exactly these bytes: serde alone would also read an array where an object must be.
 pub fn typed<'a, T: serde::Deserialize<'a> + serde::Serialize>(raw: &'a [u8]) -> Option<Box<T>> {
-    // Quote, comma, quote stands between two texts and, since a quote within a text is escaped, nowhere else.
+    // Quote, comma, quote appears between two texts and, since a quote within a text is escaped, nowhere else.
     if raw.len() > MAX_TEXTS && memchr::memmem::find_iter(raw, b"\",\"").nth(MAX_TEXTS).is_some() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The reader of receipts that stood here before there was one list of their members: what the generated one is held against.
+//! The hand-written reader of receipts, from before the generated one: tests compare the two.
 
 use super::event_line::typed;
 use crate::model::{
@@ -24,29 +24,29 @@ pub enum Receipt<'a> {
 /// What is compared of a tool call. Texts as in [`Event`](super::event_line::Event).
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// An array of strings as it stands.
+    /// An array of strings, verbatim.
     pub anomalies: &'a [u8],
-    /// A value as it stands.
+    /// A value, verbatim.
     pub arguments_content: &'a [u8],
     /// Hash of the value, `sha256:` or `sha256-raw:`.
     pub arguments_hash: &'a [u8],
-    /// Microseconds.
+    /// Round trip, microseconds.
     pub duration_us: Option<u64>,
     /// Id of the call.
     pub invocation: InvocationId,
-    /// JSON-RPC id as it stands.
+    /// JSON-RPC id, verbatim.
     pub rpc_id: &'a [u8],
-    /// A value as it stands.
+    /// A value, verbatim.
     pub meta: &'a [u8],
     /// What became of it.
     pub outcome: Outcome,
-    /// Why there was no ordinary response, as it stands.
+    /// Why there was no ordinary response, verbatim.
     pub outcome_reason: Option<&'a [u8]>,
     /// Receipt of the leg before.
     pub parent: Option<ReceiptId>,
     /// When each phase ended.
     pub phases: Phases,
-    /// When the verdict stood.
+    /// When the verdict was known.
     pub decided_at: Option<WallTime>,
     /// Hash of the policy.
     pub policy_hash: Option<&'a [u8]>,
@@ -64,7 +64,7 @@ pub struct Call<'a> {
     pub request_at: WallTime,
     /// When the response was read.
     pub response_at: Option<WallTime>,
-    /// A value as it stands.
+    /// A value, verbatim.
     pub result_content: &'a [u8],
     /// Hash of the value, `sha256:` or `sha256-raw:`.
     pub result_hash: Option<&'a [u8]>,

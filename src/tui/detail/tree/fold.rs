@@ -25,7 +25,7 @@ pub struct Open {
 pub struct TreeLine {
     /// What it belongs to.
     pub path: Path,
-    /// The bytes of the text that stand here, for a row of an unfolded text.
+    /// The bytes of the text on this row, for a row of an unfolded text.
     pub row: Option<Range<usize>>,
     /// Whether it is unfolded.
     pub open: bool,
@@ -40,7 +40,7 @@ pub fn children(value: &Value) -> usize {
     }
 }
 
-/// A child by its number.
+/// A child, by its index.
 pub fn child(value: &Value, at: usize) -> Option<&Value> {
     match value {
         Value::Array(a) => a.get(at),
@@ -49,7 +49,7 @@ pub fn child(value: &Value, at: usize) -> Option<&Value> {
     }
 }
 
-/// What stands at a place.
+/// What is at a place in the tree.
 pub fn at<'a>(value: &'a Value, path: &[usize]) -> Option<&'a Value> {
     path.iter().try_fold(value, |v, i| child(v, *i))
 }

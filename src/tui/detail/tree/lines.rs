@@ -122,7 +122,7 @@ fn place<'a>(root: &'a Value, line: &TreeLine, name: &'a str) -> Option<(&'a Val
     }
 }
 
-/// What fits of a value behind its name.
+/// The part of a value that fits after its name.
 fn preview(pen: &mut Pen<'_>, room: Rect, value: &Value, open: bool) {
     let put = |pen: &mut Pen<'_>, text: &str, role| pen.outside(room.x, room.y, room.width, text, role);
     match value {

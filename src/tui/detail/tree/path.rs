@@ -1,4 +1,4 @@
-//! Where something stands in JSON, as JSONPath (RFC 9535): `$.a['b c'][3]`.
+//! Where something is in JSON, as JSONPath (RFC 9535): `$.a['b c'][3]`.
 
 use super::fold::Path;
 use crate::text::visible;
