@@ -130,20 +130,23 @@ impl Engine {
     /// What a guard passed on stays in the captures while it cannot be written: a call that passed must not be in a
     /// gap's bytes.
     fn must_wait(&self) -> bool {
-        self.sessions.values().any(Session::is_full) && self.source.holds_passed()
+        self.source.holds_passed() && self.sessions.values().any(Session::is_full)
     }
 
     /// Takes what crossed next; whose it was.
     fn take(&mut self) -> Option<SessionKey> {
-        let Self { source, sessions, .. } = self;
+        let Self { source, sessions, report, .. } = self;
         let (mut whose, mut begins) = (None, None);
         source.next(&mut |key, seen| {
             whose = Some(key);
             match (seen, sessions.get_mut(&key)) {
                 (Seen::Begins(opening), _) => begins = Some(opening),
                 (seen, Some(session)) => session.take(seen),
-                // Of a session that is over.
-                (_, None) => {}
+                // Of a session that is over: there is no chain to say so.
+                (Seen::Message(m), None) => report.miss(1, m.bytes.len() as u64),
+                (Seen::Torn { bytes, .. }, None) => report.miss(1, bytes),
+                (Seen::Gap { bytes, .. }, None) => report.miss(0, bytes),
+                (Seen::Ends(_), None) => {}
             }
         });
         if let (Some(key), Some(opening)) = (whose, begins) {

@@ -97,6 +97,12 @@ pub struct RecorderReport {
 }
 
 impl RecorderReport {
+    /// So much crossed unrecorded.
+    pub(super) fn miss(&mut self, messages: u64, bytes: u64) {
+        self.missed_messages += messages;
+        self.missed_bytes += bytes;
+    }
+
     /// The same of one session more.
     pub(super) fn add(&mut self, one: Self) {
         self.missed_messages += one.missed_messages;

@@ -262,6 +262,7 @@ fn sessions_that_cross_each_other_have_each_its_own_evidence_and_end_one_by_one(
         assert!(of_it.map(|written| written.files.is_empty()).eq([false, true]), "begun, and over");
     }
     assert!(!ran.report.nothing_recorded && !ran.report.left_for_recovery && !ran.report.damaged);
+    assert_eq!((ran.report.missed_messages, ran.report.missed_bytes), (1, call(1, "lost").len() as u64));
 }
 
 #[test]
