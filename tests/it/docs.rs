@@ -438,6 +438,19 @@ fn commands_in_the_documents_have_the_flags_that_are_shown() {
 }
 
 #[test]
+fn cargo_run_in_the_documents_starts_assay_although_there_are_other_programs() {
+    let text = fs::read_to_string(root().join("README.md")).unwrap();
+    let command = text.lines().find(|line| line.trim_start().starts_with("cargo run ")).unwrap();
+    assert!(!command.contains("--bin"), "{command}");
+    // Offline: cargo only reads the manifests.
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    let told = cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(root());
+    let told: Value = serde_json::from_slice(&told.output().unwrap().stdout).unwrap();
+    let runs: Vec<_> = told["packages"].as_array().unwrap().iter().filter_map(|p| p["default_run"].as_str()).collect();
+    assert_eq!(runs, ["assay"]);
+}
+
+#[test]
 fn documents_speak_of_what_is_there() {
     for path in documents() {
         let text = fs::read_to_string(&path).unwrap();
