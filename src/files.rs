@@ -7,6 +7,7 @@
 //! | a file in somebody's directory, to read | [`plain`]: no link, a plain file |
 //! | a file that the user named | [`named`]: a plain file, wherever a link leads |
 //! | a capture, which is under a name that we chose | [`open_own`]: no link, a plain file, ours alone |
+//! | the file of another program, to change it | [`replace_kept`]: a plain file, its mode, owner and attributes stay |
 //! | a directory for sockets and captures | [`exclusive_dir`]: no other user may even enter it |
 //!
 //! None of them waits for a writer of a fifo, and nothing is read without a limit.
@@ -17,6 +18,7 @@
 //! Directories are walked name by name rather than with `openat2`: on the way each of them is looked at, which that
 //! would not do, and it is the same on every system.
 
+mod kept;
 mod lock;
 mod ours;
 mod place;
@@ -24,6 +26,7 @@ mod sync;
 mod tree;
 
 pub use assay_evidence::plain::{create_new, is_refusal, is_unsupported, named, plain, read_all, write_new};
+pub use kept::{Kept, replace_kept};
 pub use lock::{Lock, lock, patiently, try_lock, try_lock_shared};
 pub use ours::{create_in, exclusive_dir, is_own_dir, open_dir, open_own};
 pub use place::{make_dirs, new_dir, place_file, place_new, rename_noreplace, replace};
@@ -50,12 +53,20 @@ pub fn first_line(path: &Path, limit: u64) -> Option<Vec<u8>> {
 /// # Errors
 /// A refusal that names the link, or an I/O error.
 pub fn reach(named: &Path) -> io::Result<PathBuf> {
+    reach_from(named, &std::env::current_dir().unwrap_or_default())
+}
+
+/// As [`reach`], where links are not followed below `here`.
+///
+/// # Errors
+/// As [`reach`].
+pub fn reach_from(named: &Path, here: &Path) -> io::Result<PathBuf> {
     let gone = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => io::Error::new(e.kind(), "the working directory is gone"),
         _ => e,
     };
     let absolute = std::path::absolute(named).map_err(gone)?;
-    let here = std::env::current_dir().and_then(std::fs::canonicalize).ok();
+    let here = std::fs::canonicalize(here).ok();
     let is_here = |path: &Path| here.is_some() && std::fs::canonicalize(path).ok() == here;
     let mut real = PathBuf::new();
     let mut below = false;

@@ -3,24 +3,29 @@
 //! ```text
 //! filter  = term { " " term }                 all terms must hold
 //! term    = [ "!" ] ( field ":" text | "ms" op number | text )
-//! field   = "tool" | "server" | "verdict" | "outcome" | "id"
+//! field   = "tool" | "server" | "verdict" | "outcome" | "id"        of calls
+//!         | "server" | "client" | "state" | "id"                      of sessions, which have no "ms"
 //! op      = ">" | "<" | ">=" | "<=" | "="
 //! text    = word without spaces | '"' anything '"'      with * for any characters
 //! ```
 //!
 //! Text is compared without regard to case, anywhere in the value, unless it has a `*`: then it is the whole value. Plain
-//! text looks at tool, server and ids. `verdict:` and `outcome:` take their words, or the beginning of one.
+//! text looks at all names and ids. `verdict:`, `outcome:` and `state:` take their words, or the beginning of one.
 
 use crate::model::{Outcome, PolicyVerdict};
 use std::fmt;
 
-/// What a filter looks at in a call.
+/// What a filter looks at in a call or a session.
 #[derive(Debug, Clone, Default)]
 pub struct Facts<'a> {
     /// Name of the tool.
     pub tool: &'a str,
     /// The server's id: from `--server-id`, or derived from its command.
     pub server: &'a str,
+    /// The client of a session, as it names itself.
+    pub client: &'a str,
+    /// The state of a session.
+    pub state: &'a str,
     /// The verdict, once known.
     pub verdict: Option<PolicyVerdict>,
     /// The outcome; `None` while the call runs.
@@ -51,7 +56,7 @@ impl FilterError {
     }
 }
 
-/// A filter for calls: a call passes if every term holds; without terms, every call does.
+/// A filter for calls or sessions: one passes if every term holds; without terms, every one does.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filter {
     terms: Vec<Term>,
@@ -67,6 +72,9 @@ struct Term {
 enum What {
     Tool(Pattern),
     Server(Pattern),
+    Client(Pattern),
+    /// The beginning of a word.
+    State(String),
     Id(Pattern),
     Any(Pattern),
     Verdict(Vec<PolicyVerdict>),
@@ -118,14 +126,37 @@ const OUTCOMES: [(&str, Option<Outcome>); 5] = [
     ("error", Some(Outcome::Error)),
     ("timeout", Some(Outcome::Timeout)),
 ];
-const FIELDS: [&str; 5] = ["tool", "server", "verdict", "outcome", "id"];
+
+/// What is filtered.
+#[derive(Debug, Clone, Copy)]
+struct Subject {
+    name: &'static str,
+    fields: &'static [&'static str],
+    /// Whether it takes time.
+    timed: bool,
+}
+
+const CALLS: Subject = Subject { name: "calls", fields: &["tool", "server", "verdict", "outcome", "id"], timed: true };
+const SESSIONS: Subject = Subject { name: "sessions", fields: &["server", "client", "state", "id"], timed: false };
 
 impl Filter {
-    /// Reads a filter. An empty one lets everything through.
+    /// Reads a filter for calls. An empty one lets everything through.
     ///
     /// # Errors
     /// What is wrong, and at which byte.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
+        Self::of(CALLS, text)
+    }
+
+    /// Reads a filter for sessions.
+    ///
+    /// # Errors
+    /// What is wrong, and at which byte.
+    pub fn sessions(text: &str) -> Result<Self, FilterError> {
+        Self::of(SESSIONS, text)
+    }
+
+    fn of(subject: Subject, text: &str) -> Result<Self, FilterError> {
         let mut terms = Vec::new();
         let mut at = 0;
         while at < text.len() {
@@ -136,7 +167,7 @@ impl Filter {
                 continue;
             }
             let end = at + term_len(rest).ok_or_else(|| error(at, "missing closing quote"))?;
-            terms.push(term(&text[at..end], at)?);
+            terms.push(term(subject, &text[at..end], at)?);
             at = end;
         }
         Ok(Self { terms })
@@ -148,7 +179,7 @@ impl Filter {
         self.terms.is_empty()
     }
 
-    /// Whether a call passes.
+    /// Whether a call or a session passes.
     #[must_use]
     pub fn passes(&self, facts: &Facts<'_>) -> bool {
         self.terms.iter().all(|t| t.what.holds(facts) != t.not)
@@ -168,7 +199,9 @@ impl What {
             Self::Tool(p) => p.matches(facts.tool),
             Self::Server(p) => p.matches(facts.server),
             Self::Id(p) => id(p),
-            Self::Any(p) => p.matches(facts.tool) || p.matches(facts.server) || id(p),
+            Self::Client(p) => p.matches(facts.client),
+            Self::State(beginning) => facts.state.starts_with(beginning),
+            Self::Any(p) => [facts.tool, facts.server, facts.client].iter().any(|name| p.matches(name)) || id(p),
             Self::Verdict(wanted) => facts.verdict.is_some_and(|v| wanted.contains(&v)),
             Self::Outcome(wanted) => wanted.contains(&facts.outcome),
             Self::Took(op, ms) => facts.us.is_some_and(|us| {
@@ -202,16 +235,17 @@ fn term_len(rest: &str) -> Option<usize> {
     (!quoted).then_some(rest.len())
 }
 
-fn term(text: &str, at: usize) -> Result<Term, FilterError> {
+fn term(subject: Subject, text: &str, at: usize) -> Result<Term, FilterError> {
     let (not, body) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
     let at = at + usize::from(not);
     if body.is_empty() {
         return Err(error(at, "nothing follows !"));
     }
-    let what = match took(body, at)? {
+    let timed = if subject.timed { took(body, at)? } else { None };
+    let what = match timed {
         Some(what) => what,
         None => match body.split_once(':').filter(|(field, _)| !field.contains('"')) {
-            Some((field, value)) => of_field(field, value, at)?,
+            Some((field, value)) => of_field(subject, field, value, at)?,
             None => What::Any(pattern(body, at)?),
         },
     };
@@ -230,13 +264,11 @@ fn took(body: &str, at: usize) -> Result<Option<What>, FilterError> {
     }
 }
 
-fn of_field(field: &str, value: &str, at: usize) -> Result<What, FilterError> {
+fn of_field(subject: Subject, field: &str, value: &str, at: usize) -> Result<What, FilterError> {
     let value_at = at + field.len() + 1;
-    if !FIELDS.contains(&field) {
-        let what = format!(
-            "there is no field {field:?}; fields are {} and ms; put text with a colon in quotes",
-            FIELDS.join(", ")
-        );
+    if !subject.fields.contains(&field) {
+        let (fields, ms) = (subject.fields.join(":, "), if subject.timed { ", ms" } else { "" });
+        let what = format!("{} have {fields}:{ms} only", subject.name);
         return Err(error(at, what));
     }
     if value.is_empty() {
@@ -245,6 +277,8 @@ fn of_field(field: &str, value: &str, at: usize) -> Result<What, FilterError> {
     Ok(match field {
         "tool" => What::Tool(pattern(value, value_at)?),
         "server" => What::Server(pattern(value, value_at)?),
+        "client" => What::Client(pattern(value, value_at)?),
+        "state" => What::State(pattern(value, value_at)?.0),
         "id" => What::Id(pattern(value, value_at)?),
         "verdict" => What::Verdict(words(&VERDICTS, value, value_at)?),
         _ => What::Outcome(words(&OUTCOMES, value, value_at)?),
@@ -279,6 +313,7 @@ mod tests {
             outcome: Some(Outcome::Error),
             ids: vec!["inv_00000000000000ab".into(), "7".into()],
             us: Some(300_000),
+            ..Facts::default()
         }
     }
 
@@ -327,6 +362,24 @@ mod tests {
         let running = Facts { outcome: None, us: None, ..slow() };
         assert!(Filter::parse("outcome:running").unwrap().passes(&running));
         assert!(!Filter::parse("ms>0").unwrap().passes(&running));
+    }
+
+    #[test]
+    fn sessions_have_fields_of_their_own() {
+        let one = Facts { server: "github", client: "claude-code 2.1", state: "incomplete", ..Facts::default() };
+        for (text, passes) in [
+            ("server:git state:inc", true),
+            ("state:complete", false),
+            ("client:claude", true),
+            ("claude !state:live", true),
+            ("client:codex", false),
+        ] {
+            assert_eq!(Filter::sessions(text).unwrap().passes(&one), passes, "{text:?}");
+        }
+        for (text, at) in [("server:a tool:b", 9), ("!verdict:allowed", 1), ("state:", 6)] {
+            assert_eq!(Filter::sessions(text).unwrap_err().at, at, "{text:?}");
+        }
+        assert!(Filter::parse("state:live").unwrap_err().to_string().contains("calls have tool:"));
     }
 
     #[test]

@@ -8,24 +8,38 @@
 //! | [`cli`] | arguments, printing, exit codes |
 //! | [`tui`] | the dashboard |
 //! | [`proxy`] | one session from spawn to exit code |
+//! | [`bridge`] | the server's place in a session over stdio, for a server that is reached over HTTP |
+//! | [`probe`] | asks a server what it offers, as a client would |
 //! | [`demo`] | a small MCP server, a client and a script for them |
 //! | [`report`] | pages for a browser |
+//! | [`receipts`] | receipts that a server writes of itself |
+//! | [`seal`] | from ended evidence to a signed pack; sessions that died |
+//! | [`clients`] | configurations of MCP clients, and how one entry of them is changed |
 //! | [`history`] | the index over all sessions of this user, which is rebuilt from the journals |
 //! | [`live`] | the live socket, how it is found, and the fold that every screen uses |
 //! | [`guard`] | the strict reading, verdicts before anything passes |
 //! | [`policy`] | policy files, and what they say of a call |
+//! | [`verdict`] | what a policy says of calls, in the words of the evidence |
+//! | [`approvals`] | decisions about the surfaces of servers: kept, signed, brought from elsewhere |
 //! | [`pack`] | keys, building, signing, comparing and explaining packs; [`pack::verify`], the verifier |
 //! | [`record`] | frames, envelope, correlation, chain, ledger, recovery |
+//! | [`surface`] | what a server offers: listings from pages, items, fingerprint |
 //! | [`relay`] | bytes across, child process, capture |
 //! | [`model`] | plain data on disk: receipts, events, ledger, `session.json` |
 //! | [`canon`] | strict JSON scan, RFC 8785 canonical form, digests |
+//! | [`sse`] | event streams (`text/event-stream`) |
 //! | [`sys`] | the unsafe code |
 //!
 //! Each uses only rooms below it; `docs/architecture.md` says which, and what they must not know.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod approvals;
+#[cfg(feature = "proxy")]
+pub mod bridge;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "tui")]
+pub mod clients;
 #[cfg(feature = "history")]
 pub mod db;
 #[cfg(feature = "cli")]
@@ -44,15 +58,25 @@ pub mod paths;
 pub mod policy;
 pub mod print;
 #[cfg(feature = "proxy")]
+pub mod probe;
+#[cfg(feature = "proxy")]
 pub mod proxy;
+pub mod receipts;
 pub mod record;
 pub mod relay;
 #[cfg(feature = "cli")]
 pub mod report;
+pub mod seal;
+pub mod sse;
+pub mod surface;
 #[allow(unsafe_code)]
 pub mod sys;
 #[cfg(feature = "tui")]
 pub mod tui;
+#[cfg(feature = "policy")]
+pub mod verdict;
 pub mod yaml;
+#[cfg(feature = "tui")]
+pub mod zone;
 
 pub use assay_evidence::{canon, lines, model, numbers, text};

@@ -56,11 +56,63 @@ pub fn assay_home() -> Result<PathBuf, PathError> {
     home().map(|h| h.join(".assay")).ok_or(PathError::NoHome)
 }
 
+/// The name of this user, as the environment says it, or its number.
+#[must_use]
+pub fn user_name() -> String {
+    let named = ["LOGNAME", "USER"].into_iter().find_map(|v| std::env::var(v).ok().filter(|n| !n.is_empty()));
+    named.unwrap_or_else(|| format!("uid {}", rustix::process::geteuid().as_raw()))
+}
+
 /// The user's home. A relative one is not taken: it would depend on the working directory, where others may have
 /// written.
 #[must_use]
 pub fn home() -> Option<PathBuf> {
     etcetera::home_dir().ok().filter(|home| home.is_absolute())
+}
+
+/// In front of an audit directory that is below the root of a repository.
+pub const IN_REPOSITORY: &str = "repo:";
+
+/// The root of the repository that a directory is in: the nearest one above it, or itself, that has `.git`.
+#[must_use]
+pub fn repository(dir: &Path) -> Option<&Path> {
+    dir.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())
+}
+
+/// Whether an option names an audit directory as `repo:DIR`.
+#[must_use]
+pub fn is_in_repository(named: &Path) -> bool {
+    named.to_str().is_some_and(|named| named.starts_with(IN_REPOSITORY))
+}
+
+/// The audit directory that an option names, and the directory below which it must not lead through links. `repo:DIR` is
+/// below the root of the repository that the working directory is in, and outside one it is `~/.assay/mcp`: clients start
+/// servers wherever they were started themselves.
+///
+/// # Errors
+/// A `DIR` that leads out of the repository.
+pub fn named_audit_dir(named: &Path) -> Result<(PathBuf, PathBuf), String> {
+    let home = home().map_or_else(|| PathBuf::from(DEFAULT_AUDIT_DIR), |home| home.join(DEFAULT_AUDIT_DIR));
+    named_from(named, std::env::current_dir().unwrap_or_default(), home)
+}
+
+fn named_from(named: &Path, here: PathBuf, home: PathBuf) -> Result<(PathBuf, PathBuf), String> {
+    use std::path::Component;
+    let Some(below) = named.to_str().and_then(|named| named.strip_prefix(IN_REPOSITORY)) else {
+        return Ok((named.to_owned(), here));
+    };
+    let below = Path::new(below);
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if !below.components().all(plain) || !below.components().any(|part| matches!(part, Component::Normal(_))) {
+        return Err(format!(
+            "--audit-dir {}: expected a directory below the repository, as in repo:{DEFAULT_AUDIT_DIR}",
+            named.display()
+        ));
+    }
+    Ok(match repository(&here) {
+        Some(root) => (root.join(below), root.to_owned()),
+        None => (home, here),
+    })
 }
 
 /// Makes `dir` and its parents, 0700 for everything that is new; existing ones are left as they are.
@@ -136,12 +188,13 @@ impl AuditDir {
         Self { files: Tree::refused(root, why), home: None }
     }
 
-    /// The audit directory that was named, or the default one: see [`files::reach`].
+    /// The audit directory that was named, or the default one: see [`named_audit_dir`] and [`files::reach`].
     ///
     /// # Errors
     /// [`PathError::NotOurs`] for a link that is not followed, or what the system says.
     pub fn reach(named: &Path) -> Result<Self, PathError> {
-        files::reach(named).map(Self::at).map_err(PathError::io(named))
+        let (dir, below) = named_audit_dir(named).map_err(PathError::NotOurs)?;
+        files::reach_from(&dir, &below).map(Self::at).map_err(PathError::io(&dir))
     }
 
     /// Makes it and its parts, 0700. Whatever of it is there must be ours, also the parts that are made on first use.
@@ -209,6 +262,18 @@ impl AuditDir {
     #[must_use]
     pub fn surface(&self) -> PathBuf {
         self.root().join("surface")
+    }
+
+    /// `surface/approvals.jsonl`: the decisions about surfaces.
+    #[must_use]
+    pub fn approvals(&self) -> PathBuf {
+        self.surface().join("approvals.jsonl")
+    }
+
+    /// `surface/items/`: what was decided about, by its hash.
+    #[must_use]
+    pub fn surface_items(&self) -> PathBuf {
+        self.surface().join("items")
     }
 
     /// `policy/`: snapshots of every policy that was in force; made on first use.
@@ -305,6 +370,37 @@ mod tests {
             let err = AuditDir::at(at).create().unwrap_err();
             assert_eq!(err.to_string(), format!("{} is not a directory", culprit.display()));
         }
+    }
+
+    #[test]
+    fn a_directory_in_the_repository_is_the_same_from_everywhere_in_it() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (root, sub) = (tmp.path().join("r"), tmp.path().join("r/a/b"));
+        std::fs::create_dir_all(&sub).unwrap();
+        std::fs::create_dir(root.join(".git")).unwrap();
+        let home = PathBuf::from("/h/.assay/mcp");
+        let from = |named: &str, here: &Path| {
+            named_from(Path::new(named), here.to_owned(), home.clone()).map(|(dir, below)| {
+                let reached = files::reach_from(&dir, &below).map_err(|e| e.to_string());
+                (dir, reached.err())
+            })
+        };
+        for here in [&root, &sub] {
+            assert_eq!(from("repo:.assay/mcp", here), Ok((root.join(".assay/mcp"), None)));
+        }
+        assert_eq!(from("repo:.assay/mcp", tmp.path()), Ok((home.clone(), None)));
+        assert_eq!(from("./repo:x", &sub).unwrap().0, PathBuf::from("./repo:x"));
+        for bad in ["repo:", "repo:../x", "repo:/x", "repo:a/../../x", "repo:."] {
+            assert!(from(bad, &sub).is_err(), "{bad}");
+        }
+        // What came with the repository leads nowhere else.
+        std::os::unix::fs::symlink(tmp.path(), root.join("link")).unwrap();
+        for here in [&root, &sub] {
+            assert!(from("repo:link/x", here).unwrap().1.is_some_and(|e| e.contains("symbolic link")));
+        }
+        // A worktree has a file of that name.
+        std::fs::write(sub.join(".git"), "gitdir: elsewhere").unwrap();
+        assert_eq!(from("repo:x", &sub), Ok((sub.join("x"), None)));
     }
 
     #[test]

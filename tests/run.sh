@@ -4,7 +4,8 @@
 # usage: tests/run.sh [--install-only]
 #
 # The servers, the SDKs and assay-ai go into target/interop, once; later runs find them there. Needed on the machine:
-# cargo, git, python3 (3.10 or later) with venv, node (20 or later) with npm.
+# cargo, git, python3 (3.10 or later) with venv, node (20 or later) with npm. The conformance suite needs a later node (22),
+# which is installed for it on x86-64; elsewhere yours must be that late.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,7 +38,7 @@ needs() {
 
 # The installation is complete when its mark holds the digest of everything that decides what is in it.
 digest() {
-    cat tests/run.sh "$here/requirements.txt" "$here/constraints.txt" "$here/package.json" | git hash-object --stdin
+    cat tests/run.sh "$here/requirements.txt" "$here/constraints.txt" "$here/package.json" "$here/clients.json" | git hash-object --stdin
 }
 
 install() {
@@ -57,7 +58,21 @@ pathlib.Path(sysconfig.get_path("purelib"), "stories.pth").write_text(sys.argv[1
 PYTHON
     cp "$here/package.json" "$there/"
     npm install --prefix "$there" --silent --no-audit --no-fund --no-package-lock --ignore-scripts
+    # Earlier versions of one server, for what an upgrade changes.
+    old_server 2025.11.25
+    old_server 2026.6.16
+    old_server 2026.8.18
+    # Their binaries are in packages of their own, so no script of theirs is needed.
+    mkdir "$there/clients"
+    cp "$here/clients.json" "$there/clients/package.json"
+    npm install --prefix "$there/clients" --silent --no-audit --no-fund --no-package-lock --ignore-scripts
     digest >"$there/complete"
+}
+
+# old_server VERSION: mcp-server-git of that version in a place of its own, with the SDK that it was made for.
+old_server() {
+    python3 -m venv "$there/old/$1"
+    "$there/old/$1/bin/python" -m pip --quiet --disable-pip-version-check install "mcp-server-git==$1" 'mcp<2'
 }
 
 needs
@@ -78,5 +93,7 @@ fi
 command -v "${ASSAY_GO:-go}" >/dev/null ||
     printf 'tests/run.sh: without Go: how it reads URLs is not compared (install it, or name it in ASSAY_GO)\n' >&2
 cargo test
+cargo test -p assay-receipted
+cargo test -p assay-receipted --features arbitrary_precision,preserve_order
 cargo test --features "$features" "${targets[@]}"
 cargo test --features "$features" --test it pack_build

@@ -1,6 +1,7 @@
 //! `assay analyze`.
 
 use super::{
+    named::{self, Pack},
     out::{self, Style, Tone, short},
     table::{Table, and_more},
 };
@@ -8,7 +9,10 @@ use crate::model::pack::RECEIPTS;
 use crate::{
     db::DbError,
     error::{Exit, Failure},
-    history::{self, HistoryError, Refreshed},
+    history::{
+        self, HistoryError, Refreshed,
+        list::{self, Places},
+    },
     numbers::{counted, duration_if, grouped},
     pack::{
         analysis::{ANALYSIS_SCHEMA, Analysis, AnalysisRow},
@@ -22,6 +26,7 @@ use crate::{
 use clap::Args;
 use serde::Serialize;
 use std::{
+    collections::{BTreeMap, HashMap},
     fmt::Write as _,
     path::{Path, PathBuf},
 };
@@ -40,7 +45,7 @@ const PROBLEMS: usize = 10;
                   Exit codes: 0 counted; 2 a pack is TAMPERED and was left out, or the history cannot be read;\n\
                   3 bad input, or a pack is UNSUPPORTED (a later version wrote part of it) and was left out")]
 pub struct AnalyzeArgs {
-    /// Directories of packs
+    /// Packs: directories, archives of them, audit directories, last, or sessions' ids or their beginnings
     #[arg(value_name = "PACK")]
     packs: Vec<PathBuf>,
     /// Count every session that you recorded, in every audit directory
@@ -109,6 +114,8 @@ struct Document {
     total: AnalysisRow,
     tools: Vec<AnalysisRow>,
     servers: Vec<AnalysisRow>,
+    /// What servers call themselves, by their ids; the latest word, where there is one.
+    server_names: BTreeMap<String, String>,
     days: Vec<AnalysisRow>,
 }
 
@@ -119,13 +126,14 @@ struct Document {
 pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
         let mut exit = Exit::Ok;
+        let mut names = BTreeMap::new();
         let (analysis, packs, history) = if args.history || args.rebuild || !args.audit_dir.is_empty() {
-            let (analysis, view) = of_history(args)?;
+            let (analysis, view) = of_history(args, &mut names)?;
             (analysis, Vec::new(), Some(view))
         } else if args.packs.is_empty() {
             return Err(Failure::bad_input("there is nothing to count").hint("name a pack, or give --history"));
         } else {
-            let (analysis, views) = of_packs(&args.packs)?;
+            let (analysis, views) = of_packs(&args.packs, &mut names)?;
             let any = |integrity| views.iter().any(|v| v.integrity == integrity);
             if any(Integrity::Tampered) {
                 exit = Exit::Failed;
@@ -141,6 +149,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
             total: analysis.total(),
             tools: analysis.by_tool(),
             servers: analysis.by_server(),
+            server_names: names,
             days: analysis.by_day(),
         };
         if args.json {
@@ -152,22 +161,28 @@ pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
     })
 }
 
-fn of_packs(packs: &[PathBuf]) -> Result<(Analysis, Vec<PackView>), Failure> {
+fn of_packs(packs: &[PathBuf], names: &mut BTreeMap<String, String>) -> Result<(Analysis, Vec<PackView>), Failure> {
     let (mut analysis, mut views) = (Analysis::default(), Vec::new());
-    for path in packs {
+    let packs = named::packs(packs, &Places::of_user())?;
+    for Pack { dir, shown, .. } in &packs {
         let mut progress = ProgressLine::new();
-        let report = verify(path, &VerifyOptions::default(), &mut |p| progress.show(p));
+        let report = verify(dir, &VerifyOptions::default(), &mut |p| progress.show(p));
         progress.clear();
         let report = report?;
         views.push(PackView {
-            path: path.display().to_string(),
+            path: shown.display().to_string(),
             integrity: report.integrity,
             completeness: report.completeness,
             signer: report.signer.verdict,
             too_new: report.too_new(),
         });
         if report.integrity == Integrity::Pass {
-            count(path, report.facts.receipt_pack_sha256.as_deref(), &mut analysis)?;
+            if let Some(session) = &report.facts.session
+                && let Some(info) = &session.server_info
+            {
+                names.insert(session.server_id.clone(), info.to_string());
+            }
+            count(dir, report.facts.receipt_pack_sha256.as_deref(), &mut analysis)?;
         }
     }
     Ok((analysis, views))
@@ -189,7 +204,10 @@ fn count(pack: &Path, verified: Option<&str>, analysis: &mut Analysis) -> Result
     }
 }
 
-fn of_history(args: &AnalyzeArgs) -> Result<(Analysis, HistoryView), Failure> {
+/// Packs of a server in which what it calls itself is looked for.
+const LOOKS: usize = 20;
+
+fn of_history(args: &AnalyzeArgs, names: &mut BTreeMap<String, String>) -> Result<(Analysis, HistoryView), Failure> {
     let home = assay_home()?;
     for dir in &args.audit_dir {
         if !dir.join("receipts").is_dir() {
@@ -211,6 +229,15 @@ fn of_history(args: &AnalyzeArgs) -> Result<(Analysis, HistoryView), Failure> {
         (history, refreshed)
     };
     let sessions = history.sessions()?;
+    let mut looks: HashMap<&str, usize> = HashMap::new();
+    // The newest come first.
+    for session in &sessions {
+        let looked = looks.entry(&session.server_id).or_default();
+        if *looked < LOOKS && !names.contains_key(&session.server_id) {
+            *looked += 1;
+            names.extend(list::server_of(&session.pack).map(|name| (session.server_id.clone(), name)));
+        }
+    }
     let Refreshed { directories, indexed, dropped, problems } = refreshed;
     let view = HistoryView {
         path: home.join(history::DATABASE).display().to_string(),
@@ -257,6 +284,13 @@ fn words(d: &Document, style: Style) -> String {
     }
     for (title, rows) in [("Tool", &d.tools), ("Server", &d.servers), ("Day (UTC)", &d.days)] {
         table(&mut out, title, rows, &d.total, style);
+        if title == "Server" {
+            for row in rows.iter().take(SHOWN) {
+                if let Some(own) = d.server_names.get(&row.name) {
+                    let _ = writeln!(out, "  own name of {}: {}", short(&row.name), short(own));
+                }
+            }
+        }
     }
     if d.total.calls == 0 {
         out.push_str("\nNo tool calls.\n");

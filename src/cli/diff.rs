@@ -1,10 +1,18 @@
 //! `assay diff`.
 
-use super::out::{self, Style, Tone, short};
+use super::{
+    findings::{Reports, Suite},
+    named::{self, Pack},
+    out::{self, Style, Tone, short},
+};
 use crate::{
     error::{Exit, Failure},
+    history::list::Places,
     live::watcher::Wanted,
-    model::{pack::MANIFEST, surface},
+    model::{
+        pack::MANIFEST,
+        surface::{self, Severity},
+    },
     numbers::{NONE, counted, duration_if, grouped},
     pack::{
         diff::{
@@ -37,6 +45,7 @@ const PLACES: usize = 5;
 /// Arguments of `assay diff`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay diff baseline_pack proof_pack_20260315T113000Z_0123456789abcdef\n  \
+                  assay diff last~1 last\n  \
                   assay diff --gates assay.gates.yaml --report gate_report.html BASELINE PACK\n\n\
                   A is the baseline; B is compared with it. Both are verified first. Calls are paired by tool and\n\
                   arguments, in any order. Without gates, a regression is one of these: B is less complete; a claim\n\
@@ -44,10 +53,13 @@ const PLACES: usize = 5;
                   Exit codes: 0 no regression; 1 a regression, or a gate does not hold; 2 a pack does not verify;\n\
                   3 bad input. With --tui: 0 when you leave, whatever the comparison shows; 3 bad input")]
 pub struct DiffArgs {
-    /// Directory of the baseline pack
+    /// The baseline pack: its directory, an archive of it, last~1, or a session's id or the beginning of that
     a: PathBuf,
-    /// Directory of the pack to compare with it
+    /// The pack to compare with it
     b: PathBuf,
+    /// Look for sessions here only [default: .assay/mcp, and every audit directory that you recorded in]
+    #[arg(long, value_name = "DIR")]
+    audit_dir: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -57,15 +69,24 @@ pub struct DiffArgs {
     /// Also write a report to a new file: one page for the browser
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    reports: Reports,
     /// Fingerprint of a key that may have signed either pack: 64 hex digits; may be repeated
     #[arg(long, value_name = "FPR", value_parser = fingerprint)]
     signer: Vec<String>,
     /// Show the comparison in the dashboard
-    #[arg(long, conflicts_with_all = ["json", "gates", "report"])]
+    #[arg(long, conflicts_with_all = ["json", "gates", "report", "junit", "sarif"])]
     tui: bool,
     /// How the dashboard looks.
     #[command(flatten)]
     screen: super::screen::ScreenArgs,
+}
+
+impl DiffArgs {
+    fn packs(&self) -> Result<[Pack; 2], Failure> {
+        let places = Places::of_command(self.audit_dir.as_deref());
+        Ok([named::pack(&self.a, &places)?, named::pack(&self.b, &places)?])
+    }
 }
 
 /// Runs `assay diff`.
@@ -77,17 +98,24 @@ pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
         return dashboard(args);
     }
     out::answering(args.json, || {
+        let [a, b] = args.packs()?;
         if let Some(file) = &args.report {
-            check_out("--report", file, &args.a)?;
-            check_out("--report", file, &args.b)?;
+            check_out("--report", file, &a.dir)?;
+            check_out("--report", file, &b.dir)?;
+        }
+        for pack in [&a, &b] {
+            args.reports.check(&pack.dir)?;
         }
         let gates = args.gates.as_deref().map(Gates::load).transpose();
         let gates = gates.map_err(|e| Failure::bad_input(e).hint("docs/diff.md lists the gates"))?;
         let options = VerifyOptions { signers: args.signer.clone(), ..VerifyOptions::default() };
         let mut progress = ProgressLine::new();
-        let document = diff(&args.a, &args.b, &options, gates.as_ref(), &mut |p| progress.show(p));
+        let document = diff(&a.dir, &b.dir, &options, gates.as_ref(), &mut |p| progress.show(p));
         progress.clear();
-        let document = document?;
+        let mut document = document?;
+        document.a.path = a.shown.display().to_string();
+        document.b.path = b.shown.display().to_string();
+        args.reports.write("assay diff", &[Suite::of_comparison(&document)])?;
         if let Some(file) = &args.report {
             out::new_file(file, report::diff::page(&document).as_bytes())?;
         }
@@ -102,7 +130,8 @@ pub fn run(args: &DiffArgs) -> Result<Exit, Failure> {
 
 /// The comparison in the dashboard. What is not a pack at all is said before the screen is taken.
 fn dashboard(args: &DiffArgs) -> Result<Exit, Failure> {
-    for dir in [&args.a, &args.b] {
+    let [a, b] = args.packs()?;
+    for dir in [&a.dir, &b.dir] {
         let why = match std::fs::symlink_metadata(dir.join(MANIFEST)) {
             Ok(_) => continue,
             Err(e) if dir.is_dir() && e.kind() == ErrorKind::NotFound => "it has no pack_manifest.json".to_owned(),
@@ -115,7 +144,7 @@ fn dashboard(args: &DiffArgs) -> Result<Exit, Failure> {
         return Err(Failure::bad_input("--tui needs a terminal").hint("leave out --tui for text, or use --json"));
     }
     let start =
-        Start { compare: Some((args.a.clone(), args.b.clone())), signers: args.signer.clone(), ..args.screen.start() };
+        Start { compare: Some((a.dir.clone(), b.dir.clone())), signers: args.signer.clone(), ..args.screen.start() };
     tui::run(start, Wanted::default())
 }
 
@@ -222,7 +251,34 @@ fn comparison(out: &mut String, c: &Comparison, style: Style) {
             let _ = writeln!(out, "  {what:<20} {} → {}", text(&change.a), text(&change.b));
         }
     }
+    surface_changes(out, c, style);
     changes(out, c, style);
+}
+
+/// Texts of what a server says, in one line each.
+fn surface_changes(out: &mut String, c: &Comparison, style: Style) {
+    if c.surface.is_empty() {
+        return;
+    }
+    heading(out, "The server's surface", style);
+    for group in c.surface.iter().take(SHOWN) {
+        let tone = match group.severity {
+            Severity::Critical | Severity::High => Tone::Bad,
+            Severity::Medium => Tone::Warn,
+            Severity::Low | Severity::Info => Tone::Dim,
+        };
+        let severity = style.paint(tone, &format!("{:<8}", group.severity.as_str()));
+        let _ = writeln!(out, "  {severity} {:<18} {}", group.kind, short(&group.place()));
+        for (mark, text, tone) in [("-", &group.before, Tone::Bad), ("+", &group.after, Tone::Good)] {
+            if let Some(text) = text {
+                let _ = writeln!(out, "           {}", style.paint(tone, &format!("{mark} {}", short(text))));
+            }
+        }
+    }
+    let more = c.surface.len().saturating_sub(SHOWN) as u64;
+    if more > 0 {
+        let _ = writeln!(out, "  and {} more {}", grouped(more), noun(more, "group"));
+    }
 }
 
 fn tools(out: &mut String, c: &Comparison, style: Style) {

@@ -1,14 +1,21 @@
-//! `assay keys`: list, generate, show, export.
+//! `assay keys`: list, generate, show, export, import, delete.
 
 use super::out;
 use crate::{
     error::{Exit, Failure},
-    pack::keys::{KeyStore, PublicKey, SignerId},
+    files,
+    pack::keys::{self, KeyStore, PublicKey, SignerId},
     text::{visible, width},
 };
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
-use std::{fmt::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    io::{BufRead as _, IsTerminal as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+use zeroize::Zeroizing;
 
 /// Arguments of `assay keys`.
 #[derive(Debug, Args)]
@@ -64,6 +71,34 @@ enum KeysCommand {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
+    /// Bring a secret key that was made elsewhere; an existing key is never replaced
+    #[command(after_help = "Example:\n  openssl genpkey -algorithm ed25519 -out ci.pem\n  \
+                            assay keys import --signer ci-2026 ci.pem\n\n\
+                            The file has the 32 bytes of a seed (as NAME.key here), or an Ed25519 key in PKCS #8, as PEM or DER.")]
+    Import {
+        /// File with the secret key, which only you can read
+        file: PathBuf,
+        /// Name of the signer
+        #[arg(long, value_name = "NAME", value_parser = signer_id)]
+        signer: SignerId,
+        /// Sign with this key by default from now on
+        #[arg(long)]
+        activate: bool,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a secret key for good
+    #[command(after_help = "Example:\n  assay keys delete ci-2025\n\n\
+                            Packs that were signed with it still verify. Nothing can be signed with it again.")]
+    Delete {
+        /// Name of the signer
+        #[arg(value_parser = signer_id)]
+        signer: SignerId,
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
+    },
 }
 
 /// How a public key is written.
@@ -96,7 +131,59 @@ pub fn run(args: &KeysArgs) -> Result<Exit, Failure> {
         }
         KeysCommand::Show { signer, json } => out::answering(*json, || show(&store, signer.as_ref(), *json)),
         KeysCommand::Export { signer, format, out } => export(&store, signer.as_ref(), *format, out.as_ref()),
+        KeysCommand::Import { file, signer, activate, json } => {
+            out::answering(*json, || import(&store, signer, file, *activate, *json))
+        }
+        KeysCommand::Delete { signer, yes } => delete(&store, signer, *yes),
     }
+}
+
+fn import(store: &KeyStore, signer: &SignerId, file: &Path, activate: bool, as_json: bool) -> Result<Exit, Failure> {
+    let bad = |what: String| Failure::bad_input(format_args!("{}: {what}", file.display()));
+    let opened = files::named(file).map_err(|e| bad(e.to_string()))?;
+    let mode = opened.metadata().map_err(|e| bad(e.to_string()))?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(bad(format!("others can read it: it has mode {mode:04o}"))
+            .hint("chmod 600, if nobody has read it; else make a new key: assay keys generate"));
+    }
+    let bytes = Zeroizing::new(files::read_all(opened, keys::LARGEST).map_err(|e| bad(e.to_string()))?);
+    let seed = keys::seed(&bytes).map_err(|what| {
+        bad(what.to_owned()).hint("openssl genpkey -algorithm ed25519 makes one; ssh-keygen's own form is not read")
+    })?;
+    store.import(signer, &seed)?;
+    if activate {
+        store.set_active(signer)?;
+    }
+    show(store, Some(signer), as_json)
+}
+
+fn delete(store: &KeyStore, signer: &SignerId, yes: bool) -> Result<Exit, Failure> {
+    if !store.has(signer) {
+        store.delete(signer)?;
+    }
+    let key = store.public(signer).map_or_else(|_| "it cannot be used".to_owned(), |key| key.fingerprint());
+    if !yes {
+        if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+            return Err(Failure::bad_input("nobody can be asked here").hint("--yes deletes without asking"));
+        }
+        let question = format!(
+            "{signer}  {key}\npacks that it signed still verify; nothing can be signed with it again\ndelete it? [y/N] "
+        );
+        out::stdout(question.as_bytes())?;
+        let mut line = String::new();
+        let _ = std::io::stdin().lock().read_line(&mut line);
+        if !matches!(line.trim(), "y" | "Y" | "yes") {
+            out::stdout(b"nothing was deleted\n")?;
+            return Ok(Exit::Ok);
+        }
+    }
+    store.delete(signer)?;
+    let next = match store.active() {
+        Ok(active) if store.has(&active) => format!("sessions are signed by {active} now"),
+        _ => "the next session makes a new key".to_owned(),
+    };
+    out::stdout(format!("deleted {signer}  {key}\n{next}\n").as_bytes())?;
+    Ok(Exit::Ok)
 }
 
 fn described(store: &KeyStore, key: &PublicKey) -> Value {

@@ -1,23 +1,36 @@
 //! The command line: one file per command, each reads arguments, calls the library and prints.
 
 pub mod analyze;
+mod archive;
+pub mod config;
 pub mod demo;
 pub mod diff;
 pub mod explain;
+mod findings;
 pub mod keys;
+mod log;
+mod meant;
+mod named;
 pub mod open;
 pub mod out;
+pub mod packs;
 pub mod policy;
 pub mod proxy;
 pub mod recover;
+mod sarif;
+pub mod scan;
 pub mod screen;
+pub mod shell;
+pub mod surface;
 mod table;
 pub mod verify;
 mod verify_compat;
 pub mod watch;
+pub mod wrap;
 
 use crate::error::{Exit, Failure};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::ffi::OsString;
 
 /// Evidence for every MCP tool call: record a session, seal it in a signed proof pack, verify the pack anywhere.
 #[derive(Debug, Parser)]
@@ -32,7 +45,7 @@ use clap::{Parser, Subcommand};
                   incomplete or failed; 3 bad input; 130 interrupted"
 )]
 pub struct Cli {
-    /// The command; on a terminal, without a command: watch.
+    /// The command; without one: watch.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -41,12 +54,22 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run an MCP server behind the recorder
-    McpProxy(proxy::ProxyArgs),
+    McpProxy(Box<proxy::ProxyArgs>),
+    /// Show which MCP servers of your clients leave no evidence
+    Scan(scan::ScanArgs),
+    /// Put the recorder in front of MCP servers, in the files of your clients
+    Wrap(wrap::WrapArgs),
+    /// Take the recorder away again: every byte is as it was
+    Unwrap(wrap::UnwrapArgs),
     /// Watch live sessions: every call as it starts and ends
     Watch(watch::WatchArgs),
+    /// List sessions and packs, in every audit directory that you recorded in
+    #[command(visible_alias = "ls")]
+    Packs(packs::PacksArgs),
     /// Open a proof pack, or the files of a session, in the dashboard: verify it and see what is wrong
     Open(open::OpenArgs),
-    /// Verify a proof pack
+    /// Verify proof packs
+    #[command(visible_alias = "verify")]
     VerifyPack(verify::VerifyArgs),
     /// Explain what a proof pack contains, what it proves and what it does not prove
     Explain(explain::ExplainArgs),
@@ -56,12 +79,20 @@ pub enum Command {
     Diff(diff::DiffArgs),
     /// Create, check and try policies
     Policy(policy::PolicyArgs),
-    /// List, create and export signing keys
+    /// Pin what servers offer: see it, approve it, and hear of every change
+    Surface(Box<surface::SurfaceArgs>),
+    /// List, create, import, export and delete signing keys
     Keys(keys::KeysArgs),
+    /// Show the options that your assay.toml and the project's set for the recorder
+    Config(config::ConfigArgs),
     /// Finish the packs of sessions whose recorder died
     Recover(recover::RecoverArgs),
     /// Record, pack and verify a session with a built-in server
     Demo(demo::DemoArgs),
+    /// Print the completions for a shell
+    Completions(shell::CompletionsArgs),
+    /// Write the manual pages
+    Man(shell::ManArgs),
     /// The MCP server that assay demo talks to, over standard input and output
     #[command(hide = true)]
     DemoServer(demo::DemoServerArgs),
@@ -72,17 +103,26 @@ pub enum Command {
 /// # Errors
 /// What prevents the command from doing its work.
 pub fn run(cli: Cli) -> Result<Exit, Failure> {
+    log::start(cli.command.as_ref());
     let Some(command) = cli.command else { return watch::run(&watch::WatchArgs::default()) };
     match command {
         Command::McpProxy(args) => proxy::run(&args),
+        Command::Scan(args) => scan::run(&args),
+        Command::Wrap(args) => wrap::run(&args),
+        Command::Unwrap(args) => wrap::undo(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Packs(args) => packs::run(&args),
         Command::Open(args) => open::run(&args),
         Command::VerifyPack(args) => verify::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Surface(args) => surface::run(&args),
         Command::Keys(args) => keys::run(&args),
+        Command::Config(args) => config::run(&args),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoServer(args) => demo::serve(&args),
@@ -94,36 +134,54 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
 /// # Errors
 /// [`Exit::Ok`] after help and version, [`Exit::BadInput`] otherwise.
 pub fn parse() -> Result<Cli, Exit> {
-    use clap::error::ErrorKind;
-    let parsed = Cli::try_parse().and_then(|cli| {
-        // Without a command there is the dashboard, or nothing that could be meant.
-        if cli.command.is_some() || screen::is_there() {
-            return Ok(cli);
-        }
-        let mut command = <Cli as clap::CommandFactory>::command();
-        let help = command.render_help();
-        Err(command.error(ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, help))
-    });
-    parsed.map_err(|e| match e.kind() {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let read = |args: &[OsString]| Cli::command().try_get_matches_from(args);
+    let given = read(&args).map_err(|e| refused(&e, None))?;
+    let with_files = config::added(&Cli::command(), &given, &args).map_err(|failure| {
+        out::stderr(&format!("assay: error: {failure}"));
+        failure.exit
+    })?;
+    let matches = match with_files {
+        (_, names) if names.is_empty() => given,
+        (args, names) => read(&args).map_err(|e| refused(&e, Some(&names)))?,
+    };
+    Cli::from_arg_matches(&matches).map_err(|e| refused(&e, None))
+}
+
+/// Says what is wrong with arguments, among them perhaps those from files.
+fn refused(e: &clap::Error, from_files: Option<&[String]>) -> Exit {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    match e.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // clap prints to stdout and keeps its own colours; a closed pipe is not an error of ours.
             let _ = e.print();
-            Exit::Ok
+            return Exit::Ok;
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = e.print();
-            Exit::BadInput
+            return Exit::BadInput;
         }
-        _ => {
-            let text = e.render().to_string();
-            let text = text.strip_prefix("error: ").unwrap_or(&text);
-            out::stderr(&format!("assay: error: {}", out::visible_lines(text.trim_end())));
-            if e.kind() == ErrorKind::UnknownArgument && forgot_dashes(std::env::args_os().skip(1)) {
-                out::stderr("  hint: put -- before the server's command: assay mcp-proxy -- python my_server.py");
-            }
-            Exit::BadInput
-        }
-    })
+        _ => {}
+    }
+    let unknown = match e.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    if let Some((word, meant)) = unknown.and_then(|word| Some((word, meant::instead(word)?))) {
+        out::stderr(&format!("assay: error: there is no command {}\n  hint: {meant}", out::short(word)));
+        return Exit::BadInput;
+    }
+    let text = e.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    out::stderr(&format!("assay: error: {}", out::visible_lines(text.trim_end())));
+    if e.kind() == ErrorKind::UnknownArgument && forgot_dashes(std::env::args_os().skip(1)) {
+        out::stderr("  hint: put -- before the server's command: assay mcp-proxy -- python my_server.py");
+    }
+    if let Some(names) = from_files {
+        let names: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
+        out::stderr(&format!("  hint: these come from assay.toml: {}; see assay config", names.join(", ")));
+    }
+    Exit::BadInput
 }
 
 /// Whether these are arguments of `mcp-proxy` without the `--` before the server's command.
@@ -134,7 +192,6 @@ fn forgot_dashes(mut args: impl Iterator<Item = std::ffi::OsString>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     fn every(command: &clap::Command, path: &str, see: &mut dyn FnMut(&str, &clap::Command)) {
         see(path, command);

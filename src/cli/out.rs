@@ -43,7 +43,14 @@ pub fn json_failure(failure: &Failure) -> Result<(), Failure> {
 /// # Errors
 /// Those of the command.
 pub fn answering(as_json: bool, command: impl FnOnce() -> Result<Exit, Failure>) -> Result<Exit, Failure> {
-    let result = command();
+    or_document(as_json, command())
+}
+
+/// The same for a part of a command.
+///
+/// # Errors
+/// That of the result.
+pub fn or_document<T>(as_json: bool, result: Result<T, Failure>) -> Result<T, Failure> {
     if let (true, Err(failure)) = (as_json, &result) {
         json_failure(failure)?;
     }

@@ -1,5 +1,7 @@
 //! `assay policy`: make, check and try policies.
 
+mod surface;
+
 use super::{
     out::{self, Style, Tone, short},
     screen::{self, ScreenArgs},
@@ -7,6 +9,7 @@ use super::{
 };
 use crate::{
     error::{Exit, Failure},
+    history::{list::Places, named::Named},
     live::watcher::Wanted,
     numbers::{counted, grouped, percent},
     paths::DEFAULT_AUDIT_DIR,
@@ -72,8 +75,8 @@ struct EditArgs {
     #[arg(long, value_name = "PACK|SESSION|AUDIT DIR", num_args = 1..)]
     against: Vec<PathBuf>,
     /// The audit directory
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
-    audit_dir: PathBuf,
+    #[arg(long, value_name = "DIR")]
+    audit_dir: Option<PathBuf>,
     /// How the dashboard looks.
     #[command(flatten)]
     screen: ScreenArgs,
@@ -90,9 +93,9 @@ struct InitArgs {
     /// The file to write; - for standard output
     #[arg(long, short, value_name = "FILE", default_value = FILE)]
     out: PathBuf,
-    /// Where to look up a session id in --from
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
-    audit_dir: PathBuf,
+    /// Look for sessions here only [default: .assay/mcp, and every audit directory that you recorded in]
+    #[arg(long, value_name = "DIR")]
+    audit_dir: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long, conflicts_with = "out")]
     json: bool,
@@ -119,14 +122,17 @@ struct CheckArgs {
                   Exit codes: 0 no call would be newly denied; 1 some would be; 3 bad input")]
 struct DryRunArgs {
     /// The policy
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "surface")]
+    file: Option<PathBuf>,
+    /// Judge by this lock file of a surface in place of a policy: which calls would its approval have refused?
+    #[arg(long, value_name = "LOCK", conflicts_with_all = ["file", "cwd", "dns", "fail_on_unknown"])]
+    surface: Option<PathBuf>,
     /// Packs, sessions (an id, or a file in receipts/) or audit directories; may be repeated
     #[arg(long, value_name = "PACK|SESSION|AUDIT DIR", num_args = 1.., required = true)]
     against: Vec<PathBuf>,
-    /// Where to look up a session id in --against
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
-    audit_dir: PathBuf,
+    /// Look for sessions here only [default: .assay/mcp, and every audit directory that you recorded in]
+    #[arg(long, value_name = "DIR")]
+    audit_dir: Option<PathBuf>,
     /// The server's working directory, from which relative paths start (default: this one)
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
@@ -159,12 +165,13 @@ fn edit(args: &EditArgs) -> Result<Exit, Failure> {
         let hint = "assay policy check and assay policy dry-run print the same as lines";
         return Err(Failure::bad_input("assay policy edit needs a terminal").hint(hint));
     }
-    find(&args.against, &args.audit_dir)?;
+    let against = paths(&args.against, args.audit_dir.as_deref())?;
+    sources(&against)?;
     let start = Start {
         live: true,
-        audit_dir: Some(args.audit_dir.clone()),
+        audit_dir: args.audit_dir.clone(),
         policy: Some(args.file.clone()),
-        against: Some(args.against.clone()),
+        against: Some(against),
         ..args.screen.start()
     };
     crate::tui::run(start, Wanted::default())
@@ -186,13 +193,32 @@ fn load(path: &Path, as_json: bool) -> Result<Result<Policy, Exit>, Failure> {
     Ok(Err(Exit::BadInput))
 }
 
-fn find(paths: &[PathBuf], audit_dir: &Path) -> Result<Vec<Source>, Failure> {
+/// Names of sessions as paths.
+fn paths(named: &[PathBuf], audit_dir: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
+    let places = Places::of_command(audit_dir);
+    let path = |what: &PathBuf| {
+        if what.exists() {
+            return Ok(what.clone());
+        }
+        super::named::find(what, &places).map(|named| match named {
+            Named::Pack(dir) | Named::Directory(dir) => dir,
+            Named::Session(paths) => paths.receipts,
+        })
+    };
+    named.iter().map(path).collect()
+}
+
+fn find(named: &[PathBuf], audit_dir: Option<&Path>) -> Result<Vec<Source>, Failure> {
+    sources(&paths(named, audit_dir)?)
+}
+
+fn sources(paths: &[PathBuf]) -> Result<Vec<Source>, Failure> {
     let mut found = Vec::new();
     for path in paths {
-        found.extend(dry_run::sources(path, audit_dir).map_err(|e| {
+        found.extend(dry_run::sources(path).map_err(|e| {
             let hint = match e {
                 SourceError::Nothing { .. } => {
-                    "name a pack, an audit directory, a file in its receipts/, or a session id"
+                    "name a pack, an audit directory, a file in its receipts/, or a session as assay packs lists them"
                 }
                 SourceError::TooNew(_) => "use a later assay",
             };
@@ -206,7 +232,7 @@ fn init(args: &InitArgs) -> Result<Exit, Failure> {
     let (text, needs) = if args.from.is_empty() {
         (STARTER.to_owned(), None)
     } else {
-        let sources = find(&args.from, &args.audit_dir)?;
+        let sources = find(&args.from, args.audit_dir.as_deref())?;
         let mut needs = Needs::default();
         let mut meter = Meter::new();
         let _ = dry_run::read(&sources, &mut needs, &mut |_, p| meter.show(p));
@@ -355,12 +381,16 @@ fn budget(rules: &Rules) -> Vec<String> {
 }
 
 fn try_out(args: &DryRunArgs) -> Result<Exit, Failure> {
-    let policy = match load(&args.file, args.json)? {
+    if let Some(lock) = &args.surface {
+        return surface::run(args, lock);
+    }
+    let file = args.file.as_deref().unwrap_or(Path::new(FILE));
+    let policy = match load(file, args.json)? {
         Ok(policy) => Arc::new(policy),
         Err(exit) => return Ok(exit),
     };
     out::answering(args.json, || {
-        let sources = find(&args.against, &args.audit_dir)?;
+        let sources = find(&args.against, args.audit_dir.as_deref())?;
         let cwd = args.cwd.as_deref().unwrap_or(Path::new("."));
         let cwd = std::path::absolute(cwd).map_err(|e| Failure::bad_input(format_args!("{}: {e}", cwd.display())))?;
         let dns = if args.dns { Dns::System } else { Dns::Off };

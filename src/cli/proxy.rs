@@ -1,12 +1,20 @@
 //! `assay mcp-proxy`: its flags, checked.
 
+pub(super) mod http;
+
+use self::http::HttpArgs;
 use crate::{
     error::{Exit, Failure},
+    files,
     model::Profile,
     pack::keys::SignerId,
-    paths::DEFAULT_AUDIT_DIR,
-    proxy::Options,
+    paths::{self, DEFAULT_AUDIT_DIR},
+    proxy::{Compared, Options, SurfaceOptions},
     record::opening::PackInterval,
+    surface::{
+        gate::{First, Quarantine},
+        rules::{MAX_RULES, Rules},
+    },
 };
 use clap::{ArgAction, Args, ValueEnum};
 use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
@@ -14,7 +22,9 @@ use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
 /// Arguments of `assay mcp-proxy`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem ~/work\n  \
-                  assay mcp-proxy --audit-dir ~/evidence --pack-interval 15m -- python server.py\n\n\
+                  assay mcp-proxy --audit-dir ~/evidence --pack-interval 15m -- python server.py\n  \
+                  assay mcp-proxy --upstream-url https://mcp.example.com/mcp\n  \
+                  assay mcp-proxy --listen 127.0.0.1:8080 --upstream-url http://127.0.0.1:3000/mcp\n\n\
                   In a client's configuration, the command becomes assay, with the arguments\n  \
                   [\"mcp-proxy\", \"--\", \"python\", \"server.py\"]\n\n\
                   The server sees every byte as the client sent it, and the client as the server sent it.\n\
@@ -23,8 +33,17 @@ use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
                   130 interrupted. Any other code, and also 1 to 3, can be the server's own, if it ended by itself")]
 pub struct ProxyArgs {
     /// Where receipts, audit events and packs are written
+    ///
+    /// repo:DIR is DIR below the root of the repository that the working directory is in; outside a repository it is
+    /// ~/.assay/mcp.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUDIT_DIR)]
     pub audit_dir: PathBuf,
+    /// Directory to put in front of the server's PATH; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub path: Vec<PathBuf>,
+    /// Mark of an entry that assay wrap wrote, for assay unwrap; without effect here.
+    #[arg(long, value_name = "MARK", num_args = 0..=1, require_equals = true, default_missing_value = "1", hide = true)]
+    pub wrapped: Option<String>,
     /// Record without interfering (audit), or enforce a policy (guard)
     #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileArg::Audit, hide_possible_values = true)]
     pub profile: ProfileArg,
@@ -37,6 +56,21 @@ pub struct ProxyArgs {
     /// Largest message of the client that guard forwards (bytes, or with K, M, G)
     #[arg(long, value_name = "SIZE", default_value = "10M", value_parser = max_message)]
     pub max_message: u64,
+    /// What is done about tools, prompts and instructions that are not approved: enforce keeps them back, report lets
+    /// them pass and says so in the evidence, off compares nothing [default: enforce under guard, else report, if anything
+    /// was decided about this server]
+    #[arg(long, value_enum, value_name = "off|report|enforce", hide_possible_values = true)]
+    pub surface: Option<SurfaceArg>,
+    /// While nothing was decided about a server: take what it offers first for the baseline (tofu), or let nothing pass
+    /// before somebody approved it (approve)
+    #[arg(long, value_enum, value_name = "tofu|approve", default_value_t = FirstArg::Tofu, hide_possible_values = true)]
+    pub surface_first: FirstArg,
+    /// What is kept back where something is not approved: the item, or everything of the server
+    #[arg(long, value_enum, value_name = "item|server", default_value_t = QuarantineArg::Item, hide_possible_values = true)]
+    pub quarantine: QuarantineArg,
+    /// Rules of what is pinned and what is tolerated (assay.surface.yaml)
+    #[arg(long, value_name = "FILE")]
+    pub surface_rules: Option<PathBuf>,
     /// Build, sign and verify a proof pack when the session ends
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true,
           default_missing_value = "true", action = ArgAction::Set, hide_possible_values = true)]
@@ -65,9 +99,12 @@ pub struct ProxyArgs {
     /// Print status messages as JSON, one per line
     #[arg(long)]
     pub json: bool,
-    /// URL of a server that is reached over HTTP: refused with a hint
-    #[arg(long, value_name = "URL", conflicts_with = "command", hide = true)]
+    /// URL of the server's MCP endpoint, in place of a command; without --listen the client stays on stdio
+    #[arg(long, value_name = "URL", help_heading = "Servers over HTTP")]
     pub upstream_url: Option<String>,
+    /// The rest for servers that are reached over HTTP.
+    #[command(flatten)]
+    pub http: HttpArgs,
     /// The server's command and its arguments, after -- or from the first word that is not an option
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -85,8 +122,37 @@ pub enum ProfileArg {
     Escrow,
 }
 
+/// `--surface`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SurfaceArg {
+    /// Everything passes, and is compared with nothing.
+    Off,
+    /// Everything passes, and the evidence says what is not approved.
+    Report,
+    /// What is not approved is kept back.
+    Enforce,
+}
+
+/// `--surface-first`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FirstArg {
+    /// What is seen first becomes the baseline.
+    Tofu,
+    /// Nothing passes before a person approved it.
+    Approve,
+}
+
+/// `--quarantine`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum QuarantineArg {
+    /// The item.
+    Item,
+    /// The server.
+    Server,
+}
+
 /// Reads `session`, `Nm` or `Nr`.
-fn interval(text: &str) -> Result<PackInterval, String> {
+pub(super) fn interval(text: &str) -> Result<PackInterval, String> {
     if text == "session" {
         return Ok(PackInterval::Session);
     }
@@ -132,7 +198,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn server_id(text: &str) -> Result<String, String> {
+pub(super) fn server_id(text: &str) -> Result<String, String> {
     SignerId::parse(text)
         .map(|id| id.as_str().to_owned())
         .map_err(|_| "expected letters, digits, '.', '_' and '-', not starting with a dot".to_owned())
@@ -146,17 +212,31 @@ impl ProxyArgs {
     pub fn check(&self) -> Result<(), Failure> {
         match self.profile {
             ProfileArg::Guard if self.policy.is_none() => return Err(crate::proxy::no_policy()),
+            ProfileArg::Audit if self.surface == Some(SurfaceArg::Enforce) => {
+                return Err(Failure::bad_input("--surface enforce needs --profile guard")
+                    .hint("audit keeps nothing back: add --profile guard and --policy FILE"));
+            }
             ProfileArg::Audit | ProfileArg::Guard => {}
             ProfileArg::Escrow => {
                 return Err(Failure::bad_input("--profile escrow is reserved and not implemented")
                     .hint("--profile audit records without enforcing"));
             }
         }
-        if self.upstream_url.is_some() {
-            return Err(Failure::bad_input("--upstream-url is not supported by this version")
-                .hint("give the server's command after --"));
+        paths::named_audit_dir(&self.audit_dir).map_err(Failure::bad_input)?;
+        if self.upstream_url.is_some() && !self.command.is_empty() {
+            return Err(
+                Failure::bad_input("there are two servers: --upstream-url and a command").hint("leave out one of them")
+            );
         }
-        if self.command.is_empty() {
+        if self.http.listen.is_some() {
+            return if self.upstream_url.is_some() {
+                Ok(())
+            } else {
+                Err(Failure::bad_input("--listen needs a server that is reached over HTTP")
+                    .hint("give its endpoint: --upstream-url http://127.0.0.1:8000/mcp"))
+            };
+        }
+        if self.upstream_url.is_none() && self.command.is_empty() {
             return Err(Failure::bad_input("no server command").hint("assay mcp-proxy -- python my_server.py"));
         }
         Ok(())
@@ -169,9 +249,47 @@ impl ProxyArgs {
 /// Bad input, or what keeps the session from being recorded.
 pub fn run(args: &ProxyArgs) -> Result<Exit, Failure> {
     args.check()?;
-    crate::proxy::run(&Options {
+    let options = options(args)?;
+    match &args.upstream_url {
+        Some(url) => crate::proxy::http::run(&options, &args.http.options(url)?),
+        None => crate::proxy::run(&options),
+    }
+}
+
+fn surface(args: &ProxyArgs) -> Result<SurfaceOptions, Failure> {
+    let rules = match &args.surface_rules {
+        None => Rules::default(),
+        Some(path) => {
+            let read = files::named(path).and_then(|file| files::read_all(file, MAX_RULES));
+            let text = read.map_err(|e| Failure::bad_input(format!("{}: {e}", path.display())))?;
+            Rules::parse(&text, &path.to_string_lossy()).map_err(|e| Failure::bad_input(e.to_string()))?
+        }
+    };
+    Ok(SurfaceOptions {
+        enforce: args.profile == ProfileArg::Guard
+            && !matches!(args.surface, Some(SurfaceArg::Off | SurfaceArg::Report)),
+        compared: match args.surface {
+            None => Compared::IfDecided,
+            Some(SurfaceArg::Off) => Compared::Never,
+            Some(SurfaceArg::Report | SurfaceArg::Enforce) => Compared::Always,
+        },
+        first: match args.surface_first {
+            FirstArg::Tofu => First::Tofu,
+            FirstArg::Approve => First::Approve,
+        },
+        quarantine: match args.quarantine {
+            QuarantineArg::Item => Quarantine::Item,
+            QuarantineArg::Server => Quarantine::Server,
+        },
+        rules,
+    })
+}
+
+fn options(args: &ProxyArgs) -> Result<Options, Failure> {
+    Ok(Options {
         command: args.command.clone(),
         audit_dir: args.audit_dir.clone(),
+        path: args.path.clone(),
         profile: match args.profile {
             ProfileArg::Guard => Profile::Guard,
             ProfileArg::Audit | ProfileArg::Escrow => Profile::Audit,
@@ -188,6 +306,7 @@ pub fn run(args: &ProxyArgs) -> Result<Exit, Failure> {
         interval: args.pack_interval,
         shutdown_timeout: args.shutdown_timeout,
         json: args.json,
+        surface: surface(args)?,
     })
 }
 
@@ -199,7 +318,7 @@ mod tests {
 
     fn parse(args: &[&str]) -> Result<ProxyArgs, clap::Error> {
         match Cli::try_parse_from([&["assay", "mcp-proxy"], args].concat())?.command {
-            Some(Command::McpProxy(args)) => Ok(args),
+            Some(Command::McpProxy(args)) => Ok(*args),
             other => panic!("{other:?}"),
         }
     }
@@ -234,6 +353,37 @@ mod tests {
         assert_eq!((plain.store_limit, plain.pack_interval), (1 << 20, PackInterval::Session));
         assert_eq!(plain.audit_dir, PathBuf::from(DEFAULT_AUDIT_DIR));
         assert_eq!(parse(&["--pack-interval", "500r", "--", "x"]).unwrap().pack_interval, PackInterval::Receipts(500));
+    }
+
+    #[test]
+    fn what_wrap_writes_is_read() {
+        let args =
+            parse(&["--audit-dir", "repo:.assay/mcp", "--path", "/a", "--path=/b", "--wrapped=1,args", "--", "x"]);
+        let args = args.unwrap();
+        assert_eq!(args.path, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        assert_eq!(args.command, ["x"]);
+        // Without a value it does not take the command for one.
+        assert_eq!(parse(&["--wrapped", "x", "y"]).unwrap().command, ["x", "y"]);
+    }
+
+    /// Wrap reads command lines without this parser.
+    #[cfg(feature = "tui")]
+    #[test]
+    fn the_options_that_take_a_value_are_known_to_those_who_read_command_lines() {
+        use clap::CommandFactory as _;
+        let cli = Cli::command();
+        let command = cli.find_subcommand("mcp-proxy").unwrap();
+        let takes = |arg: &&clap::Arg| {
+            let range = arg.get_num_args().unwrap_or_default();
+            arg.get_long().is_some()
+                && arg.get_action().takes_values()
+                && !arg.is_require_equals_set()
+                && range.min_values() > 0
+        };
+        let mut names: Vec<String> =
+            command.get_arguments().filter(takes).map(|arg| format!("--{}", arg.get_long().unwrap())).collect();
+        names.sort();
+        assert_eq!(names, crate::clients::command::WITH_VALUE, "the list in src/clients/command.rs lacks one");
     }
 
     #[test]
@@ -293,7 +443,7 @@ mod tests {
         use clap::CommandFactory as _;
         let mut cli = Cli::command();
         let help = cli.find_subcommand_mut("mcp-proxy").unwrap().render_long_help().to_string();
-        for absent in ["upstream", "escrow", "reserved", "HTTP"] {
+        for absent in ["escrow", "reserved"] {
             assert!(!help.contains(absent), "{absent}");
         }
         let refused = parse(&["--profile", "x", "--", "x"]).unwrap_err().to_string();
@@ -306,7 +456,9 @@ mod tests {
             (&[][..], "no server command"),
             (&["--profile", "escrow", "--", "x"], "escrow is reserved"),
             (&["--profile", "guard", "--", "x"], "needs --policy"),
-            (&["--upstream-url", "http://localhost"], "--upstream-url is not supported"),
+            (&["--upstream-url", "http://localhost", "--", "x"], "there are two servers"),
+            (&["--listen", "127.0.0.1:0"], "needs a server that is reached over HTTP"),
+            (&["--listen", "127.0.0.1:0", "--", "x"], "needs a server that is reached over HTTP"),
         ] {
             let failure = parse(args).unwrap().check().unwrap_err();
             assert!(failure.what.contains(what), "{failure}");

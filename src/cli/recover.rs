@@ -12,6 +12,7 @@ use crate::{
         rollback::{self, Said},
     },
     text::{counted, visible},
+    zone::Zone,
 };
 use clap::Args;
 use std::{cell::OnceCell, path::PathBuf, sync::Arc};
@@ -96,8 +97,9 @@ fn print(all: &[Result<Sealed, RecoverError>]) -> Result<(), Failure> {
                 let pack = s.pack.as_ref().map_or_else(|| "no pack".to_owned(), |p| p.display().to_string());
                 let _ = writeln!(
                     text,
-                    "{} ({}, {}, {complete}, {state}): {}",
+                    "{} of {} ({}, {}, {complete}, {state}): {}",
                     s.session,
+                    Zone::Local.full(s.started),
                     counted(s.calls, "call"),
                     s.end_reason,
                     visible(&pack)

@@ -1,8 +1,11 @@
 //! What every command that has a screen is asked: colours, glyphs, mouse.
 
-use crate::tui::{
-    app::Start,
-    theme::{Palette, Theme},
+use crate::{
+    tui::{
+        app::Start,
+        theme::{Palette, Theme},
+    },
+    zone::Zone,
 };
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal as _;
@@ -44,6 +47,7 @@ impl ScreenArgs {
             Some(Colours::Bright) => Palette::Bright,
             Some(Colours::None) => Palette::Colourless,
         };
+        theme.zone = Zone::Local;
         Start { theme, mouse: !self.no_mouse, ..Start::default() }
     }
 }

@@ -2,25 +2,28 @@
 
 use super::out::{self, Style, Tone};
 use crate::{
+    clients::discover::Surroundings,
     error::{Exit, Failure},
     filter::Filter,
     live::{
         client::{self, Update},
         discovery,
-        protocol::{LiveLine, PackState},
+        protocol::{LiveLine, OpenStream, PackState, Streams},
         row::CallRow,
         state::facts,
         watcher::Wanted,
         words::CallState,
     },
-    numbers::{counted, duration},
+    model::{SessionId, WallTime},
+    numbers::{age, counted, duration, size},
     pack::verify::terminal::ascii_controls,
     text::{fit, visible},
-    tui::{self, app::Start},
+    tui::{self, app::Start, live::hint::Place},
+    zone::Zone,
 };
 use clap::Args;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     io::Write as _,
     path::PathBuf,
     sync::{
@@ -48,11 +51,11 @@ const TOOL: usize = 32;
                   assay watch --json | jq -r 'select(.event == \"call_finished\") | .call.tool_name'\n\n\
                   On a terminal this opens the dashboard; ? shows its keys. Without a terminal, or with TERM=dumb,\n\
                   --plain or --json, it prints lines. If no session is live, it then says how to start one and\n\
-                  ends. Otherwise it ends with the last session that it watches, or with Ctrl-C. The exit code is\n\
-                  0 in all these cases.\n\n\
+                  ends; with --wait it waits for one. It ends with the last session that it watches, or with\n\
+                  Ctrl-C. The exit code is 0 in all these cases.\n\n\
                   Filter: terms that must all match. tool:NAME server:NAME verdict:allowed|denied|no_policy\n\
                   outcome:running|forwarded|denied|error|timeout id:ID ms>250; ! before a term negates it, * stands\n\
-                  for anything, plain text matches names and ids.")]
+                  for anything, plain text matches names and ids; text with a colon stands in quotes.")]
 pub struct WatchArgs {
     /// Only this session: mcp_…, its 16 digits, or their beginning
     #[arg(long, value_name = "ID")]
@@ -66,6 +69,9 @@ pub struct WatchArgs {
     /// Print the events of the live protocol, one JSON object per line
     #[arg(long, conflicts_with = "plain")]
     pub json: bool,
+    /// Wait for a session if none is live
+    #[arg(long)]
+    pub wait: bool,
     /// Only calls that match this filter
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
@@ -92,6 +98,8 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     if !args.plain && !args.json && super::screen::is_there() {
         let start = Start {
             live: true,
+            surfaces: true,
+            servers: std::env::current_dir().ok().map(|project| Place { around: Surroundings::of_process(), project }),
             filter: text.to_owned(),
             audit_dir: args.audit_dir.clone(),
             policy: args.policy.clone(),
@@ -107,7 +115,15 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
     let (updates, inbox) = mpsc::sync_channel(WAITING);
     let mut watch = Watch {
         wanted,
-        printer: Printer { json: args.json, filter, style: Style::of_stdout(), ascii: !speaks_unicode() },
+        wait: args.wait,
+        printer: Printer {
+            json: args.json,
+            filter,
+            style: Style::of_stdout(),
+            ascii: !speaks_unicode(),
+            zone: Zone::Local,
+            streams: BTreeMap::new(),
+        },
         followed: HashMap::new(),
         said: HashSet::new(),
         updates,
@@ -132,6 +148,8 @@ fn wanted(args: &WatchArgs) -> Result<Wanted, Failure> {
 
 struct Watch {
     wanted: Wanted,
+    /// It does not end before there was a session.
+    wait: bool,
     printer: Printer,
     /// By socket: one thread a proxy.
     followed: HashMap<PathBuf, JoinHandle<()>>,
@@ -145,7 +163,10 @@ impl Watch {
     fn run(&mut self, inbox: &Receiver<Update>) -> Result<(), Failure> {
         self.look()?;
         if self.followed.is_empty() {
-            return self.nothing();
+            if !self.wait {
+                return self.nothing();
+            }
+            out::stderr("assay: waiting for a live session");
         }
         let mut looked = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
@@ -164,7 +185,7 @@ impl Watch {
             }
             looked = Instant::now();
             self.look()?;
-            if self.followed.values().all(JoinHandle::is_finished) {
+            if !self.followed.is_empty() && self.followed.values().all(JoinHandle::is_finished) {
                 // A follower that has ended has sent everything.
                 while let Ok(update) = inbox.try_recv() {
                     if !self.printer.print(&update)? {
@@ -213,7 +234,8 @@ impl Watch {
         }
         let text = "no live session\n\n\
                     To start one, put the recorder in front of an MCP server's command, in a client's configuration or here:\n  \
-                    assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem .\n";
+                    assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem .\n\n\
+                    assay watch --wait waits for the first one\n";
         if self.printer.json {
             out::stderr(text.trim_end());
             return Ok(());
@@ -234,12 +256,20 @@ struct Printer {
     filter: Filter,
     style: Style,
     ascii: bool,
+    zone: Zone,
+    /// The streams that are open, as they were last told of.
+    streams: BTreeMap<SessionId, Streams>,
 }
 
 impl Printer {
     /// Prints an update; `false` when nobody reads any more.
-    fn print(&self, update: &Update) -> Result<bool, Failure> {
-        let text = if self.json { self.json(update) } else { self.plain(update).map(|line| line + "\n") };
+    fn print(&mut self, update: &Update) -> Result<bool, Failure> {
+        let text = if self.json {
+            self.json(update)
+        } else {
+            let lines = self.plain(update).into_iter().chain(self.stream_lines(update));
+            Some(lines.fold(String::new(), |all, line| all + &line + "\n")).filter(|text| !text.is_empty())
+        };
         let Some(text) = text else { return Ok(true) };
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -292,9 +322,11 @@ impl Printer {
         match line {
             LiveLine::Session(head) => {
                 let card = &head.session.card;
-                let client = card.client_info.as_ref().map(|c| format!(" with {}", c.name)).unwrap_or_default();
-                let text =
-                    format!("{}  {}  {}{client}", card.session_id, card.server_id, head.session.audit_dir.display());
+                let server = card.server_info.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
+                let client = card.client_info.as_ref().map(|c| format!(" with {c}")).unwrap_or_default();
+                let dir = head.session.audit_dir.display();
+                let began = self.zone.full(card.started_at);
+                let text = format!("{}  {}{server}{client}  {dir}  since {began}", card.session_id, card.server_id);
                 Some(self.style.paint(Tone::Dim, &fit(&visible(&text), 200)))
             }
             LiveLine::CallStarted(c) | LiveLine::CallFinished(c) => c.call.as_ref().and_then(|row| self.call(row)),
@@ -303,7 +335,7 @@ impl Printer {
                 let state = if end.complete { "complete" } else { "INCOMPLETE" };
                 Some(format!(
                     "{}  {}  ended: {}, {}, {state}",
-                    clock(c.at),
+                    self.zone.clock(c.at),
                     c.session_id,
                     visible(&end.reason),
                     counted(c.totals.finished, "call")
@@ -329,13 +361,47 @@ impl Printer {
                 let note = c.note.as_ref()?;
                 Some(format!(
                     "{}  {}  {}",
-                    clock(c.at),
+                    self.zone.clock(c.at),
                     self.word(Tone::Warn, "!", c.kind.as_str()),
                     fit(&visible(note), 200)
                 ))
             }
             _ => None,
         }
+    }
+
+    /// Which streams have been opened and closed.
+    fn stream_lines(&mut self, update: &Update) -> Vec<String> {
+        let Update::Line(line) = update else { return Vec::new() };
+        let told = match &**line {
+            LiveLine::Session(head) => head.streams.as_ref(),
+            LiveLine::Streams(told) => Some(told),
+            LiveLine::SessionEnd(c) => {
+                self.streams.remove(&c.session_id);
+                None
+            }
+            _ => None,
+        };
+        let Some(told) = told else { return Vec::new() };
+        let (id, now) = (told.session_id, WallTime::now());
+        let before = self.streams.insert(id, told.streams.clone()).unwrap_or_default();
+        if !self.filter.is_empty() {
+            return Vec::new();
+        }
+        let has = |of: &Streams, stream: &OpenStream| of.open.iter().any(|s| s.exchange == stream.exchange);
+        let opened = told.streams.open.iter().filter(|s| !has(&before, s)).map(|s| (s.since, s, "opened".to_owned()));
+        // Of more streams than are named, one that is not named any more may be open.
+        let is_whole = told.streams.total == told.streams.open.len() as u64;
+        let closed = before.open.iter().filter(|s| is_whole && !has(&told.streams, s)).map(|s| {
+            let took = age(now.millis().saturating_sub(s.since.millis()).max(0).unsigned_abs() / 1000);
+            let (messages, bytes) = (counted(s.messages, "message"), size(s.bytes));
+            (now, s, format!("closed after {took}: {messages}, {bytes}"))
+        });
+        let line = |(at, s, what): (WallTime, &OpenStream, String)| {
+            let text = format!("{}  {id}  stream {} ({}) {what}", self.zone.clock(at), s.exchange, visible(&s.method));
+            self.style.paint(Tone::Dim, &text)
+        };
+        opened.chain(closed).map(line).collect()
     }
 
     fn call(&self, row: &CallRow) -> Option<String> {
@@ -351,7 +417,7 @@ impl Printer {
         let reason = reason.map(|r| format!("  {}", fit(&visible(r), 60))).unwrap_or_default();
         let tool = fit(&tool, TOOL).into_owned();
         let pad = " ".repeat(TOOL - crate::text::width(&tool));
-        Some(format!("{}  {}  {tool}{pad}  {}{took}{reason}", clock(at), fit(&server, 24), self.state(row)))
+        Some(format!("{}  {}  {tool}{pad}  {}{took}{reason}", self.zone.clock(at), fit(&server, 24), self.state(row)))
     }
 
     /// The state in words, the dashboard's.
@@ -371,15 +437,10 @@ impl Printer {
     }
 }
 
-/// Time of day, UTC.
-fn clock(at: crate::model::WallTime) -> String {
-    at.to_string().chars().skip(11).take(12).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DurationMs, InvocationId, Outcome, PolicyVerdict, SessionId, WallTime};
+    use crate::model::{DurationMs, InvocationId, Outcome, PolicyVerdict};
 
     fn row() -> CallRow {
         CallRow {
@@ -392,7 +453,14 @@ mod tests {
 
     #[test]
     fn calls_are_lines_of_the_dashboards_words() {
-        let printer = |ascii| Printer { json: false, filter: Filter::default(), style: Style::plain(), ascii };
+        let printer = |ascii| Printer {
+            json: false,
+            filter: Filter::default(),
+            style: Style::plain(),
+            ascii,
+            zone: Zone::Utc,
+            streams: BTreeMap::new(),
+        };
         let done = |outcome, verdict| CallRow {
             outcome: Some(outcome),
             policy_verdict: Some(verdict),

@@ -1,5 +1,6 @@
 //! Making untrusted text visible and measurable: the one door to a terminal, a report or a log for anything from outside.
 
+pub mod alike;
 pub mod markdown;
 
 use std::borrow::Cow;

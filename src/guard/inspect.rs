@@ -9,7 +9,11 @@ pub mod ends;
 pub mod server;
 
 use super::{Refusal, folding};
-use crate::canon::{self, Anomalies, Kind, Outlined};
+use crate::{
+    canon::{self, Anomalies, Kind, Outlined},
+    record::envelope::{self, Reviewed},
+    text::alike,
+};
 use std::borrow::Cow;
 
 /// Elements of a batch that are looked at; a longer one is refused.
@@ -55,6 +59,20 @@ pub struct Item<'a> {
     pub refused: Option<Refusal>,
     /// What the policy is asked.
     pub review: Option<Review<'a>>,
+    /// Raw method and parameters, where they were read.
+    pub method: Option<&'a [u8]>,
+    /// The parameters.
+    pub params: Option<&'a [u8]>,
+}
+
+impl<'a> Item<'a> {
+    /// The id of the request that a notification cancels.
+    #[must_use]
+    pub fn cancels(&self) -> Option<&'a [u8]> {
+        let method = self.method.filter(|raw| is_comparable(raw)).and_then(canon::decode_string)?;
+        let params = self.params.filter(|_| method == "notifications/cancelled")?;
+        envelope::Fields::of(params, ["requestId"]).ok()?.get(0)
+    }
 }
 
 /// Where line breaks (CR, LF) may be in a client's message.
@@ -95,7 +113,7 @@ impl<'a> Reading<'a> {
 impl Item<'_> {
     /// What is refused without having been read.
     pub(super) const fn unread(kind: ItemKind, refusal: Refusal) -> Self {
-        Self { id: None, kind, refused: Some(refusal), review: None }
+        Self { id: None, kind, refused: Some(refusal), review: None, method: None, params: None }
     }
 }
 
@@ -213,8 +231,8 @@ fn names_reviewed(part: &[u8]) -> bool {
     let part = String::from_utf8_lossy(part);
     // An escaped control character is one for some readers, and a letter for careless ones.
     [true, false].into_iter().any(|strict| {
-        let spelt: String = folding::spelt(&part, strict).collect();
-        REVIEWED.iter().any(|name| spelt.contains(&folding::spelt(name, strict).collect::<String>()))
+        let spelt: String = alike::spelt(&part, strict).collect();
+        Reviewed::always().any(|r| spelt.contains(&alike::spelt(r.method, strict).collect::<String>()))
     })
 }
 
@@ -273,10 +291,10 @@ fn object(text: &[u8], whole: Option<Refusal>) -> Item<'_> {
 }
 
 fn item<'a>(fields: &Fields<'a>, whole: Option<Refusal>) -> Item<'a> {
-    let [id, method, _, result, error, _] = fields.top.found;
+    let [id, method, params, result, error, _] = fields.top.found;
     let scalar = id.filter(|id| is_scalar(id));
     let answers = usize::from(result.is_some()) + usize::from(error.is_some());
-    let mut item = Item { id: scalar, kind: ItemKind::Response, refused: whole, review: None };
+    let mut item = Item { id: scalar, kind: ItemKind::Response, refused: whole, review: None, method, params };
     if method.is_some() {
         item.kind = if scalar.is_some() { ItemKind::Request } else { ItemKind::Notification };
     }
@@ -305,9 +323,6 @@ fn item<'a>(fields: &Fields<'a>, whole: Option<Refusal>) -> Item<'a> {
     }
     item
 }
-
-/// Methods that a policy judges.
-const REVIEWED: [&str; 3] = ["tools/call", "resources/read", "sampling/createMessage"];
 
 const TOP: [&str; 6] = ["id", "method", "params", "result", "error", "jsonrpc"];
 const ID: usize = 0;
@@ -345,7 +360,7 @@ impl<'a, const N: usize> Names<'a, N> {
             self.refused.iter_mut().for_each(|refused| *refused = refused.or(Some(Refusal::LoneSurrogate)));
             return None;
         };
-        let is_like = |name: &&str| folding::is_like(&key, name) || folding::is_misread_as(member.raw_key, name);
+        let is_like = |name: &&str| alike::is_like(&key, name) || alike::is_misread_as(member.raw_key, name);
         let is = names.iter().position(is_like)?;
         if key != names[is] {
             self.refused[is] = self.refused[is].or(Some(Refusal::FoldedName));
@@ -405,14 +420,14 @@ fn review<'a>(fields: &Fields<'a>) -> Result<Option<Review<'a>>, Refusal> {
     let raw = fields.top.found[METHOD].filter(|raw| is_comparable(raw)).ok_or(Refusal::BadMethod)?;
     let method = canon::decode_string(raw).ok_or(Refusal::BadMethod)?;
     let params = fields.top.found[PARAMS];
-    let Some(reviewed) = REVIEWED.iter().find(|name| method == **name) else {
-        let is_almost =
-            REVIEWED.iter().any(|name| folding::is_like(&method, name) || folding::is_misread_as(raw, name));
+    let names = || Reviewed::always().map(|reviewed| reviewed.method);
+    let Some(reviewed) = names().find(|name| method == *name) else {
+        let is_almost = names().any(|name| alike::is_like(&method, name) || alike::is_misread_as(raw, name));
         return if is_almost { Err(Refusal::BadMethod) } else { Ok(None) };
     };
     let params = params.filter(|p| canon::kind(p) == Some(Kind::Object)).ok_or(Refusal::BadParams)?;
     let Names { found: [name, arguments, _], refused } = fields.params;
-    if *reviewed != "tools/call" {
+    if reviewed != envelope::TOOLS_CALL {
         if let Some(refusal) = refused[URI] {
             return Err(refusal);
         }

@@ -1,6 +1,9 @@
 //! What the guard refuses by rules of its own.
 
-use crate::model::words::PolicyReason;
+use crate::{
+    model::{PolicyVerdict, words::PolicyReason},
+    record::judge::Decision,
+};
 
 /// Why a message is refused before any policy looks at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,6 +50,10 @@ pub enum Refusal {
     BadBatch,
     /// More requests are in flight than are followed.
     TooManyInFlight,
+    /// A header of the protocol contradicts the body, occurs twice, or would be taken off on the way.
+    HeaderMismatch,
+    /// The body is in a content coding.
+    Encoded,
     /// The recorder could not record what would pass.
     RecorderUnavailable,
 }
@@ -77,6 +84,8 @@ impl Refusal {
             Self::BadArguments => PolicyReason::GuardBadArguments,
             Self::BadBatch => PolicyReason::GuardBadBatch,
             Self::TooManyInFlight => PolicyReason::GuardTooManyInFlight,
+            Self::HeaderMismatch => PolicyReason::GuardHeaderMismatch,
+            Self::Encoded => PolicyReason::GuardEncoded,
             Self::RecorderUnavailable => PolicyReason::GuardRecorderUnavailable,
         }
     }
@@ -113,7 +122,15 @@ impl Refusal {
             Self::BadArguments => "the arguments are not an object that all parsers read alike",
             Self::BadBatch => "a batch must have 1 to 256 elements",
             Self::TooManyInFlight => "too many requests are waiting for their responses",
+            Self::HeaderMismatch => "a header of the protocol does not fit the body, or is ambiguous",
+            Self::Encoded => "the body is in a content coding, so it cannot be judged",
             Self::RecorderUnavailable => "no tool call is forwarded while it cannot be recorded",
         }
     }
+}
+
+/// The decision that something does not pass.
+pub(super) fn denied(reason: PolicyReason, rule: &str, index: Option<usize>) -> Decision {
+    let (reason, rule) = (reason.into(), Some(rule.to_owned()));
+    Decision { index, verdict: PolicyVerdict::Denied, reason, rule, unseen: Vec::new() }
 }

@@ -7,6 +7,8 @@ use serde_json::value::RawValue;
 
 /// Code of the JSON-RPC error that a refused request is answered with.
 pub const DENIED: i64 = -32001;
+/// Code of the JSON-RPC error for a request whose headers do not fit its body.
+pub const HEADER_MISMATCH: i64 = -32020;
 /// Code of the JSON-RPC error for a request whose server ended before it answered.
 pub const SERVER_GONE: i64 = -32000;
 /// Code of the JSON-RPC error for what is not JSON, whose id cannot be read therefore (JSON-RPC 2.0 §5.1).
@@ -17,7 +19,8 @@ pub const INVALID: i64 = -32600;
 #[derive(Serialize)]
 struct Reply<'a> {
     jsonrpc: &'static str,
-    id: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a RawValue>,
     error: Error<'a>,
 }
 
@@ -56,12 +59,12 @@ impl<'a> Refused<'a> {
 pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for refused in all {
-        let by_guard = refused.decision.reason.starts_with("guard:");
-        let message =
-            format!("{}: {}", if by_guard { "refused by guard" } else { "denied by policy" }, refused.message);
-        let data = Data { action: "deny", policy_hash: policy, rule: refused.decision.rule.as_deref() };
-        let code = if refused.id.is_some() { DENIED } else { code_without_id(refused.decision) };
-        add(&mut text, refused.id.unwrap_or(b"null"), Error { code, message: &message, data });
+        let code = match refused.id {
+            _ if is_by(refused.decision, &[Refusal::HeaderMismatch]) => HEADER_MISMATCH,
+            Some(_) => DENIED,
+            None => code_without_id(refused.decision),
+        };
+        add(&mut text, Some(refused.id.unwrap_or(b"null")), refused, code, policy);
     }
     if text.is_empty() {
         return None;
@@ -73,26 +76,63 @@ pub(super) fn denied(all: &[Refused<'_>], policy: &str, batch: bool) -> Option<V
     Some(text)
 }
 
+/// The reply to who waits for no answer, over a transport that has one for everything: its id is `null` if the sender may
+/// not know that, else it has none.
+pub(super) fn unasked(refused: &Refused<'_>, policy: &str, null: bool) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    let code = match () {
+        () if is_by(refused.decision, &[Refusal::HeaderMismatch]) => HEADER_MISMATCH,
+        () if null => code_without_id(refused.decision),
+        () => DENIED,
+    };
+    add(&mut text, null.then_some(b"null"), refused, code, policy);
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// Whether what is refused is no JSON.
+pub(super) fn is_no_json(decision: &Decision) -> bool {
+    is_by(decision, &[Refusal::Malformed, Refusal::ByteOrderMark, Refusal::Nul])
+}
+
+fn is_by(decision: &Decision, refusals: &[Refusal]) -> bool {
+    let rule = decision.rule.as_deref().and_then(|rule| rule.strip_prefix("guard."));
+    refusals.iter().any(|refusal| Some(refusal.as_str()) == rule)
+}
+
+fn add(text: &mut Vec<u8>, id: Option<&[u8]>, refused: &Refused<'_>, code: i64, policy: &str) {
+    let by_guard = refused.decision.reason.starts_with("guard:");
+    let by_surface = refused.decision.reason.starts_with("surface:");
+    let by = match (by_guard, by_surface) {
+        (true, _) => "refused by guard",
+        (_, true) => "not approved",
+        _ => "denied by policy",
+    };
+    let message = format!("{by}: {}", refused.message);
+    let data = Data { action: "deny", policy_hash: policy, rule: refused.decision.rule.as_deref() };
+    write(text, id, Error { code, message: &message, data });
+}
+
 /// JSON-RPC 2.0 §5.1 has a code for what has no id that could be read.
 fn code_without_id(decision: &Decision) -> i64 {
-    let no_json = [Refusal::Malformed, Refusal::ByteOrderMark, Refusal::Nul];
-    let rule = decision.rule.as_deref().and_then(|rule| rule.strip_prefix("guard."));
-    if no_json.iter().any(|refusal| Some(refusal.as_str()) == rule) { NO_JSON } else { INVALID }
+    if is_no_json(decision) { NO_JSON } else { INVALID }
 }
 
 /// What answers a request whose server is gone.
 pub(super) fn server_gone(id: &[u8], policy: &str) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let data = Data { action: "server_exited", policy_hash: policy, rule: None };
-    add(&mut text, id, Error { code: SERVER_GONE, message: "the server ended before it answered", data });
+    write(&mut text, Some(id), Error { code: SERVER_GONE, message: "the server ended before it answered", data });
     Some(text).filter(|text| !text.is_empty())
 }
 
-fn add(text: &mut Vec<u8>, id: &[u8], error: Error<'_>) {
+fn write(text: &mut Vec<u8>, id: Option<&[u8]>, error: Error<'_>) {
     // An id that was read is one JSON value.
-    let Some(id) = std::str::from_utf8(id).ok().and_then(|id| serde_json::from_str::<&RawValue>(id).ok()) else {
+    let read = |id| std::str::from_utf8(id).ok().and_then(|id| serde_json::from_str::<&RawValue>(id).ok());
+    let is_there = id.is_some();
+    let id = id.and_then(read);
+    if id.is_none() && is_there {
         return;
-    };
+    }
     let Ok(reply) = serde_json::to_vec(&Reply { jsonrpc: "2.0", id, error }) else { return };
     if !text.is_empty() {
         text.push(b',');

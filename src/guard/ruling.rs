@@ -3,6 +3,7 @@
 use super::{
     Refusal, Session,
     inspect::{self, Item, ItemKind, LineBreaks, Reading, Review, ends::Ends},
+    refusal::denied,
     replies::{self, Refused},
 };
 use crate::{
@@ -43,6 +44,17 @@ pub struct Ruling<'a> {
     passes: bool,
 }
 
+/// Who waits for an answer to a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// The sender of a request in it.
+    Request,
+    /// Perhaps its sender: it cannot be read well enough.
+    Unreadable,
+    /// Nobody.
+    Nobody,
+}
+
 /// Reads a message and decides about it. The judge may wait for a name to be resolved.
 pub fn judge_message<'a>(message: Message<'a>, session: &Session) -> Ruling<'a> {
     let Message { direction, text, breaks, captured } = message;
@@ -51,7 +63,7 @@ pub fn judge_message<'a>(message: Message<'a>, session: &Session) -> Ruling<'a> 
             Reading::One(Ends::of(text).refused(Refusal::TooLarge))
         }
         Direction::ClientToServer => inspect::read(text, breaks),
-        Direction::ServerToClient => inspect::server::read(text),
+        Direction::ServerToClient => inspect::server::read(text, &mut |tool| session.names(tool)),
     };
     let (items, in_batch) = (reading.items(), matches!(reading, Reading::Batch(_)));
     let is_asked = items.iter().any(|item| item.review.is_some() && item.refused.is_none());
@@ -63,7 +75,9 @@ pub fn judge_message<'a>(message: Message<'a>, session: &Session) -> Ruling<'a> 
             let index = in_batch.then_some(at);
             let worded = match session.refusal(direction, item, in_batch) {
                 Some(refusal) => Some(refused(refusal, index)),
-                None => review(item, index, judge.as_deref_mut(), complaint.as_deref()),
+                None => session
+                    .surface_refusal(direction, item, index)
+                    .or_else(|| review(item, index, judge.as_deref_mut(), complaint.as_deref())),
             };
             // For most messages there is nothing to decide, and nothing to allocate.
             if in_batch || worded.is_some() {
@@ -110,6 +124,31 @@ impl<'a> Ruling<'a> {
         Self::refused_as(direction, ends.refused(refusal), session)
     }
 
+    /// Refuses a message that nobody can read.
+    pub(super) fn refused_unreadable(direction: Direction, refusal: Refusal, session: &Session) -> Self {
+        Self::refused_as(direction, Item::unread(ItemKind::Unreadable, refusal), session)
+    }
+
+    /// Refuses a message for something that is not in it.
+    pub(super) fn refused_for(
+        direction: Direction,
+        text: &'a [u8],
+        breaks: LineBreaks,
+        refusal: Refusal,
+        session: &Session,
+    ) -> Self {
+        let reading = inspect::read(text, breaks);
+        let in_batch = matches!(reading, Reading::Batch(_));
+        let all = reading.items().len().max(1);
+        let decisions = (0..all).map(|at| Some(refused(refusal, in_batch.then_some(at)))).collect();
+        Self { direction, reading, decisions, policy: Some(session.policy()), passes: false }
+    }
+
+    /// Lets something pass about which nothing has to be decided.
+    pub(super) const fn unread(direction: Direction) -> Self {
+        Self { direction, reading: Reading::Blank, decisions: Vec::new(), policy: None, passes: true }
+    }
+
     fn refused_as(direction: Direction, item: Item<'a>, session: &Session) -> Self {
         let decisions = item.refused.map(|refusal| Some(refused(refusal, None))).into_iter().collect();
         let policy = Some(session.policy());
@@ -141,10 +180,10 @@ impl<'a> Ruling<'a> {
     }
 
     /// Notes that it passes on: the requests in it wait for their answers from now on, and what it answers no longer
-    /// waits.
-    pub fn forwarded(&self, session: &Session) {
+    /// waits. `exchange` is where it came in, 0 over a transport without these.
+    pub fn forwarded(&self, session: &Session, exchange: u64) {
         for item in self.reading.items() {
-            session.forwarded(self.direction, item);
+            session.forwarded(self.direction, item, exchange);
         }
     }
 
@@ -188,6 +227,44 @@ impl<'a> Ruling<'a> {
         self.policy.as_deref().unwrap_or_default()
     }
 
+    /// Who waits for an answer.
+    pub(super) fn asks(&self) -> Asks {
+        let is_there = |kind| self.reading.items().iter().any(|item| item.kind == kind);
+        match &self.reading {
+            Reading::TooMany(..) => Asks::Request,
+            _ if is_there(ItemKind::Request) => Asks::Request,
+            _ if is_there(ItemKind::Unreadable) => Asks::Unreadable,
+            _ => Asks::Nobody,
+        }
+    }
+
+    /// The ids of the requests in it, and whether it is a batch.
+    pub(super) fn requests(&self) -> (Vec<&'a [u8]>, bool) {
+        let requests = self.reading.items().iter().filter(|item| item.kind == ItemKind::Request);
+        (requests.filter_map(|item| item.id).collect(), self.is_batch())
+    }
+
+    /// The reply to these requests, whose answer it is; `None` if there are none.
+    pub(super) fn reply_to<'i>(&self, ids: impl Iterator<Item = &'i [u8]>, in_batch: bool) -> Option<Vec<u8>> {
+        let worded = self.denied()?;
+        let all: Vec<_> = ids.map(|id| Refused::new(Some(id), worded)).collect();
+        replies::denied(&all, self.policy(), in_batch)
+    }
+
+    fn denied(&self) -> Option<&Worded> {
+        self.decisions.iter().flatten().find(|(decision, _)| decision.verdict == PolicyVerdict::Denied)
+    }
+
+    /// Whether it is refused because it is not JSON.
+    pub(super) fn is_no_json(&self) -> bool {
+        self.denied().is_some_and(|(decision, _)| replies::is_no_json(decision))
+    }
+
+    /// The reply to a sender who waits for no answer, with the id `null` or none.
+    pub(super) fn reply_to_unknown(&self, null: bool) -> Option<Vec<u8>> {
+        replies::unasked(&Refused::new(None, self.denied()?), self.policy(), null)
+    }
+
     /// The JSON reply to its sender about what does not pass; `None` if no answer is waited for.
     #[must_use]
     pub fn reply(&self) -> Option<Vec<u8>> {
@@ -213,11 +290,6 @@ impl<'a> Ruling<'a> {
         };
         replies::denied(&all, self.policy(), self.is_batch())
     }
-}
-
-fn denied(reason: PolicyReason, rule: &str, index: Option<usize>) -> Decision {
-    let (reason, rule) = (reason.into(), Some(rule.to_owned()));
-    Decision { index, verdict: PolicyVerdict::Denied, reason, rule, unseen: Vec::new() }
 }
 
 /// A refusal as the record has it, and its words.

@@ -3,13 +3,14 @@
 use super::{
     Refusal,
     inspect::{Item, ItemKind, ends::Ends},
+    surface::{self, Came, Instead, Origin, SharedGate},
 };
 use crate::{
     model::{Direction, limits},
     record::{
         envelope::IdKey,
         health::Health,
-        judge::{Judge, PolicyFeed},
+        judge::{Decision, Judge, PolicyFeed},
     },
 };
 use std::{
@@ -25,8 +26,12 @@ use std::{
 /// Both directions use it at once, each from its own thread.
 pub struct Session {
     judge: Mutex<Box<dyn Judge>>,
+    /// What of the server's surface passes; `None` if that is not enforced.
+    surface: Option<SharedGate>,
     feed: Arc<PolicyFeed>,
     health: Arc<Health>,
+    /// How far the recorder must have come for the session to be on disk.
+    since: u64,
     max_message: usize,
     /// Requests of the client that wait for the server, and of the server that wait for the client.
     waiting: [Mutex<Waiting>; 2],
@@ -94,13 +99,85 @@ impl Session {
     pub fn new(judge: Box<dyn Judge>, health: Arc<Health>, feed: Arc<PolicyFeed>, max_message: usize) -> Self {
         Self {
             judge: Mutex::new(judge),
+            surface: None,
             feed,
             health,
+            since: 0,
             max_message,
             waiting: [Mutex::default(), Mutex::default()],
             unread: AtomicU64::new(0),
             lost_count: AtomicBool::new(false),
         }
+    }
+
+    /// The session began before anything of it was seen: answers pass whose requests are not known.
+    #[must_use]
+    pub fn joined_midway(self) -> Self {
+        // So many are never answered.
+        self.unread.store(u64::MAX / 2, Ordering::Release);
+        self.lost_count.store(true, Ordering::Release);
+        self
+    }
+
+    /// The recorder begins the session on disk when it has [come](Health::come_to) so far: nothing that is reviewed passes
+    /// before.
+    #[must_use]
+    pub fn begun_at(mut self, since: u64) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// Keeps back what of the server's surface is not approved.
+    #[must_use]
+    pub fn with_surface(mut self, gate: SharedGate) -> Self {
+        self.surface = Some(gate);
+        self
+    }
+
+    /// Why an element of the client's cannot pass for what it asks for.
+    pub(super) fn surface_refusal(
+        &self,
+        direction: Direction,
+        item: &Item<'_>,
+        index: Option<usize>,
+    ) -> Option<(Decision, String)> {
+        let gate = self.surface.as_ref().filter(|_| direction == Direction::ClientToServer)?;
+        surface::refusal(gate, item, index)
+    }
+
+    /// With the gate of the surface, if there is one, and what is known of a message of the server.
+    fn with_gate<R>(&self, came: Came<'_>, ask: impl FnOnce(&SharedGate, &Origin<'_>) -> R) -> Option<R> {
+        let gate = self.surface.as_ref()?;
+        let is_open = |id: &[u8]| locked(&self.waiting[0]).has(id);
+        let policy = || self.policy();
+        Some(ask(gate, &Origin { came, is_open: &is_open, policy: &policy }))
+    }
+
+    /// What the client gets in the place of a message of the server; `None`: the message.
+    pub(super) fn instead(&self, came: Came<'_>, text: &[u8]) -> Option<Instead> {
+        let instead = self.with_gate(came, |gate, origin| surface::instead(gate, text, origin))??;
+        self.forwarded_unread(Ends::of(text));
+        Some(instead)
+    }
+
+    /// Whether a message is, for some client, an answer of which something may have to be kept back.
+    pub(super) fn is_listing(&self, came: Came<'_>, text: &[u8]) -> bool {
+        self.with_gate(came, |gate, origin| surface::is_answer(gate, text, origin)).unwrap_or_default()
+    }
+
+    /// Whether anybody waits for a part of the surface.
+    pub(super) fn awaits_any_listing(&self) -> bool {
+        self.surface.as_ref().is_some_and(|gate| surface::locked(gate).awaits_any())
+    }
+
+    /// Whether what begins like this may be a listing, which has to be held.
+    pub(super) fn may_be_listing(&self, came: Came<'_>, head: Ends<'_>) -> bool {
+        self.with_gate(came, |gate, origin| surface::may_be_held(gate, head, origin)).unwrap_or_default()
+    }
+
+    /// The answer to who asked for a listing that was too long to be held.
+    pub(super) fn listing_too_long(&self, came: Came<'_>, ends: Ends<'_>) -> Option<Vec<u8>> {
+        self.with_gate(came, |gate, origin| surface::too_long(gate, ends, origin))?
     }
 
     /// Bytes of the longest message of the client that is read.
@@ -115,9 +192,17 @@ impl Session {
         if needed { ask(Some(locked(&self.judge).as_mut())) } else { ask(None) }
     }
 
+    /// Whether the policy has a rule for this name.
+    pub(super) fn names(&self, tool: &str) -> bool {
+        let mut judge = locked(&self.judge);
+        judge.begin();
+        judge.names(tool)
+    }
+
     /// Why nothing that is reviewed may pass at the moment.
     pub(super) fn complaint(&self, captured: bool) -> Option<String> {
-        let complaint = if captured { self.health.complaint() } else { Some("the recorder does not respond") };
+        let complaint =
+            if captured { self.health.complaint_since(self.since) } else { Some("the recorder does not respond") };
         complaint.map(|complaint| format!("{}: {complaint}", Refusal::RecorderUnavailable.message()))
     }
 
@@ -149,10 +234,17 @@ impl Session {
     }
 
     /// A message, or an element of one, passes on.
-    pub(super) fn forwarded(&self, direction: Direction, item: &Item<'_>) {
+    pub(super) fn forwarded(&self, direction: Direction, item: &Item<'_>, exchange: u64) {
+        if let (Some(gate), Direction::ClientToServer) = (&self.surface, direction) {
+            surface::asked(gate, item, exchange);
+        }
         match (item.kind, item.id) {
             (ItemKind::Request, Some(id)) => self.waits(direction, id),
             (ItemKind::Response, Some(id)) => self.answers(direction, id),
+            (ItemKind::Notification, _) if direction == Direction::ClientToServer => {
+                // Who cancels a request waits for no answer any more. One that comes all the same passes.
+                item.cancels().iter().for_each(|id| self.gave_up(id));
+            }
             _ => {}
         }
     }
@@ -194,6 +286,17 @@ impl Session {
             }
             Direction::ClientToServer => {}
         }
+    }
+
+    /// A request of the client will not be answered any more.
+    pub fn gave_up(&self, id: &[u8]) {
+        self.answered(Direction::ClientToServer, id);
+    }
+
+    /// Whether a verdict may have to wait: the recorder cannot record at the moment.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        !self.health.is_well_since(self.since)
     }
 
     /// The replies to requests of the client that will not be answered any more: a JSON text each. Nothing, where

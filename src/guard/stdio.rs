@@ -15,6 +15,7 @@ use super::{
     Message, Refusal, Ruling, Session,
     inspect::{LineBreaks, ends::Gathered},
     judge_message,
+    surface::Came,
 };
 use crate::{
     model::Direction,
@@ -97,12 +98,40 @@ impl StdioGuard {
             }
         }
         if ruling.passes() {
-            ruling.forwarded(&self.session);
+            ruling.forwarded(&self.session, 0);
         } else {
             self.put_down_refusal(&ruling, place, desk);
             self.tell(&ruling, place.frame.is_some());
         }
         Handled { passes: ruling.passes(), decided }
+    }
+
+    /// Keeps back a message of the server and gives the client another in its place. Whether it did.
+    fn replaces(&self, found: Found, window: &[u8], offset: Option<u64>) -> bool {
+        let body = found.body(window);
+        let Some(instead) = self.session.instead(Came::default(), body) else { return false };
+        let text = instead.edits.apply(body);
+        if let Some(offset) = offset {
+            let record = RulingRecord {
+                direction: Direction::ServerToClient,
+                offset,
+                frame: found.frame(),
+                blocked: false,
+                ns: clock::mono_ns(),
+                policy: self.session.policy(),
+                decisions: instead.decisions(&text),
+            };
+            if !self.rulings().push(&record, !self.session.is_failing()) {
+                tracing::warn!("what was cut out of an answer could not be recorded");
+            }
+        }
+        self.inserts(Direction::ServerToClient).push(&delimited(text, found.frame().is_some()));
+        true
+    }
+
+    /// Sends the client a message of ours.
+    pub fn tell_client(&self, text: &[u8]) {
+        self.inserts(Direction::ServerToClient).push(&delimited(text.to_vec(), false));
     }
 
     /// Refuses a message that began at this offset and has not ended.
@@ -118,6 +147,12 @@ impl StdioGuard {
             skipped.gathered.add(&bytes[..n]);
         }
         if let Some(Skipped { gathered, refusal }) = skipping.take_if(|_| is_end || ended) {
+            if direction == Direction::ServerToClient
+                && let Some(text) = self.session.listing_too_long(Came::default(), gathered.ends())
+            {
+                self.tell_client(&text);
+                return Action::Replace(n);
+            }
             self.tell(&Ruling::refused_by_ends(direction, refusal, gathered.ends(), &self.session), false);
         }
         Action::Discard(n)

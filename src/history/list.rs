@@ -1,8 +1,9 @@
 //! Finding packs and sessions: audit directories are listed, `session.json` is read, nothing is verified here.
 
-use super::History;
+use super::{CallCounts, History};
 use crate::{
     files,
+    filter::{Facts, Filter},
     live::{discovery, protocol::RunCard},
     model::{
         self, AuditEvent, WallTime,
@@ -68,8 +69,16 @@ pub struct Entry {
     pub server: String,
     /// When it began, as it says; empty if nothing does.
     pub started: String,
+    /// The server, as it names itself, with its version; empty if nothing tells it.
+    pub server_info: String,
+    /// The client, as it names itself, with its version; empty if nothing tells it.
+    pub client: String,
     /// Number of receipts; `None` until it is known.
     pub receipts: Option<u64>,
+    /// Counts of its calls; `None` where nothing tells them yet.
+    pub counts: Option<CallCounts>,
+    /// Whether everything was recorded, as its pack says; `None` without one.
+    pub complete: Option<bool>,
     /// Bytes in the files of the pack, or of the session.
     pub bytes: u64,
     /// The state of the session.
@@ -88,6 +97,43 @@ impl Entry {
         dir.strip_prefix("proof_pack_").map(str::to_owned).unwrap_or(dir)
     }
 
+    /// The state of the session in one word.
+    #[must_use]
+    pub const fn state(&self) -> &'static str {
+        match (&self.standing, self.complete) {
+            (Standing::Packed, Some(true)) => "complete",
+            (Standing::Packed, _) => "incomplete",
+            (Standing::Half, _) => "half-written",
+            (Standing::Recording, _) => "live",
+            (Standing::Sealing, _) => "sealing",
+            (Standing::Failed(_), _) => "failed",
+            (Standing::Ended, _) => "ended",
+            (Standing::TooNew(_), _) => "newer",
+            (Standing::Died, _) => "died",
+            (Standing::NotOurs, _) => "not yours",
+        }
+    }
+
+    /// The server: its id, and behind it what it calls itself.
+    #[must_use]
+    pub fn server_in_words(&self) -> String {
+        if self.server_info.is_empty() {
+            self.server.clone()
+        } else {
+            format!("{} ({})", self.server, self.server_info)
+        }
+    }
+
+    /// Whether a filter for sessions lets it through.
+    #[must_use]
+    pub fn passes(&self, filter: &Filter) -> bool {
+        filter.is_empty() || {
+            let ids = vec![self.session.clone(), self.name(), self.pack.to_string_lossy().into_owned()];
+            let (server, client, state) = (&*self.server, &*self.client, self.state());
+            filter.passes(&Facts { server, client, state, ids, ..Facts::default() })
+        }
+    }
+
     /// What sorts it: the newest first.
     #[must_use]
     pub fn rank(&self) -> (std::cmp::Reverse<String>, PathBuf) {
@@ -102,6 +148,8 @@ pub struct Places {
     pub audit_dir: Option<PathBuf>,
     /// The user directory; `None` is found out.
     pub home: Option<PathBuf>,
+    /// Look nowhere else than in `audit_dir`.
+    pub only: bool,
     /// Where live sessions have their cards; `None` looks in the usual places.
     pub run_dirs: Option<Vec<PathBuf>>,
 }
@@ -112,9 +160,41 @@ impl Places {
     pub fn of_user() -> Self {
         if cfg!(test) {
             let nowhere = PathBuf::from("/nonexistent");
-            return Self { audit_dir: Some(nowhere.clone()), home: Some(nowhere), run_dirs: Some(Vec::new()) };
+            return Self {
+                audit_dir: Some(nowhere.clone()),
+                home: Some(nowhere),
+                run_dirs: Some(Vec::new()),
+                only: false,
+            };
         }
         Self::default()
+    }
+
+    /// Where a command looks: only in the audit directory that it was given, or everywhere.
+    #[must_use]
+    pub fn of_command(audit_dir: Option<&Path>) -> Self {
+        Self { audit_dir: audit_dir.map(Path::to_owned), only: audit_dir.is_some(), ..Self::of_user() }
+    }
+
+    /// The audit directories that are there: the one that was named or the default one, then those that this user
+    /// recorded in.
+    #[must_use]
+    pub fn roots(&self) -> Vec<PathBuf> {
+        let first = self.audit_dir.as_deref().unwrap_or(Path::new(DEFAULT_AUDIT_DIR));
+        let mut roots: Vec<PathBuf> = std::fs::canonicalize(first).into_iter().collect();
+        if !self.only
+            && let Some(home) = self.home()
+        {
+            roots.extend(super::directories(&home).unwrap_or_default());
+        }
+        let mut seen = HashSet::new();
+        roots.retain(|root| seen.insert(root.clone()));
+        roots
+    }
+
+    /// The user directory.
+    fn home(&self) -> Option<PathBuf> {
+        self.home.clone().or_else(|| paths::assay_home().ok())
     }
 }
 
@@ -131,20 +211,13 @@ pub enum Found {
 
 /// Looks everywhere; stops when `go` says so.
 pub fn find(places: &Places, tell: &dyn Fn(Found), stop: &dyn Fn() -> bool) {
-    let home = places.home.clone().or_else(|| paths::assay_home().ok());
-    let first = places.audit_dir.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_AUDIT_DIR));
-    let named = places.audit_dir.is_some();
-    let mut roots = Vec::new();
-    match std::fs::canonicalize(&first) {
-        Ok(root) => roots.push(root),
-        Err(e) if named => tell(Found::Problem(format!("{}: {e}", first.display()))),
-        Err(_) => {}
+    let home = places.home();
+    if let Some(named) = &places.audit_dir
+        && let Err(e) = std::fs::canonicalize(named)
+    {
+        tell(Found::Problem(format!("{}: {e}", named.display())));
     }
-    if let Some(home) = home.as_deref() {
-        roots.extend(super::directories(home).unwrap_or_default());
-    }
-    let mut seen = HashSet::new();
-    roots.retain(|root| seen.insert(root.clone()));
+    let roots = places.roots();
     let run_dirs = places.run_dirs.clone().unwrap_or_else(discovery::run_dirs);
     let live: Vec<RunCard> = run_dirs.iter().flat_map(|dir| discovery::live_in(dir)).collect();
     let live: HashSet<String> = live.iter().map(|c| c.card.session_id.to_string()).collect();
@@ -193,13 +266,41 @@ fn names(dir: &Path) -> Vec<String> {
     entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect()
 }
 
+/// When the session of a pack began, as its `session.json` says.
+pub(super) fn started(pack: &Path) -> Option<String> {
+    let doc = document(&PackDir::open(pack).ok()?, SESSION).filter(is_session)?;
+    doc["started_at"].as_str().map(str::to_owned)
+}
+
+/// The server of a pack, as it names itself, with its version; none if the pack does not tell it.
+#[must_use]
+pub fn server_of(pack: &Path) -> Option<String> {
+    let doc = document(&PackDir::open(pack).ok()?, SESSION).filter(is_session)?;
+    Some(peer(&doc["server_info"])).filter(|name| !name.is_empty())
+}
+
+/// A client or a server, as it names itself.
+fn peer(info: &Value) -> String {
+    let text = |name: &str| info[name].as_str().unwrap_or_default();
+    format!("{} {}", text("name"), text("version")).trim().to_owned()
+}
+
+/// Whether a document is a `session.json` of a version that is read.
+fn is_session(doc: &serde_json::Value) -> bool {
+    doc["v"].as_u64().is_some_and(|v| (1..=u64::from(model::session::SESSION_VERSION)).contains(&v))
+}
+
 fn entry(dir: &AuditDir, pack: &Path, paths: Option<&SessionPaths>, live: &HashSet<String>) -> Entry {
     let mut e = Entry {
         pack: pack.to_owned(),
         session: paths.map(|p| p.id.to_string()).unwrap_or_default(),
         server: String::new(),
         started: paths.map_or_else(|| started_of_name(pack), |p| started_of_stem(&p.stem)),
+        server_info: String::new(),
+        client: String::new(),
         receipts: None,
+        counts: None,
+        complete: None,
         bytes: 0,
         standing: Standing::Half,
         files: paths.map(|p| (p.segment.clone(), p.receipts.clone())),
@@ -207,12 +308,20 @@ fn entry(dir: &AuditDir, pack: &Path, paths: Option<&SessionPaths>, live: &HashS
     };
     if let Ok(dir) = PackDir::open(pack) {
         (e.bytes, e.stamp) = weigh(pack);
-        if let Some(doc) = document(&dir, SESSION).filter(|doc| doc["v"] == model::session::SESSION_VERSION) {
+        if let Some(doc) = document(&dir, SESSION).filter(is_session) {
             let text = |name: &str| doc[name].as_str().map(str::to_owned);
             e.server = text("server_id").unwrap_or_default();
             e.started = text("started_at").unwrap_or(e.started);
             e.session = text("session_id").unwrap_or(e.session);
             e.receipts = doc["receipt_count"].as_u64();
+            e.server_info = peer(&doc["server_info"]);
+            e.client = peer(&doc["client_info"]);
+            e.complete = doc["session_complete"].as_bool();
+            let count = |name: &str| doc["counts"][name].as_u64();
+            e.counts = count("calls").map(|calls| {
+                let failed = count("errors").unwrap_or_default() + count("timeouts").unwrap_or_default();
+                CallCounts { calls, denied: count("denied").unwrap_or_default(), failed }
+            });
         }
         if let Some(doc) = document(&dir, MANIFEST).filter(|doc| !is_later_manifest(doc)) {
             let text = |name: &str| doc["attestation"][name].as_str().map(str::to_owned);
@@ -296,6 +405,11 @@ fn is_later_manifest(doc: &Value) -> bool {
         .any(|(member, known)| version::newer_text("pack", doc[member].as_str().unwrap_or_default(), known).is_some())
 }
 
+/// The [`Entry::stamp`] of a pack.
+pub(super) fn stamp(pack: &Path) -> u64 {
+    weigh(pack).1
+}
+
 /// Bytes in a directory, and a number that changes with its files.
 fn weigh(dir: &Path) -> (u64, u64) {
     let Ok(entries) = std::fs::read_dir(dir) else { return (0, 0) };
@@ -341,6 +455,7 @@ fn from_history(home: &Path, roots: &[PathBuf], live: &HashSet<String>, tell: &d
                 let paths = dir.session_of_segment(&format!("segment_{stem}.jsonl"))?;
                 let mut e = entry(&dir, &row.pack, Some(&paths), live);
                 e.receipts = Some(row.receipts);
+                e.counts = Some(row.counts);
                 e.server = row.server_id;
                 Some(e)
             })

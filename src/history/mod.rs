@@ -5,9 +5,11 @@
 //! there are is kept in a text file beside it, one JSON string a line, and survives a database that does not.
 
 pub mod list;
+pub mod named;
 mod store;
+pub mod verdicts;
 
-pub use store::{History, HistoryError, SCHEMA_VERSION, SessionRow};
+pub use store::{CallCounts, History, HistoryError, SCHEMA_VERSION, SessionRow};
 
 use crate::{
     db::DbError,

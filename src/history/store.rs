@@ -92,6 +92,17 @@ impl HistoryError {
     }
 }
 
+/// How many calls a session has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// All.
+    pub calls: u64,
+    /// Of these, denied.
+    pub denied: u64,
+    /// Of these, those that failed or got no answer.
+    pub failed: u64,
+}
+
 /// A session in the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SessionRow {
@@ -113,6 +124,9 @@ pub struct SessionRow {
     pub complete: bool,
     /// Number of receipts.
     pub receipts: u64,
+    /// Counts of its calls.
+    #[serde(skip)]
+    pub counts: CallCounts,
 }
 
 /// The open history.
@@ -228,8 +242,10 @@ impl History {
     pub fn sessions(&self) -> Result<Vec<SessionRow>, HistoryError> {
         let read = || {
             let mut query = self.0.read().prepare(
-                "SELECT dir, stem, session_id, server_id, started_at, ended_at, end_reason, complete, receipts
-                 FROM sessions ORDER BY started_at DESC, dir, stem",
+                "SELECT dir, stem, session_id, server_id, started_at, ended_at, end_reason, complete, receipts,
+                        coalesce(sum(calls), 0), coalesce(sum(denied), 0), coalesce(sum(errors + timeouts), 0)
+                 FROM sessions LEFT JOIN cells ON cells.session = sessions.id
+                 GROUP BY sessions.id ORDER BY started_at DESC, dir, stem",
             )?;
             let rows = query.query_map([], |r| {
                 let (audit_dir, stem): (String, String) = (r.get(0)?, r.get(1)?);
@@ -244,6 +260,11 @@ impl History {
                     end_reason: r.get(6)?,
                     complete: r.get(7)?,
                     receipts: r.get::<_, i64>(8)? as u64,
+                    counts: CallCounts {
+                        calls: r.get::<_, i64>(9)? as u64,
+                        denied: r.get::<_, i64>(10)? as u64,
+                        failed: r.get::<_, i64>(11)? as u64,
+                    },
                 })
             })?;
             rows.collect::<rusqlite::Result<_>>()

@@ -37,9 +37,14 @@ impl Bell {
 
     /// Rings for news that matters only while there are subscribers.
     pub fn ring_if_heard(&self) {
-        if self.subscribers.load(Ordering::SeqCst) > 0 {
+        if self.is_heard() {
             self.ring();
         }
+    }
+
+    /// Whether there are subscribers.
+    pub fn is_heard(&self) -> bool {
+        self.subscribers.load(Ordering::SeqCst) > 0
     }
 
     pub fn heard_by(&self, subscribers: usize) {

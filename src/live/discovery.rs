@@ -330,10 +330,7 @@ fn sweep_lone_socket(path: &Path) {
 pub(crate) mod tests {
     use super::*;
     use crate::model::{Profile, SessionId, WallTime};
-    use crate::{
-        live::protocol::RUN_CARD_VERSION,
-        record::card::{CARD_VERSION, Card},
-    };
+    use crate::{live::protocol::RUN_CARD_VERSION, record::card::Card};
 
     pub(crate) fn run_card(session: SessionId) -> RunCard {
         let card = Card {
@@ -342,11 +339,13 @@ pub(crate) mod tests {
             command_digest: String::new(),
             continues: None,
             decisions: None,
+            http: None,
             pid: std::process::id(),
             pid_started: None,
             policy_hash: None,
             profile: Profile::Audit,
             protocol_version: None,
+            recorder: None,
             rings: [None, None],
             server_id: "s".into(),
             server_info: None,
@@ -355,7 +354,7 @@ pub(crate) mod tests {
             spools: [PathBuf::new(), PathBuf::new()],
             started_at: WallTime::from_millis(0),
             started_mono_ns: 0,
-            v: CARD_VERSION,
+            v: 1,
         };
         let (audit_dir, receipts, segment) = (PathBuf::from("/a"), PathBuf::from("/a/r"), PathBuf::from("/a/s"));
         RunCard { audit_dir, card, receipts, segment, v: RUN_CARD_VERSION }
@@ -394,12 +393,12 @@ pub(crate) mod tests {
         let outer = |v: &str| format!("{}\"v\":{v}}}", &text[..end]);
         let inner = |v: &str| text.replacen("\"v\":1", &format!("\"v\":{v}"), 1);
         let later = [
-            outer("3"),
-            outer("\"2.1\""),
+            outer("4"),
+            outer("\"3.1\""),
             outer("4294967296"),
-            inner("2"),
-            inner("\"1.1\",\"x\":[]"),
-            "{\"v\":3}".into(),
+            inner("5"),
+            inner("\"4.1\",\"x\":[]"),
+            "{\"v\":5}".into(),
         ];
         for later in later {
             std::fs::write(at(theirs, "json"), &later).unwrap();

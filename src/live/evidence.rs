@@ -119,11 +119,12 @@ impl Events {
         if text(event.invocation_id).is_none_or(|id| InvocationId::parse(&id) != Ok(self.id)) {
             return false;
         }
-        self.begun |= text(event.event).is_some_and(|kind| kind == EventKind::RequestReceived.as_str());
+        let kind = text(event.event).unwrap_or_default();
+        self.begun |= kind == EventKind::RequestReceived.as_str() || kind == EventKind::ToolRequested.as_str();
         self.lines.push(line.to_vec());
         let binds =
             event.detail.and_then(|detail| version::stated(detail, "receipt_id")).is_some_and(|id| id != b"null");
-        binds || self.lines.len() >= MAX_EVENTS
+        binds && kind != EventKind::ToolRequested.as_str() || self.lines.len() >= MAX_EVENTS
     }
 }
 

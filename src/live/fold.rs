@@ -5,10 +5,10 @@ use super::{
     protocol::{Chained, End, LiveLine, Unread},
     row::{CallRow, Totals},
 };
-use crate::model::words::{AnomalyKind, OutcomeReason};
+use crate::model::words::{AnomalyKind, ExchangeEnd, OutcomeReason};
 use crate::model::{
     AuditEvent, CallAnomaly, Detail, DurationMs, InvocationId, Outcome, PolicyVerdict, RpcId, SessionId, WallTime,
-    event::detail,
+    Word, event::detail,
 };
 use crate::text::counted;
 use std::collections::HashMap;
@@ -127,7 +127,21 @@ impl Fold {
                 }
                 LiveLine::Notification
             }
-            Detail::PolicyReloaded(_) => LiveLine::Chain,
+            Detail::SurfaceDrift(d) => {
+                let whose = if d.new_context { "new for this client" } else { "the surface changed" };
+                told.note = Some(format!("{whose}: {}, {}", counted(d.count, "change"), d.severity));
+                LiveLine::Chain
+            }
+            Detail::SurfaceDecision(d) => {
+                let last = d.last.as_deref().unwrap_or("none");
+                told.note = Some(d.error.clone().unwrap_or_else(|| format!("the last decision is {last}")));
+                LiveLine::Chain
+            }
+            Detail::PolicyReloaded(_) | Detail::SurfaceObserved(_) => LiveLine::Chain,
+            Detail::HttpExchange(d) => {
+                told.note = failed_exchange(d);
+                LiveLine::Chain
+            }
             Detail::Malformed(d) => {
                 told.note.clone_from(&d.reason);
                 LiveLine::Chain
@@ -137,6 +151,14 @@ impl Fold {
                 told.note = Some(format!("{}: {messages}, {bytes} unrecorded", d.reason));
                 LiveLine::Chain
             }
+            Detail::ToolRequested(_) => self.requested(e, &mut told),
+            Detail::ToolDenied(d) => {
+                if let Some(open) = e.invocation_id.and_then(|i| self.open.get_mut(&i)) {
+                    open.blocked = true;
+                }
+                self.ends(e, d.receipt_id, None, &mut told)
+            }
+            Detail::ToolExecuted(d) => self.executed(e, d, &mut told),
             Detail::ChainEnd(d) => {
                 // It has the counts, also for a reader that has not seen everything before it.
                 let c = &d.counts;
@@ -205,6 +227,32 @@ impl Fold {
             self.open.insert(invocation, Open { row, asked_us, answered: None, cancelled: false, blocked: false, leg });
         }
         if leg { LiveLine::Chain } else { LiveLine::CallStarted }
+    }
+
+    /// A server recorded that a call is asked for. Its tool is in the receipt.
+    fn requested(&mut self, e: &AuditEvent, told: &mut Chained) -> fn(Box<Chained>) -> LiveLine {
+        let Some(invocation) = e.invocation_id else { return LiveLine::Chain };
+        let mut row = CallRow::new(e.session_id, invocation);
+        row.requested_at = Some(e.at);
+        row.server_id.clone_from(&self.server_id);
+        self.totals.started += 1;
+        told.call = Some(row.clone());
+        if self.open.len() < MAX_OPEN {
+            let open =
+                Open { row, asked_us: e.mono_us as i64, answered: None, cancelled: false, blocked: false, leg: false };
+            self.open.insert(invocation, open);
+        }
+        LiveLine::CallStarted
+    }
+
+    /// A server recorded that its handler is done. What came of it is in the receipt.
+    fn executed(&mut self, e: &AuditEvent, d: &detail::ToolStep, told: &mut Chained) -> fn(Box<Chained>) -> LiveLine {
+        let Some(mut open) = e.invocation_id.and_then(|i| self.open.remove(&i)) else { return LiveLine::Chain };
+        open.row.receipt_id = d.receipt_id;
+        open.row.ended_at = Some(e.at);
+        self.totals.finished += 1;
+        told.call = Some(open.row);
+        LiveLine::CallFinished
     }
 
     fn decided(
@@ -295,6 +343,22 @@ impl Fold {
     }
 }
 
+/// An exchange that failed, in one line: what was asked for, how it was answered, how it ended. That a client closes a
+/// stream that it opened is no failure.
+fn failed_exchange(d: &detail::HttpExchange) -> Option<String> {
+    let is_ended_well = match d.ended.as_ref().map(Word::known) {
+        None | Some(Some(ExchangeEnd::Complete | ExchangeEnd::Shutdown)) => true,
+        Some(Some(ExchangeEnd::ClientGone)) => d.method == "GET",
+        Some(_) => false,
+    };
+    if is_ended_well && d.status().is_none_or(|status| status < 400) {
+        return None;
+    }
+    let status = d.status().map(|status| format!(" {status}")).unwrap_or_default();
+    let state = d.ended.as_ref().map_or("open", Word::as_str);
+    Some(format!("exchange {}: {} {}{status}, {state}", d.exchange, d.method, d.target.path))
+}
+
 /// There is no ordinary end.
 struct Undelivered {
     why: Option<String>,
@@ -327,6 +391,7 @@ fn finish(open: &mut Open, e: &AuditEvent, undelivered: Option<Undelivered>) {
     row.policy_verdict = row.policy_verdict.or(Some(PolicyVerdict::NoPolicy));
     row.outcome = Some(match (open.answered, row.result_is_error) {
         _ if open.blocked => Outcome::Denied,
+        (None, _) if row.outcome_reason.as_deref() == Some(OutcomeReason::HttpError.as_str()) => Outcome::Error,
         (None, _) => Outcome::Timeout,
         (Some(_), Some(true)) => Outcome::Error,
         (Some(_), _) => Outcome::Forwarded,

@@ -38,5 +38,5 @@ pub(super) struct Request {
 pub(super) fn hello(line: &[u8]) -> Option<SessionHead> {
     let Ok(LiveLine::Hello(hello)) = serde_json::from_slice(line) else { return None };
     let Hello { chain_head, cursor, oldest, protocol, session, totals } = *hello;
-    (protocol == 1).then_some(SessionHead { chain_head, cursor, from: cursor, oldest, session, totals })
+    (protocol == 1).then_some(SessionHead { chain_head, cursor, from: cursor, oldest, session, streams: None, totals })
 }

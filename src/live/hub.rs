@@ -12,7 +12,7 @@ use super::{
 use crate::{
     model::SessionId,
     record::{
-        broadcast::{Begun, Broadcast, Progress},
+        broadcast::{Begun, Broadcast, Progress, Streams},
         card::Card,
     },
 };
@@ -80,16 +80,34 @@ impl MarkCell {
     }
 }
 
-/// How far one session is, and how many of its events were lost on the way to subscribers.
+/// How far one session is, how many of its events were lost on the way to subscribers, and its open streams.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     mark: MarkCell,
     missed: AtomicU64,
+    /// The streams, and how often they have changed.
+    streams: Mutex<(u64, Streams)>,
 }
 
 impl Reach {
     pub fn mark(&self) -> Mark {
         self.mark.load()
+    }
+
+    /// Notes which streams are open; whether that is new. While they are being read it waits for the next time.
+    fn set_streams(&self, streams: Streams) -> bool {
+        let Ok(mut held) = self.streams.try_lock() else { return false };
+        let is_new = held.1 != streams;
+        if is_new {
+            *held = (held.0 + 1, streams);
+        }
+        is_new
+    }
+
+    /// The streams that are open, if they are others than those of this number of changes.
+    pub fn streams_after(&self, seen: u64) -> Option<(u64, Streams)> {
+        let held = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        (held.0 > seen).then(|| held.clone())
     }
 
     pub fn missed(&self, events: u64) {
@@ -187,6 +205,16 @@ impl Broadcast for Hub {
     fn ended(&self, session: SessionId, segment_len: u64, next: Option<SessionId>) {
         self.reaches().remove(&session);
         self.note(Note::Ended { session, segment_len, next });
+    }
+
+    fn is_watched(&self) -> bool {
+        self.bell.is_heard()
+    }
+
+    fn streams(&self, session: SessionId, streams: Streams) {
+        if self.reaches().get(&session).is_some_and(|reach| reach.set_streams(streams)) {
+            self.bell.ring_if_heard();
+        }
     }
 
     fn socket(&self) -> Option<&Path> {

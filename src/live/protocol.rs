@@ -11,6 +11,8 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+pub use crate::record::broadcast::{OpenStream, Streams};
+
 /// Version of the protocol.
 ///
 /// | version | change |
@@ -85,6 +87,8 @@ pub enum LiveLine {
     StderrLost(StderrLost),
     /// How far the pack of a session is.
     PackProgress(PackProgress),
+    /// Which streams of a session over HTTP are open, once that has changed.
+    Streams(SessionStreams),
     /// All past events from `from` on have been sent; what follows is new.
     CaughtUp(CaughtUp),
     /// A request could not be understood.
@@ -149,8 +153,23 @@ pub struct SessionHead {
     pub oldest: u64,
     /// The session's card.
     pub session: RunCard,
+    /// Its open streams, if it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<SessionStreams>,
     /// Counts up to `cursor`.
     pub totals: Totals,
+}
+
+/// `streams`: the state as a whole, sent at most twice a second. It is in no file and does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionStreams {
+    /// How often it has changed: of two, the one with more is the later.
+    pub seq: u64,
+    /// Id of the session.
+    pub session_id: SessionId,
+    /// The streams.
+    #[serde(flatten)]
+    pub streams: Streams,
 }
 
 /// `gap`.

@@ -199,6 +199,7 @@ impl Server {
         if !self.subscribers.is_empty() {
             self.catch_up();
             self.tell_stderr(false);
+            self.tell_streams();
             self.serve();
             // A subscriber that has just got the state of the session now gets the kept lines.
             if self.tell_stderr(false) {
@@ -341,6 +342,9 @@ impl Server {
         {
             tracing::warn!(error = %e, "the card in the run directory could not be brought up to date");
         }
+        // Who subscribed before client and server had named themselves gets their names now.
+        let head = s.as_it_is(s.head.cursor);
+        s.say(&LiveLine::Session(Box::new(head)));
     }
 
     /// Makes lines of what sessions with subscribers have written since; for a bounded time, each in its turn.
@@ -397,6 +401,18 @@ impl Server {
             }
         }
         any
+    }
+
+    /// Makes lines of the streams that are open where that has changed, for sessions with subscribers.
+    fn tell_streams(&mut self) {
+        let Self { sessions, subscribers, .. } = self;
+        let heard: Vec<u32> =
+            sessions.iter().map(|(number, _)| number).filter(|n| subscribers.iter().any(|s| s.is_at(*n))).collect();
+        for number in heard {
+            if let Some(session) = sessions.get_mut(number) {
+                session.tell_streams();
+            }
+        }
     }
 
     fn pack(&mut self, progress: PackProgress) {

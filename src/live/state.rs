@@ -6,12 +6,13 @@
 //! the files. Sessions are bounded too. What a call shows never depends on the window.
 
 use super::{
-    protocol::{Chained, End, LiveLine, PackProgress, PackState, RunCard, Stderr},
+    protocol::{Chained, End, LiveLine, PackProgress, PackState, RunCard, SessionStreams, Stderr},
     row::{CallRow, Place, Totals},
 };
 use crate::{
     filter::Facts,
     model::{InvocationId, RpcId, SessionId},
+    record::broadcast::Streams,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,8 +42,24 @@ pub struct SessionView {
     pub stderr: BTreeMap<u64, Stderr>,
     /// Lines of stderr that its process lost up to now.
     pub stderr_lost: u64,
+    /// Its open streams, as they were last told of.
+    pub streams: Option<SessionStreams>,
     /// Events that did not parse, and why the last of them did not.
     pub unread: (u64, String),
+}
+
+impl SessionView {
+    fn streams(&mut self, told: &SessionStreams) {
+        if self.streams.as_ref().is_none_or(|known| told.seq > known.seq) {
+            self.streams = Some(told.clone());
+        }
+    }
+
+    /// The streams that are open, while it runs.
+    #[must_use]
+    pub fn open_streams(&self) -> Option<&Streams> {
+        self.streams.as_ref().map(|told| &told.streams).filter(|s| s.total > 0 && self.end.is_none())
+    }
 }
 
 /// Everything that is known.
@@ -124,7 +141,11 @@ impl State {
                 if s.card.as_ref().is_none_or(|old| known(card) > known(old)) {
                     s.card = Some(card.clone());
                 }
+                if let Some(streams) = &head.streams {
+                    s.streams(streams);
+                }
             }
+            LiveLine::Streams(streams) => self.sessions.entry(streams.session_id).or_default().streams(streams),
             LiveLine::Stderr(stderr) => {
                 let lines = &mut self.sessions.entry(stderr.session_id).or_default().stderr;
                 lines.insert(stderr.seq, stderr.clone());
@@ -227,6 +248,7 @@ pub fn facts(row: &CallRow) -> Facts<'_> {
         outcome: row.outcome,
         ids: ids.into_iter().flatten().collect(),
         us: row.duration_ms.map(|d| d.0),
+        ..Facts::default()
     }
 }
 

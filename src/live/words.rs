@@ -12,9 +12,15 @@ pub fn is_problem(row: &CallRow) -> bool {
 /// Whether a person should look at an event of this kind, whatever its details; `kind` as in the file.
 #[must_use]
 pub fn is_odd(kind: &str) -> bool {
-    [EventKind::Malformed, EventKind::Anomaly, EventKind::RecorderGap, EventKind::RequestBlocked]
-        .iter()
-        .any(|odd| odd.as_str() == kind)
+    [
+        EventKind::Malformed,
+        EventKind::Anomaly,
+        EventKind::RecorderGap,
+        EventKind::RequestBlocked,
+        EventKind::SurfaceDrift,
+    ]
+    .iter()
+    .any(|odd| odd.as_str() == kind)
 }
 
 /// What became of a call.

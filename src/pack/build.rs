@@ -1,6 +1,6 @@
 //! From the files of one recorded session to a finished pack (docs/formats.md, "Proof pack").
 //!
-//! Streams: what is held is one line at a time and 8 bytes per receipt, for the check that no id comes twice.
+//! Streams: what is held is one line at a time and 16 bytes per receipt, for the check that no id comes twice.
 
 use super::{
     explain::{self, Explanation},
@@ -15,7 +15,7 @@ use crate::{
     canon, files,
     lines::{Lines, ReadStop},
     model::{
-        EventKind, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionId, WallTime,
+        EventKind, Outcome, Profile, RECORDER_VERSION, ReceiptId, SessionDoc, SessionId, WallTime,
         event::{DetailView, EventView},
         pack::{
             self, Attestation, CiBinding, DEFAULT_POLICY, EMPTY_HEAD, FINGERPRINT_VERSION, FileEntry, NO_CLAIMS,
@@ -48,12 +48,23 @@ pub struct Input<'a> {
     pub policies: Option<&'a Path>,
     /// `surface.json`; its SHA-256 must be the session's `surface_hash`.
     pub surface: Option<&'a [u8]>,
+    /// The decisions that the surface was compared with; `None` if it was compared with none.
+    pub decisions: Option<Decisions>,
     /// The key that signs.
     pub signer: &'a Signer,
     /// The CI run, if any: [`super::ci::of_process`].
     pub ci_binding: Option<CiBinding>,
     /// When the pack is built.
     pub now: WallTime,
+}
+
+/// Decisions about a server's surface.
+#[derive(Debug)]
+pub struct Decisions {
+    /// `surface_approvals.jsonl`; empty for none.
+    pub approvals: Vec<u8>,
+    /// `surface_approved.json`.
+    pub approved: Vec<u8>,
 }
 
 /// A finished pack.
@@ -195,6 +206,10 @@ fn build_if(input: &Input<'_>, accept: impl FnOnce(&Path) -> Result<(), BuildErr
     more.push(staging.write(pack::SESSION, &session)?);
     more.extend(copy_policies(input, &staging, policies)?);
     more.extend(write_surface(input, &staging)?);
+    if let Some(decisions) = input.decisions.as_ref().filter(|d| !d.approvals.is_empty()) {
+        more.push(staging.write(pack::SURFACE_APPROVALS, &decisions.approvals)?);
+        more.push(staging.write(pack::SURFACE_APPROVED, &decisions.approved)?);
+    }
 
     let attestation = attest(input, &receipts);
     let root = sha256_hex(&pack::canonical(&attestation)?);
@@ -355,7 +370,7 @@ impl Receipts {
 struct ReceiptCheck {
     session: SessionId,
     count: u64,
-    ids: Vec<u64>,
+    ids: Vec<ReceiptId>,
     head: Option<String>,
     span: Option<(WallTime, WallTime)>,
     findings: Vec<Finding>,
@@ -404,16 +419,36 @@ impl ReceiptCheck {
     }
 
     fn receipt(&mut self, receipt: &Receipt) {
-        if let Receipt::Call(call) = receipt {
-            self.tally.call(&call.tool_name, Some(call.outcome), call.duration_ms.map(|d| d.0));
-            call.anomalies.iter().for_each(|a| self.tally.anomaly(a));
-            if let Some(hash) = &call.policy_hash
-                && !self.policies.contains(hash)
-            {
-                self.policies.insert(hash.clone());
+        let (anomalies, policy): (&[_], _) = match receipt {
+            Receipt::Call(call) => {
+                self.tally.call(&call.tool_name, Some(call.outcome), call.duration_ms.map(|d| d.0));
+                if let Some(state) = call.surface_state.get() {
+                    self.tally.stood(state.as_str());
+                }
+                (&call.anomalies, call.policy_hash.as_ref())
             }
+            Receipt::Denied(r) => {
+                self.tally.call(&r.tool_name, Some(Outcome::Denied), None);
+                (&r.anomalies, r.policy_hash.as_ref())
+            }
+            Receipt::Executed(r) => {
+                if !r.is_of_task() {
+                    self.tally.call(&r.tool_name, Some(r.outcome.of_call()), r.duration_ms.map(|d| d.0));
+                }
+                (&r.anomalies, r.policy_hash.as_ref())
+            }
+            Receipt::Requested(r) => (&r.anomalies, None),
+            Receipt::Start(_) | Receipt::End(_) | Receipt::Gap(_) => (&[], None),
+        };
+        for anomaly in anomalies {
+            self.tally.anomaly(anomaly);
         }
-        self.ids.push(receipt.id().bits());
+        if let Some(hash) = policy
+            && !self.policies.contains(hash)
+        {
+            self.policies.insert(hash.clone());
+        }
+        self.ids.push(receipt.id());
         let (count, session) = (self.count, self.session);
         if receipt.seq() != count {
             self.find("E_CHAIN_BROKEN", Some("seq"), || format!("seq is {}, expected {count}", receipt.seq()));
@@ -433,7 +468,7 @@ impl ReceiptCheck {
         let mut ids = std::mem::take(&mut self.ids);
         ids.sort_unstable();
         for pair in ids.windows(2).filter(|p| p[0] == p[1]) {
-            let id = ReceiptId::from_bits(pair[0]);
+            let id = pair[0];
             self.find("E_DUPLICATE_ID", Some("receipt_id"), || format!("receipt id {id} comes more than once"));
         }
     }

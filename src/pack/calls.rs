@@ -2,9 +2,10 @@
 
 use super::verify::source::{HashedLines, Line, OpenProblem, PackDir, ReadStop};
 use crate::model::{
-    Vocabulary,
+    Execution, Outcome, PolicyVerdict, Vocabulary,
     line::{micros, text, truth},
     receipt::{CallMembers, EndMembers, SESSION_END, TOOL_CALL},
+    server::{TOOL_DENIED, TOOL_EXECUTED, flat},
 };
 use std::{borrow::Cow, io, path::PathBuf};
 
@@ -39,6 +40,8 @@ pub struct Seen<'a> {
     pub end_reason: Cow<'a, str>,
     /// `session_complete` of a session's end.
     pub session_complete: Option<bool>,
+    /// It continues a call that has a receipt, which a server wrote of itself.
+    pub is_leg: bool,
 }
 
 impl<'a> Seen<'a> {
@@ -61,6 +64,19 @@ impl<'a> Seen<'a> {
             result_content: m.result_content.filter(|raw| *raw != b"null"),
             ..Self::default()
         };
+        match flat(&seen.kind) {
+            Some(TOOL_DENIED) => {
+                seen.outcome = Outcome::Denied.as_str().into();
+                seen.verdict = PolicyVerdict::Denied.as_str().into();
+            }
+            Some(TOOL_EXECUTED) => {
+                let outcome = Execution::of(seen.outcome.as_bytes()).map(Execution::of_call);
+                seen.outcome = outcome.map_or(seen.outcome, |outcome| outcome.as_str().into());
+                // What a task came to belongs to the call that began it.
+                seen.is_leg = text(m.parent_receipt_id).is_some();
+            }
+            _ => {}
+        }
         if seen.kind == SESSION_END {
             let m = EndMembers::of_line(line)?;
             seen.end_reason = text(m.end_reason).unwrap_or_default();
@@ -69,10 +85,11 @@ impl<'a> Seen<'a> {
         Some(seen)
     }
 
-    /// Whether it is a tool call.
+    /// Whether it says what became of a tool call.
     #[must_use]
     pub fn is_call(&self) -> bool {
-        self.kind == TOOL_CALL
+        let kind = flat(&self.kind);
+        self.kind == TOOL_CALL || kind == Some(TOOL_DENIED) || kind == Some(TOOL_EXECUTED) && !self.is_leg
     }
 
     /// The day of `timestamp` in UTC as `2026-03-15`, where it begins with one.
@@ -160,6 +177,21 @@ fn stopped(stop: &ReadStop) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_says_of_a_call_is_one_call_in_the_words_of_a_proxy() {
+        let seen = |line: &'static str| Seen::read(line.as_bytes()).unwrap();
+        assert!(!seen(r#"{"type":"mcp_tool_requested"}"#).is_call());
+        let denied = seen(r#"{"type":"mcp.tool_denied","tool_name":"t"}"#);
+        assert!(denied.is_call());
+        assert_eq!((denied.outcome.as_ref(), denied.verdict.as_ref()), ("denied", "denied"));
+        for (said, read) in [("success", "forwarded"), ("error", "error"), ("timeout", "timeout"), ("other", "other")] {
+            let line = format!(r#"{{"type":"mcp_tool_executed","parent_receipt_id":null,"outcome":"{said}"}}"#);
+            let seen = Seen::read(line.as_bytes()).unwrap();
+            assert_eq!((seen.is_call(), seen.outcome.as_ref()), (true, read));
+        }
+        assert!(!seen(r#"{"type":"mcp_tool_executed","parent_receipt_id":"mte_0000000000000001"}"#).is_call());
+    }
 
     #[test]
     fn members_of_another_type_count_as_absent() {

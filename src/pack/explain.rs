@@ -4,7 +4,7 @@
 
 use super::{
     tally::{Tally, TallyRow},
-    verify::{Later, later, rely_after_crash},
+    verify::{Later, later, rely_after_crash, spoiled},
 };
 use crate::model::pack::{Attestation, DEFAULT_POLICY, MANIFEST, Manifest, RECEIPTS, SESSION, SURFACE};
 use crate::model::words::EndReason;
@@ -14,7 +14,7 @@ use crate::{
     model::{
         Outcome, SessionDoc, Vocabulary as _, line,
         receipt::{self, CallMembers},
-        surface,
+        surface::{self, State},
     },
     numbers::{counted, duration_if, grouped},
     text::{either, fit, visible, width},
@@ -90,6 +90,8 @@ pub struct Explanation {
     pub total: TallyRow,
     /// What was out of the ordinary, by word.
     pub anomalies: BTreeMap<String, u64>,
+    /// Calls by how their definition stood with what was decided; empty where receipts do not say.
+    pub surface: BTreeMap<String, u64>,
     /// The session as a whole; `null` in a pack of another builder.
     pub session: Option<SessionDoc>,
     /// What a reader may conclude once the pack verifies.
@@ -106,6 +108,20 @@ impl Explanation {
         let mut does_not_prove = does_not_prove(session.as_ref());
         if surface_truncated {
             does_not_prove.push(format!("All that the server offered: {}.", surface::TRUNCATED));
+        }
+        let mut proves = proves(a, session.as_ref());
+        let judged: u64 = tally.surface().values().sum();
+        let approved = tally.surface().get(State::Approved.as_str()).copied().unwrap_or_default();
+        if judged > 0 {
+            proves.push(format!(
+                "Under which definition each call ran, and how that stood with the decisions in the pack: {approved} of {} \
+                 approved.",
+                counted(judged, "call")
+            ));
+        }
+        if judged > approved {
+            does_not_prove
+                .push(format!("That somebody had approved what was called: {}.", states(tally.surface()).join(", ")));
         }
         let default_policy = crate::model::sha256_hex(DEFAULT_POLICY);
         Self {
@@ -124,7 +140,8 @@ impl Explanation {
             tools: tally.rows(),
             total: tally.total(),
             anomalies: tally.anomalies().clone(),
-            proves: proves(a, session.as_ref()),
+            proves,
+            surface: tally.surface().clone(),
             does_not_prove,
             session,
         }
@@ -170,7 +187,9 @@ fn document<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Ex
     if bytes.len() as u64 > MAX_DOC {
         return Err(error(format!("it is longer than {} MiB", MAX_DOC >> 20)));
     }
-    serde_json::from_slice(&bytes).map(Some).map_err(|e| error(e.to_string()))
+    // What became of it on its way says more than where it stops being JSON.
+    let why = |e: serde_json::Error| spoiled(&bytes).map_or_else(|| e.to_string(), str::to_owned);
+    serde_json::from_slice(&bytes).map(Some).map_err(|e| error(why(e)))
 }
 
 fn tally(path: &Path) -> Result<Tally, ExplainError> {
@@ -195,6 +214,9 @@ fn tally(path: &Path) -> Result<Tally, ExplainError> {
             let outcome = line::text(m.outcome).and_then(|word| Outcome::of(word.as_bytes()));
             tally.call(tool.as_deref().unwrap_or("unnamed"), outcome, line::micros(m.duration_ms));
             line::texts(m.anomalies).for_each(|word| tally.anomaly(&word));
+            if let Some(state) = line::text(m.surface_state) {
+                tally.stood(&state);
+            }
         }
     }
     Ok(tally)
@@ -249,23 +271,47 @@ fn does_not_prove(session: Option<&SessionDoc>) -> Vec<String> {
 }
 
 fn peer(p: Option<&receipt::PeerInfo>) -> Option<String> {
-    p.map(|p| p.version.as_ref().map_or_else(|| p.name.clone(), |v| format!("{} {v}", p.name)))
+    p.map(ToString::to_string)
 }
 
+/// How the session was transported, and what a reader has to know of that; `None` over stdio, which is nothing special.
+#[must_use]
+pub fn transport(s: &SessionDoc) -> Option<String> {
+    let http = s.http.as_ref()?;
+    let mut all = vec![s.transport.clone(), counted(http.exchanges, "exchange")];
+    if http.joined_midway {
+        all.push("its client had begun it before the recorder saw it".to_owned());
+    }
+    if http.client_key_shared {
+        all.push("several people may be its client".to_owned());
+    }
+    Some(all.join(", "))
+}
+
+/// How many calls stood in each way.
+fn states(all: &BTreeMap<String, u64>) -> Vec<String> {
+    all.iter().map(|(state, n)| format!("{} {}", grouped(*n), state.replace('_', " "))).collect()
+}
+
+/// A time of evidence, for people.
+pub type Clock<'a> = &'a dyn Fn(&str) -> String;
+
 /// Label and text, for both forms.
-fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
+fn facts(e: &Explanation, clock: Clock<'_>) -> Vec<(&'static str, String)> {
     let mut out = vec![
         ("Pack", e.pack_id.clone()),
         ("Session", e.run_id.clone()),
         ("Signed by", format!("{}, key {}", e.signer_id, e.signer_fingerprint)),
-        ("Receipts", format!("{} from {} to {}", grouped(e.receipts), e.first_receipt, e.last_receipt)),
+        ("Receipts", format!("{} from {} to {}", grouped(e.receipts), clock(&e.first_receipt), clock(&e.last_receipt))),
     ];
     if let Some(s) = &e.session {
         let server =
             peer(s.server_info.as_ref()).map_or_else(|| s.server_id.clone(), |p| format!("{} ({p})", s.server_id));
         out.push(("Server", server));
         out.push(("Client", peer(s.client_info.as_ref()).unwrap_or_else(|| "did not name itself".to_owned())));
-        out.push(("Recorded", format!("{} to {}, recorder {}", s.started_at, s.ended_at, s.recorder_version)));
+        out.extend(transport(s).map(|transport| ("Transport", transport)));
+        let (from, to) = (clock(&s.started_at.to_string()), clock(&s.ended_at.to_string()));
+        out.push(("Recorded", format!("{from} to {to}, recorder {}", s.recorder_version)));
         let complete = if s.session_complete { "complete" } else { "NOT complete" };
         out.push(("Ended", format!("{complete}, {}", s.end_reason)));
         if let Some(previous) = &s.continues {
@@ -280,7 +326,10 @@ fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
             out.push(("Missing", lost));
         }
         out.extend(
-            s.clock_steps.iter().take(5).map(|c| ("Clock", format!("stepped by {} ms at {}", c.delta_ms, c.at))),
+            s.clock_steps
+                .iter()
+                .take(5)
+                .map(|c| ("Clock", format!("stepped by {} ms at {}", c.delta_ms, clock(&c.at.to_string())))),
         );
         out.extend(s.recovery_notes.iter().take(20).map(|n| ("Recovery", n.clone())));
     }
@@ -299,6 +348,9 @@ fn facts(e: &Explanation) -> Vec<(&'static str, String)> {
             "Verdicts",
             format!("{} of {} denied, {stopped} of them stopped", grouped(c.policy_denied), counted(c.calls, "call")),
         ));
+    }
+    if !e.surface.is_empty() {
+        out.push(("Surface", format!("calls by definition: {}", states(&e.surface).join(", "))));
     }
     if e.receipt_integrity != "PASS" {
         out.push(("Warning", "its own builder found damaged receipts".to_owned()));
@@ -331,7 +383,8 @@ const HOW: &str = "assay verify-pack --signer FINGERPRINT PACK_DIR";
 #[must_use]
 pub fn markdown(e: &Explanation) -> String {
     let mut out = String::from("# Proof Pack Summary\n\n| | |\n|---|---|\n");
-    for (label, text) in facts(e) {
+    // What is kept has one zone.
+    for (label, text) in facts(e, &str::to_owned) {
         let _ = writeln!(out, "| {label} | {} |", escape(&text));
     }
     out.push_str("\n## What was called\n\n");
@@ -376,9 +429,9 @@ fn named(e: &Explanation) -> Vec<(&str, &TallyRow)> {
 
 /// The explanation for a terminal; everything in it is visible text.
 #[must_use]
-pub fn text(e: &Explanation, dir: &Path) -> String {
+pub fn text(e: &Explanation, dir: &Path, clock: Clock<'_>) -> String {
     let mut out = String::new();
-    for (label, text) in facts(e) {
+    for (label, text) in facts(e, clock) {
         let _ = writeln!(out, "{label:<10} {}", visible(&text));
     }
     out.push('\n');

@@ -3,6 +3,10 @@
 //! `<signer>.key` is the raw 32-byte Ed25519 seed, `<signer>.pub` the raw 32-byte public key (RFC 8032 §5.1.5),
 //! `.active_signer` the signer to use when none is named.
 
+mod bring;
+
+pub use bring::{LARGEST, seed};
+
 use crate::{
     files,
     model::sha256_hex,

@@ -188,6 +188,7 @@ pub struct Tally {
     other_tools: ToolTally,
     types: BTreeMap<String, u64>,
     anomalies: BTreeMap<String, u64>,
+    surface: BTreeMap<String, u64>,
     receipts: u64,
 }
 
@@ -218,6 +219,17 @@ impl Tally {
         let known = self.tools.len() < MAX_NAMES || self.tools.contains_key(tool);
         let tally = if known { self.tools.entry(name(tool)).or_default() } else { &mut self.other_tools };
         tally.add(outcome, duration_us);
+    }
+
+    /// How the definition of a call stood, its `surface_state`.
+    pub fn stood(&mut self, state: &str) {
+        count(&mut self.surface, state);
+    }
+
+    /// How many calls stood in each way; empty where receipts do not say.
+    #[must_use]
+    pub fn surface(&self) -> &BTreeMap<String, u64> {
+        &self.surface
     }
 
     /// A word in a receipt's `anomalies`.

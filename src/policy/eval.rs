@@ -188,6 +188,14 @@ impl Evaluator {
         self.counts.by_constraint = by_constraint;
     }
 
+    /// Whether the policy has a rule for this name: one that has the name itself, or one that restricts it by a pattern.
+    pub fn names(&mut self, tool: &str) -> bool {
+        let listed = self.listed(tool);
+        let Listed { deny, resembles, constraints, unusable, .. } = &*listed;
+        let is_restricted = deny.is_some() || resembles.is_some() || !constraints.is_empty() || *unusable;
+        is_restricted || self.policy.rules.allow.names(tool)
+    }
+
     /// Judges a call `elapsed` after the session began, and counts it when it is allowed.
     ///
     /// Never panics, and blocks no longer than names may take to resolve ([`hosts::PATIENCE`]).

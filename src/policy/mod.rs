@@ -56,6 +56,12 @@ impl Policy {
         &self.hash
     }
 
+    /// Whether a rule needs the addresses of names.
+    #[must_use]
+    pub fn resolves_names(&self) -> bool {
+        self.rules.constraints.iter().any(|constraint| constraint.hosts)
+    }
+
     /// The file's exact bytes.
     #[must_use]
     pub fn source(&self) -> &[u8] {

@@ -16,11 +16,11 @@ mod event;
 
 pub(super) use event::{Event, watch_signals};
 
-use super::Status;
+use super::{Status, served::Served};
 use crate::model::words::{EndReason, OutcomeReason, Teardown};
 use crate::{
     record::{activity::Activity, recorder::Ending},
-    relay::{Child, Exit, Group, Stop, Waker, child::EndStep, stdio::HEAR_OUT},
+    relay::{Exit, Group, Stop, Waker, child::EndStep, stdio::HEAR_OUT},
 };
 use event::{Ended, How};
 use rustix::process::Signal;
@@ -116,7 +116,7 @@ struct Moving {
 
 /// The life of one session: what has happened so far, and what ends it.
 pub(super) struct Life {
-    child: Arc<Child>,
+    child: Arc<Served>,
     stops: Stops,
     shutdown_timeout: Duration,
     recording: Underway,
@@ -151,7 +151,7 @@ const STDERR: usize = 2;
 
 impl Life {
     pub(super) fn new(
-        child: Arc<Child>,
+        child: Arc<Served>,
         stops: Stops,
         shutdown_timeout: Duration,
         recording: Underway,

@@ -6,38 +6,50 @@
 
 mod captures;
 mod client;
+mod exchanges;
+pub mod http;
 mod lifecycle;
+mod outbox;
 mod patience;
+mod pins;
 mod policy;
 mod process;
 mod relays;
+mod reviewer;
 pub mod seal;
+mod served;
 mod session;
 mod status;
+mod surface;
 mod sync;
 mod unrecorded;
 
-pub use status::{Sealed, Status};
+pub use crate::seal::Sealed;
+pub use status::{Status, log_level};
+pub use surface::{Compared, SurfaceOptions};
 
 use crate::{
+    bridge,
     error::{Exit, Failure},
     model::{Profile, WallTime},
     pack::keys::{KeyError, KeyStore, Signer},
-    paths::{AuditDir, DEFAULT_AUDIT_DIR, PathError},
-    policy::Policy,
+    paths::{self, AuditDir, DEFAULT_AUDIT_DIR, PathError},
+    policy::{Dns, Policy},
     record::{self, opening::PackInterval},
     relay::{
-        self, Child,
+        self, Child, Waker,
         child::{Pipes, SpawnError, Stderr},
     },
     sys::{self, clock},
 };
+use captures::BridgeLog;
 use lifecycle::Event;
 use process::{Process, Recording};
 use seal::Keeping;
+use served::Served;
 use session::{Session, Start};
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -53,6 +65,8 @@ pub struct Options {
     pub command: Vec<OsString>,
     /// The audit directory of the session.
     pub audit_dir: PathBuf,
+    /// Directories in front of the server's `PATH`.
+    pub path: Vec<PathBuf>,
     /// How the policy is applied: audit or guard.
     pub profile: Profile,
     /// Policy file; enforcing needs one.
@@ -79,6 +93,20 @@ pub struct Options {
     pub shutdown_timeout: Duration,
     /// Status messages as JSON lines.
     pub json: bool,
+    /// What a guard does about what the server offers.
+    pub surface: SurfaceOptions,
+}
+
+impl Options {
+    /// How names in arguments are resolved.
+    fn resolver(&self) -> Dns {
+        match (self.dns, self.profile) {
+            (false, _) => Dns::Off,
+            (true, Profile::Guard) => Dns::System,
+            // The recorder judges, and must keep up with the traffic.
+            (true, Profile::Audit) => Dns::system_beside(),
+        }
+    }
 }
 
 /// Runs one session and returns the proxy's exit code.
@@ -86,16 +114,49 @@ pub struct Options {
 /// # Errors
 /// Bad input, before the server is started: no or no such command, an audit directory that is a file, an unusable key.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
+    run_with(options, None)
+}
+
+/// Runs one session between a client over stdio and a server over HTTP.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_bridged(options: &Options, upstream: &Upstream) -> Result<Exit, Failure> {
+    run_with(options, Some(upstream))
+}
+
+/// A server that a bridge reaches over HTTP.
+pub(crate) struct Upstream {
+    /// How it is reached and spoken with.
+    pub(crate) bridge: bridge::Config,
+    /// Bytes of the log of exchanges.
+    pub(crate) capture_size: u64,
+}
+
+/// What to do about a command that was not found: it may be a whole line in one word.
+fn hint_for(program: &OsStr) -> String {
+    let words: Vec<&str> = program.to_str().map(|text| text.split_whitespace().collect()).unwrap_or_default();
+    if words.len() < 2 {
+        return COMMAND_HINT.to_owned();
+    }
+    format!("the command is one word here; without quotes it is: assay mcp-proxy -- {}", words.join(" "))
+}
+
+fn run_with(options: &Options, upstream: Option<&Upstream>) -> Result<Exit, Failure> {
     let status = Status::new(options.json);
     sys::process::ignore_write_signals();
     sys::process::hear_signals();
-    let program = options.command.first().ok_or_else(no_command)?;
-    relay::child::find_command(program).map_err(|e| Failure::bad_input(e).hint(COMMAND_HINT))?;
-    let rules = match &options.policy {
-        Some(path) => Some(Arc::new(Policy::load_if_quiet(path).map_err(Failure::bad_input)?)),
-        None if options.profile == Profile::Guard => return Err(no_policy()),
-        None => None,
-    };
+    let search = (!options.path.is_empty()).then(|| relay::child::search_path(&options.path));
+    if upstream.is_none() {
+        let program = options.command.first().ok_or_else(no_command)?;
+        let found = match &search {
+            Some(search) => relay::child::find_in(program, search),
+            None => relay::child::find_command(program),
+        };
+        let hint = hint_for(program);
+        found.map_err(|e| Failure::bad_input(e).hint(hint))?;
+    }
+    let rules = rules(options)?;
     let (dir, usable) = audit_dir(options, status)?;
     let signer = signer()?.map(Arc::new);
     let (events, inbox) = mpsc::channel();
@@ -104,16 +165,30 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         record::new_session_id().map_err(|e| Failure::failed(format_args!("cannot get a random session id: {e}")))?;
     let started = (clock::mono_ns(), WallTime::now());
     // The server starts up while we do: nothing that could still be refused as bad input comes after this.
-    let spawned = match watched.map(|()| Child::spawn(&options.command, Stderr::Piped, relay::Group::fitting())) {
-        Err(why) => Err(why),
-        Ok(Err(e)) if unrecorded::lacks_something(&e) => Err(e.to_string()),
-        Ok(spawned) => Ok(spawned.map_err(spawn_failure)?),
+    let spawn = || Child::spawn_in(&options.command, search.as_deref(), Stderr::Piped, relay::Group::fitting());
+    let waker = Arc::new(Waker::new());
+    let spawned = match (watched, upstream) {
+        (Err(why), _) => Err(why),
+        (Ok(()), Some(upstream)) => {
+            BridgeLog::make(options, &dir, session, upstream.capture_size, &waker).and_then(|(log, book)| {
+                let served = Served::bridge(&upstream.bridge, book, status);
+                let (served, pipes) = served.map_err(|e| format!("the bridge to the server cannot begin: {e}"))?;
+                Ok((served, pipes, Some(log)))
+            })
+        }
+        (Ok(()), None) => match spawn() {
+            Err(e) if unrecorded::lacks_something(&e) => Err(e.to_string()),
+            spawned => {
+                spawned.map(|(child, pipes)| Ok((Served::Process(child), pipes, None))).map_err(spawn_failure)?
+            }
+        },
     };
-    let start = Start { options, dir: &dir, usable, session, started, status };
+    let upstream = upstream.map(|upstream| &upstream.bridge);
+    let start = Start { options, upstream, dir: &dir, usable, session, started, status, waker, signer: signer.clone() };
     let keeping = Keeping { dir: dir.clone(), usable, signer, auto_pack: options.auto_pack, status };
-    let begun = spawned.and_then(|(child, pipes)| {
+    let begun = spawned.and_then(|(child, pipes, log)| {
         let child = Arc::new(child);
-        begin(&start, keeping, events, rules, &child, pipes).inspect_err(|_| {
+        begin(&start, keeping, events, rules, &child, (pipes, log)).inspect_err(|_| {
             start.forget();
             // It has heard nothing yet.
             let _ = child.signal_group(rustix::process::Signal::KILL);
@@ -123,7 +198,8 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let (mut session, recording) = match begun {
         Ok(begun) => begun,
         Err(why) if options.profile == Profile::Guard => return Ok(unrecorded::refuse(&why, Some(&inbox), status)),
-        Err(why) => return unrecorded::pass(&options.command, &why, Some(&inbox), status),
+        Err(why) if upstream.is_some() => return unrecorded::pass_bridged(upstream, &why, &inbox, status),
+        Err(why) => return unrecorded::pass(&options.command, search.as_deref(), &why, Some(&inbox), status),
     };
     session.go();
     recording.recover_others();
@@ -135,19 +211,28 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     Ok(status.finish(&finished.report, &finished.sealed, end.interrupted, end.server))
 }
 
+/// The policy that was asked for.
+fn rules(options: &Options) -> Result<Option<Arc<Policy>>, Failure> {
+    match &options.policy {
+        Some(path) => Ok(Some(Arc::new(Policy::load_if_quiet(path).map_err(Failure::bad_input)?))),
+        None if options.profile == Profile::Guard => Err(no_policy()),
+        None => Ok(None),
+    }
+}
+
 /// The process, its session, and the recorder last: that begins the session on disk.
 fn begin(
     start: &Start<'_>,
     keeping: Keeping,
     events: Sender<Event>,
     rules: Option<Arc<Policy>>,
-    child: &Arc<Child>,
-    pipes: Pipes,
+    child: &Arc<Served>,
+    streams: (Pipes, Option<BridgeLog>),
 ) -> Result<(Session, Recording), String> {
     let process = Process::start(keeping, events)?;
-    match start.begin(rules, child, pipes, &process) {
-        Ok((session, rings)) => {
-            let recording = process.record(Box::new(rings), session.waker.clone())?;
+    match start.begin(rules, child, streams, &process) {
+        Ok((session, source)) => {
+            let recording = process.record(source, start.waker.clone(), 10)?;
             Ok((session, recording))
         }
         Err(why) => {
@@ -159,13 +244,16 @@ fn begin(
 
 /// The audit directory, and whether it can be used. One that is not ours, or in which something is not, is not touched.
 fn audit_dir(options: &Options, status: Status) -> Result<(AuditDir, bool), Failure> {
-    let given = std::path::absolute(&options.audit_dir).unwrap_or_else(|_| options.audit_dir.clone());
+    let (named, _) = paths::named_audit_dir(&options.audit_dir).map_err(Failure::bad_input)?;
+    let given = std::path::absolute(&named).unwrap_or(named);
     let reached = AuditDir::reach(&options.audit_dir);
+    let may_be_the_repositorys =
+        options.audit_dir == Path::new(DEFAULT_AUDIT_DIR) || paths::is_in_repository(&options.audit_dir);
     let dir = reached.as_ref().ok().cloned().unwrap_or_else(|| AuditDir::at(&given)).of_user();
     match reached.and_then(|dir| dir.create()) {
         Ok(()) => Ok((dir, true)),
         // The user named it, so it is the user's mistake. What blocks the default one may have come with a repository.
-        Err(e @ PathError::NotADirectory(_)) if options.audit_dir != Path::new(DEFAULT_AUDIT_DIR) => {
+        Err(e @ PathError::NotADirectory(_)) if !may_be_the_repositorys => {
             Err(Failure::bad_input(e).hint("name another directory with --audit-dir"))
         }
         Err(e) => {

@@ -1,20 +1,21 @@
 //! The policy of a running proxy: loaded, kept for the evidence, applied, and read again when its file changes.
 
 use super::Status;
+pub(super) use crate::verdict::{PolicyJudge, keep};
 use crate::{
-    model::{PolicyVerdict, Word, event::detail::PolicyReload},
+    model::event::detail::PolicyReload,
     paths::AuditDir,
-    policy::{Arguments, Call, Dns, Evaluator, Policy, Surroundings, Verdict},
-    record::judge::{Decision, Judge, PolicyFeed, Subject},
+    policy::{Dns, Policy},
+    record::judge::PolicyFeed,
 };
 use std::{
-    io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
+    thread,
     time::Duration,
 };
 
@@ -22,82 +23,6 @@ use std::{
 const EVERY: Duration = Duration::from_secs(1);
 /// How long a changed file must have stayed the same before it is read: some editors write in pieces.
 const SETTLED: Duration = Duration::from_millis(100);
-
-/// An evaluator, and when its session began.
-struct Applied {
-    evaluator: Evaluator,
-    /// A newer policy, which is taken up between two messages.
-    next: Option<Arc<Policy>>,
-    started_ns: u64,
-}
-
-/// Judges calls by a policy; clones share the counts.
-#[derive(Clone)]
-pub(super) struct PolicyJudge(Arc<Mutex<Applied>>);
-
-impl PolicyJudge {
-    /// Judges by this policy, for a session that began at this time (monotonic ns).
-    pub(super) fn new(policy: Arc<Policy>, dns: Dns, started_ns: u64) -> Self {
-        let evaluator = Evaluator::new(policy, Arc::new(Surroundings::here(dns)));
-        Self(Arc::new(Mutex::new(Applied { evaluator, next: None, started_ns })))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Applied> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reload(&self, policy: Arc<Policy>) {
-        self.lock().next = Some(policy);
-    }
-
-    /// `sha256:` of the newest policy.
-    fn newest(&self) -> String {
-        let applied = self.lock();
-        applied.next.as_ref().unwrap_or_else(|| applied.evaluator.policy()).hash().to_owned()
-    }
-}
-
-impl Judge for PolicyJudge {
-    fn begin(&mut self) -> String {
-        let mut applied = self.lock();
-        if let Some(policy) = applied.next.take() {
-            applied.evaluator.reload(policy);
-        }
-        applied.evaluator.policy().hash().to_owned()
-    }
-
-    fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Decision, String) {
-        let mut applied = self.lock();
-        let arguments = subject.arguments.map_or(Arguments::Absent, Arguments::Raw);
-        let elapsed = Duration::from_nanos(ns.saturating_sub(applied.started_ns));
-        let said = applied.evaluator.decide(&Call { tool: subject.tool, arguments }, elapsed);
-        let verdict = match said.verdict {
-            Verdict::Allowed => PolicyVerdict::Allowed,
-            // What is not known is not allowed.
-            Verdict::Denied | Verdict::Unknown => PolicyVerdict::Denied,
-        };
-        let decision = Decision {
-            index: None,
-            verdict,
-            reason: said.reason.into(),
-            rule: Some(said.rule),
-            unseen: said.unseen.into_iter().map(Word::Known).collect(),
-        };
-        (decision, said.message)
-    }
-}
-
-/// Stores the bytes of a policy where packs take them from, under the name of their hash.
-pub(super) fn keep(dir: &AuditDir, policy: &Policy) -> io::Result<()> {
-    let files = dir.files();
-    files.make_dir(&dir.policies())?;
-    let path = dir.policy(policy.hash());
-    if files.read(&path, policy.source().len() as u64).is_ok_and(|there| there == policy.source()) {
-        return Ok(());
-    }
-    let staged = path.with_extension(format!("yaml.{}.new", std::process::id()));
-    files.replace(&staged, &path, policy.source(), true)
-}
 
 /// Metadata by which a new or changed file is noticed.
 type Stamp = Option<(u64, u64, i64, i64, i64, i64)>;
@@ -107,12 +32,69 @@ fn stamp(path: &Path) -> Stamp {
     Some((m.ino(), m.len(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
 }
 
+/// The policy in force, for all sessions of a process: each has a judge of its own, because budgets are counted by
+/// session.
+#[derive(Clone)]
+pub(super) struct InForce(Arc<Mutex<Sessions>>);
+
+struct Sessions {
+    policy: Arc<Policy>,
+    judged: Vec<(PolicyJudge, Weak<PolicyFeed>)>,
+}
+
+impl InForce {
+    /// This policy, and no session yet.
+    pub(super) fn new(policy: Arc<Policy>) -> Self {
+        Self(Arc::new(Mutex::new(Sessions { policy, judged: Vec::new() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The judge of a session that began at this time (monotonic ns), and what tells it of other policies, as long as
+    /// that is kept.
+    pub(super) fn session(&self, dns: Dns, started_ns: u64) -> (PolicyJudge, Arc<PolicyFeed>) {
+        let mut sessions = self.lock();
+        let judge = PolicyJudge::new(sessions.policy.clone(), dns, started_ns);
+        let feed = Arc::new(PolicyFeed::new(Some(sessions.policy.hash().to_owned())));
+        sessions.judged.retain(|(_, feed)| feed.strong_count() > 0);
+        sessions.judged.push((judge.clone(), Arc::downgrade(&feed)));
+        (judge, feed)
+    }
+
+    /// Whether a verdict may have to wait for a name to be resolved.
+    pub(super) fn resolves_names(&self) -> bool {
+        self.lock().policy.resolves_names()
+    }
+
+    /// `sha256:` of the policy in force.
+    pub(super) fn hash(&self) -> String {
+        self.lock().policy.hash().to_owned()
+    }
+
+    /// The file was read again; `policy` is the new one, if it can be used.
+    fn reloaded(&self, policy: Option<Arc<Policy>>, told: &PolicyReload) {
+        let mut sessions = self.lock();
+        for (judge, feed) in &sessions.judged {
+            if let Some(policy) = &policy {
+                judge.reload(policy.clone());
+            }
+            if let Some(feed) = feed.upgrade() {
+                feed.tell(told.clone());
+            }
+        }
+        if let Some(policy) = policy {
+            sessions.policy = policy;
+        }
+    }
+}
+
 /// Reads the policy again when its file changes, or on request.
 pub(super) struct Watcher {
     pub(super) path: PathBuf,
     pub(super) dir: AuditDir,
-    pub(super) judge: PolicyJudge,
-    pub(super) feed: Arc<PolicyFeed>,
+    pub(super) policy: InForce,
     pub(super) status: Status,
 }
 
@@ -140,7 +122,7 @@ impl Watcher {
     }
 
     fn reload(&self, forced: bool) {
-        let previous = self.judge.newest();
+        let previous = self.policy.hash();
         let loaded = Policy::load_whole(&self.path).map_err(|e| e.to_string()).and_then(|policy| {
             let changed = policy.hash() != previous;
             match keep(&self.dir, &policy) {
@@ -154,26 +136,38 @@ impl Watcher {
                 if policy_hash == previous && !forced {
                     return;
                 }
-                self.judge.reload(Arc::new(policy));
-                self.status.policy(&format!("policy {} is in force: {policy_hash}", self.path.display()));
-                self.feed.tell(PolicyReload { error: None, policy_hash, previous });
+                let told = PolicyReload { error: None, policy_hash, previous };
+                self.policy.reloaded(Some(Arc::new(policy)), &told);
+                self.status.policy(&format!("policy {} is in force: {}", self.path.display(), told.policy_hash));
             }
             Err(e) => {
                 self.status.warn(&format!("the policy in force stays in force, the new one cannot be used: {e}"));
                 let first = e.lines().next().unwrap_or_default();
                 let error = Some(crate::record::envelope::short(first));
-                self.feed.tell(PolicyReload { error, policy_hash: previous.clone(), previous });
+                self.policy.reloaded(None, &PolicyReload { error, policy_hash: previous.clone(), previous });
             }
         }
     }
 }
 
+/// Has the policy read again when it changes; what is returned asks for it.
+pub(super) fn watch(watcher: Watcher) -> Result<Sender<()>, String> {
+    let (ask, asked) = mpsc::channel();
+    thread::Builder::new()
+        .name("assay-policy".into())
+        .spawn(move || watcher.run(&asked))
+        .map_err(|e| format!("no thread for the policy: {e}"))?;
+    Ok(ask)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::CallAnomaly;
+    use crate::model::{CallAnomaly, PolicyVerdict};
     use crate::policy::{Beside, Resolve};
+    use crate::record::judge::{Judge as _, Subject};
     use std::{
+        io,
         net::IpAddr,
         sync::atomic::{AtomicBool, Ordering},
         time::Instant,
@@ -205,7 +199,6 @@ mod tests {
         assert_eq!(guard.judge(subject, 1).0.verdict, PolicyVerdict::Allowed);
         // In the middle of a batch.
         judge.reload(new.clone());
-        assert_eq!(judge.newest(), new.hash());
         assert_eq!(guard.judge(subject, 1).0.verdict, PolicyVerdict::Allowed);
         assert_eq!(guard.begin(), new.hash());
         assert_eq!(guard.judge(subject, 1).0.verdict, PolicyVerdict::Denied);

@@ -14,6 +14,7 @@ use crate::{
     record::{
         broadcast::{Broadcast, Silent},
         engine::Engine,
+        health::Health,
         recorder::Ending,
         session::{RecorderReport, Shared},
         source::Source,
@@ -36,6 +37,8 @@ pub(super) type Inbox = Receiver<Event>;
 
 /// Most sessions that wait for their packs, each with its files open.
 const WAITING: usize = 64;
+
+const NOT_SEALED: &str = "the disk does not respond: some packs were not built; run `assay recover` once it does";
 
 /// The threads of the process.
 pub(super) struct Process {
@@ -68,6 +71,13 @@ pub(super) struct Finished {
     _log: Option<WorkerGuard>,
 }
 
+impl Finished {
+    /// Whether everything that was recorded is sealed.
+    pub(super) const fn is_kept(&self) -> bool {
+        !self.report.left_for_recovery && !self.report.damaged && !self.sealed.has_problems
+    }
+}
+
 impl Process {
     /// The threads that need no session. The error says what the system does not have.
     pub(super) fn start(keeping: Keeping, events: Sender<Event>) -> Result<Self, String> {
@@ -87,7 +97,14 @@ impl Process {
             None => Arc::new(Silent),
         };
         match started {
-            Ok(sealing) => Ok(Self { keeping, events, live, shared: Shared { broadcast, ended, files }, sealing, log }),
+            Ok(sealing) => Ok(Self {
+                keeping,
+                events,
+                live,
+                shared: Shared { broadcast, ended, files, health: Arc::default() },
+                sealing,
+                log,
+            }),
             Err(why) => {
                 close(live);
                 Err(why)
@@ -100,19 +117,24 @@ impl Process {
         self.live.as_ref().map(|(hub, _)| hub)
     }
 
+    /// Has the recorder tell here how it is.
+    pub(super) fn tells(&mut self, health: Arc<Health>) {
+        self.shared.health = health;
+    }
+
     /// There will be no session.
     pub(super) fn stop(self) {
         close(self.live);
     }
 
-    /// Starts the recorder: it begins the sessions of this source on disk. The error says what the system does not
-    /// have.
-    pub(super) fn record(self, source: Box<dyn Source>, waker: Arc<Waker>) -> Result<Recording, String> {
+    /// Starts the recorder, `nice` steps below the priority of others: it begins the sessions of this source on disk. The
+    /// error says what the system does not have.
+    pub(super) fn record(self, source: Box<dyn Source>, waker: Arc<Waker>, nice: i32) -> Result<Recording, String> {
         let Self { keeping, live, shared, sealing, log, .. } = self;
         let (finish, ending) = mpsc::channel();
         let engine = Engine::new(shared, source, waker.clone());
         let run = move || {
-            if let Err(e) = sys::process::nice_this_thread(10) {
+            if let Err(e) = sys::process::nice_this_thread(nice) {
                 tracing::debug!(error = %e, "the recorder keeps its priority");
             }
             engine.run(&ending)
@@ -146,16 +168,17 @@ impl Recording {
         let patience = if report.is_some() { patience } else { Duration::ZERO };
         let report = report.unwrap_or_else(|| RecorderReport { left_for_recovery: true, ..RecorderReport::default() });
         let tally = patience::join(sealing, patience, &|| false);
-        let is_sealed = tally.is_some();
+        let (is_sealed, status) = (tally.is_some(), keeping.status);
         if report.damaged && is_sealed && keeping.auto_pack {
             // Finishes sessions whose files another process has changed.
             let run = move || seal::recover_now(&keeping);
-            if let Ok(thread) = thread::Builder::new().name("assay-recover".into()).spawn(run) {
-                patience::join(thread, patience, &|| false);
+            if let Ok(thread) = thread::Builder::new().name("assay-recover".into()).spawn(run)
+                && patience::join(thread, patience, &|| false).is_none()
+            {
+                status.warn(NOT_SEALED);
             }
         } else if !is_sealed {
-            let text = "the disk does not respond: the last pack was not built; run `assay recover` once it does";
-            keeping.status.warn(text);
+            status.warn(NOT_SEALED);
         }
         close(live);
         let report = RecorderReport { left_for_recovery: report.left_for_recovery || !is_sealed, ..report };

@@ -3,11 +3,12 @@
 use super::{
     client,
     lifecycle::{Event, Stops},
+    served::Served,
 };
 use crate::{
     live::voice::Voice,
     relay::{
-        Child, Producer, Stop,
+        Producer, Stop,
         child::Pipes,
         stdio::{Inspector, Mode, RelayEvent, StderrCounts, relay_and_tell, relay_stderr},
     },
@@ -45,7 +46,7 @@ impl Running {
         pipes: Pipes,
         producers: [Producer; 2],
         inspectors: Option<Inspectors>,
-        child: &Arc<Child>,
+        child: &Arc<Served>,
         events: &Sender<Event>,
         voice: Option<Arc<Voice>>,
     ) -> Result<Self, String> {
@@ -105,6 +106,8 @@ impl Running {
                 relay_stderr(from, to, &counts, Some(&tap), &stop);
                 tell(Event::StderrEnd);
             })?;
+        } else {
+            let _ = events.send(Event::StderrEnd);
         }
         let child = child.clone();
         relay_thread(&mut waiting, "assay-wait", events, move |tell| {

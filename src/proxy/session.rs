@@ -2,45 +2,46 @@
 
 use super::{
     Options, Status,
-    captures::Captures,
+    captures::{BridgeLog, Captures},
     lifecycle::{Life, Underway},
-    policy,
+    pins, policy,
     process::{Inbox, Process},
     relays::{Inspectors, Running},
+    served::Served,
     status::ServerEnd,
+    surface::Keeper,
 };
 use crate::{
+    bridge,
     guard::{self, Gate, Outlet},
-    model::{Profile, SessionId, WallTime},
+    model::{Profile, SessionId, Transport, WallTime, surface::Identity},
+    pack::keys::Signer,
     paths::AuditDir,
-    policy::{Dns, Policy},
+    policy::Policy,
     record::{
         activity::Activity,
-        card::{self, Card},
+        bridged::Bridged,
+        card::{self, Card, LogPlace},
         health::Health,
-        judge::PolicyFeed,
         opening::Opening,
-        recorder::{Ending, Setup, command_digest},
+        recorder::{Ending, HttpBinding, Origin, Setup, server_id_of_command, server_id_of_url},
         rings::Rings,
         rulings,
+        source::Source,
     },
     relay::{
-        Child, Waker,
+        Waker,
         capture::{note_cards, ring_dirs},
         child::Pipes,
     },
 };
-use std::{
-    sync::{
-        Arc,
-        mpsc::{self, Sender},
-    },
-    thread,
-};
+use std::sync::Arc;
 
 /// What a session begins with.
 pub(super) struct Start<'a> {
     pub(super) options: &'a Options,
+    /// The server over HTTP, if it is one.
+    pub(super) upstream: Option<&'a bridge::Config>,
     pub(super) dir: &'a AuditDir,
     /// Whether anything can be written there.
     pub(super) usable: bool,
@@ -48,16 +49,19 @@ pub(super) struct Start<'a> {
     /// When it began: monotonic ns, wall clock.
     pub(super) started: (u64, WallTime),
     pub(super) status: Status,
+    /// Wakes the recorder.
+    pub(super) waker: Arc<Waker>,
+    /// Signs the first decisions about the server's surface.
+    pub(super) signer: Option<Arc<Signer>>,
 }
 
 /// A session between a client and a server over stdio. Nothing crosses before [`Session::run`].
 pub(super) struct Session {
     running: Running,
     life: Life,
-    /// Wakes the recorder.
-    pub(super) waker: Arc<Waker>,
     /// The state of the recorder.
     pub(super) health: Arc<Health>,
+    keeper: Option<Keeper>,
 }
 
 /// How a session over stdio ended.
@@ -72,34 +76,55 @@ impl Start<'_> {
     pub(super) fn begin(
         &self,
         rules: Option<Arc<Policy>>,
-        child: &Arc<Child>,
-        pipes: Pipes,
+        child: &Arc<Served>,
+        (pipes, log): (Pipes, Option<BridgeLog>),
         process: &Process,
-    ) -> Result<(Session, Rings), String> {
-        let Self { options, dir, usable, session, started, status } = *self;
-        let waker = Arc::new(Waker::new());
+    ) -> Result<(Session, Box<dyn Source>), String> {
+        let Self { options, upstream, dir, usable, session, started, status, ref waker, ref signer } = *self;
         let guarded = (options.profile == Profile::Guard).then_some(options.max_message);
-        let mut captures = Captures::make(dir, session, &waker, status, guarded)?;
-        let places = card::Captures::of(&captures.lanes);
-        let mut setup = setup(options);
+        let mut captures = Captures::make(dir, session, waker, status, guarded)?;
+        let mut places = card::Captures::of(&captures.lanes);
+        places.log = log.as_ref().map(|log| LogPlace {
+            file: log.file.clone(),
+            process: session.bits(),
+            route: 0,
+            is_beside_rings: true,
+        });
+        let mut setup = setup(options, upstream);
+        setup.http = log.as_ref().map(|log| HttpBinding { key_lasts: log.key_lasts, ..HttpBinding::default() });
         setup.policy_hash = rules.as_ref().map(|policy| policy.hash().to_owned());
+        if usable {
+            let server = Identity { endpoint: setup.origin.digest().to_owned(), id: setup.server_id.clone() };
+            setup.surface = pins::begin(dir, server, &options.surface, signer.clone(), status);
+        }
         let setup = Arc::new(setup);
-        let feed = Arc::new(PolicyFeed::new(setup.policy_hash.clone()));
         let health = Arc::new(Health::default());
-        let judge = rules.map(|policy| {
+        let in_force = rules.map(|policy| {
             if usable && let Err(e) = policy::keep(dir, &policy) {
                 status.warn(&format!("the policy cannot be kept for the evidence: {e}"));
             }
-            let dns = match (options.dns, guarded) {
-                (false, _) => Dns::Off,
-                (true, Some(_)) => Dns::System,
-                // The recorder judges, and must keep up with the traffic.
-                (true, None) => Dns::system_beside(),
-            };
-            policy::PolicyJudge::new(policy, dns, started.0)
+            policy::InForce::new(policy)
         });
+        let (judge, feed) = match &in_force {
+            Some(policy) => {
+                let (judge, feed) = policy.session(options.resolver(), started.0);
+                (Some(judge), feed)
+            }
+            None => (None, Arc::default()),
+        };
+        let keeper = if guarded.is_some() && options.surface.enforce {
+            let server = Identity { endpoint: setup.origin.digest().to_owned(), id: setup.server_id.clone() };
+            let signer = signer.clone().filter(|_| usable);
+            Some(Keeper::begin(dir, server, &options.surface, signer, status)?)
+        } else {
+            None
+        };
         let inspectors = match (captures.rulings.take(), &judge) {
-            (Some(rulings), Some(judge)) => Some(inspectors(rulings, judge, &health, &feed, options.max_message)?),
+            (Some(rulings), Some(judge)) => {
+                let session =
+                    guard::Session::new(Box::new(judge.clone()), health.clone(), feed.clone(), options.max_message);
+                Some(inspectors(session, rulings, keeper.as_ref())?)
+            }
             _ => None,
         };
         if usable {
@@ -113,15 +138,9 @@ impl Start<'_> {
         let activity = Arc::new(Activity::default());
         let recording = Underway { activity: activity.clone(), waker: waker.clone() };
         let mut life = Life::new(child.clone(), running.stops.clone(), options.shutdown_timeout, recording, status);
-        if let (Some(judge), Some(path)) = (judge.clone(), &options.policy) {
+        if let (Some(policy), Some(path)) = (in_force, &options.policy) {
             let path = std::path::absolute(path).map_err(|e| e.to_string())?;
-            life.reload_on_hangup(watch(policy::Watcher {
-                path,
-                dir: dir.clone(),
-                judge,
-                feed: feed.clone(),
-                status,
-            })?);
+            life.reload_on_hangup(policy::watch(policy::Watcher { path, dir: dir.clone(), policy, status })?);
         }
         let opening = Opening {
             dir: dir.clone(),
@@ -136,13 +155,18 @@ impl Start<'_> {
             feed,
             health: health.clone(),
         };
-        Ok((Session { running, life, waker, health }, Rings::new(captures.lanes, opening)))
+        let source: Box<dyn Source> = match log {
+            Some(log) => Box::new(Bridged::new(captures.lanes, opening, log.source, is_open(upstream))),
+            None => Box::new(Rings::new(captures.lanes, opening)),
+        };
+        Ok((Session { running, life, health, keeper }, source))
     }
 
     /// From here on a crash can be recovered, whatever has crossed.
     fn remember(&self, setup: &Setup, captures: &card::Captures) {
         let Self { dir, session, started, status, .. } = *self;
-        for ring in captures.rings.iter().flatten() {
+        let log = captures.log.iter().filter_map(|log| log.file.as_ref());
+        for ring in captures.rings.iter().flatten().chain(log) {
             if !ring.starts_with(dir.root())
                 && let Err(e) = note_cards(ring, &dir.live())
             {
@@ -172,7 +196,7 @@ impl Start<'_> {
         let _ = self.dir.files().remove(&self.dir.session(self.started.1, self.session).card);
         let hex = self.session.hex();
         for dir in ring_dirs(&self.dir.live()) {
-            for name in ["c2s.ring", "s2c.ring", "dec.ring", "place"] {
+            for name in ["c2s.ring", "s2c.ring", "dec.ring", "log.ring", "log.state", "place"] {
                 let path = dir.join(format!("{hex}.{name}"));
                 let _ =
                     if dir == self.dir.live() { self.dir.files().remove(&path) } else { std::fs::remove_file(path) };
@@ -197,83 +221,68 @@ impl Session {
     /// Ends what the server left behind.
     pub(super) fn close(self) -> SessionEnd {
         self.life.sweep();
+        if let Some(keeper) = &self.keeper {
+            keeper.end();
+        }
         let server = ServerEnd { code: self.life.server_code(), died: self.life.died() };
         SessionEnd { interrupted: self.life.interrupted(), server }
     }
 }
 
-/// Has the policy read again when it changes; what is returned asks for it.
-fn watch(watcher: policy::Watcher) -> Result<Sender<()>, String> {
-    let (ask, asked) = mpsc::channel();
-    thread::Builder::new()
-        .name("assay-policy".into())
-        .spawn(move || watcher.run(&asked))
-        .map_err(|e| format!("no thread for the policy: {e}"))?;
-    Ok(ask)
-}
-
 fn inspectors(
+    session: guard::Session,
     rulings: rulings::RulingWriter,
-    judge: &policy::PolicyJudge,
-    health: &Arc<Health>,
-    feed: &Arc<PolicyFeed>,
-    max_message: usize,
+    keeper: Option<&Keeper>,
 ) -> Result<Inspectors, String> {
-    let session = guard::Session::new(Box::new(judge.clone()), health.clone(), feed.clone(), max_message);
+    let gate = keeper.map(Keeper::gate);
+    let session = match &gate {
+        Some(gate) => session.with_surface(gate.clone()),
+        None => session,
+    };
     let shared = guard::StdioGuard::new(session, rulings).map_err(|e| format!("the guard cannot begin: {e}"))?;
+    if let (Some(keeper), Some(gate)) = (keeper, &gate) {
+        let guard = Arc::downgrade(&shared);
+        keeper.tells(gate, move |text| {
+            if let Some(guard) = guard.upgrade() {
+                guard.tell_client(text);
+            }
+        });
+    }
     Ok([Box::new(Gate::new(shared.clone())), Box::new(Outlet::new(shared))])
 }
 
-fn setup(options: &Options) -> Setup {
+fn setup(options: &Options, upstream: Option<&bridge::Config>) -> Setup {
     let argv: Vec<String> = options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let server_id = options.server_id.clone().unwrap_or_else(|| auto_server_id(&argv));
+    let (transport, origin, automatic_id) = match upstream {
+        None => {
+            let id = server_id_of_command(&argv);
+            (Transport::Stdio, Origin::of_command(argv, options.store_command), id)
+        }
+        Some(upstream) => {
+            let transport = match upstream.transport {
+                // Which it is shows with the first message.
+                bridge::Transport::Auto | bridge::Transport::StreamableHttp => Transport::StreamableHttp,
+                bridge::Transport::Sse => Transport::Sse,
+            };
+            let url = upstream.destination.url.as_str();
+            (transport, Origin::of_url(url, options.store_args), server_id_of_url(url))
+        }
+    };
     Setup {
         profile: options.profile,
-        transport: "stdio",
-        server_id,
-        command_digest: command_digest(&argv),
-        command: options.store_command.then_some(argv),
+        transport,
+        server_id: options.server_id.clone().unwrap_or(automatic_id),
+        origin,
+        http: None,
         store_args: options.store_args,
         store_results: options.store_results,
         store_limit: options.store_limit,
         policy_hash: None,
+        surface: None,
     }
 }
 
-/// The server's name as its command says it: the script or package after an interpreter or package runner, else the
-/// program.
-fn auto_server_id(argv: &[String]) -> String {
-    const RUNNERS: [&str; 12] =
-        ["npx", "node", "python", "python3", "uvx", "uv", "bunx", "bun", "deno", "pipx", "npm", "pnpm"];
-    let base = |arg: &str| {
-        let name = arg.trim_end_matches('/').rsplit('/').next().unwrap_or(arg);
-        name.chars().filter(|c| c.is_ascii_alphanumeric() || "._-@".contains(*c)).take(100).collect::<String>()
-    };
-    let program = argv.first().map(|p| base(p)).unwrap_or_default();
-    let behind = argv.iter().skip(1).find(|a| !a.starts_with('-') && !matches!(a.as_str(), "run" | "exec" | "dlx"));
-    let name = match behind {
-        Some(arg) if RUNNERS.contains(&program.as_str()) => base(arg),
-        _ => program,
-    };
-    if name.is_empty() { "server".to_owned() } else { name }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn server_ids_name_the_server_and_are_safe() {
-        for (argv, id) in [
-            (&["npx", "-y", "@modelcontextprotocol/server-everything"][..], "server-everything"),
-            (&["/usr/bin/python3", "my_server.py"], "my_server.py"),
-            (&["uv", "run", "server"], "server"),
-            (&["/opt/x/mcp-server-git", "--repository", "/r"], "mcp-server-git"),
-            (&["node"], "node"),
-            (&["日本"], "server"),
-        ] {
-            let argv: Vec<String> = argv.iter().map(|a| (*a).to_owned()).collect();
-            assert_eq!(auto_server_id(&argv), id);
-        }
-    }
+/// Whether the server will show which transport it speaks.
+fn is_open(upstream: Option<&bridge::Config>) -> bool {
+    upstream.is_some_and(|upstream| upstream.transport == bridge::Transport::Auto)
 }

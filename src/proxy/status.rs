@@ -1,8 +1,10 @@
 //! What the proxy says on stderr and in its own log. stdout belongs to the protocol.
 
+use super::Sealed;
 use crate::text::counted;
 use crate::{error::Exit, files, model::SessionId, paths::AuditDir, record::session::RecorderReport, text::visible};
-use std::{io::IsTerminal as _, path::PathBuf};
+use std::io::IsTerminal as _;
+use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::WorkerGuard;
 
 /// The recorder's log is begun anew when it is longer than this; one old log is kept.
@@ -15,29 +17,6 @@ const LOG_LINES: usize = 1024;
 pub struct Status {
     json: bool,
     routine: bool,
-}
-
-/// What became of one session's evidence.
-#[derive(Debug, Clone)]
-pub struct Sealed {
-    /// Id of the session.
-    pub session: SessionId,
-    /// The pack, if one was built.
-    pub pack: Option<PathBuf>,
-    /// Whether the pack verified.
-    pub verified: bool,
-    /// Whether the session is complete.
-    pub complete: bool,
-    /// Why the session ended, the `end_reason` of `session.json`.
-    pub end_reason: String,
-    /// Receipts whose policy verdict is `denied`.
-    pub policy_denied: u64,
-    /// Number of tool calls.
-    pub calls: u64,
-    /// What went wrong, as text for people.
-    pub problems: Vec<String>,
-    /// What recovery found, as text for people.
-    pub notes: Vec<String>,
 }
 
 /// What became of all sessions together.
@@ -105,6 +84,19 @@ impl Status {
         }
     }
 
+    /// What a server offers was taken for what to compare with. It is always said: nobody approved it.
+    pub(super) fn first_use(self, text: &str) {
+        tracing::info!("{text}");
+        self.say("surface", text, &serde_json::Value::Null);
+    }
+
+    /// Clients can connect. It is always said: the port may be known to nobody else.
+    pub(super) fn listening(self, url: &str, upstream: &str) {
+        tracing::info!(url, upstream, "listening");
+        let more = serde_json::json!({ "url": url, "upstream": upstream });
+        self.say("listening", &format!("listening on {url} for {upstream}"), &more);
+    }
+
     pub(super) fn recording(self, dir: &AuditDir, session: SessionId, pid: u32) {
         let text = format!("recording session {session} in {}", dir.root().display());
         tracing::info!(%session, pid, "recording");
@@ -168,6 +160,9 @@ impl Status {
         if report.left_for_recovery {
             self.warn("the last evidence could not be written; it is kept in memory until a reboot: free some space, then run `assay recover`");
         }
+        if report.drifts > 0 {
+            self.warn("the server announced what nobody approved; see assay surface diff");
+        }
         let recorded = !report.left_for_recovery
             && !report.nothing_recorded
             && report.missed_messages + report.missed_bytes == 0
@@ -177,7 +172,7 @@ impl Status {
             _ if !recorded => Exit::Failed,
             Some(code) => Exit::Server(code),
             None if server.died || sealed.is_incomplete => Exit::Failed,
-            None if report.violations > 0 || sealed.denied => Exit::Violation,
+            None if report.violations > 0 || report.drifts > 0 || sealed.denied => Exit::Violation,
             None => Exit::Ok,
         };
         tracing::info!(exit = exit.code(), "the proxy ends");
@@ -196,6 +191,17 @@ fn why_missed(report: &RecorderReport) -> String {
         why.push(format!("{requests} beyond those that are followed without an answer"));
     }
     why.join("; ")
+}
+
+/// How much is logged, as `ASSAY_LOG` says: `off`, `error`, `warn`, `info`, `debug` or `trace`; none if it is not set.
+///
+/// # Errors
+/// Another word, as a fragment with those that there are.
+pub fn log_level() -> Result<Option<LevelFilter>, String> {
+    let Some(word) = std::env::var_os("ASSAY_LOG").filter(|word| !word.is_empty()) else { return Ok(None) };
+    let level = word.to_str().and_then(|word| word.parse().ok());
+    let expected = || format!("ASSAY_LOG is {}: expected off, error, warn, info, debug or trace", word.display());
+    level.map(Some).ok_or_else(expected)
 }
 
 /// Writes the recorder's own log to `recorder.log` in the audit directory, 0600, off every thread that matters.
@@ -223,10 +229,14 @@ pub(super) fn log_to(dir: &AuditDir, status: Status) -> Option<WorkerGuard> {
     // The default of 128 000 lines costs 4 MB and milliseconds at every start.
     let builder = tracing_appender::non_blocking::NonBlockingBuilder::default();
     let (writer, guard) = builder.buffered_lines_limit(LOG_LINES).finish(file);
+    let level = log_level().unwrap_or_else(|what| {
+        status.warn(&format!("{what}; the log has what info has"));
+        None
+    });
     let subscriber = tracing_subscriber::fmt()
         .with_writer(writer)
         .with_ansi(false)
-        .with_max_level(tracing::Level::INFO)
+        .with_max_level(level.unwrap_or(LevelFilter::INFO))
         .with_thread_names(true)
         .finish();
     // Only the first one in a process counts; a library user may have set one.

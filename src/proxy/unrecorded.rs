@@ -6,6 +6,7 @@
 
 use super::{Status, lifecycle::Event, spawn_failure};
 use crate::{
+    bridge::{Bridge, Config},
     error::{Exit, Failure},
     guard::DENIED,
     relay::child::{Alone, SpawnError},
@@ -13,9 +14,17 @@ use crate::{
 };
 use rustix::{
     io::Errno,
+    pipe::{PipeFlags, pipe_with},
     stdio::{stdin, stdout},
 };
-use std::{ffi::OsString, sync::mpsc::Receiver, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{Read as _, Write as _},
+    sync::{Arc, mpsc::Receiver},
+    thread,
+    time::Duration,
+};
 
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -29,18 +38,62 @@ pub(super) fn lacks_something(e: &SpawnError) -> bool {
     errno.is_some_and(|e| [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN].contains(&e))
 }
 
+/// Runs a bridge between our own streams and its server until it ends.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn pass_bridged(
+    upstream: Option<&Config>,
+    why: &str,
+    signals: &Receiver<Event>,
+    status: Status,
+) -> Result<Exit, Failure> {
+    status.warn(&format!("nothing of this session will be recorded; it continues without the recorder: {why}"));
+    let failed = |e: std::io::Error| Failure::failed(format_args!("the bridge to the server cannot begin: {e}"));
+    let Some(upstream) = upstream else { return Err(Failure::failed("there is no server")) };
+    let (reader, said) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+    let (told, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+    let notice = Arc::new(move |text: &str| status.warn(text));
+    let bridge = Bridge::start(Config { notice, ..upstream.clone() }, reader, writer).map_err(failed)?;
+    let copies =
+        thread::Builder::new().spawn(move || drop(std::io::copy(&mut std::io::stdin(), &mut File::from(said))));
+    copies.map_err(failed)?;
+    let tells = thread::Builder::new().spawn(move || {
+        let (mut told, mut stdout) = (File::from(told), std::io::stdout());
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(bytes @ 1..) = told.read(&mut piece) {
+            if stdout.write_all(&piece[..bytes]).and_then(|()| stdout.flush()).is_err() {
+                return;
+            }
+        }
+    });
+    let tells = tells.map_err(failed)?;
+    let mut interrupted = false;
+    while bridge.ended().is_none() {
+        thread::sleep(LOOK);
+        for signal in signals.try_iter().filter_map(|event| signal(&event)) {
+            interrupted |= signal == signal_hook::consts::SIGINT;
+            bridge.stop();
+        }
+    }
+    let _ = tells.join();
+    status.warn("nothing of this session was recorded");
+    Ok(if interrupted { Exit::Interrupted } else { Exit::Failed })
+}
+
 /// Runs the server on our own streams until it ends.
 ///
 /// # Errors
 /// It cannot be started.
 pub(super) fn pass(
     command: &[OsString],
+    search: Option<&OsStr>,
     why: &str,
     signals: Option<&Receiver<Event>>,
     status: Status,
 ) -> Result<Exit, Failure> {
     status.warn(&format!("nothing of this session will be recorded; it continues without the recorder: {why}"));
-    let mut server = Alone::start(command).map_err(spawn_failure)?;
+    let mut server = Alone::start(command, search).map_err(spawn_failure)?;
     let mut interrupted = false;
     while !server.has_ended() {
         std::thread::sleep(LOOK);

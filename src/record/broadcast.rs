@@ -6,10 +6,14 @@
 
 use super::card::Card;
 use crate::{
-    model::{SessionId, receipt::Counts},
+    model::{SessionId, WallTime, receipt::Counts},
     paths::SessionPaths,
 };
+use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+/// Streams of one session that are named; of more, the newest.
+pub const MAX_STREAMS: usize = 64;
 
 /// A session has begun on disk.
 #[derive(Debug, Clone)]
@@ -31,6 +35,33 @@ pub struct Progress<'a> {
     pub counts: &'a Counts,
 }
 
+/// An answer of an HTTP session that is a `text/event-stream` and has not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenStream {
+    /// Bytes of its body that have reached the client's side.
+    pub bytes: u64,
+    /// Number of its exchange in the process.
+    pub exchange: u64,
+    /// When the last of those bytes did; `null` before the first.
+    pub last_byte_at: Option<WallTime>,
+    /// JSON-RPC messages in it so far.
+    pub messages: u64,
+    /// Method of the request that it answers: `GET` for the stream that a client keeps open, `POST` for one that ends with
+    /// an answer.
+    pub method: String,
+    /// When its head was read.
+    pub since: WallTime,
+}
+
+/// The streams of one session that are open.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Streams {
+    /// The newest [`MAX_STREAMS`] of them, oldest first.
+    pub open: Vec<OpenStream>,
+    /// How many there are.
+    pub total: u64,
+}
+
 /// Called by the recorder thread, for any number of sessions. No method may wait for anything or anyone, and
 /// [`Broadcast::written`] may cost no more than a few stores while there is no subscriber.
 pub trait Broadcast: Send + Sync {
@@ -42,6 +73,10 @@ pub trait Broadcast: Send + Sync {
     fn card(&self, card: &Card);
     /// The chain of the session has ended; `next` is the session that follows in the same process.
     fn ended(&self, session: SessionId, segment_len: u64, next: Option<SessionId>);
+    /// Whether anybody watches: whoever asks need not tell of streams otherwise.
+    fn is_watched(&self) -> bool;
+    /// The streams of a session that are open now.
+    fn streams(&self, session: SessionId, streams: Streams);
     /// Where the sessions of this process can be watched, once that is known.
     fn socket(&self) -> Option<&Path>;
     /// Number of live events of a session that subscribers missed since the last call.
@@ -57,6 +92,10 @@ impl Broadcast for Silent {
     fn written(&self, _: SessionId, _: Progress<'_>) {}
     fn card(&self, _: &Card) {}
     fn ended(&self, _: SessionId, _: u64, _: Option<SessionId>) {}
+    fn is_watched(&self) -> bool {
+        false
+    }
+    fn streams(&self, _: SessionId, _: Streams) {}
     fn socket(&self) -> Option<&Path> {
         None
     }

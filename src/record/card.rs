@@ -1,11 +1,11 @@
 //! The card of a live session in `live/`: how a dashboard finds it, and what recovery starts from. Nothing in it is
 //! secret.
 
-use super::recorder::Setup;
+use super::recorder::{HttpBinding, Origin, Setup};
 use crate::{
     files::{self, Tree},
     model::{
-        Profile, SessionId, WallTime,
+        Profile, RecorderKind, SessionId, Transport, WallTime, Word,
         reading::{self, Reading, versioned},
         receipt::PeerInfo,
     },
@@ -25,7 +25,10 @@ use std::{
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const CARD_VERSION: u32 = 1;
+/// | 2 | sessions over HTTP: `http` |
+/// | 3 | a log beside rings: `source` may be `rings+log`; `continues` and `key_lasts` in `binding` |
+/// | 4 | recordings of a server by itself: `recorder` |
+pub const CARD_VERSION: u32 = 4;
 
 /// The largest card that is read, in bytes.
 pub const MAX_CARD: u64 = 1 << 20;
@@ -61,6 +64,44 @@ pub struct Captures {
     pub decisions: Option<PathBuf>,
     /// Spool files, client to server first.
     pub spools: [PathBuf; 2],
+    /// The log of exchanges, where the session is over HTTP: it has no rings of its own.
+    pub log: Option<LogPlace>,
+}
+
+/// Where the exchanges of a session over HTTP are logged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogPlace {
+    /// The log's file; `None` for one that does not survive the process.
+    pub file: Option<PathBuf>,
+    /// The process, as its exchanges are counted in it.
+    pub process: u64,
+    /// Number of the route that the session's requests take.
+    pub route: u32,
+    /// The messages of the session are in rings; the log has what a bridge made of them.
+    pub is_beside_rings: bool,
+}
+
+/// `source` of a session over a bridge.
+const RINGS_AND_LOG: &str = "rings+log";
+
+/// What the card of a session over HTTP adds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpCard {
+    /// What the session was bound by.
+    pub binding: HttpBinding,
+    /// The log of exchanges; `null` for one that does not survive the process. Only its name matters.
+    #[serde(serialize_with = "texts")]
+    pub log: Option<PathBuf>,
+    /// The process, 16 hex digits.
+    pub process: String,
+    /// Number of the route that its requests take.
+    pub route: u32,
+    /// Where what crosses is kept: `log`, or `rings+log`.
+    pub source: String,
+    /// A [`Transport`].
+    pub transport: Transport,
+    /// The server's URL without user information, query and fragment; only with `--store-args`.
+    pub url: Option<String>,
 }
 
 /// Where the captures of a session are.
@@ -70,6 +111,8 @@ pub struct Places {
     pub rings: [Option<PathBuf>; 2],
     /// Ring file of a guard's decisions, if it is there.
     pub decisions: Option<PathBuf>,
+    /// The log of a bridge, if it is there.
+    pub log: Option<PathBuf>,
     /// Where spool files are if there are any, client to server first.
     pub spools: [Option<PathBuf>; 2],
 }
@@ -97,6 +140,9 @@ pub struct Card {
     /// Ring file of a guard's decisions; `null` without a guard, or where it does not survive the process.
     #[serde(default, serialize_with = "texts")]
     pub decisions: Option<PathBuf>,
+    /// What a session over HTTP adds; absent over stdio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpCard>,
     /// Process id of the proxy.
     pub pid: u32,
     /// When that process started, in the system's own unit; tells a reused pid.
@@ -109,6 +155,9 @@ pub struct Card {
     /// Protocol version agreed, once it was.
     #[serde(default)]
     pub protocol_version: Option<String>,
+    /// `library` for a recording that a server makes of itself; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorder: Option<Word<RecorderKind>>,
     /// Ring files, client to server first; `null` for a capture that does not survive the process.
     #[serde(serialize_with = "texts")]
     pub rings: [Option<PathBuf>; 2],
@@ -129,24 +178,43 @@ pub struct Card {
     pub started_at: WallTime,
     /// The same on the monotonic clock, ns.
     pub started_mono_ns: u64,
-    /// Format version of the card, [`CARD_VERSION`].
+    /// Format version of the card: [`CARD_VERSION`], or an older one.
     #[serde(deserialize_with = "reading::known::<Card, _>")]
     pub v: u32,
 }
 
-versioned!(Card, "card", CARD_VERSION);
+versioned!(Card, "card", from 1, to CARD_VERSION, "v");
 
 impl Card {
     /// The card of this process's session.
     #[must_use]
     pub fn of(setup: &Setup, session: SessionId, started_ns: u64, started_at: WallTime, captures: &Captures) -> Self {
         let pid = std::process::id();
+        let http = setup.http.as_ref().map(|bound| {
+            let log = captures.log.clone().unwrap_or_default();
+            HttpCard {
+                binding: bound.clone(),
+                log: log.file,
+                process: format!("{:016x}", log.process),
+                route: log.route,
+                source: if log.is_beside_rings { RINGS_AND_LOG } else { "log" }.to_owned(),
+                transport: setup.transport,
+                url: setup.origin.url().map(str::to_owned),
+            }
+        });
         Self {
             client_info: None,
-            command: setup.command.clone(),
-            command_digest: setup.command_digest.clone(),
+            command: setup.origin.command().cloned(),
+            command_digest: setup.origin.digest().to_owned(),
             continues: None,
             decisions: captures.decisions.clone(),
+            v: match (setup.is_library(), &http) {
+                (true, _) => CARD_VERSION,
+                (false, Some(_)) => 3,
+                (false, None) => 1,
+            },
+            recorder: setup.is_library().then_some(RecorderKind::Library.into()),
+            http,
             pid,
             pid_started: process::start_time(pid),
             policy_hash: setup.policy_hash.clone(),
@@ -160,7 +228,6 @@ impl Card {
             spools: captures.spools.clone(),
             started_at,
             started_mono_ns: started_ns,
-            v: CARD_VERSION,
         }
     }
 
@@ -190,8 +257,15 @@ impl Card {
         Places {
             rings: [ring(self.rings[0].as_ref(), "c2s.ring"), ring(self.rings[1].as_ref(), "s2c.ring")],
             decisions: ring(self.decisions.as_ref(), "dec.ring"),
+            log: self.bridge().and_then(|http| ring(http.log.as_ref(), "log.ring")),
             spools: [spool(&self.spools[0], "c2s.spool"), spool(&self.spools[1], "s2c.spool")],
         }
+    }
+
+    /// What a session over a bridge adds.
+    #[must_use]
+    pub fn bridge(&self) -> Option<&HttpCard> {
+        self.http.as_ref().filter(|http| http.source == RINGS_AND_LOG)
     }
 
     /// What recovery needs to know of the proxy that died.
@@ -199,14 +273,19 @@ impl Card {
     pub fn setup(&self) -> Arc<Setup> {
         Arc::new(Setup {
             profile: self.profile,
-            transport: "stdio",
+            transport: self.http.as_ref().map_or(Transport::Stdio, |http| http.transport),
             server_id: self.server_id.clone(),
-            command: self.command.clone(),
-            command_digest: self.command_digest.clone(),
+            origin: match &self.http {
+                _ if self.recorder.is_some() => Origin::Process { digest: self.command_digest.clone() },
+                Some(http) => Origin::Url { digest: self.command_digest.clone(), url: http.url.clone() },
+                None => Origin::Command { digest: self.command_digest.clone(), argv: self.command.clone() },
+            },
+            http: self.http.as_ref().map(|http| http.binding.clone()),
             store_args: false,
             store_results: false,
             store_limit: 0,
             policy_hash: self.policy_hash.clone(),
+            surface: None,
         })
     }
 

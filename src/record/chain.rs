@@ -1,6 +1,8 @@
 //! The hash chain of one segment, as it grows.
 
-use crate::model::{AuditEvent, Detail, Direction, GENESIS, InvocationId, RpcId, SessionId, WallTime, event};
+use crate::model::{
+    AuditEvent, Detail, Direction, GENESIS, InvocationId, RpcId, SessionId, Transport, WallTime, event,
+};
 
 /// The content of a new event; the chain adds sequence number and hashes.
 pub struct Entry<'a> {
@@ -35,7 +37,8 @@ pub struct Wire {
 #[derive(Debug, Clone)]
 pub struct Chain {
     session: SessionId,
-    transport: &'static str,
+    transport: Transport,
+    version: u32,
     next_seq: u64,
     head: String,
     first: String,
@@ -44,14 +47,33 @@ pub struct Chain {
 impl Chain {
     /// An empty chain whose first event will link to `prev_hash`.
     #[must_use]
-    pub fn new(session: SessionId, transport: &'static str, prev_hash: String) -> Self {
-        Self { session, transport, next_seq: 0, head: prev_hash, first: GENESIS.to_owned() }
+    pub fn new(session: SessionId, transport: Transport, prev_hash: String) -> Self {
+        let version = event::version_of(transport, false);
+        Self { session, transport, version, next_seq: 0, head: prev_hash, first: GENESIS.to_owned() }
     }
 
     /// A chain that continues after `next_seq` events, the first of which has hash `first` and the last `head`.
     #[must_use]
-    pub fn resume(session: SessionId, transport: &'static str, next_seq: u64, first: String, head: String) -> Self {
-        Self { session, transport, next_seq, head, first }
+    pub fn resume(session: SessionId, transport: Transport, next_seq: u64, first: String, head: String) -> Self {
+        Self { session, transport, version: event::version_of(transport, false), next_seq, head, first }
+    }
+
+    /// The same, for a recording that a server makes of itself.
+    #[must_use]
+    pub fn of_server(self) -> Self {
+        Self { version: event::SERVER_EVENTS, ..self }
+    }
+
+    /// The same, for a session that is compared with decisions about the server's surface.
+    #[must_use]
+    pub fn judged(self) -> Self {
+        Self { version: event::SURFACE_EVENTS, ..self }
+    }
+
+    /// The version of its events.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.version
     }
 
     /// Number of events so far.
@@ -96,8 +118,8 @@ impl Chain {
             prev_hash: self.head.clone(),
             rpc_id: entry.rpc_id.cloned(),
             session_id: self.session,
-            transport: self.transport.to_owned(),
-            v: event::EVENT_VERSION,
+            transport: self.transport.as_str().to_owned(),
+            v: self.version,
             wire_bytes: entry.wire.map(|w| w.bytes),
             wire_sha256: entry.wire.map(|w| w.sha256.clone()),
         };

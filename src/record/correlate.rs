@@ -9,7 +9,8 @@ use super::{
     stream::{MessagePlace, Scope},
 };
 use crate::model::{
-    CallAnomaly, Direction, InvocationId, PolicyReason, PolicyVerdict, ReceiptId, RpcId, WallTime, Word, limits,
+    CallAnomaly, Direction, InvocationId, OutcomeReason, PolicyReason, PolicyVerdict, ReceiptId, RpcId, WallTime, Word,
+    limits, surface::Stands,
 };
 use serde_json::value::RawValue;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -27,6 +28,12 @@ pub struct Pending {
     pub method: String,
     /// Whether it is in the chain.
     pub recorded: bool,
+    /// It names its protocol version itself: nothing of it comes outside of its exchange.
+    pub modern: bool,
+    /// Its exchange is over.
+    pub over: bool,
+    /// Why it has no answer, if none comes any more: its exchange ended so.
+    pub cut: Option<OutcomeReason>,
     /// Its id, as evidence holds it.
     pub rpc_id: RpcId,
     /// Its bytes; `None` where not recorded.
@@ -43,8 +50,8 @@ pub struct Pending {
     pub decision: Option<Box<RequestDecision>>,
     /// The response, once it was read.
     pub response: Option<Box<Response>>,
-    /// The part of the server's surface that the result will be, and whether this asks for a further page.
-    pub surface: Option<(super::surface::Part, bool)>,
+    /// The part of the server's surface that the answer will be.
+    pub surface: Option<super::surface::Part>,
 }
 
 /// The decision on a request, and when it was made.
@@ -89,6 +96,8 @@ pub struct Call {
     pub at: WallTime,
     /// A `tasks/get` or `tasks/result` of a task that a tool call started: only a final result makes a receipt.
     pub task_leg: bool,
+    /// How its definition stood when it was read; `None` in a session that is compared with no decisions.
+    pub surface: Option<Stands>,
 }
 
 /// What a receipt says of a response.
@@ -104,8 +113,8 @@ pub struct Response {
     pub delivered_ns: Option<u64>,
     /// Length and SHA-256 of the message.
     pub wire: Wire,
-    /// Stream offset of its first byte.
-    pub offset: u64,
+    /// The stream and the offset of its first byte.
+    pub place: MessagePlace,
     /// Hash of the result or error body.
     pub result_hash: Option<String>,
     /// Canonical, where a pack can hold it.
@@ -186,6 +195,10 @@ pub struct Table {
     /// Bytes that the requests in flight take in addition to their fixed parts.
     bytes: usize,
     by_key: HashMap<(Asked, IdKey), VecDeque<InvocationId>>,
+    /// The requests of each exchange.
+    by_exchange: HashMap<u64, Vec<InvocationId>>,
+    /// Those among them that wait for an answer, by id alone.
+    by_id: HashMap<IdKey, VecDeque<InvocationId>>,
     legs: VecDeque<OpenLeg>,
     leg_bytes: usize,
     finished: VecDeque<(Asked, IdKey)>,
@@ -216,6 +229,12 @@ impl Table {
         if let Some(key) = &pending.key {
             self.by_key.entry((pending.asked(), key.clone())).or_default().push_back(pending.invocation);
         }
+        if let (Scope::Exchange(exchange), _) = pending.asked() {
+            self.by_exchange.entry(exchange).or_default().push(pending.invocation);
+            if let Some(key) = &pending.key {
+                self.by_id.entry(key.clone()).or_default().push_back(pending.invocation);
+            }
+        }
         self.pending.insert(pending.invocation, Box::new(pending));
     }
 
@@ -239,6 +258,15 @@ impl Table {
         if queue.is_empty() {
             self.by_key.remove(&entry);
         }
+        if let Some(invocation) = invocation {
+            self.waits_no_longer(invocation);
+        }
+        self.finish(entry);
+        invocation
+    }
+
+    /// Remembers that an id had its response.
+    fn finish(&mut self, entry: (Asked, IdKey)) {
         if self.finished_set.insert(entry.clone()) {
             self.finished.push_back(entry);
             if self.finished.len() > REMEMBERED
@@ -247,7 +275,60 @@ impl Table {
                 self.finished_set.remove(&old);
             }
         }
-        invocation
+    }
+
+    /// A request of an exchange is not found by its id alone any more.
+    fn waits_no_longer(&mut self, invocation: InvocationId) {
+        let Some(pending) = self.pending.get(&invocation) else { return };
+        let (Some(key), (Scope::Exchange(_), _)) = (&pending.key, pending.asked()) else { return };
+        if let Some(queue) = self.by_id.get_mut(key) {
+            queue.retain(|i| *i != invocation);
+            if queue.is_empty() {
+                self.by_id.remove(key);
+            }
+        }
+    }
+
+    /// The requests of an exchange, in their order.
+    #[must_use]
+    pub fn of_exchange(&self, exchange: u64) -> Vec<InvocationId> {
+        self.by_exchange.get(&exchange).cloned().unwrap_or_default()
+    }
+
+    /// The only request of an exchange that waits for an answer; `None` where there are several.
+    #[must_use]
+    pub fn only_one_of(&self, exchange: u64) -> Option<InvocationId> {
+        let waits = |i: &&InvocationId| self.get(**i).is_some_and(|p| p.key.is_some() && p.response.is_none());
+        let mut open = self.by_exchange.get(&exchange)?.iter().filter(waits);
+        open.next().copied().filter(|_| open.next().is_none())
+    }
+
+    /// The request of another exchange that a response with this id answers: the oldest that waits and whose exchange
+    /// is over, one that is not cancelled first; `open`: also one whose exchange is not over.
+    #[must_use]
+    pub fn elsewhere(&self, key: &IdKey, open: bool) -> Option<InvocationId> {
+        let queue = self.by_id.get(key)?;
+        let waits = |i: &&InvocationId| self.get(**i).is_some_and(|p| p.over || open);
+        let first = queue.iter().filter(waits).find(|i| self.get(**i).is_some_and(|p| !p.cancelled));
+        first.or_else(|| queue.iter().find(waits)).copied()
+    }
+
+    /// The request with this id whose response was read, and has not reached its receiver.
+    #[must_use]
+    pub fn undelivered(&self, key: &IdKey) -> Option<InvocationId> {
+        let waits = |p: &&Pending| {
+            p.place.direction() == Direction::ClientToServer
+                && p.key.as_ref() == Some(key)
+                && p.response.as_ref().is_some_and(|r| r.delivered_ns.is_none())
+        };
+        self.pending.values().map(Box::as_ref).filter(waits).min_by_key(|p| p.read_ns).map(|p| p.invocation)
+    }
+
+    /// Marks the newest request of any exchange with this id as cancelled by its requester.
+    pub fn cancel_elsewhere(&mut self, key: &IdKey) -> Option<InvocationId> {
+        let invocation = *self.by_id.get(key)?.back()?;
+        self.pending.get_mut(&invocation)?.cancelled = true;
+        Some(invocation)
     }
 
     /// The request that [`Table::answer`] would give.
@@ -257,9 +338,14 @@ impl Table {
         self.get(*queue.get(first_to_answer(&self.pending, queue))?)
     }
 
-    /// The request no longer answers to its id: its response is known.
-    pub fn answered(&mut self, invocation: InvocationId) {
+    /// The request no longer answers to its id: its response is known. `by`: where that came, if that is elsewhere.
+    pub fn answered(&mut self, invocation: InvocationId, by: Option<Asked>) {
+        self.waits_no_longer(invocation);
         let Some(key) = self.pending.get(&invocation).and_then(|p| Some((p.asked(), p.key.clone()?))) else { return };
+        if let Some(asked) = by {
+            self.finish(key.clone());
+            self.finish((asked, key.1.clone()));
+        }
         if let Some(queue) = self.by_key.get_mut(&key) {
             queue.retain(|i| *i != invocation);
             if queue.is_empty() {
@@ -283,8 +369,17 @@ impl Table {
 
     /// Takes a request out.
     pub fn remove(&mut self, invocation: InvocationId) -> Option<Pending> {
+        self.waits_no_longer(invocation);
         let pending = self.pending.remove(&invocation)?;
         self.bytes = self.bytes.saturating_sub(pending.size());
+        if let (Scope::Exchange(exchange), _) = pending.asked()
+            && let Some(requests) = self.by_exchange.get_mut(&exchange)
+        {
+            requests.retain(|i| *i != invocation);
+            if requests.is_empty() {
+                self.by_exchange.remove(&exchange);
+            }
+        }
         if let Some(key) = &pending.key {
             let entry = (pending.asked(), key.clone());
             if let Some(queue) = self.by_key.get_mut(&entry) {
@@ -362,6 +457,9 @@ mod tests {
             key: Some(IdKey::of(id.as_bytes())),
             method: "tools/call".into(),
             recorded: true,
+            modern: false,
+            over: false,
+            cut: None,
             rpc_id: RpcId::Null,
             wire: None,
             read_ns: bits,

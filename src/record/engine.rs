@@ -4,6 +4,7 @@
 //! It is never woken per message and never waited for by the forwarding path, unless a capture is full.
 
 use super::{
+    broadcast::{MAX_STREAMS, Streams},
     recorder::Ending,
     session::{Finish, RecorderReport, Session, Shared},
     source::{Seen, SessionKey, Source},
@@ -26,6 +27,8 @@ use std::{
 const BURST: usize = 512;
 /// Quiet time after which captures that have grown give memory back: the next burst may come soon. 1 s.
 const GIVE_BACK_NS: u64 = 1_000_000_000;
+/// How often those who watch are told of open streams, if anything about them has changed. 500 ms.
+const STREAMS_NS: u64 = 500_000_000;
 /// After the end of the session, a capture that gives nothing for this long is no longer waited for.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
@@ -38,13 +41,16 @@ pub struct Engine {
     report: RecorderReport,
     /// When something came last, monotonic ns.
     worked_ns: u64,
+    /// When it was last told of open streams, monotonic ns.
+    streams_ns: u64,
 }
 
 impl Engine {
     /// An engine that records what this source gives.
     #[must_use]
     pub fn new(shared: Shared, source: Box<dyn Source>, waker: Arc<Waker>) -> Self {
-        Self { shared, source, waker, sessions: BTreeMap::new(), report: RecorderReport::default(), worked_ns: 0 }
+        let (sessions, report) = (BTreeMap::new(), RecorderReport::default());
+        Self { shared, source, waker, sessions, report, worked_ns: 0, streams_ns: 0 }
     }
 
     /// Records until `finish` returns an ending for all sessions that exist then, and the source is drained.
@@ -89,6 +95,9 @@ impl Engine {
             let deepest = sessions.min().filter(|_| ending.is_none());
             let deepest = deepest.unwrap_or(Duration::from_millis(if ending.is_some() { 1 } else { 1000 }));
             let source = &self.source;
+            if worked && source.presses() {
+                continue;
+            }
             pacer.pause(&self.waker, worked, deepest, || source.has_work());
         }
     }
@@ -109,14 +118,15 @@ impl Engine {
             self.delivered();
             let Some(session) = self.sessions.get(&key) else { continue };
             session.say_health();
-            if session.has_much() {
+            if session.has_much() || self.source.has_given_much() {
                 break;
             }
         }
         self.delivered();
         self.sessions.values().for_each(Session::say_in_flight);
         self.flush();
-        self.source.make_room(self.sessions.values().any(Session::is_failing));
+        let sessions = &self.sessions;
+        self.source.make_room(&|key| sessions.get(&key).is_some_and(Session::is_failing));
         self.take_lost();
         self.end_sessions();
         if worked {
@@ -124,7 +134,30 @@ impl Engine {
         }
         self.source.rest(now.saturating_sub(self.worked_ns) > GIVE_BACK_NS);
         self.sessions.values().for_each(Session::say_health);
+        self.say_streams(now);
+        self.shared.health.beat(self.sessions.values().all(Session::is_able));
+        self.shared.health.come_to(self.source.come());
         worked
+    }
+
+    /// Tells those who watch which streams are open.
+    fn say_streams(&mut self, now: u64) {
+        if now.saturating_sub(self.streams_ns) < STREAMS_NS || !self.shared.broadcast.is_watched() {
+            return;
+        }
+        self.streams_ns = now;
+        let mut streams: BTreeMap<SessionKey, Streams> = BTreeMap::new();
+        self.source.streams(&mut |key, stream| {
+            let of = streams.entry(key).or_default();
+            of.total += 1;
+            if of.open.len() == MAX_STREAMS {
+                of.open.remove(0);
+            }
+            of.open.push(stream);
+        });
+        for (key, session) in &self.sessions {
+            session.say_streams(streams.remove(key).unwrap_or_default(), self.shared.broadcast.as_ref());
+        }
     }
 
     /// What a guard passed on stays in the captures while it cannot be written: a call that passed must not be in a
@@ -146,7 +179,7 @@ impl Engine {
                 (Seen::Message(m), None) => report.miss(1, m.bytes.len() as u64),
                 (Seen::Torn { bytes, .. }, None) => report.miss(1, bytes),
                 (Seen::Gap { bytes, .. }, None) => report.miss(0, bytes),
-                (Seen::Ends(_), None) => {}
+                (Seen::Exchange(_) | Seen::Delivered { .. } | Seen::Ends(_) | Seen::Rolls(_), None) => {}
             }
         });
         if let (Some(key), Some(opening)) = (whose, begins) {
@@ -184,14 +217,17 @@ impl Engine {
     fn flush(&mut self) {
         self.take_lost();
         let Self { shared, source, sessions, .. } = self;
-        let mut is_safe = true;
-        for session in sessions.values_mut() {
-            is_safe &= session.flush(shared, source.as_mut());
+        let (mut is_safe, now) = (true, clock::mono_ns());
+        for (key, session) in sessions.iter_mut() {
+            let is_written = session.flush(shared, source.as_mut());
+            is_safe &= is_written;
+            if is_written && !session.needs_captured(now) {
+                source.written(*key);
+            }
         }
         if !is_safe {
             return;
         }
-        let now = clock::mono_ns();
         if sessions.values().any(|session| session.needs_captured(now)) && !source.is_filling() {
             source.keep();
         } else {

@@ -6,7 +6,7 @@
 use super::content;
 use crate::{
     canon::{self, Anomalies, Page},
-    model::{CallAnomaly, Vocabulary, Word},
+    model::{CallAnomaly, Direction, Vocabulary, Word},
 };
 use std::{borrow::Cow, ops::Range};
 
@@ -64,7 +64,7 @@ pub struct Envelope<'a> {
 }
 
 /// Members of `params` that are read.
-const IN_PARAMS: [&str; 10] = [
+const IN_PARAMS: [&str; 9] = [
     "name",
     "arguments",
     "_meta",
@@ -74,7 +74,6 @@ const IN_PARAMS: [&str; 10] = [
     "requestId",
     "protocolVersion",
     "clientInfo",
-    "cursor",
 ];
 /// Members of `result` that are read.
 const IN_RESULT: [&str; 10] = [
@@ -283,12 +282,45 @@ pub enum Class {
     Review,
 }
 
+/// A request that a policy judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reviewed {
+    /// Its method.
+    pub method: &'static str,
+    /// Who sends it.
+    pub from: Direction,
+    /// It is judged only where a policy names it.
+    pub if_named: bool,
+}
+
+/// The call of a tool: of all that is reviewed, only here the policy is asked about a name in the parameters.
+pub const TOOLS_CALL: &str = "tools/call";
+/// The one list of what is reviewed (docs/guard.md), for recorder and guard, on every transport.
+pub const REVIEWED: [Reviewed; 4] = [
+    Reviewed { method: TOOLS_CALL, from: Direction::ClientToServer, if_named: false },
+    Reviewed { method: "resources/read", from: Direction::ClientToServer, if_named: false },
+    Reviewed { method: "sampling/createMessage", from: Direction::ServerToClient, if_named: false },
+    Reviewed { method: "elicitation/create", from: Direction::ServerToClient, if_named: true },
+];
+
+impl Reviewed {
+    /// What is reviewed of the requests of this sender.
+    pub fn of(from: Direction) -> impl Iterator<Item = &'static Self> {
+        REVIEWED.iter().filter(move |reviewed| reviewed.from == from)
+    }
+
+    /// What is reviewed whatever the policy names, of either sender.
+    pub fn always() -> impl Iterator<Item = &'static Self> {
+        REVIEWED.iter().filter(|reviewed| !reviewed.if_named)
+    }
+}
+
 /// The class of a request's method.
 #[must_use]
 pub fn classify(method: &str) -> Class {
     match method {
         "initialize" | "initialized" | "ping" => Class::Pass,
-        "tools/call" | "resources/read" | "sampling/createMessage" => Class::Review,
+        m if Reviewed::always().any(|reviewed| reviewed.method == m) => Class::Review,
         m if m.starts_with("notifications/") => Class::Pass,
         _ => Class::Log,
     }
@@ -315,8 +347,6 @@ pub struct Params<'a> {
     pub request_id: Option<&'a [u8]>,
     /// `params.protocolVersion`, `params.clientInfo`, raw (initialize).
     pub initialize: (Option<&'a [u8]>, Option<&'a [u8]>),
-    /// Whether there is a `params.cursor`: a further page of a list is asked for.
-    pub cursor: bool,
     /// Whether `params` is there and an object.
     pub is_object: bool,
     /// A member of these occurs twice.
@@ -339,7 +369,6 @@ impl<'a> Params<'a> {
             task_id: f.text(5),
             request_id: f.get(6),
             initialize: (f.get(7), f.get(8)),
-            cursor: f.get(9).is_some_and(|c| canon::kind(c) == Some(canon::Kind::String)),
             is_object: canon::kind(raw) == Some(canon::Kind::Object),
             duplicate_key: f.duplicate,
         }

@@ -25,7 +25,7 @@ pub struct Decision {
 /// What is judged: a tool, or a method that is treated as one.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// The tool's name; for `resources/read` and `sampling/createMessage` the method.
+    /// The tool's name; for `resources/read`, `sampling/createMessage` and `elicitation/create` the method.
     pub tool: &'a str,
     /// Raw JSON of the arguments; of all parameters, for a method. `None` when absent.
     pub arguments: Option<&'a [u8]>,
@@ -35,6 +35,10 @@ pub struct Subject<'a> {
 pub trait Judge: Send {
     /// Takes up the newest policy, which then stays in force until the next call of this; returns its `sha256:`.
     fn begin(&mut self) -> String;
+
+    /// Whether the policy that is in force since [`begin`](Self::begin) has a rule for this name. Its default is none, and a
+    /// pattern that allows many names means none of them.
+    fn names(&mut self, tool: &str) -> bool;
 
     /// The decision on a call at this time (monotonic ns), and text that names the sender. May wait for a name to be
     /// resolved, but not for long.

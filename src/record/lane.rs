@@ -32,6 +32,12 @@ const RELEASED: usize = 1 << 20;
 
 /// Note in a capture: the session whose messages it holds.
 pub const NOTE_OWNER: usize = 0;
+/// The session whose messages a capture holds, from that note and the session that made the capture.
+#[must_use]
+pub fn owner(note: u64, session: &str) -> Option<u64> {
+    if note == 0 { u64::from_str_radix(session, 16).ok() } else { Some(note) }
+}
+
 /// Note in a capture: bytes that were released although their evidence was not on disk.
 pub const NOTE_LOST: usize = 1;
 /// Note in a capture: one more than the stream offset of a message that was given up and whose rest is still coming, or
@@ -576,12 +582,15 @@ impl Lane {
                     place: MessagePlace::stdio(self.direction, offset),
                     end,
                     bytes,
+                    sha256: None,
                     page: None,
                     rest: &rest,
                     first_byte_ns,
                     read_ns,
                     ruling: ruling.as_ref(),
                     undecided: self.is_undecided(self.pos),
+                    anomalies: &[],
+                    resumable: false,
                 };
                 let result = with(Taken::Message(&message));
                 self.pos = end;
@@ -610,10 +619,13 @@ impl Lane {
             place: MessagePlace::stdio(self.direction, spool.start),
             end: self.pos,
             bytes: &map,
+            sha256: None,
             page: Some(&release),
             rest: &|| give_way(&self.consumer),
             first_byte_ns: self.consumer.read_mark(spool.start).unwrap_or(read_ns),
             read_ns,
+            anomalies: &[],
+            resumable: false,
         };
         let result = with(Taken::Message(&message));
         Ok(result)

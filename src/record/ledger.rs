@@ -6,7 +6,7 @@ use crate::{
     lines::{self, GoodTail, Lines},
     model::{
         GENESIS, LedgerKind, LedgerLine, SessionId, WallTime,
-        ledger::{LEDGER_VERSION, LedgerMembers},
+        ledger::{LedgerMembers, version_of},
         line::{number, text},
         reading::{self, Reading, TooNew},
         to_line,
@@ -39,8 +39,8 @@ pub struct Ledger {
 pub struct Entry<'a> {
     /// What the line records, such as the start or the end of the segment.
     pub kind: LedgerKind,
-    /// Id of the session.
-    pub session: SessionId,
+    /// Id of the session; `None` for what is of none.
+    pub session: Option<SessionId>,
     /// File name of the segment.
     pub segment: &'a str,
     /// Hash of its first or last event.
@@ -55,11 +55,11 @@ pub struct Entry<'a> {
 
 impl Ledger {
     /// Opens and locks the ledger of an audit directory, waiting for other proxies. A torn last line is set aside
-    /// beside it and recorded as such.
+    /// beside it and recorded as such. `session`: whose line is to be appended, if it is one of a session.
     ///
     /// # Errors
     /// An I/O error.
-    pub fn lock(dir: &AuditDir, session: SessionId) -> io::Result<Self> {
+    pub fn lock(dir: &AuditDir, session: Option<SessionId>) -> io::Result<Self> {
         let path = dir.ledger();
         let file = dir.files().append(&path)?;
         // Without locks the line of two sessions that begin at once may collide; verification says so.
@@ -109,7 +109,7 @@ impl Ledger {
             segment: entry.segment.to_owned(),
             segment_hash: entry.segment_hash.to_owned(),
             session_id: entry.session,
-            v: LEDGER_VERSION,
+            v: version_of(entry.session),
         };
         line.seal()?;
         let mut bytes = to_line(&line)?;
@@ -152,7 +152,7 @@ pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result
     walk(dir, &mut |line| {
         if name.find(line).is_some() {
             match reading::read::<LedgerLine>(line) {
-                Reading::Readable(line) if line.session_id == session && line.kind == kind => found = Some(line),
+                Reading::Readable(line) if line.session_id == Some(session) && line.kind == kind => found = Some(line),
                 Reading::TooNew(e) => too_new = Some(e),
                 Reading::Readable(_) | Reading::Damaged(_) => {}
             }
@@ -189,7 +189,7 @@ impl Ends {
         walk(dir, &mut |line| match reading::read::<LedgerLine>(line) {
             Reading::Readable(line) if line.kind == LedgerKind::SegmentEnd => {
                 let end = SegmentEnd { hash: line.segment_hash, events: line.event_count };
-                all.known.insert(line.session_id, end);
+                all.known.extend(line.session_id.map(|session| (session, end)));
             }
             Reading::TooNew(e) => {
                 all.too_new = Some(e);
@@ -226,8 +226,11 @@ fn named(line: &[u8]) -> impl Iterator<Item = SessionId> + '_ {
     memchr::memmem::find_iter(line, SessionId::PREFIX).filter_map(move |at| SessionId::parse(id(at)?).ok())
 }
 
-/// Hands out the lines of the ledger that are no longer than a line may be.
-fn walk(dir: &AuditDir, see: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+/// Hands out the lines of the ledger that are no longer than a line may be; one that is not there has none.
+///
+/// # Errors
+/// An I/O error.
+pub fn walk(dir: &AuditDir, see: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let file = match dir.files().open(&dir.ledger()) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -255,7 +258,13 @@ pub fn good_tail(file: &File) -> io::Result<GoodTail> {
 ///
 /// # Errors
 /// An I/O error; nothing is cut off before the copy is on disk.
-pub fn set_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
+pub fn set_aside(
+    files: &Tree,
+    file: &File,
+    path: &Path,
+    tail: &GoodTail,
+    session: Option<SessionId>,
+) -> io::Result<String> {
     let note = copy_aside(files, file, path, tail, session)?;
     file.set_len(tail.end)?;
     files::sync_all(file)?;
@@ -266,7 +275,13 @@ pub fn set_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, sessio
 ///
 /// # Errors
 /// An I/O error.
-pub fn copy_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, session: SessionId) -> io::Result<String> {
+pub fn copy_aside(
+    files: &Tree,
+    file: &File,
+    path: &Path,
+    tail: &GoodTail,
+    session: Option<SessionId>,
+) -> io::Result<String> {
     let mut digest = sha2::Sha256::new();
     copy_from(file, tail, &mut |part| {
         digest.update(part);
@@ -274,7 +289,8 @@ pub fn copy_aside(files: &Tree, file: &File, path: &Path, tail: &GoodTail, sessi
     })?;
     let sha256 = hex::encode(digest.finalize());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let aside = path.with_file_name(format!("{name}.torn_{}_{}", session.hex(), &sha256[..16]));
+    let session = session.map_or_else(|| "none".to_owned(), SessionId::hex);
+    let aside = path.with_file_name(format!("{name}.torn_{session}_{}", &sha256[..16]));
     // A recovery that was interrupted may have left a part of it; its name says that it is a part of this.
     let there = match files.open(&aside) {
         Ok(there) => Some(there.metadata()?.len()),
@@ -325,7 +341,7 @@ mod tests {
     fn entry(session: SessionId) -> Entry<'static> {
         Entry {
             kind: LedgerKind::SegmentStart,
-            session,
+            session: Some(session),
             segment: "segment_x.jsonl",
             segment_hash: GENESIS,
             event_count: 1,
@@ -343,7 +359,7 @@ mod tests {
     fn a_torn_or_zero_filled_tail_at_every_offset_is_set_aside_and_the_chain_goes_on() {
         let (_tmp, dir) = dir();
         let id = SessionId::from_bits(1);
-        Ledger::lock(&dir, id).unwrap().append(&entry(id)).unwrap();
+        Ledger::lock(&dir, Some(id)).unwrap().append(&entry(id)).unwrap();
         let one = std::fs::read(dir.ledger()).unwrap();
         for cut in 1..one.len() {
             for zeros in [0, 7] {
@@ -351,7 +367,7 @@ mod tests {
                 torn.extend_from_slice(&one[..cut]);
                 torn.extend(std::iter::repeat_n(0, zeros));
                 std::fs::write(dir.ledger(), &torn).unwrap();
-                let mut ledger = Ledger::lock(&dir, id).unwrap();
+                let mut ledger = Ledger::lock(&dir, Some(id)).unwrap();
                 ledger.append(&entry(id)).unwrap();
                 drop(ledger);
                 let all = lines(&dir);
@@ -371,7 +387,7 @@ mod tests {
                 let dir = dir.clone();
                 s.spawn(move || {
                     let id = SessionId::from_bits(n);
-                    let mut ledger = Ledger::lock(&dir, id).unwrap();
+                    let mut ledger = Ledger::lock(&dir, Some(id)).unwrap();
                     ledger.append(&entry(id)).unwrap();
                 });
             }

@@ -7,6 +7,7 @@
 //! the [`recorder`] turn them into lines, which the [`store`] puts on disk; only then does the source forget the bytes.
 
 pub mod activity;
+pub mod bridged;
 pub mod broadcast;
 pub mod card;
 pub mod chain;
@@ -14,11 +15,14 @@ pub mod content;
 pub mod correlate;
 pub mod engine;
 pub mod envelope;
+pub mod exchange;
 pub mod frames;
 pub mod health;
+pub mod http;
 pub mod judge;
 pub mod lane;
 pub mod ledger;
+pub mod library;
 pub mod mark;
 pub mod opening;
 pub mod recorder;

@@ -8,31 +8,34 @@
 mod dead;
 mod evidence;
 mod find;
+mod log;
 mod newer;
 
 pub use find::{Found, sessions};
+pub use log::{begin_sessions, sweep};
 
 use super::{
     card::{Card, Places},
     lane, ledger,
     mark::{Mark, NotOurs},
     recorder::LostSurface,
-    source::Source as _,
     store::{self, Store},
 };
 use crate::{
     canon,
     lines::{self, MAX_LINE},
-    model::{AuditEvent, EventKind, LedgerKind, SessionDoc, pack::MANIFEST, reading::TooNew},
+    model::{AuditEvent, EventKind, LedgerKind, SessionDoc, pack::MANIFEST, reading::TooNew, surface::Identity},
     paths::{AuditDir, SessionPaths},
     relay::Consumer,
+    surface::feed::Pinned,
 };
-use dead::{Dead, SESSION};
+use dead::Dead;
 use evidence::Events;
 use find::{card_at, paths_in};
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// What keeps a session from being recovered. Nothing of it was changed then, but for torn bytes that were set aside.
@@ -125,14 +128,24 @@ pub struct Recovered {
     pub notes: Vec<String>,
     /// `surface.json`, as the dead recorder wrote it last.
     pub surface: Option<Vec<u8>>,
+    /// The decisions about the surface that were in force at its end; `None` if it was compared with none.
+    pub pinned: Option<Arc<Pinned>>,
 }
 
+/// All decisions about a server's surface that an audit directory has.
+pub type Decisions<'a> = &'a dyn Fn(&Identity) -> Pinned;
+
 /// Finishes the evidence of one session. `None`: its process lives, or there is nothing to finish. `ends` are the ends
-/// that the ledger held a while ago.
+/// that the ledger held a while ago; `decisions` are those about surfaces.
 ///
 /// # Errors
 /// [`RecoverError`].
-pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Result<Option<Recovered>, RecoverError> {
+pub fn recover(
+    dir: &AuditDir,
+    paths: &SessionPaths,
+    ends: &ledger::Ends,
+    decisions: Decisions<'_>,
+) -> Result<Option<Recovered>, RecoverError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| RecoverError::of_io(&path, source)
@@ -146,7 +159,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
     if card.is_none() && nothing_left(dir, paths, ends.get(paths.id)).map_err(at(&paths.segment))? {
         return Ok(None);
     }
-    if card.as_ref().is_some_and(|c| is_alive(c, &places, paths)) {
+    if card.as_ref().is_some_and(|c| is_alive(dir, c, &places, paths)) {
         return Ok(None);
     }
     // It may have ended since.
@@ -167,7 +180,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
         Err(_) if card.is_none() && has_pack(paths) => return Err(not_as_it_was_packed(dir, paths, end.as_ref())),
         Err(e) => return Err(e),
     };
-    if card.as_ref().is_some_and(|c| never_began(c, &places, paths)) {
+    if card.as_ref().is_some_and(|c| never_began(dir, c, &places, paths)) {
         dir.files().remove(&paths.card).map_err(at(&paths.card))?;
         dir.marks().iter().for_each(|marks| marks.forget(paths.id));
         return Ok(None);
@@ -187,7 +200,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
         store
     };
     hand_over(dir, paths, &places).map_err(at(&dir.live()))?;
-    let mut dead = Dead::read(dir, paths, card.as_ref(), &mark)?;
+    let mut dead = Dead::read(dir, paths, card.as_ref(), &mark, decisions)?;
     dead.recorder.restore_surface(surface_of(paths, &mark, &mut notes));
     if dead.begun_anew
         && let Some(marks) = dir.marks()
@@ -197,12 +210,12 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
             .map_err(at(&marks.path(paths.id)))?;
     }
     let doc = dead.finish(paths, card.as_ref(), notes.clone()).map_err(at(&paths.segment))?;
-    let surface = dead.recorder.surface();
+    let (surface, pinned) = (dead.recorder.surface(), dead.recorder.pinned());
     if let Some(from) = dead.again_from {
         store.write_receipts_again(from, &mut dead.recorder.lines).map_err(at(&paths.receipts))?;
     }
     store.write(&mut dead.recorder.lines).map_err(at(&paths.segment))?;
-    dead.captures.forget(SESSION);
+    dead.captures.forget();
     // The spool of a capture that is gone (a reboot) is useless.
     for (ring, spool) in places.rings.iter().zip(&places.spools) {
         if let Some(spool) = spool
@@ -212,7 +225,7 @@ pub fn recover(dir: &AuditDir, paths: &SessionPaths, ends: &ledger::Ends) -> Res
         }
     }
     notes.clone_from(&doc.recovery_notes);
-    Ok(Some(Recovered { store, doc, notes, surface }))
+    Ok(Some(Recovered { store, doc, notes, surface, pinned }))
 }
 
 /// The observed surface, if it is what the recorder wrote: no event binds it, so its hash is remembered.
@@ -265,7 +278,12 @@ fn not_as_it_was_packed(dir: &AuditDir, paths: &SessionPaths, end: Option<&ledge
 }
 
 /// Whether the process of this card lives: it holds the locks of its captures. (A zombie does not.)
-fn is_alive(card: &Card, places: &Places, paths: &SessionPaths) -> bool {
+fn is_alive(dir: &AuditDir, card: &Card, places: &Places, paths: &SessionPaths) -> bool {
+    if let Some(process) = log::process_of(card)
+        && log::log_of(dir, process).is_some()
+    {
+        return log::is_alive(dir, process);
+    }
     let mut rings = places.rings.iter().flatten().peekable();
     if rings.peek().is_none() {
         // Without captures only the segment's lock can tell, once it is there.
@@ -275,16 +293,18 @@ fn is_alive(card: &Card, places: &Places, paths: &SessionPaths) -> bool {
 }
 
 /// Whether a proxy was killed after it had announced its next session and before that one began.
-fn never_began(card: &Card, places: &Places, paths: &SessionPaths) -> bool {
-    card.continues.is_some() && !paths.files.exists(&paths.segment) && owner_of(places) != Some(paths.id.bits())
+fn never_began(dir: &AuditDir, card: &Card, places: &Places, paths: &SessionPaths) -> bool {
+    let Some(before) = card.continues.filter(|_| !paths.files.exists(&paths.segment)) else { return false };
+    match log::process_of(card) {
+        Some(_) => log::owner(dir, before).is_ok_and(|owner| owner != paths.id),
+        None => owner_of(places) != Some(paths.id.bits()),
+    }
 }
 
 /// The session whose messages the captures of a card hold.
 fn owner_of(places: &Places) -> Option<u64> {
     let consumer = places.rings.iter().flatten().find_map(|ring| Consumer::open(ring).ok())?;
-    let owner = consumer.note(lane::NOTE_OWNER);
-    let first = || u64::from_str_radix(consumer.session(), 16).ok();
-    if owner == 0 { first() } else { Some(owner) }
+    lane::owner(consumer.note(lane::NOTE_OWNER), consumer.session())
 }
 
 /// A proxy was killed between the end of this segment and the beginning of the next one: what its captures hold goes to
@@ -301,7 +321,7 @@ fn hand_over(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> io::Resul
         if dir.mark(next.session_id).is_err() {
             continue;
         }
-        for ring in places.rings.iter().flatten() {
+        for ring in places.rings.iter().flatten().chain(&places.log) {
             Consumer::open(ring)?.set_note(lane::NOTE_OWNER, next.session_id.bits());
         }
     }
@@ -374,7 +394,7 @@ fn set_torn_aside(path: &Path, paths: &SessionPaths, notes: &mut Vec<String>) ->
     };
     let tail = if path == paths.investigation { lines::good_end(&file)? } else { ledger::good_tail(&file)? };
     if tail.torn > 0 {
-        notes.push(ledger::set_aside(&paths.files, &file, path, &tail, paths.id)?);
+        notes.push(ledger::set_aside(&paths.files, &file, path, &tail, Some(paths.id))?);
     }
     Ok(())
 }

@@ -25,7 +25,8 @@ const SESSION: SessionKey = SessionKey(0);
 /// The two lanes of a session, client to server first; of a dead one, those that are left.
 pub struct Rings {
     lanes: Vec<Lane>,
-    opening: Option<Box<Opening>>,
+    /// What the session begins with, until it is handed out.
+    pub(super) opening: Option<Box<Opening>>,
     activity: Arc<Activity>,
     /// When this thread last let others go first, monotonic ns.
     rested_ns: u64,
@@ -65,6 +66,12 @@ impl Rings {
         &self.lanes
     }
 
+    /// When what is handed out next crossed, monotonic ns.
+    pub(super) fn upcoming(&mut self) -> Option<u64> {
+        let which = lane::earliest(&mut self.lanes).ok().flatten()?;
+        self.lanes[which].peek().ok().flatten()
+    }
+
     fn failed(&mut self, what: &'static str, messages: u64, source: std::io::Error) {
         self.errors.push(SourceError { session: SESSION, what, messages, source });
     }
@@ -75,6 +82,7 @@ impl Captures {
     #[must_use]
     pub fn of(lanes: &[Lane; 2]) -> Self {
         Self {
+            log: None,
             decisions: lanes[0].rulings().and_then(RulingReader::path),
             rings: [0, 1].map(|i: usize| lanes[i].consumer().path().map(Path::to_owned)),
             spools: [0, 1].map(|i: usize| lanes[i].spool_path().to_owned()),
@@ -181,7 +189,8 @@ impl Source for Rings {
         self.lanes.iter_mut().for_each(Lane::retry);
     }
 
-    fn make_room(&mut self, failing: bool) {
+    fn make_room(&mut self, failing: &dyn Fn(SessionKey) -> bool) {
+        let failing = failing(SESSION);
         if self.lanes.iter().any(Lane::is_crowded) {
             self.give_up_stuck();
         }

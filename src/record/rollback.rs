@@ -213,7 +213,7 @@ mod tests {
     };
 
     fn append(dir: &AuditDir) {
-        let session = SessionId::from_bits(1);
+        let session = Some(SessionId::from_bits(1));
         let (kind, segment) = (LedgerKind::SegmentStart, "segment_x.jsonl");
         let entry = Entry { kind, session, segment, segment_hash: GENESIS, event_count: 1, complete: None, note: None };
         Ledger::lock(dir, session).unwrap().append(&entry).unwrap();

@@ -68,6 +68,22 @@ impl RulingRecord {
     }
 }
 
+/// A ruling as a log of exchanges carries it.
+impl RulingRecord {
+    /// In postcard's format.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // A `Vec` takes everything, and nothing in a ruling has a length that is not known.
+        postcard::to_extend(self, Vec::new()).unwrap_or_default()
+    }
+
+    /// From these bytes; `None` if they are none.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(ruling, _)| ruling)
+    }
+}
+
 /// The end of the guard, which writes rulings.
 #[derive(Debug)]
 pub struct RulingWriter {
@@ -292,6 +308,9 @@ mod tests {
         let last = RulingRecord { decisions: Vec::new(), ..ruling(u64::MAX, Direction::ServerToClient) };
         for ruling in [&plain, &many] {
             assert!(producer.put(|space| write(ruling, space)));
+            let bytes = ruling.to_bytes();
+            assert_eq!(RulingRecord::from_bytes(&bytes).as_ref(), Some(ruling));
+            assert_eq!(RulingRecord::from_bytes(&bytes[1..]).as_ref(), None);
         }
         assert!(producer.put(|space| {
             space[..7].copy_from_slice(b"\x03\0\0\0\xff\xff\xff");

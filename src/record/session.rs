@@ -6,17 +6,19 @@ mod end;
 
 use super::{
     activity::Activity,
-    broadcast::{Begun, Broadcast, Progress},
+    broadcast::{Begun, Broadcast, Progress, Streams},
     card::Card,
+    health::Health,
     opening::{Opening, PackInterval},
-    recorder::{BigPayload, Clock, Ending, Message, Recorder, UnwrittenLines},
+    recorder::{BigPayload, Clock, Ending, Message, Recorder, Step, UnwrittenLines},
     source::{Seen, SessionKey, Source},
     store::Store,
     stream::StreamId,
 };
-use crate::model::words::GapReason;
+use crate::model::words::{EndReason, GapReason};
 use crate::{
     model::{SessionDoc, SessionId, WallTime, session::Identity},
+    surface::feed::Pinned,
     sys::clock,
 };
 pub(super) use end::Finish;
@@ -48,6 +50,8 @@ pub struct Shared {
     pub ended: SyncSender<Ended>,
     /// Files that are written go here.
     pub files: Sender<Written>,
+    /// How the recorder is, of all sessions together.
+    pub health: Arc<Health>,
 }
 
 /// The files that a session writes, for the thread that syncs them. A session that has ended has none.
@@ -70,6 +74,8 @@ pub struct Ended {
     pub doc: SessionDoc,
     /// The content of `surface.json`; `None` if there is none.
     pub surface: Option<Vec<u8>>,
+    /// The decisions about the surface that were in force at its end; `None` if it was compared with none.
+    pub pinned: Option<Arc<Pinned>>,
     /// Its card in `live/`.
     pub card: Card,
 }
@@ -91,6 +97,8 @@ pub struct RecorderReport {
     pub nothing_recorded: bool,
     /// Messages that the policy rejects, enforced or not.
     pub violations: u64,
+    /// How often a server announced what is not approved.
+    pub drifts: u64,
     /// Whether part of a session waits for `recover`: another process changed files while it was written, or too many
     /// ended at once.
     pub damaged: bool,
@@ -112,6 +120,7 @@ impl RecorderReport {
         self.left_for_recovery |= one.left_for_recovery;
         self.nothing_recorded |= one.nothing_recorded;
         self.violations += one.violations;
+        self.drifts += one.drifts;
         self.damaged |= one.damaged;
     }
 }
@@ -163,6 +172,8 @@ pub(super) struct Session {
     sync_failed: Arc<AtomicBool>,
     /// How it ends, once it does while the process continues.
     pub(super) ending: Option<Ending>,
+    /// What follows belongs to the session that continues this one, for this reason.
+    rolls: Option<EndReason>,
 }
 
 impl Session {
@@ -185,6 +196,7 @@ impl Session {
             said_unlocked: false,
             sync_failed: Arc::default(),
             ending: None,
+            rolls: None,
         }
     }
 
@@ -224,6 +236,7 @@ impl Session {
         for reload in self.opening.feed.take() {
             live.recorder.reloaded(reload, now);
         }
+        live.recorder.look_at_decisions(now);
     }
 
     /// What crossed becomes lines, or is counted.
@@ -240,6 +253,7 @@ impl Session {
                     self.disk_failed("storing a payload", &e);
                 }
             }
+            (Seen::Exchange(exchange), Some(live)) => live.recorder.exchange(*exchange),
             (Seen::Message(m), None) => self.miss(u64::from(!m.bytes.is_empty()), m.bytes.len() as u64),
             (Seen::Torn { bytes, .. }, _) => self.miss(1, bytes),
             (Seen::Gap { bytes, .. }, Some(live)) => {
@@ -248,8 +262,37 @@ impl Session {
             }
             (Seen::Gap { bytes, .. }, None) => self.miss(0, bytes),
             (Seen::Ends(ending), _) => self.ending = Some(ending),
-            (Seen::Begins(_), _) => {}
+            (Seen::Rolls(reason), _) => self.rolls = Some(reason),
+            // Of an exchange that is not told of, its messages are counted.
+            (Seen::Delivered { stream, upto, when }, Some(live)) => live.recorder.delivered(stream, upto, when),
+            (Seen::Begins(_), _) | (Seen::Exchange(_) | Seen::Delivered { .. }, None) => {}
         }
+    }
+
+    /// Records what a server says of its nth call; `false`: there is no room, and it is counted.
+    pub(super) fn step(&mut self, call: u64, step: Step, ns: u64) -> bool {
+        let has_room = self.waiting() < MAX_WAITING;
+        let Some(live) = self.live.as_mut().filter(|_| has_room) else {
+            self.miss(1, 0);
+            return false;
+        };
+        live.recorder.step(call, step, ns);
+        true
+    }
+
+    /// Whether it has begun on disk.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.live.is_some()
+    }
+
+    /// The last error of the disk.
+    pub(super) fn disk_error(&self) -> Option<&str> {
+        self.report.disk_error.as_deref()
+    }
+
+    /// Messages without evidence so far.
+    pub(super) const fn all_missed(&self) -> u64 {
+        self.missed.0
     }
 
     /// Counts what crossed without evidence.
@@ -274,8 +317,20 @@ impl Session {
         }
     }
 
+    /// Tells those who watch which of its streams are open.
+    pub(super) fn say_streams(&self, streams: Streams, broadcast: &dyn Broadcast) {
+        if let Some(live) = &self.live {
+            broadcast.streams(live.recorder.session(), streams);
+        }
+    }
+
+    /// Whether its evidence can be written.
+    pub(super) const fn is_able(&self) -> bool {
+        self.live.is_some() && !self.is_failing()
+    }
+
     pub(super) fn say_health(&self) {
-        self.opening.health.beat(self.live.is_some() && !self.is_failing());
+        self.opening.health.beat(self.is_able());
     }
 
     /// Whether the captures keep what is on disk a little longer: recovery needs it.

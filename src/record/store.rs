@@ -167,7 +167,7 @@ impl Store {
             let segment = Sink::create(&paths.files, &paths.segment).map_err(|e| (e, paths.segment.clone()))?;
             let locked = lock(segment.file()).map_err(|e| (e, paths.segment.clone()))?;
             let receipts = Sink::create(&paths.files, &paths.receipts).map_err(|e| (e, paths.receipts.clone()))?;
-            let ledger = Ledger::lock(dir, session).map_err(|e| (e, dir.ledger()))?;
+            let ledger = Ledger::lock(dir, Some(session)).map_err(|e| (e, dir.ledger()))?;
             Ok((segment, receipts, ledger, locked))
         })();
         // It is tried again under the same name.
@@ -184,8 +184,14 @@ impl Store {
                 return Err(BeginError { path, source, rolled: rolled.map(Box::new) });
             }
         };
-        let begin =
-            Begin { session, continues: None, started_ns, started_at, clock, prev_hash: ledger.head().to_owned() };
+        let begin = Begin {
+            session,
+            continues: setup.http.as_ref().and_then(|http| http.continues),
+            started_ns,
+            started_at,
+            clock,
+            prev_hash: ledger.head().to_owned(),
+        };
         let mut recorder = match rolled {
             Some(old) => old.roll_into(begin),
             None => Recorder::begin(setup.clone(), begin),
@@ -199,7 +205,7 @@ impl Store {
         let started = store.write(&mut recorder.lines).and_then(|()| {
             ledger.append(&ledger::Entry {
                 kind: LedgerKind::SegmentStart,
-                session,
+                session: Some(session),
                 segment: &name,
                 segment_hash: recorder.chain().first(),
                 event_count: recorder.chain().len(),
@@ -390,13 +396,13 @@ impl Store {
         for file in self.sync_handles()? {
             files::sync_data(&file)?;
         }
-        let mut ledger = Ledger::lock(&self.dir, doc.session_id)?;
+        let mut ledger = Ledger::lock(&self.dir, Some(doc.session_id))?;
         if ledger::holds(&self.dir, doc.session_id, LedgerKind::SegmentEnd)?.is_some() {
             return Ok(());
         }
         ledger.append(&ledger::Entry {
             kind: LedgerKind::SegmentEnd,
-            session: doc.session_id,
+            session: Some(doc.session_id),
             segment: &segment_name(&self.paths),
             segment_hash: &doc.chain_last,
             event_count: doc.event_count,

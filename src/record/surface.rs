@@ -1,249 +1,236 @@
-//! The surface of a server as it was observed: what it says it is and what it offers (docs/formats.md, "Surface").
+//! The surface of a server as it is observed (docs/formats.md, "Surface").
 //!
-//! It is whatever the client asked for: the recorder asks nothing itself. Each entry is hashed in its RFC 8785 form,
-//! lists are sorted by name, and what only steers caching and paging (`ttlMs`, `cacheScope`, `resultType`,
-//! `nextCursor`, a result's `_meta`) is left out. Of resources only hashes are kept, whatever may be stored: a list of
-//! them is content, and the document is a fingerprint of what the server said, not of the recorder's flags.
-//!
-//! What finds no place in the document is hashed into `omitted_hash`, so that two servers never have one fingerprint
-//! for having said too much.
+//! It is whatever the client asked for: the recorder asks nothing itself. Pages are put together by the cursors that
+//! clients ask with ([`crate::surface::listing`]), whatever transport they crossed.
 
-use super::envelope::{self, Envelope, Fields};
+use super::envelope::{Envelope, Fields};
 use crate::{
-    canon::{self, Digest},
-    model::{receipt::PeerInfo, session::Identity, surface::SURFACE_VERSION},
+    canon::{self, Kind},
+    model::{
+        InvocationId,
+        session::Identity as Peers,
+        surface::{Announced, Context, Facet, Identity, List, Reason, Snapshot, Value},
+    },
+    surface::{
+        listing::{Cursor, Limits, Listings, Outcome},
+        rules::Rules,
+    },
 };
-use serde::{Serialize, Serializer};
-use serde_json::value::RawValue;
 
-/// Bytes of entries in full, over all lists.
-const MAX_TEXTS: usize = 96 << 20;
-/// Bytes for names and hashes: more than the entries of 64 MiB need, if each has a name and a schema.
-const MAX_INDEX: usize = 192 << 20;
-/// Bytes that an entry takes in the document in addition to its own text and its name.
-const FRAME: usize = 115;
-
-/// A method whose result is part of the surface.
+/// What part of the surface the answer to a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// `initialize`, `server/discover`.
+    /// What the server says of itself: `initialize`, `server/discover`.
     Server,
-    /// `tools/list`.
-    Tools,
-    /// `prompts/list`.
-    Prompts,
-    /// `resources/list`.
-    Resources,
-    /// `resources/templates/list`.
-    Templates,
+    /// A page of a list.
+    List(Facet),
 }
 
 impl Part {
     /// The part that a method's result is, if any.
     #[must_use]
     pub fn of(method: &str) -> Option<Self> {
-        Some(match method {
-            "initialize" | "server/discover" => Self::Server,
-            "tools/list" => Self::Tools,
-            "prompts/list" => Self::Prompts,
-            "resources/list" => Self::Resources,
-            "resources/templates/list" => Self::Templates,
-            _ => return None,
-        })
-    }
-
-    /// Member of the result that holds the list, and member of an entry that names it.
-    const fn members(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Server | Self::Tools => ("tools", "name"),
-            Self::Prompts => ("prompts", "name"),
-            Self::Resources => ("resources", "uri"),
-            Self::Templates => ("resourceTemplates", "uriTemplate"),
-        }
-    }
-
-    const fn index(self) -> usize {
-        match self {
-            Self::Server | Self::Tools => 0,
-            Self::Prompts => 1,
-            Self::Resources => 2,
-            Self::Templates => 3,
+        match method {
+            "initialize" | "server/discover" => Some(Self::Server),
+            list => Facet::listed_by(list).map(Self::List),
         }
     }
 }
 
-/// One tool, prompt, resource or template. Fields in JSON name order.
-#[derive(Debug, Clone, Serialize)]
-struct Entry {
-    /// The entry in canonical form, where it is kept.
-    #[serde(rename = "entry")]
-    text: Option<Box<RawValue>>,
-    /// Its hash: `sha256:` or `sha256-raw:`.
-    #[serde(serialize_with = "display")]
-    hash: Digest,
-    /// Name or URI template; for a resource, the hash of its URI.
-    name: String,
-}
+/// Members of a modern request's `_meta` that say who asks (MCP 2026-07-28).
+const MODERN: [&str; 2] = ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"];
 
-fn display<S: Serializer>(digest: &Digest, s: S) -> Result<S::Ok, S::Error> {
-    s.collect_str(digest)
-}
-
-impl Entry {
-    fn key(&self) -> (&str, [u8; 32]) {
-        let (Digest::Jcs(hash) | Digest::Raw(hash, _)) = self.hash;
-        (&self.name, hash)
-    }
-}
-
-/// One listing, or a part of one.
-#[derive(Debug, Clone, Default)]
-struct List {
-    entries: Vec<Entry>,
-    /// Bytes of the entries that are kept in full.
-    texts: usize,
-    /// Bytes of names and hashes.
-    index: usize,
-    /// Whether part of it is not kept in its usual form.
-    truncated: bool,
-    /// Hash over what has no entry.
-    omitted: Option<[u8; 32]>,
-}
-
-/// Adds the hash of one more thing to the hash over all that is left out.
-fn fold(omitted: &mut Option<[u8; 32]>, hash: &[u8]) {
-    *omitted = Some(canon::sha256(&[&omitted.unwrap_or_default()[..], hash].concat()));
-}
-
-/// `surface.json`, in JSON name order. The last two members are what [`crate::model::surface::is_truncated`] looks at.
-#[derive(Serialize)]
-struct Document<'a> {
-    capabilities: &'a Option<Box<RawValue>>,
-    changes: u64,
-    instructions: &'a Option<Box<RawValue>>,
-    omitted_hash: Option<String>,
-    prompts: &'a [Entry],
-    protocol_version: Option<&'a str>,
-    resource_templates: &'a [Entry],
-    resources: &'a [Entry],
-    server_info: Option<&'a PeerInfo>,
-    tools: &'a [Entry],
-    truncated: bool,
-    v: u32,
+/// What one answer announced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// Which part.
+    pub facet: Facet,
+    /// The definitions in it; of a list that was read to its end, all.
+    pub items: Vec<Announced>,
+    /// Whether the part was read to its end.
+    pub whole: bool,
 }
 
 /// What was observed so far.
-#[derive(Debug, Clone, Default)]
-pub struct Surface {
-    capabilities: Option<Box<RawValue>>,
-    instructions: Option<Box<RawValue>>,
-    /// Of these two, what has no canonical form or is too long.
-    omitted: Option<[u8; 32]>,
-    truncated: bool,
-    lists: [Option<List>; 4],
-    /// A listing whose last page has not come yet.
-    open: [List; 4],
-    changes: u64,
+#[derive(Debug)]
+pub struct Observer {
+    seen: Snapshot,
+    /// Who asks without saying so, as its `initialize` says.
+    legacy: Context,
+    listings: Listings<InvocationId>,
     dirty: bool,
+    heard: Vec<Heard>,
 }
 
-impl Surface {
-    /// Takes in a result. `follows`: the request asked for a further page.
-    pub fn observe(&mut self, part: Part, follows: bool, e: &Envelope<'_>) {
-        let Some(range) = e.result.clone() else { return };
-        let base = range.start;
-        let result = &e.bytes[range];
-        let page = e.page.map(|page| move |upto: usize| page(base + upto));
-        let page = page.as_ref().map(|p| p as &dyn Fn(usize));
-        if part == Part::Server {
-            self.server(result, page);
-            return;
-        }
-        let Ok(f) = Fields::paged(result, [part.members().0, "nextCursor"], page) else { return };
-        let which = part.index();
-        if !follows {
-            self.open[which] = List::default();
-        }
-        if let Some(list) = f.range(0) {
-            let page = page.map(|page| move |upto: usize| page(list.start + upto));
-            let elements = canon::elements_paged(&result[list.clone()], page.as_ref().map(|p| p as &dyn Fn(usize)));
-            for range in elements.into_iter().flatten().flatten() {
-                self.entry(part, &result[list.clone()][range]);
-            }
-        }
-        let more = f.get(1).is_some_and(|c| canon::kind(c) == Some(canon::Kind::String));
-        if !more {
-            self.close(which);
-        }
+impl Observer {
+    /// Nothing observed yet of the server of this identity; hashes are made by these rules.
+    #[must_use]
+    pub fn new(identity: Identity, rules: &Rules) -> Self {
+        let seen = Snapshot { identity, left_out: rules.left_out(), rules_hash: rules.hash(), ..Snapshot::default() };
+        let listings = Listings::new(Limits::DEFAULT, rules.ignored());
+        Self { seen, legacy: Context::default(), listings, dirty: false, heard: Vec::new() }
     }
 
-    fn server(&mut self, result: &[u8], page: canon::Page<'_>) {
-        let Ok(f) = Fields::paged(result, ["capabilities", "instructions"], page) else { return };
-        (self.omitted, self.truncated) = (None, false);
-        let mut keep = |raw: &[u8]| {
-            let kept = canonical(raw);
-            if kept.is_none() {
-                fold(&mut self.omitted, &canon::sha256(raw));
-                self.truncated |= raw.len() > MAX_TEXTS;
-            }
-            kept
-        };
-        self.capabilities = f.get(0).and_then(&mut keep);
-        self.instructions = f.get(1).and_then(&mut keep);
-        self.dirty = true;
-    }
-
-    /// Bytes that all lists take except the one that `which` is about to replace.
-    fn used(&self, which: usize, bytes: fn(&List) -> usize) -> usize {
-        let closed = self.lists.iter().enumerate().filter(|(i, _)| *i != which).filter_map(|(_, l)| l.as_ref());
-        closed.chain(&self.open).map(bytes).sum()
-    }
-
-    fn entry(&mut self, part: Part, raw: &[u8]) {
-        let which = part.index();
-        let text = canon::canonicalize(raw).ok();
-        let hash = match &text {
-            Some(text) => Digest::Jcs(canon::sha256(text)),
-            None => match canon::digest(raw, None) {
-                Ok(digest) => digest,
-                Err(_) => return,
+    /// The client asks for a part; `params` is the raw JSON of its parameters.
+    pub fn asked(&mut self, invocation: InvocationId, part: Part, params: Option<&[u8]>) {
+        let [meta, cursor, version, capabilities] =
+            members(params, ["_meta", "cursor", "protocolVersion", "capabilities"]);
+        let [modern, of_client] = members(meta, MODERN);
+        let text = |raw: Option<&[u8]>| raw.and_then(canon::decode_string).map(|t| super::envelope::short(&t));
+        let digest = |raw: Option<&[u8]>| raw.and_then(|raw| canon::digest(raw, None).ok()).map(|d| d.to_string());
+        let context = match modern {
+            Some(_) => Context {
+                auth: self.legacy.auth.clone(),
+                client_capabilities: digest(of_client),
+                era: Some("modern".to_owned()),
+                protocol_version: text(modern),
             },
+            None if part == Part::Server => Context {
+                auth: self.legacy.auth.clone(),
+                client_capabilities: digest(capabilities),
+                era: Some("legacy".to_owned()),
+                protocol_version: text(version),
+            },
+            None => self.legacy.clone(),
         };
-        let fields = Fields::of(raw, [part.members().1]).ok();
-        let name = fields.as_ref().and_then(|f| f.get(0)).map(envelope::name_of).unwrap_or_default();
-        let name = match part {
-            Part::Resources => format!("sha256-raw:{}", canon::sha256_hex(name.as_bytes())),
-            _ => envelope::short(&name),
-        };
-        let text = text.filter(|_| part != Part::Resources);
-        let (texts, index) = (self.used(which, |l| l.texts), self.used(which, |l| l.index));
-        let list = &mut self.open[which];
-        let cost = FRAME + name.len();
-        if index + cost > MAX_INDEX {
-            list.truncated = true;
-            fold(&mut list.omitted, hash.to_string().as_bytes());
-            return;
+        if part == Part::Server && modern.is_none() {
+            self.legacy = context.clone();
         }
-        let fits = text.as_ref().is_none_or(|t| texts + t.len() <= MAX_TEXTS);
-        list.truncated |= !fits;
-        let entry = text.filter(|_| fits).and_then(raw_value);
-        list.texts += entry.as_ref().map_or(0, |e| e.get().len());
-        list.index += cost;
-        list.entries.push(Entry { text: entry, hash, name });
+        let Part::List(facet) = part else { return };
+        self.of(&context);
+        let decoded = cursor.map(|raw| (canon::kind(raw), canon::decode_string(raw)));
+        let cursor = match &decoded {
+            None | Some((Some(Kind::Null), _)) => Cursor::First,
+            Some((_, Some(text))) => Cursor::After(text),
+            Some(_) => Cursor::Bad,
+        };
+        if let Some((facet, context, outcome)) = self.listings.asked(invocation, facet, cursor, &context) {
+            // Nothing is announced by a question.
+            self.take(facet, &context, outcome);
+        }
     }
 
-    fn close(&mut self, which: usize) {
-        let mut new = std::mem::take(&mut self.open[which]);
-        new.entries.sort_by(|a, b| a.key().cmp(&b.key()));
-        if let Some(old) = &self.lists[which] {
-            let same =
-                old.omitted == new.omitted && old.entries.iter().map(Entry::key).eq(new.entries.iter().map(Entry::key));
-            self.changes += u64::from(!same);
-            self.dirty |= !same;
-        } else {
+    /// What was seen in another context is no part of this one.
+    fn of(&mut self, context: &Context) {
+        if self.seen.context != *context {
+            self.seen.context = context.clone();
+            self.seen.surface.lists.clear();
+        }
+    }
+
+    /// The answer to a request for a part.
+    pub fn answered(&mut self, invocation: InvocationId, part: Part, e: &Envelope<'_>) {
+        let result = e.result.clone().map(|range| &e.bytes[range]);
+        let outcomes = match (part, result) {
+            (Part::Server, Some(result)) => return self.server(result),
+            (Part::Server, None) => return,
+            (Part::List(_), Some(result)) => self.listings.answered(&invocation, result),
+            (Part::List(facet), None) => {
+                let error = e.error.clone().map(|range| &e.bytes[range]);
+                let [code] = members(error, ["code"]);
+                let code = code.and_then(crate::model::exact_integer).unwrap_or_default();
+                self.listings.failed(&invocation, code, self.offers(facet) == Some(true)).into_iter().collect()
+            }
+        };
+        for (facet, context, outcome) in outcomes {
+            self.hear(facet, &outcome);
+            self.take(facet, &context, outcome);
+        }
+    }
+
+    fn hear(&mut self, facet: Facet, outcome: &Outcome) {
+        let (items, whole) = match outcome {
+            Outcome::Complete(items) => (items.as_slice(), true),
+            Outcome::NotOffered => (&[][..], true),
+            // What a client stopped asking for was announced before.
+            Outcome::Incomplete(_, Reason::Abandoned) => return,
+            Outcome::Page(items) | Outcome::Incomplete(items, _) => (items.as_slice(), false),
+        };
+        let items = Announced::of(List::complete(items.to_vec()).items());
+        self.heard.push(Heard { facet, items, whole });
+    }
+
+    /// Who asked last.
+    #[must_use]
+    pub const fn context(&self) -> &Context {
+        &self.seen.context
+    }
+
+    /// What was announced since this was asked last.
+    pub fn take_heard(&mut self) -> Vec<Heard> {
+        std::mem::take(&mut self.heard)
+    }
+
+    /// The server says that a list has changed.
+    pub fn notified(&mut self, method: &str) {
+        for facet in Facet::made_stale_by(method) {
+            self.listings.changed(*facet);
+        }
+    }
+
+    fn server(&mut self, result: &[u8]) {
+        if result.len() > Limits::DEFAULT.bytes {
+            return;
+        }
+        let [capabilities, instructions, version] =
+            members(Some(result), ["capabilities", "instructions", "protocolVersion"]);
+        if let Some(version) = version.and_then(canon::decode_string)
+            && self.legacy.era.is_some()
+        {
+            self.legacy.protocol_version = Some(super::envelope::short(&version));
+            let context = self.legacy.clone();
+            self.of(&context);
+        }
+        let value =
+            |raw: Option<&[u8]>| raw.filter(|r| canon::kind(r) != Some(Kind::Null)).and_then(|r| Value::of(r).ok());
+        let (capabilities, instructions) = (value(capabilities), value(instructions));
+        for (facet, value) in [(Facet::Capabilities, &capabilities), (Facet::Instructions, &instructions)] {
+            let announced = value.iter().map(|v| Announced {
+                name: String::new(),
+                hash: v.hash.to_string(),
+                ambiguous: v.ambiguity.is_some(),
+            });
+            self.heard.push(Heard { facet, items: announced.collect(), whole: true });
+        }
+        let surface = &mut self.seen.surface;
+        let known = surface.capabilities.is_some();
+        let same = surface.capabilities == capabilities && surface.instructions == instructions;
+        (surface.capabilities, surface.instructions) = (capabilities, instructions);
+        self.seen.changes += u64::from(known && !same);
+        self.dirty |= !same;
+    }
+
+    /// Whether the server said that it has a list; `None` if it did not say what it has.
+    fn offers(&self, facet: Facet) -> Option<bool> {
+        let capability = match facet {
+            Facet::ResourceTemplates => Facet::Resources.word(),
+            other => other.word(),
+        };
+        let capabilities = self.seen.surface.capabilities.as_ref()?;
+        Some(members(Some(&capabilities.content), [capability])[0].is_some())
+    }
+
+    fn take(&mut self, facet: Facet, context: &Context, outcome: Outcome) {
+        if *context != self.seen.context {
+            return;
+        }
+        let old = self.seen.surface.list(facet);
+        let new = match outcome {
+            Outcome::Complete(items) => List::complete(items),
+            Outcome::NotOffered => List::NotOffered,
+            // That a client stopped asking says nothing of the list that was read before.
+            Outcome::Page(_) | Outcome::Incomplete(_, Reason::Abandoned) if matches!(old, List::Complete(_)) => return,
+            Outcome::Page(items) => {
+                let known = matches!(old, List::Incomplete(_, Reason::Abandoned)).then(|| old.items().to_vec());
+                List::incomplete([known.unwrap_or_default(), items].concat(), Reason::Abandoned)
+            }
+            Outcome::Incomplete(items, reason) => List::incomplete(items, reason),
+        };
+        if *old != new {
+            self.seen.changes += u64::from(matches!((old, &new), (List::Complete(_), List::Complete(_))));
+            self.seen.surface.lists.insert(facet, new);
             self.dirty = true;
         }
-        self.lists[which] = Some(new);
     }
 
     /// Whether anything is new since the last call.
@@ -251,194 +238,170 @@ impl Surface {
         std::mem::take(&mut self.dirty)
     }
 
-    /// `surface.json`: the RFC 8785 form, without a newline; `None` if nothing was observed.
+    /// What was observed; `None` if that is nothing.
     #[must_use]
-    pub fn document(&self, identity: &Identity) -> Option<Vec<u8>> {
-        let lists = || self.lists.iter().flatten();
-        if self.capabilities.is_none() && self.omitted.is_none() && lists().next().is_none() {
+    pub fn snapshot(&self, peers: &Peers) -> Option<Snapshot> {
+        let surface = &self.seen.surface;
+        if surface.capabilities.is_none() && surface.lists.is_empty() {
             return None;
         }
-        let list = |i: usize| self.lists[i].as_ref().map_or(&[][..], |l| &l.entries);
-        let mut omitted = None;
-        for hash in lists().filter_map(|l| l.omitted).chain(self.omitted) {
-            fold(&mut omitted, &hash);
+        let mut seen = self.seen.clone();
+        for facet in Facet::LISTS {
+            if self.offers(facet) == Some(false) && *seen.surface.list(facet) == List::Unknown {
+                seen.surface.lists.insert(facet, List::NotOffered);
+            }
         }
-        serde_json::to_vec(&Document {
-            capabilities: &self.capabilities,
-            changes: self.changes,
-            instructions: &self.instructions,
-            omitted_hash: omitted.map(|hash| Digest::Jcs(hash).to_string()),
-            prompts: list(1),
-            protocol_version: identity.protocol.as_deref(),
-            resource_templates: list(3),
-            resources: list(2),
-            server_info: identity.server.as_ref(),
-            tools: list(0),
-            truncated: self.truncated || lists().any(|l| l.truncated),
-            v: SURFACE_VERSION,
-        })
-        .ok()
+        seen.server_info.clone_from(&peers.server);
+        seen.protocol_version.clone_from(&peers.protocol);
+        Some(seen)
+    }
+
+    /// `surface.json`; `None` if nothing was observed.
+    #[must_use]
+    pub fn document(&self, peers: &Peers) -> Option<Vec<u8>> {
+        self.snapshot(peers)?.document().ok()
+    }
+
+    /// Goes on from what was observed before.
+    pub fn restore(&mut self, seen: Snapshot) {
+        self.legacy = seen.context.clone();
+        self.seen = seen;
     }
 }
 
-fn canonical(raw: &[u8]) -> Option<Box<RawValue>> {
-    canon::canonicalize(raw).ok().filter(|t| t.len() <= MAX_TEXTS).and_then(raw_value)
-}
-
-fn raw_value(canonical: Vec<u8>) -> Option<Box<RawValue>> {
-    RawValue::from_string(String::from_utf8(canonical).ok()?).ok()
+/// The raw values of members of what may be an object; of duplicates the last counts.
+fn members<'a, const N: usize>(raw: Option<&'a [u8]>, names: [&str; N]) -> [Option<&'a [u8]>; N] {
+    let fields = raw.and_then(|raw| Fields::of(raw, names).ok());
+    std::array::from_fn(|n| fields.as_ref().and_then(|f| f.get(n)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::surface::is_truncated;
+    use crate::{model::surface::Facet as F, record::envelope};
 
-    fn see(s: &mut Surface, part: Part, follows: bool, json: &str) {
-        s.observe(part, follows, &envelope::parse(json.as_bytes(), None).unwrap());
-    }
+    struct Client(Observer, u64);
 
-    fn document(s: &Surface) -> serde_json::Value {
-        let bytes = s.document(&Identity::default()).unwrap();
-        assert!(canon::is_canonical(&bytes), "{}", String::from_utf8_lossy(&bytes));
-        serde_json::from_slice(&bytes).unwrap()
-    }
-
-    #[test]
-    fn pages_make_one_sorted_list_and_caching_hints_do_not_matter() {
-        let mut s = Surface::default();
-        assert!(s.document(&Identity::default()).is_none());
-        see(
-            &mut s,
-            Part::Tools,
-            false,
-            r#"{"id":1,"result":{"tools":[{"name":"b","x":1}],"nextCursor":"2","ttlMs":5}}"#,
-        );
-        assert!(s.document(&Identity::default()).is_none(), "half a list is none");
-        see(&mut s, Part::Tools, true, r#"{"id":2,"result":{"tools":[{"x":1.0,"name":"a"}]}}"#);
-        let one = document(&s);
-        assert_eq!(one["tools"][0]["name"], "a");
-        assert_eq!(one["tools"][1]["name"], "b");
-        assert!(s.take_dirty() && !s.take_dirty());
-        see(
-            &mut s,
-            Part::Tools,
-            false,
-            r#"{"id":3,"result":{"tools":[{"name":"a","x":1},{"name":"b","x":1}],"ttlMs":9}}"#,
-        );
-        assert_eq!(document(&s), one);
-        assert!(!s.take_dirty());
-        see(&mut s, Part::Tools, false, r#"{"id":4,"result":{"tools":[{"name":"a","x":2},{"name":"b","x":1}]}}"#);
-        assert_eq!(document(&s)["changes"], 1);
-        assert_ne!(document(&s)["tools"][0]["hash"], one["tools"][0]["hash"]);
-    }
-
-    #[test]
-    fn resources_are_hashes_and_the_order_and_number_of_entries_does_not_get_lost() {
-        let json = r#"{"id":1,"result":{"resources":[{"uri":"file:///home/me/secret","name":"s"}]}}"#;
-        let mut s = Surface::default();
-        see(&mut s, Part::Resources, false, json);
-        let text = document(&s).to_string();
-        assert!(!text.contains("secret") && text.contains("\"name\":\"sha256-raw:"), "{text}");
-        // Two entries with one name are both kept, in whichever order they come.
-        let list = |tools: &str| {
-            let mut s = Surface::default();
-            see(&mut s, Part::Tools, false, &format!(r#"{{"id":1,"result":{{"tools":[{tools}]}}}}"#));
-            document(&s)
-        };
-        let (a, b) = (r#"{"name":"t","x":1}"#, r#"{"name":"t","x":2}"#);
-        assert_eq!(list(&format!("{a},{b}")), list(&format!("{b},{a}")));
-        assert_eq!(list(&format!("{a},{b}"))["tools"].as_array().unwrap().len(), 2);
-        assert_ne!(list(&format!("{a},{a}")), list(a));
-        // Names that are cut, missing, or none at all.
-        let long = "n".repeat(70_000);
-        let names = list(&format!(r#"{{"name":"{long}a"}},{{"name":"{long}b"}},{{}},{{"name":7}},8"#));
-        assert_eq!(names["tools"].as_array().unwrap().len(), 5);
-    }
-
-    #[test]
-    fn a_long_list_has_all_its_names_and_hashes_also_page_by_page_and_again() {
-        // 3 MiB in one message that is read from mapped pages, and 40 000 entries.
-        let tools: Vec<String> = (0..40_000).map(|n| format!(r#"{{"name":"t{n:05}","d":"{n:060}"}}"#)).collect();
-        let json = format!(r#"{{"id":1,"result":{{"tools":[{}]}}}}"#, tools.join(","));
-        assert!(json.len() > 3 << 20);
-        let release = |_: usize| ();
-        let mut s = Surface::default();
-        for again in 0..3 {
-            s.observe(Part::Tools, false, &envelope::parse(json.as_bytes(), Some(&release)).unwrap());
-            let d = document(&s);
-            assert_eq!((&d["truncated"], &d["changes"]), (&false.into(), &0.into()), "{again}");
-            assert_eq!(d["tools"].as_array().unwrap().len(), 40_000);
-            assert_eq!(d["tools"][39_999]["entry"]["name"], "t39999");
+    impl Client {
+        fn new() -> Self {
+            Self(Observer::new(Identity { endpoint: "sha256:e".into(), id: "s".into() }, &Rules::default()), 0)
         }
-        let pages = |s: &mut Surface, all: &[String]| {
-            for (n, page) in all.chunks(1000).enumerate() {
-                let next = if n + 1 < all.len().div_ceil(1000) { r#","nextCursor":"x""# } else { "" };
-                see(s, Part::Tools, n > 0, &format!(r#"{{"id":1,"result":{{"tools":[{}]{next}}}}}"#, page.join(",")));
-            }
-        };
-        let mut paged = Surface::default();
-        pages(&mut paged, &tools);
-        assert_eq!(document(&paged), document(&s));
-        // A listing that is begun over and over takes no room from the one that is finished.
-        for _ in 0..50 {
-            see(
-                &mut paged,
-                Part::Tools,
-                false,
-                &format!(r#"{{"id":1,"result":{{"tools":[{}],"nextCursor":"x"}}}}"#, tools[..1000].join(",")),
+
+        fn begin(&mut self, method: &str, params: &str) -> (InvocationId, Part) {
+            self.1 += 1;
+            let (id, part) = (InvocationId::from_bits(self.1), Part::of(method).unwrap());
+            self.0.asked(id, part, Some(params.as_bytes()));
+            (id, part)
+        }
+
+        fn end(&mut self, (id, part): (InvocationId, Part), answer: &str) {
+            let json = format!(r#"{{"jsonrpc":"2.0","id":1,{answer}}}"#);
+            self.0.answered(id, part, &envelope::parse(json.as_bytes(), None).unwrap());
+        }
+
+        fn ask(&mut self, method: &str, params: &str, answer: &str) {
+            let asked = self.begin(method, params);
+            self.end(asked, answer);
+        }
+
+        fn initialize(&mut self, capabilities: &str, instructions: &str) {
+            self.ask(
+                "initialize",
+                r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#,
+                &format!(r#""result":{{"protocolVersion":"2025-11-25","capabilities":{capabilities},"instructions":"{instructions}"}}"#),
             );
         }
-        pages(&mut paged, &tools);
-        assert_eq!(document(&paged), document(&s));
+
+        fn tools(&mut self, tools: &str) {
+            self.ask("tools/list", "{}", &format!(r#""result":{{"tools":[{tools}]}}"#));
+        }
+
+        fn seen(&self) -> Snapshot {
+            self.0.snapshot(&Peers::default()).unwrap()
+        }
+
+        fn names(&self) -> Vec<String> {
+            self.seen().surface.list(F::Tools).items().iter().map(|i| i.name.clone()).collect()
+        }
     }
 
     #[test]
-    fn a_limit_that_is_reached_is_said_and_servers_stay_different() {
-        let big = "x".repeat(MAX_TEXTS / 3);
-        let observed = |last: &str| {
-            let mut s = Surface::default();
-            for n in 0..4 {
-                let json = format!(
-                    r#"{{"id":1,"result":{{"tools":[{{"name":"t{n}","d":"{big}{last}"}}],"nextCursor":"c"}}}}"#
-                );
-                see(&mut s, Part::Tools, n > 0, &json);
-            }
-            see(&mut s, Part::Tools, true, r#"{"id":1,"result":{"tools":[]}}"#);
-            s.document(&Identity::default()).unwrap()
-        };
-        let (a, b) = (observed("a"), observed("b"));
-        assert!(is_truncated(&a) && a != b);
-        let d: serde_json::Value = serde_json::from_slice(&a).unwrap();
-        assert!(d["tools"][3]["entry"].is_null() && d["tools"][3]["hash"].is_string());
-        let mut s = Surface::default();
-        let room = Surface {
-            open: [List { index: MAX_INDEX, ..List::default() }, List::default(), List::default(), List::default()],
-            ..Surface::default()
-        };
-        let more = |name: &str| {
-            let mut s = room.clone();
-            see(&mut s, Part::Tools, true, &format!(r#"{{"id":1,"result":{{"tools":[{{"name":"{name}"}}]}}}}"#));
-            s.document(&Identity::default()).unwrap()
-        };
-        assert!(is_truncated(&more("a")) && more("a") != more("b"));
-        see(&mut s, Part::Tools, false, r#"{"id":1,"result":{"tools":[{"name":"t"}]}}"#);
-        assert!(!is_truncated(&s.document(&Identity::default()).unwrap()));
+    fn what_the_capabilities_do_not_name_is_not_offered_and_a_client_need_not_ask() {
+        let mut c = Client::new();
+        assert!(c.0.snapshot(&Peers::default()).is_none());
+        c.initialize(r#"{"tools":{}}"#, "i");
+        assert!(c.seen().root().is_err(), "tools were not listed yet");
+        c.tools(r#"{"name":"t"}"#);
+        let root = c.seen().root().unwrap();
+        c.tools(r#"{"name":"t"}"#);
+        assert_eq!((c.seen().root().unwrap(), c.seen().changes), (root, 0));
+        c.initialize(r#"{"tools":{}}"#, "other");
+        assert_eq!(c.seen().changes, 1);
+        assert_ne!(c.seen().root().unwrap(), root);
     }
 
     #[test]
-    fn what_has_no_canonical_form_still_tells_servers_apart() {
-        let of = |text: &str| {
-            let mut s = Surface::default();
-            see(
-                &mut s,
-                Part::Server,
-                false,
-                &format!(r#"{{"id":1,"result":{{"capabilities":{{}},"instructions":{text}}}}}"#),
-            );
-            document(&s)
+    fn pages_of_two_listings_at_once_do_not_mix_and_half_a_list_is_none() {
+        let mut c = Client::new();
+        let (one, two) = (c.begin("tools/list", "{}"), c.begin("tools/list", "{}"));
+        c.end(one, r#""result":{"tools":[{"name":"a"}],"nextCursor":"x"}"#);
+        c.end(two, r#""result":{"tools":[{"name":"b"}],"nextCursor":"y"}"#);
+        let (one, two) = (c.begin("tools/list", r#"{"cursor":"x"}"#), c.begin("tools/list", r#"{"cursor":"y"}"#));
+        c.end(two, r#""result":{"tools":[{"name":"d"}]}"#);
+        assert_eq!(c.names(), ["b", "d"]);
+        c.end(one, r#""result":{"tools":[{"name":"c"}]}"#);
+        assert_eq!(c.names(), ["a", "c"]);
+        // A client that stops asking does not undo what was read.
+        c.ask("tools/list", "{}", r#""result":{"tools":[{"name":"z"}],"nextCursor":"x"}"#);
+        assert_eq!(c.names(), ["a", "c"]);
+        let mut c = Client::new();
+        c.ask("tools/list", "{}", r#""result":{"tools":[{"name":"a"}],"nextCursor":""}"#);
+        assert!(matches!(c.seen().surface.list(F::Tools), List::Incomplete(i, Reason::Abandoned) if i.len() == 1));
+        c.ask("tools/list", r#"{"cursor":""}"#, r#""result":{"tools":[{"name":"b"}]}"#);
+        assert!(matches!(c.seen().surface.list(F::Tools), List::Complete(i) if i.len() == 2));
+    }
+
+    #[test]
+    fn a_list_that_changed_meanwhile_and_errors_are_said() {
+        let mut c = Client::new();
+        c.ask("tools/list", "{}", r#""result":{"tools":[],"nextCursor":"x"}"#);
+        c.0.notified("notifications/tools/list_changed");
+        c.ask("tools/list", r#"{"cursor":"x"}"#, r#""result":{"tools":[]}"#);
+        assert!(matches!(c.seen().surface.list(F::Tools), List::Incomplete(_, Reason::ChangedMeanwhile)));
+        c.ask("prompts/list", "{}", r#""error":{"code":-32601,"message":"no"}"#);
+        assert_eq!(*c.seen().surface.list(F::Prompts), List::NotOffered);
+        c.ask("resources/list", "{}", r#""error":{"code":-32000,"message":"no"}"#);
+        assert!(matches!(c.seen().surface.list(F::Resources), List::Incomplete(_, Reason::Failed(-32_000))));
+    }
+
+    #[test]
+    fn a_client_that_says_that_it_can_do_more_is_another_context() {
+        let mut c = Client::new();
+        let modern = |capabilities: &str| {
+            format!(
+                r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}"#
+            )
         };
-        assert_ne!(of(r#""\ud800a""#), of(r#""\ud800b""#));
-        assert!(of("\"x\"")["omitted_hash"].is_null());
+        c.ask("tools/list", &modern("{}"), r#""result":{"tools":[{"name":"a"}]}"#);
+        let first = c.seen().context;
+        assert_eq!((first.era.as_deref(), first.protocol_version.as_deref()), (Some("modern"), Some("2026-07-28")));
+        c.ask("tools/list", &modern(r#"{"sampling":{}}"#), r#""result":{"tools":[{"name":"a"},{"name":"b"}]}"#);
+        assert_ne!(c.seen().context, first);
+        assert_eq!((c.names().len(), c.seen().changes), (2, 0));
+    }
+
+    #[test]
+    fn equal_names_are_both_there_and_what_was_restored_goes_on() {
+        let mut c = Client::new();
+        c.initialize(r#"{"tools":{}}"#, "i");
+        c.tools(r#"{"name":"t","x":1},{"name":"t","x":2}"#);
+        assert_eq!(c.names(), ["t", "t"]);
+        let bytes = c.0.document(&Peers::default()).unwrap();
+        assert!(canon::is_canonical(&bytes));
+        let mut again = Client::new();
+        again.0.restore(Snapshot::read(&bytes).unwrap());
+        assert_eq!(again.0.document(&Peers::default()).unwrap(), bytes);
+        again.tools(r#"{"name":"t","x":1}"#);
+        assert_eq!((again.names().len(), again.seen().changes), (1, 1));
     }
 }

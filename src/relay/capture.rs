@@ -42,8 +42,10 @@ pub enum Direction {
     ServerToClient,
     /// From the server's stderr to ours.
     ServerStderr,
-    /// The rulings of a guard: not bytes of a peer, but lines of its own.
+    /// The rulings of a guard: not bytes of a peer, but records of its own.
     Decisions,
+    /// Both ways, of all exchanges of a process, as records of the [log](super::log).
+    Log,
 }
 
 impl Direction {
@@ -53,6 +55,7 @@ impl Direction {
             Self::ServerToClient => "s2c",
             Self::ServerStderr => "err",
             Self::Decisions => "dec",
+            Self::Log => "log",
         }
     }
 
@@ -62,11 +65,12 @@ impl Direction {
             Self::ServerToClient => 1,
             Self::ServerStderr => 2,
             Self::Decisions => 3,
+            Self::Log => 4,
         }
     }
 
     fn from_word(word: u64) -> Option<Self> {
-        [Self::ClientToServer, Self::ServerToClient, Self::ServerStderr, Self::Decisions]
+        [Self::ClientToServer, Self::ServerToClient, Self::ServerStderr, Self::Decisions, Self::Log]
             .into_iter()
             .find(|d| d.to_word() == word)
     }
@@ -94,7 +98,7 @@ impl Capture {
     /// Default time after which a recorder that releases nothing is taken for stuck: 5 s.
     pub const DEFAULT_STALL_BOUND: Duration = Duration::from_secs(5);
 
-    /// Creates the ring file `<session>.<c2s|s2c|err|dec>.ring` in the first usable of `dirs` (see [`ring_dirs`]), or
+    /// Creates the ring file `<session>.<c2s|s2c|err|dec|log>.ring` in the first usable of `dirs` (see [`ring_dirs`]), or
     /// an anonymous ring if none is usable.
     ///
     /// `session` is 16 lower-case hex digits; `capacity` in bytes is a power of two, at least one memory page and at

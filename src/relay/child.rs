@@ -2,13 +2,13 @@
 
 mod lookup;
 
-pub use lookup::{LookupError, Tried, Why, find_command};
+pub use lookup::{LookupError, Tried, Why, find_command, find_in, search_path};
 
 use crate::sys::{fd, process};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -152,10 +152,20 @@ impl Child {
     /// mask, no descriptors of ours but the three pipes, and on Linux gets `SIGKILL` when the *thread* that called this
     /// ends: call it from one that lives as long as the session.
     pub fn spawn(command: &[OsString], stderr: Stderr, group: Group) -> Result<(Self, Pipes), SpawnError> {
-        let (program, args) = command.split_first().ok_or(SpawnError::Empty)?;
-        let path = find_command(program)?;
-        let mut builder = Command::new(&path);
-        builder.arg0(program).args(args);
+        Self::spawn_in(command, None, stderr, group)
+    }
+
+    /// As [`Child::spawn`]; the child is looked up in this `PATH` and has it.
+    ///
+    /// # Errors
+    /// It was not found, or cannot be started.
+    pub fn spawn_in(
+        command: &[OsString],
+        search: Option<&OsStr>,
+        stderr: Stderr,
+        group: Group,
+    ) -> Result<(Self, Pipes), SpawnError> {
+        let (path, mut builder) = prepared(command, search)?;
         if group == Group::Own {
             builder.process_group(0);
         }
@@ -338,20 +348,29 @@ impl Child {
     }
 }
 
+/// The file that a command names, and how it is started; a `PATH` that is given is also the child's.
+fn prepared(command: &[OsString], search: Option<&OsStr>) -> Result<(PathBuf, Command), SpawnError> {
+    let (program, args) = command.split_first().ok_or(SpawnError::Empty)?;
+    let path = search.map_or_else(|| find_command(program), |search| find_in(program, search))?;
+    let mut builder = Command::new(&path);
+    builder.arg0(program).args(args);
+    if let Some(search) = search {
+        builder.env("PATH", search);
+    }
+    Ok((path, builder))
+}
+
 /// A server on our own streams and in our group, with nothing in between.
 #[derive(Debug)]
 pub struct Alone(std::process::Child);
 
 impl Alone {
-    /// Starts `command[0]` (looked up as [`find_command`] says) with the arguments after it.
+    /// Starts `command[0]` (looked up as [`find_command`] says, in `search` if that is given) with the arguments after it.
     ///
     /// # Errors
     /// It was not found, or cannot be started.
-    pub fn start(command: &[OsString]) -> Result<Self, SpawnError> {
-        let (program, args) = command.split_first().ok_or(SpawnError::Empty)?;
-        let path = find_command(program)?;
-        let mut builder = Command::new(&path);
-        builder.arg0(program).args(args);
+    pub fn start(command: &[OsString], search: Option<&OsStr>) -> Result<Self, SpawnError> {
+        let (path, mut builder) = prepared(command, search)?;
         process::harden_child(&mut builder);
         builder.spawn().map(Self).map_err(|source| SpawnError::Start { path, source })
     }

@@ -5,6 +5,9 @@
 
 pub mod capture;
 pub mod child;
+#[cfg(feature = "proxy")]
+pub mod http;
+pub mod log;
 pub mod stdio;
 pub mod waker;
 

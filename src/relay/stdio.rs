@@ -114,6 +114,9 @@ pub enum Action {
     Forward(usize),
     /// Never pass the first `n` bytes on. The inspector answers the sender by its own means.
     Discard(usize),
+    /// Never pass the first `n` bytes on: what waits to be [inserted](Inspector::inserts) is written in their place, before
+    /// anything that follows them.
+    Replace(usize),
     /// Hold everything until more has been read.
     More,
 }
@@ -550,7 +553,7 @@ impl Relay<'_> {
             let offset = self.capture.pending_at();
             let shown = Held { bytes: self.capture.pending(), offset, ended, last };
             match inspector.inspect(shown, &Desk { capture: &self.capture, stop: self.stop }) {
-                Action::Forward(0) | Action::Discard(0) | Action::More if !last => {
+                Action::Forward(0) | Action::Discard(0) | Action::Replace(0) | Action::More if !last => {
                     return Ok(());
                 }
                 Action::Forward(n) if n > 0 => {
@@ -558,8 +561,12 @@ impl Relay<'_> {
                     self.flush(n)?;
                 }
                 // There may be no record of this refusal; what was not decided was not passed on.
-                Action::Discard(_) if self.stop.wish() == NOW => return Ok(()),
+                Action::Discard(_) | Action::Replace(_) if self.stop.wish() == NOW => return Ok(()),
                 Action::Discard(n) if n > 0 => self.discard(n.min(held)),
+                Action::Replace(n) if n > 0 => {
+                    self.discard(n.min(held));
+                    self.insert()?;
+                }
                 _ => self.discard(held),
             }
         }

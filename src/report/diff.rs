@@ -2,7 +2,7 @@
 
 use super::html::{self, escape};
 use crate::{
-    model::surface,
+    model::surface::{self, Severity},
     numbers::{NONE, counted, duration_if, grouped},
     pack::{
         diff::{
@@ -165,6 +165,22 @@ fn comparison(out: &mut String, c: &Comparison) {
             )
         });
         table(out, "Ran with", true, &["", "A", "B"], rows);
+    }
+    if !c.surface.is_empty() {
+        let rows = c.surface.iter().take(SHOWN).map(|g| {
+            let tone = if g.severity >= Severity::High { "bad" } else { "dim" };
+            let text = |t: &Option<String>| escape(t.as_deref().unwrap_or(NONE));
+            format!(
+                "<td class=\"{tone}\">{}</td><td>{}</td><td class=\"text\">{}</td><td class=\"text\" data-is=\"A\">{}</td>\
+                 <td class=\"text\" data-is=\"B\">{}</td>",
+                g.severity,
+                g.kind,
+                escape(&g.place()),
+                text(&g.before),
+                text(&g.after)
+            )
+        });
+        table(out, "The server's surface", true, &["", "change", "where", "A", "B"], rows);
     }
     for (kind, title) in [
         (ChangeKind::Changed, "Changed calls"),

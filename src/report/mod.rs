@@ -1,4 +1,4 @@
 //! Reports for a browser: one file, no script, nothing loaded, everything from outside escaped.
 
 pub mod diff;
-mod html;
+pub mod html;

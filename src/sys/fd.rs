@@ -92,10 +92,20 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Sets `O_NONBLOCK`. Only for descriptors whose open file description is ours alone, such as our end of a pipe.
 pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
+    nonblocking(fd, true)
+}
+
+/// Clears `O_NONBLOCK`; likewise only for descriptors of ours.
+pub fn set_blocking(fd: impl AsFd) -> io::Result<()> {
+    nonblocking(fd, false)
+}
+
+fn nonblocking(fd: impl AsFd, on: bool) -> io::Result<()> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let fd = fd.as_fd();
-    let flags = fcntl_getfl(fd)?;
-    Ok(fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
+    let mut flags = fcntl_getfl(fd)?;
+    flags.set(OFlags::NONBLOCK, on);
+    Ok(fcntl_setfl(fd, flags)?)
 }
 
 /// What to wait for.

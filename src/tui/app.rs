@@ -5,7 +5,7 @@ use super::{
     diff::DiffScreen,
     input::TextInput,
     keymap::{self, Command, Contexts, Key},
-    live::LiveScreen,
+    live::{LiveScreen, hint::Place},
     msg::{Effect, Msg, ScreenId, Target, Told},
     overlay::{Overlay, Toast},
     pack::PackScreen,
@@ -13,6 +13,7 @@ use super::{
     palette::PaletteBox,
     policy::PolicyScreen,
     screen::{At, Screen},
+    surface::SurfaceScreen,
     theme::Theme,
 };
 use crate::model::WallTime;
@@ -46,6 +47,10 @@ pub struct Start {
     pub signers: Vec<String>,
     /// Whether live sessions are watched at all.
     pub live: bool,
+    /// Whether drift of servers is said on every screen.
+    pub surfaces: bool,
+    /// Where servers that leave no evidence are looked for while no session is live.
+    pub servers: Option<Place>,
     /// The policy file of the policy screen.
     pub policy: Option<PathBuf>,
     /// The policy screen is shown at once, on these recordings; on all of the audit directory if there are none.
@@ -73,6 +78,8 @@ pub struct App {
     pub diff: DiffScreen,
     /// The screen of a policy: its text and what it would do.
     pub policy: PolicyScreen,
+    /// What servers offer, and what of it is approved.
+    pub surface: SurfaceScreen,
     overlay: Option<Overlay>,
     toast: Option<Toast>,
     clicked: Option<(u16, u16, WallTime)>,
@@ -92,8 +99,9 @@ impl App {
             mouse: start.mouse,
             shown: if start.live { ScreenId::Live } else { ScreenId::Packs },
             before: Vec::new(),
-            live: LiveScreen::default(),
+            live: LiveScreen::new(start.servers),
             policy: PolicyScreen::new(start.policy, start.audit_dir.clone(), start.against.unwrap_or_default()),
+            surface: SurfaceScreen::new(start.audit_dir.as_deref(), start.surfaces),
             packs: PacksScreen::new(start.audit_dir, start.signers.clone()),
             pack: PackScreen::new(start.signers.clone()),
             diff: DiffScreen::new(start.signers),
@@ -246,6 +254,7 @@ impl App {
             ScreenId::Pack => &self.pack,
             ScreenId::Diff => &self.diff,
             ScreenId::Policy => &self.policy,
+            ScreenId::Surface => &self.surface,
         }
     }
 
@@ -256,13 +265,14 @@ impl App {
             ScreenId::Pack => &mut self.pack,
             ScreenId::Diff => &mut self.diff,
             ScreenId::Policy => &mut self.policy,
+            ScreenId::Surface => &mut self.surface,
         }
     }
 
     fn told(&mut self, mut told: Told) -> Vec<Effect> {
         let at = self.at();
-        let screens: [&mut dyn Screen; 5] =
-            [&mut self.live, &mut self.packs, &mut self.pack, &mut self.diff, &mut self.policy];
+        let screens: [&mut dyn Screen; 6] =
+            [&mut self.live, &mut self.packs, &mut self.pack, &mut self.diff, &mut self.policy, &mut self.surface];
         for screen in screens {
             told = match screen.told(told, at) {
                 Ok(effects) => return effects,
@@ -283,6 +293,7 @@ impl App {
         }
         let mut effects = self.live.tick(now);
         effects.extend(self.pack.tick(now));
+        effects.extend(self.surface.tick(now, self.shown == ScreenId::Surface));
         match self.shown {
             ScreenId::Policy => effects.extend(self.policy.tick(now)),
             ScreenId::Pack => effects.extend(self.pack.renew(now)),
@@ -330,6 +341,7 @@ impl App {
         match id {
             ScreenId::Packs => self.packs.shown(),
             ScreenId::Policy => self.policy.shown(subject),
+            ScreenId::Surface => self.surface.shown(),
             _ => Vec::new(),
         }
     }
@@ -480,6 +492,7 @@ impl App {
             Command::ShowPack => return self.show(ScreenId::Pack),
             Command::ShowDiff => return self.show(ScreenId::Diff),
             Command::ShowPolicy => return self.show(ScreenId::Policy),
+            Command::ShowSurface => return self.show(ScreenId::Surface),
             Command::Mouse => {
                 self.mouse = !self.mouse;
                 let word =
@@ -490,6 +503,10 @@ impl App {
             Command::Theme => {
                 self.theme = self.theme.next();
                 self.say(format!("theme: {}", self.theme.name()), false);
+            }
+            Command::Zone => {
+                self.theme.zone = self.theme.zone.other();
+                self.say(format!("times are in {}", self.theme.zone.name(self.now)), false);
             }
             Command::Redraw => return vec![Effect::Redraw],
             Command::Suspend => return vec![Effect::Suspend],

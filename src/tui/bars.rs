@@ -7,19 +7,20 @@ use super::{
 use crate::text::width;
 use std::ops::Range;
 
-const TABS: [(ScreenId, &str); 5] = [
+const TABS: [(ScreenId, &str); 6] = [
     (ScreenId::Live, "Live"),
     (ScreenId::Packs, "Packs"),
     (ScreenId::Pack, "Pack"),
     (ScreenId::Diff, "Diff"),
     (ScreenId::Policy, "Policy"),
+    (ScreenId::Surface, "Surface"),
 ];
 
 /// Screens' names, each with its number and its columns, where `shown` is on the screen.
 pub fn tabs(shown: ScreenId, columns: u16) -> impl Iterator<Item = (Range<u16>, ScreenId, String)> {
     let mut x = 0;
     // Where not all fit, the one that is shown.
-    let all = TABS.iter().enumerate().filter(move |(_, (id, _))| columns >= 60 || *id == shown);
+    let all = TABS.iter().enumerate().filter(move |(_, (id, _))| columns >= 70 || *id == shown);
     all.map(move |(n, (id, name))| {
         let text = format!(" {} {name} ", n + 1);
         let from = x;

@@ -112,6 +112,8 @@ contexts! {
     JUDGED = 12, "Policy: what it would do";
     /// The text of a policy while it is typed.
     EDITOR = 13, "Policy: typing";
+    /// Servers, what they offer, and what of it is approved.
+    SURFACE = 14, "Surface";
 }
 
 impl Contexts {
@@ -205,11 +207,16 @@ commands! {
     ShowPack = "pack", "The pack that was opened last";
     ShowDiff = "diff", "The last comparison";
     ShowPolicy = "policy", "A policy, and what it would do to the selected session or pack";
+    ShowSurface = "surface", "What servers offer, and what of it is approved";
+    Approve = "approve", "Approve the selected item, group of changes or facet";
+    ApproveAll = "approve all", "Approve all that was seen of the server; asks first and shows the root";
+    Block = "block", "Block the selected item or group: under guard nobody is shown it or may call it";
+    Reason = "reason", "Type the reason of the next decision; it is signed with it";
     Edit = "edit", "Start typing into the text";
     Write = "write", "Write the text into the file";
     Undo = "undo", "Undo the last change";
     Redo = "redo", "Redo the change that was undone";
-    Reread = "read again", "Read the file again and drop the changes; undo brings them back";
+    Reread = "read again", "Read the files again; in a policy, drop the changes, and undo brings them back";
     Propose = "propose", "Replace the text with the smallest policy that allows the recorded calls; undo takes it back";
     Everything = "all sessions", "Judge all sessions of the audit directory, or again only the selected one";
     Sessions = "sessions", "Show or hide the list of sessions";
@@ -219,6 +226,7 @@ commands! {
     Compare = "compare", "Compare the marked pack with this one";
     Verify = "verify", "Verify the pack again, or compare the packs again";
     Mouse = "mouse", "Turn the mouse on or off; off lets the terminal select text";
+    Zone = "time zone", "Times in UTC, or again where you are";
     Theme = "theme", "Next theme: terminal colours, bright, no colours";
     Redraw = "redraw", "Redraw the screen";
     Suspend = "suspend", "Suspend until the shell's fg; while typing a policy, press Esc first";
@@ -269,7 +277,11 @@ pub static TABLE: &[Binding] = &[
     bind(&["ctrl-y"], Command::Redo, Contexts::EDITOR, 5),
     bind(&["u"], Command::Undo, Contexts::POLICIES, 8),
     bind(&["ctrl-r"], Command::Redo, Contexts::POLICIES, 0),
-    bind(&["R"], Command::Reread, Contexts::POLICIES, 0),
+    bind(&["R"], Command::Reread, Contexts::POLICIES.and(Contexts::SURFACE), 0),
+    bind(&["a"], Command::Approve, Contexts::SURFACE, 4),
+    bind(&["A"], Command::ApproveAll, Contexts::SURFACE, 5),
+    bind(&["b"], Command::Block, Contexts::SURFACE, 6),
+    bind(&["e"], Command::Reason, Contexts::SURFACE, 8),
     bind(&["p"], Command::Propose, Contexts::POLICIES, 9),
     bind(&["a"], Command::Everything, Contexts::POLICIES, 6),
     bind(
@@ -300,12 +312,14 @@ pub static TABLE: &[Binding] = &[
     bind(&["3"], Command::ShowPack, PANES, 0),
     bind(&["4"], Command::ShowDiff, PANES, 0),
     bind(&["5"], Command::ShowPolicy, PANES, 0),
+    bind(&["6"], Command::ShowSurface, PANES, 0),
     bind(&["Esc"], Command::Back, Contexts::GLOBAL, 12),
     bind(&[":", "ctrl-p"], Command::Palette, PANES, 2),
     bind(&["?"], Command::Help, PANES, 1),
     bind(&["q"], Command::Quit, Contexts::GLOBAL, 13),
     bind(&["M"], Command::Mouse, PANES, 0),
     bind(&["T"], Command::Theme, PANES, 0),
+    bind(&["Z"], Command::Zone, PANES, 0),
     bind(&["ctrl-l"], Command::Redraw, Contexts::GLOBAL, 0),
     bind(&["ctrl-z"], Command::Suspend, TYPED.and(Contexts::GLOBAL).without(Contexts::EDITOR), 0),
     bind(&["ctrl-c"], Command::Leave, TYPED.and(Contexts::GLOBAL), 0),

@@ -2,15 +2,15 @@
 //! is decided in one place for live streams, journals and finished packs ([`crate::live::fold`]).
 //!
 //! event → [`msg::Msg`] → [`app::App::update`] → [`msg::Effect`] and, when something changed, [`view::draw`]. `update` does no
-//! I/O and `draw` changes nothing; files and sockets are reached through [`crate::live`], [`crate::pack`], [`crate::policy`] and
-//! [`crate::history`] only, on threads of their own ([`msg::Job`]).
+//! I/O and `draw` changes nothing; files and sockets are reached through [`crate::live`], [`crate::pack`], [`crate::policy`],
+//! [`crate::approvals`] and [`crate::history`] only, on threads of their own ([`msg::Job`]).
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`run()`], [`term`], [`clipboard`] | the loop; the terminal and how it is given back; copying |
 //! | [`app`], [`view`], [`overlay`], [`bars`] | the screens, what is over them, header and footer |
 //! | [`keymap`] | every key, command and help text |
-//! | [`live`], [`packs`], [`pack`], [`diff`], [`policy`] | one screen each |
+//! | [`live`], [`packs`], [`pack`], [`diff`], [`policy`], [`surface`] | one screen each |
 //! | [`detail`] | one call |
 //! | [`kit`], [`cursor`] | lists, pairs of panes, sections that fold |
 //! | [`paint`], [`theme`], [`input`], [`palette`] | drawing, meaning, typing |
@@ -36,6 +36,7 @@ pub mod policy;
 mod property;
 mod run;
 pub mod screen;
+pub mod surface;
 pub mod term;
 #[cfg(test)]
 pub mod testkit;

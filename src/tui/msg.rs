@@ -47,6 +47,8 @@ pub enum ScreenId {
     Diff,
     /// A policy, and what it would do.
     Policy,
+    /// What servers offer, and what of it is approved.
+    Surface,
 }
 
 /// What can be opened on the pack screen.

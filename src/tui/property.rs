@@ -232,7 +232,7 @@ proptest! {
         events in prop::collection::vec(events(), 1..60),
     ) {
         let palette = if look & 1 == 0 { Palette::Terminal } else { Palette::Colourless };
-        let (mut app, mut told) = filled(&server, &tool, packs, Theme { palette, ascii: look & 2 != 0 });
+        let (mut app, mut told) = filled(&server, &tool, packs, Theme { palette, ascii: look & 2 != 0, ..Theme::default() });
         let mut size = size;
         let _ = app.update(Msg::Resize(size.0, size.1));
         holds(&app, size);
@@ -240,7 +240,7 @@ proptest! {
             happen(&mut app, &mut told, what, n as u64, &mut size);
             holds(&app, size);
         }
-        for id in ["1", "2", "3", "4", "5"] {
+        for id in ["1", "2", "3", "4", "5", "6"] {
             press(&mut app, &format!("Esc Esc Esc {id}"));
             holds(&app, size);
         }
@@ -251,7 +251,8 @@ proptest! {
 fn every_screen_holds_at_every_small_size_with_every_hostile_name() {
     for (n, name) in HOSTILE.iter().enumerate() {
         let (mut app, _) = filled(name, name, n as u8, Theme::default());
-        for id in [ScreenId::Live, ScreenId::Packs, ScreenId::Pack, ScreenId::Diff, ScreenId::Policy] {
+        for id in [ScreenId::Live, ScreenId::Packs, ScreenId::Pack, ScreenId::Diff, ScreenId::Policy, ScreenId::Surface]
+        {
             press(
                 &mut app,
                 match id {
@@ -260,6 +261,7 @@ fn every_screen_holds_at_every_small_size_with_every_hostile_name() {
                     ScreenId::Pack => "3",
                     ScreenId::Diff => "4",
                     ScreenId::Policy => "5",
+                    ScreenId::Surface => "6",
                 },
             );
             for size in

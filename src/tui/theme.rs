@@ -1,5 +1,6 @@
 //! What a meaning looks like. State is a word first, then a glyph, then a colour; the background is never painted.
 
+use crate::zone::Zone;
 use ratatui::style::{Color, Modifier, Style};
 
 /// What something means.
@@ -35,13 +36,15 @@ pub enum Palette {
     Colourless,
 }
 
-/// Colours and glyphs.
+/// Colours, glyphs and the zone of times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Theme {
     /// The palette in use.
     pub palette: Palette,
     /// Only ASCII glyphs.
     pub ascii: bool,
+    /// In which zone times are.
+    pub zone: Zone,
 }
 
 impl Theme {
@@ -54,6 +57,7 @@ impl Theme {
         let linux_console = set("TERM").as_deref() == Some("linux");
         Self {
             palette: if set("NO_COLOR").is_some() { Palette::Colourless } else { Palette::Terminal },
+            zone: Zone::Utc,
             ascii: linux_console || !(locale.contains("utf-8") || locale.contains("utf8")),
         }
     }
@@ -132,7 +136,7 @@ mod tests {
         let of = |pairs: &'static [(&str, &str)]| {
             Theme::of_env(|n| pairs.iter().find(|(k, _)| *k == n).map(|(_, v)| (*v).to_owned()))
         };
-        assert_eq!(of(&[("LANG", "en_US.UTF-8")]), Theme { palette: Palette::Terminal, ascii: false });
+        assert_eq!(of(&[("LANG", "en_US.UTF-8")]), Theme::default());
         assert!(of(&[("LANG", "C")]).ascii && of(&[]).ascii);
         assert!(of(&[("LC_ALL", "C"), ("LANG", "C.UTF-8")]).ascii);
         assert_eq!(of(&[("NO_COLOR", "1"), ("LANG", "C.UTF-8")]).palette, Palette::Colourless);

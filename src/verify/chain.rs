@@ -28,8 +28,10 @@ pub struct ChainSummary {
     pub last_mono_us: u64,
     /// Id of the session.
     pub session: Option<SessionId>,
-    /// How client and server talk; `stdio`.
+    /// How client and server talk.
     pub transport: Option<String>,
+    /// Version of its events.
+    pub version: Option<u32>,
     /// `detail` of `chain_start`.
     pub start: Option<detail::ChainStart>,
     /// `detail` of `chain_end`.
@@ -132,6 +134,13 @@ impl ChainWalk {
                 report("E_CHAIN_BROKEN", "transport changed".into(), Some((t.clone(), text(event.transport))));
             }
         }
+        match self.summary.version {
+            None => self.summary.version = Some(event.v),
+            Some(v) if v == event.v => {}
+            Some(v) => {
+                report("E_CHAIN_BROKEN", "the version changed".into(), Some((v.to_string(), event.v.to_string())));
+            }
+        }
         let first = self.summary.events == 1;
         if first != (event.event == EventKind::ChainStart) {
             let what = if first { "the first event is not chain_start" } else { "chain_start is not the first event" };
@@ -162,7 +171,7 @@ impl ChainWalk {
         match &event.detail {
             Detail::ChainStart(d) if s.start.is_none() => s.start = Some((**d).clone()),
             Detail::ChainEnd(d) => s.end = Some((**d).clone()),
-            Detail::RequestReceived(_) => s.requests += 1,
+            Detail::RequestReceived(_) | Detail::ToolRequested(_) => s.requests += 1,
             Detail::RecorderGap(d) => {
                 s.gaps += 1;
                 s.missed = s.missed.saturating_add(d.messages);

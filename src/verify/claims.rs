@@ -5,17 +5,20 @@
 //! | `receipt_completeness` | assay-ai's: there is a receipt, and the recorded actions have theirs |
 //! | `mcp_session_completeness` | start and end receipts, no gap in `seq`, every `tools/call` of the chain has a receipt |
 //! | `mcp_escrow_completeness` | server-side receipts: every `mcp_tool_requested` has its `mcp_tool_executed` or `mcp_tool_denied` |
+//! | `mcp_surface_approved` | what the server announced was compared with signed decisions, and every call ran under a definition that a person had approved |
 //! | `guardian_enforcement`, `no_breakglass`, `timestamp_ordering`, `schema_consistency` | assay-ai's, as its lock files name them |
 //!
 //! In a pack of MCP receipts the action that `receipt_completeness` asks for (`model_call` in assay-ai's card) is the tool
 //! call: every call of the chain must have its receipt, or, in packs without a chain, there must be such receipts.
 
 use crate::model::{
+    pack::canonical,
     receipt::{SESSION_END, SESSION_START},
     sha256_hex,
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 
 /// Card: every significant action has a receipt.
 pub const RECEIPT_COMPLETENESS: &str = "receipt_completeness";
@@ -23,6 +26,8 @@ pub const RECEIPT_COMPLETENESS: &str = "receipt_completeness";
 pub const MCP_SESSION: &str = "mcp_session_completeness";
 /// Card: server-side requests have their outcomes.
 pub const MCP_ESCROW: &str = "mcp_escrow_completeness";
+/// Card: calls ran under definitions that a person had approved.
+pub const MCP_SURFACE: &str = "mcp_surface_approved";
 
 /// What a claim looks at, with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +51,10 @@ pub enum Check {
     CallsReceipted,
     /// Every `mcp_tool_requested` has its outcome.
     EscrowComplete,
+    /// The session was compared with decisions about the server's surface.
+    SurfaceCompared,
+    /// Every call that was not refused ran under a definition that a person had approved.
+    CallsApproved,
 }
 
 impl Check {
@@ -62,6 +71,8 @@ impl Check {
             ),
             Self::SeqContiguous => ("seq_contiguous", json!({})),
             Self::CallsReceipted => ("mcp_calls_receipted", json!({})),
+            Self::SurfaceCompared => ("mcp_surface_compared", json!({})),
+            Self::CallsApproved => ("mcp_calls_approved", json!({})),
             Self::EscrowComplete => ("escrow_chain_complete", json!({"threshold": 1})),
         }
     }
@@ -138,12 +149,40 @@ impl Card {
 #[must_use]
 pub fn claim_set_hash(cards: &[Card]) -> String {
     let specs: Vec<&Spec> = cards.iter().flat_map(|c| &c.claims).collect();
-    // Members sort by name in a `Value`, and there are only ASCII names, strings and integers.
-    sha256_hex(json!(specs).to_string().as_bytes())
+    // Strings, integers and maps of them always have that form.
+    sha256_hex(&canonical(&specs).unwrap_or_default())
 }
 
 const fn critical(claim_id: &'static str, description: &'static str, check: Check) -> Spec {
     Spec { claim_id, description, check, severity: Severity::Critical }
+}
+
+/// In place of a card's id: all of them are listed.
+pub const LIST: &str = "list";
+
+/// The ids of all cards.
+pub const CARDS: [&str; 8] = [
+    MCP_SESSION,
+    MCP_ESCROW,
+    MCP_SURFACE,
+    RECEIPT_COMPLETENESS,
+    "guardian_enforcement",
+    "no_breakglass",
+    "timestamp_ordering",
+    "schema_consistency",
+];
+
+/// The cards and their claims in words.
+#[must_use]
+pub fn listing() -> String {
+    let mut out = String::new();
+    for card in CARDS.into_iter().filter_map(card) {
+        let _ = writeln!(out, "{}", card.id);
+        for claim in &card.claims {
+            let _ = writeln!(out, "  {:<26} {:<9} {}", claim.claim_id, claim.severity.as_str(), claim.description);
+        }
+    }
+    out
 }
 
 /// The card of that id.
@@ -181,6 +220,22 @@ pub fn card(id: &str) -> Option<Card> {
                 "All mcp_tool_requested have a matching outcome receipt",
                 C::EscrowComplete,
             )],
+        ),
+        MCP_SURFACE => (
+            MCP_SURFACE,
+            "MCP Surface Approved",
+            vec![
+                critical(
+                    "surface_compared",
+                    "What the server announced was compared with signed decisions",
+                    C::SurfaceCompared,
+                ),
+                critical(
+                    "every_call_approved",
+                    "Every call ran under a definition that a person had approved",
+                    C::CallsApproved,
+                ),
+            ],
         ),
         "guardian_enforcement" => (
             "guardian_enforcement",

@@ -1,6 +1,9 @@
 //! What the claim cards need, gathered in the one pass over the receipts.
 
-use crate::model::receipt::{ReceiptView as Receipt, SESSION_END, SESSION_START, TOOL_CALL};
+use crate::model::{
+    receipt::{ReceiptView as Receipt, SESSION_END, SESSION_START, TOOL_CALL},
+    server::{TOOL_DENIED as DENIED, TOOL_EXECUTED as EXECUTED, TOOL_REQUESTED as REQUESTED, flat},
+};
 use std::{
     collections::{BTreeMap, HashMap},
     hash::{BuildHasher, RandomState},
@@ -22,9 +25,6 @@ const KINDS: [&str; 10] = [
     DENIED,
     "mcp.recorder_gap",
 ];
-const REQUESTED: &str = "mcp_tool_requested";
-const EXECUTED: &str = "mcp_tool_executed";
-const DENIED: &str = "mcp_tool_denied";
 
 /// Receipts of one kind: how many, and the first few.
 #[derive(Debug, Clone, Default)]
@@ -115,12 +115,29 @@ impl Tally {
             self.seq_gaps.add(&receipt.id().to_string());
         }
         self.last_seq = Some(receipt.seq());
+        if !self.follow_escrow {
+            return;
+        }
+        let (of, request) = match receipt {
+            Receipt::Requested(r) => (r.invocation_id, None),
+            Receipt::Denied(r) => (r.invocation_id, Some(r.request_receipt_id.to_string())),
+            Receipt::Executed(r) => (r.invocation_id, Some(r.request_receipt_id.to_string())),
+            _ => return,
+        };
+        self.escrow(&Fields {
+            id: &receipt.id().to_string(),
+            kind: receipt.kind(),
+            invocation: Some(&of.to_string()),
+            request: request.as_deref(),
+            ..Fields::default()
+        });
     }
 
     /// A receipt of another builder.
     pub fn other(&mut self, r: &Fields<'_>) {
         self.receipts += 1;
-        if let Some(kind) = KINDS.iter().find(|k| **k == r.kind) {
+        let named = flat(r.kind).unwrap_or(r.kind);
+        if let Some(kind) = KINDS.iter().find(|k| **k == named) {
             self.kinds.entry(kind).or_default().add(r.id);
         }
         if !r.timestamp.is_empty() {
@@ -146,7 +163,7 @@ impl Tally {
     /// A request is identified by receipt and invocation: an outcome that names only one of them closes no request.
     fn escrow(&mut self, r: &Fields<'_>) {
         let invocation = r.invocation.unwrap_or_default();
-        match r.kind {
+        match flat(r.kind).unwrap_or_default() {
             REQUESTED => self.escrow.entry(self.key.hash_one((r.id, invocation))).or_default().requested = true,
             EXECUTED | DENIED => {
                 let request = r.request.unwrap_or_default();

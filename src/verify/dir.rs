@@ -17,7 +17,7 @@ use crate::{
     model::{
         GENESIS, LedgerKind, LedgerLine, SessionId,
         event::hash_of_line,
-        ledger::{LEDGER_VERSION, session_of_segment},
+        ledger::{session_of_segment, version_of},
         line::Canonical as _,
     },
     text::counted,
@@ -198,7 +198,8 @@ fn ledger(
         if !line.terminated {
             found("E_CHAIN_BROKEN", "the last line has no newline: it was cut".into());
         }
-        let Some(entry) = LedgerLine::of_line(line.bytes).filter(|l| l.v == LEDGER_VERSION) else {
+        let of_its_version = |l: &LedgerLine| l.v == version_of(l.session_id);
+        let Some(entry) = LedgerLine::of_line(line.bytes).filter(|l| of_its_version(l)) else {
             match explain_document::<LedgerLine>(line.bytes, true) {
                 Unread::TooNew(e) => {
                     found(VERSION_UNSUPPORTED, e.to_string());
@@ -227,7 +228,7 @@ fn ledger(
         hashes.insert(entry.hash.clone());
         let slot = named.entry(entry.segment.clone());
         match entry.kind {
-            LedgerKind::TornTail => {}
+            LedgerKind::TornTail | LedgerKind::SurfaceApproval => {}
             LedgerKind::SegmentStart => {
                 if slot.or_default().start.replace(*entry).is_some() {
                     found("E_CHAIN_BROKEN", "the segment starts twice".into());

@@ -13,10 +13,10 @@ use super::{
     report::VerifyReport,
     schema, session, signature,
     source::{PackDir, ReadMeter},
-    trust,
-    words::{Completeness, SignerVerdict, Stage},
+    spoiled, trust,
+    words::{Completeness, Integrity, SignerVerdict, Stage},
 };
-use crate::claims::MCP_ESCROW;
+use crate::claims::{Card, MCP_ESCROW};
 use crate::model::{
     pack::{EMPTY_HEAD, Manifest, RECEIPTS, SURFACE},
     sha256_hex, surface,
@@ -26,11 +26,12 @@ use std::{ops::ControlFlow, path::Path};
 /// Most bytes that are read of a pack's files if its signature does not hold, to show what was changed.
 const UNSIGNED_LIMIT: u64 = 256 << 20;
 /// The stages that need the files.
-const EVIDENCE: [Stage; 5] = [
+const EVIDENCE: [Stage; 6] = [
     Stage::ValidateFileHashes,
     Stage::ValidateReceipts,
     Stage::VerifyChain,
     Stage::MatchReceiptsToChain,
+    Stage::VerifySurface,
     Stage::SessionCompleteness,
 ];
 
@@ -48,9 +49,22 @@ pub fn verify(
     let cards = evaluate::resolve(options)?;
     check_fingerprints(&options.signers)?;
     let dir = PackDir::open(dir)?;
+    let mut report = stages(&dir, options, &cards, progress)?;
+    if report.integrity == Integrity::Tampered {
+        spoiled::name(&dir, &mut report);
+    }
+    Ok(report)
+}
+
+fn stages(
+    dir: &PackDir,
+    options: &VerifyOptions,
+    cards: &[Card],
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<VerifyReport, VerifyError> {
     let mut meter = ReadMeter::new(progress);
     let mut notes = Notebook::new(options);
-    let Some(parsed) = schema::schema(&mut notes, &dir, &mut meter)? else {
+    let Some(parsed) = schema::schema(&mut notes, dir, &mut meter)? else {
         let why = if notes.is_newer() {
             "not checked: a later version wrote pack_manifest.json"
         } else {
@@ -64,10 +78,10 @@ pub fn verify(
     tally.follow_escrow = cards.iter().any(|c| c.id == MCP_ESCROW);
     meter.stage = Stage::ValidatePaths;
     let usable = paths::names(&mut notes, &parsed.manifest);
-    paths::closed_world(&mut notes, &dir, &parsed.manifest);
+    paths::closed_world(&mut notes, dir, &parsed.manifest);
     // Cheap checks that decide come before those whose duration the sender of the pack controls.
     signature::attestation(&mut notes, &parsed);
-    signature::signature(&mut notes, &dir, &parsed);
+    signature::signature(&mut notes, dir, &parsed);
     signature::d12(&mut notes, &parsed);
     // Any pack can name a key; a key has signed only if the signature holds.
     let signed = !notes.failed_at(Stage::VerifySignature);
@@ -83,7 +97,8 @@ pub fn verify(
         let completeness = Completeness::NotEvaluated;
         return Ok(finish(notes, signer, Some(m), completeness, Vec::new(), None, Some(&m.signer_id)));
     }
-    let evidence = files::run(&mut notes, &mut tally, &mut meter, &dir, &parsed, &usable)?;
+    let evidence = files::run(&mut notes, &mut tally, &mut meter, dir, &parsed, &usable)?;
+    judged(&mut notes, &evidence);
     if parsed.manifest.file(SURFACE).is_some()
         && let Ok((file, len)) = dir.open_file(SURFACE)
         && surface::file_is_truncated(&file, len)
@@ -97,10 +112,39 @@ pub fn verify(
     receipts(&mut notes, &parsed.manifest, &evidence);
     let (completeness, reasons) = whole_session(&mut notes, &parsed.manifest, &evidence);
     let results = (!notes.failed() && !cards.is_empty()).then(|| {
-        evaluate::evaluate(&cards, &ClaimContext { tally: &tally, walked: evidence.walked.as_ref(), completeness })
+        evaluate::evaluate(cards, &ClaimContext { tally: &tally, walked: evidence.walked.as_ref(), completeness })
     });
     notes.facts.session = evidence.doc;
     Ok(finish(notes, signer, Some(&parsed.manifest), completeness, reasons, results, Some(&parsed.manifest.signer_id)))
+}
+
+/// What stage `verify_surface` had to look at, and what it counted.
+fn judged(notes: &mut Notebook<'_>, evidence: &PackEvidence) {
+    let judgement = evidence.walked.as_ref().and_then(|w| w.judgement.as_ref());
+    let seen = evidence.surface.as_ref().filter(|s| s.is_checked);
+    if seen.is_none() && judgement.is_none() {
+        notes.skip(&[Stage::VerifySurface], "the pack has no surface.json of version 2");
+        return;
+    }
+    let last = evidence.walked.as_ref().and_then(|w| w.surface_root.as_ref());
+    if let (Some(last), Some(root)) = (last, seen.and_then(|s| s.root.as_ref()))
+        && last != root
+    {
+        let what = "its root is not the one that was announced last";
+        let f = Finding::new("E_CHAIN_BROKEN", Stage::VerifySurface, what).file(SURFACE);
+        notes.found(f.sides(last, root));
+    }
+    let items = seen.map_or(0, |s| s.items);
+    let Some(j) = judgement else { return notes.detail(Stage::VerifySurface, &[("items", items)]) };
+    let counted =
+        [("approved_calls", j.approved), ("calls", j.calls), ("decisions", j.decisions), ("drifts", j.drifts)];
+    notes.detail(Stage::VerifySurface, &[&counted[..], &[("items", items)]].concat());
+    if j.missing {
+        notes.warnings.push(
+            "the decisions about the surface are not in the pack: the recovery of the session did not find them"
+                .to_owned(),
+        );
+    }
 }
 
 /// The end of a verification that met what a later version wrote: what can be judged without it still is.
@@ -185,6 +229,7 @@ fn whole_session(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence
         return (Completeness::NotEvaluated, Vec::new());
     };
     notes.facts.event_count = walked.chain.events;
+    notes.facts.coverage.clone_from(&walked.covered);
     notes.detail(Stage::VerifyChain, &[("events", walked.chain.events), ("broken", walked.chain.broken)]);
     notes.detail(Stage::MatchReceiptsToChain, &[("receipts", totals.count), ("requests", walked.chain.requests)]);
     if let Some(doc) = &evidence.doc {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     claims::{Card, Check, ClaimResult, ClaimSetResult, Severity, Spec, card},
-    model::receipt::TOOL_CALL,
+    model::{receipt::TOOL_CALL, server::TOOL_REQUESTED},
     text::counted,
 };
 
@@ -30,7 +30,7 @@ pub fn resolve(options: &VerifyOptions) -> Result<Vec<Card>, VerifyError> {
     let mut cards: Vec<Card> = Vec::new();
     for id in &options.cards {
         let Some(card) = card(id) else {
-            return Err(VerifyError::Option(format!("there is no claim card {id:?}")));
+            return Err(VerifyError::Option(format!("there is no claim card {id:?}; --cards list shows them")));
         };
         if cards.iter().all(|c| c.id != card.id) {
             cards.push(card);
@@ -142,7 +142,41 @@ fn check(check: Check, c: &ClaimContext<'_>) -> Shown {
         }
         Check::CallsReceipted => receipted(c),
         Check::EscrowComplete => escrow(c),
+        Check::SurfaceCompared => compared(c),
+        Check::CallsApproved => approved(c),
     }
+}
+
+fn compared(c: &ClaimContext<'_>) -> Shown {
+    let judgement = c.walked.and_then(|w| w.judgement.as_ref());
+    let actual = match judgement {
+        None => "the session was compared with no decision".to_owned(),
+        Some(j) if j.missing => "the decisions are not in the pack".to_owned(),
+        Some(j) => format!("{}, {}", counted(j.decisions, "set of decisions"), counted(j.drifts, "drift")),
+    };
+    Shown {
+        passed: judgement.is_some_and(|j| !j.missing),
+        expected: "the chain says which decisions were in force, and the pack has them".to_owned(),
+        actual,
+        evidence: Vec::new(),
+    }
+}
+
+fn approved(c: &ClaimContext<'_>) -> Shown {
+    let expected = "every call that was not refused ran under a definition that a person had approved".to_owned();
+    let Some(j) = c.walked.and_then(|w| w.judgement.as_ref()) else {
+        let actual = "the receipts do not say under which definition calls ran".to_owned();
+        return Shown { passed: false, expected, actual, evidence: Vec::new() };
+    };
+    let named: Vec<String> = j.others.iter().map(|(_, tool, why)| format!("{tool}: {why}")).collect();
+    let others = j.calls - j.approved;
+    let mut actual = format!("{} of {} approved", j.approved, counted(j.calls, "call"));
+    if others > 0 {
+        let more = if others > named.len() as u64 { ", …" } else { "" };
+        actual = format!("{actual}; {}{more}", named.join(", "));
+    }
+    let evidence = j.others.iter().map(|(id, ..)| id.to_string()).collect();
+    Shown { passed: others == 0 && !j.missing, expected, actual, evidence }
 }
 
 /// The recorded actions of a pack of MCP receipts.
@@ -170,7 +204,8 @@ fn receipted(c: &ClaimContext<'_>) -> Shown {
             evidence: Vec::new(),
         };
     };
-    let receipts = c.tally.kind(TOOL_CALL);
+    let kind = if walked.covered.is_some() { TOOL_REQUESTED } else { TOOL_CALL };
+    let receipts = c.tally.kind(kind);
     let actual = match (walked.unreceipted, c.completeness) {
         (0, Completeness::Unterminated) => {
             format!("{}, but the chain has no end: what came after is not known", counted(receipts.count, "receipt"))

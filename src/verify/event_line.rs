@@ -23,7 +23,8 @@ mod tests {
     use crate::{
         model::{
             Direction, EventKind, InvocationId, ReceiptId, RpcId, SessionId, WallTime,
-            event::{DetailView, EVENT_VERSION, EventView, detail as d},
+            event::{DetailView, EventView, HTTP_EVENTS, SERVER_EVENTS, detail as d},
+            http::{HeaderValues, HttpExchange, HttpRequest, HttpResponse, HttpTarget, InExchange},
             receipt::Counts,
             to_line,
         },
@@ -35,9 +36,10 @@ mod tests {
     fn details(text: &str, n: u64) -> Vec<(EventKind, Box<RawValue>)> {
         let hash = Some(format!("sha256:{}", "ab".repeat(32)));
         let sha = Some("cd".repeat(32));
+        let exchange = in_exchange(n);
         let id = (n % 2 == 0).then(|| ReceiptId::from_bits(n));
         let raw = |v: &dyn Fn() -> Result<Box<RawValue>, serde_json::Error>| v().unwrap();
-        vec![
+        let mut all = vec![
             (
                 EventKind::ChainStart,
                 raw(&|| {
@@ -56,7 +58,7 @@ mod tests {
             (
                 EventKind::RequestReceived,
                 raw(&|| {
-                    to_raw_value(&d::RequestReceived {
+                    to_raw_value(&d::RequestReceived { exchange,
                         anomalies: vec![text.into(), "b".into()],
                         arguments_hash: hash.clone(),
                         era: text.into(),
@@ -74,12 +76,15 @@ mod tests {
             ),
             (
                 EventKind::ResponseSent,
-                raw(&|| to_raw_value(&d::Forwarded { offset: n, receipt_id: id, receipt_sha256: sha.clone() })),
+                raw(&|| {
+                    to_raw_value(&d::Forwarded { exchange, offset: n, receipt_id: id, receipt_sha256: sha.clone() })
+                }),
             ),
             (
                 EventKind::ResponseReceived,
                 raw(&|| {
                     to_raw_value(&d::ResponseReceived {
+                        exchange,
                         anomalies: vec![],
                         error_code: Some(-(n as i64)),
                         first_byte_us: n,
@@ -90,11 +95,15 @@ mod tests {
                     })
                 }),
             ),
-            (EventKind::Notification, raw(&|| to_raw_value(&d::Seen { offset: n, reason: Some(text.into()) }))),
+            (
+                EventKind::Notification,
+                raw(&|| to_raw_value(&d::Seen { exchange, offset: n, reason: Some(text.into()) })),
+            ),
             (
                 EventKind::Anomaly,
                 raw(&|| {
                     to_raw_value(&d::Anomaly {
+                        exchange,
                         kind: text.into(),
                         note: None,
                         offset: Some(n),
@@ -132,6 +141,7 @@ mod tests {
                 EventKind::PolicyDecision,
                 raw(&|| {
                     to_raw_value(&d::PolicyDecision {
+                        exchange,
                         enforced: n % 2 == 0,
                         offset: n,
                         policy_hash: Some(text.into()),
@@ -146,6 +156,7 @@ mod tests {
                 EventKind::RequestBlocked,
                 raw(&|| {
                     to_raw_value(&d::Blocked {
+                        exchange,
                         offset: n,
                         reason: text.into(),
                         receipt_id: id,
@@ -163,7 +174,33 @@ mod tests {
                     })
                 }),
             ),
-        ]
+        ];
+        if !exchange.is_unsaid() {
+            let http = HttpExchange {
+                answered_by: Some(text.into()),
+                carries: vec![RpcId::Int(n as i64), RpcId::Text(text.into())],
+                ended: (n % 2 == 0).then(|| text.into()),
+                method: text.into(),
+                notes: vec![text.into()],
+                request: HttpRequest {
+                    bytes: Some(n),
+                    headers: vec![text.into()],
+                    sha256: sha,
+                    values: HeaderValues::of([("accept".into(), text.into()), ("b".into(), String::new())]),
+                    ..HttpRequest::default()
+                },
+                response: (n % 4 == 0).then(HttpResponse::default),
+                target: HttpTarget { path: text.into(), query: vec![text.into()] },
+                ..HttpExchange::new(n)
+            };
+            all.push((EventKind::HttpExchange, to_raw_value(&http).unwrap()));
+        }
+        all
+    }
+
+    /// One of the three forms, by a number.
+    fn in_exchange(n: u64) -> InExchange {
+        [InExchange::Unsaid, InExchange::Said(None), InExchange::Said(Some(n))][(n % 3) as usize]
     }
 
     fn event(kind: EventKind, detail: Box<RawValue>, text: &str, n: u64) -> AuditEvent<Box<RawValue>> {
@@ -181,7 +218,7 @@ mod tests {
             rpc_id: Some(if n % 2 == 0 { RpcId::Int(n as i64) } else { RpcId::Text(text.into()) }),
             session_id: SessionId::from_bits(n),
             transport: "stdio".into(),
-            v: EVENT_VERSION,
+            v: if in_exchange(n).is_unsaid() { 1 } else { HTTP_EVENTS },
             wire_bytes: Some(n),
             wire_sha256: None,
         };
@@ -218,10 +255,18 @@ mod tests {
             DetailView::ChainStart(d) => format!("{d:?}"),
             DetailView::ChainEnd(d) => format!("{d:?}"),
             DetailView::PolicyReloaded(d) => format!("{d:?}"),
-            DetailView::RequestForwarded(_) | DetailView::ResponseSent(_) => String::new(),
+            DetailView::HttpExchange(d) => format!("{d:?}"),
+            DetailView::RequestForwarded(_)
+            | DetailView::ResponseSent(_)
+            | DetailView::ToolRequested(_)
+            | DetailView::ToolDenied(_)
+            | DetailView::ToolExecuted(_) => String::new(),
+            DetailView::SurfaceDecision(d) => format!("{d:?}"),
+            DetailView::SurfaceObserved(d) => format!("{d:?}"),
+            DetailView::SurfaceDrift(d) => format!("{d:?}"),
         };
         Some(format!(
-            "{} {:?} {:?} {} {:?} {:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {detail} {:?}",
+            "{} {:?} {:?} {} {:?} {:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {detail} {:?} {:?}",
             e.at,
             e.direction,
             e.event,
@@ -239,7 +284,8 @@ mod tests {
             e.detail.offset(),
             binding.receipt_id,
             binding.receipt_sha256,
-            hash
+            hash,
+            e.detail.exchange()
         ))
     }
 
@@ -266,10 +312,11 @@ mod tests {
             oracle::Detail::ChainStart(d) => format!("{d:?}"),
             oracle::Detail::ChainEnd(d) => format!("{d:?}"),
             oracle::Detail::Reload(d) => format!("{d:?}"),
+            oracle::Detail::Exchange(d) => format!("{d:?}"),
             oracle::Detail::Forwarded(_) => String::new(),
         };
         Some(format!(
-            "{} {:?} {:?} {} {:?} {:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {detail} {:?}",
+            "{} {:?} {:?} {} {:?} {:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {detail} {:?} {:?}",
             e.at,
             e.direction,
             e.kind,
@@ -287,7 +334,8 @@ mod tests {
             e.more.offset,
             binding.id,
             binding.sha256,
-            hash
+            hash,
+            e.exchange
         ))
     }
 
@@ -325,11 +373,33 @@ mod tests {
     }
 
     #[test]
+    fn what_a_server_says_of_itself_is_read_in_the_version_that_has_it() {
+        for kind in [EventKind::ToolRequested, EventKind::ToolDenied, EventKind::ToolExecuted] {
+            let step = d::ToolStep {
+                call: 7,
+                receipt_id: Some(ReceiptId::of(crate::model::ReceiptPrefix::Denied, 9)),
+                receipt_sha256: Some("cd".repeat(32)),
+            };
+            let mut e = event(kind, to_raw_value(&step).unwrap(), "x", 3);
+            for (v, reads) in [(1, false), (2, false), (SERVER_EVENTS, true)] {
+                e.v = v;
+                e.seal().unwrap();
+                let line = to_line(&e).unwrap();
+                let read = EventView::of_line(&line);
+                assert_eq!((read.is_some(), serde_json::from_slice::<AuditEvent>(&line).is_ok()), (reads, reads));
+                assert!(read.is_none_or(|read| read.detail.binding().receipt_id == step.receipt_id));
+            }
+        }
+    }
+
+    #[test]
     fn a_refused_line_is_explained() {
         let (kind, detail) = details("x", 3).remove(2);
         let good = String::from_utf8(to_line(&event(kind, detail, "x", 3)).unwrap()).unwrap();
         for (bad, words) in [
-            (good.replace("\"v\":1", "\"v\":2"), "version 2; this assay reads up to 1"),
+            (good.replace("\"v\":1", "\"v\":5"), "version 5; this assay reads up to 4"),
+            (good.replace("\"v\":1", "\"v\":2"), "does not have the members of its kind"),
+            (good.replace("\"offset\":3", "\"exchange\":3,\"offset\":3"), "does not have the members of its kind"),
             (good.replace("\"v\":1", "\"v\":0"), "version 0"),
             (good.replace("\"v\":1", "\"v\":1.0"), "not an audit event"),
             (good.replace("\"offset\":3", "\"offset\": 3"), "not the canonical line"),

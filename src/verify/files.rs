@@ -6,6 +6,7 @@ use super::{
     claims_tally::Tally,
     finding::Finding,
     foreign::{self, Foreign},
+    judged::{self, Decisions},
     manifest::Parsed,
     notebook::Notebook,
     options::VerifyError,
@@ -20,7 +21,9 @@ use super::{
     walk::{Walked, alone, walk},
     words::Stage,
 };
-use crate::model::pack::{AUDIT_LOG, FileEntry, Manifest, RECEIPTS, REPORT, SESSION, SURFACE, TRANSCRIPT};
+use crate::model::pack::{
+    AUDIT_LOG, FileEntry, Manifest, RECEIPTS, REPORT, SESSION, SURFACE, SURFACE_APPROVALS, SURFACE_APPROVED, TRANSCRIPT,
+};
 use crate::{
     canon,
     model::{SessionDoc, sha256_hex},
@@ -48,6 +51,8 @@ pub struct PackEvidence {
     pub report: Option<builder::BuilderReport>,
     /// What the builder's transcript says, in packs of ours.
     pub transcript: Option<builder::Rows>,
+    /// The decisions about the surface, in packs of ours that have some.
+    pub decisions: Option<Decisions>,
     /// What the surface says of the server, in packs of ours.
     pub surface: Option<surface::Surface>,
 }
@@ -76,7 +81,7 @@ pub(super) fn run(
     let mut open = HashMap::new();
     let mut rest = Vec::new();
     for entry in usable.iter().filter_map(|i| m.files.get(*i)) {
-        if entry.path == RECEIPTS || ours && [SESSION, AUDIT_LOG].contains(&entry.path.as_str()) {
+        if entry.path == RECEIPTS || ours && [SESSION, AUDIT_LOG, SURFACE_APPROVALS].contains(&entry.path.as_str()) {
             if let Some(opened) = opened(notes, dir, entry) {
                 open.insert(entry.path.as_str(), opened);
             }
@@ -92,6 +97,12 @@ pub(super) fn run(
     {
         evidence.doc = session::read(notes, &bytes);
     }
+    if ours
+        && let Some((entry, file, len)) = open.remove(SURFACE_APPROVALS)
+        && let Some(bytes) = whole(notes, meter, entry, file, len, MAX_LINE)?
+    {
+        evidence.decisions = Some(Decisions::read(notes, &bytes, evidence.doc.as_ref()));
+    }
     let receipts = open.remove(RECEIPTS);
     let events = open.remove(AUDIT_LOG);
     streams(notes, tally, meter, &mut evidence, receipts, events, ours)?;
@@ -104,6 +115,8 @@ pub(super) fn run(
             let strict = strict(notes, &entry.path, &bytes);
             if ours && strict && entry.path == REPORT && bytes.len() <= MAX_DOCUMENT {
                 evidence.report = builder::read(notes, &bytes);
+            } else if ours && strict && entry.path == SURFACE_APPROVED {
+                judged::approved(notes, &bytes, evidence.decisions.as_ref(), evidence.doc.as_ref());
             } else if ours && strict && entry.path == SURFACE {
                 evidence.surface = surface::read(notes, &bytes);
             }
@@ -182,7 +195,8 @@ fn streams(
                 ReceiptFile::new(HashedLines::hashed(receipt_file), evidence.doc.as_ref().map(|d| d.session_id));
             // Without the document it is not known whether the session was recovered.
             let recovered = evidence.doc.as_ref().is_none_or(|d| !d.recovery_notes.is_empty());
-            match walk(notes, tally, meter, &mut events, &mut receipts, recovered) {
+            let decisions = evidence.decisions.as_ref();
+            match walk(notes, tally, meter, (&mut events, &mut receipts), recovered, decisions) {
                 Ok(walked) => evidence.walked = walked,
                 Err((name, stop)) => return stopped(notes, name, &stop),
             }

@@ -1,6 +1,9 @@
 //! Requests in flight while the chain is walked: what later events and the receipt are compared with.
 
-use super::sense;
+use super::{
+    exchanges::{Exchanges, Over},
+    sense,
+};
 use crate::model::words::{AnomalyKind, OutcomeReason};
 use crate::{
     canon,
@@ -94,6 +97,8 @@ struct Flight {
     at: WallTime,
     mono_us: u64,
     place: Place,
+    /// The exchange of HTTP in which it was asked.
+    exchange: Option<u64>,
     is_call: bool,
     cancelled: bool,
     forwarded_us: Option<u64>,
@@ -238,6 +243,10 @@ impl Flights {
                 if f.is_refused() {
                     wrong.push("the request was answered although the guard refused it");
                 }
+                let elsewhere = e.direction == Some(Direction::ServerToClient) && said.exchange.number() != f.exchange;
+                if elsewhere != sense::has(said.anomalies, b"answered_on_other_exchange") {
+                    wrong.push("the anomalies of the response disagree with whether it came in another exchange");
+                }
                 if f.cancelled != sense::has(said.anomalies, b"response_after_cancel") {
                     wrong.push("the anomalies of the response disagree with whether the request had been cancelled");
                 }
@@ -295,6 +304,7 @@ impl Flights {
             at: e.at,
             mono_us: e.mono_us,
             place: Place::of(e),
+            exchange: request.exchange.number(),
             is_call: e.method == Some(b"tools/call") && e.direction == Some(Direction::ClientToServer),
             cancelled: false,
             forwarded_us: None,
@@ -314,9 +324,16 @@ impl Flights {
     }
 
     /// Compares a call's receipt with its events and forgets them. `None` when there is no such request in flight.
-    pub fn close(&mut self, event: &Event<'_>, call: &Call<'_>, known: Known) -> Option<Vec<Disagreement>> {
+    pub fn close(
+        &mut self,
+        event: &Event<'_>,
+        call: &Call<'_>,
+        known: Known,
+        exchanges: &Exchanges,
+    ) -> Option<Vec<Disagreement>> {
         let flight = self.open.remove(&call.invocation_id)?;
-        Some(compare(&flight, event, call, known))
+        let over = flight.exchange.and_then(|exchange| exchanges.over(exchange)).unwrap_or_default();
+        Some(compare(&flight, event, call, known, over))
     }
 
     /// An event binds a receipt of this call, and it is not in the pack.
@@ -396,7 +413,7 @@ impl Flight {
     }
 }
 
-fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known) -> Vec<Disagreement> {
+fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known, over: Over) -> Vec<Disagreement> {
     let mut out = Vec::new();
     let mut text = |name, texts: &Texts, at: usize, found: Option<&[u8]>| {
         if !texts.is(at, found) {
@@ -421,9 +438,14 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known) -> Vec<
     verdict(&mut out, f, event, call, cut);
     times(&mut out, f, event, call, known, cut);
     let cancelled = super::sense::is_for(call, OutcomeReason::CancelledByClient);
-    if call.outcome == Outcome::Timeout && cancelled != f.cancelled && !(cut && cancelled) {
+    // Over HTTP a client also cancels by hanging up.
+    let hung_up = cancelled && over.client_gone;
+    if call.outcome == Outcome::Timeout && cancelled != f.cancelled && !hung_up && !(cut && cancelled) {
         let word = |yes: bool| if yes { "cancelled" } else { "not cancelled" }.to_owned();
         out.push(("outcome_reason", word(f.cancelled), word(cancelled)));
+    }
+    if super::sense::is_for(call, OutcomeReason::HttpError) && !over.failed && !cut {
+        out.push(("outcome_reason", "no exchange that failed".to_owned(), "http_error".to_owned()));
     }
     // Put into words only where they differ: this runs for every call of a pack.
     differ(&mut out, "parent_receipt_id", f.parent, call.parent_receipt_id);
@@ -432,7 +454,7 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known) -> Vec<
 
 /// A receipt has the anomalies of both messages, and these of its own.
 fn anomalies(out: &mut Vec<Disagreement>, f: &Flight, call: &Call<'_>, known: Known, cut: bool) {
-    const OWN: [&[u8]; 3] = [b"recovered", b"response_not_delivered", b"task_leg"];
+    const OWN: [&[u8]; 4] = [b"delivery_unknown", b"recovered", b"response_not_delivered", b"task_leg"];
     let of = |at: usize| sense::words(if f.anomalies[at].is_empty() { b"[]" } else { &f.anomalies[at] });
     let unseen = f.decision.as_ref().filter(|_| !known.recovered).map_or(&b""[..], |d| &d.unseen);
     let judged = if unseen.is_empty() { None } else { Some(sense::words(unseen)) };
@@ -452,7 +474,7 @@ fn anomalies(out: &mut Vec<Disagreement>, f: &Flight, call: &Call<'_>, known: Kn
     if task != sense::has(call.anomalies, b"task_leg") {
         out.push(("anomalies", f.texts.show(METHOD), show(call.anomalies)));
     }
-    if !known.recovered && sense::has(call.anomalies, b"recovered") {
+    if !known.recovered && [&b"recovered"[..], b"delivery_unknown"].iter().any(|w| sense::has(call.anomalies, w)) {
         out.push(("anomalies", "a session that nobody recovered".to_owned(), show(call.anomalies)));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     document::{Check, EvidenceRef, Parts, Subject, Verdicts, document},
+    escrow::Covered,
     report::{Signer, StageReport, VerifyReport},
     words::{Completeness, Integrity, SignerVerdict, StageStatus},
 };
@@ -26,6 +27,8 @@ struct Own<'a> {
     exit_code: u8,
     errors_omitted: u64,
     event_count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage: Option<&'a Covered>,
     stages: &'a [StageReport],
     session: Option<&'a SessionDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,6 +80,7 @@ impl Serialize for VerifyReport {
                 exit_code: self.exit().code(),
                 errors_omitted: self.errors_omitted,
                 event_count: f.event_count,
+                coverage: f.coverage.as_ref(),
                 stages: &self.stages,
                 session: f.session.as_ref(),
                 claim_verification: self.claim_results.as_ref(),

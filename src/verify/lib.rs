@@ -8,6 +8,7 @@
 //! | reading | `source`, `cursor`, `unread`, `event_line`, `receipt_line`, `manifest`, `time` |
 //! | the notebook that every stage writes into | `notebook` |
 //! | stages | `schema`, `paths`, `signature`, `receipts`, `foreign`, `chain`, `walk` (with `flight`, `sense`, `streams`), `surface`, `session`, `builder`, `files`, `trust` |
+//! | decisions about surfaces | `approvals` |
 //! | claims | `claims`, `lock`, `claims_tally`, `evaluate` |
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
 //! | what is printed | `terminal`, `verdict` |
@@ -19,6 +20,7 @@
 
 use assay_evidence::{canon, lines, model, numbers, text};
 
+pub mod approvals;
 mod builder;
 mod chain;
 pub mod claims;
@@ -28,13 +30,16 @@ mod dir;
 #[doc(hidden)]
 pub mod document;
 mod engine;
+mod escrow;
 mod evaluate;
 mod event_line;
+mod exchanges;
 mod files;
 mod finding;
 mod flight;
 mod foreign;
 mod json;
+mod judged;
 mod later;
 pub mod lock;
 mod manifest;
@@ -54,6 +59,7 @@ mod session;
 mod signature;
 #[doc(hidden)]
 pub mod source;
+mod spoiled;
 mod streams;
 mod surface;
 pub mod terminal;
@@ -66,6 +72,7 @@ mod words;
 
 pub use dir::{AuditDirReport, SegmentReport, SegmentState, verify_audit_dir};
 pub use engine::verify;
+pub use escrow::Covered;
 pub use finding::{Finding, MAX_FINDINGS};
 pub use foreign::projected as project_receipt;
 pub use later::{Later, later};
@@ -73,4 +80,5 @@ pub use options::{Progress, VerifyError, VerifyOptions};
 pub use report::{PackFacts, Signer, StageReport, VerifyReport};
 pub use session::rely_after_crash;
 pub use signature::{SignatureProblem, verify_ed25519};
+pub use spoiled::spoiled;
 pub use words::{Claims, Completeness, Exit, Integrity, SignerVerdict, Stage, StageStatus};

@@ -15,6 +15,8 @@ pub struct VerifyOptions {
     pub lock: Option<Lock>,
     /// Ids of claim cards to evaluate, besides those of the lock.
     pub cards: Vec<String>,
+    /// SHA-256 fingerprints (hex) of keys whose approvals of a surface count; empty means any do.
+    pub approvers: Vec<String>,
     /// Oldest acceptable `timestamp_end`, hours before `now`.
     pub max_age_hours: Option<f64>,
     /// Claims must have been evaluated and hold.
@@ -36,6 +38,7 @@ impl Default for VerifyOptions {
             signers: Vec::new(),
             lock: None,
             cards: Vec::new(),
+            approvers: Vec::new(),
             max_age_hours: None,
             require_claim_pass: false,
             check_expiry: false,

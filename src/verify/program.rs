@@ -1,6 +1,7 @@
 //! The program `assay-verify`: its arguments, what it prints, its exit code.
 
 use crate::{
+    claims,
     request::{self, ELSEWHERE, Request},
     terminal::{self, ProgressLine, Style},
     text::visible,
@@ -30,8 +31,10 @@ Options:
                                    that is not pinned
       --signer FPR                 Fingerprint of a key that may have signed: SHA-256 of the public
                                    key, 64 hex digits; may be repeated
+      --approver FPR               Fingerprint of a key whose approvals of a surface count for
+                                   mcp_surface_approved; may be repeated (default: any)
       --lock FILE                  Lock file of assay-ai: signers, cards and formats that are accepted
-      --cards CARDS                Claim cards to evaluate, separated by commas
+      --cards CARDS                Claim cards to evaluate, separated by commas; list shows them
       --max-age-hours HOURS        Do not accept a pack whose last receipt is older than this
       --require-claim-pass         Claims must have been evaluated, and hold
       --check-expiry               Do not accept a pack whose `valid_until` has passed
@@ -57,6 +60,7 @@ Exit codes: 0 intact and every demand is met; 1 intact, but a demand is not met;
 enum Asked {
     Help,
     Version,
+    Cards,
     Verify(Box<Request>),
 }
 
@@ -75,6 +79,7 @@ pub fn run(args: Vec<OsString>, style: Style, stdout: &mut dyn Write, stderr: &m
     let request = match parse(args) {
         Ok(Asked::Verify(request)) => request,
         Ok(Asked::Help) => return done(print(HELP), Exit::Ok, &mut fail),
+        Ok(Asked::Cards) => return done(print(&claims::listing()), Exit::Ok, &mut fail),
         Ok(Asked::Version) => {
             let version = format!("{NAME} {}\n", env!("CARGO_PKG_VERSION"));
             return done(print(&version), Exit::Ok, &mut fail);
@@ -125,7 +130,7 @@ fn parse(args: Vec<OsString>) -> Result<Asked, lexopt::Error> {
             }
             arg => return Err(arg.unexpected()),
         };
-        if !matches!(option.as_str(), "signer" | "cards") && seen.contains(&option) {
+        if !matches!(option.as_str(), "signer" | "approver" | "cards") && seen.contains(&option) {
             return Err(format!("--{option} was given twice").into());
         }
         let demands = &mut request.demands;
@@ -138,6 +143,7 @@ fn parse(args: Vec<OsString>) -> Result<Asked, lexopt::Error> {
             "check-expiry" => demands.check_expiry = true,
             "require-ci-binding" => demands.require_ci_binding = true,
             "signer" => demands.signers.push(value(&mut parser)?.parse_with(request::fingerprint)?),
+            "approver" => demands.approvers.push(value(&mut parser)?.parse_with(request::fingerprint)?),
             "cards" => demands.cards.extend(request::cards(&value(&mut parser)?.string()?)),
             "max-age-hours" => demands.max_age_hours = Some(value(&mut parser)?.parse_with(request::hours)?),
             "expected-commit-sha" => {
@@ -155,6 +161,9 @@ fn parse(args: Vec<OsString>) -> Result<Asked, lexopt::Error> {
             }
         }
         seen.push(option);
+    }
+    if request.demands.cards == [claims::LIST] {
+        return Ok(Asked::Cards);
     }
     request.pack = pack.ok_or("the directory of a pack is missing")?;
     Ok(Asked::Verify(Box::new(request)))

@@ -36,7 +36,9 @@ mod tests {
     use crate::{
         model::{
             DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, RpcId, SessionId, ToolCall, WallTime,
-            receipt::{INTEGRATION_SOURCE, ReceiptView, SCHEMA_VERSION, TOOL_CALL},
+            receipt::{INTEGRATION_SOURCE, PLAIN_SCHEMA, ReceiptView, SCHEMA_VERSION, TOOL_CALL},
+            said::Said,
+            surface::State,
             to_line,
         },
         oracle::receipt_line as oracle,
@@ -73,16 +75,43 @@ mod tests {
             result_hash: Some(hash),
             result_is_error: Some(true),
             result_type: Some(text.into()),
-            schema_version: SCHEMA_VERSION.into(),
+            schema_version: PLAIN_SCHEMA.into(),
             seq: n,
             server_id: text.into(),
             server_transport: "stdio".into(),
             session_id: SessionId::from_bits(n),
+            surface_age_ms: Said::Unsaid,
+            surface_approval_id: Said::Unsaid,
+            surface_item_hash: Said::Unsaid,
+            surface_root: Said::Unsaid,
+            surface_state: Said::Unsaid,
             timestamp: WallTime::from_millis(2),
             tool_name: text.into(),
             trace_id: SessionId::from_bits(n),
             r#type: TOOL_CALL.into(),
         }
+    }
+
+    #[test]
+    fn a_receipt_says_all_of_its_surface_or_nothing_as_its_schema_has_it() {
+        let mut call = sample("a", 1);
+        let reads = |call: &ToolCall| ReceiptView::of_line(&to_line(call).unwrap()).is_some();
+        assert!(reads(&call));
+        call.surface_age_ms = Said::Said(Some(7));
+        assert!(!reads(&call), "of schema 3.0 it says nothing");
+        call.schema_version = SCHEMA_VERSION.into();
+        assert!(!reads(&call), "of schema 3.1 it says all");
+        call.surface_approval_id = Said::Said(None);
+        call.surface_item_hash = Said::Said(None);
+        call.surface_root = Said::Said(Some(format!("sha256:{}", "0a".repeat(32))));
+        call.surface_state = Said::Said(Some(State::Unlisted));
+        assert!(reads(&call));
+        let line = to_line(&call).unwrap();
+        assert!(crate::canon::is_canonical(&line));
+        let Some(ReceiptView::Call(view)) = ReceiptView::of_line(&line) else { panic!("a call") };
+        assert_eq!((view.surface_state, view.surface_age_ms), (Said::Said(Some(State::Unlisted)), Said::Said(Some(7))));
+        call.surface_root = Said::Said(Some("sha256:short".into()));
+        assert!(!reads(&call));
     }
 
     /// What both readers say of a call, in the same words.

@@ -2,6 +2,7 @@
 
 use super::{
     claims_tally::Tally,
+    escrow,
     finding::Finding,
     notebook::Notebook,
     receipt_line::explain,
@@ -13,11 +14,12 @@ use crate::model::pack::RECEIPTS;
 use crate::{
     canon,
     model::{
-        PolicyVerdict, ReceiptId, SessionId, WallTime,
+        Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime,
         cursor::{hex_of, shown},
         receipt::{Counts, ReceiptView as Receipt},
     },
 };
+use serde_json::value::RawValue;
 use std::{
     collections::{BTreeSet, HashSet, VecDeque},
     hash::{BuildHasher, RandomState},
@@ -193,7 +195,7 @@ impl ReceiptFile {
             }
             Some(r) => {
                 let mut check = Check { notes, place, id: r.id() };
-                if !self.ids.add(r.id().bits()) {
+                if !self.ids.add(r.id().distinct()) {
                     check.found("E_DUPLICATE_ID", "receipt_id occurs twice", None);
                 }
                 if r.seq() != place.index {
@@ -229,6 +231,7 @@ impl ReceiptFile {
                     content(&mut check, "arguments_content", call.arguments_content, Some(call.arguments_hash));
                     content(&mut check, "result_content", call.result_content, call.result_hash);
                 }
+                self.totals.server(r, &mut check);
                 tally.ours(r);
             }
         }
@@ -262,7 +265,7 @@ impl ReceiptFile {
     /// Whether a receipt of this id was read.
     #[must_use]
     pub fn has(&self, id: ReceiptId) -> bool {
-        self.ids.seen.contains(&id.bits())
+        self.ids.seen.contains(&id.distinct())
     }
 
     /// The line that [`next`](Self::next) gave last.
@@ -283,6 +286,46 @@ impl ReceiptFile {
     pub fn finish(self, meter: &mut ReadMeter<'_>) -> Result<(String, u64), ReadStop> {
         self.lines.finish(meter)
     }
+}
+
+impl ReceiptTotals {
+    /// What a server recorded itself.
+    fn server(&mut self, receipt: &Receipt<'_>, check: &mut Check<'_, '_>) {
+        let (policy, wrong) = match receipt {
+            Receipt::Requested(r) => {
+                content(
+                    check,
+                    "arguments_content",
+                    raw(r.arguments_content.as_deref()),
+                    Some(r.arguments_hash.as_bytes()),
+                );
+                (None, escrow::requested(r))
+            }
+            Receipt::Denied(r) => {
+                self.counts.call(Outcome::Denied, PolicyVerdict::Denied);
+                (r.policy_hash.as_ref(), escrow::denied(r))
+            }
+            Receipt::Executed(r) => {
+                if !r.is_of_task() {
+                    self.counts.execution(r.outcome, r.policy_verdict);
+                }
+                let hash = r.result_hash.as_ref().map(String::as_bytes);
+                content(check, "result_content", raw(r.result_content.as_deref()), hash);
+                (r.policy_hash.as_ref(), escrow::executed(r))
+            }
+            Receipt::Call(_) | Receipt::Start(_) | Receipt::End(_) | Receipt::Gap(_) => return,
+        };
+        if let Some(hash) = policy {
+            name_policy(&mut self.policies, hash);
+        }
+        if let Some(what) = wrong {
+            check.found("E_MANIFEST_TAMPER", what, None);
+        }
+    }
+}
+
+fn raw(content: Option<&RawValue>) -> Option<&[u8]> {
+    content.map(|raw| raw.get().as_bytes())
 }
 
 struct Check<'e, 'o> {

@@ -1,6 +1,7 @@
 //! What a verification found (docs/formats.md, "Verifier's report").
 
 use super::{
+    escrow::Covered,
     finding::{Finding, VERSION_UNSUPPORTED},
     words::{Claims, Completeness, Exit, Integrity, SignerVerdict, Stage, StageStatus},
 };
@@ -81,6 +82,8 @@ pub struct PackFacts {
     pub surface_truncated: bool,
     /// `ci_binding`.
     pub ci_binding: Option<serde_json::Value>,
+    /// The calls that a server recorded of itself; `None` where a proxy recorded.
+    pub coverage: Option<Covered>,
     /// `session.json`, where the pack has one that reads.
     pub session: Option<SessionDoc>,
 }

@@ -4,6 +4,7 @@ use crate::{
     engine::verify,
     lock::{Lock, LockError},
     options::{Progress, VerifyError, VerifyOptions},
+    report::VerifyReport,
     terminal::{self, Style},
     verdict,
     words::Exit,
@@ -55,6 +56,8 @@ pub const ELSEWHERE: [Elsewhere; 8] = [
 pub struct Request {
     /// Directory of the pack.
     pub pack: PathBuf,
+    /// What the pack is called to people, if that is not its directory.
+    pub shown: Option<PathBuf>,
     /// Whether the answer is one JSON document.
     pub json: bool,
     /// A lock file to read.
@@ -74,6 +77,8 @@ pub struct Answer {
     pub text: String,
     /// The exit code.
     pub exit: Exit,
+    /// What was found.
+    pub report: VerifyReport,
 }
 
 /// A file that a report cannot be written to.
@@ -155,6 +160,25 @@ impl Request {
         style: Style,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Answer, RequestError> {
+        let report = self.report(progress)?;
+        if let Some(file) = &self.out {
+            let mut text = serde_json::to_vec_pretty(&report)?;
+            text.push(b'\n');
+            plain::write_new(file, &text).map_err(|source| RequestError::Write { path: file.clone(), source })?;
+        }
+        let text = if self.json {
+            terminal::json(&report)?
+        } else {
+            verdict::words(&report, self.shown.as_ref().unwrap_or(&self.pack), program, style)
+        };
+        Ok(Answer { text, exit: report.exit(), report })
+    }
+
+    /// Verifies the pack; nothing is written.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub fn report(&self, progress: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<VerifyReport, RequestError> {
         if let Some(option) = ELSEWHERE.iter().find(|option| self.elsewhere.contains(&option.name)) {
             return Err(RequestError::Elsewhere(option));
         }
@@ -166,15 +190,7 @@ impl Request {
             let lock = plain::named(path).map_err(LockError::Io).and_then(Lock::read);
             demands.lock = Some(lock.map_err(|source| RequestError::Lock { path: path.clone(), source })?);
         }
-        let report = verify(&self.pack, &demands, progress)?;
-        if let Some(file) = &self.out {
-            let mut text = serde_json::to_vec_pretty(&report)?;
-            text.push(b'\n');
-            plain::write_new(file, &text).map_err(|source| RequestError::Write { path: file.clone(), source })?;
-        }
-        let text =
-            if self.json { terminal::json(&report)? } else { verdict::words(&report, &self.pack, program, style) };
-        Ok(Answer { text, exit: report.exit() })
+        Ok(verify(&self.pack, &demands, progress)?)
     }
 }
 
@@ -198,7 +214,7 @@ pub fn check_out(flag: &'static str, file: &Path, pack: &Path) -> Result<(), Out
     Ok(())
 }
 
-/// The value of `--signer`: 64 hex digits, `sha256:` before them or not.
+/// The value of `--signer` or `--approver`: 64 hex digits, `sha256:` before them or not.
 ///
 /// # Errors
 /// What is expected.

@@ -1,11 +1,12 @@
 //! What one line says by itself: combinations of members that no recorder writes.
 
-use crate::model::words::{AnomalyKind as A, OutcomeReason};
+use crate::model::words::{AnomalyKind as A, ExchangePhase, OutcomeReason};
 use crate::{
     canon,
     model::{
-        Direction, EventKind, Outcome, PolicyVerdict,
+        Direction, EventKind, Outcome, PolicyVerdict, cursor,
         event::{DetailView as Detail, EventView as Event},
+        http::HttpExchange,
         receipt::CallView as Call,
     },
 };
@@ -30,11 +31,11 @@ pub fn has(array: &[u8], word: &[u8]) -> bool {
     array.len() > 2 && words(array).any(|w| w == word)
 }
 
-fn sorted(array: &[u8]) -> bool {
+pub(super) fn sorted(array: &[u8]) -> bool {
     array.len() <= 2 || words(array).zip(words(array).skip(1)).all(|(a, b)| a < b)
 }
 
-fn raw_needs_a_word(hash: Option<&[u8]>, anomalies: &[u8]) -> bool {
+pub(super) fn raw_needs_a_word(hash: Option<&[u8]>, anomalies: &[u8]) -> bool {
     hash.is_some_and(|h| h.starts_with(b"sha256-raw:")) && !RAW.iter().any(|w| has(anomalies, w))
 }
 
@@ -48,9 +49,27 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
         e.direction.is_none() && e.invocation_id.is_none() && e.method.is_none() && e.rpc_id == b"null" && no_wire;
     let request = e.direction.is_some() && e.invocation_id.is_some() && e.method.is_some();
     let shape = match (e.event, &e.detail) {
-        (K::ChainStart | K::ChainEnd | K::PolicyReloaded | K::RecorderGap, _) => nothing,
+        (
+            K::ChainStart
+            | K::ChainEnd
+            | K::PolicyReloaded
+            | K::RecorderGap
+            | K::HttpExchange
+            | K::SurfaceDecision
+            | K::SurfaceDrift,
+            _,
+        ) => nothing,
+        (K::SurfaceObserved, _) => e.direction.is_none() && e.method.is_none() && e.rpc_id == b"null" && no_wire,
         (K::RequestReceived | K::RequestForwarded | K::ResponseReceived | K::ResponseSent, _) => request && wire,
         (K::PolicyDecision, _) => request && no_wire,
+        (K::ToolRequested | K::ToolDenied | K::ToolExecuted, _) => {
+            e.direction.is_none()
+                && e.invocation_id.is_some()
+                && e.method.is_none()
+                && e.rpc_id == b"null"
+                && no_wire
+                && e.detail.binding().receipt_id.is_some()
+        }
         (K::RequestBlocked, _) => e.direction.is_some() && wire && (e.invocation_id.is_none() || e.method.is_some()),
         (K::Malformed, _) => {
             e.direction.is_some() && wire && e.invocation_id.is_none() && e.method.is_none() && e.rpc_id == b"null"
@@ -111,7 +130,24 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
         Detail::PolicyReloaded(r) if r.error.is_some() && r.policy_hash != r.previous => {
             Some("a policy that could not be read replaced another")
         }
+        Detail::HttpExchange(d) => exchange(d),
         _ => None,
+    }
+}
+
+/// What is wrong with what is said of an exchange by itself.
+fn exchange(d: &HttpExchange) -> Option<&'static str> {
+    let hashes = [&d.request.sha256, &d.response.as_ref().and_then(|r| r.sha256.clone())];
+    if d.exchange == 0 {
+        Some("exchanges are numbered from 1")
+    } else if (d.phase == ExchangePhase::End) != d.ended.is_some() {
+        Some("an exchange that is over, and only that, says how it ended")
+    } else if d.response.is_some() != d.answered_by.is_some() {
+        Some("an exchange that was answered, and only that, says by whom")
+    } else if hashes.into_iter().flatten().any(|hash| hash.len() != 64 || !cursor::is_hex(hash.as_bytes())) {
+        Some("the hash of a body is none")
+    } else {
+        None
     }
 }
 
@@ -128,6 +164,7 @@ pub fn call(c: &Call<'_>) -> Option<&'static str> {
     let outcome = match (answered, c.result_is_error) {
         (true, Some(true)) => c.outcome == Outcome::Error,
         (true, _) => c.outcome == Outcome::Forwarded,
+        (false, _) if is_for(c, OutcomeReason::HttpError) => c.outcome == Outcome::Error,
         (false, _) => matches!(c.outcome, Outcome::Denied | Outcome::Timeout),
     };
     let denied = c.outcome == Outcome::Denied;
@@ -141,7 +178,7 @@ pub fn call(c: &Call<'_>) -> Option<&'static str> {
         Some("the outcome does not match what the receipt says about the response")
     } else if answered && has(c.anomalies, b"response_not_delivered") == p.response_forwarded.is_some() {
         Some("the anomalies disagree with whether the response was delivered")
-    } else if c.outcome_reason.is_some() != (c.outcome == Outcome::Timeout) {
+    } else if c.outcome_reason.is_some() != (!answered && c.outcome != Outcome::Denied) {
         Some("calls without a response, and only those, have a reason for their outcome")
     } else if is_for(c, OutcomeReason::Notification) && !has(c.anomalies, b"notification_call") {
         Some("a call with an id was not a notification")

@@ -14,7 +14,12 @@ use crate::model::pack::{
 use crate::model::words::EndReason;
 use crate::{
     canon,
-    model::{Profile, SessionDoc, line::Canonical as _, session::SESSION_VERSION, sha256_hex},
+    model::{
+        Coverage, Profile, RecorderKind, SessionDoc, Transport,
+        event::{SERVER_EVENTS, version_of},
+        line::Canonical as _,
+        sha256_hex,
+    },
     text::{counted, either},
 };
 
@@ -31,8 +36,7 @@ pub(super) fn read(notes: &mut Notebook<'_>, bytes: &[u8]) -> Option<SessionDoc>
 
 /// The document, if the bytes are exactly its one form.
 pub(super) fn parse(bytes: &[u8]) -> Option<SessionDoc> {
-    let doc = SessionDoc::of_line(bytes.strip_suffix(b"\n")?)?;
-    (doc.v == SESSION_VERSION).then_some(*doc)
+    SessionDoc::of_line(bytes.strip_suffix(b"\n")?).map(|doc| *doc)
 }
 
 /// Compares the session's own document with everything else.
@@ -50,6 +54,32 @@ pub(super) fn agrees(notes: &mut Notebook<'_>, doc: &SessionDoc, m: &Manifest, w
     same("receipt_count", r.count.to_string(), doc.receipt_count.to_string());
     same("session_id", w.chain.session.map_or_else(String::new, |s| s.to_string()), doc.session_id.to_string());
     same("transport", text(&w.chain.transport), doc.transport.clone());
+    let library = doc.recorder.as_ref().is_some_and(|r| *r == RecorderKind::Library);
+    let over_http = doc.transport != Transport::Stdio.as_str() && !library;
+    let transport = if over_http { Transport::StreamableHttp } else { Transport::Stdio };
+    let of_session = if library { SERVER_EVENTS } else { version_of(transport, false) };
+    let of_events = if library { SERVER_EVENTS } else { version_of(transport, w.judgement.is_some()) };
+    let has_key = doc.http.as_ref().is_some_and(|http| http.key_lasts.is_some());
+    same("v", (of_session + u32::from(has_key || library)).to_string(), doc.v.to_string());
+    let coverage = |c: Option<Coverage>| c.map_or_else(|| "absent".to_owned(), |c| format!("{c:?}"));
+    same("coverage", coverage(w.covered.as_ref().map(|c| c.coverage)), coverage(doc.coverage));
+    if let Some(v) = w.chain.version {
+        same("v of the events", of_events.to_string(), v.to_string());
+    }
+    same(
+        "http",
+        if over_http { "what it was" } else { "absent" }.into(),
+        if doc.http.is_some() { "what it was" } else { "absent" }.into(),
+    );
+    if let Some(http) = &doc.http {
+        same("http.endpoint.digest", doc.command_digest.clone(), http.endpoint.digest.clone());
+        same("http.exchanges", w.exchanges.to_string(), http.exchanges.to_string());
+        same(
+            "command",
+            "null: the server has a URL".into(),
+            doc.command.as_ref().map_or_else(|| "null: the server has a URL".into(), |c| format!("{c:?}")),
+        );
+    }
     same("run_id of the attestation", doc.session_id.to_string(), m.attestation.run_id.clone());
     let mode = match doc.profile {
         Profile::Audit => "shadow",
@@ -171,6 +201,10 @@ pub(super) fn attested(
             for (field, expected, found) in of_doc {
                 same(SURFACE, field, line(expected), String::from_utf8_lossy(found).into_owned());
             }
+            if let Some(server) = &s.server {
+                same(SURFACE, "endpoint", doc.command_digest.clone(), server.endpoint.clone());
+                same(SURFACE, "server_id", doc.server_id.clone(), server.id.clone());
+            }
         }
     }
     if doc.end_reason == EndReason::Crashed && !recovered && w.chain.end.is_some() {
@@ -220,7 +254,13 @@ pub(super) fn only_crashed(doc: &SessionDoc, w: &Walked) -> Option<&'static str>
     let end = w.chain.end.as_ref().filter(|end| end.reason == EndReason::Crashed)?;
     let lost =
         end.counts.missed + end.counts.missed_bytes + w.chain.gaps + w.gap_receipts + w.chain.lost + w.unreceipted;
-    (lost == 0).then(|| rely_after_crash(&doc.recovery_notes))
+    (lost == 0).then(|| match &w.covered {
+        Some(_) => {
+            "the server was killed: up to then nothing is missing but the outcomes of the calls that its handlers were \
+             working on"
+        }
+        None => rely_after_crash(&doc.recovery_notes),
+    })
 }
 
 /// What a pack of a killed proxy still shows, if it has no gaps: recovery's notes tell whether it had the capture.
@@ -274,6 +314,15 @@ pub(super) fn completeness(doc: Option<&SessionDoc>, w: &Walked) -> (Completenes
             either(w.chain.lost, "its event", "their events")
         )
     });
+    if let Some(c) = w.covered.as_ref().filter(|c| c.coverage.open > 0) {
+        let first: Vec<_> = c.open.iter().map(ToString::to_string).collect();
+        reasons.push(format!("{} without an outcome: {}", counted(c.coverage.open, "call"), first.join(", ")));
+    }
+    let mut add = |yes: bool, reason: &dyn Fn() -> String| {
+        if yes {
+            reasons.push(reason());
+        }
+    };
     add(w.unreceipted > 0, &|| {
         let first: Vec<_> = w.unreceipted_first.iter().map(ToString::to_string).collect();
         format!("{} without a receipt: {}", counted(w.unreceipted, "call"), first.join(", "))

@@ -4,7 +4,10 @@ use super::sense;
 use crate::model::{
     EventKind, InvocationId,
     event::{DetailView as Detail, EventView as Event},
+    http::InExchange,
+    words::ExchangePhase,
 };
+use std::collections::HashMap;
 
 /// Most elements of batches that are tried to find the one with the id. Each message has no more elements than bytes,
 /// and honest batches hold few that are not recorded.
@@ -20,16 +23,23 @@ struct Last {
     element: u64,
 }
 
-/// Where messages were, in both directions.
+/// Where messages were: in both directions over stdio, and in both bodies of each exchange of HTTP.
 #[derive(Debug, Default)]
 pub struct Streams {
-    last: [Option<Last>; 2],
+    stdio: [Option<Last>; 2],
+    exchanges: HashMap<u64, Box<[Option<Last>; 2]>>,
     tries: u64,
 }
 
 impl Streams {
     /// Takes an event; says what is wrong with the place of its message.
     pub fn message(&mut self, e: &Event<'_>) -> Option<&'static str> {
+        if let Detail::HttpExchange(exchange) = &e.detail
+            && exchange.phase == ExchangePhase::End
+        {
+            // No message follows in it.
+            self.exchanges.remove(&exchange.exchange);
+        }
         let is_read = match e.event {
             EventKind::RequestReceived
             | EventKind::ResponseReceived
@@ -44,7 +54,11 @@ impl Streams {
         else {
             return None;
         };
-        let slot = &mut self.last[direction as usize];
+        let exchange = e.detail.exchange().and_then(InExchange::number);
+        let slot = match exchange {
+            Some(exchange) => &mut self.exchanges.entry(exchange).or_default()[direction as usize],
+            None => &mut self.stdio[direction as usize],
+        };
         let sha256: [u8; 64] = sha256.try_into().ok()?;
         match slot {
             Some(last) if last.offset == offset => {
@@ -61,7 +75,13 @@ impl Streams {
         else {
             return None;
         };
-        let of = |element| InvocationId::of_message(e.session_id, direction, offset, element) == invocation;
+        let of = |element| {
+            invocation
+                == match exchange {
+                    Some(exchange) => InvocationId::of_exchange(e.session_id, exchange, direction, offset, element),
+                    None => InvocationId::of_message(e.session_id, direction, offset, element),
+                }
+        };
         if !sense::has(request.anomalies, b"batch_element") {
             return (!of(None)).then_some("invocation_id is not derived from session, direction and offset");
         }

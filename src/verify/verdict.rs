@@ -18,6 +18,9 @@ pub fn words(r: &VerifyReport, pack: &Path, program: &str, style: Style) -> Stri
     }
     out.push('\n');
     channels(&mut out, r, style);
+    if let Some(covered) = &r.facts.coverage {
+        let _ = writeln!(out, "coverage      {covered}");
+    }
     for finding in &r.errors {
         out.push('\n');
         finding_lines(&mut out, finding, style);
@@ -189,9 +192,10 @@ fn next_step(r: &VerifyReport, pack: &Path, program: &str) -> String {
             "Do not rely on this pack: someone else signed it. Ask the person who recorded it for the fingerprint again."
                 .to_owned()
         }
-        (SignerVerdict::Unpinned, Some(fingerprint)) => format!(
-            "Next: compare the key's fingerprint with one that you got another way, then\n  {program} --signer {} {pack}",
-            short(fingerprint)
+        // Never with the pack's own fingerprint: whoever made a pack would be confirmed by it.
+        (SignerVerdict::Unpinned, Some(_)) => format!(
+            "Next: ask the person who recorded it for the fingerprint of their key (assay keys show), then\n  \
+             {program} --signer FINGERPRINT {pack}"
         ),
         _ if !r.unmet.is_empty() => {
             format!("The pack is authentic, but does not meet your demands.\n  assay explain {pack}")
@@ -247,8 +251,9 @@ mod tests {
         {
             assert!(text.contains(line), "{text}");
         }
-        let next = format!("assay verify-pack --signer {} some/pack\n", "ab".repeat(32));
-        assert!(text.ends_with(&next), "{text}");
+        assert!(text.ends_with("assay verify-pack --signer FINGERPRINT some/pack\n"), "{text}");
+        let confirmed = text.matches(&"ab".repeat(32)).count();
+        assert_eq!(confirmed, 1, "the line that says who signed, and nothing to paste: {text}");
     }
 
     #[test]

@@ -3,8 +3,11 @@
 use super::{
     chain::{ChainSummary, ChainWalk},
     claims_tally::Tally,
+    escrow::{Covered, Escrow},
+    exchanges::Exchanges,
     finding::Finding,
     flight::{Flights, Known},
+    judged::{Decisions, Judgement, Judging},
     notebook::Notebook,
     receipts::{MAX_RECEIPTS, ReceiptFile, ReceiptPlace, name_policy},
     sense,
@@ -19,6 +22,7 @@ use crate::model::{
     cursor::shown,
     event::{Binding, DetailView as Detail, EventView as Event},
     receipt::{CallView as Call, ReceiptView as Receipt},
+    server::SERVER_SOURCE,
 };
 use crate::text::counted;
 use std::{collections::HashSet, sync::Arc};
@@ -42,8 +46,16 @@ pub struct Walked {
     pub recovered: u64,
     /// Receipts of calls that ended with the proxy.
     pub killed: u64,
+    /// How many exchanges of HTTP its events name.
+    pub exchanges: u64,
     /// Calls without a response for another reason than that the client left, or did not want one.
     pub unanswered: u64,
+    /// The calls that a server recorded of itself; `None` where a proxy recorded.
+    pub covered: Option<Covered>,
+    /// How the calls stood with the decisions about the surface; `None` where it was compared with nothing.
+    pub judgement: Option<Judgement>,
+    /// The root of the surface that was seen last.
+    pub surface_root: Option<String>,
 }
 
 /// Walks both files to their ends; `None`: a later version wrote lines of one, and the other was walked by itself.
@@ -54,9 +66,9 @@ pub fn walk(
     notes: &mut Notebook<'_>,
     tally: &mut Tally,
     meter: &mut ReadMeter<'_>,
-    events: &mut HashedLines,
-    receipts: &mut ReceiptFile,
+    (events, receipts): (&mut HashedLines, &mut ReceiptFile),
     recovered: bool,
+    decisions: Option<&Decisions>,
 ) -> Result<Option<Walked>, (&'static str, ReadStop)> {
     let mut chain = ChainWalk::new(AUDIT_LOG, None);
     let mut m = Matcher {
@@ -65,6 +77,10 @@ pub fn walk(
         flights: Flights::default(),
         walked: Walked::default(),
         streams: Streams::default(),
+        exchanges: Exchanges::default(),
+        escrow: Escrow::default(),
+        judging: Judging::new(decisions),
+        library: false,
         known: Known { recovered, guarded: false },
         audited: false,
         has_policy: true,
@@ -111,7 +127,19 @@ pub fn walk(
     let carried: HashSet<InvocationId> = summary.end.iter().flat_map(|e| e.carried_out.iter().copied()).collect();
     m.left(&summary, &carried);
     let (n, first) = m.flights.unreceipted(&carried);
+    let exchanges = m.exchanges.len();
+    let covered = (m.library || m.escrow.is_any()).then(|| m.escrow.finish());
+    let mut wrong = Vec::new();
+    let root = m.judging.root().map(str::to_owned);
+    let judgement = m.judging.finish(&mut wrong);
+    for what in wrong {
+        m.notes.found(Finding::new("E_CHAIN_BROKEN", Stage::VerifySurface, what).file(AUDIT_LOG));
+    }
     let mut walked = m.walked;
+    walked.surface_root = root;
+    walked.judgement = judgement;
+    walked.exchanges = exchanges;
+    walked.covered = covered;
     walked.unreceipted = n;
     walked.unreceipted_first = first;
     walked.chain = summary;
@@ -138,6 +166,12 @@ struct Matcher<'e, 'o, 't> {
     flights: Flights,
     walked: Walked,
     streams: Streams,
+    exchanges: Exchanges,
+    escrow: Escrow,
+    /// The server's surface, and the decisions about it.
+    judging: Judging<'e>,
+    /// A server recorded itself.
+    library: bool,
     known: Known,
     /// It was observed, not guarded.
     audited: bool,
@@ -171,12 +205,16 @@ struct Spot {
     offset: u64,
 }
 
-/// Whether a session with this end is the last of its process.
+/// Whether no session takes over the calls of one with this end.
 fn is_last(reason: &Word<EndReason>) -> bool {
     use EndReason as E;
     // The first release named other signals, too.
     reason.as_str().starts_with("signal_")
         || matches!(reason.known(), Some(E::ClientClosed | E::ServerExited | E::ServerFailed | E::Crashed))
+        // Over HTTP a session ends, not its process; no other takes over its calls, but for that of a bridge whose server
+        // has lost the session.
+        || matches!(reason.known(), Some(E::SessionDeleted | E::Idle | E::StreamClosed | E::Evicted))
+        || matches!(reason.known(), Some(E::Replaced | E::UpstreamLost))
 }
 
 impl Matcher<'_, '_, '_> {
@@ -229,6 +267,7 @@ impl Matcher<'_, '_, '_> {
                 let what = "receipt_id is not derived from its session".into();
                 self.sides("E_CHAIN_BROKEN", what, None, Some((place, Some(start.receipt_id))), sides);
             }
+            self.library = start.integration_source == SERVER_SOURCE;
             self.walked.start = Some(*start);
             return Ok(());
         }
@@ -355,6 +394,9 @@ impl Matcher<'_, '_, '_> {
             self.sides("E_CHAIN_BROKEN", "the event has another receipt_id".into(), Some(spot), None, sides);
         }
         match &receipt {
+            Receipt::Requested(_) | Receipt::Denied(_) | Receipt::Executed(_) => {
+                self.of_server(event, &receipt, here);
+            }
             Receipt::Call(call) => {
                 if let Some(constant) = self.constant.clone() {
                     let [server, transport, version] = &*constant;
@@ -376,7 +418,13 @@ impl Matcher<'_, '_, '_> {
                     self.sides("E_CHAIN_BROKEN", "the event belongs to another invocation".into(), None, here, sides);
                 }
                 self.tally_call(call);
-                match self.flights.close(event, call, self.known) {
+                for (field, follows, stated) in self.judging.close(call, &self.notes.options.approvers) {
+                    let what = format!("{field} does not follow from the decisions and what was announced");
+                    let f = Finding::new("E_CHAIN_BROKEN", Stage::VerifySurface, what).sides(follows, stated);
+                    let f = f.file(RECEIPTS).line(place.line, place.offset);
+                    self.notes.found(f.receipt(place.index, Some(call.receipt_id.to_string())));
+                }
+                match self.flights.close(event, call, self.known, &self.exchanges) {
                     Some(disagreements) => {
                         for (field, chain, stated) in disagreements {
                             let what = format!("{field} does not match the audit events");
@@ -397,6 +445,41 @@ impl Matcher<'_, '_, '_> {
                 let what = format!("there is a {} receipt among the calls", receipt.kind());
                 self.found("E_CHAIN_BROKEN", what, None, here);
             }
+        }
+    }
+
+    /// A receipt that a server wrote of itself.
+    fn of_server(&mut self, event: &Event<'_>, receipt: &Receipt<'_>, here: Option<(ReceiptPlace, Option<ReceiptId>)>) {
+        let (invocation, server, version, timestamp) = match receipt {
+            Receipt::Requested(r) => (r.invocation_id, &r.server_id, &r.recorder_version, r.timestamp),
+            Receipt::Denied(r) => (r.invocation_id, &r.server_id, &r.recorder_version, r.timestamp),
+            Receipt::Executed(r) => (r.invocation_id, &r.server_id, &r.recorder_version, r.timestamp),
+            _ => return,
+        };
+        let mut wrong = Vec::new();
+        if !self.library {
+            wrong.push("a receipt of a server in the recording of a proxy");
+        }
+        if event.invocation_id != Some(invocation) {
+            wrong.push("the event belongs to another invocation");
+        }
+        if let Some(start) = &self.walked.start
+            && (&start.server_id != server || &start.proxy_version != version)
+        {
+            wrong.push("server_id or recorder_version does not match mcp.session_start");
+        }
+        let cut = event.is_anomaly(AnomalyKind::ReceiptWithoutEvents);
+        if timestamp != event.at && !cut {
+            wrong.push("timestamp does not match the audit events");
+        }
+        if let Receipt::Executed(r) = receipt
+            && r.outcome_reason.as_ref().is_some_and(|w| *w == OutcomeReason::Shutdown)
+        {
+            self.walked.unanswered += 1;
+        }
+        self.escrow.receipt(receipt, event, event.session_id, &mut wrong);
+        for what in wrong {
+            self.found("E_CHAIN_BROKEN", what.to_owned(), None, here);
         }
     }
 
@@ -455,6 +538,13 @@ impl Matcher<'_, '_, '_> {
     fn alone(&mut self, e: &Event<'_>, receipts: &ReceiptFile, spot: Spot) {
         self.wrong.extend(sense::event(e));
         self.wrong.extend(self.streams.message(e));
+        self.wrong.extend(self.exchanges.event(e));
+        let mut of_surface = Vec::new();
+        self.judging.event(e, self.known.recovered, &mut of_surface);
+        for what in of_surface {
+            let f = Finding::new("E_CHAIN_BROKEN", Stage::VerifySurface, what);
+            self.notes.found(f.file(AUDIT_LOG).line(spot.line, spot.offset));
+        }
         match &e.detail {
             Detail::PolicyDecision(d) => {
                 if d.enforced != self.known.guarded {
@@ -508,6 +598,11 @@ impl Matcher<'_, '_, '_> {
     /// What a chain that has ended left open.
     fn left(&mut self, chain: &ChainSummary, carried: &HashSet<InvocationId>) {
         let Some(end) = chain.end.as_ref().filter(|_| !self.overflow) else { return };
+        let unnamed = self.exchanges.unnamed();
+        if unnamed > 0 {
+            let what = format!("messages crossed in {} that no http_exchange names", counted(unnamed, "exchange"));
+            self.found("E_CHAIN_BROKEN", what, None, None);
+        }
         let (left, known) = self.flights.left(carried);
         // Recovery cannot end what the previous pack handed over, if that pack is missing.
         if left > 0 && !(self.known.recovered && self.continues) {

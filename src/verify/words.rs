@@ -49,6 +49,8 @@ words!(
         VerifyChain = "verify_chain",
         /// Every receipt is bound by one event and says the same.
         MatchReceiptsToChain = "match_receipts_to_chain",
+        /// Every hash of the recorded surface is that of what is recorded.
+        VerifySurface = "verify_surface",
         /// Whether the session was recorded from start to end.
         SessionCompleteness = "session_completeness",
         /// Whether the key is one that the caller trusts.
@@ -58,7 +60,7 @@ words!(
 
 impl Stage {
     /// All stages in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ValidateSchema,
         Self::ValidatePaths,
         Self::ValidateFileHashes,
@@ -68,6 +70,7 @@ impl Stage {
         Self::CheckD12Invariant,
         Self::VerifyChain,
         Self::MatchReceiptsToChain,
+        Self::VerifySurface,
         Self::SessionCompleteness,
         Self::SignerTrust,
     ];

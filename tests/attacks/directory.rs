@@ -2,7 +2,7 @@
 
 use assay::pack::verify::Exit;
 use assay::{
-    model::WallTime,
+    model::{WallTime, event::EVENT_VERSION, ledger::LEDGER_VERSION},
     pack::verify::{AuditDirReport, Completeness, SegmentState, verify_audit_dir},
     paths::AuditDir,
 };
@@ -91,7 +91,7 @@ fn what_a_later_version_wrote_into_a_directory_is_named_and_nothing_is_said_to_b
     let ledger = AuditDir::at(tmp.path()).ledger();
     let text = fs::read_to_string(&ledger).unwrap();
     let later = |from: usize| -> String {
-        let newer = |l: &str| l.replace("\"v\":1}", "\"v\":\"1.1\",\"zz\":0}");
+        let newer = |l: &str| l.replace("\"v\":1}", &format!("\"v\":\"{LEDGER_VERSION}.1\",\"zz\":0}}"));
         text.lines().enumerate().map(|(n, l)| if n >= from { newer(l) } else { l.to_owned() } + "\n").collect()
     };
     for from in 0..6 {
@@ -99,16 +99,16 @@ fn what_a_later_version_wrote_into_a_directory_is_named_and_nothing_is_said_to_b
         let report = run(tmp.path());
         assert_eq!((report.findings.len(), report.ledger_too_new), (6 - from, true), "{:#?}", report.findings);
         assert!(report.findings.iter().all(|f| f.code == "E_VERSION_UNSUPPORTED"), "{:#?}", report.findings);
-        assert!(!report.intact() && says(&report, "ledger line is of version 1.1"));
+        assert!(!report.intact() && says(&report, &format!("ledger line is of version {LEDGER_VERSION}.1")));
     }
     fs::write(&ledger, &text).unwrap();
     let segment = &sessions[1].paths.segment;
     let events = fs::read_to_string(segment).unwrap();
-    fs::write(segment, events.replace("\"v\":1,", "\"v\":2,")).unwrap();
+    fs::write(segment, events.replace("\"v\":1,", &format!("\"v\":{},", EVENT_VERSION + 1))).unwrap();
     let report = run(tmp.path());
     assert_eq!(report.segments.iter().filter(|s| s.state == SegmentState::TooNew).count(), 1);
     assert_eq!(report.findings.len(), 1, "{:#?}", report.findings);
-    assert!(says(&report, "audit event is of version 2"), "{:#?}", report.findings);
+    assert!(says(&report, &format!("audit event is of version {}", EVENT_VERSION + 1)), "{:#?}", report.findings);
 }
 
 #[test]

@@ -105,9 +105,9 @@ const SAID: &[(&str, bool)] = &[
     (r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"fail","arguments":{"why":"x"}}}"#, true),
     (r#"{"jsonrpc":"2.0","id":5,"method":"resources/list","params":{}}"#, true),
     ("no JSON", false),
-    (r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}"#, false),
+    (r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"slow","arguments":{"millis":60000}}}"#, false),
     (r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}"#, false),
-    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}"#, false),
+    (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"slow","arguments":{"millis":60000}}}"#, false),
     (r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"echo","arguments":{"text":"b"}}}"#, true),
 ];
 

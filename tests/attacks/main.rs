@@ -7,4 +7,5 @@ mod directory;
 mod filesystem;
 mod lies;
 mod rows;
+mod surface;
 mod versions;

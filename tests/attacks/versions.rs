@@ -3,7 +3,7 @@
 
 use assay::pack::verify::Exit;
 use assay::{
-    model::{WallTime, sha256_hex},
+    model::{WallTime, event::EVENT_VERSION, session::SESSION_VERSION, sha256_hex, surface::SURFACE_VERSION},
     pack::{
         build,
         claims::MCP_SESSION,
@@ -46,6 +46,7 @@ fn whole() -> Pack {
             session: &written.doc,
             policies: None,
             surface: Some(surface.as_bytes()),
+            decisions: None,
             signer: &key_k(),
             ci_binding: None,
             now: WallTime::from_millis(written.doc.ended_at.millis() + 1),
@@ -80,14 +81,14 @@ impl Place {
 
 /// Every versioned document of a pack, and versions that are later than those that are read.
 const LATER: &[(Place, &[&str])] = &[
-    (Line(EVENTS, 0, "v"), &["2", "3", "4294967296", "9007199254740991", r#""1.1""#, r#""1.10""#, r#""2.0""#]),
-    (Line(EVENTS, 5, "v"), &["2", r#""1.1""#]),
-    (Line(EVENTS, -1, "v"), &["2", r#""1.1""#]),
-    (Line(RECEIPTS, 0, "schema_version"), &[r#""3.1""#, r#""3.10""#, r#""4.0""#, r#""9.0""#, r#""4""#, "4"]),
-    (Line(RECEIPTS, 2, "schema_version"), &[r#""3.1""#, r#""9.0""#]),
-    (Line(RECEIPTS, -1, "schema_version"), &[r#""3.1""#, r#""9.0""#]),
-    (Document(SESSION, "v"), &["2", "99", r#""1.1""#]),
-    (Document(SURFACE, "v"), &["2", "99", r#""1.1""#]),
+    (Line(EVENTS, 0, "v"), &["5", "6", "4294967296", "9007199254740991", r#""4.1""#, r#""4.10""#, r#""5.0""#]),
+    (Line(EVENTS, 5, "v"), &["5", r#""4.1""#]),
+    (Line(EVENTS, -1, "v"), &["5", r#""4.1""#]),
+    (Line(RECEIPTS, 0, "schema_version"), &[r#""3.2""#, r#""3.10""#, r#""4.0""#, r#""9.0""#, r#""4""#, "4"]),
+    (Line(RECEIPTS, 2, "schema_version"), &[r#""3.2""#, r#""9.0""#]),
+    (Line(RECEIPTS, -1, "schema_version"), &[r#""3.2""#, r#""9.0""#]),
+    (Document(SESSION, "v"), &["5", "99", r#""4.1""#]),
+    (Document(SURFACE, "v"), &["3", "99", r#""2.1""#]),
     (
         Document(REPORT, "schema_version"),
         &[r#""assay.verify_report.v0.2""#, r#""assay.verify_report.v1.0""#, r#""assay.verify_report.v2""#],
@@ -103,6 +104,12 @@ const LIES: &[(Place, &[&str])] = &[
     (
         Line(EVENTS, 5, "v"),
         &[
+            // What version 2 writes of a message says in which exchange it crossed.
+            "2",
+            // What version 3 writes is a server's recording of itself.
+            "3",
+            // A session of version 4 says in its second event what it is compared with.
+            "4",
             r#""2""#,
             "-1",
             "0",
@@ -120,8 +127,8 @@ const LIES: &[(Place, &[&str])] = &[
             r#""0.9""#,
             r#""01.1""#,
             r#""v2.0""#,
-            r#"2,"v":2"#,
-            r#"2,"\u0076":2"#,
+            r#"5,"v":5"#,
+            r#"5,"\u0076":5"#,
             r#"1,"V":2"#,
         ],
     ),
@@ -135,15 +142,17 @@ const LIES: &[(Place, &[&str])] = &[
             "-4",
             "null",
             r#"["4.0"]"#,
-            r#""03.1""#,
-            r#"" 3.1""#,
-            r#""3.1-rc""#,
+            // What schema 3.1 writes says how the definition stood.
+            r#""3.1""#,
+            r#""03.2""#,
+            r#"" 3.2""#,
+            r#""3.2-rc""#,
             r#""v4.0""#,
-            r#""3.1.0.0""#,
-            r#""3.1","schema_version":"3.1""#,
+            r#""3.2.0.0""#,
+            r#""3.2","schema_version":"3.2""#,
         ],
     ),
-    (Document(SESSION, "v"), &[r#""2""#, "-1", "0", "1.5", "1e3", "18446744073709551616", "null", r#"2,"v":2"#]),
+    (Document(SESSION, "v"), &["2", r#""2""#, "-1", "0", "1.5", "1e3", "18446744073709551616", "null", r#"3,"v":3"#]),
     (Document(SURFACE, "v"), &[r#""2""#, "-1", "0", "1.5", "1e3", "18446744073709551616", "null", r#"2,"v":2"#]),
     (
         Document(REPORT, "schema_version"),
@@ -373,15 +382,16 @@ fn what_this_version_wrote_beside_a_later_document_is_still_held_to_its_rules() 
     let tool = |p: &mut Pack| p.edit(RECEIPTS, 2, |r| r["tool_name"] = "rm".into());
     for place in [Document(SESSION, "v"), Document(SURFACE, "v")] {
         for change in [&event as &dyn Fn(&mut Pack), &receipt, &tool] {
-            assert_eq!(beside(place, "2", change), Integrity::Tampered, "{place:?}");
+            assert_eq!(beside(place, "9", change), Integrity::Tampered, "{place:?}");
         }
     }
-    assert_eq!(beside(Line(RECEIPTS, 1, "schema_version"), r#""3.1""#, &event), Integrity::Tampered);
-    assert_eq!(beside(Line(EVENTS, 1, "v"), "2", &receipt), Integrity::Tampered);
+    assert_eq!(beside(Line(RECEIPTS, 1, "schema_version"), r#""3.2""#, &event), Integrity::Tampered);
+    let event_of_later = (EVENT_VERSION + 1).to_string();
+    assert_eq!(beside(Line(EVENTS, 1, "v"), &event_of_later, &receipt), Integrity::Tampered);
     // What compares with what a later version wrote says nothing: its rules may be others.
-    assert_eq!(beside(Line(EVENTS, 1, "v"), "2", &event), Integrity::Unsupported);
-    assert_eq!(beside(Line(EVENTS, 1, "v"), "2", &tool), Integrity::Unsupported);
-    assert_eq!(beside(Line(RECEIPTS, 1, "schema_version"), r#""3.1""#, &receipt), Integrity::Unsupported);
+    assert_eq!(beside(Line(EVENTS, 1, "v"), &event_of_later, &event), Integrity::Unsupported);
+    assert_eq!(beside(Line(EVENTS, 1, "v"), &event_of_later, &tool), Integrity::Unsupported);
+    assert_eq!(beside(Line(RECEIPTS, 1, "schema_version"), r#""3.2""#, &receipt), Integrity::Unsupported);
 }
 
 #[test]
@@ -389,12 +399,12 @@ fn every_document_of_a_later_version_is_named_once() {
     let mut pack = whole();
     for file in [EVENTS, RECEIPTS] {
         let member = if file == EVENTS { "v" } else { "schema_version" };
-        let raw = if file == EVENTS { "2" } else { r#""3.1""# };
+        let raw = if file == EVENTS { (EVENT_VERSION + 1).to_string() } else { r#""3.2""#.to_owned() };
         let lines: Vec<String> =
-            pack.lines(file).iter().map(|l| with_member(l, member, raw, &json!({"new": [1]}))).collect();
+            pack.lines(file).iter().map(|l| with_member(l, member, &raw, &json!({"new": [1]}))).collect();
         pack.set_lines(file, &lines);
     }
-    pack.edit(SESSION, 0, |s| s["v"] = 3.into());
+    pack.edit(SESSION, 0, |s| s["v"] = (SESSION_VERSION + 1).into());
     pack.sign(&key_k());
     let report = check_pack(&pack, &pinned());
     let mut named: Vec<_> = report.errors.iter().map(|e| (e.file.clone().unwrap(), e.line)).collect();
@@ -454,12 +464,20 @@ proptest! {
     ) {
         let (place, _) = LATER[at.index(LATER.len())];
         let raw = match place {
-            Line(EVENTS, ..) | Document(SESSION | SURFACE, _) | Attestation("fingerprint_version") => match (major, minor) {
-                (0, _) => format!("\"1.{}\"", minor + 1),
-                (_, 0) => format!("{}", major + 1),
-                _ => format!("\"{}.{minor}\"", major + 1),
-            },
-            Line(..) => if major == 0 { format!("\"3.{}\"", minor + 1) } else { format!("\"{}.{minor}\"", major + 3) },
+            Line(EVENTS, ..) | Document(SESSION | SURFACE, _) | Attestation("fingerprint_version") => {
+                let known = u64::from(match place {
+                    Line(..) => EVENT_VERSION,
+                    Document(SESSION, _) => SESSION_VERSION,
+                    Document(..) => SURFACE_VERSION,
+                    _ => 1,
+                });
+                match (major, minor) {
+                    (0, _) => format!("\"{known}.{}\"", minor + 1),
+                    (_, 0) => format!("{}", major + known),
+                    _ => format!("\"{}.{minor}\"", major + known),
+                }
+            }
+            Line(..) => if major == 0 { format!("\"3.{}\"", minor + 2) } else { format!("\"{}.{minor}\"", major + 3) },
             Document(..) if major == 0 => format!("\"assay.verify_report.v0.{}\"", minor + 2),
             Document(..) => format!("\"assay.verify_report.v{major}.{minor}\""),
             Manifest(_) | Attestation(_) => format!("\"{}.{minor}.7\"", major + 2),

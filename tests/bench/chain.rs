@@ -5,8 +5,9 @@
 
 use assay::{
     model::{
-        Detail, Direction, GENESIS, SessionId, WallTime,
+        Detail, Direction, GENESIS, SessionId, Transport, WallTime,
         event::{detail, hash_of_line},
+        http::InExchange,
     },
     record::{
         chain::{Chain, Entry, Wire},
@@ -26,13 +27,18 @@ fn entry(wire: &Wire) -> Entry<'_> {
         rpc_id: None,
         invocation: None,
         wire: Some(wire),
-        detail: Detail::RequestForwarded(detail::Forwarded { offset: 0, receipt_id: None, receipt_sha256: None }),
+        detail: Detail::RequestForwarded(detail::Forwarded {
+            exchange: InExchange::Unsaid,
+            offset: 0,
+            receipt_id: None,
+            receipt_sha256: None,
+        }),
     }
 }
 
 fn chain(c: &mut Criterion) {
     let wire = Wire { bytes: 200, sha256: GENESIS.to_owned() };
-    let mut chain = Chain::new(SessionId::from_bits(1), "stdio", GENESIS.to_owned());
+    let mut chain = Chain::new(SessionId::from_bits(1), Transport::Stdio, GENESIS.to_owned());
     let mut line = Vec::new();
     chain.append(entry(&wire), &mut line).unwrap();
     line.pop();

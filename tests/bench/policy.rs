@@ -149,7 +149,7 @@ fn big(calls: u64) {
         if what == "stored" {
             stored(&written.paths.receipts);
         }
-        let sources = dry_run::sources(tmp.path(), tmp.path()).unwrap();
+        let sources = dry_run::sources(tmp.path()).unwrap();
         for _ in 0..3 {
             let started = Instant::now();
             let report =

@@ -79,8 +79,6 @@ fn flood(client: &mut Client, from: u64, calls: u64) -> u64 {
     from + calls
 }
 
-/// More than fits into memory.
-const SOME: u64 = 14;
 /// More than fits into memory and the capture.
 const MANY: u64 = 85;
 
@@ -88,9 +86,9 @@ const MANY: u64 = 85;
 fn a_long_outage_of_the_disk_leaves_a_gap_that_is_in_the_chain_a_receipt_and_the_exit_code() {
     let (rig, mut client) = begin(&["--store-results"]);
     fill(&rig, &client);
-    let next = flood(&mut client, 4, SOME);
-    let longest = client.converse(small_calls(next, 5));
-    assert!(longest < STALL, "{longest:?}");
+    // However far the recorder is behind, this cannot all be kept until the disk has room again.
+    let next = flood(&mut client, 4, MANY);
+    client.converse(small_calls(next, 5));
     limit(&client, None);
     client.converse(small_calls(next + 5, 1));
     until("the gap", || fs::read_to_string(&rig.segments()[0]).unwrap().contains("recorder_gap").then_some(()));

@@ -6,6 +6,8 @@
 #![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod again;
+#[cfg(feature = "interop")]
+mod approvals;
 mod crowd;
 mod damage;
 mod disk;
@@ -13,6 +15,7 @@ mod ends;
 mod fills;
 mod flood;
 mod foreign;
+mod http;
 mod kills;
 mod lifecycle;
 #[cfg(target_os = "linux")]

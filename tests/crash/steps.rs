@@ -67,6 +67,7 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
         session: &doc,
         policies: None,
         surface: None,
+        decisions: None,
         signer: &signer,
         ci_binding: ci::of_process(),
         now: WallTime::now(),

@@ -1,6 +1,9 @@
 //! Formats of a later version: each is named and left alone by whoever meets it, and nothing beside it is lost.
 
-use assay::model::{SessionId, sha256_hex};
+use assay::{
+    model::{SessionId, sha256_hex, surface::SURFACE_VERSION},
+    relay::capture,
+};
 use assay_support::{
     check,
     rig::{Client, INITIALIZE, Rig, call, files, rig, until},
@@ -98,7 +101,7 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         }
         "surface" => {
             let path = dead.of("audit/surface", &dead.one, ".json");
-            replace(&path, from, &to);
+            replace(&path, &format!("\"v\":{SURFACE_VERSION}"), &to);
             path
         }
         "first event" | "last event" => {
@@ -113,7 +116,7 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         }
         "receipt" => {
             let path = dead.of("audit/receipts", &dead.one, ".jsonl");
-            let v = v.trim_matches('"').replace("1.1", "3.1");
+            let v = v.trim_matches('"').replace("4.1", "3.2");
             let v = if v.contains('.') { v } else { format!("{v}000.0") };
             replace(&path, "\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
             path
@@ -128,8 +131,8 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         "capture" | "decisions" => {
             let path = dead.of("run/assay", &dead.one, if what == "capture" { "c2s.ring" } else { "dec.ring" });
             let word: u64 = match v {
-                "2" => 6,
-                "\"1.1\"" => 1 << 32 | 5,
+                "5" => capture::VERSION + 1,
+                "\"4.1\"" => 1 << 32 | capture::VERSION,
                 v => v.parse().unwrap(),
             };
             let file = fs::File::options().write(true).open(&path).unwrap();
@@ -143,8 +146,8 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
 }
 
 const FORMATS: [&str; 8] = ["card", "mark", "surface", "first event", "last event", "receipt", "ledger", "capture"];
-/// The next major version, the next minor one, and one far away.
-const LATER: [&str; 3] = ["2", "\"1.1\"", "4000000000"];
+/// A major and a minor version above those of every format, and one far away.
+const LATER: [&str; 3] = ["5", "\"4.1\"", "4000000000"];
 
 /// Recovery names `what` and leaves everything of its session alone; the session beside it is finished. Once the version is
 /// what it was, the session is finished, too.
@@ -203,7 +206,7 @@ fn a_session_of_which_anything_is_of_a_later_version_is_named_and_left_alone() {
 fn decisions_of_a_guard_of_a_later_version_are_named_and_left_alone() {
     let policy = tempfile::NamedTempFile::new().unwrap();
     fs::write(policy.path(), "version: \"1\"\ndefault: allow\n").unwrap();
-    left_alone(&Dead::new(&["--profile", "guard", "--policy", policy.path().to_str().unwrap()]), "decisions", "2");
+    left_alone(&Dead::new(&["--profile", "guard", "--policy", policy.path().to_str().unwrap()]), "decisions", LATER[0]);
 }
 
 #[test]
@@ -233,12 +236,12 @@ fn what_a_later_version_finished_in_the_same_directory_needs_nothing() {
     assert_eq!(dead.rig.recover().status.code(), Some(0));
     // Its events are of a later version, its lines in the ledger are not.
     let segment = dead.of("audit/audit", &dead.one, ".jsonl");
-    replace(&segment, "\"v\":1,", "\"v\":\"1.1\",\"w\":0,");
+    replace(&segment, "\"v\":1,", "\"v\":\"4.1\",\"w\":0,");
     let before = dead.files();
     let out = dead.rig.recover();
     assert_eq!((states(&out).len(), out.status.code()), (0, Some(0)), "{out:?}");
     // Its lines in the ledger are, too: that is said once, however many sessions there are.
-    forge(&dead, "ledger", "2");
+    forge(&dead, "ledger", "3");
     let out = dead.rig.recover();
     assert_eq!((states(&out), out.status.code()), (vec!["too_new".to_owned()], Some(2)), "{out:?}");
     assert_eq!(dead.files(), before);
@@ -250,7 +253,7 @@ fn captures_that_a_session_of_a_later_version_shares_stay() {
     // As if the next session of the same process had been written by a later version.
     let card = fs::read_to_string(dead.of("audit/live", &dead.one, ".json")).unwrap();
     let next = dead.rig.audit.join("live/00000000000000aa.json");
-    fs::write(&next, card.replace("\"v\":1}", "\"v\":2}")).unwrap();
+    fs::write(&next, card.replace("\"v\":1}", "\"v\":5}")).unwrap();
     let before = dead.files();
     let out = dead.rig.recover();
     let mut said = states(&out);
@@ -274,9 +277,14 @@ fn a_capture_that_nobody_of_this_version_made_is_not_swept() {
     let word = |n: u64| n.to_le_bytes();
     let ring = |version: u64| [b"ASSAYRNG".to_vec(), word(version).to_vec(), vec![0; 2048]].concat();
     let mut kept = Vec::new();
-    for (n, bytes) in [ring(6), ring(1 << 32 | 5), ring(u64::MAX), [b"ASSAYRN2".to_vec(), vec![0; 2048]].concat()]
-        .into_iter()
-        .enumerate()
+    for (n, bytes) in [
+        ring(capture::VERSION + 1),
+        ring(1 << 32 | capture::VERSION),
+        ring(u64::MAX),
+        [b"ASSAYRN2".to_vec(), vec![0; 2048]].concat(),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let path = run.join(format!("00000000000000b{n}.c2s.ring"));
         // No card leads to it.
@@ -319,22 +327,20 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
     };
     assert_eq!(calls(run(&dry_run).2), Some(4));
     assert_eq!(calls(run(&["analyze", "--history", "--json"]).2), Some(4));
-    for v in ["3.1", "4.0", "99999.7"] {
+    for v in ["3.2", "4.0", "99999.7"] {
         let receipts = dead.of("audit/receipts", &dead.one, ".jsonl");
         let whole = fs::read(&receipts).unwrap();
         // A decoy within what was stored says nothing.
         replace(&receipts, "\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
         replace(&receipts, "\"arguments_content\":null", "\"arguments_content\":{\"schema_version\":\"3.0\"}");
         let before = fs::read(&receipts).unwrap();
-        let version = format!("this receipt is of version {v}; this assay reads up to 3.0");
+        let version = format!("this receipt is of version {v}; this assay reads up to 3.1");
         let (_, text, doc) = run(&dry_run);
         assert!(text.contains(&version), "{text}");
         assert_eq!(calls(doc), Some(2));
-        let id = format!("mcp_{}", dead.one);
-        for one in [&["--against", &*id, "--audit-dir", audit][..], &["--against", receipts.to_str().unwrap()]] {
-            let (code, text, _) = run(&[&dry_run[..3], one].concat());
-            assert!(code == Some(3) && text.contains(&version), "{text}");
-        }
+        // By its id the session is its pack.
+        let (code, text, _) = run(&[&dry_run[..3], &["--against", receipts.to_str().unwrap()]].concat());
+        assert!(code == Some(3) && text.contains(&version), "{text}");
         for again in [false, true] {
             let args: &[&str] =
                 if again { &["analyze", "--rebuild", "--json"] } else { &["analyze", "--history", "--json"] };
@@ -353,16 +359,16 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
     let id = format!("mcp_{}", dead.one);
     SessionId::parse(&id).unwrap();
     let card = dead.rig.audit.join("live").join(format!("{}.json", dead.one));
-    fs::write(&card, "{\"v\":2}").unwrap();
+    fs::write(&card, "{\"v\":5}").unwrap();
     let (code, text, _) = run(&["open", "--plain", "--audit-dir", audit, &id]);
-    assert!(code == Some(3) && text.contains("this card is of version 2"), "{text}");
+    assert!(code == Some(3) && text.contains("this card is of version 5"), "{text}");
     fs::remove_file(&card).unwrap();
     for v in LATER {
         let segment = dead.of("audit/audit", &dead.one, ".jsonl");
         let whole = fs::read(&segment).unwrap();
         replace(&segment, "\"v\":1,", &format!("\"v\":{v},"));
         let (code, text, _) = run(&["open", "--plain", "--audit-dir", audit, &id]);
-        let version = format!("this audit event is of version {}; this assay reads up to 1", v.trim_matches('"'));
+        let version = format!("this audit event is of version {}; this assay reads up to 4", v.trim_matches('"'));
         assert!(code == Some(3) && text.contains(&version) && !text.contains("assay recover"), "{text}");
         fs::write(&segment, whole).unwrap();
     }

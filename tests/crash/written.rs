@@ -184,6 +184,6 @@ fn a_run_card_and_the_greeting_of_its_stream_are_read() {
     until("the end", || watch.try_wait().unwrap());
     let out = watch.wait_with_output().unwrap();
     let said = String::from_utf8(out.stdout).unwrap();
-    assert!(said.starts_with(&format!("mcp_{DEAD}  echo  /tmp/assay-0.1/audit with client")), "{said}");
+    assert!(said.starts_with(&format!("mcp_{DEAD}  echo (echo 1) with client 1  /tmp/assay-0.1/audit")), "{said}");
     assert_eq!(String::from_utf8(out.stderr).unwrap(), "");
 }

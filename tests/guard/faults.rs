@@ -17,12 +17,21 @@ fn requests_that_the_server_did_not_live_to_answer_get_an_error_each() {
     for id in [2, 3] {
         guarded.client.send(&call(id, "hang", 0));
     }
+    // Who cancels waits for no answer: with an id of its own, and with one that was written otherwise.
+    for (id, name) in [("5", "5"), ("\"six\"", "\"s\\u0069x\"")] {
+        guarded.client.send(&call(0, "hang", 0).replace("\"id\":0", &format!("\"id\":{id}")));
+        let cancels = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{name},"reason":"enough"}}}}"#
+        );
+        guarded.client.send(&cancels);
+    }
     guarded.client.send(&call(4, "die", 0));
     for id in [2, 3, 4] {
         let error = guarded.answer(&json!(id))["error"].clone();
         assert_eq!((error["code"].as_i64(), error["data"]["action"].as_str()), (Some(-32000), Some("server_exited")));
     }
     let status = guarded.client.wait();
+    assert!(guarded.got().iter().all(|m| m["id"] != json!(5) && m["id"] != json!("six")), "{:?}", guarded.got());
     assert_eq!(status.code(), Some(2), "{}", guarded.client.said());
 }
 

@@ -3,16 +3,20 @@
 //! The server is this binary's own and writes down exactly what it received; [`assay_support::guard::lenient`] then looks for calls in that.
 #![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod answers;
 mod bypass;
 mod faults;
 mod forged;
+mod http;
 mod kills;
 mod lenient_server;
+mod listings;
 mod message;
 mod outlet;
 mod policy;
 mod property;
 mod session;
+mod surface;
 
 use assay_support::peer;
 

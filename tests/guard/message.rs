@@ -24,7 +24,7 @@ struct Judged {
 fn directly(session: &Session, direction: Direction, text: &[u8], breaks: LineBreaks) -> Judged {
     let ruling: Ruling<'_> = judge_message(Message { direction, text, breaks, captured: true }, session);
     if ruling.passes() {
-        ruling.forwarded(session);
+        ruling.forwarded(session, 1);
     }
     Judged {
         passes: ruling.passes(),
@@ -129,6 +129,22 @@ fn a_servers_message_is_judged_alike_with_and_without_a_stream() {
         let judged = same(Direction::ServerToClient, policy, &texts.map(|text| text.as_bytes().to_vec()));
         let passing: Vec<_> = judged.iter().enumerate().filter(|(_, j)| j.passes).map(|(n, _)| n).collect();
         assert_eq!(passing, if policy == POLICY { vec![5, 6, 7, 10] } else { vec![0, 1, 5, 6, 7, 10] });
+    }
+}
+
+#[test]
+fn elicitation_is_judged_in_a_stream_where_a_rule_names_it() {
+    let ask = br#"{"jsonrpc":"2.0","id":"e","method":"elicitation/create","params":{}}"#.to_vec();
+    for (rules, decided) in [
+        ("default: deny\n", None),
+        ("default: deny\nallowlist: [elicitation/create]\n", Some(true)),
+        ("default: allow\ndenylist: [elicitation/create]\n", Some(false)),
+    ] {
+        let policy = format!("version: \"1\"\n{rules}");
+        let judged = same(Direction::ServerToClient, &policy, std::slice::from_ref(&ask)).remove(0);
+        assert_eq!(judged.passes, decided != Some(false), "{rules}");
+        assert_eq!(judged.decisions.len(), usize::from(decided.is_some()), "{rules}");
+        assert_eq!(judged.reply.is_empty(), judged.passes, "{rules}");
     }
 }
 

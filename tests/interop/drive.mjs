@@ -34,48 +34,89 @@ function connect() {
   if (job.client === "ts1") {
     const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
     const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio.js");
+    const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/client/streamableHttp.js");
     const types = require("@modelcontextprotocol/sdk/types.js");
     const client = new Client(info, { capabilities });
     client.setRequestHandler(types.CreateMessageRequestSchema, answers["sampling/createMessage"]);
     client.setRequestHandler(types.ElicitRequestSchema, answers["elicitation/create"]);
     client.setRequestHandler(types.ListRootsRequestSchema, answers["roots/list"]);
     const call = (params, options) => client.callTool(params, undefined, options);
-    return { client, call, Transport: StdioClientTransport };
+    return { client, call, Stdio: StdioClientTransport, Http: StreamableHTTPClientTransport };
   }
-  const { Client } = require("@modelcontextprotocol/client");
+  const { Client, StreamableHTTPClientTransport } = require("@modelcontextprotocol/client");
   const { StdioClientTransport } = require("@modelcontextprotocol/client/stdio");
   const mode = ["legacy", "auto"].includes(job.mode) ? job.mode : { pin: job.mode };
   const client = new Client(info, { capabilities, versionNegotiation: { mode } });
   for (const [method, answer] of Object.entries(answers)) client.setRequestHandler(method, answer);
-  return { client, call: (params, options) => client.callTool(params, options), Transport: StdioClientTransport };
+  const call = (params, options) => client.callTool(params, options);
+  return { client, call, Stdio: StdioClientTransport, Http: StreamableHTTPClientTransport };
 }
 
 /** Spawns the command, and keeps a copy of every line of its stdin and stdout. */
-function tappedTransport(Transport) {
+function stdio(Transport) {
   const [command, ...args] = job.command;
   const transport = new Transport({ command, args, env: job.env, cwd: job.cwd, stderr: "pipe" });
-  const wire = { sent: [], received: [], stderr: [], exit: null };
-  transport.stderr.on("data", (chunk) => wire.stderr.push(chunk));
+  const [input, output, errors] = [[], [], []];
+  const wire = {
+    sent: () => lines(input),
+    received: () => lines(output),
+    stderr: () => Buffer.concat(errors).toString("utf8"),
+    exit: null,
+  };
+  transport.stderr.on("data", (chunk) => errors.push(chunk));
   const start = transport.start.bind(transport);
   transport.start = async () => {
     await start();
     const child = transport._process;
     const write = child.stdin.write.bind(child.stdin);
     child.stdin.write = (data, ...rest) => {
-      wire.sent.push(Buffer.from(data));
+      input.push(Buffer.from(data));
       return write(data, ...rest);
     };
-    child.stdout.on("data", (chunk) => wire.received.push(chunk));
+    child.stdout.on("data", (chunk) => output.push(chunk));
     wire.end = () => child.stdin.end();
     wire.exited = new Promise((done) => child.once("close", (code) => done((wire.exit = code))));
   };
   return { transport, wire };
 }
 
+/** Keeps a copy of the bodies of requests and answers; of event streams, the data of each event. */
+function http(Transport) {
+  const [sent, bodies] = [[], []];
+  const tapped = async (url, init) => {
+    if (init?.body) sent.push(String(init.body));
+    const response = await fetch(url, init);
+    if (!response.body) return response;
+    const body = { stream: response.headers.get("content-type")?.startsWith("text/event-stream"), chunks: [] };
+    bodies.push(body);
+    const tap = new TransformStream({
+      transform(chunk, controller) {
+        body.chunks.push(chunk);
+        controller.enqueue(chunk);
+      },
+    });
+    const { status, statusText, headers } = response;
+    return new Response(response.body.pipeThrough(tap), { status, statusText, headers });
+  };
+  const received = () => bodies.flatMap(({ stream, chunks }) => messages(stream, Buffer.concat(chunks).toString("utf8")));
+  const wire = { sent: () => sent, received, stderr: () => "", exit: null };
+  return { transport: new Transport(new URL(job.url), { fetch: tapped }), wire };
+}
+
+function messages(stream, text) {
+  if (!stream) return text.startsWith("{") ? [text] : [];
+  const events = text.replaceAll("\r\n", "\n").split("\n\n").slice(0, -1);
+  const data = (event) => {
+    const lines = event.split("\n").filter((line) => line.startsWith("data:"));
+    return lines.map((line) => line.replace(/^data: ?/, "")).join("\n");
+  };
+  return events.map(data).filter((text) => text);
+}
+
 const lines = (chunks) => Buffer.concat(chunks).toString("utf8").split("\n").slice(0, -1);
 
-const { client, call, Transport } = connect();
-const { transport, wire } = tappedTransport(Transport);
+const { client, call, Stdio, Http } = connect();
+const { transport, wire } = job.url ? http(Http) : stdio(Stdio);
 
 const steps = {
   server: async () => ({
@@ -113,7 +154,7 @@ const steps = {
     }
   },
   notified: async ({ method, count = 1 }) => {
-    const seen = () => lines(wire.received).filter((line) => JSON.parse(line).method === method).length;
+    const seen = () => wire.received().filter((line) => JSON.parse(line).method === method).length;
     while (seen() < count) await sleep(10);
     return method;
   },
@@ -137,21 +178,19 @@ async function run(step) {
 await client.connect(transport);
 const results = [];
 for (const step of job.steps) results.push((await run(step)) ?? null);
-// Ending stdin is how the client closes, too; but it kills what is not gone after two seconds, which a busy machine needs.
-if (!job.stubborn) {
-  wire.end();
-  await within(wire.exited, "end of stdin");
+if (job.url) {
+  // Modern servers have no sessions to end.
+  if (transport.sessionId !== undefined) await within(transport.terminateSession(), "end of the session");
+  await client.close();
+} else {
+  // Ending stdin is how the client closes, too; but it kills what is not gone after two seconds, which a busy machine needs.
+  if (!job.stubborn) {
+    wire.end();
+    await within(wire.exited, "end of stdin");
+  }
+  await client.close();
+  await within(wire.exited, "close");
 }
-await client.close();
-await within(wire.exited, "close");
-writeFileSync(
-  out,
-  JSON.stringify({
-    results,
-    sent: lines(wire.sent),
-    received: lines(wire.received),
-    exit: wire.exit,
-    stderr: Buffer.concat(wire.stderr).toString("utf8"),
-  }),
-);
+const report = { results, sent: wire.sent(), received: wire.received(), exit: wire.exit, stderr: wire.stderr() };
+writeFileSync(out, JSON.stringify(report));
 process.exit(0);

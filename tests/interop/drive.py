@@ -2,20 +2,24 @@
 
 usage: drive.py JOB.json OUT.json
 
-JOB: command, env, cwd, mode ("legacy", "auto" or a protocol version), steps.
-OUT: results (one value per step), sent and received (every line that crossed), exit (of the spawned command), stderr.
+JOB: command, env, cwd, mode ("legacy", "auto" or a protocol version), steps; or url in place of command, env and cwd.
+OUT: results (one value per step), sent and received (every message that crossed, as text), exit (of the spawned command),
+stderr.
 The steps are the ones of `scenarios/*.json`; `drive.mjs` understands the same.
 """
 
 import json
 import os
+import re
 import sys
 
 import anyio
+import httpx2
 import mcp.client.stdio as stdio
 import mcp_types as types
 from mcp import MCPError, StdioServerParameters
 from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 
 ANSWER_WITHIN = 30
 # The SDK kills what is not gone after two seconds, which a busy machine needs; the SDK's own tests keep its limit.
@@ -23,10 +27,34 @@ stdio.PROCESS_TERMINATION_TIMEOUT = 30
 
 
 class Wire:
-    """Keeps a copy of every line of the child's stdin and stdout."""
+    """Keeps a copy of every message that crosses."""
 
-    def __init__(self):
-        self.sent, self.received, self.process = b"", b"", None
+    def count(self, method):
+        return sum(json.loads(message).get("method") == method for message in self.received)
+
+
+class StdioWire(Wire):
+    """Lines of the child's stdin and stdout."""
+
+    def __init__(self, job, errlog):
+        self.input, self.output, self.process = b"", b"", None
+        self.install()
+        params = StdioServerParameters(
+            command=job["command"][0], args=job["command"][1:], env=job["env"], cwd=job["cwd"]
+        )
+        self.transport = stdio.stdio_client(params, errlog=errlog)
+
+    @property
+    def sent(self):
+        return self.input.decode().split("\n")[:-1]
+
+    @property
+    def received(self):
+        return self.output.decode().split("\n")[:-1]
+
+    @property
+    def exit(self):
+        return self.process.returncode
 
     def install(self):
         spawn = stdio._create_platform_compatible_process
@@ -36,12 +64,12 @@ class Wire:
             send, receive = process._stdin.send, process._stdout.receive
 
             async def tapped_send(data):
-                self.sent += data
+                self.input += data
                 await send(data)
 
             async def tapped_receive(*a):
                 data = await receive(*a)
-                self.received += data
+                self.output += data
                 return data
 
             process._stdin.send, process._stdout.receive = tapped_send, tapped_receive
@@ -49,8 +77,57 @@ class Wire:
 
         stdio._create_platform_compatible_process = tapped
 
-    def count(self, method):
-        return sum(json.loads(line).get("method") == method for line in self.received.split(b"\n")[:-1])
+
+class HttpWire(Wire):
+    """Bodies of requests and answers; of event streams, the data of each event."""
+
+    exit = None
+
+    def __init__(self, job):
+        self.sent, self.bodies = [], []
+        # Without limits of time: they are those of the steps.
+        self.client = httpx2.AsyncClient(transport=TappedTransport(self), timeout=None)
+        self.transport = streamable_http_client(job["url"], http_client=self.client)
+
+    @property
+    def received(self):
+        return [message for is_stream, body in self.bodies for message in messages(is_stream, bytes(body).decode(errors="replace"))]
+
+
+def messages(is_stream, text):
+    if not is_stream:
+        return [text] if text.startswith("{") else []
+    events = (re.findall(r"^data: ?(.*)$", event, re.M) for event in re.split(r"\n\n", text.replace("\r\n", "\n"))[:-1])
+    return [data for data in map("\n".join, events) if data]
+
+
+class TappedTransport(httpx2.AsyncHTTPTransport):
+    def __init__(self, wire):
+        super().__init__()
+        self.wire = wire
+
+    async def handle_async_request(self, request):
+        if request.content:
+            self.wire.sent.append(request.content.decode())
+        response = await super().handle_async_request(request)
+        kind = response.headers.get("content-type", "")
+        body = bytearray()
+        self.wire.bodies.append((kind.startswith("text/event-stream"), body))
+        response.stream = TappedStream(response.stream, body)
+        return response
+
+
+class TappedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream, body):
+        self.stream, self.body = stream, body
+
+    async def __aiter__(self):
+        async for piece in self.stream:
+            self.body.extend(piece)
+            yield piece
+
+    async def aclose(self):
+        await self.stream.aclose()
 
 
 def plain(model):
@@ -172,14 +249,10 @@ class Session:
 
 
 async def main(job, out):
-    wire = Wire()
-    wire.install()
-    params = StdioServerParameters(
-        command=job["command"][0], args=job["command"][1:], env=job["env"], cwd=job["cwd"]
-    )
     with open(out + ".stderr", "w+", encoding="utf-8") as errlog:
+        wire = HttpWire(job) if "url" in job else StdioWire(job, errlog)
         client = Client(
-            stdio.stdio_client(params, errlog=errlog),
+            wire.transport,
             mode=job["mode"],
             sampling_callback=sampling,
             elicitation_callback=elicitation,
@@ -192,13 +265,7 @@ async def main(job, out):
             results = [await session.run(step) for step in job["steps"]]
         errlog.seek(0)
         stderr = errlog.read()
-    report = {
-        "results": results,
-        "sent": wire.sent.decode().split("\n")[:-1],
-        "received": wire.received.decode().split("\n")[:-1],
-        "exit": wire.process.returncode,
-        "stderr": stderr,
-    }
+    report = {"results": results, "sent": wire.sent, "received": wire.received, "exit": wire.exit, "stderr": stderr}
     with open(out, "w", encoding="utf-8") as file:
         json.dump(report, file)
 

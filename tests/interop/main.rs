@@ -4,12 +4,15 @@
 //! its own pipe. `tests/run.sh` installs the servers, the SDKs and assay-ai into `target/interop`.
 #![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod clients;
 mod evidence;
 mod guard;
+mod http;
 mod install;
 mod readings;
 mod scenario;
 mod suites;
+mod surface;
 mod verdicts;
 
 /// One test per scenario file and family of clients, so that they run side by side and are named in the output.

@@ -1,5 +1,7 @@
-//! Runs the scripted sessions of `scenarios/*.json`, each directly and through the proxy, and compares them.
+//! Runs the scripted sessions of `scenarios/*.json`, each directly and through the proxy, and compares them: over stdio, and
+//! over HTTP through the listener and through the bridge.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,14 +12,24 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{evidence, install};
+use crate::{
+    evidence,
+    http::{Cutter, Listener, Profile, Upstream, bridge},
+    install,
+};
 
-/// A scenario file. Strings may hold `{work}`, `{venv}`, `{npm}`, `{modules}` and `{interop}`.
+/// A scenario file. Strings may hold `{work}`, `{venv}`, `{npm}`, `{sdk}`, `{modules}` and `{interop}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Scenario {
     /// Servers by name: the command.
+    #[serde(default)]
     servers: BTreeMap<String, Vec<String>>,
+    /// Servers that listen on `{port}` of this machine, at `/mcp`.
+    #[serde(default)]
+    over_http: BTreeMap<String, Vec<String>>,
+    /// Between the client and a server over HTTP, the first connection on which the server says this is cut.
+    cut: Option<String>,
     /// SDK and mode: `py:legacy`.
     clients: Vec<String>,
     #[serde(default)]
@@ -31,8 +43,8 @@ struct Scenario {
     /// Commands that are run in the working directory before the session.
     #[serde(default)]
     setup: Vec<Vec<String>>,
-    /// What the client does. `only`: just where the label `<server> <client>` holds one of these strings; `volatile`:
-    /// the result has the time in it, so only success or failure is compared.
+    /// What the client does. `only`: just where the label `<server> <client>` holds one of these strings; `except`: not
+    /// where it does; `volatile`: the result has the time in it, so only success or failure is compared.
     steps: Vec<Value>,
 }
 
@@ -43,16 +55,30 @@ pub struct Report {
     #[serde(skip)]
     dir: PathBuf,
     pub results: Vec<Value>,
-    /// Every line that the client wrote.
+    /// Every message that the client wrote.
     pub sent: Vec<String>,
-    /// Every line that the client read.
+    /// Every message that the client read.
     pub received: Vec<String>,
-    /// Exit code of the process that the client spawned.
+    /// Exit code of the process that the client spawned; none over HTTP.
     pub exit: Option<i32>,
     pub stderr: String,
 }
 
 impl Report {
+    /// Ids of calls that the client gave up. One without a session tells nobody: it closes the stream of the answer.
+    pub fn given_up(&self) -> Vec<Value> {
+        let parse = |text: &String| serde_json::from_str::<Value>(text).expect("a message that the SDK took for JSON");
+        let answers: Vec<Value> = self.received.iter().map(parse).filter(|m| m.get("method").is_none()).collect();
+        let given_up = |message: Value| match message["method"].as_str() {
+            Some("notifications/cancelled") => Some(message["params"]["requestId"].clone()),
+            Some("tools/call") if !answers.iter().any(|answer| answer["id"] == message["id"]) => {
+                Some(message["id"].clone())
+            }
+            _ => None,
+        };
+        self.sent.iter().map(parse).filter_map(given_up).collect()
+    }
+
     /// The end of stderr, for a failure's message.
     pub fn said(&self) -> &str {
         let start = self.stderr.len().saturating_sub(2000);
@@ -60,19 +86,29 @@ impl Report {
     }
 }
 
-/// Runs the sessions of a scenario whose label `<server> <client>` holds `wanted`, and fails with all that failed.
-pub fn run(name: &str, wanted: &str) {
-    let _shared = install::MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+/// How a client reaches a server.
+enum Way {
+    /// It starts this command.
+    Spawn(Vec<String>),
+    /// It connects to this URL.
+    Url(String),
+}
+
+fn load(name: &str) -> Scenario {
     let file = install::sources().join(format!("scenarios/{name}.json"));
-    let scenario: Scenario = serde_json::from_slice(&fs::read(&file).unwrap()).expect("scenario");
+    serde_json::from_slice(&fs::read(&file).unwrap()).expect("scenario")
+}
+
+/// Runs the sessions whose label `<server> <client>` holds `wanted`, and fails with all that failed.
+fn each(name: &str, wanted: &str, servers: &[&str], clients: &[String], compare: impl Fn(&str, &str)) {
     let mut failed = Vec::new();
     let mut ran = 0;
-    for server in scenario.servers.keys() {
-        for client in &scenario.clients {
+    for server in servers {
+        for client in clients {
             let label = format!("{server} {client}");
             if label.contains(wanted) {
                 ran += 1;
-                if catch_unwind(AssertUnwindSafe(|| compare(&scenario, server, client))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| compare(server, client))).is_err() {
                     failed.push(label);
                 }
             }
@@ -80,6 +116,28 @@ pub fn run(name: &str, wanted: &str) {
     }
     assert!(ran > 0, "no session of {name} matches {wanted:?}");
     assert!(failed.is_empty(), "{} of {ran} sessions failed (reasons above): {failed:?}", failed.len());
+}
+
+/// The sessions of a scenario over stdio.
+pub fn run(name: &str, wanted: &str) {
+    let _shared = install::MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let scenario = load(name);
+    let servers: Vec<&str> = scenario.servers.keys().map(String::as_str).collect();
+    each(name, wanted, &servers, &scenario.clients, |server, client| compare(&scenario, server, client));
+}
+
+/// The sessions of a scenario over HTTP.
+pub fn run_over_http(name: &str, wanted: &str) {
+    let _shared = install::MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let scenario = load(name);
+    for (server, command) in &scenario.over_http {
+        let temp = tempfile::tempdir().unwrap();
+        let command: Vec<String> = command.iter().map(|word| fill(word, temp.path())).collect();
+        let upstream = Upstream::start(&command, "/mcp", temp.path());
+        each(name, wanted, &[server], &scenario.clients, |server, client| {
+            compare_over_http(&scenario, server, client, &upstream.url);
+        });
+    }
 }
 
 /// One session, directly and through the proxy.
@@ -91,30 +149,83 @@ fn compare(scenario: &Scenario, server: &str, client: &str) {
     let audit = temp.path().join("audit");
     let proxy = ["mcp-proxy", "--audit-dir", audit.to_str().unwrap(), "--"].map(String::from);
     let proxy: Vec<String> = std::iter::once(install::assay().display().to_string()).chain(proxy).collect();
+    let server_itself = &scenario.servers[server];
+    let proxied = [&proxy[..], server_itself].concat();
     let (direct, proxied) = std::thread::scope(|scope| {
-        let direct = scope.spawn(|| drive(scenario, server, client, &[], &direct_dir));
-        let proxied = drive(scenario, server, client, &proxy, &proxied_dir);
+        let direct = scope.spawn(|| drive(scenario, &label, client, &Way::Spawn(server_itself.clone()), &direct_dir));
+        let proxied = drive(scenario, &label, client, &Way::Spawn(proxied), &proxied_dir);
         (direct.join().expect("direct session"), proxied)
     });
     same(&label, &steps(scenario, &label), &direct, &proxied);
     let of_server = if scenario.stubborn { None } else { Some(0) };
     assert_eq!(direct.exit, of_server, "{label}: exit of the server itself");
     assert_eq!(proxied.exit, Some(0), "{label}: exit of the proxy\n{}", proxied.said());
-    evidence::check(&label, &audit, &proxied_dir.join("home"), &proxied);
+    evidence::check(&label, &audit, &proxied_dir.join("home"), &proxied, "no_policy");
+}
+
+/// One session with a server that has a URL: directly, through the listener, through the bridge.
+fn compare_over_http(scenario: &Scenario, server: &str, client: &str, url: &str) {
+    let label = format!("{server} {client}");
+    let temp = tempfile::tempdir().unwrap();
+    let at = |name: &str| temp.path().join(name);
+    let steps = steps(scenario, &label);
+    // Through a network that cuts, if the scenario has one.
+    let through = |url: &str, session: &dyn Fn(String) -> Report| {
+        let Some(mark) = &scenario.cut else { return session(url.to_owned()) };
+        let cutter = Cutter::start(url, mark);
+        let report = session(cutter.url.clone());
+        assert!(cutter.has_cut(), "{label}: {mark} was not said");
+        report
+    };
+    let direct = through(url, &|url| drive(scenario, &label, client, &Way::Url(url), &at("direct")));
+    for profile in Profile::ALL {
+        for cut_upstream in [false, true].into_iter().take(1 + usize::from(scenario.cut.is_some())) {
+            let label = format!("{label}, listener in {profile:?}, cut upstream: {cut_upstream}");
+            let dir = at(&format!("listener-{profile:?}-{cut_upstream}"));
+            // What is between has another port.
+            let flags: &[&str] = if scenario.cut.is_some() { &["--allow-host", "127.0.0.1"] } else { &[] };
+            let listener = |url: &str| Listener::start(profile, url, &dir, flags);
+            let client = |url: String| drive(scenario, &label, client, &Way::Url(url), &dir);
+            let audit = Cell::default();
+            let proxied = if cut_upstream {
+                through(url, &|url| {
+                    let listener = listener(&url);
+                    let report = client(listener.url.clone());
+                    audit.set(listener.end());
+                    report
+                })
+            } else {
+                let listener = listener(url);
+                let report = through(&listener.url, &client);
+                audit.set(listener.end());
+                report
+            };
+            same(&label, &steps, &direct, &proxied);
+            evidence::check(&label, &audit.take(), &dir.join("home"), &proxied, profile.verdict());
+        }
+    }
+    for profile in Profile::ALL {
+        let label = format!("{label}, bridge in {profile:?}");
+        let dir = at(&format!("bridge-{profile:?}"));
+        let audit = dir.join("audit");
+        let bridged =
+            through(url, &|url| drive(scenario, &label, client, &Way::Spawn(bridge(profile, &url, &dir)), &dir));
+        same(&label, &steps, &direct, &bridged);
+        assert_eq!(bridged.exit, Some(0), "{label}: exit of the bridge\n{}", bridged.said());
+        evidence::check(&label, &audit, &dir.join("home"), &bridged, profile.verdict());
+    }
 }
 
 /// The steps that this pair takes.
 fn steps(scenario: &Scenario, label: &str) -> Vec<Value> {
-    let applies = |step: &&Value| match step["only"].as_array() {
-        Some(only) => only.iter().any(|part| label.contains(part.as_str().expect("only: strings"))),
-        None => true,
-    };
+    let named = |parts: &Vec<Value>| parts.iter().any(|part| label.contains(part.as_str().expect("strings")));
+    let applies =
+        |step: &&Value| step["only"].as_array().is_none_or(named) && !step["except"].as_array().is_some_and(named);
     scenario.steps.iter().filter(applies).cloned().collect()
 }
 
-/// Lets a driver run the session in a fresh directory; `prefix` goes before the server's command.
-fn drive(scenario: &Scenario, server: &str, client: &str, prefix: &[String], dir: &Path) -> Report {
-    let label = format!("{server} {client}");
+/// Lets a driver run the session in a fresh directory.
+fn drive(scenario: &Scenario, label: &str, client: &str, way: &Way, dir: &Path) -> Report {
     let (work, home) = (dir.join("work"), dir.join("home"));
     fs::create_dir_all(&work).unwrap();
     fs::create_dir_all(&home).unwrap();
@@ -133,11 +244,8 @@ fn drive(scenario: &Scenario, server: &str, client: &str, prefix: &[String], dir
         scenario.env.iter().map(|(name, value)| (name.as_str(), fill(value))).collect();
     env.insert("ASSAY_HOME", home.join(".assay").display().to_string());
     let (sdk, mode) = client.split_once(':').expect("client: sdk:mode");
-    let server = scenario.servers[server].iter().map(|word| fill(word));
-    let command: Vec<String> = prefix.iter().cloned().chain(server).collect();
-    let steps: Value = serde_json::from_str(&fill(&json!(steps(scenario, &label)).to_string())).unwrap();
-    let job = json!({
-        "command": command,
+    let steps: Value = serde_json::from_str(&fill(&json!(steps(scenario, label)).to_string())).unwrap();
+    let mut job = json!({
         "env": env,
         "cwd": work,
         "client": sdk,
@@ -146,6 +254,10 @@ fn drive(scenario: &Scenario, server: &str, client: &str, prefix: &[String], dir
         "stubborn": scenario.stubborn,
         "steps": steps,
     });
+    match way {
+        Way::Spawn(command) => job["command"] = command.iter().map(|word| fill(word)).collect(),
+        Way::Url(url) => job["url"] = json!(url),
+    }
     let (job_file, out, log) = (dir.join("job.json"), dir.join("out.json"), dir.join("driver.log"));
     fs::write(&job_file, job.to_string()).unwrap();
     let mut driver = if sdk == "py" {
@@ -168,6 +280,7 @@ fn fill(text: &str, work: &Path) -> String {
         ("{work}", work.to_path_buf()),
         ("{venv}", install::venv()),
         ("{npm}", root.join("node_modules/.bin")),
+        ("{sdk}", root.join("mcp-sdist")),
         ("{modules}", root),
         ("{interop}", install::sources()),
     ];
@@ -198,13 +311,7 @@ fn same(label: &str, steps: &[Value], direct: &Report, proxied: &Report) {
 /// or do not come as time will have it.
 fn progress(report: &Report) -> Vec<String> {
     let parse = |line: &String| serde_json::from_str::<Value>(line).expect("a line that the SDK took for JSON");
-    let given_up: Vec<Value> = report
-        .sent
-        .iter()
-        .map(parse)
-        .filter(|message| message["method"] == "notifications/cancelled")
-        .map(|message| message["params"]["requestId"].clone())
-        .collect();
+    let given_up = report.given_up();
     let mut seen: Vec<String> = report
         .received
         .iter()

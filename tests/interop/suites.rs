@@ -13,22 +13,22 @@ use crate::{evidence, install};
 /// The test of the SDK that cannot pass through any proxy: the SDK spawns the proxy, which does exist.
 const COMMAND_NOT_FOUND: &str = "test_a_command_that_cannot_be_execed_raises_enoent";
 
-type Outcomes = BTreeMap<String, String>;
+pub type Outcomes = BTreeMap<String, String>;
 
 /// The argument vector that a suite's servers are put behind.
 fn wrapper(audit: &Path) -> Value {
     json!([install::assay(), "mcp-proxy", "--audit-dir", audit, "--"])
 }
 
-fn sdist() -> PathBuf {
+pub fn sdist() -> PathBuf {
     install::root().join("mcp-sdist")
 }
 
 /// Runs one of the suites and reads `{test: outcome}` from the file that it writes.
-fn outcomes(mut command: Command, wrap: &Value, dir: &Path, out: &Path) -> Outcomes {
+pub fn outcomes(mut command: Command, dir: &Path, out: &Path) -> Outcomes {
     let home = dir.join("home");
     fs::create_dir_all(&home).unwrap();
-    command.env("INTEROP_WRAP", wrap.to_string()).env("HOME", &home).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("HOME", &home).env("PYTHONDONTWRITEBYTECODE", "1");
     let log = dir.join("log");
     let status = install::finish(command, &log, Duration::from_secs(240));
     let written = fs::read(out).unwrap_or_else(|_| panic!("{status}\n{}", install::tail(&log)));
@@ -39,7 +39,7 @@ fn outcomes(mut command: Command, wrap: &Value, dir: &Path, out: &Path) -> Outco
     outcomes
 }
 
-fn with_outcome<'a>(outcomes: &'a Outcomes, wanted: &str) -> Vec<&'a str> {
+pub fn with_outcome<'a>(outcomes: &'a Outcomes, wanted: &str) -> Vec<&'a str> {
     outcomes.iter().filter(|(_, outcome)| *outcome == wanted).map(|(test, _)| test.as_str()).collect()
 }
 
@@ -61,8 +61,9 @@ pub fn python_sdk_stdio_tests() {
             ])
             .current_dir(sdist())
             .env("PYTHONPATH", std::env::join_paths([sdist(), install::sources()]).unwrap())
+            .env("INTEROP_WRAP", wrap.to_string())
             .env("INTEROP_OUTCOMES", &out);
-        outcomes(pytest, wrap, &dir, &out)
+        outcomes(pytest, &dir, &out)
     };
     let direct = run("direct", &json!([]));
     let audit = temp.path().join("audit");
@@ -84,8 +85,8 @@ pub fn python_sdk_stories() {
         let dir = temp.path().join(name);
         let out = dir.join("outcomes.json");
         let mut stories = install::python("stories.py");
-        stories.arg(sdist().join("examples")).arg(&out).current_dir(temp.path());
-        outcomes(stories, wrap, &dir, &out)
+        stories.arg(sdist().join("examples")).arg(&out).current_dir(temp.path()).env("INTEROP_WRAP", wrap.to_string());
+        outcomes(stories, &dir, &out)
     };
     let audit = temp.path().join("audit");
     let (direct, proxied) = std::thread::scope(|scope| {
@@ -100,7 +101,7 @@ pub fn python_sdk_stories() {
 }
 
 /// Whatever was done to the sessions of a suite, each pack is authentic and assay-ai takes it.
-fn no_pack_is_tampered(audit: &Path, scratch: &Path) {
+pub fn no_pack_is_tampered(audit: &Path, scratch: &Path) {
     let packs = install::directories(&audit.join("packs"));
     assert!(!packs.is_empty(), "no packs in {}", audit.display());
     for pack in &packs {

@@ -4,6 +4,7 @@
 use assay::{
     model::{
         pack::{Manifest, pretty},
+        session::SESSION_VERSION,
         sha256_hex,
     },
     pack::{
@@ -78,7 +79,8 @@ fn packs(rig: &Rig) -> Vec<(&'static str, String, u8)> {
     let more = make(3, Ending::Complete);
     fs::write(more.join("\u{202e}notes\u{1b}[31m"), "x").unwrap();
     let newer = make(4, Ending::Complete);
-    change_session(&newer, |text| text.replace("\"v\":1}", "\"v\":\"1.7\",\"zz\":[]}"));
+    let later = format!("\"v\":\"{SESSION_VERSION}.7\",\"zz\":[]}}");
+    change_session(&newer, |text| text.replace("\"v\":1}", &later));
     let newest = make(5, Ending::Complete);
     let manifest = newest.join("pack_manifest.json");
     let later = fs::read_to_string(&manifest).unwrap().replacen("\"1.0.0\"", "\"7.0.0\"", 1);
@@ -170,8 +172,14 @@ fn both_programs_say_the_same_of_every_pack_with_every_option() {
         for args in asked.iter().take(if every { asked.len() } else { 4 }) {
             for json in [&[][..], &["--json"]] {
                 let args = [&[pack.as_str()], &args[..], json].concat();
-                let said = of_assay_verify(&args);
-                assert_eq!(said, of_assay(&rig, &args), "{what}: {args:?}");
+                let (said, other) = (of_assay_verify(&args), of_assay(&rig, &args));
+                if ["gone", "a file", "without a manifest"].contains(&what) {
+                    // assay takes names of sessions, too, and says of what is none which names there are.
+                    assert_eq!(said.2, other.2, "{what}: {args:?}: {said:?} {other:?}");
+                    assert_eq!(said.0.is_empty(), other.0.is_empty(), "{what}: {args:?}");
+                } else {
+                    assert_eq!(said, other, "{what}: {args:?}");
+                }
                 assert!(args.len() > 1 || said.2 == code, "{what}: {said:?}");
             }
         }
@@ -207,7 +215,6 @@ fn both_programs_refuse_the_same_arguments() {
     for args in [
         &[][..],
         &[""],
-        &[pack, pack],
         &[pack, "--no-such"],
         &[pack, "-x"],
         &[pack, "--strict=1"],
@@ -231,6 +238,8 @@ fn both_programs_refuse_the_same_arguments() {
         assert_eq!((ours.0, ours.2), (theirs.0, theirs.2), "{args:?}");
         assert!(ours.1.starts_with("assay: error: "), "{args:?}: {}", ours.1);
     }
+    // The smaller program takes one pack.
+    assert_eq!((of_assay_verify(&[pack, pack]).2, of_assay(&rig, &[pack, pack]).2), (3, 0));
     for args in [&["--help"][..], &["-h"], &[pack, "--strict", "--help"]] {
         let (ours, theirs) = (of_assay_verify(args), of_assay(&rig, args));
         assert_eq!((ours.2, theirs.2, ours.1.as_str()), (0, 0, ""), "{args:?}");

@@ -132,10 +132,15 @@ fn what_is_no_pack_is_bad_input() {
     let rig = rig!();
     pack(&rig, "a", &plan(1));
     fs::create_dir(rig.at("empty")).unwrap();
-    for other in ["empty", "none", "a/receipt_pack.jsonl"] {
+    fs::write(rig.at("notes.txt"), "x").unwrap();
+    for (other, said) in [
+        ("empty", "is not a proof pack"),
+        ("none", "none does not exist"),
+        ("notes.txt", "neither a pack nor the evidence of a session"),
+    ] {
         let out = rig.run(&["diff", "a", other]);
         assert_eq!(out.status.code(), Some(3), "{other}");
-        assert!(stderr(&out).contains("is not a proof pack"), "{}", stderr(&out));
+        assert!(stderr(&out).contains(said), "{}", stderr(&out));
     }
     assert_eq!(rig.json(3, &["diff", "none", "a"])["status"], "error");
 }

@@ -120,7 +120,6 @@ fn bad_input_is_exit_code_3_and_makes_nothing() {
         &["keys", "generate", "--signer", ".hidden"],
         &["no-such-command"],
         &["\u{1b}[31mred"],
-        &[],
     ] {
         let out = rig.run(args);
         assert_eq!(out.status.code(), Some(3), "{args:?}: {}", stderr(&out));

@@ -3,6 +3,7 @@
 use assay::{
     model::{
         pack::{Manifest, pretty},
+        session::SESSION_VERSION,
         sha256_hex,
     },
     pack::sign::sign,
@@ -103,7 +104,8 @@ impl Sealed {
 fn a_pack_of_a_later_version_is_exit_code_3_whatever_is_asked_of_it() {
     let sound = Sealed::new(&Plan::default());
     let f = Sealed::new(&Plan { seed: 2, ..Plan::default() });
-    f.of_a_later_version("\"1.7\"");
+    let later = format!("{SESSION_VERSION}.7");
+    f.of_a_later_version(&format!("\"{later}\""));
     let before = f.tree();
     for args in [
         &[][..],
@@ -116,7 +118,8 @@ fn a_pack_of_a_later_version_is_exit_code_3_whatever_is_asked_of_it() {
         let text = stdout(&out);
         assert!(text.contains("integrity     UNSUPPORTED   signature and hashes hold"), "{text}");
         assert!(text.contains("E_VERSION_UNSUPPORTED  session.json\n"), "{text}");
-        assert!(text.contains("session.json is of version 1.7, this assay reads up to 1."), "{text}");
+        let said = format!("session.json is of version {later}, this assay reads up to {SESSION_VERSION}.");
+        assert!(text.contains(&said), "{text}");
         assert!(text.contains("– session_completeness") && text.contains("✓ verify_signature"), "{text}");
         assert!(!text.contains("TAMPERED") && !text.contains("PASS"), "{text}");
     }
@@ -147,7 +150,7 @@ fn a_pack_of_a_later_version_is_exit_code_3_whatever_is_asked_of_it() {
         let out = f.rig.run(args);
         let said = stdout(&out) + &stderr(&out);
         assert_eq!(out.status.code(), Some(3), "{args:?}: {said}");
-        assert!(said.contains("1.7") && said.contains("too new"), "{args:?}: {said}");
+        assert!(said.contains(&later) && said.contains("too new"), "{args:?}: {said}");
     }
     fs::write(f.pack.join("verify_transcript.md"), "x").unwrap();
     assert_eq!(f.verify(&[]).status.code(), Some(2));

@@ -3,8 +3,8 @@
 use assay::{
     model::{
         AnomalyKind, AuditEvent, CallAnomaly, EndReason, GapReason, GapReceipt, LedgerLine, OutcomeReason,
-        PolicyReason, SessionDoc, SessionEnd, SessionStart, Teardown, ToolCall, Vocabulary, event::detail,
-        pack::Manifest,
+        PolicyReason, SessionDoc, SessionEnd, SessionStart, Teardown, ToolCall, ToolDenied, ToolExecuted,
+        ToolRequested, Vocabulary, event::detail, http::HttpResponse, pack::Manifest, words::ExchangeEnd,
     },
     pack::{
         ci,
@@ -93,7 +93,9 @@ fn receipts_are_documented_member_by_member() {
         json!({
             "anomalies": [], "arguments_hash": "sha256:", "invocation_id": INVOCATION, "mcp_request_id": 1,
             "outcome": "forwarded", "phases_us": {}, "policy_verdict": "no_policy", "proxy_version": "0",
-            "request_observed_at": TIME, "server_id": "s", "server_transport": "stdio", "tool_name": "t",
+            "request_observed_at": TIME, "server_id": "s", "server_transport": "stdio", "surface_age_ms": null,
+            "surface_approval_id": null, "surface_item_hash": null, "surface_root": null, "surface_state": null,
+            "tool_name": "t",
         }),
     ));
     agree("Receipt `mcp_tool_call`", &call);
@@ -115,6 +117,28 @@ fn receipts_are_documented_member_by_member() {
     agree("Counts `counts`", &end["counts"]);
     let gap = sample::<GapReceipt>(receipt("mcp.recorder_gap", json!({"bytes": 0, "messages": 0, "reason": "disk"})));
     agree("Receipt `mcp.recorder_gap`", &gap);
+    let of_server = |kind: &str, id: &str, more: Value| {
+        let base = json!({
+            "type": kind, "receipt_id": id, "timestamp": TIME, "schema_version": "3.0", "seq": 1, "trace_id": SESSION,
+            "integration_source": "assay.integrations.mcp", "anomalies": [], "arguments_hash": "", "server_id": "s",
+            "invocation_id": INVOCATION, "recorder_version": "0", "tool_name": "t",
+        });
+        with(base, more)
+    };
+    let requested = json!({"mcp_request_id": 1, "server_transport": "stdio"});
+    let requested = of_server("mcp_tool_requested", "mtr_0000000000000001", requested);
+    agree("Receipt `mcp_tool_requested`", &sample::<ToolRequested>(requested));
+    let of = json!({"request_receipt_id": "mtr_0000000000000001"});
+    let denied = with(of.clone(), json!({"denial_reason": "", "denied": true, "policy_reason": ""}));
+    agree(
+        "Receipt `mcp_tool_denied`",
+        &sample::<ToolDenied>(of_server("mcp_tool_denied", "mtd_0000000000000001", denied)),
+    );
+    let executed = with(of, json!({"outcome": "success", "policy_verdict": "no_policy"}));
+    agree(
+        "Receipt `mcp_tool_executed`",
+        &sample::<ToolExecuted>(of_server("mcp_tool_executed", "mte_0000000000000001", executed)),
+    );
 }
 
 #[test]
@@ -126,22 +150,43 @@ fn events_and_their_details_are_documented_member_by_member() {
     agree("Event", &event);
     let start = json!({"carried_in": [], "command_digest": "", "policy_hash": "", "profile": "audit", "recorder_version": "", "server_id": ""});
     agree("Detail of `chain_start`", &sample::<detail::ChainStart>(start));
-    let request = json!({"anomalies": [], "era": "legacy", "offset": 0});
+    let request = json!({"anomalies": [], "era": "legacy", "exchange": null, "offset": 0});
     agree("Detail of `request_received`", &sample::<detail::RequestReceived>(request));
-    agree("Detail of `request_forwarded`, `response_sent`", &sample::<detail::Forwarded>(json!({"offset": 0})));
-    let response = json!({"anomalies": [], "first_byte_us": 0, "offset": 0});
+    agree(
+        "Detail of `request_forwarded`, `response_sent`",
+        &sample::<detail::Forwarded>(json!({"exchange": 1, "offset": 0})),
+    );
+    let response = json!({"anomalies": [], "exchange": 1, "first_byte_us": 0, "offset": 0});
     agree("Detail of `response_received`", &sample::<detail::ResponseReceived>(response));
-    agree("Detail of `malformed`, `notification`", &sample::<detail::Seen>(json!({"offset": 0})));
-    let decision = json!({"enforced": true, "offset": 0, "reason": "", "unseen": [], "verdict": "denied"});
+    agree("Detail of `malformed`, `notification`", &sample::<detail::Seen>(json!({"exchange": 1, "offset": 0})));
+    let decision =
+        json!({"enforced": true, "exchange": 1, "offset": 0, "reason": "", "unseen": [], "verdict": "denied"});
     agree("Detail of `policy_decision`", &sample::<detail::PolicyDecision>(decision));
-    agree("Detail of `request_blocked`", &sample::<detail::Blocked>(json!({"offset": 0, "reason": ""})));
+    agree("Detail of `request_blocked`", &sample::<detail::Blocked>(json!({"exchange": 1, "offset": 0, "reason": ""})));
     let reload = json!({"policy_hash": "", "previous": ""});
     agree("Detail of `policy_reloaded`", &sample::<detail::PolicyReload>(reload));
-    agree("Detail of `anomaly`", &sample::<detail::Anomaly>(json!({"kind": ""})));
+    agree("Detail of `anomaly`", &sample::<detail::Anomaly>(json!({"exchange": 1, "kind": ""})));
     agree("Detail of `recorder_gap`", &sample::<detail::Gap>(json!({"bytes": 0, "messages": 0, "reason": ""})));
     let end =
         json!({"carried_out": [], "complete": true, "counts": counts(), "events": 1, "reason": "", "receipts": 0});
     agree("Detail of `chain_end`", &sample::<detail::ChainEnd>(end));
+    for (kind, members) in [
+        ("surface_decision", detail::SurfaceDecision::MEMBERS),
+        ("surface_observed", detail::SurfaceObserved::MEMBERS),
+        ("surface_drift", detail::SurfaceDrift::MEMBERS),
+    ] {
+        let written = members.iter().map(|m| (*m).to_owned()).collect();
+        assert_eq!(documented(&formats(), &format!("Detail of `{kind}`")), written, "{kind}");
+    }
+    let step = sample::<detail::ToolStep>(json!({"call": 0}));
+    agree("Detail of `tool_requested`, `tool_denied`, `tool_executed`", &step);
+    let answer = Some(HttpResponse::default());
+    let exchange = serde_json::to_value(detail::HttpExchange { response: answer, ..detail::HttpExchange::new(1) });
+    let exchange = exchange.unwrap();
+    agree("Detail of `http_exchange`", &exchange);
+    agree("Object `request` of an exchange", &exchange["request"]);
+    agree("Object `response` of an exchange", &exchange["response"]);
+    agree("Object `target` of an exchange", &exchange["target"]);
 }
 
 #[test]
@@ -153,18 +198,34 @@ fn ledger_session_and_card_are_documented_member_by_member() {
     agree("Ledger line", &sample::<LedgerLine>(line));
     let doc = sample::<SessionDoc>(json!({
         "chain_first": "", "chain_last": "", "clock_steps": [{"at": TIME, "delta_ms": 1}], "command_digest": "",
-        "counts": counts(), "end_reason": "", "ended_at": TIME, "ended_mono_us": 0, "event_count": 0, "ledger_hash": "",
+        "counts": counts(), "coverage": {"denied": 0, "executed": 0, "open": 0, "requested": 0}, "end_reason": "", "ended_at": TIME, "ended_mono_us": 0, "event_count": 0,
+        "http": {
+            "client_key": null, "client_key_shared": false, "downstream": [], "endpoint": {"digest": "", "url": null},
+            "exchanges": 0, "joined_midway": false, "key_lasts": true, "mcp_session": null, "upstream": [],
+        },
+        "ledger_hash": "", "recorder": "library",
         "live_events_missed": 0, "profile": "audit", "receipt_count": 0, "recorder_version": "", "recovery_notes": [],
         "server_id": "", "session_complete": true, "session_id": SESSION, "started_at": TIME, "stderr_bytes": 0,
         "transport": "stdio", "v": 1,
     }));
     agree("Document `session.json`", &doc);
+    agree("Coverage `coverage`", &doc["coverage"]);
+    agree("Object `http` of `session.json`", &doc["http"]);
+    agree("Object `endpoint`", &doc["http"]["endpoint"]);
     agree("Element of `clock_steps`", &doc["clock_steps"][0]);
     let card = json!({
-        "command_digest": "", "pid": 1, "profile": "audit", "rings": [null, null], "server_id": "", "session_id": SESSION,
+        "command_digest": "",
+        "http": {
+            "binding": {"client": null, "client_may_be_shared": false, "joined_midway": false, "mcp_session": null},
+            "process": "", "route": 0, "source": "log", "transport": "sse", "url": null, "log": null,
+        },
+        "pid": 1, "profile": "audit", "recorder": "library", "rings": [null, null], "server_id": "", "session_id": SESSION,
         "spools": ["", ""], "started_at": TIME, "started_mono_ns": 0, "v": 1,
     });
-    agree("Card `live/<session>.json`", &sample::<Card>(card));
+    let card = sample::<Card>(card);
+    agree("Card `live/<session>.json`", &card);
+    agree("Object `http` of a card", &card["http"]);
+    agree("Object `binding` of a card", &card["http"]["binding"]);
     let mark = json!({
         "audit_dir": {"dev": 1, "ino": 2, "path": ""}, "session_id": SESSION, "started_at": TIME, "surfaces": [], "v": 1,
     });
@@ -190,7 +251,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         model::{self, pack as contract},
         pack::lock,
         policy,
-        record::{card, mark, rollback},
+        record::{card, http, mark, rollback},
         relay::capture,
     };
     let number = |n: u32| format!("{n}.0");
@@ -200,14 +261,22 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("evidence/model/ledger.rs LEDGER_VERSION", number(model::ledger::LEDGER_VERSION)),
         ("evidence/model/session.rs SESSION_VERSION", number(model::session::SESSION_VERSION)),
         ("evidence/model/surface.rs SURFACE_VERSION", number(model::surface::SURFACE_VERSION)),
+        ("evidence/model/surface/approval.rs APPROVAL_VERSION", number(model::surface::approval::APPROVAL_VERSION)),
+        ("evidence/model/surface/approved.rs APPROVED_VERSION", number(model::surface::approved::APPROVED_VERSION)),
         ("record/card.rs CARD_VERSION", number(card::CARD_VERSION)),
+        ("record/http/run.rs RUN_VERSION", number(http::run::RUN_VERSION)),
+        ("record/http/state.rs STATE_VERSION", format!("{}.0", http::state::STATE_VERSION)),
         ("live/protocol.rs RUN_CARD_VERSION", number(protocol::RUN_CARD_VERSION)),
         ("live/protocol.rs PROTOCOL", number(protocol::PROTOCOL)),
         ("record/mark.rs MARK_VERSION", number(mark::MARK_VERSION)),
         ("record/rollback.rs MEMORY_VERSION", number(rollback::MEMORY_VERSION)),
         ("relay/capture/layout.rs VERSION", format!("{}.0", capture::VERSION)),
         ("history/store.rs SCHEMA_VERSION", format!("{}.0", history::SCHEMA_VERSION)),
+        ("history/verdicts.rs VERDICTS_VERSION", format!("{}.0", history::verdicts::VERDICTS_VERSION)),
         ("policy/read.rs POLICY_VERSION", format!("{}.0", policy::POLICY_VERSION)),
+        ("surface/rules.rs RULES_VERSION", format!("{}.0", assay::surface::rules::RULES_VERSION)),
+        ("approvals/lockfile.rs SURFACE_LOCK_VERSION", number(assay::approvals::lockfile::SURFACE_LOCK_VERSION)),
+        ("approvals/request.rs REQUEST_VERSION", number(assay::approvals::request::REQUEST_VERSION)),
         ("verify/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
         ("evidence/model/pack.rs PACK_VERSION", contract::PACK_VERSION.to_owned()),
         ("evidence/model/pack.rs MANIFEST_VERSION", contract::MANIFEST_VERSION.to_owned()),
@@ -284,19 +353,29 @@ fn pack(dir: &Path) -> PathBuf {
 
 #[test]
 fn the_surface_is_documented_member_by_member() {
-    use assay::{
-        model::session::Identity,
-        record::{
-            envelope::parse,
-            surface::{Part, Surface},
-        },
-    };
-    let mut surface = Surface::default();
-    let listing = br#"{"id":1,"result":{"tools":[{"name":"t"}]}}"#;
-    surface.observe(Part::Tools, false, &parse(listing, None).unwrap());
-    let value: Value = serde_json::from_slice(&surface.document(&Identity::default()).unwrap()).unwrap();
+    let doc = formats();
+    for (heading, members) in [
+        ("Decision", assay::model::surface::Approval::MEMBERS.iter().map(|m| (*m).to_owned()).collect()),
+        (
+            "Document `surface_approved.json`",
+            ["endpoint", "fingerprint", "items", "server_id", "v"].map(str::to_owned).into(),
+        ),
+        (
+            "Surface lock file",
+            ["fingerprint", "items", "root", "rules_hash", "server_id", "type", "v"].map(str::to_owned).into(),
+        ),
+    ] {
+        assert_eq!(documented(&doc, heading), members, "{heading}");
+    }
+    use assay::model::surface::{Facet, Item, List, Snapshot, Surface};
+    let tool = Item::of(Facet::Tools, br#"{"name":"t"}"#, &[]).unwrap();
+    let surface = Surface { lists: [(Facet::Tools, List::complete(vec![tool]))].into(), ..Surface::default() };
+    let seen = Snapshot { surface, ..Snapshot::default() };
+    let value: Value = serde_json::from_slice(&seen.document().unwrap()).unwrap();
     agree("Document `surface.json`", &value);
-    agree("Entry of a list in `surface.json`", &value["tools"][0]);
+    agree("List in `surface.json`", &value["tools"]);
+    agree("Entry of a list in `surface.json`", &value["tools"]["items"][0]);
+    agree("Context of a surface", &value["context"]);
 }
 
 #[test]
@@ -348,6 +427,7 @@ fn the_vocabularies_of_the_evidence_are_the_documented_ones() {
     let doc = formats();
     assert_eq!(words(&doc, "kind", "### Words of anomalies"), all::<AnomalyKind>());
     assert_eq!(words(&doc, "reason", "### Words of gaps"), all::<GapReason>());
+    assert_eq!(words(&doc, "ended", "### Words of exchanges"), all::<ExchangeEnd>());
     assert_eq!(words(&doc, "end_reason", "### Words of ends"), all::<EndReason>());
     assert_eq!(words(&doc, "outcome_reason", "### Receipt `mcp_tool_call`"), all::<OutcomeReason>());
     assert_eq!(words(&doc, "anomalies", "### Receipt `mcp_tool_call`"), all::<CallAnomaly>());
@@ -420,7 +500,7 @@ fn commands_in_the_documents_have_the_flags_that_are_shown() {
                 else {
                     continue;
                 };
-                let sub = (command == "policy").then(|| words.next()).flatten();
+                let sub = matches!(command, "policy" | "surface").then(|| words.next()).flatten();
                 let flags: Vec<_> = words.filter(|w| w.starts_with("--") && w.len() > 2).collect();
                 if flags.is_empty() || command == "keys" || call.contains("assay-ai") {
                     continue;
@@ -446,8 +526,8 @@ fn cargo_run_in_the_documents_starts_assay_although_there_are_other_programs() {
     let mut cargo = std::process::Command::new(env!("CARGO"));
     let told = cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(root());
     let told: Value = serde_json::from_slice(&told.output().unwrap().stdout).unwrap();
-    let runs: Vec<_> = told["packages"].as_array().unwrap().iter().filter_map(|p| p["default_run"].as_str()).collect();
-    assert_eq!(runs, ["assay"]);
+    let packages = told["packages"].as_array().unwrap();
+    assert_eq!(packages.iter().find(|p| p["name"] == "assay").unwrap()["default_run"], "assay");
 }
 
 #[test]
@@ -510,7 +590,8 @@ fn the_page_about_tests_names_every_variable_and_only_files_that_exist() {
     for path in ["src", "tests"].iter().flat_map(|dir| sources(&root().join(dir))) {
         let text = fs::read_to_string(&path).unwrap();
         let names = reads.captures_iter(&text).map(|c| c[1].to_owned());
-        read.extend(names.filter(|n| n != "ASSAY_HOME" && !n.starts_with("ASSAY_TEST_")));
+        let of_users = ["ASSAY_HOME", "ASSAY_AUDIT_DIR", "ASSAY_LOG"];
+        read.extend(names.filter(|n| !of_users.contains(&n.as_str()) && !n.starts_with("ASSAY_TEST_")));
     }
     assert!(read.len() > 15, "{read:?}");
     let missing: Vec<_> = read.iter().filter(|name| !page.contains(&format!("`{name}"))).collect();

@@ -1,6 +1,7 @@
 //! Watching real sessions: proxies with their servers, subscribers that mean well and such that do not.
 
 mod hostile;
+mod http;
 mod versions;
 mod watching;
 

@@ -34,7 +34,7 @@ fn pack(written: &Written) -> Result<Built, BuildError> {
 fn with(written: &Written, doc: &SessionDoc, policies: Option<&Path>) -> Result<Built, BuildError> {
     let now = assay::model::WallTime::from_millis(doc.ended_at.millis() + 1000);
     let (paths, signer) = (&written.paths, &sessions::signer());
-    build(&Input { paths, session: doc, policies, surface: None, signer, ci_binding: None, now })
+    build(&Input { paths, session: doc, policies, surface: None, decisions: None, signer, ci_binding: None, now })
 }
 
 fn manifest(dir: &Path) -> Manifest {
@@ -251,7 +251,7 @@ fn an_explanation_counts_and_survives_hostile_names() {
     let e = Explanation::of_pack(&built.dir).unwrap();
     assert_eq!((e.total.calls, e.total.errors, e.total.timeouts), (11, 2, 2));
     assert_eq!(e.tools[0].tool.as_deref(), Some(hostile));
-    let shown = explain::text(&e, &built.dir);
+    let shown = explain::text(&e, &built.dir, &str::to_owned);
     assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown}");
     assert!(shown.contains("x␛]52;c;AAAA␇|<img src=x>[a](b)⟨U+202E⟩`"), "{shown}");
     assert!(shown.contains("NOT complete"), "{shown}");

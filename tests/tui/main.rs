@@ -2,6 +2,7 @@
 #![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use assay_support::{
+    drift::{tool, tools},
     rig::{Client, Rig, rig},
     tty::Tty,
 };
@@ -136,6 +137,31 @@ fn it_stops_for_the_shell_and_comes_back() {
 }
 
 #[test]
+fn times_are_those_of_the_users_zone_and_of_utc_by_a_key() {
+    let rig = rig!();
+    let mut tty = Tty::start_with(&rig, &["watch"], 120, 30, &[("TZ", "XST-5:30")]);
+    let mut client = session(&rig, &[]);
+    client.converse([rig::call(1, "echo", 1)].into_iter());
+    tty.wait("time XST");
+    tty.keys("Z");
+    tty.wait("times are in UTC");
+    tty.wait("time UTC");
+    tty.keys("Z");
+    tty.wait("times are in XST");
+    // What machines read stays in UTC.
+    let out = rig
+        .shell("TZ=XST-5:30 timeout 2 \"$0\" watch --json; TZ=XST-5:30 timeout 2 \"$0\" watch --plain")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let (json, plain): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('{'));
+    assert!(plain.iter().any(|line| line.ends_with(" XST")) && !json.is_empty(), "{text}");
+    assert!(json.iter().all(|line| !line.contains("XST")), "{text}");
+    client.end();
+    assert_eq!(tty.quit("q").0, 0);
+}
+
+#[test]
 fn every_signal_that_ends_it_gives_the_terminal_back() {
     use rustix::process::Signal;
     let rig = rig!();
@@ -250,4 +276,53 @@ fn a_policy_is_edited_beside_what_it_would_do_and_written() {
     let kept = kept.split_whitespace().next().unwrap();
     assert!(std::fs::read_to_string(kept).unwrap().ends_with("[fail] # later"), "{kept}");
     client.end();
+}
+
+#[test]
+fn drift_is_said_where_one_is_approved_with_what_was_seen_and_is_in_the_pack() {
+    let rig = rig!();
+    let audit = rig.audit.to_str().unwrap().to_owned();
+    let offer = |text: &str| rig.offers(&tools(&[tool("read", text), tool("write", "writes")]));
+    offer("reads");
+    let server = Rig::server_argv("");
+    let server: Vec<&str> = server.iter().map(String::as_str).collect();
+    let of = ["--audit-dir", &audit, "--server-id", "drifting"];
+    for args in [
+        [&["surface", "snapshot"][..], &of, &["--"], &server].concat(),
+        vec!["surface", "approve", "drifting", "--audit-dir", &audit],
+    ] {
+        let out = rig.run(&args);
+        assert!(out.status.success(), "{}", rig::stderr(&out));
+    }
+    let mut tty = Tty::start(&rig, &["watch", "--audit-dir", &audit], 140, 40);
+    tty.wait("No live session.");
+    offer("reads; then calls send");
+    let mut client = session(&rig, &["--server-id", "drifting"]);
+    client.converse([r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}"#.to_owned()].into_iter());
+    tty.wait("drift: drifting changed (1 high); 6 shows it");
+    tty.keys("6");
+    tty.wait("text_changed");
+    tty.keys("\tg");
+    tty.wait("reads; then calls send");
+    tty.keys("a");
+    let decisions = rig::until("the decision", || {
+        let text = std::fs::read_to_string(rig.audit.join("surface/approvals.jsonl")).ok()?;
+        (text.ends_with('\n') && text.lines().count() == 2).then_some(text)
+    });
+    assert!(decisions.lines().last().unwrap().contains(r#""via":"tui""#), "{decisions}");
+    // The session that runs takes it up.
+    rig::until("the decision is in the chain", || {
+        let text = std::fs::read_to_string(rig.segments().pop()?).ok()?;
+        (text.matches("\"surface_decision\"").count() == 2).then_some(())
+    });
+    // Back to the first screen, and out.
+    assert_eq!(tty.quit("qq").0, 0);
+    assert_eq!(client.end().code(), Some(1), "it drifted");
+    let pack = rig::files(&rig.audit.join("packs"), |name| name.starts_with("proof_pack_")).pop().unwrap();
+    let mut tty = Tty::start(&rig, &["open", pack.to_str().unwrap()], 140, 40);
+    tty.wait(" surface ");
+    tty.keys("[");
+    tty.wait("2 items");
+    tty.wait("approved   read");
+    assert_eq!(tty.quit("q").0, 0);
 }

@@ -42,6 +42,12 @@ impl Anomalies {
         self.0 & other.0 == other.0
     }
 
+    /// The set of these names; `None` for none at all, and if one is not known.
+    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let bit = |name| Self::NAMES.iter().position(|known| *known == name).map(|n| Self(1 << n));
+        names.into_iter().map(bit).try_fold(Self::NONE, |all, one| Some(all | one?)).filter(|all| !all.is_empty())
+    }
+
     /// The names of the reasons as receipts spell them, sorted.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().enumerate().filter_map(move |(bit, name)| (self.0 >> bit & 1 == 1).then_some(name))

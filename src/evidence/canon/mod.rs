@@ -54,6 +54,7 @@ pub use emit::{canonicalize, canonicalize_to};
 pub use error::{Anomalies, CanonError, ScanError, ScanErrorKind, SerializeError};
 pub use members::{Elements, Member, Members, Page, elements, elements_paged, members, members_paged};
 pub use outline::{Indexed, Outlined, index, outline};
+pub use pair::Hash;
 pub use scan::scan_at;
 pub use ser::to_vec;
 pub use string::decode_string;

@@ -1,65 +1,92 @@
-//! SHA-256 of two texts in one go.
+//! SHA-256 of texts that come in parts, two of them in one go.
 
 use crate::sha256::{INITIAL, compress};
 
-/// A text that comes in parts, hashed together with one that is there as a whole.
-pub(super) struct Pair<'a> {
+/// SHA-256 of a text that comes in parts.
+#[derive(Debug, Clone)]
+pub struct Hash {
     state: [u32; 8],
     bytes: u64,
     /// What came last and fills no block yet.
     partial: [u8; 64],
     filled: usize,
-    whole: Whole<'a>,
 }
 
-struct Whole<'a> {
-    state: [u32; 8],
-    blocks: &'a [[u8; 64]],
-    tail: &'a [u8],
-    bytes: u64,
+impl Default for Hash {
+    fn default() -> Self {
+        Self { state: INITIAL, bytes: 0, partial: [0; 64], filled: 0 }
+    }
 }
 
-impl<'a> Pair<'a> {
-    pub(super) fn new(whole: &'a [u8]) -> Self {
-        let (blocks, tail) = whole.as_chunks();
-        let whole = Whole { state: INITIAL, blocks, tail, bytes: whole.len() as u64 };
-        Self { state: INITIAL, bytes: 0, partial: [0; 64], filled: 0, whole }
+impl Hash {
+    /// The next part.
+    pub fn update(&mut self, part: &[u8]) {
+        let (blocks, tail) = self.take(part);
+        compress((&mut self.state, blocks), (&mut [0; 8], &[]));
+        self.keep(tail);
     }
 
-    fn blocks(&mut self, blocks: &[[u8; 64]]) {
-        let beside = self.whole.blocks.len().min(blocks.len());
-        let (beside, rest) = self.whole.blocks.split_at(beside);
-        compress((&mut self.state, blocks), (&mut self.whole.state, beside));
-        self.whole.blocks = rest;
+    /// The next part of this text, and the next one of another text. If they are as long, that takes not much longer than
+    /// one of them.
+    pub fn update_both(&mut self, part: &[u8], other: &mut Self, of_other: &[u8]) {
+        let ((blocks, tail), (beside, tail_beside)) = (self.take(part), other.take(of_other));
+        compress((&mut self.state, blocks), (&mut other.state, beside));
+        self.keep(tail);
+        other.keep(tail_beside);
     }
 
-    /// The next part of the first text.
-    pub(super) fn update(&mut self, part: &[u8]) {
+    /// Fills the block that was begun; the whole blocks that follow, and what remains.
+    fn take<'p>(&mut self, part: &'p [u8]) -> (&'p [[u8; 64]], &'p [u8]) {
         self.bytes += part.len() as u64;
         let (head, part) = part.split_at(part.len().min((64 - self.filled) % 64));
         self.partial[self.filled..self.filled + head.len()].copy_from_slice(head);
         self.filled += head.len();
         if self.filled == 64 {
-            self.blocks(&[self.partial]);
+            compress((&mut self.state, &[self.partial]), (&mut [0; 8], &[]));
             self.filled = 0;
         }
-        if !part.is_empty() {
-            let (blocks, tail) = part.as_chunks();
-            self.blocks(blocks);
-            self.partial[..tail.len()].copy_from_slice(tail);
-            self.filled = tail.len();
-        }
+        part.as_chunks()
+    }
+
+    fn keep(&mut self, tail: &[u8]) {
+        // A part that fills no block leaves nothing.
+        self.partial[self.filled..self.filled + tail.len()].copy_from_slice(tail);
+        self.filled += tail.len();
+    }
+
+    /// The hash of all parts.
+    #[must_use]
+    pub fn finish(mut self) -> [u8; 32] {
+        let (last, count) = padded(&self.partial[..self.filled], self.bytes);
+        compress((&mut self.state, &last[..count]), (&mut [0; 8], &[]));
+        digest(&self.state)
+    }
+}
+
+/// A text that comes in parts, hashed together with one that is there as a whole.
+pub(super) struct Pair<'a> {
+    parts: Hash,
+    whole: Hash,
+    /// What of the whole one is not hashed yet.
+    rest: &'a [u8],
+}
+
+impl<'a> Pair<'a> {
+    pub(super) fn new(whole: &'a [u8]) -> Self {
+        Self { parts: Hash::default(), whole: Hash::default(), rest: whole }
+    }
+
+    /// The next part of the first text.
+    pub(super) fn update(&mut self, part: &[u8]) {
+        let (beside, rest) = self.rest.split_at(self.rest.len().min(part.len()));
+        self.parts.update_both(part, &mut self.whole, beside);
+        self.rest = rest;
     }
 
     /// The hashes of the text that came in parts, and of the whole one.
     pub(super) fn finish(mut self) -> ([u8; 32], [u8; 32]) {
-        let (last, count) = padded(&self.partial[..self.filled], self.bytes);
-        self.blocks(&last[..count]);
-        let Whole { mut state, blocks, tail, bytes } = self.whole;
-        let (last, count) = padded(tail, bytes);
-        compress((&mut state, blocks), (&mut [0; 8], &[]));
-        compress((&mut state, &last[..count]), (&mut [0; 8], &[]));
-        (digest(&self.state), digest(&state))
+        self.whole.update(self.rest);
+        (self.parts.finish(), self.whole.finish())
     }
 }
 

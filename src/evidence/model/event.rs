@@ -1,8 +1,9 @@
 //! Audit events: the hash chain of one session (docs/formats.md, "Audit events").
 
 use super::{
-    AnomalyKind, Direction, InvocationId, ReceiptId, RpcId, SessionId, Vocabulary, WallTime,
+    AnomalyKind, Direction, InvocationId, ReceiptId, RpcId, SessionId, Transport, Vocabulary, WallTime,
     cursor::{JsonCursor, hex_of},
+    http::InExchange,
     line::{Canonical, Sha256Hex, line},
     reading::{self, versioned},
     words::vocabulary,
@@ -18,7 +19,29 @@ use std::sync::LazyLock;
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const EVENT_VERSION: u32 = 1;
+/// | 2 | sessions over HTTP: `exchange` in the detail of each event of a message, and `http_exchange` |
+/// | 3 | recordings of a server by itself: `tool_requested`, `tool_denied`, `tool_executed`; otherwise as version 1 |
+/// | 4 | sessions that are compared with decisions about the server's surface: `surface_decision`, `surface_observed`, `surface_drift`; otherwise as version 1 over stdio, and as version 2 over HTTP |
+pub const EVENT_VERSION: u32 = 4;
+
+/// The version of events of sessions over HTTP.
+pub const HTTP_EVENTS: u32 = 2;
+/// The version of events of recordings that a server makes of itself.
+pub const SERVER_EVENTS: u32 = 3;
+
+/// The version of events of sessions that are compared with decisions about the server's surface.
+pub const SURFACE_EVENTS: u32 = 4;
+
+/// The version of each event of a session with this transport: over stdio there is nothing that version 1 could not say.
+/// `judged`: the session is compared with decisions about the server's surface.
+#[must_use]
+pub const fn version_of(transport: Transport, judged: bool) -> u32 {
+    match transport {
+        _ if judged => SURFACE_EVENTS,
+        Transport::Stdio => 1,
+        Transport::StreamableHttp | Transport::Sse => HTTP_EVENTS,
+    }
+}
 
 macro_rules! kinds {
     ($($(#[$means:meta])* $kind:ident = $word:literal with $detail:ident,)+) => {
@@ -31,8 +54,9 @@ macro_rules! kinds {
         }
 
         /// What a kind of event adds to the members that every event has: `detail`.
+        // It is made for one event, written, and gone.
         #[derive(Debug, Clone)]
-        #[allow(missing_docs)]
+        #[allow(missing_docs, clippy::large_enum_variant)]
         pub enum Detail {
             $($kind(detail::$detail),)+
         }
@@ -115,6 +139,20 @@ kinds! {
     Anomaly = "anomaly" with Anomaly,
     /// Evidence that could not be recorded, with counts.
     RecorderGap = "recorder_gap" with Gap,
+    /// An exchange of HTTP: a request and its answer.
+    HttpExchange = "http_exchange" with HttpExchange,
+    /// A call was asked of a server that records itself.
+    ToolRequested = "tool_requested" with ToolStep,
+    /// Its policy refused the call.
+    ToolDenied = "tool_denied" with ToolStep,
+    /// Its handler is done.
+    ToolExecuted = "tool_executed" with ToolStep,
+    /// These decisions about the server's surface are in force from here on.
+    SurfaceDecision = "surface_decision" with SurfaceDecision,
+    /// The server announced part of its surface.
+    SurfaceObserved = "surface_observed" with SurfaceObserved,
+    /// What it announced differs from what is approved.
+    SurfaceDrift = "surface_drift" with SurfaceDrift,
     /// The last event of a segment.
     ChainEnd = "chain_end" with ChainEnd,
 }
@@ -168,7 +206,64 @@ macro_rules! in_common {
                 Self::RequestBlocked(d) => Some(d.offset),
                 Self::Malformed(d) | Self::Notification(d) => Some(d.offset),
                 Self::Anomaly(d) => d.offset,
-                Self::ChainStart(_) | Self::PolicyReloaded(_) | Self::RecorderGap(_) | Self::ChainEnd(_) => None,
+                Self::ChainStart(_)
+                | Self::PolicyReloaded(_)
+                | Self::RecorderGap(_)
+                | Self::HttpExchange(_)
+                | Self::ToolRequested(_)
+                | Self::ToolDenied(_)
+                | Self::ToolExecuted(_)
+                | Self::SurfaceDecision(_)
+                | Self::SurfaceObserved(_)
+                | Self::SurfaceDrift(_)
+                | Self::ChainEnd(_) => None,
+            }
+        }
+
+        /// The exchange of the message; `None` for kinds that are about none.
+        #[must_use]
+        pub const fn exchange(&self) -> Option<InExchange> {
+            match self {
+                Self::RequestReceived(d) => Some(d.exchange),
+                Self::RequestForwarded(d) | Self::ResponseSent(d) => Some(d.exchange),
+                Self::ResponseReceived(d) => Some(d.exchange),
+                Self::PolicyDecision(d) => Some(d.exchange),
+                Self::RequestBlocked(d) => Some(d.exchange),
+                Self::Malformed(d) | Self::Notification(d) => Some(d.exchange),
+                Self::Anomaly(d) => Some(d.exchange),
+                Self::ChainStart(_)
+                | Self::PolicyReloaded(_)
+                | Self::RecorderGap(_)
+                | Self::HttpExchange(_)
+                | Self::ToolRequested(_)
+                | Self::ToolDenied(_)
+                | Self::ToolExecuted(_)
+                | Self::SurfaceDecision(_)
+                | Self::SurfaceObserved(_)
+                | Self::SurfaceDrift(_)
+                | Self::ChainEnd(_) => None,
+            }
+        }
+
+        /// The exchange in which a message was read, if that is what the event is about.
+        #[must_use]
+        pub fn read_in(&self) -> Option<u64> {
+            match self {
+                Self::RequestForwarded(_) | Self::ResponseSent(_) => None,
+                _ => self.exchange().and_then(InExchange::number),
+            }
+        }
+
+        /// Whether an event of this version has such a detail; `over_http`: it is of a session over HTTP.
+        const fn is_of(&self, v: u32, over_http: bool) -> bool {
+            match (self, self.exchange()) {
+                (Self::SurfaceDecision(_) | Self::SurfaceObserved(_) | Self::SurfaceDrift(_), _) => v == SURFACE_EVENTS,
+                (Self::HttpExchange(_), _) | (_, Some(InExchange::Said(_))) if v == SURFACE_EVENTS => over_http,
+                (_, Some(InExchange::Unsaid)) if v == SURFACE_EVENTS => !over_http,
+                (Self::ToolRequested(_) | Self::ToolDenied(_) | Self::ToolExecuted(_), _) => v == SERVER_EVENTS,
+                (Self::HttpExchange(_), _) | (_, Some(InExchange::Said(_))) => v == HTTP_EVENTS,
+                (_, Some(InExchange::Unsaid)) => v != HTTP_EVENTS,
+                (_, None) => true,
             }
         }
 
@@ -180,6 +275,9 @@ macro_rules! in_common {
                 Self::RequestBlocked(d) => (d.receipt_id, &d.receipt_sha256),
                 Self::Anomaly(d) => (d.receipt_id, &d.receipt_sha256),
                 Self::RecorderGap(d) => (d.receipt_id, &d.receipt_sha256),
+                Self::ToolRequested(d) | Self::ToolDenied(d) | Self::ToolExecuted(d) => {
+                    (d.receipt_id, &d.receipt_sha256)
+                }
                 Self::ChainStart(_)
                 | Self::RequestReceived(_)
                 | Self::ResponseReceived(_)
@@ -187,6 +285,10 @@ macro_rules! in_common {
                 | Self::PolicyReloaded(_)
                 | Self::Malformed(_)
                 | Self::Notification(_)
+                | Self::HttpExchange(_)
+                | Self::SurfaceDecision(_)
+                | Self::SurfaceObserved(_)
+                | Self::SurfaceDrift(_)
                 | Self::ChainEnd(_) => return Binding::default(),
             };
             Binding { receipt_id, receipt_sha256: $sha256(sha256) }
@@ -230,15 +332,27 @@ line! {
         rpc_id: Option<RpcId> as RpcId,
         /// Id of the session.
         session_id: SessionId,
-        /// `stdio`.
+        /// A [`Transport`].
         transport: String,
-        /// [`EVENT_VERSION`].
+        /// [`EVENT_VERSION`], or an older one; one session has one version.
         #[serde(deserialize_with = "reading::known::<AuditEvent, _>")]
-        v: u32 = EVENT_VERSION,
+        v: u32 as Version,
         /// Length of the whole message as it crossed, without its line terminator.
         wire_bytes: Option<u64>,
         /// SHA-256 of these bytes, lower-case hex.
         wire_sha256: Option<String> as Option<Sha256Hex>,
+    }
+}
+
+/// The version of an event.
+pub struct Version;
+
+impl Canonical for Version {
+    type View<'a> = u32;
+
+    #[inline]
+    fn read(c: &mut JsonCursor<'_>) -> Option<u32> {
+        u32::try_from(c.uint()?).ok().filter(|v| (1..=EVENT_VERSION).contains(v))
     }
 }
 
@@ -249,7 +363,8 @@ impl<'a> EventView<'a> {
     /// Reads a line; `None` when it is not the canonical line of an event.
     #[must_use]
     pub fn of_line(line: &'a [u8]) -> Option<Self> {
-        AuditEvent::of_line(line).filter(|e| e.event == e.detail.kind())
+        let over_http = |transport: &[u8]| transport != Transport::Stdio.as_str().as_bytes();
+        AuditEvent::of_line(line).filter(|e| e.event == e.detail.kind() && e.detail.is_of(e.v, over_http(e.transport)))
     }
 
     /// Whether it is an `anomaly` of this kind.
@@ -269,11 +384,14 @@ impl<'de> Deserialize<'de> for AuditEvent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (raw, head) = AuditEvent::<Box<RawValue>>::deserialize(deserializer)?.with(());
         let detail = Detail::of_json(head.event, raw.get()).map_err(D::Error::custom)?;
+        if !detail.is_of(head.v, head.transport != Transport::Stdio.as_str()) {
+            return Err(D::Error::custom("an event of this version has other members in `detail`"));
+        }
         Ok(head.with(detail).1)
     }
 }
 
-versioned!(AuditEvent, "audit event", EVENT_VERSION);
+versioned!(AuditEvent, "audit event", from 1, to EVENT_VERSION, "v");
 
 impl AuditEvent {
     /// What it says, if it is the first event of a segment.
@@ -339,10 +457,14 @@ pub mod detail {
     use super::super::{
         AnomalyKind, CallAnomaly, EndReason, GapReason, InvocationId, PolicyReason, PolicyVerdict, Profile, ReceiptId,
         SessionId, Word,
+        http::InExchange,
         line::{Digest, Sha256Hex, Words, line},
         receipt::Counts,
+        surface::{Announced, Change, Context, Facet, First, Mode, Severity, State},
     };
     use serde_json::value::RawValue;
+
+    pub use super::super::http::HttpExchange;
 
     /// Where a message was in its stream: byte offset since the session began, this direction.
     pub type StreamOffset = u64;
@@ -381,6 +503,9 @@ pub mod detail {
             arguments_hash: Option<String> as Option<Digest>,
             /// `modern` if the request itself names its protocol version, else `legacy`.
             era: String,
+            /// The exchange of HTTP in which the message crossed; absent in version 1.
+            #[serde(default, skip_serializing_if = "InExchange::is_unsaid")]
+            exchange: InExchange,
             /// Self-reported correlation members of `params._meta`.
             meta: Option<Box<RawValue>>,
             /// Stream offset of the message.
@@ -396,6 +521,9 @@ pub mod detail {
         /// `request_forwarded`, `response_sent`.
         #[derive(Debug, Clone)]
         pub struct Forwarded, ForwardedView<'a> {
+            /// The exchange of HTTP in which the message crossed; absent in version 1.
+            #[serde(default, skip_serializing_if = "InExchange::is_unsaid")]
+            exchange: InExchange,
             /// Stream offset of the message.
             offset: StreamOffset,
             /// Receipt that this event closes, in `response_sent` of a tool call.
@@ -413,6 +541,9 @@ pub mod detail {
             anomalies: Vec<Word<CallAnomaly>> as Words,
             /// Code of a JSON-RPC error response.
             error_code: Option<i64>,
+            /// The exchange of HTTP in which the message crossed; absent in version 1.
+            #[serde(default, skip_serializing_if = "InExchange::is_unsaid")]
+            exchange: InExchange,
             /// Microseconds (session clock) when the first byte of the message was read.
             first_byte_us: u64,
             /// Whether the result says `isError: true`, or it is a JSON-RPC error.
@@ -432,6 +563,9 @@ pub mod detail {
         pub struct PolicyDecision, PolicyDecisionView<'a> {
             /// Whether the message was held for this verdict (guard), or only judged (audit).
             enforced: bool,
+            /// The exchange of HTTP in which the message crossed; absent in version 1.
+            #[serde(default, skip_serializing_if = "InExchange::is_unsaid")]
+            exchange: InExchange,
             /// Stream offset of the message.
             offset: StreamOffset,
             /// `sha256:` of the policy file that judged.
@@ -451,6 +585,9 @@ pub mod detail {
         /// `request_blocked`.
         #[derive(Debug, Clone)]
         pub struct Blocked, BlockedView<'a> {
+            /// The exchange of HTTP in which the message crossed; absent in version 1.
+            #[serde(default, skip_serializing_if = "InExchange::is_unsaid")]
+            exchange: InExchange,
             /// Stream offset of the message.
             offset: StreamOffset,
             /// Short machine word: the `reason` of the decision.
@@ -479,6 +616,9 @@ pub mod detail {
         /// `malformed`, `notification`.
         #[derive(Debug, Clone)]
         pub struct Seen, SeenView<'a> {
+            /// The exchange of HTTP in which the message crossed; absent in version 1.
+            #[serde(default, skip_serializing_if = "InExchange::is_unsaid")]
+            exchange: InExchange,
             /// Stream offset of the message.
             offset: StreamOffset,
             /// What is wrong with it, or what it refers to.
@@ -490,6 +630,9 @@ pub mod detail {
         /// `anomaly`.
         #[derive(Debug, Clone)]
         pub struct Anomaly, AnomalyView<'a> {
+            /// The exchange of HTTP in which the message crossed; absent in version 1.
+            #[serde(default, skip_serializing_if = "InExchange::is_unsaid")]
+            exchange: InExchange,
             /// What it is.
             kind: Word<AnomalyKind>,
             /// More, in words.
@@ -517,6 +660,106 @@ pub mod detail {
             receipt_id: Option<ReceiptId>,
             /// SHA-256 of that receipt's line, hex.
             receipt_sha256: Option<String> as Option<Sha256Hex>,
+        }
+    }
+
+    line! {
+        /// `tool_requested`, `tool_denied`, `tool_executed`.
+        #[derive(Debug, Clone)]
+        pub struct ToolStep, ToolStepView<'a> {
+            /// Number of the call, from 0: its id is derived from it.
+            call: u64,
+            /// Receipt that says it.
+            receipt_id: Option<ReceiptId>,
+            /// SHA-256 of that receipt's line, hex.
+            receipt_sha256: Option<String> as Option<Sha256Hex>,
+        }
+    }
+
+    line! {
+        /// `surface_decision`.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub exact struct SurfaceDecision {
+            /// How many lines of the pack's `surface_approvals.jsonl` are in force.
+            approvals: u64,
+            /// Why the decisions cannot be known: then nothing is approved.
+            error: Option<String>,
+            /// What is done while nothing was decided about a facet.
+            first: First,
+            /// The last of them.
+            last: Option<String>,
+            /// What is done about what is not approved.
+            mode: Mode,
+            /// The facets that are compared.
+            pinned: Vec<Facet>,
+            /// Digest of the rules; null for the defaults.
+            rules_hash: Option<String>,
+            /// SHA-256 of these lines with their line feeds, hex.
+            sha256: String,
+        }
+    }
+
+    line! {
+        /// A definition that was announced.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub exact struct ObservedItem {
+            /// The decision that it rests on.
+            approval_id: Option<String>,
+            /// Its hash.
+            hash: String,
+            /// Its name; empty for instructions and capabilities.
+            name: String,
+            /// How it stands.
+            state: State,
+        }
+    }
+
+    impl ObservedItem {
+        /// The definition.
+        #[must_use]
+        pub fn announced(&self) -> Announced {
+            let ambiguous = self.state == State::Ambiguous;
+            Announced { name: self.name.clone(), hash: self.hash.clone(), ambiguous }
+        }
+    }
+
+    line! {
+        /// `surface_observed`.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub exact struct SurfaceObserved {
+            /// How long ago it was announced, ms: not 0 only where a session goes on from the one before.
+            age_ms: u64,
+            /// Who asked.
+            context: Context,
+            /// Which part.
+            facet: Facet,
+            /// The names that it no longer has.
+            gone: Vec<String>,
+            /// What was not announced before in this session, or differently.
+            items: Vec<ObservedItem>,
+            /// The root, once all of the surface was seen.
+            root: Option<String>,
+            /// Whether the part was read to its end.
+            whole: bool,
+        }
+    }
+
+    line! {
+        /// `surface_drift`.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub exact struct SurfaceDrift {
+            /// The changes, at most 1 000.
+            changes: Vec<Change>,
+            /// Digest of all of them, whole, as in a decision.
+            changes_hash: Option<String>,
+            /// How many there are.
+            count: u64,
+            /// All of it is what a client was shown that can do more than those for which something was approved.
+            new_context: bool,
+            /// The root, if all of the surface was seen.
+            root: Option<String>,
+            /// The worst of them.
+            severity: Severity,
         }
     }
 

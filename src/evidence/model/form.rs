@@ -12,10 +12,12 @@ pub trait Canonical {
     /// Reads a value; `None` for what is not of its form.
     fn read<'a>(c: &mut JsonCursor<'a>) -> Option<Self::View<'a>>;
 
-    /// Reads a member of an object with what is before it.
+    /// Reads a member of an object with what is before it: `{` or `,`, which becomes `,`. A value that some lines do not
+    /// have leaves that as it is where the member is not.
     #[inline]
-    fn member<'a>(c: &mut JsonCursor<'a>, before: u8, name: &[u8]) -> Option<Self::View<'a>> {
-        c.key(before, name)?;
+    fn member<'a>(c: &mut JsonCursor<'a>, before: &mut u8, name: &[u8]) -> Option<Self::View<'a>> {
+        c.key(*before, name)?;
+        *before = b',';
         Self::read(c)
     }
 
@@ -32,6 +34,17 @@ pub trait Canonical {
 pub trait Fixed {
     /// Consumes this value; `None` if something else is here.
     fn pass(self, c: &mut JsonCursor<'_>) -> Option<()>;
+
+    /// The same of a member, as [`Canonical::member`].
+    #[inline]
+    fn member(self, c: &mut JsonCursor<'_>, before: &mut u8, name: &[u8]) -> Option<()>
+    where
+        Self: Sized,
+    {
+        c.key(*before, name)?;
+        *before = b',';
+        self.pass(c)
+    }
 }
 
 impl Fixed for &str {

@@ -48,11 +48,7 @@ macro_rules! hex_id {
             pub fn parse(text: &str) -> Result<Self, IdError> {
                 let error = || IdError { what: $what, prefix: $prefix, text: text.chars().take(80).collect() };
                 let digits = text.strip_prefix($prefix).ok_or_else(error)?;
-                let lower = digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-                if digits.len() != 16 || !lower {
-                    return Err(error());
-                }
-                u64::from_str_radix(digits, 16).map(Self).map_err(|_| error())
+                hex_digits(digits).map(Self).ok_or_else(error)
             }
         }
 
@@ -107,11 +103,132 @@ hex_id!(
     "inv_"
 );
 hex_id!(
-    /// One receipt: `mtc_` and 16 hex digits.
-    ReceiptId,
-    "receipt id",
-    "mtc_"
+    /// One MCP session of a client with a server that records itself: `mcp_session_` and 16 hex digits. The id that the
+    /// server gave the session is a credential, and this is a hash.
+    ClientSessionId,
+    "client session id",
+    "mcp_session_"
 );
+
+/// What the prefix of a receipt's id says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ReceiptPrefix {
+    /// `mtc_`: a call that a proxy saw, or the session as a whole.
+    Call,
+    /// `mtr_`: a server's receipt of a call that is asked for.
+    Requested,
+    /// `mtd_`: a server's receipt of a call that its policy refused.
+    Denied,
+    /// `mte_`: a server's receipt of a call that its handler ran.
+    Executed,
+}
+
+impl ReceiptPrefix {
+    const ALL: [Self; 4] = [Self::Call, Self::Requested, Self::Denied, Self::Executed];
+
+    /// As it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Call => "mtc_",
+            Self::Requested => "mtr_",
+            Self::Denied => "mtd_",
+            Self::Executed => "mte_",
+        }
+    }
+}
+
+/// One receipt: a [`ReceiptPrefix`] and 16 hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReceiptId {
+    bits: u64,
+    prefix: ReceiptPrefix,
+}
+
+impl ReceiptId {
+    /// The id of a call's receipt from its 64 bits: `mtc_`.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self::of(ReceiptPrefix::Call, bits)
+    }
+
+    /// An identifier from its parts.
+    #[must_use]
+    pub const fn of(prefix: ReceiptPrefix, bits: u64) -> Self {
+        Self { bits, prefix }
+    }
+
+    /// The digits as a 64-bit number: receipts of one call share it.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.bits
+    }
+
+    /// The prefix.
+    #[must_use]
+    pub const fn prefix(self) -> ReceiptPrefix {
+        self.prefix
+    }
+
+    /// 64 bits that tell receipts of one session apart, also those of one call.
+    #[must_use]
+    pub const fn distinct(self) -> u64 {
+        self.bits.rotate_left(16 * self.prefix as u32)
+    }
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// Anything but a prefix and 16 lower-case hex digits.
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        let prefix = ReceiptPrefix::ALL.into_iter().find(|p| text.starts_with(p.as_str()));
+        let error = || IdError {
+            what: "receipt id",
+            prefix: "mtc_, mtr_, mtd_ or mte_",
+            text: text.chars().take(80).collect(),
+        };
+        let prefix = prefix.ok_or_else(error)?;
+        hex_digits(&text[prefix.as_str().len()..]).map(|bits| Self { bits, prefix }).ok_or_else(error)
+    }
+}
+
+impl fmt::Display for ReceiptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:016x}", self.prefix.as_str(), self.bits)
+    }
+}
+
+impl fmt::Debug for ReceiptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+canonical! { ReceiptId, ReceiptId, |c: &mut JsonCursor<'a>| ReceiptPrefix::ALL.into_iter().find_map(|prefix| {
+    let mut ahead = c.clone();
+    let bits = ahead.id(prefix.as_str().as_bytes())?;
+    *c = ahead;
+    Some(ReceiptId { bits, prefix })
+}); }
+
+impl Serialize for ReceiptId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ReceiptId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(d)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The number of 16 lower-case hex digits.
+fn hex_digits(digits: &str) -> Option<u64> {
+    let lower = digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    (digits.len() == 16 && lower).then(|| u64::from_str_radix(digits, 16).ok())?
+}
 
 pub use super::limits::MAX_INTEGER;
 
@@ -159,6 +276,12 @@ impl InvocationId {
         Self::at(&format!("{session}:x{exchange}:{}:{offset}", direction.as_str()), element)
     }
 
+    /// The id of the nth call, from 0, that a server recorded itself.
+    #[must_use]
+    pub fn of_call(session: SessionId, n: u64) -> Self {
+        Self::at(&format!("{session}:call:{n}"), None)
+    }
+
     fn at(place: &str, element: Option<u64>) -> Self {
         Self(element.map_or_else(|| bits_of(place), |i| bits_of(&format!("{place}:{i}"))))
     }
@@ -168,7 +291,21 @@ impl ReceiptId {
     /// The id of a receipt that belongs to the session as a whole: `session_start`, `session_end`, `gap`.
     #[must_use]
     pub fn of_session(session: SessionId, what: &str, seq: u64) -> Self {
-        Self(bits_of(&format!("{session}:{what}:{seq}")))
+        Self::from_bits(bits_of(&format!("{session}:{what}:{seq}")))
+    }
+
+    /// The id of what a task of the nth call came to.
+    #[must_use]
+    pub fn of_task(session: SessionId, n: u64) -> Self {
+        Self::of(ReceiptPrefix::Executed, bits_of(&format!("{session}:task:{n}")))
+    }
+}
+
+impl ClientSessionId {
+    /// The id of a client's session; `of` is what the server calls it, or nothing over a pipe.
+    #[must_use]
+    pub fn of_session(recording: SessionId, of: Option<&str>) -> Self {
+        Self(bits_of(&of.map_or_else(|| format!("{recording}:session"), |of| format!("{recording}:session:{of}"))))
     }
 }
 
@@ -195,6 +332,26 @@ mod tests {
             "mcp_0000000000000000a",
         ] {
             assert!(SessionId::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_receipt_id_has_one_of_four_prefixes() {
+        use crate::model::form::Canonical as _;
+        for prefix in ReceiptPrefix::ALL {
+            let id = ReceiptId::of(prefix, 0xab);
+            let text = id.to_string();
+            assert_eq!(text, format!("{}00000000000000ab", prefix.as_str()));
+            assert_eq!(ReceiptId::parse(&text), Ok(id));
+            let json = serde_json::to_string(&id).unwrap();
+            assert_eq!(serde_json::from_str::<ReceiptId>(&json).unwrap(), id);
+            assert_eq!(ReceiptId::of_line(json.as_bytes()), Some(id));
+        }
+        let distinct: std::collections::BTreeSet<u64> =
+            ReceiptPrefix::ALL.iter().map(|p| ReceiptId::of(*p, 0xab).distinct()).collect();
+        assert_eq!(distinct.len(), 4);
+        for bad in ["mtx_00000000000000ab", "00000000000000ab", "mte_00000000000000aB", "mte_"] {
+            assert!(ReceiptId::parse(bad).is_err(), "{bad}");
         }
     }
 

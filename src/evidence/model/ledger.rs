@@ -12,7 +12,14 @@ use super::{
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const LEDGER_VERSION: u32 = 1;
+/// | 2 | `surface_approval`, and lines that are of no session |
+pub const LEDGER_VERSION: u32 = 2;
+
+/// The version of a line: what a session leaves could be said from the first version on.
+#[must_use]
+pub const fn version_of(session: Option<SessionId>) -> u32 {
+    if session.is_some() { 1 } else { LEDGER_VERSION }
+}
 
 vocabulary! {
     /// What a ledger line says.
@@ -23,6 +30,9 @@ vocabulary! {
         SegmentEnd = "segment_end",
         /// Bytes at the end of a file were not a whole line and were set aside; `segment` names the file, `note` says where to.
         TornTail = "torn_tail",
+        /// Somebody decided about a surface; `segment` is the file of decisions, `segment_hash` the hash of this one, `event_count`
+        /// how many there are with it. It is of no session.
+        SurfaceApproval = "surface_approval",
     }
 }
 
@@ -50,15 +60,15 @@ line! {
         segment: String,
         /// Hash of the segment's first (start) or last (end) event.
         segment_hash: String,
-        /// Id of the session.
-        session_id: SessionId,
-        /// [`LEDGER_VERSION`].
+        /// Id of the session; `null` for what is of none.
+        session_id: Option<SessionId>,
+        /// [`version_of`] the session.
         #[serde(deserialize_with = "reading::known::<LedgerLine, _>")]
         v: u32,
     }
 }
 
-versioned!(LedgerLine, "ledger line", LEDGER_VERSION);
+versioned!(LedgerLine, "ledger line", from 1, to LEDGER_VERSION, "v");
 
 impl LedgerLine {
     /// Computes `hash` from everything else.

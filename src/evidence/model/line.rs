@@ -159,8 +159,8 @@ macro_rules! line {
 
             #[inline]
             fn read(c: &mut $crate::model::cursor::JsonCursor<'_>) -> Option<Self> {
-                let _before = b'{';
-                $($crate::model::line::line!(@step c _before (read $field $type));)+
+                let mut before = b'{';
+                $($crate::model::line::line!(@step c before (read $field $type));)+
                 c.lit(b"}")?;
                 Some(Self { $($field),+ })
             }
@@ -237,8 +237,8 @@ macro_rules! line {
 
             #[inline]
             fn read<'a>(c: &mut $crate::model::cursor::JsonCursor<'a>) -> Option<$view<'a>> {
-                let _before = b'{';
-                $($crate::model::line::line!(@step c _before $step);)+
+                let mut before = b'{';
+                $($crate::model::line::line!(@step c before $step);)+
                 c.lit(b"}")?;
                 Some($view { $($field),+ })
             }
@@ -246,13 +246,10 @@ macro_rules! line {
     };
 
     (@step $c:ident $before:ident (read $field:ident $form:ty)) => {
-        let $field = <$form as $crate::model::line::Canonical>::member($c, $before, $crate::model::line::key!($field))?;
-        let $before = b',';
+        let $field = <$form as $crate::model::line::Canonical>::member($c, &mut $before, $crate::model::line::key!($field))?;
     };
     (@step $c:ident $before:ident (fixed $field:ident $fixed:expr)) => {
-        $c.key($before, $crate::model::line::key!($field))?;
-        $crate::model::line::Fixed::pass($fixed, $c)?;
-        let $before = b',';
+        $crate::model::line::Fixed::member($fixed, $c, &mut $before, $crate::model::line::key!($field))?;
     };
 
     (@members $name:ident $members:ident { $($field:ident)+ }) => {

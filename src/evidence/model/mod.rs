@@ -7,6 +7,7 @@ pub mod cursor;
 pub mod direction;
 pub mod event;
 pub mod form;
+pub mod http;
 pub mod ids;
 pub mod ledger;
 pub mod limits;
@@ -14,7 +15,9 @@ pub mod line;
 pub mod pack;
 pub mod reading;
 pub mod receipt;
+pub mod said;
 pub mod schema;
+pub mod server;
 pub mod session;
 pub mod surface;
 pub mod time;
@@ -23,13 +26,15 @@ pub mod words;
 
 pub use direction::Direction;
 pub use event::{AuditEvent, Detail, EventKind};
-pub use ids::{InvocationId, MAX_INTEGER, ReceiptId, RpcId, SessionId, exact_integer};
+pub use ids::{ClientSessionId, InvocationId, MAX_INTEGER, ReceiptId, ReceiptPrefix, RpcId, SessionId, exact_integer};
 pub use ledger::{LedgerKind, LedgerLine};
-pub use receipt::{GapReceipt, Outcome, Phases, PolicyVerdict, Profile, SessionEnd, SessionStart, ToolCall};
+pub use receipt::{GapReceipt, Phases, Profile, SessionEnd, SessionStart, ToolCall};
+pub use server::{Coverage, Execution, ToolDenied, ToolExecuted, ToolRequested};
 pub use session::SessionDoc;
 pub use time::{DurationMs, WallTime};
 pub use words::{
-    AnomalyKind, CallAnomaly, EndReason, GapReason, OutcomeReason, PolicyReason, Teardown, Vocabulary, Word,
+    AnomalyKind, CallAnomaly, EndReason, GapReason, Outcome, OutcomeReason, PolicyReason, PolicyVerdict, RecorderKind,
+    Teardown, Transport, Vocabulary, Word,
 };
 
 /// Version of this recorder, as it appears in receipts (`proxy_version`) and `session.json`.

@@ -7,6 +7,7 @@
 // A member that is absent is not one that is null: packs of other builders may leave out what we write as `null`.
 #![allow(clippy::option_option)]
 
+use crate::canon;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// `pack_version` and `pack_format_version` of assay's pack contract.
@@ -48,6 +49,10 @@ pub const SESSION: &str = "session.json";
 pub const POLICY: &str = "policy.yaml";
 /// Name of the server's surface: only in packs of this recorder.
 pub const SURFACE: &str = "surface.json";
+/// Name of the decisions about the server's surface: only in packs of sessions that were compared with some.
+pub const SURFACE_APPROVALS: &str = "surface_approvals.jsonl";
+/// Name of what they come to, with the definitions.
+pub const SURFACE_APPROVED: &str = "surface_approved.json";
 /// What may be beside the listed files without being one.
 pub const UNSIGNED: &str = "_unsigned";
 /// Files that every pack lists under `files`.
@@ -255,16 +260,16 @@ impl Manifest {
             members.remove("signature");
             members.remove("pack_root_sha256");
         }
-        serde_json::to_vec(&value)
+        canonical(&value)
     }
 }
 
-/// RFC 8785 of a type whose member names are ASCII and whose numbers are integers: sorting the members is enough.
+/// The RFC 8785 form of a value. A `Value` has its own order of members in a program that turns on `preserve_order`.
 ///
 /// # Errors
-/// As `serde_json`.
+/// As `serde_json`, and for what has no such form.
 pub fn canonical<T: Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(&serde_json::to_value(value)?)
+    canon::to_vec(value).map_err(serde::ser::Error::custom)
 }
 
 /// JSON as Python's `json.dumps(value, indent=2)` prints it: two blanks, members in order, ASCII only.

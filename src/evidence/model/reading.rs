@@ -108,8 +108,8 @@ mod tests {
     fn a_document_reads_or_is_too_new_or_is_damaged() {
         let read = |text: &str| super::read::<LedgerLine>(text.as_bytes());
         assert!(matches!(read(LINE), Reading::Readable(_)));
-        for later in [LINE.replace("\"v\":1", "\"v\":2"), r#"{"v":99,"other":[]}"#.into(), r#"{"v":4294967296}"#.into()]
-        {
+        let next = format!("\"v\":{}", LedgerLine::KNOWN + 1);
+        for later in [LINE.replace("\"v\":1", &next), r#"{"v":99,"other":[]}"#.into(), r#"{"v":4294967296}"#.into()] {
             assert!(matches!(read(&later), Reading::TooNew(_)), "{later}");
         }
         for bad in

@@ -4,12 +4,18 @@ use super::{
     CallAnomaly, DurationMs, EndReason, GapReason, InvocationId, OutcomeReason, PolicyReason, ReceiptId, RpcId,
     SessionId, WallTime, Word,
     line::{Canonical as _, Digest, Words, line, member, text},
+    said::Said,
+    server::{
+        SERVER_SOURCE, TOOL_DENIED, TOOL_EXECUTED, TOOL_REQUESTED, ToolDenied, ToolExecuted, ToolRequested, flat,
+    },
+    surface::State,
     words::vocabulary,
 };
 use serde_json::value::RawValue;
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
-pub use super::schema::SCHEMA_VERSION;
+pub use super::schema::{PLAIN_SCHEMA, SCHEMA_VERSION};
+pub use super::words::{Outcome, PolicyVerdict};
 
 /// `integration_source` of every receipt.
 pub const INTEGRATION_SOURCE: &str = "assay.mcp_proxy";
@@ -21,34 +27,6 @@ pub const SESSION_START: &str = "mcp.session_start";
 pub const SESSION_END: &str = "mcp.session_end";
 /// `type` of a [`GapReceipt`].
 pub const RECORDER_GAP: &str = "mcp.recorder_gap";
-
-vocabulary! {
-    /// What became of a call.
-    #[derive(Hash)]
-    Outcome {
-        /// Forwarded, and an ordinary response came.
-        Forwarded = "forwarded",
-        /// Guard mode refused it.
-        Denied = "denied",
-        /// A JSON-RPC error, or a result with `isError: true`.
-        Error = "error",
-        /// No response came; `outcome_reason` says why.
-        Timeout = "timeout",
-    }
-}
-
-vocabulary! {
-    /// The policy's verdict, whether or not the profile enforced it.
-    #[derive(Hash)]
-    PolicyVerdict {
-        /// The policy permits the call.
-        Allowed = "allowed",
-        /// The policy rejects it.
-        Denied = "denied",
-        /// No policy was loaded.
-        NoPolicy = "no_policy",
-    }
-}
 
 vocabulary! {
     /// The proxy's security profile.
@@ -132,9 +110,9 @@ line! {
         result_is_error: Option<bool>,
         /// `complete`, `input_required`, `task`, another value as sent.
         result_type: Option<String>,
-        /// [`SCHEMA_VERSION`].
-        #[serde(deserialize_with = "super::schema::known")]
-        schema_version: String = SCHEMA_VERSION,
+        /// [`SCHEMA_VERSION`] if it says how its definition stood, else [`PLAIN_SCHEMA`].
+        #[serde(deserialize_with = "super::schema::known_of_call")]
+        schema_version: String as super::schema::OfCall,
         /// Position among the session's receipts.
         seq: u64,
         /// The server's id: from `--server-id`, or derived from its command.
@@ -143,6 +121,21 @@ line! {
         server_transport: String,
         /// Id of the session.
         session_id: SessionId,
+        /// Milliseconds since this client was told the list that the tool is in; this and the next four from schema 3.1 on.
+        #[serde(default, skip_serializing_if = "Said::is_unsaid")]
+        surface_age_ms: Said<u64>,
+        /// The decision that the tool's definition rests on.
+        #[serde(default, skip_serializing_if = "Said::is_unsaid")]
+        surface_approval_id: Said<String>,
+        /// Hash of the definition that this client was told last.
+        #[serde(default, skip_serializing_if = "Said::is_unsaid")]
+        surface_item_hash: Said<String> as Said<Digest>,
+        /// Root of the surface as this client had seen it.
+        #[serde(default, skip_serializing_if = "Said::is_unsaid")]
+        surface_root: Said<String> as Said<Digest>,
+        /// How the definition stood with what was decided.
+        #[serde(default, skip_serializing_if = "Said::is_unsaid")]
+        surface_state: Said<State>,
         /// Wall clock of this receipt.
         timestamp: WallTime,
         /// Tool name as sent.
@@ -154,6 +147,20 @@ line! {
     }
 }
 
+impl CallView<'_> {
+    /// Whether it has the members of its schema version: all that say how its definition stood, or none.
+    fn is_of_its_schema(&self) -> bool {
+        let unsaid = [
+            self.surface_age_ms.is_unsaid(),
+            self.surface_approval_id.is_unsaid(),
+            self.surface_item_hash.is_unsaid(),
+            self.surface_root.is_unsaid(),
+            self.surface_state.is_unsaid(),
+        ];
+        unsaid.iter().all(|unsaid| *unsaid != self.schema_version)
+    }
+}
+
 line! {
     /// A client or server as it names itself.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,6 +169,14 @@ line! {
         name: String,
         /// Its version, as it states it.
         version: Option<String>,
+    }
+}
+
+/// Name and version, as they are stated: not safe for a terminal.
+impl fmt::Display for PeerInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.version.as_ref().map_or(Ok(()), |version| write!(f, " {version}"))
     }
 }
 
@@ -191,6 +206,11 @@ line! {
 }
 
 impl Counts {
+    /// Counts one call that a server recorded itself.
+    pub fn execution(&mut self, outcome: super::Execution, verdict: PolicyVerdict) {
+        self.call(outcome.of_call(), verdict);
+    }
+
     /// Counts one call.
     pub fn call(&mut self, outcome: Outcome, verdict: PolicyVerdict) {
         self.calls += 1;
@@ -228,7 +248,7 @@ line! {
         proxy_version: String,
         /// Id of this receipt.
         receipt_id: ReceiptId,
-        /// [`SCHEMA_VERSION`].
+        /// [`PLAIN_SCHEMA`].
         #[serde(deserialize_with = "super::schema::known")]
         schema_version: String,
         /// Always 0: the start is the first receipt.
@@ -268,7 +288,7 @@ line! {
         proxy_version: String,
         /// Id of this receipt.
         receipt_id: ReceiptId,
-        /// [`SCHEMA_VERSION`].
+        /// [`PLAIN_SCHEMA`].
         #[serde(deserialize_with = "super::schema::known")]
         schema_version: String,
         /// Position among the receipts; the last one.
@@ -300,7 +320,7 @@ line! {
         reason: Word<GapReason>,
         /// Id of this receipt.
         receipt_id: ReceiptId,
-        /// [`SCHEMA_VERSION`].
+        /// [`PLAIN_SCHEMA`].
         #[serde(deserialize_with = "super::schema::known")]
         schema_version: String,
         /// Position among the session's receipts.
@@ -333,6 +353,12 @@ pub enum Receipt {
     End(Box<SessionEnd>),
     /// `mcp.recorder_gap`
     Gap(Box<GapReceipt>),
+    /// `mcp_tool_requested`
+    Requested(Box<ToolRequested>),
+    /// `mcp_tool_denied`
+    Denied(Box<ToolDenied>),
+    /// `mcp_tool_executed`
+    Executed(Box<ToolExecuted>),
 }
 
 /// Why a line is not a [`Receipt`].
@@ -357,6 +383,9 @@ impl Receipt {
             SESSION_START => Self::Start(serde_json::from_slice(line)?),
             SESSION_END => Self::End(serde_json::from_slice(line)?),
             RECORDER_GAP => Self::Gap(serde_json::from_slice(line)?),
+            other if flat(other) == Some(TOOL_REQUESTED) => Self::Requested(serde_json::from_slice(line)?),
+            other if flat(other) == Some(TOOL_DENIED) => Self::Denied(serde_json::from_slice(line)?),
+            other if flat(other) == Some(TOOL_EXECUTED) => Self::Executed(serde_json::from_slice(line)?),
             other => return Err(NotAReceipt::Unknown(other.to_owned())),
         })
     }
@@ -374,18 +403,43 @@ pub enum ReceiptView<'a> {
     End(Box<SessionEnd>),
     /// `mcp.recorder_gap`
     Gap(Box<GapReceipt>),
+    /// `mcp_tool_requested`
+    Requested(Box<ToolRequested>),
+    /// `mcp_tool_denied`
+    Denied(Box<ToolDenied>),
+    /// `mcp_tool_executed`
+    Executed(Box<ToolExecuted>),
 }
 
 impl<'a> ReceiptView<'a> {
     /// Reads a line; `None` when it is not the canonical line of a receipt of ours.
     #[must_use]
     pub fn of_line(line: &'a [u8]) -> Option<Self> {
-        ToolCall::of_line(line).map(Self::Call).or_else(|| Self::of_session(line))
+        ToolCall::of_line(line).filter(CallView::is_of_its_schema).map(Self::Call).or_else(|| {
+            match flat(&kind(line)?) {
+                Some(kind) => Self::of_server(kind, line),
+                None => Self::of_session(line),
+            }
+        })
+    }
+
+    /// What a server recorded itself.
+    fn of_server(kind: &str, line: &[u8]) -> Option<Self> {
+        let (source, read) = match kind {
+            TOOL_REQUESTED => {
+                ToolRequested::of_line(line).map(|r| (r.integration_source.clone(), Self::Requested(r)))?
+            }
+            TOOL_DENIED => ToolDenied::of_line(line).map(|r| (r.integration_source.clone(), Self::Denied(r)))?,
+            _ => ToolExecuted::of_line(line).map(|r| (r.integration_source.clone(), Self::Executed(r)))?,
+        };
+        (source == SERVER_SOURCE).then_some(read)
     }
 
     /// The session's own receipts; there are few.
     fn of_session(line: &[u8]) -> Option<Self> {
-        let ours = |source: &str, stated: &str, kind: &str| source == INTEGRATION_SOURCE && stated == kind;
+        let ours = |source: &str, stated: &str, kind: &str| {
+            (source == INTEGRATION_SOURCE || source == SERVER_SOURCE) && stated == kind
+        };
         if let Some(r) = SessionStart::of_line(line) {
             return ours(&r.integration_source, &r.r#type, SESSION_START).then_some(Self::Start(r));
         }
@@ -409,6 +463,9 @@ macro_rules! in_common {
                     Self::Start(r) => r.receipt_id,
                     Self::End(r) => r.receipt_id,
                     Self::Gap(r) => r.receipt_id,
+                    Self::Requested(r) => r.receipt_id,
+                    Self::Denied(r) => r.receipt_id,
+                    Self::Executed(r) => r.receipt_id,
                 }
             }
 
@@ -420,6 +477,9 @@ macro_rules! in_common {
                     Self::Start(r) => r.seq,
                     Self::End(r) => r.seq,
                     Self::Gap(r) => r.seq,
+                    Self::Requested(r) => r.seq,
+                    Self::Denied(r) => r.seq,
+                    Self::Executed(r) => r.seq,
                 }
             }
 
@@ -431,6 +491,9 @@ macro_rules! in_common {
                     Self::Start(r) => (r.session_id, r.trace_id),
                     Self::End(r) => (r.session_id, r.trace_id),
                     Self::Gap(r) => (r.session_id, r.trace_id),
+                    Self::Requested(r) => (r.trace_id, r.trace_id),
+                    Self::Denied(r) => (r.trace_id, r.trace_id),
+                    Self::Executed(r) => (r.trace_id, r.trace_id),
                 }
             }
 
@@ -442,6 +505,9 @@ macro_rules! in_common {
                     Self::Start(r) => r.timestamp,
                     Self::End(r) => r.timestamp,
                     Self::Gap(r) => r.timestamp,
+                    Self::Requested(r) => r.timestamp,
+                    Self::Denied(r) => r.timestamp,
+                    Self::Executed(r) => r.timestamp,
                 }
             }
 
@@ -453,6 +519,9 @@ macro_rules! in_common {
                     Self::Start(_) => SESSION_START,
                     Self::End(_) => SESSION_END,
                     Self::Gap(_) => RECORDER_GAP,
+                    Self::Requested(_) => TOOL_REQUESTED,
+                    Self::Denied(_) => TOOL_DENIED,
+                    Self::Executed(_) => TOOL_EXECUTED,
                 }
             }
         }

@@ -1,6 +1,10 @@
 //! The version that receipts are in, which is a text of theirs.
 
-use super::version::{self, TooNew};
+use super::{
+    cursor::JsonCursor,
+    form::Canonical,
+    version::{self, TooNew},
+};
 use serde::{Deserialize as _, Deserializer, de::Error as _};
 
 /// Schema version of receipts.
@@ -8,28 +12,60 @@ use serde::{Deserialize as _, Deserializer, de::Error as _};
 /// | version | change |
 /// |---|---|
 /// | 3.0 | the schema of assay-ai's receipts with the members of docs/formats.md |
-pub const SCHEMA_VERSION: &str = "3.0";
+/// | 3.1 | in `mcp_tool_call`: how the call's definition stood, `surface_age_ms` to `surface_state` |
+pub const SCHEMA_VERSION: &str = "3.1";
 
-/// Reads the `schema_version` of a receipt, and refuses each but the one that is read.
+/// The schema version of every receipt that says nothing of a surface.
+pub const PLAIN_SCHEMA: &str = "3.0";
+
+/// Reads the `schema_version` of a receipt that can say nothing of a surface, and refuses each but the one that it has.
 ///
 /// # Errors
 /// It is another one.
 pub fn known<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+    one_of(d, &[PLAIN_SCHEMA])
+}
+
+/// The same of the receipt of a call.
+///
+/// # Errors
+/// It is another one.
+pub fn known_of_call<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+    one_of(d, &[PLAIN_SCHEMA, SCHEMA_VERSION])
+}
+
+fn one_of<'de, D: Deserializer<'de>>(d: D, known: &[&str]) -> Result<String, D::Error> {
     let found = String::deserialize(d)?;
-    if found == SCHEMA_VERSION {
+    if known.contains(&found.as_str()) {
         return Ok(found);
     }
     Err(D::Error::custom(format_args!("schema_version {found:?} of a receipt is unknown")))
 }
 
+/// The schema version of a call's receipt: whether it says how its definition stood.
+pub struct OfCall;
+
+impl Canonical for OfCall {
+    type View<'a> = bool;
+
+    #[inline]
+    fn read(c: &mut JsonCursor<'_>) -> Option<bool> {
+        match c.string()? {
+            v if v == PLAIN_SCHEMA.as_bytes() => Some(false),
+            v if v == SCHEMA_VERSION.as_bytes() => Some(true),
+            _ => None,
+        }
+    }
+}
+
 /// Whether the `schema_version` of a receipt is above the one that is read.
 #[must_use]
 pub fn newer_receipt(bytes: &[u8]) -> Option<TooNew> {
-    let known = SCHEMA_VERSION;
     // Of most lines this is all that is looked at: stored content may have such a member too, so it must be the only one.
     let mut named = memchr::memmem::find_iter(bytes, "\"schema_version\"");
     let here = named.next().map_or(&[][..], |at| &bytes[at..]);
-    if here.starts_with(format!("\"schema_version\":\"{known}\"").as_bytes()) && named.next().is_none() {
+    let is = |known: &str| here.starts_with(format!("\"schema_version\":\"{known}\"").as_bytes());
+    if (is(PLAIN_SCHEMA) || is(SCHEMA_VERSION)) && named.next().is_none() {
         return None;
     }
     later_receipt(bytes)
@@ -48,9 +84,16 @@ mod tests {
     #[test]
     fn a_receipt_is_too_new_by_its_schema() {
         let newer = |v: &str| newer_receipt(format!(r#"{{"schema_version":"{v}"}}"#).as_bytes()).is_some();
-        assert!(newer("3.1") && newer("4.0") && newer("3.10"));
-        let decoy = br#"{"arguments_content":{"schema_version":"3.0"},"schema_version":"3.1"}"#;
+        assert!(newer("3.2") && newer("4.0") && newer("3.10"));
+        let decoy = br#"{"arguments_content":{"schema_version":"3.0"},"schema_version":"3.2"}"#;
         assert!(newer_receipt(decoy).is_some());
-        assert!(!newer("3.0") && !newer("2.9") && !newer("x") && !newer("3") && newer_receipt(b"{}").is_none());
+        assert!(
+            !newer("3.0")
+                && !newer("3.1")
+                && !newer("2.9")
+                && !newer("x")
+                && !newer("3")
+                && newer_receipt(b"{}").is_none()
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! `session.json`: what a pack says about its session as a whole (docs/formats.md, "Session").
 
-use super::words::{EndReason, Teardown, Word};
+use super::words::{EndReason, RecorderKind, Teardown, Word};
 use super::{
-    Profile, SessionId, WallTime,
+    Coverage, Profile, SessionId, WallTime,
     line::line,
     reading::{self, versioned},
     receipt::{Counts, PeerInfo},
@@ -13,7 +13,13 @@ use super::{
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const SESSION_VERSION: u32 = 1;
+/// | 2 | sessions over HTTP: `http` |
+/// | 3 | `key_lasts` in it |
+/// | 4 | recordings of a server by itself: `coverage` and `recorder`; otherwise as version 1 |
+pub const SESSION_VERSION: u32 = 4;
+
+/// The version of what a proxy writes of a session over HTTP.
+pub const HTTP_SESSION: u32 = 3;
 
 line! {
     /// The wall clock moved against the monotonic one.
@@ -38,6 +44,44 @@ pub struct Identity {
 }
 
 line! {
+    /// Where a server is that has a URL.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub exact struct Endpoint {
+        /// `sha256:` of the RFC 8785 form of the URL without user information, query and fragment.
+        digest: String,
+        /// That URL, only with `--store-args`.
+        url: Option<String>,
+    }
+}
+
+line! {
+    /// What a session over HTTP adds to `session.json`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub exact struct HttpSession {
+        /// `c` and 8 hex digits of the client's key; `null` for what is no MCP.
+        client_key: Option<String>,
+        /// Several people may be this client: nothing tells them apart.
+        client_key_shared: bool,
+        /// What the client spoke, sorted: `h1`, `h2`.
+        downstream: Vec<String>,
+        /// Where the server is.
+        endpoint: Endpoint,
+        /// How many exchanges its events name.
+        exchanges: u64,
+        /// Its client had begun it before the recorder saw it.
+        joined_midway: bool,
+        /// Digests are made with the key of the user, so those of several processes can be compared; otherwise with one of
+        /// the process. Absent in version 2.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key_lasts: Option<bool>,
+        /// Digest of the MCP session id, 16 hex digits; `null` for a session without one.
+        mcp_session: Option<String>,
+        /// What the upstream spoke, sorted: `h1`, `h2`.
+        upstream: Vec<String>,
+    }
+}
+
+line! {
     /// `session.json`; its RFC 8785 form and a newline.
     #[derive(Debug, Clone)]
     pub exact struct SessionDoc {
@@ -57,6 +101,9 @@ line! {
         continues: Option<SessionId>,
         /// Counts over the session.
         counts: Counts,
+        /// How many calls have an outcome, of a recording that a server made of itself; absent otherwise.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        coverage: Option<Coverage>,
         /// Why it ended.
         end_reason: Word<EndReason>,
         /// When it ended; for a crashed session the last thing known.
@@ -67,6 +114,9 @@ line! {
         event_count: u64,
         /// Exit code of the server; `null` when a signal ended it or it is not known.
         exit_code: Option<i32>,
+        /// What a session over HTTP adds; absent over stdio (version 1).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        http: Option<HttpSession>,
         /// Hash of the previous ledger line this segment's start: what its `chain_start` links to.
         ledger_hash: String,
         /// How many live events subscribers missed.
@@ -79,6 +129,9 @@ line! {
         protocol_version: Option<String>,
         /// Number of receipts.
         receipt_count: u64,
+        /// `library` in a recording that a server made of itself; absent otherwise.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        recorder: Option<Word<RecorderKind>>,
         /// Version of the recorder.
         recorder_version: String,
         /// What recovery found and did, in words; empty for a session that ended by itself.
@@ -99,12 +152,12 @@ line! {
         surface_hash: Option<String>,
         /// How the server was ended: `exited`, `stdin_closed`, `terminated`, `killed`.
         teardown: Option<Word<Teardown>>,
-        /// `stdio`.
+        /// As in the events: `stdio`, `streamable-http`, `sse`.
         transport: String,
-        /// [`SESSION_VERSION`].
+        /// The version of its events.
         #[serde(deserialize_with = "reading::known::<SessionDoc, _>")]
         v: u32,
     }
 }
 
-versioned!(SessionDoc, "session.json", SESSION_VERSION);
+versioned!(SessionDoc, "session.json", from 1, to SESSION_VERSION, "v");

@@ -1,4 +1,41 @@
-//! `surface.json`: what of it others than its writer need to know.
+//! The surface of a server: what it says of itself and what it offers, as a person can approve it; and `surface.json`.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`facet`] | the parts of a surface |
+//! | [`context`] | whose surface it is, and who asked for it |
+//! | [`item`] | one tool, prompt, resource or template, and its hash |
+//! | [`reason`] | why a listing is not complete |
+//! | [`fingerprint`] | one hash for each facet, and a root over them |
+//! | [`snapshot`] | `surface.json` and `surface/observed_*.json` |
+//! | [`difference`] | what differs between two surfaces, in words that are counted |
+//! | [`approval`] | a line of `surface/approvals.jsonl` |
+//! | [`in_force`] | what a chain of decisions allows |
+//! | [`told`] | what a client was told, and how what it asks for stands |
+//! | [`approved`] | `surface_approved.json` |
+
+pub mod approval;
+pub mod approved;
+pub mod context;
+pub mod difference;
+pub mod facet;
+pub mod fingerprint;
+pub mod in_force;
+pub mod item;
+pub mod reason;
+pub mod snapshot;
+pub mod told;
+
+pub use approval::{Approval, Approver, Change, Decision, Facets, Pin, SignedBy};
+pub use context::{Context, Identity, Likeness};
+pub use difference::{ChangeKind, Difference, Outcome, Severity};
+pub use facet::Facet;
+pub use fingerprint::{FINGERPRINT, List, NoRoot, Surface, Value};
+pub use in_force::{InForce, State};
+pub use item::{Ambiguity, Ignored, Item, PointerError, pinned_name};
+pub use reason::{Bound, Reason};
+pub use snapshot::Snapshot;
+pub use told::{Announced, First, Mode, Standing, Stands, Told};
 
 use super::version::{self, TooNew};
 
@@ -7,7 +44,8 @@ use super::version::{self, TooNew};
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const SURFACE_VERSION: u32 = 1;
+/// | 2 | the fingerprint `assay.surface/2`: `context`, `endpoint`, `facets`, `root`; each list says whether it is complete |
+pub const SURFACE_VERSION: u32 = 2;
 
 /// Whether a surface is of a later version than the one that is read.
 #[must_use]
@@ -36,5 +74,6 @@ pub fn file_is_truncated(file: &std::fs::File, len: u64) -> bool {
 /// 8785 form `truncated` and `v` are its last members.
 #[must_use]
 pub fn is_truncated(end: &[u8]) -> bool {
-    end.trim_ascii_end().ends_with(format!("\"truncated\":true,\"v\":{SURFACE_VERSION}}}").as_bytes())
+    let end = end.trim_ascii_end();
+    (1..=SURFACE_VERSION).any(|v| end.ends_with(format!("\"truncated\":true,\"v\":{v}}}").as_bytes()))
 }

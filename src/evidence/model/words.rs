@@ -175,6 +175,34 @@ macro_rules! vocabulary {
 pub(super) use vocabulary;
 
 vocabulary! {
+    /// What became of a call.
+    #[derive(Hash)]
+    Outcome {
+        /// Forwarded, and an ordinary response came.
+        Forwarded = "forwarded",
+        /// Guard mode refused it.
+        Denied = "denied",
+        /// A JSON-RPC error, or a result with `isError: true`.
+        Error = "error",
+        /// No response came; `outcome_reason` says why.
+        Timeout = "timeout",
+    }
+}
+
+vocabulary! {
+    /// The policy's verdict, whether or not the profile enforced it.
+    #[derive(Hash)]
+    PolicyVerdict {
+        /// The policy permits the call.
+        Allowed = "allowed",
+        /// The policy rejects it.
+        Denied = "denied",
+        /// No policy was loaded.
+        NoPolicy = "no_policy",
+    }
+}
+
+vocabulary! {
     /// `kind` of an `anomaly` event.
     AnomalyKind {
         /// A request ended without an answer; the note says why.
@@ -193,6 +221,8 @@ vocabulary! {
         ReceiptWithoutEvents = "receipt_without_events",
         /// An event binds a receipt that is not on disk.
         ReceiptLost = "receipt_lost",
+        /// A guard cut out of an answer what is not approved; the note says what, and what the client got.
+        SurfaceFiltered = "surface_filtered",
     }
 }
 
@@ -257,6 +287,26 @@ vocabulary! {
         TaskLeg = "task_leg",
         /// Recovery wrote the receipt.
         Recovered = "recovered",
+        /// The server had said that its list of tools had changed, and this client had not been told it again.
+        SurfaceStale = "surface_stale",
+        /// A header of the request contradicts the message.
+        HeaderMismatch = "header_mismatch",
+        /// The body's encoding could not be undone: what is in it is not known.
+        ContentUndecoded = "content_undecoded",
+        /// The message was sent once more, on a stream that goes on where another was cut.
+        Replayed = "replayed",
+        /// The MCP session was used with another credential, and from elsewhere or by another program.
+        SessionFromOtherClient = "session_from_other_client",
+        /// The response came in another exchange than its request.
+        AnsweredOnOtherExchange = "answered_on_other_exchange",
+        /// The proxy was killed, and nobody knows whether the response still reached the client.
+        DeliveryUnknown = "delivery_unknown",
+        /// The message was changed on its way.
+        Rewritten = "rewritten",
+        /// A value that should be kept in cleartext is one that a pack cannot hold: it is hashed.
+        CleartextNotKept = "cleartext_not_kept",
+        /// The client cancelled the call while its handler ran.
+        CancelledByClient = "cancelled_by_client",
     }
 }
 
@@ -301,6 +351,18 @@ vocabulary! {
         RuleUnusable = "rule_unusable",
         /// The session ended before the guard reached the message.
         NotDecided = "not_decided",
+        /// Nobody approved an item of this name.
+        SurfaceNew = "surface:new",
+        /// The definition is not the one that was approved.
+        SurfaceChanged = "surface:changed",
+        /// No listing holds the item.
+        SurfaceUnlisted = "surface:unlisted",
+        /// The item is blocked.
+        SurfaceBlocked = "surface:blocked",
+        /// The definition of the item can be read in two ways.
+        SurfaceAmbiguous = "surface:ambiguous",
+        /// What is not approved was cut out of an answer.
+        SurfaceFiltered = "surface:filtered",
         /// The guard refused the message, and no decision on it names a reason.
         GuardRefused = "guard:refused",
         /// Another element of its batch was denied.
@@ -347,8 +409,14 @@ vocabulary! {
         GuardBadBatch = "guard:bad_batch",
         /// More requests are in flight than are followed.
         GuardTooManyInFlight = "guard:too_many_in_flight",
+        /// A header of the protocol contradicts the body, occurs twice, or would be taken off on the way.
+        GuardHeaderMismatch = "guard:header_mismatch",
+        /// The body is in a content coding.
+        GuardEncoded = "guard:encoded",
         /// The recorder could not record what would pass.
         GuardRecorderUnavailable = "guard:recorder_unavailable",
+        /// A server refuses calls that it cannot record.
+        RecorderUnavailable = "recorder_unavailable",
     }
 }
 
@@ -391,6 +459,32 @@ vocabulary! {
         RecorderAbandoned = "recorder_abandoned",
         /// The proxy was killed; recovery ended it.
         Crashed = "crashed",
+        /// The client deleted the MCP session.
+        SessionDeleted = "session_deleted",
+        /// The server did not know the MCP session any more.
+        SessionLost = "session_lost",
+        /// Nothing came for too long.
+        Idle = "idle",
+        /// The stream of the old transport was closed.
+        StreamClosed = "stream_closed",
+        /// There were too many sessions, and this one had been idle for longest.
+        Evicted = "evicted",
+        /// Another session of the same client took its place.
+        Replaced = "replaced",
+        /// The upstream hung up.
+        UpstreamLost = "upstream_lost",
+        /// The server closed its recording.
+        Closed = "closed",
+    }
+}
+
+vocabulary! {
+    /// `recorder` of `session.json`: who recorded.
+    RecorderKind {
+        /// A proxy in front of the server.
+        Proxy = "proxy",
+        /// The server itself, with this library.
+        Library = "library",
     }
 }
 
@@ -409,6 +503,86 @@ vocabulary! {
         ProxyKilled = "proxy_killed",
         /// It had no id: no answer may come.
         Notification = "notification",
+        /// HTTP answered with a status that is not one of success, and without a JSON-RPC message. The exchange has the
+        /// status.
+        HttpError = "http_error",
+        /// The exchange ended without an answer.
+        StreamEnded = "stream_ended",
+        /// The upstream hung up.
+        UpstreamLost = "upstream_lost",
+        /// The server did not know the MCP session any more.
+        SessionLost = "session_lost",
+        /// The handler panicked.
+        HandlerPanicked = "handler_panicked",
+        /// The handler was dropped before it was done.
+        HandlerDropped = "handler_dropped",
+        /// The recording was closed while the handler ran.
+        Shutdown = "shutdown",
+    }
+}
+
+vocabulary! {
+    /// `transport` of events and of `session.json`, `server_transport` of receipts: how the server is spoken to.
+    #[derive(Hash)]
+    Transport {
+        /// Standard input and output of a process.
+        Stdio = "stdio",
+        /// Streamable HTTP.
+        StreamableHttp = "streamable-http",
+        /// HTTP with server-sent events, as MCP 2024-11-05 has it.
+        Sse = "sse",
+    }
+}
+
+vocabulary! {
+    /// `answered_by` of an `http_exchange`: who made the answer.
+    AnsweredBy {
+        /// The upstream server.
+        Upstream = "upstream",
+        /// The recorder itself: a refusal, or an error about the upstream.
+        Assay = "assay",
+    }
+}
+
+vocabulary! {
+    /// `ended` of an `http_exchange`: how it ended.
+    ExchangeEnd {
+        /// Both bodies were whole.
+        Complete = "complete",
+        /// The client hung up.
+        ClientGone = "client_gone",
+        /// The upstream hung up.
+        UpstreamLost = "upstream_lost",
+        /// It was refused.
+        Refused = "refused",
+        /// The proxy stopped.
+        Shutdown = "shutdown",
+        /// Nothing came for too long.
+        Timeout = "timeout",
+        /// The proxy was killed.
+        Crashed = "crashed",
+    }
+}
+
+vocabulary! {
+    /// `origin` of an `http_exchange`: who asked.
+    ExchangeOrigin {
+        /// The client.
+        Client = "client",
+        /// The recorder's bridge, for a client over stdio.
+        Bridge = "bridge",
+        /// The recorder itself, in the place of a client: the answer to what a guard withheld.
+        Assay = "assay",
+    }
+}
+
+vocabulary! {
+    /// `phase` of an `http_exchange`.
+    ExchangePhase {
+        /// It is not over.
+        Open = "open",
+        /// It is over.
+        End = "end",
     }
 }
 
@@ -481,6 +655,12 @@ mod tests {
         check::<GapReason>();
         check::<EndReason>();
         check::<OutcomeReason>();
+        check::<RecorderKind>();
         check::<Teardown>();
+        check::<Transport>();
+        check::<AnsweredBy>();
+        check::<ExchangeEnd>();
+        check::<ExchangeOrigin>();
+        check::<ExchangePhase>();
     }
 }

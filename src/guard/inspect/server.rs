@@ -1,22 +1,27 @@
 //! A server's message: what of it a policy has to judge, and what only some clients would take for that.
 
-use super::{Fields, ID, Item, ItemKind, METHOD, Names, PARAMS, REVIEWED, Reading, Refusal, Review, is_comparable};
-use crate::{canon, guard::folding, record::envelope};
+use super::{Fields, ID, Item, ItemKind, METHOD, PARAMS, Reading, Refusal, Review, is_comparable};
+use crate::{
+    canon,
+    model::Direction,
+    record::envelope::{self, Reviewed},
+    text::alike,
+};
 use std::borrow::Cow;
 
-/// The one method of a server that a policy judges.
-const SAMPLING: &str = REVIEWED[2];
+/// Says whether the policy has a rule for a name.
+type Names<'a> = &'a mut dyn FnMut(&str) -> bool;
 
-/// Reads a server's message.
+/// Reads a server's message. `names` says whether the policy has a rule for a name.
 #[must_use]
-pub fn read(text: &[u8]) -> Reading<'_> {
+pub fn read<'a>(text: &'a [u8], names: Names<'_>) -> Reading<'a> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Reading::Blank;
     }
     if envelope::is_batch(text) {
-        return batch(text);
+        return batch(text, names);
     }
-    Reading::One(one(text).unwrap_or_else(|| unanswered(Refusal::Malformed)))
+    Reading::One(one(text, names).unwrap_or_else(|| unanswered(Refusal::Malformed)))
 }
 
 /// A sender of something that is not a message does not wait for an answer.
@@ -24,12 +29,12 @@ const fn unanswered(refusal: Refusal) -> Item<'static> {
     Item::unread(ItemKind::Notification, refusal)
 }
 
-fn batch(text: &[u8]) -> Reading<'_> {
+fn batch<'a>(text: &'a [u8], names: Names<'_>) -> Reading<'a> {
     let whole = canon::scan(text).is_ok();
     let Some(elements) = canon::elements(text).ok().filter(|_| whole) else {
         return Reading::One(unanswered(Refusal::Malformed));
     };
-    let items: Vec<_> = elements.flatten().filter_map(|range| one(&text[range])).collect();
+    let items: Vec<_> = elements.flatten().filter_map(|range| one(&text[range], &mut *names)).collect();
     if items.iter().any(|item| item.review.is_some() || item.refused.is_some()) {
         // No server that samples sends batches; one that does is not followed into them.
         return Reading::One(unanswered(Refusal::BadBatch));
@@ -38,13 +43,13 @@ fn batch(text: &[u8]) -> Reading<'_> {
 }
 
 /// Reads what is not a batch; `None` if it is not a message. What a result holds is a client's business.
-fn one(text: &[u8]) -> Option<Item<'_>> {
+fn one<'a>(text: &'a [u8], names: Names<'_>) -> Option<Item<'a>> {
     let mut fields = Fields::default();
     canon::outline(text, &mut |member| fields.see(&member)).ok()?;
     if canon::kind(text) != Some(canon::Kind::Object) {
         return None;
     }
-    let Names { found: [id, method, params, result, error, _], refused } = fields.top;
+    let super::Names { found: [id, method, params, result, error, _], refused } = fields.top;
     let answers = result.is_some() || error.is_some();
     let kind = match (method, id) {
         (Some(_), Some(_)) => ItemKind::Request,
@@ -56,22 +61,63 @@ fn one(text: &[u8]) -> Option<Item<'_>> {
         (None, _) => return None,
     };
     let raw = method.filter(|raw| is_comparable(raw));
-    let is_misread = raw.is_some_and(|raw| folding::is_misread_as(raw, SAMPLING));
-    let name = raw.and_then(canon::decode_string).filter(|name| is_misread || folding::is_like(name, SAMPLING));
-    let asked = || Review { tool: Cow::Borrowed(SAMPLING), arguments: params };
-    let (refused, review) = match name {
+    let judged = raw.and_then(|raw| {
+        let name = canon::decode_string(raw)?;
+        let is_like =
+            |known: &&Reviewed| alike::is_misread_as(raw, known.method) || alike::is_like(&name, known.method);
+        let Reviewed { method: known, if_named, .. } = *Reviewed::of(Direction::ServerToClient).find(is_like)?;
+        (!if_named || names(known)).then(|| (known, name == known))
+    });
+    let (refused, review) = match judged {
         _ if refused[METHOD].is_some() => (Some(Refusal::BadMethod), None),
         // A name that is too long to be compared may be that name, padded.
         None if method.is_some_and(|raw| !is_comparable(raw)) => (Some(Refusal::BadMethod), None),
         None => (None, None),
-        Some(name) if name != SAMPLING => (Some(Refusal::BadMethod), None),
+        Some((_, false)) => (Some(Refusal::BadMethod), None),
         Some(_) if answers => (Some(Refusal::Shape), None),
-        Some(_) => match refused[ID].or(refused[PARAMS]) {
+        Some((tool, true)) => match refused[ID].or(refused[PARAMS]) {
             Some(refusal) => (Some(refusal), None),
-            None => (None, Some(asked())),
+            None => (None, Some(Review { tool: Cow::Borrowed(tool), arguments: params })),
         },
     };
-    Some(Item { id, kind, refused, review })
+    Some(Item { id, kind, refused, review, method, params })
+}
+
+/// A longer answer passes while it comes, unread: results of a server are never held up for their size.
+pub(in crate::guard) const STREAM_AT: usize = 1 << 20;
+/// A message that is not an answer is held until it is whole, and refused if it is longer. Less than a capture holds.
+pub(in crate::guard) const MOST_HELD: usize = 3 << 20;
+
+/// What is done with a server's message that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// It is held.
+    Hold,
+    /// It passes while it comes, unread.
+    Stream,
+    /// It is refused.
+    Refuse,
+}
+
+/// What is done with a server's message that begins so and has not ended; `last`: there is no room for more of it.
+#[must_use]
+pub fn pace(held: &[u8], last: bool) -> Pace {
+    let is_long = held.len() > STREAM_AT;
+    if !is_long && !last {
+        return Pace::Hold;
+    }
+    match beginning(held) {
+        // A recorder that is stuck does not hold up what may become an answer.
+        Beginning::Open if !is_long => Pace::Stream,
+        Beginning::Answer => Pace::Stream,
+        _ if held.len() <= MOST_HELD && !last => Pace::Hold,
+        _ => Pace::Refuse,
+    }
+}
+
+/// Whether it is a message, or nothing at all.
+pub(in crate::guard) fn is_message(text: &[u8]) -> bool {
+    !matches!(read(text, &mut |_| false), Reading::One(Item { refused: Some(Refusal::Malformed), .. }))
 }
 
 /// What the beginning of a server's message shows.
@@ -142,11 +188,11 @@ mod tests {
     }
 
     fn sampling(text: &str) -> Option<Sampling> {
-        let item = one(text.as_bytes())?;
+        let item = one(text.as_bytes(), &mut |_| false)?;
         Some(match (item.refused, item.review) {
             (None, None) => Sampling::No,
             (None, Some(review)) => {
-                assert_eq!(review.tool, SAMPLING);
+                assert_eq!(review.tool, "sampling/createMessage");
                 Sampling::Asked
             }
             (Some(refusal), review) => {
@@ -154,6 +200,27 @@ mod tests {
                 Sampling::Doubtful(refusal)
             }
         })
+    }
+
+    #[test]
+    fn elicitation_is_judged_where_the_policy_names_it() {
+        for (text, expected) in [
+            (r#"{"id":1,"method":"elicitation/create","params":{}}"#, (None, Some("elicitation/create"))),
+            (r#"{"id":1,"method":"Elicitation/Create"}"#, (Some(Refusal::BadMethod), None)),
+            (r#"{"id":1,"method":"elicitation/create","result":{}}"#, (Some(Refusal::Shape), None)),
+            (r#"{"id":1,"method":"elicitation/other"}"#, (None, None)),
+        ] {
+            let mut asked = Vec::new();
+            let mut named = |name: &str| {
+                asked.push(name.to_owned());
+                true
+            };
+            let item = one(text.as_bytes(), &mut named).unwrap();
+            assert_eq!((item.refused, item.review.as_ref().map(|r| &*r.tool)), expected, "{text}");
+            assert_eq!(asked.len(), usize::from(expected != (None, None)), "{text}");
+            let item = one(text.as_bytes(), &mut |_| false).unwrap();
+            assert_eq!((item.refused, item.review), (None, None), "{text}");
+        }
     }
 
     #[test]

@@ -10,8 +10,9 @@ use crate::{
         Refusal,
         inspect::{
             ends::{Ends, Gathered},
-            server::{Beginning, beginning},
+            server::{Beginning, MOST_HELD, Pace, STREAM_AT, beginning, pace},
         },
+        surface::Came,
     },
     model::Direction,
     relay::stdio::{Action, Desk, Held, Inserts, Inspector},
@@ -20,16 +21,13 @@ use std::sync::Arc;
 
 /// The stream that is judged here.
 const DIRECTION: Direction = Direction::ServerToClient;
-/// A longer answer passes while it comes, unread: results of a server are never held up for their size.
-const STREAM_AT: usize = 1 << 20;
-/// A message that is not an answer is held until it is whole, and refused if it is longer. Less than the capture holds.
-const MOST_HELD: usize = 3 << 20;
 
 /// Inspects the stream from server to client.
 pub struct Outlet {
     shared: Arc<StdioGuard>,
     finder: Finder,
-    refused_next: Option<usize>,
+    /// What becomes of a message that was decided about while others before it waited to be passed on.
+    next: Option<Action>,
     /// Inside a line that passes while it comes.
     streaming: Option<Gathered>,
     /// Inside a line that was refused before its end was seen.
@@ -40,7 +38,7 @@ impl Outlet {
     /// Over what it shares with the client's side.
     #[must_use]
     pub fn new(shared: Arc<StdioGuard>) -> Self {
-        Self { shared, finder: Finder::default(), refused_next: None, streaming: None, skipping: None }
+        Self { shared, finder: Finder::default(), next: None, streaming: None, skipping: None }
     }
 
     /// More of a line that is passing.
@@ -58,14 +56,19 @@ impl Outlet {
     /// A line that is too long to be waited for, and has not ended.
     fn long(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Action {
         let bytes = held.bytes;
-        let is_long = bytes.len() > STREAM_AT;
-        match beginning(bytes) {
-            // A recorder that is stuck does not hold up what may become an answer.
-            Beginning::Open if !is_long => {}
-            Beginning::Answer => {}
-            _ if bytes.len() <= MOST_HELD && !held.last => return Action::More,
-            _ => {
-                let refusal = if is_long { Refusal::TooLarge } else { Refusal::RecorderUnavailable };
+        let begins = Gathered::begin(bytes);
+        let pace = match pace(bytes, held.last) {
+            // No part of a listing passes before all of it was looked at.
+            Pace::Stream if self.shared.session.may_be_listing(Came::default(), begins.ends()) => {
+                if bytes.len() <= MOST_HELD && !held.last { Pace::Hold } else { Pace::Refuse }
+            }
+            pace => pace,
+        };
+        match pace {
+            Pace::Stream => {}
+            Pace::Hold => return Action::More,
+            Pace::Refuse => {
+                let refusal = if bytes.len() > STREAM_AT { Refusal::TooLarge } else { Refusal::RecorderUnavailable };
                 self.finder.forget();
                 self.shared.refuse_unread(DIRECTION, refusal, held.offset, desk);
                 self.skipping = Some(Skipped { gathered: Gathered::begin(bytes), refusal });
@@ -80,8 +83,8 @@ impl Outlet {
 
 impl Inspector for Outlet {
     fn inspect(&mut self, held: Held<'_>, desk: &Desk<'_>) -> Action {
-        if let Some(n) = self.refused_next.take() {
-            return Action::Discard(n);
+        if let Some(next) = self.next.take() {
+            return next;
         }
         if self.streaming.is_some() {
             return self.stream(held.bytes);
@@ -103,16 +106,23 @@ impl Inspector for Outlet {
             };
             let offset = held.offset.map(|offset| offset + approved as u64);
             let body = found.body(window);
-            if body.len() > STREAM_AT && beginning(body) == Beginning::Answer {
+            let instead = if self.shared.replaces(found, window, offset) {
+                Some(Action::Replace(found.end))
+            } else if body.len() > STREAM_AT && beginning(body) == Beginning::Answer {
                 self.shared.session.forwarded_unread(Ends::of(body));
-            } else if !self.shared.message(DIRECTION, found, window, offset, desk).passes {
-                if approved == 0 {
-                    return Action::Discard(found.end);
+                None
+            } else {
+                let passes = self.shared.message(DIRECTION, found, window, offset, desk).passes;
+                (!passes).then_some(Action::Discard(found.end))
+            };
+            match instead {
+                None => approved += found.end,
+                Some(action) if approved == 0 => return action,
+                later => {
+                    self.next = later;
+                    return Action::Forward(approved);
                 }
-                self.refused_next = Some(found.end);
-                return Action::Forward(approved);
             }
-            approved += found.end;
         }
     }
 

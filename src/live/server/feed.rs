@@ -176,7 +176,7 @@ mod tests {
         let (path, id) = (written.paths.segment, written.paths.id);
         let text = std::fs::read_to_string(&path).unwrap();
         let bad = |(n, line): (usize, &str)| match n {
-            7 => line.replace("\"v\":1", "\"v\":2"),
+            7 => line.replace("\"v\":1", &format!("\"v\":{}", crate::model::event::EVENT_VERSION + 1)),
             9 => "\0".repeat(line.len()),
             10 => line.replace("\"event_seq\":10", "\"event_seq\":\"10\""),
             _ => line.to_owned(),

@@ -5,7 +5,7 @@ use crate::{
     live::{
         discovery::OwnCard,
         hub::Reach,
-        protocol::{Brief, LiveLine, RunCard, SessionState},
+        protocol::{Brief, LiveLine, RunCard, SessionHead, SessionState, SessionStreams},
         ring::{Entry, Ring},
     },
     model::SessionId,
@@ -51,9 +51,29 @@ pub(super) struct Session {
     /// Length of its segment, once it has ended.
     ended: Option<u64>,
     last_word: Instant,
+    /// How often its open streams had changed when they were last told of.
+    streams: u64,
 }
 
 impl Session {
+    /// Its open streams, if they are others than after `seen` changes.
+    fn streams_after(&self, seen: u64) -> Option<SessionStreams> {
+        let (seq, streams) = self.reach.streams_after(seen).filter(|_| self.ended.is_none())?;
+        Some(SessionStreams { seq, session_id: self.id(), streams })
+    }
+
+    /// Its open streams, once there have been any.
+    pub fn streams(&self) -> Option<SessionStreams> {
+        self.streams_after(0)
+    }
+
+    /// Tells of its open streams if they have changed.
+    pub fn tell_streams(&mut self) {
+        let Some(told) = self.streams_after(self.streams) else { return };
+        self.streams = told.seq;
+        self.say(&LiveLine::Streams(told));
+    }
+
     fn segment_len(&self) -> u64 {
         self.ended.unwrap_or_else(|| self.reach.mark().segment_len)
     }
@@ -71,6 +91,19 @@ impl Session {
         let card = &self.card.card;
         let state = if self.ended.is_some() { SessionState::Ended } else { SessionState::Running };
         Brief { continues: card.continues, server_id: card.server_id.clone(), session_id: card.session_id, state }
+    }
+
+    /// The state of the session, for who gets its events from this cursor on.
+    pub fn as_it_is(&self, from: u64) -> SessionHead {
+        SessionHead {
+            chain_head: self.head.hash.clone(),
+            cursor: self.head.cursor,
+            from,
+            oldest: self.ring.oldest().unwrap_or(self.head.cursor),
+            session: self.card.clone(),
+            streams: self.streams(),
+            totals: self.head.totals,
+        }
     }
 
     /// Tells what is not in the chain.
@@ -148,6 +181,7 @@ impl Sessions {
             feed: feed.ok(),
             ended: None,
             last_word,
+            streams: 0,
         };
         self.all.insert(self.last, session);
         self.last

@@ -3,7 +3,7 @@
 use super::sessions::{Session, Sessions};
 use crate::{
     live::{
-        protocol::{CaughtUp, ErrorLine, Gap, Hello, LiveLine, MAX_REQUEST, PROTOCOL, Request, SessionHead, Subject},
+        protocol::{CaughtUp, ErrorLine, Gap, Hello, LiveLine, MAX_REQUEST, PROTOCOL, Request, Subject},
         ring::Ring,
     },
     model::SessionId,
@@ -74,14 +74,7 @@ impl Stream {
         };
         self.place = if self.from == From::Now { s.ring.end() } else { s.ring.find(self.expected) };
         self.greeted = true;
-        let told = SessionHead {
-            chain_head: head.hash.clone(),
-            cursor: head.cursor,
-            from: self.expected,
-            oldest: s.ring.oldest().unwrap_or(head.cursor),
-            session: s.card.clone(),
-            totals: head.totals,
-        };
+        let told = s.as_it_is(self.expected);
         output.extend_from_slice(&LiveLine::Session(Box::new(told)).to_bytes());
     }
 

@@ -1,8 +1,14 @@
 use super::*;
 use crate::{
-    live::{discovery::tests::run_card, fold::Fold, journal, protocol::SessionHead},
+    live::{
+        discovery::tests::run_card,
+        fold::Fold,
+        journal,
+        protocol::{SessionHead, SessionStreams},
+    },
     model::{Outcome, WallTime},
     paths::{AuditDir, SessionPaths},
+    record::broadcast::{OpenStream, Streams},
 };
 use assay_support::sessions::{self, Plan};
 use proptest::prelude::*;
@@ -121,6 +127,54 @@ fn stderr_and_pack_progress_are_kept_once_and_bounded() {
     assert_eq!(view.pack.as_ref().unwrap().state, PackState::Verified);
 }
 
+#[test]
+fn of_streams_what_was_told_last_holds_until_the_session_ends() {
+    let (_tmp, _, lines) = session(1);
+    let id = lines[0].place().unwrap().0;
+    let told = |seq: u64| {
+        let stream = OpenStream {
+            bytes: seq,
+            exchange: 7,
+            last_byte_at: None,
+            messages: 0,
+            method: "GET".to_owned(),
+            since: WallTime::from_millis(0),
+        };
+        SessionStreams { seq, session_id: id, streams: Streams { open: vec![stream], total: 1 } }
+    };
+    let head = |seq| {
+        let (session, totals, streams) = (run_card(id), Totals::default(), Some(told(seq)));
+        LiveLine::Session(Box::new(SessionHead {
+            chain_head: None,
+            cursor: 0,
+            from: 0,
+            oldest: 0,
+            session,
+            streams,
+            totals,
+        }))
+    };
+    let wire = LiveLine::Streams(told(3)).to_bytes();
+    assert_eq!(LiveLine::parse(&wire).unwrap(), LiveLine::Streams(told(3)));
+    let text = String::from_utf8(wire).unwrap();
+    assert!(
+        text.starts_with("{\"event\":\"streams\",\"seq\":3,\"session_id\":") && text.contains("\"open\":[{"),
+        "{text}"
+    );
+    for order in [[1, 3, 2], [3, 2, 1]] {
+        let mut state = State::default();
+        for seq in order {
+            state.apply(&if seq == 2 { head(seq) } else { LiveLine::Streams(told(seq)) });
+        }
+        let open = state.sessions()[&id].open_streams().unwrap();
+        assert_eq!((open.total, open.open[0].bytes), (1, 3));
+        for line in &lines {
+            state.apply(line);
+        }
+        assert_eq!(state.sessions()[&id].open_streams(), None);
+    }
+}
+
 fn shuffled() -> impl Strategy<Value = Vec<usize>> {
     let count = session(12).2.len();
     // Every line once, in any order, and any of them again at any place.
@@ -166,7 +220,15 @@ fn sessions_are_bounded_and_those_that_ended_go_first() {
         let mut session = run_card(SessionId::from_bits(n));
         session.card.started_at = WallTime::from_millis(i64::try_from(n).unwrap());
         let totals = Totals::default();
-        LiveLine::Session(Box::new(SessionHead { chain_head: None, cursor: 0, from: 0, oldest: 0, session, totals }))
+        LiveLine::Session(Box::new(SessionHead {
+            chain_head: None,
+            cursor: 0,
+            from: 0,
+            oldest: 0,
+            session,
+            streams: None,
+            totals,
+        }))
     };
     let (_tmp, _, ended) = self::session(1);
     for line in &ended {

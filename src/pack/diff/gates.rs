@@ -5,7 +5,7 @@ use super::Comparison;
 use crate::{
     files,
     numbers::increase_pct,
-    pack::verify::{Completeness, SignerVerdict, VerifyReport},
+    pack::verify::{Completeness, Covered, SignerVerdict, VerifyReport},
     yaml::{Error, Node, Place, Scalar, Source},
 };
 use serde::Serialize;
@@ -38,11 +38,13 @@ pub struct Gates {
     pub require_complete: Option<bool>,
     /// Both packs are PINNED.
     pub require_pinned: Option<bool>,
+    /// In B, the least share of requests of a server's own receipts that have an outcome, percent.
+    pub min_escrow_coverage_pct: Option<f64>,
     /// Tools that may be new; alone it means that no other may.
     pub allowed_new_tools: Option<Vec<String>>,
 }
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "max_new_tools",
     "max_gone_tools",
     "max_denied",
@@ -53,6 +55,7 @@ const KEYS: [&str; 11] = [
     "p50_increase_pct",
     "require_complete",
     "require_pinned",
+    "min_escrow_coverage_pct",
     "allowed_new_tools",
 ];
 
@@ -124,6 +127,13 @@ impl Gates {
                 "p50_increase_pct" => gates.p50_increase_pct = Some(percentage(&source, value, name)?),
                 "require_complete" => gates.require_complete = flag()?,
                 "require_pinned" => gates.require_pinned = flag()?,
+                "min_escrow_coverage_pct" => {
+                    let share = percentage(&source, value, name)?;
+                    if share > 100.0 {
+                        return Err(source.expected(value, name, "a percentage from 0 to 100"));
+                    }
+                    gates.min_escrow_coverage_pct = Some(share);
+                }
                 "allowed_new_tools" => {
                     let tools = source.sequence(value, name)?.iter();
                     let tools = tools.map(|tool| source.string(tool, name).map(str::to_owned));
@@ -196,7 +206,25 @@ impl Gates {
             is_complete,
         ));
         results.extend(wanted("require_pinned", self.require_pinned, pinned.map(SignerVerdict::as_str), is_pinned));
+        results.extend(self.min_escrow_coverage_pct.map(|limit| coverage(limit, b.facts.coverage.as_ref())));
         GateReport { passed: results.iter().all(|r| r.passed), results }
+    }
+}
+
+/// Where nothing was asked for, nothing is shown.
+fn coverage(limit: f64, covered: Option<&Covered>) -> GateResult {
+    let share = covered.and_then(|c| c.coverage.ratio()).map(|ratio| ratio * 100.0);
+    let note = match covered {
+        None => "B is not a recording that a server made of itself".to_owned(),
+        Some(covered) => covered.to_string(),
+    };
+    GateResult {
+        gate: "min_escrow_coverage_pct",
+        limit: json!(limit),
+        // Rounded down: what is not whole is not 100.
+        actual: json!(share.map(|pct| (pct * 10.0).floor() / 10.0)),
+        passed: share.is_some_and(|pct| pct >= limit),
+        note: Some(note),
     }
 }
 
@@ -215,6 +243,21 @@ fn latency(gate: &'static str, limit: f64, a: Option<u64>, b: Option<u64>) -> Ga
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn coverage_is_of_what_was_asked_for_and_of_nothing_there_is_none() {
+        use crate::model::Coverage;
+        let of = |requested, executed| Covered {
+            coverage: Coverage { requested, executed, open: requested - executed, denied: 0 },
+            ..Covered::default()
+        };
+        let passed = |limit, covered: Option<Covered>| coverage(limit, covered.as_ref()).passed;
+        assert!(passed(100.0, Some(of(3, 3))) && passed(66.0, Some(of(3, 2))));
+        assert!(!passed(67.0, Some(of(3, 2))) && !passed(0.0, Some(of(0, 0))) && !passed(0.0, None));
+        assert_eq!(coverage(100.0, Some(&of(3000, 2999))).actual, json!(99.9));
+        let e = Gates::parse(b"min_escrow_coverage_pct: 100.5\n", "g").unwrap_err();
+        assert!(e.to_string().contains("from 0 to 100"), "{e}");
+    }
 
     #[test]
     fn every_gate_is_read() {

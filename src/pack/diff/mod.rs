@@ -11,6 +11,7 @@ mod listing;
 mod pair;
 mod regress;
 mod side;
+mod surface;
 mod table;
 mod view;
 
@@ -18,6 +19,7 @@ pub use json::{Difference, DifferenceKind};
 pub use latency::Quantiles;
 pub use listing::{CallChange, CallSide, ChangeKind, Listing};
 pub use regress::Regression;
+pub use surface::SurfaceGroup;
 pub use table::{TotalsRow, totals_rows};
 pub use view::{ContextChange, DiffTotals, SideView, ToolRow, ToolSide};
 
@@ -104,6 +106,8 @@ pub struct Comparison {
     pub changes: Vec<CallChange>,
     /// Changes that are not listed.
     pub changes_omitted: u64,
+    /// What the server offers otherwise, as far as both sessions saw it; equal changes of many items are one group.
+    pub surface: Vec<SurfaceGroup>,
 }
 
 /// The answer as a whole.
@@ -231,6 +235,7 @@ fn compare(
         calls: paired.counts,
         changes: listing.changes,
         changes_omitted: listing.omitted,
+        surface: surface::changes([a, b], [report_a, report_b]),
     };
     Ok((comparison, paired))
 }

@@ -59,12 +59,11 @@ pub enum SourceError {
     TooNew(#[from] Later),
 }
 
-/// The sessions in a pack, an audit directory, or a session's file `receipts/session_….jsonl`; `audit_dir` is where a
-/// session id alone is looked up.
+/// The sessions in a pack, an audit directory, or a session's file `receipts/session_….jsonl`.
 ///
 /// # Errors
 /// [`SourceError`].
-pub fn sources(path: &Path, audit_dir: &Path) -> Result<Vec<Source>, SourceError> {
+pub fn sources(path: &Path) -> Result<Vec<Source>, SourceError> {
     let error = |what| SourceError::Nothing { path: path.to_owned(), what };
     if path.join(PACK).is_file() {
         return match later(path) {
@@ -81,15 +80,6 @@ pub fn sources(path: &Path, audit_dir: &Path) -> Result<Vec<Source>, SourceError
     if path.is_file() {
         let named = journal(path).ok_or_else(|| error("it is not the receipts file of a session"))?;
         return named.readable().map(|s| vec![s]);
-    }
-    let text = path.to_string_lossy();
-    let id = text.strip_prefix("mcp_").unwrap_or(&text);
-    if id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
-        let found: Vec<Source> = directory(audit_dir).into_iter().filter(|s| s.is_session(id)).collect();
-        if found.is_empty() {
-            return Err(error("the audit directory has no such session"));
-        }
-        return found.into_iter().map(Source::readable).collect();
     }
     Err(error("it does not exist"))
 }
@@ -195,11 +185,6 @@ impl Source {
 
     fn stem(&self) -> Option<&str> {
         self.name.strip_prefix("session_")?.strip_suffix(".jsonl")
-    }
-
-    fn is_session(&self, id: &str) -> bool {
-        let name = if self.name == PACK { self.dir.file_name().and_then(|n| n.to_str()) } else { self.stem() };
-        name.and_then(|n| n.rsplit_once('_')).is_some_and(|(_, hex)| hex.eq_ignore_ascii_case(id))
     }
 
     pub(super) fn read<V: Visit>(

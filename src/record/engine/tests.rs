@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    model::{AuditEvent, Direction, Profile, SessionId, ToolCall, WallTime},
+    model::{AuditEvent, Direction, Profile, SessionId, ToolCall, Transport, WallTime},
     paths::AuditDir,
     record::{
         activity::Activity,
@@ -9,7 +9,7 @@ use crate::{
         health::Health,
         judge::PolicyFeed,
         opening::{Opening, PackInterval},
-        recorder::{Message, Setup},
+        recorder::{Message, Origin, Setup},
         session::{Ended, Written},
         source::{Delivered, Lost, SourceError},
         stream::{MessagePlace, StreamId},
@@ -72,12 +72,15 @@ impl Source for Script {
                     place: MessagePlace { stream, offset },
                     end,
                     bytes: text.as_bytes(),
+                    sha256: None,
                     page: None,
                     rest: &|| (),
                     first_byte_ns: now,
                     read_ns: now,
                     ruling: None,
                     undecided: false,
+                    anomalies: &[],
+                    resumable: false,
                 };
                 take(key, Seen::Message(&message));
                 self.ends.insert((key, stream), end);
@@ -124,7 +127,7 @@ impl Source for Script {
 
     fn retry(&mut self) {}
 
-    fn make_room(&mut self, _: bool) {}
+    fn make_room(&mut self, _: &dyn Fn(SessionKey) -> bool) {}
 
     fn rest(&mut self, _: bool) {}
 
@@ -150,14 +153,15 @@ impl Source for Script {
 fn opening(dir: &Path, bits: u64, interval: PackInterval) -> Step {
     let setup = Setup {
         profile: Profile::Audit,
-        transport: "stdio",
+        transport: Transport::Stdio,
         server_id: format!("server-{bits}"),
-        command: None,
-        command_digest: crate::record::recorder::command_digest(&[]),
+        origin: Origin::of_command(Vec::new(), false),
+        http: None,
         store_args: false,
         store_results: false,
         store_limit: 0,
         policy_hash: None,
+        surface: None,
     };
     Step::Begins(Box::new(Opening {
         dir: AuditDir::at(dir),
@@ -196,7 +200,7 @@ fn record(steps: Vec<(u64, Step)>, waiting: usize) -> Ran {
     let heard = source.heard.clone();
     let (ended, all) = mpsc::sync_channel(waiting);
     let (files, written) = mpsc::channel();
-    let shared = Shared { broadcast: Arc::new(Silent), ended, files };
+    let shared = Shared { broadcast: Arc::new(Silent), ended, files, health: Arc::default() };
     let (finish, ending) = mpsc::channel();
     let reason = EndReason::SignalTerm.into();
     finish.send(Ending { reason, clean: true, ..Ending::default() }).unwrap();

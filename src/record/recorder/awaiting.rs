@@ -38,6 +38,11 @@ impl Awaiting {
         next
     }
 
+    /// What is awaited of a stream of which nothing is delivered any more.
+    pub(super) fn take(&mut self, stream: StreamId) -> VecDeque<Awaited> {
+        self.0.remove(&stream).unwrap_or_default()
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,14 +1,14 @@
 //! The end of a call: its receipt, and the event that binds it into the chain.
 
-use super::{Binding, Recorder};
+use super::{Binding, Recorder, judged::said};
 use crate::model::words::{AnomalyKind, OutcomeReason, Word};
 use crate::{
     canon,
     model::{
         CallAnomaly, Detail, DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, RECORDER_VERSION, ReceiptId,
-        RpcId, ToolCall,
+        RpcId, ToolCall, Transport,
         event::detail,
-        receipt::{INTEGRATION_SOURCE, SCHEMA_VERSION, SESSION_START, SessionStart, TOOL_CALL},
+        receipt::{INTEGRATION_SOURCE, PLAIN_SCHEMA, SCHEMA_VERSION, SESSION_START, SessionStart, TOOL_CALL},
     },
     record::{
         chain::Entry,
@@ -32,7 +32,7 @@ impl Recorder {
     /// Writes the receipt, if the request deserves one, and the closing event. `reason` says why there is no response,
     /// or why it was not delivered.
     pub(super) fn close_now(&mut self, mut pending: Pending, reason: Option<OutcomeReason>) {
-        let reason = reason.or((pending.key.is_none()).then_some(OutcomeReason::Notification));
+        let reason = pending.cut.or(reason).or((pending.key.is_none()).then_some(OutcomeReason::Notification));
         let receipt =
             pending.call.as_ref().filter(|c| !c.task_leg || pending.response.as_ref().is_some_and(|r| r.is_final));
         let binding = receipt.is_some().then(|| self.write_call_receipt(&mut pending, reason));
@@ -44,7 +44,7 @@ impl Recorder {
         match &pending.response {
             Some(response) if response.delivered_ns.is_some() => {
                 let ns = response.delivered_ns.unwrap_or(now);
-                let (wire, offset) = (response.wire.clone(), response.offset);
+                let (wire, place) = (response.wire.clone(), response.place);
                 let binding = binding.unwrap_or_default();
                 self.event(Entry {
                     at: self.clock.wall(ns),
@@ -55,7 +55,8 @@ impl Recorder {
                     invocation: Some(pending.invocation),
                     wire: Some(&wire),
                     detail: Detail::ResponseSent(detail::Forwarded {
-                        offset,
+                        exchange: self.exchange_of(place),
+                        offset: place.offset,
                         receipt_id: binding.id,
                         receipt_sha256: binding.sha256,
                     }),
@@ -80,6 +81,7 @@ impl Recorder {
             invocation: Some(pending.invocation),
             wire: pending.wire.as_ref(),
             detail: Detail::RequestBlocked(detail::Blocked {
+                exchange: self.exchange_of(pending.place),
                 offset: pending.place.offset,
                 reason: envelope::short_word(&decision.reason),
                 receipt_id: binding.id,
@@ -108,6 +110,7 @@ impl Recorder {
     /// What a receipt says of a call, without stored contents.
     pub(super) fn call_receipt(&self, p: &Pending, id: ReceiptId, reason: Option<OutcomeReason>) -> Option<ToolCall> {
         let call = p.call.as_ref()?;
+        let stands = call.surface.as_ref();
         let response = p.response.as_ref();
         // The difference of the events' own times: a verifier has nothing else to compute it from. A call that was
         // carried over began before this session did.
@@ -121,18 +124,23 @@ impl Recorder {
         let decision = p.decision.as_ref();
         let blocked = decision.is_some_and(|d| d.blocked);
         let short = |text: &String| envelope::short(text);
+        let no_response = if p.cancelled { Some(OutcomeReason::CancelledByClient) } else { reason };
         let outcome = match response {
             _ if blocked => Outcome::Denied,
+            None if no_response == Some(OutcomeReason::HttpError) => Outcome::Error,
             None => Outcome::Timeout,
             Some(r) if r.is_error == Some(true) => Outcome::Error,
             Some(_) => Outcome::Forwarded,
         };
-        let no_response = if p.cancelled { Some(OutcomeReason::CancelledByClient) } else { reason };
         let mut anomalies = call.anomalies.clone();
         if let Some(r) = response {
             anomalies.extend(r.anomalies.iter().cloned());
             if r.delivered_ns.is_none() {
                 anomalies.insert(CallAnomaly::ResponseNotDelivered.into());
+                // What a peer has seen is not known of bytes that were with the HTTP stack.
+                if self.recovering && self.setup.transport != Transport::Stdio {
+                    anomalies.insert(CallAnomaly::DeliveryUnknown.into());
+                }
             }
         }
         if call.task_leg {
@@ -174,11 +182,16 @@ impl Recorder {
             result_hash: response.and_then(|r| r.result_hash.clone()),
             result_is_error: response.and_then(|r| r.is_error),
             result_type: response.and_then(|r| r.result_type.clone()),
-            schema_version: SCHEMA_VERSION.to_owned(),
+            schema_version: if stands.is_some() { SCHEMA_VERSION } else { PLAIN_SCHEMA }.to_owned(),
             seq: self.next_receipt,
             server_id: self.setup.server_id.clone(),
-            server_transport: self.setup.transport.to_owned(),
+            server_transport: self.setup.transport.as_str().to_owned(),
             session_id: self.session,
+            surface_age_ms: said(stands, |s| s.age_ms),
+            surface_approval_id: said(stands, |s| s.approval_id.clone()),
+            surface_item_hash: said(stands, |s| s.item_hash.clone()),
+            surface_root: said(stands, |s| s.root.clone()),
+            surface_state: said(stands, |s| s.state),
             timestamp: self.clock.wall(ended_ns),
             tool_name: call.tool_name.clone(),
             trace_id: self.session,
@@ -216,19 +229,19 @@ impl Recorder {
         let receipt = SessionStart {
             chain_head: self.chain.first().to_owned(),
             client_info: self.identity.client.clone(),
-            command_digest: self.setup.command_digest.clone(),
+            command_digest: self.setup.origin.digest().to_owned(),
             continues: self.continues,
-            integration_source: INTEGRATION_SOURCE.to_owned(),
+            integration_source: self.integration_source(),
             policy_hash: self.policy.clone(),
             profile: self.setup.profile,
             protocol_version: self.identity.protocol.clone(),
             proxy_version: RECORDER_VERSION.to_owned(),
             receipt_id: id,
-            schema_version: SCHEMA_VERSION.to_owned(),
+            schema_version: PLAIN_SCHEMA.to_owned(),
             seq: self.next_receipt,
             server_id: self.setup.server_id.clone(),
             server_info: self.identity.server.clone(),
-            server_transport: self.setup.transport.to_owned(),
+            server_transport: self.setup.transport.as_str().to_owned(),
             session_id: self.session,
             started_at: self.started_at,
             timestamp: self.clock.wall(now_ns),

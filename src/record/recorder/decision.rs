@@ -7,9 +7,10 @@ use crate::{
         chain::Entry,
         content,
         correlate::{Pending, RequestDecision},
-        envelope::{self, Envelope},
+        envelope::{self, Envelope, Reviewed},
         judge::{Decision, Judge, Subject},
         rulings::RulingRecord,
+        stream::MessagePlace,
     },
 };
 use std::collections::BTreeSet;
@@ -51,35 +52,32 @@ impl Recorder {
         let judge = self.judge.as_mut().filter(|_| !m.undecided)?;
         let subject = subject?;
         let policy = judge.begin();
+        let if_named = Reviewed::of(m.direction()).any(|r| r.if_named && r.method == subject.tool);
+        if if_named && !judge.names(subject.tool) {
+            return None;
+        }
         let (decision, _) = judge.judge(subject, m.read_ns);
         let at_ns = crate::sys::clock::mono_ns().max(m.read_ns);
         Some(RequestDecision::of(&decision, policy, (at_ns, self.clock.wall(at_ns)), false, false))
     }
 
     /// Puts a decision into the chain.
-    pub(super) fn decision_event(
-        &mut self,
-        invocation: InvocationId,
-        decision: &RequestDecision,
-        direction: Direction,
-        offset: u64,
-    ) {
+    pub(super) fn decision_event(&mut self, invocation: InvocationId, decision: &RequestDecision, place: MessagePlace) {
         let Some(said_of) = self.table.get(invocation).map(|p| (p.method.clone(), p.rpc_id.clone())) else { return };
-        self.decision_said(invocation, decision, direction, offset, said_of);
+        self.decision_said(invocation, decision, place, said_of);
     }
 
     /// Puts a decision into the chain, of a request that is not in the table any more.
     pub(super) fn decision_of(&mut self, pending: &Pending, decision: &RequestDecision) {
         let said_of = (pending.method.clone(), pending.rpc_id.clone());
-        self.decision_said(pending.invocation, decision, pending.place.direction(), pending.place.offset, said_of);
+        self.decision_said(pending.invocation, decision, pending.place, said_of);
     }
 
     fn decision_said(
         &mut self,
         invocation: InvocationId,
         decision: &RequestDecision,
-        direction: Direction,
-        offset: u64,
+        place: MessagePlace,
         (method, rpc_id): (String, RpcId),
     ) {
         self.last_ns = self.last_ns.max(decision.at_ns);
@@ -87,7 +85,8 @@ impl Recorder {
         let short = |text: &str| envelope::short(text);
         let detail = detail::PolicyDecision {
             enforced: decision.enforced,
-            offset,
+            exchange: self.exchange_of(place),
+            offset: place.offset,
             policy_hash: decision.policy_hash.clone(),
             reason: envelope::short_word(&decision.reason),
             rule: decision.rule.as_deref().map(short),
@@ -97,7 +96,7 @@ impl Recorder {
         self.event(Entry {
             at: decision.at,
             mono_us: self.mono_us(decision.at_ns),
-            direction: Some(direction),
+            direction: Some(place.direction()),
             method: Some(&method),
             rpc_id: Some(&rpc_id),
             invocation: Some(invocation),
@@ -122,6 +121,7 @@ impl Recorder {
             invocation: None,
             wire: Some(&wire),
             detail: Detail::RequestBlocked(detail::Blocked {
+                exchange: self.exchange_of(m.place),
                 offset: m.place.offset,
                 reason: envelope::short_word(&reason),
                 receipt_id: None,
@@ -151,7 +151,7 @@ impl Recorder {
         }
         pending.decision = Some(Box::new(decision.clone()));
         if missing {
-            self.decision_event(invocation, &decision, m.direction(), m.place.offset);
+            self.decision_event(invocation, &decision, m.place);
         }
         if blocked {
             self.awaiting.forget(Some(invocation), false);

@@ -2,10 +2,11 @@
 
 use super::{Begin, Recorder};
 use crate::model::{
-    Detail, EndReason, GapReason, OutcomeReason, RECORDER_VERSION, SessionDoc, Teardown, Word,
+    Detail, EndReason, GapReason, InvocationId, OutcomeReason, RECORDER_VERSION, RecorderKind, SessionDoc, Teardown,
+    Transport, Word,
     event::detail,
-    receipt::{GapReceipt, INTEGRATION_SOURCE, RECORDER_GAP, SCHEMA_VERSION, SESSION_END, SessionEnd},
-    session::SESSION_VERSION,
+    receipt::{GapReceipt, PLAIN_SCHEMA, RECORDER_GAP, SESSION_END, SessionEnd},
+    session::{HTTP_SESSION, SESSION_VERSION},
 };
 
 /// Why and how a session ends.
@@ -42,6 +43,12 @@ pub(super) struct HeldGap {
     pub(super) now_ns: u64,
 }
 
+/// Whether a call without a response for this reason keeps its session from being complete.
+const fn is_failure(reason: OutcomeReason) -> bool {
+    use OutcomeReason as R;
+    !matches!(reason, R::ClientClosed | R::CancelledByClient | R::Notification | R::HttpError)
+}
+
 impl Recorder {
     /// Records in the chain and in a receipt that evidence was lost.
     pub fn gap(&mut self, reason: impl Into<Word<GapReason>>, messages: u64, bytes: u64, now_ns: u64) {
@@ -58,11 +65,11 @@ impl Recorder {
         let id = self.session_receipt("gap");
         let receipt = GapReceipt {
             bytes,
-            integration_source: INTEGRATION_SOURCE.to_owned(),
+            integration_source: self.integration_source(),
             messages,
             reason: reason.clone(),
             receipt_id: id,
-            schema_version: SCHEMA_VERSION.to_owned(),
+            schema_version: PLAIN_SCHEMA.to_owned(),
             seq: self.next_receipt,
             session_id: self.session,
             timestamp: self.clock.wall(now_ns),
@@ -100,7 +107,10 @@ impl Recorder {
             }
             let Some(pending) = self.table.remove(invocation) else { continue };
             if pending.call.is_some() && pending.response.is_none() && !pending.cancelled && pending.key.is_some() {
-                self.unanswered += 1;
+                match pending.cut {
+                    Some(reason) => self.failed += u64::from(is_failure(reason)),
+                    None => self.unanswered += 1,
+                }
             }
             self.close_now(pending, ending.no_response);
         }
@@ -121,12 +131,23 @@ impl Recorder {
         }
         let unanswered = self.unanswered;
         let whole = self.counts.missed == 0 && self.counts.missed_bytes == 0;
-        let complete = ending.clean && whole && (unanswered == 0 || ending.pending_is_clean);
+        let complete = ending.clean && whole && self.failed == 0 && (unanswered == 0 || ending.pending_is_clean);
         self.end_chain(ending, complete, carried_out);
         self.doc(ending, complete)
     }
 
+    /// Closes a request that has no answer: what it was asked in ended so.
+    pub(super) fn close_cut(&mut self, invocation: InvocationId, reason: Option<OutcomeReason>) {
+        let Some(pending) = self.table.get_mut(invocation) else { return };
+        pending.cut = reason;
+        let is_open = pending.call.is_some() && pending.response.is_none() && !pending.cancelled;
+        self.failed += u64::from(is_open && pending.key.is_some() && reason.is_some_and(is_failure));
+        self.close(invocation);
+    }
+
     fn end_chain(&mut self, ending: &Ending, complete: bool, carried_out: Vec<crate::model::InvocationId>) {
+        self.name_exchanges();
+        self.exchanges.is_lost = ending.reason == EndReason::SessionLost;
         let detail = detail::ChainEnd {
             carried_out,
             complete,
@@ -145,10 +166,10 @@ impl Recorder {
             chain_hash: self.chain.head().to_owned(),
             counts: self.counts,
             end_reason: reason.clone(),
-            integration_source: INTEGRATION_SOURCE.to_owned(),
+            integration_source: self.integration_source(),
             proxy_version: RECORDER_VERSION.to_owned(),
             receipt_id: id,
-            schema_version: SCHEMA_VERSION.to_owned(),
+            schema_version: PLAIN_SCHEMA.to_owned(),
             seq: self.next_receipt,
             session_complete: complete,
             session_id: self.session,
@@ -167,21 +188,24 @@ impl Recorder {
             chain_last: self.chain.head().to_owned(),
             client_info: self.identity.client.clone(),
             clock_steps: self.clock.steps.clone(),
-            command: self.setup.command.clone(),
-            command_digest: self.setup.command_digest.clone(),
+            command: self.setup.origin.command().cloned(),
+            command_digest: self.setup.origin.digest().to_owned(),
             continues: self.continues,
             counts: self.counts,
+            coverage: self.setup.is_library().then(|| self.steps.coverage()),
             end_reason: ending.reason.clone(),
             ended_at: self.clock.wall(self.last_ns),
             ended_mono_us: self.mono_us(self.last_ns),
             event_count: self.chain.len(),
             exit_code: ending.exit_code,
+            http: self.http_session(),
             ledger_hash: self.ledger_hash.clone(),
             live_events_missed: ending.live_events_missed,
             policy_hash: self.policy.clone(),
             profile: self.setup.profile,
             protocol_version: self.identity.protocol.clone(),
             receipt_count: self.next_receipt,
+            recorder: self.setup.is_library().then_some(RecorderKind::Library.into()),
             recorder_version: RECORDER_VERSION.to_owned(),
             recovery_notes: ending.recovery_notes.clone(),
             server_id: self.setup.server_id.clone(),
@@ -192,8 +216,12 @@ impl Recorder {
             stderr_bytes: ending.stderr_bytes,
             surface_hash: self.surface().map(|s| crate::canon::sha256_hex(&s)),
             teardown: ending.teardown.map(Word::Known),
-            transport: self.setup.transport.to_owned(),
-            v: SESSION_VERSION,
+            transport: self.setup.transport.as_str().to_owned(),
+            v: match (self.setup.is_library(), self.setup.transport) {
+                (true, _) => SESSION_VERSION,
+                (false, Transport::Stdio) => 1,
+                (false, _) => HTTP_SESSION,
+            },
         }
     }
 
@@ -205,12 +233,14 @@ impl Recorder {
         let mut next = Self::bare(self.setup.clone(), begin);
         next.table = std::mem::take(&mut self.table);
         next.awaiting = std::mem::take(&mut self.awaiting);
+        next.exchanges = self.exchanges.roll();
         next.judge = self.judge.take();
         next.policy = self.policy;
         next.violations = self.violations;
         next.identity = self.identity;
         next.surface = self.surface;
         next.silent = self.silent;
+        next.judge_on(self.judged.take(), self.started_ns);
         let order = next.table.in_order();
         let carried = order.into_iter().filter(|i| next.table.get(*i).is_some_and(|p| p.recorded)).collect();
         next.write_chain_start(carried);

@@ -8,16 +8,22 @@ mod awaiting;
 mod close;
 mod decision;
 mod end;
+mod exchange;
+mod judged;
 mod request;
 mod response;
 mod restore;
+mod setup;
 mod silent;
+mod step;
 #[cfg(test)]
 mod tests;
 mod unbound;
 
 pub use end::Ending;
 pub use restore::{OnDisk, Restored};
+pub use setup::{HttpBinding, Origin, Setup, command_digest, server_id_of_command, server_id_of_url};
+pub use step::Step;
 
 use super::{
     chain::{Chain, Entry, Wire},
@@ -25,59 +31,37 @@ use super::{
     envelope::{self, MessageKind},
     judge::Judge,
     rulings::RulingRecord,
-    stream::{MessagePlace, Scope},
-    surface::Surface,
+    stream::{MessagePlace, Scope, StreamId},
+    surface::Observer,
 };
 use crate::model::words::AnomalyKind;
 use crate::{
     canon,
     model::{
-        CallAnomaly, Detail, Direction, InvocationId, Profile, ReceiptId, RpcId, SessionId, WallTime, Word,
+        CallAnomaly, Detail, Direction, InvocationId, ReceiptId, RpcId, SessionId, WallTime, Word,
         event::detail,
         receipt::Counts,
         session::{ClockStep, Identity},
+        surface::{self, Announced, Facet},
     },
 };
 use awaiting::{Awaited, Awaiting};
+use exchange::Exchanges;
+use judged::Judged;
 use std::{collections::BTreeSet, ops::Range};
-
-/// What does not change while a proxy runs.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// How the policy was applied: audit or guard.
-    pub profile: Profile,
-    /// Name of the transport in the evidence: `stdio`.
-    pub transport: &'static str,
-    /// The server's id: from `--server-id`, or derived from its command.
-    pub server_id: String,
-    /// The server command; `None` unless it may be stored (`--store-command`).
-    pub command: Option<Vec<String>>,
-    /// `sha256:` of the RFC 8785 form of the server command.
-    pub command_digest: String,
-    /// Store tool arguments in cleartext.
-    pub store_args: bool,
-    /// Store tool results in cleartext.
-    pub store_results: bool,
-    /// Content over this many bytes stays in the investigation log.
-    pub store_limit: usize,
-    /// `sha256:` of the policy file in force when the proxy began.
-    pub policy_hash: Option<String>,
-}
-
-/// `sha256:` of the RFC 8785 form of a command.
-#[must_use]
-pub fn command_digest(argv: &[String]) -> String {
-    format!("sha256:{}", canon::sha256_hex(&canon::to_vec(argv).unwrap_or_default()))
-}
+use step::Steps;
 
 /// One message as it crossed.
 pub struct Message<'a> {
-    /// The stream and the offset of its first byte.
+    /// The stream and the offset of its first byte. In a body that is encoded, offsets are those of what it decodes to.
     pub place: MessagePlace,
-    /// Stream offset just after its terminator: delivered once everything before this was written.
+    /// Stream offset just after its terminator, in bytes as they cross: delivered once everything before this was
+    /// written.
     pub end: u64,
     /// Its bytes, without terminator.
     pub bytes: &'a [u8],
+    /// Their SHA-256, if its source knows it.
+    pub sha256: Option<[u8; 32]>,
     /// Called with each part of `bytes` that is not read again in this pass.
     pub page: Option<&'a dyn Fn(usize)>,
     /// Called now and then while work on it takes long.
@@ -90,6 +74,11 @@ pub struct Message<'a> {
     pub ruling: Option<&'a RulingRecord>,
     /// The session ended before its guard came to it: it was not passed on.
     pub undecided: bool,
+    /// What its source found unusual about it.
+    pub anomalies: &'a [CallAnomaly],
+    /// Over HTTP: it may answer, or cancel, what was asked in another exchange, because its session has a session id,
+    /// or is of the old transport.
+    pub resumable: bool,
 }
 
 impl Message<'_> {
@@ -102,6 +91,11 @@ impl Message<'_> {
     /// Where ids are unique of requests that go this way, `direction`, and that it carries or answers.
     const fn scope(&self, direction: Direction) -> (Scope, Direction) {
         (self.place.stream.scope(direction), direction)
+    }
+
+    /// Whether what goes this way may be about a request of another exchange.
+    fn may_answer_elsewhere(&self, direction: Direction) -> bool {
+        self.resumable && self.direction() == direction && matches!(self.place.stream, StreamId::Exchange { .. })
     }
 
     /// Whether it was kept from its receiver.
@@ -218,8 +212,9 @@ pub struct Recorder {
     session_start_written: bool,
     table: Table,
     awaiting: Awaiting,
+    exchanges: Exchanges,
     identity: Identity,
-    surface: Surface,
+    surface: Observer,
     counts: Counts,
     last_ns: u64,
     restored: Option<Restored>,
@@ -242,8 +237,16 @@ pub struct Recorder {
     unfollowed_ns: u64,
     /// Calls that were closed without a response, at the end.
     unanswered: u64,
+    /// Calls that were closed before, because what they were asked in ended without a response.
+    failed: u64,
     /// The last request that left no event, and when it was read, monotonic ns.
     silent: Option<(InvocationId, u64)>,
+    /// What a server recorded of itself.
+    steps: Steps,
+    /// The server's surface against what was decided about it; `None` where that is not compared.
+    judged: Option<Judged>,
+    /// What the client of the session before was told: facet, definitions, age in ms, root.
+    restate: Vec<(Facet, Vec<Announced>, u64, Option<String>)>,
 }
 
 /// Such gaps are this far apart, ns.
@@ -274,8 +277,16 @@ impl Recorder {
     }
 
     fn bare(setup: std::sync::Arc<Setup>, begin: Begin) -> Self {
+        let server = surface::Identity { endpoint: setup.origin.digest().to_owned(), id: setup.server_id.clone() };
+        let rules = setup.surface.as_ref().map(|feed| feed.rules().clone()).unwrap_or_default();
+        let surface = Observer::new(server, &rules);
+        let chain = Chain::new(begin.session, setup.transport, begin.prev_hash.clone());
         Self {
-            chain: Chain::new(begin.session, setup.transport, begin.prev_hash.clone()),
+            chain: setup.chain(chain),
+            judged: setup.surface.clone().map(Judged::new),
+            restate: Vec::new(),
+            steps: Steps::default(),
+            exchanges: Exchanges::default(),
             policy: setup.policy_hash.clone(),
             judge: None,
             violations: 0,
@@ -283,6 +294,7 @@ impl Recorder {
             not_followed: 0,
             unfollowed_ns: 0,
             unanswered: 0,
+            failed: 0,
             silent: None,
             setup,
             session: begin.session,
@@ -297,7 +309,7 @@ impl Recorder {
             table: Table::default(),
             awaiting: Awaiting::default(),
             identity: Identity::default(),
-            surface: Surface::default(),
+            surface,
             counts: Counts::default(),
             last_ns: begin.started_ns,
             restored: None,
@@ -310,8 +322,8 @@ impl Recorder {
     fn write_chain_start(&mut self, carried_in: Vec<InvocationId>) {
         let detail = detail::ChainStart {
             carried_in,
-            command: self.setup.command.clone(),
-            command_digest: self.setup.command_digest.clone(),
+            command: self.setup.origin.command().cloned(),
+            command_digest: self.setup.origin.digest().to_owned(),
             continues: self.continues,
             policy_hash: self.policy.clone(),
             profile: self.setup.profile,
@@ -329,6 +341,8 @@ impl Recorder {
             wire: None,
             detail: Detail::ChainStart(detail),
         });
+        self.say_first_decisions();
+        self.say_restated();
     }
 
     /// Id of the session.
@@ -378,7 +392,12 @@ impl Recorder {
     /// The surface that a dead recorder left on disk; `Err` if what is there is not what it wrote.
     pub fn restore_surface(&mut self, document: Result<Option<Vec<u8>>, LostSurface>) {
         self.surface_is_lost = document.is_err();
-        self.restored_surface = document.unwrap_or_default();
+        let document = document.unwrap_or_default();
+        match document.as_deref().map(surface::Snapshot::read) {
+            Some(Ok(seen)) => self.surface.restore(seen),
+            // An earlier version wrote it.
+            _ => self.restored_surface = document,
+        }
     }
 
     /// The client's requests that wait for an answer, or whose answer waits to be taken.
@@ -431,7 +450,8 @@ impl Recorder {
         let skipped = bytes.len() - body.len();
         let page = m.page.map(|page| move |upto: usize| page(skipped + upto));
         let page = page.as_ref().map(|p| p as &dyn Fn(usize));
-        let flags = || bom.then_some(Word::Known(CallAnomaly::ByteOrderMark)).into_iter().collect::<BTreeSet<_>>();
+        let bom = bom.then_some(CallAnomaly::ByteOrderMark);
+        let flags = || bom.iter().chain(m.anomalies).copied().map(Word::Known).collect::<BTreeSet<_>>();
         if envelope::is_batch(body) {
             self.batch(m, body, page, &flags(), &mut big);
         } else {
@@ -512,7 +532,11 @@ impl Recorder {
             rpc_id: None,
             invocation: None,
             wire: Some(&wire),
-            detail: Detail::Malformed(detail::Seen { offset: m.place.offset, reason: Some(reason) }),
+            detail: Detail::Malformed(detail::Seen {
+                exchange: self.exchange_of(m.place),
+                offset: m.place.offset,
+                reason: Some(reason),
+            }),
         });
     }
 
@@ -521,6 +545,9 @@ impl Recorder {
     }
 
     fn event(&mut self, entry: Entry<'_>) {
+        if let Some(exchange) = entry.detail.read_in() {
+            self.exchanges.mention(exchange);
+        }
         if let Err(e) = self.chain.append(entry, &mut self.lines.segment) {
             // The detail types hold only what JSON can hold: this is a bug of ours, and counted like any other loss.
             tracing::error!(error = %e, "an audit event could not be written as JSON");
@@ -562,6 +589,7 @@ impl Recorder {
             invocation,
             wire: wire.as_ref(),
             detail: Detail::Anomaly(detail::Anomaly {
+                exchange: message.map_or_else(|| self.in_no_exchange(), |(m, _)| self.exchange_of(m.place)),
                 kind: kind.into(),
                 note,
                 offset: message.map(|(m, _)| m.place.offset),
@@ -583,14 +611,16 @@ impl Recorder {
 }
 
 fn wire_of(m: &Message<'_>) -> Wire {
-    use sha2::Digest as _;
     const CHUNK: usize = 4 << 20;
-    let mut hash = sha2::Sha256::new();
-    for (i, chunk) in m.bytes.chunks(CHUNK).enumerate() {
-        hash.update(chunk);
-        if let Some(page) = m.page {
-            page(i * CHUNK + chunk.len());
+    let computed = || {
+        let mut hash = canon::Hash::default();
+        for (i, chunk) in m.bytes.chunks(CHUNK).enumerate() {
+            hash.update(chunk);
+            if let Some(page) = m.page {
+                page(i * CHUNK + chunk.len());
+            }
         }
-    }
-    Wire { bytes: m.bytes.len() as u64, sha256: hex::encode(hash.finalize()) }
+        hash.finish()
+    };
+    Wire { bytes: m.bytes.len() as u64, sha256: hex::encode(m.sha256.unwrap_or_else(computed)) }
 }

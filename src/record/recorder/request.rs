@@ -4,18 +4,21 @@ use super::{BigPayload, Message, Recorder, UNFOLLOWED_EVERY, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon::{self, Digest},
-    model::{CallAnomaly, Detail, Direction, InvocationId, Word, event::detail},
+    model::{CallAnomaly, Detail, Direction, InvocationId, Word, event::detail, surface::Facet},
     record::{
         chain::{Entry, Wire},
         content,
         correlate::{Call, Pending},
-        envelope::{self, Class, Envelope, IdKey, Params, RequestMeta},
+        envelope::{self, Class, Envelope, IdKey, Params, RequestMeta, Reviewed},
         judge::Subject,
         surface::Part,
     },
 };
 use serde_json::value::RawValue;
 use std::{collections::BTreeSet, ops::Range};
+
+/// `era` of a request that names its protocol version.
+pub(super) const MODERN: &str = "modern";
 
 impl Recorder {
     pub(super) fn request(
@@ -65,17 +68,27 @@ impl Recorder {
             None => (recorded.then(|| wire_of(m)), None),
         };
         let modern = meta.protocol_version.is_some();
-        let surface = Part::of(raw_method).filter(|_| from_client).map(|part| (part, params.cursor));
+        let surface = Part::of(raw_method).filter(|_| from_client && !m.is_blocked());
+        if let Some(part) = surface {
+            self.surface.asked(invocation, part, e.params.clone().map(|range| &e.bytes[range]));
+        }
         let tool = params.name.map(envelope::name_of).unwrap_or_default();
         let decision = self.decide(m, index, subject(raw_method, &tool, m.direction(), e, &params));
         if let Some(decision) = &decision {
             flags.extend(decision.unseen.iter().cloned());
         }
-        let call = if from_client {
+        if from_client && method == "tools/call" && self.is_stale(Facet::Tools) {
+            flags.insert(CallAnomaly::SurfaceStale.into());
+        }
+        let mut call = if from_client {
             self.call_of(m, e, &method, &params, digest, meta, &mut flags, invocation, big)
         } else {
             None
         };
+        if let Some(call) = &mut call {
+            let asked: &str = if call.task_leg { &call.tool_name } else { &tool };
+            call.surface = self.stands(asked, decision.as_ref().map(|d| &d.reason), m.read_ns);
+        }
         if let Some(wire) = &wire {
             self.counts.requests += 1;
             self.request_event(m, &method, &rpc_id, invocation, wire, modern, &flags, call.as_ref());
@@ -92,6 +105,9 @@ impl Recorder {
             key,
             method,
             recorded,
+            modern,
+            over: false,
+            cut: None,
             rpc_id,
             wire,
             // Its event cannot have a time before the session began (one that follows another in this process).
@@ -104,7 +120,7 @@ impl Recorder {
             surface,
         });
         if let Some(decision) = decision.filter(|_| recorded) {
-            self.decision_event(invocation, &decision, m.direction(), m.place.offset);
+            self.decision_event(invocation, &decision, m.place);
             if decision.blocked {
                 self.close(invocation);
             }
@@ -145,7 +161,8 @@ impl Recorder {
         let detail = detail::RequestReceived {
             anomalies: call.map_or(flags, |c| &c.anomalies).iter().cloned().collect(),
             arguments_hash: call.map(|c| c.arguments_hash.clone()),
-            era: if modern { "modern" } else { "legacy" }.to_owned(),
+            era: if modern { MODERN } else { "legacy" }.to_owned(),
+            exchange: self.exchange_of(m.place),
             meta: call.and_then(|c| c.meta.clone()),
             offset: m.place.offset,
             parent_receipt_id: call.and_then(|c| c.parent),
@@ -211,6 +228,7 @@ impl Recorder {
                 parent: Some(parent),
                 at,
                 task_leg: true,
+                surface: None,
             });
         }
         if method != "tools/call" {
@@ -242,6 +260,7 @@ impl Recorder {
             parent,
             at,
             task_leg: false,
+            surface: None,
         })
     }
 
@@ -315,8 +334,20 @@ impl Recorder {
             return;
         }
         let cancelled = if raw_method == "notifications/cancelled" {
-            params.request_id.and_then(|raw| self.table.cancel(m.scope(m.direction()), &IdKey::of(raw)))
+            let key = params.request_id.map(IdKey::of);
+            key.and_then(|key| {
+                let here = self.table.cancel(m.scope(m.direction()), &key);
+                here.or_else(|| {
+                    if m.may_answer_elsewhere(Direction::ClientToServer) {
+                        self.table.cancel_elsewhere(&key)
+                    } else {
+                        None
+                    }
+                })
+            })
         } else if raw_method.ends_with("/list_changed") {
+            self.surface.notified(raw_method);
+            self.grow_stale(raw_method);
             None
         } else {
             return;
@@ -332,7 +363,11 @@ impl Recorder {
             rpc_id: params.request_id.is_some().then_some(&rpc_id),
             invocation: cancelled,
             wire: Some(&wire),
-            detail: Detail::Notification(detail::Seen { offset: m.place.offset, reason: None }),
+            detail: Detail::Notification(detail::Seen {
+                exchange: self.exchange_of(m.place),
+                offset: m.place.offset,
+                reason: None,
+            }),
         });
     }
 }
@@ -345,13 +380,11 @@ fn subject<'a>(
     e: &Envelope<'a>,
     params: &Params<'a>,
 ) -> Option<Subject<'a>> {
-    match (direction, method) {
-        (Direction::ClientToServer, "tools/call") => Some(Subject { tool, arguments: params.arguments }),
-        (Direction::ClientToServer, "resources/read") | (Direction::ServerToClient, "sampling/createMessage") => {
-            Some(Subject { tool: method, arguments: e.params.clone().map(|r| &e.bytes[r]) })
-        }
-        _ => None,
-    }
+    let reviewed = Reviewed::of(direction).find(|reviewed| reviewed.method == method)?;
+    Some(match reviewed.method {
+        envelope::TOOLS_CALL => Subject { tool, arguments: params.arguments },
+        _ => Subject { tool: method, arguments: e.params.clone().map(|r| &e.bytes[r]) },
+    })
 }
 
 /// What a call without arguments is hashed as.
@@ -370,10 +403,10 @@ pub(super) fn digests(
     let value = &e.bytes[range.clone()];
     // The envelope has been scanned: a value inside it is JSON.
     let not_json = || Digest::Raw(canon::sha256(value), canon::Anomalies::default());
-    let (wire, digest) = if let Some(page) = e.page {
+    let (wire, digest) = if e.page.is_some() || m.sha256.is_some() {
         let wire = wire_of(m);
         let release = |upto: usize| {
-            page(range.start + upto);
+            e.page.iter().for_each(|page| page(range.start + upto));
             (m.rest)();
         };
         (wire, canon::digest(value, Some(&release)).unwrap_or_else(|_| not_json()))

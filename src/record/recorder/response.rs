@@ -4,7 +4,10 @@ use super::{Awaited, BigPayload, Message, Recorder, request::digests, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon,
-    model::{CallAnomaly, Detail, Direction, InvocationId, ReceiptId, Word, event::detail, exact_integer},
+    model::{
+        CallAnomaly, Detail, Direction, InvocationId, PolicyReason, ReceiptId, Transport, Word, event::detail,
+        exact_integer,
+    },
     record::{
         chain::Entry,
         content,
@@ -25,7 +28,11 @@ impl Recorder {
     ) {
         let asked = m.scope(m.direction().reverse());
         let key = e.id.map(IdKey::of);
-        let Some(invocation) = key.as_ref().and_then(|k| self.table.answer(asked, k)) else {
+        if self.is_replay(m, e, key.as_ref()) {
+            return;
+        }
+        let here = key.as_ref().and_then(|k| self.table.answer(asked, k));
+        let Some(invocation) = here.or_else(|| self.answer_to_another(m, e, key.as_ref(), &mut flags)) else {
             self.unmatched(m, e, key.as_ref());
             return;
         };
@@ -36,8 +43,10 @@ impl Recorder {
         if m.direction() == Direction::ServerToClient && matches!(method.as_str(), "initialize" | "server/discover") {
             self.learn_server(&fields, m.read_ns);
         }
-        if let Some((part, follows)) = self.table.get(invocation).and_then(|p| p.surface) {
-            self.surface.observe(part, follows, e);
+        if let Some(part) = self.table.get(invocation).and_then(|p| p.surface) {
+            self.surface.answered(invocation, part, e);
+            self.say_heard(recorded.then_some(invocation), m.read_ns);
+            self.filtered(m, e);
         }
         if !recorded {
             self.table.remove(invocation);
@@ -70,7 +79,7 @@ impl Recorder {
             read_ns: m.read_ns,
             delivered_ns: None,
             wire,
-            offset: m.place.offset,
+            place: m.place,
             result_hash: digest.map(|d| d.to_string()),
             result_content: stored,
             is_error: Some(e.error.is_some() || fields.is_error),
@@ -92,6 +101,52 @@ impl Recorder {
         self.awaiting.push(m.place, m.end, invocation, true);
     }
 
+    /// The request that a response answers although its id is not that of one in its exchange.
+    fn answer_to_another(
+        &mut self,
+        m: &Message<'_>,
+        e: &Envelope<'_>,
+        key: Option<&IdKey>,
+        flags: &mut BTreeSet<Word<CallAnomaly>>,
+    ) -> Option<InvocationId> {
+        let StreamId::Exchange { exchange, direction: Direction::ServerToClient } = m.place.stream else { return None };
+        let asked = m.scope(Direction::ClientToServer);
+        // In the old transport no request is answered in its own exchange.
+        let old = self.setup.transport == Transport::Sse;
+        if let Some(invocation) = key.filter(|_| m.resumable).and_then(|key| self.table.elsewhere(key, old)) {
+            self.table.answered(invocation, Some(asked));
+            flags.insert(CallAnomaly::AnsweredOnOtherExchange.into());
+            return Some(invocation);
+        }
+        // The server could not read the id.
+        let without_id = e.error.is_some() && e.id.is_none_or(|id| id == b"null");
+        let invocation = self.table.only_one_of(exchange).filter(|_| without_id)?;
+        self.table.answered(invocation, Some(asked));
+        Some(invocation)
+    }
+
+    /// Whether this is a response that is known, sent once more. If the first copy did not reach the client, this one
+    /// may.
+    fn is_replay(&mut self, m: &Message<'_>, e: &Envelope<'_>, key: Option<&IdKey>) -> bool {
+        if !m.anomalies.contains(&CallAnomaly::Replayed) {
+            return false;
+        }
+        let undelivered = key.and_then(|key| self.table.undelivered(key));
+        let waits = key.is_some_and(|key| {
+            self.table.in_flight(m.scope(Direction::ClientToServer), key) || self.table.elsewhere(key, true).is_some()
+        });
+        if undelivered.is_none() && waits {
+            return false;
+        }
+        let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
+        let note = "a response that had been read before was sent once more".to_owned();
+        self.anomaly_event(AnomalyKind::LateResponse, Some(note), m.read_ns, Some((m, &rpc_id)), None, None);
+        if let Some(invocation) = undelivered {
+            self.awaiting.push(m.place, m.end, invocation, true);
+        }
+        true
+    }
+
     fn response_event(
         &mut self,
         m: &Message<'_>,
@@ -104,6 +159,7 @@ impl Recorder {
         let detail = detail::ResponseReceived {
             anomalies: response.anomalies.iter().cloned().collect(),
             error_code,
+            exchange: self.exchange_of(m.place),
             first_byte_us: self.mono_us(m.first_byte_ns),
             is_error: response.is_error,
             offset: m.place.offset,
@@ -120,6 +176,17 @@ impl Recorder {
             wire: Some(&response.wire),
             detail: Detail::ResponseReceived(detail),
         });
+    }
+
+    /// A guard cut something out of the answer before it passed.
+    fn filtered(&mut self, m: &Message<'_>, e: &Envelope<'_>) {
+        let decisions = m.ruling.iter().flat_map(|ruling| &ruling.decisions);
+        let cut = decisions.filter(|d| d.reason == PolicyReason::SurfaceFiltered).filter_map(|d| d.rule.clone());
+        let rpc_id = content::evidence_id(e.id, &mut BTreeSet::new());
+        for note in cut.collect::<Vec<_>>() {
+            let note = Some(envelope::short(&note));
+            self.anomaly_event(AnomalyKind::SurfaceFiltered, note, m.read_ns, Some((m, &rpc_id)), None, None);
+        }
     }
 
     fn unmatched(&mut self, m: &Message<'_>, e: &Envelope<'_>, key: Option<&IdKey>) {
@@ -167,7 +234,8 @@ impl Recorder {
             self.forwarded_event(awaited, ns);
         }
         let Some(p) = self.table.get(awaited.invocation) else { return };
-        let answered = p.forwarded_ns.is_some() && p.response.as_ref().is_some_and(|r| r.delivered_ns.is_some());
+        let answered =
+            (p.forwarded_ns.is_some() || p.over) && p.response.as_ref().is_some_and(|r| r.delivered_ns.is_some());
         if answered || p.key.is_none() {
             self.close(awaited.invocation);
         }
@@ -175,17 +243,17 @@ impl Recorder {
 
     fn forwarded_event(&mut self, awaited: &Awaited, ns: u64) {
         let Some(p) = self.table.get(awaited.invocation) else { return };
-        let (method, rpc_id, wire, direction) =
-            (p.method.clone(), p.rpc_id.clone(), p.wire.clone(), p.place.direction());
+        let (method, rpc_id, wire, place) = (p.method.clone(), p.rpc_id.clone(), p.wire.clone(), p.place);
         self.event(Entry {
             at: self.clock.wall(ns),
             mono_us: self.mono_us(ns),
-            direction: Some(direction),
+            direction: Some(place.direction()),
             method: Some(&method),
             rpc_id: Some(&rpc_id),
             invocation: Some(awaited.invocation),
             wire: wire.as_ref(),
             detail: Detail::RequestForwarded(detail::Forwarded {
+                exchange: self.exchange_of(place),
                 offset: awaited.offset,
                 receipt_id: None,
                 receipt_sha256: None,

@@ -1,11 +1,13 @@
 //! Taking up a session whose process is gone: the state of the recorder from the evidence that is on disk.
 
-use super::{Begin, Message, Recorder, end::HeldGap};
-use crate::model::words::{AnomalyKind, GapReason};
+use super::{Begin, Message, Recorder, end::HeldGap, request::MODERN};
+use crate::model::words::{AnomalyKind, EndReason, GapReason};
 use crate::{
     model::{
-        AuditEvent, CallAnomaly, Detail, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId, SessionId, Word,
+        AuditEvent, CallAnomaly, Detail, Direction, EventKind, InvocationId, PolicyVerdict, ReceiptId, RpcId,
+        SessionId, Word,
         event::{EventHead, detail},
+        http::InExchange,
         receipt::{Counts, PeerInfo},
         session::Identity,
     },
@@ -112,6 +114,7 @@ impl Recorder {
         let started_ns = r.started_ns;
         for event in carried {
             if event.event == EventKind::ChainStart {
+                r.exchanges = std::mem::take(&mut r.exchanges).roll();
                 let earlier_ms = r.started_at.millis() - event.at.millis();
                 r.started_ns =
                     started_ns.saturating_sub(u64::try_from(earlier_ms).unwrap_or(0).saturating_mul(1_000_000));
@@ -119,6 +122,7 @@ impl Recorder {
             r.replay(event, &mut Restored::default(), &mut HashMap::new());
         }
         r.started_ns = started_ns;
+        r.exchanges = std::mem::take(&mut r.exchanges).roll();
         r.counts = Counts::default();
         r.unfollowed = (0, 0);
         r.clock.steps.clear();
@@ -133,10 +137,14 @@ impl Recorder {
             r.replay(event, &mut state, &mut bound);
         }
         if let Some((first, len, head)) = ends {
-            r.chain = Chain::resume(r.session, r.setup.transport, len, first, head);
+            let chain = Chain::resume(r.session, r.setup.transport, len, first, head);
+            r.chain = r.setup.chain(chain);
         }
         for receipt in receipts {
             r.take_on_disk(receipt, &mut bound, &mut state);
+        }
+        if !r.chain.is_empty() && state.ended.is_none() && !r.is_compared() {
+            r.say_first_decisions();
         }
         state.lost = bound.into_iter().collect();
         state.lost.sort_unstable_by_key(|(id, _)| id.bits());
@@ -192,9 +200,12 @@ impl Recorder {
         let ns = self.started_ns.saturating_add(e.mono_us.saturating_mul(1000));
         self.last_ns = self.last_ns.max(ns);
         let (detail, e) = e.with(());
+        if let Some(exchange) = detail.read_in() {
+            self.exchanges.mention(exchange);
+        }
         match detail {
             Detail::RequestReceived(d) => {
-                state.note(&e, d.offset);
+                state.note(&e, d.exchange, d.offset);
                 self.replay_request(e, d, ns);
             }
             Detail::RequestForwarded(_) => {
@@ -204,7 +215,7 @@ impl Recorder {
                 self.awaiting.forget(e.invocation_id, false);
             }
             Detail::ResponseReceived(d) => {
-                state.note(&e, d.offset);
+                state.note(&e, d.exchange, d.offset);
                 self.replay_response(e, d, ns);
             }
             Detail::ResponseSent(d) => {
@@ -214,10 +225,11 @@ impl Recorder {
             }
             Detail::Malformed(d) | Detail::Notification(d) => {
                 self.counts.malformed += u64::from(e.event == EventKind::Malformed);
-                state.note(&e, d.offset);
+                state.note(&e, d.exchange, d.offset);
                 if let Some(p) = e.invocation_id.and_then(|i| self.table.get_mut(i)) {
                     p.cancelled = true;
                 }
+                self.grow_stale(e.method.as_deref().unwrap_or_default());
             }
             Detail::Anomaly(d) => self.replay_anomaly(&e, d, state, bound),
             Detail::RecorderGap(d) => {
@@ -228,20 +240,38 @@ impl Recorder {
                 self.counts.missed_bytes += d.bytes;
                 bound.extend(d.receipt_id.zip(d.receipt_sha256));
             }
-            Detail::ChainEnd(d) => state.ended = Some(d),
+            Detail::ChainEnd(d) => {
+                self.exchanges.is_lost = d.reason == EndReason::SessionLost;
+                state.ended = Some(d);
+            }
             Detail::PolicyDecision(d) => self.replay_decision(&e, d, ns),
             Detail::RequestBlocked(d) => {
-                state.note(&e, d.offset);
+                state.note(&e, d.exchange, d.offset);
                 bound.extend(d.receipt_id.zip(d.receipt_sha256));
                 self.awaiting.forget(e.invocation_id, false);
                 e.invocation_id.and_then(|i| self.table.remove(i));
             }
-            Detail::ChainStart(_) | Detail::PolicyReloaded(_) => {}
+            Detail::HttpExchange(d) => self.replay_exchange(&d),
+            Detail::ToolRequested(d) | Detail::ToolDenied(d) | Detail::ToolExecuted(d) => {
+                if let Some(invocation) = e.invocation_id {
+                    self.count_step(e.event, invocation);
+                    self.counts.requests += u64::from(e.event == EventKind::ToolRequested);
+                }
+                bound.extend(d.receipt_id.zip(d.receipt_sha256));
+            }
+            Detail::SurfaceDecision(d) => self.replay_decided(&d),
+            Detail::SurfaceObserved(d) => self.replay_observed(&e, &d),
+            Detail::SurfaceDrift(d) => self.replay_drift(&d),
+            Detail::ChainStart(_) => self.forget_told(),
+            Detail::PolicyReloaded(_) => {}
         }
     }
 
     fn replay_decision(&mut self, e: &EventHead, d: detail::PolicyDecision, ns: u64) {
         let Some(pending) = e.invocation_id.and_then(|i| self.table.get_mut(i)) else { return };
+        if let Some(call) = &mut pending.call {
+            call.surface = call.surface.take().map(|stands| stands.refused_for(Some(&d.reason)));
+        }
         pending.decision = Some(Box::new(RequestDecision {
             verdict: d.verdict,
             reason: d.reason,
@@ -262,7 +292,7 @@ impl Recorder {
 
     fn replay_anomaly(&mut self, e: &EventHead, d: detail::Anomaly, state: &mut Restored, bound: &mut Bound) {
         if let Some(offset) = d.offset {
-            state.note(e, offset);
+            state.note(e, d.exchange, offset);
         }
         if d.kind == AnomalyKind::ReceiptLost {
             d.receipt_id.and_then(|id| bound.remove(&id));
@@ -301,9 +331,11 @@ impl Recorder {
             parent: d.parent_receipt_id,
             at: e.at,
             task_leg: method != "tools/call",
+            surface: None,
         });
+        let call = call.map(|call| Call { surface: self.stands(&call.tool_name, None, ns), ..call });
         let wire_bytes = e.wire_bytes.unwrap_or_default();
-        let place = MessagePlace::stdio(direction, d.offset);
+        let place = place_of(d.exchange, direction, d.offset);
         self.awaiting.push(place, d.offset + wire_bytes, invocation, false);
         self.table.insert(Pending {
             invocation,
@@ -311,6 +343,9 @@ impl Recorder {
             key,
             method,
             recorded: true,
+            modern: d.era == MODERN,
+            over: false,
+            cut: None,
             rpc_id,
             wire: e.wire_sha256.map(|sha256| Wire { bytes: wire_bytes, sha256 }),
             read_ns: ns,
@@ -325,7 +360,7 @@ impl Recorder {
 
     fn replay_response(&mut self, e: EventHead, d: detail::ResponseReceived, ns: u64) {
         let (Some(invocation), Some(direction)) = (e.invocation_id, e.direction) else { return };
-        self.table.answered(invocation);
+        self.table.answered(invocation, None);
         let first_byte_ns = self.started_ns.saturating_add(d.first_byte_us.saturating_mul(1000));
         let Some(p) = self.table.get_mut(invocation) else { return };
         let wire_bytes = e.wire_bytes.unwrap_or_default();
@@ -335,7 +370,7 @@ impl Recorder {
             read_ns: ns,
             delivered_ns: None,
             wire: Wire { bytes: wire_bytes, sha256: e.wire_sha256.unwrap_or_default() },
-            offset: d.offset,
+            place: place_of(d.exchange, direction, d.offset),
             result_hash: d.result_hash,
             result_content: None,
             is_error: d.is_error,
@@ -343,7 +378,8 @@ impl Recorder {
             result_type: d.result_type,
             anomalies: d.anomalies.into_iter().collect::<BTreeSet<_>>(),
         }));
-        self.awaiting.push(MessagePlace::stdio(direction, d.offset), d.offset + wire_bytes, invocation, true);
+        let place = place_of(d.exchange, direction, d.offset);
+        self.awaiting.push(place, d.offset + wire_bytes, invocation, true);
     }
 
     /// `mcp.session_end` and `session.json` of a chain that has ended already.
@@ -362,6 +398,12 @@ impl Recorder {
         self.doc(&ending, ended.complete)
     }
 
+    /// Whether a server records itself.
+    #[must_use]
+    pub fn is_library(&self) -> bool {
+        self.setup.is_library()
+    }
+
     /// The session's id and what it continues, for messages.
     #[must_use]
     pub const fn continues(&self) -> Option<SessionId> {
@@ -370,14 +412,23 @@ impl Recorder {
 }
 
 impl Restored {
-    fn note(&mut self, e: &EventHead, offset: u64) {
+    fn note(&mut self, e: &EventHead, exchange: InExchange, offset: u64) {
         let Some(direction) = e.direction else { return };
-        let known = self.known.entry(StreamId::Stdio(direction)).or_default();
+        let known = self.known.entry(place_of(exchange, direction, offset).stream).or_default();
         if offset > known.offset {
             *known = Known { offset, requests: HashSet::new() };
         }
         known.requests.extend(e.invocation_id.filter(|_| e.event == EventKind::RequestReceived));
     }
+}
+
+/// Where the message of an event was.
+fn place_of(exchange: InExchange, direction: Direction, offset: u64) -> MessagePlace {
+    let stream = match exchange.number() {
+        Some(exchange) => StreamId::Exchange { exchange, direction },
+        None => StreamId::Stdio(direction),
+    };
+    MessagePlace { stream, offset }
 }
 
 fn key_of(rpc_id: &RpcId, anomalies: &[Word<CallAnomaly>]) -> Option<IdKey> {

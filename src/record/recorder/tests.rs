@@ -1,7 +1,10 @@
 use super::*;
 use crate::model::words::OutcomeReason;
 use crate::{
-    model::{AuditEvent, CallAnomaly, Detail, EventKind, Outcome, PolicyVerdict, ToolCall, Word, event::hash_of_line},
+    model::{
+        AuditEvent, CallAnomaly, Detail, EventKind, Outcome, PolicyVerdict, Profile, ToolCall, Transport, Word,
+        event::hash_of_line,
+    },
     record::{content, recorder::restore::OnDisk, stream::StreamId},
 };
 use Direction::{ClientToServer as C2S, ServerToClient as S2C};
@@ -12,14 +15,15 @@ use std::{collections::HashMap, sync::Arc};
 fn setup(store: bool) -> Arc<Setup> {
     Arc::new(Setup {
         profile: Profile::Audit,
-        transport: "stdio",
+        transport: Transport::Stdio,
         server_id: "srv".into(),
-        command: None,
-        command_digest: command_digest(&["srv".into()]),
+        origin: Origin::of_command(vec!["srv".into()], false),
+        http: None,
         store_args: store,
         store_results: store,
         store_limit: 1 << 20,
         policy_hash: None,
+        surface: None,
     })
 }
 
@@ -82,12 +86,15 @@ impl Play {
             place,
             end,
             bytes: text,
+            sha256: None,
             page: None,
             rest: &|| (),
             first_byte_ns: self.ns - 500,
             read_ns: self.ns,
             ruling: ruling.as_ref(),
             undecided: false,
+            anomalies: &[],
+            resumable: false,
         };
         assert!(self.recorder.message(&m).is_empty());
         end
@@ -334,6 +341,38 @@ fn what_peers_do_and_what_receipts_say() {
         expected.sort();
         assert_eq!(got, expected, "{name}");
         p.events();
+    }
+}
+
+/// Denies everything, and has a rule for `elicitation/create` or for nothing.
+struct Denies(bool);
+
+impl crate::record::judge::Judge for Denies {
+    fn begin(&mut self) -> String {
+        "sha256:p".into()
+    }
+
+    fn names(&mut self, tool: &str) -> bool {
+        self.0 && tool == "elicitation/create"
+    }
+
+    fn judge(&mut self, _: crate::record::judge::Subject<'_>, _: u64) -> (crate::record::judge::Decision, String) {
+        let (verdict, reason) = (PolicyVerdict::Denied, "denylist".into());
+        (crate::record::judge::Decision { index: None, verdict, reason, rule: None, unseen: Vec::new() }, String::new())
+    }
+}
+
+#[test]
+fn elicitation_is_judged_in_audit_where_a_rule_names_it() {
+    for (named, expected) in [(false, 2), (true, 3)] {
+        let mut p = Play::new(false);
+        p.recorder.set_judge(Box::new(Denies(named)));
+        p.s2c(r#"{"id":1,"method":"sampling/createMessage","params":{}}"#)
+            .s2c(r#"{"id":2,"method":"elicitation/create","params":{}}"#)
+            .c2s(call("1", "elicitation/create"));
+        let decided = p.kinds().iter().filter(|kind| *kind == "policy_decision").count();
+        assert_eq!(decided, expected, "a tool of that name is always judged");
+        p.end(&clean());
     }
 }
 

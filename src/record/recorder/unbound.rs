@@ -10,6 +10,7 @@ use super::{
     Binding, Recorder,
     end::HeldGap,
     restore::{OnDisk, take_call},
+    step,
 };
 use crate::model::words::{AnomalyKind, GapReason, OutcomeReason, Word};
 use crate::{
@@ -102,7 +103,7 @@ impl Recorder {
         if pending.decision.is_none() {
             pending.decision = self.decision_in(&there, pending.read_ns).map(Box::new);
         }
-        let reason = pending.key.is_none().then_some(OutcomeReason::Notification);
+        let reason = pending.cut.or(pending.key.is_none().then_some(OutcomeReason::Notification));
         let Some(mut here) = self.call_receipt(&pending, receipt.id, reason) else { return false };
         // What the recorder of this session knew beside the message: who was flagged, what was stored, how many there
         // were.
@@ -160,7 +161,11 @@ impl Recorder {
             self.counts.missed_bytes += gap.bytes;
             return self.gap_event(gap.reason, gap.messages, gap.bytes, binding, (gap.timestamp, self.last_ns));
         }
-        let invocation = InvocationId::from_bits(receipt.id.bits());
+        let invocation = step::of_receipt(receipt);
+        if let Some((step, invocation)) = invocation {
+            self.count_step(step, invocation);
+        }
+        let invocation = invocation.map_or_else(|| InvocationId::from_bits(receipt.id.bits()), |(_, of)| of);
         if let Some(mut pending) = self.table.remove(invocation) {
             self.adopt(&mut pending, receipt);
         }

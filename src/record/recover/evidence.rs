@@ -6,10 +6,11 @@ use crate::{
     files::Tree,
     lines::{self, ReadStop},
     model::{
-        AuditEvent, ReceiptId, SessionId, event,
+        AuditEvent, Outcome, PolicyVerdict, ReceiptId, SessionId, event,
         line::text,
         reading::{self, Reading},
         receipt::{CallMembers, Counts, Receipt, SESSION_START, TOOL_CALL},
+        server::flat,
     },
     paths::{AuditDir, SessionPaths},
     record::recorder::OnDisk,
@@ -184,11 +185,15 @@ fn on_disk(line: Vec<u8>, start: u64) -> Result<OnDisk, String> {
     let mut counts = Counts::default();
     let mut identity = None;
     // Nothing else of the other lines is needed; if one is damaged, the verifier names it.
-    if matches!(kind.as_str(), TOOL_CALL | SESSION_START) {
+    if matches!(kind.as_str(), TOOL_CALL | SESSION_START) || flat(&kind).is_some() {
         match Receipt::of_kind(&kind, &line).map_err(|e| e.to_string())? {
             Receipt::Call(call) => counts.call(call.outcome, call.policy_verdict),
             Receipt::Start(start) => identity = Some((start.client_info, start.server_info, start.protocol_version)),
-            Receipt::End(_) | Receipt::Gap(_) => {}
+            Receipt::Denied(_) => counts.call(Outcome::Denied, PolicyVerdict::Denied),
+            Receipt::Executed(done) if !done.is_of_task() => {
+                counts.execution(done.outcome, done.policy_verdict);
+            }
+            Receipt::End(_) | Receipt::Gap(_) | Receipt::Requested(_) | Receipt::Executed(_) => {}
         }
     }
     Ok(OnDisk { id, kind, sha256: canon::sha256_hex(&line), line, start, counts, identity })

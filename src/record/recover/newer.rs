@@ -21,8 +21,9 @@ use std::{io, path::Path};
 
 /// Bytes at the end of an event's line that contain its version.
 const EVENT_END: usize = 120;
-/// The text of the version that is supported, as it is there.
-const KNOWN_EVENT: &str = "\"v\":1,\"wire_bytes\":";
+/// The texts of the versions that are read, as they are there.
+const KNOWN_EVENTS: [&str; 4] =
+    ["\"v\":1,\"wire_bytes\":", "\"v\":2,\"wire_bytes\":", "\"v\":3,\"wire_bytes\":", "\"v\":4,\"wire_bytes\":"];
 
 /// Refuses a session that only a later version reads in full, before anything of it is changed.
 pub(super) fn refuse(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> Result<(), RecoverError> {
@@ -74,7 +75,7 @@ fn refuse_lines(paths: &SessionPaths, path: &Path, newer: fn(&[u8]) -> Option<To
 /// Of most events only the end of the line is looked at.
 fn newer_event(line: &[u8]) -> Option<TooNew> {
     let end = &line[line.len().saturating_sub(EVENT_END)..];
-    let known = memchr::memmem::find(end, KNOWN_EVENT.as_bytes()).is_some();
+    let known = KNOWN_EVENTS.iter().any(|known| memchr::memmem::find(end, known.as_bytes()).is_some());
     if known { None } else { reading::newer::<AuditEvent>(line) }
 }
 
@@ -95,14 +96,20 @@ mod tests {
     #[test]
     fn the_end_of_an_event_says_its_version() {
         use crate::model::reading::Versioned as _;
-        assert_eq!(KNOWN_EVENT, format!("\"v\":{},\"wire_bytes\":", AuditEvent::KNOWN));
+        let known = (AuditEvent::OLDEST..=AuditEvent::KNOWN).map(|v| format!("\"v\":{v},\"wire_bytes\":"));
+        assert!(known.eq(KNOWN_EVENTS));
         let hash = "0".repeat(64);
         let line = |v: &str| {
             format!(
                 r#"{{"detail":{{"v":1,"wire_bytes":0}},"v":{v},"wire_bytes":18446744073709551615,"wire_sha256":"{hash}"}}"#
             )
         };
-        assert!(newer_event(line("1").as_bytes()).is_none());
-        assert!(newer_event(line("2").as_bytes()).is_some() && newer_event(line("\"1.1\"").as_bytes()).is_some());
+        for known in AuditEvent::OLDEST..=AuditEvent::KNOWN {
+            assert!(newer_event(line(&known.to_string()).as_bytes()).is_none(), "{known}");
+        }
+        let next = AuditEvent::KNOWN + 1;
+        for later in [next.to_string(), format!("\"{}.1\"", AuditEvent::KNOWN)] {
+            assert!(newer_event(line(&later).as_bytes()).is_some(), "{later}");
+        }
     }
 }

@@ -72,6 +72,10 @@ impl Session {
         if self.is_failing() {
             return;
         }
+        if let Some(reason) = self.rolls {
+            self.roll(reason, true, shared, source);
+            return;
+        }
         let due = match self.opening.interval {
             PackInterval::Session => false,
             PackInterval::Every(period) => live.began.elapsed() >= period,
@@ -96,14 +100,15 @@ impl Session {
             live_events_missed: shared.broadcast.take_missed(recorder.session()),
             ..Ending::default()
         };
-        let surface = recorder.surface();
+        let (surface, pinned) = (recorder.surface(), recorder.pinned());
         let doc = recorder.end(&ending, clock::mono_ns());
         let mut lines = std::mem::take(&mut recorder.lines);
         let written = store.write(&mut lines);
+        self.rolls = None;
         self.follow(recorder, store.segment_len(), shared, source);
-        let ended = Ended { store, doc, surface, card };
+        let ended = Ended { store, doc, surface, pinned, card };
         match written {
-            Ok(()) => self.hand_over(ended, shared),
+            Ok(()) => self.hand_over(ended, false, shared),
             Err(e) => {
                 self.disk_failed("ending a segment", &e);
                 self.closing.push(Closing { ended, lines });
@@ -111,9 +116,13 @@ impl Session {
         }
     }
 
-    /// Hands the session to the sealer; if that has no place left, it is left as if this process had died here.
-    fn hand_over(&mut self, ended: Ended, shared: &Shared) {
-        if let Err(TrySendError::Full(ended)) = shared.ended.try_send(ended) {
+    /// Hands the session to the sealer. If that has no place left, it is left as if this process had died here; at the
+    /// end of the process (`is_last`), when nothing else has to be recorded, it is waited for.
+    fn hand_over(&mut self, ended: Ended, is_last: bool, shared: &Shared) {
+        if is_last {
+            // Without a sealer there are no packs.
+            let _ = shared.ended.send(ended);
+        } else if let Err(TrySendError::Full(ended)) = shared.ended.try_send(ended) {
             tracing::warn!(session = %ended.doc.session_id, "too many sessions wait for their packs; this one is recovered");
             self.report.damaged = true;
         }
@@ -127,7 +136,7 @@ impl Session {
                 self.disk_failed("ending a segment", &e);
                 return false;
             }
-            self.hand_over(closing.ended, shared);
+            self.hand_over(closing.ended, false, shared);
         }
         true
     }
@@ -194,8 +203,9 @@ impl Session {
         if messages + bytes > 0 {
             live.recorder.gap(GapReason::Disk, messages, bytes, clock::mono_ns());
         }
-        let surface = live.recorder.surface();
+        let (surface, pinned) = (live.recorder.surface(), live.recorder.pinned());
         self.report.violations = live.recorder.violations();
+        self.report.drifts = live.recorder.drifts();
         let ending =
             Ending { live_events_missed: shared.broadcast.take_missed(live.recorder.session()), ..ending.clone() };
         let ended_ns = clock::mono_ns();
@@ -211,7 +221,7 @@ impl Session {
         let Live { mut store, mut recorder, card, .. } = live;
         let written = store.write(&mut recorder.lines);
         let (session, segment_len) = (recorder.session(), store.segment_len());
-        let ended = Ended { store, doc, surface, card };
+        let ended = Ended { store, doc, surface, pinned, card };
         if let Err(e) = written {
             self.disk_failed("ending the segment", &e);
             if is_last {
@@ -225,7 +235,7 @@ impl Session {
         shared.broadcast.ended(session, segment_len, None);
         self.no_files(session, shared);
         source.forget(self.key);
-        self.hand_over(ended, shared);
+        self.hand_over(ended, is_last, shared);
         Finish::Over
     }
 

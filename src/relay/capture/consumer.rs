@@ -83,7 +83,6 @@ impl Consumer {
     }
 
     /// Which way the bytes went.
-    #[cfg(test)]
     pub fn direction(&self) -> Direction {
         self.direction
     }
@@ -100,9 +99,9 @@ impl Consumer {
     }
 
     /// Removes the ring file: everything in it is on disk elsewhere. Idempotent. That of the server's direction goes
-    /// last.
+    /// last, or the log.
     pub fn remove(&self) -> io::Result<()> {
-        if let (Some(path), Direction::ServerToClient) = (&self.path, self.direction) {
+        if let (Some(path), Direction::ServerToClient | Direction::Log) = (&self.path, self.direction) {
             super::place::forget_note(path);
         }
         match &self.path {
@@ -252,6 +251,12 @@ impl Consumer {
     /// Bytes that crossed uncaptured so far: look at [`gaps`](Self::gaps) when this grows.
     pub fn gap_bytes(&self) -> u64 {
         get(self.reader.memory().region_b(), b::GAP_BYTES)
+    }
+
+    /// Of a log: bytes that passed unrecorded, and entries, of which no record tells.
+    pub fn untold(&self) -> (u64, u64) {
+        let words = self.reader.memory().region_b();
+        (get(words, b::GAP_BYTES), get(words, b::BLIND_COUNT))
     }
 
     /// All gaps, by offset; at most 64 (later ones are merged into the last). A gap is final once

@@ -7,7 +7,7 @@
 //! | 16 | 8 | header bytes `H` (ring data starts there) | creator |
 //! | 24 | 8 | capacity in bytes, a power of two | creator |
 //! | 32 | 8 | marks per mark ring `N`, a power of two | creator |
-//! | 40 | 8 | direction: 0 client to server, 1 server to client, 2 server stderr, 3 decisions | creator |
+//! | 40 | 8 | direction: 0 client to server, 1 server to client, 2 server stderr, 3 decisions, 4 log (version 6) | creator |
 //! | 48 | 16 | session id, 16 lower-case hex digits | creator |
 //! | 64 | 8 | pid of the owner | creator |
 //! | 72 | 8 | start time of the owner, clock ticks since boot, 0 if unknown | creator |
@@ -18,12 +18,12 @@
 //! | 1288 | 8 | `base`: the stream offset that is at the first place (version 5) | consumer |
 //! | 2048 | 8 | closed (0 or 1) | producer |
 //! | 2056 | 8 | gap slots in use | producer |
-//! | 2064 | 8 | bytes in gaps, total | producer |
+//! | 2064 | 8 | bytes in gaps, total; in a log, bytes of gaps of which no record tells | producer |
 //! | 2072 | 8 | read marks made so far | producer |
 //! | 2080 | 8 | write marks made so far | producer |
 //! | 2088 | 8 | guarded: 1 if nothing is passed on before it was decided (version 2) | producer |
 //! | 2096 | 8 | decided: stream offset up to which a guard has decided (version 2) | producer |
-//! | 2104 | 8 | refusals that no decision tells of (version 2) | producer |
+//! | 2104 | 8 | refusals that no decision tells of (version 2); in a log, other entries of which no record tells | producer |
 //! | 2176 | 8 | spool start, `u64::MAX` if none | consumer |
 //! | 2184 | 8 | wall clock minus monotonic clock, ns, signed | consumer |
 //! | 2240 | 64 | eight words for the recorder's own use | consumer |
@@ -59,7 +59,10 @@ pub(super) const HEAD_AT: u64 = 1024;
 /// | 3 | decisions are not lines of JSON any more |
 /// | 4 | refusals without a decision are runs of messages |
 /// | 5 | `base`: the stream continues at the first place when the ring is empty |
-pub const VERSION: u64 = 5;
+/// | 6 | logs of exchanges |
+/// | 7 | logs of a bridge: which messages an exchange carries, which transport the server speaks, that it has lost the session |
+/// | 8 | logs under a guard: that a session begins with a request that is held |
+pub const VERSION: u64 = 8;
 /// Whether this word is a version above those that are read. A later minor one is in the upper half of the word.
 pub(super) fn newer(word: u64) -> Option<TooNew> {
     let (major, minor) = (word & u64::from(u32::MAX), word >> 32);
@@ -69,6 +72,8 @@ pub(super) fn newer(word: u64) -> Option<TooNew> {
 
 /// The first version with decisions that can be read.
 const DECISIONS_SINCE: u64 = 3;
+/// The first version with logs.
+const LOGS_SINCE: u64 = 6;
 
 /// Marks kept per mark ring.
 pub(super) const MARKS: u64 = 16 * 1024;
@@ -200,6 +205,9 @@ impl Fixed {
         }
         if word(a::DIRECTION) == Direction::Decisions.to_word() && word(a::VERSION) < DECISIONS_SINCE {
             return Err(corrupt("decisions written by an earlier version of assay, which can read them"));
+        }
+        if word(a::DIRECTION) == Direction::Log.to_word() && word(a::VERSION) < LOGS_SINCE {
+            return Err(corrupt("a log of exchanges of a version that had none"));
         }
         let mut session = [0; 16];
         session.copy_from_slice(&head[a::SESSION * 8..][..16]);

@@ -98,14 +98,18 @@ pub(super) fn forget_note(ring: &Path) {
 ///
 /// A directory that somebody else made, or a link to one, is not looked into: others may write where these are
 /// (`/dev/shm`).
+///
+/// What is known of a log (`.log.state`) is removed when there is no log.
 pub fn sweep(dirs: &[PathBuf]) {
     for dir in dirs.iter().filter(|dir| files::is_own_dir(dir)) {
         let paths = |extension: &str| {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
             entries.filter(|path| path.extension().is_some_and(|e| e == extension)).collect::<Vec<_>>()
         };
-        // A note is made after its rings: what is seen first has them, or had.
+        // A note is made after its rings, and so is what is known of a log: what is seen first has them, or had.
         let notes = paths("place");
+        let states: Vec<PathBuf> =
+            paths("state").into_iter().chain(paths("new")).filter(|path| is_state(path)).collect();
         let mut rings = paths("ring");
         rings.retain(|ring| note_beside(ring).is_some());
         for path in &rings {
@@ -115,15 +119,28 @@ pub fn sweep(dirs: &[PathBuf]) {
         }
         // A later version may keep a capture under another extension.
         let beside: Vec<PathBuf> = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect();
-        let is_capture = |path: &PathBuf| path.extension().is_none_or(|e| e != "place" && e != "json" && e != "sock");
+        let is_capture = |path: &PathBuf| {
+            path.extension().is_none_or(|e| e != "place" && e != "json" && e != "sock") && !is_state(path)
+        };
         let is_needed =
             |note: &PathBuf| beside.iter().any(|path| is_capture(path) && note_beside(path).as_ref() == Some(note));
+        let lone = |state: &&PathBuf| note_beside(state).is_some_and(|note| !is_needed(&note));
+        for state in states.iter().filter(lone) {
+            let _ = std::fs::remove_file(state);
+        }
         for note in notes.iter().filter(|note| !is_needed(note)) {
             if note.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_session) {
                 let _ = std::fs::remove_file(note);
             }
         }
     }
+}
+
+/// Whether it is what was known of the released part of a log, or is about to be.
+fn is_state(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.strip_suffix(".new").unwrap_or(name);
+    name.strip_suffix(".log.state").is_some_and(is_session)
 }
 
 /// Whether no card leads to this ring file any more, as far as can be known.
@@ -145,6 +162,11 @@ fn is_orphan(ring: &Path) -> io::Result<bool> {
     };
     for entry in entries {
         let path = entry?.path();
+        // Sessions over HTTP may have begun only in the log of their process, which leads to it.
+        if path.extension().is_some_and(|e| e == "run") && path.with_extension("place").file_name() == note.file_name()
+        {
+            return Ok(false);
+        }
         if path.extension().is_some_and(|e| e == "json") {
             let card = files::plain(&path).and_then(|file| files::read_all(file, MAX_NOTE));
             // A card that cannot be read may be the one.
@@ -178,7 +200,13 @@ fn sweep_one(path: &Path) -> io::Result<()> {
         // Whatever it is, this version did not make it.
         Some(_) => return Ok(()),
     };
-    if empty || is_orphan(path)? { std::fs::remove_file(path) } else { Ok(()) }
+    if empty || is_orphan(path)? {
+        // Beside a log there may be what was known of its released part.
+        let _ = std::fs::remove_file(path.with_extension("state"));
+        std::fs::remove_file(path)
+    } else {
+        Ok(())
+    }
 }
 
 /// Gives the file its length, and space for the `first` bytes.

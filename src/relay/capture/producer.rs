@@ -264,6 +264,31 @@ impl Producer {
         true
     }
 
+    /// Bytes that [`put`](Self::put) can be given now, in one piece or several.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.writer.room()
+    }
+
+    /// Stream offset after what was put in.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        self.writer.head()
+    }
+
+    /// Stream offset that the recorder has released.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.writer.tail()
+    }
+
+    /// Of a log: notes what passed unrecorded and no record tells of yet.
+    pub fn set_untold(&self, bytes: u64, entries: u64) {
+        let words = self.writer.memory().region_b();
+        put(words, b::GAP_BYTES, bytes);
+        put(words, b::BLIND_COUNT, entries);
+    }
+
     /// Whether the recorder has released everything: there will never be more room than there is.
     #[must_use]
     pub fn is_drained(&self) -> bool {
@@ -313,6 +338,11 @@ impl Producer {
         } else {
             self.waker.nudge();
         }
+    }
+
+    /// Wakes the recorder if it sleeps deeply.
+    pub fn nudge(&self) {
+        self.waker.nudge();
     }
 
     /// Wakes the recorder from a nap, too.

@@ -190,11 +190,13 @@ fn a_ring_left_behind_tells_everything() {
 }
 
 #[test]
-fn decisions_of_a_version_that_wrote_them_otherwise_are_refused_and_streams_are_not() {
+fn decisions_and_logs_of_a_version_that_had_none_or_others_are_refused_and_streams_are_not() {
     let tmp = tempfile::tempdir().unwrap();
     let waker = Arc::new(Waker::new());
     let dirs = [tmp.path().join("ring")];
-    for (direction, versions) in [(Direction::ServerToClient, 1..=VERSION), (Direction::Decisions, 3..=VERSION)] {
+    for (direction, versions) in
+        [(Direction::ServerToClient, 1..=VERSION), (Direction::Decisions, 3..=VERSION), (Direction::Log, 6..=VERSION)]
+    {
         let made = Capture::create(&dirs, SESSION, direction, 4096, &waker).unwrap();
         let path = made.2.path.unwrap();
         drop((made.0, made.1));
@@ -259,4 +261,34 @@ fn ring_dirs_end_with_the_fallback() {
     let dirs = ring_dirs(Path::new("/some/where"));
     assert_eq!(dirs.last().unwrap(), Path::new("/some/where"));
     assert!(dirs.iter().all(|dir| dir.is_absolute()));
+}
+
+#[test]
+fn what_was_known_of_a_log_that_is_gone_is_swept_and_nothing_else_is() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = tmp.path().join("ring");
+    let (_producer, _consumer, placement) = capture(tmp.path(), 4096);
+    let ring = placement.path.unwrap();
+    std::fs::rename(&ring, ring.with_file_name(format!("{SESSION}.log.ring"))).unwrap();
+    let gone = "fedcba9876543210";
+    let kept = [
+        // Its log is there.
+        format!("{SESSION}.log.state"),
+        format!("{SESSION}.log.state.new"),
+        // A later version keeps its log under another extension.
+        "1111111111111111.log.state".to_owned(),
+        "1111111111111111.log.later".to_owned(),
+        // They are nobody's.
+        "x.log.state".to_owned(),
+        "3333333333333333.state".to_owned(),
+        "new".to_owned(),
+    ];
+    let swept = [format!("{gone}.log.state"), "2222222222222222.log.state.new".to_owned(), format!("{gone}.place")];
+    for name in kept.iter().chain(&swept) {
+        std::fs::write(dir.join(name), "").unwrap();
+    }
+    sweep(std::slice::from_ref(&dir));
+    let is_there = |name: &String| dir.join(name).exists();
+    assert_eq!(kept.iter().filter(|name| !is_there(name)).collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(swept.iter().filter(|name| is_there(name)).collect::<Vec<_>>(), [""; 0]);
 }

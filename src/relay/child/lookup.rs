@@ -88,12 +88,27 @@ impl std::error::Error for LookupError {}
 /// The file that `program` names: itself if it contains a slash, else the first in the directories of our `PATH` that
 /// can be executed. The result is absolute or relative to the current directory, never searched again.
 pub fn find_command(program: &OsStr) -> Result<PathBuf, LookupError> {
+    find_in(program, &search_path(&[]))
+}
+
+/// Our `PATH` with these directories in front.
+#[must_use]
+pub fn search_path(front: &[PathBuf]) -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    find_in(program, &path)
+    let mut joined = OsString::new();
+    for dir in front {
+        joined.push(dir);
+        joined.push(":");
+    }
+    joined.push(path);
+    joined
 }
 
 /// As [`find_command`] with a given `PATH`.
-fn find_in(program: &OsStr, search: &OsStr) -> Result<PathBuf, LookupError> {
+///
+/// # Errors
+/// What was wrong with every candidate.
+pub fn find_in(program: &OsStr, search: &OsStr) -> Result<PathBuf, LookupError> {
     let direct = program.as_bytes().contains(&b'/');
     let candidates: Vec<PathBuf> = if direct || program.is_empty() {
         vec![PathBuf::from(program)]

@@ -4,7 +4,7 @@ mod tabs;
 mod timing;
 pub mod tree;
 
-pub(super) use tabs::{clock, role};
+pub(super) use tabs::{field, role, said};
 pub(super) use timing::bar;
 
 use super::{
@@ -14,14 +14,14 @@ use super::{
     msg::{self, Effect, Job, Ticket, Told},
     paint::Pen,
     screen::At,
-    theme::Role,
+    theme::{Role, Theme},
 };
 use crate::{
     live::{
         evidence::{self, Evidence},
         row::CallRow,
     },
-    model::WallTime,
+    model::{WallTime, receipt::PeerInfo},
     text::width,
 };
 use ratatui::layout::Rect;
@@ -50,6 +50,17 @@ pub struct Subject {
     pub files: Files,
     /// Its line in the receipts, from 0, where that is known.
     pub line: Option<u64>,
+    /// Who took part, as far as they named themselves.
+    pub who: Who,
+}
+
+/// Client and server of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Who {
+    /// The client.
+    pub client: Option<PeerInfo>,
+    /// The server.
+    pub server: Option<PeerInfo>,
 }
 
 #[derive(Debug, Default)]
@@ -216,7 +227,7 @@ impl Detail {
         {
             return Some(effects);
         }
-        let lines = self.lines(at.area.width, at.now, false);
+        let lines = self.lines(at.area.width, at.now, Theme::default());
         if ListPane::new(lines.len(), below_tabs(at.area)).command(&mut self.cursor, command) {
             return Some(Vec::new());
         }
@@ -247,7 +258,7 @@ impl Detail {
             tree.wheel(lines, area);
             return;
         }
-        let len = self.lines(at.area.width, at.now, false).len();
+        let len = self.lines(at.area.width, at.now, Theme::default()).len();
         ListPane::new(len, below_tabs(at.area)).step(&mut self.cursor, lines);
     }
 
@@ -274,7 +285,7 @@ impl Detail {
             Tab::Receipt => found.receipt.as_ref()?,
             _ => return None,
         };
-        let above = 1 + self.lines(at.area.width, at.now, false).len() as u16;
+        let above = 1 + self.lines(at.area.width, at.now, Theme::default()).len() as u16;
         let area = at.area;
         let above = above.min(area.height);
         Some((tree, Rect { y: area.y + above, height: area.height - above, ..area }))
@@ -340,7 +351,7 @@ impl Detail {
             tree.click(y - area.y, twice, area);
             return Vec::new();
         }
-        let lines = self.lines(at.area.width, at.now, false).len();
+        let lines = self.lines(at.area.width, at.now, Theme::default()).len();
         ListPane::new(lines, below_tabs(at.area)).click(&mut self.cursor, x, y);
         Vec::new()
     }
@@ -388,16 +399,23 @@ impl Detail {
             tree.draw(pen, area, focused);
         }
         let body = below_tabs(area);
-        let lines = self.lines(body.width, at.now, pen.theme.ascii);
+        let lines = self.lines(body.width, at.now, pen.theme);
         let marked = (focused && tree.is_none()).then_some(true);
         ListPane::new(lines.len(), body).draw(&self.cursor, pen, marked, |pen, n, row| {
-            let mut x = row.x;
-            for (text, role) in lines.get(n).map_or(&[][..], |line| &line.pieces) {
-                let room = row.right().saturating_sub(x);
-                let shown = if width(text) > room as usize { pen.fitted(text, room) } else { text.clone() };
-                x += pen.put(x, row.y, room, &shown, *role);
+            if let Some(line) = lines.get(n) {
+                detail_line(pen, line, row);
             }
         });
+    }
+}
+
+/// Draws one line, cut where it is too long.
+pub(super) fn detail_line(pen: &mut Pen<'_>, line: &DetailLine, area: Rect) {
+    let mut x = area.x;
+    for (text, role) in &line.pieces {
+        let room = area.right().saturating_sub(x);
+        let shown = if width(text) > room as usize { pen.fitted(text, room) } else { text.clone() };
+        x += pen.put(x, area.y, room, &shown, *role);
     }
 }
 

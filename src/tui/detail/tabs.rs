@@ -6,21 +6,22 @@ use crate::{
     model::{CallAnomaly, RpcId, WallTime},
     numbers::duration,
     text::width,
-    tui::paint::clean,
+    tui::{paint::clean, theme::Theme},
+    zone::Zone,
 };
 use serde_json::Value;
 
 impl Detail {
     /// The lines of the tab.
-    pub(super) fn lines(&self, columns: u16, now: WallTime, ascii: bool) -> Vec<DetailLine> {
+    pub(super) fn lines(&self, columns: u16, now: WallTime, theme: Theme) -> Vec<DetailLine> {
         let Some(subject) = &self.subject else { return vec![said("No call is selected.", Role::Dim)] };
         match self.tab {
-            Tab::Summary => summary(&subject.row, now, ascii),
-            Tab::Timing => timing_lines(&subject.row, now, columns, ascii),
+            Tab::Summary => summary(subject, now, columns, theme),
+            Tab::Timing => timing_lines(&subject.row, now, columns, theme.ascii),
             Tab::Content => self.content(subject),
             Tab::Receipt => self.receipt(subject),
             Tab::Events => self.events(),
-            Tab::Stderr => self.stderr(),
+            Tab::Stderr => self.stderr(theme.zone),
         }
     }
 
@@ -105,7 +106,7 @@ impl Detail {
         out
     }
 
-    fn stderr(&self) -> Vec<DetailLine> {
+    fn stderr(&self, zone: Zone) -> Vec<DetailLine> {
         match &self.stderr {
             None => vec![said(
                 "The server's stderr is not stored in a file: it is shown only while the session runs.",
@@ -115,18 +116,13 @@ impl Detail {
             Some(lines) => lines
                 .iter()
                 .map(|(at, text)| DetailLine {
-                    pieces: vec![(format!("{}  ", clock(*at)), Role::Dim), (clean(text), Role::Text)],
+                    pieces: vec![(format!("{}  ", zone.clock(*at)), Role::Dim), (clean(text), Role::Text)],
                     copy: text.clone(),
                     path: String::new(),
                 })
                 .collect(),
         }
     }
-}
-
-/// Time of day with milliseconds, UTC.
-pub(in crate::tui) fn clock(at: WallTime) -> String {
-    at.to_string().chars().skip(11).take(12).collect()
 }
 
 /// How a state looks.
@@ -139,11 +135,13 @@ pub(in crate::tui) const fn role(state: CallState) -> Role {
     }
 }
 
-fn said(text: &str, role: Role) -> DetailLine {
+/// A line of words.
+pub(in crate::tui) fn said(text: &str, role: Role) -> DetailLine {
     DetailLine { pieces: vec![(text.to_owned(), role)], copy: String::new(), path: String::new() }
 }
 
-fn field(name: &str, value: &str, role: Role) -> DetailLine {
+/// A line with a name and a value from outside.
+pub(in crate::tui) fn field(name: &str, value: &str, role: Role) -> DetailLine {
     let pad = 20usize.saturating_sub(width(name)).max(1);
     let shown: String = value.chars().take(2000).collect();
     DetailLine {
@@ -153,7 +151,13 @@ fn field(name: &str, value: &str, role: Role) -> DetailLine {
     }
 }
 
-fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<DetailLine> {
+/// A line with a time; what is copied is what machines read.
+fn timed(name: &str, at: WallTime, zone: Zone) -> DetailLine {
+    DetailLine { copy: at.to_string(), ..field(name, &zone.full(at), Role::Text) }
+}
+
+fn summary(subject: &Subject, now: WallTime, columns: u16, theme: Theme) -> Vec<DetailLine> {
+    let (Subject { row, who, .. }, ascii) = (subject, theme.ascii);
     let state = CallState::of(row);
     let mut out = Vec::new();
     let mut add = |name: &str, value: Option<String>, role: Role| {
@@ -162,7 +166,9 @@ fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<DetailLine> {
         }
     };
     add("tool", row.tool_name.clone(), Role::Strong);
-    add("server", row.server_id.clone(), Role::Text);
+    let own = who.server.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
+    add("server", row.server_id.as_ref().map(|id| format!("{id}{own}")), Role::Text);
+    add("client", who.client.as_ref().map(ToString::to_string), Role::Text);
     add("state", Some(format!("{} {}", state.glyph(ascii), state.word())), role(state));
     add("why", row.outcome_reason.clone(), Role::Warn);
     let verdict = row.policy_verdict.map(|v| match v {
@@ -178,8 +184,14 @@ fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<DetailLine> {
         let us = now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000;
         add("running for", Some(duration(us)), Role::Accent);
     }
-    add("asked at", row.requested_at.map(|t| t.to_string()), Role::Text);
-    add("ended at", row.ended_at.map(|t| t.to_string()), Role::Text);
+    out.extend(waterfall_of(row, now, columns, ascii));
+    out.extend(row.requested_at.map(|at| timed("asked at", at, theme.zone)));
+    out.extend(row.ended_at.map(|at| timed("ended at", at, theme.zone)));
+    let mut add = |name: &str, value: Option<String>, role: Role| {
+        if let Some(value) = value {
+            out.push(field(name, &value, role));
+        }
+    };
     let anomalies: Vec<&str> = row.anomalies.iter().map(String::as_str).collect();
     add("anomalies", (!anomalies.is_empty()).then(|| anomalies.join(", ")), Role::Warn);
     add("result", row.result_is_error.map(|e| if e { "an error" } else { "no error" }.to_owned()), Role::Text);
@@ -199,10 +211,14 @@ fn summary(row: &CallRow, now: WallTime, ascii: bool) -> Vec<DetailLine> {
     out
 }
 
-fn timing_lines(row: &CallRow, now: WallTime, columns: u16, ascii: bool) -> Vec<DetailLine> {
+fn waterfall_of(row: &CallRow, now: WallTime, columns: u16, ascii: bool) -> Vec<DetailLine> {
     let running = row.requested_at.filter(|_| row.is_running());
     let running = running.map(|at| now.millis().saturating_sub(at.millis()).max(0).unsigned_abs() * 1000);
-    let mut out = timing::waterfall(&row.phases_us, running, columns, ascii);
+    timing::waterfall(&row.phases_us, running, columns, ascii)
+}
+
+fn timing_lines(row: &CallRow, now: WallTime, columns: u16, ascii: bool) -> Vec<DetailLine> {
+    let mut out = waterfall_of(row, now, columns, ascii);
     if out.is_empty() {
         out.push(said("No times were measured for this call.", Role::Dim));
     }

@@ -192,11 +192,11 @@ fn passes(change: &CallChange, filter: &Filter) -> bool {
     let of = |side: &CallSide| {
         filter.passes(&Facts {
             tool: &change.tool,
-            server: "",
             verdict: word(&side.policy_verdict),
             outcome: word(&side.outcome),
             ids: vec![side.receipt_id.clone(), change.arguments_hash.clone()],
             us: side.duration_us,
+            ..Facts::default()
         })
     };
     filter.is_empty() || [&change.a, &change.b].into_iter().flatten().any(of)

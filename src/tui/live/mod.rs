@@ -1,6 +1,8 @@
 //! The live screen: every live session of this user, and their calls as they come.
 
 mod calls;
+pub mod hint;
+pub(super) mod session;
 mod sessions;
 #[cfg(test)]
 pub(super) mod tests;
@@ -8,7 +10,7 @@ mod view;
 
 use super::{
     cursor,
-    detail::{Detail, Files, Subject},
+    detail::{Detail, Files, Subject, Who},
     keymap::{Command, Contexts},
     kit::ListPane,
     msg::{Effect, Target, Told},
@@ -28,6 +30,7 @@ use crate::{
     text::endings,
 };
 use calls::Calls;
+use hint::Hint;
 use ratatui::layout::{Position, Rect};
 use sessions::Sessions;
 use std::collections::BTreeMap;
@@ -75,9 +78,17 @@ pub struct LiveScreen {
     /// What is skipped, in words: sessions whose cards do not parse, and those with files of a later version.
     unread: Vec<String>,
     newer: BTreeMap<SessionId, String>,
+    /// What the empty screen says of this machine's servers.
+    hint: Hint,
 }
 
 impl LiveScreen {
+    /// A screen that has heard of nothing; while that is so, it says which servers of this place leave no evidence.
+    #[must_use]
+    pub fn new(place: Option<hint::Place>) -> Self {
+        Self { hint: Hint::at(place), ..Self::default() }
+    }
+
     fn seen(&self) -> &Seen {
         self.held.as_deref().unwrap_or(&self.now)
     }
@@ -132,8 +143,12 @@ impl LiveScreen {
     fn refresh(&mut self, at: At) -> Vec<Effect> {
         let seen = self.held.as_deref().unwrap_or(&self.now);
         let row = seen.calls.selected().and_then(|i| seen.state.row(i));
-        let subject =
-            row.map(|row| Subject { row: row.clone(), files: files(&seen.state, row.session_id), line: None });
+        let subject = row.map(|row| Subject {
+            row: row.clone(),
+            files: files(&seen.state, row.session_id),
+            line: None,
+            who: who(&seen.state, row.session_id),
+        });
         let stderr = row.map(|row| stderr(&seen.state, row));
         let mut effects = self.detail.show(subject);
         self.detail.set_stderr(stderr);
@@ -143,7 +158,11 @@ impl LiveScreen {
 
     /// Takes note of the time.
     pub fn tick(&mut self, now: WallTime) -> Vec<Effect> {
-        self.detail.poll(now)
+        let mut effects = self.detail.poll(now);
+        if self.seen().state.sessions().is_empty() {
+            effects.extend(self.hint.look(now));
+        }
+        effects
     }
 
     /// Whether a clock runs.
@@ -280,7 +299,8 @@ impl LiveScreen {
 
     fn session_pane(&self, at: At) -> ListPane {
         let len = self.seen().sessions.listed(&self.seen().state).len();
-        ListPane::new(len, view::session_list(self.panes(at).sessions.unwrap_or_default()))
+        let lines = view::session_lines(&self.seen().state);
+        ListPane::new(len, view::session_list(self.panes(at).sessions.unwrap_or_default(), lines))
     }
 
     fn detail_at(&self, at: At) -> At {
@@ -400,7 +420,7 @@ impl Screen for LiveScreen {
     }
 
     fn told(&mut self, told: Told, _at: At) -> Result<Vec<Effect>, Told> {
-        self.detail.told(told).map(|()| Vec::new())
+        self.hint.told(told).or_else(|told| self.detail.told(told)).map(|()| Vec::new())
     }
 
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
@@ -413,7 +433,7 @@ impl Screen for LiveScreen {
         if let Some(list) = panes.sessions.filter(|r| inside(*r)) {
             self.pane = Pane::Sessions;
             let pane = self.session_pane(at);
-            let line = u64::from((y - list.y).saturating_sub(1) / view::SESSION_LINES);
+            let line = u64::from((y - list.y).saturating_sub(1) / view::session_lines(&self.seen().state));
             let cursor = &mut self.seen_mut().sessions.cursor;
             let to = cursor.window(pane.len, pane.area.height).start + line;
             if to < pane.len {
@@ -480,6 +500,12 @@ impl Screen for LiveScreen {
         }
         Ok(self.refresh(at))
     }
+}
+
+/// Who takes part in a session.
+fn who(state: &State, session: SessionId) -> Who {
+    let card = state.sessions().get(&session).and_then(|v| v.card.as_ref()).map(|c| &c.card);
+    card.map(|c| Who { client: c.client_info.clone(), server: c.server_info.clone() }).unwrap_or_default()
 }
 
 /// Where the evidence of a session is.

@@ -60,8 +60,8 @@ impl Sessions {
         self.only = only;
     }
 
-    /// Whether it still records.
-    fn is_alive(&self, id: SessionId, view: &SessionView) -> bool {
+    /// Whether it still records. Of one that does not, no stream is open, whatever was told of it last.
+    pub fn is_alive(&self, id: SessionId, view: &SessionView) -> bool {
         view.end.is_none() && !self.gone.contains(&id)
     }
 
@@ -133,13 +133,16 @@ impl Sessions {
         let pack = view.pack.as_ref().map(|p| p.state);
         match (&view.end, pack) {
             (_, Some(PackState::Failed)) => ("pack failed", Role::Bad),
-            (Some(end), _) if !end.complete => ("ended, INCOMPLETE", Role::Bad),
             (_, Some(PackState::Sealing)) if self.gone.contains(&id) => self.died(id),
-            (_, Some(PackState::Sealing)) => ("sealing", Role::Accent),
+            (_, Some(PackState::Sealing)) => ("building its pack", Role::Accent),
+            (Some(end), Some(PackState::Built)) if !end.complete => ("INCOMPLETE, pack built", Role::Bad),
+            (Some(end), Some(PackState::Verified)) if !end.complete => ("INCOMPLETE, pack verified", Role::Bad),
+            (Some(end), _) if !end.complete => ("ended, INCOMPLETE", Role::Bad),
             (_, Some(PackState::Built)) => ("pack built", Role::Accent),
             (_, Some(PackState::Verified)) => ("pack verified", Role::Good),
             (Some(_), Some(PackState::None)) => ("ended, no pack", Role::Dim),
-            (Some(_), None) => ("ended", Role::Dim),
+            (Some(_), None) if self.gone.contains(&id) => ("ended", Role::Dim),
+            (Some(_), None) => ("waiting for its pack", Role::Accent),
             (None, _) if self.gone.contains(&id) => self.died(id),
             (None, _) if self.lost.contains(&id) => ("lost, retrying", Role::Warn),
             (None, _) => ("recording", Role::Good),

@@ -1,17 +1,23 @@
 //! What a person sees and does.
 
+use super::hint::Place;
 use crate::{
+    clients::discover::Surroundings,
     live::{
         client::{Gone, Update},
         discovery::{Unread, tests::run_card},
-        protocol::{Chained, End, LiveLine, PackProgress, PackState, RunCard, SessionHead, Stderr},
+        protocol::{Chained, End, LiveLine, PackProgress, PackState, RunCard, SessionHead, SessionStreams, Stderr},
         row::{CallRow, Totals},
     },
     model::{
         DurationMs, EventKind, InvocationId, Outcome, Phases, PolicyVerdict, Profile, ReceiptId, RpcId, SessionId,
-        WallTime, receipt::PeerInfo,
+        Transport, WallTime, receipt::PeerInfo,
     },
-    record::card::Card,
+    record::{
+        broadcast::{OpenStream, Streams},
+        card::{Card, HttpCard},
+        recorder::HttpBinding,
+    },
     tui::{
         app::{App, Start},
         keymap::Contexts,
@@ -68,6 +74,7 @@ impl Told {
             from: 0,
             oldest: 0,
             session,
+            streams: None,
             totals: self.totals,
         }))))
     }
@@ -159,6 +166,32 @@ impl Told {
         Update::Line(Box::new(LiveLine::SessionEnd(c)))
     }
 
+    /// Its client speaks HTTP, and has so many streams open.
+    pub fn over_http(&self, client: &str, streams: u64) -> Update {
+        let Update::Line(line) = self.hello(Some(client), Profile::Audit) else { unreachable!() };
+        let LiveLine::Session(mut head) = *line else { unreachable!() };
+        head.session.card.http = Some(HttpCard {
+            binding: HttpBinding::default(),
+            log: None,
+            process: "0".repeat(16),
+            route: 0,
+            source: "log".to_owned(),
+            transport: Transport::StreamableHttp,
+            url: None,
+        });
+        let stream = |n: u64| OpenStream {
+            bytes: 3_400 * n,
+            exchange: 2 * n + 1,
+            last_byte_at: (n > 0).then(|| at(-3_000 * n as i64)),
+            messages: 12 * n,
+            method: if n == 0 { "GET" } else { "POST" }.to_owned(),
+            since: at(-60_000 + n as i64),
+        };
+        let streams = Streams { open: (0..streams).map(stream).collect(), total: streams };
+        head.streams = Some(SessionStreams { seq: 1, session_id: self.id, streams });
+        Update::Line(Box::new(LiveLine::Session(head)))
+    }
+
     pub fn pack(&self, state: PackState) -> Update {
         let pack = (state == PackState::Verified).then(|| PathBuf::from("/work/.assay/mcp/packs/proof_pack_x"));
         Update::Line(Box::new(LiveLine::PackProgress(PackProgress {
@@ -220,14 +253,119 @@ fn the_live_screen_is_drawn() {
 }
 
 #[test]
+fn of_a_process_that_died_no_stream_is_open() {
+    let mut app = at_work();
+    let (web, dead) = (Told::new(3, "everything"), Told::new(4, "killed"));
+    hear(&mut app, [web.over_http("inspector", 2), dead.over_http("inspector", 5)]);
+    assert!(text(&frame(&mut app, 140, 40)).contains("7 streams  0 missed"));
+    hear(&mut app, [Update::Gone(Gone::of(dead.id, &dead.audit_dir))]);
+    let seen = text(&frame(&mut app, 140, 40));
+    assert!(!seen.contains("5 streams") && seen.contains("2 streams  0 missed"), "{seen}");
+}
+
+#[test]
+fn open_streams_are_shown_with_their_age_and_last_byte() {
+    let mut app = at_work();
+    let mut web = Told::new(3, "everything");
+    hear(&mut app, [web.over_http("inspector", 2), web.begins(1, "echo", -100)]);
+    let see = |app: &mut App| text(&frame(app, 140, 40));
+    let seen = see(&mut app);
+    assert!(seen.contains("2 streams, last byte 3 s") && seen.contains("2 streams  0 missed"), "{seen}");
+    // The sessions have the keys: the one that is selected is shown whole.
+    press(&mut app, "h h g");
+    for _ in 0..3 {
+        if text(&frame(&mut app, 140, 40)).contains("2 open streams") {
+            break;
+        }
+        press(&mut app, "j");
+    }
+    let seen = see(&mut app);
+    assert!(seen.contains("2 open streams") && seen.contains("server id           everything"), "{seen}");
+    assert!(
+        seen.contains("#3    POST 59 s   last byte 3 s") && seen.contains("#1    GET  1 min  no byte yet"),
+        "{seen}"
+    );
+    assert!(seen.contains("12 messages, 3.3 KiB"), "{seen}");
+    assert_frames("live-streams", |w, h| frame(&mut app, w, h));
+    // A click finds the session that it is on, although each takes a line more.
+    let listed = see(&mut app).lines().skip(3).step_by(4).take(3).map(str::to_owned).collect::<Vec<_>>();
+    assert!(listed.iter().all(|line| line.contains(" 1.0")), "{listed:?}");
+    hear(&mut app, [web.end()]);
+    assert!(!see(&mut app).contains("stream"), "{}", see(&mut app));
+}
+
+#[test]
+fn the_pack_of_a_session_is_followed_as_it_ends() {
+    let mut app = testkit::app(start());
+    let mut told = Told::new(1, "filesystem");
+    hear(&mut app, [told.hello(Some("claude-code"), Profile::Audit)]);
+    let see = |app: &mut App| text(&frame(app, 140, 40));
+    hear(&mut app, [told.end()]);
+    assert!(see(&mut app).contains("waiting for its pack"));
+    hear(&mut app, [told.pack(PackState::Sealing)]);
+    assert!(see(&mut app).contains("building its pack"));
+    hear(&mut app, [told.pack(PackState::Verified)]);
+    assert!(see(&mut app).contains("pack verified"));
+    let mut other = Told::new(2, "other");
+    hear(&mut app, [other.hello(None, Profile::Audit), other.end(), other.pack(PackState::Failed)]);
+    assert!(see(&mut app).contains("pack failed"));
+}
+
+#[test]
 fn nothing_to_watch_says_how_to_begin() {
     let mut app = testkit::app(start());
     assert_frames("live-nothing", |w, h| frame(&mut app, w, h));
 }
 
 #[test]
+fn servers_that_leave_no_evidence_are_named_while_nothing_is_live() {
+    let home = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let path = home.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let around = Surroundings {
+        home: Some(home.path().to_owned()),
+        config: None,
+        mac: false,
+        root: home.path().join("root"),
+        variables: Vec::new(),
+    };
+    let servers = Some(Place { around, project: home.path().join("project") });
+    let mut app = testkit::app(Start { servers, ..start() });
+    let tick = |app: &mut App, ms: i64| {
+        let effects = app.update(Msg::Tick(at(ms)));
+        let asked = effects.iter().filter(|e| matches!(e, Effect::Start(job) if job.what == "scan")).count();
+        testkit::settle(app, effects);
+        asked
+    };
+    let see = |app: &mut App| text(&frame(app, 80, 24));
+    // The first frame waits for nothing.
+    assert!(see(&mut app).contains("in front of your clients' MCP servers"), "{}", see(&mut app));
+    let server = r#"{"mcpServers": {"one": {"command": "uvx", "args": ["c4n4ry"], "env": {"TOKEN": "c4n4ry"}}}}"#;
+    put(".cursor/mcp.json", server);
+    put(".claude.json", &server.replace("one", "two"));
+    assert_eq!(tick(&mut app, 0), 1);
+    let seen = see(&mut app);
+    assert!(seen.contains("2 MCP servers leave no evidence:") && seen.contains("Cursor"), "{seen}");
+    assert!(seen.contains("Claude Code") && !seen.contains("c4n4ry"), "{seen}");
+    assert_frames("live-unrecorded", |w, h| frame(&mut app, w, h));
+    // What changes meanwhile is seen, and not looked for all the time.
+    std::fs::remove_file(home.path().join(".claude.json")).unwrap();
+    put(".cursor/mcp.json", "{}");
+    assert_eq!(tick(&mut app, 20_000), 0);
+    assert_eq!(tick(&mut app, 31_000), 1);
+    let seen = see(&mut app);
+    assert!(!seen.contains("leave"), "{seen}");
+    // While sessions are live nobody looks.
+    hear(&mut app, [Told::new(1, "filesystem").hello(None, Profile::Audit)]);
+    assert_eq!(tick(&mut app, 90_000), 0);
+}
+
+#[test]
 fn without_colours_and_without_unicode_everything_is_still_said() {
-    let theme = Theme { palette: Palette::Colourless, ascii: true };
+    let theme = Theme { palette: Palette::Colourless, ascii: true, ..Theme::default() };
     let mut app = at_work();
     app.theme = theme;
     let frame = frame(&mut app, 140, 40);
@@ -344,7 +482,7 @@ fn ends_losses_and_gaps_are_said() {
     hear(&mut app, [told.gap("full: 12 messages, 3400 bytes unrecorded")]);
     assert!(see(&mut app).contains("evidence missing") && see(&mut app).contains("12 missed"));
     hear(&mut app, [told.end(), told.pack(PackState::Sealing)]);
-    assert!(see(&mut app).contains("sealing"));
+    assert!(see(&mut app).contains("building its pack"));
     hear(&mut app, [told.pack(PackState::Verified), Update::Gone(Gone::of(told.id, &told.audit_dir))]);
     assert!(see(&mut app).contains("pack verified"));
     let effects = press(&mut app, "o");
@@ -362,7 +500,7 @@ fn ends_losses_and_gaps_are_said() {
         &mut app,
         [Update::Gone(Gone::of(dead.id, &dead.audit_dir)), Update::Gone(Gone::of(killed.id, &killed.audit_dir))],
     );
-    assert!(!see(&mut app).contains("sealing"), "a client that kills it while it seals");
+    assert!(!see(&mut app).contains("building"), "a client that kills it while it seals");
     // A directory that is there, and of which the user's own knows nothing.
     let foreign = tempfile::tempdir().unwrap();
     let mut other = Told::new(4, "fourth");

@@ -1,13 +1,13 @@
 //! Drawing the live screen.
 
-use super::{LiveScreen, Pane};
+use super::{LiveScreen, Pane, session};
 use crate::{
-    live::{row::CallRow, words::CallState},
-    model::{PolicyVerdict, Profile, WallTime},
-    numbers::{age, counted, duration, grouped},
+    live::{row::CallRow, state::State, words::CallState},
+    model::{PolicyVerdict, Profile, WallTime, receipt::PeerInfo},
+    numbers::{counted, duration, grouped},
     text::width,
     tui::{
-        detail::{bar, clock, role},
+        detail::{bar, detail_line, role},
         paint::Pen,
         screen::At,
         theme::Role,
@@ -15,10 +15,12 @@ use crate::{
 };
 use ratatui::layout::Rect;
 
-/// Lines that a session takes.
-pub(super) const SESSION_LINES: u16 = 3;
+/// Lines that a session takes; one more where any of them has streams.
+const SESSION_LINES: u16 = 3;
 /// From this width on panes are side by side.
 const WIDE: u16 = 100;
+/// From this width on there is room for the names of clients and servers.
+const ROOMY: u16 = 140;
 
 /// Where everything is.
 #[derive(Debug, Clone, Copy)]
@@ -47,9 +49,14 @@ impl Panes {
     }
 }
 
+/// Lines that each session takes.
+pub(super) fn session_lines(state: &State) -> u16 {
+    SESSION_LINES + u16::from(state.sessions().values().any(|view| view.open_streams().is_some()))
+}
+
 /// The list of sessions, where each takes one line: as high as so many have room, below their heading.
-pub(super) fn session_list(area: Rect) -> Rect {
-    Rect { y: area.y + 1, height: (area.height.saturating_sub(1) / SESSION_LINES).max(1), ..area }
+pub(super) fn session_list(area: Rect, lines: u16) -> Rect {
+    Rect { y: area.y + 1, height: (area.height.saturating_sub(1) / lines).max(1), ..area }
 }
 
 /// Divides the screen.
@@ -71,7 +78,11 @@ pub(super) fn panes(at: At, sessions_open: Option<bool>, full: bool, in_sessions
     let mut rest = Rect { y: area.y + 1, height: area.height - 1, ..area };
     let open = sessions_open.unwrap_or(area.width >= WIDE);
     if open {
-        let w = if area.width >= WIDE { 26 } else { (area.width / 3).clamp(16, 26) };
+        let w = match area.width {
+            ROOMY.. => 32,
+            WIDE.. => 26,
+            narrow => (narrow / 3).clamp(16, 26),
+        };
         out.sessions = Some(Rect { width: w, ..rest });
         rest = Rect { x: rest.x + w + 1, width: rest.width - w - 1, ..rest };
     }
@@ -117,6 +128,19 @@ pub(super) fn draw(screen: &LiveScreen, pen: &mut Pen<'_>, at: At) {
         if area.x > panes.calls.right() && panes.calls.width > 0 {
             pen.rule(area.x - 1, area.y, area.bottom());
         }
+        if screen.pane == Pane::Sessions
+            && let Some((id, view)) =
+                seen.sessions.selected(&seen.state).and_then(|id| seen.state.sessions().get(&id).map(|view| (id, view)))
+        {
+            let card = view.card.as_ref().map(|c| &c.card);
+            let title = card.map_or_else(|| id.to_string(), |c| c.server_id.chars().take(200).collect());
+            pen.headed(area, &crate::tui::paint::clean(&title), false);
+            let lines = session::lines((id, view), &seen.sessions, at.now, body.width, pen.theme.zone);
+            for (y, line) in (body.y..body.bottom()).zip(&lines) {
+                detail_line(pen, line, Rect { y, height: 1, ..body });
+            }
+            return;
+        }
         let focused = screen.pane == Pane::Detail;
         let row = screen.detail.subject().map(|s| &s.row);
         let tool = row.and_then(|r| r.tool_name.as_deref()).unwrap_or("no call");
@@ -129,12 +153,32 @@ pub(super) fn draw(screen: &LiveScreen, pen: &mut Pen<'_>, at: At) {
 /// How to begin.
 fn nothing(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect) {
     let looking = if screen.heard { "No live session any more." } else { "No live session." };
+    let found = &screen.hint.found;
+    let count = found.missing as u64;
+    let (first, second) = match (found.missing, found.recorded) {
+        (0, 0) => ("Put the recorder in front of your clients' MCP servers,".to_owned(), "or of one server here:"),
+        (0, recorded) => (
+            format!(
+                "{} of your clients {} recorded: start a client.",
+                counted(recorded as u64, "local server"),
+                if recorded == 1 { "is" } else { "are" }
+            ),
+            "To record one more, put the recorder in front of it:",
+        ),
+        _ => (
+            format!("{} {} no evidence:", counted(count, "MCP server"), if count == 1 { "leaves" } else { "leave" }),
+            "Put the recorder in front of your clients' servers, or of one here:",
+        ),
+    };
+    let clients = names(&found.clients);
     let lines = [
         (looking, Role::Strong),
         ("", Role::Text),
-        ("Put the recorder in front of an MCP server's command,", Role::Text),
-        ("in your client's configuration or here:", Role::Text),
+        (first.as_str(), if count > 0 { Role::Warn } else { Role::Text }),
+        (clients.as_str(), Role::Text),
+        (second, Role::Text),
         ("", Role::Text),
+        ("  assay wrap --all", Role::Accent),
         ("  assay mcp-proxy -- npx -y @modelcontextprotocol/server-filesystem .", Role::Accent),
         ("", Role::Text),
         ("The session appears here by itself. To see one at once:", Role::Text),
@@ -143,6 +187,9 @@ fn nothing(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect) {
         ("", Role::Text),
         ("2 shows recorded packs, ? shows all keys.", Role::Dim),
     ];
+    // Where no client is named there is no line for it.
+    let lines: Vec<_> =
+        lines.into_iter().enumerate().filter(|(n, l)| *n != 3 || !l.0.is_empty()).map(|(_, l)| l).collect();
     let wide = lines.iter().map(|(t, _)| width(t) as u16).max().unwrap_or(0);
     let x = area.x + area.width.saturating_sub(wide) / 2;
     let first = area.y + area.height.saturating_sub(lines.len() as u16) / 3;
@@ -151,6 +198,18 @@ fn nothing(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect) {
         let room = area.right().saturating_sub(x);
         let text = pen.fitted(text, room);
         pen.put(x, y, room, &text, role);
+    }
+}
+
+/// Names of clients: the first few, and how many more there are.
+fn names(clients: &[&str]) -> String {
+    const SHOWN: usize = 4;
+    let more = clients.len().saturating_sub(SHOWN);
+    let shown = clients[..clients.len().min(SHOWN)].join(", ");
+    match (shown.is_empty(), more) {
+        (true, _) => shown,
+        (_, 0) => format!("those of {shown}."),
+        _ => format!("those of {shown} and {} more.", grouped(more as u64)),
     }
 }
 
@@ -170,6 +229,11 @@ fn stats(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect) {
     if let (Some(p50), Some(p95)) = (seen.calls.quantile(500), seen.calls.quantile(950)) {
         pieces.push((format!("p50 {}  p95 {}  ", duration(p50), duration(p95)), Role::Text));
     }
+    let alive = seen.state.sessions().iter().filter(|(id, view)| seen.sessions.is_alive(**id, view));
+    let streams: u64 = alive.filter_map(|(_, view)| view.open_streams()).map(|s| s.total).sum();
+    if streams > 0 {
+        pieces.push((format!("{}  ", counted(streams, "stream")), Role::Accent));
+    }
     pieces.push((format!("{} missed", grouped(missed)), count(missed, Role::Bad)));
     let mut x = area.x;
     for (text, role) in &pieces {
@@ -186,10 +250,11 @@ fn sessions(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect, now: WallTime) {
     let listed = seen.sessions.listed(&seen.state);
     let focused = screen.pane == Pane::Sessions;
     let body = pen.headed(area, &format!("Sessions {}", listed.len()), focused);
-    let top = seen.sessions.cursor.window(listed.len() as u64, session_list(area).height).start as usize;
+    let each = session_lines(&seen.state);
+    let top = seen.sessions.cursor.window(listed.len() as u64, session_list(area, each).height).start as usize;
     let at = seen.sessions.at(listed.len());
     for (n, (id, view)) in listed.iter().enumerate().skip(top) {
-        let y = body.y + (n - top) as u16 * SESSION_LINES;
+        let y = body.y + (n - top) as u16 * each;
         if y >= body.bottom() {
             break;
         }
@@ -199,21 +264,37 @@ fn sessions(screen: &LiveScreen, pen: &mut Pen<'_>, area: Rect, now: WallTime) {
         pen.put(body.x, y, body.width, mark, Role::Accent);
         let card = view.card.as_ref().map(|c| &c.card);
         let server = card.map_or_else(|| id.to_string(), |c| c.server_id.clone());
-        pen.outside(body.x + 2, y, body.width.saturating_sub(2), &server, Role::Strong);
+        let x = body.x + 2;
+        let used = pen.outside(x, y, body.right().saturating_sub(x), &server, Role::Strong);
+        let own = card.and_then(|c| c.server_info.as_ref()).map(|s| own_name(&server, s)).unwrap_or_default();
+        pen.outside(x + used + 1, y, body.right().saturating_sub(x + used + 1), &own, Role::Dim);
         let mut line = |n: u16, text: &str, role: Role| {
             if y + n < body.bottom() {
-                pen.outside(body.x + 2, y + n, body.width.saturating_sub(2), text, role);
+                pen.outside(x, y + n, body.right().saturating_sub(x), text, role);
             }
         };
-        let ago = |since: WallTime| age(now.millis().saturating_sub(since.millis()).max(0).unsigned_abs() / 1000);
-        let when = card.map(|c| ago(c.started_at)).unwrap_or_default();
+        let when = card.map(|c| session::ago(now, c.started_at)).unwrap_or_default();
         line(1, &format!("{word} {when}"), tone);
-        let client = card.and_then(|c| c.client_info.as_ref()).map_or("unknown client", |c| c.name.as_str());
+        let client =
+            card.and_then(|c| c.client_info.as_ref()).map_or_else(|| "unknown client".to_owned(), ToString::to_string);
         let profile = if card.is_some_and(|c| c.profile == Profile::Guard) { "guard" } else { "audit" };
-        line(2, &format!("{profile} stdio {} {client}", grouped(view.totals.started)), Role::Dim);
+        let (transport, calls) = (session::transport(view), grouped(view.totals.started));
+        line(2, &format!("{profile} {transport} {calls} {client}"), Role::Dim);
+        if let Some(streams) = session::streams_in_short(view, now).filter(|_| seen.sessions.is_alive(*id, view)) {
+            line(3, &streams, Role::Accent);
+        }
         if n == at {
             pen.select(Rect { x: body.x, y, width: body.width, height: 1 }, focused);
         }
+    }
+}
+
+/// What a server calls itself, beside its id: the version alone where its name is the id.
+fn own_name(id: &str, server: &PeerInfo) -> String {
+    match &server.version {
+        Some(version) if server.name == id => version.clone(),
+        None if server.name == id => String::new(),
+        _ => server.to_string(),
     }
 }
 
@@ -279,10 +360,11 @@ fn calls(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
             (_, _, n) => format!("+{} new", grouped(n)),
         };
         pen.headed(panes.calls, &format!("{title}  {follows}"), focused);
+        let time = format!("time {}", pen.theme.zone.name(now));
         let mut x = body.x;
         let y = panes.calls.y + 1;
         for (w, name) in [
-            (c.time, "time"),
+            (c.time, time.as_str()),
             (c.server, "server"),
             (c.tool, "tool"),
             (c.verdict, "verdict"),
@@ -324,7 +406,7 @@ fn call(pen: &mut Pen<'_>, area: Rect, row: &CallRow, c: &Columns, now: WallTime
     let state = CallState::of(row);
     let (mut x, y) = (area.x, area.y);
     if c.time > 1 {
-        let at = row.requested_at.or(row.ended_at).map(clock).unwrap_or_default();
+        let at = row.requested_at.or(row.ended_at).map(|at| pen.theme.zone.clock(at)).unwrap_or_default();
         let text: String = at.chars().take(c.time as usize - 1).collect();
         pen.put(x, y, c.time - 1, &text, Role::Dim);
     }

@@ -1,6 +1,6 @@
 //! What is copied: values, places, whole lines of evidence.
 
-use super::{PackScreen, State, Tab, book::Book, read::Source, row::Kind};
+use super::{PackScreen, State, book::Book, read::Source, row::Kind};
 use crate::{
     lines,
     tui::{
@@ -28,7 +28,7 @@ impl PackScreen {
                 }
             };
         }
-        if self.tab == Tab::Verification {
+        if self.tab.is_text() {
             let row = self.list(at).into_iter().nth(self.cursor.at as usize)?;
             let finding = match (&self.state, row.finding) {
                 (State::Verified(r), Some(i)) => r.errors.get(i).cloned(),

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     live::{row::CallRow, words::CallState},
-    model::{Outcome, PolicyVerdict},
+    model::{Outcome, PolicyVerdict, WallTime},
     numbers::{counted, duration_if, grouped, size},
     tui::{
         kit::ListPane,
@@ -20,6 +20,7 @@ use crate::{
         screen::At,
         theme::{Role, Theme},
     },
+    zone::Zone,
 };
 use ratatui::layout::Rect;
 
@@ -38,7 +39,7 @@ pub(super) fn screen(s: &PackScreen, pen: &mut Pen<'_>, at: At) {
         return bytes::draw(b, pen, At { area: panes.body, ..at });
     }
     match s.tab {
-        Tab::Verification => verification_pane(s, pen, &panes, at),
+        Tab::Verification | Tab::Surface => verification_pane(s, pen, &panes, at),
         Tab::Receipts => receipts(s, pen, &panes, at),
         Tab::Chain => chain(s, pen, &panes),
     }
@@ -46,14 +47,15 @@ pub(super) fn screen(s: &PackScreen, pen: &mut Pen<'_>, at: At) {
 
 /// Names of the parts, with counts.
 fn labels(s: &PackScreen, width: u16) -> Vec<(Tab, String)> {
-    Tab::ALL
-        .into_iter()
+    s.tabs()
+        .iter()
+        .copied()
         .filter(|tab| width >= 50 || *tab == s.tab)
         .map(|tab| {
             let book = match tab {
                 Tab::Receipts => s.receipts.as_ref(),
                 Tab::Chain => s.chain.as_ref(),
-                Tab::Verification => None,
+                Tab::Verification | Tab::Surface => None,
             };
             let count = book.filter(|b| b.lines() > 0).map_or_else(String::new, |b| {
                 format!(" {}{}", grouped(b.lines()), if b.is_whole() { "" } else { "…" })
@@ -151,7 +153,10 @@ fn verification_pane(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, at: At) {
         }
         pen.rule(side.right(), side.y, side.bottom());
     }
-    let lines = verification(s, at, pen.theme);
+    let lines = match &s.surface {
+        Some(rows) if s.tab == Tab::Surface => rows.clone(),
+        _ => verification(s, at, pen.theme),
+    };
     ListPane::new(lines.len(), panes.list).draw(&s.cursor, pen, Some(true), |pen, n, row| {
         if let Some(line) = lines.get(n) {
             pieces(pen, row, line);
@@ -222,8 +227,9 @@ fn list(book: &Book, pen: &mut Pen<'_>, panes: &Panes, focused: bool, each: impl
 }
 
 /// The time of day of a timestamp: `11:30:00.123`.
-fn time_of(at: &str) -> &str {
-    at.get(11..23).unwrap_or(at)
+fn time_of(at: &str, zone: Zone) -> String {
+    let said = || at.get(11..23).unwrap_or(at).to_owned();
+    WallTime::parse(at).map_or_else(said, |at| zone.clock(at))
 }
 
 fn receipts(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, at: At) {
@@ -346,7 +352,7 @@ impl Columns {
             Said::Call(call) => self.call(pen, row, x, call),
             Said::Other { at, text, bad, .. } => {
                 if self.time > 0 {
-                    pen.outside(x, row.y, self.time, time_of(at), Role::Dim);
+                    pen.outside(x, row.y, self.time, &time_of(at, pen.theme.zone), Role::Dim);
                     x += self.time + 1;
                 }
                 let role = if *bad { Role::Warn } else { Role::Dim };
@@ -363,8 +369,8 @@ impl Columns {
 
     fn call(self, pen: &mut Pen<'_>, row: Rect, mut x: u16, call: &CallRow) {
         if self.time > 0 {
-            let at = call.requested_at.map(|t| t.to_string()).unwrap_or_default();
-            pen.outside(x, row.y, self.time, time_of(&at), Role::Dim);
+            let at = call.requested_at.map(|at| pen.theme.zone.clock(at)).unwrap_or_default();
+            pen.outside(x, row.y, self.time, &at, Role::Dim);
             x += self.time + 1;
         }
         pen.outside(x, row.y, self.tool, call.tool_name.as_deref().unwrap_or("–"), Role::Text);
@@ -472,7 +478,7 @@ fn event(pen: &mut Pen<'_>, row: Rect, line: &FileLine) {
         x += number + 1;
     }
     if time > 0 {
-        pen.outside(x, row.y, time, time_of(&e.at), Role::Dim);
+        pen.outside(x, row.y, time, &time_of(&e.at, pen.theme.zone), Role::Dim);
         x += time + 1;
     }
     pen.outside(x, row.y, kind.min(row.right().saturating_sub(x)), &e.kind, role);

@@ -68,6 +68,7 @@ impl Panes {
                 panes.split(list);
                 panes.below(running);
             }
+            Tab::Surface => {}
             Tab::Chain => {
                 let mut list = body;
                 if body.height >= BELOW && !at.is_tiny() {

@@ -8,13 +8,14 @@ mod layout;
 mod read;
 mod row;
 mod rows;
+mod surface;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 use super::{
     cursor::{self, Cursor},
-    detail::{Detail, Files, Subject},
+    detail::{Detail, Files, Subject, Who},
     keymap::{Command, Contexts},
     kit::ListPane,
     msg::{Effect, Target, Ticket, Told, hear},
@@ -66,21 +67,25 @@ enum Tab {
     Verification,
     Receipts,
     Chain,
+    /// Only in packs that have one.
+    Surface,
 }
 
 impl Tab {
-    const ALL: [Self; 3] = [Self::Verification, Self::Receipts, Self::Chain];
+    const ALL: [Self; 4] = [Self::Verification, Self::Receipts, Self::Chain, Self::Surface];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Verification => "verification",
             Self::Receipts => "receipts",
             Self::Chain => "chain",
+            Self::Surface => "surface",
         }
     }
 
-    fn after(self, by: usize) -> Self {
-        Self::ALL[(self as usize + by) % 3]
+    /// Whether it is text, and not the lines of a file.
+    const fn is_text(self) -> bool {
+        matches!(self, Self::Verification | Self::Surface)
     }
 }
 
@@ -97,6 +102,9 @@ pub struct PackScreen {
     cursor: Cursor,
     receipts: Option<Book>,
     chain: Option<Book>,
+    /// What the server offered; `None` where the pack does not say.
+    surface: Option<Vec<rows::TextRow>>,
+    offered: Option<Ticket<Option<Vec<rows::TextRow>>>>,
     detail: Detail,
     /// The detail has the keys.
     inside: bool,
@@ -130,6 +138,8 @@ impl PackScreen {
             cursor: Cursor::default(),
             receipts: None,
             chain: None,
+            surface: None,
+            offered: None,
             detail: Detail::default(),
             inside: false,
             detailed: None,
@@ -153,6 +163,9 @@ impl PackScreen {
                 self.receipts = Some(book(RECEIPTS, Kind::Receipts));
                 self.chain = Some(book(AUDIT_LOG, Kind::Events));
                 effects.extend(self.verify());
+                let ticket = Ticket::new();
+                effects.push(surface::read(&ticket, dir));
+                self.offered = Some(ticket);
             }
             Target::Journal { title, segment, receipts } => {
                 self.name = title;
@@ -218,7 +231,7 @@ impl PackScreen {
         match self.tab {
             Tab::Receipts => self.receipts.as_ref(),
             Tab::Chain => self.chain.as_ref(),
-            Tab::Verification => None,
+            Tab::Verification | Tab::Surface => None,
         }
     }
 
@@ -226,7 +239,7 @@ impl PackScreen {
         match self.tab {
             Tab::Receipts => self.receipts.as_mut(),
             Tab::Chain => self.chain.as_mut(),
-            Tab::Verification => None,
+            Tab::Verification | Tab::Surface => None,
         }
     }
 
@@ -240,8 +253,23 @@ impl PackScreen {
         Panes::of(self.tab, self.inside, running, at)
     }
 
+    /// The parts that there are.
+    fn tabs(&self) -> &'static [Tab] {
+        if self.surface.is_some() { &Tab::ALL } else { &Tab::ALL[..3] }
+    }
+
+    /// The next part, or the one before.
+    fn beside(&self, forward: bool) -> Tab {
+        let all = self.tabs();
+        let by = if forward { 1 } else { all.len() - 1 };
+        all[(self.tab as usize + by) % all.len()]
+    }
+
     /// Shows another part.
     fn turn(&mut self, tab: Tab, at: At) -> Vec<Effect> {
+        if tab.is_text() && tab != self.tab {
+            self.cursor = Cursor::default();
+        }
         self.tab = tab;
         self.inside = false;
         self.bytes = None;
@@ -265,8 +293,7 @@ impl PackScreen {
                 self.inside = false;
                 Vec::new()
             }
-            (true, _) => self.turn(self.tab.after(1), at),
-            (false, _) => self.turn(self.tab.after(2), at),
+            (forward, _) => self.turn(self.beside(forward), at),
         }
     }
 
@@ -294,7 +321,13 @@ impl PackScreen {
         self.detailed = number;
         let path = |book: &Option<Book>| book.as_ref().map(|b| b.source().path()).unwrap_or_default();
         let files = Files { receipts: path(&self.receipts), events: path(&self.chain) };
-        let mut effects = self.detail.show(row.map(|row| Subject { row, files, line: number }));
+        let who = match &self.state {
+            State::Verified(report) => report.facts.session.as_ref(),
+            _ => None,
+        };
+        let who = who.map(|doc| Who { client: doc.client_info.clone(), server: doc.server_info.clone() });
+        let who = who.unwrap_or_default();
+        let mut effects = self.detail.show(row.map(|row| Subject { row, files, line: number, who }));
         effects.extend(self.detail.poll(at.now));
         effects
     }
@@ -317,7 +350,10 @@ impl PackScreen {
     /// The lines of the verification's list.
     fn list(&self, at: At) -> Vec<rows::TextRow> {
         let theme = super::theme::Theme::default();
-        draw::verification(self, at, theme)
+        match &self.surface {
+            Some(rows) if self.tab == Tab::Surface => rows.clone(),
+            _ => draw::verification(self, at, theme),
+        }
     }
 
     /// The calls that run and pass the filter, and how many others run.
@@ -355,7 +391,7 @@ impl PackScreen {
 
     fn step(&mut self, by: i64, at: At) -> Vec<Effect> {
         let height = self.panes(at).list.height;
-        if self.tab == Tab::Verification {
+        if self.tab.is_text() {
             self.verdicts(at).step(&mut self.cursor, by);
             return Vec::new();
         }
@@ -403,7 +439,7 @@ impl Screen for PackScreen {
 
     fn place(&self) -> Contexts {
         match (self.tab, self.inside, self.bytes.is_some()) {
-            (_, _, true) | (Tab::Verification, ..) => Contexts::PACK,
+            (_, _, true) | (Tab::Verification | Tab::Surface, ..) => Contexts::PACK,
             (Tab::Receipts, true, _) => Contexts::DETAIL,
             (Tab::Receipts, ..) => Contexts::RECEIPTS,
             (Tab::Chain, ..) => Contexts::CHAIN,
@@ -438,8 +474,8 @@ impl Screen for PackScreen {
         match command {
             Command::NextPane => Some(self.pane(true, at)),
             Command::PreviousPane => Some(self.pane(false, at)),
-            Command::NextTab => Some(self.turn(self.tab.after(1), at)),
-            Command::PreviousTab => Some(self.turn(self.tab.after(2), at)),
+            Command::NextTab => Some(self.turn(self.beside(true), at)),
+            Command::PreviousTab => Some(self.turn(self.beside(false), at)),
             Command::Enter => Some(self.enter(at)),
             Command::Right if self.tab == Tab::Receipts => Some(self.enter(at)),
             Command::CopyValue | Command::CopyPath | Command::CopyRaw => self.copy(command, at),
@@ -468,6 +504,13 @@ impl Screen for PackScreen {
                 Err(told) => told,
             };
         }
+        told = match hear(self.offered.as_ref(), told) {
+            Ok(surface) => {
+                self.surface = surface;
+                return Ok(Vec::new());
+            }
+            Err(told) => told,
+        };
         let told = match hear(self.copying.as_ref(), told) {
             Ok(raw) => {
                 self.copying = None;
@@ -505,7 +548,7 @@ impl Screen for PackScreen {
         }
         self.inside = false;
         let mut effects = Vec::new();
-        if self.tab == Tab::Verification {
+        if self.tab.is_text() {
             if !self.verdicts(at).click(&mut self.cursor, x, y) {
                 return effects;
             }

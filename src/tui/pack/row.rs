@@ -166,6 +166,20 @@ fn receipt(line: &[u8]) -> EvidenceRow {
     EvidenceRow::Other { at: said(m.timestamp), id: said(m.receipt_id), text: told, bad: lost || open, what }
 }
 
+/// What an exchange over HTTP was: method, path, status, and what is not as usual.
+fn exchange(detail: &[u8]) -> Option<String> {
+    let said = |object: Option<&[u8]>, name: &str| text(member(object?, name)).map(Cow::into_owned);
+    let of = |name| said(Some(detail), name);
+    let status = member(detail, "response").and_then(|response| number(member(response, "status")));
+    let mut all = vec![of("method")?];
+    all.extend(said(member(detail, "target"), "path"));
+    all.extend(status.map(|status| status.to_string()));
+    all.extend(of("origin").filter(|origin| origin != "client").map(|origin| format!("by {origin}")));
+    all.extend(of("answered_by").filter(|by| by != "upstream").map(|by| format!("answered by {by}")));
+    all.extend(of("ended").filter(|ended| ended != "complete"));
+    Some(all.join(" "))
+}
+
 fn event(line: &[u8], before: Option<&[u8]>) -> EvidenceRow {
     if let Some(e) = reading::newer::<AuditEvent>(line) {
         return bad(line, e.to_string());
@@ -195,7 +209,10 @@ fn event(line: &[u8], before: Option<&[u8]>) -> EvidenceRow {
         direction: text(m.direction).and_then(|word| Direction::of(word.as_bytes())),
         method: said(m.method),
         tool: of_detail("tool_name"),
-        note: of_detail("reason").or_else(|| of_detail("kind")),
+        note: ["reason", "kind", "severity", "facet", "last"]
+            .into_iter()
+            .find_map(of_detail)
+            .or_else(|| exchange(m.detail?)),
         rpc_id: m.rpc_id.filter(|id| *id != b"null").map(|id| String::from_utf8_lossy(id).into_owned()),
         invocation: said(m.invocation_id),
         hash,

@@ -11,6 +11,7 @@ use crate::{
         paint::{WRAPPED, clean},
         theme::{Role, Theme},
     },
+    zone::Zone,
 };
 
 /// A line of pieces.
@@ -27,11 +28,11 @@ pub struct TextRow {
 }
 
 impl TextRow {
-    fn new(pieces: Vec<(String, Role)>) -> Self {
+    pub(super) fn new(pieces: Vec<(String, Role)>) -> Self {
         Self { pieces, ..Self::default() }
     }
 
-    fn text(text: impl Into<String>, role: Role) -> Self {
+    pub(super) fn text(text: impl Into<String>, role: Role) -> Self {
         let text = text.into();
         Self { value: text.clone(), pieces: vec![(text, role)], ..Self::default() }
     }
@@ -240,7 +241,7 @@ fn of_report(r: &VerifyReport, width: u16, theme: Theme) -> Vec<TextRow> {
         }
     }
     out.push(TextRow::default());
-    out.extend(facts(r));
+    out.extend(facts(r, theme.zone));
     out
 }
 
@@ -319,7 +320,7 @@ fn finding(i: usize, f: &Finding, width: u16, theme: Theme) -> Vec<TextRow> {
     out
 }
 
-fn facts(r: &VerifyReport) -> Vec<TextRow> {
+fn facts(r: &VerifyReport, zone: Zone) -> Vec<TextRow> {
     let f = &r.facts;
     let mut out = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -328,7 +329,7 @@ fn facts(r: &VerifyReport) -> Vec<TextRow> {
         }
     };
     if let Some(doc) = &f.session {
-        session(doc, &mut add);
+        session(doc, zone, &mut add);
     } else {
         add("run", f.run_id.clone());
         add("began", f.timestamp_start.clone());
@@ -346,20 +347,18 @@ fn facts(r: &VerifyReport) -> Vec<TextRow> {
     add("mode", f.mode.clone());
     add("built by", f.built_by.clone());
     add("pack id", f.pack_id.clone());
-    add("verified", Some(r.verified_at.to_string()));
+    add("verified", Some(zone.full(r.verified_at)));
     out
 }
 
-fn session(doc: &SessionDoc, add: &mut dyn FnMut(&str, Option<String>)) {
-    let peer = |p: &crate::model::receipt::PeerInfo| {
-        p.version.as_ref().map_or_else(|| p.name.clone(), |v| format!("{} {v}", p.name))
-    };
-    let said = |p: &Option<crate::model::receipt::PeerInfo>| p.as_ref().map(peer);
+fn session(doc: &SessionDoc, zone: Zone, add: &mut dyn FnMut(&str, Option<String>)) {
+    let said = |p: &Option<crate::model::receipt::PeerInfo>| p.as_ref().map(ToString::to_string);
     add("session", Some(doc.session_id.to_string()));
     let server = said(&doc.server_info).map_or_else(String::new, |p| format!(", which calls itself {p}"));
     add("server", Some(format!("{}{server}", doc.server_id)));
     add("client", said(&doc.client_info).or_else(|| Some("unknown".to_owned())));
-    add("began", Some(doc.started_at.to_string()));
+    add("transport", crate::pack::explain::transport(doc));
+    add("began", Some(zone.full(doc.started_at)));
     add("lasted", Some(format!("{}, {}", duration(doc.ended_mono_us), doc.end_reason)));
     let c = &doc.counts;
     let calls = format!("{}, {}", grouped(c.calls), endings(c.denied, c.errors, c.timeouts));

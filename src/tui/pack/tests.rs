@@ -310,7 +310,8 @@ fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
     let paths = sessions::write(&plan(), tmp.path()).unwrap().paths;
     let lines = |path: &Path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
     let (events, receipts) = (lines(&paths.segment), lines(&paths.receipts));
-    for v in ["2", "\"1.1\"", "4000000000"] {
+    let known = <crate::model::AuditEvent as crate::model::reading::Versioned>::KNOWN;
+    for v in [(known + 1).to_string(), format!("\"{known}.1\""), "4000000000".to_owned()] {
         let line = events[3].replace("\"v\":1,", &format!("\"v\":{v},\"x\":[],"));
         let row::EvidenceRow::Bad { why, .. } = row::read(row::Kind::Events, line.as_bytes(), None) else {
             panic!("{line}")
@@ -318,7 +319,7 @@ fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
         assert!(why.contains(&format!("audit event is of version {}", v.trim_matches('"'))), "{why}");
         assert!(row::problem(row::Kind::Events, 3, line.as_bytes(), &mut None));
     }
-    for (n, v) in [(0, "3.1"), (1, "4.0"), (2, "3.10")] {
+    for (n, v) in [(0, "3.2"), (1, "4.0"), (2, "3.10")] {
         let line = receipts[n].replace("\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
         let row::EvidenceRow::Bad { why, .. } = row::read(row::Kind::Receipts, line.as_bytes(), None) else {
             panic!("{line}")
@@ -326,7 +327,7 @@ fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
         assert!(why.contains(&format!("receipt is of version {v}")), "{why}");
         assert!(row::problem(row::Kind::Receipts, 3, line.as_bytes(), &mut None));
     }
-    change(&paths.segment, 3, |line| line.replace("\"v\":1,", "\"v\":2,"));
+    change(&paths.segment, 3, |line| line.replace("\"v\":1,", &format!("\"v\":{},", known + 1)));
     let target = Target::Journal { title: "x".to_owned(), segment: paths.segment, receipts: paths.receipts };
     let mut app = app_of(target, 200, 24);
     press(&mut app, "] ]");

@@ -32,6 +32,7 @@ impl PackScreen {
                 None => Vec::new(),
             },
             Tab::Chain => self.show_line(),
+            Tab::Surface => Vec::new(),
         }
     }
 
@@ -88,14 +89,14 @@ impl PackScreen {
             };
         }
         let height = self.panes(at).list.height;
-        if self.tab == Tab::Verification {
+        if self.tab.is_text() {
             let rows = self.list(at);
             return match next(self.cursor.at, rows.len(), forward, false, |n| rows[n].first) {
                 Some(line) => {
                     self.verdicts(at).to(&mut self.cursor, line);
                     Vec::new()
                 }
-                None => nothing("finding"),
+                None => nothing(if self.tab == Tab::Surface { "item that is not approved" } else { "finding" }),
             };
         }
         self.bytes = None;

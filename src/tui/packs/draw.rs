@@ -6,8 +6,10 @@ use super::{
 };
 use crate::{
     history::list::{Entry, Standing},
+    model::WallTime,
     numbers::{counted, grouped, size},
     tui::{paint::Pen, screen::At, theme::Role},
+    zone::Zone,
 };
 use ratatui::layout::Rect;
 
@@ -187,10 +189,14 @@ fn entry(screen: &PacksScreen, pen: &mut Pen<'_>, row: Rect, e: &Entry, columns:
         let left = row.right().saturating_sub(x);
         match column {
             Column::Time => {
-                pen.outside(x, row.y, w.min(left), &when(&e.started), Role::Text);
+                pen.outside(x, row.y, w.min(left), &when(&e.started, pen.theme.zone), Role::Text);
             }
             Column::Server => {
-                pen.outside(x, row.y, w.min(left), if e.server.is_empty() { "–" } else { &e.server }, Role::Strong);
+                let (w, id) = (w.min(left), if e.server.is_empty() { "–" } else { &e.server });
+                let used = pen.outside(x, row.y, w, id, Role::Strong) + 1;
+                if used + crate::text::width(&e.server_info) as u16 <= w {
+                    pen.outside(x + used, row.y, w - used, &e.server_info, Role::Dim);
+                }
             }
             Column::Receipts => {
                 let n = screen.receipts(e).map(grouped).unwrap_or_default();
@@ -258,16 +264,13 @@ fn known(s: &PacksScreen, e: &Entry) -> Result<Verdicts, (String, Role)> {
 }
 
 /// A start time to the minute: `2026-03-15 11:30`.
-fn when(started: &str) -> String {
-    match (started.get(..10), started.get(11..16)) {
-        (Some(day), Some(time)) => format!("{day} {time}"),
-        _ => "–".to_owned(),
-    }
+fn when(started: &str, zone: Zone) -> String {
+    WallTime::parse(started).map_or_else(|| "–".to_owned(), |at| zone.minute(at))
 }
 
 /// Time and the worst that is known.
 fn tiny(s: &PacksScreen, pen: &mut Pen<'_>, row: Rect, e: &Entry) {
-    let when = when(&e.started);
+    let when = when(&e.started, pen.theme.zone);
     let used = pen.outside(row.x, row.y, row.width, when.get(5..).unwrap_or(&when), Role::Text) + 1;
     let left = row.width.saturating_sub(used);
     match known(s, e) {
@@ -292,7 +295,11 @@ fn below(s: &PacksScreen, pen: &mut Pen<'_>, row: Rect, tiny: bool) {
     }
     let text = match known(s, e) {
         Err((text, _)) if crate::text::width(&text) > 40 => text,
-        _ => e.pack.to_string_lossy().into_owned(),
+        _ => {
+            let names = [("server", &e.server_info), ("client", &e.client)].into_iter();
+            let named = names.filter(|(_, name)| !name.is_empty()).map(|(what, name)| format!("{what} {name}  "));
+            named.chain([e.pack.to_string_lossy().into_owned()]).collect()
+        }
     };
     pen.outside(row.x, row.y, row.width, &text, Role::Dim);
 }

@@ -15,7 +15,7 @@ use super::{
     screen::{At, Screen},
 };
 use crate::{
-    filter::{Facts, Filter, FilterError},
+    filter::{Filter, FilterError},
     history::list::{self, Entry, Found, Places, Standing},
     live::{
         client::Update,
@@ -215,7 +215,11 @@ impl PacksScreen {
             session,
             server: card.server_id.clone(),
             started: card.started_at.to_string(),
+            server_info: String::new(),
+            client: String::new(),
             receipts: None,
+            counts: None,
+            complete: None,
             bytes: 0,
             standing: Standing::Recording,
             files: Some((run.segment.clone(), run.receipts.clone())),
@@ -241,13 +245,7 @@ impl PacksScreen {
 
     fn settle(&mut self, selected: Option<&Path>) {
         self.entries.sort_by_cached_key(Entry::rank);
-        let passes = |e: &Entry| {
-            self.parsed.is_empty() || {
-                let ids = vec![e.session.clone(), e.name(), e.pack.to_string_lossy().into_owned()];
-                self.parsed.passes(&Facts { server: &e.server, ids, ..Facts::default() })
-            }
-        };
-        self.shown = (0..self.entries.len()).filter(|i| passes(&self.entries[*i])).collect();
+        self.shown = (0..self.entries.len()).filter(|i| self.entries[*i].passes(&self.parsed)).collect();
         let found = selected.and_then(|p| self.shown.iter().position(|i| self.entries[*i].pack == p));
         if let Some(found) = found {
             self.cursor.at = found as u64;
@@ -401,21 +399,6 @@ impl PacksScreen {
     }
 }
 
-/// Which filters mean something here.
-fn fitting(text: &str) -> Result<Filter, FilterError> {
-    let mut at = 0;
-    for word in text.split(' ') {
-        let bare = word.strip_prefix('!').unwrap_or(word);
-        let calls = ["tool:", "verdict:", "outcome:", "ms>", "ms<", "ms="];
-        if calls.iter().any(|c| bare.starts_with(c)) {
-            let what = "packs can be filtered by server:, id: and plain text".to_owned();
-            return Err(FilterError { at: at + word.len() - bare.len(), what });
-        }
-        at += word.len() + 1;
-    }
-    Filter::parse(text)
-}
-
 impl Screen for PacksScreen {
     fn subject(&self) -> Option<Target> {
         let e = self.selected()?;
@@ -499,7 +482,7 @@ impl Screen for PacksScreen {
     }
 
     fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
-        self.parsed = fitting(text)?;
+        self.parsed = Filter::sessions(text)?;
         text.clone_into(&mut self.filter);
         let selected = self.selected().map(|e| e.pack.clone());
         self.settle(selected.as_deref());

@@ -121,7 +121,7 @@ impl Scope {
     fn sources(&self) -> Result<Vec<Source>, String> {
         let mut found = Vec::new();
         for path in &self.paths {
-            found.extend(dry_run::sources(path, &self.audit_dir).map_err(|e| e.to_string())?);
+            found.extend(dry_run::sources(path).map_err(|e| e.to_string())?);
         }
         Ok(found)
     }

@@ -2,7 +2,6 @@
 
 use super::judge::{Change, Changed, Judged};
 use crate::{
-    model::WallTime,
     numbers::grouped,
     policy::{Note, dry_run::Counted},
     tui::{
@@ -358,18 +357,13 @@ fn draw_call(pen: &mut Pen<'_>, line: Rect, call: &Changed) {
     let used = 2 + pen.put(line.x + 2.min(line.width), line.y, 2, pen.theme.glyph(glyph.0, glyph.1), role) + 1;
     let mut room = line.width.saturating_sub(used);
     if room >= 50 {
-        let time: String = call.at.map(clock).unwrap_or_default();
+        let time: String = call.at.map(|at| pen.theme.zone.clock(at).chars().take(8).collect()).unwrap_or_default();
         pen.right(line.x + used, line.y, room, &time, Role::Dim);
         room -= 9;
     }
     let name = if room >= 30 { (room * 2 / 5).min(32) } else { room };
     pen.outside(line.x + used, line.y, name, &call.tool, Role::Text);
     pen.outside(line.x + used + name + 1, line.y, room.saturating_sub(name + 1), &call.rule, Role::Dim);
-}
-
-/// Time of day, UTC.
-fn clock(at: WallTime) -> String {
-    at.to_string().chars().skip(11).take(8).collect()
 }
 
 /// A name and counts; as many of them as there is room for.

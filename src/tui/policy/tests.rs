@@ -223,6 +223,7 @@ fn what_is_selected_elsewhere_is_judged_here() {
         audit_dir: Some(rig.audit()),
         home: Some(rig.tmp.path().join("home")),
         run_dirs: Some(Vec::new()),
+        only: false,
     });
     press(&mut app, "2 G 5");
     let said = shown(&mut app);

@@ -4,6 +4,7 @@ use crate::model::{
     AnomalyKind, Direction, EventKind, InvocationId, ReceiptId, SessionId, Vocabulary, WallTime,
     cursor::{JsonCursor, hex_of},
     event::detail,
+    http::InExchange,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -45,6 +46,8 @@ pub struct Event<'a> {
     pub wire_sha256: Option<&'a [u8]>,
     /// What details have in common.
     pub more: More<'a>,
+    /// The exchange of the message; `None` for kinds that are about none.
+    pub exchange: Option<InExchange>,
 }
 
 /// Members that several details have.
@@ -54,6 +57,8 @@ pub struct More<'a> {
     pub offset: Option<u64>,
     /// A reason or note, verbatim.
     pub reason: Option<&'a [u8]>,
+    /// The exchange of the message.
+    pub exchange: InExchange,
     /// Whether there is the code of a JSON-RPC error.
     pub has_error_code: bool,
 }
@@ -128,6 +133,8 @@ pub enum Detail<'a> {
     Blocked(Binding<'a>),
     /// `policy_reloaded`.
     Reload(Box<detail::PolicyReload>),
+    /// `http_exchange`.
+    Exchange(Box<detail::HttpExchange>),
 }
 
 impl<'a> Detail<'a> {
@@ -176,7 +183,9 @@ pub fn read(line: &[u8]) -> Option<Event<'_>> {
     let session = SessionId::from_bits(c.id(b"mcp_")?);
     c.lit(b",\"transport\":")?;
     let transport = c.string()?;
-    c.lit(b",\"v\":1,\"wire_bytes\":")?;
+    c.lit(b",\"v\":")?;
+    let v = c.uint()?;
+    c.lit(b",\"wire_bytes\":")?;
     let wire_bytes = c.opt(JsonCursor::uint)?;
     c.lit(b",\"wire_sha256\":")?;
     let wire_sha256 = c.opt(JsonCursor::hex64)?;
@@ -185,6 +194,23 @@ pub fn read(line: &[u8]) -> Option<Event<'_>> {
     let detail = settle(kind, shape, raw)?;
     if let Detail::Decision(d) = &detail {
         more.offset = Some(d.offset);
+    }
+    let exchange = match &detail {
+        Detail::Decision(d) => Some(d.exchange),
+        Detail::RequestReceived { .. }
+        | Detail::Forwarded(_)
+        | Detail::ResponseReceived { .. }
+        | Detail::Seen
+        | Detail::Anomaly { .. }
+        | Detail::Blocked(_) => Some(more.exchange),
+        _ => None,
+    };
+    let versions = match (&detail, exchange) {
+        (Detail::Exchange(_), _) | (_, Some(InExchange::Said(_))) => 2..=2,
+        (_, Some(InExchange::Unsaid) | None) => 1..=3,
+    };
+    if !versions.contains(&v) || v == 2 && exchange == Some(InExchange::Unsaid) {
+        return None;
     }
     Some(Event {
         at,
@@ -204,6 +230,7 @@ pub fn read(line: &[u8]) -> Option<Event<'_>> {
         wire_bytes,
         wire_sha256,
         more,
+        exchange,
     })
 }
 
@@ -235,17 +262,25 @@ fn shape<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<(Shape<'a>, 
 }
 
 fn known<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
-    if c.sees(b"{\"offset\":") {
-        with_offset(c, more)
-    } else if c.sees(b"{\"anomalies\":") {
-        message(c, more)
-    } else {
-        rare(c, more)
+    if c.sees(b"{\"anomalies\":") {
+        return message(c, more);
     }
+    c.lit(b"{")?;
+    exchange(c, more, b"\"exchange\":", b",")?;
+    if c.sees(b"\"offset\":") { with_offset(c, more) } else { rare(c, more) }
+}
+
+/// Parses the member `exchange`, if it is here, between `before` and `after`.
+fn exchange<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>, before: &[u8], after: &[u8]) -> Option<()> {
+    if c.lit(before).is_none() {
+        return Some(());
+    }
+    more.exchange = InExchange::Said(c.opt(JsonCursor::uint)?);
+    c.lit(after)
 }
 
 fn with_offset<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
-    c.lit(b"{\"offset\":")?;
+    c.lit(b"\"offset\":")?;
     more.offset = Some(c.uint()?);
     if c.lit(b",\"reason\":").is_some() {
         more.reason = c.opt(JsonCursor::string)?;
@@ -278,6 +313,7 @@ fn message<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>
         let arguments_hash = c.opt(JsonCursor::digest)?;
         c.lit(b",\"era\":")?;
         c.string()?;
+        exchange(c, more, b",\"exchange\":", b"")?;
         c.lit(b",\"meta\":")?;
         let meta = c.value()?;
         c.lit(b",\"offset\":")?;
@@ -291,6 +327,7 @@ fn message<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>
     }
     c.lit(b",\"error_code\":")?;
     more.has_error_code = c.opt(JsonCursor::int)?.is_some();
+    exchange(c, more, b",\"exchange\":", b"")?;
     c.lit(b",\"first_byte_us\":")?;
     let first_byte_us = c.uint()?;
     c.lit(b",\"is_error\":")?;
@@ -306,7 +343,7 @@ fn message<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>
 }
 
 fn rare<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
-    if c.lit(b"{\"kind\":").is_some() {
+    if c.lit(b"\"kind\":").is_some() {
         let kind = AnomalyKind::of(c.string()?);
         c.lit(b",\"note\":")?;
         more.reason = c.opt(JsonCursor::string)?;
@@ -314,7 +351,10 @@ fn rare<'a>(c: &mut JsonCursor<'a>, more: &mut More<'a>) -> Option<Detail<'a>> {
         more.offset = c.opt(JsonCursor::uint)?;
         return Some(Detail::Anomaly { kind, binding: binding(c)? });
     }
-    c.lit(b"{\"bytes\":")?;
+    if !more.exchange.is_unsaid() {
+        return None;
+    }
+    c.lit(b"\"bytes\":")?;
     let bytes = c.uint()?;
     c.lit(b",\"messages\":")?;
     let messages = c.uint()?;
@@ -331,6 +371,7 @@ fn settle<'a>(kind: EventKind, shape: Shape<'a>, raw: &'a [u8]) -> Option<Detail
         (K::ChainEnd, _) => typed(raw).map(Detail::ChainEnd),
         (K::PolicyDecision, _) => typed(raw).map(Detail::Decision),
         (K::PolicyReloaded, _) => typed(raw).map(Detail::Reload),
+        (K::HttpExchange, _) => typed(raw).map(Detail::Exchange),
         (K::RequestReceived, Shape::Is(d @ Detail::RequestReceived { .. }))
         | (K::RequestForwarded | K::ResponseSent, Shape::Is(d @ Detail::Forwarded(_)))
         | (K::ResponseReceived, Shape::Is(d @ Detail::ResponseReceived { .. }))
@@ -377,6 +418,7 @@ fn kind(text: &[u8]) -> Option<EventKind> {
         K::Anomaly,
         K::Malformed,
         K::RecorderGap,
+        K::HttpExchange,
         K::ChainStart,
         K::ChainEnd,
     ]

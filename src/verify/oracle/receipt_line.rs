@@ -4,7 +4,7 @@ use super::event_line::typed;
 use crate::model::{
     GapReceipt, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, SessionEnd, SessionId, SessionStart, WallTime,
     cursor::JsonCursor,
-    receipt::{INTEGRATION_SOURCE, RECORDER_GAP, SCHEMA_VERSION, SESSION_END, SESSION_START},
+    receipt::{INTEGRATION_SOURCE, PLAIN_SCHEMA, RECORDER_GAP, SESSION_END, SESSION_START},
 };
 
 /// A receipt of a session of ours. A call is by far the most frequent and is not boxed for it.
@@ -96,7 +96,7 @@ pub fn read(line: &[u8]) -> Option<Receipt<'_>> {
 
 /// The session's own receipts; there are few.
 fn framing(line: &[u8]) -> Option<Receipt<'_>> {
-    let constant = |a: &str, b: &str| a == INTEGRATION_SOURCE && b == SCHEMA_VERSION;
+    let constant = |a: &str, b: &str| a == INTEGRATION_SOURCE && b == PLAIN_SCHEMA;
     if let Some(r) = typed::<SessionStart>(line) {
         return (r.r#type == SESSION_START && constant(&r.integration_source, &r.schema_version))
             .then_some(Receipt::Start);

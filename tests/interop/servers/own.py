@@ -1,4 +1,7 @@
-"""A fastmcp server with the tools that `scenarios/own.json` calls; `own.mjs` has the same."""
+"""A fastmcp server with the tools that `scenarios/own.json` calls; `own.mjs` has the same.
+
+usage: own.py [PORT]    over stdio, or over HTTP at /mcp
+"""
 
 import asyncio
 import base64
@@ -85,4 +88,7 @@ async def grow(ctx: Context) -> str:
 
 
 if __name__ == "__main__":
-    server.run(show_banner=False)
+    if len(sys.argv) > 1:
+        server.run(transport="http", port=int(sys.argv[1]), show_banner=False)
+    else:
+        server.run(show_banner=False)

@@ -77,6 +77,7 @@ fn verified(boot: u64, offsets: &[i64], pauses: &[u64], packed: i64, looked: i64
         session: &doc,
         policies: None,
         surface: None,
+        decisions: None,
         signer: &signer,
         ci_binding: None,
         now: WallTime::from_millis(packed),

@@ -3,14 +3,15 @@
 
 use super::place::Place;
 use assay::{
-    model::{WallTime, receipt::PeerInfo, session::Identity, sha256_hex},
+    model::{
+        WallTime,
+        receipt::PeerInfo,
+        sha256_hex,
+        surface::{Identity, Snapshot},
+    },
     pack::{
         build::{Input, build},
         keys::{Signer, SignerId},
-    },
-    record::{
-        envelope::parse,
-        surface::{Part, Surface},
     },
 };
 use assay_support::{
@@ -36,19 +37,22 @@ fn json(pack: &Path, file: &str) -> Value {
     serde_json::from_slice(&std::fs::read(pack.join(file)).unwrap()).unwrap()
 }
 
-/// `surface_hash` and the surface of a session.
+/// The hashes of the facets of a session's surface, and the surface.
 fn observed(flags: &[&str], lines: &[Vec<u8>]) -> (Value, Value) {
     let place = Place::new().flags(flags);
     let pack = place.pack(lines);
-    let mut session = json(&pack, "session.json");
-    (session["surface_hash"].take(), json(&pack, "surface.json"))
+    let session = json(&pack, "session.json");
+    let bytes = std::fs::read(pack.join("surface.json")).unwrap();
+    assert_eq!(session["surface_hash"], sha256_hex(&bytes));
+    let surface = json(&pack, "surface.json");
+    (surface["facets"].clone(), surface)
 }
 
 #[test]
 fn flags_do_not_change_the_fingerprint() {
     let lines = lists(r#"{"name":"t"}"#, r#"{"uri":"file:///a"},{"uri":"file:///b","n":-0}"#);
     let (plain, surface) = observed(&[], &lines);
-    assert_eq!(surface["resources"].as_array().unwrap().len(), 2);
+    assert_eq!(surface["resources"]["items"].as_array().unwrap().len(), 2);
     for flags in [
         &["--store-results"][..],
         &["--store-args", "--store-results", "--store-limit", "1"],
@@ -66,28 +70,34 @@ fn lists_of_any_length_have_all_their_names_and_tell_servers_apart() {
         all.join(",")
     };
     // Below and above what is read from memory and what is read from a file.
-    for n in [10, 4_000, 15_000] {
+    for n in [10, 4_000, 9_999] {
         let (a, surface) = observed(&[], &lists(&entries(n, "x"), ""));
-        assert_eq!(surface["tools"].as_array().unwrap().len(), n + 1);
-        assert_eq!((&surface["truncated"], &surface["tools"][n]["name"]), (&false.into(), &"x".into()));
+        let tools = &surface["tools"]["items"];
+        assert_eq!(tools.as_array().unwrap().len(), n + 1);
+        assert_eq!((&surface["truncated"], &tools[n]["name"]), (&false.into(), &"x".into()));
         assert_ne!(a, observed(&[], &lists(&entries(n, "y"), "")).0, "{n}");
     }
+    let (facets, surface) = observed(&[], &lists(&entries(10_000, "x"), ""));
+    assert_eq!((&facets["tools"], &surface["tools"]["reason"]), (&Value::Null, &"too_many_items".into()));
 }
 
 #[test]
 fn a_surface_that_did_not_fit_is_said_by_verify_diff_and_explain() {
-    let mut surface = Surface::default();
-    let listing = br#"{"id":1,"result":{"tools":[{"name":"t"}]}}"#;
-    surface.observe(Part::Tools, false, &parse(listing, None).unwrap());
-    // As in the session that it comes to lie beside.
-    let server = Some(PeerInfo { name: "synthetic-server".into(), version: None });
-    let identity = Identity { server, protocol: Some("2025-11-25".into()), ..Identity::default() };
-    let whole = surface.document(&identity).unwrap();
-    let cut =
-        String::from_utf8(whole.clone()).unwrap().replace("\"truncated\":false", "\"truncated\":true").into_bytes();
-    let packs = [whole, cut].map(|document| {
+    let packs = [false, true].map(|is_cut| {
         let tmp = tempfile::tempdir().unwrap();
         let mut written = sessions::write(&Plan::default(), tmp.path().join("audit")).unwrap();
+        // As in the session that it comes to lie beside.
+        let seen = Snapshot {
+            identity: Identity { endpoint: written.doc.command_digest.clone(), id: written.doc.server_id.clone() },
+            server_info: Some(PeerInfo { name: "synthetic-server".into(), version: None }),
+            protocol_version: Some("2025-11-25".into()),
+            ..Snapshot::default()
+        };
+        let mut document = seen.document().unwrap();
+        if is_cut {
+            let text = String::from_utf8(document).unwrap();
+            document = text.replace("\"truncated\":false", "\"truncated\":true").into_bytes();
+        }
         written.doc.surface_hash = Some(sha256_hex(&document));
         let signer = Signer::from_seed(SignerId::parse("test").unwrap(), &[7; 32]);
         let input = Input {
@@ -95,6 +105,7 @@ fn a_surface_that_did_not_fit_is_said_by_verify_diff_and_explain() {
             session: &written.doc,
             policies: None,
             surface: Some(&document),
+            decisions: None,
             signer: &signer,
             ci_binding: None,
             now: WallTime::now(),

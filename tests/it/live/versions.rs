@@ -1,7 +1,12 @@
 //! Sessions of a later version: they are named and left alone, and those beside them are watched.
 
 use super::*;
-use assay::files::{Lock, try_lock};
+use assay::{
+    files::{Lock, try_lock},
+    live::protocol::RUN_CARD_VERSION,
+    model::event::EVENT_VERSION,
+    record::card::CARD_VERSION,
+};
 use serde_json::{Value, json};
 use std::{
     io::Write as _,
@@ -11,12 +16,12 @@ use std::{
 };
 
 /// The next major version, the next minor one, and one far away; as they stand in JSON.
-const LATER: [&str; 3] = ["2", "\"1.1\"", "4000000000"];
-/// The same for run cards and the protocol, which are of version 2.
-const LATER_THAN_2: [&str; 3] = ["3", "\"2.1\"", "4000000000"];
+fn later(known: u32) -> [String; 3] {
+    [(known + 1).to_string(), format!("\"{known}.1\""), "4000000000".to_owned()]
+}
 
 fn version(v: &str) -> String {
-    above(v, 1)
+    above(v, CARD_VERSION)
 }
 
 fn above(v: &str, known: u32) -> String {
@@ -81,7 +86,8 @@ fn a_run_card_of_a_later_version_is_said_and_the_session_beside_it_is_watched() 
     let rig = rig!();
     let (mut client, card) = start(&rig, &[]);
     client.converse([rig::call(1, "echo", 1)].into_iter());
-    for (inner, outer) in LATER.into_iter().zip(LATER_THAN_2) {
+    let (inner, outer) = (later(CARD_VERSION), later(RUN_CARD_VERSION));
+    for (inner, outer) in inner.iter().map(String::as_str).zip(outer.iter().map(String::as_str)) {
         for (text, version) in [
             (run_card(&card, outer, "1"), above(outer, 2)),
             (run_card(&card, "2", inner), version(inner)),
@@ -127,7 +133,8 @@ fn a_stream_of_a_later_version_is_said_and_its_end_is_heard() {
     let (mut client, card) = start(&rig, &[]);
     let ours = run_card(&card, "1", "1");
     client.end();
-    for (inner, outer) in LATER.into_iter().zip(LATER_THAN_2) {
+    let (inner, outer) = (later(CARD_VERSION), later(RUN_CARD_VERSION));
+    for (inner, outer) in inner.iter().map(String::as_str).zip(outer.iter().map(String::as_str)) {
         let hello = |protocol: &str, session: &str| {
             format!("{{\"event\":\"hello\",\"protocol\":{protocol},\"session\":{session},\"more\":[]}}\n")
         };
@@ -167,7 +174,7 @@ fn events_of_a_later_version_are_said_and_the_others_told() {
     client.converse((1..=5).map(|n| rig::call(n, "echo", n)));
     client.end();
     let whole = fs::read_to_string(&card.segment).unwrap();
-    for v in LATER {
+    for v in later(EVENT_VERSION) {
         let lines: Vec<&str> = whole.lines().collect();
         let newer = lines[4].replace("\"v\":1,", &format!("\"v\":{v},\"w\":[],"));
         fs::write(&card.segment, whole.replace(lines[4], &newer)).unwrap();
@@ -177,15 +184,15 @@ fn events_of_a_later_version_are_said_and_the_others_told() {
         let updates = to_the_end(&inbox, &mut state);
         let said: Vec<&String> =
             updates.iter().filter_map(|u| if let Update::TooNew { why, .. } = u { Some(why) } else { None }).collect();
-        assert!(matches!(&said[..], [why] if why.contains(&version(v))), "{said:?}");
+        assert!(matches!(&said[..], [why] if why.contains(&above(&v, EVENT_VERSION))), "{said:?}");
         assert!(updates.iter().filter(|u| matches!(u, Update::Line(_))).count() >= lines.len() - 1);
         assert!(fs::read_to_string(&card.segment).unwrap().contains(&newer));
         let receipts = fs::read_to_string(&card.receipts).unwrap();
-        let schema = receipts.replacen("\"schema_version\":\"3.0\"", "\"schema_version\":\"3.1\"", 2);
+        let schema = receipts.replacen("\"schema_version\":\"3.0\"", "\"schema_version\":\"3.2\"", 2);
         fs::write(&card.receipts, &schema).unwrap();
         let mut calls = 0;
         let too_new = journal::calls(&card.receipts, None, &mut |_| calls += 1).unwrap();
-        assert_eq!((too_new.unwrap().found.as_str(), calls), ("3.1", 4));
+        assert_eq!((too_new.unwrap().found.as_str(), calls), ("3.2", 4));
         fs::write(&card.receipts, &receipts).unwrap();
     }
 }

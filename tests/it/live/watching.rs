@@ -241,6 +241,37 @@ fn watch_without_a_session_says_how_to_start_one_and_ends() {
 }
 
 #[test]
+fn watch_waits_for_the_first_session_if_it_is_asked_to() {
+    let rig = rig!();
+    let mut watch = Client::start(rig.program(&["watch", "--wait", "--filter", "tool:echo"]));
+    until("what it waits for", || watch.said().contains("waiting for a live session").then_some(()));
+    assert_eq!(watch.lines(), 0);
+    let (mut client, _) = start(&rig, &[]);
+    client.converse([call(1, "echo", 0)].into_iter());
+    until("its call", || String::from_utf8(watch.got()).unwrap().contains("echo").then_some(()));
+    client.end();
+    assert_eq!(watch.wait().code(), Some(0));
+    let mut watch = Client::start(rig.program(&["watch", "--wait"]));
+    until("what it waits for", || watch.said().contains("waiting for a live session").then_some(()));
+    watch.signal(rustix::process::Signal::INT);
+    assert_eq!(watch.wait().code(), Some(0));
+}
+
+#[test]
+fn assay_alone_without_a_terminal_prints_the_same_lines() {
+    let rig = rig!();
+    let (mut client, _) = start(&rig, &["--server-id", "alpha"]);
+    let mut alone = Client::start(rig.program(&[]));
+    until("the session", || (alone.lines() > 0).then_some(()));
+    client.converse([call(1, "echo", 0)].into_iter());
+    client.end();
+    assert_eq!(alone.wait().code(), Some(0));
+    let text = String::from_utf8(alone.got()).unwrap();
+    let has = |what: &str| text.lines().any(|line| line.contains(what));
+    assert!(has("alpha  echo") && has("forwarded") && has("ended: client_closed") && has("pack verified"), "{text}");
+}
+
+#[test]
 fn watch_ends_clean_on_an_interrupt() {
     let rig = rig!();
     let (mut client, _) = start(&rig, &[]);

@@ -64,6 +64,7 @@ pub fn seal(written: &Written) -> std::path::PathBuf {
         session: &written.doc,
         policies: None,
         surface: None,
+        decisions: None,
         signer: &key_k(),
         ci_binding: None,
         now: WallTime::from_millis(written.doc.ended_at.millis() + 1),
@@ -141,6 +142,13 @@ impl Pack {
         f(&mut value);
         lines[line] = canonical(&value);
         self.set_lines(name, &lines);
+    }
+
+    /// Changes a document that is no line; its new text is canonical.
+    pub fn edit_document(&mut self, name: &str, f: impl FnOnce(&mut Value)) {
+        let mut value: Value = serde_json::from_slice(&self.0[name]).unwrap();
+        f(&mut value);
+        self.set(name, canonical(&value));
     }
 
     /// Renumbers and chains the events anew, as an attacker does who knows the format.

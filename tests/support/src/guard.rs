@@ -5,3 +5,4 @@ pub mod cases;
 pub mod lenient;
 pub mod oracle;
 pub mod policed;
+pub mod surface;

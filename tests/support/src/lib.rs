@@ -5,6 +5,7 @@
 
 pub mod alone;
 pub mod check;
+pub mod drift;
 pub mod forge;
 pub mod guard;
 pub mod peer;
@@ -12,5 +13,6 @@ pub mod recording;
 pub mod rig;
 pub mod sessions;
 pub mod sized;
+pub mod surface;
 pub mod svg;
 pub mod tty;

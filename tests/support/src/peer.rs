@@ -29,8 +29,10 @@ pub fn log() -> Option<std::path::PathBuf> {
 
 /// Serves where a rig started this process.
 pub fn serve_if_asked() {
-    if let Some(log) = log() {
-        serve(&log);
+    let Some(log) = log() else { return };
+    match std::env::var_os("DRIFT_SCRIPT").map(std::path::PathBuf::from).filter(|script| script.exists()) {
+        Some(script) => crate::drift::serve(&script, &log),
+        None => serve(&log),
     }
 }
 

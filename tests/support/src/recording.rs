@@ -1,9 +1,9 @@
 //! A recorder that is told of messages, without a proxy.
 
 use assay::{
-    model::{Direction, Profile},
+    model::{Direction, Profile, Transport},
     record::{
-        recorder::{self, Message, Recorder, Setup},
+        recorder::{Message, Origin, Recorder, Setup},
         stream::{MessagePlace, StreamId},
     },
 };
@@ -13,14 +13,15 @@ use std::sync::Arc;
 pub fn setup() -> Arc<Setup> {
     Arc::new(Setup {
         profile: Profile::Audit,
-        transport: "stdio",
+        transport: Transport::Stdio,
         server_id: "server".to_owned(),
-        command: None,
-        command_digest: recorder::command_digest(&["server".to_owned()]),
+        origin: Origin::of_command(vec!["server".to_owned()], false),
+        http: None,
         store_args: false,
         store_results: false,
         store_limit: 1 << 20,
         policy_hash: None,
+        surface: None,
     })
 }
 
@@ -38,12 +39,15 @@ impl Streams {
             place: MessagePlace::stdio(direction, offset),
             end,
             bytes: text.as_bytes(),
+            sha256: None,
             page: None,
             rest: &|| (),
             first_byte_ns: read_ns,
             read_ns,
             ruling: None,
             undecided: false,
+            anomalies: &[],
+            resumable: false,
         });
         recorder.delivered(StreamId::Stdio(direction), end, &|_| Some(written_ns));
     }

@@ -7,6 +7,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::{self, Write as _},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Mutex},
@@ -97,6 +98,7 @@ impl Rig {
             .env("HOME", &self.root)
             .env("XDG_RUNTIME_DIR", self.root.join("run"))
             .env("CRASH_SERVER_LOG", self.server_log())
+            .env("DRIFT_SCRIPT", self.at("drift.json"))
             .env_remove("CRASH_SERVER")
             .env_remove("CLICOLOR_FORCE")
             .env("NO_COLOR", "1");
@@ -109,11 +111,23 @@ impl Rig {
         let mut argv = vec![self.assay.to_owned(), "mcp-proxy".to_owned()];
         argv.extend(["--audit-dir".to_owned(), self.audit.display().to_string()]);
         argv.extend(flags.iter().map(|f| (*f).to_owned()));
+        argv.push("--".to_owned());
+        argv.extend(Self::server_argv(before));
+        argv
+    }
+
+    /// The command of this binary's server. `before` is shell text that runs before it.
+    pub fn server_argv(before: &str) -> Vec<String> {
         let me = std::env::current_exe().unwrap().display().to_string();
         let wrapper = format!("{before} exec 3>&1 >/dev/null; exec \"$0\" \"$@\"");
-        argv.extend(["--", "sh", "-c", &wrapper, &me].map(str::to_owned));
-        argv.extend(["--ignored", "--exact", "server", "--nocapture", "--test-threads=1"].map(str::to_owned));
-        argv
+        let test = ["--ignored", "--exact", "server", "--nocapture", "--test-threads=1"];
+        ["sh", "-c", &wrapper, &me].into_iter().chain(test).map(str::to_owned).collect()
+    }
+
+    /// What this binary's server offers from now on: see [`crate::drift`].
+    pub fn offers(&self, script: &Value) {
+        fs::write(self.at("drift.tmp"), script.to_string()).unwrap();
+        fs::rename(self.at("drift.tmp"), self.at("drift.json")).unwrap();
     }
 
     /// The proxy, ready to be started.
@@ -277,6 +291,15 @@ impl Client {
 
     pub fn await_lines(&self, n: usize) {
         until(&format!("{n} lines"), || (self.lines() >= n).then_some(()));
+    }
+
+    /// Where a proxy with `--listen` listens.
+    pub fn address(&self) -> SocketAddr {
+        until("the listener", || {
+            let said = self.said();
+            let (_, rest) = said.split_once("listening on http://")?;
+            rest.split_once('/').map(|(address, _)| address.parse().unwrap())
+        })
     }
 
     /// Waits for an answer to each of `lines` in turn; returns the longest wait.

@@ -7,11 +7,12 @@ use assay::{
     model::{
         AuditEvent, Direction, DurationMs, EventKind, GENESIS, InvocationId, LedgerKind, LedgerLine, Outcome, Phases,
         PolicyVerdict, Profile, RECORDER_VERSION, ReceiptId, RpcId, SessionDoc, SessionEnd, SessionId, SessionStart,
-        ToolCall, WallTime,
-        event::{EVENT_VERSION, HASH_MEMBER_LEN, detail, hash_member, hash_of_line},
-        ledger::LEDGER_VERSION,
+        ToolCall, Transport, WallTime,
+        event::{HASH_MEMBER_LEN, detail, hash_member, hash_of_line, version_of},
+        http::InExchange,
+        ledger,
         receipt::{self, Counts, PeerInfo},
-        session::SESSION_VERSION,
+        said::Said,
         sha256_hex, to_line,
     },
     pack::{
@@ -107,7 +108,16 @@ impl Written {
     pub fn pack_with(&self, policies: Option<&Path>) -> PathBuf {
         let now = WallTime::from_millis(self.doc.ended_at.millis() + 1000);
         let (paths, session) = (&self.paths, &self.doc);
-        let input = Input { paths, session, policies, surface: None, signer: &signer(), ci_binding: None, now };
+        let input = Input {
+            paths,
+            session,
+            policies,
+            surface: None,
+            decisions: None,
+            signer: &signer(),
+            ci_binding: None,
+            now,
+        };
         build(&input).unwrap().dir
     }
 }
@@ -237,8 +247,8 @@ impl Ledger {
             prev_hash: self.prev.clone(),
             segment: segment.to_owned(),
             segment_hash: segment_hash.to_owned(),
-            session_id,
-            v: LEDGER_VERSION,
+            session_id: Some(session_id),
+            v: ledger::version_of(Some(session_id)),
         };
         let mut line = to_line(&line)?;
         self.prev = seal(&mut line)?;
@@ -309,7 +319,7 @@ impl Writer<'_> {
             rpc_id: message.map(|m| m.rpc_id.clone()),
             session_id: self.id,
             transport: "stdio".to_owned(),
-            v: EVENT_VERSION,
+            v: version_of(Transport::Stdio, false),
             wire_bytes: wire.map(|m| m.bytes),
             wire_sha256: wire.map(|m| m.sha256.clone()),
         };
@@ -351,7 +361,7 @@ impl Writer<'_> {
             protocol_version: Some("2025-11-25".to_owned()),
             proxy_version: RECORDER_VERSION.to_owned(),
             receipt_id: ReceiptId::of_session(self.id, "session_start", 0),
-            schema_version: receipt::SCHEMA_VERSION.to_owned(),
+            schema_version: receipt::PLAIN_SCHEMA.to_owned(),
             seq: 0,
             server_id: SERVER_ID.to_owned(),
             server_info: Some(server()),
@@ -394,6 +404,7 @@ impl Writer<'_> {
         let tool = self.plan.tools[(n % self.plan.tools.len() as u64) as usize].clone();
         let arguments_hash = format!("sha256:{}", sha256_hex(&n.to_be_bytes()));
         let received = detail::RequestReceived {
+            exchange: InExchange::Unsaid,
             anomalies: Vec::new(),
             arguments_hash: Some(arguments_hash.clone()),
             era: "legacy".to_owned(),
@@ -403,10 +414,12 @@ impl Writer<'_> {
             tool_name: Some(tool.clone()),
         };
         self.event(EventKind::RequestReceived, Some(&request), &received)?;
-        let mut forwarded = detail::Forwarded { offset, receipt_id: None, receipt_sha256: None };
+        let mut forwarded =
+            detail::Forwarded { exchange: InExchange::Unsaid, offset, receipt_id: None, receipt_sha256: None };
         let decided_at = self.wall();
         if let Some(policy) = &self.plan.policy_hash {
             let decision = detail::PolicyDecision {
+                exchange: InExchange::Unsaid,
                 enforced: self.plan.profile == Profile::Guard,
                 offset,
                 policy_hash: Some(policy.clone()),
@@ -471,11 +484,16 @@ impl Writer<'_> {
             result_hash: result_hash.clone(),
             result_is_error: (!timeout).then_some(error),
             result_type: (!timeout && !error).then(|| "complete".to_owned()),
-            schema_version: receipt::SCHEMA_VERSION.to_owned(),
+            schema_version: receipt::PLAIN_SCHEMA.to_owned(),
             seq: self.receipt_seq,
             server_id: SERVER_ID.to_owned(),
             server_transport: "stdio".to_owned(),
             session_id: self.id,
+            surface_age_ms: Said::Unsaid,
+            surface_approval_id: Said::Unsaid,
+            surface_item_hash: Said::Unsaid,
+            surface_root: Said::Unsaid,
+            surface_state: Said::Unsaid,
             timestamp,
             tool_name: tool,
             trace_id: self.id,
@@ -488,6 +506,7 @@ impl Writer<'_> {
         self.counts.timeouts += u64::from(timeout);
         if timeout {
             let anomaly = detail::Anomaly {
+                exchange: InExchange::Unsaid,
                 kind: "no_response".into(),
                 note: Some(NO_RESPONSE.to_owned()),
                 offset: None,
@@ -499,6 +518,7 @@ impl Writer<'_> {
         let (response, offset) =
             self.message(n, Direction::ServerToClient, Some(request.invocation), 300 + mix(n) % 200);
         let received = detail::ResponseReceived {
+            exchange: InExchange::Unsaid,
             anomalies: Vec::new(),
             error_code: error.then_some(-32_603),
             first_byte_us: self.now_us - 5,
@@ -509,7 +529,7 @@ impl Writer<'_> {
         };
         self.event(EventKind::ResponseReceived, Some(&response), &received)?;
         self.now_us += 9;
-        forwarded = detail::Forwarded { offset, receipt_id: Some(id), receipt_sha256 };
+        forwarded = detail::Forwarded { exchange: InExchange::Unsaid, offset, receipt_id: Some(id), receipt_sha256 };
         self.event(EventKind::ResponseSent, Some(&response), &forwarded)
     }
 
@@ -539,7 +559,7 @@ impl Writer<'_> {
             integration_source: receipt::INTEGRATION_SOURCE.to_owned(),
             proxy_version: RECORDER_VERSION.to_owned(),
             receipt_id: ReceiptId::of_session(self.id, "session_end", self.receipt_seq),
-            schema_version: receipt::SCHEMA_VERSION.to_owned(),
+            schema_version: receipt::PLAIN_SCHEMA.to_owned(),
             seq: self.receipt_seq,
             session_complete: complete,
             session_id: self.id,
@@ -560,6 +580,8 @@ impl Writer<'_> {
             command_digest: command_digest(),
             continues: None,
             counts: self.counts,
+            coverage: None,
+            recorder: None,
             end_reason: self.end_reason().into(),
             ended_at: self.wall(),
             ended_mono_us: self.now_us,
@@ -569,6 +591,7 @@ impl Writer<'_> {
                 "server_failed" => Some(1),
                 _ => Some(0),
             },
+            http: None,
             ledger_hash,
             live_events_missed: 0,
             policy_hash: self.plan.policy_hash.clone(),
@@ -586,7 +609,7 @@ impl Writer<'_> {
             surface_hash: None,
             teardown: Some("exited".into()),
             transport: "stdio".to_owned(),
-            v: SESSION_VERSION,
+            v: 1,
         }
     }
 }

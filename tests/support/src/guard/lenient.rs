@@ -8,7 +8,8 @@
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Text(String),
-    Other,
+    /// As it is written: a number, a word, garbage.
+    Other(String),
     List(Vec<Value>),
     Members(Vec<(String, Value)>),
 }
@@ -42,7 +43,7 @@ pub fn calls(received: &[u8]) -> Vec<String> {
 }
 
 /// Lines as `\n` ends them, and as everything does that some runtime takes for an end.
-fn pieces(received: &[u8]) -> Vec<&[u8]> {
+pub fn pieces(received: &[u8]) -> Vec<&[u8]> {
     let mut all: Vec<&[u8]> = received.split(|b| *b == b'\n').collect();
     let mut start = 0;
     let mut at = 0;
@@ -154,10 +155,11 @@ impl Reader<'_> {
             Some(b'[') if depth < 400 => self.list(depth),
             Some(quote @ (b'"' | b'\'')) => Value::Text(self.text(quote)),
             _ => {
+                let start = self.at;
                 while self.peek().is_some_and(|b| !matches!(b, b',' | b'}' | b']' | b':')) {
                     self.at += 1;
                 }
-                Value::Other
+                Value::Other(String::from_utf8_lossy(&self.bytes[start..self.at]).into_owned())
             }
         }
     }

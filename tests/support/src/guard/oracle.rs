@@ -70,6 +70,11 @@ pub fn session(policy: &str) -> Session {
 
 /// Relays a stream in one direction, that of the server `outwards`, with so much room for decisions.
 pub fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards: bool) -> Relayed {
+    relayed_in(session(policy), sent, cuts, room, outwards)
+}
+
+/// The same, in a session that has begun.
+pub fn relayed_in(session: Session, sent: &[u8], cuts: &[usize], room: usize, outwards: bool) -> Relayed {
     let tmp = tempfile::tempdir().unwrap();
     let dirs = [tmp.path().join("ring")];
     let waker = Arc::new(Waker::new());
@@ -79,7 +84,7 @@ pub fn relayed(policy: &str, sent: &[u8], cuts: &[usize], room: usize, outwards:
     let (rulings, decided, _) = make(Direction::Decisions, room);
     let mut rulings = RulingWriter::new(rulings);
     rulings.set_patience(Duration::ZERO);
-    let shared = StdioGuard::new(session(policy), rulings).unwrap();
+    let shared = StdioGuard::new(session, rulings).unwrap();
     let (mut gate, mut outlet) = (Gate::new(Arc::clone(&shared)), Outlet::new(shared));
     let (in_read, in_write) = pipe().unwrap();
     let (out_read, out_write) = pipe().unwrap();

@@ -19,6 +19,10 @@ impl Judge for Policed {
         (decision, said.message)
     }
 
+    fn names(&mut self, tool: &str) -> bool {
+        self.0.names(tool)
+    }
+
     fn begin(&mut self) -> String {
         self.0.policy().hash().to_owned()
     }

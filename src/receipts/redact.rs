@@ -1,0 +1,118 @@
+//! What of a call's arguments is kept in cleartext, field by field.
+
+use crate::{
+    canon::{self, Digest},
+    model::{CallAnomaly, Word},
+    record::content,
+};
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The longest name of a field that is kept as it is, in bytes.
+const MAX_FIELD: usize = 128;
+
+/// What was unusual about a call.
+pub(super) type Anomalies = BTreeSet<Word<CallAnomaly>>;
+
+/// Of which tools which fields are kept in cleartext.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cleartext(BTreeMap<String, BTreeSet<String>>);
+
+impl Cleartext {
+    /// Keeps these fields of a tool, beside those that are kept already. Without a field, the others are hashed all the same.
+    pub fn keep<'f>(&mut self, tool: &str, fields: impl IntoIterator<Item = &'f str>) {
+        self.0.entry(tool.to_owned()).or_default().extend(fields.into_iter().map(str::to_owned));
+    }
+
+    /// Of an object: the fields that are kept as they are, and the others as the hash of their RFC 8785 form. `None` for a
+    /// tool of which nothing was named, and for a value that has no fields or no canonical form.
+    #[must_use]
+    pub fn redact(&self, tool: &str, value: &[u8], limit: usize, flags: &mut Anomalies) -> Option<Box<RawValue>> {
+        let kept = self.0.get(tool)?;
+        let Ok(value) = canon::canonicalize(value) else {
+            flags.insert(CallAnomaly::CleartextNotKept.into());
+            return None;
+        };
+        let mut fields = BTreeMap::new();
+        for member in canon::members(&value).ok()? {
+            let member = member.ok()?;
+            let (name, field) = (member.key?, &value[member.value]);
+            let fits = field.len() <= limit && content::packable(field);
+            let shown = if kept.contains(&*name) && fits {
+                String::from_utf8_lossy(field).into_owned()
+            } else {
+                if kept.contains(&*name) {
+                    flags.insert(CallAnomaly::CleartextNotKept.into());
+                }
+                format!("\"sha256:{}\"", canon::sha256_hex(field))
+            };
+            let is_plain = name.len() <= MAX_FIELD && name.bytes().all(|b| (b' '..=b'~').contains(&b));
+            let name =
+                if is_plain { name.into_owned() } else { format!("sha256:{}", canon::sha256_hex(name.as_bytes())) };
+            fields.insert(name, RawValue::from_string(shown).ok()?);
+        }
+        serde_json::value::to_raw_value(&fields).ok()
+    }
+}
+
+/// The hash of a value, as receipts have it; why it is over raw bytes goes into `flags`.
+pub(super) fn hash(value: &[u8], flags: &mut Anomalies) -> String {
+    let digest =
+        canon::digest(value, None).unwrap_or_else(|_| Digest::Raw(canon::sha256(value), canon::Anomalies::NONE));
+    flags.extend(digest.anomalies().names().map(Word::from));
+    digest.to_string()
+}
+
+/// A value in canonical form, where a pack can hold it.
+pub(super) fn store(value: &[u8], limit: usize, flags: &mut Anomalies) -> Option<Box<RawValue>> {
+    let canonical = canon::canonicalize(value).ok().filter(|v| v.len() <= limit && content::packable(v));
+    if canonical.is_none() {
+        flags.insert(CallAnomaly::CleartextNotKept.into());
+    }
+    RawValue::from_string(String::from_utf8(canonical?).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redacted(kept: &[&str], value: &str) -> (Option<String>, Anomalies) {
+        let mut all = Cleartext::default();
+        all.keep("t", kept.iter().copied());
+        let mut flags = Anomalies::new();
+        let redacted = all.redact("t", value.as_bytes(), 64, &mut flags);
+        assert!(redacted.as_ref().is_none_or(|raw| canon::is_canonical(raw.get().as_bytes())));
+        (redacted.map(|raw| raw.get().to_owned()), flags)
+    }
+
+    fn sha(text: &str) -> String {
+        format!("sha256:{}", canon::sha256_hex(text.as_bytes()))
+    }
+
+    #[test]
+    fn only_fields_that_were_named_are_in_cleartext() {
+        let (shown, flags) = redacted(&["query"], r#"{"token": "s3cret", "query": {"b": 1.0, "a": "x"}}"#);
+        assert_eq!(shown.unwrap(), format!(r#"{{"query":{{"a":"x","b":1}},"token":"{}"}}"#, sha("\"s3cret\"")));
+        assert!(flags.is_empty());
+        let (shown, _) = redacted(&[], r#"{"n":true}"#);
+        assert_eq!(shown.unwrap(), format!(r#"{{"n":"{}"}}"#, sha("true")));
+        assert_eq!(redacted(&["a"], "{}").0.unwrap(), "{}");
+        assert_eq!(Cleartext::default().redact("t", b"{}", 64, &mut Anomalies::new()).map(|raw| raw.to_string()), None);
+    }
+
+    #[test]
+    fn what_a_pack_cannot_hold_is_hashed_and_said() {
+        let long = format!("\"{}\"", "x".repeat(80));
+        for value in [r"1e+30", r#"{"é":1}"#, &long] {
+            let (shown, flags) = redacted(&["a"], &format!(r#"{{"a":{value}}}"#));
+            assert!(shown.unwrap().starts_with(r#"{"a":"sha256:"#), "{value}");
+            assert!(flags.contains(&CallAnomaly::CleartextNotKept.into()), "{value}");
+        }
+        let (shown, flags) = redacted(&["é", "a"], r#"{"é":1,"a":2}"#);
+        assert_eq!(shown.unwrap(), format!(r#"{{"a":2,"{}":1}}"#, sha("é")));
+        assert!(flags.is_empty());
+        for ambiguous in [r#"{"a":1,"a":2}"#, "[1]", r#"{"a":9007199254740993}"#] {
+            assert_eq!(redacted(&["a"], ambiguous).0, None, "{ambiguous}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! From ended evidence to a signed, self-checked pack; also for sessions that died.
+
+use crate::{
+    approvals,
+    files::{self, Lock},
+    model::{
+        SessionId, WallTime,
+        pack::{self, Manifest},
+        reading::{self, Reading},
+    },
+    pack::{
+        build::{self, BuildError},
+        ci,
+        keys::Signer,
+    },
+    paths::{AuditDir, SessionPaths},
+    record::{
+        ledger::Ends,
+        recover::{self, RecoverError},
+        store::Store,
+    },
+    surface::feed::Pinned,
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Bytes of a document of a pack that are read.
+const MAX_DOCUMENT: u64 = 64 << 20;
+
+/// What became of one session's evidence.
+#[derive(Debug, Clone)]
+pub struct Sealed {
+    /// Id of the session.
+    pub session: SessionId,
+    /// When it began.
+    pub started: WallTime,
+    /// The pack, if one was built.
+    pub pack: Option<PathBuf>,
+    /// Whether the pack verified.
+    pub verified: bool,
+    /// Whether the session is complete.
+    pub complete: bool,
+    /// Why the session ended, the `end_reason` of `session.json`.
+    pub end_reason: String,
+    /// Receipts whose policy verdict is `denied`.
+    pub policy_denied: u64,
+    /// Number of tool calls.
+    pub calls: u64,
+    /// What went wrong, as text for people.
+    pub problems: Vec<String>,
+    /// What recovery found, as text for people.
+    pub notes: Vec<String>,
+}
+
+/// The session is over: its card goes, and then what the user directory remembers. Without a card a mark is no more
+/// than a leftover; a card without a mark would be named for ever.
+pub fn forget(dir: &AuditDir, paths: &SessionPaths, sealed: &mut Sealed) {
+    match paths.files.remove(&paths.card) {
+        Err(e) => sealed.problems.push(format!("{}: {e}", paths.card.display())),
+        Ok(()) => dir.marks().iter().for_each(|marks| marks.forget(paths.id)),
+    }
+}
+
+/// Ends the segment in the ledger, builds the pack and verifies it.
+pub fn seal(
+    store: &mut Store,
+    doc: &crate::model::SessionDoc,
+    (surface, pinned): (Option<&[u8]>, Option<&Pinned>),
+    auto_pack: bool,
+    signer: Option<&Signer>,
+    note: Option<String>,
+) -> Sealed {
+    let mut sealed = Sealed {
+        session: doc.session_id,
+        started: doc.started_at,
+        pack: None,
+        verified: false,
+        complete: doc.session_complete,
+        end_reason: doc.end_reason.to_string(),
+        policy_denied: doc.counts.policy_denied,
+        calls: doc.counts.calls,
+        problems: Vec::new(),
+        notes: doc.recovery_notes.clone(),
+    };
+    if let Err(e) = store.end(doc, note) {
+        sealed.problems.push(format!("the end of the segment could not be made durable: {e}"));
+    }
+    if !auto_pack {
+        return sealed;
+    }
+    let Some(signer) = signer else {
+        sealed.problems.push("no pack was built: there is no key to sign it with".to_owned());
+        return sealed;
+    };
+    let policies = store.dir().policies();
+    let input = build::Input {
+        paths: &store.paths,
+        session: doc,
+        policies: Some(&policies),
+        surface,
+        decisions: pinned.and_then(decided),
+        signer,
+        ci_binding: ci::of_process(),
+        now: WallTime::now(),
+    };
+    match build::build_checked(&input) {
+        Ok(built) => {
+            sealed.problems.extend(built.findings.iter().map(|f| format!("self-check: {}", f.message)));
+            if let Some(e) = built.unsynced {
+                sealed.problems.push(format!("the pack is in place, but may not survive a power cut: {e}"));
+            }
+            sealed.verified = true;
+            sealed.pack = Some(built.dir);
+        }
+        Err(BuildError::Exists(dir)) => {
+            match is_pack_of(&dir, doc, signer) {
+                Ok(()) => sealed.verified = true,
+                Err(why) => sealed.problems.push(format!("{} is where the pack should go: {why}", dir.display())),
+            }
+            sealed.pack = sealed.verified.then_some(dir);
+        }
+        Err(e) => sealed.problems.push(format!("no pack was built: {e}")),
+    }
+    sealed
+}
+
+/// The decisions about the surface as a pack has them.
+fn decided(pinned: &Pinned) -> Option<build::Decisions> {
+    let approved = pinned.document().ok().filter(|_| pinned.error.is_none())?;
+    Some(build::Decisions { approvals: pinned.bytes.clone(), approved })
+}
+
+/// Whether what is at a pack's place is the pack of this session, signed by this signer: an earlier recovery came so
+/// far.
+fn is_pack_of(pack: &Path, doc: &crate::model::SessionDoc, signer: &Signer) -> Result<(), String> {
+    let findings = build::self_check(pack);
+    if !findings.is_empty() {
+        return Err(findings.join("; "));
+    }
+    let read = |name: &str| {
+        let file = crate::files::plain(&pack.join(name));
+        file.and_then(|file| files::read_all(file, MAX_DOCUMENT)).map_err(|e| format!("{name}: {e}"))
+    };
+    let manifest: Manifest = serde_json::from_slice(&read(pack::MANIFEST)?).map_err(|e| e.to_string())?;
+    if manifest.signer_pubkey_sha256 != signer.fingerprint() {
+        return Err("another key signed it".to_owned());
+    }
+    let there = match reading::read::<crate::model::SessionDoc>(&read(pack::SESSION)?) {
+        Reading::Readable(there) => there,
+        Reading::TooNew(e) => return Err(e.to_string()),
+        Reading::Damaged(why) => return Err(why),
+    };
+    if (there.session_id, &there.chain_last) != (doc.session_id, &doc.chain_last) {
+        return Err("it holds another chain".to_owned());
+    }
+    Ok(())
+}
+
+/// Finishes the sessions of an audit directory whose process is gone; `only_cards` looks at those alone that say so
+/// themselves, without reading every segment. `signer` is asked only if there is a pack to sign; `sealed_at` is told
+/// of each session that was finished.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn recover_dir(
+    dir: &AuditDir,
+    signer: &dyn Fn() -> Option<Arc<Signer>>,
+    only_cards: bool,
+    sealed_at: &dyn Fn(&SessionPaths),
+) -> std::io::Result<Vec<Result<Sealed, RecoverError>>> {
+    let mut all = Vec::new();
+    // One recovery at a time in one directory: sessions of one process share captures. A proxy that starts does not
+    // wait for another one that is recovering: it leaves the sessions to that.
+    let live = match dir.files().dir(&dir.live()) {
+        Ok(live) => live,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => dir.files().dir(&dir.audit())?,
+        Err(e) => return Err(e),
+    };
+    let locked = if only_cards { files::try_lock(&live) } else { files::lock(&live) };
+    // Any other error means a file system without locks.
+    if matches!(locked, Ok(Lock::Busy)) {
+        return Ok(all);
+    }
+    recover::begin_sessions(dir)?;
+    let found = recover::sessions(dir, only_cards)?;
+    // Of the few that have a card the ledger is asked one by one.
+    let ends = if only_cards { Ends::default() } else { Ends::read(dir)? };
+    all.extend(found.unread.into_iter().map(Err));
+    for paths in found.sessions {
+        let recovered = match recover::recover(dir, &paths, &ends, &|server| approvals::pinned(dir, server)) {
+            Ok(None) => continue,
+            Ok(Some(recovered)) => recovered,
+            Err(e) => {
+                all.push(Err(e));
+                continue;
+            }
+        };
+        let recover::Recovered { mut store, doc, notes, surface, pinned } = recovered;
+        let signer = signer();
+        let seen = (surface.as_deref(), pinned.as_deref());
+        let mut sealed = seal(&mut store, &doc, seen, true, signer.as_deref(), notes.first().cloned());
+        if sealed.problems.is_empty() {
+            forget(dir, &paths, &mut sealed);
+        }
+        sealed_at(&paths);
+        all.push(Ok(sealed));
+    }
+    // Lines of a later version stay, whatever they are about, and are said once.
+    let is_said = |one: &Result<Sealed, RecoverError>| one.as_ref().is_err_and(|e| e.path() == dir.ledger());
+    if let Some(source) = ends.too_new().filter(|_| !all.iter().any(is_said)) {
+        all.push(Err(RecoverError::TooNew { path: dir.ledger(), source: source.clone() }));
+    }
+    sweep_marks(dir, &ends);
+    recover::sweep(dir)?;
+    crate::record::card::sweep(dir);
+    crate::relay::capture::sweep(&crate::relay::capture::search_dirs(&dir.live()));
+    crate::live::discovery::sweep_all();
+    Ok(all)
+}
+
+/// Forgets sessions that are over: their sealer was killed between its last two steps.
+fn sweep_marks(dir: &AuditDir, ends: &Ends) {
+    let Some(marks) = dir.marks() else { return };
+    for mark in marks.of_dir(dir) {
+        let paths = dir.session(mark.started_at, mark.session_id);
+        let over = ends.get(paths.id).is_some() && recover::is_finished(&paths, ends.get(paths.id)).unwrap_or(false);
+        if over && paths.segment.exists() && !paths.card.exists() {
+            marks.forget(paths.id);
+        }
+    }
+}
