@@ -12,6 +12,7 @@
 //! | [`probe`] | asks a server what it offers, as a client would |
 //! | [`demo`] | a small MCP server, a client and a script for them |
 //! | [`report`] | pages for a browser |
+//! | [`replay`] | recordings that are played again: to a client, or to a server |
 //! | [`receipts`] | receipts that a server writes of itself |
 //! | [`seal`] | from ended evidence to a signed pack; sessions that died |
 //! | [`clients`] | configurations of MCP clients, and how one entry of them is changed |
@@ -64,6 +65,8 @@ pub mod proxy;
 pub mod receipts;
 pub mod record;
 pub mod relay;
+#[cfg(feature = "cli")]
+pub mod replay;
 #[cfg(feature = "cli")]
 pub mod report;
 pub mod seal;

@@ -31,6 +31,10 @@ const MEANT: &[(&[&str], &str)] = &[
     ),
     (&["stats", "stat", "summary", "count", "metrics"], "assay analyze counts calls, errors and times"),
     (&["compare"], "assay diff A B compares two packs"),
+    (
+        &["mock", "stub", "play", "playback", "rerun", "resend"],
+        "assay replay PACK answers a client from a recording; with --against it sends the calls to a server again",
+    ),
     (&["repair", "fix", "resume"], "assay recover finishes sessions whose recorder died"),
     (
         &["key", "keygen", "sign"],

@@ -17,6 +17,7 @@ pub mod packs;
 pub mod policy;
 pub mod proxy;
 pub mod recover;
+pub mod replay;
 mod sarif;
 pub mod scan;
 pub mod screen;
@@ -77,6 +78,8 @@ pub enum Command {
     Analyze(analyze::AnalyzeArgs),
     /// Compare two proof packs: calls, outcomes, results, latency and what they ran with
     Diff(diff::DiffArgs),
+    /// Answer a client from a recording, or send the recorded calls to a server again
+    Replay(replay::ReplayArgs),
     /// Create, check and try policies
     Policy(policy::PolicyArgs),
     /// Pin what servers offer: see it, approve it, and hear of every change
@@ -117,6 +120,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Surface(args) => surface::run(&args),
         Command::Keys(args) => keys::run(&args),

@@ -7,9 +7,11 @@ pub mod ci;
 pub mod diff;
 pub mod explain;
 pub mod keys;
+pub mod payloads;
 pub mod report;
 pub mod sign;
 pub mod staging;
+pub mod stored;
 pub mod tally;
 
 pub use assay_verify::{self as verify, claims, lock};

@@ -10,7 +10,7 @@ use crate::{
     record::envelope,
     surface::listing::{Cursor, Limits, Listings, Outcome},
 };
-use serde_json::json;
+use serde_json::{json, value::RawValue};
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
@@ -85,7 +85,58 @@ impl How {
 
 enum Answer {
     Result(Vec<u8>),
-    Error { code: i64, message: String },
+    Error { code: i64, message: String, body: Vec<u8> },
+}
+
+/// What a call came to, as it crossed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answered {
+    /// Its result.
+    Result(Vec<u8>),
+    /// The body of a JSON-RPC error.
+    Error(Vec<u8>),
+}
+
+impl Answered {
+    /// The bytes of either.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        match self {
+            Self::Result(body) | Self::Error(body) => body,
+        }
+    }
+}
+
+/// A session in which tools are called.
+pub struct Caller<'a>(Talk<'a>);
+
+impl<'a> Caller<'a> {
+    /// Begins it, and waits until the server has nothing more to say.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or does not say who it is.
+    pub fn begin(wire: &'a mut Wire, how: &'a How) -> Result<Self, ProbeError> {
+        let mut talk = Talk::new(wire, how);
+        talk.hello()?;
+        talk.settle()?;
+        Ok(Self(talk))
+    }
+
+    /// Calls a tool.
+    ///
+    /// # Errors
+    /// No answer came within `limit`, or the server is gone.
+    pub fn call(&mut self, tool: &str, arguments: &RawValue, limit: Duration) -> Result<Answered, ProbeError> {
+        let method = "tools/call";
+        // The arguments are sent as they are: a number that no double holds keeps its digits.
+        let meta = self.0.meta().map(|meta| format!(",\"_meta\":{meta}")).unwrap_or_default();
+        let params = format!("{{\"name\":{},\"arguments\":{}{meta}}}", json!(tool), arguments.get());
+        let id = self.0.post(method, &params)?;
+        Ok(match self.0.wait_for(id, method, limit)? {
+            Answer::Result(body) => Answered::Result(body),
+            Answer::Error { body, .. } => Answered::Error(body),
+        })
+    }
 }
 
 struct Talk<'a> {
@@ -102,8 +153,7 @@ struct Talk<'a> {
 /// # Errors
 /// The server cannot be reached, or does not say who it is.
 pub fn ask(wire: &mut Wire, identity: Identity, how: &How) -> Result<Snapshot, ProbeError> {
-    let listings = Listings::new(Limits::DEFAULT, how.ignored.clone());
-    let mut talk = Talk { wire, how, modern: false, next: 0, listings, changed: BTreeSet::new() };
+    let mut talk = Talk::new(wire, how);
     let hello = talk.hello()?;
     let members = Members::of(&hello).ok_or_else(|| ProbeError::NoObject("initialize".to_owned()))?;
     let protocol_version = if talk.modern { Some(MODERN.to_owned()) } else { members.text("protocolVersion") };
@@ -145,14 +195,19 @@ pub fn ask(wire: &mut Wire, identity: Identity, how: &How) -> Result<Snapshot, P
     })
 }
 
-impl Talk<'_> {
+impl<'a> Talk<'a> {
+    fn new(wire: &'a mut Wire, how: &'a How) -> Self {
+        let listings = Listings::new(Limits::DEFAULT, how.ignored.clone());
+        Self { wire, how, modern: false, next: 0, listings, changed: BTreeSet::new() }
+    }
+
     /// Finds out who the server is, and begins the session where there is one.
     fn hello(&mut self) -> Result<Vec<u8>, ProbeError> {
         if self.how.era != Era::Legacy {
             self.modern = true;
             match self.answer("server/discover", json!({}), DISCOVER) {
                 Ok(Answer::Result(result)) => return Ok(result),
-                Ok(Answer::Error { code, message }) if self.how.era == Era::Modern => {
+                Ok(Answer::Error { code, message, .. }) if self.how.era == Era::Modern => {
                     return Err(ProbeError::Refused { method: "server/discover".to_owned(), code, message });
                 }
                 Err(e) if self.how.era == Era::Modern || !matches!(e, ProbeError::Silent { .. }) => return Err(e),
@@ -174,12 +229,12 @@ impl Talk<'_> {
                 self.modern = true;
                 match self.answer("server/discover", json!({}), ANSWER)? {
                     Answer::Result(result) => Ok(result),
-                    Answer::Error { code, message } => {
+                    Answer::Error { code, message, .. } => {
                         Err(ProbeError::Refused { method: "server/discover".to_owned(), code, message })
                     }
                 }
             }
-            Answer::Error { code, message } => {
+            Answer::Error { code, message, .. } => {
                 Err(ProbeError::Refused { method: "initialize".to_owned(), code, message })
             }
         }
@@ -225,17 +280,28 @@ impl Talk<'_> {
     }
 
     fn request(&mut self, method: &str, mut params: serde_json::Value) -> Result<u64, ProbeError> {
-        self.next += 1;
-        if self.modern {
-            params["_meta"] = json!({
+        if let Some(meta) = self.meta() {
+            params["_meta"] = meta;
+        }
+        self.post(method, &params.to_string())
+    }
+
+    /// What every request of a modern client says of it.
+    fn meta(&self) -> Option<serde_json::Value> {
+        self.modern.then(|| {
+            json!({
                 "io.modelcontextprotocol/protocolVersion": MODERN,
                 "io.modelcontextprotocol/clientCapabilities": self.how.capabilities(),
                 "io.modelcontextprotocol/clientInfo": self.how.client_info(),
-            });
-        }
-        let message = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
-        self.sent(&message.to_string(), method)?;
-        Ok(self.next)
+            })
+        })
+    }
+
+    fn post(&mut self, method: &str, params: &str) -> Result<u64, ProbeError> {
+        self.next += 1;
+        let (id, named) = (self.next, json!(method));
+        self.sent(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{named},\"params\":{params}}}"), method)?;
+        Ok(id)
     }
 
     fn sent(&mut self, message: &str, method: &str) -> Result<(), ProbeError> {
@@ -299,10 +365,10 @@ fn answer_to(id: u64, line: &[u8]) -> Option<Answer> {
     if let Some(result) = message.result {
         return Some(Answer::Result(line[result].to_vec()));
     }
-    let error =
-        message.error.and_then(|error| Members::of(&line[error]).map(|m| (m.number("code"), m.text("message"))));
-    let (code, message) = error.unwrap_or_default();
-    Some(Answer::Error { code: code.unwrap_or_default(), message: message.unwrap_or_default() })
+    let body = message.error.map(|error| &line[error]).unwrap_or_default();
+    let (code, message) = Members::of(body).map(|m| (m.number("code"), m.text("message"))).unwrap_or_default();
+    let (code, message) = (code.unwrap_or_default(), message.unwrap_or_default());
+    Some(Answer::Error { code, message, body: body.to_vec() })
 }
 
 const fn method(facet: Facet) -> &'static str {
@@ -370,6 +436,6 @@ mod tests {
         let Some(Answer::Result(result)) = answer_to(1, br#"{"id":1, "result": {"a":1} }"#) else { panic!() };
         assert_eq!(result, br#"{"a":1}"#);
         let line = br#"{"id":1,"error":{"code":-32601,"message":"no"}}"#;
-        assert!(matches!(answer_to(1, line), Some(Answer::Error { code: -32601, message }) if message == "no"));
+        assert!(matches!(answer_to(1, line), Some(Answer::Error { code: -32601, message, .. }) if message == "no"));
     }
 }

@@ -6,7 +6,7 @@
 mod ask;
 mod wire;
 
-pub use ask::{Capabilities, Era, How, ask};
+pub use ask::{Answered, Caller, Capabilities, Era, How, ask};
 pub use wire::{Server, Wire};
 
 use crate::relay::child::SpawnError;

@@ -42,6 +42,21 @@ scenarios! {
 }
 
 #[test]
+fn everything_is_replayed_to_the_python_client() {
+    scenario::replay("everything py:");
+}
+
+#[test]
+fn everything_is_replayed_to_the_typescript_clients() {
+    scenario::replay("everything ts");
+}
+
+#[test]
+fn a_server_of_both_eras_is_replayed_to_all_clients() {
+    scenario::replay("own.py");
+}
+
+#[test]
 fn the_python_sdks_own_stdio_tests_pass_through_the_proxy() {
     suites::python_sdk_stdio_tests();
 }

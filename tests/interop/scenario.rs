@@ -126,6 +126,56 @@ pub fn run(name: &str, wanted: &str) {
     each(name, wanted, &servers, &scenario.clients, |server, client| compare(&scenario, server, client));
 }
 
+/// Records the sessions of `replay.json`, and lets the same client have its answers from the pack, without the server.
+/// `ts2:auto` asks a server of the newer family who it is in a process of its own, which has another pack.
+pub fn replay(wanted: &str) {
+    let _shared = install::MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let scenario = load("replay");
+    let servers: Vec<&str> = scenario.servers.keys().map(String::as_str).collect();
+    each("replay", wanted, &servers, &scenario.clients, |server, client| replayed(&scenario, server, client));
+}
+
+fn replayed(scenario: &Scenario, server: &str, client: &str) {
+    let label = format!("{server} {client}");
+    let temp = tempfile::tempdir().unwrap();
+    let audit = temp.path().join("audit").display().to_string();
+    let assay = install::assay().display().to_string();
+    let recorder = ["mcp-proxy", "--audit-dir", &audit, "--store-args", "--store-results", "--"].map(String::from);
+    let recorder = [std::slice::from_ref(&assay), &recorder[..], &scenario.servers[server]].concat();
+    let live = drive(scenario, &label, client, &Way::Spawn(recorder), &temp.path().join("live"));
+    assert_eq!(live.exit, Some(0), "{label}: {}", live.said());
+    let player = [&assay, "replay", "--audit-dir", &audit, "last"].map(String::from).to_vec();
+    // A replay asks its client nothing.
+    let offline = format!("{label} offline");
+    let again = drive(scenario, &offline, client, &Way::Spawn(player), &temp.path().join("again"));
+    assert_eq!(again.exit, Some(0), "{label}: {}", again.said());
+    let seen = |label: &str, report: &Report| -> Vec<(Value, Value)> {
+        let mut seen: Vec<_> = steps(scenario, label).into_iter().zip(report.results.clone()).collect();
+        seen.retain(|(step, _)| step["op"] != "notified");
+        for (step, result) in &mut seen {
+            match step["op"].as_str() {
+                // A pack has name and version of the server, and lists in the order of names.
+                Some("server") => result["info"] = json!([result["info"]["name"], result["info"]["version"]]),
+                Some("tools" | "prompts") => {
+                    result.as_array_mut().expect("a list").sort_by_key(|item| item["name"].to_string());
+                }
+                _ => {}
+            }
+        }
+        seen
+    };
+    let (live, again) = (seen(&label, &live), seen(&offline, &again));
+    assert_eq!(live.len(), again.len(), "{label}");
+    for ((step, live), (_, again)) in live.iter().zip(&again) {
+        assert!(
+            live == again,
+            "{label}: {step}:\nrecorded: {}\nreplayed: {}",
+            cut(&live.to_string()),
+            cut(&again.to_string())
+        );
+    }
+}
+
 /// The sessions of a scenario over HTTP.
 pub fn run_over_http(name: &str, wanted: &str) {
     let _shared = install::MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());

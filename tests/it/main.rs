@@ -16,6 +16,7 @@ mod cli_habits;
 mod cli_keys;
 mod cli_packs;
 mod cli_policy;
+mod cli_replay;
 mod cli_surface;
 mod cli_verify;
 mod cli_wrap;

@@ -15,7 +15,7 @@ mod surface;
 mod table;
 mod view;
 
-pub use json::{Difference, DifferenceKind};
+pub use json::{Difference, DifferenceKind, differences};
 pub use latency::Quantiles;
 pub use listing::{CallChange, CallSide, ChangeKind, Listing};
 pub use regress::Regression;

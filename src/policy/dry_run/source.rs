@@ -2,7 +2,7 @@
 
 use super::{DryRunProgress, Recorded, Visit};
 use crate::{
-    canon, files,
+    files,
     lines::{Lines, ReadStop},
     model::{
         WallTime,
@@ -12,26 +12,26 @@ use crate::{
         receipt::{CallMembers, SCHEMA_VERSION, SESSION_START, StartMembers, TOOL_CALL},
         version,
     },
-    pack::verify::{
-        Later, later,
-        source::{OpenProblem, PackDir},
+    pack::{
+        payloads::{self, Payload, Payloads},
+        stored::EMPTY,
+        verify::{
+            Later, later,
+            source::{OpenProblem, PackDir},
+        },
     },
     policy::Arguments,
     text::{counted, either},
 };
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashMap},
-    fs::File,
+    collections::BTreeSet,
     ops::ControlFlow,
-    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
 /// Bytes of a first receipt that are looked at.
 const FIRST_LINE: u64 = 4 << 20;
-/// Bytes of stored arguments that are judged.
-const MAX_ARGUMENTS: u64 = 64 << 20;
 
 /// The receipts of one session, and where payloads of it may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,12 +85,7 @@ pub fn sources(path: &Path) -> Result<Vec<Source>, SourceError> {
 }
 
 fn pack(path: &Path) -> Source {
-    let stem = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix("proof_pack_"));
-    // A pack in its audit directory has its investigation log beside it.
-    let audit = path.parent().filter(|p| p.file_name().is_some_and(|n| n == "packs")).and_then(Path::parent);
-    let investigation =
-        audit.zip(stem).map(|(audit, stem)| audit.join("investigation").join(format!("session_{stem}.jsonl")));
-    Source { dir: path.to_owned(), name: PACK.to_owned(), investigation, looked: false }
+    Source { dir: path.to_owned(), name: PACK.to_owned(), investigation: payloads::beside(path), looked: false }
 }
 
 fn journal(path: &Path) -> Option<Source> {
@@ -293,7 +288,7 @@ fn one(run: &mut dyn Visit, receipt: &Receipt<'_>, session: &mut Option<(String,
     } else if receipt.arguments_hash == EMPTY {
         Arguments::Raw(b"{}")
     } else {
-        payload = payloads.get(&receipt.invocation_id, &receipt.arguments_hash);
+        payload = payloads.get(Payload::Arguments, &receipt.invocation_id, &receipt.arguments_hash);
         payload.as_deref().map_or(Arguments::NotStored, Arguments::Raw)
     };
     run.call(&Recorded {
@@ -304,96 +299,4 @@ fn one(run: &mut dyn Visit, receipt: &Receipt<'_>, session: &mut Option<(String,
         receipt_id: &receipt.id,
         at: receipt.at,
     });
-}
-
-/// Hash of `{}`: what a call without arguments has.
-const EMPTY: &str = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
-
-/// An investigation log, and offset and length of the line of each call's arguments.
-type Index = (File, HashMap<String, (u64, u64)>);
-
-/// Stored arguments that no receipt holds. Indexed when first asked for.
-struct Payloads {
-    path: Option<PathBuf>,
-    open: Option<Index>,
-    problems: Vec<String>,
-}
-
-impl Payloads {
-    fn new(path: Option<&Path>) -> Self {
-        Self { path: path.map(Path::to_owned), open: None, problems: Vec::new() }
-    }
-
-    /// The arguments of a call, if what was stored has the hash of the receipt.
-    fn get(&mut self, invocation: &str, hash: &str) -> Option<Vec<u8>> {
-        if let Some(path) = self.path.take() {
-            self.open = index(&path, &mut self.problems);
-        }
-        let (file, places) = self.open.as_ref()?;
-        let (offset, len) = *places.get(invocation)?;
-        if len > MAX_ARGUMENTS {
-            return None;
-        }
-        let mut line = vec![0; len as usize];
-        file.read_exact_at(&mut line, offset).ok()?;
-        let (_, content) = payload(&line)?;
-        let same = canon::digest(&content, None).is_ok_and(|d| d.to_string() == hash);
-        if !same && self.problems.is_empty() {
-            self.problems.push(format!("the stored arguments of {invocation} do not match the hash in its receipt"));
-        }
-        same.then_some(content)
-    }
-}
-
-fn index(path: &Path, problems: &mut Vec<String>) -> Option<Index> {
-    let (dir, name) = (path.parent()?, path.file_name()?.to_str()?);
-    let dir = PackDir::open(dir).ok()?;
-    let (file, _) = dir.open_file(name).ok()?;
-    let mut lines = Lines::of(file.try_clone().ok()?);
-    let mut places = HashMap::new();
-    loop {
-        match lines.next(&mut ()) {
-            Ok(Some(line)) => {
-                if let Some(invocation) = invocation_of(line.bytes) {
-                    places.insert(invocation, (line.offset, line.bytes.len() as u64));
-                }
-            }
-            Ok(None) => return Some((file, places)),
-            Err(_) => {
-                problems.push(format!("{}: it could not be read to the end", path.display()));
-                return Some((file, places));
-            }
-        }
-    }
-}
-
-/// The call that a line of the investigation log has the arguments of.
-fn invocation_of(line: &[u8]) -> Option<String> {
-    let head = &line[..line.len().min(512)];
-    let member = |name: &str| {
-        let at = memchr::memmem::find(head, format!("\"{name}\":\"").as_bytes())? + name.len() + 4;
-        let end = at + memchr::memchr(b'"', &head[at..])?;
-        std::str::from_utf8(&head[at..end]).ok()
-    };
-    (member("kind")? == "arguments").then(|| member("invocation_id").map(str::to_owned)).flatten()
-}
-
-/// The call, and the arguments as they were on the wire or in canonical form.
-fn payload(line: &[u8]) -> Option<(String, Vec<u8>)> {
-    use base64::Engine as _;
-    let (mut invocation, mut content) = (None, None);
-    for member in canon::members(line).ok()? {
-        let member = member.ok()?;
-        let raw = &line[member.value];
-        match member.key.as_deref() {
-            Some("invocation_id") => invocation = canon::decode_string(raw).map(Cow::into_owned),
-            Some("content") => content = Some(raw.to_vec()),
-            Some("raw_base64") => {
-                let text = canon::decode_string(raw)?;
-                content = Some(base64::engine::general_purpose::STANDARD.decode(text.as_bytes()).ok()?);
-            }
-            _ => {}
-        }
-    }
-    Some((invocation?, content?))
 }
