@@ -157,7 +157,7 @@ impl HttpGuard {
         let exchange = request.exchange;
         map.request(exchange, &request.head, ns, changes);
         if map.of(exchange).is_none() && (is_cut || !body.trim_ascii().is_empty()) {
-            let mut first = FirstMessage::of(body);
+            let mut first = FirstMessage::of(body, None);
             first.is_rpc |= is_cut;
             map.first(exchange, &first, ns, changes);
             let begins = changes.iter().any(|change| matches!(change, Change::Begins(_)));

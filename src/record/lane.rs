@@ -18,7 +18,7 @@ use crate::{
     sys::FileMap,
 };
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     fs::File,
     io::{self, Write as _},
     path::PathBuf,
@@ -582,7 +582,7 @@ impl Lane {
                     place: MessagePlace::stdio(self.direction, offset),
                     end,
                     bytes,
-                    sha256: None,
+                    sha256: &OnceCell::new(),
                     page: None,
                     rest: &rest,
                     first_byte_ns,
@@ -619,7 +619,7 @@ impl Lane {
             place: MessagePlace::stdio(self.direction, spool.start),
             end: self.pos,
             bytes: &map,
-            sha256: None,
+            sha256: &OnceCell::new(),
             page: Some(&release),
             rest: &|| give_way(&self.consumer),
             first_byte_ns: self.consumer.read_mark(spool.start).unwrap_or(read_ns),

@@ -36,6 +36,7 @@ use assay_support::{
     rig::scratch,
 };
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, VecDeque},
     sync::{Arc, mpsc},
 };
@@ -87,7 +88,7 @@ impl Source for Script {
                     place: MessagePlace { stream, offset },
                     end,
                     bytes: text.as_bytes(),
-                    sha256: None,
+                    sha256: &OnceCell::new(),
                     page: None,
                     rest: &|| (),
                     first_byte_ns: now,

@@ -74,7 +74,8 @@ pub(super) fn digest_within(value: &[u8], limits: &Limits, page: Option<&dyn Fn(
 }
 
 /// The [`digest()`] of the value at `value` in a document, and the SHA-256 of `whole`, which may be the document. Both
-/// together take not much longer than one. `rest` is called after about each 64 KiB.
+/// together take not much longer than one. `page` is called as by [`digest()`], with offsets in the document; `rest`
+/// after about each 64 KiB.
 ///
 /// # Errors
 /// As [`digest()`].
@@ -83,11 +84,15 @@ pub fn digest_in(
     indexed: &Indexed,
     value: Range<usize>,
     whole: &[u8],
+    page: Option<&dyn Fn(usize)>,
     rest: &dyn Fn(),
 ) -> Result<(Digest, [u8; 32]), ScanError> {
     let limits = &Limits::DEFAULT;
     let mut pair = Pair::new(whole);
-    let part = &document[value.clone()];
+    let start = value.start;
+    let part = &document[value];
+    let in_part = page.map(|page| move |upto: usize| page(start + upto));
+    let in_part = in_part.as_ref().map(|page| page as &dyn Fn(usize));
     let mut worked = 0;
     let mut sink = |part: &[u8]| {
         for part in part.chunks(REST) {
@@ -100,18 +105,27 @@ pub fn digest_in(
         }
     };
     let written = match &indexed.0 {
-        Some(index) => emit(document, value.start, index, limits, None, &mut sink),
-        None => canonicalize_within(part, limits, None, &mut sink),
+        Some(index) => emit(document, start, index, limits, page, &mut sink),
+        None => canonicalize_within(part, limits, in_part, &mut sink),
     };
     let anomalies = match written {
         Ok(()) => None,
         Err(CanonError::Syntax(error)) => return Err(error),
         Err(CanonError::Ambiguous(anomalies)) => {
             pair = Pair::new(whole);
-            raw(part, limits, None, &mut |part| pair.update(part));
+            raw(part, limits, in_part, &mut |part| {
+                pair.update(part);
+                rest();
+            });
             Some(anomalies)
         }
     };
+    while let Some(upto) = pair.go_on(limits.page) {
+        if let Some(page) = page {
+            page(upto);
+        }
+        rest();
+    }
     let (hash, of_whole) = pair.finish();
     Ok((anomalies.map_or(Digest::Jcs(hash), |anomalies| Digest::Raw(hash, anomalies)), of_whole))
 }

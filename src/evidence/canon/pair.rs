@@ -1,6 +1,10 @@
 //! SHA-256 of texts that come in parts, two of them in one go.
 
+use super::members::Page;
 use crate::sha256::{INITIAL, compress};
+
+/// Bytes between two releases of pages. 1 MiB.
+const PAGED: usize = 1 << 20;
 
 /// SHA-256 of a text that comes in parts.
 #[derive(Debug, Clone)]
@@ -19,6 +23,19 @@ impl Default for Hash {
 }
 
 impl Hash {
+    /// Of bytes in pages that can be released.
+    #[must_use]
+    pub fn paged(bytes: &[u8], page: Page<'_>) -> Self {
+        let mut hash = Self::default();
+        for part in bytes.chunks(PAGED) {
+            hash.update(part);
+            if let Some(page) = page {
+                page(hash.bytes as usize);
+            }
+        }
+        hash
+    }
+
     /// The next part.
     pub fn update(&mut self, part: &[u8]) {
         let (blocks, tail) = self.take(part);
@@ -81,6 +98,14 @@ impl<'a> Pair<'a> {
         let (beside, rest) = self.rest.split_at(self.rest.len().min(part.len()));
         self.parts.update_both(part, &mut self.whole, beside);
         self.rest = rest;
+    }
+
+    /// Reads on in the whole text alone; how far that has come, in bytes. `None`: all of it is read.
+    pub(super) fn go_on(&mut self, bytes: usize) -> Option<usize> {
+        let (next, rest) = self.rest.split_at(self.rest.len().min(bytes));
+        self.whole.update(next);
+        self.rest = rest;
+        (!next.is_empty()).then(|| self.whole.bytes as usize)
     }
 
     /// The hashes of the text that came in parts, and of the whole one.

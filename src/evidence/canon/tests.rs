@@ -165,7 +165,11 @@ proptest! {
                 found = Some(member.range);
             }
         });
-        let both = super::digest_in(document.as_bytes(), &indexed.unwrap(), found.unwrap(), document.as_bytes(), &|| ());
-        prop_assert_eq!(both.unwrap(), (digest(value.as_bytes(), None).unwrap(), sha256(document.as_bytes())));
+        let read = std::cell::Cell::new(0);
+        let page = |upto: usize| read.set(read.get().max(upto));
+        let (whole, indexed) = (document.as_bytes(), indexed.unwrap());
+        let both = super::digest_in(whole, &indexed, found.unwrap(), whole, Some(&page), &|| ());
+        prop_assert_eq!(both.unwrap(), (digest(value.as_bytes(), None).unwrap(), sha256(whole)));
+        prop_assert_eq!(read.get(), whole.len());
     }
 }

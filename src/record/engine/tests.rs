@@ -17,6 +17,7 @@ use crate::{
 };
 use Direction::{ClientToServer as C2S, ServerToClient as S2C};
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     path::Path,
     sync::{Mutex, mpsc},
@@ -72,7 +73,7 @@ impl Source for Script {
                     place: MessagePlace { stream, offset },
                     end,
                     bytes: text.as_bytes(),
-                    sha256: None,
+                    sha256: &OnceCell::new(),
                     page: None,
                     rest: &|| (),
                     first_byte_ns: now,

@@ -14,11 +14,11 @@ use super::{
     kept::{Kept, KeptState, SpoolPlace},
 };
 use crate::{
-    canon::Hash,
+    canon::{Hash, Page},
     sse::{Framer, Item},
 };
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::{cell::OnceCell, io};
 
 /// A whole message.
 pub struct Part<'a> {
@@ -28,8 +28,8 @@ pub struct Part<'a> {
     pub end: u64,
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// Their SHA-256, where it is known without reading them again.
-    pub sha256: Option<[u8; 32]>,
+    /// Their SHA-256, where it is known without reading them again; who reads them all leaves it here.
+    pub sha256: &'a OnceCell<[u8; 32]>,
     /// Releases memory of the first of its bytes, which are not read again.
     pub page: Option<&'a dyn Fn(usize)>,
     /// When its first byte was read, monotonic ns.
@@ -56,6 +56,31 @@ enum Kind {
     Opaque,
 }
 
+/// SHA-256 of a body as it crosses.
+enum Sum {
+    /// Of what has crossed.
+    Running(Hash),
+    /// What has crossed is kept, all of it: it is hashed at its end, together with what is hashed of the message that it is.
+    Kept,
+    /// Of all of it.
+    Whole([u8; 32]),
+    /// Part of it was not read.
+    Unknown,
+}
+
+impl Sum {
+    fn of(kind: Kind, is_coded: bool) -> Self {
+        if kind == Kind::Json && !is_coded { Self::Kept } else { Self::Running(Hash::default()) }
+    }
+
+    /// The next piece.
+    fn update(&mut self, piece: &[u8]) {
+        if let Self::Running(hash) = self {
+            hash.update(piece);
+        }
+    }
+}
+
 /// A body on its way.
 pub struct Assembly {
     kind: Kind,
@@ -67,7 +92,7 @@ pub struct Assembly {
     last_ns: Option<u64>,
     /// Part of the message that is read is missing: it will be none.
     torn: bool,
-    hash: Option<Hash>,
+    sum: Sum,
     /// Hash of the data of the event that is read, if none of it is missing.
     data: Option<Hash>,
     bytes: u64,
@@ -117,7 +142,7 @@ impl Assembly {
             first_ns: None,
             last_ns: None,
             torn: false,
-            hash: Some(Hash::default()),
+            sum: Sum::of(kind, decoder.is_some()),
             data: Some(Hash::default()),
             bytes: 0,
             is_coded: decoder.is_some(),
@@ -136,9 +161,7 @@ impl Assembly {
         if self.kind == Kind::Events && self.decoder.is_none() {
             return self.events(bytes, bytes, ns, parts);
         }
-        if let Some(hash) = &mut self.hash {
-            hash.update(bytes);
-        }
+        self.sum.update(bytes);
         let Some(mut decoder) = self.decoder.take() else { return self.plain(bytes, ns, parts) };
         let mut kept = Ok(());
         let fed = decoder.feed(bytes, &mut |piece| {
@@ -171,7 +194,12 @@ impl Assembly {
             Kind::Events => self.events(bytes, &[], ns, parts),
             Kind::Json if !self.torn => {
                 self.first_ns.get_or_insert(ns);
-                self.kept.push(bytes).inspect_err(|_| self.torn = true)
+                let kept = self.kept.push(bytes);
+                if kept.is_err() {
+                    self.torn = true;
+                    self.hash_kept(bytes);
+                }
+                kept
             }
             _ => Ok(()),
         }
@@ -182,7 +210,7 @@ impl Assembly {
         let mut unhashed = crossed;
         // Of an encoded body, what crossed so far.
         let crossed = self.undecoded_end();
-        let Self { framer, kept, first_ns, torn, hash, data: of_data, .. } = self;
+        let Self { framer, kept, first_ns, torn, sum, data: of_data, .. } = self;
         let mut failed = None;
         if !bytes.is_empty() {
             first_ns.get_or_insert(ns);
@@ -191,11 +219,10 @@ impl Assembly {
             Item::Data(_) if *torn => {}
             Item::Data(data) => {
                 let (beside, rest) = unhashed.split_at(unhashed.len().min(data.len()));
-                match (&mut *hash, &mut *of_data) {
-                    (Some(hash), Some(of_data)) => of_data.update_both(data, hash, beside),
-                    (Some(hash), None) => hash.update(beside),
-                    (None, Some(of_data)) => of_data.update(data),
-                    (None, None) => {}
+                match (&mut *sum, &mut *of_data) {
+                    (Sum::Running(hash), Some(of_data)) => of_data.update_both(data, hash, beside),
+                    (sum, None) => sum.update(beside),
+                    (_, Some(of_data)) => of_data.update(data),
                 }
                 unhashed = rest;
                 if let Err(e) = kept.push(data) {
@@ -213,6 +240,7 @@ impl Assembly {
             Item::Event(event) => {
                 let first_byte_ns = first_ns.replace(ns).unwrap_or(ns);
                 let sha256 = of_data.replace(Hash::default()).map(Hash::finish);
+                let sha256 = &sha256.map_or_else(OnceCell::new, OnceCell::from);
                 if std::mem::take(torn) || kept.is_empty() {
                     kept.clear();
                     return;
@@ -233,9 +261,7 @@ impl Assembly {
                 failed = failed.take().or(given.err());
             }
         });
-        if let Some(hash) = hash {
-            hash.update(unhashed);
-        }
+        sum.update(unhashed);
         if !framer.is_within() {
             *first_ns = None;
         }
@@ -257,16 +283,31 @@ impl Assembly {
         }
         let is_message = self.kind == Kind::Json && whole && !self.torn && !self.kept.is_empty();
         if !is_message {
+            self.hash_kept(&[]);
             return Ok(());
         }
         // Its end may be told later than its last byte.
         let (end, read_ns) = (self.bytes, self.last_ns.unwrap_or(ns));
         let first_byte_ns = self.first_ns.unwrap_or(read_ns);
         // It is the body, if that is not encoded and does not begin with blanks that came alone.
-        let sha256 = self.digest().filter(|_| !self.is_coded && self.kept.len() == self.bytes);
+        let is_body = !self.is_coded && self.kept.len() == self.bytes;
+        let known = self.digest().filter(|_| is_body);
+        let sha256 = &known.map_or_else(OnceCell::new, OnceCell::from);
+        let sum = &mut self.sum;
         self.kept.take(|bytes, page| {
             parts(Part { offset: 0, end, bytes, sha256, page, first_byte_ns, read_ns, event: None, id: b"" });
+            if matches!(sum, Sum::Kept) {
+                *sum = Sum::Whole(*sha256.get_or_init(|| Hash::paged(bytes, page).finish()));
+            }
         })
+    }
+
+    /// The body will not be hashed as a message: of what of it is kept, and of `more`.
+    fn hash_kept(&mut self, more: &[u8]) {
+        if matches!(self.sum, Sum::Kept) {
+            self.sum = self.kept.peek(Hash::paged).map_or(Sum::Unknown, Sum::Running);
+            self.sum.update(more);
+        }
     }
 
     /// Bytes crossed that were not given to it; how many it forgets of the message that they are part of.
@@ -274,7 +315,7 @@ impl Assembly {
         let torn = self.kept.len();
         self.kept.clear();
         self.torn = true;
-        self.hash = None;
+        self.sum = Sum::Unknown;
         self.data = None;
         if self.decoder.take().is_some() {
             self.give_up("part of it crossed unrecorded".to_owned());
@@ -284,6 +325,7 @@ impl Assembly {
 
     /// It holds no message: it is ours.
     pub fn is_ours(&mut self) {
+        self.hash_kept(&[]);
         self.kind = Kind::Opaque;
     }
 
@@ -297,7 +339,7 @@ impl Assembly {
     ///
     /// # Errors
     /// A large message cannot be read.
-    pub fn peek<R>(&self, with: impl FnOnce(&[u8]) -> R) -> io::Result<R> {
+    pub fn peek<R>(&mut self, with: impl FnOnce(&[u8], Page<'_>) -> R) -> io::Result<R> {
         self.kept.peek(with)
     }
 
@@ -313,10 +355,14 @@ impl Assembly {
         self.kept.len()
     }
 
-    /// Bytes that it read, and their SHA-256; `None` if it did not read all of the body.
+    /// SHA-256 of the body, once it has ended; `None` if not all of it was read.
     #[must_use]
     pub fn digest(&self) -> Option<[u8; 32]> {
-        self.hash.clone().map(Hash::finish)
+        match &self.sum {
+            Sum::Running(hash) => Some(hash.clone().finish()),
+            Sum::Whole(sha256) => Some(*sha256),
+            Sum::Kept | Sum::Unknown => None,
+        }
     }
 
     /// Why it could not be decoded.
@@ -325,8 +371,8 @@ impl Assembly {
         self.undecoded.as_deref()
     }
 
-    /// What is needed to go on with it. Neither its hash nor a decoder can be carried over: an encoded body has no more
-    /// messages then.
+    /// What is needed to go on with it. Neither a hash that runs nor a decoder can be carried over: an encoded body has no
+    /// more messages then.
     #[must_use]
     pub fn state(&self) -> AssemblyState {
         let is_lost = self.decoder.is_some() && self.bytes > 0;
@@ -348,11 +394,15 @@ impl Assembly {
     /// Its file is not as it was.
     pub fn restore(state: AssemblyState, place: Option<SpoolPlace>) -> io::Result<Self> {
         let AssemblyState { kind, is_coded, undecoded, framer, kept, first_ns, torn, bytes } = state;
-        let hash = (bytes == 0).then(Hash::default);
         let kept = Kept::restore(kept, place)?;
+        let sum = match Sum::of(kind, is_coded) {
+            sum if bytes == 0 => sum,
+            Sum::Kept if !torn && kept.len() == bytes => Sum::Kept,
+            _ => Sum::Unknown,
+        };
         let data = kept.is_empty().then(Hash::default);
         let (last_ns, decoder) = (None, None);
-        Ok(Self { kind, framer, kept, first_ns, last_ns, torn, hash, data, bytes, is_coded, decoder, undecoded })
+        Ok(Self { kind, framer, kept, first_ns, last_ns, torn, sum, data, bytes, is_coded, decoder, undecoded })
     }
 }
 
@@ -368,7 +418,7 @@ mod tests {
         let mut all = Vec::new();
         let mut note = |part: Part<'_>| {
             let text = String::from_utf8_lossy(part.bytes).into_owned();
-            assert_eq!(part.sha256, Some(sha256(part.bytes)));
+            assert!(part.sha256.get().is_none_or(|hash| *hash == sha256(part.bytes)));
             all.push((text, part.offset, part.end, part.first_byte_ns, part.read_ns));
         };
         for (n, piece) in pieces.iter().enumerate() {
@@ -390,6 +440,26 @@ mod tests {
         assert!(run("application/json", &[text], false).is_empty(), "cut off");
         assert!(run("text/html", &["<p>{}</p>"], true).is_empty());
         assert!(run("application/json", &[], true).is_empty());
+    }
+
+    #[test]
+    fn who_reads_a_body_as_a_message_has_hashed_the_body() {
+        let mut assembly = Assembly::new(Some("application/json"), None, None);
+        assembly.take(b"{}", 1, &mut |_| panic!()).unwrap();
+        assembly.end(true, 2, &mut |part| part.sha256.set([7; 32]).unwrap()).unwrap();
+        assert_eq!(assembly.digest(), Some([7; 32]));
+        for own in [true, false] {
+            let mut assembly = Assembly::new(Some("application/json"), None, None);
+            assembly.take(b"{\"a\":", 1, &mut |_| panic!()).unwrap();
+            let state = postcard::to_allocvec(&assembly.state()).unwrap();
+            let mut assembly = Assembly::restore(postcard::from_bytes(&state).unwrap(), None).unwrap();
+            if own {
+                assembly.is_ours();
+            }
+            assembly.take(b"1}", 2, &mut |_| panic!()).unwrap();
+            assembly.end(own, 3, &mut |_| panic!()).unwrap();
+            assert_eq!(assembly.digest(), Some(sha256(b"{\"a\":1}")), "no message: {own}");
+        }
     }
 
     #[test]
@@ -416,7 +486,7 @@ mod tests {
             let mut assembly = Assembly::new(Some(kind), Some("gzip"), None);
             let mut all = Vec::new();
             let mut note = |part: Part<'_>| {
-                assert!(part.sha256.is_none_or(|hash| hash == sha256(part.bytes)));
+                assert!(part.sha256.get().is_none_or(|hash| *hash == sha256(part.bytes)));
                 all.push((String::from_utf8_lossy(part.bytes).into_owned(), part.end));
             };
             for piece in coded.chunks(7) {
@@ -439,7 +509,7 @@ mod tests {
         let mut assembly = Assembly::new(Some("text/event-stream"), None, None);
         let mut all = Vec::new();
         let mut note = |part: Part<'_>| {
-            assert_eq!(part.sha256, Some(sha256(part.bytes)));
+            assert_eq!(part.sha256.get(), Some(&sha256(part.bytes)));
             all.push(String::from_utf8_lossy(part.bytes).into_owned());
         };
         assembly.take(b"data: {\"a\"", 1, &mut note).unwrap();
@@ -456,7 +526,7 @@ mod tests {
         for at in 0..text.len() {
             let mut all = Vec::new();
             let mut note = |part: Part<'_>| {
-                assert!(part.sha256.is_none_or(|hash| hash == sha256(part.bytes)));
+                assert!(part.sha256.get().is_none_or(|hash| *hash == sha256(part.bytes)));
                 all.push(String::from_utf8_lossy(part.bytes).into_owned());
             };
             let mut first = Assembly::new(Some("text/event-stream"), None, None);

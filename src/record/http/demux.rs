@@ -5,7 +5,7 @@
 use super::{
     assemble::{Assembly, Part, Parts},
     exchange::{Body, Delivery, Exchange, Undecided, side, stream},
-    kept::SpoolPlace,
+    kept::{IN_MEMORY, SpoolPlace},
     replays::{Replay, Replays},
     sessions::{BRIDGE, Change, FirstMessage, NewSession, SessionMap},
     state::State,
@@ -28,6 +28,7 @@ use crate::{
     relay::log::{BodyEnd, Cause, Entry, Flow, NoteCode, Pulse, RequestHead, ResponseHead},
 };
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     io,
 };
@@ -62,6 +63,8 @@ enum Out {
     Torn(u64, u64),
     Gap(u64, u64),
     Rolls(EndReason),
+    /// The end of a body.
+    Body(Flow, BodyEnd, u64),
 }
 
 /// A message with bytes of its own.
@@ -69,7 +72,7 @@ struct Whole {
     place: MessagePlace,
     end: u64,
     bytes: Vec<u8>,
-    sha256: Option<[u8; 32]>,
+    sha256: OnceCell<[u8; 32]>,
     facts: Facts,
 }
 
@@ -150,6 +153,7 @@ impl Demux {
             Out::Rolls(reason) => take(key, Seen::Rolls(reason)),
             Out::Torn(bytes, read_ns) => take(key, Seen::Torn { bytes, read_ns }),
             Out::Gap(bytes, read_ns) => take(key, Seen::Gap { bytes, read_ns }),
+            Out::Body(flow, end, ns) => self.ends(flow, end, ns, take),
         }
         true
     }
@@ -373,7 +377,7 @@ impl Demux {
     fn note(&mut self, flow: Flow, code: NoteCode, text: &str, ns: u64) {
         match (code, self.exchanges.get_mut(&flow.exchange)) {
             (NoteCode::Begins, Some(e)) => {
-                let read = e.bodies[0].assembly.as_ref().map(|assembly| assembly.peek(FirstMessage::of));
+                let read = e.bodies[0].assembly.as_mut().map(|assembly| assembly.peek(FirstMessage::of));
                 // It cannot be read, but it is a message.
                 let first = read.and_then(Result::ok).unwrap_or_default();
                 let first = FirstMessage { is_rpc: true, ..first };
@@ -424,12 +428,42 @@ impl Demux {
             e.bodies[side(flow.direction)].assembly.iter_mut().for_each(Assembly::is_ours);
         }
         self.with_assembly(flow, ns, take, &mut |assembly, parts| assembly.take(bytes, ns, parts));
+        if flow.direction == Direction::ServerToClient {
+            self.begins_with_much(flow, ns);
+        }
+    }
+
+    /// A long message with which a session may begin is not copied while it waits for that: the session begins before it
+    /// is whole. Gives the session that has begun.
+    fn begins_with_much(&mut self, flow: Flow, ns: u64) -> Option<SessionKey> {
+        if self.map.of(flow.exchange).is_some() {
+            return None;
+        }
+        let e = self.exchanges.get_mut(&flow.exchange)?;
+        let is_answer = flow.direction == Direction::ServerToClient;
+        if is_answer && (e.bodies[0].end.is_none() || e.is_http_error()) {
+            return None;
+        }
+        let body = &mut e.bodies[side(flow.direction)];
+        let assembly = body.assembly.as_mut().filter(|assembly| assembly.unfinished() > IN_MEMORY as u64)?;
+        let mut first = FirstMessage::default();
+        if !is_answer {
+            first = assembly.peek(FirstMessage::of).unwrap_or_default();
+        }
+        first.is_rpc |= is_answer || body.rulings.iter().any(|(_, ruling)| ruling.blocked);
+        self.map.first(flow.exchange, &first, ns, &mut self.changes);
+        self.follow(ns);
+        self.out.back().map(|(key, _)| *key)
     }
 
     fn ends(&mut self, flow: Flow, end: BodyEnd, ns: u64, take: Take<'_>) {
         // Of a request that was refused before its end, what was read is the message.
         let refused = self.body(flow).is_some_and(|body| body.rulings.iter().any(|(_, ruling)| ruling.blocked));
         let whole = end.cause == Cause::Complete || refused;
+        if let Some(key) = self.begins_with_much(flow, ns).filter(|_| whole) {
+            self.out.push_back((key, Out::Body(flow, end, ns)));
+            return;
+        }
         self.with_assembly(flow, ns, take, &mut |assembly, parts| assembly.end(whole, ns, parts));
         self.unmatched(flow, None, ns, take);
         let Some(e) = self.exchanges.get_mut(&flow.exchange) else { return };
@@ -509,8 +543,8 @@ impl Demux {
         if part.id.is_empty() {
             return false;
         }
-        let hash = part.sha256.unwrap_or_else(|| sha256(part.bytes));
-        let seen = self.replays.entry(key).or_default().note(part.id, &hash);
+        let hash = part.sha256.get_or_init(|| sha256(part.bytes));
+        let seen = self.replays.entry(key).or_default().note(part.id, hash);
         let request = self.exchanges.get(&exchange).map(|e| &e.request.values[..]).unwrap_or_default();
         seen == Replay::Same && Exchange::value(request, "last-event-id").is_some()
     }
@@ -531,8 +565,7 @@ impl Demux {
             return;
         }
         let Some(e) = self.exchanges.get_mut(&flow.exchange) else { return };
-        let failed = e.response.as_ref().is_some_and(|(head, _)| head.status >= 400);
-        if !is_request && failed && !is_rpc_answer(part.bytes) {
+        if !is_request && e.is_http_error() && !is_rpc_answer(part.bytes) {
             // The text of an HTTP error is no message.
             return;
         }
@@ -543,7 +576,7 @@ impl Demux {
         let may_be_decided = self.guarded && !is_request && ruling.is_none() && part.bytes.len() <= MAX_UNDECIDED;
         if may_be_decided && body.end.is_none() && body.is_stream {
             let Part { offset, end, bytes, sha256, first_byte_ns, read_ns, id, .. } = *part;
-            let (bytes, id) = (bytes.to_vec(), id.to_vec());
+            let (bytes, sha256, id) = (bytes.to_vec(), sha256.clone(), id.to_vec());
             body.held.push(Undecided { offset, end, bytes, sha256, first_byte_ns, read_ns, id });
             return;
         }
@@ -562,7 +595,7 @@ impl Demux {
     ) {
         let is_request = flow.direction == Direction::ClientToServer;
         if self.map.of(flow.exchange).is_none() {
-            let mut first = if is_request { FirstMessage::of(part.bytes) } else { FirstMessage::default() };
+            let mut first = if is_request { FirstMessage::of(part.bytes, part.page) } else { FirstMessage::default() };
             // What is refused may be cut off.
             first.is_rpc |= !is_request || ruling.as_ref().is_some_and(|ruling| ruling.blocked);
             self.map.first(flow.exchange, &first, ns, &mut self.changes);
@@ -601,7 +634,7 @@ impl Demux {
             let page = page.as_ref().map(|page| page as &dyn Fn(usize));
             take(key, Seen::Message(&message(place, part.end, (part.bytes, part.sha256), page, &facts)));
         } else {
-            let whole = Whole { place, end: part.end, bytes: part.bytes.to_vec(), sha256: part.sha256, facts };
+            let whole = Whole { place, end: part.end, bytes: part.bytes.to_vec(), sha256: part.sha256.clone(), facts };
             self.out.push_back((key, Out::Message(Box::new(whole))));
         }
         // Its last byte may have been written before it was known to be one.
@@ -661,7 +694,8 @@ impl Demux {
             }
             let (offset, at) = (ruling.offset, ruling.ns);
             let (bytes, page, event, id): (&[u8], _, _, &[u8]) = (&[], None, None, &[]);
-            let part = Part { offset, end, bytes, sha256: None, page, first_byte_ns: at, read_ns: at, event, id };
+            let sha256 = &OnceCell::new();
+            let part = Part { offset, end, bytes, sha256, page, first_byte_ns: at, read_ns: at, event, id };
             self.message(flow, &part, Some(ruling), false, ns, take);
         }
     }
@@ -677,14 +711,14 @@ impl Demux {
 
 impl Whole {
     fn borrowed(&self) -> Message<'_> {
-        message(self.place, self.end, (&self.bytes, self.sha256), None, &self.facts)
+        message(self.place, self.end, (&self.bytes, &self.sha256), None, &self.facts)
     }
 }
 
 fn message<'a>(
     place: MessagePlace,
     end: u64,
-    (bytes, sha256): (&'a [u8], Option<[u8; 32]>),
+    (bytes, sha256): (&'a [u8], &'a OnceCell<[u8; 32]>),
     page: Option<&'a dyn Fn(usize)>,
     facts: &'a Facts,
 ) -> Message<'a> {

@@ -21,6 +21,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    cell::OnceCell,
     collections::{BTreeSet, VecDeque},
     io,
 };
@@ -107,7 +108,7 @@ pub struct Undecided {
     pub bytes: Vec<u8>,
     /// Their SHA-256, if it is known.
     #[serde(skip)]
-    pub sha256: Option<[u8; 32]>,
+    pub sha256: OnceCell<[u8; 32]>,
     /// When its first byte was read, monotonic ns.
     pub first_byte_ns: u64,
     /// When its last byte was read, monotonic ns.
@@ -152,7 +153,7 @@ impl Undecided {
     #[must_use]
     pub fn part(&self) -> Part<'_> {
         let Self { offset, end, bytes, sha256, first_byte_ns, read_ns, id } = self;
-        let (offset, end, sha256, first_byte_ns, read_ns) = (*offset, *end, *sha256, *first_byte_ns, *read_ns);
+        let (offset, end, first_byte_ns, read_ns) = (*offset, *end, *first_byte_ns, *read_ns);
         Part { offset, end, bytes, sha256, page: None, first_byte_ns, read_ns, event: None, id }
     }
 }
@@ -259,6 +260,12 @@ impl Exchange {
                 .is_some_and(|end| !goes || end.cause != Cause::Complete || body.delivery.upto >= end.bytes)
         };
         done(&self.bodies[0], !ours) && done(&self.bodies[1], true)
+    }
+
+    /// Whether its answer is one of HTTP alone, unless its body is JSON-RPC.
+    #[must_use]
+    pub fn is_http_error(&self) -> bool {
+        self.response.as_ref().is_some_and(|(head, _)| head.status >= 400)
     }
 
     /// What is needed to go on with it.

@@ -5,6 +5,7 @@
 //! how it names itself. What is no MCP belongs to the *base* session of the process.
 
 use crate::{
+    canon::Page,
     model::{SessionId, words::EndReason},
     record::{
         envelope::{self, MessageKind, Params},
@@ -88,11 +89,11 @@ pub struct FirstMessage {
 impl FirstMessage {
     /// What a client's message says.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn of(bytes: &[u8], page: Page<'_>) -> Self {
         if envelope::is_batch(bytes) {
             return Self { is_rpc: true, ..Self::default() };
         }
-        let Ok(envelope) = envelope::parse(bytes, None) else { return Self::default() };
+        let Ok(envelope) = envelope::parse(bytes, page) else { return Self::default() };
         let params = Params::of(&envelope);
         let initialize = envelope.kind == MessageKind::Request && envelope.method.as_deref() == Some("initialize");
         let info = if initialize { params.initialize.1 } else { params.meta.and_then(client_in_meta) };

@@ -28,7 +28,8 @@ use std::{
 /// | 1 | first |
 /// | 2 | events that were seen, after the rest |
 /// | 3 | what a guard decided, and may decide yet, and exchanges of ours, after these |
-pub const STATE_VERSION: u8 = 3;
+/// | 4 | bytes that wait to be written to a spool, beside what is in it |
+pub const STATE_VERSION: u8 = 4;
 /// How the file begins, but for the version.
 const MAGIC: &[u8; 7] = b"ASSAYST";
 /// A larger file is not read: bodies that are not whole are in it, up to 32 MiB together, and the sessions.
@@ -126,7 +127,7 @@ fn read(bytes: &[u8]) -> io::Result<State> {
     match version {
         b'1' => {}
         b'2' => state.replays = postcard::from_bytes(rest).map_err(io::Error::other)?,
-        b'3' => {
+        b'3' | b'4' => {
             let (replays, rest) = postcard::take_from_bytes(rest).map_err(io::Error::other)?;
             state.replays = replays;
             (state.rulings, state.held, state.ours) = postcard::from_bytes(rest).map_err(io::Error::other)?;
@@ -165,6 +166,6 @@ mod tests {
         let mut file = StateFile::beside(&tmp.path().join("x.log.ring"));
         file.write(&state).unwrap();
         assert_eq!(file.read().unwrap().unwrap().ours, [5]);
-        assert!(read(b"ASSAYST4").is_err());
+        assert!(read(b"ASSAYST5").is_err());
     }
 }

@@ -48,7 +48,7 @@ use crate::{
 use awaiting::{Awaited, Awaiting};
 use exchange::Exchanges;
 use judged::Judged;
-use std::{collections::BTreeSet, ops::Range};
+use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
 use step::Steps;
 
 /// One message as it crossed.
@@ -60,8 +60,8 @@ pub struct Message<'a> {
     pub end: u64,
     /// Its bytes, without terminator.
     pub bytes: &'a [u8],
-    /// Their SHA-256, if its source knows it.
-    pub sha256: Option<[u8; 32]>,
+    /// Their SHA-256, once it is known: to its source, or to who was the first to read them for it.
+    pub sha256: &'a OnceCell<[u8; 32]>,
     /// Called with each part of `bytes` that is not read again in this pass.
     pub page: Option<&'a dyn Fn(usize)>,
     /// Called now and then while work on it takes long.
@@ -611,16 +611,6 @@ impl Recorder {
 }
 
 fn wire_of(m: &Message<'_>) -> Wire {
-    const CHUNK: usize = 4 << 20;
-    let computed = || {
-        let mut hash = canon::Hash::default();
-        for (i, chunk) in m.bytes.chunks(CHUNK).enumerate() {
-            hash.update(chunk);
-            if let Some(page) = m.page {
-                page(i * CHUNK + chunk.len());
-            }
-        }
-        hash.finish()
-    };
-    Wire { bytes: m.bytes.len() as u64, sha256: hex::encode(m.sha256.unwrap_or_else(computed)) }
+    let computed = || canon::Hash::paged(m.bytes, m.page).finish();
+    Wire { bytes: m.bytes.len() as u64, sha256: hex::encode(m.sha256.get_or_init(computed)) }
 }

@@ -403,23 +403,18 @@ pub(super) fn digests(
     let value = &e.bytes[range.clone()];
     // The envelope has been scanned: a value inside it is JSON.
     let not_json = || Digest::Raw(canon::sha256(value), canon::Anomalies::default());
-    let (wire, digest) = if e.page.is_some() || m.sha256.is_some() {
-        let wire = wire_of(m);
-        let release = |upto: usize| {
-            e.page.iter().for_each(|page| page(range.start + upto));
-            (m.rest)();
-        };
-        (wire, canon::digest(value, Some(&release)).unwrap_or_else(|_| not_json()))
-    } else {
-        match canon::digest_in(e.bytes, &e.indexed, range, m.bytes, m.rest) {
-            Ok((digest, whole)) => (Wire { bytes: m.bytes.len() as u64, sha256: hex::encode(whole) }, digest),
-            Err(_) => (wire_of(m), not_json()),
+    let whole = m.sha256.get().map_or(m.bytes, |_| &[]);
+    let digest = match canon::digest_in(e.bytes, &e.indexed, range, whole, e.page, m.rest) {
+        Ok((digest, of_whole)) => {
+            m.sha256.get_or_init(|| of_whole);
+            digest
         }
+        Err(_) => not_json(),
     };
     if let Digest::Raw(_, anomalies) = &digest {
         flags.extend(envelope::words(*anomalies));
     }
-    (wire, digest)
+    (wire_of(m), digest)
 }
 
 fn tool_name(raw: Option<&[u8]>, flags: &mut BTreeSet<Word<CallAnomaly>>) -> String {

@@ -86,7 +86,7 @@ impl Play {
             place,
             end,
             bytes: text,
-            sha256: None,
+            sha256: &OnceCell::new(),
             page: None,
             rest: &|| (),
             first_byte_ns: self.ns - 500,

@@ -7,7 +7,7 @@ use assay::{
         stream::{MessagePlace, StreamId},
     },
 };
-use std::sync::Arc;
+use std::{cell::OnceCell, sync::Arc};
 
 /// What a recorder is told in front of a server `server` in audit, without a policy and without contents.
 pub fn setup() -> Arc<Setup> {
@@ -39,7 +39,7 @@ impl Streams {
             place: MessagePlace::stdio(direction, offset),
             end,
             bytes: text.as_bytes(),
-            sha256: None,
+            sha256: &OnceCell::new(),
             page: None,
             rest: &|| (),
             first_byte_ns: read_ns,

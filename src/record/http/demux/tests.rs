@@ -1,5 +1,6 @@
 use super::*;
 use crate::{
+    canon,
     model::{Profile, RpcId, Transport, WallTime},
     paths::AuditDir,
     record::{
@@ -501,4 +502,56 @@ fn what_a_killed_guard_had_not_decided_about_is_undecided() {
     let mut undecided = 0;
     demux.killed(9, &mut |_, seen| undecided += usize::from(matches!(seen, Seen::Message(m) if m.undecided)));
     assert_eq!(undecided, 2);
+}
+
+#[test]
+fn a_long_message_that_begins_a_session_is_not_copied() {
+    let filler = "x".repeat(2 << 20);
+    let text = |text: String| -> &'static str { text.leak() };
+    let call = text(CALL.replace("\"t\"", &format!("\"{filler}\"")));
+    let json = text(format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{"a":"{filler}"}}}}"#));
+    let event = text(format!("data: {json}\n\n"));
+    for (asked, kind, answered) in
+        [(call, "application/json", WELCOME), ("", "application/json", json), ("", "text/event-stream", event)]
+    {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = AuditDir::at(tmp.path().join("a"));
+        dir.create().unwrap();
+        let mut demux = demux();
+        demux.spools = Box::new(move |flow| {
+            let path = dir.live().join(format!("{}.spool", flow.direction.as_str()));
+            Some(SpoolPlace { files: dir.files().clone(), path, from: None })
+        });
+        let mut s = Script::default();
+        s.request(1, if asked.is_empty() { "GET" } else { "POST" }, None, asked);
+        s.answer(1, 200, kind, None);
+        let flow = Flow::response(1);
+        for (n, piece) in answered.as_bytes().chunks(64 << 10).enumerate() {
+            s.data(flow, (n << 16) as u64, std::str::from_utf8(piece).unwrap());
+        }
+        s.end(flow, answered.len() as u64, Cause::Complete);
+        let (mut begun, mut long, mut overs) = (0, 0, 0);
+        let mut note = |_: SessionKey, seen: Seen<'_>| match seen {
+            Seen::Begins(_) => begun += 1,
+            Seen::Message(m) if m.bytes.len() > IN_MEMORY => {
+                assert!(m.page.is_some(), "it is where it was kept");
+                assert_eq!(begun, 1);
+                long += 1;
+            }
+            Seen::Exchange(told) if told.stage == Stage::Over => {
+                let sha256 = |text: &str| Some(canon::sha256_hex(text.as_bytes()));
+                assert_eq!(told.detail.request.sha256, sha256(asked));
+                assert_eq!(told.detail.response.unwrap().sha256, sha256(answered));
+                overs += 1;
+            }
+            _ => {}
+        };
+        for (flow, ns, entry) in s.0 {
+            demux.take(flow, ns, entry, &mut note);
+            while demux.hand_out(&mut note) {}
+        }
+        demux.tick(u64::MAX / 2);
+        while demux.hand_out(&mut note) {}
+        assert_eq!((begun, long, overs), (1, 1, 1), "{kind}");
+    }
 }
