@@ -22,6 +22,7 @@ use crate::{
     record::{card::Card, mark::NotOurs},
     sys,
 };
+pub(super) use followed::built;
 use followed::{Followed, Teller};
 use std::{
     collections::BTreeMap,

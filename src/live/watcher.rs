@@ -7,7 +7,7 @@ use super::{
 };
 use crate::model::SessionId;
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     io,
     path::{Path, PathBuf},
     sync::{
@@ -21,6 +21,8 @@ use std::{
 
 /// How often new sessions are looked for.
 const LOOK: Duration = Duration::from_millis(250);
+/// Sessions that are remembered in case that they are recovered.
+const MAX_KNOWN: usize = 256;
 /// How often a waiting thread checks whether it must stop.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -60,6 +62,26 @@ impl Wanted {
     }
 }
 
+/// Sessions that are followed, and those whose process has ended before they had a pack: somebody may recover them.
+#[derive(Default)]
+struct Known(BTreeMap<SessionId, RunCard>);
+
+impl Known {
+    fn add(&mut self, card: &RunCard) {
+        self.0.insert(card.card.session_id, card.clone());
+        if self.0.len() > MAX_KNOWN {
+            self.0.pop_first();
+        }
+    }
+
+    /// What is told of those that nobody follows and that have a pack now; they are forgotten.
+    fn recovered(&mut self, follows: impl Fn(&RunCard) -> bool) -> Vec<Update> {
+        let left = self.0.iter().filter(|(_, card)| !follows(card));
+        let built: Vec<_> = left.filter_map(|(id, card)| Some((*id, client::built(card)?))).collect();
+        built.into_iter().inspect(|(id, _)| drop(self.0.remove(id))).map(|(_, told)| told).collect()
+    }
+}
+
 /// Starts following every live session that is wanted, now and later, until `stop`. The last `backlog` events
 /// of each come first.
 ///
@@ -74,7 +96,7 @@ pub fn watch(
     thread::Builder::new().name("assay-find".into()).spawn(move || {
         // By socket: one thread per proxy, for any number of sessions.
         let mut followed: HashMap<PathBuf, JoinHandle<()>> = HashMap::new();
-        let mut unread = Vec::new();
+        let (mut unread, mut known) = (Vec::new(), Known::default());
         while !stop.load(Ordering::Relaxed) {
             followed.retain(|_, thread| !thread.is_finished());
             let live = discovery::look_around();
@@ -87,6 +109,7 @@ pub fn watch(
             }
             for card in live.sessions {
                 let Some(socket) = card.card.socket.clone().filter(|_| wanted.has(&card)) else { continue };
+                known.add(&card);
                 if followed.contains_key(&socket) {
                     continue;
                 }
@@ -95,6 +118,11 @@ pub fn watch(
                 {
                     followed.insert(socket, thread);
                 }
+            }
+            let follows =
+                |card: &RunCard| card.card.socket.as_ref().is_some_and(|socket| followed.contains_key(socket));
+            if known.recovered(follows).into_iter().any(|told| updates.send(told).is_err()) {
+                return;
             }
             let until = Instant::now() + LOOK;
             while Instant::now() < until && !stop.load(Ordering::Relaxed) {

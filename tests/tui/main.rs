@@ -326,3 +326,18 @@ fn drift_is_said_where_one_is_approved_with_what_was_seen_and_is_in_the_pack() {
     tty.wait("approved   read");
     assert_eq!(tty.quit("q").0, 0);
 }
+
+#[test]
+fn a_session_that_died_is_said_to_be_recovered_once_it_is() {
+    let rig = rig!();
+    let mut tty = Tty::start(&rig, &["watch"], 120, 30);
+    tty.wait("No live session.");
+    let mut client = session(&rig, &[]);
+    client.converse([rig::call(1, "echo", 1)].into_iter());
+    tty.wait("✓ forwarded");
+    client.kill();
+    tty.wait("died: assay recover");
+    assert_eq!(rig.recover().status.code(), Some(0));
+    tty.wait("died, recovered");
+    assert_eq!(tty.quit("q").0, 0);
+}

@@ -53,6 +53,15 @@ pub(super) struct Followed {
     pub sealed: bool,
 }
 
+/// What is told of a session whose process is gone, once it has a pack.
+pub fn built(card: &RunCard) -> Option<Update> {
+    let (session_id, problems) = (card.card.session_id, Vec::new());
+    let paths = AuditDir::at(&card.audit_dir).session(card.card.started_at, session_id);
+    let pack = Some(paths.pack).filter(|pack| pack.is_dir())?;
+    let told = PackProgress { pack: Some(pack), problems, session_id, state: PackState::Built };
+    Some(Update::Line(Box::new(LiveLine::PackProgress(told))))
+}
+
 impl Followed {
     pub const fn new(card: RunCard, cursor: u64) -> Self {
         Self { card, cursor, ended: false, next: None, sealed: false }
@@ -171,12 +180,7 @@ impl Followed {
             return Some(());
         }
         // No process can report how far the pack is any more; check whether there is one.
-        let name = self.card.segment.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        let paths = AuditDir::at(&self.card.audit_dir).session_of_segment(name);
-        let Some(pack) = paths.map(|p| p.pack).filter(|p| p.is_dir()) else { return Some(()) };
-        let (session_id, problems) = (self.id(), Vec::new());
-        let told = PackProgress { pack: Some(pack), problems, session_id, state: PackState::Built };
-        teller.tell(Update::Line(Box::new(LiveLine::PackProgress(told))))
+        built(&self.card).map_or(Some(()), |told| teller.tell(told))
     }
 
     /// The session that continues this one, from the files alone.

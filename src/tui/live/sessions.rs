@@ -138,6 +138,7 @@ impl Sessions {
             (Some(end), Some(PackState::Built)) if !end.complete => ("INCOMPLETE, pack built", Role::Bad),
             (Some(end), Some(PackState::Verified)) if !end.complete => ("INCOMPLETE, pack verified", Role::Bad),
             (Some(end), _) if !end.complete => ("ended, INCOMPLETE", Role::Bad),
+            (None, Some(PackState::Built)) if self.gone.contains(&id) => ("died, recovered", Role::Bad),
             (_, Some(PackState::Built)) => ("pack built", Role::Accent),
             (_, Some(PackState::Verified)) => ("pack verified", Role::Good),
             (Some(_), Some(PackState::None)) => ("ended, no pack", Role::Dim),

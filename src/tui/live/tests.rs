@@ -494,6 +494,8 @@ fn ends_losses_and_gaps_are_said() {
     );
     press(&mut app, "1");
     assert!(see(&mut app).contains("died: assay recover"));
+    hear(&mut app, [dead.pack(PackState::Built)]);
+    assert!(see(&mut app).contains("died, recovered") && !see(&mut app).contains("assay recover"));
     let mut killed = Told::new(3, "third");
     hear(&mut app, [killed.hello(None, Profile::Audit), killed.end(), killed.pack(PackState::Sealing)]);
     hear(
