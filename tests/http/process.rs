@@ -30,9 +30,13 @@ impl Process {
     }
 
     pub fn start(upstream: SocketAddr, profile: &str, policy: &str, flags: &[&str]) -> Self {
+        Self::to(&format!("http://{upstream}/mcp"), profile, policy, flags)
+    }
+
+    /// In front of a server that has a URL.
+    pub fn to(url: &str, profile: &str, policy: &str, flags: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("policy.yaml"), policy).unwrap();
-        let url = format!("http://{upstream}/mcp");
         let mut command = Command::new(env!("CARGO_BIN_EXE_assay"));
         command.args([
             "mcp-proxy",
@@ -44,7 +48,7 @@ impl Process {
             "--policy",
             "policy.yaml",
         ]);
-        command.args(["--audit-dir", "audit", "--listen", "127.0.0.1:0", "--upstream-url", &url]).args(flags);
+        command.args(["--audit-dir", "audit", "--listen", "127.0.0.1:0", "--upstream-url", url]).args(flags);
         command.current_dir(home.path()).env("HOME", home.path()).env("ASSAY_HOME", home.path().join("assay"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
