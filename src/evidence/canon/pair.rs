@@ -105,7 +105,7 @@ impl<'a> Pair<'a> {
         let (next, rest) = self.rest.split_at(self.rest.len().min(bytes));
         self.whole.update(next);
         self.rest = rest;
-        (!next.is_empty()).then(|| self.whole.bytes as usize)
+        (!next.is_empty()).then_some(self.whole.bytes as usize)
     }
 
     /// The hashes of the text that came in parts, and of the whole one.

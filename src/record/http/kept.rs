@@ -192,7 +192,7 @@ mod tests {
         let dir = AuditDir::at(tmp.path().join("a"));
         dir.create().unwrap();
         let place = SpoolPlace { files: dir.files().clone(), path: dir.live().join("x.spool"), from: None };
-        let piece = vec![7; 100_000];
+        let (piece, other) = (vec![7; 100_000], vec![8; 100_000]);
         let mut kept = Kept::new(Some(place.clone()));
         for _ in 0..10 {
             kept.push(&piece).unwrap();
@@ -203,7 +203,7 @@ mod tests {
         let state = kept.state();
         // What waits to be written is in the state, and what was written after it in the file.
         for _ in 0..3 {
-            kept.push(&[8; 100_000]).unwrap();
+            kept.push(&other).unwrap();
         }
         assert_eq!(kept.len(), 1_400_000);
         assert!(place.path.metadata().unwrap().len() > 1_100_000);

@@ -23,12 +23,15 @@ pub(super) struct Reviewed {
 
 impl Reviewed {
     fn pass(&mut self, reviewed: Vec<Passed>, passes: &mut Vec<Passed>) {
-        for mut passed in reviewed {
+        let mut pieces = Vec::with_capacity(reviewed.len());
+        for passed in reviewed {
             let before = std::mem::replace(&mut self.upto, passed.upto);
             let len = passed.upto.saturating_sub(before) as usize;
-            if self.fills && len > passed.bytes.len() + 1 {
-                passed.bytes = filled(&passed.bytes, len);
-            }
+            let fills = self.fills && len > passed.bytes.len() + 1;
+            pieces.push(if fills { filled(&passed.bytes, len) } else { passed.bytes });
+        }
+        if !pieces.is_empty() {
+            let passed = Passed { bytes: joined(pieces), upto: self.upto };
             match &mut self.first {
                 Some(first) => first.push(passed.bytes, passed.upto, passes),
                 None => passes.push(passed),
@@ -65,6 +68,11 @@ impl Layer for Reviewed {
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
         self.review.poll_own(cx)
     }
+}
+
+/// What came as one passes as one: clients take many small frames of HTTP/2 for an attack.
+fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    if pieces.len() > 1 { pieces.concat().into() } else { pieces.pop().unwrap_or_default() }
 }
 
 /// What is left of a part of an event stream, and a comment: as many bytes as it had.

@@ -51,6 +51,27 @@ impl Process {
         Ok(Self { child, at, _home: home })
     }
 
+    /// Processor time that it has used, ns: a multiple of 10 ms.
+    pub fn used(&self) -> io::Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // Behind the name, which may hold anything: utime and stime are the 14th and 15th of all (proc_pid_stat(5)).
+        let behind = stat.rsplit(") ").next().unwrap_or_default();
+        let ticks = behind.split(' ').skip(11).take(2).filter_map(|n| n.parse::<f64>().ok()).sum::<f64>();
+        Ok(ticks * 1e9 / rustix::param::clock_ticks_per_second() as f64)
+    }
+
+    /// Waits until it does nothing more; the processor time that it has used then, ns.
+    pub fn settle(&self) -> io::Result<f64> {
+        loop {
+            let before = self.used()?;
+            thread::sleep(Duration::from_millis(200));
+            let used = self.used()?;
+            if used - before < 2e7 {
+                return Ok(used);
+            }
+        }
+    }
+
     /// Peak resident memory, MiB.
     pub fn peak(&self) -> f64 {
         assay_support::alone::peak_kib(self.child.id()) as f64 / 1024.0

@@ -54,7 +54,7 @@ pub fn print(title: &str, columns: &[&str], base: &str, rows: &[Row]) {
     for row in rows {
         let cells = row.values.iter().enumerate().map(|(i, value)| {
             let ratio = of_base.and_then(|base| base.values.get(i)).map_or(f64::NAN, |base| value / base);
-            format!("{value:>16.1}{ratio:>8.2}")
+            format!("{value:>16.2}{ratio:>8.2}")
         });
         println!("  {:<14}{}", row.way, cells.collect::<String>());
     }
@@ -81,13 +81,13 @@ impl Run {
     fn turns<T>(
         &self,
         rounds: usize,
-        mut measure: impl FnMut(std::net::SocketAddr) -> io::Result<Vec<T>>,
+        mut measure: impl FnMut(&Process) -> io::Result<Vec<T>>,
     ) -> io::Result<Vec<(&'static str, Vec<T>, f64)>> {
         let mut all: Vec<(&str, Vec<T>, f64)> = self.ways.iter().map(|(way, _)| (way.name, Vec::new(), 0.0)).collect();
         for _ in 0..rounds {
             for ((_, process), (_, measured, peak)) in self.ways.iter().zip(&mut all) {
                 let process = process.as_ref().unwrap_or(&self.server);
-                measured.extend(measure(process.at)?);
+                measured.extend(measure(process)?);
                 *peak = process.peak();
             }
         }
@@ -99,9 +99,9 @@ impl Run {
         &self,
         title: &str,
         rounds: usize,
-        measure: impl FnMut(std::net::SocketAddr) -> io::Result<Vec<Duration>>,
+        mut measure: impl FnMut(std::net::SocketAddr) -> io::Result<Vec<Duration>>,
     ) -> io::Result<()> {
-        let rows = self.turns(rounds, measure)?.into_iter().map(|(way, mut measured, peak)| {
+        let rows = self.turns(rounds, |process| measure(process.at))?.into_iter().map(|(way, mut measured, peak)| {
             measured.sort_unstable();
             let micros = |of_thousand| quantile(&measured, of_thousand).as_secs_f64() * 1e6;
             Row { way: way.to_owned(), values: vec![micros(500), micros(990), micros(999), peak] }
@@ -166,16 +166,21 @@ pub fn run(options: &Options) -> io::Result<()> {
         if options.wants("bulk") {
             let arguments = format!("\"size\":{}", options.size);
             let run = Run::start()?;
-            let measured = run.turns(options.rounds, |at| {
-                let (took, bytes) = Connection::open(at)?.call(tool, &arguments)?;
-                Ok(vec![bytes as f64 / took.as_secs_f64() / f64::from(1 << 20)])
+            let measured = run.turns(options.rounds, |process| {
+                // What one way does after an answer has passed is its own.
+                let before = process.settle()?;
+                let (took, bytes) = Connection::open(process.at)?.call(tool, &arguments)?;
+                let used = process.settle()? - before;
+                Ok(vec![(bytes as f64 / took.as_secs_f64() / f64::from(1 << 20), used / bytes as f64)])
             })?;
-            let rows = measured.into_iter().map(|(way, mut rates, peak)| {
+            let rows = measured.into_iter().map(|(way, measured, peak)| {
+                let (mut rates, mut used): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
                 rates.sort_by(f64::total_cmp);
-                Row { way: way.to_owned(), values: vec![rates[rates.len() / 2], peak] }
+                used.sort_by(f64::total_cmp);
+                Row { way: way.to_owned(), values: vec![rates[rates.len() / 2], used[used.len() / 2], peak] }
             });
             let title = format!("{title} of {} MiB (more is better)", options.size >> 20);
-            print(&title, &["MiB/s", "peak MiB"], "plain", &rows.collect::<Vec<_>>());
+            print(&title, &["MiB/s", "CPU ns/byte", "peak MiB"], "plain", &rows.collect::<Vec<_>>());
         }
     }
     Ok(())
