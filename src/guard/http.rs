@@ -76,6 +76,12 @@ impl<'a> HttpRuling<'a> {
         Self::new(ruling, offset, Some(502), Form::default())
     }
 
+    /// Refuses the rest of a message of the server of which some has passed; `offset`: bytes of the body before it.
+    fn cut_off(refusal: Refusal, offset: u64, session: &Session) -> Self {
+        let ruling = Ruling::refused_unread(Direction::ServerToClient, refusal, session);
+        Self::new(ruling, offset, Some(502), Form::default())
+    }
+
     /// Whether the message passes.
     #[must_use]
     pub const fn passes(&self) -> bool {

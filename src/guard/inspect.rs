@@ -6,6 +6,7 @@
 //! could be read as a call by one of them and as something else by us is refused, with the [`Refusal`] that says why.
 
 pub mod ends;
+pub mod follow;
 pub mod server;
 
 use super::{Refusal, folding};

@@ -134,3 +134,9 @@ pub(super) fn denied(reason: PolicyReason, rule: &str, index: Option<usize>) -> 
     let (reason, rule) = (reason.into(), Some(rule.to_owned()));
     Decision { index, verdict: PolicyVerdict::Denied, reason, rule, unseen: Vec::new() }
 }
+
+/// A refusal as the record has it, and its words.
+pub(super) fn refused(refusal: Refusal, index: Option<usize>) -> (Decision, String) {
+    let rule = format!("guard.{}", refusal.as_str());
+    (denied(refusal.reason(), &rule, index), refusal.message().to_owned())
+}

@@ -175,7 +175,7 @@ mod tests {
             (Refusal::BadBatch, -32600),
             (Refusal::Shape, -32600),
         ] {
-            let (decision, _) = super::super::ruling::refused(refusal, None);
+            let (decision, _) = super::super::refusal::refused(refusal, None);
             let line = denied(&[Refused { id: None, decision: &decision, message: "no" }], "sha256:x", false).unwrap();
             let reply: serde_json::Value = serde_json::from_slice(&line).unwrap();
             assert_eq!((reply["id"].clone(), reply["error"]["code"].as_i64()), (serde_json::Value::Null, Some(code)));

@@ -3,7 +3,7 @@
 use super::{
     Refusal, Session,
     inspect::{self, Item, ItemKind, LineBreaks, Reading, Review, ends::Ends},
-    refusal::denied,
+    refusal::{denied, refused},
     replies::{self, Refused},
 };
 use crate::{
@@ -290,10 +290,4 @@ impl<'a> Ruling<'a> {
         };
         replies::denied(&all, self.policy(), self.is_batch())
     }
-}
-
-/// A refusal as the record has it, and its words.
-pub(super) fn refused(refusal: Refusal, index: Option<usize>) -> Worded {
-    let rule = format!("guard.{}", refusal.as_str());
-    (denied(refusal.reason(), &rule, index), refusal.message().to_owned())
 }

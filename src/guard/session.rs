@@ -3,6 +3,8 @@
 use super::{
     Refusal,
     inspect::{Item, ItemKind, ends::Ends},
+    refusal::refused,
+    replies,
     surface::{self, Came, Instead, Origin, SharedGate},
 };
 use crate::{
@@ -176,8 +178,23 @@ impl Session {
     }
 
     /// The answer to who asked for a listing that was too long to be held.
-    pub(super) fn listing_too_long(&self, came: Came<'_>, ends: Ends<'_>) -> Option<Vec<u8>> {
-        self.with_gate(came, |gate, origin| surface::too_long(gate, ends, origin))?
+    pub(super) fn listing_too_long(&self, came: Came<'_>, id: &[u8]) -> Option<Vec<u8>> {
+        self.with_gate(came, |gate, origin| surface::too_long(gate, id, origin))?
+    }
+
+    /// Whether an answer with this id may be a listing, which has to be held.
+    pub(super) fn is_of_listing(&self, came: Came<'_>, id: &[u8]) -> bool {
+        self.with_gate(came, |gate, origin| surface::is_of_listing(gate, id, origin)).unwrap_or_default()
+    }
+
+    /// An answer was cut off while it passed: what who waits for it gets in its place. `id`: as far as it is known.
+    pub(super) fn cut_off(&self, came: Came<'_>, id: Option<&[u8]>, refusal: Refusal) -> Option<Vec<u8>> {
+        let id = id?;
+        let listing = self.listing_too_long(came, id);
+        let is_open = self.answered(Direction::ClientToServer, id);
+        let worded = refused(refusal, None);
+        let told = || replies::denied(&[replies::Refused::new(Some(id), &worded)], &self.policy(), false);
+        listing.or_else(|| is_open.then(told)?)
     }
 
     /// Bytes of the longest message of the client that is read.
@@ -293,10 +310,10 @@ impl Session {
         self.answered(Direction::ClientToServer, id);
     }
 
-    /// Whether a verdict may have to wait: the recorder cannot record at the moment.
+    /// Whether a verdict may have to wait: the recorder cannot record at the moment, or a list of this client is being looked at.
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        !self.health.is_well_since(self.since)
+        !self.health.is_well_since(self.since) || self.surface.as_ref().is_some_and(surface::is_busy)
     }
 
     /// The replies to requests of the client that will not be answered any more: a JSON text each. Nothing, where

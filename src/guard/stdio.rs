@@ -148,7 +148,8 @@ impl StdioGuard {
         }
         if let Some(Skipped { gathered, refusal }) = skipping.take_if(|_| is_end || ended) {
             if direction == Direction::ServerToClient
-                && let Some(text) = self.session.listing_too_long(Came::default(), gathered.ends())
+                && let Some(id) = gathered.ends().id()
+                && let Some(text) = self.session.listing_too_long(Came::default(), id)
             {
                 self.tell_client(&text);
                 return Action::Replace(n);

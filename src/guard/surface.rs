@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     canon,
-    model::{PolicyReason, PolicyVerdict, surface::State},
+    model::{
+        PolicyReason, PolicyVerdict,
+        surface::{Facet, State},
+    },
     record::{
         envelope::{self, IdKey},
         judge::Decision,
@@ -17,12 +20,12 @@ use crate::{
         cut::Edits,
         gate::{self, Cut, Passes, Server},
     },
-    text::alike,
+    text::{alike, counted},
 };
 use std::{
     cmp::Ordering,
     hash::{Hash, Hasher},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 /// A request of a client: the exchange that it came in, 0 over a transport without these, and its id.
@@ -88,6 +91,11 @@ impl Instead {
 /// The gate, also after a panic of another thread: what it knows is never half.
 pub fn locked(gate: &SharedGate) -> MutexGuard<'_, gate::Gate<Asked>> {
     gate.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether somebody uses it at the moment, who may have a long list to look at.
+pub(super) fn is_busy(gate: &SharedGate) -> bool {
+    matches!(gate.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 const fn reason(state: State) -> PolicyReason {
@@ -265,7 +273,7 @@ fn one(gate: &mut gate::Gate<Asked>, text: &[u8], origin: &Origin<'_>, done: &mu
     done.push(asked);
     match passes {
         Passes::Whole => None,
-        Passes::Cut(edits, cut) => Some(Instead { edits, notes: cut.iter().map(note).collect() }),
+        Passes::Cut(edits, cut) => Some(Instead { edits, notes: notes(&cut) }),
         Passes::Refused(state) => refused(id, state),
     }
 }
@@ -335,8 +343,7 @@ fn refuse(len: usize, id: &[u8], state: State, policy: &str) -> Option<Instead> 
 }
 
 /// The answer to a request for a part of the surface was too long to be held: what its client gets.
-pub(super) fn too_long(gate: &SharedGate, ends: Ends<'_>, origin: &Origin<'_>) -> Option<Vec<u8>> {
-    let id = ends.id()?;
+pub(super) fn too_long(gate: &SharedGate, id: &[u8], origin: &Origin<'_>) -> Option<Vec<u8>> {
     let mut gate = locked(gate);
     let (_, asked) = Answer { ids: vec![id], ..Answer::default() }.answers(&gate, origin)?;
     gate.forget(&asked);
@@ -347,15 +354,62 @@ pub(super) fn too_long(gate: &SharedGate, ends: Ends<'_>, origin: &Origin<'_>) -
 
 /// Whether what begins like this may be an answer that has to be held.
 pub(super) fn may_be_held(gate: &SharedGate, head: Ends<'_>, origin: &Origin<'_>) -> bool {
+    match head.id() {
+        Some(id) => is_of_listing(gate, id, origin),
+        None => locked(gate).awaits_any(),
+    }
+}
+
+/// Whether an answer with this id is, for some client, one that has to be held.
+pub(super) fn is_of_listing(gate: &SharedGate, id: &[u8], origin: &Origin<'_>) -> bool {
     let gate = locked(gate);
-    let Some(id) = head.id() else { return gate.awaits_any() };
     let answer = Answer { ids: vec![id], has_result: true, has_error: false };
     answer.answers(&gate, origin).is_some() || answer.may_answer(&gate, origin).is_some()
 }
 
-fn note(cut: &Cut) -> String {
-    let name = if cut.name.is_empty() { String::new() } else { format!("/{}", cut.name) };
-    format!("{}{name}: {}", cut.facet, reason(cut.state).as_str())
+/// Bytes of the names in one note. With what follows them it is no longer than a text in evidence may be.
+const NOTE: usize = 640;
+/// Bytes of a name that are written.
+const NAME: usize = 256;
+/// Notes about one answer: together they leave room where rulings wait for the recorder.
+const MOST_NOTES: usize = 200;
+
+/// What was cut, in few texts: as many names of one facet and state together as are easily read.
+fn notes(cut: &[Cut]) -> Vec<String> {
+    let mut notes: Vec<(Facet, State, String)> = Vec::new();
+    let mut left = 0;
+    for Cut { facet, name, state } in cut {
+        let name = named(*facet, name);
+        let is_full = notes.len() == MOST_NOTES;
+        let newest = notes.iter_mut().rfind(|(f, s, _)| (f, s) == (facet, state));
+        if let Some((.., names)) = newest.filter(|(.., names)| names.len() + name.len() < NOTE) {
+            names.extend([", ", name.as_str()]);
+        } else if is_full {
+            left += 1;
+        } else {
+            notes.push((*facet, *state, name));
+        }
+    }
+    let mut texts: Vec<String> =
+        notes.into_iter().map(|(_, state, names)| format!("{names}: {}", reason(state).as_str())).collect();
+    if left > 0 {
+        texts.push(format!("{} more, which are in surface.json", counted(left, "item")));
+    }
+    texts
+}
+
+/// What an item is called: one that could be taken for several, or for a reason, is in quotes.
+fn named(facet: Facet, name: &str) -> String {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
+    match name {
+        "" => facet.to_string(),
+        name if name.len() > NAME => {
+            let short = &name[..name.floor_char_boundary(NAME)];
+            format!("{facet}/{short:?}\u{2026} (SHA-256 of the name {})", canon::sha256_hex(name.as_bytes()))
+        }
+        name if name.bytes().all(is_plain) => format!("{facet}/{name}"),
+        name => format!("{facet}/{name:?}"),
+    }
 }
 
 /// The raw value of the last member of this name.
@@ -367,6 +421,41 @@ fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_cut_is_named_in_few_texts_that_nobody_misreads() {
+        let cut = |name: &str, state| Cut { facet: Facet::Tools, name: name.to_owned(), state };
+        let whole = Cut { facet: Facet::Instructions, name: String::new(), state: State::New };
+        let long = "x".repeat(300);
+        let all = [
+            cut("a", State::New),
+            cut("b", State::Changed),
+            cut("c", State::New),
+            whole,
+            cut("a, tools/b: surface:approved", State::Blocked),
+            cut(&long, State::Ambiguous),
+        ];
+        let hash = canon::sha256_hex(long.as_bytes());
+        assert_eq!(
+            notes(&all),
+            [
+                "tools/a, tools/c: surface:new".to_owned(),
+                "tools/b: surface:changed".to_owned(),
+                "instructions: surface:new".to_owned(),
+                "tools/\"a, tools/b: surface:approved\": surface:blocked".to_owned(),
+                format!("tools/\"{}\"… (SHA-256 of the name {hash}): surface:ambiguous", "x".repeat(NAME)),
+            ]
+        );
+        let many: Vec<Cut> = (0..100_000).map(|n| cut(&format!("tool_number_{n}"), State::New)).collect();
+        let texts = notes(&many);
+        assert_eq!(texts.len(), MOST_NOTES + 1);
+        let named: usize = texts[..MOST_NOTES].iter().map(|text| text.matches("tools/").count()).sum();
+        assert_eq!(texts[MOST_NOTES], format!("{} more, which are in surface.json", counted(100_000 - named, "item")));
+        let instead = Instead { edits: Edits::default(), notes: texts };
+        let record =
+            instead.decisions(b"{}").iter().map(|d| d.rule.as_ref().map_or(0, String::len)).collect::<Vec<_>>();
+        assert!(record.iter().all(|len| *len <= 1024) && record.iter().sum::<usize>() < 1 << 18, "{record:?}");
+    }
 
     #[test]
     fn ids_that_some_client_takes_for_one_another() {

@@ -423,7 +423,7 @@ impl AnswerReview for Review {
     }
 
     fn may_wait(&self) -> bool {
-        self.session.may_wait() || self.policy.resolves_names()
+        self.session.may_wait() || self.policy.resolves_names() || self.body.is_long()
     }
 
     fn head(&self) -> Head {

@@ -287,10 +287,10 @@ impl<T: Clone + Eq + Hash> Gate<T> {
 
     fn list(&mut self, id: &T, facet: Facet, message: &[u8], ready: bool) -> Passes {
         let Ok(parts) = cut::parts(message, Some(facet)) else { return Passes::Refused(State::Ambiguous) };
-        let mut server = self.server.lock();
-        if !server.rules.pins(facet) {
+        if !self.server.lock().rules.pins(facet) {
             return Passes::Whole;
         }
+        // Other clients wait for what all of them share: what takes long with a long list is done before.
         let read = |range: &std::ops::Range<usize>| Item::of(facet, &message[range.clone()], &self.ignored);
         let Ok(items) = parts.elements.iter().map(read).collect::<Result<Vec<_>, _>>() else {
             return Passes::Refused(State::Ambiguous);
@@ -298,6 +298,7 @@ impl<T: Clone + Eq + Hash> Gate<T> {
         let settled = List::complete(items.clone());
         let twice: HashSet<&str> =
             settled.items().iter().filter(|i| i.ambiguity.is_some()).map(|i| i.name.as_str()).collect();
+        let mut server = self.server.lock();
         let state = |item: &Item| {
             if twice.contains(item.name.as_str()) { State::Ambiguous } else { server.state(item) }
         };

@@ -57,6 +57,35 @@ fn answers_of_any_length_pass_and_so_does_what_is_no_question() {
 }
 
 #[test]
+fn a_long_answer_that_some_client_takes_for_a_question_is_cut_off() {
+    let pad = "x".repeat(2 << 20);
+    for (begins, rest, rule) in [
+        (
+            format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{pad}","method""#),
+            r#":"sampling/createMessage"}"#,
+            "guard.shape",
+        ),
+        (
+            format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{pad}","me\thod""#),
+            r#":"sampling/createMessage"}"#,
+            "guard.shape",
+        ),
+        (format!(r#"[{{"id":1,"result":"{pad}"}},{{"id":2,"method""#), r#":"sampling/createMessage"}]"#, "guard.shape"),
+        (format!(r#"{{"id":1,"result":"{pad}"}}"#), r#"{"id":2,"method":"sampling/createMessage"}"#, "guard.malformed"),
+        (format!(r#"{{"id":1,"result":"{pad}","#), r#"method:"sampling/createMessage","id":2}"#, "guard.malformed"),
+    ] {
+        let next = r#"{"jsonrpc":"2.0","method":"x"}"#;
+        let sent = format!("{begins}{rest}\n{next}\n");
+        for cuts in [&[][..], &[1 << 20, begins.len() + 3], &[3 << 19, begins.len()]] {
+            let (passed, answers) = let_out(SAMPLING, sent.as_bytes(), cuts);
+            let passed = String::from_utf8(passed).unwrap();
+            assert!(passed == format!("{begins}\n{next}\n"), "{rule}: {}", &passed[passed.len().min(2 << 20)..]);
+            assert!(answers.is_empty(), "the server asked nothing that waits for an answer");
+        }
+    }
+}
+
+#[test]
 fn spellings_that_some_client_takes_for_it_are_refused() {
     for (asks, rule) in [
         (r#"{"id":1,"method":"Sampling/CreateMessage"}"#, "guard.bad_method"),

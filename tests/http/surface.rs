@@ -307,6 +307,54 @@ fn a_long_list_is_held_and_one_that_is_too_long_is_refused() {
     assert!(line.client.exactly(1 << 20).1);
 }
 
+/// An answer begins before its id is that of a request for a list.
+#[test]
+fn a_list_that_is_asked_for_while_its_answer_passes_is_cut_off() {
+    for (kind, around) in [("application/json", ["", ""]), ("text/event-stream", ["data: ", "\n\n"])] {
+        let server = Server::start();
+        let guard = Process::guard(&server, ALL, &[]);
+        let mut first = Line::new(&guard, &server, SESSION);
+        first.begins(&[B]);
+        first.client.send(guard.request(SESSION, &call(6, "b")));
+        let upstream = first.upstream.as_mut().unwrap();
+        upstream.message(false);
+        let [before, after] = around;
+        let begins = format!(
+            "{before}{{\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{{\"tools\":[{EVIL}],\"pad\":\"{}\"}}",
+            "x".repeat(2 << 20)
+        );
+        let whole = format!("{begins}}}{after}");
+        upstream.send(format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"));
+        upstream.send(format!("{:x}\r\n{begins}\r\n", begins.len()));
+        assert!(first.client.head().starts_with("HTTP/1.1 200"));
+        // It passes as it comes.
+        let mut got = Vec::new();
+        while got.len() < 1 << 20 {
+            got.extend(first.client.chunk().unwrap());
+        }
+        let mut second = Line::new(&guard, &server, SESSION);
+        second.client.send(guard.request(SESSION, &list(9)));
+        second.upstream = Some(server.accept());
+        second.upstream.as_mut().unwrap().message(false);
+        let rest = &whole[begins.len()..];
+        first.upstream.as_mut().unwrap().send(format!("{:x}\r\n{rest}\r\n0\r\n\r\n", rest.len()));
+        while let Some(piece) = first.client.chunk().filter(|piece| !piece.is_empty()) {
+            got.extend(piece);
+        }
+        let got = String::from_utf8(got).unwrap();
+        let end = |text: &str| text[text.len() - text.len().min(200)..].to_owned();
+        let told = got.strip_prefix(&begins).unwrap_or_else(|| panic!("{kind}: {} bytes: {}", got.len(), end(&got)));
+        let (filler, told) = told.split_at(rest.len());
+        assert_eq!(filler, rest.replace('}', ":"));
+        if kind == "text/event-stream" {
+            let told: serde_json::Value = serde_json::from_str(told.trim().strip_prefix("data: ").unwrap()).unwrap();
+            assert_eq!((&told["id"], &told["error"]["code"]), (&json!(9), &json!(-32001)));
+        } else {
+            assert_eq!(told, "");
+        }
+    }
+}
+
 #[test]
 fn through_a_bridge_it_is_the_same() {
     let server = Server::start();

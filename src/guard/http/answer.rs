@@ -7,6 +7,7 @@ use crate::{
         inspect::{
             LineBreaks,
             ends::{Ends, Gathered},
+            follow::Followed,
             server::{self, STREAM_AT},
         },
         judge_message,
@@ -98,7 +99,8 @@ pub struct AnswerMessage<'a> {
 pub fn review_answer<'a>(message: &AnswerMessage<'a>, session: &Session) -> HttpRuling<'a> {
     let AnswerMessage { text, offset, declared, captured } = *message;
     let ruled = |ruling| HttpRuling::new(ruling, offset, Some(502), Form::default());
-    let is_streamed = text.len() > STREAM_AT && server::beginning(text) == server::Beginning::Answer;
+    let is_streamed =
+        text.len() > STREAM_AT && server::beginning(text) == server::Beginning::Answer && Followed::is_whole(text);
     let passes_unread = is_streamed || !declared && !server::is_message(text);
     if is_streamed {
         session.forwarded_unread(Ends::of(text));
@@ -112,36 +114,48 @@ pub fn review_answer<'a>(message: &AnswerMessage<'a>, session: &Session) -> Http
 
 /// A message that is not held, while it passes or is thrown away: [`pace`](super::pace) said so.
 #[derive(Debug)]
-pub struct Passing(Gathered);
+pub struct Passing {
+    ends: Gathered,
+    followed: Followed,
+}
 
 impl Passing {
     /// It begins with these bytes.
     #[must_use]
     pub fn begin(bytes: &[u8]) -> Self {
-        let mut gathered = Gathered::begin(bytes);
-        gathered.add(bytes);
-        Self(gathered)
+        Self { ends: Gathered::begin(bytes), followed: Followed::default() }
     }
 
-    /// More of it.
+    /// More of it, which is thrown away.
     pub fn add(&mut self, bytes: &[u8]) {
-        self.0.add(bytes);
+        self.ends.add(bytes);
+    }
+
+    /// More of it, which may pass unless a part of it [may not](Followed::add).
+    pub(super) fn follow(&mut self, bytes: &[u8], came: Came<'_>, session: &Session) -> Option<(usize, Refusal)> {
+        self.ends.add(bytes);
+        self.followed.add(bytes, &mut |id| session.is_of_listing(came, id))
     }
 
     /// It has passed.
     pub fn passed(&self, session: &Session) {
-        session.forwarded_unread(self.0.ends());
+        session.forwarded_unread(self.ends.ends());
     }
 
     /// What the client gets in its place, if it is a listing that is too long to be held.
     pub(super) fn listing_too_long(&self, came: Came<'_>, session: &Session) -> Option<Vec<u8>> {
-        session.listing_too_long(came, self.0.ends())
+        session.listing_too_long(came, self.ends.ends().id()?)
+    }
+
+    /// What the client gets besides it, if it was cut off while it passed.
+    pub(super) fn cut_off(&self, refusal: Refusal, came: Came<'_>, session: &Session) -> Option<Vec<u8>> {
+        session.cut_off(came, self.followed.id(), refusal)
     }
 
     /// It is thrown away; `offset`: bytes of the body before it.
     #[must_use]
     pub fn refused(&self, offset: u64, session: &Session) -> HttpRuling<'_> {
-        let ruling = Ruling::refused_by_ends(DIRECTION, Refusal::TooLarge, self.0.ends(), session);
+        let ruling = Ruling::refused_by_ends(DIRECTION, Refusal::TooLarge, self.ends.ends(), session);
         HttpRuling::new(ruling, offset, Some(502), Form::default())
     }
 }

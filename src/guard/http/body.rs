@@ -8,7 +8,7 @@ use super::{
 use crate::{
     canon,
     guard::{
-        Session,
+        Refusal, Session,
         inspect::{ends::Ends, server::STREAM_AT},
         surface::{Came, Instead},
     },
@@ -23,6 +23,8 @@ use std::{mem, ops::Range, sync::Arc};
 const MOST_RAW: usize = 8 << 20;
 /// Bytes of a listing that are held at most, and of one event with it.
 const MOST_LISTED: usize = 16 << 20;
+/// Bytes that are judged at once on a thread that moves bytes; more are judged beside it.
+const LONG: usize = 256 << 10;
 /// How much longer a message has to be before it is looked at again.
 const STEP: usize = 64 << 10;
 
@@ -74,6 +76,8 @@ enum Mode {
     Hold,
     Stream(Passing),
     Refuse(Passing),
+    /// Some of it has passed, and the rest does not: bytes that are no message take its place.
+    Cut(Passing, Refusal),
 }
 
 /// Where an event is, and whether it claims to be a message.
@@ -114,10 +118,16 @@ impl AnswerBody {
         self.resizes
     }
 
+    /// Whether much of it is held, which takes long to be judged.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.held.len() > LONG
+    }
+
     /// Whether something may be put before what comes next: no event has passed in part.
     #[must_use]
     pub const fn is_between_events(&self) -> bool {
-        matches!(self.form, AnswerForm::Events) && !matches!(self.mode, Mode::Stream(_))
+        matches!(self.form, AnswerForm::Events) && !matches!(self.mode, Mode::Stream(_) | Mode::Cut(..))
     }
 
     /// Bodies to POST upstream with the session, the credentials and the version of the exchange: errors for the
@@ -195,10 +205,25 @@ impl AnswerBody {
                 self.look(desk, out);
             }
             Mode::Stream(passing) => {
-                passing.add(piece);
-                out(piece.to_vec(), self.at);
+                let came = Came { exchange: desk.exchange(), own: &self.asked.ids };
+                let cut = passing.follow(piece, came, &self.session);
+                out(filled(piece, cut.map_or(piece.len(), |(passes, _)| passes)), self.at);
+                self.cut(cut, 0, desk);
             }
             Mode::Refuse(passing) => passing.add(piece),
+            Mode::Cut(..) => out(filled(piece, 0), self.at),
+        }
+    }
+
+    /// The rest of the message does not pass, if there is a reason. Of an event the recorder knows before its end, when it could
+    /// not tell it from one that passed.
+    fn cut(&mut self, cut: Option<(usize, Refusal)>, offset: u64, desk: &mut dyn Desk) {
+        let Some((_, refusal)) = cut else { return };
+        if let Mode::Stream(passing) = mem::replace(&mut self.mode, Mode::Hold) {
+            self.mode = Mode::Cut(passing, refusal);
+        }
+        if self.form == AnswerForm::Events {
+            let _ = HttpRuling::cut_off(refusal, offset, &self.session).settle(self.at, &self.session, desk);
         }
     }
 
@@ -207,20 +232,35 @@ impl AnswerBody {
         self.at += line.len() as u64;
         match &mut self.mode {
             Mode::Hold => self.held.extend_from_slice(line),
-            Mode::Stream(_) => out(line.to_vec(), self.at),
-            Mode::Refuse(_) => {}
+            Mode::Stream(_) | Mode::Refuse(_) | Mode::Cut(..) => {}
         }
-        let (mut found, mut is_nothing) = (None, false);
-        let Self { framer, data, mode, .. } = self;
+        let (mut found, mut is_nothing, mut cut) = (None, false, None);
+        let came = Came { exchange: desk.exchange(), own: &self.asked.ids };
+        let Self { framer, data, mode, session, .. } = self;
         framer.read(line, &mut |item| match (item, &mut *mode) {
             (Item::Data(piece), Mode::Hold) => data.extend_from_slice(piece),
-            (Item::Data(piece), Mode::Stream(passing) | Mode::Refuse(passing)) => passing.add(piece),
+            (Item::Data(piece), Mode::Stream(passing)) => {
+                if cut.is_none() {
+                    // The data of a line is its last part.
+                    let end = line.strip_suffix(b"\n").or_else(|| line.strip_suffix(b"\r")).unwrap_or(line).len();
+                    let found = passing.follow(piece, came, session);
+                    cut = found.map(|(at, refusal)| (end.saturating_sub(piece.len()) + at, refusal));
+                }
+            }
+            (Item::Data(piece), Mode::Refuse(passing)) => passing.add(piece),
+            (Item::Data(_), Mode::Cut(..)) => {}
             (Item::Event(event), _) => {
                 let declared = event.name.is_none_or(|name| name == b"message");
                 found = Some(Found { declared, start: event.start, end: event.end });
             }
             (Item::Nothing, _) => is_nothing = true,
         });
+        match &self.mode {
+            Mode::Stream(_) => out(filled(line, cut.map_or(line.len(), |(passes, _)| passes)), self.at),
+            Mode::Cut(..) => out(filled(line, 0), self.at),
+            Mode::Hold | Mode::Refuse(_) => {}
+        }
+        self.cut(cut, self.framer.start(), desk);
         if let Some(found) = found {
             self.whole(&found, desk, out);
         } else if is_nothing && self.hides(&self.held, &[], desk) {
@@ -300,7 +340,13 @@ impl AnswerBody {
         match pace {
             Pace::Hold => {}
             Pace::Stream => {
-                self.mode = Mode::Stream(Passing::begin(text));
+                let mut passing = Passing::begin(text);
+                let cut = passing.follow(text, self.came(desk), &self.session);
+                if cut.is_some() {
+                    // Nothing of it has passed.
+                    return self.refuse(desk, out);
+                }
+                self.mode = Mode::Stream(passing);
                 self.head = Head::Passes;
                 self.data = Vec::new();
                 self.flush(out);
@@ -313,7 +359,9 @@ impl AnswerBody {
     /// could not tell it from one that passed.
     fn refuse(&mut self, desk: &mut dyn Desk, out: Out<'_>) {
         let is_json = self.form == AnswerForm::Json;
-        let passing = Passing::begin(if is_json { &self.held } else { &self.data });
+        let text = if is_json { &self.held } else { &self.data };
+        let mut passing = Passing::begin(text);
+        passing.add(text);
         if !is_json {
             let mut ruling = passing.refused(self.framer.start(), &self.session);
             let _ = ruling.settle(self.at, &self.session, desk);
@@ -339,6 +387,15 @@ impl AnswerBody {
             Mode::Refuse(passing) => {
                 told = passing.listing_too_long(self.came(desk), &session);
                 passing.refused(found.start, &session)
+            }
+            Mode::Cut(passing, refusal) => {
+                let told = passing.cut_off(*refusal, self.came(desk), &session);
+                if is_json {
+                    let _ = HttpRuling::cut_off(*refusal, found.start, &session).settle(found.end, &session, desk);
+                } else if let Some(text) = told {
+                    out(event(&text), self.at);
+                }
+                return self.begin();
             }
             Mode::Hold if !is_json && self.hides(&held, &data, desk) => HttpRuling::hides_lines(found.start, &session),
             Mode::Hold => {
@@ -410,6 +467,14 @@ impl AnswerBody {
         out(bytes, self.at);
         self.begin();
     }
+}
+
+/// A piece of a body of which only the beginning passes: colons take the place of the rest, which make it no message, and no
+/// field of an event.
+fn filled(piece: &[u8], passes: usize) -> Vec<u8> {
+    let (passes, rest) = piece.split_at(passes.min(piece.len()));
+    let filler = rest.iter().map(|b| if matches!(b, b'\r' | b'\n') { *b } else { b':' });
+    passes.iter().copied().chain(filler).collect()
 }
 
 /// An event with this data.

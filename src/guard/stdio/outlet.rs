@@ -10,6 +10,7 @@ use crate::{
         Refusal,
         inspect::{
             ends::{Ends, Gathered},
+            follow::Followed,
             server::{Beginning, MOST_HELD, Pace, STREAM_AT, beginning, pace},
         },
         surface::Came,
@@ -29,9 +30,19 @@ pub struct Outlet {
     /// What becomes of a message that was decided about while others before it waited to be passed on.
     next: Option<Action>,
     /// Inside a line that passes while it comes.
-    streaming: Option<Gathered>,
+    streaming: Option<Streamed>,
     /// Inside a line that was refused before its end was seen.
     skipping: Option<Skipped>,
+}
+
+/// A line that passes while it comes.
+struct Streamed {
+    /// Where it begins in the stream.
+    offset: Option<u64>,
+    line: Gathered,
+    followed: Followed,
+    /// Why the rest of it does not pass, but for the end of the line.
+    cut: Option<Refusal>,
 }
 
 impl Outlet {
@@ -42,15 +53,40 @@ impl Outlet {
     }
 
     /// More of a line that is passing.
-    fn stream(&mut self, bytes: &[u8]) -> Action {
+    fn stream(&mut self, bytes: &[u8], desk: &Desk<'_>) -> Action {
         let (n, is_end) = rest_of_line(bytes);
-        if let Some(line) = &mut self.streaming {
-            line.add(&bytes[..n]);
+        let Some(streamed) = &mut self.streaming else { return Action::Forward(n) };
+        let session = &self.shared.session;
+        if streamed.cut.is_none() {
+            let text = &bytes[..n - usize::from(is_end)];
+            let is_kept_back = &mut |id: &[u8]| session.is_of_listing(Came::default(), id);
+            let Some((passes, refusal)) = streamed.followed.add(text, is_kept_back) else {
+                streamed.line.add(&bytes[..n]);
+                if let Some(streamed) = self.streaming.take_if(|_| is_end) {
+                    session.forwarded_unread(streamed.line.ends());
+                }
+                return Action::Forward(n);
+            };
+            // The recorder knows before the end of the line, when it could not tell it from one that passed.
+            self.shared.refuse_unread(DIRECTION, refusal, streamed.offset, desk);
+            streamed.cut = Some(refusal);
+            if passes > 0 {
+                return Action::Forward(passes);
+            }
         }
-        if let Some(line) = self.streaming.take_if(|_| is_end) {
-            self.shared.session.forwarded_unread(line.ends());
+        // What has passed of it stays a line, which no client can read.
+        match n - usize::from(is_end) {
+            0 => {
+                let id = streamed.followed.id();
+                let told = streamed.cut.and_then(|refusal| session.cut_off(Came::default(), id, refusal));
+                if let Some(text) = told {
+                    self.shared.tell_client(&text);
+                }
+                self.streaming = None;
+                Action::Forward(1)
+            }
+            rest => Action::Discard(rest),
         }
-        Action::Forward(n)
     }
 
     /// A line that is too long to be waited for, and has not ended.
@@ -76,8 +112,9 @@ impl Outlet {
             }
         }
         self.finder.forget();
-        self.streaming = Some(Gathered::begin(bytes));
-        self.stream(bytes)
+        let (line, followed) = (Gathered::begin(bytes), Followed::default());
+        self.streaming = Some(Streamed { offset: held.offset, line, followed, cut: None });
+        self.stream(bytes, desk)
     }
 }
 
@@ -87,7 +124,7 @@ impl Inspector for Outlet {
             return next;
         }
         if self.streaming.is_some() {
-            return self.stream(held.bytes);
+            return self.stream(held.bytes, desk);
         }
         if self.skipping.is_some() {
             return self.shared.skip(DIRECTION, &mut self.skipping, held.bytes, held.ended);
@@ -108,7 +145,7 @@ impl Inspector for Outlet {
             let body = found.body(window);
             let instead = if self.shared.replaces(found, window, offset) {
                 Some(Action::Replace(found.end))
-            } else if body.len() > STREAM_AT && beginning(body) == Beginning::Answer {
+            } else if body.len() > STREAM_AT && beginning(body) == Beginning::Answer && Followed::is_whole(body) {
                 self.shared.session.forwarded_unread(Ends::of(body));
                 None
             } else {
