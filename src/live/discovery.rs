@@ -354,6 +354,7 @@ pub(crate) mod tests {
             spools: [PathBuf::new(), PathBuf::new()],
             started_at: WallTime::from_millis(0),
             started_mono_ns: 0,
+            surface_rules: None,
             v: 1,
         };
         let (audit_dir, receipts, segment) = (PathBuf::from("/a"), PathBuf::from("/a/r"), PathBuf::from("/a/s"));
@@ -396,9 +397,9 @@ pub(crate) mod tests {
             outer("4"),
             outer("\"3.1\""),
             outer("4294967296"),
-            inner("5"),
-            inner("\"4.1\",\"x\":[]"),
-            "{\"v\":5}".into(),
+            inner("6"),
+            inner("\"5.1\",\"x\":[]"),
+            "{\"v\":6}".into(),
         ];
         for later in later {
             std::fs::write(at(theirs, "json"), &later).unwrap();

@@ -28,10 +28,14 @@ use std::{
 /// | 2 | sessions over HTTP: `http` |
 /// | 3 | a log beside rings: `source` may be `rings+log`; `continues` and `key_lasts` in `binding` |
 /// | 4 | recordings of a server by itself: `recorder` |
-pub const CARD_VERSION: u32 = 4;
+/// | 5 | the rules by which a surface is compared: `surface_rules` |
+pub const CARD_VERSION: u32 = 5;
 
 /// The largest card that is read, in bytes.
 pub const MAX_CARD: u64 = 1 << 20;
+
+/// Bytes of the longest rules that a card holds.
+const MAX_RULES: usize = 256 << 10;
 
 /// How the name of a card under construction ends; the writer's pid and a dot are before it.
 const STAGED: &str = ".new";
@@ -178,6 +182,10 @@ pub struct Card {
     pub started_at: WallTime,
     /// The same on the monotonic clock, ns.
     pub started_mono_ns: u64,
+    /// The rules by which the server's surface is compared, as a rules file; absent for the defaults, and for what would be too
+    /// long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surface_rules: Option<String>,
     /// Format version of the card: [`CARD_VERSION`], or an older one.
     #[serde(deserialize_with = "reading::known::<Card, _>")]
     pub v: u32,
@@ -202,6 +210,8 @@ impl Card {
                 url: setup.origin.url().map(str::to_owned),
             }
         });
+        let surface_rules = setup.surface.as_ref().and_then(|surface| surface.rules().text());
+        let surface_rules = surface_rules.filter(|text| text.len() <= MAX_RULES);
         Self {
             client_info: None,
             command: setup.origin.command().cloned(),
@@ -209,7 +219,8 @@ impl Card {
             continues: None,
             decisions: captures.decisions.clone(),
             v: match (setup.is_library(), &http) {
-                (true, _) => CARD_VERSION,
+                _ if surface_rules.is_some() => CARD_VERSION,
+                (true, _) => 4,
                 (false, Some(_)) => 3,
                 (false, None) => 1,
             },
@@ -228,6 +239,7 @@ impl Card {
             spools: captures.spools.clone(),
             started_at,
             started_mono_ns: started_ns,
+            surface_rules,
         }
     }
 

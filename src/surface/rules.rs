@@ -122,6 +122,12 @@ impl Rules {
     /// The digest by which a decision names the rules; `None` for the defaults.
     #[must_use]
     pub fn hash(&self) -> Option<String> {
+        Some(Digest::Jcs(canon::sha256(self.text()?.as_bytes())).to_string())
+    }
+
+    /// The rules as a rules file, the same for the same rules; `None` for the defaults.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
         if *self == Self::default() {
             return None;
         }
@@ -132,8 +138,7 @@ impl Rules {
         let tolerate: Vec<&str> = self.tolerate.iter().map(|k| k.as_str()).collect();
         let value =
             serde_json::json!({"facets": modes, "ignore": ignore, "tolerate": tolerate, "version": RULES_VERSION});
-        let text = canon::to_vec(&value).ok()?;
-        Some(Digest::Jcs(canon::sha256(&text)).to_string())
+        String::from_utf8(canon::to_vec(&value).ok()?).ok()
     }
 
     /// What is done about a facet.
@@ -209,6 +214,8 @@ mod tests {
             b"version: 1\ntolerate: []\nignore: [\"/tools/*/title\"]\nfacets: { prompts: ignore, resources: watch }";
         assert_eq!(rules.hash(), Rules::parse(same, "r").unwrap().hash());
         assert!(rules.hash().is_some());
+        let text = rules.text().unwrap();
+        assert_eq!(Rules::parse(text.as_bytes(), "r").unwrap().text().unwrap(), text);
         assert_eq!(Rules::parse(b"version: \"1\"", "r").unwrap().hash(), None);
     }
 

@@ -220,7 +220,7 @@ fn ledger_session_and_card_are_documented_member_by_member() {
             "process": "", "route": 0, "source": "log", "transport": "sse", "url": null, "log": null,
         },
         "pid": 1, "profile": "audit", "recorder": "library", "rings": [null, null], "server_id": "", "session_id": SESSION,
-        "spools": ["", ""], "started_at": TIME, "started_mono_ns": 0, "v": 1,
+        "spools": ["", ""], "started_at": TIME, "started_mono_ns": 0, "surface_rules": "", "v": 1,
     });
     let card = sample::<Card>(card);
     agree("Card `live/<session>.json`", &card);

@@ -139,6 +139,14 @@ fn report(pack: &Path, options: VerifyOptions) -> VerifyReport {
     verify(pack, &options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
+/// Waits until the chain of the session that runs has so many events of a kind.
+fn await_events(rig: &Rig, kind: &str, n: usize) {
+    until(&format!("{n} {kind} in the chain"), || {
+        let text = fs::read_to_string(rig.segments().pop()?).unwrap();
+        (text.matches(&format!("\"{kind}\"")).count() == n).then_some(())
+    });
+}
+
 /// A pack that is what it says.
 fn sound(pack: &Path) -> VerifyReport {
     let report = report(pack, VerifyOptions::default());
@@ -268,12 +276,7 @@ fn a_decision_is_in_force_in_the_session_that_runs_from_its_event_on() {
     let mut asker = Asker::new(&rig, &[]);
     asker.list();
     asker.call("write");
-    let await_events = |kind: &str, n: usize| {
-        until(&format!("{n} {kind} in the chain"), || {
-            let text = fs::read_to_string(rig.segments().pop().unwrap()).unwrap();
-            (text.matches(&format!("\"{kind}\"")).count() == n).then_some(())
-        });
-    };
+    let await_events = |kind: &str, n: usize| await_events(&rig, kind, n);
     // What was announced is on disk once the chain says that it drifted.
     await_events("surface_drift", 1);
     surface(&rig, &["approve", ID]);
@@ -293,10 +296,26 @@ fn a_decision_is_in_force_in_the_session_that_runs_from_its_event_on() {
 
 #[test]
 fn a_kill_leaves_what_was_announced_and_a_recovery_says_the_same() {
+    recovered(&[]);
+}
+
+#[test]
+fn a_recovery_knows_the_rules_of_the_session_that_was_killed() {
+    let tmp = tempfile::tempdir().unwrap();
+    let rules = tmp.path().join("rules.yaml");
+    fs::write(&rules, "version: \"1\"\nfacets: { prompts: watch }\nignore: [\"/tools/*/title\"]\n").unwrap();
+    let (_rig, pack) = recovered(&["--surface-rules", rules.to_str().unwrap()]);
+    assert!(decided(&pack)[0].rules_hash.is_some());
+}
+
+/// A session that was killed and recovered, and its pack.
+fn recovered(flags: &[&str]) -> (Rig, PathBuf) {
     let rig = approved();
     offer(&rig, &[("read", "reads"), ("write", "writes elsewhere")]);
-    let mut asker = Asker::new(&rig, &[]);
+    let mut asker = Asker::new(&rig, flags);
     asker.list();
+    // Which decisions were in force is known once that is on disk.
+    await_events(&rig, "surface_drift", 1);
     asker.call("read");
     asker.call("write");
     asker.client.kill();
@@ -313,9 +332,11 @@ fn a_kill_leaves_what_was_announced_and_a_recovery_says_the_same() {
     let expected = [("read", State::Approved), ("write", State::Changed)];
     assert_eq!(states(&pack), expected.map(|(name, state)| (name.to_owned(), state)));
     assert_eq!(drifts(&pack).len(), 1);
-    assert_eq!(decided(&pack).iter().map(|d| d.approvals).collect::<Vec<_>>(), [1]);
+    let decided = decided(&pack);
+    assert_eq!(decided.iter().map(|d| (d.approvals, d.error.clone())).collect::<Vec<_>>(), [(1, None)]);
     let report = sound(&pack);
     assert_eq!(report.claims, Claims::HonestFail);
+    (rig, pack)
 }
 
 #[test]

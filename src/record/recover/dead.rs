@@ -323,17 +323,26 @@ impl Dead {
 }
 
 /// How the surface of a session was compared with decisions, as its second event says.
-fn surface_of(start: &ChainStart, decided: Option<&AuditEvent>, decisions: Decisions<'_>) -> Arc<SurfaceFeed> {
+fn surface_of(
+    start: &ChainStart,
+    decided: Option<&AuditEvent>,
+    card: Option<&Card>,
+    decisions: Decisions<'_>,
+) -> Arc<SurfaceFeed> {
     let server = Identity { endpoint: start.command_digest.clone(), id: start.server_id.clone() };
     let (mode, first, rules_hash) = match decided.map(|e| &e.detail) {
         Some(Detail::SurfaceDecision(d)) => (d.mode, d.first, d.rules_hash.as_ref()),
         _ => (Mode::Report, First::Tofu, None),
     };
-    let pinned = match rules_hash {
-        None => decisions(&server),
-        Some(_) => Pinned::unknown("the rules that were in force are not known after the end of their process"),
+    let said = card.and_then(|card| card.surface_rules.as_ref());
+    let rules = said.and_then(|text| Rules::parse(text.as_bytes(), "card").ok()).unwrap_or_default();
+    // The chain says which they are, and the card only what is in them.
+    let pinned = if rules.hash().as_ref() == rules_hash {
+        decisions(&server)
+    } else {
+        Pinned::unknown("the rules that were in force are not known after the end of their process")
     };
-    Arc::new(SurfaceFeed::new(mode, first, Rules::default(), pinned))
+    Arc::new(SurfaceFeed::new(mode, first, rules, pinned))
 }
 
 fn setup_of(
@@ -364,7 +373,9 @@ fn setup_of(
                 store_results: false,
                 store_limit: 0,
                 policy_hash: start.policy_hash.clone(),
-                surface: first.is_some_and(|e| e.v == SURFACE_EVENTS).then(|| surface_of(start, decided, decisions)),
+                surface: first
+                    .is_some_and(|e| e.v == SURFACE_EVENTS)
+                    .then(|| surface_of(start, decided, card, decisions)),
             };
             (Arc::new(setup), start.continues)
         }
