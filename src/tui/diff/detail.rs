@@ -8,7 +8,8 @@ use crate::{
     model::surface,
     numbers::{NONE, counted, grouped},
     pack::diff::{
-        CallChange, CallSide, DiffTotals, Difference, DifferenceKind, Document, Quantiles, SideView, totals_rows,
+        CallChange, CallSide, DiffTotals, Difference, DifferenceKind, Document, Quantiles, SideView, SurfaceGroup,
+        totals_rows,
     },
     text::{either, noun, width},
     tui::{
@@ -106,6 +107,11 @@ pub fn lines(document: &Document, row: DiffRow, columns: u16, beside: bool, asci
                 b.both("", change.a.as_deref(), change.b.as_deref());
             }
         }
+        DiffRow::Surface(n) => {
+            if let Some(group) = comparison.and_then(|c| c.surface.get(n)) {
+                b.surface(group);
+            }
+        }
     }
     b.out
 }
@@ -127,6 +133,9 @@ const fn explained(section: Section) -> &'static str {
             "Round trips from request to response, exact quantiles; the shift is that of the 95th percentile."
         }
         Section::Context => "What the sessions ran with and how they were recorded, where it differs.",
+        Section::Surface => {
+            "What the servers said of themselves, as far as both sessions asked. Equal changes of several items are one group."
+        }
     }
 }
 
@@ -272,6 +281,26 @@ impl Builder {
                 self.field("arguments", &arguments, Role::Text);
             }
             (None, None) => {}
+        }
+    }
+
+    fn surface(&mut self, group: &SurfaceGroup) {
+        self.field("severity", group.severity.as_str(), list::severity_role(group.severity));
+        self.field("kind", group.kind.as_str(), Role::Text);
+        let facet = group.facet.map_or("server", surface::Facet::word);
+        self.field("where", &format!("{facet}{}", group.path), Role::Text);
+        let names = group.names.iter().filter(|name| !name.is_empty());
+        for (n, name) in names.enumerate() {
+            self.field(if n == 0 { "items" } else { "" }, name, Role::Accent);
+        }
+        let more = group.items.saturating_sub(group.names.len() as u64);
+        if more > 0 {
+            self.field("", &format!("and {} more", grouped(more)), Role::Dim);
+        }
+        if group.before.is_some() || group.after.is_some() {
+            self.line(Vec::new());
+            self.sides();
+            self.both("", group.before.as_deref(), group.after.as_deref());
         }
     }
 

@@ -5,9 +5,10 @@ use super::{
     rows::{self, DiffRow, Section, side},
 };
 use crate::{
+    model::surface::Severity,
     numbers::{NONE, duration, grouped, increase, increase_pct},
     pack::{
-        diff::{CallChange, ContextChange, Document, Quantiles, SideView, ToolRow},
+        diff::{CallChange, ContextChange, Document, Quantiles, SideView, SurfaceGroup, ToolRow},
         verify::{Claims, Completeness, Integrity, SignerVerdict},
     },
     text::width,
@@ -99,6 +100,11 @@ impl View<'_> {
             DiffRow::Context(n) => {
                 if let Some(change) = comparison.and_then(|c| c.context.get(n)) {
                     context(pen, line, change);
+                }
+            }
+            DiffRow::Surface(n) => {
+                if let Some(group) = comparison.and_then(|c| c.surface.get(n)) {
+                    surface(pen, line, group);
                 }
             }
         }
@@ -367,6 +373,30 @@ fn times(pen: &mut Pen<'_>, line: Rect, name: &str, calls: (u64, u64), a: &Quant
         _ => shift(a.p95_us, b.p95_us),
     };
     put(c.shift, PCT, &text, role);
+}
+
+/// How much a change of the surface matters, as a role.
+pub const fn severity_role(severity: Severity) -> Role {
+    match severity {
+        Severity::Critical | Severity::High => Role::Bad,
+        Severity::Medium => Role::Warn,
+        Severity::Low | Severity::Info => Role::Dim,
+    }
+}
+
+fn surface(pen: &mut Pen<'_>, line: Rect, group: &SurfaceGroup) {
+    let role = severity_role(group.severity);
+    let used = mark(pen, line, 2, pen.theme.glyph("≠", "*"), role);
+    let room = line.width.saturating_sub(used);
+    let (word, kind) = (group.severity.as_str(), group.kind.as_str());
+    let place = group.place();
+    // The columns are those of the longest words.
+    let columns = [(0, 10, word, role), (10, 20, kind, Role::Text), (30, room.saturating_sub(30), &place, Role::Dim)];
+    for (x, wide, text, role) in columns {
+        if x < room {
+            pen.outside(line.x + used + x, line.y, u16::min(wide, room - x), text, role);
+        }
+    }
 }
 
 fn context(pen: &mut Pen<'_>, line: Rect, change: &ContextChange) {

@@ -6,7 +6,7 @@ use crate::{
     model::{Outcome, PolicyVerdict},
     pack::{
         calls::word,
-        diff::{CallChange, CallSide, ChangeKind, Document, SideView, ToolRow},
+        diff::{CallChange, CallSide, ChangeKind, Document, SideView, SurfaceGroup, ToolRow},
         verify::{Integrity, SignerVerdict},
     },
     tui::kit::Sections,
@@ -30,12 +30,14 @@ pub enum Section {
     Tools,
     /// What the sessions ran with.
     Context,
+    /// What the servers offered.
+    Surface,
 }
 
 impl Section {
     /// All sections, in the order in which they are listed.
-    pub const ALL: [Self; 7] =
-        [Self::Sides, Self::Worse, Self::Changed, Self::New, Self::Gone, Self::Tools, Self::Context];
+    pub const ALL: [Self; 8] =
+        [Self::Sides, Self::Worse, Self::Changed, Self::New, Self::Gone, Self::Tools, Self::Context, Self::Surface];
 
     /// Heading of the section.
     pub const fn title(self) -> &'static str {
@@ -47,6 +49,7 @@ impl Section {
             Self::Gone => "Gone calls, only in A",
             Self::Tools => "Latency by tool",
             Self::Context => "Ran with: policy, surface, versions",
+            Self::Surface => "The server's surface",
         }
     }
 
@@ -90,6 +93,8 @@ pub enum DiffRow {
     Tool(usize),
     /// Something that the sessions ran with.
     Context(usize),
+    /// Equal changes of what the server offers.
+    Surface(usize),
 }
 
 /// One of the two.
@@ -103,7 +108,9 @@ pub const fn side(document: &Document, which: Side) -> &SideView {
 /// All rows that pass, without those of folded sections.
 pub fn rows(document: &Document, filter: &Filter, folds: Sections<Section>) -> Vec<DiffRow> {
     let all = if document.comparison.is_some() { &Section::ALL[..] } else { &[Section::Sides] };
-    folds.rows(all.iter().copied(), DiffRow::Head, |section| within(document, filter, section))
+    // Where not both sessions asked what their servers offer, there is nothing to say about it.
+    let all = all.iter().copied().filter(|section| *section != Section::Surface || total(document, *section) > 0);
+    folds.rows(all, DiffRow::Head, |section| within(document, filter, section))
 }
 
 /// The rows of a section that pass.
@@ -139,6 +146,14 @@ pub fn within(document: &Document, filter: &Filter, section: Section) -> Vec<Dif
             });
             passing.map(|(n, _)| DiffRow::Context(n)).collect()
         }
+        Section::Surface => {
+            let of_any = |group: &SurfaceGroup| {
+                let mut names = group.names.iter();
+                filter.is_empty() || names.any(|tool| filter.passes(&Facts { tool, ..Facts::default() }))
+            };
+            let passing = c.surface.iter().enumerate().filter(|(_, group)| of_any(group));
+            passing.map(|(n, _)| DiffRow::Surface(n)).collect()
+        }
     }
 }
 
@@ -168,6 +183,7 @@ pub fn total(document: &Document, section: Section) -> u64 {
         Section::Gone => c.calls.gone,
         Section::Tools => c.tools.len() as u64 + c.tools_omitted,
         Section::Context => c.context.len() as u64,
+        Section::Surface => c.surface.len() as u64,
     }
 }
 
@@ -248,6 +264,7 @@ pub fn title(document: &Document, row: DiffRow) -> String {
         DiffRow::AllTools => "All tools".to_owned(),
         DiffRow::Tool(n) => c.and_then(|c| c.tools.get(n)).map_or_else(String::new, |x| x.tool.clone()),
         DiffRow::Context(n) => c.and_then(|c| c.context.get(n)).map_or_else(String::new, |x| x.what.replace('_', " ")),
+        DiffRow::Surface(n) => c.and_then(|c| c.surface.get(n)).map_or_else(String::new, SurfaceGroup::place),
     }
 }
 
@@ -273,6 +290,7 @@ pub fn copied(document: &Document, row: DiffRow) -> Option<(String, String)> {
             let text = |t: &Option<String>| t.clone().unwrap_or_default();
             own("both values", format!("{}\n{}", text(&change.a), text(&change.b)))
         }
+        DiffRow::Surface(n) => own("items", c?.surface.get(n)?.place()),
         DiffRow::Head(_) | DiffRow::NotCompared | DiffRow::Omitted(_) | DiffRow::AllTools => None,
     }
 }
@@ -290,6 +308,7 @@ pub fn raw(document: &Document, row: DiffRow) -> String {
         DiffRow::Change(n) => json(c.and_then(|c| c.changes.get(n))),
         DiffRow::Tool(n) => json(c.and_then(|c| c.tools.get(n))),
         DiffRow::Context(n) => json(c.and_then(|c| c.context.get(n))),
+        DiffRow::Surface(n) => json(c.and_then(|c| c.surface.get(n))),
         DiffRow::AllTools | DiffRow::Head(_) | DiffRow::Omitted(_) | DiffRow::NotCompared => json(Some(document)),
     }
 }

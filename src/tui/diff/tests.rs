@@ -1,7 +1,10 @@
 use super::{rows::Section, *};
 use crate::{
-    model::sha256_hex,
-    pack::diff::{CallChange, CallSide, ChangeKind, Difference, DifferenceKind},
+    model::{
+        sha256_hex,
+        surface::{ChangeKind as SurfaceChange, Facet, Severity},
+    },
+    pack::diff::{CallChange, CallSide, ChangeKind, Difference, DifferenceKind, SurfaceGroup},
     tui::{
         app::{App, Start},
         msg::Msg,
@@ -312,7 +315,8 @@ fn sections_fold_and_the_detail_opens_and_closes() {
     let mut app = dashboard(&worse());
     let rows = app.diff.rows.len();
     press(&mut app, "z");
-    assert_eq!(app.diff.rows.len(), Section::ALL.len());
+    // Not both sessions asked what their servers offer.
+    assert_eq!(app.diff.rows.len(), Section::ALL.len() - 1);
     press(&mut app, "z g Enter");
     assert_eq!(app.diff.rows.len(), rows - 4);
     press(&mut app, "g l j j Enter");
@@ -323,6 +327,45 @@ fn sections_fold_and_the_detail_opens_and_closes() {
     assert_eq!((app.diff.focus, app.diff.detail.at), (Part::First, 2));
     press(&mut app, "j h");
     assert_eq!(app.diff.selected(), Some(DiffRow::Head(Section::Sides)));
+}
+
+#[test]
+fn what_the_servers_offered_differently_is_listed_by_groups() {
+    let mut document = worse();
+    let group = |kind, severity, path: &str, names: &[&str], items, after: &str| SurfaceGroup {
+        kind,
+        severity,
+        facet: Some(Facet::Tools),
+        path: path.to_owned(),
+        before: Some("\"reads\"".to_owned()),
+        after: Some(after.to_owned()),
+        items,
+        names: tools(names),
+    };
+    document.comparison.as_mut().unwrap().surface = vec![
+        group(
+            SurfaceChange::TextChanged,
+            Severity::High,
+            "/description",
+            &["read_file", "search"],
+            30,
+            "\"reads \u{202e}all\"",
+        ),
+        group(SurfaceChange::Title, Severity::Low, "/title", &["search"], 1, "\"Search\""),
+    ];
+    let mut app = dashboard(&document);
+    press(&mut app, "G k");
+    let lines = shown(&mut app);
+    assert!(lines.contains("The server's surface  2"), "{lines}");
+    assert!(lines.contains("high      text_changed        tools/description read_file, search and "), "{lines}");
+    check(&frame(&mut app, 80, 24));
+    check(&frame(&mut app, 30, 12));
+    press(&mut app, "Enter");
+    let lines = shown(&mut app);
+    assert!(lines.contains("and 28 more") && lines.contains("\"reads\"") && !lines.contains('\u{202e}'), "{lines}");
+    press(&mut app, "Esc / 'tool:read_file' Enter");
+    let lines = shown(&mut app);
+    assert!(lines.contains("The server's surface  1 of 2"), "{lines}");
 }
 
 #[test]
