@@ -117,6 +117,8 @@ struct Document {
     /// What servers call themselves, by their ids; the latest word, where there is one.
     server_names: BTreeMap<String, String>,
     days: Vec<AnalysisRow>,
+    /// Calls of the packs by `surface_state` of their receipts; null for the history, which does not have it.
+    surface: Option<BTreeMap<String, u64>>,
 }
 
 /// Runs `assay analyze`.
@@ -144,13 +146,14 @@ pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
         };
         let document = Document {
             schema: ANALYSIS_SCHEMA,
-            packs,
-            history,
             total: analysis.total(),
             tools: analysis.by_tool(),
             servers: analysis.by_server(),
             server_names: names,
             days: analysis.by_day(),
+            history,
+            surface: (!packs.is_empty()).then(|| analysis.surface().clone()),
+            packs,
         };
         if args.json {
             out::json(&document)?;
@@ -292,11 +295,23 @@ fn words(d: &Document, style: Style) -> String {
             }
         }
     }
+    surface(&mut out, d.surface.as_ref(), style);
     if d.total.calls == 0 {
         out.push_str("\nNo tool calls.\n");
     }
     out
 }
+
+/// What was known of the definitions that the calls ran under.
+fn surface(out: &mut String, states: Option<&BTreeMap<String, u64>>, style: Style) {
+    let Some(states) = states.filter(|states| !states.is_empty()) else { return };
+    STATES.head(out, "Definition called", style);
+    for (state, calls) in states {
+        STATES.row(out, state, &[grouped(*calls)]);
+    }
+}
+
+const STATES: Table<'_> = Table(&[("calls", 9)]);
 
 const TABLE: Table<'_> =
     Table(&[("calls", 9), ("errors", 9), ("denied", 8), ("timeouts", 10), ("p50", 11), ("p95", 11), ("longest", 11)]);

@@ -4,6 +4,7 @@ use super::{
     calls::{self, Seen},
     tally::{ToolTally, name},
 };
+use crate::model::surface::State;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 ///
 /// | version | change |
 /// |---|---|
-/// | `assay.analysis.v1` | first |
+/// | `assay.analysis.v1` | first; later with `surface` |
 pub const ANALYSIS_SCHEMA: &str = "assay.analysis.v1";
 /// Most combinations of tool, server and day that are counted apart; further ones are counted under `…`.
 const MAX_CELLS: usize = 20_000;
@@ -73,6 +74,8 @@ impl AnalysisRow {
 #[derive(Debug, Clone, Default)]
 pub struct Analysis {
     cells: BTreeMap<Cell, ToolTally>,
+    /// Calls by what was known of the definition that they ran under, in the words of receipts.
+    surface: BTreeMap<String, u64>,
 }
 
 impl Analysis {
@@ -82,6 +85,11 @@ impl Analysis {
             return;
         }
         let outcome = calls::word(&seen.outcome);
+        if !seen.surface.is_empty() {
+            // Words that are not known count together: a receipt could have any.
+            let state = calls::word::<State>(&seen.surface).map_or("…", State::as_str);
+            *self.surface.entry(state.to_owned()).or_default() += 1;
+        }
         let cell =
             Cell { tool: name(&seen.tool), server: name(&seen.server), day: seen.day().unwrap_or_default().to_owned() };
         self.entry(cell).add(outcome, seen.duration_us);
@@ -101,6 +109,13 @@ impl Analysis {
     /// What was counted, in order.
     pub fn cells(&self) -> impl Iterator<Item = (&Cell, &ToolTally)> {
         self.cells.iter()
+    }
+
+    /// Calls that were compared with what is approved of their server's surface, by what came of that: `surface_state` of
+    /// receipts.
+    #[must_use]
+    pub const fn surface(&self) -> &BTreeMap<String, u64> {
+        &self.surface
     }
 
     fn by(&self, key: impl Fn(&Cell) -> &str) -> Vec<AnalysisRow> {
@@ -148,7 +163,7 @@ mod tests {
 
     #[test]
     fn every_way_of_counting_gives_the_same_sum() {
-        let mut a = Analysis::default();
+        let (mut a, mut b) = (Analysis::default(), Analysis::default());
         for n in 0..MAX_CELLS as u64 + 500 {
             let tool = format!("tool{n}");
             let seen = Seen {
@@ -163,6 +178,15 @@ mod tests {
             a.receipt(&seen);
         }
         a.receipt(&Seen { kind: "mcp.session_end".into(), ..Seen::default() });
+        assert!(a.surface().is_empty());
+        for state in ["approved", "changed", "approved", "later words"] {
+            let seen = Seen { kind: "mcp_tool_call".into(), surface: state.into(), ..Seen::default() };
+            b.receipt(&seen);
+        }
+        assert_eq!(
+            b.surface().iter().map(|(s, n)| (s.as_str(), *n)).collect::<Vec<_>>(),
+            [("approved", 2), ("changed", 1), ("…", 1)]
+        );
         let total = a.total();
         assert_eq!(total.calls, MAX_CELLS as u64 + 500);
         assert_eq!(total.errors, total.calls.div_ceil(5));

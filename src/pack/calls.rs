@@ -40,6 +40,8 @@ pub struct Seen<'a> {
     pub end_reason: Cow<'a, str>,
     /// `session_complete` of a session's end.
     pub session_complete: Option<bool>,
+    /// `surface_state`; empty where the call was not compared with what is approved.
+    pub surface: Cow<'a, str>,
     /// It continues a call that has a receipt, which a server wrote of itself.
     pub is_leg: bool,
 }
@@ -61,6 +63,7 @@ impl<'a> Seen<'a> {
             outcome: text(m.outcome).unwrap_or_default(),
             verdict: text(m.policy_verdict).unwrap_or_default(),
             duration_us: micros(m.duration_ms),
+            surface: text(m.surface_state).unwrap_or_default(),
             result_content: m.result_content.filter(|raw| *raw != b"null"),
             ..Self::default()
         };
