@@ -48,7 +48,7 @@ impl Talk {
             return Err(failed(format!("the server took the request and gave no answer (HTTP {status})")));
         }
         if answers::one_line(&body).is_none() {
-            return Err(failed(format!("the server's answer is no JSON (HTTP {status}); check --upstream-url")));
+            return Err(failed(format!("the server's answer is no JSON (HTTP {status}); check its URL")));
         }
         self.deliver(Some(exchange), &body).await;
         Ok(Place::Here)

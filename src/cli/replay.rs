@@ -13,6 +13,7 @@ use crate::{
         verify::{Completeness, Integrity, VerifyOptions, VerifyReport, terminal::ProgressLine, verify},
     },
     probe::{Caller, Era, How, Server, Wire},
+    relay::child::Stderr,
     replay::{
         against::{Compared, Plan, Side, Skip, Verdict, Wanted, send},
         serve::{Latency, Player, serve},
@@ -213,7 +214,8 @@ fn against(args: &ReplayArgs) -> Result<Exit, Failure> {
     }
     let modern = stored.surface.as_ref().and_then(|s| s.context.era.as_deref()) == Some("modern");
     let how = How { era: if modern { Era::Modern } else { Era::Legacy }, ..How::default() };
-    let mut wire = Wire::open(Server::Command(args.command.clone())).map_err(Failure::failed)?;
+    let server = Server::Command(args.command.clone());
+    let mut wire = Wire::open(server, Stderr::Inherited).map_err(Failure::failed)?;
     let mut caller = Caller::begin(&mut wire, &how).map_err(Failure::failed)?;
     let mut printed = Ok(());
     let calls = send(&plan, &mut caller, |compared| {

@@ -94,7 +94,7 @@ struct Where {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  assay surface show files\n\n\
+#[command(after_help = "Example:\n  assay surface show files\n  assay surface show files --item tools/read_file\n\n\
                   Exit codes: 0 shown; 2 the decisions are damaged; 3 bad input")]
 struct ShowArgs {
     /// The server
@@ -103,6 +103,9 @@ struct ShowArgs {
     /// Show the surface in this file in place of what was seen last
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
+    /// Show all that the server says of an item, such as tools/NAME; may be repeated
+    #[arg(long, value_name = "ITEM", value_parser = item_named)]
+    item: Vec<(Facet, String)>,
 }
 
 #[derive(Debug, Args)]

@@ -22,6 +22,9 @@ const WAITING: usize = 64;
 /// How long a server may take to end when its input is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Bytes of what a server writes to standard error that are kept.
+const COMPLAINTS: usize = 4 << 10;
+
 /// What is asked.
 pub enum Server {
     /// A command, with its arguments.
@@ -40,27 +43,39 @@ pub struct Wire {
     peer: Peer,
     to: Option<File>,
     from: Receiver<Vec<u8>>,
+    /// The end of what it wrote to standard error, when that is closed.
+    complaints: Option<Receiver<Vec<u8>>>,
 }
 
 impl Wire {
-    /// Starts the server, or connects with it. What it writes to standard error goes to ours.
+    /// Starts the server, or connects with it. What a server that is started writes to standard error goes to ours, or is
+    /// [kept](Self::complaints): many write at length about a question that they do not know.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn open(server: Server) -> Result<Self, ProbeError> {
-        let (peer, to, from) = match server {
+    pub fn open(server: Server, stderr: Stderr) -> Result<Self, ProbeError> {
+        let (peer, to, from, complaints) = match server {
             Server::Command(command) => {
-                let (child, pipes) = Child::spawn(&command, Stderr::Inherited, Group::Own)?;
-                (Peer::Process(child), pipes.stdin, pipes.stdout)
+                let (child, pipes) = Child::spawn(&command, stderr, Group::Own)?;
+                let complaints = pipes.stderr.map(end_of).transpose()?;
+                (Peer::Process(child), pipes.stdin, pipes.stdout, complaints)
             }
             Server::Url(config) => {
                 let (reader, to) = fd::pipe()?;
                 let (from, writer) = fd::pipe()?;
-                (Peer::Bridge(Bridge::start(*config, reader, writer)?), to, from)
+                (Peer::Bridge(Bridge::start(*config, reader, writer)?), to, from, None)
             }
         };
         fd::set_blocking(&to)?;
-        Ok(Self { peer, to: Some(to.into()), from: lines_of(from)? })
+        Ok(Self { peer, to: Some(to.into()), from: lines_of(from)?, complaints })
+    }
+
+    /// Ends the conversation; the end of what the server wrote to standard error, as far as it has closed that.
+    #[must_use]
+    pub fn complaints(mut self) -> Vec<u8> {
+        let complaints = self.complaints.take();
+        drop(self);
+        complaints.and_then(|end| end.recv_timeout(GRACE).ok()).unwrap_or_default()
     }
 
     /// Sends one message.
@@ -111,6 +126,21 @@ impl Drop for Wire {
             }
         }
     }
+}
+
+/// The last bytes of a stream, once it has ended.
+fn end_of(from: OwnedFd) -> io::Result<Receiver<Vec<u8>>> {
+    let (send, receive) = sync_channel(1);
+    let read = move || {
+        let (mut from, mut piece, mut end) = (File::from(from), [0; 8 << 10], Vec::new());
+        while let Ok(n @ 1..) = from.read(&mut piece) {
+            end.extend_from_slice(&piece[..n]);
+            end.drain(..end.len().saturating_sub(COMPLAINTS));
+        }
+        let _ = send.send(end);
+    };
+    thread::Builder::new().name("assay-probe".into()).spawn(read)?;
+    Ok(receive)
 }
 
 fn lines_of(from: OwnedFd) -> io::Result<Receiver<Vec<u8>>> {

@@ -108,7 +108,7 @@ impl Keeper {
             draft.signed(chain, signer)
         });
         match written {
-            Ok(_) => self.status.policy(&Draft::first_use_in_words(&self.server.id, count)),
+            Ok(_) => self.status.first_use(&Draft::first_use_in_words(&self.server.id, count)),
             Err(StoreError::Conflict(_)) => {}
             Err(e) => {
                 self.status.warn(&format!("what the server offers cannot be kept for comparing it next time: {e}"));

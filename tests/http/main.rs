@@ -13,6 +13,7 @@ mod h2;
 mod leaks;
 mod load;
 mod memory;
+mod probe;
 mod process;
 mod review;
 mod rig;

@@ -122,6 +122,13 @@ fn items_are_approved_blocked_and_revoked_one_by_one() {
     let now =
         ["capabilities new", "instructions approved", "tools/drop blocked", "tools/read approved", "tools/write new"];
     assert_eq!(states(&rig), now);
+    // What is to be approved can be read.
+    let shown = surface(&rig, &["show", ID, "--item", "tools/write"]);
+    code(&shown, 0);
+    assert!(stdout(&shown).contains(r#""description": "writes""#), "{}", stdout(&shown));
+    let shown = document(&surface(&rig, &["show", ID, "--item", "tools/write", "--json"]));
+    assert!(shown["items"][0]["content"].as_str().unwrap().contains(r#""description":"writes""#), "{shown}");
+    code(&surface(&rig, &["show", ID, "--item", "tools/none"]), 3);
     // All that was seen, but for what is blocked.
     code(&surface(&rig, &["approve", ID]), 0);
     assert_eq!(states(&rig)[2..], ["tools/drop blocked", "tools/read approved", "tools/write approved"]);
@@ -141,6 +148,12 @@ fn items_are_approved_blocked_and_revoked_one_by_one() {
         code(&refused, 3);
         assert!(stderr(&refused).contains(said), "{args:?}: {}", stderr(&refused));
     }
+    // All definitions of a name are blocked together, and it is named once.
+    code(&surface(&rig, &["approve", ID]), 0);
+    rig.offers(&tools(&[tool("read", "reads elsewhere"), tool("write", "writes"), tool("drop", "drops")]));
+    code(&asks(&rig, &["snapshot"]), 0);
+    let blocked = stdout(&surface(&rig, &["block", ID, "--item", "tools/read"]));
+    assert!(blocked.starts_with("blocked 1 item of") && blocked.contains("  tools/read  2 definitions\n"), "{blocked}");
 }
 
 #[test]

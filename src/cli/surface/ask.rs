@@ -13,6 +13,7 @@ use crate::{
     model::surface::{Identity, Outcome, Snapshot},
     probe::{Capabilities, Era, How, ProbeError, Server, Wire, ask},
     record::recorder::{Origin, server_id_of_command, server_id_of_url},
+    relay::child::Stderr,
     surface::rules::Rules,
     text::visible,
 };
@@ -69,9 +70,30 @@ fn asked(args: &Asking, rules: &Rules) -> Result<(Identity, Result<Snapshot, Pro
         left_out: rules.left_out(),
         rules_hash: rules.hash(),
     };
-    let seen = Wire::open(server).and_then(|mut wire| ask(&mut wire, identity.clone(), &how));
+    let seen = Wire::open(server, Stderr::Piped).and_then(|mut wire| {
+        let seen = ask(&mut wire, identity.clone(), &how);
+        if seen.as_ref().map_or(true, |seen| seen.root().is_err()) {
+            complain(&wire.complaints());
+        }
+        seen
+    });
     Ok((identity, seen))
 }
+
+/// Says what the server wrote to standard error before it did not say all that it offers.
+fn complain(complaints: &[u8]) {
+    let text = String::from_utf8_lossy(complaints);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    if !lines.is_empty() {
+        out::stderr("assay: the server wrote to standard error:");
+        lines[lines.len().saturating_sub(COMPLAINTS)..]
+            .iter()
+            .for_each(|line| out::stderr(&format!("  {}", visible(line))));
+    }
+}
+
+/// Lines of a server's standard error that are shown.
+const COMPLAINTS: usize = 20;
 
 pub fn snapshot(at: &Where, args: &SnapshotArgs) -> Result<Exit, Failure> {
     out::answering(at.json, || {

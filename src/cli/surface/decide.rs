@@ -21,7 +21,7 @@ use crate::{
     text::{counted, visible},
 };
 use serde_json::json;
-use std::{fmt::Write as _, path::Path};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 /// The key that signs, made on first use, and who that is.
 fn who(named: Option<&SignerId>) -> Result<(Signer, Approver), Failure> {
@@ -90,10 +90,16 @@ fn said(at: &Where, a: &Approval, counts: bool) -> Result<(), Failure> {
         Decision::Block => style.paint(Tone::Bad, "blocked"),
         Decision::Revoke => style.paint(Tone::Bad, "revoked"),
     };
-    let mut text = format!("{what} {} of {}: {}\n", counted(a.items.len(), "item"), short(&a.server_id), a.approval_id);
-    if a.items.len() <= 10 {
-        for item in &a.items {
-            let _ = writeln!(text, "  {}", short(&named(item.facet, &item.name)));
+    // Of one name there may be several definitions.
+    let mut items: BTreeMap<(Facet, &str), usize> = BTreeMap::new();
+    for item in &a.items {
+        *items.entry((item.facet, &item.name)).or_default() += 1;
+    }
+    let mut text = format!("{what} {} of {}: {}\n", counted(items.len(), "item"), short(&a.server_id), a.approval_id);
+    if items.len() <= 10 {
+        for ((facet, name), definitions) in items {
+            let several = if definitions > 1 { format!("  {definitions} definitions") } else { String::new() };
+            let _ = writeln!(text, "  {}{several}", short(&named(facet, name)));
         }
     }
     let _ =

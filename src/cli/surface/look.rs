@@ -9,7 +9,7 @@ use crate::{
     },
     cli::out::{self, Style, Tone, short},
     error::{Exit, Failure},
-    model::surface::{Decision, Facet, Outcome},
+    model::surface::{Decision, Facet, Outcome, State},
     surface::diff::between,
     text::{counted, visible, width},
 };
@@ -101,6 +101,9 @@ pub fn show(at: &Where, args: &ShowArgs) -> Result<Exit, Failure> {
         let desk = Desk::open(at)?;
         let seen = desk.seen(&args.server, args.snapshot.as_deref())?;
         let (summary, approved) = desk.summary(&seen.snapshot)?;
+        if !args.item.is_empty() {
+            return definitions(at, args, &summary);
+        }
         if at.json {
             let mut value = view::server(&seen, &summary);
             value["items"] = json!(view::items(&summary));
@@ -122,8 +125,13 @@ pub fn show(at: &Where, args: &ShowArgs) -> Result<Exit, Failure> {
                 let state = format!("{:<10}", i.state.as_str().replace('_', " "));
                 let state = style.paint(view::state_tone(i.state.as_str()), &state);
                 let name = if i.pin.name.is_empty() { facet.to_string() } else { short(&i.pin.name) };
-                let _ = writeln!(text, "  {state} {name}  {}", i.approval_id.as_deref().unwrap_or_default());
+                let by = i.approval_id.as_ref().map(|id| format!("  {id}")).unwrap_or_default();
+                let _ = writeln!(text, "  {state} {name}{by}");
             }
+        }
+        if let Some(first) = summary.items.iter().find(|i| !i.state.passes() && i.content.is_some()) {
+            let item = short(&named(first.pin.facet, &first.pin.name));
+            let _ = writeln!(text, "\nto read one:  assay surface show {} --item {item}", short(&args.server));
         }
         for (facet, name, _) in approved.in_force.blocked() {
             if summary.items.iter().all(|i| i.pin.facet != facet || i.pin.name != name) {
@@ -133,6 +141,40 @@ pub fn show(at: &Where, args: &ShowArgs) -> Result<Exit, Failure> {
         out::stdout(text.as_bytes())?;
         Ok(Exit::Ok)
     })
+}
+
+/// All that the server says of some items.
+fn definitions(at: &Where, args: &ShowArgs, summary: &Summary) -> Result<Exit, Failure> {
+    let style = Style::of_stdout();
+    let (mut text, mut documents) = (String::new(), Vec::new());
+    for (facet, name) in &args.item {
+        let mut of_name = summary.items.iter().filter(|i| i.pin.facet == *facet && i.pin.name == *name).peekable();
+        if of_name.peek().is_none() {
+            let what = format!("the server has no {}, as far as it was seen", named(*facet, name));
+            return Err(Failure::bad_input(what).hint("assay surface show names the items"));
+        }
+        for i in of_name {
+            let state = style.paint(view::state_tone(i.state.as_str()), &i.state.as_str().replace('_', " "));
+            let _ = writeln!(text, "{}  {state}  {}", short(&named(*facet, name)), i.pin.hash);
+            let shown = match &i.content {
+                None => "its content is not kept, only its hash".to_owned(),
+                // It reads in two ways: as it came.
+                Some(text) if i.state == State::Ambiguous => text.clone(),
+                Some(text) => {
+                    let value: serde_json::Value = serde_json::from_str(text).map_err(Failure::failed)?;
+                    serde_json::to_string_pretty(&value).map_err(Failure::failed)?
+                }
+            };
+            shown.lines().for_each(|line| text.extend(["  ", &visible(line), "\n"]));
+            documents.push(view::definition(i));
+        }
+    }
+    if at.json {
+        out::json(&json!({"server_id": args.server, "items": documents}))?;
+    } else {
+        out::stdout(text.as_bytes())?;
+    }
+    Ok(Exit::Ok)
 }
 
 pub fn history(at: &Where, args: &HistoryArgs) -> Result<Exit, Failure> {

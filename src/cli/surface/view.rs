@@ -53,6 +53,13 @@ fn item(i: &Standing) -> Value {
     })
 }
 
+/// An item with all that the server says of it; null where only its hash is kept.
+pub fn definition(i: &Standing) -> Value {
+    let mut value = item(i);
+    value["content"] = json!(i.content);
+    value
+}
+
 /// A server as it was seen, and how it stands.
 pub fn server(seen: &Seen, s: &Summary) -> Value {
     let snapshot = &seen.snapshot;
