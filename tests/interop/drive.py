@@ -241,6 +241,19 @@ class Session:
             await anyio.sleep(0.01)
         return step["method"]
 
+    async def do_offered(self, step):
+        """Lists the tools until one of this name is there."""
+        while True:
+            names = [tool["name"] for tool in await self.do_tools(step)]
+            if step["name"] in names:
+                return names
+            await anyio.sleep(0.05)
+
+    async def do_make(self, step):
+        """Makes a file that somebody else waits for."""
+        open(step["path"], "x").close()
+        return True
+
     async def do_exists(self, step):
         """Holds the session open until somebody else has made a file."""
         while not os.path.exists(step["path"]):

@@ -28,6 +28,8 @@ pub enum Profile {
     Audit,
     /// With a policy that allows everything.
     Guard,
+    /// The same, and of the server `s` nothing passes that nobody approved.
+    Approved,
 }
 
 impl Profile {
@@ -37,7 +39,7 @@ impl Profile {
     pub fn verdict(self) -> &'static str {
         match self {
             Self::Audit => "no_policy",
-            Self::Guard => "allowed",
+            Self::Guard | Self::Approved => "allowed",
         }
     }
 }
@@ -47,12 +49,16 @@ pub fn bridge(profile: Profile, url: &str, dir: &Path) -> Vec<String> {
     fs::create_dir_all(dir).unwrap();
     let mut words = vec![install::assay().display().to_string(), "mcp-proxy".to_owned()];
     words.extend(["--audit-dir", dir.join("audit").to_str().unwrap()].map(str::to_owned));
-    if profile == Profile::Guard {
+    if profile != Profile::Audit {
         let policy = dir.join("policy.yaml");
         fs::write(&policy, "version: \"1\"\ndefault: allow\n").unwrap();
-        // What a server says otherwise than at first passes, too.
-        let flags = ["--profile", "guard", "--policy", policy.to_str().unwrap(), "--surface", "report"];
-        words.extend(flags.map(str::to_owned));
+        let surface: &[&str] = match profile {
+            Profile::Approved => &["--server-id", "s", "--surface-first", "approve"],
+            // What a server says otherwise than at first passes, too.
+            _ => &["--surface", "report"],
+        };
+        let flags = [&["--profile", "guard", "--policy", policy.to_str().unwrap()], surface].concat();
+        words.extend(flags.into_iter().map(str::to_owned));
     }
     words.extend(["--upstream-url", url].map(str::to_owned));
     words

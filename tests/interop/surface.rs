@@ -1,6 +1,9 @@
 //! What real servers offer, pinned: the same server is never drift, and an upgrade is what it is.
 
-use crate::install;
+use crate::{
+    http::{Listener, Profile, Upstream},
+    install,
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -128,6 +131,49 @@ fn an_upgrade_that_changes_titles_and_one_text_says_which_text() {
     assert_eq!((kinds["text_changed"], kinds["constraint_added"]), (1, 1), "{kinds:?}");
     let titles = found["comparison"]["groups"].as_array().unwrap().iter().find(|g| g["kind"] == "title").unwrap();
     assert_eq!(titles["names"].as_array().unwrap().len(), 12, "{titles}");
+}
+
+#[test]
+fn an_sdks_client_gets_a_tool_through_a_listener_once_it_is_approved() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = tmp.path();
+    let everything =
+        ["env".to_owned(), "PORT={port}".to_owned(), node("mcp-server-everything"), "streamableHttp".to_owned()];
+    let upstream = Upstream::start(&everything, "/mcp", dir);
+    let surface = |args: &[&str]| {
+        let mut command = Command::new(install::assay());
+        command.current_dir(dir).env("HOME", dir.join("home")).env("ASSAY_HOME", dir.join("home/.assay"));
+        let out = command.arg("surface").args(args).args(["--audit-dir", "audit"]).output().unwrap();
+        assert!(out.status.success(), "{args:?} {}", String::from_utf8_lossy(&out.stderr));
+    };
+    std::fs::create_dir_all(dir.join("home")).unwrap();
+    surface(&["snapshot", "--server-id", "s", "--url", &upstream.url]);
+    surface(&["approve", "s", "--item", "tools/echo"]);
+    let listener = Listener::start(Profile::Approved, &upstream.url, dir, &[]);
+    let sum = json!({"op": "call", "name": "get-sum", "args": {"a": 2, "b": 3}});
+    let refused = dir.join("refused");
+    let job = json!({"url": listener.url, "mode": "legacy", "steps": [
+        {"op": "tools"}, sum, {"op": "make", "path": refused}, {"op": "offered", "name": "get-sum"}, sum,
+    ]});
+    std::fs::write(dir.join("job.json"), job.to_string()).unwrap();
+    let report = dir.join("report.json");
+    let mut driver = install::python("drive.py").args([dir.join("job.json"), report.clone()]).spawn().unwrap();
+    while !refused.exists() {
+        assert!(driver.try_wait().unwrap().is_none(), "the client ended before the tool was refused");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    surface(&["approve", "s", "--item", "tools/get-sum"]);
+    assert!(driver.wait().unwrap().success());
+    let report: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    let [first, refused, _, offered, sum] = &report["results"].as_array().unwrap()[..] else { panic!("{report}") };
+    let names: Vec<&str> = first.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["echo"]);
+    assert_eq!(refused["error"]["code"], -32001, "{refused}");
+    let mut offered: Vec<&str> = offered.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    offered.sort_unstable();
+    assert_eq!(offered, ["echo", "get-sum"]);
+    assert!(sum["content"].to_string().contains('5'), "{sum}");
+    listener.end_with(&[1]);
 }
 
 /// A recorded session with a server, in audit: what its chain says of the surface, and the exit code of the proxy.
