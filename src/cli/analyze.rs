@@ -18,7 +18,8 @@ use crate::{
         analysis::{ANALYSIS_SCHEMA, Analysis, AnalysisRow},
         calls::{self, CallsError, Seen},
         verify::{
-            Completeness, Integrity, SignerVerdict, VerifyOptions, source::PackDir, terminal::ProgressLine, verify,
+            Completeness, Covered, Integrity, SignerVerdict, VerifyOptions, source::PackDir, terminal::ProgressLine,
+            verify,
         },
     },
     paths::{DEFAULT_AUDIT_DIR, assay_home},
@@ -85,6 +86,9 @@ struct PackView {
     integrity: Integrity,
     completeness: Completeness,
     signer: SignerVerdict,
+    /// How many of the calls that a server was asked for have an outcome, where it recorded itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage: Option<Covered>,
     /// What a later version wrote, and which it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     too_new: Option<String>,
@@ -177,6 +181,7 @@ fn of_packs(packs: &[PathBuf], names: &mut BTreeMap<String, String>) -> Result<(
             integrity: report.integrity,
             completeness: report.completeness,
             signer: report.signer.verdict,
+            coverage: report.facts.coverage.clone(),
             too_new: report.too_new(),
         });
         if report.integrity == Integrity::Pass {
@@ -265,6 +270,9 @@ fn words(d: &Document, style: Style) -> String {
         };
         let verdicts = format!("{}  {}  {}", pack.integrity, pack.completeness, pack.signer);
         let _ = writeln!(out, "{}\n  {}{left_out}", short(&pack.path), style.paint(tone, &verdicts));
+        if let Some(covered) = &pack.coverage {
+            let _ = writeln!(out, "  coverage {covered}");
+        }
         if let Some(newer) = &pack.too_new {
             let _ = writeln!(out, "  too new: {}", short(newer));
         }

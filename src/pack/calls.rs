@@ -50,7 +50,18 @@ impl<'a> Seen<'a> {
     /// Reads a line; `None` when it is not a JSON object. A member of another type than expected counts as absent.
     #[must_use]
     pub fn read(line: &'a [u8]) -> Option<Self> {
-        let m = CallMembers::of_line(line)?;
+        let mut seen = Self::of(&CallMembers::of_line(line)?);
+        if seen.kind == SESSION_END {
+            let m = EndMembers::of_line(line)?;
+            seen.end_reason = text(m.end_reason).unwrap_or_default();
+            seen.session_complete = truth(m.session_complete);
+        }
+        Some(seen)
+    }
+
+    /// The same of members that were read; not what only the end of a session has.
+    #[must_use]
+    pub fn of(m: &CallMembers<'a>) -> Self {
         let mut seen = Self {
             kind: text(m.r#type).unwrap_or_default(),
             schema: text(m.schema_version).unwrap_or_default(),
@@ -80,12 +91,7 @@ impl<'a> Seen<'a> {
             }
             _ => {}
         }
-        if seen.kind == SESSION_END {
-            let m = EndMembers::of_line(line)?;
-            seen.end_reason = text(m.end_reason).unwrap_or_default();
-            seen.session_complete = truth(m.session_complete);
-        }
-        Some(seen)
+        seen
     }
 
     /// Whether it says what became of a tool call.

@@ -3,8 +3,9 @@
 //! Explaining is not verifying: nothing here is checked but that it can be read.
 
 use super::{
+    calls::{self, Seen},
     tally::{Tally, TallyRow},
-    verify::{Later, later, rely_after_crash, spoiled},
+    verify::{Covered, Later, later, rely_after_crash, spoiled},
 };
 use crate::model::pack::{Attestation, DEFAULT_POLICY, MANIFEST, Manifest, RECEIPTS, SESSION, SURFACE};
 use crate::model::words::EndReason;
@@ -12,8 +13,9 @@ use crate::text::markdown::escape;
 use crate::{
     lines::{Lines, MAX_LINE, ReadStop},
     model::{
-        Outcome, SessionDoc, Vocabulary as _, line,
+        InvocationId, SessionDoc, line,
         receipt::{self, CallMembers},
+        server::{TOOL_DENIED, TOOL_EXECUTED, TOOL_REQUESTED, flat},
         surface::{self, State},
     },
     numbers::{counted, duration_if, grouped},
@@ -92,6 +94,9 @@ pub struct Explanation {
     pub anomalies: BTreeMap<String, u64>,
     /// Calls by how their definition stood with what was decided; empty where receipts do not say.
     pub surface: BTreeMap<String, u64>,
+    /// How many of the calls that a server was asked for have an outcome; absent where it did not record itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Covered>,
     /// The session as a whole; `null` in a pack of another builder.
     pub session: Option<SessionDoc>,
     /// What a reader may conclude once the pack verifies.
@@ -123,6 +128,11 @@ impl Explanation {
             does_not_prove
                 .push(format!("That somebody had approved what was called: {}.", states(tally.surface()).join(", ")));
         }
+        let coverage = tally.coverage();
+        let open = coverage.as_ref().map_or(0, |c| c.coverage.open);
+        if open > 0 {
+            does_not_prove.push(format!("What became of {}: no receipt says it.", counted(open, "call")));
+        }
         let default_policy = crate::model::sha256_hex(DEFAULT_POLICY);
         Self {
             pack_id: a.pack_id.clone(),
@@ -142,6 +152,7 @@ impl Explanation {
             anomalies: tally.anomalies().clone(),
             proves,
             surface: tally.surface().clone(),
+            coverage,
             does_not_prove,
             session,
         }
@@ -207,16 +218,23 @@ fn tally(path: &Path) -> Result<Tally, ExplainError> {
         };
         let members = CallMembers::of_line(read.bytes);
         let m = members.ok_or_else(|| error(number, "the line is not a JSON object".to_owned()))?;
-        let kind = line::text(m.r#type).unwrap_or_default();
-        tally.receipt(&kind);
-        if kind == receipt::TOOL_CALL {
-            let tool = line::text(m.tool_name);
-            let outcome = line::text(m.outcome).and_then(|word| Outcome::of(word.as_bytes()));
-            tally.call(tool.as_deref().unwrap_or("unnamed"), outcome, line::micros(m.duration_ms));
-            line::texts(m.anomalies).for_each(|word| tally.anomaly(&word));
-            if let Some(state) = line::text(m.surface_state) {
-                tally.stood(&state);
-            }
+        let seen = Seen::of(&m);
+        tally.receipt(&seen.kind);
+        if seen.is_call() {
+            let tool = if m.tool_name.is_some() { &*seen.tool } else { "unnamed" };
+            tally.call(tool, calls::word(&seen.outcome), seen.duration_us);
+        }
+        let call = || line::text(m.invocation_id).and_then(|id| InvocationId::parse(&id).ok());
+        match flat(&seen.kind) {
+            Some(TOOL_REQUESTED) => call().into_iter().for_each(|call| tally.asked(call)),
+            Some(TOOL_DENIED) => tally.settled(call(), true),
+            Some(TOOL_EXECUTED) if !seen.is_leg => tally.settled(call(), false),
+            None if seen.kind != receipt::TOOL_CALL => continue,
+            _ => {}
+        }
+        line::texts(m.anomalies).for_each(|word| tally.anomaly(&word));
+        if let Some(state) = line::text(m.surface_state) {
+            tally.stood(&state);
         }
     }
     Ok(tally)
@@ -349,6 +367,7 @@ fn facts(e: &Explanation, clock: Clock<'_>) -> Vec<(&'static str, String)> {
             format!("{} of {} denied, {stopped} of them stopped", grouped(c.policy_denied), counted(c.calls, "call")),
         ));
     }
+    out.extend(e.coverage.as_ref().map(|covered| ("Coverage", covered.to_string())));
     if !e.surface.is_empty() {
         out.push(("Surface", format!("calls by definition: {}", states(&e.surface).join(", "))));
     }

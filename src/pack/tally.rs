@@ -1,8 +1,12 @@
 //! What a pack's receipts add up to: calls, outcomes and latency by tool, in bounded memory.
 
-use crate::{model::Outcome, numbers::nearest_rank};
+use super::verify::Covered;
+use crate::{
+    model::{InvocationId, Outcome, limits},
+    numbers::nearest_rank,
+};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Most tool names and receipt types that are counted apart; further ones are counted together.
 const MAX_NAMES: usize = 500;
@@ -190,6 +194,10 @@ pub struct Tally {
     anomalies: BTreeMap<String, u64>,
     surface: BTreeMap<String, u64>,
     receipts: u64,
+    /// What a server's own receipts say of its calls, without those that are open.
+    covered: Covered,
+    /// Calls that have no outcome yet, by when they were asked for.
+    open: HashMap<InvocationId, u64>,
 }
 
 /// A name as it is kept: cut where it is too long.
@@ -219,6 +227,36 @@ impl Tally {
         let known = self.tools.len() < MAX_NAMES || self.tools.contains_key(tool);
         let tally = if known { self.tools.entry(name(tool)).or_default() } else { &mut self.other_tools };
         tally.add(outcome, duration_us);
+    }
+
+    /// A server says that this call is asked for.
+    pub fn asked(&mut self, call: InvocationId) {
+        if self.open.len() < limits::VERIFIED {
+            self.open.insert(call, self.covered.coverage.requested);
+        }
+        self.covered.coverage.requested += 1;
+    }
+
+    /// A server says what became of the call, which may be that its policy refused it.
+    pub fn settled(&mut self, call: Option<InvocationId>, denied: bool) {
+        let coverage = &mut self.covered.coverage;
+        match call.and_then(|call| self.open.remove(&call)) {
+            None => self.covered.stray += 1,
+            Some(_) if denied => coverage.denied += 1,
+            Some(_) => coverage.executed += 1,
+        }
+    }
+
+    /// How many of the calls that a server was asked for have an outcome; `None` where no receipt is a server's own.
+    #[must_use]
+    pub fn coverage(&self) -> Option<Covered> {
+        let mut covered = self.covered.clone();
+        let coverage = &mut covered.coverage;
+        coverage.open = coverage.requested - coverage.denied - coverage.executed;
+        let mut open: Vec<(&u64, &InvocationId)> = self.open.iter().map(|(id, at)| (at, id)).collect();
+        open.sort_unstable();
+        covered.open = open.into_iter().take(Covered::NAMED).map(|(_, id)| *id).collect();
+        (covered.coverage.requested + covered.stray > 0).then_some(covered)
     }
 
     /// How the definition of a call stood, its `surface_state`.

@@ -10,8 +10,6 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::{collections::HashMap, fmt};
 
-/// Calls without an outcome that are named.
-const NAMED: usize = 20;
 /// Calls that are followed at once; a recorder refuses to have more in flight.
 pub const MAX_OPEN: usize = crate::model::limits::VERIFIED;
 /// Denials that a later call may name.
@@ -140,6 +138,11 @@ pub struct Covered {
     pub stray: u64,
     /// The first calls that have none.
     pub open: Vec<InvocationId>,
+}
+
+impl Covered {
+    /// Calls without an outcome that are named.
+    pub const NAMED: usize = 20;
 }
 
 impl Serialize for Covered {
@@ -318,6 +321,6 @@ impl Escrow {
         open.sort_unstable();
         let Coverage { requested, executed, denied, .. } = self.coverage;
         let coverage = Coverage { open: requested.saturating_sub(executed + denied), ..self.coverage };
-        Covered { coverage, stray: self.stray, open: open.into_iter().take(NAMED).map(|(_, id)| id).collect() }
+        Covered { coverage, stray: self.stray, open: open.into_iter().take(Covered::NAMED).map(|(_, id)| id).collect() }
     }
 }

@@ -335,6 +335,7 @@ fn facts(r: &VerifyReport, zone: Zone) -> Vec<TextRow> {
         add("began", f.timestamp_start.clone());
         add("ended", f.timestamp_end.clone());
     }
+    add("coverage", f.coverage.as_ref().map(ToString::to_string));
     add("receipts", Some(grouped(f.receipt_count)));
     add("events", Some(grouped(f.event_count)).filter(|_| f.event_count > 0));
     add("size", Some(size(f.total_bytes)));
