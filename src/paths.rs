@@ -14,6 +14,15 @@ use std::{
 /// Default audit directory, relative to the working directory.
 pub const DEFAULT_AUDIT_DIR: &str = ".assay/mcp";
 
+/// The variable that names the audit directory where no option does.
+pub const AUDIT_DIR_VARIABLE: &str = "ASSAY_AUDIT_DIR";
+
+/// The audit directory that the environment names.
+#[must_use]
+pub fn audit_dir_of_environment() -> Option<PathBuf> {
+    std::env::var_os(AUDIT_DIR_VARIABLE).filter(|dir| !dir.is_empty()).map(PathBuf::from)
+}
+
 /// Something about a directory that keeps us from using it.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {

@@ -1,4 +1,5 @@
-//! `assay.toml`: options of `assay mcp-proxy` that hold for every session of a user, or of a project; and `assay config`.
+//! `assay.toml`: options of `assay mcp-proxy` that hold for every session of a user, or of a project; the one that the
+//! environment can set; and `assay config`.
 
 use super::{Cli, out};
 use crate::{
@@ -44,8 +45,9 @@ const SECRET: [&str; 2] = ["header", "proxy"];
                   Options of assay mcp-proxy may stand in assay.toml, in $ASSAY_HOME (else ~/.assay) for all your\n\
                   sessions, and in a project for those that are started there:\n\n  \
                   [mcp-proxy]\n  store-args = true\n  pack-interval = \"15m\"\n\n\
-                  The command line comes first, then your file, then the project's. A project's file may only demand\n\
-                  more: a policy, guard, surface enforce, and an audit directory as repo:DIR.\n\n\
+                  The command line comes first, then $ASSAY_AUDIT_DIR for audit-dir, then your file, then the\n\
+                  project's. A project's file may only demand more: a policy, guard, surface enforce, and an audit\n\
+                  directory as repo:DIR.\n\n\
                   Exit codes: 0 shown; 3 a file cannot be used")]
 pub struct ConfigArgs {
     /// Show the options that no file sets, too, with their defaults
@@ -56,12 +58,25 @@ pub struct ConfigArgs {
     json: bool,
 }
 
-/// Whose file it is.
+/// Who sets an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Whose {
+    Environment,
     User,
     Project,
+    Default,
+}
+
+impl Whose {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Environment => "environment",
+            Self::User => "user",
+            Self::Project => "project",
+            Self::Default => "default",
+        }
+    }
 }
 
 /// A file that may be there.
@@ -72,14 +87,23 @@ struct Source {
     exists: bool,
 }
 
-/// An option that a file sets.
+/// An option that a file or the environment sets.
 #[derive(Debug)]
 struct Setting {
     name: String,
     from: Whose,
     values: Vec<String>,
     /// As arguments of the command line.
-    words: Vec<String>,
+    words: Vec<OsString>,
+}
+
+/// What the environment sets.
+fn of_environment() -> Option<Setting> {
+    let dir = paths::audit_dir_of_environment()?;
+    let mut word = OsString::from("--audit-dir=");
+    word.push(&dir);
+    let values = vec![dir.to_string_lossy().into_owned()];
+    Some(Setting { name: "audit-dir".to_owned(), from: Whose::Environment, values, words: vec![word] })
 }
 
 /// The files that count here: the user's, and the nearest of the project.
@@ -97,9 +121,9 @@ fn sources() -> Vec<Source> {
     user.into_iter().chain(project).map(source).collect()
 }
 
-/// Reads the files; what a project's sets beside the user's is left out.
+/// Reads the files; what somebody before has set is left out.
 fn settings(sources: &[Source], proxy: &Command) -> Result<Vec<Setting>, Failure> {
-    let mut all: Vec<Setting> = Vec::new();
+    let mut all: Vec<Setting> = of_environment().into_iter().collect();
     for source in sources.iter().filter(|source| source.exists) {
         let read = read(source, proxy)?;
         all.extend(read.into_iter().filter(|one| all.iter().all(|known| known.name != one.name)).collect::<Vec<_>>());
@@ -141,8 +165,8 @@ fn read(source: &Source, proxy: &Command) -> Result<Vec<Setting>, Failure> {
             of_project(name, &values).map_err(|(what, hint)| at(span, &what).hint(hint))?;
         }
         let words = match (arg.get_action().takes_values(), values.as_slice()) {
-            (true, values) => values.iter().map(|value| format!("--{name}={value}")).collect(),
-            (false, [value]) if value == "true" => vec![format!("--{name}")],
+            (true, values) => values.iter().map(|value| format!("--{name}={value}").into()).collect(),
+            (false, [value]) if value == "true" => vec![format!("--{name}").into()],
             (false, _) => Vec::new(),
         };
         all.push(Setting { name: name.to_owned(), from: source.scope, values, words });
@@ -209,7 +233,8 @@ fn resolved(text: &str, dir: &Path) -> String {
     path.to_str().unwrap_or(text).to_owned()
 }
 
-/// The arguments of this process with what files add to them, and the names of the options that were added.
+/// The arguments of this process with what files and the environment add to them, and the names of the options that files
+/// have added.
 ///
 /// # Errors
 /// A file that cannot be used.
@@ -232,8 +257,10 @@ pub(super) fn added(
     };
     let (mut words, mut names) = (Vec::new(), Vec::new());
     for setting in settings(&sources(), proxy)?.into_iter().filter(|setting| matters(&setting.name)) {
-        words.extend(setting.words.into_iter().map(OsString::from));
-        names.push(setting.name);
+        words.extend(setting.words);
+        if setting.from != Whose::Environment {
+            names.push(setting.name);
+        }
     }
     // Behind the program and the command.
     let (before, behind) = args.split_at(args.len().min(2));
@@ -246,8 +273,7 @@ struct Shown {
     name: String,
     /// `null` where there is none; of what can be a secret, never the value.
     value: Option<Vec<String>>,
-    /// `user`, `project` or `default`.
-    from: &'static str,
+    from: Whose,
 }
 
 #[derive(Debug, Serialize)]
@@ -272,22 +298,17 @@ pub fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
             let Some(arg) = arg.get_long().and_then(|name| known(proxy, name)) else { continue };
             let name = arg.get_long().unwrap_or_default().to_owned();
             let (value, from) = match set.iter().find(|one| one.name == name) {
-                Some(_) if SECRET.contains(&name.as_str()) => (Some(vec!["(not shown)".to_owned()]), "file"),
-                Some(one) => (Some(one.values.clone()), "file"),
+                Some(one) if SECRET.contains(&name.as_str()) => (Some(vec!["(not shown)".to_owned()]), one.from),
+                Some(one) => (Some(one.values.clone()), one.from),
                 None => {
                     let values = arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned());
-                    (Some(values.collect()).filter(|values: &Vec<String>| !values.is_empty()), "default")
+                    (Some(values.collect()).filter(|values: &Vec<String>| !values.is_empty()), Whose::Default)
                 }
-            };
-            let from = match set.iter().find(|one| one.name == name).map(|one| one.from) {
-                Some(Whose::User) => "user",
-                Some(Whose::Project) => "project",
-                None => from,
             };
             options.push(Shown { name, value, from });
         }
         if !args.all && !args.json {
-            options.retain(|one| one.from != "default");
+            options.retain(|one| one.from != Whose::Default);
         }
         let document = Document { schema: SCHEMA, files, options };
         if args.json {
@@ -302,13 +323,13 @@ pub fn run(args: &ConfigArgs) -> Result<Exit, Failure> {
 fn listed(document: &Document) -> String {
     let mut text = String::new();
     for file in &document.files {
-        let scope = if file.scope == Whose::User { "user" } else { "project" };
+        let scope = file.scope.word();
         let there = if file.exists { "" } else { "  (not there)" };
         let _ = writeln!(text, "{scope:<8} {}{there}", visible(&file.path.display().to_string()));
     }
     text.push('\n');
     if document.options.is_empty() {
-        let _ = writeln!(text, "no file sets an option of assay {PROXY}; assay config --all shows the defaults");
+        let _ = writeln!(text, "nothing sets an option of assay {PROXY}; assay config --all shows the defaults");
     }
     let shown: Vec<(&Shown, String)> = document
         .options
@@ -321,7 +342,7 @@ fn listed(document: &Document) -> String {
     for (one, value) in &shown {
         let value = fit(value, 60);
         let blank = " ".repeat(column.saturating_sub(width(&value)));
-        let _ = writeln!(text, "{:<18} {value}{blank}  {}", one.name, one.from);
+        let _ = writeln!(text, "{:<18} {value}{blank}  {}", one.name, one.from.word());
     }
     text
 }

@@ -139,6 +139,15 @@ impl Suite {
         suite
     }
 
+    /// A run: how its command ended, and whether anything was recorded; each with what is wrong, if something is.
+    pub fn of_run(command: &str, ended: Option<String>, recorded: Option<String>) -> Self {
+        let mut suite = Self::new(command.to_owned());
+        for (name, wrong) in [("command", ended), ("recorded", recorded)] {
+            suite.decide("run", name, wrong.map_or(End::Passed, End::Failed));
+        }
+        suite
+    }
+
     /// A verification that came to no verdict.
     pub fn of_error(shown: &Path, error: &str) -> Self {
         let mut suite = Self::new(shown.display().to_string());

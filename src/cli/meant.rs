@@ -3,7 +3,7 @@
 /// Words for a command, and what to type.
 const MEANT: &[(&[&str], &str)] = &[
     (
-        &["record", "rec", "proxy", "run", "start", "exec", "serve", "mcp"],
+        &["record", "rec", "proxy", "start", "exec", "serve", "mcp"],
         "a server is recorded with: assay mcp-proxy -- COMMAND; assay wrap puts that into the files of your clients",
     ),
     (
@@ -30,6 +30,7 @@ const MEANT: &[(&[&str], &str)] = &[
         "assay verify-pack PACK verifies a pack; assay policy check FILE checks a policy",
     ),
     (&["stats", "stat", "summary", "count", "metrics"], "assay analyze counts calls, errors and times"),
+    (&["ci", "test"], "assay run -- COMMAND runs a command and verifies what was recorded meanwhile"),
     (&["compare"], "assay diff A B compares two packs"),
     (
         &["mock", "stub", "play", "playback", "rerun", "resend"],

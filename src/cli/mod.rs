@@ -18,6 +18,7 @@ pub mod policy;
 pub mod proxy;
 pub mod recover;
 pub mod replay;
+pub mod run;
 mod sarif;
 pub mod scan;
 pub mod screen;
@@ -88,6 +89,8 @@ pub enum Command {
     Keys(keys::KeysArgs),
     /// Show the options that your assay.toml and the project's set for the recorder
     Config(config::ConfigArgs),
+    /// Run a command, and verify what was recorded of the servers that it talked to
+    Run(run::RunArgs),
     /// Finish the packs of sessions whose recorder died
     Recover(recover::RecoverArgs),
     /// Record, pack and verify a session with a built-in server
@@ -127,6 +130,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Config(args) => config::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
+        Command::Run(args) => run::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoServer(args) => demo::serve(&args),
@@ -146,8 +150,8 @@ pub fn parse() -> Result<Cli, Exit> {
         failure.exit
     })?;
     let matches = match with_files {
-        (_, names) if names.is_empty() => given,
-        (args, names) => read(&args).map_err(|e| refused(&e, Some(&names)))?,
+        (with, _) if with.len() == args.len() => given,
+        (with, names) => read(&with).map_err(|e| refused(&e, Some(&names)))?,
     };
     Cli::from_arg_matches(&matches).map_err(|e| refused(&e, None))
 }
@@ -181,7 +185,7 @@ fn refused(e: &clap::Error, from_files: Option<&[String]>) -> Exit {
     if e.kind() == ErrorKind::UnknownArgument && forgot_dashes(std::env::args_os().skip(1)) {
         out::stderr("  hint: put -- before the server's command: assay mcp-proxy -- python my_server.py");
     }
-    if let Some(names) = from_files {
+    if let Some(names) = from_files.filter(|names| !names.is_empty()) {
         let names: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
         out::stderr(&format!("  hint: these come from assay.toml: {}; see assay config", names.join(", ")));
     }

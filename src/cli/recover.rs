@@ -4,7 +4,7 @@ use super::out;
 use crate::{
     error::{Exit, Failure},
     files,
-    pack::keys::KeyStore,
+    pack::keys::{KeyError, KeyStore},
     paths::{AuditDir, DEFAULT_AUDIT_DIR},
     proxy::{Sealed, seal::recover_dir},
     record::{
@@ -43,22 +43,7 @@ pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
         return Err(Failure::bad_input(format_args!("{} is not an audit directory", args.audit_dir.display()))
             .hint("name the directory that was given to mcp-proxy with --audit-dir"));
     }
-    let keys = KeyStore::of_user()?;
-    let id = keys.active()?;
-    // One that must not be used is said at once; one that is not there is made only if there is a pack to sign.
-    let key = OnceCell::new();
-    if keys.has(&id) {
-        let _ = key.set(Ok(Arc::new(keys.load(&id)?)));
-    }
-    let signer = || key.get_or_init(|| keys.load_or_generate(&id).map(Arc::new)).as_ref().ok().cloned();
-    let all = recover_dir(&dir, &signer, false)
-        .map_err(|e| Failure::failed(format_args!("{}: {e}", args.audit_dir.display())))?;
-    let (mut all, mut rolled_back) = (all, None);
-    match rollback::look(&dir) {
-        Some(Said::TooNew { path, source }) => all.push(Err(RecoverError::TooNew { path, source })),
-        Some(Said::Damaged(what)) => rolled_back = Some(what),
-        None => {}
-    }
+    let Finished { sessions: all, rolled_back, key } = finish(&dir)?;
     if args.json {
         let sessions: Vec<_> = all.iter().map(document).collect();
         let audit_dir = files::text(&args.audit_dir);
@@ -69,11 +54,45 @@ pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
         }
         print(&all)?;
     }
-    if let Some(Err(e)) = key.into_inner() {
+    if let Some(e) = key {
         return Err(e.into());
     }
     let failed = |one: &Result<Sealed, RecoverError>| one.as_ref().map_or(true, |s| !s.problems.is_empty());
     Ok(if rolled_back.is_some() || all.iter().any(failed) { Exit::Failed } else { Exit::Ok })
+}
+
+/// What a recovery came to.
+pub(super) struct Finished {
+    /// The sessions that were finished, and those that could not be.
+    pub(super) sessions: Vec<Result<Sealed, RecoverError>>,
+    /// What the ledger lacks.
+    pub(super) rolled_back: Option<String>,
+    /// Why there is no key to sign packs with.
+    pub(super) key: Option<KeyError>,
+}
+
+/// Finishes the sessions of an audit directory that nobody records any more.
+///
+/// # Errors
+/// A key that must not be used, or a directory that cannot be read.
+pub(super) fn finish(dir: &AuditDir) -> Result<Finished, Failure> {
+    let keys = KeyStore::of_user()?;
+    let id = keys.active()?;
+    // One that must not be used is said at once; one that is not there is made only if there is a pack to sign.
+    let key = OnceCell::new();
+    if keys.has(&id) {
+        let _ = key.set(Ok(Arc::new(keys.load(&id)?)));
+    }
+    let signer = || key.get_or_init(|| keys.load_or_generate(&id).map(Arc::new)).as_ref().ok().cloned();
+    let mut sessions =
+        recover_dir(dir, &signer, false).map_err(|e| Failure::failed(format_args!("{}: {e}", dir.root().display())))?;
+    let mut rolled_back = None;
+    match rollback::look(dir) {
+        Some(Said::TooNew { path, source }) => sessions.push(Err(RecoverError::TooNew { path, source })),
+        Some(Said::Damaged(what)) => rolled_back = Some(what),
+        None => {}
+    }
+    Ok(Finished { sessions, rolled_back, key: key.into_inner().and_then(Result::err) })
 }
 
 fn document(one: &Result<Sealed, RecoverError>) -> serde_json::Value {

@@ -32,7 +32,7 @@ const SEVERAL_SCHEMA: &str = "assay.verify_packs.v1";
 const WHY: usize = 3;
 
 /// Arguments of `assay verify-pack`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "Example:\n  assay verify-pack proof_pack_20260315T113000Z_0123456789abcdef\n  \
                   assay verify-pack last\n  \
                   assay verify-pack packs/*\n  \
@@ -94,6 +94,11 @@ pub struct VerifyArgs {
 }
 
 impl VerifyArgs {
+    /// The demand that these claim cards are satisfied.
+    pub(super) fn of_cards(cards: &[String]) -> Self {
+        Self { cards: cards.to_vec(), require_claim_pass: !cards.is_empty(), ..Self::default() }
+    }
+
     fn request(&self, pack: &Pack) -> Request {
         Request {
             pack: pack.dir.clone(),
@@ -171,50 +176,81 @@ fn several(args: &VerifyArgs, packs: &[Pack]) -> Result<Exit, Failure> {
             let what = format_args!("--out is for one pack, and there are {}", packs.len());
             return Err(Failure::bad_input(what).hint("--json prints the reports of all"));
         }
-        let style = Style::of_stdout();
-        let mut worst = Exit::Ok;
-        let (mut all, mut suites) = (Vec::new(), Vec::new());
-        for pack in packs {
-            let mut progress = ProgressLine::new();
-            let report = args.request(pack).report(&mut |p| progress.show(p));
-            progress.clear();
-            if let Ok(report) = &report
-                && pack.shown == pack.dir
-            {
-                remember(&pack.dir, report);
-            }
-            let (exit, error) = match &report {
-                Ok(report) => (report.exit().into(), None),
-                Err(e @ (RequestError::Elsewhere(_) | RequestError::Lock { .. })) => {
-                    return Err(
-                        Failure::bad_input(e).hint(e.hint().unwrap_or("assay verify-pack --help lists the options"))
-                    );
-                }
-                Err(e) => (e.exit().into(), Some(e.to_string())),
-            };
-            if matches!(report, Err(RequestError::Verify(VerifyError::Cancelled))) {
-                return Ok(Exit::Interrupted);
-            }
-            suites.push(match (&report, &error) {
-                (Ok(report), _) => Suite::of_verification(&pack.shown, report),
-                (_, error) => Suite::of_error(&pack.shown, error.as_deref().unwrap_or_default()),
-            });
-            if severity(exit) > severity(worst) {
-                worst = exit;
-            }
-            if args.json {
-                let path = pack.shown.display().to_string();
-                all.push(OneOf { path, exit_code: exit.code(), error, report: report.ok() });
-            } else {
-                out::stdout(line(&pack.shown, report.as_ref().ok(), error.as_deref(), style).as_bytes())?;
-            }
-        }
+        let Some(Checked { worst, all, suites }) = each(args, packs)? else { return Ok(Exit::Interrupted) };
         args.reports.write(COMMAND, &suites)?;
         if args.json {
             out::json(&Several { schema: SEVERAL_SCHEMA, exit_code: worst.code(), packs: all })?;
         }
         Ok(worst)
     })
+}
+
+/// What the verification of several packs came to.
+struct Checked {
+    /// The worst exit code.
+    worst: Exit,
+    /// What the one document has of each.
+    all: Vec<OneOf>,
+    /// What reports have of each.
+    suites: Vec<Suite>,
+}
+
+/// Verifies packs one after the other, with a line for each unless one document is wanted; `None` if it was interrupted.
+///
+/// # Errors
+/// Options that mean nothing.
+fn each(args: &VerifyArgs, packs: &[Pack]) -> Result<Option<Checked>, Failure> {
+    let style = Style::of_stdout();
+    let mut worst = Exit::Ok;
+    let (mut all, mut suites) = (Vec::new(), Vec::new());
+    for pack in packs {
+        let mut progress = ProgressLine::new();
+        let report = args.request(pack).report(&mut |p| progress.show(p));
+        progress.clear();
+        if let Ok(report) = &report
+            && pack.shown == pack.dir
+        {
+            remember(&pack.dir, report);
+        }
+        let (exit, error) = match &report {
+            Ok(report) => (report.exit().into(), None),
+            Err(e @ (RequestError::Elsewhere(_) | RequestError::Lock { .. })) => {
+                return Err(
+                    Failure::bad_input(e).hint(e.hint().unwrap_or("assay verify-pack --help lists the options"))
+                );
+            }
+            Err(e) => (e.exit().into(), Some(e.to_string())),
+        };
+        if matches!(report, Err(RequestError::Verify(VerifyError::Cancelled))) {
+            return Ok(None);
+        }
+        suites.push(match (&report, &error) {
+            (Ok(report), _) => Suite::of_verification(&pack.shown, report),
+            (_, error) => Suite::of_error(&pack.shown, error.as_deref().unwrap_or_default()),
+        });
+        worst = worse(worst, exit);
+        if args.json {
+            let path = pack.shown.display().to_string();
+            all.push(OneOf { path, exit_code: exit.code(), error, report: report.ok() });
+        } else {
+            out::stdout(line(&pack.shown, report.as_ref().ok(), error.as_deref(), style).as_bytes())?;
+        }
+    }
+    Ok(Some(Checked { worst, all, suites }))
+}
+
+/// Verifies what a run recorded: the worst exit code, and what reports have.
+///
+/// # Errors
+/// Those of `each`.
+pub(super) fn of_run(args: &VerifyArgs, packs: &[PathBuf]) -> Result<(Exit, Vec<Suite>), Failure> {
+    let packs: Vec<Pack> = packs.iter().cloned().map(Pack::at).collect();
+    Ok(each(args, &packs)?.map_or((Exit::Interrupted, Vec::new()), |checked| (checked.worst, checked.suites)))
+}
+
+/// The worse of two exit codes: 2, then 3, then 1.
+pub(super) const fn worse(a: Exit, b: Exit) -> Exit {
+    if severity(b) > severity(a) { b } else { a }
 }
 
 /// How bad an exit code is beside others.
@@ -241,7 +277,9 @@ fn line(shown: &Path, report: Option<&VerifyReport>, error: Option<&str>, style:
     let channels = format!("{:<11} {:<12} {:<13} {:<9}", r.integrity, r.completeness, r.claims, r.signer.verdict);
     let mut out = format!("{} {name}\n", style.paint(tone, &channels));
     let errors = r.errors.iter().map(|e| format!("{}: {}", e.code, e.message));
-    for why in errors.chain(r.unmet.iter().cloned()).take(WHY) {
+    let claims = r.claim_results.iter().flat_map(|all| &all.results).filter(|claim| !claim.passed);
+    let claims = claims.map(|c| format!("{}, {}: expected {}, found {}", c.card_id, c.claim_id, c.expected, c.actual));
+    for why in errors.chain(claims).chain(r.unmet.iter().cloned()).take(WHY) {
         let _ = writeln!(out, "  {}", short(&why));
     }
     out

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read as _, Write},
     path::{Path, PathBuf},
 };
 
@@ -164,6 +164,43 @@ impl NewFile {
     }
 }
 
+/// Copies a pack into another directory under its own name, whole or not at all. Gives where it is.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`], something in it that is neither a file nor a directory, or what the system says.
+pub fn copy(pack: &Path, into: &Path) -> Result<PathBuf, StagingError> {
+    let staging = Staging::create(into)?;
+    copy_below(&staging, pack, "")?;
+    let target = into.join(pack.file_name().unwrap_or_default());
+    staging.publish(&target)?;
+    Ok(target)
+}
+
+fn copy_below(staging: &Staging, dir: &Path, below: &str) -> Result<(), StagingError> {
+    for entry in fs::read_dir(dir).map_err(at(dir))? {
+        let entry = entry.map_err(at(dir))?;
+        let path = entry.path();
+        let name = format!("{below}{}", entry.file_name().to_string_lossy());
+        if entry.file_type().map_err(at(&path))?.is_dir() {
+            staging.subdir(&name)?;
+            copy_below(staging, &path, &format!("{name}/"))?;
+            staging.sync_subdir(&name)?;
+            continue;
+        }
+        let mut file = files::plain(&path).map_err(at(&path))?;
+        let mut copy = staging.file(&name)?;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match file.read(&mut buffer).map_err(at(&path))? {
+                0 => break,
+                n => copy.write(&buffer[..n])?,
+            }
+        }
+        copy.finish()?;
+    }
+    Ok(())
+}
+
 /// Removes staging directories of builders that are dead; gives how many. What cannot be removed stays.
 pub fn sweep(parent: &Path) -> usize {
     let Ok(entries) = fs::read_dir(parent) else { return 0 };
@@ -201,6 +238,27 @@ mod tests {
         let second = Staging::create(tmp.path()).unwrap();
         assert_eq!(second.publish(&target).unwrap_err().source.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_copy_has_all_that_the_pack_has_and_replaces_nothing() {
+        let (tmp, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let pack = tmp.path().join("proof_pack_1");
+        fs::create_dir_all(pack.join("policies")).unwrap();
+        let files = [("a", vec![7; 200_000]), ("policies/p", b"x".to_vec())];
+        for (name, bytes) in &files {
+            fs::write(pack.join(name), bytes).unwrap();
+        }
+        let there = copy(&pack, other.path()).unwrap();
+        assert_eq!(there, other.path().join("proof_pack_1"));
+        for (name, bytes) in &files {
+            assert_eq!(fs::read(there.join(name)).unwrap(), *bytes);
+        }
+        assert_eq!(copy(&pack, other.path()).unwrap_err().source.kind(), io::ErrorKind::AlreadyExists);
+        std::os::unix::fs::symlink("/etc/passwd", pack.join("link")).unwrap();
+        fs::remove_dir_all(&there).unwrap();
+        assert!(copy(&pack, other.path()).is_err());
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
     }
 
     #[test]

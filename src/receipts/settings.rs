@@ -185,9 +185,8 @@ pub struct Builder {
 
 impl Builder {
     pub(super) fn new(server_id: String) -> Self {
-        let audit_dir = std::env::var_os("ASSAY_AUDIT_DIR").filter(|dir| !dir.is_empty());
         Self {
-            audit_dir: audit_dir.map_or_else(|| PathBuf::from(paths::DEFAULT_AUDIT_DIR), PathBuf::from),
+            audit_dir: paths::audit_dir_of_environment().unwrap_or_else(|| paths::DEFAULT_AUDIT_DIR.into()),
             on_signals: None,
             settings: Settings {
                 server_id,

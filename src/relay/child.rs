@@ -370,9 +370,50 @@ impl Alone {
     /// # Errors
     /// It was not found, or cannot be started.
     pub fn start(command: &[OsString], search: Option<&OsStr>) -> Result<Self, SpawnError> {
-        let (path, mut builder) = prepared(command, search)?;
+        Self::spawn(prepared(command, search)?)
+    }
+
+    /// The same with one more variable in its environment.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(command: &[OsString], (name, value): (&str, &OsStr)) -> Result<Self, SpawnError> {
+        let (path, mut builder) = prepared(command, None)?;
+        builder.env(name, value);
+        Self::spawn((path, builder))
+    }
+
+    fn spawn((path, mut builder): (PathBuf, Command)) -> Result<Self, SpawnError> {
         process::harden_child(&mut builder);
         builder.spawn().map(Self).map_err(|source| SpawnError::Start { path, source })
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Waits for its end and leaves it to be asked for: until [`Self::exit`], nothing else has its process id.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn await_end(&self) -> io::Result<()> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        loop {
+            match waitid(WaitId::Pid(Pid::from_child(&self.0)), options) {
+                Err(Errno::INTR) => {}
+                other => return other.map(drop).map_err(io::Error::from),
+            }
+        }
+    }
+
+    /// How it ended; waits for that.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn exit(&mut self) -> io::Result<Exit> {
+        self.0.wait().map(Exit::from)
     }
 
     /// Whether it has ended.

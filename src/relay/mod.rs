@@ -5,6 +5,8 @@
 
 pub mod capture;
 pub mod child;
+#[cfg(feature = "cli")]
+pub mod family;
 #[cfg(feature = "proxy")]
 pub mod http;
 pub mod log;

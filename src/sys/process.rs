@@ -182,26 +182,49 @@ pub fn group_has_running(pgid: u32) -> Option<bool> {
 /// The processes of the group `pgid` that run (zombies do not), without this one. `None` where the system does not
 /// tell.
 pub fn group_members(pgid: u32) -> Option<Vec<u32>> {
+    running(|_, group| group == pgid)
+}
+
+/// Makes this process the parent of every process below it whose own parent ends (Linux; elsewhere nothing happens).
+pub fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// The children of this process that run (zombies do not). `None` where the system does not tell.
+pub fn children() -> Option<Vec<u32>> {
+    let me = std::process::id();
+    running(|parent, _| parent == me)
+}
+
+/// The other processes that run (zombies do not) and that `wanted` takes by their parent and their group.
+fn running(wanted: impl Fn(u32, u32) -> bool) -> Option<Vec<u32>> {
     #[cfg(target_os = "linux")]
     {
-        let member = |entry: std::fs::DirEntry| -> Option<u32> {
+        let one = |entry: std::fs::DirEntry| -> Option<u32> {
             let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read(entry.path().join("stat")).ok()?;
             let after = stat.iter().rposition(|&b| b == b')')? + 1;
             let text = std::str::from_utf8(stat.get(after..)?).ok()?;
             let mut fields = text.split_ascii_whitespace();
             let state = fields.next()?;
-            let group: u32 = fields.nth(1)?.parse().ok()?;
-            let runs = group == pgid && pid != std::process::id() && !matches!(state, "Z" | "X" | "x");
+            let (parent, group): (u32, u32) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+            let runs = wanted(parent, group) && pid != std::process::id() && !matches!(state, "Z" | "X" | "x");
             runs.then_some(pid)
         };
-        Some(std::fs::read_dir("/proc").ok()?.flatten().filter_map(member).collect())
+        Some(std::fs::read_dir("/proc").ok()?.flatten().filter_map(one).collect())
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = pgid;
+        let _ = wanted;
         None
     }
+}
+
+/// Whether what is typed at the terminal goes to the group of this process: then Ctrl-C reaches all of it.
+pub fn is_in_foreground() -> bool {
+    // SAFETY: no memory is touched.
+    (0..3).any(|fd| unsafe { libc::tcgetpgrp(fd) == libc::getpgrp() })
 }
 
 /// Whether this process leads a process group of its own: its parent made one for it and what it starts.

@@ -64,6 +64,39 @@ fn a_users_file_holds_for_every_session_and_the_command_line_comes_first() {
 }
 
 #[test]
+fn the_environment_names_the_audit_directory_before_files_and_after_the_command_line() {
+    let rig = placed("[mcp-proxy]\naudit-dir = \"evidence\"\nstore-args = true\n", "");
+    let proxy = |flags: &[&str]| {
+        let argv = [&["mcp-proxy"], flags, &["--", rig.assay, "demo-server"]].concat();
+        let mut command = below(&rig, &argv);
+        command.env("ASSAY_AUDIT_DIR", "of the environment");
+        let mut client = Client::start(command);
+        client.send(INITIALIZE);
+        client.send(&call(1, "echo", 1));
+        client.await_lines(2);
+        client.end();
+    };
+    proxy(&[]);
+    assert!(!receipts(&rig, "project/sub/of the environment").contains(NO_CONTENT), "what else the file says holds");
+    proxy(&["--audit-dir", "mine"]);
+    assert!(receipts(&rig, "project/sub/mine").contains("mcp_tool_call"));
+    assert!(!rig.at("home/evidence").exists());
+    let shown = |dir: &str| {
+        let out = below(&rig, &["config", "--json"]).env("ASSAY_AUDIT_DIR", dir).output().unwrap();
+        let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let all = document["options"].as_array().unwrap();
+        let one = all.iter().find(|one| one["name"] == "audit-dir").unwrap();
+        (one["value"][0].as_str().unwrap().to_owned(), one["from"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(shown("a"), ("a".into(), "environment".into()));
+    assert_eq!(shown("").1, "user", "an empty one names nothing");
+    // What is wrong is not said to come from a file that says nothing.
+    fs::remove_file(rig.at("home/assay.toml")).unwrap();
+    let out = below(&rig, &["mcp-proxy", "--no-such"]).env("ASSAY_AUDIT_DIR", "a").output().unwrap();
+    assert!(!stderr(&out).contains("assay.toml"), "{}", stderr(&out));
+}
+
+#[test]
 fn a_project_may_demand_more_and_nothing_else() {
     let demand = "[mcp-proxy]\nprofile = \"guard\"\npolicy = \"p.yaml\"\naudit-dir = \"repo:.assay/mcp\"\n";
     let rig = placed("", demand);
@@ -137,5 +170,5 @@ fn config_shows_what_is_set_and_by_whom_and_no_secret() {
     assert_eq!((&of("io-threads")["value"][0], &of("io-threads")["from"]), (&"1".into(), &"default".into()));
     assert!(!json.to_string().contains("hidden-value"));
     let none = placed("", "");
-    assert!(stdout(&ran(&none, &["config"])).contains("no file sets an option"));
+    assert!(stdout(&ran(&none, &["config"])).contains("nothing sets an option"));
 }

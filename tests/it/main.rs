@@ -17,6 +17,7 @@ mod cli_keys;
 mod cli_packs;
 mod cli_policy;
 mod cli_replay;
+mod cli_run;
 mod cli_surface;
 mod cli_verify;
 mod cli_wrap;

@@ -99,6 +99,7 @@ impl Rig {
             .env("XDG_RUNTIME_DIR", self.root.join("run"))
             .env("CRASH_SERVER_LOG", self.server_log())
             .env("DRIFT_SCRIPT", self.at("drift.json"))
+            .env_remove("ASSAY_AUDIT_DIR")
             .env_remove("CRASH_SERVER")
             .env_remove("CLICOLOR_FORCE")
             .env("NO_COLOR", "1");
