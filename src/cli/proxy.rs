@@ -10,7 +10,7 @@ use crate::{
     pack::keys::SignerId,
     paths::{self, DEFAULT_AUDIT_DIR},
     proxy::{Compared, Options, SurfaceOptions},
-    record::opening::PackInterval,
+    record::{opening::PackInterval, redact::Cleartext},
     surface::{
         gate::{First, Quarantine},
         rules::{MAX_RULES, Rules},
@@ -81,6 +81,9 @@ pub struct ProxyArgs {
     /// Store the arguments of tool calls in cleartext, on disk and in packs; otherwise only their hashes
     #[arg(long)]
     pub store_args: bool,
+    /// Of the calls of a tool, store these arguments in cleartext, and the others as their hashes; may be repeated
+    #[arg(long, value_name = "TOOL=FIELD[,FIELD]", value_parser = Cleartext::entry)]
+    pub cleartext: Vec<(String, Vec<String>)>,
     /// Store the results of tool calls in cleartext, on disk and in packs; otherwise only their hashes
     #[arg(long)]
     pub store_results: bool,
@@ -285,6 +288,14 @@ fn surface(args: &ProxyArgs) -> Result<SurfaceOptions, Failure> {
     })
 }
 
+fn cleartext(args: &ProxyArgs) -> Cleartext {
+    let mut all = Cleartext::default();
+    for (tool, fields) in &args.cleartext {
+        all.keep(tool, fields.iter().map(String::as_str));
+    }
+    all
+}
+
 fn options(args: &ProxyArgs) -> Result<Options, Failure> {
     Ok(Options {
         command: args.command.clone(),
@@ -299,6 +310,7 @@ fn options(args: &ProxyArgs) -> Result<Options, Failure> {
         max_message: usize::try_from(args.max_message).unwrap_or(usize::MAX),
         server_id: args.server_id.clone(),
         store_args: args.store_args,
+        cleartext: cleartext(args),
         store_results: args.store_results,
         store_command: args.store_command,
         store_limit: usize::try_from(args.store_limit).unwrap_or(usize::MAX),

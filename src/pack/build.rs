@@ -422,6 +422,9 @@ impl ReceiptCheck {
         let (anomalies, policy): (&[_], _) = match receipt {
             Receipt::Call(call) => {
                 self.tally.call(&call.tool_name, Some(call.outcome), call.duration_ms.map(|d| d.0));
+                if call.arguments_redacted.get().is_some() {
+                    self.tally.redacted();
+                }
                 if let Some(state) = call.surface_state.get() {
                     self.tally.stood(state.as_str());
                 }
@@ -441,6 +444,9 @@ impl ReceiptCheck {
             }
             Receipt::Requested(r) => {
                 self.tally.asked(r.invocation_id);
+                if r.arguments_redacted.is_some() {
+                    self.tally.redacted();
+                }
                 (&r.anomalies, None)
             }
             Receipt::Start(_) | Receipt::End(_) | Receipt::Gap(_) => (&[], None),

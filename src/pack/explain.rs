@@ -94,6 +94,8 @@ pub struct Explanation {
     pub anomalies: BTreeMap<String, u64>,
     /// Calls by how their definition stood with what was decided; empty where receipts do not say.
     pub surface: BTreeMap<String, u64>,
+    /// Calls of which some arguments are in cleartext, and the others as their hashes.
+    pub redacted_calls: u64,
     /// How many of the calls that a server was asked for have an outcome; absent where it did not record itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Covered>,
@@ -152,6 +154,7 @@ impl Explanation {
             anomalies: tally.anomalies().clone(),
             proves,
             surface: tally.surface().clone(),
+            redacted_calls: tally.redacted_calls(),
             coverage,
             does_not_prove,
             session,
@@ -231,6 +234,9 @@ fn tally(path: &Path) -> Result<Tally, ExplainError> {
             Some(TOOL_EXECUTED) if !seen.is_leg => tally.settled(call(), false),
             None if seen.kind != receipt::TOOL_CALL => continue,
             _ => {}
+        }
+        if m.arguments_redacted.is_some_and(|raw| raw != b"null") {
+            tally.redacted();
         }
         line::texts(m.anomalies).for_each(|word| tally.anomaly(&word));
         if let Some(state) = line::text(m.surface_state) {
@@ -366,6 +372,10 @@ fn facts(e: &Explanation, clock: Clock<'_>) -> Vec<(&'static str, String)> {
             "Verdicts",
             format!("{} of {} denied, {stopped} of them stopped", grouped(c.policy_denied), counted(c.calls, "call")),
         ));
+    }
+    if e.redacted_calls > 0 {
+        let calls = counted(e.redacted_calls, "call");
+        out.push(("Cleartext", format!("arguments that were named, of {calls}; their other arguments are hashes")));
     }
     out.extend(e.coverage.as_ref().map(|covered| ("Coverage", covered.to_string())));
     if !e.surface.is_empty() {

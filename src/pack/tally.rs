@@ -194,6 +194,7 @@ pub struct Tally {
     anomalies: BTreeMap<String, u64>,
     surface: BTreeMap<String, u64>,
     receipts: u64,
+    redacted: u64,
     /// What a server's own receipts say of its calls, without those that are open.
     covered: Covered,
     /// Calls that have no outcome yet, by when they were asked for.
@@ -227,6 +228,17 @@ impl Tally {
         let known = self.tools.len() < MAX_NAMES || self.tools.contains_key(tool);
         let tally = if known { self.tools.entry(name(tool)).or_default() } else { &mut self.other_tools };
         tally.add(outcome, duration_us);
+    }
+
+    /// A call of which some arguments are in cleartext, and the others as their hashes.
+    pub fn redacted(&mut self) {
+        self.redacted += 1;
+    }
+
+    /// How many such calls there are.
+    #[must_use]
+    pub fn redacted_calls(&self) -> u64 {
+        self.redacted
     }
 
     /// A server says that this call is asked for.

@@ -176,7 +176,12 @@ fn open(
 ) -> Open {
     let dir = dir.clone();
     let (interval, profile) = (options.interval, options.profile);
-    let stored = Stored { args: options.store_args, results: options.store_results, limit: options.store_limit };
+    let stored = Stored {
+        args: options.store_args,
+        cleartext: options.cleartext.clone(),
+        results: options.store_results,
+        limit: options.store_limit,
+    };
     let dns = options.resolver();
     Box::new(move |new, ns| {
         let (judge, feed) = match &policy {
@@ -191,7 +196,7 @@ fn open(
         );
         Opening {
             dir: dir.clone(),
-            setup: Arc::new(Setup { surface: pins.clone(), ..run.setup(new, feed.in_force(), stored) }),
+            setup: Arc::new(Setup { surface: pins.clone(), ..run.setup(new, feed.in_force(), stored.clone()) }),
             session: new.id,
             started_ns: ns,
             started_at,

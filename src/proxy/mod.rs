@@ -35,7 +35,7 @@ use crate::{
     pack::keys::{KeyError, KeyStore, Signer},
     paths::{self, AuditDir, DEFAULT_AUDIT_DIR, PathError},
     policy::{Dns, Policy},
-    record::{self, opening::PackInterval},
+    record::{self, opening::PackInterval, redact::Cleartext},
     relay::{
         self, Child, Waker,
         child::{Pipes, SpawnError, Stderr},
@@ -79,6 +79,8 @@ pub struct Options {
     pub server_id: Option<String>,
     /// Store tool arguments in cleartext.
     pub store_args: bool,
+    /// Of which tools which arguments are kept in cleartext, and the others as their hashes.
+    pub cleartext: Cleartext,
     /// Store tool results in cleartext.
     pub store_results: bool,
     /// Store the server's command line in cleartext.

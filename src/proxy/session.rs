@@ -275,6 +275,7 @@ fn setup(options: &Options, upstream: Option<&bridge::Config>) -> Setup {
         origin,
         http: None,
         store_args: options.store_args,
+        cleartext: options.cleartext.clone(),
         store_results: options.store_results,
         store_limit: options.store_limit,
         policy_hash: None,

@@ -4,7 +4,6 @@ use super::{
     memory::Leg,
     outcome::{Outcome, with_outcome},
     recording::{Cut, Facts, Recording, Said, executed, is_http, without_result},
-    redact::{Anomalies, hash, store},
     settings::Judged,
     shared::Shared,
 };
@@ -17,7 +16,12 @@ use crate::{
         server::{DOTTED, SERVER_SOURCE, TOOL_DENIED, TOOL_REQUESTED},
         words::{CallAnomaly, OutcomeReason},
     },
-    record::{content, envelope::RequestMeta, recorder::Step},
+    record::{
+        content,
+        envelope::RequestMeta,
+        recorder::Step,
+        redact::{Anomalies, hash, store},
+    },
 };
 use std::{
     sync::Arc,

@@ -27,7 +27,6 @@ mod call;
 mod memory;
 mod outcome;
 mod recording;
-mod redact;
 #[cfg(feature = "rmcp")]
 mod rmcp;
 mod settings;
@@ -36,13 +35,13 @@ mod signals;
 #[cfg(test)]
 mod tests;
 
+pub use crate::record::redact::Cleartext;
 pub use crate::{
     model::{InvocationId, ReceiptId, Transport},
     seal::Sealed,
 };
 pub use call::{Denied, Pending, Request, Running};
 pub use outcome::Outcome;
-pub use redact::Cleartext;
 #[cfg(feature = "rmcp")]
 pub use rmcp::{Receipted, ReceiptedRouter, ReceiptedService};
 pub use settings::{Builder, Denial, Names, OnSignals, OpenError};

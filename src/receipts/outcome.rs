@@ -1,17 +1,16 @@
 //! How a handler ended, and what its receipt says of that.
 
-use super::{
-    recording::Facts,
-    redact::{Anomalies, hash, store},
-    settings::Settings,
-};
+use super::{recording::Facts, settings::Settings};
 use crate::{
     canon,
     model::{
         Execution, ToolExecuted,
         line::{member, text},
     },
-    record::content,
+    record::{
+        content,
+        redact::{Anomalies, hash, store},
+    },
 };
 
 /// Characters of the text of an error.

@@ -106,6 +106,7 @@ impl Recording {
             origin: Origin::of_this_process(),
             http: None,
             store_args: false,
+            cleartext: crate::record::redact::Cleartext::default(),
             store_results: false,
             store_limit: settings.store_limit,
             policy_hash: settings.policy_hash(),

@@ -1,11 +1,11 @@
 //! How a server records itself.
 
-use super::{Recorder, redact::Cleartext};
+use super::Recorder;
 use crate::{
     model::Transport,
     pack::keys::{KeyError, KeyStore, Signer},
     paths,
-    record::judge::Decision,
+    record::{judge::Decision, redact::Cleartext},
 };
 #[cfg(feature = "policy")]
 use crate::{

@@ -5,13 +5,12 @@ use super::{
     memory::{Leg, Memory},
     outcome::{Outcome, with_outcome},
     recording::{Recording, executed, lock},
-    redact::Anomalies,
     settings::Settings,
 };
 use crate::{
     model::{EndReason, ReceiptId, words::CallAnomaly},
     paths::AuditDir,
-    record::recorder::Step,
+    record::{recorder::Step, redact::Anomalies},
     seal::Sealed,
 };
 use std::{

@@ -1,7 +1,10 @@
 //! The card of a live session in `live/`: how a dashboard finds it, and what recovery starts from. Nothing in it is
 //! secret.
 
-use super::recorder::{HttpBinding, Origin, Setup};
+use super::{
+    recorder::{HttpBinding, Origin, Setup},
+    redact::Cleartext,
+};
 use crate::{
     files::{self, Tree},
     model::{
@@ -294,6 +297,7 @@ impl Card {
             },
             http: self.http.as_ref().map(|http| http.binding.clone()),
             store_args: false,
+            cleartext: Cleartext::default(),
             store_results: false,
             store_limit: 0,
             policy_hash: self.policy_hash.clone(),

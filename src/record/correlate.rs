@@ -86,6 +86,8 @@ pub struct Call {
     pub arguments_hash: String,
     /// Canonical, where a pack can hold it.
     pub arguments_content: Option<Box<RawValue>>,
+    /// Each argument, in cleartext or as its hash.
+    pub arguments_redacted: Option<Box<RawValue>>,
     /// Anomalies of the request, as machine-readable codes.
     pub anomalies: BTreeSet<Word<CallAnomaly>>,
     /// Kept members of `_meta`.
@@ -162,7 +164,7 @@ impl Pending {
         let raw = |value: &Option<Box<RawValue>>| value.as_ref().map_or(0, |v| v.get().len());
         let call = self.call.as_ref().map_or(0, |c| {
             let anomalies = c.anomalies.iter().map(|a| a.len() + size_of::<Word<CallAnomaly>>()).sum::<usize>();
-            c.tool_name.len() + raw(&c.arguments_content) + raw(&c.meta) + anomalies
+            c.tool_name.len() + raw(&c.arguments_content) + raw(&c.arguments_redacted) + raw(&c.meta) + anomalies
         });
         let id = match &self.rpc_id {
             RpcId::Text(text) => text.len(),

@@ -27,6 +27,7 @@ pub mod mark;
 pub mod opening;
 pub mod recorder;
 pub mod recover;
+pub mod redact;
 pub mod rings;
 pub mod rollback;
 pub mod rulings;

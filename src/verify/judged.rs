@@ -283,7 +283,7 @@ impl<'a> Judging<'a> {
         };
         let expected = self.calls.remove(&call.invocation_id);
         let judged = self.now.is_some();
-        let said = call.schema_version;
+        let said = !call.surface_state.is_unsaid();
         let mut out = Vec::new();
         if judged != said {
             let words = |it: bool| if it { "said" } else { "not said" }.to_owned();

@@ -36,7 +36,7 @@ mod tests {
     use crate::{
         model::{
             DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, RpcId, SessionId, ToolCall, WallTime,
-            receipt::{INTEGRATION_SOURCE, PLAIN_SCHEMA, ReceiptView, SCHEMA_VERSION, TOOL_CALL},
+            receipt::{INTEGRATION_SOURCE, PLAIN_SCHEMA, ReceiptView, SCHEMA_VERSION, SURFACE_SCHEMA, TOOL_CALL},
             said::Said,
             surface::State,
             to_line,
@@ -53,6 +53,7 @@ mod tests {
             anomalies: vec![text.into()],
             arguments_content: Some(RawValue::from_string(content).unwrap()),
             arguments_hash: hash.clone(),
+            arguments_redacted: Said::Unsaid,
             duration_ms: Some(DurationMs(n)),
             integration_source: INTEGRATION_SOURCE.into(),
             invocation_id: InvocationId::from_bits(n),
@@ -99,7 +100,7 @@ mod tests {
         assert!(reads(&call));
         call.surface_age_ms = Said::Said(Some(7));
         assert!(!reads(&call), "of schema 3.0 it says nothing");
-        call.schema_version = SCHEMA_VERSION.into();
+        call.schema_version = SURFACE_SCHEMA.into();
         assert!(!reads(&call), "of schema 3.1 it says all");
         call.surface_approval_id = Said::Said(None);
         call.surface_item_hash = Said::Said(None);
@@ -112,6 +113,28 @@ mod tests {
         assert_eq!((view.surface_state, view.surface_age_ms), (Said::Said(Some(State::Unlisted)), Said::Said(Some(7))));
         call.surface_root = Said::Said(Some("sha256:short".into()));
         assert!(!reads(&call));
+    }
+
+    #[test]
+    fn a_receipt_has_its_redacted_arguments_from_schema_3_2_on() {
+        let mut call = sample("a", 1);
+        let reads = |call: &ToolCall| ReceiptView::of_line(&to_line(call).unwrap()).is_some();
+        call.schema_version = SCHEMA_VERSION.into();
+        assert!(!reads(&call));
+        for value in [None, Some(RawValue::from_string(r#"{"q":"x"}"#.into()).unwrap())] {
+            call.arguments_redacted = Said::Said(value);
+            let line = to_line(&call).unwrap();
+            assert!(crate::canon::is_canonical(&line));
+            let Some(ReceiptView::Call(view)) = ReceiptView::of_line(&line) else { panic!("a call") };
+            assert!(!view.arguments_redacted.is_unsaid());
+        }
+        call.surface_age_ms = Said::Said(None);
+        assert!(!reads(&call), "of the surface it says all or nothing");
+        call.surface_age_ms = Said::Unsaid;
+        for older in [PLAIN_SCHEMA, SURFACE_SCHEMA] {
+            call.schema_version = older.into();
+            assert!(!reads(&call), "{older}");
+        }
     }
 
     /// What both readers say of a call, in the same words.

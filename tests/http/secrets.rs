@@ -270,3 +270,32 @@ fn no_secret_of_a_bridge_is_anywhere() {
         crossed_all(&crossed, &["endpoint-query", "header", "session"]);
     }
 }
+
+#[test]
+fn of_arguments_only_those_that_were_named_are_kept() {
+    for listens in [true, false] {
+        let (rig, crossed) = (rig!(), Crossed::default());
+        let url = server(&crossed);
+        let fixed = ["mcp-proxy", "--audit-dir", "audit", "--upstream-url", &url, "--cleartext", "last=n"];
+        let listen: &[&str] = if listens { &LISTEN } else { &[] };
+        let mut command = rig.program(&[&fixed[..], listen].concat());
+        command.env("LISTENER_TOKEN", canary(END_HERE[0]));
+        let mut proxy = Client::start(command);
+        let asked = call(2, "last", 7);
+        if listens {
+            let mut end = End::connect(proxy.address());
+            ask(&mut end, &crossed, "POST /mcp", &[], assay_support::rig::INITIALIZE);
+            let session = [("Mcp-Session-Id", canary("session"))];
+            assert_eq!(ask(&mut end, &crossed, "POST /mcp", &session, &asked).status(), 200);
+            proxy.signal(Signal::TERM);
+        } else {
+            proxy.converse([assay_support::rig::INITIALIZE.to_owned(), asked].into_iter());
+        }
+        assert_eq!(proxy.end().code(), Some(0), "{}", proxy.said());
+        let [pack] = &files(&rig.at("audit/packs"), |name| name.starts_with("proof_pack_"))[..] else { panic!("one") };
+        let receipts = fs::read_to_string(pack.join("receipt_pack.jsonl")).unwrap();
+        let kept = format!(r#""arguments_redacted":{{"id":"sha256:{}","n":7}}"#, assay::canon::sha256_hex(b"2"));
+        assert!(receipts.contains(&kept), "{receipts}");
+        assert_eq!(rig.json(0, &["verify-pack", pack.to_str().unwrap()])["integrity_verdict"], "PASS");
+    }
+}

@@ -91,8 +91,8 @@ fn receipts_are_documented_member_by_member() {
     let call = sample::<ToolCall>(receipt(
         "mcp_tool_call",
         json!({
-            "anomalies": [], "arguments_hash": "sha256:", "invocation_id": INVOCATION, "mcp_request_id": 1,
-            "outcome": "forwarded", "phases_us": {}, "policy_verdict": "no_policy", "proxy_version": "0",
+            "anomalies": [], "arguments_hash": "sha256:", "arguments_redacted": null, "invocation_id": INVOCATION,
+            "mcp_request_id": 1, "outcome": "forwarded", "phases_us": {}, "policy_verdict": "no_policy", "proxy_version": "0",
             "request_observed_at": TIME, "server_id": "s", "server_transport": "stdio", "surface_age_ms": null,
             "surface_approval_id": null, "surface_item_hash": null, "surface_root": null, "surface_state": null,
             "tool_name": "t",

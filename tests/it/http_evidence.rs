@@ -198,6 +198,7 @@ fn record_over(transport: Transport, steps: Vec<Step>) -> Ran {
         origin: Origin::of_url("https://user@example.org/mcp?key=canary", false),
         http: Some(binding),
         store_args: false,
+        cleartext: assay::record::redact::Cleartext::default(),
         store_results: false,
         store_limit: 0,
         policy_hash: None,

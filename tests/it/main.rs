@@ -8,6 +8,7 @@ mod assay_verify;
 mod canon_grammar;
 mod canon_oracle;
 mod canon_vectors;
+mod cleartext;
 mod cli_analyze;
 mod cli_config;
 mod cli_diff;

@@ -5,6 +5,7 @@ use super::{
     SessionId, WallTime, Word,
     line::{Canonical as _, Digest, Words, line, member, text},
     said::Said,
+    schema::OfCall,
     server::{
         SERVER_SOURCE, TOOL_DENIED, TOOL_EXECUTED, TOOL_REQUESTED, ToolDenied, ToolExecuted, ToolRequested, flat,
     },
@@ -14,7 +15,7 @@ use super::{
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
 
-pub use super::schema::{PLAIN_SCHEMA, SCHEMA_VERSION};
+pub use super::schema::{PLAIN_SCHEMA, SCHEMA_VERSION, SURFACE_SCHEMA};
 pub use super::words::{Outcome, PolicyVerdict};
 
 /// `integration_source` of every receipt.
@@ -66,6 +67,9 @@ line! {
         arguments_content: Option<Box<RawValue>>,
         /// `sha256:` or `sha256-raw:` and 64 hex digits.
         arguments_hash: String as Digest,
+        /// Each argument, in cleartext or as its hash; `null` for a tool of which nothing was named. From schema 3.2 on.
+        #[serde(default, skip_serializing_if = "Said::is_unsaid")]
+        arguments_redacted: Said<Box<RawValue>>,
         /// Round trip on the monotonic clock, milliseconds.
         duration_ms: Option<DurationMs>,
         /// [`INTEGRATION_SOURCE`].
@@ -110,9 +114,10 @@ line! {
         result_is_error: Option<bool>,
         /// `complete`, `input_required`, `task`, another value as sent.
         result_type: Option<String>,
-        /// [`SCHEMA_VERSION`] if it says how its definition stood, else [`PLAIN_SCHEMA`].
+        /// [`SCHEMA_VERSION`] if it has `arguments_redacted`; else [`SURFACE_SCHEMA`] if it says how its definition stood, or
+        /// [`PLAIN_SCHEMA`].
         #[serde(deserialize_with = "super::schema::known_of_call")]
-        schema_version: String as super::schema::OfCall,
+        schema_version: String as OfCall,
         /// Position among the session's receipts.
         seq: u64,
         /// The server's id: from `--server-id`, or derived from its command.
@@ -148,7 +153,7 @@ line! {
 }
 
 impl CallView<'_> {
-    /// Whether it has the members of its schema version: all that say how its definition stood, or none.
+    /// Whether it has the members of its schema version, and of those that say how its definition stood all or none.
     fn is_of_its_schema(&self) -> bool {
         let unsaid = [
             self.surface_age_ms.is_unsaid(),
@@ -157,7 +162,14 @@ impl CallView<'_> {
             self.surface_root.is_unsaid(),
             self.surface_state.is_unsaid(),
         ];
-        unsaid.iter().all(|unsaid| *unsaid != self.schema_version)
+        let silent = unsaid.iter().all(|unsaid| *unsaid);
+        let stands = unsaid.iter().all(|unsaid| !unsaid);
+        self.arguments_redacted.is_unsaid() == (self.schema_version != OfCall::Redacted)
+            && match self.schema_version {
+                OfCall::Plain => silent,
+                OfCall::Surface => stands,
+                OfCall::Redacted => silent || stands,
+            }
     }
 }
 

@@ -13,12 +13,16 @@ use serde::{Deserialize as _, Deserializer, de::Error as _};
 /// |---|---|
 /// | 3.0 | the schema of assay-ai's receipts with the members of docs/formats.md |
 /// | 3.1 | in `mcp_tool_call`: how the call's definition stood, `surface_age_ms` to `surface_state` |
-pub const SCHEMA_VERSION: &str = "3.1";
+/// | 3.2 | in `mcp_tool_call`: `arguments_redacted`; the members of 3.1 all or none |
+pub const SCHEMA_VERSION: &str = "3.2";
 
-/// The schema version of every receipt that says nothing of a surface.
+/// The schema version of the receipt of a call that says how its definition stood, and nothing later.
+pub const SURFACE_SCHEMA: &str = "3.1";
+
+/// The schema version of every receipt that has only what all of its type have.
 pub const PLAIN_SCHEMA: &str = "3.0";
 
-/// Reads the `schema_version` of a receipt that can say nothing of a surface, and refuses each but the one that it has.
+/// Reads the `schema_version` of a receipt that is no call's, and refuses each but the one that it has.
 ///
 /// # Errors
 /// It is another one.
@@ -31,7 +35,7 @@ pub fn known<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
 /// # Errors
 /// It is another one.
 pub fn known_of_call<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
-    one_of(d, &[PLAIN_SCHEMA, SCHEMA_VERSION])
+    one_of(d, &[PLAIN_SCHEMA, SURFACE_SCHEMA, SCHEMA_VERSION])
 }
 
 fn one_of<'de, D: Deserializer<'de>>(d: D, known: &[&str]) -> Result<String, D::Error> {
@@ -42,17 +46,26 @@ fn one_of<'de, D: Deserializer<'de>>(d: D, known: &[&str]) -> Result<String, D::
     Err(D::Error::custom(format_args!("schema_version {found:?} of a receipt is unknown")))
 }
 
-/// The schema version of a call's receipt: whether it says how its definition stood.
-pub struct OfCall;
+/// The schema version of a call's receipt: what it has beside the members of every version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfCall {
+    /// Nothing.
+    Plain,
+    /// How its definition stood.
+    Surface,
+    /// Its arguments, each in cleartext or as its hash; how its definition stood it may have.
+    Redacted,
+}
 
 impl Canonical for OfCall {
-    type View<'a> = bool;
+    type View<'a> = Self;
 
     #[inline]
-    fn read(c: &mut JsonCursor<'_>) -> Option<bool> {
+    fn read(c: &mut JsonCursor<'_>) -> Option<Self> {
         match c.string()? {
-            v if v == PLAIN_SCHEMA.as_bytes() => Some(false),
-            v if v == SCHEMA_VERSION.as_bytes() => Some(true),
+            v if v == PLAIN_SCHEMA.as_bytes() => Some(Self::Plain),
+            v if v == SURFACE_SCHEMA.as_bytes() => Some(Self::Surface),
+            v if v == SCHEMA_VERSION.as_bytes() => Some(Self::Redacted),
             _ => None,
         }
     }
@@ -65,7 +78,7 @@ pub fn newer_receipt(bytes: &[u8]) -> Option<TooNew> {
     let mut named = memchr::memmem::find_iter(bytes, "\"schema_version\"");
     let here = named.next().map_or(&[][..], |at| &bytes[at..]);
     let is = |known: &str| here.starts_with(format!("\"schema_version\":\"{known}\"").as_bytes());
-    if (is(PLAIN_SCHEMA) || is(SCHEMA_VERSION)) && named.next().is_none() {
+    if [PLAIN_SCHEMA, SURFACE_SCHEMA, SCHEMA_VERSION].into_iter().any(is) && named.next().is_none() {
         return None;
     }
     later_receipt(bytes)
@@ -84,12 +97,13 @@ mod tests {
     #[test]
     fn a_receipt_is_too_new_by_its_schema() {
         let newer = |v: &str| newer_receipt(format!(r#"{{"schema_version":"{v}"}}"#).as_bytes()).is_some();
-        assert!(newer("3.2") && newer("4.0") && newer("3.10"));
-        let decoy = br#"{"arguments_content":{"schema_version":"3.0"},"schema_version":"3.2"}"#;
+        assert!(newer("3.3") && newer("4.0") && newer("3.10"));
+        let decoy = br#"{"arguments_content":{"schema_version":"3.0"},"schema_version":"3.3"}"#;
         assert!(newer_receipt(decoy).is_some());
         assert!(
             !newer("3.0")
                 && !newer("3.1")
+                && !newer("3.2")
                 && !newer("2.9")
                 && !newer("x")
                 && !newer("3")

@@ -159,6 +159,7 @@ fn opening(dir: &Path, bits: u64, interval: PackInterval) -> Step {
         origin: Origin::of_command(Vec::new(), false),
         http: None,
         store_args: false,
+        cleartext: crate::record::redact::Cleartext::default(),
         store_results: false,
         store_limit: 0,
         policy_hash: None,

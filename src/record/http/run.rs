@@ -12,6 +12,7 @@ use crate::{
     record::{
         card::{Captures, LogPlace},
         recorder::{HttpBinding, Origin, Setup},
+        redact::Cleartext,
     },
     sys::process,
 };
@@ -66,10 +67,12 @@ pub struct Run {
 versioned!(Run, "run", from 1, to RUN_VERSION, "v");
 
 /// What of the contents is stored in clear.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Stored {
     /// Arguments of tool calls.
     pub args: bool,
+    /// Arguments that were named, field by field.
+    pub cleartext: Cleartext,
     /// Their results.
     pub results: bool,
     /// Content over this many bytes stays out of receipts.
@@ -121,6 +124,7 @@ impl Run {
                 key_lasts: self.key_lasts,
             }),
             store_args: stored.args,
+            cleartext: stored.cleartext,
             store_results: stored.results,
             store_limit: stored.limit,
             policy_hash,

@@ -8,7 +8,10 @@ use crate::{
         CallAnomaly, Detail, DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, RECORDER_VERSION, ReceiptId,
         RpcId, ToolCall, Transport,
         event::detail,
-        receipt::{INTEGRATION_SOURCE, PLAIN_SCHEMA, SCHEMA_VERSION, SESSION_START, SessionStart, TOOL_CALL},
+        receipt::{
+            INTEGRATION_SOURCE, PLAIN_SCHEMA, SCHEMA_VERSION, SESSION_START, SURFACE_SCHEMA, SessionStart, TOOL_CALL,
+        },
+        said::Said,
     },
     record::{
         chain::Entry,
@@ -97,6 +100,10 @@ impl Recorder {
             return Binding { id: Some(id), sha256: Some(binding) };
         }
         let Some(mut receipt) = self.call_receipt(p, id, reason) else { return Binding::default() };
+        if !self.setup.cleartext.is_empty() {
+            receipt.arguments_redacted = Said::Said(p.call.as_mut().and_then(|c| c.arguments_redacted.take()));
+            SCHEMA_VERSION.clone_into(&mut receipt.schema_version);
+        }
         receipt.arguments_content = p.call.as_mut().and_then(|c| c.arguments_content.take());
         receipt.result_content = p.response.as_mut().and_then(|r| r.result_content.take());
         self.count_call(&receipt);
@@ -153,6 +160,7 @@ impl Recorder {
             anomalies: anomalies.into_iter().collect(),
             arguments_content: None,
             arguments_hash: call.arguments_hash.clone(),
+            arguments_redacted: Said::Unsaid,
             duration_ms: (!blocked)
                 .then(|| DurationMs(response.map_or_else(|| after(self.last_ns), |r| after(r.read_ns)))),
             integration_source: INTEGRATION_SOURCE.to_owned(),
@@ -182,7 +190,7 @@ impl Recorder {
             result_hash: response.and_then(|r| r.result_hash.clone()),
             result_is_error: response.and_then(|r| r.is_error),
             result_type: response.and_then(|r| r.result_type.clone()),
-            schema_version: if stands.is_some() { SCHEMA_VERSION } else { PLAIN_SCHEMA }.to_owned(),
+            schema_version: if stands.is_some() { SURFACE_SCHEMA } else { PLAIN_SCHEMA }.to_owned(),
             seq: self.next_receipt,
             server_id: self.setup.server_id.clone(),
             server_transport: self.setup.transport.as_str().to_owned(),

@@ -223,6 +223,7 @@ impl Recorder {
                 tool_name,
                 arguments_hash: digest.to_string(),
                 arguments_content: None,
+                arguments_redacted: None,
                 anomalies: std::mem::take(flags),
                 meta: meta.kept,
                 parent: Some(parent),
@@ -243,6 +244,7 @@ impl Recorder {
         if let Some(arguments) = params.arguments.filter(|_| self.setup.store_args) {
             stored = self.store(m, "arguments", arguments, &digest, invocation, flags, big);
         }
+        let arguments_redacted = self.redacted(m, &tool_name, params.arguments, flags);
         let arguments_hash = digest.to_string();
         let parent = if params.input_responses.is_some() || params.request_state.is_some() {
             let state = params.request_state.map(canon::sha256_hex);
@@ -255,6 +257,7 @@ impl Recorder {
             tool_name,
             arguments_hash,
             arguments_content: stored,
+            arguments_redacted,
             anomalies: std::mem::take(flags),
             meta: meta.kept,
             parent,
@@ -262,6 +265,22 @@ impl Recorder {
             task_leg: false,
             surface: None,
         })
+    }
+
+    /// What is kept of the arguments, field by field.
+    fn redacted(
+        &self,
+        m: &Message<'_>,
+        tool: &str,
+        arguments: Option<&[u8]>,
+        flags: &mut BTreeSet<Word<CallAnomaly>>,
+    ) -> Option<Box<RawValue>> {
+        let (arguments, limit) = (arguments.unwrap_or(b"{}"), self.setup.store_limit);
+        if self.setup.cleartext.names(tool) && (m.page.is_some() || arguments.len() > limit) {
+            flags.insert(CallAnomaly::CleartextNotKept.into());
+            return None;
+        }
+        self.setup.cleartext.redact(tool, arguments, limit, flags)
     }
 
     /// Puts a payload into the investigation log, and returns it in canonical form if a pack can hold it.

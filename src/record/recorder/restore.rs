@@ -326,6 +326,7 @@ impl Recorder {
             tool_name,
             arguments_hash,
             arguments_content: None,
+            arguments_redacted: None,
             anomalies: d.anomalies.into_iter().collect(),
             meta: d.meta,
             parent: d.parent_receipt_id,

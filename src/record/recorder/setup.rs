@@ -3,7 +3,7 @@
 use crate::{
     canon,
     model::{Profile, SessionId, Transport},
-    record::chain::Chain,
+    record::{chain::Chain, redact::Cleartext},
     surface::feed::SurfaceFeed,
 };
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub struct Setup {
     pub http: Option<HttpBinding>,
     /// Store tool arguments in cleartext.
     pub store_args: bool,
+    /// Of which tools which arguments are kept in cleartext, and the others as their hashes.
+    pub cleartext: Cleartext,
     /// Store tool results in cleartext.
     pub store_results: bool,
     /// Content over this many bytes stays in the investigation log.

@@ -20,6 +20,7 @@ fn setup(store: bool) -> Arc<Setup> {
         origin: Origin::of_command(vec!["srv".into()], false),
         http: None,
         store_args: store,
+        cleartext: crate::record::redact::Cleartext::default(),
         store_results: store,
         store_limit: 1 << 20,
         policy_hash: None,

@@ -18,6 +18,7 @@ use crate::{
         CallAnomaly, Detail, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall, WallTime,
         event::detail,
         receipt::{GapReceipt, RECORDER_GAP, TOOL_CALL},
+        said::Said,
         to_line,
     },
     record::correlate::{Pending, RequestDecision},
@@ -113,6 +114,10 @@ impl Recorder {
         there.anomalies = Vec::new();
         here.anomalies = Vec::new();
         there.arguments_content = None;
+        if !there.arguments_redacted.is_unsaid() {
+            there.arguments_redacted = Said::Unsaid;
+            there.schema_version.clone_from(&here.schema_version);
+        }
         there.result_content = None;
         here.seq = there.seq;
         here.proxy_version.clone_from(&there.proxy_version);

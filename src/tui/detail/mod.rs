@@ -73,6 +73,8 @@ struct Found {
     content: Option<Tree>,
     /// Which of them are.
     stored: [bool; 2],
+    /// Of the arguments some are, and the others as their hashes.
+    redacted: bool,
 }
 
 impl Found {
@@ -88,6 +90,12 @@ impl Found {
                         content.insert(name.to_owned(), value);
                         out.stored[n] = true;
                     }
+                }
+                if !out.stored[0]
+                    && let Some(value) = members.remove("arguments_redacted").filter(|v| !v.is_null())
+                {
+                    content.insert("arguments".to_owned(), value);
+                    out.redacted = true;
                 }
             }
             out.content = (!content.is_empty()).then(|| Tree::new("call", Value::Object(content)));

@@ -34,7 +34,8 @@ impl Detail {
 
     /// Note above the tree: why it does not show more.
     fn content(&self, subject: &Subject) -> Vec<DetailLine> {
-        let stored = self.found.as_ref().filter(|f| f.receipt.is_some()).map(|f| f.stored);
+        let found = self.found.as_ref().filter(|f| f.receipt.is_some());
+        let (stored, redacted) = (found.map(|f| f.stored), found.is_some_and(|f| f.redacted));
         if subject.row.receipt_id.is_some() && stored.is_none() {
             return self.waiting();
         }
@@ -49,6 +50,7 @@ impl Detail {
                     "too big for a receipt: see the investigation log of the audit directory"
                 }
                 Some(_) if running => "shown once the call has ended",
+                Some(_) if n == 0 && redacted => "the named ones are kept, the others are hashes",
                 Some(_) if n == 0 => "only its hash was stored; mcp-proxy --store-args stores the value",
                 Some(_) => "only its hash was stored; mcp-proxy --store-results stores the value",
             };

@@ -18,6 +18,7 @@ pub fn setup() -> Arc<Setup> {
         origin: Origin::of_command(vec!["server".to_owned()], false),
         http: None,
         store_args: false,
+        cleartext: assay::record::redact::Cleartext::default(),
         store_results: false,
         store_limit: 1 << 20,
         policy_hash: None,

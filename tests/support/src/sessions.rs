@@ -453,6 +453,7 @@ impl Writer<'_> {
             anomalies: Vec::new(),
             arguments_content: None,
             arguments_hash,
+            arguments_redacted: Said::Unsaid,
             duration_ms: Some(DurationMs(took_us)),
             integration_source: receipt::INTEGRATION_SOURCE.to_owned(),
             invocation_id: request.invocation,

@@ -95,6 +95,7 @@ fn demux_of(guarded: bool) -> Demux {
             origin: Origin::of_url("http://h/mcp", false),
             http: None,
             store_args: false,
+            cleartext: crate::record::redact::Cleartext::default(),
             store_results: false,
             store_limit: 0,
             policy_hash: None,

@@ -1,9 +1,9 @@
 //! What of a call's arguments is kept in cleartext, field by field.
 
+use super::content;
 use crate::{
     canon::{self, Digest},
     model::{CallAnomaly, Word},
-    record::content,
 };
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +12,39 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_FIELD: usize = 128;
 
 /// What was unusual about a call.
-pub(super) type Anomalies = BTreeSet<Word<CallAnomaly>>;
+pub type Anomalies = BTreeSet<Word<CallAnomaly>>;
 
 /// Of which tools which fields are kept in cleartext.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cleartext(BTreeMap<String, BTreeSet<String>>);
 
 impl Cleartext {
+    /// Reads `TOOL=FIELD[,FIELD]`; `TOOL=` names no field.
+    ///
+    /// # Errors
+    /// Something that has no name.
+    pub fn entry(text: &str) -> Result<(String, Vec<String>), &'static str> {
+        let (tool, fields) = text.split_once('=').unwrap_or_default();
+        let fields: Vec<String> =
+            if fields.is_empty() { Vec::new() } else { fields.split(',').map(str::to_owned).collect() };
+        if tool.is_empty() || fields.iter().any(|field| field.trim() != field || field.is_empty()) {
+            return Err("expected TOOL=FIELD[,FIELD], as in web_search=query,limit");
+        }
+        Ok((tool.to_owned(), fields))
+    }
+
+    /// Whether nothing was named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether fields of this tool were named, or that it has none to keep.
+    #[must_use]
+    pub fn names(&self, tool: &str) -> bool {
+        self.0.contains_key(tool)
+    }
+
     /// Keeps these fields of a tool, beside those that are kept already. Without a field, the others are hashed all the same.
     pub fn keep<'f>(&mut self, tool: &str, fields: impl IntoIterator<Item = &'f str>) {
         self.0.entry(tool.to_owned()).or_default().extend(fields.into_iter().map(str::to_owned));
@@ -56,7 +82,7 @@ impl Cleartext {
 }
 
 /// The hash of a value, as receipts have it; why it is over raw bytes goes into `flags`.
-pub(super) fn hash(value: &[u8], flags: &mut Anomalies) -> String {
+pub fn hash(value: &[u8], flags: &mut Anomalies) -> String {
     let digest =
         canon::digest(value, None).unwrap_or_else(|_| Digest::Raw(canon::sha256(value), canon::Anomalies::NONE));
     flags.extend(digest.anomalies().names().map(Word::from));
@@ -64,7 +90,7 @@ pub(super) fn hash(value: &[u8], flags: &mut Anomalies) -> String {
 }
 
 /// A value in canonical form, where a pack can hold it.
-pub(super) fn store(value: &[u8], limit: usize, flags: &mut Anomalies) -> Option<Box<RawValue>> {
+pub fn store(value: &[u8], limit: usize, flags: &mut Anomalies) -> Option<Box<RawValue>> {
     let canonical = canon::canonicalize(value).ok().filter(|v| v.len() <= limit && content::packable(v));
     if canonical.is_none() {
         flags.insert(CallAnomaly::CleartextNotKept.into());
@@ -98,6 +124,17 @@ mod tests {
         assert_eq!(shown.unwrap(), format!(r#"{{"n":"{}"}}"#, sha("true")));
         assert_eq!(redacted(&["a"], "{}").0.unwrap(), "{}");
         assert_eq!(Cleartext::default().redact("t", b"{}", 64, &mut Anomalies::new()).map(|raw| raw.to_string()), None);
+    }
+
+    #[test]
+    fn an_entry_names_a_tool_and_its_fields() {
+        let entry = |text| Cleartext::entry(text).map(|(tool, fields)| format!("{tool}:{}", fields.join("+")));
+        for (text, read) in [("t=a", "t:a"), ("t=a,b", "t:a+b"), ("t=", "t:"), ("a/b.c=x=y", "a/b.c:x=y")] {
+            assert_eq!(entry(text).as_deref(), Ok(read));
+        }
+        for bad in ["", "t", "=a", "=", "t=,", "t=a,", "t=,a", "t=a, b", "t= a"] {
+            assert!(entry(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
