@@ -4,6 +4,7 @@
 //! for that (`assay_support::alone`).
 #![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod action;
 mod assay_verify;
 mod canon_grammar;
 mod canon_oracle;
