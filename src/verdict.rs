@@ -62,10 +62,21 @@ impl Judge for PolicyJudge {
     }
 
     fn judge(&mut self, subject: Subject<'_>, ns: u64) -> (Decision, String) {
-        let mut applied = self.lock();
         let arguments = subject.arguments.map_or(Arguments::Absent, Arguments::Raw);
-        let elapsed = Duration::from_nanos(ns.saturating_sub(applied.started_ns));
-        let said = applied.evaluator.decide(&Call { tool: subject.tool, arguments }, elapsed);
+        let call = Call { tool: subject.tool, arguments };
+        let mut hosts = None;
+        let said = loop {
+            let mut applied = self.lock();
+            let elapsed = Duration::from_nanos(ns.saturating_sub(applied.started_ns));
+            match applied.evaluator.decide_unless_names(&call, elapsed, hosts.as_ref()) {
+                Ok(said) => break said,
+                // A resolver that hangs delays only the call that needs it.
+                Err(names) => {
+                    drop(applied);
+                    hosts = Some(names.resolve());
+                }
+            }
+        };
         let verdict = match said.verdict {
             Verdict::Allowed => PolicyVerdict::Allowed,
             // What is not known is not allowed.
@@ -95,4 +106,46 @@ pub fn keep(dir: &AuditDir, policy: &Policy) -> io::Result<()> {
     }
     let staged = path.with_extension(format!("yaml.{}.new", std::process::id()));
     files.replace(&staged, &path, policy.source(), true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Resolve;
+    use std::{net::IpAddr, sync::OnceLock};
+
+    /// Asks for a verdict on another call before it answers. That waits for ever if the first call holds what the second one needs.
+    #[derive(Default)]
+    struct AsksBack {
+        judge: OnceLock<Mutex<PolicyJudge>>,
+        said: Mutex<Vec<(PolicyVerdict, String)>>,
+    }
+
+    impl Resolve for AsksBack {
+        fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+            let said = ask(&mut self.judge.get().unwrap().lock().unwrap(), "https://8.8.8.8/");
+            self.said.lock().unwrap().push(said);
+            Ok(vec!["8.8.8.8".parse().unwrap()])
+        }
+    }
+
+    fn ask(judge: &mut PolicyJudge, url: &str) -> (PolicyVerdict, String) {
+        let arguments = format!(r#"{{"url":"{url}"}}"#);
+        let (said, _) = judge.judge(Subject { tool: "fetch", arguments: Some(arguments.as_bytes()) }, 0);
+        (said.verdict, said.reason.to_string())
+    }
+
+    #[test]
+    fn while_names_resolve_other_calls_are_judged_and_no_budget_is_exceeded() {
+        let policy =
+            "version: \"1\"\ndefault: allow\nconstraints:\n  fetch: { deny_private_hosts: true, max_calls: 1 }\n";
+        let resolver = Arc::new(AsksBack::default());
+        let policy = Arc::new(Policy::parse(policy.as_bytes(), "p.yaml").unwrap());
+        let mut judge = PolicyJudge::new(policy, Dns::Test(resolver.clone()), 0);
+        assert!(resolver.judge.set(Mutex::new(judge.clone())).is_ok());
+        let outer = ask(&mut judge, "https://public.example/");
+        assert_eq!(*resolver.said.lock().unwrap(), [(PolicyVerdict::Allowed, "default".to_owned())]);
+        // The call that came later has used up what the first one would have had.
+        assert_eq!(outer, (PolicyVerdict::Denied, "constraint:max_calls".to_owned()));
+    }
 }

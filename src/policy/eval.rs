@@ -98,6 +98,20 @@ pub struct Decision {
     pub unseen: Vec<CallAnomaly>,
 }
 
+/// Names among the arguments of a call on which its verdict depends.
+pub struct UnresolvedNames(hosts::Names);
+
+/// What came of the names.
+pub struct Hosts(hosts::Found);
+
+impl UnresolvedNames {
+    /// Resolves them; blocks for that, but no longer than [`hosts::PATIENCE`].
+    #[must_use]
+    pub fn resolve(self) -> Hosts {
+        Hosts(self.0.resolve(hosts::PATIENCE))
+    }
+}
+
 /// Applies a policy to the calls of one session.
 #[derive(Debug)]
 pub struct Evaluator {
@@ -200,10 +214,40 @@ impl Evaluator {
     ///
     /// Never panics, and blocks no longer than names may take to resolve ([`hosts::PATIENCE`]).
     pub fn decide(&mut self, call: &Call<'_>, elapsed: Duration) -> Decision {
+        let mut hosts = None;
+        loop {
+            match self.decide_unless_names(call, elapsed, hosts.as_ref()) {
+                Ok(decision) => return decision,
+                Err(names) => hosts = Some(names.resolve()),
+            }
+        }
+    }
+
+    /// The same without waiting for names: if the verdict depends on them, nothing is counted yet. Who resolved them asks
+    /// again, with what came of it; meanwhile other calls can be judged.
+    ///
+    /// # Errors
+    /// The names. Never, if `hosts` is given.
+    pub fn decide_unless_names(
+        &mut self,
+        call: &Call<'_>,
+        elapsed: Duration,
+        hosts: Option<&Hosts>,
+    ) -> Result<Decision, UnresolvedNames> {
         let policy = Arc::clone(&self.policy);
         let listed = self.listed(call.tool);
-        let mut judge = Judge { policy: &policy, around: &self.around, counts: &self.counts, unseen: Vec::new() };
+        let mut judge = Judge {
+            policy: &policy,
+            around: &self.around,
+            counts: &self.counts,
+            hosts,
+            unresolved: None,
+            unseen: Vec::new(),
+        };
         let mut decision = judge.judge(call, &listed, elapsed);
+        if let Some(names) = judge.unresolved {
+            return Err(UnresolvedNames(names));
+        }
         decision.unseen = judge.unseen;
         decision.unseen.sort_unstable_by_key(|word| word.as_str());
         decision.unseen.dedup();
@@ -212,7 +256,7 @@ impl Evaluator {
             Verdict::Unknown => self.count(call.tool, &listed, Count { allowed: 0, unknown: 1 }),
             Verdict::Denied => {}
         }
-        decision
+        Ok(decision)
     }
 
     fn count(&mut self, tool: &str, listed: &Listed, one: Count) {
@@ -272,6 +316,10 @@ struct Judge<'a> {
     policy: &'a Policy,
     around: &'a Surroundings,
     counts: &'a Counts,
+    /// What came of the names among the arguments, if that is known.
+    hosts: Option<&'a Hosts>,
+    /// Names on which the verdict depends.
+    unresolved: Option<hosts::Names>,
     unseen: Vec<CallAnomaly>,
 }
 
@@ -414,7 +462,7 @@ impl Judge<'_> {
             }
         }
         if c.hosts {
-            match hosts::check(json, &self.around.dns, hosts::PATIENCE)? {
+            match self.hosts(json)? {
                 hosts::Found::Nothing => {}
                 hosts::Found::Public { resolved, unresolved } => {
                     self.unseen.push(CallAnomaly::RedirectsNotSeen);
@@ -431,10 +479,25 @@ impl Judge<'_> {
         }
         Ok(None)
     }
+
+    fn hosts(&mut self, json: &[u8]) -> Result<hosts::Found, Wrong> {
+        if let Some(Hosts(found)) = self.hosts {
+            return Ok(found.clone());
+        }
+        match hosts::look(json, &self.around.dns)? {
+            hosts::Look::Done(found) => Ok(found),
+            hosts::Look::Names(names) => {
+                self.unresolved = Some(names);
+                Err(Wrong::NotYetKnown)
+            }
+        }
+    }
 }
 
 /// A constraint that cannot be judged, which denies.
 enum Wrong {
+    /// Names have to be resolved first; this is no verdict.
+    NotYetKnown,
     Unreadable,
     TooCostly,
     Unusable,
@@ -463,6 +526,7 @@ impl Wrong {
                 let message = "the arguments are too long or too complex for this rule".to_owned();
                 denied(Reason::ArgumentsTooCostly, rule, message)
             }
+            Self::NotYetKnown => denied(Reason::HostUnresolved, rule, "the names are not resolved yet".to_owned()),
             Self::Unusable => denied(Reason::RuleUnusable, rule, "the rule is too big to apply".to_owned()),
         }
     }

@@ -104,11 +104,32 @@ pub enum Found {
     Unresolved(String),
 }
 
-/// Looks at every host in the arguments.
+/// What the arguments alone tell.
+pub enum Look {
+    /// Everything.
+    Done(Found),
+    /// It depends on names, which have to be resolved.
+    Names(Names),
+}
+
+/// Names that have to be resolved, which may take a while.
+pub struct Names {
+    names: BTreeSet<String>,
+    resolver: Arc<dyn Resolve>,
+}
+
+impl Names {
+    /// Resolves them, and waits for that at most so long.
+    pub fn resolve(self, patience: Duration) -> Found {
+        resolve(self.names, &self.resolver, patience).unwrap_or_else(|| public(true, false))
+    }
+}
+
+/// Looks at every host in the arguments. Waits for nothing, or with [`Dns::Beside`] only a moment.
 ///
 /// # Errors
 /// The arguments cannot be read.
-pub fn check(arguments: &[u8], dns: &Dns, patience: Duration) -> Result<Found, WalkError> {
+pub fn look(arguments: &[u8], dns: &Dns) -> Result<Look, WalkError> {
     let mut seen = name::Seen::default();
     let mut looked = false;
     let mut denied = None;
@@ -120,17 +141,26 @@ pub fn check(arguments: &[u8], dns: &Dns, patience: Duration) -> Result<Found, W
         if denied.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     if let Some(message) = denied {
-        return Ok(Found::Denied(message));
+        return Ok(Look::Done(Found::Denied(message)));
     }
     let names = seen.names;
     let resolver: Arc<dyn Resolve> = match dns {
-        _ if names.is_empty() => return Ok(if looked { public(false, false) } else { Found::Nothing }),
-        Dns::Off => return Ok(public(false, true)),
+        _ if names.is_empty() => return Ok(Look::Done(if looked { public(false, false) } else { Found::Nothing })),
+        Dns::Off => return Ok(Look::Done(public(false, true))),
         Dns::System => Arc::new(System),
-        Dns::Beside(lookups) => return Ok(lookups.judge(&names)),
+        Dns::Beside(lookups) => return Ok(Look::Done(lookups.judge(&names))),
         Dns::Test(resolver) => Arc::clone(resolver),
     };
-    Ok(resolve(names, &resolver, patience).unwrap_or_else(|| public(true, false)))
+    Ok(Look::Names(Names { names, resolver }))
+}
+
+/// The same, and waits at most so long for names to be resolved.
+#[cfg(test)]
+pub fn check(arguments: &[u8], dns: &Dns, patience: Duration) -> Result<Found, WalkError> {
+    Ok(match look(arguments, dns)? {
+        Look::Done(found) => found,
+        Look::Names(names) => names.resolve(patience),
+    })
 }
 
 const fn public(resolved: bool, unresolved: bool) -> Found {
