@@ -94,6 +94,8 @@ command -v "${ASSAY_GO:-go}" >/dev/null ||
     printf 'tests/run.sh: without Go: how it reads URLs is not compared (install it, or name it in ASSAY_GO)\n' >&2
 cargo test
 cargo test -p assay-receipted
+# The interop tests start these programs; so built, they share what the line above built.
+cargo build -p mcp-demo-server --profile test
 cargo test -p assay-receipted --features arbitrary_precision,preserve_order
 cargo test --features "$features" "${targets[@]}"
 cargo test --features "$features" --test it pack_build

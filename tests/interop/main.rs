@@ -10,6 +10,7 @@ mod guard;
 mod http;
 mod install;
 mod readings;
+mod receipted;
 mod scenario;
 mod suites;
 mod surface;
