@@ -83,19 +83,15 @@ fi
 [ "${1-}" = --install-only ] && exit 0
 
 features=interop
-targets=(--test interop --test crash)
 if [ -d "${ASSAY_VECTORS:-../shared/vectors}" ] || [ -n "${CI-}" ]; then
     features+=,vectors
-    targets+=(--test vectors)
 else
     printf 'tests/run.sh: without the contract vectors of assay: name their folder in ASSAY_VECTORS\n' >&2
 fi
 command -v "${ASSAY_GO:-go}" >/dev/null ||
     printf 'tests/run.sh: without Go: how it reads URLs is not compared (install it, or name it in ASSAY_GO)\n' >&2
-cargo test
 cargo test -p assay-receipted
 # The interop tests start these programs; so built, they share what the line above built.
 cargo build -p mcp-demo-server --profile test
-cargo test -p assay-receipted --features arbitrary_precision,preserve_order
-cargo test --features "$features" "${targets[@]}"
-cargo test --features "$features" --test it pack_build
+cargo test --profile quick -p assay-receipted --features arbitrary_precision,preserve_order
+cargo test --features "$features"
