@@ -11,6 +11,7 @@
 //! | [`bridge`] | the server's place in a session over stdio, for a server that is reached over HTTP |
 //! | [`probe`] | asks a server what it offers, as a client would |
 //! | [`demo`] | a small MCP server, a client and a script for them |
+//! | [`export`] | sessions in formats of others |
 //! | [`report`] | pages for a browser |
 //! | [`replay`] | recordings that are played again: to a client, or to a server |
 //! | [`receipts`] | receipts that a server writes of itself |
@@ -46,6 +47,8 @@ pub mod db;
 #[cfg(feature = "cli")]
 pub mod demo;
 pub mod error;
+#[cfg(feature = "cli")]
+pub mod export;
 mod failure;
 pub mod files;
 pub mod filter;

@@ -33,6 +33,10 @@ const MEANT: &[(&[&str], &str)] = &[
     (&["ci", "test"], "assay run -- COMMAND runs a command and verifies what was recorded meanwhile"),
     (&["compare"], "assay diff A B compares two packs"),
     (
+        &["dump", "convert", "html", "csv", "har", "otlp", "print"],
+        "assay export PACK --format FORMAT writes a session as html, json, csv, har or otlp",
+    ),
+    (
         &["mock", "stub", "play", "playback", "rerun", "resend"],
         "assay replay PACK answers a client from a recording; with --against it sends the calls to a server again",
     ),

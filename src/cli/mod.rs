@@ -6,6 +6,7 @@ pub mod config;
 pub mod demo;
 pub mod diff;
 pub mod explain;
+pub mod export;
 mod findings;
 pub mod keys;
 mod log;
@@ -75,6 +76,8 @@ pub enum Command {
     VerifyPack(verify::VerifyArgs),
     /// Explain what a proof pack contains, what it proves and what it does not prove
     Explain(explain::ExplainArgs),
+    /// Write a session, or part of it, as HTML, JSON, CSV, HAR or spans of OpenTelemetry
+    Export(export::ExportArgs),
     /// Count calls, errors, denials and latency in packs, or in everything that you recorded
     Analyze(analyze::AnalyzeArgs),
     /// Compare two proof packs: calls, outcomes, results, latency and what they ran with
@@ -121,6 +124,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Open(args) => open::run(&args),
         Command::VerifyPack(args) => verify::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Replay(args) => replay::run(&args),

@@ -58,6 +58,16 @@ fn a_server_of_both_eras_is_replayed_to_all_clients() {
 }
 
 #[test]
+fn exports_are_read_by_parsers_of_others() {
+    scenario::export();
+}
+
+#[test]
+fn an_http_archive_has_the_exchanges_of_a_session() {
+    scenario::archive();
+}
+
+#[test]
 fn the_python_sdks_own_stdio_tests_pass_through_the_proxy() {
     suites::python_sdk_stdio_tests();
 }

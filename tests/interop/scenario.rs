@@ -135,6 +135,105 @@ pub fn replay(wanted: &str) {
     each("replay", wanted, &servers, &scenario.clients, |server, client| replayed(&scenario, server, client));
 }
 
+/// Runs the program to its end in a directory; what it prints.
+fn prints(dir: &Path, args: &[&str]) -> String {
+    let mut program = Command::new(install::assay());
+    let out = program.args(args).current_dir(dir).env("ASSAY_HOME", dir.join("home")).output().unwrap();
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// A session of the Python client with server-everything, exported and read by parsers that others wrote.
+pub fn export() {
+    let _shared = install::MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let scenario = load("replay");
+    let temp = tempfile::tempdir().unwrap();
+    let audit = temp.path().join("audit").display().to_string();
+    let assay = install::assay().display().to_string();
+    let recorder = ["mcp-proxy", "--audit-dir", &audit, "--store-args", "--store-results", "--"].map(String::from);
+    let recorder = [std::slice::from_ref(&assay), &recorder[..], &scenario.servers["everything"]].concat();
+    let label = "everything py:legacy";
+    drive(&scenario, label, "py:legacy", &Way::Spawn(recorder), &temp.path().join("live"));
+    for (format, file) in
+        [("html", "session.html"), ("csv", "session.csv"), ("json", "session.json"), ("otlp", "session.otlp.json")]
+    {
+        prints(temp.path(), &["export", "last", "--audit-dir", &audit, "--format", format, "--out", file]);
+    }
+    let out = install::python("exports.py").arg(temp.path()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let read: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(read["open"], json!([]), "tags that were not closed");
+    let tags: Vec<&str> = read["tags"].as_array().unwrap().iter().map(|tag| tag.as_str().unwrap()).collect();
+    assert!(!tags.contains(&"script") && tags.contains(&"table"), "{tags:?}");
+    let calls = read["json"]["calls"].as_array().unwrap();
+    assert_eq!((calls.len(), read["rows"].as_array().unwrap().len()), (16, 16));
+    for (call, row) in calls.iter().zip(read["rows"].as_array().unwrap()) {
+        assert_eq!((&call["receipt"]["receipt_id"], &call["receipt"]["tool_name"]), (&row["receipt_id"], &row["tool"]));
+        let arguments: Value = serde_json::from_str(row["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!(call["arguments"], arguments);
+        assert!(read["page"].as_str().unwrap().contains(row["receipt_id"].as_str().unwrap()));
+    }
+    let spans = read["spans"].as_array().unwrap();
+    assert_eq!((spans.len(), &spans[0], &spans[1]), (17, &json!("mcp.session"), &json!("tools/call echo")));
+}
+
+/// A session over HTTP as an HTTP Archive: the members that its specification demands, and the exchanges of the calls.
+pub fn archive() {
+    let _shared = install::MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let everything = load("everything");
+    let temp = tempfile::tempdir().unwrap();
+    let command: Vec<String> =
+        everything.over_http["everything http"].iter().map(|word| fill(word, temp.path())).collect();
+    let upstream = Upstream::start(&command, "/mcp", temp.path());
+    let audit = temp.path().join("audit").display().to_string();
+    let assay = install::assay().display().to_string();
+    let flags =
+        ["mcp-proxy", "--audit-dir", &audit, "--store-args", "--store-results", "--upstream-url", &upstream.url];
+    let recorder = [vec![assay], flags.map(String::from).to_vec()].concat();
+    let scenario = Scenario {
+        steps: vec![
+            json!({"op": "call", "name": "echo", "args": {"message": "hallo"}}),
+            json!({"op": "call", "name": "get-sum", "args": {"a": 1, "b": 2}}),
+        ],
+        ..everything
+    };
+    drive(&scenario, "everything http py:legacy", "py:legacy", &Way::Spawn(recorder), &temp.path().join("live"));
+    let read = |flags: &[&str]| -> Value {
+        let flags = [&["export", "last", "--audit-dir", &audit, "--format", "har"], flags].concat();
+        serde_json::from_str(&prints(temp.path(), &flags)).unwrap()
+    };
+    let all = read(&[]);
+    let log = &all["log"];
+    assert_eq!((&log["version"], &log["creator"]["name"]), (&json!("1.2"), &json!("assay")));
+    assert!(log["_assay"]["pack_manifest_sha256"].is_string());
+    let entries = log["entries"].as_array().unwrap();
+    for entry in entries {
+        let has = |value: &Value, names: &[&str]| {
+            for name in names {
+                assert!(!value[name].is_null(), "{name}: {entry}");
+            }
+        };
+        has(entry, &["startedDateTime", "time", "request", "response", "cache", "timings"]);
+        let both = ["httpVersion", "cookies", "headers", "headersSize", "bodySize"];
+        has(&entry["request"], &[&both[..], &["method", "url", "queryString"]].concat());
+        has(&entry["response"], &[&both[..], &["status", "statusText", "content", "redirectURL"]].concat());
+        has(&entry["response"]["content"], &["size", "mimeType"]);
+        has(&entry["timings"], &["send", "wait", "receive"]);
+        assert!(entry["request"]["url"].as_str().unwrap().starts_with("http://"), "{entry}");
+        assert!(
+            entry["time"].as_f64().unwrap() >= 0.0 && entry["timings"]["receive"].as_f64().unwrap() >= 0.0,
+            "{entry}"
+        );
+    }
+    let some = read(&["--filter", "tool:echo"]);
+    let some = some["log"]["entries"].as_array().unwrap();
+    assert!(some.len() == 1 && entries.len() > 2, "{} of {}", some.len(), entries.len());
+    let text = |value: &Value| value["text"].as_str().unwrap().to_owned();
+    assert!(text(&some[0]["request"]["postData"]).contains("hallo"), "{}", some[0]);
+    assert!(text(&some[0]["response"]["content"]).contains("Echo: hallo"), "{}", some[0]);
+    assert_eq!((&some[0]["request"]["method"], &some[0]["response"]["status"]), (&json!("POST"), &json!(200)));
+}
+
 fn replayed(scenario: &Scenario, server: &str, client: &str) {
     let label = format!("{server} {client}");
     let temp = tempfile::tempdir().unwrap();

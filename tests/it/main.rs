@@ -13,6 +13,7 @@ mod cleartext;
 mod cli_analyze;
 mod cli_config;
 mod cli_diff;
+mod cli_export;
 mod cli_findings;
 mod cli_habits;
 mod cli_keys;
