@@ -470,6 +470,26 @@ fn nothing_is_lost_whenever_a_proxy_is_killed_after_its_server_has_lost_the_sess
 }
 
 #[test]
+fn a_proxy_that_is_killed_between_two_sessions_leaves_one_which_says_so() {
+    use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+    let (home, server) = (Home::new(), server());
+    let mut client = Wired::start(&home, &server, &[]);
+    client.begin();
+    assay_support::rig::until("the session", || (files(&home.path().join("d/audit")).len() == 2).then_some(()));
+    // No file can grow: the next session cannot begin.
+    let limit = Rlimit { current: Some(0), maximum: None };
+    prlimit(Some(Pid::from_child(&client.child)), Resource::Fsize, limit).unwrap();
+    client.ask(&call(1, "forget"));
+    assert!(client.ask(&call(2, "a"))["result"].is_object());
+    client.signal(Signal::KILL);
+    client.wait();
+    let [pack] = &recover_twice(&home)[..] else { panic!("{} packs", home.packs().len()) };
+    let notes = &pack.doc.recovery_notes;
+    assert!(notes.iter().any(|note| note.contains("was about to end (session_lost)")), "{notes:?}");
+    assert_eq!((pack.doc.counts.calls, pack.doc.counts.missed, pack.doc.continues), (2, 0, None));
+}
+
+#[test]
 fn a_proxy_that_is_killed_is_recovered_with_what_it_exchanged() {
     let (home, server) = (Home::new(), server());
     let packs = killed_after_a_loss(&home, &server, true);
