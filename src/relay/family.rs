@@ -52,6 +52,7 @@ enum To {
 pub fn run(command: &[OsString], variable: (&str, &OsStr)) -> Result<Ended, SpawnError> {
     let program = command.first().map(PathBuf::from).unwrap_or_default();
     let failed = |source| SpawnError::Start { path: program.clone(), source };
+    process::hear_signals();
     process::adopt_orphans();
     let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().chain(process::forwarded_signals());
     let wanted: Vec<i32> = wanted.filter(|signal| !process::is_ignored(*signal)).collect();

@@ -172,6 +172,15 @@ fn no_process_is_left() {
 }
 
 #[test]
+fn a_parent_that_ignores_the_ends_of_its_children_hides_none() {
+    let rig = rig!();
+    let run = "exec \"$0\" run --allow-empty -- sh -c 'exit 7'";
+    let out = rig.shell(&format!("trap '' CHLD; {run}")).output().unwrap();
+    assert_eq!(out.status.code(), Some(1), "{}", stderr(&out));
+    assert!(stderr(&out).contains("ended with code 7"), "{}", stderr(&out));
+}
+
+#[test]
 fn a_process_that_does_not_listen_is_killed() {
     let rig = rig!();
     let deaf = "setsid sh -c 'trap \"\" TERM; echo deaf >deaf; while :; do sleep 0.01; done' &";
