@@ -36,9 +36,9 @@ const HINT: &str = "the command has to start its servers behind assay mcp-proxy,
                   The command finds ASSAY_AUDIT_DIR in its environment: assay mcp-proxy and servers that record\n\
                   themselves keep their evidence there. When it has ended, whatever it left running is ended, sessions\n\
                   without an end are finished, and each pack that is new is verified.\n\n\
-                  Exit codes: 0 the command succeeded, and every pack meets the demands; 1 the command failed, a card is\n\
-                  not satisfied, or a session is INCOMPLETE; 2 a pack is TAMPERED, a session could not be finished, or\n\
-                  nothing was recorded; 3 bad input"
+                  Exit codes: 0 the command succeeded, and every pack meets the demands; 1 the command failed, a\n\
+                  card is not satisfied, or a session is INCOMPLETE; 2 a pack is TAMPERED, a session could not be\n\
+                  finished, or nothing was recorded; 3 bad input"
 )]
 pub struct RunArgs {
     /// Claim card that every pack must satisfy; may be repeated (assay verify-pack --cards list shows them)
