@@ -15,6 +15,7 @@ mod scenario;
 mod suites;
 mod surface;
 mod verdicts;
+mod workflow;
 
 /// One test per scenario file and family of clients, so that they run side by side and are named in the output.
 macro_rules! scenarios {

@@ -21,12 +21,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn example() -> PathBuf {
+/// The directory of the example.
+pub fn example() -> PathBuf {
     root().join("assets/examples/mcp-demo-server")
 }
 
 /// A program of the example, which `tests/run.sh` builds.
-fn built(program: &str) -> PathBuf {
+pub fn built(program: &str) -> PathBuf {
     let program = install::assay().with_file_name(program);
     assert!(program.is_file(), "{} is not there: run tests/run.sh", program.display());
     program
