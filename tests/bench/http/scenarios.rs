@@ -4,6 +4,7 @@ use crate::{
     Options,
     client::{Connection, Process},
 };
+use rustix::time::{ClockId, clock_gettime};
 use std::{ffi::OsString, io, thread, time::Duration};
 
 /// A way from client to server: how its process is started, and the process.
@@ -111,6 +112,12 @@ impl Run {
     }
 }
 
+/// Processor time that this process has used, ns.
+fn used_here() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 * 1e9 + used.tv_nsec as f64
+}
+
 fn calls(at: std::net::SocketAddr, n: usize, think: Duration) -> io::Result<Vec<Duration>> {
     let mut connection = Connection::open(at)?;
     (0..n)
@@ -168,19 +175,29 @@ pub fn run(options: &Options) -> io::Result<()> {
             let run = Run::start()?;
             let measured = run.turns(options.rounds, |process| {
                 // What one way does after an answer has passed is its own.
-                let before = process.settle()?;
+                let (before, ends) = (process.settle()?, run.server.used()? + used_here());
                 let (took, bytes) = Connection::open(process.at)?.call(tool, &arguments)?;
-                let used = process.settle()? - before;
-                Ok(vec![(bytes as f64 / took.as_secs_f64() / f64::from(1 << 20), used / bytes as f64)])
+                let ends = run.server.used()? + used_here() - ends;
+                let used = if process.at == run.server.at { 0.0 } else { process.settle()? - before };
+                let rate = bytes as f64 / took.as_secs_f64() / f64::from(1 << 20);
+                Ok(vec![[rate, used / bytes as f64, ends / bytes as f64]])
             })?;
+            let median = |measured: &[[f64; 3]], column: usize| {
+                let mut all: Vec<_> = measured.iter().map(|row| row[column]).collect();
+                all.sort_by(f64::total_cmp);
+                all[all.len() / 2]
+            };
             let rows = measured.into_iter().map(|(way, measured, peak)| {
-                let (mut rates, mut used): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
-                rates.sort_by(f64::total_cmp);
-                used.sort_by(f64::total_cmp);
-                Row { way: way.to_owned(), values: vec![rates[rates.len() / 2], used[used.len() / 2], peak] }
+                let of = |column| median(&measured, column);
+                Row { way: way.to_owned(), values: vec![of(0), of(1), of(2), peak] }
             });
             let title = format!("{title} of {} MiB (more is better)", options.size >> 20);
-            print(&title, &["MiB/s", "CPU ns/byte", "peak MiB"], "plain", &rows.collect::<Vec<_>>());
+            print(
+                &title,
+                &["MiB/s", "ns/byte between", "ns/byte at ends", "peak MiB"],
+                "plain",
+                &rows.collect::<Vec<_>>(),
+            );
         }
     }
     Ok(())
