@@ -116,7 +116,7 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         }
         "receipt" => {
             let path = dead.of("audit/receipts", &dead.one, ".jsonl");
-            let v = v.trim_matches('"').replace("4.1", "3.2");
+            let v = v.trim_matches('"').replace("5.1", "3.3");
             let v = if v.contains('.') { v } else { format!("{v}000.0") };
             replace(&path, "\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
             path
@@ -131,8 +131,8 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         "capture" | "decisions" => {
             let path = dead.of("run/assay", &dead.one, if what == "capture" { "c2s.ring" } else { "dec.ring" });
             let word: u64 = match v {
-                "5" => capture::VERSION + 1,
-                "\"4.1\"" => 1 << 32 | capture::VERSION,
+                "6" => capture::VERSION + 1,
+                "\"5.1\"" => 1 << 32 | capture::VERSION,
                 v => v.parse().unwrap(),
             };
             let file = fs::File::options().write(true).open(&path).unwrap();
@@ -147,7 +147,7 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
 
 const FORMATS: [&str; 8] = ["card", "mark", "surface", "first event", "last event", "receipt", "ledger", "capture"];
 /// A major and a minor version above those of every format, and one far away.
-const LATER: [&str; 3] = ["5", "\"4.1\"", "4000000000"];
+const LATER: [&str; 3] = ["6", "\"5.1\"", "4000000000"];
 
 /// Recovery names `what` and leaves everything of its session alone; the session beside it is finished. Once the version is
 /// what it was, the session is finished, too.
@@ -253,7 +253,7 @@ fn captures_that_a_session_of_a_later_version_shares_stay() {
     // As if the next session of the same process had been written by a later version.
     let card = fs::read_to_string(dead.of("audit/live", &dead.one, ".json")).unwrap();
     let next = dead.rig.audit.join("live/00000000000000aa.json");
-    fs::write(&next, card.replace("\"v\":1}", "\"v\":5}")).unwrap();
+    fs::write(&next, card.replace("\"v\":1}", "\"v\":6}")).unwrap();
     let before = dead.files();
     let out = dead.rig.recover();
     let mut said = states(&out);
@@ -359,9 +359,9 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
     let id = format!("mcp_{}", dead.one);
     SessionId::parse(&id).unwrap();
     let card = dead.rig.audit.join("live").join(format!("{}.json", dead.one));
-    fs::write(&card, "{\"v\":5}").unwrap();
+    fs::write(&card, "{\"v\":6}").unwrap();
     let (code, text, _) = run(&["open", "--plain", "--audit-dir", audit, &id]);
-    assert!(code == Some(3) && text.contains("this card is of version 5"), "{text}");
+    assert!(code == Some(3) && text.contains("this card is of version 6"), "{text}");
     fs::remove_file(&card).unwrap();
     for v in LATER {
         let segment = dead.of("audit/audit", &dead.one, ".jsonl");
