@@ -421,6 +421,18 @@ fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::surface::rules::Rules;
+
+    #[test]
+    fn a_gate_is_busy_while_somebody_looks_at_a_list() {
+        let server = Server::new(gate::Decided::default(), Rules::default(), gate::First::Tofu, gate::Quarantine::Item);
+        let gate = begin(server);
+        assert!(!is_busy(&gate));
+        let looking = locked(&gate);
+        assert!(is_busy(&gate));
+        drop(looking);
+        assert!(!is_busy(&gate));
+    }
 
     #[test]
     fn what_was_cut_is_named_in_few_texts_that_nobody_misreads() {

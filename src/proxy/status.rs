@@ -161,7 +161,7 @@ impl Status {
             self.warn("the last evidence could not be written; it is kept in memory until a reboot: free some space, then run `assay recover`");
         }
         if report.drifts > 0 {
-            self.warn("the server announced what nobody approved; see assay surface diff");
+            self.warn("the server announced what nobody approved; see assay surface list");
         }
         let recorded = !report.left_for_recovery
             && !report.nothing_recorded

@@ -125,6 +125,21 @@ fn events(stream: &[u8]) -> Vec<(Option<Vec<u8>>, Vec<u8>)> {
 }
 
 #[test]
+fn what_has_to_be_held_for_long_is_told_before_it_is_judged() {
+    let long = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"content":["{}"#, "x".repeat(500 << 10));
+    for (form, before) in [(AnswerForm::Json, ""), (AnswerForm::Events, "data: ")] {
+        let mut run = Run::new(form, 200, oracle::session(POLICY));
+        run.push(before.as_bytes());
+        run.push(&long.as_bytes()[..100]);
+        assert!(!run.body.is_long());
+        run.push(&long.as_bytes()[100..]);
+        assert!(run.body.is_long(), "the end of it is judged beside the threads that move bytes");
+        run.push(&long.as_bytes()[100..].repeat(2));
+        assert!(!run.body.is_long(), "it passes as it comes");
+    }
+}
+
+#[test]
 fn a_denied_event_is_taken_out_and_everything_else_passes_as_it_came() {
     let before = format!(": hello\n\nid: 1\ndata: {ANSWER}\n\n");
     let denied = format!("event: message\nid: 2\ndata: {}\ndata: {}\n\n", &SAMPLING[..20], &SAMPLING[20..]);

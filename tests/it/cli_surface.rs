@@ -383,6 +383,22 @@ fn rules_say_what_counts_and_a_typo_is_no_weaker_rule() {
 }
 
 #[test]
+fn what_a_server_writes_to_standard_error_is_shown_if_it_did_not_say_all() {
+    let rig = rig!();
+    rig.offers(&tools(&[tool("read", "reads")]));
+    let server = Rig::server_argv("");
+    let server: Vec<&str> = server.iter().map(String::as_str).collect();
+    let of = ["surface", "snapshot", "--audit-dir", rig.audit.to_str().unwrap(), "--server-id", ID, "--", "sh", "-c"];
+    let well = rig.run(&[&of[..], &["echo 'no such method' >&2; exec \"$@\"", "sh"], &server].concat());
+    code(&well, 0);
+    assert!(!stderr(&well).contains("no such method"), "{}", stderr(&well));
+    let fails = rig.run(&[&of[..], &["echo 'first line\n\u{1b}[2Jno such file' >&2; exit 3"]].concat());
+    code(&fails, 2);
+    let said = stderr(&fails);
+    assert!(said.contains("  ␛[2Jno such file\n") && said.contains("exit code 3"), "{said}");
+}
+
+#[test]
 fn names_from_a_server_move_no_cursor() {
     let rig = rig!();
     rig.offers(&tools(&[tool("\\u001b[2J\\u202eevil", "x"), tool("read", "\\u001b]0;title\\u0007")]));
