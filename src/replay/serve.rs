@@ -8,7 +8,7 @@ use crate::{
     canon,
     model::{
         Outcome,
-        surface::{Facet, List, Snapshot, Value},
+        surface::{Facet, List, Reason, Snapshot, Value},
     },
     pack::stored::{Call, EMPTY, Others, Stored},
     record::{
@@ -226,7 +226,8 @@ impl Player {
     /// A list of the surface, in one page.
     fn list(&self, method: &str, facet: Facet, modern: bool) -> Result<Vec<u8>, Refused> {
         let items = match self.surface(method)?.surface.list(facet) {
-            List::Complete(items) => items,
+            // One that changed while it was read was read to its end: its pages are what the client got.
+            List::Complete(items) | List::Incomplete(items, Reason::ChangedMeanwhile) => items,
             List::NotOffered => {
                 return Err(Refused(NO_METHOD, format!("the recorded server had no {method}"), "not_offered"));
             }
@@ -571,6 +572,19 @@ mod tests {
         assert_eq!(said[0]["result"]["capabilities"], json!({"tools": {}, "resources": {}}));
         assert_eq!((&said[1]["result"]["resultType"], &said[1]["result"]["ttlMs"]), (&json!("complete"), &json!(0)));
         assert_eq!(said[2]["error"]["code"], VERSION_UNSUPPORTED);
+    }
+
+    #[test]
+    fn a_list_that_changed_while_it_was_read_is_what_the_client_got() {
+        let ask = [request(1, "tools/list", "{}")].concat();
+        for (reason, answered) in [(Reason::ChangedMeanwhile, true), (Reason::Abandoned, false)] {
+            let mut stored = recording("legacy");
+            let surface = &mut stored.surface.as_mut().unwrap().surface;
+            let items = surface.list(Facet::Tools).items().to_vec();
+            surface.lists.insert(Facet::Tools, List::incomplete(items, reason));
+            let said = talk(stored, Latency::None, &ask);
+            assert_eq!(said[0]["result"]["tools"].is_array(), answered, "{said:?}");
+        }
     }
 
     #[test]
