@@ -131,12 +131,7 @@ impl Recorder {
         if let Err(e) = reached.and_then(|dir| dir.create()) {
             Settings::warn(&format!("the audit directory cannot be used: {e}; calls are not recorded until it can be"));
         }
-        #[cfg(feature = "policy")]
-        if let Some((policy, _)) = &settings.policy
-            && let Err(e) = crate::verdict::keep(&dir, policy)
-        {
-            Settings::warn(&format!("the policy cannot be kept for the evidence: {e}"));
-        }
+        settings.keep_policy(&dir);
         let shared = Arc::new(Shared::new(settings, dir));
         keep_looking(Arc::downgrade(&shared)).map_err(|e| OpenError::System(e.to_string()))?;
         let signals = match on_signals {
@@ -206,6 +201,12 @@ impl Receipts {
     /// Records what a task came to that a call of this recorder began (`resultType: task`); only the first time.
     pub fn task_ended(&self, task_id: &str, outcome: Outcome<'_>) -> Option<ReceiptId> {
         self.0.task_ended(task_id, outcome)
+    }
+
+    /// How the recorder is.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.0.health()
     }
 
     /// How the client of a refused call is to be told.

@@ -58,9 +58,9 @@ struct Open {
 pub(super) enum Said {
     /// On disk.
     Written,
-    /// In memory: the disk does not take it at the moment.
+    /// Not on disk: it is in memory, or counted as missed.
     Waiting,
-    /// Counted as missed.
+    /// Counted as missed; nothing more may be said of the call.
     Lost,
 }
 
@@ -195,7 +195,7 @@ impl Recording {
         let mut tries = 0_u32;
         loop {
             if let Ok(mut library) = self.library.try_lock() {
-                return self.write(&mut library);
+                return self.write(&mut library, Some(call));
             }
             if began.elapsed() > PATIENCE {
                 return Said::Waiting;
@@ -209,7 +209,8 @@ impl Recording {
         }
     }
 
-    fn write(&self, library: &mut Option<Library>) -> Said {
+    /// Writes what waits; where it has come to, above all the step of this call.
+    fn write(&self, library: &mut Option<Library>, of: Option<u64>) -> Said {
         let Some(library) = library else { return Said::Lost };
         let overflow = self.overflow.swap(0, Ordering::Relaxed);
         if overflow > 0 {
@@ -219,24 +220,20 @@ impl Recording {
         loop {
             let next = lock(&self.queue).pop_front();
             let Some((call, step, ns)) = next else { break };
-            is_kept &= library.step(call, step, ns);
+            is_kept &= library.step(call, step, ns) || of != Some(call);
         }
         let flushed = library.flush();
-        if library.missed() > 0 || !flushed {
+        if library.missed() > 0 || !flushed || library.disk_error().is_some() {
             *lock(&self.lost) = (library.missed(), library.disk_error().map(str::to_owned));
         }
-        match (flushed, is_kept) {
-            (true, _) => Said::Written,
-            (false, true) => Said::Waiting,
-            (false, false) => Said::Lost,
-        }
+        if flushed && is_kept { Said::Written } else { Said::Waiting }
     }
 
     /// Syncs what is on disk, tries again what is not, and looks for changes by others. `false`: it is not one any more.
     pub(super) fn look_after(&self) {
         let files = {
             let Ok(mut library) = self.library.try_lock() else { return };
-            self.write(&mut library);
+            self.write(&mut library, None);
             let Some(library) = &mut *library else { return };
             library.look_at_files();
             library.new_files()
@@ -284,7 +281,7 @@ impl Recording {
             self.say(facts.call, Step::Executed(Box::new(receipt)));
         }
         let mut place = lock(&self.library);
-        self.write(&mut place);
+        self.write(&mut place, None);
         let library = place.take()?;
         drop(place);
         let ending = Ending { reason: reason.into(), clean: true, ..Ending::default() };
@@ -304,6 +301,8 @@ impl Recording {
             }
             return None;
         };
+        // The directory may have been away when it was stored first.
+        self.settings.keep_policy(&self.dir);
         let signer = if self.settings.auto_pack { self.settings.signer() } else { None };
         let surface = ended.surface.as_deref();
         let mut sealed =

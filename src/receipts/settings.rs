@@ -4,7 +4,7 @@ use super::Recorder;
 use crate::{
     model::Transport,
     pack::keys::{KeyError, KeyStore, Signer},
-    paths,
+    paths::{self, AuditDir},
     record::{judge::Decision, redact::Cleartext},
 };
 #[cfg(feature = "policy")]
@@ -148,6 +148,20 @@ impl Settings {
     pub(super) fn policy_hash(&self) -> Option<String> {
         None
     }
+
+    /// Stores the policy where packs take it from, unless it is there.
+    #[cfg(feature = "policy")]
+    pub(super) fn keep_policy(&self, dir: &AuditDir) {
+        if let Some((policy, _)) = &self.policy
+            && let Err(e) = crate::verdict::keep(dir, policy)
+        {
+            Self::warn(&format!("the policy cannot be kept for the evidence: {e}"));
+        }
+    }
+
+    #[cfg(not(feature = "policy"))]
+    #[allow(clippy::unused_self, reason = "as with the feature")]
+    pub(super) const fn keep_policy(&self, _: &AuditDir) {}
 
     /// What the policy says of a call, and text for its sender; `None` without a policy.
     #[cfg(feature = "policy")]

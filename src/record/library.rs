@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{model::SessionId, sys::clock};
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     fs::File,
     sync::{
         Arc,
@@ -30,6 +30,8 @@ pub struct Library {
     ended: Receiver<Ended>,
     files: Receiver<Written>,
     held: VecDeque<(u64, Step, u64)>,
+    /// Calls that were asked for, which is not in the evidence: their outcomes may not be, either.
+    unasked: BTreeSet<u64>,
 }
 
 impl Library {
@@ -40,7 +42,7 @@ impl Library {
         let (files, written) = channel();
         let shared = Shared { broadcast: Arc::new(Silent), ended, files, health: Arc::default() };
         let session = Session::new(SessionKey(0), opening);
-        Self { session, shared, ended: ends, files: written, held: VecDeque::new() }
+        Self { session, shared, ended: ends, files: written, held: VecDeque::new(), unasked: BTreeSet::new() }
     }
 
     /// Records what a server says of its nth call at this time (monotonic ns); `false`: there was no room, and it is counted as missed.
@@ -50,9 +52,12 @@ impl Library {
         }
         if self.session.has_begun() {
             self.take_held();
-            return self.session.step(call, step, ns);
+            return self.put(call, step, ns);
         }
         if self.held.len() >= MAX_HELD {
+            if matches!(step, Step::Requested(_)) {
+                self.unasked.insert(call);
+            }
             self.session.miss(1, 0);
             return false;
         }
@@ -62,8 +67,25 @@ impl Library {
 
     fn take_held(&mut self) {
         while let Some((call, step, ns)) = self.held.pop_front() {
-            self.session.step(call, step, ns);
+            self.put(call, step, ns);
         }
+    }
+
+    fn put(&mut self, call: u64, step: Step, ns: u64) -> bool {
+        let asks = matches!(step, Step::Requested(_));
+        if !asks && self.unasked.contains(&call) {
+            // A task has another outcome later.
+            if !matches!(&step, Step::Executed(done) if done.result_type.as_deref() == Some("task")) {
+                self.unasked.remove(&call);
+            }
+            self.session.miss(1, 0);
+            return false;
+        }
+        let is_kept = self.session.step(call, step, ns);
+        if asks && !is_kept {
+            self.unasked.insert(call);
+        }
+        is_kept
     }
 
     /// Writes what waits; whether all of it is on disk.

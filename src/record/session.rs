@@ -439,6 +439,10 @@ impl Session {
     /// Begins the next session on disk.
     pub(super) fn begin(&mut self, shared: &Shared, source: &mut dyn Source) {
         let o = &self.opening;
+        if self.report.disk_error.is_some() {
+            // The directory that could not be made, or was removed, may be possible now.
+            let _ = o.dir.create();
+        }
         let Next { session, started_ns, started_at } = self.next;
         let clock = Clock::of_start(started_ns, started_at);
         let begun = Store::begin(&o.dir, &o.setup, started_ns, started_at, clock, session, self.rolled.take());

@@ -1,9 +1,12 @@
 //! The server of this package, driven as clients do it: what it answers, and what its packs say of that.
 
+mod disk;
+mod ends;
+
 use assay::{
     canon,
     model::pack::RECEIPTS,
-    pack::verify::{Claims, Completeness, Integrity, VerifyOptions, verify},
+    pack::verify::{Claims, Completeness, Integrity, VerifyOptions, VerifyReport, verify},
 };
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -14,6 +17,8 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 const MODERN: &str = "2026-07-28";
@@ -28,8 +33,16 @@ impl Place {
     }
 
     fn server(&self, args: &[&str]) -> Child {
-        Command::new(env!("CARGO_BIN_EXE_receipted"))
-            .args(args)
+        self.server_by(&[], args)
+    }
+
+    /// The same, started by a program that starts another one.
+    fn server_by(&self, starter: &[&str], args: &[&str]) -> Child {
+        // A limit on file sizes is an error of the write.
+        let ignoring = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_receipted")];
+        let argv = [starter, &ignoring, args].concat();
+        Command::new(argv[0])
+            .args(&argv[1..])
             .current_dir(self.0.path())
             .env("ASSAY_HOME", self.0.path().join("home"))
             .env("ASSAY_AUDIT_DIR", self.0.path().join("audit"))
@@ -50,17 +63,44 @@ impl Place {
         packs
     }
 
-    /// The receipts of the only pack, which verifies.
-    fn receipts(&self) -> Vec<Value> {
+    /// The only pack, which is authentic.
+    fn pack(&self) -> (VerifyReport, Vec<Value>) {
         let packs = self.packs();
         let [pack] = &packs[..] else { panic!("{packs:?}") };
-        let options = VerifyOptions { cards: vec!["mcp_escrow_completeness".into()], ..VerifyOptions::default() };
-        let report = verify(pack, &options, &mut |_| ControlFlow::Continue(())).unwrap();
-        assert_eq!(report.integrity, Integrity::Pass, "{:?}", report.errors);
-        assert_eq!(report.claims, Claims::Pass);
-        assert_eq!(report.completeness, Completeness::Complete);
-        receipts(pack)
+        (verified(pack), receipts(pack))
     }
+
+    /// The receipts of the only pack, in which nothing is missing.
+    fn receipts(&self) -> Vec<Value> {
+        let (report, receipts) = self.pack();
+        assert_eq!((report.claims, report.completeness), (Claims::Pass, Completeness::Complete));
+        receipts
+    }
+
+    /// Waits until this is on disk.
+    fn await_on_disk(&self, what: &str) {
+        until(what, || contains(&self.0.path().join("audit"), what.as_bytes()).then_some(()));
+    }
+}
+
+/// Waits for something, not for ever.
+fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(there) = there() {
+            return there;
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "waited too long for {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// An authentic pack.
+fn verified(pack: &Path) -> VerifyReport {
+    let options = VerifyOptions { cards: vec!["mcp_escrow_completeness".into()], ..VerifyOptions::default() };
+    let report = verify(pack, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(report.integrity, Integrity::Pass, "{:?}", report.errors);
+    report
 }
 
 fn receipts(pack: &Path) -> Vec<Value> {
@@ -112,7 +152,10 @@ impl Answer {
 
 impl Client {
     fn new(place: &Place, version: &'static str, args: &[&str]) -> Self {
-        let mut server = place.server(args);
+        Self::of(place.server(args), version)
+    }
+
+    fn of(mut server: Child, version: &'static str) -> Self {
         let stdin = server.stdin.take();
         let stdout = BufReader::new(server.stdout.take().unwrap()).lines();
         let mut client = Self { server, stdin, stdout, version, next: 0 };
@@ -396,10 +439,7 @@ fn a_cancel_is_an_anomaly_and_no_outcome() {
     let mut client = Client::new(&place, LEGACY, &[]);
     let id = client.request("tools/call", json!({"name": "dawdle", "arguments": {}}));
     // The server must have begun before it can be cancelled: the recording says so.
-    let audit = place.0.path().join("audit");
-    while !contains(&audit, b"mcp_tool_requested") {
-        std::thread::yield_now();
-    }
+    place.await_on_disk("mcp_tool_requested");
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
     client.call("echo", json!({"text": "x"}));
     client.close();
@@ -444,18 +484,13 @@ fn a_killed_server_leaves_its_recording_and_the_next_one_ends_it() {
     let mut client = Client::new(&place, LEGACY, &[]);
     client.call("echo", json!({"text": "x"}));
     client.request("tools/call", json!({"name": "stuck", "arguments": {}}));
-    let audit = place.0.path().join("audit");
-    while !contains(&audit, b"\"stuck\"") {
-        std::thread::yield_now();
-    }
+    place.await_on_disk("\"stuck\"");
     client.server.kill().unwrap();
     client.close();
     assert_eq!(place.packs().len(), 0);
     let mut next = Client::new(&place, LEGACY, &[]);
     next.call("echo", json!({"text": "y"}));
-    while place.packs().is_empty() {
-        std::thread::yield_now();
-    }
+    until("the pack", || (!place.packs().is_empty()).then_some(()));
     let crashed = place.packs().remove(0);
     next.close();
     assert_eq!(place.packs().len(), 2);

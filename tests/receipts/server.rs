@@ -2,6 +2,7 @@
 //! well and badly.
 //!
 //! usage: receipted [--mode whole|router|tools|both] [--http] [--policy FILE] [--deny-as-result] [--store] [--impatient]
+//!                  [--require-evidence] [--pack-every N] [--drop]
 //!
 //! Over HTTP it serves a free port of 127.0.0.1 and prints its URL. Evidence goes where `$ASSAY_AUDIT_DIR` says.
 
@@ -37,6 +38,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
 struct Server {
+    receipts: Receipts,
     tool_router: ToolRouter<Self>,
 }
 
@@ -58,8 +60,13 @@ struct Sum {
 
 #[tool_router]
 impl Server {
-    fn new() -> Self {
-        Self { tool_router: Self::tool_router() }
+    fn new(receipts: &Receipts) -> Self {
+        Self { receipts: receipts.clone(), tool_router: Self::tool_router() }
+    }
+
+    #[tool(description = "Says how the recorder is")]
+    async fn health(&self) -> String {
+        format!("{:?}", self.receipts.health())
     }
 
     #[tool(description = "Gives back its text")]
@@ -192,17 +199,20 @@ async fn serve_http<H: ServerHandler + Clone>(handler: H) -> Result<(), Box<dyn 
 }
 
 async fn run(mode: &str, http: bool, impatient: bool, receipts: Receipts) -> Result<(), Box<dyn Error>> {
-    let some =
-        |server: Server| Server { tool_router: server.tool_router.receipted(&receipts, ["echo", "add", "none"]) };
+    let server = Server::new(&receipts);
+    let some = |mut server: Server| {
+        server.tool_router = server.tool_router.receipted(&receipts, ["echo", "add", "none"]);
+        server
+    };
     match (mode, http) {
-        ("whole", false) if impatient => serve(Impatient(receipts.wrap(Server::new()))).await,
-        ("whole", false) => serve(receipts.wrap(Server::new())).await,
-        ("whole", true) => serve_http(receipts.wrap(Server::new())).await,
-        ("tools", false) => serve(some(Server::new())).await,
-        ("both", false) => serve(receipts.wrap(some(Server::new()))).await,
+        ("whole", false) if impatient => serve(Impatient(receipts.wrap(server))).await,
+        ("whole", false) => serve(receipts.wrap(server)).await,
+        ("whole", true) => serve_http(receipts.wrap(server)).await,
+        ("tools", false) => serve(some(server)).await,
+        ("both", false) => serve(receipts.wrap(some(server))).await,
         ("router", false) => {
             let tools = Server::tool_router().map.into_values();
-            serve(receipts.wrap_service(Router::new(Server::new()).with_tools(tools))).await
+            serve(receipts.wrap_service(Router::new(server).with_tools(tools))).await
         }
         _ => Err(format!("there is no mode {mode:?}").into()),
     }
@@ -210,7 +220,7 @@ async fn run(mode: &str, http: bool, impatient: bool, receipts: Receipts) -> Res
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let (mut mode, mut http, mut impatient) = ("whole".to_owned(), false, false);
+    let (mut mode, mut http, mut impatient, mut is_dropped) = ("whole".to_owned(), false, false, false);
     let mut builder = Recorder::builder("receipted@1.0.0").auto_pack(true).cleartext("echo", ["text"]);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -221,11 +231,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
             "--policy" => builder = builder.policy_file(args.next().unwrap_or_default()),
             "--deny-as-result" => builder = builder.deny_as(Denial::ToolResult),
             "--store" => builder = builder.store_arguments(true).store_results(true),
+            "--require-evidence" => builder = builder.require_evidence(),
+            "--pack-every" => builder = builder.pack_every(args.next().unwrap_or_default().parse()?),
+            "--drop" => is_dropped = true,
             other => return Err(format!("what is {other}?").into()),
         }
     }
     let recorder = builder.open()?;
     let ended = run(&mode, http, impatient, recorder.receipts()).await;
+    if is_dropped {
+        drop(recorder);
+        return ended;
+    }
     for pack in recorder.close().packs.into_iter().filter_map(|sealed| sealed.pack) {
         eprintln!("pack {}", pack.display());
     }

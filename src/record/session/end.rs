@@ -149,12 +149,15 @@ impl Session {
         }
         self.looked = Instant::now();
         let Some((what, bytes)) = self.live.as_ref().and_then(|live| live.store.damage()) else { return };
+        // The whole directory may be gone. If it cannot be made, the next segment cannot be begun, which is said.
+        let _ = self.opening.dir.create();
         tracing::error!("{what}; another segment is begun");
         eprintln!(
             "assay: warning: {what}; another segment is begun, and what is left of this one is recovered at the end"
         );
         let Some(live) = self.make_way(shared, "beginning another segment") else { return };
         self.report.damaged = true;
+        self.report.disk_error.get_or_insert(what);
         self.damage += bytes.max(1);
         self.follow(live.recorder, live.store.segment_len(), shared, source);
     }
