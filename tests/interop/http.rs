@@ -1,7 +1,7 @@
 //! Servers with a URL, and the recorder in front of them: the listener and the bridge.
 
 mod clients;
-mod conformance;
+pub mod conformance;
 mod cut;
 mod stories;
 

@@ -1,7 +1,9 @@
-//! Servers with receipts of their own: the example that authors copy, its guide word by word, and a proxy in front of it.
+//! Servers with receipts of their own: the example that authors copy, its guide word by word, a proxy in front of it, and the
+//! official conformance suite.
 
 use crate::{
-    http::{Listener, Profile},
+    evidence,
+    http::{Listener, Profile, Upstream, conformance},
     install,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,7 +28,7 @@ pub fn example() -> PathBuf {
     root().join("assets/examples/mcp-demo-server")
 }
 
-/// A program of the example, which `tests/run.sh` builds.
+/// A program of the example or of `tests/receipts`, which `tests/run.sh` builds.
 pub fn built(program: &str) -> PathBuf {
     let program = install::assay().with_file_name(program);
     assert!(program.is_file(), "{} is not there: run tests/run.sh", program.display());
@@ -171,6 +173,36 @@ fn a_proxy_in_front_of_a_server_with_receipts_says_the_same_of_every_call() {
                 seen.result = None;
             }
             assert_eq!(&seen, own, "{flags:?}: request {id}, by the proxy (left) and by the server (right)");
+        }
+    }
+}
+
+#[test]
+fn the_conformance_suite_finds_the_same_in_a_server_with_receipts() {
+    let _shared = install::MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let temp = tempfile::tempdir().unwrap();
+    let server = built("receipted-conformance").display().to_string();
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let found = |how: &str| {
+            let dir = temp.path().join(revision).join(how);
+            fs::create_dir_all(&dir).unwrap();
+            let upstream = Upstream::start(&[&*server, how, "127.0.0.1:{port}"].map(str::to_owned), "/mcp", &dir);
+            conformance::counts(&upstream.url, revision, &dir.join("suite.log"))
+        };
+        let bare = found("--bare");
+        assert!(conformance::total(&bare).0 > 40, "{revision}: {bare:#?}");
+        assert_eq!(found("--recorded"), bare, "{revision}: with receipts (left) and without (right)");
+        // It was killed.
+        let dir = temp.path().join(revision).join("--recorded");
+        let audit = dir.join(".assay/mcp");
+        run(command(install::assay(), &dir)
+            .env("ASSAY_HOME", dir.join(".assay"))
+            .args(["recover", "--audit-dir"])
+            .arg(&audit));
+        let packs = install::directories(&audit.join("packs"));
+        assert!(!packs.is_empty(), "{revision}");
+        for pack in packs {
+            assert!(matches!(evidence::verify(&pack, &dir), Some(0 | 1)), "{}", pack.display());
         }
     }
 }

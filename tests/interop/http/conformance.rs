@@ -5,12 +5,12 @@ use crate::{install, suites};
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 /// Checks that passed and failed, by scenario.
-type Counts = BTreeMap<String, (u32, u32)>;
+pub type Counts = BTreeMap<String, (u32, u32)>;
 
 /// The suite asks whether a foreign `Host` or `Origin` is refused.
 const FOREIGN: &str = "dns-rebinding-protection";
 
-fn counts(url: &str, revision: &str, log: &Path) -> Counts {
+pub fn counts(url: &str, revision: &str, log: &Path) -> Counts {
     let mut suite = install::node("conformance");
     suite.args(["server", "--url", url, "--requirements", revision]);
     // Its exit code says whether all passed.
@@ -25,7 +25,7 @@ fn counts(url: &str, revision: &str, log: &Path) -> Counts {
     summary.lines().take_while(|line| !line.starts_with("Total: ")).filter_map(line).collect()
 }
 
-fn total(counts: &Counts) -> (u32, u32) {
+pub fn total(counts: &Counts) -> (u32, u32) {
     counts.values().fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
 }
 
