@@ -17,12 +17,14 @@ use crate::{
     pack::{
         analysis::{ANALYSIS_SCHEMA, Analysis, AnalysisRow},
         calls::{self, CallsError, Seen},
+        timeline::Timeline,
         verify::{
-            Completeness, Covered, Integrity, SignerVerdict, VerifyOptions, source::PackDir, terminal::ProgressLine,
-            verify,
+            Completeness, Covered, Integrity, SignerVerdict, VerifyOptions, request::check_out, source::PackDir,
+            terminal::ProgressLine, verify,
         },
     },
     paths::{DEFAULT_AUDIT_DIR, assay_home},
+    report,
 };
 use clap::Args;
 use serde::Serialize;
@@ -40,7 +42,7 @@ const PROBLEMS: usize = 10;
 /// Arguments of `assay analyze`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay analyze proof_pack_20260315T113000Z_0123456789abcdef\n  \
-                  assay analyze --history\n\n\
+                  assay analyze --history\n  assay analyze --html calls.html last\n\n\
                   The history is an index over every audit directory that you recorded in. It is not evidence. It is\n\
                   built from the journals there, and --rebuild builds it again.\n\n\
                   Exit codes: 0 counted; 2 a pack is TAMPERED and was left out, or the history cannot be read;\n\
@@ -61,6 +63,9 @@ pub struct AnalyzeArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    /// Also write a page for the browser to a new file: the counts, and the calls of packs as a picture of time
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 impl From<HistoryError> for Failure {
@@ -132,14 +137,14 @@ struct Document {
 pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
         let mut exit = Exit::Ok;
-        let mut names = BTreeMap::new();
+        let (mut names, mut timeline) = (BTreeMap::new(), Timeline::default());
         let (analysis, packs, history) = if args.history || args.rebuild || !args.audit_dir.is_empty() {
             let (analysis, view) = of_history(args, &mut names)?;
             (analysis, Vec::new(), Some(view))
         } else if args.packs.is_empty() {
             return Err(Failure::bad_input("there is nothing to count").hint("name a pack, or give --history"));
         } else {
-            let (analysis, views) = of_packs(&args.packs, &mut names)?;
+            let (analysis, views) = of_packs(&args.packs, args.html.as_deref(), &mut names, &mut timeline)?;
             let any = |integrity| views.iter().any(|v| v.integrity == integrity);
             if any(Integrity::Tampered) {
                 exit = Exit::Failed;
@@ -159,6 +164,9 @@ pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
             surface: (!packs.is_empty()).then(|| analysis.surface().clone()),
             packs,
         };
+        if let Some(file) = &args.html {
+            out::new_file(file, html(&document, &timeline).as_bytes())?;
+        }
         if args.json {
             out::json(&document)?;
         } else {
@@ -168,10 +176,18 @@ pub fn run(args: &AnalyzeArgs) -> Result<Exit, Failure> {
     })
 }
 
-fn of_packs(packs: &[PathBuf], names: &mut BTreeMap<String, String>) -> Result<(Analysis, Vec<PackView>), Failure> {
+fn of_packs(
+    packs: &[PathBuf],
+    html: Option<&Path>,
+    names: &mut BTreeMap<String, String>,
+    timeline: &mut Timeline,
+) -> Result<(Analysis, Vec<PackView>), Failure> {
     let (mut analysis, mut views) = (Analysis::default(), Vec::new());
     let packs = named::packs(packs, &Places::of_user())?;
     for Pack { dir, shown, .. } in &packs {
+        if let Some(file) = html {
+            check_out("--html", file, dir)?;
+        }
         let mut progress = ProgressLine::new();
         let report = verify(dir, &VerifyOptions::default(), &mut |p| progress.show(p));
         progress.clear();
@@ -190,18 +206,19 @@ fn of_packs(packs: &[PathBuf], names: &mut BTreeMap<String, String>) -> Result<(
             {
                 names.insert(session.server_id.clone(), info.to_string());
             }
-            count(dir, report.facts.receipt_pack_sha256.as_deref(), &mut analysis)?;
+            count(dir, report.facts.receipt_pack_sha256.as_deref(), &mut analysis, timeline)?;
         }
     }
     Ok((analysis, views))
 }
 
 /// Counts the receipts of a pack that was verified; that they are the same bytes is checked.
-fn count(pack: &Path, verified: Option<&str>, analysis: &mut Analysis) -> Result<(), Failure> {
+fn count(pack: &Path, verified: Option<&str>, analysis: &mut Analysis, timeline: &mut Timeline) -> Result<(), Failure> {
     let dir = PackDir::open(pack)?;
     let (sha256, _) = calls::lines(&dir, RECEIPTS, |line| {
         if let Some(seen) = Seen::read(line.bytes) {
             analysis.receipt(&seen);
+            timeline.receipt(&seen);
         }
     })
     .map_err(Failure::failed)?;
@@ -258,6 +275,18 @@ fn of_history(args: &AnalyzeArgs, names: &mut BTreeMap<String, String>) -> Resul
         problems,
     };
     Ok((history.analysis()?, view))
+}
+
+/// The page for the browser.
+fn html(d: &Document, timeline: &Timeline) -> String {
+    let packs = d.packs.iter().map(|p| {
+        let left_out = if p.integrity == Integrity::Pass { "" } else { ", left out" };
+        format!("{}: {}, {}, {}{left_out}", p.path, p.integrity, p.completeness, p.signer)
+    });
+    let history = d.history.iter().map(|h| format!("{}: {}", h.path, counted(h.sessions, "session")));
+    let sources: Vec<String> = packs.chain(history).collect();
+    let Document { total, tools, servers, days, .. } = d;
+    report::analysis::page(&report::analysis::Counted { sources: &sources, total, tools, servers, days, timeline })
 }
 
 fn words(d: &Document, style: Style) -> String {

@@ -90,6 +90,9 @@ pub struct ProxyArgs {
     /// Store the server's command line in cleartext, on disk and in packs; otherwise only its hash
     #[arg(long)]
     pub store_command: bool,
+    /// Show what messages hold in your dashboards while they watch, at most 4 KiB of each; it is written nowhere
+    #[arg(long)]
+    pub live_content: bool,
     /// Largest content to store in receipts; larger content stays in the investigation log (bytes, or with K, M, G)
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size)]
     pub store_limit: u64,
@@ -313,6 +316,7 @@ fn options(args: &ProxyArgs) -> Result<Options, Failure> {
         cleartext: cleartext(args),
         store_results: args.store_results,
         store_command: args.store_command,
+        live_content: args.live_content,
         store_limit: usize::try_from(args.store_limit).unwrap_or(usize::MAX),
         auto_pack: args.auto_pack,
         interval: args.pack_interval,

@@ -213,7 +213,7 @@ impl Watch {
                 continue;
             }
             let (only, updates, stop) = (self.wanted.session.clone(), self.updates.clone(), Arc::clone(&self.stop));
-            let thread = client::follow_only(card, only, BACKLOG, updates, stop)
+            let thread = client::follow_only(card, only, (BACKLOG, false), updates, stop)
                 .map_err(|e| Failure::failed(format_args!("cannot start a thread to follow sessions: {e}")))?;
             self.followed.insert(socket, thread);
         }

@@ -110,22 +110,23 @@ pub fn follow(
     updates: SyncSender<Update>,
     stop: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
-    follow_only(card, None, backlog, updates, stop)
+    follow_only(card, None, (backlog, false), updates, stop)
 }
 
-/// The same, but only for sessions whose hexadecimal digits begin with `only`, and those that continue them.
+/// The same, but only for sessions whose hexadecimal digits begin with `only`, and those that continue them; and with what their
+/// messages hold, where proxies offer that and it is asked for.
 ///
 /// # Errors
 /// No thread could be made.
 pub fn follow_only(
     card: RunCard,
     only: Option<String>,
-    backlog: u64,
+    (backlog, contents): (u64, bool),
     updates: SyncSender<Update>,
     stop: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
     let teller = Teller { updates, stop };
-    let mut follower = Follower { card, only, backlog, sessions: BTreeMap::new(), teller };
+    let mut follower = Follower { card, only, backlog, contents, sessions: BTreeMap::new(), teller };
     let run = move || {
         // Reading lost events from the files must not slow down a busy session.
         if let Err(e) = sys::process::nice_this_thread(NICE) {
@@ -151,6 +152,8 @@ struct Follower {
     card: RunCard,
     only: Option<String>,
     backlog: u64,
+    /// Ask for what messages hold.
+    contents: bool,
     /// The sessions that were heard of, running or not.
     sessions: BTreeMap<SessionId, Followed>,
     teller: Teller,
@@ -274,12 +277,16 @@ impl Follower {
     /// Asks for what is missing up to now, and for what is to come.
     fn greeted(&mut self, hello: &Hello, first: bool, stream: &UnixStream) -> io::Result<Option<()>> {
         let new = self.sessions.is_empty();
+        let contents = self.contents && hello.contents;
         let listed = |id: SessionId| hello.sessions.iter().any(|s| s.session_id == id);
         if first {
             let open: Vec<_> = self.sessions.values().filter(|s| !s.is_over()).map(|s| (s.id(), s.cursor)).collect();
             for (id, cursor) in open {
                 if listed(id) {
-                    ask(stream, &Request { from: Some(cursor), last: None, subscribe: Subject::Session(id) })?;
+                    ask(
+                        stream,
+                        &Request { contents, from: Some(cursor), last: None, subscribe: Subject::Session(id) },
+                    )?;
                 } else if self.rest(id, None).is_none() {
                     return Ok(None);
                 }
@@ -288,11 +295,11 @@ impl Follower {
         // The first time, ask for some of the past; after that, for every session that began meanwhile.
         let (from, last) = if new { (None, Some(self.backlog)) } else { (Some(0), None) };
         if self.only.is_none() {
-            ask(stream, &Request { from, last, subscribe: Subject::All })?;
+            ask(stream, &Request { contents, from, last, subscribe: Subject::All })?;
             return Ok(Some(()));
         }
         for brief in hello.sessions.iter().filter(|s| self.wants(s)) {
-            ask(stream, &Request { from, last, subscribe: Subject::Session(brief.session_id) })?;
+            ask(stream, &Request { contents, from, last, subscribe: Subject::Session(brief.session_id) })?;
         }
         Ok(Some(()))
     }
@@ -346,7 +353,8 @@ impl Follower {
             LiveLine::Begun(brief) => {
                 if self.wants(brief) {
                     let subscribe = Subject::Session(brief.session_id);
-                    ask(stream, &Request { from: Some(0), last: None, subscribe })?;
+                    // What was asked for contents once stays so.
+                    ask(stream, &Request { contents: false, from: Some(0), last: None, subscribe })?;
                 }
                 return Ok(Some(()));
             }

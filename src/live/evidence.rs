@@ -3,12 +3,19 @@
 //! Times rise in a file unless the clock was set. So the search starts at the call's times and, only if it is not
 //! there, looks everywhere. The events of a call end with the one that names its receipt.
 
-use super::row::CallRow;
+use super::{
+    content::{PREVIEW, one_line},
+    row::CallRow,
+};
 use crate::{
     lines::Lines,
     model::{
-        AuditEvent, EventKind, InvocationId, ReceiptId, WallTime, event::EventMembers, line::text, reading,
-        receipt::CallMembers, version,
+        AuditEvent, CallAnomaly, EventKind, InvocationId, ReceiptId, WallTime,
+        event::EventMembers,
+        line::{member, text},
+        reading,
+        receipt::CallMembers,
+        version,
     },
 };
 use memchr::memmem::Finder;
@@ -63,6 +70,37 @@ pub fn find(receipts: &Path, events: &Path, row: &CallRow, stop: &AtomicBool) ->
         Err(e) => out.problems.push(format!("{}: {e}", events.display())),
     }
     out
+}
+
+/// The arguments of a call as its receipt has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoredArguments {
+    /// The first of them, in one line; not yet safe for a terminal.
+    Preview(String),
+    /// They are too large for a receipt, or it was not found.
+    Elsewhere,
+    /// The session does not store them.
+    Nowhere,
+}
+
+/// Looks up what a call's receipt stores of its arguments.
+#[must_use]
+pub fn arguments(receipts: &Path, row: &CallRow, stop: &AtomicBool) -> StoredArguments {
+    let line = row.receipt_id.and_then(|id| receipt_of(receipts, id, row, stop).ok().flatten());
+    match line.map(|line| arguments_in(&line)) {
+        Some(Some(preview)) => StoredArguments::Preview(preview),
+        Some(None) if !row.anomalies.contains(CallAnomaly::ContentInInvestigationLog.as_str()) => {
+            StoredArguments::Nowhere
+        }
+        _ => StoredArguments::Elsewhere,
+    }
+}
+
+/// The arguments that a receipt's line holds, in one line of bounded length.
+#[must_use]
+pub fn arguments_in(line: &[u8]) -> Option<String> {
+    let stored = member(line, "arguments_content").filter(|stored| *stored != b"null")?;
+    Some(one_line(&String::from_utf8_lossy(&stored[..stored.len().min(4 * PREVIEW)])))
 }
 
 fn receipt_of(path: &Path, id: ReceiptId, row: &CallRow, stop: &AtomicBool) -> io::Result<Option<Vec<u8>>> {

@@ -2,6 +2,7 @@
 //! rows, for the socket, for a journal that is read, and for a pack.
 
 use super::{
+    message::Told,
     protocol::{Chained, End, LiveLine, Unread},
     row::{CallRow, Totals},
 };
@@ -95,6 +96,7 @@ impl Fold {
             end: None,
             hash: e.hash.clone(),
             kind: e.event,
+            message: Told::of(e).map(Box::new),
             method: e.method.clone(),
             mono_us: e.mono_us,
             note: None,

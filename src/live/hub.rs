@@ -6,13 +6,14 @@
 
 use super::{
     bell::{Bell, Heard},
+    crossed::Contents,
     protocol::{PackProgress, PackState},
     voice::Voice,
 };
 use crate::{
     model::SessionId,
     record::{
-        broadcast::{Begun, Broadcast, Progress, Streams},
+        broadcast::{Begun, Broadcast, Crossed, Progress, Streams},
         card::Card,
     },
 };
@@ -126,6 +127,7 @@ pub struct Hub {
     reaches: Mutex<HashMap<SessionId, Arc<Reach>>>,
     bell: Arc<Bell>,
     socket: OnceLock<PathBuf>,
+    pub(super) contents: Contents,
 }
 
 /// The live thread's end.
@@ -137,11 +139,17 @@ pub(super) struct Ear {
 }
 
 impl Hub {
-    /// Makes a hub, and the live thread's end of it.
-    pub(super) fn new() -> io::Result<(Arc<Self>, Ear)> {
+    /// Makes a hub, and the live thread's end of it; `contents`: subscribers may have what messages hold.
+    pub(super) fn new(contents: bool) -> io::Result<(Arc<Self>, Ear)> {
         let (bell, heard) = Bell::new()?;
         let (notes, inbox) = mpsc::channel();
-        let hub = Arc::new(Self { notes, reaches: Mutex::default(), bell: Arc::new(bell), socket: OnceLock::new() });
+        let hub = Arc::new(Self {
+            notes,
+            reaches: Mutex::default(),
+            bell: Arc::new(bell),
+            socket: OnceLock::new(),
+            contents: Contents::new(contents),
+        });
         Ok((Arc::clone(&hub), Ear { hub, notes: inbox, bell: heard }))
     }
 
@@ -213,6 +221,16 @@ impl Broadcast for Hub {
 
     fn streams(&self, session: SessionId, streams: Streams) {
         if self.reaches().get(&session).is_some_and(|reach| reach.set_streams(streams)) {
+            self.bell.ring_if_heard();
+        }
+    }
+
+    fn wants_contents(&self) -> bool {
+        self.contents.is_wanted()
+    }
+
+    fn crossed(&self, crossed: Crossed) {
+        if self.contents.put(crossed) {
             self.bell.ring_if_heard();
         }
     }

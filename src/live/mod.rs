@@ -6,7 +6,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`hub`], [`voice`] | where the recorder reports sessions, and what servers say on stderr, without waiting |
+//! | [`hub`], [`voice`], `crossed` | where the recorder reports sessions, what servers say on stderr, and what messages hold, without waiting |
 //! | [`server`] | the socket and its subscribers |
 //! | [`discovery`] | run directory, cards, which proxies are alive |
 //! | [`protocol`], `former` | the lines, and those of protocol 1 |
@@ -14,18 +14,22 @@
 //! | [`words`] | the state of a call in words |
 //! | [`fold`] | audit events to lines and rows: of a live stream, a journal, a pack |
 //! | [`journal`] | events and receipts of a session that may still be written |
-//! | [`row`], [`state`] | calls, and what is known of all of them |
+//! | [`row`], [`message`], [`messages`], [`content`], [`state`] | calls, messages and what these hold, and what is known of all of them |
 //! | [`client`] | following sessions: connect, heal, reconnect |
 //! | [`watcher`] | finding sessions as they come |
 
 mod bell;
 pub mod client;
+pub mod content;
+mod crossed;
 pub mod discovery;
 pub mod evidence;
 pub mod fold;
 mod former;
 pub mod hub;
 pub mod journal;
+pub mod message;
+pub mod messages;
 pub mod protocol;
 mod ring;
 pub mod row;

@@ -1,6 +1,10 @@
 //! What crosses the live socket: NDJSON, one object a line (docs/live-protocol.md).
 
-use super::row::{CallRow, Totals};
+use super::{
+    content::Content,
+    message::Told,
+    row::{CallRow, Totals},
+};
 use crate::{
     model::{
         Direction, EventKind, SessionId, WallTime,
@@ -89,6 +93,8 @@ pub enum LiveLine {
     PackProgress(PackProgress),
     /// Which streams of a session over HTTP are open, once that has changed.
     Streams(SessionStreams),
+    /// What a message holds, for those who asked for it.
+    Content(Box<Content>),
     /// All past events from `from` on have been sent; what follows is new.
     CaughtUp(CaughtUp),
     /// A request could not be understood.
@@ -101,6 +107,9 @@ pub enum LiveLine {
 /// `hello`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
+    /// Whether what messages hold can be asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub contents: bool,
     /// [`PROTOCOL`].
     #[serde(deserialize_with = "reading::known::<Hello, _>")]
     pub protocol: u32,
@@ -205,6 +214,9 @@ pub struct Chained {
     pub hash: String,
     /// The event's `event`: its kind.
     pub kind: EventKind,
+    /// The message, if this event is the one that says that it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Box<Told>>,
     /// Method of the JSON-RPC message; absent if the event is not about a message with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
@@ -323,6 +335,9 @@ pub struct ErrorLine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
+    /// Whether what messages hold is wanted, of all sessions; only where `hello` offers it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub contents: bool,
     /// Cursor of the first event that is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,

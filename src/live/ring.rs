@@ -8,6 +8,8 @@ pub(super) struct Entry {
     pub cursor: u64,
     /// Whether it is an event of the chain, so that its absence is a gap.
     pub chained: bool,
+    /// Whether it is what a message holds: only for those who asked for it, and never in the way of anything else.
+    pub is_content: bool,
     /// The line with its line feed.
     pub bytes: Arc<[u8]>,
 }
@@ -19,12 +21,15 @@ pub(super) struct Ring {
     first: u64,
     bytes: usize,
     max: usize,
+    /// Numbers of the contents that are kept, and their bytes.
+    contents: VecDeque<u64>,
+    content_bytes: usize,
 }
 
 impl Ring {
     /// An empty ring that keeps at most `max` bytes.
     pub const fn new(max: usize) -> Self {
-        Self { entries: VecDeque::new(), first: 0, bytes: 0, max }
+        Self { entries: VecDeque::new(), first: 0, bytes: 0, max, contents: VecDeque::new(), content_bytes: 0 }
     }
 
     /// Bytes of all lines.
@@ -45,14 +50,36 @@ impl Ring {
 
     pub fn push(&mut self, entry: Entry) {
         self.bytes += entry.bytes.len();
+        if entry.is_content {
+            self.content_bytes += entry.bytes.len();
+            self.contents.push_back(self.end());
+        }
         self.entries.push_back(entry);
         self.forget();
     }
 
+    /// Contents have at most a quarter of the room: the oldest of them become empty.
+    fn forget_contents(&mut self) {
+        while self.content_bytes > self.max / 4 {
+            let Some(number) = self.contents.pop_front() else { return };
+            let at = usize::try_from(number - self.first).ok();
+            if let Some(entry) = at.and_then(|at| self.entries.get_mut(at)) {
+                let bytes = std::mem::take(&mut entry.bytes).len();
+                self.bytes -= bytes;
+                self.content_bytes -= bytes;
+            }
+        }
+    }
+
     fn forget(&mut self) {
+        self.forget_contents();
         while self.bytes > self.max {
             let Some(old) = self.entries.pop_front() else { return };
             self.bytes -= old.bytes.len();
+            if self.contents.front() == Some(&self.first) {
+                self.contents.pop_front();
+                self.content_bytes -= old.bytes.len();
+            }
             self.first += 1;
         }
     }
@@ -88,10 +115,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn contents_push_no_event_out() {
+        let mut ring = Ring::new(1 << 20);
+        for n in 0..1000u64 {
+            ring.push(Entry { cursor: n, chained: true, is_content: false, bytes: vec![b'e'; 500].into() });
+            ring.push(Entry { cursor: n, chained: false, is_content: true, bytes: vec![b'c'; 20_000].into() });
+        }
+        assert_eq!((ring.first(), ring.end(), ring.oldest()), (0, 2000, Some(0)));
+        assert!(ring.bytes() <= 1000 * 500 + (256 << 10), "{}", ring.bytes());
+        assert!(ring.get(1).unwrap().bytes.is_empty() && ring.get(1999).unwrap().bytes.len() == 20_000);
+        for n in 1000..4000u64 {
+            ring.push(Entry { cursor: n, chained: true, is_content: false, bytes: vec![b'e'; 500].into() });
+        }
+        assert!(ring.bytes() <= 1 << 20 && ring.first() > 1);
+        ring.keep(0);
+        assert_eq!((ring.bytes(), ring.content_bytes, ring.contents.len()), (0, 0, 0));
+    }
+
+    #[test]
     fn lines_keep_their_numbers_when_old_ones_are_forgotten() {
         let mut ring = Ring::new(8 << 20);
         for n in 0..100u64 {
-            ring.push(Entry { cursor: n, chained: true, bytes: vec![b'x'; 256 << 10].into() });
+            ring.push(Entry { cursor: n, chained: true, is_content: false, bytes: vec![b'x'; 256 << 10].into() });
         }
         assert_eq!(ring.end(), 100);
         assert_eq!(ring.first(), 68);

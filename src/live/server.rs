@@ -15,6 +15,7 @@ mod subscriber;
 mod tests;
 
 use super::{
+    content::Content,
     discovery::{self, OwnCard},
     hub::{Ear, Hub, Note, Reach},
     protocol::{Ended, LiveLine, PackProgress, PackState, RUN_CARD_VERSION, RunCard, SessionState, Stderr, StderrLost},
@@ -63,12 +64,13 @@ const NICE: i32 = 10;
 /// free.
 const REST: Duration = Duration::from_millis(20);
 
-/// Starts the live thread. It makes its socket when the first session has begun on disk.
+/// Starts the live thread. It makes its socket when the first session has begun on disk. `contents`: subscribers that ask for
+/// it are sent what messages hold.
 ///
 /// # Errors
 /// No pipe or no thread could be made.
-pub fn start(audit_dir: &Path) -> io::Result<(Arc<Hub>, JoinHandle<()>)> {
-    start_in(audit_dir, discovery::run_dirs())
+pub fn start(audit_dir: &Path, contents: bool) -> io::Result<(Arc<Hub>, JoinHandle<()>)> {
+    start_with(audit_dir, discovery::run_dirs(), LIMITS, contents)
 }
 
 /// The same with given run directories.
@@ -76,12 +78,17 @@ pub fn start(audit_dir: &Path) -> io::Result<(Arc<Hub>, JoinHandle<()>)> {
 /// # Errors
 /// As [`start`].
 pub fn start_in(audit_dir: &Path, run_dirs: Vec<PathBuf>) -> io::Result<(Arc<Hub>, JoinHandle<()>)> {
-    start_with(audit_dir, run_dirs, LIMITS)
+    start_with(audit_dir, run_dirs, LIMITS, false)
 }
 
 /// The same with given limits.
-fn start_with(audit_dir: &Path, run_dirs: Vec<PathBuf>, limits: Limits) -> io::Result<(Arc<Hub>, JoinHandle<()>)> {
-    let (hub, ear) = Hub::new()?;
+fn start_with(
+    audit_dir: &Path,
+    run_dirs: Vec<PathBuf>,
+    limits: Limits,
+    contents: bool,
+) -> io::Result<(Arc<Hub>, JoinHandle<()>)> {
+    let (hub, ear) = Hub::new(contents)?;
     let mut server = Server {
         ear,
         audit_dir: audit_dir.to_owned(),
@@ -200,6 +207,7 @@ impl Server {
             self.catch_up();
             self.tell_stderr(false);
             self.tell_streams();
+            self.tell_contents();
             self.serve();
             // A subscriber that has just got the state of the session now gets the kept lines.
             if self.tell_stderr(false) {
@@ -217,9 +225,10 @@ impl Server {
 
     fn serve(&mut self) {
         let Self { subscribers, sessions, notices, ear, .. } = self;
-        let view = View { sessions, notices };
+        let view = View { sessions, notices, contents: ear.hub.contents.offered };
         let before = subscribers.len();
         subscribers.retain_mut(|s| s.serve(&view).is_ok());
+        ear.hub.contents.wanted_by(subscribers.iter().filter(|s| s.wants_contents()).count());
         if subscribers.len() != before {
             ear.hub.watched_by(subscribers.len());
         }
@@ -299,7 +308,7 @@ impl Server {
     }
 
     fn notice(&mut self, line: &LiveLine) {
-        self.notices.push(Entry { cursor: 0, chained: false, bytes: line.to_bytes().into() });
+        self.notices.push(Entry { cursor: 0, chained: false, is_content: false, bytes: line.to_bytes().into() });
     }
 
     /// Makes the card of a session that has begun; with the first one, the socket of the process.
@@ -415,6 +424,18 @@ impl Server {
         }
     }
 
+    /// Makes lines of what messages hold, for sessions with subscribers.
+    fn tell_contents(&mut self) {
+        let Self { sessions, subscribers, ear, .. } = self;
+        for crossed in ear.hub.contents.take() {
+            let Some(number) = sessions.number(crossed.session) else { continue };
+            let heard = subscribers.iter().any(|s| s.wants_contents() && s.is_at(number));
+            if let Some(told) = sessions.get_mut(number).filter(|_| heard) {
+                told.say_content(&LiveLine::Content(Box::new(Content::of(&crossed))));
+            }
+        }
+    }
+
     fn pack(&mut self, progress: PackProgress) {
         let (id, over) = (progress.session_id, progress.state != PackState::Sealing);
         let Some(session) = self.sessions.of_mut(id) else { return };
@@ -434,8 +455,10 @@ impl Server {
         loop {
             self.catch_up();
             self.tell_stderr(true);
+            self.tell_contents();
             self.serve();
-            let view = View { sessions: &self.sessions, notices: &self.notices };
+            let (sessions, notices) = (&self.sessions, &self.notices);
+            let view = View { sessions, notices, contents: self.ear.hub.contents.offered };
             // A subscriber that has read nothing lately is not waited for.
             let waiting = self.subscribers.iter().any(|s| s.has_more(&view) && !s.is_stalled(LAST_WORDS / 4));
             if self.subscribers.is_empty() || !waiting && !self.is_behind() || Instant::now() >= until {

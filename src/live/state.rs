@@ -6,6 +6,7 @@
 //! the files. Sessions are bounded too. What a call shows never depends on the window.
 
 use super::{
+    messages::Messages,
     protocol::{Chained, End, LiveLine, PackProgress, PackState, RunCard, SessionStreams, Stderr},
     row::{CallRow, Place, Totals},
 };
@@ -70,6 +71,7 @@ pub struct State {
     places: HashMap<InvocationId, Place>,
     /// The newest place that has left the window.
     floor: Option<Place>,
+    messages: Messages,
     sessions: BTreeMap<SessionId, SessionView>,
 }
 
@@ -88,6 +90,7 @@ impl State {
             rows: BTreeMap::new(),
             places: HashMap::new(),
             floor: None,
+            messages: Messages::new(window.saturating_mul(2)),
             sessions: BTreeMap::new(),
         }
     }
@@ -107,6 +110,12 @@ impl State {
     #[must_use]
     pub const fn is_cut(&self) -> bool {
         self.floor.is_some()
+    }
+
+    /// The messages in their window: twice as many as calls.
+    #[must_use]
+    pub const fn messages(&self) -> &Messages {
+        &self.messages
     }
 
     /// All sessions that are known, by id.
@@ -175,6 +184,7 @@ impl State {
                     s.pack = Some(pack.clone());
                 }
             }
+            LiveLine::Content(content) => self.messages.content_came(content),
             LiveLine::Hello(_)
             | LiveLine::Begun(_)
             | LiveLine::Ended(_)
@@ -203,6 +213,7 @@ impl State {
                 s.end = Some(end.clone());
             }
         }
+        self.messages.event(c);
         if let Some(call) = &c.call {
             self.call(call.clone());
         }
@@ -232,14 +243,20 @@ impl State {
     }
 }
 
-/// What a filter looks at in a call.
+/// A JSON-RPC id as a person types it.
 #[must_use]
-pub fn facts(row: &CallRow) -> Facts<'_> {
-    let rpc = row.mcp_request_id.as_ref().map(|id| match id {
+pub fn rpc_text(id: &RpcId) -> String {
+    match id {
         RpcId::Null => "null".to_owned(),
         RpcId::Int(n) => n.to_string(),
         RpcId::Text(t) => t.clone(),
-    });
+    }
+}
+
+/// What a filter looks at in a call.
+#[must_use]
+pub fn facts(row: &CallRow) -> Facts<'_> {
+    let rpc = row.mcp_request_id.as_ref().map(rpc_text);
     let ids = [Some(row.invocation_id.to_string()), row.receipt_id.map(|r| r.to_string()), rpc];
     Facts {
         tool: row.tool_name.as_deref().unwrap_or_default(),

@@ -83,7 +83,7 @@ impl Known {
 }
 
 /// Starts following every live session that is wanted, now and later, until `stop`. The last `backlog` events
-/// of each come first.
+/// of each come first, and what their messages hold comes with them where proxies offer that.
 ///
 /// # Errors
 /// No thread could be made.
@@ -113,8 +113,8 @@ pub fn watch(
                 if followed.contains_key(&socket) {
                     continue;
                 }
-                if let Ok(thread) =
-                    client::follow_only(card, wanted.session.clone(), backlog, updates.clone(), Arc::clone(&stop))
+                let only = wanted.session.clone();
+                if let Ok(thread) = client::follow_only(card, only, (backlog, true), updates.clone(), Arc::clone(&stop))
                 {
                     followed.insert(socket, thread);
                 }

@@ -18,6 +18,8 @@ pub struct Seen<'a> {
     pub schema: Cow<'a, str>,
     /// `receipt_id`.
     pub receipt_id: Cow<'a, str>,
+    /// `request_observed_at`, verbatim; empty where there is none.
+    pub asked_at: Cow<'a, str>,
     /// `timestamp`, verbatim.
     pub timestamp: Cow<'a, str>,
     /// `tool_name`; empty where there is none.
@@ -66,6 +68,7 @@ impl<'a> Seen<'a> {
             kind: text(m.r#type).unwrap_or_default(),
             schema: text(m.schema_version).unwrap_or_default(),
             receipt_id: text(m.receipt_id).unwrap_or_default(),
+            asked_at: text(m.request_observed_at).unwrap_or_default(),
             timestamp: text(m.timestamp).unwrap_or_default(),
             tool: text(m.tool_name).unwrap_or_default(),
             server: text(m.server_id).unwrap_or_default(),

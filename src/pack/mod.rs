@@ -13,5 +13,6 @@ pub mod sign;
 pub mod staging;
 pub mod stored;
 pub mod tally;
+pub mod timeline;
 
 pub use assay_verify::{self as verify, claims, lock};

@@ -107,7 +107,8 @@ pub fn run(options: &Options, http: &HttpOptions) -> Result<Exit, Failure> {
         .map_err(|e| Failure::bad_input(e).hint("look at --upstream-url, --cacert and --proxy"))?;
     let failed = |why: String| Failure::failed(why);
     let first = signer.clone().filter(|_| usable);
-    let keeping = Keeping { dir: dir.clone(), usable, signer: signer.clone(), auto_pack: options.auto_pack, status };
+    let (auto_pack, live_content) = (options.auto_pack, options.live_content);
+    let keeping = Keeping { dir: dir.clone(), usable, signer: signer.clone(), auto_pack, live_content, status };
     let limits = Limits { idle_ns: http.session_idle.as_nanos() as u64, sessions: http.max_sessions };
     let served = Served { url: http.url.as_str(), limits, capacity: http.capture_size };
     let Exchanges { log, key, waker, source, leftovers, reload, policy, process: number, identity } =

@@ -85,6 +85,8 @@ pub struct Options {
     pub store_results: bool,
     /// Store the server's command line in cleartext.
     pub store_command: bool,
+    /// Send what messages hold to this user's dashboards, and nowhere else.
+    pub live_content: bool,
     /// Content over this many bytes stays out of receipts.
     pub store_limit: usize,
     /// Whether a pack is built when a session ends.
@@ -187,7 +189,8 @@ fn run_with(options: &Options, upstream: Option<&Upstream>) -> Result<Exit, Fail
     };
     let upstream = upstream.map(|upstream| &upstream.bridge);
     let start = Start { options, upstream, dir: &dir, usable, session, started, status, waker, signer: signer.clone() };
-    let keeping = Keeping { dir: dir.clone(), usable, signer, auto_pack: options.auto_pack, status };
+    let (auto_pack, live_content) = (options.auto_pack, options.live_content);
+    let keeping = Keeping { dir: dir.clone(), usable, signer, auto_pack, live_content, status };
     let begun = spawned.and_then(|(child, pipes, log)| {
         let child = Arc::new(child);
         begin(&start, keeping, events, rules, &child, (pipes, log)).inspect_err(|_| {

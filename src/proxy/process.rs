@@ -81,7 +81,7 @@ impl Finished {
 impl Process {
     /// The threads that need no session. The error says what the system does not have.
     pub(super) fn start(keeping: Keeping, events: Sender<Event>) -> Result<Self, String> {
-        let live = keeping.usable.then(|| live(&keeping.dir)).flatten();
+        let live = keeping.usable.then(|| live(&keeping.dir, keeping.live_content)).flatten();
         let hub = live.as_ref().map(|(hub, _)| hub.clone());
         let log = keeping.usable.then(|| status::log_to(&keeping.dir, keeping.status)).flatten();
         let (ended, sealed) = mpsc::sync_channel(WAITING);
@@ -187,8 +187,8 @@ impl Recording {
 }
 
 /// Starts the live thread. If sessions cannot be watched, they are still recorded.
-fn live(dir: &AuditDir) -> Option<(Arc<Hub>, JoinHandle<()>)> {
-    match server::start(dir.root()) {
+fn live(dir: &AuditDir, contents: bool) -> Option<(Arc<Hub>, JoinHandle<()>)> {
+    match server::start(dir.root(), contents) {
         Ok(live) => Some(live),
         Err(e) => {
             tracing::warn!(error = %e, "this process cannot be watched");

@@ -18,6 +18,8 @@ pub(super) struct Keeping {
     pub(super) usable: bool,
     pub(super) signer: Option<Arc<Signer>>,
     pub(super) auto_pack: bool,
+    /// Subscribers may have what messages hold.
+    pub(super) live_content: bool,
     pub(super) status: Status,
 }
 

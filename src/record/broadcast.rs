@@ -6,7 +6,7 @@
 
 use super::card::Card;
 use crate::{
-    model::{SessionId, WallTime, receipt::Counts},
+    model::{Direction, SessionId, WallTime, receipt::Counts},
     paths::SessionPaths,
 };
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,28 @@ pub struct Streams {
     pub total: u64,
 }
 
+/// Bytes of a message that are told of.
+pub const MAX_CONTENT: usize = 4096;
+
+/// The beginning of a message that crossed.
+#[derive(Debug, Clone)]
+pub struct Crossed {
+    /// The session that it belongs to.
+    pub session: SessionId,
+    /// When its last byte was read.
+    pub at: WallTime,
+    /// Which way it went.
+    pub direction: Direction,
+    /// Number of its exchange over HTTP.
+    pub exchange: Option<u64>,
+    /// Its offset in its stream.
+    pub offset: u64,
+    /// At most [`MAX_CONTENT`] of its bytes.
+    pub beginning: Vec<u8>,
+    /// Its length in bytes.
+    pub wire_bytes: u64,
+}
+
 /// Called by the recorder thread, for any number of sessions. No method may wait for anything or anyone, and
 /// [`Broadcast::written`] may cost no more than a few stores while there is no subscriber.
 pub trait Broadcast: Send + Sync {
@@ -77,6 +99,12 @@ pub trait Broadcast: Send + Sync {
     fn is_watched(&self) -> bool;
     /// The streams of a session that are open now.
     fn streams(&self, session: SessionId, streams: Streams);
+    /// Whether anybody wants to see what messages hold, and may.
+    fn wants_contents(&self) -> bool {
+        false
+    }
+    /// A message crossed; called only while somebody wants that. It may be dropped.
+    fn crossed(&self, _: Crossed) {}
     /// Where the sessions of this process can be watched, once that is known.
     fn socket(&self) -> Option<&Path>;
     /// Number of live events of a session that subscribers missed since the last call.

@@ -168,13 +168,18 @@ impl Engine {
 
     /// Takes what crossed next; whose it was.
     fn take(&mut self) -> Option<SessionKey> {
-        let Self { source, sessions, report, .. } = self;
+        let Self { source, sessions, report, shared, .. } = self;
         let (mut whose, mut begins) = (None, None);
         source.next(&mut |key, seen| {
             whose = Some(key);
             match (seen, sessions.get_mut(&key)) {
                 (Seen::Begins(opening), _) => begins = Some(opening),
-                (seen, Some(session)) => session.take(seen),
+                (seen, Some(session)) => {
+                    if let Seen::Message(m) = &seen {
+                        session.say_crossed(m, shared.broadcast.as_ref());
+                    }
+                    session.take(seen);
+                }
                 // Of a session that is over: there is no chain to say so.
                 (Seen::Message(m), None) => report.miss(1, m.bytes.len() as u64),
                 (Seen::Torn { bytes, .. }, None) => report.miss(1, bytes),

@@ -317,6 +317,13 @@ impl Session {
         }
     }
 
+    /// Tells those who want it what a message holds.
+    pub(super) fn say_crossed(&self, m: &Message<'_>, broadcast: &dyn Broadcast) {
+        if let Some(live) = self.live.as_ref().filter(|_| broadcast.wants_contents()) {
+            broadcast.crossed(live.recorder.beginning(m));
+        }
+    }
+
     /// Tells those who watch which of its streams are open.
     pub(super) fn say_streams(&self, streams: Streams, broadcast: &dyn Broadcast) {
         if let Some(live) = &self.live {

@@ -40,6 +40,9 @@ p{margin:.25rem 0}code{font:.85em ui-monospace,monospace}\
 .sides{display:grid;grid-template-columns:repeat(auto-fit,minmax(16rem,1fr));gap:1rem}\
 .side{background:var(--soft);padding:.75rem 1rem}.side h2{margin-top:0}\
 .time{white-space:nowrap}\
+svg{display:block;font:11px system-ui,sans-serif;fill:var(--ink)}svg .good{fill:var(--good)}svg .warn{fill:var(--warn)}\
+svg .bad{fill:var(--bad)}svg .dim{fill:var(--dim)}svg .flight{fill:var(--dim);fill-opacity:.35}\
+.bars{width:40%}.bar{height:.8em;background:var(--good)}\
 .wide{overflow-x:auto}\
 table{border-collapse:collapse;width:100%;font-size:.92rem}\
 th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px solid var(--line)}\

@@ -71,7 +71,7 @@ impl fmt::Display for Key {
 
 /// Where keys mean something; a set of places, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Contexts(u16);
+pub struct Contexts(u32);
 
 macro_rules! contexts {
     ($($(#[$doc:meta])* $name:ident = $bit:literal, $title:literal;)+) => {
@@ -114,13 +114,20 @@ contexts! {
     EDITOR = 13, "Policy: typing";
     /// Servers, what they offer, and what of it is approved.
     SURFACE = 14, "Surface";
+    /// The messages of the live screen.
+    MESSAGES = 15, "Live: messages";
+    /// The messages of a pack.
+    CROSSED = 16, "Pack: messages";
+    /// Calls as a picture of time.
+    TIMELINE = 17, "Timeline";
 }
 
 impl Contexts {
     /// Everywhere but where text is typed.
     pub const GLOBAL: Self = Self(!(Self::TYPING.0 | Self::PALETTE.0 | Self::EDITOR.0));
-    /// Where there is a list of calls that a filter narrows.
-    pub const LISTS: Self = Self(Self::CALLS.0 | Self::RECEIPTS.0);
+    /// Where there is a list of calls or messages that a filter narrows.
+    pub const LISTS: Self =
+        Self(Self::CALLS.0 | Self::RECEIPTS.0 | Self::MESSAGES.0 | Self::CROSSED.0 | Self::TIMELINE.0);
     /// The screens, without what covers them.
     pub const SCREENS: Self = Self(Self::GLOBAL.0 & !Self::READING.0);
 
@@ -219,6 +226,10 @@ commands! {
     Reread = "read again", "Read the files again; in a policy, drop the changes, and undo brings them back";
     Propose = "propose", "Replace the text with the smallest policy that allows the recorded calls; undo takes it back";
     Everything = "all sessions", "Judge all sessions of the audit directory, or again only the selected one";
+    Messages = "messages", "All messages instead of calls, in both directions; or calls again";
+    Timeline = "timeline", "Calls as a picture of time, with the totals by tool; or the list again";
+    ZoomIn = "zoom in", "A shorter stretch of time; left and right move it";
+    ZoomOut = "zoom out", "A longer stretch of time";
     Sessions = "sessions", "Show or hide the list of sessions";
     OpenFiles = "open files", "Open the evidence of the session: its pack, or its files while it has none";
     FoldAll = "fold all", "Fold or unfold everything";
@@ -251,10 +262,12 @@ const fn bind(keys: &'static [&'static str], command: Command, contexts: Context
 
 const PANES: Contexts = Contexts::SCREENS;
 const CALLS_AND: Contexts = Contexts::CALLS.and(Contexts::SESSIONS).and(Contexts::DETAIL);
+const LIVE: Contexts = CALLS_AND.and(Contexts::MESSAGES).and(Contexts::TIMELINE);
 const WITH_DETAIL: Contexts = CALLS_AND.and(Contexts::RECEIPTS).and(Contexts::CHAIN);
-const WITH_TABS: Contexts = WITH_DETAIL.and(Contexts::PACK);
+const WITH_TABS: Contexts = WITH_DETAIL.and(Contexts::PACK).and(Contexts::CROSSED).and(Contexts::TIMELINE);
 const TYPED: Contexts = Contexts::TYPING.and(Contexts::PALETTE).and(Contexts::EDITOR);
-const PACK_AND: Contexts = Contexts::PACK.and(Contexts::RECEIPTS).and(Contexts::CHAIN).and(Contexts::DIFF);
+const PACKS_OWN: Contexts = Contexts::PACK.and(Contexts::RECEIPTS).and(Contexts::CHAIN).and(Contexts::CROSSED);
+const PACK_AND: Contexts = PACKS_OWN.and(Contexts::DIFF);
 
 /// Every key binding: footer, help, palette and docs/keys.md are made from it.
 pub static TABLE: &[Binding] = &[
@@ -290,8 +303,8 @@ pub static TABLE: &[Binding] = &[
         Contexts::LISTS.and(Contexts::SESSIONS).and(Contexts::DETAIL).and(Contexts::PACKS).and(Contexts::DIFF),
         4,
     ),
-    bind(&["f"], Command::Follow, CALLS_AND, 6),
-    bind(&["Space"], Command::Pause, CALLS_AND, 9),
+    bind(&["f"], Command::Follow, LIVE, 6),
+    bind(&["Space"], Command::Pause, LIVE, 9),
     bind(&["n"], Command::Next, PANES, 5),
     bind(&["N"], Command::Previous, PANES, 0),
     bind(&["Tab"], Command::NextPane, PANES, 7),
@@ -302,8 +315,12 @@ pub static TABLE: &[Binding] = &[
     bind(&["Y"], Command::CopyPath, PANES, 0),
     bind(&["ctrl-y"], Command::CopyRaw, PANES, 0),
     bind(&["z"], Command::FoldAll, WITH_DETAIL.and(Contexts::DIFF), 0),
-    bind(&["o"], Command::OpenFiles, CALLS_AND.and(Contexts::POLICIES), 12),
-    bind(&["s"], Command::Sessions, CALLS_AND, 11),
+    bind(&["o"], Command::OpenFiles, LIVE.and(Contexts::POLICIES), 12),
+    bind(&["s"], Command::Sessions, LIVE, 11),
+    bind(&["m"], Command::Messages, LIVE.and(PACKS_OWN), 9),
+    bind(&["t"], Command::Timeline, LIVE.and(PACKS_OWN), 9),
+    bind(&["+", "="], Command::ZoomIn, Contexts::TIMELINE, 4),
+    bind(&["-"], Command::ZoomOut, Contexts::TIMELINE, 5),
     bind(&["m"], Command::Mark, Contexts::PACKS, 5),
     bind(&["d"], Command::Compare, Contexts::PACKS, 6),
     bind(&["v"], Command::Verify, Contexts::PACKS.and(PACK_AND), 7),

@@ -11,7 +11,7 @@
 //! | [`app`], [`view`], [`overlay`], [`bars`] | the screens, what is over them, header and footer |
 //! | [`keymap`] | every key, command and help text |
 //! | [`live`], [`packs`], [`pack`], [`diff`], [`policy`], [`surface`] | one screen each |
-//! | [`detail`] | one call |
+//! | [`detail`], [`messages`], [`timeline`] | one call; messages in a list; calls as a picture of time |
 //! | [`kit`], [`cursor`] | lists, pairs of panes, sections that fold |
 //! | [`paint`], [`theme`], [`input`], [`palette`] | drawing, meaning, typing |
 
@@ -25,6 +25,7 @@ pub mod input;
 pub mod keymap;
 pub mod kit;
 pub mod live;
+pub mod messages;
 pub mod msg;
 pub mod overlay;
 pub mod pack;
@@ -41,6 +42,7 @@ pub mod term;
 #[cfg(test)]
 pub mod testkit;
 pub mod theme;
+pub mod timeline;
 pub mod view;
 
 pub use run::{Beside, BesideWork, run, run_beside};

@@ -341,3 +341,82 @@ fn a_session_that_died_is_said_to_be_recovered_once_it_is() {
     tty.wait("died, recovered");
     assert_eq!(tty.quit("q").0, 0);
 }
+
+/// A call whose arguments nobody may keep.
+fn secret(id: u64, text: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{{"secret":"{text}","bell":"\u0007\u001b[2J"}}}}}}"#
+    )
+}
+
+/// Files below a directory that hold a text.
+fn holding(dir: &std::path::Path, text: &str) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            found.extend(holding(&path, text));
+        } else if kind.is_file() && memchr::memmem::find(&std::fs::read(&path).unwrap(), text.as_bytes()).is_some() {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn all_messages_are_seen_live_and_in_the_pack() {
+    let rig = rig!();
+    let mut tty = Tty::start(&rig, &["watch"], 120, 30);
+    let mut client = session(&rig, &[]);
+    client.converse([rig::call(1, "echo", 1), rig::call(2, "fail", 2)].into_iter());
+    tty.wait("2 calls");
+    client.send("this is no JSON");
+    tty.keys("m");
+    tty.wait("→ request");
+    tty.wait("→ ! junk");
+    tty.wait("5 messages");
+    tty.keys("N");
+    tty.wait("content: not recorded");
+    tty.keys("m");
+    tty.wait("2 calls");
+    client.end();
+    tty.wait_any(&["pack verified", "pack built"]);
+    tty.keys("o");
+    tty.wait("PASS");
+    tty.keys("m");
+    tty.wait("5 messages");
+    tty.wait("tools/call echo");
+    assert_eq!(tty.quit("qq").0, 0);
+}
+
+#[test]
+fn what_is_shown_with_live_content_is_written_nowhere() {
+    let rig = rig!();
+    let mut tty = Tty::start(&rig, &["watch"], 140, 40);
+    let mut client = session(&rig, &["--live-content"]);
+    tty.wait("recording");
+    // The recorder hears of the dashboard's wish a moment after the dashboard has heard of the session.
+    let mut id = 0;
+    rig::until("the arguments on the screen", || {
+        id += 1;
+        client.converse([secret(id, "CANARY-ab12")].into_iter());
+        tty.contents().contains("CANARY-ab12").then_some(())
+    });
+    tty.keys("]]");
+    tty.wait("not recorded, only shown here");
+    tty.wait("arguments");
+    tty.keys("m");
+    tty.wait("CANARY-ab12");
+    let bytes = tty.bytes();
+    assert!(memchr::memmem::find(&bytes, b"\x07\x1b[2J").is_none(), "control characters reach the terminal");
+    tty.keys("m");
+    // Lines for other programs have none of it.
+    let out = rig.shell("timeout 3 \"$0\" watch --json").output().unwrap();
+    assert!(!String::from_utf8(out.stdout).unwrap().contains("CANARY"));
+    client.end();
+    tty.wait_any(&["pack verified", "pack built"]);
+    assert_eq!(tty.quit("q").0, 0);
+    std::fs::remove_file(rig.server_log()).ok();
+    assert_eq!(holding(&rig.root, "CANARY"), Vec::<std::path::PathBuf>::new());
+}

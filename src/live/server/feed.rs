@@ -113,7 +113,7 @@ impl Feed {
                 end.next = next;
             }
             *cursor = seq.saturating_add(1);
-            ring.push(Entry { cursor: seq, chained: true, bytes: told.to_bytes().into() });
+            ring.push(Entry { cursor: seq, chained: true, is_content: false, bytes: told.to_bytes().into() });
         };
         let before = lines.position();
         while let Some(line) = lines.whole(limit)? {

@@ -109,7 +109,17 @@ impl Session {
     /// Tells what is not in the chain.
     pub fn say(&mut self, line: &LiveLine) {
         self.last_word = Instant::now();
-        self.ring.push(Entry { cursor: self.head.cursor, chained: false, bytes: line.to_bytes().into() });
+        self.push(line, false);
+    }
+
+    /// Tells what a message holds.
+    pub fn say_content(&mut self, line: &LiveLine) {
+        self.push(line, true);
+    }
+
+    fn push(&mut self, line: &LiveLine, is_content: bool) {
+        let bytes = line.to_bytes().into();
+        self.ring.push(Entry { cursor: self.head.cursor, chained: false, is_content, bytes });
     }
 
     /// Makes lines of what has been written since: of all of it, if `eager`, else of a piece.

@@ -27,6 +27,8 @@ pub(super) struct View<'a> {
     pub sessions: &'a Sessions,
     /// Which sessions begin and end.
     pub notices: &'a Ring,
+    /// Whether contents can be asked for.
+    pub contents: bool,
 }
 
 /// From where a session is wanted.
@@ -107,7 +109,7 @@ impl Stream {
     }
 
     /// Takes lines over from the ring until `output` is `full`; returns how many events are lost.
-    fn fill(&mut self, s: &Session, output: &mut Vec<u8>, full: usize) -> u64 {
+    fn fill(&mut self, s: &Session, output: &mut Vec<u8>, full: usize, contents: bool) -> u64 {
         let mut lost = 0;
         if !self.greeted && (s.is_read || self.from == From::Beginning) {
             self.stands(s, output);
@@ -129,7 +131,9 @@ impl Stream {
                 self.expected = entry.cursor + 1;
                 self.forgiven = false;
             }
-            output.extend_from_slice(&entry.bytes);
+            if contents || !entry.is_content {
+                output.extend_from_slice(&entry.bytes);
+            }
             self.place += 1;
         }
         lost
@@ -147,6 +151,8 @@ pub(super) struct Subscriber {
     notice: u64,
     /// It wants to hear of every session that begins.
     all: bool,
+    /// It wants to see what messages hold.
+    contents: bool,
     streams: BTreeMap<u32, Stream>,
     /// The session whose turn it is.
     turn: u32,
@@ -164,6 +170,7 @@ impl Subscriber {
             greeted: false,
             notice: 0,
             all: false,
+            contents: false,
             streams: BTreeMap::new(),
             turn: 0,
             took: Instant::now(),
@@ -172,6 +179,10 @@ impl Subscriber {
 
     pub const fn stream(&self) -> &UnixStream {
         &self.stream
+    }
+
+    pub const fn wants_contents(&self) -> bool {
+        self.contents
     }
 
     /// Whether it hears of a session.
@@ -248,7 +259,7 @@ impl Subscriber {
             self.greeted = true;
             self.notice = view.notices.end();
             let sessions = view.sessions.iter().map(|(_, s)| s.brief()).collect();
-            self.say(&LiveLine::Hello(Hello { protocol: PROTOCOL, sessions }));
+            self.say(&LiveLine::Hello(Hello { contents: view.contents, protocol: PROTOCOL, sessions }));
         }
     }
 
@@ -298,6 +309,7 @@ impl Subscriber {
                 return self.say(&LiveLine::Error(ErrorLine { error, session_id: None }));
             }
         };
+        self.contents |= request.contents && view.contents;
         match request.subscribe {
             Subject::All => {
                 self.all = true;
@@ -323,7 +335,7 @@ impl Subscriber {
             self.output.shrink_to(2 * MAX_WAITING);
             self.sent = 0;
         }
-        let Self { output, streams, notice, turn, sent, .. } = self;
+        let Self { output, streams, notice, turn, sent, contents, .. } = self;
         let full = *sent + MAX_WAITING;
         while let Some(entry) = view.notices.get(*notice).filter(|_| output.len() < full) {
             output.extend_from_slice(&entry.bytes);
@@ -336,7 +348,7 @@ impl Subscriber {
             *turn = number + 1;
             let before = output.len();
             if let (Some(s), Some(stream)) = (view.sessions.get(number), streams.get_mut(&number)) {
-                s.reach.missed(stream.fill(s, output, full.min(before + TURN)));
+                s.reach.missed(stream.fill(s, output, full.min(before + TURN), *contents));
             }
             quiet = if output.len() == before { quiet + 1 } else { 0 };
         }

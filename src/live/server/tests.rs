@@ -9,9 +9,9 @@ use crate::{
         protocol::{Hello, MAX_REQUEST, PROTOCOL},
         state::State,
     },
-    model::{WallTime, receipt::Counts, version},
+    model::{Direction, WallTime, receipt::Counts, version},
     paths::{AuditDir, SessionPaths},
-    record::broadcast::{Broadcast, Progress},
+    record::broadcast::{Broadcast, Crossed, Progress},
 };
 use assay_support::{
     rig::until,
@@ -47,7 +47,7 @@ struct Recorded {
 impl Process {
     fn new(limits: Limits) -> Self {
         let tmp = tempfile::tempdir().unwrap();
-        let (hub, thread) = start_with(&tmp.path().join("audit"), vec![tmp.path().join("run")], limits).unwrap();
+        let (hub, thread) = start_with(&tmp.path().join("audit"), vec![tmp.path().join("run")], limits, true).unwrap();
         Self { tmp, hub, thread: Some(thread) }
     }
 
@@ -100,7 +100,7 @@ impl Process {
 
     fn follow(card: RunCard, only: Option<String>, backlog: u64) -> Receiver<Update> {
         let (updates, inbox) = mpsc::sync_channel(1000);
-        client::follow_only(card, only, backlog, updates, Arc::new(AtomicBool::new(false))).unwrap();
+        client::follow_only(card, only, (backlog, false), updates, Arc::new(AtomicBool::new(false))).unwrap();
         inbox
     }
 }
@@ -523,4 +523,43 @@ fn what_servers_said_before_waits_for_the_first_who_hears_of_their_sessions() {
     });
     of_a.take(b"three\n");
     assert_eq!(peer.next(stderr), (c.id, 2, "three".to_owned()));
+}
+
+#[test]
+fn contents_go_to_those_who_asked_and_are_taken_for_nobody_else() {
+    let p = Process::new(LIMITS);
+    let session = p.recorded(1, 3);
+    let crossed = |offset, text: &str| Crossed {
+        session: session.id,
+        at: WallTime::from_millis(0),
+        direction: Direction::ServerToClient,
+        exchange: None,
+        offset,
+        beginning: text.as_bytes().to_vec(),
+        wire_bytes: text.len() as u64,
+    };
+    let (mut plain, mut curious) = (p.connect(), p.connect());
+    assert!(plain.hello().contents && curious.hello().contents);
+    plain.say("{\"subscribe\":\"all\",\"from\":0}");
+    plain.caught_up(1);
+    assert!(!p.hub.wants_contents(), "nobody asked");
+    curious.say("{\"contents\":true,\"subscribe\":\"all\",\"from\":0}");
+    curious.caught_up(1);
+    until("the wish", || p.hub.wants_contents().then_some(()));
+    p.hub.crossed(crossed(7, r#"{"method":"notifications/message","params":{"data":"CANARY"}}"#));
+    let told = curious.next(|l| if let LiveLine::Content(c) = l { Some(c) } else { None });
+    assert_eq!((told.offset, told.said.method.as_deref()), (7, Some("notifications/message")));
+    p.hub.pack(session.id, PackState::Verified, None, Vec::new());
+    // What comes after it comes to the other one without it.
+    let mut between = Vec::new();
+    loop {
+        let line = plain.line();
+        if matches!(line, LiveLine::PackProgress(_)) {
+            break;
+        }
+        between.push(line);
+    }
+    assert!(!format!("{between:?}").contains("CANARY"), "{between:?}");
+    drop(curious);
+    until("nobody wants them", || (!p.hub.wants_contents()).then_some(()));
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
     live::{
+        content::Content,
         discovery::tests::run_card,
         fold::Fold,
         journal,
@@ -8,7 +9,7 @@ use crate::{
     },
     model::{Outcome, WallTime},
     paths::{AuditDir, SessionPaths},
-    record::broadcast::{OpenStream, Streams},
+    record::broadcast::{Crossed, OpenStream, Streams},
 };
 use assay_support::sessions::{self, Plan};
 use proptest::prelude::*;
@@ -244,4 +245,34 @@ fn sessions_are_bounded_and_those_that_ended_go_first() {
     assert!((1..=10).all(|n| !known(n)) && (11..=all).all(known));
     // Calls of a session that is forgotten stay until the window passes them.
     assert_eq!(state.rows().count(), 1);
+}
+
+#[test]
+fn a_message_is_listed_once_whether_its_content_or_its_event_comes_first() {
+    let (_tmp, _, lines) = session(3);
+    let request = lines.iter().filter_map(LiveLine::chained).find(|c| c.message.is_some()).unwrap();
+    let told = request.message.as_ref().unwrap();
+    let content = |offset| {
+        LiveLine::Content(Box::new(Content::of(&Crossed {
+            session: request.session_id,
+            at: request.at,
+            direction: request.direction.unwrap(),
+            exchange: None,
+            offset,
+            beginning: br#"{"id":1,"method":"ping"}"#.to_vec(),
+            wire_bytes: 24,
+        })))
+    };
+    let (known, silent) = (content(told.offset), content(u64::MAX));
+    let first = state_of(100, [&known, &silent].into_iter().chain(&lines));
+    let last = state_of(100, lines.iter().chain([&silent, &known, &known]));
+    assert_eq!(first, last);
+    // Requests and answers, and the one that left no event.
+    let answers = lines.iter().filter_map(LiveLine::chained).filter(|c| c.message.is_some()).count();
+    assert_eq!(first.messages().rows().count(), answers + 1);
+    let call = request.call.as_ref().unwrap().invocation_id;
+    let [asked, answered] = first.messages().contents_of(request.session_id, call);
+    assert!(asked.is_some() && answered.is_none());
+    let of_window = state_of(1, [&known, &silent].into_iter().chain(&lines));
+    assert!(of_window.messages().is_cut() && of_window.messages().rows().count() == 2);
 }

@@ -26,6 +26,7 @@ pub use setup::{HttpBinding, Origin, Setup, command_digest, server_id_of_command
 pub use step::Step;
 
 use super::{
+    broadcast::{Crossed, MAX_CONTENT},
     chain::{Chain, Entry, Wire},
     correlate::Table,
     envelope::{self, MessageKind},
@@ -429,6 +430,19 @@ impl Recorder {
         }
         let note = format!("{STEP_NOTE}{delta_ms}{STEP_UNIT}");
         self.anomaly_event(AnomalyKind::ClockStep, Some(note), now_ns, None, None, None);
+    }
+
+    /// The beginning of a message, for those who watch.
+    pub fn beginning(&self, m: &Message<'_>) -> Crossed {
+        Crossed {
+            session: self.session,
+            at: self.clock.wall(m.read_ns),
+            direction: m.direction(),
+            exchange: self.exchange_of(m.place).number(),
+            offset: m.place.offset,
+            beginning: m.bytes[..m.bytes.len().min(MAX_CONTENT)].to_vec(),
+            wire_bytes: m.bytes.len() as u64,
+        }
     }
 
     /// Records one message. What it returns is to be written to the investigation log from the message's bytes.

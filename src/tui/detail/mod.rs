@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     live::{
+        content::Content,
         evidence::{self, Evidence},
         row::CallRow,
     },
@@ -52,6 +53,8 @@ pub struct Subject {
     pub line: Option<u64>,
     /// Who took part, as far as they named themselves.
     pub who: Who,
+    /// What request and answer hold, if it was sent while they crossed and is recorded nowhere.
+    pub sent: [Option<Arc<Content>>; 2],
 }
 
 /// Client and server of a session.
@@ -164,6 +167,8 @@ pub struct Detail {
     /// The server's stderr around that time: when, what.
     stderr: Option<Vec<(WallTime, String)>>,
     found: Option<Box<Found>>,
+    /// What was sent of its content, as a tree.
+    sent: Option<Tree>,
     /// What is being read, and of which state of the call.
     reading: Option<(Ticket<Box<Found>>, CallRow)>,
     /// The state of the call of which `found` is.
@@ -190,6 +195,10 @@ impl Detail {
             }
             (self.found, self.known) = (None, None);
             self.cursor = Cursor::default();
+        }
+        let sent = |subject: &Option<Subject>| subject.as_ref().map(|s| s.sent.clone()).unwrap_or_default();
+        if other || sent(&self.subject) != sent(&subject) {
+            self.sent = tree_of_sent(&sent(&subject));
         }
         self.subject = subject;
         Vec::new()
@@ -287,10 +296,10 @@ impl Detail {
 
     /// The tree of the tab, and which part of the pane it has: all below the tabs and what is said above it.
     fn tree_at(&self, at: At) -> Option<(&Tree, Rect)> {
-        let found = self.found.as_ref()?;
+        let found = self.found.as_ref();
         let tree = match self.tab {
-            Tab::Content => found.content.as_ref()?,
-            Tab::Receipt => found.receipt.as_ref()?,
+            Tab::Content => found.and_then(|f| f.content.as_ref()).or(self.sent.as_ref())?,
+            Tab::Receipt => found?.receipt.as_ref()?,
             _ => return None,
         };
         let above = 1 + self.lines(at.area.width, at.now, Theme::default()).len() as u16;
@@ -301,8 +310,12 @@ impl Detail {
 
     fn tree_mut(&mut self, at: At) -> Option<(&mut Tree, Rect)> {
         let area = self.tree_at(at)?.1;
-        let found = self.found.as_mut()?;
-        let tree = if self.tab == Tab::Content { found.content.as_mut() } else { found.receipt.as_mut() };
+        let found = self.found.as_mut();
+        let tree = if self.tab == Tab::Content {
+            found.and_then(|f| f.content.as_mut()).or(self.sent.as_mut())
+        } else {
+            found?.receipt.as_mut()
+        };
         Some((tree?, area))
     }
 
@@ -317,10 +330,10 @@ impl Detail {
     /// What is looked for in this tab, if one can look for anything.
     #[must_use]
     pub fn searched(&self) -> Option<&str> {
-        let found = self.found.as_ref()?;
+        let found = self.found.as_ref();
         let has = match self.tab {
-            Tab::Content => found.content.is_some(),
-            Tab::Receipt => found.receipt.is_some(),
+            Tab::Content => self.sent.is_some() || found.is_some_and(|f| f.content.is_some()),
+            Tab::Receipt => found.is_some_and(|f| f.receipt.is_some()),
             _ => false,
         };
         has.then_some(self.search.as_str())
@@ -415,6 +428,17 @@ impl Detail {
             }
         });
     }
+}
+
+/// What was sent of request and answer; of one that was cut, its beginning as text.
+fn tree_of_sent(sent: &[Option<Arc<Content>>; 2]) -> Option<Tree> {
+    let mut all = serde_json::Map::new();
+    for ((name, _), content) in CONTENT.into_iter().zip(sent) {
+        let Some(content) = content else { continue };
+        let value = content.value().unwrap_or_else(|| Value::String(content.text.clone()));
+        all.insert(name.to_owned(), value);
+    }
+    (!all.is_empty()).then(|| Tree::new("call", Value::Object(all)))
 }
 
 /// Draws one line, cut where it is too long.

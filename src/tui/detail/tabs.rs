@@ -36,7 +36,8 @@ impl Detail {
     fn content(&self, subject: &Subject) -> Vec<DetailLine> {
         let found = self.found.as_ref().filter(|f| f.receipt.is_some());
         let (stored, redacted) = (found.map(|f| f.stored), found.is_some_and(|f| f.redacted));
-        if subject.row.receipt_id.is_some() && stored.is_none() {
+        let is_sent = subject.sent.each_ref().map(Option::is_some);
+        if subject.row.receipt_id.is_some() && stored.is_none() && is_sent == [false; 2] {
             return self.waiting();
         }
         let hashes = [subject.row.arguments_hash.as_deref(), subject.row.result_hash.as_deref()];
@@ -44,6 +45,7 @@ impl Detail {
         for (n, (name, _)) in CONTENT.into_iter().enumerate().filter(|(n, _)| !stored.unwrap_or_default()[*n]) {
             let running = subject.row.is_running();
             let why = match hashes[n] {
+                _ if is_sent[n] && stored.is_none_or(|stored| stored == [false; 2]) => "not recorded, only shown here",
                 None if running => "not there yet",
                 None => "there was none",
                 Some(_) if subject.row.anomalies.contains(CallAnomaly::ContentInInvestigationLog.as_str()) => {

@@ -1,7 +1,10 @@
 //! The live screen: every live session of this user, and their calls as they come.
 
 mod calls;
+mod follow;
 pub mod hint;
+mod message;
+mod previews;
 pub(super) mod session;
 mod sessions;
 #[cfg(test)]
@@ -9,31 +12,36 @@ pub(super) mod tests;
 mod view;
 
 use super::{
-    cursor,
-    detail::{Detail, Files, Subject, Who},
+    cursor::{self, Cursor},
+    detail::{Detail, DetailLine, Files, Subject, Who, said},
     keymap::{Command, Contexts},
     kit::ListPane,
     msg::{Effect, Target, Told},
     paint::Pen,
     screen::{At, Screen},
+    theme::{Role, Theme},
+    timeline::Scope,
 };
 use crate::{
     filter::{Filter, FilterError},
     live::{
         client::Update,
+        messages::{self, MessageRow},
         protocol::{LiveLine, PackState},
         row::CallRow,
         state::State,
     },
     model::{EventKind, SessionId, WallTime},
     numbers::counted,
+    pack::timeline::{Fate, Timeline},
     text::endings,
 };
-use calls::Calls;
+use calls::{Calls, Messages};
 use hint::Hint;
+use previews::Previews;
 use ratatui::layout::{Position, Rect};
 use sessions::Sessions;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 use view::Panes;
 
 /// Lines of stderr that the detail shows, and how far around the call, milliseconds.
@@ -49,11 +57,22 @@ enum Pane {
     Detail,
 }
 
+/// What the list in the middle shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Listed {
+    #[default]
+    Calls,
+    Messages,
+    /// Not a list: the calls as a picture.
+    Timeline,
+}
+
 /// What is shown, or was when the screen was paused.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     state: State,
     calls: Calls,
+    messages: Messages,
     sessions: Sessions,
 }
 
@@ -66,11 +85,17 @@ pub struct LiveScreen {
     filter: Filter,
     filter_text: String,
     pane: Pane,
+    listed: Listed,
+    /// Which part of the time the picture shows.
+    scope: Scope,
+    /// Where the text about a message is.
+    reading: Cursor,
     /// Shown, hidden, or as the width says.
     sessions_open: Option<bool>,
     /// The detail covers the rest.
     full: bool,
     detail: Detail,
+    previews: Previews,
     /// Messages that recorders could not record, by the event that says so.
     missed: BTreeMap<(SessionId, u64), u64>,
     /// Whether anything was ever heard.
@@ -101,7 +126,7 @@ impl LiveScreen {
     pub fn live(&mut self, update: Update, at: At) -> (bool, Vec<Effect>) {
         self.heard |= !matches!(update, Update::Unread(_));
         let seen = &mut self.now;
-        let mut touched = None;
+        let (mut touched, mut crossed) = (None, [None; 2]);
         match update {
             Update::Line(line) => {
                 if let Some(c) = line.chained() {
@@ -110,6 +135,7 @@ impl LiveScreen {
                         self.missed.insert((c.session_id, c.cursor), messages(c.note.as_deref()));
                     }
                 }
+                crossed = messages::told_of(&line);
                 seen.state.apply(&line);
                 if let LiveLine::Session(head) = &*line {
                     seen.sessions.found(head.session.card.session_id);
@@ -133,6 +159,9 @@ impl LiveScreen {
         if let Some(invocation) = touched {
             seen.calls.touched(&seen.state, invocation, &self.filter);
         }
+        for id in crossed.into_iter().flatten() {
+            seen.messages.touched(&seen.state, id, &self.filter);
+        }
         if self.held.is_some() {
             return (false, Vec::new());
         }
@@ -141,18 +170,26 @@ impl LiveScreen {
 
     /// The selection shows what is known now.
     fn refresh(&mut self, at: At) -> Vec<Effect> {
+        let height = self.panes(at).calls_body().height;
         let seen = self.held.as_deref().unwrap_or(&self.now);
-        let row = seen.calls.selected().and_then(|i| seen.state.row(i));
+        let row = seen.calls.list.selected().and_then(|i| seen.state.row(i));
         let subject = row.map(|row| Subject {
             row: row.clone(),
             files: files(&seen.state, row.session_id),
             line: None,
             who: who(&seen.state, row.session_id),
+            sent: seen.state.messages().contents_of(row.session_id, row.invocation_id).map(Option::<&Arc<_>>::cloned),
         });
         let stderr = row.map(|row| stderr(&seen.state, row));
         let mut effects = self.detail.show(subject);
         self.detail.set_stderr(stderr);
         effects.extend(self.detail.poll(at.now));
+        if self.listed == Listed::Calls {
+            let seen = self.held.as_deref().unwrap_or(&self.now);
+            let (shown, _) = seen.calls.list.window(height);
+            let rows = shown.into_iter().filter_map(|i| seen.state.row(i));
+            effects.extend(self.previews.poll(&seen.state, rows, at.now));
+        }
         effects
     }
 
@@ -182,7 +219,7 @@ impl LiveScreen {
     /// The call that is selected.
     #[cfg(test)]
     pub(super) fn selected(&self) -> Option<crate::model::InvocationId> {
-        self.seen().calls.selected()
+        self.seen().calls.list.selected()
     }
 
     #[cfg(test)]
@@ -234,7 +271,7 @@ impl LiveScreen {
         let seen = self.seen_mut();
         let (calls, state) = (&mut seen.calls, &seen.state);
         if let Some(lines) = cursor::lines(command, height) {
-            calls.step(lines, height);
+            calls.list.step(lines, height);
             return Some(self.refresh(at));
         }
         match command {
@@ -246,12 +283,12 @@ impl LiveScreen {
                 }
             }
             Command::Enter => {
-                calls.selected()?;
+                calls.list.selected()?;
                 self.full = self.panes(at).detail.is_none();
                 self.pane = Pane::Detail;
             }
             Command::Right => {
-                calls.selected()?;
+                calls.list.selected()?;
                 if self.panes(at).detail.is_some() {
                     self.pane = Pane::Detail;
                 }
@@ -262,7 +299,7 @@ impl LiveScreen {
                 return Some(self.refresh(at));
             }
             Command::CopyValue => {
-                let row = calls.selected().and_then(|i| state.row(i))?;
+                let row = calls.list.selected().and_then(|i| state.row(i))?;
                 let text = row.receipt_id.map_or_else(|| row.invocation_id.to_string(), |r| r.to_string());
                 return Some(vec![Effect::Copy { what: format!("id {text}"), text }]);
             }
@@ -271,6 +308,125 @@ impl LiveScreen {
             _ => return None,
         }
         Some(self.refresh(at))
+    }
+
+    /// The calls that are listed, as a picture.
+    fn timeline(&self, now: WallTime) -> Timeline {
+        let seen = self.seen();
+        let mut out = Timeline::default();
+        for row in seen.calls.list.all().filter_map(|call| seen.state.row(call)) {
+            let Some(from) = row.requested_at.or(row.ended_at) else { continue };
+            let running =
+                row.is_running().then(|| now.millis().saturating_sub(from.millis()).max(0).unsigned_abs() * 1000);
+            let us = running.or(row.duration_ms.map(|d| d.0)).unwrap_or(0);
+            let text = |name: &Option<String>| name.clone().unwrap_or_else(|| "?".to_owned());
+            out.add(&text(&row.server_id), &text(&row.tool_name), from, us, Fate::of(row.outcome));
+        }
+        out
+    }
+
+    /// Commands of the picture.
+    fn in_timeline(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let (timeline, area) = (self.timeline(at.now), self.panes(at).picture);
+        if self.scope.command(command, &timeline, At { area, ..at }).is_some() {
+            return Some(Vec::new());
+        }
+        match command {
+            // The filter goes first.
+            Command::Back if self.filter_text.is_empty() => {
+                self.listed = Listed::Calls;
+                Some(self.refresh(at))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the detail of a call has the keys.
+    fn in_detail(&self) -> bool {
+        self.pane == Pane::Detail && self.listed == Listed::Calls
+    }
+
+    /// The selected message.
+    fn message(&self) -> Option<&MessageRow> {
+        let seen = self.seen();
+        seen.state.messages().row(seen.messages.list.selected()?)
+    }
+
+    /// The text about the selected message, in a pane so wide.
+    fn message_lines(&self, columns: u16, theme: Theme) -> Vec<DetailLine> {
+        let Some(row) = self.message() else { return vec![said("No message is selected.", Role::Dim)] };
+        let state = &self.seen().state;
+        let card = state.sessions().get(&row.session_id).and_then(|view| view.card.as_ref());
+        let server = card.map(|card| card.card.server_id.as_str());
+        let who = who(state, row.session_id);
+        let content = state.messages().content(row).map(AsRef::as_ref);
+        message::lines(row, (server, &who), content, columns, theme)
+    }
+
+    fn message_pane(&self, at: At) -> ListPane {
+        let area = self.panes(at).detail_body().unwrap_or_default();
+        ListPane::new(self.message_lines(area.width, Theme::default()).len(), area)
+    }
+
+    /// Commands of the list of messages, and of the text about the selected one.
+    fn in_messages(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let inside = self.pane == Pane::Detail;
+        let panes = self.panes(at);
+        if inside && self.message_pane(at).command(&mut self.reading, command) {
+            return Some(Vec::new());
+        }
+        let height = panes.calls_body().height;
+        let Seen { state, messages, sessions, .. } = self.seen_mut();
+        if let Some(lines) = cursor::lines(command, height) {
+            messages.list.step(lines, height);
+            self.reading = Cursor::default();
+            return Some(Vec::new());
+        }
+        match command {
+            Command::Next | Command::Previous => {
+                let forwards = command == Command::Next;
+                let is = |id| state.messages().row(id).is_some_and(|row| row.what.is_problem());
+                if !messages.list.next(forwards, height, is) {
+                    let word = if forwards { "below" } else { "above" };
+                    return Some(vec![Effect::Say(format!("no error, junk or blocked message {word}"))]);
+                }
+                self.reading = Cursor::default();
+            }
+            Command::Enter | Command::Right if !inside => {
+                messages.list.selected()?;
+                if command == Command::Enter || panes.detail.is_some() {
+                    self.full = panes.detail.is_none();
+                    self.pane = Pane::Detail;
+                }
+            }
+            Command::Back | Command::Quit | Command::Left if inside => (self.full, self.pane) = (false, Pane::Calls),
+            Command::Left if panes.sessions.is_some() => self.pane = Pane::Sessions,
+            Command::Back if sessions.only().is_some() => {
+                self.narrow(None);
+                return Some(self.refresh(at));
+            }
+            // The filter goes first.
+            Command::Back if self.filter_text.is_empty() => {
+                self.listed = Listed::Calls;
+                return Some(self.refresh(at));
+            }
+            Command::CopyValue if inside => {
+                let line =
+                    self.message_lines(at.area.width, Theme::default()).into_iter().nth(self.reading.at as usize)?;
+                return Some(vec![if line.copy.is_empty() {
+                    Effect::Say("this line has nothing to copy".to_owned())
+                } else {
+                    Effect::Copy { what: "the value".to_owned(), text: line.copy }
+                }]);
+            }
+            Command::CopyValue => {
+                let text =
+                    self.message().map(|row| row.method.clone().unwrap_or_else(|| row.what.word().to_owned()))?;
+                return Some(vec![Effect::Copy { what: "the method".to_owned(), text }]);
+            }
+            _ => return None,
+        }
+        Some(Vec::new())
     }
 
     fn in_sessions(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
@@ -314,6 +470,7 @@ impl LiveScreen {
         for seen in [Some(&mut self.now), self.held.as_deref_mut()].into_iter().flatten() {
             seen.sessions.set_only(only);
             seen.calls.only(&seen.state, only, &filter);
+            seen.messages.only(&seen.state, only, &filter);
         }
     }
 
@@ -322,7 +479,8 @@ impl LiveScreen {
         let seen = self.seen();
         match self.pane {
             Pane::Sessions => seen.sessions.selected(&seen.state),
-            _ => seen.calls.selected().and_then(|i| seen.state.row(i)).map(|row| row.session_id),
+            _ if self.listed == Listed::Messages => self.message().map(|row| row.session_id),
+            _ => seen.calls.list.selected().and_then(|i| seen.state.row(i)).map(|row| row.session_id),
         }
     }
 
@@ -354,21 +512,34 @@ impl Screen for LiveScreen {
     fn place(&self) -> Contexts {
         match self.pane {
             Pane::Sessions => Contexts::SESSIONS,
+            _ if self.listed == Listed::Messages => Contexts::MESSAGES,
+            _ if self.listed == Listed::Timeline => Contexts::TIMELINE,
             Pane::Calls => Contexts::CALLS,
             Pane::Detail => Contexts::DETAIL,
         }
     }
 
     fn command(&mut self, command: Command, at: At) -> Option<Vec<Effect>> {
+        let listed = self.listed;
         match command {
             Command::Follow => {
                 let height = self.panes(at).calls_body().height;
-                let calls = &mut self.seen_mut().calls;
-                if calls.follows() {
-                    calls.stop();
+                let Seen { calls, messages, .. } = self.seen_mut();
+                if listed == Listed::Messages {
+                    messages.list.toggle(height);
                 } else {
-                    calls.step(i64::MAX, height);
+                    calls.list.toggle(height);
                 }
+                return Some(self.refresh(at));
+            }
+            Command::Timeline => {
+                self.listed = if listed == Listed::Timeline { Listed::Calls } else { Listed::Timeline };
+                (self.full, self.pane, self.scope) = (false, Pane::Calls, Scope::default());
+                return Some(self.refresh(at));
+            }
+            Command::Messages => {
+                self.listed = if listed == Listed::Messages { Listed::Calls } else { Listed::Messages };
+                (self.full, self.pane, self.reading) = (false, Pane::Calls, Cursor::default());
                 return Some(self.refresh(at));
             }
             Command::Pause => {
@@ -404,6 +575,8 @@ impl Screen for LiveScreen {
         }
         match self.pane {
             Pane::Sessions => self.in_sessions(command, at),
+            _ if listed == Listed::Timeline => self.in_timeline(command, at),
+            _ if listed == Listed::Messages => self.in_messages(command, at),
             Pane::Calls => self.in_calls(command, at),
             Pane::Detail => match command {
                 Command::Back if self.detail.searched().is_some_and(|s| !s.is_empty()) => None,
@@ -420,14 +593,19 @@ impl Screen for LiveScreen {
     }
 
     fn told(&mut self, told: Told, _at: At) -> Result<Vec<Effect>, Told> {
-        self.hint.told(told).or_else(|told| self.detail.told(told)).map(|()| Vec::new())
+        let told = self.hint.told(told).or_else(|told| self.previews.told(told));
+        told.or_else(|told| self.detail.told(told)).map(|()| Vec::new())
     }
 
     fn click(&mut self, x: u16, y: u16, twice: bool, at: At) -> Vec<Effect> {
         let panes = self.panes(at);
         let inside = |r: Rect| r.contains(Position { x, y });
-        if let Some(body) = panes.detail_body().filter(|r| inside(*r)) {
+        if let Some(body) = panes.detail_body().filter(|r| inside(*r) && self.listed != Listed::Timeline) {
             self.pane = Pane::Detail;
+            if self.listed == Listed::Messages {
+                self.message_pane(at).click(&mut self.reading, x, y);
+                return Vec::new();
+            }
             return self.detail.click(x, y, twice, At { area: body, ..at });
         }
         if let Some(list) = panes.sessions.filter(|r| inside(*r)) {
@@ -444,10 +622,17 @@ impl Screen for LiveScreen {
         let body = panes.calls_body();
         if inside(body) {
             self.pane = Pane::Calls;
-            self.seen_mut().calls.click(y - body.y, body.height);
+            let listed = self.listed;
+            let Seen { calls, messages, .. } = self.seen_mut();
+            match listed {
+                Listed::Timeline => return Vec::new(),
+                Listed::Calls => calls.list.click(y - body.y, body.height),
+                Listed::Messages => messages.list.click(y - body.y, body.height),
+            }
+            self.reading = Cursor::default();
             let mut effects = self.refresh(at);
             if twice {
-                effects.extend(self.in_calls(Command::Enter, at).unwrap_or_default());
+                effects.extend(self.command(Command::Enter, at).unwrap_or_default());
             }
             return effects;
         }
@@ -458,6 +643,10 @@ impl Screen for LiveScreen {
         let panes = self.panes(at);
         let inside = |r: Rect| r.contains(Position { x, y });
         if panes.detail_body().is_some_and(inside) {
+            if self.listed == Listed::Messages {
+                self.message_pane(at).step(&mut self.reading, lines);
+                return Vec::new();
+            }
             self.detail.wheel(lines, self.detail_at(at));
             return Vec::new();
         }
@@ -466,8 +655,17 @@ impl Screen for LiveScreen {
             self.session_pane(at).step(&mut self.seen_mut().sessions.cursor, lines.signum());
             return Vec::new();
         }
-        let height = panes.calls_body().height;
-        self.seen_mut().calls.step(lines, height);
+        if self.listed == Listed::Timeline {
+            let timeline = self.timeline(at.now);
+            self.scope.wheel(lines, &timeline, At { area: panes.picture, ..at });
+            return Vec::new();
+        }
+        let (height, listed) = (panes.calls_body().height, self.listed);
+        let Seen { calls, messages, .. } = self.seen_mut();
+        match listed {
+            Listed::Calls | Listed::Timeline => calls.list.step(lines, height),
+            Listed::Messages => messages.list.step(lines, height),
+        }
         self.refresh(at)
     }
 
@@ -483,11 +681,11 @@ impl Screen for LiveScreen {
     }
 
     fn filter(&self) -> Option<&str> {
-        if self.pane == Pane::Detail { self.detail.searched() } else { Some(&self.filter_text) }
+        if self.in_detail() { self.detail.searched() } else { Some(&self.filter_text) }
     }
 
     fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
-        if self.pane == Pane::Detail {
+        if self.in_detail() {
             self.detail.search(text, self.detail_at(at));
             return Ok(Vec::new());
         }

@@ -5,16 +5,18 @@ use crate::{
     clients::discover::Surroundings,
     live::{
         client::{Gone, Update},
+        content::Content,
         discovery::{Unread, tests::run_card},
+        message::{self, What},
         protocol::{Chained, End, LiveLine, PackProgress, PackState, RunCard, SessionHead, SessionStreams, Stderr},
         row::{CallRow, Totals},
     },
     model::{
-        DurationMs, EventKind, InvocationId, Outcome, Phases, PolicyVerdict, Profile, ReceiptId, RpcId, SessionId,
-        Transport, WallTime, receipt::PeerInfo,
+        Direction, DurationMs, EventKind, InvocationId, Outcome, Phases, PolicyVerdict, Profile, ReceiptId, RpcId,
+        SessionId, Transport, WallTime, receipt::PeerInfo,
     },
     record::{
-        broadcast::{OpenStream, Streams},
+        broadcast::{Crossed, OpenStream, Streams},
         card::{Card, HttpCard},
         recorder::HttpBinding,
     },
@@ -89,6 +91,7 @@ impl Told {
             end: None,
             hash: format!("{:064x}", self.cursor),
             kind,
+            message: None,
             method: None,
             mono_us: self.cursor * 1000,
             note: None,
@@ -142,6 +145,39 @@ impl Told {
             ..self.row(n, tool, ms)
         };
         Update::Line(Box::new(LiveLine::CallFinished(self.chained(EventKind::ResponseSent, Some(row)))))
+    }
+
+    /// A message that an event tells of, `ms` after now.
+    pub fn message(&mut self, what: What, way: Direction, method: Option<&str>, ms: i64) -> Update {
+        let kind = match what {
+            What::Response | What::Error => EventKind::ResponseReceived,
+            What::Junk => EventKind::Malformed,
+            What::Notification => EventKind::Notification,
+            What::Blocked => EventKind::RequestBlocked,
+            What::Unexpected => EventKind::Anomaly,
+            What::Request | What::Other => EventKind::RequestReceived,
+        };
+        let mut c = self.chained(kind, None);
+        (c.at, c.direction, c.method) = (at(ms), Some(way), method.map(ToOwned::to_owned));
+        c.note = what.is_problem().then(|| "not JSON: expected a value".to_owned());
+        let (offset, wire_bytes) = (self.cursor * 1000, 90 + self.cursor * 331);
+        let rpc_id = method.map(|_| RpcId::Int(self.cursor as i64));
+        c.message = Some(Box::new(message::Told { exchange: None, offset, rpc_id, what, wire_bytes }));
+        Update::Line(Box::new(LiveLine::Chain(c)))
+    }
+
+    /// What a message holds that crossed at this offset.
+    pub fn content(&self, way: Direction, offset: u64, text: &str, ms: i64) -> Update {
+        let crossed = Crossed {
+            session: self.id,
+            at: at(ms),
+            direction: way,
+            exchange: None,
+            offset,
+            beginning: text.as_bytes().to_vec(),
+            wire_bytes: text.len() as u64,
+        };
+        Update::Line(Box::new(LiveLine::Content(Box::new(Content::of(&crossed)))))
     }
 
     pub fn gap(&mut self, note: &str) -> Update {
@@ -623,4 +659,157 @@ fn a_call_that_goes_over_into_the_next_session_is_counted_there_alone() {
     hear(&mut app, [next.hello(None, Profile::Audit), next.begins(2, "x", 1)]);
     let text = testkit::text(&testkit::frame(&mut app, 120, 30));
     assert!(text.contains("2 in flight") && text.contains("1 session live  2 calls"), "{text}");
+}
+
+/// Messages of all kinds, in both directions.
+fn with_messages() -> (App, Told) {
+    use Direction::{ClientToServer as To, ServerToClient as From};
+    let mut app = testkit::app(start());
+    let mut told = Told::new(1, "everything");
+    hear(&mut app, [told.hello(Some("inspector"), Profile::Guard)]);
+    let all = [
+        (What::Request, To, Some("tools/list")),
+        (What::Response, From, Some("tools/list")),
+        (What::Request, From, Some("sampling/createMessage")),
+        (What::Error, To, Some("sampling/createMessage")),
+        (What::Notification, From, Some("notifications/tools/list_changed")),
+        (What::Junk, From, None),
+        (What::Blocked, To, Some("resources/\u{1b}[31mread")),
+        (What::Unexpected, From, None),
+    ];
+    for (n, (what, way, method)) in all.into_iter().enumerate() {
+        let update = told.message(what, way, method, -8_000 + n as i64 * 1000);
+        hear(&mut app, [update]);
+    }
+    (app, told)
+}
+
+#[test]
+fn all_messages_are_listed_in_both_directions() {
+    let (mut app, _) = with_messages();
+    press(&mut app, "m");
+    assert_eq!(app.place(), Contexts::MESSAGES);
+    assert_frames("live-messages", |w, h| frame(&mut app, w, h));
+    let see = |app: &mut App| text(&frame(app, 140, 40));
+    let seen = see(&mut app);
+    for words in ["→ request", "← request", "→ ! error", "← notification", "← ! junk", "8 messages  following"]
+    {
+        assert!(seen.contains(words), "{words}: {seen}");
+    }
+    // The problems, one after the other, and what there is about one.
+    press(&mut app, "N N Enter");
+    let seen = see(&mut app);
+    assert!(seen.contains("way                 server to client") && seen.contains("what is wrong"), "{seen}");
+    assert!(seen.contains("content: not recorded."), "{seen}");
+    press(&mut app, "Esc / 'sampling' Enter");
+    assert!(see(&mut app).contains("2 messages  /sampling"));
+    press(&mut app, "Esc");
+    assert!(see(&mut app).contains("8 messages"));
+    press(&mut app, "m");
+    assert_eq!(app.place(), Contexts::CALLS);
+}
+
+#[test]
+fn contents_that_are_sent_are_shown_and_said_to_be_recorded_nowhere() {
+    use Direction::ClientToServer as To;
+    let (mut app, mut told) = with_messages();
+    let ping = r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#;
+    let call =
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"to":"a\u001b[2Jb"}}}"#;
+    hear(&mut app, [told.content(To, 7, ping, -500)]);
+    // What it holds comes before its event.
+    let (offset, ms) = ((told.cursor + 1) * 1000, -100);
+    hear(&mut app, [told.content(To, offset, call, ms)]);
+    let row = told.row(1, "echo", ms);
+    let Update::Line(line) = told.message(What::Request, To, Some("tools/call"), ms) else { unreachable!() };
+    let LiveLine::Chain(mut c) = *line else { unreachable!() };
+    c.call = Some(row);
+    hear(&mut app, [Update::Line(Box::new(LiveLine::CallStarted(c)))]);
+    press(&mut app, "] ]");
+    let see = |app: &mut App| text(&frame(app, 140, 40));
+    let seen = see(&mut app);
+    assert!(seen.contains(r#"{"to":"a\u001b"#) && seen.contains("not recorded, only shown here"), "{seen}");
+    assert_frames("live-content", |w, h| frame(&mut app, w, h));
+    press(&mut app, "m k");
+    let seen = see(&mut app);
+    assert!(seen.contains("10 messages") && seen.contains("It leaves no event.") && seen.contains("ping"), "{seen}");
+    press(&mut app, "j");
+    let seen = see(&mut app);
+    assert!(seen.contains("content: not recorded; sent to your") && seen.contains("event               #"), "{seen}");
+    assert_frames("live-messages-content", |w, h| frame(&mut app, w, h));
+}
+
+#[test]
+fn stored_arguments_stand_beside_the_calls() {
+    let tmp = tempfile::tempdir().unwrap();
+    let plan = assay_support::sessions::Plan { calls: 5, ..Default::default() };
+    let written = assay_support::sessions::write(&plan, tmp.path()).unwrap();
+    let text_of = std::fs::read_to_string(&written.paths.receipts).unwrap();
+    let stored = text_of.replace("\"arguments_content\":null", r#""arguments_content":{"path":"/etc/hosts"}"#);
+    std::fs::write(&written.paths.receipts, stored).unwrap();
+    let mut app = testkit::app(start());
+    let mut fold = crate::live::fold::Fold::default();
+    let mut card = run_card(SessionId::from_bits(written.paths.id.bits()));
+    (card.segment, card.receipts) = (written.paths.segment.clone(), written.paths.receipts.clone());
+    let head = SessionHead {
+        chain_head: None,
+        cursor: 0,
+        from: 0,
+        oldest: 0,
+        session: card,
+        streams: None,
+        totals: Totals::default(),
+    };
+    hear(&mut app, [Update::Line(Box::new(LiveLine::Session(Box::new(head))))]);
+    let mut lines = Vec::new();
+    crate::live::journal::events(&written.paths.segment, 0, u64::MAX, &mut |_, e| {
+        lines.push(fold.event(&e.ok().unwrap()));
+    })
+    .unwrap();
+    hear(&mut app, lines.into_iter().map(|line| Update::Line(Box::new(line))));
+    let later = WallTime::from_millis(testkit::now().millis() + 5000);
+    let effects = app.update(Msg::Tick(later));
+    testkit::settle(&mut app, effects);
+    press(&mut app, "k");
+    let seen = text(&frame(&mut app, 140, 40));
+    assert!(seen.contains("arguments") && seen.matches(r#"{"path":"/etc/"#).count() >= 4, "{seen}");
+    press(&mut app, "m");
+    let seen = text(&frame(&mut app, 120, 40));
+    assert!(seen.contains("10 messages") && seen.contains("→ request") && seen.contains("← response"), "{seen}");
+}
+
+#[test]
+fn the_calls_are_a_picture_of_time_with_totals_by_tool() {
+    let mut app = at_work();
+    press(&mut app, "t");
+    assert_eq!(app.place(), Contexts::TIMELINE);
+    assert_frames("live-timeline", |w, h| frame(&mut app, w, h));
+    let see = |app: &mut App| text(&frame(app, 140, 40));
+    let seen = see(&mut app);
+    for words in [
+        "all of it",
+        "in flight",
+        "most at once: ",
+        "filesystem     25 ",
+        "fetch           6 ",
+        "✗ denied",
+        "search_files",
+    ] {
+        assert!(seen.contains(words), "{words}: {seen}");
+    }
+    let whole = seen.clone();
+    press(&mut app, "+ +");
+    let part = see(&mut app);
+    assert!(part.contains("a part"), "{part}");
+    press(&mut app, "Right");
+    assert_ne!(see(&mut app), part);
+    press(&mut app, "- - -");
+    assert_eq!(see(&mut app), whole);
+    // The filter of the list is that of the picture.
+    press(&mut app, "/ 'server:fetch' Enter");
+    let seen = see(&mut app);
+    let picture = seen.split("Timeline").nth(1).unwrap();
+    assert!(picture.contains("6 calls") && !picture.contains("search_files"), "{seen}");
+    press(&mut app, "Esc Esc");
+    assert_eq!(app.place(), Contexts::CALLS);
 }

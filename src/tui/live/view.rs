@@ -1,13 +1,19 @@
 //! Drawing the live screen.
 
-use super::{LiveScreen, Pane, session};
+use super::{Listed, LiveScreen, Pane, session};
 use crate::{
-    live::{row::CallRow, state::State, words::CallState},
+    live::{
+        row::CallRow,
+        state::{State, rpc_text},
+        words::CallState,
+    },
     model::{PolicyVerdict, Profile, WallTime, receipt::PeerInfo},
     numbers::{counted, duration, grouped},
     text::width,
     tui::{
         detail::{bar, detail_line, role},
+        kit::ListPane,
+        messages::{Columns as MessageColumns, Shown},
         paint::Pen,
         screen::At,
         theme::Role,
@@ -33,6 +39,8 @@ pub(super) struct Panes {
     pub calls: Rect,
     /// The detail, heading included.
     pub detail: Option<Rect>,
+    /// What calls and detail have together, for the picture of time.
+    pub picture: Rect,
     tiny: bool,
 }
 
@@ -63,7 +71,7 @@ pub(super) fn session_list(area: Rect, lines: u16) -> Rect {
 pub(super) fn panes(at: At, sessions_open: Option<bool>, full: bool, in_sessions: bool) -> Panes {
     let area = at.area;
     let none = Rect { width: 0, height: 0, ..area };
-    let mut out = Panes { stats: None, sessions: None, calls: area, detail: None, tiny: at.is_tiny() };
+    let mut out = Panes { stats: None, sessions: None, calls: area, detail: None, picture: area, tiny: at.is_tiny() };
     if full {
         return Panes { calls: none, detail: Some(area), ..out };
     }
@@ -86,6 +94,7 @@ pub(super) fn panes(at: At, sessions_open: Option<bool>, full: bool, in_sessions
         out.sessions = Some(Rect { width: w, ..rest });
         rest = Rect { x: rest.x + w + 1, width: rest.width - w - 1, ..rest };
     }
+    out.picture = rest;
     if area.width >= WIDE {
         let w = (rest.width / 3).max(40).min(rest.width / 2);
         out.detail = Some(Rect { x: rest.right() - w, width: w, ..rest });
@@ -121,8 +130,17 @@ pub(super) fn draw(screen: &LiveScreen, pen: &mut Pen<'_>, at: At) {
             pen.rule(area.right(), area.y, area.bottom());
         }
     }
+    if screen.listed == Listed::Timeline && screen.pane != Pane::Sessions {
+        let title = format!("Timeline  {}", counted(seen.calls.list.len() as u64, "call"));
+        let body = if panes.tiny { panes.picture } else { pen.headed(panes.picture, &title, true) };
+        screen.scope.draw(pen, &screen.timeline(at.now), body);
+        return;
+    }
     if panes.calls.height > 0 {
-        calls(screen, pen, &panes, at.now);
+        match screen.listed {
+            Listed::Calls | Listed::Timeline => calls(screen, pen, &panes, at.now),
+            Listed::Messages => messages(screen, pen, &panes, at.now),
+        }
     }
     if let (Some(area), Some(body)) = (panes.detail, panes.detail_body()) {
         if area.x > panes.calls.right() && panes.calls.width > 0 {
@@ -142,6 +160,17 @@ pub(super) fn draw(screen: &LiveScreen, pen: &mut Pen<'_>, at: At) {
             return;
         }
         let focused = screen.pane == Pane::Detail;
+        if screen.listed == Listed::Messages {
+            let title = screen.message().and_then(|row| row.method.as_deref()).unwrap_or("message");
+            pen.headed(area, &crate::tui::paint::clean(&title.chars().take(200).collect::<String>()), focused);
+            let lines = screen.message_lines(body.width, pen.theme);
+            ListPane::new(lines.len(), body).draw(&screen.reading, pen, focused.then_some(true), |pen, n, row| {
+                if let Some(line) = lines.get(n) {
+                    detail_line(pen, line, row);
+                }
+            });
+            return;
+        }
         let row = screen.detail.subject().map(|s| &s.row);
         let tool = row.and_then(|r| r.tool_name.as_deref()).unwrap_or("no call");
         let title = crate::tui::paint::clean(&tool.chars().take(200).collect::<String>());
@@ -298,19 +327,26 @@ fn own_name(id: &str, server: &PeerInfo) -> String {
     }
 }
 
+/// Columns of a tool's name beside what is asked for, and those that this wants.
+const TOOL: u16 = 18;
+const PREVIEW: u16 = 16;
+
 /// Columns of the list, from left to right; the least important go first.
 struct Columns {
     time: u16,
     server: u16,
     tool: u16,
+    /// What it asks for.
+    preview: u16,
     verdict: u16,
     outcome: u16,
     took: u16,
     bar: u16,
 }
 
-fn columns(room: u16) -> Columns {
-    let mut c = Columns { time: 13, server: 15, tool: 0, verdict: 12, outcome: 12, took: 9, bar: 9 };
+/// `previews`: there are any to show.
+fn columns(room: u16, previews: bool) -> Columns {
+    let mut c = Columns { time: 13, server: 15, tool: 0, preview: 0, verdict: 12, outcome: 12, took: 9, bar: 9 };
     let used = |c: &Columns| c.time + c.server + c.verdict + c.outcome + c.took + c.bar;
     let short = |c: &Columns| used(c) + 14 > room;
     if short(&c) {
@@ -332,6 +368,19 @@ fn columns(room: u16) -> Columns {
         c.took = 0;
     }
     c.tool = room.saturating_sub(used(&c));
+    if previews {
+        // What is asked for says more than these.
+        let narrower: [fn(&mut Columns); 5] =
+            [|c| c.bar = 0, |c| c.server = 0, |c| c.verdict = 0, |c| c.time = c.time.min(9), |c| c.time = 0];
+        for narrow in narrower {
+            if room.saturating_sub(used(&c)) < TOOL + PREVIEW {
+                narrow(&mut c);
+            }
+        }
+        let both = room.saturating_sub(used(&c));
+        c.preview = if both < PREVIEW + 10 { 0 } else { both - TOOL.min(both / 2) };
+        c.tool = both - c.preview;
+    }
     c
 }
 
@@ -340,19 +389,19 @@ fn calls(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
     let focused = screen.pane == Pane::Calls;
     let body = panes.calls_body();
     let total = seen.sessions.totals(&seen.state).started;
-    let c = columns(body.width);
+    let c = columns(body.width, screen.previews.any(&seen.state));
     if !panes.tiny {
         let shown = if screen.filter_text.is_empty() && !seen.state.is_cut() {
-            counted(seen.calls.len() as u64, "call")
+            counted(seen.calls.list.len() as u64, "call")
         } else {
-            format!("{} of {}", grouped(seen.calls.len() as u64), counted(total, "call"))
+            format!("{} of {}", grouped(seen.calls.list.len() as u64), counted(total, "call"))
         };
         let mut title = shown;
         if !screen.filter_text.is_empty() {
             title = format!("{title}  /{}", crate::tui::paint::clean(&screen.filter_text));
         }
-        let more = seen.state.is_cut() && seen.calls.at_top(body.height);
-        let follows = match (screen.held.is_some(), seen.calls.follows(), seen.calls.new_ones()) {
+        let more = seen.state.is_cut() && seen.calls.list.at_top(body.height);
+        let follows = match (screen.held.is_some(), seen.calls.list.follows(), seen.calls.list.new_ones()) {
             (true, ..) => "paused".to_owned(),
             _ if more => "for older calls, o opens its files".to_owned(),
             (_, true, _) => "following".to_owned(),
@@ -367,6 +416,7 @@ fn calls(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
             (c.time, time.as_str()),
             (c.server, "server"),
             (c.tool, "tool"),
+            (c.preview, "arguments"),
             (c.verdict, "verdict"),
             (c.outcome, if c.verdict == 0 { "state" } else { "outcome" }),
         ] {
@@ -382,10 +432,12 @@ fn calls(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
             pen.put(x + c.took, y, c.bar - 1, "phases", Role::Dim);
         }
     }
-    let (rows, selected) = seen.calls.window(&seen.state, body.height);
+    let (ids, selected) = seen.calls.list.window(body.height);
+    let rows: Vec<_> = ids.into_iter().filter_map(|i| seen.state.row(i)).collect();
     let slow = seen.calls.slow_us();
     for (y, row) in (body.y..body.bottom()).zip(&rows) {
-        call(pen, Rect { y, height: 1, ..body }, row, &c, now, slow);
+        let preview = screen.previews.of(&seen.state, row).unwrap_or_default();
+        call(pen, Rect { y, height: 1, ..body }, (row, preview), &c, now, slow);
     }
     if let Some(line) = selected {
         pen.select(Rect { y: body.y + line, height: 1, ..body }, focused);
@@ -401,8 +453,63 @@ fn calls(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
     }
 }
 
+fn messages(screen: &LiveScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
+    let seen = screen.seen();
+    let (all, list) = (seen.state.messages(), &seen.messages.list);
+    let focused = screen.pane == Pane::Calls;
+    let body = panes.calls_body();
+    let c = MessageColumns::of(body.width, true, all.has_contents());
+    if !panes.tiny {
+        let mut title = counted(list.len() as u64, "message");
+        if !screen.filter_text.is_empty() {
+            title = format!("{title}  /{}", crate::tui::paint::clean(&screen.filter_text));
+        }
+        let follows = match (screen.held.is_some(), list.follows(), list.new_ones()) {
+            (true, ..) => "paused".to_owned(),
+            _ if all.is_cut() && list.at_top(body.height) => "for older messages, o opens its files".to_owned(),
+            (_, true, _) => "following".to_owned(),
+            (_, _, 0) => "f follows".to_owned(),
+            (_, _, n) => format!("+{} new", grouped(n)),
+        };
+        pen.headed(panes.calls, &format!("{title}  {follows}"), focused);
+        let head = Rect { y: panes.calls.y + 1, height: u16::from(panes.calls.height > 1), ..body };
+        c.head(pen, head, &format!("time {}", pen.theme.zone.name(now)));
+    }
+    let (ids, selected) = list.window(body.height);
+    let mut any = false;
+    for (y, row) in (body.y..body.bottom()).zip(ids.into_iter().filter_map(|id| all.row(id))) {
+        any = true;
+        let card = seen.state.sessions().get(&row.session_id).and_then(|view| view.card.as_ref());
+        let shown = Shown {
+            time: pen.theme.zone.clock(row.at),
+            server: card.map(|card| card.card.server_id.as_str()),
+            direction: row.direction,
+            what: Some(row.what),
+            method: row.method.as_deref(),
+            tool: row.tool.as_deref().filter(|_| row.method.is_some()),
+            note: row.note.as_deref(),
+            id: row.rpc_id.as_ref().map(rpc_text),
+            bytes: Some(row.wire_bytes),
+            preview: all.content(row).map(|content| content.said.preview.as_str()),
+        };
+        c.draw(pen, Rect { y, height: 1, ..body }, &shown);
+    }
+    if let Some(line) = selected {
+        pen.select(Rect { y: body.y + line, height: 1, ..body }, focused);
+    }
+    if !any && body.height > 0 {
+        let text = match (screen.filter_text.is_empty(), seen.sessions.only()) {
+            (false, _) => "no message passes the filter; Esc clears it",
+            (true, Some(_)) => "no message in this session yet; Esc shows all sessions",
+            (true, None) => "no message yet",
+        };
+        let text = pen.fitted(text, body.width);
+        pen.put(body.x, body.y, body.width, &text, Role::Dim);
+    }
+}
+
 /// One row of the list.
-fn call(pen: &mut Pen<'_>, area: Rect, row: &CallRow, c: &Columns, now: WallTime, slow_us: u64) {
+fn call(pen: &mut Pen<'_>, area: Rect, (row, preview): (&CallRow, &str), c: &Columns, now: WallTime, slow_us: u64) {
     let state = CallState::of(row);
     let (mut x, y) = (area.x, area.y);
     if c.time > 1 {
@@ -418,6 +525,8 @@ fn call(pen: &mut Pen<'_>, area: Rect, row: &CallRow, c: &Columns, now: WallTime
     let tool = if state.is_problem() { role(state) } else { Role::Text };
     pen.outside(x, y, c.tool.saturating_sub(1), row.tool_name.as_deref().unwrap_or("?"), tool);
     x += c.tool;
+    pen.outside(x, y, c.preview.saturating_sub(1), preview, Role::Value);
+    x += c.preview;
     let ascii = pen.theme.ascii;
     if c.verdict > 1 {
         let (text, tone) = match row.policy_verdict {

@@ -4,7 +4,10 @@
 //! In memory are the page on the screen, the offset of every 64th line, and the lines that pass the filter; of the chain of a
 //! session that may still run also the calls in flight, which no receipt names yet.
 
-use super::read::{self, BookUpdate, FileLine, Folded, Known, Running, STRIDE, Source};
+use super::{
+    read::{self, BookUpdate, FileLine, Folded, Known, Running, STRIDE, Source},
+    row::Kind,
+};
 use crate::{
     filter::Filter,
     numbers::percent,
@@ -66,6 +69,8 @@ impl Book {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(source: Source) -> Self {
+        // Of events that are no messages nothing is listed.
+        let passed = (source.kind == Kind::Messages).then(Passed::default);
         Self {
             source,
             marks: Vec::new(),
@@ -78,7 +83,7 @@ impl Book {
             page: (0, Vec::new()),
             reading: None,
             filter: String::new(),
-            passed: None,
+            passed,
             scan: None,
             chain: None,
             running: Running::default(),
@@ -117,9 +122,17 @@ impl Book {
         let ticket = Ticket::new();
         self.index = Some(ticket.clone());
         let (source, chain) = (self.source.clone(), self.chain.clone());
-        vec![Effect::Start(Job::new(&ticket, "index evidence", move |teller| {
+        let mut effects = vec![Effect::Start(Job::new(&ticket, "index evidence", move |teller| {
             read::index(&source, None, chain.as_deref(), teller);
-        }))]
+        }))];
+        effects.extend(self.scan());
+        effects
+    }
+
+    /// Whether only some of the lines are listed although there is no filter.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.source.kind == Kind::Messages
     }
 
     /// Checks whether the file has grown, and appends the new lines.
@@ -242,6 +255,12 @@ impl Book {
         self.page.1.get(usize::try_from(at.checked_sub(self.page.0)?).ok()?)
     }
 
+    /// Whether any line that was read last stores arguments.
+    #[must_use]
+    pub fn has_previews(&self) -> bool {
+        self.page.1.iter().any(|line| line.preview.is_some())
+    }
+
     /// The selected line.
     #[must_use]
     pub fn selected(&self) -> Option<&FileLine> {
@@ -305,7 +324,7 @@ impl Book {
         }
         self.forget();
         self.to_end = false;
-        if filter.is_empty() {
+        if filter.is_empty() && !self.is_partial() {
             self.passed = None;
             self.cursor.to(anchor.unwrap_or(0), self.lines, height);
             self.anchor = None;

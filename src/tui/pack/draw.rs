@@ -10,11 +10,12 @@ use super::{
     rows::{self, TextRow},
 };
 use crate::{
-    live::{row::CallRow, words::CallState},
+    live::{message::What, row::CallRow, words::CallState},
     model::{Outcome, PolicyVerdict, WallTime},
     numbers::{counted, duration_if, grouped, size},
     tui::{
         kit::ListPane,
+        messages::{Columns as MessageColumns, Shown, way_in_words},
         packs::words::{BAD, GOOD, LOOK, NONE},
         paint::Pen,
         screen::At,
@@ -42,6 +43,8 @@ pub(super) fn screen(s: &PackScreen, pen: &mut Pen<'_>, at: At) {
         Tab::Verification | Tab::Surface => verification_pane(s, pen, &panes, at),
         Tab::Receipts => receipts(s, pen, &panes, at),
         Tab::Chain => chain(s, pen, &panes),
+        Tab::Messages => messages(s, pen, &panes, at.now),
+        Tab::Timeline => s.scope.draw(pen, &s.timeline, panes.body),
     }
 }
 
@@ -55,10 +58,13 @@ fn labels(s: &PackScreen, width: u16) -> Vec<(Tab, String)> {
             let book = match tab {
                 Tab::Receipts => s.receipts.as_ref(),
                 Tab::Chain => s.chain.as_ref(),
-                Tab::Verification | Tab::Surface => None,
+                Tab::Messages => s.messages.as_ref(),
+                Tab::Verification | Tab::Timeline | Tab::Surface => None,
             };
             let count = book.filter(|b| b.lines() > 0).map_or_else(String::new, |b| {
-                format!(" {}{}", grouped(b.lines()), if b.is_whole() { "" } else { "…" })
+                let (lines, is_whole) =
+                    if b.is_partial() { (b.len(), b.percent().is_none()) } else { (b.lines(), b.is_whole()) };
+                format!(" {}{}", grouped(lines), if is_whole { "" } else { "…" })
             });
             (tab, format!(" {}{count} ", tab.name()))
         })
@@ -170,7 +176,7 @@ fn status(book: &Book, pen: &mut Pen<'_>, r: Rect, what: &str, running: usize) {
         return;
     }
     let mut text = if book.filter().is_empty() {
-        format!("{} {what}", grouped(book.lines()))
+        format!("{} {what}", grouped(book.len()))
     } else {
         format!("{} of {}", grouped(book.len()), grouped(book.lines()))
     };
@@ -239,7 +245,7 @@ fn receipts(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, at: At) {
     };
     let full = s.inside && !panes.beside;
     if !full {
-        let columns = Columns::of(panes.list.width);
+        let columns = Columns::of(panes.list.width, book.has_previews());
         columns.head(pen, panes.head);
         list(book, pen, panes, !s.inside, |pen, row, line| columns.draw(pen, row, line));
         running(s, pen, panes, columns);
@@ -263,7 +269,7 @@ fn running(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, columns: Columns) {
     for (call, y) in calls[first..].iter().zip(panes.running.y..) {
         let row = Rect { y, height: 1, ..panes.running };
         let x = row.x + if columns.number > 0 { columns.number + 1 } else { 0 };
-        columns.call(pen, row, x, call);
+        columns.call(pen, row, x, (call, None));
     }
 }
 
@@ -295,13 +301,15 @@ struct Columns {
     number: u16,
     time: u16,
     tool: u16,
+    preview: u16,
     verdict: u16,
     outcome: u16,
     ms: u16,
 }
 
 impl Columns {
-    fn of(width: u16) -> Self {
+    /// `previews`: arguments are stored.
+    fn of(width: u16, previews: bool) -> Self {
         let mut left = width;
         let mut take = |columns: u16, least: u16| {
             if left >= columns + 1 + least {
@@ -317,7 +325,10 @@ impl Columns {
         let time = take(TIME, 14);
         let verdict = take(11, 16);
         let number = take(7, 20);
-        Self { number, time, tool: left, verdict, outcome, ms }
+        // Of two columns, the name gets no more than it mostly needs.
+        let preview = if previews && left >= 18 + 1 + 12 { left - 18 - 1 } else { 0 };
+        let tool = if preview > 0 { 18 } else { left };
+        Self { number, time, tool, preview, verdict, outcome, ms }
     }
 
     fn head(self, pen: &mut Pen<'_>, r: Rect) {
@@ -329,6 +340,7 @@ impl Columns {
             (self.number, "receipt"),
             (self.time, "time"),
             (self.tool, "tool"),
+            (self.preview, "arguments"),
             (self.verdict, "verdict"),
             (self.outcome, "outcome"),
         ] {
@@ -349,7 +361,7 @@ impl Columns {
             x += self.number + 1;
         }
         match &line.row {
-            Said::Call(call) => self.call(pen, row, x, call),
+            Said::Call(call) => self.call(pen, row, x, (call, line.preview.as_deref())),
             Said::Other { at, text, bad, .. } => {
                 if self.time > 0 {
                     pen.outside(x, row.y, self.time, &time_of(at, pen.theme.zone), Role::Dim);
@@ -367,7 +379,7 @@ impl Columns {
         }
     }
 
-    fn call(self, pen: &mut Pen<'_>, row: Rect, mut x: u16, call: &CallRow) {
+    fn call(self, pen: &mut Pen<'_>, row: Rect, mut x: u16, (call, preview): (&CallRow, Option<&str>)) {
         if self.time > 0 {
             let at = call.requested_at.map(|at| pen.theme.zone.clock(at)).unwrap_or_default();
             pen.outside(x, row.y, self.time, &at, Role::Dim);
@@ -375,6 +387,10 @@ impl Columns {
         }
         pen.outside(x, row.y, self.tool, call.tool_name.as_deref().unwrap_or("–"), Role::Text);
         x += self.tool + 1;
+        if self.preview > 0 {
+            pen.outside(x, row.y, self.preview, preview.unwrap_or_default(), Role::Value);
+            x += self.preview + 1;
+        }
         if self.verdict > 0 {
             let (glyph, word, role) = match call.policy_verdict {
                 Some(PolicyVerdict::Allowed) => (GOOD, "allowed", Role::Good),
@@ -450,6 +466,57 @@ fn event_head(pen: &mut Pen<'_>, r: Rect) {
     }
 }
 
+/// The events that say that a message was read, as messages.
+fn messages(s: &PackScreen, pen: &mut Pen<'_>, panes: &Panes, now: WallTime) {
+    let Some(book) = &s.messages else {
+        pen.put(panes.body.x, panes.body.y, panes.body.width, "no audit events", Role::Dim);
+        return;
+    };
+    let columns = MessageColumns::of(panes.list.width, false, false);
+    columns.head(pen, panes.head, &format!("time {}", pen.theme.zone.name(now)));
+    list(book, pen, panes, true, |pen, row, line| match &line.row {
+        Said::Event(e) => {
+            let shown = Shown {
+                time: time_of(&e.at, pen.theme.zone),
+                direction: e.direction,
+                what: e.what,
+                method: e.method.as_deref(),
+                tool: e.tool.as_deref(),
+                note: e.note.as_deref().filter(|_| e.what.is_some_and(What::is_problem)),
+                id: e.rpc_id.clone(),
+                bytes: e.wire.as_ref().map(|wire| wire.0),
+                ..Shown::default()
+            };
+            columns.draw(pen, row, &shown);
+        }
+        _ => event(pen, row, line),
+    });
+    status(book, pen, panes.status, "messages", 0);
+    if let (Some(side), Some(line)) = (panes.side, book.selected()) {
+        let inner = pen.headed(side, &format!("line {}, {}", grouped(line.number + 1), size(line.bytes)), false);
+        message_below(pen, inner, &line.row);
+    }
+}
+
+/// The selected message.
+fn message_below(pen: &mut Pen<'_>, r: Rect, row: &Said) {
+    let Said::Event(e) = row else { return event_below(pen, r, row) };
+    let word = e.what.map_or("message", What::word);
+    let id = e.rpc_id.as_ref().map_or_else(String::new, |id| format!(", id {id}"));
+    let way = e.direction.map_or("", way_in_words);
+    let mut lines = vec![(format!("{word} {}{id}, {way}", what(e)), Role::Strong)];
+    lines.extend(
+        e.wire
+            .as_ref()
+            .map(|(bytes, sha)| (format!("  {} ({} bytes), SHA-256 {sha}", size(*bytes), grouped(*bytes)), Role::Text)),
+    );
+    lines.extend(e.invocation.as_ref().map(|call| (format!("  request {call}"), Role::Text)));
+    lines.push(("  its content is not recorded; what is stored of calls is in the receipts".to_owned(), Role::Dim));
+    for ((text, role), y) in lines.into_iter().zip(r.y..r.bottom()) {
+        pen.outside(r.x, y, r.width, &text, role);
+    }
+}
+
 fn event(pen: &mut Pen<'_>, row: Rect, line: &FileLine) {
     let (number, time, kind, hash) = event_columns(row.width);
     let problem = is_problem(&line.row);
@@ -507,10 +574,7 @@ fn event_below(pen: &mut Pen<'_>, r: Rect, row: &Said) {
     let mut lines: Vec<(String, Role)> = Vec::new();
     match row {
         Said::Event(e) => {
-            let way = e.direction.map_or("", |d| match d {
-                crate::model::Direction::ClientToServer => ", client to server",
-                crate::model::Direction::ServerToClient => ", server to client",
-            });
+            let way = e.direction.map_or_else(String::new, |d| format!(", {}", way_in_words(d)));
             let id = e.rpc_id.as_ref().map_or_else(String::new, |id| format!(", id {id}"));
             let call = e.invocation.as_ref().map_or_else(String::new, |i| format!(", {i}"));
             lines.push((format!("event {} {} {}{id}{call}{way}", e.seq, e.kind, what(e)), Role::Strong));

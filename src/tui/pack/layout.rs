@@ -68,8 +68,8 @@ impl Panes {
                 panes.split(list);
                 panes.below(running);
             }
-            Tab::Surface => {}
-            Tab::Chain => {
+            Tab::Timeline | Tab::Surface => {}
+            Tab::Chain | Tab::Messages => {
                 let mut list = body;
                 if body.height >= BELOW && !at.is_tiny() {
                     list.height = body.height - EVENT - 1;

@@ -18,19 +18,23 @@ use super::{
     detail::{Detail, Files, Subject, Who},
     keymap::{Command, Contexts},
     kit::ListPane,
-    msg::{Effect, Target, Ticket, Told, hear},
+    msg::{Effect, Job, Target, Ticket, Told, hear},
     packs::{
         check::{self, Checking, percent},
         words::Verdicts,
     },
     paint::{Pen, clean},
     screen::{At, Screen},
+    timeline::Scope,
 };
 use crate::model::pack::{AUDIT_LOG, RECEIPTS};
 use crate::{
     filter::{Filter, FilterError},
     live::{row::CallRow, state::facts},
-    pack::verify::{Progress, VerifyError, VerifyReport},
+    pack::{
+        timeline::Timeline,
+        verify::{Progress, VerifyError, VerifyReport},
+    },
 };
 use book::Book;
 use bytes::Bytes;
@@ -66,19 +70,24 @@ enum Tab {
     #[default]
     Verification,
     Receipts,
+    Messages,
+    Timeline,
     Chain,
     /// Only in packs that have one.
     Surface,
 }
 
 impl Tab {
-    const ALL: [Self; 4] = [Self::Verification, Self::Receipts, Self::Chain, Self::Surface];
+    const ALL: [Self; 6] =
+        [Self::Verification, Self::Receipts, Self::Messages, Self::Timeline, Self::Chain, Self::Surface];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Verification => "verification",
             Self::Receipts => "receipts",
             Self::Chain => "chain",
+            Self::Messages => "messages",
+            Self::Timeline => "timeline",
             Self::Surface => "surface",
         }
     }
@@ -102,6 +111,11 @@ pub struct PackScreen {
     cursor: Cursor,
     receipts: Option<Book>,
     chain: Option<Book>,
+    messages: Option<Book>,
+    /// The calls in time, as far as they were read.
+    timeline: Timeline,
+    drawing: Option<Ticket<Timeline>>,
+    scope: Scope,
     /// What the server offered; `None` where the pack does not say.
     surface: Option<Vec<rows::TextRow>>,
     offered: Option<Ticket<Option<Vec<rows::TextRow>>>>,
@@ -138,6 +152,10 @@ impl PackScreen {
             cursor: Cursor::default(),
             receipts: None,
             chain: None,
+            messages: None,
+            timeline: Timeline::default(),
+            drawing: None,
+            scope: Scope::default(),
             surface: None,
             offered: None,
             detail: Detail::default(),
@@ -162,6 +180,7 @@ impl PackScreen {
                 let book = |name: &str, kind| Book::new(Source { dir: dir.clone(), name: name.to_owned(), kind });
                 self.receipts = Some(book(RECEIPTS, Kind::Receipts));
                 self.chain = Some(book(AUDIT_LOG, Kind::Events));
+                self.messages = Some(book(AUDIT_LOG, Kind::Messages));
                 effects.extend(self.verify());
                 let ticket = Ticket::new();
                 effects.push(surface::read(&ticket, dir));
@@ -172,6 +191,7 @@ impl PackScreen {
                 self.state = State::Journal;
                 self.receipts = source_of(&receipts, Kind::Receipts).map(Book::new);
                 self.chain = source_of(&segment, Kind::Events).map(Book::of_running);
+                self.messages = source_of(&segment, Kind::Messages).map(Book::new);
                 effects.extend(self.chain.as_mut().map(Book::open).unwrap_or_default());
             }
         }
@@ -181,7 +201,7 @@ impl PackScreen {
     }
 
     fn close(&mut self) {
-        for book in [&mut self.receipts, &mut self.chain].into_iter().flatten() {
+        for book in [&mut self.receipts, &mut self.chain, &mut self.messages].into_iter().flatten() {
             book.close();
         }
         if let Some(check) = self.check.take() {
@@ -220,8 +240,12 @@ impl PackScreen {
             }
             Some(journal) => {
                 let (tab, journal) = (self.tab, journal.clone());
-                let effects = self.open(journal);
+                let mut effects = self.open(journal);
                 self.tab = tab;
+                effects.extend(self.book_mut().filter(|book| !book.is_open()).map(Book::open).unwrap_or_default());
+                if tab == Tab::Timeline {
+                    effects.extend(self.read_timeline());
+                }
                 effects
             }
         }
@@ -231,7 +255,8 @@ impl PackScreen {
         match self.tab {
             Tab::Receipts => self.receipts.as_ref(),
             Tab::Chain => self.chain.as_ref(),
-            Tab::Verification | Tab::Surface => None,
+            Tab::Messages => self.messages.as_ref(),
+            Tab::Verification | Tab::Timeline | Tab::Surface => None,
         }
     }
 
@@ -239,7 +264,8 @@ impl PackScreen {
         match self.tab {
             Tab::Receipts => self.receipts.as_mut(),
             Tab::Chain => self.chain.as_mut(),
-            Tab::Verification | Tab::Surface => None,
+            Tab::Messages => self.messages.as_mut(),
+            Tab::Verification | Tab::Timeline | Tab::Surface => None,
         }
     }
 
@@ -255,7 +281,7 @@ impl PackScreen {
 
     /// The parts that there are.
     fn tabs(&self) -> &'static [Tab] {
-        if self.surface.is_some() { &Tab::ALL } else { &Tab::ALL[..3] }
+        if self.surface.is_some() { &Tab::ALL } else { &Tab::ALL[..5] }
     }
 
     /// The next part, or the one before.
@@ -273,12 +299,30 @@ impl PackScreen {
         self.tab = tab;
         self.inside = false;
         self.bytes = None;
+        if tab == Tab::Timeline {
+            return self.read_timeline();
+        }
         let height = self.panes(at).list.height;
         let Some(book) = self.book_mut() else { return Vec::new() };
         let mut effects = if book.is_open() { Vec::new() } else { book.open() };
         effects.extend(book.need(height));
         effects.extend(self.follow(at));
         effects
+    }
+
+    /// Reads the calls of the receipts for the picture of time.
+    fn read_timeline(&mut self) -> Vec<Effect> {
+        let Some(source) = self.receipts.as_ref().map(|book| book.source().clone()) else { return Vec::new() };
+        if let Some(old) = self.drawing.take() {
+            old.cancel();
+        }
+        let ticket = Ticket::new();
+        self.drawing = Some(ticket.clone());
+        vec![Effect::Start(Job::new(&ticket, "timeline", move |teller| {
+            if let Some(timeline) = read::timeline(&source, &teller.flag()) {
+                teller.tell(timeline);
+            }
+        }))]
     }
 
     /// The next pane: list, detail, next part.
@@ -327,7 +371,8 @@ impl PackScreen {
         };
         let who = who.map(|doc| Who { client: doc.client_info.clone(), server: doc.server_info.clone() });
         let who = who.unwrap_or_default();
-        let mut effects = self.detail.show(row.map(|row| Subject { row, files, line: number, who }));
+        let mut effects =
+            self.detail.show(row.map(|row| Subject { row, files, line: number, who, sent: [None, None] }));
         effects.extend(self.detail.poll(at.now));
         effects
     }
@@ -344,7 +389,15 @@ impl PackScreen {
             return Vec::new();
         }
         self.renewed = now.millis();
-        [&mut self.receipts, &mut self.chain].into_iter().flatten().flat_map(Book::renew).collect()
+        let mut effects: Vec<Effect> = [&mut self.receipts, &mut self.chain, &mut self.messages]
+            .into_iter()
+            .flatten()
+            .flat_map(Book::renew)
+            .collect();
+        if self.tab == Tab::Timeline {
+            effects.extend(self.read_timeline());
+        }
+        effects
     }
 
     /// The lines of the verification's list.
@@ -403,7 +456,7 @@ impl PackScreen {
     fn of_books(&mut self, mut told: Told, height: u16) -> Result<Vec<Effect>, Told> {
         // What is being read is not taken away.
         let free = !self.inside && self.bytes.is_none();
-        for book in [&mut self.receipts, &mut self.chain].into_iter().flatten() {
+        for book in [&mut self.receipts, &mut self.chain, &mut self.messages].into_iter().flatten() {
             told = match book.told(told, height, free) {
                 Ok(effects) => return Ok(effects),
                 Err(other) => other,
@@ -443,6 +496,8 @@ impl Screen for PackScreen {
             (Tab::Receipts, true, _) => Contexts::DETAIL,
             (Tab::Receipts, ..) => Contexts::RECEIPTS,
             (Tab::Chain, ..) => Contexts::CHAIN,
+            (Tab::Messages, ..) => Contexts::CROSSED,
+            (Tab::Timeline, ..) => Contexts::TIMELINE,
         }
     }
 
@@ -476,6 +531,18 @@ impl Screen for PackScreen {
             Command::PreviousPane => Some(self.pane(false, at)),
             Command::NextTab => Some(self.turn(self.beside(true), at)),
             Command::PreviousTab => Some(self.turn(self.beside(false), at)),
+            Command::Timeline => {
+                let tab = if self.tab == Tab::Timeline { Tab::Receipts } else { Tab::Timeline };
+                Some(self.turn(tab, at))
+            }
+            Command::Messages => {
+                let tab = if self.tab == Tab::Messages { Tab::Receipts } else { Tab::Messages };
+                Some(self.turn(tab, at))
+            }
+            command if self.tab == Tab::Timeline => {
+                let area = self.panes(at).body;
+                self.scope.command(command, &self.timeline, At { area, ..at }).map(|()| Vec::new())
+            }
             Command::Enter => Some(self.enter(at)),
             Command::Right if self.tab == Tab::Receipts => Some(self.enter(at)),
             Command::CopyValue | Command::CopyPath | Command::CopyRaw => self.copy(command, at),
@@ -511,6 +578,13 @@ impl Screen for PackScreen {
             }
             Err(told) => told,
         };
+        told = match hear(self.drawing.as_ref(), told) {
+            Ok(timeline) => {
+                self.timeline = timeline;
+                return Ok(Vec::new());
+            }
+            Err(told) => told,
+        };
         let told = match hear(self.copying.as_ref(), told) {
             Ok(raw) => {
                 self.copying = None;
@@ -533,7 +607,7 @@ impl Screen for PackScreen {
         if let Some(tab) = draw::tab_at(self, &panes, x, y) {
             return self.turn(tab, at);
         }
-        if self.bytes.is_some() {
+        if self.bytes.is_some() || self.tab == Tab::Timeline {
             return Vec::new();
         }
         let here = Position { x, y };
@@ -570,6 +644,10 @@ impl Screen for PackScreen {
             return bytes.step(lines * bytes::per_row(at.area.width) as i64);
         }
         let panes = self.panes(at);
+        if self.tab == Tab::Timeline {
+            self.scope.wheel(lines, &self.timeline, At { area: panes.body, ..at });
+            return Vec::new();
+        }
         let over_side = panes.side.is_some_and(|r| r.contains(Position { x, y }));
         if self.tab == Tab::Receipts && (over_side || self.inside) {
             let area = panes.side.unwrap_or(at.area);
@@ -596,11 +674,10 @@ impl Screen for PackScreen {
     }
 
     fn filter(&self) -> Option<&str> {
-        let receipts = self.tab == Tab::Receipts && self.bytes.is_none();
-        if receipts && self.inside {
-            return self.detail.searched();
+        if self.bytes.is_some() || !matches!(self.tab, Tab::Receipts | Tab::Messages) {
+            return None;
         }
-        self.receipts.as_ref().filter(|_| receipts).map(Book::filter)
+        if self.inside { self.detail.searched() } else { self.book().map(Book::filter) }
     }
 
     fn set_filter(&mut self, text: &str, at: At) -> Result<Vec<Effect>, FilterError> {
@@ -611,7 +688,7 @@ impl Screen for PackScreen {
         }
         let filter = Filter::parse(text)?;
         let height = panes.list.height;
-        let Some(book) = self.receipts.as_mut() else { return Ok(Vec::new()) };
+        let Some(book) = self.book_mut() else { return Ok(Vec::new()) };
         let mut effects = book.narrow(text, filter, height);
         effects.extend(self.follow(at));
         Ok(effects)

@@ -1,15 +1,19 @@
 //! The jobs of a list of evidence: they read its file beside the screen.
 
-use super::row::{EvidenceRow, Kind, problem, read};
+use super::row::{EvidenceRow, Kind, message, problem, read};
 use crate::{
     filter::{Facts, Filter},
     lines::{LineAt, Lines},
-    live::{fold::Fold, row::CallRow, state::facts},
+    live::{evidence::arguments_in, fold::Fold, row::CallRow, state::facts},
     model::{
         AuditEvent,
         reading::{self, Reading},
     },
-    pack::verify::source::{OpenProblem, PackDir},
+    pack::{
+        calls::Seen,
+        timeline::Timeline,
+        verify::source::{OpenProblem, PackDir},
+    },
     tui::msg::Teller,
 };
 use std::{
@@ -17,7 +21,10 @@ use std::{
     io,
     ops::Range,
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Lines from one mark to the next.
@@ -74,6 +81,8 @@ pub struct FileLine {
     pub bytes: u64,
     /// What it says.
     pub row: EvidenceRow,
+    /// The arguments that it stores, in one line.
+    pub preview: Option<String>,
 }
 
 /// What the jobs of a book say.
@@ -176,7 +185,8 @@ fn row(kind: Kind, line: &LineAt<'_>, before: Option<&[u8]>) -> FileLine {
         Some(bytes) => read(kind, bytes, before),
         None => EvidenceRow::Bad { why: "too long to be evidence".to_owned(), head: String::new() },
     };
-    FileLine { number: line.number, offset: line.offset, bytes: line.len, row }
+    let preview = line.bytes.filter(|_| kind == Kind::Receipts).and_then(arguments_in);
+    FileLine { number: line.number, offset: line.offset, bytes: line.len, row, preview }
 }
 
 fn failed(teller: &Teller<BookUpdate>, source: &Source, e: &io::Error) {
@@ -256,7 +266,9 @@ pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller<
     let mut all = Lines::of(file);
     all.go(from.1, from.0);
     let done = all.each(&mut |line| {
-        if passes(filter, &row(source.kind, &line, None).row)
+        let is_listed = source.kind != Kind::Messages || line.bytes.is_some_and(|bytes| message(bytes).is_some());
+        if is_listed
+            && (filter.is_empty() || passes(filter, &row(source.kind, &line, None).row))
             && let Ok(number) = u32::try_from(line.number)
         {
             more.push((number, line.offset));
@@ -274,11 +286,27 @@ pub fn scan(source: &Source, filter: &Filter, from: (u64, u64), teller: &Teller<
     }
 }
 
+/// The calls of receipts as a picture of time, as far as they read; `None` if nobody waits for it any more.
+pub fn timeline(source: &Source, stop: &AtomicBool) -> Option<Timeline> {
+    let mut out = Timeline::default();
+    let Ok((file, _)) = source.open() else { return Some(out) };
+    let read = Lines::of(file).each(&mut |line| {
+        if let Some(seen) = line.bytes.and_then(Seen::read) {
+            out.receipt(&seen);
+        }
+        !stop.load(Ordering::Relaxed)
+    });
+    (read.is_err() || !stop.load(Ordering::Relaxed)).then_some(out)
+}
+
 fn passes(filter: &Filter, row: &EvidenceRow) -> bool {
     match row {
         EvidenceRow::Call(call) => filter.passes(&facts(call)),
         EvidenceRow::Event(e) => {
-            filter.passes(&Facts { tool: e.tool.as_deref().unwrap_or_default(), ..Facts::default() })
+            let method = e.method.as_deref().unwrap_or_default();
+            let ids = [e.rpc_id.clone(), e.invocation.clone(), e.method.clone()].into_iter().flatten();
+            let ids = ids.chain(e.what.map(|what| what.word().to_owned())).collect();
+            filter.passes(&Facts { tool: e.tool.as_deref().unwrap_or(method), ids, ..Facts::default() })
         }
         _ => false,
     }

@@ -1,13 +1,14 @@
 //! What a line of evidence says, as far as it reads.
 
 use crate::{
-    live::{row::CallRow, words},
+    live::{message::What, row::CallRow, words},
     model::{
-        AuditEvent, Direction, ToolCall, Vocabulary as _,
+        AuditEvent, Direction, EventKind, ToolCall, Vocabulary as _,
         event::{EventMembers, hash_of_line},
         line::{member, number, text, truth},
         reading,
         receipt::{CallMembers, EndMembers, GapMembers, RECORDER_GAP, SESSION_END, SESSION_START},
+        words::AnomalyKind,
     },
     text::counted,
 };
@@ -23,6 +24,8 @@ pub enum Kind {
     Receipts,
     /// The audit events of the session.
     Events,
+    /// The same, of which those are listed that say that a message was read.
+    Messages,
 }
 
 /// What the list shows of one line of a file.
@@ -71,6 +74,10 @@ pub struct EventRow {
     pub tool: Option<String>,
     /// What its detail says besides: the reason of an end, of a gap, of an anomaly.
     pub note: Option<String>,
+    /// What message it says was read.
+    pub what: Option<What>,
+    /// Length of the message in bytes, and its SHA-256.
+    pub wire: Option<(u64, String)>,
     /// JSON-RPC id of the message.
     pub rpc_id: Option<String>,
     /// Id of the call.
@@ -122,7 +129,7 @@ impl EvidenceRow {
 pub fn read(kind: Kind, line: &[u8], before: Option<&[u8]>) -> EvidenceRow {
     match kind {
         Kind::Receipts => receipt(line),
-        Kind::Events => event(line, before),
+        Kind::Events | Kind::Messages => event(line, before),
     }
 }
 
@@ -180,6 +187,21 @@ fn exchange(detail: &[u8]) -> Option<String> {
     Some(all.join(" "))
 }
 
+/// What message an event says was read.
+#[must_use]
+pub fn message(line: &[u8]) -> Option<What> {
+    what(&EventMembers::of_line(line)?)
+}
+
+fn what(m: &EventMembers<'_>) -> Option<What> {
+    let kind = EventKind::of(text(m.event)?.as_bytes())?;
+    let of_detail = |name| m.detail.and_then(|detail| member(detail, name));
+    let anomaly = text(of_detail("kind")).and_then(|word| AnomalyKind::of(word.as_bytes()));
+    let failed = truth(of_detail("is_error")) == Some(true) || of_detail("error_code").is_some_and(|c| c != b"null");
+    number(m.wire_bytes)?;
+    What::of(kind, anomaly, text(m.invocation_id).is_some(), failed)
+}
+
 fn event(line: &[u8], before: Option<&[u8]>) -> EvidenceRow {
     if let Some(e) = reading::newer::<AuditEvent>(line) {
         return bad(line, e.to_string());
@@ -213,6 +235,8 @@ fn event(line: &[u8], before: Option<&[u8]>) -> EvidenceRow {
             .into_iter()
             .find_map(of_detail)
             .or_else(|| exchange(m.detail?)),
+        what: what(&m),
+        wire: number(m.wire_bytes).zip(said(m.wire_sha256)),
         rpc_id: m.rpc_id.filter(|id| *id != b"null").map(|id| String::from_utf8_lossy(id).into_owned()),
         invocation: said(m.invocation_id),
         hash,
@@ -236,6 +260,7 @@ pub fn problem(kind: Kind, number: u64, line: &[u8], before: &mut Option<String>
             }
             !ordinary && is_problem(&receipt(line))
         }
+        Kind::Messages => message(line).is_some_and(What::is_problem),
         Kind::Events => {
             let m = EventMembers::of_line(line).unwrap_or_default();
             let (Some(event), Some(hash), Some(prev_hash)) = (text(m.event), text(m.hash), text(m.prev_hash)) else {

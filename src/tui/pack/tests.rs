@@ -330,7 +330,7 @@ fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
     change(&paths.segment, 3, |line| line.replace("\"v\":1,", &format!("\"v\":{},", known + 1)));
     let target = Target::Journal { title: "x".to_owned(), segment: paths.segment, receipts: paths.receipts };
     let mut app = app_of(target, 200, 24);
-    press(&mut app, "] ]");
+    press(&mut app, "[");
     let screen = text(&frame(&mut app, 200, 24));
     assert!(screen.contains("too new"), "{screen}");
 }
@@ -350,11 +350,13 @@ fn a_session_without_a_pack_is_walked_and_no_verdict_is_claimed() {
     assert!(said.contains("has no pack") && !said.contains("PASS"), "{said}");
     press(&mut app, "] G");
     assert!(shown(&mut app).contains("21 receipts"));
-    press(&mut app, "]");
+    press(&mut app, "[ [");
     let said = shown(&mut app);
     assert!(said.contains("0 to look at"), "{said}");
     press(&mut app, "v");
     assert!(shown(&mut app).contains("events"));
+    press(&mut app, "m v");
+    assert!(shown(&mut app).contains("messages") && shown(&mut app).contains("→ request"), "{}", shown(&mut app));
 }
 
 /// Whole lines of a file.
@@ -600,4 +602,41 @@ fn a_call_that_runs_in_a_journal_is_shown_as_running() {
     session.pass(&mut app);
     assert_eq!(call(&app), None);
     assert!(!shown(&mut app).contains("running"));
+}
+
+#[test]
+fn all_messages_of_a_pack_are_listed_and_filtered() {
+    let (_tmp, dir) = packed(&plan());
+    let mut app = opened(&dir);
+    press(&mut app, "m");
+    assert_eq!(app.place(), Contexts::CROSSED);
+    let seen = shown(&mut app);
+    assert!(seen.contains("120 messages") && seen.contains("→ request") && seen.contains("← response"), "{seen}");
+    press(&mut app, "G");
+    assert!(shown(&mut app).contains("SHA-256"), "{}", shown(&mut app));
+    press(&mut app, "/ 'error' Enter");
+    let seen = shown(&mut app);
+    assert!(seen.contains("! error") && !seen.contains("← response") && seen.contains("of 242"), "{seen}");
+    press(&mut app, "Esc");
+    assert!(shown(&mut app).contains("120 messages"));
+    press(&mut app, "Enter");
+    assert!(shown(&mut app).contains("audit_log.jsonl"), "{}", shown(&mut app));
+    press(&mut app, "Esc m");
+    assert_eq!(app.place(), Contexts::RECEIPTS);
+    pictures("pack-messages", &Target::Pack(dir), "m G");
+}
+
+#[test]
+fn the_calls_of_a_pack_are_a_picture_of_time() {
+    let (_tmp, dir) = packed(&plan());
+    let mut app = opened(&dir);
+    press(&mut app, "t");
+    assert_eq!(app.place(), Contexts::TIMELINE);
+    let seen = shown(&mut app);
+    assert!(seen.contains("all of it") && seen.contains("synthetic      60 ") && seen.contains("not ok"), "{seen}");
+    press(&mut app, "m");
+    assert_eq!(app.place(), Contexts::CROSSED);
+    press(&mut app, "t t");
+    assert_eq!(app.place(), Contexts::RECEIPTS);
+    pictures("pack-timeline", &Target::Pack(dir), "t");
 }

@@ -31,8 +31,8 @@ impl PackScreen {
                 Some(_) => self.show_line(),
                 None => Vec::new(),
             },
-            Tab::Chain => self.show_line(),
-            Tab::Surface => Vec::new(),
+            Tab::Chain | Tab::Messages => self.show_line(),
+            Tab::Timeline | Tab::Surface => Vec::new(),
         }
     }
 
