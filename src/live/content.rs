@@ -6,7 +6,8 @@ use crate::{
     record::broadcast::Crossed,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
+use std::borrow::Cow;
 
 /// Characters of a preview.
 pub const PREVIEW: usize = 200;
@@ -92,6 +93,31 @@ impl Content {
     }
 }
 
+/// The members of a message that tell what it is, as they were sent.
+#[derive(Deserialize)]
+struct Members<'a> {
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Params<'a> {
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
+}
+
+fn arguments_of(params: &RawValue) -> Option<&RawValue> {
+    serde_json::from_str::<Params<'_>>(params.get()).ok()?.arguments
+}
+
 /// What a message says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
@@ -107,22 +133,21 @@ pub struct Said {
 
 impl Said {
     fn of(text: &str) -> Self {
-        let Ok(Value::Object(all)) = serde_json::from_str(text) else {
-            let what = if text.trim_start().starts_with('[') { What::Other } else { What::Junk };
+        let Ok(all) = serde_json::from_str::<Members<'_>>(text) else {
+            let what = if text.trim_start().starts_with(['[', '{']) { What::Other } else { What::Junk };
             return Self { what, method: None, id: None, preview: one_line(text) };
         };
-        let id = all.get("id").and_then(|id| serde_json::from_value(id.clone()).ok()).filter(|id| *id != RpcId::Null);
-        let method = all.get("method").and_then(Value::as_str).map(ToOwned::to_owned);
-        let params = || all.get("params").map(|params| params.get("arguments").unwrap_or(params));
-        let shown = params().or_else(|| all.get("result")).or_else(|| all.get("error"));
-        let what = match (&method, all.contains_key("id"), all.contains_key("error")) {
-            (Some(_), true, _) => What::Request,
-            (Some(_), false, _) => What::Notification,
-            (None, true, true) => What::Error,
-            (None, true, false) => What::Response,
-            (None, false, _) => What::Junk,
+        let shown = all.params.and_then(arguments_of).or(all.params).or(all.result).or(all.error);
+        let id = all.id.and_then(|id| serde_json::from_str::<RpcId>(id.get()).ok()).filter(|id| *id != RpcId::Null);
+        let what = match (&all.method, all.id, all.error) {
+            (Some(_), Some(_), _) => What::Request,
+            (Some(_), None, _) => What::Notification,
+            (None, Some(_), Some(_)) => What::Error,
+            (None, Some(_), None) => What::Response,
+            (None, None, _) => What::Junk,
         };
-        Self { what, method, id, preview: shown.map(|value| one_line(&value.to_string())).unwrap_or_default() }
+        let preview = shown.map(|value| one_line(value.get())).unwrap_or_default();
+        Self { what, method: all.method.map(Cow::into_owned), id, preview }
     }
 
     /// Of the beginning of a message nothing is sure but its text.

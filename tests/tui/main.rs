@@ -345,7 +345,7 @@ fn a_session_that_died_is_said_to_be_recovered_once_it_is() {
 /// A call whose arguments nobody may keep.
 fn secret(id: u64, text: &str) -> String {
     format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{{"secret":"{text}","bell":"\u0007\u001b[2J"}}}}}}"#
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{{"s":"{text}","bell":"\u0007\u001b[2J"}}}}}}"#
     )
 }
 
@@ -393,7 +393,7 @@ fn all_messages_are_seen_live_and_in_the_pack() {
 #[test]
 fn what_is_shown_with_live_content_is_written_nowhere() {
     let rig = rig!();
-    let mut tty = Tty::start(&rig, &["watch"], 140, 40);
+    let mut tty = Tty::start(&rig, &["watch"], 200, 40);
     let mut client = session(&rig, &["--live-content"]);
     tty.wait("recording");
     // The recorder hears of the dashboard's wish a moment after the dashboard has heard of the session.
