@@ -115,7 +115,12 @@ struct Params<'a> {
 }
 
 fn arguments_of(params: &RawValue) -> Option<&RawValue> {
-    serde_json::from_str::<Params<'_>>(params.get()).ok()?.arguments
+    object::<Params<'_>>(params.get())?.arguments
+}
+
+/// Members of an object; an array is none.
+fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
+    serde_json::from_str(text).ok().filter(|_| text.trim_start().starts_with('{'))
 }
 
 /// What a message says of itself.
@@ -133,7 +138,7 @@ pub struct Said {
 
 impl Said {
     fn of(text: &str) -> Self {
-        let Ok(all) = serde_json::from_str::<Members<'_>>(text) else {
+        let Some(all) = object::<Members<'_>>(text) else {
             let what = if text.trim_start().starts_with(['[', '{']) { What::Other } else { What::Junk };
             return Self { what, method: None, id: None, preview: one_line(text) };
         };
