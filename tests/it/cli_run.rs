@@ -148,7 +148,7 @@ fn a_server_that_records_itself_is_found_and_its_coverage_is_shown_everywhere() 
 #[test]
 fn a_session_that_died_is_finished_and_one_that_had_died_before_is_not_the_runs() {
     let rig = rig!();
-    let died = format!("{}; kill -9 $recorder $holder", session_that_stays());
+    let died = format!("{}; kill -9 $recorder $holder; wait", session_that_stays());
     assert!(rig.shell(&died).output().unwrap().status.success());
     let out = ran(&rig, &["--allow-empty"], "true");
     assert_eq!(out.status.code(), Some(0), "{}{}", stdout(&out), stderr(&out));
