@@ -11,3 +11,4 @@ pub mod plain;
 #[allow(unsafe_code)]
 mod sha256;
 pub mod text;
+pub mod tree;
