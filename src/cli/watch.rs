@@ -24,8 +24,9 @@ use crate::{
 use clap::Args;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    io::Write as _,
-    path::PathBuf,
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -139,11 +140,22 @@ fn wanted(args: &WatchArgs) -> Result<Wanted, Failure> {
         Wanted::digits(id).ok_or_else(|| Failure::bad_input(format_args!("--session: {id:?} is not a session id")))
     });
     args.audit_dir.iter().for_each(|dir| out::warn_of_rollback(dir));
-    let audit_dir = args
-        .audit_dir
-        .as_ref()
-        .map(|dir| std::fs::canonicalize(dir).map_err(|e| Failure::bad_input(format_args!("{}: {e}", dir.display()))));
+    let audit_dir = args.audit_dir.as_ref().map(|dir| {
+        let found = if args.wait { to_come(dir) } else { fs::canonicalize(dir) };
+        found.map_err(|e| Failure::bad_input(format_args!("{}: {e}", dir.display())))
+    });
     Ok(Wanted { session: session.transpose()?, audit_dir: audit_dir.transpose()? })
+}
+
+/// A directory, or what it will be called once somebody makes it.
+fn to_come(dir: &Path) -> io::Result<PathBuf> {
+    match (fs::canonicalize(dir), dir.parent(), dir.file_name()) {
+        (Err(e), Some(parent), Some(name)) if e.kind() == io::ErrorKind::NotFound => {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            Ok(to_come(parent)?.join(name))
+        }
+        (found, ..) => found,
+    }
 }
 
 struct Watch {
@@ -271,10 +283,10 @@ impl Printer {
             Some(lines.fold(String::new(), |all, line| all + &line + "\n")).filter(|text| !text.is_empty())
         };
         let Some(text) = text else { return Ok(true) };
-        let mut stdout = std::io::stdout().lock();
+        let mut stdout = io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
             Ok(()) => Ok(true),
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             Err(e) => Err(Failure::failed(format_args!("standard output: {e}"))),
         }
     }

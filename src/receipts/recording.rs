@@ -90,8 +90,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Recording {
-    /// One that begins on disk with its first call.
-    pub(super) fn new(settings: Arc<Settings>, dir: AuditDir) -> Result<Self, getrandom::Error> {
+    /// One that begins on disk with its first call. The one before it lost `damage` bytes to another process.
+    pub(super) fn new(settings: Arc<Settings>, dir: AuditDir, damage: u64) -> Result<Self, getrandom::Error> {
         let id = record::new_session_id()?;
         let started_at = WallTime::now();
         if let Some(marks) = dir.marks()
@@ -125,6 +125,8 @@ impl Recording {
             feed: Arc::new(PolicyFeed::new(settings.policy_hash())),
             health: Arc::default(),
         };
+        let mut library = Library::new(opening);
+        library.follows_damage(damage);
         Ok(Self {
             id,
             settings,
@@ -133,7 +135,7 @@ impl Recording {
             open: Mutex::default(),
             settled: Condvar::new(),
             queue: Mutex::default(),
-            library: Mutex::new(Some(Library::new(opening))),
+            library: Mutex::new(Some(library)),
             overflow: AtomicU64::new(0),
             lost: Mutex::default(),
             receipts: AtomicU64::new(0),
@@ -211,7 +213,11 @@ impl Recording {
 
     /// Writes what waits; where it has come to, above all the step of this call.
     fn write(&self, library: &mut Option<Library>, of: Option<u64>) -> Said {
-        let Some(library) = library else { return Said::Lost };
+        let Some(library) = library else {
+            // Its files are let go of.
+            lock(&self.lost).0 += std::mem::take(&mut *lock(&self.queue)).len() as u64;
+            return Said::Lost;
+        };
         let overflow = self.overflow.swap(0, Ordering::Relaxed);
         if overflow > 0 {
             library.miss(overflow);
@@ -229,13 +235,21 @@ impl Recording {
         if flushed && is_kept { Said::Written } else { Said::Waiting }
     }
 
-    /// Syncs what is on disk, tries again what is not, and looks for changes by others. `false`: it is not one any more.
-    pub(super) fn look_after(&self) {
+    /// Syncs what is on disk, and tries again what is not. If another process damaged the files, they are let go of, for
+    /// recovery; how many bytes that cost.
+    pub(super) fn look_after(&self) -> Option<u64> {
         let files = {
-            let Ok(mut library) = self.library.try_lock() else { return };
-            self.write(&mut library, None);
-            let Some(library) = &mut *library else { return };
-            library.look_at_files();
+            let mut place = self.library.try_lock().ok()?;
+            self.write(&mut place, None);
+            let library = place.as_mut()?;
+            if let Some((what, bytes)) = library.look_for_damage() {
+                Settings::warn(&format!(
+                    "{what}; another recording is begun, and assay recover finishes what is left of this one"
+                ));
+                *lock(&self.lost) = (library.missed(), Some(what));
+                *place = None;
+                return Some(bytes);
+            }
             library.new_files()
         };
         let mut synced = lock(&self.synced);
@@ -248,6 +262,7 @@ impl Recording {
                 *known = len;
             }
         }
+        None
     }
 
     /// Receipts lost, and the last error of the disk.

@@ -41,6 +41,8 @@ pub(super) struct Shared {
     settled: AtomicU64,
     /// Receipts that are in no recording, of recordings that are over.
     lost: AtomicU64,
+    /// Bytes that another process cost the recordings before the next one, which says so.
+    damage: AtomicU64,
 }
 
 impl Shared {
@@ -58,6 +60,7 @@ impl Shared {
             requested: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            damage: AtomicU64::new(0),
         }
     }
 
@@ -84,7 +87,8 @@ impl Shared {
             return None;
         }
         if current.is_none() {
-            match Recording::new(self.settings.clone(), self.dir.clone()) {
+            let damage = self.damage.swap(0, Ordering::Relaxed);
+            match Recording::new(self.settings.clone(), self.dir.clone(), damage) {
                 Ok(recording) => *current = Some(Arc::new(recording)),
                 Err(e) => {
                     self.lost.fetch_add(1, Ordering::Relaxed);
@@ -212,7 +216,10 @@ impl Shared {
         let current = lock(&self.current).clone();
         let leaving = lock(&self.leaving).clone();
         for recording in current.iter().chain(&leaving) {
-            recording.look_after();
+            if let Some(bytes) = recording.look_after() {
+                self.damage.fetch_add(bytes, Ordering::Relaxed);
+                self.roll(recording);
+            }
         }
         if let Some(recording) = current.filter(|r| r.is_due()) {
             self.roll(&recording);

@@ -123,10 +123,15 @@ impl Library {
         self.files.try_iter().last().map(|written| written.files)
     }
 
-    /// Whether another process changed the files; then what is there is left for recovery, and the recording begins another
-    /// segment.
-    pub fn look_at_files(&mut self) {
-        self.session.look_at_files(&self.shared, &mut Nothing);
+    /// What another process did to the files, and how many bytes that cost. This recording is over then: it is dropped, what
+    /// is left of it is for recovery, and another one [follows](Self::follows_damage).
+    pub fn look_for_damage(&mut self) -> Option<(String, u64)> {
+        self.session.look_for_damage()
+    }
+
+    /// The recording before this one lost so many bytes to another process: this one says so.
+    pub fn follows_damage(&mut self, bytes: u64) {
+        self.session.follows_damage(bytes);
     }
 
     /// Ends the chain. What is to be sealed, unless the disk failed or nothing was ever on it.

@@ -202,3 +202,37 @@ fn a_directory_that_cannot_be_written_costs_the_evidence_and_no_call() {
         assert!(!of(&place.receipts(), "executed").is_empty());
     }
 }
+
+#[test]
+fn a_recording_whose_files_were_taken_away_is_followed_by_one_that_says_so() {
+    let removed = |place: &Place, _: &Path| fs::remove_dir_all(place.audit()).unwrap();
+    let cut = |_: &Place, segment: &Path| fs::File::options().write(true).open(segment).unwrap().set_len(10).unwrap();
+    let replaced = |place: &Place, segment: &Path| {
+        let copy = place.0.path().join("copy");
+        fs::copy(segment, &copy).unwrap();
+        fs::rename(copy, segment).unwrap();
+    };
+    let ways: [&dyn Fn(&Place, &Path); 3] = [&removed, &cut, &replaced];
+    for meddle in ways {
+        let place = Place::new();
+        let mut client = Client::new(&place, LEGACY, &["--store"]);
+        client.echo("before");
+        place.await_on_disk("\"before\"");
+        let files = fs::read_dir(place.audit().join("audit")).unwrap().map(|entry| entry.unwrap().path());
+        let segments: Vec<_> = files.filter(|path| !path.ends_with("ledger.jsonl")).collect();
+        let [segment] = &segments[..] else { panic!("{segments:?}") };
+        meddle(&place, segment);
+        until("another recording", || {
+            assert!(client.echo("meanwhile").is_result);
+            contains(&place.audit(), b"evidence_damaged").then_some(())
+        });
+        client.echo("after");
+        let said = client.close();
+        assert!(said.contains("another recording is begun"), "{said}");
+        let (report, all) = place.pack();
+        assert_eq!(report.completeness, Completeness::Incomplete);
+        assert!(all.iter().any(|r| r["type"] == "mcp.recorder_gap" && r["reason"] == "evidence_damaged"), "{all:?}");
+        assert_eq!(of(&all, "requested").len(), of(&all, "executed").len());
+        assert!(of(&all, "executed").iter().any(|r| r["result_content"].to_string().contains("after")));
+    }
+}

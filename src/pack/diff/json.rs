@@ -41,7 +41,7 @@ pub struct Difference {
     pub cut: bool,
 }
 
-/// The differences, and how many more there are than [`MAX_DIFFERENCES`].
+/// The differences, and how many more there are than `MAX_DIFFERENCES`.
 #[must_use]
 pub fn differences(old: &Value, new: &Value) -> (Vec<Difference>, u64) {
     let mut walk = Walk { path: String::new(), found: Vec::new(), omitted: 0 };

@@ -141,16 +141,28 @@ impl Session {
         true
     }
 
+    /// What another process did to the files while they are written, and how many bytes that cost, at least one. Looked at
+    /// once in a while.
+    pub(in crate::record) fn look_for_damage(&mut self) -> Option<(String, u64)> {
+        if self.is_failing() || self.looked.elapsed() < LOOK {
+            return None;
+        }
+        self.looked = Instant::now();
+        let (what, bytes) = self.live.as_ref().and_then(|live| live.store.damage())?;
+        // The whole directory may be gone. If it cannot be made, the next segment cannot be begun, which is said.
+        let _ = self.opening.dir.create();
+        Some((what, bytes.max(1)))
+    }
+
+    /// Says in the chain that so many bytes of evidence before it were damaged.
+    pub(in crate::record) fn follows_damage(&mut self, bytes: u64) {
+        self.damage += bytes;
+    }
+
     /// A session ends if another process cuts, replaces or removes its files while it is written: what is there stays
     /// as it is, for `recover`, and another segment is begun, which says so.
     pub(in crate::record) fn look_at_files(&mut self, shared: &Shared, source: &mut dyn Source) {
-        if self.is_failing() || self.looked.elapsed() < LOOK {
-            return;
-        }
-        self.looked = Instant::now();
-        let Some((what, bytes)) = self.live.as_ref().and_then(|live| live.store.damage()) else { return };
-        // The whole directory may be gone. If it cannot be made, the next segment cannot be begun, which is said.
-        let _ = self.opening.dir.create();
+        let Some((what, bytes)) = self.look_for_damage() else { return };
         tracing::error!("{what}; another segment is begun");
         eprintln!(
             "assay: warning: {what}; another segment is begun, and what is left of this one is recovered at the end"
@@ -158,7 +170,7 @@ impl Session {
         let Some(live) = self.make_way(shared, "beginning another segment") else { return };
         self.report.damaged = true;
         self.report.disk_error.get_or_insert(what);
-        self.damage += bytes.max(1);
+        self.follows_damage(bytes);
         self.follow(live.recorder, live.store.segment_len(), shared, source);
     }
 

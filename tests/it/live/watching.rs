@@ -243,7 +243,11 @@ fn watch_without_a_session_says_how_to_start_one_and_ends() {
 #[test]
 fn watch_waits_for_the_first_session_if_it_is_asked_to() {
     let rig = rig!();
-    let mut watch = Client::start(rig.program(&["watch", "--wait", "--filter", "tool:echo"]));
+    // The directory is made by the first session.
+    assert!(!rig.audit.exists());
+    let dir = ["--audit-dir", rig.audit.to_str().unwrap()];
+    assert_eq!(rig.run(&[&["watch"], &dir[..]].concat()).status.code(), Some(3));
+    let mut watch = Client::start(rig.program(&[&["watch", "--wait", "--filter", "tool:echo"], &dir[..]].concat()));
     until("what it waits for", || watch.said().contains("waiting for a live session").then_some(()));
     assert_eq!(watch.lines(), 0);
     let (mut client, _) = start(&rig, &[]);
