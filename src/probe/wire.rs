@@ -107,7 +107,8 @@ impl Wire {
                 let exit = child.wait_timeout(Duration::from_millis(500)).ok()??;
                 Some(format!("it ended with exit code {}", exit.shell_code()))
             }
-            Peer::Bridge(bridge) => bridge.ended().map(|end| end.why),
+            // It says so after it has closed its output.
+            Peer::Bridge(bridge) => Some(bridge.wait().why),
         }
     }
 }

@@ -352,7 +352,8 @@ impl Session {
             if is_due && !self.is_ended {
                 self.begin(shared, source);
             }
-            return !self.is_ended || self.closing.is_empty();
+            // Until it has begun, what crossed is in the captures alone.
+            return self.is_ended && self.closing.is_empty();
         }
         if !is_due {
             return false;
