@@ -20,7 +20,7 @@ pub enum Refused {
     #[error("nothing can be proven about a tree without entries")]
     Empty,
     /// The entry is not one of the tree's, or the earlier tree is not the smaller one.
-    #[error("the tree has {size} entries, and the proof is about number {index}")]
+    #[error("a tree of size {size} has no number {index}")]
     OutOfRange {
         /// The number of the entry, or the size of the earlier tree.
         index: u64,

@@ -6,7 +6,7 @@ use crate::{
         messages::{MessageId, MessageRow},
         state::rpc_text,
     },
-    numbers::{grouped, size},
+    numbers::{counted, size},
     tui::{
         detail::{DetailLine, Who, field, said},
         messages::way_in_words,
@@ -36,7 +36,9 @@ pub(super) fn lines(
     add("tool", row.tool.clone(), Role::Text);
     add("what is wrong", row.note.clone(), Role::Warn);
     add("JSON-RPC id", row.rpc_id.as_ref().map(rpc_text), Role::Text);
-    add("size", Some(format!("{} ({} bytes)", size(row.wire_bytes), grouped(row.wire_bytes))), Role::Text);
+    let exact = counted(row.wire_bytes, "byte");
+    let rounded = (row.wire_bytes >= 1024).then(|| format!("{}, ", size(row.wire_bytes))).unwrap_or_default();
+    add("size", Some(format!("{rounded}{exact}")), Role::Text);
     let own = who.server.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
     add("server", server.map(|id| format!("{id}{own}")), Role::Text);
     add("client", who.client.as_ref().map(ToString::to_string), Role::Text);

@@ -506,9 +506,9 @@ fn message_below(pen: &mut Pen<'_>, r: Rect, row: &Said) {
     let way = e.direction.map_or("", way_in_words);
     let mut lines = vec![(format!("{word} {}{id}, {way}", what(e)), Role::Strong)];
     lines.extend(
-        e.wire
-            .as_ref()
-            .map(|(bytes, sha)| (format!("  {} ({} bytes), SHA-256 {sha}", size(*bytes), grouped(*bytes)), Role::Text)),
+        e.wire.as_ref().map(|(bytes, sha)| {
+            (format!("  {} ({}), SHA-256 {sha}", size(*bytes), counted(*bytes, "byte")), Role::Text)
+        }),
     );
     lines.extend(e.invocation.as_ref().map(|call| (format!("  request {call}"), Role::Text)));
     lines.push(("  its content is not recorded; what is stored of calls is in the receipts".to_owned(), Role::Dim));
