@@ -15,8 +15,11 @@ fn a_call_is_seen_while_it_runs_and_when_it_ends() {
     let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&socket), mode(&run_dir(&rig))), (0o600, 0o700));
     assert_eq!(card.card.server_info.as_ref().unwrap().name, "crash-server");
-    let in_audit_dir = fs::read(rig.audit.join("live").join(format!("{}.json", card.card.session_id.hex()))).unwrap();
-    assert_eq!(serde_json::from_slice::<assay::record::card::Card>(&in_audit_dir).unwrap().socket, card.card.socket);
+    // The recorder hears of the socket after those who look for it.
+    let in_audit_dir = rig.audit.join("live").join(format!("{}.json", card.card.session_id.hex()));
+    let told =
+        || serde_json::from_slice::<assay::record::card::Card>(&fs::read(&in_audit_dir).unwrap()).unwrap().socket;
+    until("the socket in its card", || (told() == card.card.socket).then_some(()));
     let (inbox, mut state) = (follow(&card, 10_000), State::default());
     client.send(&call(1, "hang", 0));
     watch_until("a running call", &inbox, &mut state, |s| s.rows().any(|r| r.is_running()));
