@@ -1,6 +1,6 @@
 //! Plays every kind of call with a server and checks each answer: every tool, errors, refused calls, calls again, calls at once.
 //!
-//! usage: test-client [--modern] [--call TOOL ARGUMENTS]... [--http] [-- SERVER [ARG]...]
+//!     test-client [--modern] [--call TOOL ARGUMENTS]... [--http] [-- SERVER [ARG]...]
 //!        test-client [--modern] [--call TOOL ARGUMENTS]... --url URL
 //!
 //! Without SERVER and URL it starts `mcp-demo-server` beside this program. With `--http` the server is told to listen, and
