@@ -36,9 +36,11 @@ pub(super) fn lines(
     add("tool", row.tool.clone(), Role::Text);
     add("what is wrong", row.note.clone(), Role::Warn);
     add("JSON-RPC id", row.rpc_id.as_ref().map(rpc_text), Role::Text);
-    let exact = counted(row.wire_bytes, "byte");
-    let rounded = (row.wire_bytes >= 1024).then(|| format!("{}, ", size(row.wire_bytes))).unwrap_or_default();
-    add("size", Some(format!("{rounded}{exact}")), Role::Text);
+    let mut exact = counted(row.wire_bytes, "byte");
+    if row.wire_bytes >= 1024 {
+        exact = format!("{}, {exact}", size(row.wire_bytes));
+    }
+    add("size", Some(exact), Role::Text);
     let own = who.server.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
     add("server", server.map(|id| format!("{id}{own}")), Role::Text);
     add("client", who.client.as_ref().map(ToString::to_string), Role::Text);

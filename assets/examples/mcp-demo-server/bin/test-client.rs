@@ -1,7 +1,7 @@
 //! Plays every kind of call with a server and checks each answer: every tool, errors, refused calls, calls again, calls at once.
 //!
 //!     test-client [--modern] [--call TOOL ARGUMENTS]... [--http] [-- SERVER [ARG]...]
-//!        test-client [--modern] [--call TOOL ARGUMENTS]... --url URL
+//!     test-client [--modern] [--call TOOL ARGUMENTS]... --url URL
 //!
 //! Without SERVER and URL it starts `mcp-demo-server` beside this program. With `--http` the server is told to listen, and
 //! its first line must be its URL. With `--modern` the client speaks MCP 2026-07-28, otherwise 2025-11-25. With `--call` it
