@@ -212,8 +212,7 @@ fn a_recording_whose_files_were_taken_away_is_followed_by_one_that_says_so() {
         fs::copy(segment, &copy).unwrap();
         fs::rename(copy, segment).unwrap();
     };
-    let ways: [&dyn Fn(&Place, &Path); 3] = [&removed, &cut, &replaced];
-    for meddle in ways {
+    for meddle in [&removed as &dyn Fn(&Place, &Path), &cut, &replaced] {
         let place = Place::new();
         let mut client = Client::new(&place, LEGACY, &["--store"]);
         client.echo("before");
