@@ -1,6 +1,6 @@
-//! A small SQLite database in the user directory: made when it is not there, locked while it is open, refused when a
-//! later version or something else made it, checked for damage, and replaced if damaged. No such database is evidence:
-//! what is in one can be made again from evidence.
+//! A small SQLite database in a directory of ours: made when it is not there, locked while it is open, brought to the version
+//! that is read, refused when a later version or something else made it, checked for damage. No such database is evidence:
+//! what is in one can be made again from evidence and from what people wrote.
 
 use crate::{
     files::{self, Lock, Tree},
@@ -35,6 +35,21 @@ pub struct Schema {
     pub version: i64,
     /// Makes the tables of an empty one.
     pub tables: &'static str,
+    /// How older ones become this one, the oldest first.
+    pub upgrades: &'static [Upgrade],
+    /// Whether what was committed survives a power cut.
+    pub durable: bool,
+}
+
+/// A step from one version to the next.
+#[derive(Debug, Clone, Copy)]
+pub struct Upgrade {
+    /// The version before it.
+    pub from: i64,
+    /// The version after it.
+    pub to: i64,
+    /// What is changed.
+    pub sql: &'static str,
 }
 
 /// What keeps a database from being used.
@@ -126,7 +141,13 @@ impl Db {
         let held = hold(dir, &schema, patience, |file| files::try_lock_shared(file))?;
         let place = Place { schema, path: dir.join(schema.file) };
         let mut connection = place.connect(patience)?;
-        place.prepare(&mut connection)?;
+        if let Some(old) = place.prepare(&mut connection)? {
+            place.upgrade(&mut connection, old, &held, patience)?;
+        }
+        if schema.durable {
+            // Only now is it known to be ours.
+            connection.pragma_update(None, "journal_mode", "WAL").map_err(|e| place.error(e))?;
+        }
         Ok(Self { connection, place, _lock: held })
     }
 
@@ -240,20 +261,25 @@ impl Place {
             connection.busy_timeout(patience)?;
             connection.pragma_update(None, "foreign_keys", true)?;
             connection.pragma_update(None, "trusted_schema", false)?;
+            connection.pragma_update(None, "cell_size_check", true)?;
             // A session's end does not wait for the disk: what a power cut damages is found and made anew.
-            connection.pragma_update(None, "synchronous", "OFF")?;
+            connection.pragma_update(None, "synchronous", if self.schema.durable { "FULL" } else { "OFF" })?;
             Ok(connection)
         });
         opened.map_err(|e| self.error(e))
     }
 
-    /// Makes the tables of an empty database, and refuses one that is not ours.
-    fn prepare(&self, connection: &mut Connection) -> Result<(), DbError> {
+    /// Makes the tables of an empty database, and refuses one that is not ours; the version of an older one, which is left
+    /// as it is.
+    fn prepare(&self, connection: &mut Connection) -> Result<Option<i64>, DbError> {
         let Schema { what, application_id, version, tables, .. } = self.schema;
         // In a transaction, or another process that makes the tables just now is seen half.
         let now = connection.transaction().and_then(|t| state(&t)).map_err(|e| self.error(e))?;
         if (now.0, now.1) == (application_id, version) {
-            return Ok(());
+            return Ok(None);
+        }
+        if now.0 == application_id && self.schema.upgrades.iter().any(|step| step.from == now.1) {
+            return Ok(Some(now.1));
         }
         if now.0 == application_id {
             return Err(match self.newer(now.1) {
@@ -274,7 +300,36 @@ impl Place {
             }
             t.commit()
         };
-        made().map_err(|e| self.error(e))
+        made().map_err(|e| self.error(e)).map(|()| None)
+    }
+
+    /// Takes an older one to the version that is read, step by step, while nobody else has it open. A copy of it stays
+    /// beside it.
+    fn upgrade(&self, connection: &mut Connection, old: i64, held: &File, patience: Duration) -> Result<(), DbError> {
+        let locked = files::patiently(patience, || files::try_lock(held)).map_err(DbError::io(&self.path))?;
+        if locked == Lock::Busy {
+            return Err(DbError::Busy { what: self.schema.what });
+        }
+        let files = Tree::at(self.path.parent().unwrap_or(Path::new(".")));
+        let copy = self.beside(&format!(".v{old}"));
+        // SQLite would make it readable for others; it fills an empty file.
+        let made = files.remove(&copy).and_then(|()| files.create(&copy));
+        made.map_err(DbError::io(&copy))?;
+        let into = connection.execute("VACUUM INTO ?1", [copy.to_string_lossy()]);
+        into.map_err(|e| self.error(e))?;
+        for step in self.schema.upgrades.iter().skip_while(|step| step.from != old) {
+            let mut done = || -> rusqlite::Result<()> {
+                let t = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                // Another process may have taken it while we waited for the lock.
+                if state(&t)?.1 == step.from {
+                    t.execute_batch(step.sql)?;
+                    t.pragma_update(None, "user_version", step.to)?;
+                }
+                t.commit()
+            };
+            done().map_err(|e| self.error(e))?;
+        }
+        files::try_lock_shared(held).map(|_| ()).map_err(DbError::io(&self.path))
     }
 
     /// Whether this is a later version than the one that is read.
@@ -311,6 +366,8 @@ mod tests {
         application_id: 7,
         version: 3,
         tables: "CREATE TABLE notes (text TEXT NOT NULL) STRICT;",
+        upgrades: &[],
+        durable: false,
     };
 
     fn open(dir: &Path) -> Result<Db, DbError> {
@@ -333,6 +390,55 @@ mod tests {
         drop(db);
         wiped().unwrap();
         assert_eq!(count(&open(tmp.path()).unwrap()), 0);
+    }
+
+    #[test]
+    fn an_older_one_is_taken_step_by_step_to_the_version_that_is_read_and_a_copy_stays() {
+        const LATER: Schema = Schema {
+            version: 5,
+            tables: "",
+            upgrades: &[
+                Upgrade { from: 3, to: 4, sql: "ALTER TABLE notes ADD COLUMN at TEXT;" },
+                Upgrade { from: 4, to: 5, sql: "ALTER TABLE notes ADD COLUMN by TEXT; UPDATE notes SET by = 'me';" },
+            ],
+            durable: true,
+            ..NOTES
+        };
+        let tmp = tempfile::tempdir().unwrap();
+        let mut old = open(tmp.path()).unwrap();
+        old.write().execute("INSERT INTO notes VALUES ('one')", []).unwrap();
+        // While somebody has it open, it is left as it is.
+        let later = || Db::open(tmp.path(), LATER, Duration::ZERO);
+        assert!(matches!(later(), Err(DbError::Busy { .. })));
+        drop(old);
+        let db = later().unwrap();
+        let row = db.read().query_row("SELECT text, at, by FROM notes", [], |r| {
+            Ok((r.get::<_, String>(0)?, r.get::<_, Option<String>>(1)?, r.get::<_, String>(2)?))
+        });
+        assert_eq!(row.unwrap(), ("one".to_owned(), None, "me".to_owned()));
+        let mode: String = db.read().query_row("PRAGMA journal_mode", [], |r| r.get(0)).unwrap();
+        assert_eq!(mode, "wal");
+        drop(db);
+        later().unwrap().check().unwrap();
+        // An older program refuses it, and reads the copy.
+        assert!(matches!(open(tmp.path()), Err(DbError::Newer { .. })));
+        std::fs::rename(tmp.path().join("notes.sqlite3.v3"), tmp.path().join(NOTES.file)).unwrap();
+        let copy = open(tmp.path()).unwrap();
+        assert_eq!(copy.read().query_row("SELECT text FROM notes", [], |r| r.get::<_, String>(0)).unwrap(), "one");
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_old_version() {
+        const BROKEN: Schema = Schema {
+            version: 4,
+            upgrades: &[Upgrade { from: 3, to: 4, sql: "DELETE FROM notes; ALTER TABLE nothing ADD COLUMN x;" }],
+            ..NOTES
+        };
+        let tmp = tempfile::tempdir().unwrap();
+        open(tmp.path()).unwrap().write().execute("INSERT INTO notes VALUES ('one')", []).unwrap();
+        assert!(matches!(Db::open(tmp.path(), BROKEN, Duration::ZERO), Err(DbError::Sql { .. })));
+        let db = open(tmp.path()).unwrap();
+        assert_eq!(db.read().query_row("SELECT count(*) FROM notes", [], |r| r.get::<_, i64>(0)).unwrap(), 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`cli`] | arguments, printing, exit codes |
 //! | [`tui`] | the dashboard |
+//! | [`gateway`] | several servers behind one listener, each under a path of its own |
 //! | [`proxy`] | one session from spawn to exit code |
 //! | [`bridge`] | the server's place in a session over stdio, for a server that is reached over HTTP |
 //! | [`probe`] | asks a server what it offers, as a client would |
@@ -52,6 +53,8 @@ pub mod export;
 mod failure;
 pub mod files;
 pub mod filter;
+#[cfg(feature = "cli")]
+pub mod gateway;
 pub mod guard;
 #[cfg(feature = "history")]
 pub mod history;

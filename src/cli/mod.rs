@@ -8,6 +8,7 @@ pub mod diff;
 pub mod explain;
 pub mod export;
 mod findings;
+pub mod gateway;
 pub mod keys;
 mod log;
 mod meant;
@@ -88,6 +89,8 @@ pub enum Command {
     Policy(policy::PolicyArgs),
     /// Pin what servers offer: see it, approve it, and hear of every change
     Surface(Box<surface::SurfaceArgs>),
+    /// Serve several MCP servers under paths of their own
+    Gateway(gateway::GatewayArgs),
     /// List, create, import, export and delete signing keys
     Keys(keys::KeysArgs),
     /// Show the options that your assay.toml and the project's set for the recorder
@@ -130,6 +133,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Replay(args) => replay::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Surface(args) => surface::run(&args),
+        Command::Gateway(args) => gateway::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Completions(args) => shell::completions(&args),

@@ -69,6 +69,8 @@ const HISTORY: Schema = Schema {
     application_id: APPLICATION_ID,
     version: SCHEMA_VERSION,
     tables: TABLES,
+    upgrades: &[],
+    durable: false,
 };
 
 /// What keeps the history from being used.

@@ -43,6 +43,8 @@ const VERDICTS: Schema = Schema {
         signer TEXT NOT NULL,
         verified_at INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;",
+    upgrades: &[],
+    durable: false,
 };
 
 /// What a verification said.

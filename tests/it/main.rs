@@ -15,6 +15,7 @@ mod cli_config;
 mod cli_diff;
 mod cli_export;
 mod cli_findings;
+mod cli_gateway;
 mod cli_habits;
 mod cli_keys;
 mod cli_packs;

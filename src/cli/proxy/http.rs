@@ -6,8 +6,8 @@ use crate::{
     error::Failure,
     proxy::http::{HttpOptions, Listening},
     relay::http::{
-        access::{Access, Token},
-        connect::{Destination, ProxyChoice, UpstreamHttp, certificates, without_secrets},
+        access::{self, Access, TOKEN_LENGTH, Token},
+        connect::{self, Destination, ProxyChoice, UpstreamHttp, certificates},
         listen::ListenAddr,
     },
 };
@@ -17,8 +17,6 @@ use http::{HeaderName, HeaderValue};
 use std::{path::Path, path::PathBuf, time::Duration};
 use url::Url;
 
-/// Characters that a token has at least.
-const TOKEN_LENGTH: usize = 32;
 /// Bytes of a file with a token or a header's value.
 const SECRET_FILE: u64 = 64 << 10;
 /// Bytes of a file with certificates.
@@ -145,12 +143,7 @@ fn path(text: &str) -> Result<String, String> {
 }
 
 fn origin(text: &str) -> Result<String, String> {
-    let url = Url::parse(text).ok().filter(|url| url.origin().is_tuple() && matches!(url.path(), "/" | ""));
-    let plain = |url: &Url| url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-    match url.filter(plain) {
-        Some(url) => Ok(url.origin().ascii_serialization()),
-        None => Err("expected an origin, as in https://app.example.com".to_owned()),
-    }
+    access::origin(text).ok_or_else(|| "expected an origin, as in https://app.example.com".to_owned())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -232,11 +225,11 @@ impl HttpArgs {
             (None, Some(name)) => (variable(name, "--token-env")?, format!("--token-env {name}")),
             (None, None) => return Ok(None),
         };
-        if text.chars().count() < TOKEN_LENGTH || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(Failure::bad_input(format_args!("{from} is no token of at least {TOKEN_LENGTH} characters"))
-                .hint("openssl rand -hex 32 makes one"));
-        }
-        Ok(Some(Token::new(&text)))
+        let token = Token::checked(&text).ok_or_else(|| {
+            Failure::bad_input(format_args!("{from} is no token of at least {TOKEN_LENGTH} characters"))
+                .hint("openssl rand -hex 32 makes one")
+        })?;
+        Ok(Some(token))
     }
 }
 
@@ -287,18 +280,12 @@ impl UpstreamArgs {
 }
 
 fn upstream_url(text: &str) -> Result<Url, Failure> {
-    const HINT: &str = "give the URL of the server's MCP endpoint: --upstream-url https://mcp.example.com/mcp";
-    let url =
-        Url::parse(text).map_err(|e| Failure::bad_input(format_args!("--upstream-url is no URL: {e}")).hint(HINT))?;
-    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
-        let shown = without_secrets(&url);
-        return Err(Failure::bad_input(format_args!("--upstream-url {shown} is no http:// or https:// URL")).hint(HINT));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(Failure::bad_input("--upstream-url has a user name or a password")
-            .hint("leave it out, and give the credential with --header-env Authorization=VARIABLE"));
-    }
-    Ok(url)
+    connect::endpoint(text).map_err(|why| {
+        Failure::bad_input(format_args!("--upstream-url {why}")).hint(
+            "give the server's MCP endpoint, as in https://mcp.example.com/mcp; a credential goes into \
+             --header-env Authorization=VARIABLE",
+        )
+    })
 }
 
 fn header(flag: &str, name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Failure> {

@@ -11,6 +11,9 @@ use std::net::SocketAddr;
 /// A header for the listener's token, for clients whose `Authorization` is the upstream's.
 pub const TOKEN_HEADER: HeaderName = HeaderName::from_static("assay-token");
 
+/// Characters that a token has at least.
+pub const TOKEN_LENGTH: usize = 32;
+
 /// A secret that clients have to send.
 #[derive(Clone)]
 pub struct Token {
@@ -24,6 +27,13 @@ impl Token {
         Self { digest: Sha256::digest(text).into() }
     }
 
+    /// Of this text, if that is long enough and in one piece.
+    #[must_use]
+    pub fn checked(text: &str) -> Option<Self> {
+        let is_whole = !text.chars().any(|c| c.is_whitespace() || c.is_control());
+        (text.chars().count() >= TOKEN_LENGTH && is_whole).then(|| Self::new(text))
+    }
+
     /// Compared by digests, all of it: how long it takes says nothing about the token.
     fn is(&self, given: &[u8]) -> bool {
         let given: [u8; 32] = Sha256::digest(given).into();
@@ -35,6 +45,14 @@ impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token")
     }
+}
+
+/// The origin that a text is, as browsers write it.
+#[must_use]
+pub fn origin(text: &str) -> Option<String> {
+    let plain = |url: &url::Url| url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    let url = url::Url::parse(text).ok().filter(|url| url.origin().is_tuple() && matches!(url.path(), "/" | ""));
+    url.filter(plain).map(|url| url.origin().ascii_serialization())
 }
 
 /// Who may use the listener.

@@ -309,6 +309,21 @@ pub fn is_loopback(host: &str) -> bool {
     }
 }
 
+/// The endpoint of a server that is reached over HTTP.
+///
+/// # Errors
+/// What it is instead, as a fragment without secrets.
+pub fn endpoint(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|e| format!("is no URL: {e}"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
+        return Err(format!("{} is no http:// or https:// URL", without_secrets(&url)));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("has a user name or a password".to_owned());
+    }
+    Ok(url)
+}
+
 /// The URL without userinfo, query and fragment: what may be shown.
 #[must_use]
 pub fn without_secrets(url: &Url) -> String {
