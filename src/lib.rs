@@ -88,4 +88,4 @@ pub mod yaml;
 #[cfg(feature = "tui")]
 pub mod zone;
 
-pub use assay_evidence::{canon, lines, model, numbers, text};
+pub use assay_evidence::{canon, lines, model, note, numbers, text, tree};

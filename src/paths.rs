@@ -328,6 +328,8 @@ pub struct SessionPaths {
     pub stem: String,
     /// `audit/segment_<stem>.jsonl`.
     pub segment: PathBuf,
+    /// `audit/checkpoints_<stem>.jsonl`.
+    pub checkpoints: PathBuf,
     /// `receipts/session_<stem>.jsonl`.
     pub receipts: PathBuf,
     /// `investigation/session_<stem>.jsonl`.
@@ -350,6 +352,7 @@ impl SessionPaths {
             id,
             stem: stem.to_owned(),
             segment: dir.audit().join(format!("segment_{stem}.jsonl")),
+            checkpoints: dir.audit().join(format!("checkpoints_{stem}.jsonl")),
             receipts: dir.receipts().join(format!("session_{stem}.jsonl")),
             investigation: dir.investigation().join(format!("session_{stem}.jsonl")),
             surface: dir.surface().join(format!("observed_{stem}.json")),

@@ -4,19 +4,22 @@ use crate::{
     approvals,
     files::{self, Lock},
     model::{
-        SessionId, WallTime,
+        SessionId, WallTime, checkpoint,
         pack::{self, Manifest},
         reading::{self, Reading},
     },
+    note::{Key, Verifier},
     pack::{
         build::{self, BuildError},
         ci,
         keys::Signer,
+        verify,
     },
     paths::{AuditDir, SessionPaths},
     record::{
+        checkpoint::Certify,
         ledger::Ends,
-        recover::{self, RecoverError},
+        recover::{self, RecoverError, Sealing},
         store::Store,
     },
     surface::feed::Pinned,
@@ -28,6 +31,29 @@ use std::{
 
 /// Bytes of a document of a pack that are read.
 const MAX_DOCUMENT: u64 = 64 << 20;
+
+/// A signer, as it certifies keys of sessions.
+struct Certifier {
+    signer: Arc<Signer>,
+    key: Key,
+}
+
+impl Certify for Certifier {
+    fn key(&self) -> &Key {
+        &self.key
+    }
+
+    fn sign(&self, text: &[u8]) -> [u8; 64] {
+        self.signer.sign(text)
+    }
+}
+
+/// Certifies keys of sessions with the key that signs packs. `None`: its name cannot be in a certificate.
+#[must_use]
+pub fn certifier(signer: &Arc<Signer>) -> Option<Arc<dyn Certify>> {
+    let key = checkpoint::signer(signer.id().as_str(), signer.public())?;
+    Some(Arc::new(Certifier { signer: signer.clone(), key }))
+}
 
 /// What became of one session's evidence.
 #[derive(Debug, Clone)]
@@ -188,8 +214,10 @@ pub fn recover_dir(
     // Of the few that have a card the ledger is asked one by one.
     let ends = if only_cards { Ends::default() } else { Ends::read(dir)? };
     all.extend(found.unread.into_iter().map(Err));
+    let holds: Verifier<'_> = &|key, text, signature| verify::verify_ed25519(key, text, signature).is_ok();
+    let sealing = Sealing { certify: &|| signer().as_ref().and_then(certifier), holds };
     for paths in found.sessions {
-        let recovered = match recover::recover(dir, &paths, &ends, &|server| approvals::pinned(dir, server)) {
+        let recovered = match recover::recover(dir, &paths, &ends, &|server| approvals::pinned(dir, server), &sealing) {
             Ok(None) => continue,
             Ok(Some(recovered)) => recovered,
             Err(e) => {

@@ -6,6 +6,7 @@
 pub mod canon;
 pub mod lines;
 pub mod model;
+pub mod note;
 pub mod numbers;
 pub mod plain;
 #[allow(unsafe_code)]

@@ -201,6 +201,9 @@ fn build_if(input: &Input<'_>, accept: impl FnOnce(&Path) -> Result<(), BuildErr
     let mut policies = receipts.policies.clone();
     let (log, completeness) = copy_segment(input, &staging, &mut policies)?;
     let mut more = vec![log];
+    if input.paths.files.exists(&input.paths.checkpoints) {
+        more.push(copy_lines(&input.paths.checkpoints, staging.file(pack::CHECKPOINTS)?, |_, _| Ok(()))?);
+    }
     let mut session = to_line(input.session)?;
     session.push(b'\n');
     more.push(staging.write(pack::SESSION, &session)?);

@@ -20,6 +20,7 @@ use crate::{
         source::Source,
     },
     relay::Waker,
+    seal::certifier,
     sys,
 };
 use std::{
@@ -86,6 +87,7 @@ impl Process {
         let log = keeping.usable.then(|| status::log_to(&keeping.dir, keeping.status)).flatten();
         let (ended, sealed) = mpsc::sync_channel(WAITING);
         let (files, to_sync) = mpsc::channel();
+        let certify = keeping.signer.as_ref().and_then(certifier);
         let sealer = seal::Sealer { keeping: keeping.clone(), live: hub.clone() };
         let started = sync::start(to_sync).map_err(|e| format!("no thread for syncing: {e}")).and_then(|()| {
             let seal = move || sealer.run(&sealed);
@@ -101,7 +103,7 @@ impl Process {
                 keeping,
                 events,
                 live,
-                shared: Shared { broadcast, ended, files, health: Arc::default() },
+                shared: Shared { broadcast, ended, files, health: Arc::default(), certify },
                 sealing,
                 log,
             }),

@@ -1,14 +1,12 @@
-//! Syncs evidence to disk, off every other path: files that grew are synced once a second.
+//! Syncs evidence to disk, off every other path: files that grew are synced once a second, and then stated in checkpoints.
 
-use crate::{model::SessionId, record::session::Written};
+use crate::{
+    model::SessionId,
+    record::session::{Synced, Written},
+};
 use std::{
     collections::HashMap,
-    fs::File,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -17,12 +15,6 @@ use std::{
 const EVERY: Duration = Duration::from_secs(1);
 /// The longest pause between two segments that are given up because syncing fails.
 const LONGEST: Duration = Duration::from_mins(1);
-
-/// The files of one session, each with the length up to which it was synced.
-struct Synced {
-    files: Vec<(File, u64)>,
-    failed: Arc<AtomicBool>,
-}
 
 /// Syncs the files of every session that comes over `written`, until its sender is gone; each set replaces the one
 /// before of its session.
@@ -39,22 +31,12 @@ pub(super) fn start(written: Receiver<Written>) -> std::io::Result<()> {
         let mut next = Instant::now() + pause;
         loop {
             match written.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Written { session, files, .. }) if files.is_empty() => drop(sessions.remove(&session)),
-                Ok(Written { session, files, failed }) => {
-                    let files = files.into_iter().map(|file| (file, 0)).collect();
-                    sessions.insert(session, Synced { files, failed });
-                }
+                Ok(Written { session, files: None }) => drop(sessions.remove(&session)),
+                Ok(Written { session, files: Some(files) }) => drop(sessions.insert(session, files)),
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     let before = sessions.len();
-                    sessions.retain(|session, synced| match sync(&mut synced.files) {
-                        None => true,
-                        Some(e) => {
-                            tracing::error!(%session, error = %e, "evidence could not be synced; a new segment is started");
-                            synced.failed.store(true, Ordering::Release);
-                            false
-                        }
-                    });
+                    sessions.retain(|_, files| files.sync());
                     if sessions.len() < before {
                         pause = (pause * 2).min(LONGEST);
                     }
@@ -64,18 +46,4 @@ pub(super) fn start(written: Receiver<Written>) -> std::io::Result<()> {
         }
     };
     thread::Builder::new().name("assay-sync".into()).spawn(run).map(drop)
-}
-
-fn sync(files: &mut [(File, u64)]) -> Option<std::io::Error> {
-    for (file, synced) in files {
-        let len = file.metadata().map_or(*synced + 1, |m| m.len());
-        if len == *synced {
-            continue;
-        }
-        if let Err(e) = crate::files::sync_data(file) {
-            return Some(e);
-        }
-        *synced = len;
-    }
-    None
 }

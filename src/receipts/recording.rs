@@ -16,13 +16,13 @@ use crate::{
         library::Library,
         opening::{Opening, PackInterval},
         recorder::{Ending, Origin, Setup, Step},
+        session::Synced,
     },
     seal::{self, Sealed},
     sys::clock,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
-    fs::File,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -82,7 +82,8 @@ pub(super) struct Recording {
     began: Instant,
     /// It takes no more calls, and is sealed when those that run are done.
     pub(super) is_over: AtomicBool,
-    synced: Mutex<Vec<(File, u64)>>,
+    /// `None`: nothing is to be synced, or a sync failed.
+    synced: Mutex<Option<Synced>>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -125,7 +126,7 @@ impl Recording {
             feed: Arc::new(PolicyFeed::new(settings.policy_hash())),
             health: Arc::default(),
         };
-        let mut library = Library::new(opening);
+        let mut library = Library::new(opening, settings.signer().as_ref().and_then(seal::certifier));
         library.follows_damage(damage);
         Ok(Self {
             id,
@@ -253,15 +254,7 @@ impl Recording {
             library.new_files()
         };
         let mut synced = lock(&self.synced);
-        if let Some(files) = files {
-            *synced = files.into_iter().map(|file| (file, 0)).collect();
-        }
-        for (file, known) in &mut *synced {
-            let len = file.metadata().map_or(*known, |m| m.len());
-            if len != *known && crate::files::sync_data(file).is_ok() {
-                *known = len;
-            }
-        }
+        *synced = files.or(synced.take()).and_then(|mut files| files.sync().then_some(files));
         None
     }
 

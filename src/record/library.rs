@@ -5,15 +5,15 @@
 
 use super::{
     broadcast::Silent,
+    checkpoint::Certify,
     opening::Opening,
     recorder::{Ending, Step},
-    session::{Ended, Finish, RecorderReport, Session, Shared, Written},
+    session::{Ended, Finish, RecorderReport, Session, Shared, Synced, Written},
     source::{Delivered, Lost, Seen, SessionKey, Source, SourceError},
 };
 use crate::{model::SessionId, sys::clock};
 use std::{
     collections::{BTreeSet, VecDeque},
-    fs::File,
     sync::{
         Arc,
         mpsc::{Receiver, channel, sync_channel},
@@ -37,10 +37,10 @@ pub struct Library {
 impl Library {
     /// One that begins on disk when it is first flushed.
     #[must_use]
-    pub fn new(opening: Opening) -> Self {
+    pub fn new(opening: Opening, certify: Option<Arc<dyn Certify>>) -> Self {
         let (ended, ends) = sync_channel(1);
         let (files, written) = channel();
-        let shared = Shared { broadcast: Arc::new(Silent), ended, files, health: Arc::default() };
+        let shared = Shared { broadcast: Arc::new(Silent), ended, files, health: Arc::default(), certify };
         let session = Session::new(SessionKey(0), opening);
         Self { session, shared, ended: ends, files: written, held: VecDeque::new(), unasked: BTreeSet::new() }
     }
@@ -119,8 +119,8 @@ impl Library {
     }
 
     /// The files to sync, if they are others than before.
-    pub fn new_files(&self) -> Option<Vec<File>> {
-        self.files.try_iter().last().map(|written| written.files)
+    pub fn new_files(&self) -> Option<Synced> {
+        self.files.try_iter().last()?.files
     }
 
     /// What another process did to the files, and how many bytes that cost. This recording is over then: it is dropped, what

@@ -10,12 +10,14 @@ mod evidence;
 mod find;
 mod log;
 mod newer;
+mod sealed;
 
 pub use find::{Found, sessions};
 pub use log::{begin_sessions, sweep};
 
 use super::{
     card::{Card, Places},
+    checkpoint::Certify,
     lane, ledger,
     mark::{Mark, NotOurs},
     recorder::LostSurface,
@@ -25,6 +27,7 @@ use crate::{
     canon,
     lines::{self, MAX_LINE},
     model::{AuditEvent, EventKind, LedgerKind, SessionDoc, pack::MANIFEST, reading::TooNew, surface::Identity},
+    note::Verifier,
     paths::{AuditDir, SessionPaths},
     relay::Consumer,
     surface::feed::Pinned,
@@ -132,6 +135,14 @@ pub struct Recovered {
     pub pinned: Option<Arc<Pinned>>,
 }
 
+/// How recovery seals.
+pub struct Sealing<'a> {
+    /// Who certifies its keys; `None`: it states nothing. Asked once a session is found to be sound.
+    pub certify: &'a dyn Fn() -> Option<Arc<dyn Certify>>,
+    /// Whether a signature holds.
+    pub holds: Verifier<'a>,
+}
+
 /// All decisions about a server's surface that an audit directory has.
 pub type Decisions<'a> = &'a dyn Fn(&Identity) -> Pinned;
 
@@ -145,6 +156,7 @@ pub fn recover(
     paths: &SessionPaths,
     ends: &ledger::Ends,
     decisions: Decisions<'_>,
+    sealing: &Sealing<'_>,
 ) -> Result<Option<Recovered>, RecoverError> {
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -191,7 +203,7 @@ pub fn recover(
         Err(e) => return Err(at(&paths.segment)(e)),
     };
     let mut notes = Vec::new();
-    for path in [&paths.segment, &paths.receipts, &paths.investigation] {
+    for path in [&paths.segment, &paths.receipts, &paths.checkpoints, &paths.investigation] {
         set_torn_aside(path, paths, &mut notes).map_err(at(path))?;
     }
     let mut store = {
@@ -199,6 +211,7 @@ pub fn recover(
         store = Store::take_over(dir, paths).map_err(at(&paths.segment))?;
         store
     };
+    let sealed = sealed::read(paths, sealing.holds)?;
     hand_over(dir, paths, &places).map_err(at(&dir.live()))?;
     let mut dead = Dead::read(dir, paths, card.as_ref(), &mark, decisions)?;
     dead.recorder.restore_surface(surface_of(paths, &mark, &mut notes));
@@ -211,6 +224,10 @@ pub fn recover(
     }
     let doc = dead.finish(paths, card.as_ref(), notes.clone()).map_err(at(&paths.segment))?;
     let (surface, pinned) = (dead.recorder.surface(), dead.recorder.pinned());
+    store.checkpoints().found(sealed.tree, sealed.size);
+    store.checkpoints().certified_by((sealing.certify)());
+    // What was found is stated before anything is added to it.
+    store.seal().map_err(at(&paths.checkpoints))?;
     if let Some(from) = dead.again_from {
         store.write_receipts_again(from, &mut dead.recorder.lines).map_err(at(&paths.receipts))?;
     }

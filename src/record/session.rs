@@ -8,6 +8,7 @@ use super::{
     activity::Activity,
     broadcast::{Begun, Broadcast, Progress, Streams},
     card::Card,
+    checkpoint::{Certify, Checkpoints, Failed},
     health::Health,
     opening::{Opening, PackInterval},
     recorder::{BigPayload, Clock, Ending, Message, Recorder, Step, UnwrittenLines},
@@ -52,17 +53,47 @@ pub struct Shared {
     pub files: Sender<Written>,
     /// How the recorder is, of all sessions together.
     pub health: Arc<Health>,
+    /// Who certifies the keys of sessions; `None`: they have no checkpoints.
+    pub certify: Option<Arc<dyn Certify>>,
 }
 
-/// The files that a session writes, for the thread that syncs them. A session that has ended has none.
+/// What the thread that syncs hears of a session.
 #[derive(Debug)]
 pub struct Written {
     /// Id of the session.
     pub session: SessionId,
-    /// The files to sync.
-    pub files: Vec<std::fs::File>,
+    /// The files that it writes from now on; `None`: it has ended.
+    pub files: Option<Synced>,
+}
+
+/// The files of one session, each with the length up to which it was synced.
+#[derive(Debug)]
+pub struct Synced {
+    /// Receipts, segment, then what else there is.
+    files: Vec<(std::fs::File, u64)>,
+    checkpoints: Arc<Checkpoints>,
     /// Set when a sync failed: the segment must not be trusted any more.
-    pub failed: Arc<AtomicBool>,
+    failed: Arc<AtomicBool>,
+}
+
+impl Synced {
+    /// Syncs those that grew, and has a checkpoint made if one is due; `false`: a sync failed, and these files must not be
+    /// synced again.
+    pub fn sync(&mut self) -> bool {
+        match self.checkpoints.sync(false, &mut self.files) {
+            Ok(()) => true,
+            // If somebody else changed the files, the recorder finds that, and says so.
+            Err(Failed::Checkpoint(e)) => {
+                tracing::warn!(error = %e, "no checkpoint could be made; it is tried again");
+                true
+            }
+            Err(Failed::Sync(e)) => {
+                tracing::error!(error = %e, "evidence could not be synced; a new segment is started");
+                self.failed.store(true, Ordering::Release);
+                false
+            }
+        }
+    }
 }
 
 /// A session whose chain has ended and whose files wait to be sealed.
@@ -488,8 +519,12 @@ impl Session {
         }
         // Makes recovery find that the messages in the captures are from now on those of this session alone.
         source.goes_on_as(self.key, session);
+        let checkpoints = store.checkpoints().clone();
+        checkpoints.certified_by(shared.certify.clone());
         if let Ok(files) = store.sync_handles() {
-            let _ = shared.files.send(Written { session, files, failed: self.sync_failed.clone() });
+            let files = files.into_iter().map(|file| (file, 0)).collect();
+            let files = Some(Synced { files, checkpoints, failed: self.sync_failed.clone() });
+            let _ = shared.files.send(Written { session, files });
         }
         let told = store.segment_len();
         shared.broadcast.begun(Begun { card: card.clone(), paths: store.paths.clone(), segment_len: told });

@@ -1,121 +1,25 @@
-//! The files of one session: appended, never rewritten, cut back to the last good line after a failed write.
+//! The files of one session.
 
 use super::{
     card::Card,
+    checkpoint::{Checkpoints, Failed},
     ledger::{self, Ledger},
     recorder::{Begin, Clock, Recorder, Setup, UnwrittenLines},
+    sink::Sink,
 };
 use crate::{
     canon,
-    files::{self, Lock, Tree},
-    model::{LedgerKind, SessionDoc, SessionId, WallTime},
+    files::{self, Lock},
+    model::{LedgerKind, SessionDoc, SessionId, WallTime, checkpoint::Role},
     paths::{AuditDir, SessionPaths},
     sys::process,
-    text::counted,
 };
 use std::{
     fs::File,
-    io::{self, BufWriter, Read as _, Write},
+    io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
-
-/// An append-only file that remembers where its last whole write ended.
-#[derive(Debug)]
-pub struct Sink {
-    file: File,
-    good: u64,
-    dirty: bool,
-}
-
-impl Sink {
-    /// A new file; refuses one that is there.
-    ///
-    /// # Errors
-    /// An I/O error.
-    pub fn create(files: &Tree, path: &Path) -> io::Result<Self> {
-        Ok(Self { file: files.create(path)?, good: 0, dirty: false })
-    }
-
-    /// A file that may be there already.
-    ///
-    /// # Errors
-    /// An I/O error.
-    pub fn append_to(files: &Tree, path: &Path) -> io::Result<Self> {
-        let file = files.append(path)?;
-        let good = file.metadata()?.len();
-        Ok(Self { file, good, dirty: false })
-    }
-
-    /// Appends all of `bytes`, or nothing that stays: what a failed write left behind is cut off before the next.
-    ///
-    /// # Errors
-    /// An I/O error; call again with the same bytes.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.restore()?;
-        self.dirty = true;
-        self.file.write_all(bytes)?;
-        self.good += bytes.len() as u64;
-        self.dirty = false;
-        Ok(())
-    }
-
-    fn restore(&mut self) -> io::Result<()> {
-        if self.dirty {
-            self.file.set_len(self.good)?;
-            self.dirty = false;
-        }
-        Ok(())
-    }
-
-    /// Streams one entry with `write`; all of it stays, or nothing.
-    ///
-    /// # Errors
-    /// The error of `write`, or an I/O error.
-    pub fn stream(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        self.restore()?;
-        self.dirty = true;
-        let mut out = BufWriter::with_capacity(1 << 20, &self.file);
-        write(&mut out)?;
-        out.flush()?;
-        drop(out);
-        self.good = self.file.metadata()?.len();
-        self.dirty = false;
-        Ok(())
-    }
-
-    /// What another process has done to the file since, and how many bytes of it that costs at most.
-    fn damage(&self, path: &Path) -> Option<(String, u64)> {
-        use std::os::unix::fs::MetadataExt as _;
-        if self.dirty {
-            return None;
-        }
-        let ours = self.file.metadata().ok()?;
-        let there = std::fs::symlink_metadata(path);
-        let what = match &there {
-            _ if ours.len() < self.good => {
-                let what = format!("was cut from {} to {}", counted(self.good, "byte"), ours.len());
-                return Some((what, self.good - ours.len()));
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => "was removed".to_owned(),
-            Ok(there) if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) => "was replaced".to_owned(),
-            _ if ours.len() > self.good => {
-                format!("was {} long and now has {}", counted(self.good, "byte"), ours.len())
-            }
-            _ => return None,
-        };
-        Some((what, self.good))
-    }
-
-    /// The file, for syncing.
-    #[must_use]
-    pub const fn file(&self) -> &File {
-        &self.file
-    }
-}
 
 /// A session could not be begun on disk.
 #[derive(thiserror::Error)]
@@ -144,6 +48,7 @@ pub struct Store {
     segment: Sink,
     receipts: Sink,
     investigation: Option<Sink>,
+    checkpoints: Arc<Checkpoints>,
     locked: bool,
 }
 
@@ -201,7 +106,9 @@ impl Store {
         {
             tracing::error!(error = %e, "how the session begins could not be remembered: a crash cannot be recovered");
         }
-        let mut store = Self { paths: paths.clone(), dir: dir.clone(), segment, receipts, investigation: None, locked };
+        let checkpoints = Arc::new(Checkpoints::new(&paths, Role::Recorder));
+        let (dir, investigation) = (dir.clone(), None);
+        let mut store = Self { paths: paths.clone(), dir, segment, receipts, investigation, checkpoints, locked };
         let started = store.write(&mut recorder.lines).and_then(|()| {
             ledger.append(&ledger::Entry {
                 kind: LedgerKind::SegmentStart,
@@ -225,11 +132,20 @@ impl Store {
     /// What another process has done to the segment or the receipts, and how many bytes of them that costs at most.
     #[must_use]
     pub fn damage(&self) -> Option<(String, u64)> {
+        let said = |path: &Path, what: &str| format!("{} {what} while it was written", path.display());
         let files = [(&self.segment, &self.paths.segment), (&self.receipts, &self.paths.receipts)];
-        files.into_iter().find_map(|(sink, path)| {
+        let damaged = files.into_iter().find_map(|(sink, path)| {
             let (what, bytes) = sink.damage(path)?;
-            Some((format!("{} {what} while it was written", path.display()), bytes))
-        })
+            Some((said(path, &what), bytes))
+        });
+        // No evidence is lost with its checkpoints, but nothing bounds what may be.
+        damaged.or_else(|| Some((said(&self.paths.checkpoints, &self.checkpoints.damage()?), 0)))
+    }
+
+    /// Its checkpoints.
+    #[must_use]
+    pub const fn checkpoints(&self) -> &Arc<Checkpoints> {
+        &self.checkpoints
     }
 
     /// The audit directory.
@@ -266,6 +182,7 @@ impl Store {
             segment,
             receipts: Sink::append_to(&paths.files, &paths.receipts)?,
             investigation: None,
+            checkpoints: Arc::new(Checkpoints::new(paths, Role::Recovery)),
             locked,
         })
     }
@@ -312,6 +229,7 @@ impl Store {
         self.receipts.append(&lines.receipts)?;
         lines.receipts.clear();
         lines.behind = 0;
+        self.checkpoints.written(&mut lines.hashes, self.segment.len(), self.receipts.len());
         Ok(())
     }
 
@@ -373,29 +291,37 @@ impl Store {
     /// Length of the segment in bytes: whole lines that were written.
     #[must_use]
     pub const fn segment_len(&self) -> u64 {
-        self.segment.good
+        self.segment.len()
     }
 
-    /// Handles for a syncing thread.
+    /// Handles for a syncing thread: receipts, segment, then what else there is.
     ///
     /// # Errors
     /// An I/O error.
     pub fn sync_handles(&self) -> io::Result<Vec<File>> {
-        let mut files = vec![self.receipts.file.try_clone()?, self.segment.file.try_clone()?];
+        let mut files = vec![self.receipts.file().try_clone()?, self.segment.file().try_clone()?];
         if let Some(log) = &self.investigation {
-            files.push(log.file.try_clone()?);
+            files.push(log.file().try_clone()?);
         }
         Ok(files)
     }
 
-    /// Syncs everything and writes the ledger line of the segment's end, unless it is there.
+    /// Syncs everything, and states it in a checkpoint.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn seal(&self) -> io::Result<()> {
+        let mut files: Vec<_> = self.sync_handles()?.into_iter().map(|file| (file, 0)).collect();
+        self.checkpoints.sync(true, &mut files).map_err(Failed::into_inner)
+    }
+
+    /// Syncs everything, states it in the last checkpoint, and writes the ledger line of the segment's end, unless these are
+    /// there.
     ///
     /// # Errors
     /// An I/O error.
     pub fn end(&mut self, doc: &SessionDoc, note: Option<String>) -> io::Result<()> {
-        for file in self.sync_handles()? {
-            files::sync_data(&file)?;
-        }
+        self.seal()?;
         let mut ledger = Ledger::lock(&self.dir, Some(doc.session_id))?;
         if ledger::holds(&self.dir, doc.session_id, LedgerKind::SegmentEnd)?.is_some() {
             return Ok(());

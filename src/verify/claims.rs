@@ -6,6 +6,7 @@
 //! | `mcp_session_completeness` | start and end receipts, no gap in `seq`, every `tools/call` of the chain has a receipt |
 //! | `mcp_escrow_completeness` | server-side receipts: every `mcp_tool_requested` has its `mcp_tool_executed` or `mcp_tool_denied` |
 //! | `mcp_surface_approved` | what the server announced was compared with signed decisions, and every call ran under a definition that a person had approved |
+//! | `mcp_checkpoints` | the session has checkpoints, and the recorder that saw its events stated all of them |
 //! | `guardian_enforcement`, `no_breakglass`, `timestamp_ordering`, `schema_consistency` | assay-ai's, as its lock files name them |
 //!
 //! In a pack of MCP receipts the action that `receipt_completeness` asks for (`model_call` in assay-ai's card) is the tool
@@ -28,6 +29,8 @@ pub const MCP_SESSION: &str = "mcp_session_completeness";
 pub const MCP_ESCROW: &str = "mcp_escrow_completeness";
 /// Card: calls ran under definitions that a person had approved.
 pub const MCP_SURFACE: &str = "mcp_surface_approved";
+/// Card: the recorder stated what it saw while it saw it.
+pub const MCP_CHECKPOINTS: &str = "mcp_checkpoints";
 
 /// What a claim looks at, with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +58,10 @@ pub enum Check {
     SurfaceCompared,
     /// Every call that was not refused ran under a definition that a person had approved.
     CallsApproved,
+    /// The session has checkpoints.
+    CheckpointsPresent,
+    /// The recorder that saw the events stated all of them in its checkpoints.
+    SealedByRecorder,
 }
 
 impl Check {
@@ -73,6 +80,8 @@ impl Check {
             Self::CallsReceipted => ("mcp_calls_receipted", json!({})),
             Self::SurfaceCompared => ("mcp_surface_compared", json!({})),
             Self::CallsApproved => ("mcp_calls_approved", json!({})),
+            Self::CheckpointsPresent => ("mcp_checkpoints_present", json!({})),
+            Self::SealedByRecorder => ("mcp_sealed_by_recorder", json!({})),
             Self::EscrowComplete => ("escrow_chain_complete", json!({"threshold": 1})),
         }
     }
@@ -161,10 +170,11 @@ const fn critical(claim_id: &'static str, description: &'static str, check: Chec
 pub const LIST: &str = "list";
 
 /// The ids of all cards.
-pub const CARDS: [&str; 8] = [
+pub const CARDS: [&str; 9] = [
     MCP_SESSION,
     MCP_ESCROW,
     MCP_SURFACE,
+    MCP_CHECKPOINTS,
     RECEIPT_COMPLETENESS,
     "guardian_enforcement",
     "no_breakglass",
@@ -234,6 +244,22 @@ pub fn card(id: &str) -> Option<Card> {
                     "every_call_approved",
                     "Every call ran under a definition that a person had approved",
                     C::CallsApproved,
+                ),
+            ],
+        ),
+        MCP_CHECKPOINTS => (
+            MCP_CHECKPOINTS,
+            "MCP Checkpoints",
+            vec![
+                critical(
+                    "checkpoints_present",
+                    "The session has checkpoints that hold of its events",
+                    C::CheckpointsPresent,
+                ),
+                critical(
+                    "sealed_by_recorder",
+                    "The recorder that saw the events stated all of them in its checkpoints",
+                    C::SealedByRecorder,
                 ),
             ],
         ),

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::claims::{Card, MCP_ESCROW};
 use crate::model::{
-    pack::{EMPTY_HEAD, Manifest, RECEIPTS, SURFACE},
+    pack::{CHECKPOINTS, EMPTY_HEAD, Manifest, RECEIPTS, SURFACE},
     sha256_hex, surface,
 };
 use std::{ops::ControlFlow, path::Path};
@@ -26,12 +26,13 @@ use std::{ops::ControlFlow, path::Path};
 /// Most bytes that are read of a pack's files if its signature does not hold, to show what was changed.
 const UNSIGNED_LIMIT: u64 = 256 << 20;
 /// The stages that need the files.
-const EVIDENCE: [Stage; 6] = [
+const EVIDENCE: [Stage; 7] = [
     Stage::ValidateFileHashes,
     Stage::ValidateReceipts,
     Stage::VerifyChain,
     Stage::MatchReceiptsToChain,
     Stage::VerifySurface,
+    Stage::VerifyCheckpoints,
     Stage::SessionCompleteness,
 ];
 
@@ -99,6 +100,7 @@ fn stages(
     }
     let evidence = files::run(&mut notes, &mut tally, &mut meter, dir, &parsed, &usable)?;
     judged(&mut notes, &evidence);
+    let signer = sealed(&mut notes, &parsed.manifest, &evidence, signer);
     if parsed.manifest.file(SURFACE).is_some()
         && let Ok((file, len)) = dir.open_file(SURFACE)
         && surface::file_is_truncated(&file, len)
@@ -145,6 +147,33 @@ fn judged(notes: &mut Notebook<'_>, evidence: &PackEvidence) {
                 .to_owned(),
         );
     }
+}
+
+/// What stage `verify_checkpoints` had to look at; how the signer compares, whose checkpoints count as little as the pack if
+/// the caller did not name who certified their keys.
+fn sealed(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence, signer: SignerVerdict) -> SignerVerdict {
+    let stage = Stage::VerifyCheckpoints;
+    if m.file(CHECKPOINTS).is_none() || !m.is_ours() {
+        notes.skip(
+            &[stage],
+            "the pack has no checkpoints: the session was recorded before there were any, or without a key",
+        );
+        return signer;
+    }
+    let Some(seals) = evidence.walked.as_ref().and_then(|w| w.seals.as_ref()) else {
+        notes.skip(&[stage], "the audit events or the checkpoints cannot be read to their ends");
+        return signer;
+    };
+    notes.detail(stage, &[("checkpoints", seals.checkpoints), ("events_by_recorder", seals.by_recorder)]);
+    let others: Vec<_> = seals.signers.iter().filter(|by| notes.fingerprint.as_ref() != Some(by)).collect();
+    let mut verdict = signer;
+    for by in others {
+        notes.warnings.push(format!("another key certified the session's checkpoints than signed the pack: {by}"));
+        if trust::signer(notes.options, Some(by)) == SignerVerdict::Untrusted {
+            verdict = SignerVerdict::Untrusted;
+        }
+    }
+    verdict
 }
 
 /// The end of a verification that met what a later version wrote: what can be judged without it still is.
@@ -243,7 +272,14 @@ fn whole_session(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence
             notes.warnings.push(format!("clock_step: the host's clock moved by {} ms at {}", step.delta_ms, step.at));
         }
     }
-    let (verdict, mut reasons) = session::completeness(evidence.doc.as_ref(), walked);
+    let (mut verdict, mut reasons) = session::completeness(evidence.doc.as_ref(), walked);
+    let events = walked.chain.events;
+    if let Some(seals) = walked.seals.as_ref().filter(|seals| seals.by_recorder < events) {
+        reasons.push(format!("events {}…{} were sealed by recovery", seals.by_recorder, events - 1));
+        if verdict == Completeness::Complete {
+            verdict = Completeness::Incomplete;
+        }
+    }
     notes.crashed = evidence.doc.as_ref().and_then(|doc| session::only_crashed(doc, walked));
     if let Some(rely) = notes.crashed {
         reasons.insert(0, rely.to_owned());

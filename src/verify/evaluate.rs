@@ -144,6 +144,22 @@ fn check(check: Check, c: &ClaimContext<'_>) -> Shown {
         Check::EscrowComplete => escrow(c),
         Check::SurfaceCompared => compared(c),
         Check::CallsApproved => approved(c),
+        Check::CheckpointsPresent => {
+            let n = c.walked.and_then(|w| w.seals.as_ref()).map_or(0, |seals| seals.checkpoints);
+            let (expected, actual) = ("at least 1 checkpoint".to_owned(), counted(n, "checkpoint"));
+            Shown { passed: n > 0, expected, actual, evidence: Vec::new() }
+        }
+        Check::SealedByRecorder => {
+            let events = c.walked.map_or(0, |w| w.chain.events);
+            let by = c.walked.and_then(|w| w.seals.as_ref()).map_or(0, |seals| seals.by_recorder);
+            let expected = format!("the recorder stated all of {}", counted(events, "event"));
+            Shown {
+                passed: events > 0 && by == events,
+                expected,
+                actual: format!("it stated {by}"),
+                evidence: Vec::new(),
+            }
+        }
     }
 }
 

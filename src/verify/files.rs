@@ -3,6 +3,7 @@
 use super::{
     builder,
     chain::ChainWalk,
+    checkpoints::SealFile,
     claims_tally::Tally,
     finding::Finding,
     foreign::{self, Foreign},
@@ -22,7 +23,8 @@ use super::{
     words::Stage,
 };
 use crate::model::pack::{
-    AUDIT_LOG, FileEntry, Manifest, RECEIPTS, REPORT, SESSION, SURFACE, SURFACE_APPROVALS, SURFACE_APPROVED, TRANSCRIPT,
+    AUDIT_LOG, CHECKPOINTS, FileEntry, Manifest, RECEIPTS, REPORT, SESSION, SURFACE, SURFACE_APPROVALS,
+    SURFACE_APPROVED, TRANSCRIPT,
 };
 use crate::{
     canon,
@@ -81,7 +83,9 @@ pub(super) fn run(
     let mut open = HashMap::new();
     let mut rest = Vec::new();
     for entry in usable.iter().filter_map(|i| m.files.get(*i)) {
-        if entry.path == RECEIPTS || ours && [SESSION, AUDIT_LOG, SURFACE_APPROVALS].contains(&entry.path.as_str()) {
+        if entry.path == RECEIPTS
+            || ours && [SESSION, AUDIT_LOG, CHECKPOINTS, SURFACE_APPROVALS].contains(&entry.path.as_str())
+        {
             if let Some(opened) = opened(notes, dir, entry) {
                 open.insert(entry.path.as_str(), opened);
             }
@@ -105,7 +109,8 @@ pub(super) fn run(
     }
     let receipts = open.remove(RECEIPTS);
     let events = open.remove(AUDIT_LOG);
-    streams(notes, tally, meter, &mut evidence, receipts, events, ours)?;
+    let checkpoints = open.remove(CHECKPOINTS);
+    streams(notes, tally, meter, &mut evidence, (receipts, events, checkpoints), ours)?;
     rest.sort_by_key(|entry| &entry.path);
     meter.stage = Stage::ValidateFileHashes;
     for entry in rest {
@@ -166,14 +171,13 @@ fn unopened(notes: &mut Notebook<'_>, name: &str, problem: &OpenProblem) {
     notes.found(Finding::new(code, stage, text).file(name));
 }
 
-/// The two files that are read line by line: together where there are both.
+/// The files that are read line by line: together where there are both receipts and events.
 fn streams(
     notes: &mut Notebook<'_>,
     tally: &mut Tally,
     meter: &mut ReadMeter<'_>,
     evidence: &mut PackEvidence,
-    receipts: Option<Opened<'_>>,
-    events: Option<Opened<'_>>,
+    (receipts, events, checkpoints): (Option<Opened<'_>>, Option<Opened<'_>>, Option<Opened<'_>>),
     ours: bool,
 ) -> Result<(), VerifyError> {
     if !ours {
@@ -188,6 +192,7 @@ fn streams(
         let hash = lines.finish(meter);
         return compare(notes, entry, hash);
     }
+    let mut seals = checkpoints.map(|(entry, file, _)| (entry, SealFile::new(HashedLines::hashed(file))));
     match (receipts, events) {
         (Some((receipt_entry, receipt_file, _)), Some((event_entry, event_file, _))) => {
             let mut events = HashedLines::hashed(event_file);
@@ -196,7 +201,8 @@ fn streams(
             // Without the document it is not known whether the session was recovered.
             let recovered = evidence.doc.as_ref().is_none_or(|d| !d.recovery_notes.is_empty());
             let decisions = evidence.decisions.as_ref();
-            match walk(notes, tally, meter, (&mut events, &mut receipts), recovered, decisions) {
+            let sealed = seals.as_mut().map(|(_, seals)| seals);
+            match walk(notes, tally, meter, (&mut events, &mut receipts), recovered, decisions, sealed) {
                 Ok(walked) => evidence.walked = walked,
                 Err((name, stop)) => return stopped(notes, name, &stop),
             }
@@ -206,7 +212,7 @@ fn streams(
             let hash = receipts.finish(meter);
             compare(notes, receipt_entry, hash)?;
             let hash = events.finish(meter);
-            compare(notes, event_entry, hash)
+            compare(notes, event_entry, hash)?;
         }
         (Some((entry, file, _)), None) => {
             let mut receipts = ReceiptFile::new(HashedLines::hashed(file), evidence.doc.as_ref().map(|d| d.session_id));
@@ -215,7 +221,7 @@ fn streams(
             }
             evidence.totals = receipts.totals();
             let hash = receipts.finish(meter);
-            compare(notes, entry, hash)
+            compare(notes, entry, hash)?;
         }
         (None, Some((entry, file, _))) => {
             let mut events = HashedLines::hashed(file);
@@ -240,10 +246,14 @@ fn streams(
             }
             evidence.chain = true;
             let hash = events.finish(meter);
-            compare(notes, entry, hash)
+            compare(notes, entry, hash)?;
         }
-        (None, None) => Ok(()),
+        (None, None) => {}
     }
+    let Some((entry, seals)) = seals else { return Ok(()) };
+    meter.stage = Stage::ValidateFileHashes;
+    let hash = seals.hash(meter);
+    compare(notes, entry, hash)
 }
 
 /// A file that could not be read to its end has no hash; that is a finding, unless the caller wanted it so.

@@ -6,9 +6,10 @@ use super::{
     source::{MAX_DOCUMENT, PackDir},
 };
 use crate::lines::{Lines, MAX_LINE};
-use crate::model::pack::{AUDIT_LOG, MANIFEST, RECEIPTS, REPORT, SESSION, SURFACE};
+use crate::model::pack::{AUDIT_LOG, CHECKPOINTS, MANIFEST, RECEIPTS, REPORT, SESSION, SURFACE};
 use crate::model::{
     AuditEvent, SessionDoc,
+    checkpoint::KeyLine,
     event::EVENT_VERSION,
     reading::{self, TooNew},
     surface,
@@ -61,7 +62,12 @@ pub fn later(pack: &Path) -> Option<Later> {
             return Some(found(name, None, newer));
         }
     }
-    for (name, newer) in [(RECEIPTS, reading::newer_receipt as Newer), (AUDIT_LOG, newer_event)] {
+    let lines = [
+        (RECEIPTS, reading::newer_receipt as Newer),
+        (AUDIT_LOG, newer_event),
+        (CHECKPOINTS, reading::newer::<KeyLine>),
+    ];
+    for (name, newer) in lines {
         let Ok((file, _)) = dir.open_file(name) else { continue };
         let mut lines = Lines::of(file);
         while let Ok(Some(line)) = lines.next(&mut ()) {

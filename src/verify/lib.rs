@@ -7,7 +7,7 @@
 //! | words and what is said | `words`, `finding`, `report`, `options` |
 //! | reading | `source`, `cursor`, `unread`, `event_line`, `receipt_line`, `manifest`, `time` |
 //! | the notebook that every stage writes into | `notebook` |
-//! | stages | `schema`, `paths`, `signature`, `receipts`, `foreign`, `chain`, `walk` (with `flight`, `sense`, `streams`), `surface`, `session`, `builder`, `files`, `trust` |
+//! | stages | `schema`, `paths`, `signature`, `receipts`, `foreign`, `chain`, `checkpoints`, `walk` (with `flight`, `sense`, `streams`), `surface`, `session`, `builder`, `files`, `trust` |
 //! | decisions about surfaces | `approvals` |
 //! | claims | `claims`, `lock`, `claims_tally`, `evaluate` |
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
@@ -18,11 +18,12 @@
 //! A file takes from those above its row in this table, never from those below.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-use assay_evidence::{canon, lines, model, numbers, text};
+use assay_evidence::{canon, lines, model, numbers, text, tree};
 
 pub mod approvals;
 mod builder;
 mod chain;
+mod checkpoints;
 pub mod claims;
 mod claims_tally;
 mod conclude;
@@ -70,6 +71,7 @@ pub mod verdict;
 mod walk;
 mod words;
 
+pub use checkpoints::Seals;
 pub use dir::{AuditDirReport, SegmentReport, SegmentState, verify_audit_dir};
 pub use engine::verify;
 pub use escrow::Covered;

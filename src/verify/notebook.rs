@@ -7,7 +7,7 @@ use super::{
     source::ReadStop,
     words::{Stage, StageStatus},
 };
-use crate::model::pack::{AUDIT_LOG, MANIFEST, RECEIPTS};
+use crate::model::pack::{AUDIT_LOG, CHECKPOINTS, MANIFEST, RECEIPTS};
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
 
@@ -151,6 +151,7 @@ impl<'o> Notebook<'o> {
             Stage::ValidateReceipts => known(&[MANIFEST, RECEIPTS]),
             Stage::VerifyChain => known(&[MANIFEST, AUDIT_LOG]),
             Stage::MatchReceiptsToChain => known(&[MANIFEST, RECEIPTS, AUDIT_LOG]),
+            Stage::VerifyCheckpoints => known(&[MANIFEST, AUDIT_LOG, CHECKPOINTS]),
             Stage::SessionCompleteness => known(&[MANIFEST]),
             _ => true,
         }

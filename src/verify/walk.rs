@@ -2,6 +2,7 @@
 
 use super::{
     chain::{ChainSummary, ChainWalk},
+    checkpoints::{SealFile, Seals},
     claims_tally::Tally,
     escrow::{Covered, Escrow},
     exchanges::Exchanges,
@@ -15,7 +16,7 @@ use super::{
     streams::Streams,
     words::Stage,
 };
-use crate::model::pack::{AUDIT_LOG, RECEIPTS};
+use crate::model::pack::{AUDIT_LOG, CHECKPOINTS, RECEIPTS};
 use crate::model::words::{AnomalyKind, EndReason, OutcomeReason, Word};
 use crate::model::{
     EventKind, GapReceipt, InvocationId, Outcome, Profile, ReceiptId, SessionEnd, SessionStart,
@@ -56,6 +57,8 @@ pub struct Walked {
     pub judgement: Option<Judgement>,
     /// The root of the surface that was seen last.
     pub surface_root: Option<String>,
+    /// What the checkpoints amount to; `None` without any, and where they do not hold.
+    pub seals: Option<Seals>,
 }
 
 /// Walks both files to their ends; `None`: a later version wrote lines of one, and the other was walked by itself.
@@ -69,6 +72,7 @@ pub fn walk(
     (events, receipts): (&mut HashedLines, &mut ReceiptFile),
     recovered: bool,
     decisions: Option<&Decisions>,
+    mut seals: Option<&mut SealFile>,
 ) -> Result<Option<Walked>, (&'static str, ReadStop)> {
     let mut chain = ChainWalk::new(AUDIT_LOG, None);
     let mut m = Matcher {
@@ -96,6 +100,9 @@ pub fn walk(
         let Some(line) = events.next(meter).map_err(|e| (AUDIT_LOG, e))? else { break };
         let length = line.bytes.len();
         let event = chain.step(&line, &mut |f| m.notes.found(f));
+        if let Some(seals) = &mut seals {
+            seals.event(m.notes, meter, event.as_ref()).map_err(|e| (CHECKPOINTS, e))?;
+        }
         if event.is_none() {
             if chain.newer {
                 break;
@@ -118,6 +125,7 @@ pub fn walk(
     }
     let summary = chain.finish(&mut |f| m.notes.found(f));
     m.rest(&summary, receipts, meter).map_err(|e| (RECEIPTS, e))?;
+    let seals = seals.and_then(|seals| seals.finish(m.notes, &summary));
     if receipts.newer {
         return Ok(None);
     }
@@ -138,6 +146,7 @@ pub fn walk(
     let mut walked = m.walked;
     walked.surface_root = root;
     walked.judgement = judgement;
+    walked.seals = seals;
     walked.exchanges = exchanges;
     walked.covered = covered;
     walked.unreceipted = n;

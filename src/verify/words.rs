@@ -51,6 +51,8 @@ words!(
         MatchReceiptsToChain = "match_receipts_to_chain",
         /// Every hash of the recorded surface is that of what is recorded.
         VerifySurface = "verify_surface",
+        /// What was stated while the session was recorded holds of the events.
+        VerifyCheckpoints = "verify_checkpoints",
         /// Whether the session was recorded from start to end.
         SessionCompleteness = "session_completeness",
         /// Whether the key is one that the caller trusts.
@@ -60,7 +62,7 @@ words!(
 
 impl Stage {
     /// All stages in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::ValidateSchema,
         Self::ValidatePaths,
         Self::ValidateFileHashes,
@@ -71,6 +73,7 @@ impl Stage {
         Self::VerifyChain,
         Self::MatchReceiptsToChain,
         Self::VerifySurface,
+        Self::VerifyCheckpoints,
         Self::SessionCompleteness,
         Self::SignerTrust,
     ];

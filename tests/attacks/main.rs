@@ -2,6 +2,7 @@
 #![allow(clippy::pedantic, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bits;
+mod checkpoints;
 mod demands;
 mod directory;
 mod filesystem;

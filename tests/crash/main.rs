@@ -8,6 +8,7 @@
 mod again;
 #[cfg(feature = "interop")]
 mod approvals;
+mod checkpoints;
 mod crowd;
 mod damage;
 mod disk;

@@ -32,6 +32,10 @@ fn dead(calls: u64) -> Dead {
     for ring in files(&rig.root.join("run/assay"), |_| true) {
         fs::remove_file(ring).unwrap();
     }
+    // On a slow machine it has checkpoints already, and may not be cut: `checkpoints.rs` cuts those.
+    for checkpoints in files(&rig.audit.join("audit"), |name| name.starts_with("checkpoints_")) {
+        fs::remove_file(checkpoints).unwrap();
+    }
     let receipts = files(&rig.audit.join("receipts"), |_| true).remove(0);
     Dead { rig, segment, receipts, crossed }
 }

@@ -57,6 +57,17 @@ impl Dead {
         found[0].clone()
     }
 
+    fn segment(&self) -> PathBuf {
+        let name = |n: &str| n.starts_with("segment_") && n.contains(&self.one);
+        files(&self.rig.audit.join("audit"), name).pop().unwrap()
+    }
+
+    /// Its checkpoints, which it need not have yet.
+    fn checkpoints(&self) -> PathBuf {
+        let name = self.segment().file_name().unwrap().to_str().unwrap().replacen("segment", "checkpoints", 1);
+        self.rig.audit.join("audit").join(name)
+    }
+
     fn memory(&self) -> PathBuf {
         let path = self.rig.audit.canonicalize().unwrap();
         let name = &sha256_hex(path.to_str().unwrap().as_bytes())[..32];
@@ -105,13 +116,19 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
             path
         }
         "first event" | "last event" => {
-            let path = dead.of("audit/audit", &dead.one, ".jsonl");
+            let path = dead.segment();
             let text = fs::read_to_string(&path).unwrap();
             let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
             let at = if what == "first event" { 0 } else { lines.len() - 1 };
             lines[at] = lines[at].replace(from, &to);
             // Behind what a later version wrote, nothing is taken for torn.
             fs::write(&path, lines.join("\n") + "\n{\"half").unwrap();
+            path
+        }
+        "checkpoints" => {
+            let path = dead.checkpoints();
+            let text = fs::read_to_string(&path).unwrap() + &format!("{{\"kind\":\"cosigned\",\"v\":{v}}}\n");
+            fs::write(&path, text).unwrap();
             path
         }
         "receipt" => {
@@ -145,13 +162,15 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
     }
 }
 
-const FORMATS: [&str; 8] = ["card", "mark", "surface", "first event", "last event", "receipt", "ledger", "capture"];
+const FORMATS: [&str; 9] =
+    ["card", "mark", "surface", "first event", "last event", "receipt", "ledger", "capture", "checkpoints"];
 /// A major and a minor version above those of every format, and one far away.
 const LATER: [&str; 3] = ["6", "\"5.1\"", "4000000000"];
 
 /// Recovery names `what` and leaves everything of its session alone; the session beside it is finished. Once the version is
 /// what it was, the session is finished, too.
 fn left_alone(dead: &Dead, what: &str, v: &str) {
+    fs::File::options().append(true).create(true).open(dead.checkpoints()).unwrap();
     let whole: Vec<(PathBuf, Vec<u8>)> = dead.files().into_keys().map(|p| (p.clone(), fs::read(&p).unwrap())).collect();
     let ledger = fs::read_to_string(dead.rig.audit.join("audit/ledger.jsonl")).unwrap();
     let path = forge(dead, what, v);
@@ -235,7 +254,7 @@ fn what_a_later_version_finished_in_the_same_directory_needs_nothing() {
     let dead = Dead::new(&[]);
     assert_eq!(dead.rig.recover().status.code(), Some(0));
     // Its events are of a later version, its lines in the ledger are not.
-    let segment = dead.of("audit/audit", &dead.one, ".jsonl");
+    let segment = dead.segment();
     replace(&segment, "\"v\":1,", "\"v\":\"4.1\",\"w\":0,");
     let before = dead.files();
     let out = dead.rig.recover();
@@ -364,7 +383,7 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
     assert!(code == Some(3) && text.contains("this card is of version 6"), "{text}");
     fs::remove_file(&card).unwrap();
     for v in LATER {
-        let segment = dead.of("audit/audit", &dead.one, ".jsonl");
+        let segment = dead.segment();
         let whole = fs::read(&segment).unwrap();
         replace(&segment, "\"v\":1,", &format!("\"v\":{v},"));
         let (code, text, _) = run(&["open", "--plain", "--audit-dir", audit, &id]);

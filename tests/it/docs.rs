@@ -4,7 +4,12 @@ use assay::{
     model::{
         AnomalyKind, AuditEvent, CallAnomaly, EndReason, GapReason, GapReceipt, LedgerLine, OutcomeReason,
         PolicyReason, SessionDoc, SessionEnd, SessionStart, Teardown, ToolCall, ToolDenied, ToolExecuted,
-        ToolRequested, Vocabulary, event::detail, http::HttpResponse, pack::Manifest, words::ExchangeEnd,
+        ToolRequested, Vocabulary,
+        checkpoint::{CheckpointLine, KeyLine},
+        event::detail,
+        http::HttpResponse,
+        pack::Manifest,
+        words::ExchangeEnd,
     },
     pack::{
         ci,
@@ -196,6 +201,10 @@ fn ledger_session_and_card_are_documented_member_by_member() {
         "segment_hash": "", "session_id": SESSION, "v": 1,
     });
     agree("Ledger line", &sample::<LedgerLine>(line));
+    let key = json!({"kind": "key", "note": "", "signer": "", "v": 1});
+    agree("Line of a key", &sample::<KeyLine>(key));
+    let checkpoint = json!({"kind": "checkpoint", "note": "", "v": 1});
+    agree("Line of a checkpoint", &sample::<CheckpointLine>(checkpoint));
     let doc = sample::<SessionDoc>(json!({
         "chain_first": "", "chain_last": "", "clock_steps": [{"at": TIME, "delta_ms": 1}], "command_digest": "",
         "counts": counts(), "coverage": {"denied": 0, "executed": 0, "open": 0, "requested": 0}, "end_reason": "", "ended_at": TIME, "ended_mono_us": 0, "event_count": 0,
@@ -263,6 +272,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("evidence/model/surface.rs SURFACE_VERSION", number(model::surface::SURFACE_VERSION)),
         ("evidence/model/surface/approval.rs APPROVAL_VERSION", number(model::surface::approval::APPROVAL_VERSION)),
         ("evidence/model/surface/approved.rs APPROVED_VERSION", number(model::surface::approved::APPROVED_VERSION)),
+        ("evidence/model/checkpoint.rs CHECKPOINT_VERSION", number(model::checkpoint::CHECKPOINT_VERSION)),
         ("record/card.rs CARD_VERSION", number(card::CARD_VERSION)),
         ("record/http/run.rs RUN_VERSION", number(http::run::RUN_VERSION)),
         ("record/http/state.rs STATE_VERSION", format!("{}.0", http::state::STATE_VERSION)),
@@ -580,7 +590,7 @@ fn tests_that_the_documents_name_exist() {
         assert!(text.contains(&format!("fn {name}(")), "{file} has no test {name}");
         rows += 1;
     }
-    assert_eq!(rows, 32, "rows of the table of attacks");
+    assert_eq!(rows, 38, "rows of the table of attacks");
 }
 
 /// Every variable that a test or a benchmark reads, but for those that a test sets itself, is in the page about tests, and every

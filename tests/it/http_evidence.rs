@@ -232,7 +232,7 @@ fn record_over(transport: Transport, steps: Vec<Step>) -> Ran {
     let reason = EndReason::SessionDeleted.into();
     let no_response = Some(assay::model::OutcomeReason::ClientClosed);
     finish.send(Ending { reason, no_response, clean: true, pending_is_clean: true, ..Ending::default() }).unwrap();
-    let shared = Shared { broadcast: Arc::new(Silent), ended, files, health: Arc::default() };
+    let shared = Shared { broadcast: Arc::new(Silent), ended, files, health: Arc::default(), certify: None };
     Engine::new(shared, Box::new(source), Arc::new(Waker::new())).run(&ending);
     let ended = all.recv().unwrap();
     let paths = &ended.store.paths;

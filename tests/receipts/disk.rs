@@ -218,7 +218,8 @@ fn a_recording_whose_files_were_taken_away_is_followed_by_one_that_says_so() {
         client.echo("before");
         place.await_on_disk("\"before\"");
         let files = fs::read_dir(place.audit().join("audit")).unwrap().map(|entry| entry.unwrap().path());
-        let segments: Vec<_> = files.filter(|path| !path.ends_with("ledger.jsonl")).collect();
+        let is_segment = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("segment_");
+        let segments: Vec<_> = files.filter(is_segment).collect();
         let [segment] = &segments[..] else { panic!("{segments:?}") };
         meddle(&place, segment);
         until("another recording", || {

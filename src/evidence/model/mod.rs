@@ -3,6 +3,7 @@
 //! Every struct declares its fields in the order of their JSON names, so that `serde_json` writes exactly the RFC 8785
 //! form of it (all numbers are integers or have their own serializer); a test holds that against [`crate::canon`].
 
+pub mod checkpoint;
 pub mod cursor;
 pub mod direction;
 pub mod event;

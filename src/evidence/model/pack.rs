@@ -43,6 +43,8 @@ pub const REPORT: &str = "verify_report.json";
 pub const TRANSCRIPT: &str = "verify_transcript.md";
 /// Name of the audit events: only in packs of this recorder.
 pub const AUDIT_LOG: &str = "audit_log.jsonl";
+/// Name of the checkpoints: only in packs of this recorder.
+pub const CHECKPOINTS: &str = "checkpoints.jsonl";
 /// Name of the session document: only in packs of this recorder.
 pub const SESSION: &str = "session.json";
 /// Name of the policy in force: only in packs of this recorder.

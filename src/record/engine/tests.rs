@@ -202,7 +202,7 @@ fn record(steps: Vec<(u64, Step)>, waiting: usize) -> Ran {
     let heard = source.heard.clone();
     let (ended, all) = mpsc::sync_channel(waiting);
     let (files, written) = mpsc::channel();
-    let shared = Shared { broadcast: Arc::new(Silent), ended, files, health: Arc::default() };
+    let shared = Shared { broadcast: Arc::new(Silent), ended, files, health: Arc::default(), certify: None };
     let (finish, ending) = mpsc::channel();
     let reason = EndReason::SignalTerm.into();
     finish.send(Ending { reason, clean: true, ..Ending::default() }).unwrap();
@@ -265,7 +265,7 @@ fn sessions_that_cross_each_other_have_each_its_own_evidence_and_end_one_by_one(
     assert!(heard.settled > 0);
     for id in (1..=3).map(SessionId::from_bits) {
         let of_it = ran.written.iter().filter(|written| written.session == id);
-        assert!(of_it.map(|written| written.files.is_empty()).eq([false, true]), "begun, and over");
+        assert!(of_it.map(|written| written.files.is_none()).eq([false, true]), "begun, and over");
     }
     assert!(!ran.report.nothing_recorded && !ran.report.left_for_recovery && !ran.report.damaged);
     assert_eq!((ran.report.missed_messages, ran.report.missed_bytes), (1, call(1, "lost").len() as u64));

@@ -45,6 +45,7 @@ use crate::{
         session::{ClockStep, Identity},
         surface::{self, Announced, Facet},
     },
+    tree::Hash,
 };
 use awaiting::{Awaited, Awaiting};
 use exchange::Exchanges;
@@ -117,6 +118,8 @@ pub struct UnwrittenLines {
     pub behind: usize,
     /// Lines for the segment.
     pub segment: Vec<u8>,
+    /// The hashes of the events that were added since they were last taken from here, for the session's tree.
+    pub hashes: Vec<Hash>,
 }
 
 impl UnwrittenLines {
@@ -566,6 +569,11 @@ impl Recorder {
             // The detail types hold only what JSON can hold: this is a bug of ours, and counted like any other loss.
             tracing::error!(error = %e, "an audit event could not be written as JSON");
             self.counts.missed += 1;
+            return;
+        }
+        let mut hash = Hash::default();
+        if hex::decode_to_slice(self.chain.head(), &mut hash).is_ok() {
+            self.lines.hashes.push(hash);
         }
     }
 

@@ -5,6 +5,7 @@ use crate::{
     lines::MAX_LINE,
     model::{
         AuditEvent,
+        checkpoint::KeyLine,
         event::EventMembers,
         line::{number, text},
         reading::{self, TooNew},
@@ -46,6 +47,7 @@ pub(super) fn refuse(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> R
     }
     refuse_lines(paths, &paths.segment, newer_event)?;
     refuse_lines(paths, &paths.receipts, reading::newer_receipt)?;
+    refuse_lines(paths, &paths.checkpoints, reading::newer::<KeyLine>)?;
     // Sessions of one process share their captures.
     for path in paths_in(dir, &dir.live()).unwrap_or_default() {
         let is_card = path != paths.card && path.extension().is_some_and(|e| e == "json");

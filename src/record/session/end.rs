@@ -56,15 +56,15 @@ impl Session {
     fn follow(&mut self, mut recorder: Recorder, segment_len: u64, shared: &Shared, source: &mut dyn Source) {
         let (before, next) = (recorder.session(), self.next.session);
         shared.broadcast.ended(before, segment_len, Some(next));
-        self.no_files(before, shared);
+        Self::no_files(before, shared);
         source.goes_on_as(self.key, next);
         recorder.set_policy(self.opening.feed.in_force());
         self.rolled = Some(recorder);
         self.begin(shared, source);
     }
 
-    fn no_files(&self, session: SessionId, shared: &Shared) {
-        let _ = shared.files.send(Written { session, files: Vec::new(), failed: self.sync_failed.clone() });
+    fn no_files(session: SessionId, shared: &Shared) {
+        let _ = shared.files.send(Written { session, files: None });
     }
 
     pub(in crate::record) fn roll_if_due(&mut self, shared: &Shared, source: &mut dyn Source) {
@@ -248,7 +248,7 @@ impl Session {
             return Finish::NotYet;
         }
         shared.broadcast.ended(session, segment_len, None);
-        self.no_files(session, shared);
+        Self::no_files(session, shared);
         source.forget(self.key);
         self.hand_over(ended, is_last, shared);
         Finish::Over
@@ -262,7 +262,7 @@ impl Session {
             if self.close_ended(shared) {
                 if let Some((session, segment_len)) = last {
                     shared.broadcast.ended(session, segment_len, None);
-                    self.no_files(session, shared);
+                    Self::no_files(session, shared);
                 }
                 source.forget(self.key);
                 return Finish::Over;

@@ -7,11 +7,13 @@ use crate::{
 use assay::{
     canon,
     model::{
-        SessionDoc, WallTime,
+        SessionDoc, SessionId, WallTime,
+        checkpoint::{self, Role},
         event::hash_of_line,
         pack::{self, Attestation, Manifest, pretty},
         sha256_hex,
     },
+    note::Key,
     pack::{
         build,
         keys::{Signer, SignerId},
@@ -19,6 +21,7 @@ use assay::{
         sign::sign,
         verify::{Completeness, VerifyOptions, VerifyReport, verify},
     },
+    tree::{self, Frontier, Hash},
 };
 use serde_json::Value;
 use std::{
@@ -33,6 +36,7 @@ pub const MANIFEST: &str = "pack_manifest.json";
 pub const SIGNATURE: &str = "pack_signature.sig";
 pub const RECEIPTS: &str = "receipt_pack.jsonl";
 pub const EVENTS: &str = "audit_log.jsonl";
+pub const CHECKPOINTS: &str = "checkpoints.jsonl";
 pub const SESSION: &str = "session.json";
 pub const REPORT: &str = "verify_report.json";
 pub const TRANSCRIPT: &str = "verify_transcript.md";
@@ -95,7 +99,69 @@ pub fn small() -> Pack {
     .clone()
 }
 
+/// A key of a session, by its seed; and the long-term key that certifies it.
+pub struct Sealer {
+    session: SessionId,
+    secret: Signer,
+    pub key: Key,
+    pub by: Signer,
+}
+
+impl Sealer {
+    pub fn of(session: SessionId, seed: u8, by: Signer) -> Self {
+        let secret = Signer::from_seed(SignerId::parse("session").unwrap(), &[seed; 32]);
+        let key = Key::new(&checkpoint::origin(session), secret.public()).unwrap();
+        Self { session, secret, key, by }
+    }
+
+    /// The long-term key, as notes name it.
+    pub fn signer(&self) -> Key {
+        checkpoint::signer(self.by.id().as_str(), self.by.public()).unwrap()
+    }
+
+    /// The line of the certified key.
+    pub fn certified(&self, role: Role) -> String {
+        let (signer, text) = (self.signer(), checkpoint::key_text(self.session, &self.key, role));
+        line(checkpoint::key_line(&signer, signer.note(&text, &self.by.sign(text.as_bytes()))).unwrap())
+    }
+
+    /// The line of a checkpoint.
+    pub fn checkpoint(&self, size: u64, root: &Hash) -> String {
+        self.signed(&checkpoint::checkpoint_text(self.session, size, root))
+    }
+
+    /// The line of a checkpoint with this text.
+    pub fn signed(&self, text: &str) -> String {
+        line(checkpoint::checkpoint_line(self.key.note(text, &self.secret.sign(text.as_bytes()))).unwrap())
+    }
+}
+
+fn line(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap().trim_end().to_owned()
+}
+
 impl Pack {
+    /// Id of the session.
+    pub fn session(&self) -> SessionId {
+        serde_json::from_slice::<SessionDoc>(&self.0[SESSION]).unwrap().session_id
+    }
+
+    /// The root of its first events.
+    pub fn root(&self, size: usize) -> Hash {
+        let hashes = self.lines(EVENTS).into_iter().take(size).map(|line| {
+            let mut hash = Hash::default();
+            hex::decode_to_slice(hash_of_line(line.as_bytes()).unwrap(), &mut hash).unwrap();
+            tree::leaf(&hash)
+        });
+        hashes.collect::<Frontier>().root()
+    }
+
+    /// The checkpoints of a recorder that stated it at these sizes.
+    pub fn sealed_at(&self, sealer: &Sealer, sizes: &[usize]) -> Vec<String> {
+        let stated = sizes.iter().map(|size| sealer.checkpoint(*size as u64, &self.root(*size)));
+        std::iter::once(sealer.certified(Role::Recorder)).chain(stated).collect()
+    }
+
     pub fn read(dir: &Path) -> Self {
         let files = fs::read_dir(dir).unwrap().map(|e| e.unwrap()).filter(|e| e.file_type().unwrap().is_file());
         Self(files.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect())
@@ -254,6 +320,10 @@ impl Pack {
     /// The manifest over the files as they are, with the report and the transcript that a builder would write to it.
     fn attested(&mut self, change: impl FnOnce(&mut Attestation)) -> Manifest {
         let mut m: Manifest = serde_json::from_slice(&self.0[MANIFEST]).unwrap();
+        m.files.retain(|f| self.0.contains_key(&f.path));
+        if self.0.contains_key(CHECKPOINTS) && m.file(CHECKPOINTS).is_none() {
+            m.files.push(pack::FileEntry { path: CHECKPOINTS.to_owned(), sha256: String::new(), bytes: 0 });
+        }
         let receipts = self.lines_lossy(RECEIPTS);
         let a = &mut m.attestation;
         a.n_receipts = receipts.len() as u64;

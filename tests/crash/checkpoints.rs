@@ -1,0 +1,164 @@
+//! Checkpoints of real proxies: what they cover, and what recovery makes of a session that has some.
+
+use assay::pack::verify::{self, Claims, Completeness, Integrity, Stage, VerifyOptions, VerifyReport};
+use assay_support::{
+    check,
+    rig::{Client, INITIALIZE, Rig, call, files, rig, until},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+fn checkpoints(rig: &Rig) -> Vec<PathBuf> {
+    files(&rig.audit.join("audit"), |name| name.starts_with("checkpoints_"))
+}
+
+/// Events that the last checkpoint of a file covers.
+fn covered(path: &Path) -> Option<usize> {
+    let text = fs::read_to_string(path).ok()?;
+    let last: Value = serde_json::from_str(text.strip_suffix('\n')?.lines().last()?).ok()?;
+    last["note"].as_str()?.lines().nth(1)?.parse().ok()
+}
+
+fn verified(rig: &Rig) -> VerifyReport {
+    let packs = files(&rig.audit.join("packs"), |_| true);
+    let [pack] = &packs[..] else { panic!("{packs:?}") };
+    let cards = vec!["mcp_checkpoints".to_owned()];
+    let options = VerifyOptions { cards, ..VerifyOptions::default() };
+    let report = verify::verify(pack, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(report.integrity, Integrity::Pass, "{:#?}", report.errors);
+    report
+}
+
+/// A proxy that was killed when it had a checkpoint and events after it, all on disk; nothing is left in its captures. The
+/// segment, what it holds, and how many events the checkpoint covers.
+fn dead() -> (Rig, PathBuf, String, usize) {
+    let rig = rig!();
+    let mut client = Client::start(rig.proxy(&[]));
+    client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    until("a checkpoint", || checkpoints(&rig).pop().and_then(|path| covered(&path)));
+    client.converse((2..=6).map(|i| call(i, "echo", i)));
+    rig.await_events(1 + 4 * 6);
+    client.kill();
+    rig.await_silence();
+    for ring in files(&rig.root.join("run/assay"), |_| true) {
+        fs::remove_file(ring).unwrap();
+    }
+    let segment = rig.segments().remove(0);
+    let text = fs::read_to_string(&segment).unwrap();
+    let size = covered(&checkpoints(&rig)[0]).unwrap();
+    (rig, segment, text, size)
+}
+
+/// The first lines of a text.
+fn lines(text: &str, n: usize) -> String {
+    text.split_inclusive('\n').take(n).collect()
+}
+
+/// Recovery names it as damaged, signs nothing, and changes nothing, each time.
+fn damaged(rig: &Rig, why: &str) {
+    let before = check::tree(&rig.audit);
+    for _ in 0..2 {
+        let out = rig.recover();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(said.contains("damaged") && said.contains(why), "{said}");
+        assert_eq!(check::tree(&rig.audit), before, "{said}");
+    }
+    assert!(files(&rig.audit.join("packs"), |_| true).is_empty());
+}
+
+#[test]
+fn a_session_that_ends_is_stated_whole_by_the_recorder_that_saw_it() {
+    let rig = rig!();
+    let mut client = Client::start(rig.proxy(&[]));
+    client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
+    assert_eq!(client.end().code(), Some(0), "{}", client.said());
+    let report = verified(&rig);
+    assert_eq!((report.completeness, report.claims), (Completeness::Complete, Claims::Pass), "{report:#?}");
+    let kept = fs::read(&checkpoints(&rig)[0]).unwrap();
+    let packed = files(&rig.audit.join("packs"), |_| true).remove(0).join("checkpoints.jsonl");
+    assert_eq!(fs::read(packed).unwrap(), kept);
+    assert_eq!(covered(&checkpoints(&rig)[0]), Some(14));
+    assert!(!String::from_utf8(kept).unwrap().contains("recovery"));
+}
+
+#[test]
+fn a_killed_session_s_events_after_the_last_checkpoint_are_sealed_by_recovery() {
+    let (rig, segment, text, size) = dead();
+    // What was cut off above the last checkpoint cannot be known.
+    fs::write(&segment, lines(&text, size)).unwrap();
+    assert_eq!(rig.recover().status.code(), Some(0));
+    let report = verified(&rig);
+    assert_eq!((report.completeness, report.claims), (Completeness::Incomplete, Claims::HonestFail));
+    let reason = format!("events {size}…{} were sealed by recovery", report.facts.event_count - 1);
+    assert!(report.completeness_reasons.contains(&reason), "{:?}", report.completeness_reasons);
+    let stage = report.stage(Stage::VerifyCheckpoints).unwrap();
+    assert_eq!(stage.detail["events_by_recorder"], size);
+    let all = fs::read_to_string(&checkpoints(&rig)[0]).unwrap();
+    assert_eq!(all.matches("\\nrecorder\\n").count(), 1, "{all}");
+    assert_eq!(all.matches("\\nrecovery\\n").count(), 1, "{all}");
+    check::settled(&rig);
+}
+
+#[test]
+fn a_killed_session_that_was_cut_or_changed_below_a_checkpoint_is_named_and_not_signed() {
+    let (rig, segment, text, size) = dead();
+    fs::write(&segment, lines(&text, size - 1)).unwrap();
+    damaged(&rig, "a checkpoint says that this segment had");
+    // Changed, and hashed anew to the end.
+    let mut head = String::new();
+    let changed = text.lines().enumerate().map(|(n, line)| {
+        let mut event: assay::model::AuditEvent = serde_json::from_str(line).unwrap();
+        if n > 0 {
+            event.prev_hash.clone_from(&head);
+            event.wire_bytes = event.wire_bytes.map(|bytes| bytes + 1);
+        }
+        event.seal().unwrap();
+        head.clone_from(&event.hash);
+        serde_json::to_string(&event).unwrap() + "\n"
+    });
+    fs::write(&segment, changed.collect::<String>()).unwrap();
+    damaged(&rig, "are not those that a checkpoint states");
+    // Checkpoints that somebody else made, or changed.
+    fs::write(&segment, &text).unwrap();
+    let path = checkpoints(&rig).remove(0);
+    let whole = fs::read_to_string(&path).unwrap();
+    for (from, to, why) in [
+        ("\"kind\":\"key\"", "\"kind\":\"lock\"", "neither a key nor a checkpoint"),
+        (&*format!("\\n{size}\\n"), &*format!("\\n{}\\n", size + 1), "does not hold"),
+        ("\\nrecorder\\n", "\\nrecovery\\n", "does not hold"),
+    ] {
+        assert!(whole.contains(from), "{from}: {whole}");
+        fs::write(&path, whole.replacen(from, to, 1)).unwrap();
+        damaged(&rig, why);
+    }
+    // As it was, it is finished.
+    fs::write(&path, whole).unwrap();
+    assert_eq!(rig.recover().status.code(), Some(0));
+    assert_eq!(verified(&rig).completeness, Completeness::Incomplete);
+    check::settled(&rig);
+}
+
+#[test]
+fn checkpoints_that_are_torn_are_set_aside_and_those_that_are_gone_are_said_to_be() {
+    let (rig, _, _, size) = dead();
+    let path = checkpoints(&rig).remove(0);
+    let whole = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{whole}{}", &whole[..100])).unwrap();
+    assert_eq!(rig.recover().status.code(), Some(0));
+    let report = verified(&rig);
+    assert!(report.completeness_reasons.iter().any(|r| r.contains("set aside")), "{:?}", report.completeness_reasons);
+    assert_eq!(report.stage(Stage::VerifyCheckpoints).unwrap().detail["events_by_recorder"], size);
+    check::settled(&rig);
+    let (rig, ..) = dead();
+    fs::remove_file(checkpoints(&rig).remove(0)).unwrap();
+    assert_eq!(rig.recover().status.code(), Some(0));
+    let report = verified(&rig);
+    let all = format!("events 0…{} were sealed by recovery", report.facts.event_count - 1);
+    assert!(report.completeness_reasons.contains(&all), "{:?}", report.completeness_reasons);
+    check::settled(&rig);
+}
