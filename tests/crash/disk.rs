@@ -61,7 +61,7 @@ fn what_a_short_outage_of_the_disk_held_back_is_written_afterwards() {
     fill(&rig, &client);
     let longest = client.converse(small_calls(4, 40));
     assert!(longest < STALL, "{longest:?}");
-    until("the warning", || client.said().contains("warning: writing evidence").then_some(()));
+    client.await_said("warning: writing evidence");
     limit(&client, None);
     client.converse(small_calls(44, 2));
     rig.await_events(13 + 4 * 42);
@@ -191,14 +191,14 @@ fn large_message(pauses: bool, finale: Finale) {
     let (first, second) = request.as_bytes().split_at(size * 3 / 4);
     stdin.write_all(first).unwrap();
     if pauses {
-        until("the warning", || client.said().contains("warning: spooling a large message").then_some(()));
+        client.await_said("warning: spooling a large message");
     }
     stdin.write_all(second).unwrap();
     client.stdin = Some(stdin);
     client.await_lines(before + 1);
     let longest = client.converse(small_calls(5, 2));
     assert!(longest < STALL, "{longest:?}");
-    until("the warning", || client.said().contains("warning: spooling a large message").then_some(()));
+    client.await_said("warning: spooling a large message");
     let before = ticks(&client);
     std::thread::sleep(Duration::from_secs(1));
     assert!(ticks(&client) - before < 40, "the recorder spins");

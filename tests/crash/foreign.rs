@@ -93,7 +93,7 @@ fn a_session_that_never_was_is_named_left_alone_and_never_signed() {
     // The same beside a session of our own.
     let mut client = Client::start(rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=2).map(|i| call(i, "echo", i))));
-    until("recovery", || client.said().contains("not yours to finish").then_some(()));
+    client.await_said("not yours to finish");
     assert_eq!(client.end().code(), Some(0), "{}", client.said());
     assert_eq!(packs(&rig).len(), 1, "only ours");
     for written in all.iter().chain([&four]) {
@@ -321,7 +321,7 @@ fn a_ledger_that_was_rolled_back_is_said_by_whoever_reads_the_directory() {
     // It stays said when the ledger goes on.
     let mut client = Client::start(rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()));
-    until("the warning", || client.said().contains("was rolled back").then_some(()));
+    client.await_said("was rolled back");
     client.end();
     assert_eq!(rig.run(recover).status.code(), Some(2));
 }

@@ -48,7 +48,7 @@ fn meddled(dir: &str, what: &str, how: fn(&Path)) {
     rig.await_events(15);
     how(&file);
     let new = until("another segment", || rig.segments().into_iter().find(|s| !before.contains(s)));
-    until("the warning", || client.said().contains("another segment is begun").then_some(()));
+    client.await_said("another segment is begun");
     assert!(client.said().contains(file.to_str().unwrap()), "{}", client.said());
     client.converse((5..8).map(|i| call(i, "echo", i)));
     assert_eq!(client.end().code(), Some(2), "{}", client.said());

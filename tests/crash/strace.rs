@@ -235,7 +235,7 @@ fn a_ledger_that_cannot_be_synced_when_rolling_over_is_tried_again() {
     let (rig, mut client) = begun(&["--pack-interval", "3r"]);
     let failing = FailingSync::of(&rig, &client, "assay-recorder");
     client.converse((2..8).map(|i| call(i, "echo", i)));
-    until("the warning", || client.said().contains("beginning a session").then_some(()));
+    client.await_said("beginning a session");
     drop(failing);
     until("the next segment", || (rig.segments().len() > 1).then_some(()));
     client.converse((8..10).map(|i| call(i, "echo", i)));
@@ -356,7 +356,7 @@ fn a_disk_that_hangs_to_the_end_does_not_keep_the_proxy() {
     let id = call_until("the disk to hang", &mut client, || hanging.hangs());
     client.converse((id + 1..id + 20).map(|i| call(i, "echo", i)));
     client.stdin = None;
-    until("the proxy to give up", || client.said().contains("does not respond").then_some(()));
+    client.await_said("does not respond");
     drop(hanging);
     assert_eq!(client.end().code(), Some(2), "{}", client.said());
     rig.await_silence();
@@ -404,7 +404,7 @@ fn a_full_file_system_and_space_again() {
     rig.await_events(5);
     small.fill();
     client.converse((2..60).map(|i| call(i, "echo", i)));
-    until("the warning", || client.said().contains("writing evidence").then_some(()));
+    client.await_said("writing evidence");
     small.free();
     client.converse((60..62).map(|i| call(i, "echo", i)));
     assert_eq!(client.end().code(), Some(0), "{}", client.said());

@@ -209,7 +209,7 @@ fn a_cut_journal_is_signed_by_the_next_start_as_what_it_is() {
     fs::write(&dead.segment, &text[..line_start(&text, 5)]).unwrap();
     let mut client = Client::start(dead.rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=1).map(|i| call(i, "echo", i))));
-    rig::until("recovery", || client.said().contains("recovered proof pack").then_some(()));
+    client.await_said("recovered proof pack");
     assert_eq!(client.end().code(), Some(0), "{}", client.said());
     assert!(client.said().contains("crashed, verified, INCOMPLETE"), "{}", client.said());
     check::settled(&dead.rig);

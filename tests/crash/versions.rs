@@ -45,7 +45,7 @@ impl Dead {
             });
             begun.push((digits, client));
         }
-        begun.iter_mut().for_each(|(_, client)| client.kill());
+        Client::kill_all(begun.iter_mut().map(|(_, client)| client));
         rig.await_silence();
         let other = begun.pop().unwrap().0;
         Self { one: begun.pop().unwrap().0, other, rig }
@@ -179,7 +179,7 @@ fn left_alone(dead: &Dead, what: &str, v: &str) {
     // A proxy that starts looks for the dead, too.
     let mut client = Client::start(dead.rig.proxy(&[]));
     client.converse(std::iter::once(INITIALIZE.to_owned()));
-    until("its word", || client.said().contains("too new").then_some(()));
+    client.await_said("too new");
     client.end();
     assert_eq!(dead.files(), before, "{what} {v}");
     for _ in 0..2 {

@@ -151,7 +151,7 @@ fn while_evidence_cannot_be_written_no_call_passes_and_everything_else_does() {
     assert!(refused["error"]["message"].as_str().unwrap().contains("cannot be written"), "{refused}");
     guarded.client.send(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#);
     assert!(guarded.answer(&json!("p"))["result"].is_object());
-    until("the warning", || guarded.client.said().contains("warning: writing evidence").then_some(()));
+    guarded.client.await_said("warning: writing evidence");
     limit(&guarded, None);
     let first = id + 1;
     id = first;

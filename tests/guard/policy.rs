@@ -105,7 +105,7 @@ fn a_changed_policy_is_read_again_and_a_broken_one_is_not_taken() {
     });
     fs::write(&guarded.policy, "version: \"1\"\ndefault: [\n").unwrap();
     guarded.client.signal(rustix::process::Signal::HUP);
-    until("the complaint", || guarded.client.said().contains("stays in force").then_some(()));
+    guarded.client.await_said("stays in force");
     let refused = guarded.call(900, "echo");
     assert_eq!(refused["error"]["data"]["policy_hash"], hash(&other));
     fs::write(&guarded.policy, POLICY).unwrap();

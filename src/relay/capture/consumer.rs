@@ -2,12 +2,16 @@
 
 use super::layout::{BLIND, Fixed, GAPS, NO_SPOOL, NOTES, a, b, blind_at, corrupt, get, put};
 use super::{Direction, Link, Room};
-use crate::files::{Lock, open_own, try_lock};
+use crate::files::{Lock, open_own, patiently, try_lock};
 use crate::sys::{RingMemory, RingReader, clock, process};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+/// How long a capture may be held by someone who is not its session before it counts as in use.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes that crossed without being captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +24,12 @@ pub struct CaptureGap {
     pub first_ns: u64,
     /// When the last of them were read, monotonic ns.
     pub last_ns: u64,
+}
+
+/// Whether the process that made a ring lives.
+fn is_owned(fixed: &Fixed) -> bool {
+    let started = Some(fixed.owner_start).filter(|&t| t != 0);
+    process::is_alive(u32::try_from(fixed.owner).unwrap_or(0), started)
 }
 
 /// The recorder's end of a capture.
@@ -50,23 +60,31 @@ impl Consumer {
     /// Errors: [`io::ErrorKind::WouldBlock`] if its session (or another recovery) still lives,
     /// [`io::ErrorKind::InvalidData`] if the header does not hold together, others as the system reports them.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::open_within(path, PATIENCE)
+    }
+
+    /// The same with this patience for those who hold it and are not its session.
+    pub(super) fn open_within(path: &Path, patience: Duration) -> io::Result<Self> {
         let file = open_own(path)?;
         let bytes = file.metadata()?.len();
         let in_use = || io::Error::new(io::ErrorKind::WouldBlock, "ring is in use by its session");
-        let locked = match try_lock(&file)? {
+        let header = || {
+            let mut head = [0; 8 * a::COUNT];
+            if rustix::io::pread(&file, &mut head, 0)? != head.len() {
+                return Err(corrupt("not a ring file (too short)"));
+            }
+            Fixed::parse(&head, bytes)
+        };
+        // Whoever sweeps directories of captures holds each for a moment.
+        let patience = if header().is_ok_and(|fixed| is_owned(&fixed)) { Duration::ZERO } else { patience };
+        let locked = match patiently(patience, || try_lock(&file))? {
             Lock::Taken => true,
             Lock::Busy => return Err(in_use()),
             Lock::Unsupported => false,
         };
-        let mut head = [0; 8 * a::COUNT];
-        if rustix::io::pread(&file, &mut head, 0)? != head.len() {
-            return Err(corrupt("not a ring file (too short)"));
-        }
-        let fixed = Fixed::parse(&head, bytes)?;
+        let fixed = header()?;
         let direction = Direction::from_word(fixed.direction).ok_or_else(|| corrupt("ring direction out of range"))?;
-        let owner = u32::try_from(fixed.owner).unwrap_or(0);
-        let started = Some(fixed.owner_start).filter(|&t| t != 0);
-        if !locked && process::is_alive(owner, started) {
+        if !locked && is_owned(&fixed) {
             return Err(in_use());
         }
         let header = usize::try_from(fixed.header()).map_err(|_| corrupt("ring header too large"))?;

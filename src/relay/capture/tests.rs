@@ -1,5 +1,5 @@
 use super::*;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt as _, PermissionsExt};
 use std::path::Path;
 
 const SESSION: &str = "0123456789abcdef";
@@ -156,6 +156,26 @@ fn held_bytes_are_never_overtaken_by_a_bypass() {
     assert!(producer.reserve().is_empty(), "the recorder has not released it");
     producer.discard(4000);
     assert_eq!(producer.reserve().len(), 64 * 1024, "nothing held: bypass");
+}
+
+#[test]
+fn a_ring_of_the_dead_that_is_swept_for_a_moment_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_producer, _consumer, placement) = capture(dir.path(), 4096);
+    let copy = dir.path().join("copy");
+    std::fs::copy(placement.path.unwrap(), &copy).unwrap();
+    let file = std::fs::File::options().write(true).open(&copy).unwrap();
+    // No process has such a number.
+    file.write_all_at(&u64::from(u32::MAX >> 1).to_le_bytes(), 8 * layout::a::OWNER as u64).unwrap();
+    assert_eq!(crate::files::try_lock(&file).unwrap(), crate::files::Lock::Taken);
+    assert_eq!(Consumer::open_within(&copy, Duration::ZERO).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    let waiting = std::thread::spawn({
+        let copy = copy.clone();
+        move || Consumer::open_within(&copy, Duration::MAX).map(|_| ())
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    drop(file);
+    waiting.join().unwrap().unwrap();
 }
 
 #[test]

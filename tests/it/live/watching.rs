@@ -152,8 +152,12 @@ fn a_killed_proxy_is_told_to_the_end_from_its_files_and_swept_by_the_next() {
 #[test]
 fn recovery_sweeps_what_a_killed_proxy_left_and_leaves_the_living() {
     let rig = rig!();
-    let (mut killed, dead) = start(&rig, &[]);
+    let (mut client, _) = start(&rig, &[]);
+    client.kill();
+    // Once it has recovered that one, it does not look for the dead again.
     let (mut living, card) = start(&rig, &[]);
+    living.await_said("recovered proof pack");
+    let (mut killed, dead) = start(&rig, &[]);
     let left = |c: &RunCard| {
         let stem = c.card.session_id.hex();
         rig::files(&run_dir(&rig), |n| n.starts_with(&stem)).len()
@@ -251,7 +255,7 @@ fn watch_waits_for_the_first_session_if_it_is_asked_to() {
     let dir = ["--audit-dir", rig.audit.to_str().unwrap()];
     assert_eq!(rig.run(&[&["watch"], &dir[..]].concat()).status.code(), Some(3));
     let mut watch = Client::start(rig.program(&[&["watch", "--wait", "--filter", "tool:echo"], &dir[..]].concat()));
-    until("what it waits for", || watch.said().contains("waiting for a live session").then_some(()));
+    watch.await_said("waiting for a live session");
     assert_eq!(watch.lines(), 0);
     let (mut client, _) = start(&rig, &[]);
     client.converse([call(1, "echo", 0)].into_iter());
@@ -259,7 +263,7 @@ fn watch_waits_for_the_first_session_if_it_is_asked_to() {
     client.end();
     assert_eq!(watch.wait().code(), Some(0));
     let mut watch = Client::start(rig.program(&["watch", "--wait"]));
-    until("what it waits for", || watch.said().contains("waiting for a live session").then_some(()));
+    watch.await_said("waiting for a live session");
     watch.signal(rustix::process::Signal::INT);
     assert_eq!(watch.wait().code(), Some(0));
 }

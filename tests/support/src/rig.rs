@@ -294,6 +294,23 @@ impl Client {
         until(&format!("{n} lines"), || (self.lines() >= n).then_some(()));
     }
 
+    /// Waits until the proxy has said this on stderr; a failure shows what it said, and what its threads do.
+    pub fn await_said(&self, text: &str) {
+        let start = Instant::now();
+        while !self.said().contains(text) {
+            let waits = start.elapsed() < LIMIT;
+            assert!(waits, "waited too long for {text:?} in {:?}; threads: {:#?}", self.said(), self.threads());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The names of the proxy's threads, each with the system call that it is in.
+    fn threads(&self) -> Vec<String> {
+        let of = |task: &Path, name: &str| fs::read_to_string(task.join(name)).unwrap_or_default().trim().to_owned();
+        let tasks = files(Path::new(&format!("/proc/{}/task", self.child.id())), |_| true);
+        tasks.iter().map(|task| format!("{}: {}", of(task, "comm"), of(task, "syscall"))).collect()
+    }
+
     /// Where a proxy with `--listen` listens.
     pub fn address(&self) -> SocketAddr {
         until("the listener", || {
@@ -324,6 +341,17 @@ impl Client {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         self.end();
+    }
+
+    /// Kills proxies of one directory so that none of them lives to recover another one.
+    pub fn kill_all<'a>(clients: impl IntoIterator<Item = &'a mut Self>) {
+        let mut all: Vec<_> = clients.into_iter().collect();
+        for client in &all {
+            client.signal(rustix::process::Signal::STOP);
+            let pid = rustix::process::Pid::from_child(&client.child);
+            rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED).unwrap();
+        }
+        all.iter_mut().for_each(|client| client.kill());
     }
 
     /// Closes stdin and waits for the proxy.
