@@ -8,7 +8,7 @@ use crate::{
     model::surface::Facet,
     text::alike,
 };
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, collections::HashSet, ops::Range};
 
 /// Where the parts of an answer are, in the bytes of the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +21,10 @@ pub struct Parts {
     pub instructions: Option<(Range<usize>, Range<usize>)>,
     /// The value of `ttlMs`.
     pub ttl: Option<Range<usize>>,
+    /// The value of `nextCursor`.
+    pub next: Option<Range<usize>>,
+    /// Whether the result has a member twice (none of those above).
+    pub twice: bool,
     /// The result.
     pub result: Range<usize>,
     /// Members of the result, each with its name.
@@ -54,36 +58,41 @@ fn shifted(range: &Range<usize>, by: usize) -> Range<usize> {
     range.start + by..range.end + by
 }
 
-/// Whether the message is an answer without a result, and no request.
+/// What an answer holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// A result, and where.
+    Result(Range<usize>),
+    /// An error, and no result.
+    Error,
+}
+
+/// Reads a message that is an answer, and no request.
 ///
 /// # Errors
 /// Two readers may see different things in it.
-pub fn is_error(message: &[u8]) -> Result<bool, Ambiguous> {
+pub fn answer(message: &[u8]) -> Result<Answer, Ambiguous> {
     let top = members(message, &["id", "result", "error", "method"])?;
-    let has = |name: &str| top.iter().any(|m| m.key.as_deref() == Some(name));
-    match (has("result"), has("error"), has("method")) {
-        (true, false, false) => Ok(false),
-        (false, true, false) => Ok(true),
+    let value = |name: &str| top.iter().find(|m| m.key.as_deref() == Some(name)).map(|m| m.value.clone());
+    match (value("result"), value("error"), value("method")) {
+        (Some(result), None, None) => Ok(Answer::Result(result)),
+        (None, Some(_), None) => Ok(Answer::Error),
         _ => Err(Ambiguous),
     }
 }
 
-/// Finds the parts of an answer to a request for a list, or (`None`) for what the server says of itself.
+/// Finds the parts of an answer to a request for a list, or (`None`) for what the server says of itself; `result` is what
+/// [`answer`] found in it.
 ///
 /// # Errors
 /// Two readers may see different things in it, or it is no such answer.
-pub fn parts(message: &[u8], facet: Option<Facet>) -> Result<Parts, Ambiguous> {
+pub fn parts(message: &[u8], result: Range<usize>, facet: Option<Facet>) -> Result<Parts, Ambiguous> {
     // What is in an item is the item's; what makes the text itself doubtful is everybody's.
     let doubtful = [Anomalies::INVALID_UTF8, Anomalies::DEPTH_EXCEEDED, Anomalies::TOO_MANY_MEMBERS];
     let anomalies = canon::scan(message).map_err(|_| Ambiguous)?;
     if doubtful.iter().any(|a| anomalies.contains(*a)) || memchr::memchr(0, message).is_some() {
         return Err(Ambiguous);
     }
-    if is_error(message)? {
-        return Err(Ambiguous);
-    }
-    let top = members(message, &["result"])?;
-    let result = top.iter().find(|m| m.key.as_deref() == Some("result")).ok_or(Ambiguous)?.value.clone();
     let inner = &message[result.clone()];
     if canon::kind(inner) != Some(Kind::Object) {
         return Err(Ambiguous);
@@ -91,16 +100,19 @@ pub fn parts(message: &[u8], facet: Option<Facet>) -> Result<Parts, Ambiguous> {
     let list = facet.and_then(Facet::members).map(|(list, _)| list);
     let wanted = ["instructions", "ttlMs", "nextCursor", list.unwrap_or("capabilities")];
     let mut out = Parts { result: result.clone(), ..Parts::default() };
+    let mut names = HashSet::new();
     for m in members(inner, &wanted)? {
         let whole = shifted(&(m.key_range.start..m.value.end), result.start);
         let value = shifted(&m.value, result.start);
         match m.key.as_deref() {
             Some("ttlMs") => out.ttl = Some(value),
+            Some("nextCursor") => out.next = Some(value),
             Some("instructions") if list.is_none() => out.instructions = Some((whole.clone(), value)),
             Some(key) if Some(key) == list => out.list = Some(value),
             _ => {}
         }
         out.members.push(whole);
+        out.twice |= !names.insert(m.key);
     }
     if let Some(range) = out.list.clone() {
         let elements = canon::elements(&message[range.clone()]).map_err(|_| Ambiguous)?;
@@ -219,6 +231,11 @@ pub fn without(parts: &Parts, element_goes: &dyn Fn(usize) -> bool, instructions
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parts(message: &[u8], facet: Option<Facet>) -> Result<Parts, Ambiguous> {
+        let Answer::Result(result) = answer(message)? else { return Err(Ambiguous) };
+        super::parts(message, result, facet)
+    }
 
     #[test]
     fn every_choice_of_elements_leaves_json_and_every_other_byte() {

@@ -9,8 +9,8 @@ mod server;
 pub use server::Server;
 
 use super::{
-    cut::{self, Ambiguous, Edits},
-    listing::{Cursor, Limits, Listings, Outcome},
+    cut::{self, Ambiguous, Answer, Edits, Parts},
+    listing::{Cursor, Limits, Listings, Outcome, Page},
 };
 use crate::{
     canon,
@@ -231,22 +231,26 @@ impl<T: Clone + Eq + Hash> Gate<T> {
             self.unanswered -= 1;
         }
         let ready = !self.early.contains(id);
-        match cut::is_error(message) {
-            Ok(true) => {
+        let result = match cut::answer(message) {
+            Ok(Answer::Error) => {
                 let _ = self.listings.failed(id, 0, true);
                 return Passes::Whole;
             }
-            Ok(false) => {}
+            Ok(Answer::Result(result)) => result,
             Err(Ambiguous) => return Passes::Refused(State::Ambiguous),
-        }
+        };
+        let facet = match asked {
+            Asked::Server(_) => None,
+            Asked::List(facet) => Some(facet),
+        };
+        let Ok(parts) = cut::parts(message, result, facet) else { return Passes::Refused(State::Ambiguous) };
         match asked {
-            Asked::Server(begins) => self.server(message, begins),
-            Asked::List(facet) => self.list(id, facet, message, ready),
+            Asked::Server(begins) => self.server(message, &parts, begins),
+            Asked::List(facet) => self.list(id, facet, message, &parts, ready),
         }
     }
 
-    fn server(&mut self, message: &[u8], begins: bool) -> Passes {
-        let Ok(parts) = cut::parts(message, None) else { return Passes::Refused(State::Ambiguous) };
+    fn server(&mut self, message: &[u8], parts: &Parts, begins: bool) -> Passes {
         let mut server = self.server.lock();
         if let Some(raw) = member(&message[parts.result.clone()], "capabilities")
             && let Ok(value) = Value::of(raw)
@@ -257,7 +261,7 @@ impl<T: Clone + Eq + Hash> Gate<T> {
             // What a server can do is shown and compared, and not kept back: a client must know it.
             let item = whole(Facet::Capabilities, value);
             let _ = server.state(&item);
-            server.baseline(Facet::Capabilities, vec![item], &self.context, true);
+            server.baseline(Facet::Capabilities, &[item], &self.context, true);
         }
         let said = parts.instructions.as_ref().map(|(_, value)| &message[value.clone()]);
         let said = said.filter(|raw| canon::kind(raw) != Some(canon::Kind::Null));
@@ -266,7 +270,7 @@ impl<T: Clone + Eq + Hash> Gate<T> {
         }
         let Some(raw) = said else {
             // None are what was seen first.
-            server.baseline(Facet::Instructions, Vec::new(), &self.context, true);
+            server.baseline(Facet::Instructions, &[], &self.context, true);
             return Passes::Whole;
         };
         let Ok(value) = Value::of(raw) else { return Passes::Refused(State::Ambiguous) };
@@ -274,19 +278,18 @@ impl<T: Clone + Eq + Hash> Gate<T> {
         let state = server.state(&item);
         let announced = Announced { hash: item.hash.to_string(), ambiguous: state == State::Ambiguous };
         self.announced.insert((Facet::Instructions, String::new()), announced);
-        server.baseline(Facet::Instructions, vec![item], &self.context, true);
+        server.baseline(Facet::Instructions, &[item], &self.context, true);
         if state.passes() {
             return Passes::Whole;
         }
         if server.quarantine == Quarantine::Server {
             return Passes::Refused(state);
         }
-        let edits = cut::without(&parts, &|_| false, true);
+        let edits = cut::without(parts, &|_| false, true);
         Passes::Cut(edits, vec![Cut { facet: Facet::Instructions, name: String::new(), state }])
     }
 
-    fn list(&mut self, id: &T, facet: Facet, message: &[u8], ready: bool) -> Passes {
-        let Ok(parts) = cut::parts(message, Some(facet)) else { return Passes::Refused(State::Ambiguous) };
+    fn list(&mut self, id: &T, facet: Facet, message: &[u8], parts: &Parts, ready: bool) -> Passes {
         if !self.server.lock().rules.pins(facet) {
             return Passes::Whole;
         }
@@ -295,15 +298,19 @@ impl<T: Clone + Eq + Hash> Gate<T> {
         let Ok(items) = parts.elements.iter().map(read).collect::<Result<Vec<_>, _>>() else {
             return Passes::Refused(State::Ambiguous);
         };
-        let settled = List::complete(items.clone());
-        let twice: HashSet<&str> =
-            settled.items().iter().filter(|i| i.ambiguity.is_some()).map(|i| i.name.as_str()).collect();
+        let twice = ambiguous(&items);
         let mut server = self.server.lock();
         let state = |item: &Item| {
             if twice.contains(item.name.as_str()) { State::Ambiguous } else { server.state(item) }
         };
         let states: Vec<State> = items.iter().map(state).collect();
-        let outcome = self.listings.answered_with(id, &message[parts.result.clone()], &items);
+        let page = Page {
+            bytes: parts.result.len(),
+            items: items.clone(),
+            next: parts.next.clone().map(|next| &message[next]),
+            twice: parts.twice,
+        };
+        let outcome = self.listings.answered_with(id, page);
         self.listed.insert(facet);
         for (item, state) in items.iter().zip(&states) {
             let announced = Announced { hash: item.hash.to_string(), ambiguous: *state == State::Ambiguous };
@@ -320,7 +327,7 @@ impl<T: Clone + Eq + Hash> Gate<T> {
                             a.ambiguous = true;
                         }
                     }
-                    server.baseline(facet, list.items().to_vec(), &self.context, ready);
+                    server.baseline(facet, list.items(), &self.context, ready);
                 }
                 Outcome::Incomplete(_, Reason::TooLong(_)) => return Passes::Refused(State::Ambiguous),
                 _ => {}
@@ -335,7 +342,7 @@ impl<T: Clone + Eq + Hash> Gate<T> {
         match cut.first() {
             None => Passes::Whole,
             Some(first) if server.quarantine == Quarantine::Server => Passes::Refused(first.state),
-            Some(_) => Passes::Cut(cut::without(&parts, &|n| !states[n].passes(), false), cut),
+            Some(_) => Passes::Cut(cut::without(parts, &|n| !states[n].passes(), false), cut),
         }
     }
 
@@ -398,6 +405,18 @@ fn promised(capabilities: &[u8]) -> Vec<&'static str> {
     .filter(|(name, _)| promises(name))
     .map(|(_, method)| method)
     .collect()
+}
+
+/// The names of items that are ambiguous, or of which there are two.
+fn ambiguous(items: &[Item]) -> HashSet<&str> {
+    let (mut hashes, mut found) = (HashMap::new(), HashSet::new());
+    for item in items {
+        let first = hashes.entry(item.name.as_str()).or_insert(&item.hash);
+        if item.ambiguity.is_some() || **first != item.hash {
+            found.insert(item.name.as_str());
+        }
+    }
+    found
 }
 
 /// The raw value of the one member of this name.

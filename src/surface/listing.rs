@@ -28,6 +28,19 @@ impl Limits {
     pub const DEFAULT: Self = Self { pages: 1000, items: 10_000, bytes: 16 << 20, open: 64 };
 }
 
+/// A page that was read.
+#[derive(Debug, Clone)]
+pub struct Page<'a> {
+    /// Bytes of the result.
+    pub bytes: usize,
+    /// The elements of its list, in their order.
+    pub items: Vec<Item>,
+    /// Its `nextCursor`, raw.
+    pub next: Option<&'a [u8]>,
+    /// The result has a member twice, or one whose name cannot be read.
+    pub twice: bool,
+}
+
 /// What one answer, or one end, led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -127,17 +140,21 @@ impl<T: Clone + Eq + std::hash::Hash> Listings<T> {
     /// The result that answers `id`; nothing if no list was asked for with it. A page that has more behind it may push
     /// out a listing that nobody went on with: that one comes second.
     pub fn answered(&mut self, id: &T, result: &[u8]) -> Vec<(Facet, Context, Outcome)> {
-        self.take_page(id, result, None)
+        self.take_page(id, |walk, limits, ignored| walk.read(result, limits, ignored))
     }
 
-    /// The same where the elements of the list were read already: `items`, in their order.
-    pub fn answered_with(&mut self, id: &T, result: &[u8], items: &[Item]) -> Vec<(Facet, Context, Outcome)> {
-        self.take_page(id, result, Some(items))
+    /// The same where the page was read already.
+    pub fn answered_with(&mut self, id: &T, page: Page<'_>) -> Vec<(Facet, Context, Outcome)> {
+        self.take_page(id, |walk, limits, _| walk.page(page, limits))
     }
 
-    fn take_page(&mut self, id: &T, result: &[u8], read: Option<&[Item]>) -> Vec<(Facet, Context, Outcome)> {
+    fn take_page(
+        &mut self,
+        id: &T,
+        page: impl FnOnce(&mut Walk, &Limits, &[Ignored]) -> Result<Next, Reason>,
+    ) -> Vec<(Facet, Context, Outcome)> {
         let Some(mut walk) = self.take(id) else { return Vec::new() };
-        match walk.page(result, &self.limits, &self.ignored, read) {
+        match page(&mut walk, &self.limits, &self.ignored) {
             Ok(Next::Page(items)) => {
                 let mut out = vec![(walk.facet, walk.context.clone(), Outcome::Page(items))];
                 self.waiting.push_back(walk);
@@ -201,56 +218,65 @@ impl Walk {
         (self.facet, self.context, outcome)
     }
 
-    fn page(
-        &mut self,
-        result: &[u8],
-        limits: &Limits,
-        ignored: &[Ignored],
-        read: Option<&[Item]>,
-    ) -> Result<Next, Reason> {
-        self.pages += 1;
-        self.bytes = self.bytes.saturating_add(result.len());
-        if self.bytes > limits.bytes {
-            return Err(Reason::TooLong(Bound::Bytes));
-        }
-        let (list_member, _) = self.facet.members().ok_or(Reason::NoList)?;
+    fn read(&mut self, result: &[u8], limits: &Limits, ignored: &[Ignored]) -> Result<Next, Reason> {
+        self.begin(result.len(), limits)?;
+        let page = self.page_of(result, limits, ignored).ok_or(Reason::NoList)?;
+        self.add(page, limits)
+    }
+
+    fn page(&mut self, page: Page<'_>, limits: &Limits) -> Result<Next, Reason> {
+        self.begin(page.bytes, limits)?;
+        self.add(page, limits)
+    }
+
+    /// Reads a page, no more of its items than may be there; `None` if there is no list in it.
+    fn page_of<'a>(&self, result: &'a [u8], limits: &Limits, ignored: &[Ignored]) -> Option<Page<'a>> {
+        let (list_member, _) = self.facet.members()?;
         let (mut list, mut next, mut names) = (None, None, HashSet::new());
-        let mut ambiguous = false;
-        for member in canon::members(result).map_err(|_| Reason::NoList)? {
-            let member = member.map_err(|_| Reason::NoList)?;
+        let mut twice = false;
+        for member in canon::members(result).ok()? {
+            let member = member.ok()?;
             match member.key {
-                None => ambiguous = true,
+                None => twice = true,
                 Some(key) => {
                     if key == list_member {
                         list = Some(member.value);
                     } else if key == "nextCursor" {
                         next = Some(member.value);
                     }
-                    ambiguous |= !names.insert(key);
+                    twice |= !names.insert(key);
                 }
             }
         }
-        let list = &result[list.ok_or(Reason::NoList)?];
-        let mut items = Vec::new();
-        for element in canon::elements(list).map_err(|_| Reason::NoList)? {
-            if self.items.len() + items.len() >= limits.items {
-                self.items.append(&mut items);
-                return Err(Reason::TooLong(Bound::Items));
-            }
-            let element = element.map_err(|_| Reason::NoList)?;
-            let item = match read {
-                Some(read) => read.get(items.len()).cloned().ok_or(Reason::NoList)?,
-                None => Item::of(self.facet, &list[element], ignored).map_err(|_| Reason::NoList)?,
-            };
-            items.push(item);
+        let list = &result[list?];
+        let elements = canon::elements(list).ok()?.take(limits.items.saturating_sub(self.items.len()) + 1);
+        let item =
+            |element: Result<std::ops::Range<usize>, _>| Item::of(self.facet, &list[element.ok()?], ignored).ok();
+        let items = elements.map(item).collect::<Option<Vec<_>>>()?;
+        Some(Page { bytes: result.len(), items, next: next.map(|next| &result[next]), twice })
+    }
+
+    /// One more page, of so many bytes.
+    fn begin(&mut self, bytes: usize, limits: &Limits) -> Result<(), Reason> {
+        self.pages += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > limits.bytes { Err(Reason::TooLong(Bound::Bytes)) } else { Ok(()) }
+    }
+
+    fn add(&mut self, page: Page<'_>, limits: &Limits) -> Result<Next, Reason> {
+        let Page { mut items, next, twice, .. } = page;
+        let room = limits.items.saturating_sub(self.items.len());
+        if items.len() > room {
+            items.truncate(room);
+            self.items.append(&mut items);
+            return Err(Reason::TooLong(Bound::Items));
         }
-        self.items.extend(items.iter().cloned());
-        if ambiguous {
-            return Err(Reason::Ambiguous);
-        }
-        let Some(cursor) = next.map(|n| &result[n]).filter(|c| canon::kind(c) != Some(Kind::Null)) else {
-            return Ok(Next::End);
+        let next = next.filter(|c| canon::kind(c) != Some(Kind::Null));
+        let (false, Some(cursor)) = (twice, next) else {
+            self.items.append(&mut items);
+            return if twice { Err(Reason::Ambiguous) } else { Ok(Next::End) };
         };
+        self.items.extend(items.iter().cloned());
         let cursor = canon::decode_string(cursor).ok_or(Reason::BadCursor)?;
         if !self.seen.insert(canon::sha256(cursor.as_bytes())) {
             return Err(Reason::CursorTwice);
@@ -316,15 +342,12 @@ mod tests {
         for (all, next) in [("ab", None), ("ab", Some(r#""c""#)), ("abcde", None), ("", None)] {
             let result = page(all, next);
             let read = |n: char| Item::of(Facet::Tools, format!(r#"{{"name":"{n}"}}"#).as_bytes(), &[]).unwrap();
-            let items: Vec<Item> = all.chars().map(read).collect();
+            let items = all.chars().map(read).collect();
+            let page = Page { bytes: result.len(), items, next: next.map(str::as_bytes), twice: false };
             let (mut one, mut other) = (new(), new());
             ask(&mut one, 1, Cursor::First);
             ask(&mut other, 1, Cursor::First);
-            assert_eq!(
-                one.answered(&1, result.as_bytes()),
-                other.answered_with(&1, result.as_bytes(), &items),
-                "{all}"
-            );
+            assert_eq!(one.answered(&1, result.as_bytes()), other.answered_with(&1, page), "{all}");
         }
     }
 

@@ -68,7 +68,7 @@ impl Server {
         let mut known = self.lock();
         if over {
             for (_, Baseline { facet, items, context }) in std::mem::take(&mut known.early) {
-                known.baseline(facet, items, &context, true);
+                known.baseline(facet, &items, &context, true);
             }
         }
         std::mem::take(&mut known.baselines)
@@ -99,13 +99,13 @@ impl Known {
     }
 
     /// A facet was read to its end. `ready`: its client had said that it is.
-    pub(super) fn baseline(&mut self, facet: Facet, items: Vec<Item>, context: &Context, ready: bool) {
+    pub(super) fn baseline(&mut self, facet: Facet, items: &[Item], context: &Context, ready: bool) {
         let open =
             self.first == First::Tofu && self.decided.unknown.is_none() && !self.decided.in_force.is_decided(facet);
         if !open || self.closed.contains(&facet) {
             return;
         }
-        let items = items.into_iter().filter(|i| i.ambiguity.is_none()).collect();
+        let items = items.iter().filter(|i| i.ambiguity.is_none()).cloned().collect();
         let baseline = Baseline { facet, items, context: context.clone() };
         if ready {
             self.closed.insert(facet);

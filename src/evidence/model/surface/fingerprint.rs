@@ -7,7 +7,10 @@ use super::{
 };
 use crate::canon::{Digest, ScanError};
 use serde::{Serialize, Serializer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
 
 /// The name of the rules by which hashes are made.
 pub const FINGERPRINT: &str = "assay.surface/2";
@@ -73,7 +76,12 @@ impl List {
 }
 
 fn settled(mut items: Vec<Item>) -> Vec<Item> {
-    items.sort_by_cached_key(|i| (i.name.clone(), i.hash.to_string()));
+    let order = |a: &Item, b: &Item| {
+        a.name
+            .cmp(&b.name)
+            .then_with(|| if a.hash == b.hash { Ordering::Equal } else { a.hash.to_string().cmp(&b.hash.to_string()) })
+    };
+    items.sort_by(order);
     items.dedup_by(|a, b| a.name == b.name && a.hash == b.hash && a.ambiguity == b.ambiguity);
     for n in 1..items.len() {
         if items[n].name == items[n - 1].name {
