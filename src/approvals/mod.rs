@@ -7,6 +7,7 @@
 //! | a decision whose key is elsewhere | [`request`] |
 //! | the surfaces that were seen | [`observed`] |
 //! | what is shown, and a decision on it | [`summary`], [`decide`] |
+//! | what was seen first, as what to compare with | [`first`] |
 //! | what is approved, and its content | [`standing`] |
 //! | the lock file of a repository | [`lockfile`] |
 //!
@@ -15,6 +16,7 @@
 
 pub mod chain;
 pub mod decide;
+pub mod first;
 pub mod lockfile;
 pub mod observed;
 pub mod request;

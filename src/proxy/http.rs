@@ -2,9 +2,9 @@
 
 use super::{
     Options, Status, Upstream,
-    exchanges::{Exchanges, Served},
+    exchanges::{Exchanges, Leftovers, Served},
     lifecycle::{Event, watch_signals},
-    process::{Inbox, Process},
+    process::{Inbox, Process, Recording},
     reviewer::{Guarding, HttpGuard},
     seal::Keeping,
     status::ServerEnd,
@@ -16,7 +16,10 @@ use crate::{
     model::{EndReason, OutcomeReason, Profile},
     record::{
         health::Health,
-        http::sessions::{Limits, SessionMap},
+        http::{
+            sessions::{Limits, SessionMap},
+            source::HttpSource,
+        },
         recorder::Ending,
     },
     relay::http::{
@@ -25,8 +28,9 @@ use crate::{
         listen::{Config, HEAD_TIME, ListenAddr, Listener, Stop},
         reduce::Reducer,
         review::Reviewer,
+        route::TargetConfig,
     },
-    relay::log::Digests,
+    relay::{Waker, log::Digests},
     sys,
 };
 use http::{HeaderName, HeaderValue};
@@ -91,6 +95,159 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The same once it was asked to.
 const LOOK_AT_END: Duration = Duration::from_millis(10);
 
+/// A server over HTTP, recorded as its requests come through a listener; nothing is recorded yet.
+struct Ready {
+    keeping: Keeping,
+    source: HttpSource,
+    waker: Arc<Waker>,
+    health: Arc<Health>,
+    target: TargetConfig,
+    parts: Parts,
+}
+
+/// What lives until it ends.
+struct Parts {
+    leftovers: Leftovers,
+    reload: Option<mpsc::Sender<()>>,
+    guard: Option<Arc<HttpGuard>>,
+    keeper: Option<Keeper>,
+    patience: Duration,
+    status: Status,
+}
+
+/// A server over HTTP that is recorded, behind a listener that is told where to send its requests.
+pub struct Recorded {
+    recording: Recording,
+    parts: Parts,
+    target: TargetConfig,
+    usable: bool,
+}
+
+impl Ready {
+    fn begin(options: &Options, http: &HttpOptions, pass_paths: &[String], status: Status) -> Result<Self, Failure> {
+        let rules = super::rules(options)?;
+        let (dir, usable) = super::audit_dir(options, status)?;
+        let signer = super::signer()?.map(Arc::new);
+        let connector = Connector::new(&http.destination)
+            .map_err(|e| Failure::bad_input(e).hint("look at --upstream-url, --cacert and --proxy"))?;
+        let failed = |why: String| Failure::failed(why);
+        let first = signer.clone().filter(|_| usable);
+        let (auto_pack, live_content) = (options.auto_pack, options.live_content);
+        let keeping = Keeping { dir: dir.clone(), usable, signer: signer.clone(), auto_pack, live_content, status };
+        let limits = Limits { idle_ns: http.session_idle.as_nanos() as u64, sessions: http.max_sessions };
+        let served = Served { url: http.url.as_str(), limits, capacity: http.capture_size };
+        let Exchanges { log, key, waker, source, leftovers, reload, policy, process: number, identity } =
+            Exchanges::begin(options, &served, (&dir, usable), (rules, signer), status).map_err(failed)?;
+        let health = Arc::new(Health::default());
+        let surface = if options.profile == Profile::Guard && options.surface.enforce {
+            Some(Keeper::begin(&dir, identity, &options.surface, first, status).map_err(failed)?)
+        } else {
+            None
+        };
+        let keeper = surface.clone();
+        let guard = policy.filter(|_| options.profile == Profile::Guard).map(|policy| {
+            Arc::new(HttpGuard::new(Guarding {
+                log: log.clone(),
+                policy,
+                dns: options.resolver(),
+                health: health.clone(),
+                max_message: options.max_message,
+                pass_paths: pass_paths.to_vec(),
+                digests: Digests::new(&key.bytes),
+                map: SessionMap::new(number, limits),
+                usable,
+                surface,
+            }))
+        });
+        let target = TargetConfig {
+            url: http.url.clone(),
+            connector,
+            http: http.http,
+            inject: http.inject.clone(),
+            endpoints: Vec::new(),
+            access: Access::default(),
+            is_one_of_several: false,
+            reducer: Reducer::new(&key.bytes, options.store_args),
+            log,
+            reviewer: guard.clone().map(|guard| guard as Arc<dyn Reviewer>),
+        };
+        let patience = options.shutdown_timeout;
+        let parts = Parts { leftovers, reload, guard, keeper, patience, status };
+        Ok(Self { keeping, source, waker, health, target, parts })
+    }
+
+    /// Starts the recorder.
+    fn start(self, events: mpsc::Sender<Event>) -> Result<Recorded, Failure> {
+        let Self { keeping, source, waker, health, target, parts } = self;
+        let failed = |why: String| Failure::failed(why);
+        let usable = keeping.usable;
+        let mut process = Process::start(keeping, events).map_err(failed)?;
+        process.tells(health);
+        // All clients wait for it when the log is full: other work on this machine must not make that longer.
+        let recording = process.record(Box::new(source), waker, 0).map_err(failed)?;
+        recording.recover_others();
+        Ok(Recorded { recording, parts, target, usable })
+    }
+}
+
+impl Recorded {
+    /// Begins to record a server that others listen for.
+    ///
+    /// # Errors
+    /// Bad input: a policy that does not read, an audit directory that is a file.
+    pub fn begin(options: &Options, http: &HttpOptions, status: Status) -> Result<Self, Failure> {
+        // Nothing is heard of it that a listener would act on.
+        let (events, _) = mpsc::channel();
+        Ready::begin(options, http, &[], status)?.start(events)
+    }
+
+    /// How it is reached and recorded.
+    #[must_use]
+    pub const fn target(&self) -> &TargetConfig {
+        &self.target
+    }
+
+    /// Whether anything can be written to its audit directory.
+    #[must_use]
+    pub const fn is_usable(&self) -> bool {
+        self.usable
+    }
+
+    /// Has its policy read again.
+    pub fn reload(&self) {
+        if let Some(reload) = &self.parts.reload {
+            let _ = reload.send(());
+        }
+    }
+
+    /// Ends every session, and has it sealed; the exit code that a proxy would have. `ended` is the signal that ends it.
+    #[must_use]
+    pub fn finish(self, ended: Option<i32>) -> Exit {
+        let reason = match ended {
+            Some(SIGINT) => EndReason::SignalInt,
+            Some(SIGHUP) => EndReason::SignalHup,
+            Some(_) => EndReason::SignalTerm,
+            None => EndReason::RecorderAbandoned,
+        };
+        let ending = Ending {
+            reason: reason.into(),
+            no_response: Some(OutcomeReason::ClientClosed),
+            clean: ended.is_some(),
+            pending_is_clean: true,
+            ..Ending::default()
+        };
+        let Parts { leftovers, guard, keeper, patience, status, .. } = self.parts;
+        let mut finished = self.recording.finish(ending, patience.max(super::LEAST_PATIENCE), &|| false);
+        finished.report.violations += guard.map_or(0, |guard| guard.refused_elsewhere());
+        if finished.is_kept() {
+            leftovers.remove();
+        }
+        keeper.iter().for_each(Keeper::end);
+        let server = ServerEnd { code: None, died: false };
+        status.finish(&finished.report, &finished.sealed, ended == Some(SIGINT), server)
+    }
+}
+
 /// Runs a listener until a signal ends it; without one, the session of the client at stdin and stdout.
 ///
 /// # Errors
@@ -100,103 +257,50 @@ pub fn run(options: &Options, http: &HttpOptions) -> Result<Exit, Failure> {
     let status = Status::new(options.json);
     sys::process::ignore_write_signals();
     sys::process::hear_signals();
-    let rules = super::rules(options)?;
-    let (dir, usable) = super::audit_dir(options, status)?;
-    let signer = super::signer()?.map(Arc::new);
-    let connector = Connector::new(&http.destination)
-        .map_err(|e| Failure::bad_input(e).hint("look at --upstream-url, --cacert and --proxy"))?;
-    let failed = |why: String| Failure::failed(why);
-    let first = signer.clone().filter(|_| usable);
-    let (auto_pack, live_content) = (options.auto_pack, options.live_content);
-    let keeping = Keeping { dir: dir.clone(), usable, signer: signer.clone(), auto_pack, live_content, status };
-    let limits = Limits { idle_ns: http.session_idle.as_nanos() as u64, sessions: http.max_sessions };
-    let served = Served { url: http.url.as_str(), limits, capacity: http.capture_size };
-    let Exchanges { log, key, waker, source, leftovers, reload, policy, process: number, identity } =
-        Exchanges::begin(options, &served, (&dir, usable), (rules, signer), status).map_err(failed)?;
-    let health = Arc::new(Health::default());
-    let surface = if options.profile == Profile::Guard && options.surface.enforce {
-        Some(Keeper::begin(&dir, identity, &options.surface, first, status).map_err(failed)?)
-    } else {
-        None
-    };
-    let keeper = surface.clone();
-    let guard = policy.filter(|_| options.profile == Profile::Guard).map(|policy| {
-        Arc::new(HttpGuard::new(Guarding {
-            log: log.clone(),
-            policy,
-            dns: options.resolver(),
-            health: health.clone(),
-            max_message: options.max_message,
-            pass_paths: listening.pass_paths.clone(),
-            digests: Digests::new(&key.bytes),
-            map: SessionMap::new(number, limits),
-            usable,
-            surface,
-        }))
-    });
+    let ready = Ready::begin(options, http, &listening.pass_paths, status)?;
+    let target = ready.target.clone();
+    let connector = target.connector.clone();
     let bound = Listener::bind(Config {
         listen: listening.listen.clone(),
         allow_remote: listening.allow_remote,
         access: listening.access.clone(),
-        url: http.url.clone(),
-        connector: connector.clone(),
-        http: http.http,
-        inject: http.inject.clone(),
+        url: target.url,
+        connector: target.connector,
+        http: target.http,
+        inject: target.inject,
         endpoints: listening.endpoints.clone(),
         max_connections: listening.max_connections,
         threads: listening.threads,
         head_time: HEAD_TIME,
         patience: options.shutdown_timeout,
-        reducer: Reducer::new(&key.bytes, options.store_args),
-        log,
-        reviewer: guard.clone().map(|guard| guard as Arc<dyn Reviewer>),
+        reducer: target.reducer,
+        log: target.log,
+        reviewer: target.reviewer,
     })
     .map_err(|e| cannot_listen(&listening.listen, &e))
     .and_then(|listener| check(http, &connector, &listener.addresses()).map(|()| listener));
     let listener = match bound {
         Ok(listener) => listener,
         Err(e) => {
-            leftovers.remove();
+            ready.parts.leftovers.remove();
             return Err(e);
         }
     };
     let (events, inbox) = mpsc::channel();
     watch_signals(&events).map_err(|e| Failure::failed(format_args!("cannot handle signals: {e}")))?;
-    let mut process = Process::start(keeping, events).map_err(failed)?;
-    process.tells(health);
-    // All clients wait for it when the log is full: other work on this machine must not make that longer.
-    let recording = process.record(Box::new(source), waker, 0).map_err(failed)?;
-    recording.recover_others();
+    let recorded = ready.start(events)?;
     if listening.allow_remote && !listening.listen.is_local() {
-        status
-            .warn("other machines can connect, and who reads the network can read everything: put TLS in front of it");
+        status.warn(READABLE);
     }
     status.listening(&listener.url(), &without_secrets(&http.url));
-    let (ended, served) = serve(listener, &inbox, reload.as_ref())?;
-    let reason = match ended {
-        Some(SIGINT) => EndReason::SignalInt,
-        Some(SIGHUP) => EndReason::SignalHup,
-        Some(_) => EndReason::SignalTerm,
-        None => EndReason::RecorderAbandoned,
-    };
-    let ending = Ending {
-        reason: reason.into(),
-        no_response: Some(OutcomeReason::ClientClosed),
-        clean: ended.is_some(),
-        pending_is_clean: true,
-        ..Ending::default()
-    };
-    let patience = options.shutdown_timeout.max(super::LEAST_PATIENCE);
-    let mut finished = recording.finish(ending, patience, &|| false);
-    finished.report.violations += guard.map_or(0, |guard| guard.refused_elsewhere());
-    if finished.is_kept() {
-        leftovers.remove();
-    }
-    keeper.iter().for_each(Keeper::end);
-    served?;
-    let server = ServerEnd { code: None, died: false };
-    Ok(status.finish(&finished.report, &finished.sealed, ended == Some(SIGINT), server))
+    let (ended, served) = serve(listener, &inbox, recorded.parts.reload.as_ref())?;
+    let exit = recorded.finish(ended);
+    served.map(|()| exit)
 }
+
+/// What is said where other machines can connect.
+pub const READABLE: &str =
+    "other machines can connect, and who reads the network can read everything: put TLS in front of it";
 
 /// Serves until a signal ends it, or a fault; which signal, and what became of the listener.
 #[allow(clippy::type_complexity)]
@@ -254,7 +358,8 @@ fn bridged(options: &Options, http: &HttpOptions) -> Result<Exit, Failure> {
     super::run_bridged(options, &upstream)
 }
 
-fn cannot_listen(listen: &ListenAddr, e: &io::Error) -> Failure {
+/// Why nobody can connect there.
+pub fn cannot_listen(listen: &ListenAddr, e: &io::Error) -> Failure {
     let failure = Failure::bad_input(format_args!("cannot listen on {listen}: {e}"));
     match e.kind() {
         io::ErrorKind::AddrInUse => {

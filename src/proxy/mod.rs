@@ -25,7 +25,7 @@ mod sync;
 mod unrecorded;
 
 pub use crate::seal::Sealed;
-pub use status::{Status, log_level};
+pub use status::{Status, log_level, log_to};
 pub use surface::{Compared, SurfaceOptions};
 
 use crate::{

@@ -6,11 +6,7 @@ use super::{
     surface::{Compared, SurfaceOptions, stamp},
 };
 use crate::{
-    approvals::{
-        lockfile,
-        standing::pinned,
-        store::{self, Contents, Draft, StoreError, hex_of},
-    },
+    approvals::{first::first_use, standing::pinned, store::Draft},
     model::surface::{First, Identity, Mode, Snapshot},
     pack::keys::Signer,
     paths::AuditDir,
@@ -90,26 +86,9 @@ impl Keeper {
                 .status
                 .warn("what the server offers cannot be kept for comparing it: there is no key to sign with");
         };
-        let mut contents = Contents::new();
-        let mut items = Vec::new();
-        for (pin, content) in lockfile::pins(seen) {
-            if let (Some(hash), Some(Some(text))) = (hex_of(&pin.hash), &content) {
-                contents.insert(hash.to_owned(), text.clone().into_bytes());
-            }
-            items.push(pin);
-        }
-        let count = items.len();
-        let root = seen.root().ok().map(|root| root.to_string());
-        let draft = Draft::first_use(self.server.clone(), seen, items, root);
-        let written = store::append(&self.dir, &contents, |chain| {
-            if chain.last_of(&self.server.id).is_some() {
-                return Err(StoreError::Conflict("somebody decided meanwhile".to_owned()));
-            }
-            draft.signed(chain, signer)
-        });
-        match written {
-            Ok(_) => self.status.first_use(&Draft::first_use_in_words(&self.server.id, count)),
-            Err(StoreError::Conflict(_)) => {}
+        match first_use(&self.dir, &self.server, seen, signer) {
+            Ok(Some(count)) => self.status.first_use(&Draft::first_use_in_words(&self.server.id, count)),
+            Ok(None) => {}
             Err(e) => {
                 self.status.warn(&format!("what the server offers cannot be kept for comparing it next time: {e}"));
             }

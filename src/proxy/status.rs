@@ -84,14 +84,26 @@ impl Status {
         }
     }
 
+    /// Another configuration is in force.
+    pub fn configured(self, text: &str) {
+        tracing::info!("{text}");
+        self.say("configuration", text, &serde_json::Value::Null);
+    }
+
+    /// A route of a gateway stands otherwise. It is always said: somebody may have to look at it.
+    pub fn route(self, service: &str, state: &str, text: &str) {
+        tracing::info!(service, state, "{text}");
+        self.say("route", &format!("{service}: {text}"), &serde_json::json!({ "service": service, "state": state }));
+    }
+
     /// What a server offers was taken for what to compare with. It is always said: nobody approved it.
-    pub(super) fn first_use(self, text: &str) {
+    pub fn first_use(self, text: &str) {
         tracing::info!("{text}");
         self.say("surface", text, &serde_json::Value::Null);
     }
 
     /// Clients can connect. It is always said: the port may be known to nobody else.
-    pub(super) fn listening(self, url: &str, upstream: &str) {
+    pub fn listening(self, url: &str, upstream: &str) {
         tracing::info!(url, upstream, "listening");
         let more = serde_json::json!({ "url": url, "upstream": upstream });
         self.say("listening", &format!("listening on {url} for {upstream}"), &more);
@@ -205,7 +217,11 @@ pub fn log_level() -> Result<Option<LevelFilter>, String> {
 }
 
 /// Writes the recorder's own log to `recorder.log` in the audit directory, 0600, off every thread that matters.
-pub(super) fn log_to(dir: &AuditDir, status: Status) -> Option<WorkerGuard> {
+pub fn log_to(dir: &AuditDir, status: Status) -> Option<WorkerGuard> {
+    // Only the first one in a process counts.
+    if tracing::dispatcher::has_been_set() {
+        return None;
+    }
     let path = dir.root().join("recorder.log");
     let opened = dir.files().append(&path).and_then(|file| {
         if file.metadata()?.len() <= MAX_LOG {
@@ -239,7 +255,6 @@ pub(super) fn log_to(dir: &AuditDir, status: Status) -> Option<WorkerGuard> {
         .with_max_level(level.unwrap_or(LevelFilter::INFO))
         .with_thread_names(true)
         .finish();
-    // Only the first one in a process counts; a library user may have set one.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Some(guard)
 }

@@ -15,7 +15,7 @@ pub const TOKEN_HEADER: HeaderName = HeaderName::from_static("assay-token");
 pub const TOKEN_LENGTH: usize = 32;
 
 /// A secret that clients have to send.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     digest: [u8; 32],
 }
@@ -56,7 +56,7 @@ pub fn origin(text: &str) -> Option<String> {
 }
 
 /// Who may use the listener.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     /// More values of Host: a name, or a name and a port.
     pub hosts: Vec<String>,

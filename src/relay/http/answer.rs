@@ -78,6 +78,8 @@ type Beside = JoinHandle<(Box<dyn Layer>, Vec<Passed>)>;
 pub(super) enum Answer {
     /// Ours.
     Own(Tap<Full<Bytes>>),
+    /// Ours, to a request that goes to no upstream.
+    Unrecorded(Full<Bytes>),
     /// The upstream's.
     Upstream(Box<Passing>),
 }
@@ -95,6 +97,8 @@ pub(super) struct Passing {
     hollow: bool,
     /// The guard that looks at its exchange, until that is over.
     reviewing: Option<Reviewing>,
+    /// Its exchange is not over.
+    open: Option<Arc<()>>,
 }
 
 struct Layered {
@@ -193,6 +197,7 @@ impl Passing {
             closing: None,
             hollow: false,
             reviewing: None,
+            open: None,
         };
         new.settle();
         new
@@ -250,6 +255,11 @@ impl Passing {
 
     pub(super) fn close_on(&mut self, closing: impl Future<Output = ()> + Send + 'static) {
         self.closing = Some(Box::pin(closing));
+    }
+
+    /// Its exchange holds this until it is over.
+    pub(super) fn is_open(&mut self, open: Arc<()>) {
+        self.open = Some(open);
     }
 
     pub(super) fn reviewed_by(&mut self, reviewing: Option<Reviewing>) {
@@ -320,19 +330,31 @@ pub(super) fn drain(upload: Upload<Source>, cause: Cause) {
     upload.lock().set_out(None);
     tokio::spawn(async move {
         let mut upload = upload;
-        let read = async {
-            let mut bytes = 0;
-            while bytes < DRAIN {
-                match poll_fn(|cx| Pin::new(&mut upload).poll_frame(cx)).await {
-                    Some(Ok(frame)) => bytes += frame.data_ref().map_or(0, |d| d.len() as u64),
-                    Some(Err(_)) | None => break,
-                }
-            }
-        };
-        // What has not come until then is not waited for.
-        let _ = timeout(DRAIN_TIME, read).await;
+        read_on(&mut upload).await;
         upload.lock().cut(cause);
     });
+}
+
+/// The same for a request that goes to no upstream.
+pub(super) fn drain_unrecorded(body: Incoming) {
+    tokio::spawn(async move {
+        let mut body = body;
+        read_on(&mut body).await;
+    });
+}
+
+async fn read_on(body: &mut (impl Body<Data = Bytes> + Unpin)) {
+    let read = async {
+        let mut bytes = 0;
+        while bytes < DRAIN {
+            match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+                Some(Ok(frame)) => bytes += frame.data_ref().map_or(0, |d| d.len() as u64),
+                Some(Err(_)) | None => break,
+            }
+        }
+    };
+    // What has not come until then is not waited for.
+    let _ = timeout(DRAIN_TIME, read).await;
 }
 
 impl Body for Answer {
@@ -342,6 +364,7 @@ impl Body for Answer {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
             Self::Own(tap) => Pin::new(tap).poll_frame(cx),
+            Self::Unrecorded(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Self::Upstream(passing) => {
                 let frame = ready!(passing.poll(cx));
                 passing.settle();
@@ -353,6 +376,7 @@ impl Body for Answer {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(tap) => tap.is_end_stream(),
+            Self::Unrecorded(body) => body.is_end_stream(),
             Self::Upstream(passing) => passing.layer.is_none() && !passing.hollow && passing.tap.is_end_stream(),
         }
     }
@@ -360,6 +384,7 @@ impl Body for Answer {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(tap) => tap.size_hint(),
+            Self::Unrecorded(body) => body.size_hint(),
             Self::Upstream(passing) if passing.layer.is_some() || passing.hollow => SizeHint::default(),
             Self::Upstream(passing) => passing.tap.size_hint(),
         }

@@ -6,12 +6,13 @@ use super::{
     connect::ConnectError,
     endpoint::FirstEvent,
     headers::{self, Front, RequestRules},
-    metered::Marks,
+    metered::{Marks, Out},
     post::Poster,
     reduce::{self, Reducer},
     review::{AnswerVerdict, Head, OwnReply, RequestFacts, Reviewer, Reviewing, Verdict},
     reviewed::Reviewed,
     source::Source,
+    stop::{Level, Stop},
     tap::{Broken, Course, Keep, Tap, Upload},
     upstream::{Answered, Lines, SendError, Upstream},
 };
@@ -36,7 +37,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::time::timeout;
 
 /// Bytes of all held requests together.
 const HELD_TOGETHER: usize = 64 << 20;
@@ -54,29 +55,47 @@ pub(super) struct Shared {
     pub(super) authority: HeaderValue,
     pub(super) origin: url::Origin,
     pub(super) inject: Vec<(HeaderName, HeaderValue)>,
-    pub(super) head_time: Duration,
     /// Paths of the endpoint.
     pub(super) endpoints: Vec<String>,
+    /// Its path is another one for clients, and others stand beside it.
+    pub(super) is_one_of_several: bool,
     /// Digests of the paths that `endpoint` events named.
     pub(super) learned: Mutex<VecDeque<String>>,
     pub(super) reviewer: Option<Arc<dyn Reviewer>>,
     /// Bytes of requests that are held.
     pub(super) held: AtomicUsize,
-    /// The process stops: set with the next one.
+    /// Held by each exchange that is not over.
+    pub(super) open: Arc<()>,
+    /// It stops: set with the next one.
     pub(super) stopping: Arc<AtomicBool>,
-    pub(super) stops: watch::Receiver<bool>,
+    pub(super) stop: Stop,
 }
 
 /// One connection of a client.
-pub(super) struct Client {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct Wire {
     pub(super) origin: reduce::Origin,
     /// Where the client connected to; `None` is a Unix socket.
     pub(super) local: Option<SocketAddr>,
-    pub(super) marks: Arc<Marks>,
-    pub(super) lines: Arc<Lines>,
+    pub(super) out: Arc<Out>,
+    pub(super) is_h2: bool,
     /// The request that is answered on a connection of HTTP/1.
     pub(super) current: Mutex<Weak<Mutex<Tap<Source>>>>,
+}
+
+impl Wire {
+    /// Whether a request is whole and its answer is not: what is not read then belongs to a later request.
+    pub(super) fn is_answering(&self) -> bool {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        Upload::upgrade(&current).is_some_and(|upload| upload.lock().is_over())
+    }
+}
+
+/// One connection of a client, to one upstream.
+pub(super) struct Client {
+    pub(super) shared: Arc<Shared>,
+    pub(super) wire: Arc<Wire>,
+    pub(super) marks: Arc<Marks>,
+    pub(super) lines: Arc<Lines>,
 }
 
 /// The client gets no answer: its connection is closed, or its stream reset.
@@ -101,6 +120,8 @@ struct Exchange {
     answered: bool,
     /// The page that may read the answer.
     page: Option<HeaderValue>,
+    /// It is not over.
+    open: Arc<()>,
 }
 
 impl Drop for Exchange {
@@ -153,10 +174,10 @@ impl Client {
         head.extensions.remove::<OnUpgrade>();
         let number = shared.log.begin();
         let (endpoint, clear) = shared.is_endpoint(head.uri.path());
-        let reduced = shared.reducer.request(&head, &self.origin, endpoint, clear);
+        let reduced = shared.reducer.request(&head, &self.wire.origin, endpoint, clear);
         let flow = Flow::request(number);
         shared.log.put(flow, &Entry::Request(reduced.clone()));
-        let admitted = access::admit(&shared.access, &head, self.local);
+        let admitted = access::admit(&shared.access, &head, self.wire.local);
         let course = Course::new(shared.stopping.clone());
         let keep = if endpoint && admitted.is_ok() { Keep::Bytes } else { Keep::Hash };
         let source = Source::Client(body);
@@ -164,10 +185,18 @@ impl Client {
         let is_h2 = head.version == Version::HTTP_2;
         let upload = Upload::new(tap);
         if !is_h2 {
-            *self.current.lock().unwrap_or_else(PoisonError::into_inner) = upload.downgrade();
+            *self.wire.current.lock().unwrap_or_else(PoisonError::into_inner) = upload.downgrade();
         }
-        let mut exchange =
-            Exchange { number, log: shared.log.clone(), course, upload, is_h2, answered: false, page: None };
+        let mut exchange = Exchange {
+            number,
+            log: shared.log.clone(),
+            course,
+            upload,
+            is_h2,
+            answered: false,
+            page: None,
+            open: shared.open.clone(),
+        };
         let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(denied) => {
@@ -194,7 +223,15 @@ impl Client {
             }
         }
         let identity = endpoint && reviewing.is_some();
-        let answered = match self.ask(&head, &exchange, admitted.token_in.clone(), identity).await {
+        let asked = self.ask(&head, &exchange, admitted.token_in.clone(), identity);
+        let answered = tokio::select! {
+            answered = asked => answered,
+            () = shared.stop.clone().reached(Level::Ends), if shared.is_one_of_several => {
+                exchange.course.ends_by(Cause::Shutdown);
+                return Ok(self.reply(&mut exchange, OwnReply::line(StatusCode::SERVICE_UNAVAILABLE, "the route was closed")));
+            }
+        };
+        let answered = match answered {
             Ok(answered) => answered,
             Err(error) => return self.no_answer(&mut exchange, &error),
         };
@@ -202,12 +239,6 @@ impl Client {
             exchange.note(NoteCode::Retried, "the idle connection was closed; sent over a new one");
         }
         self.answer(exchange, &head, &admitted, answered, reviewing).await
-    }
-
-    /// Whether a request is whole and its answer is not: what is not read then belongs to a later request.
-    pub(super) fn is_answering(&self) -> bool {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        Upload::upgrade(&current).is_some_and(|upload| upload.lock().is_over())
     }
 
     /// Sends the request.
@@ -337,6 +368,12 @@ impl Client {
             Some("the upstream switched protocols without being asked")
         } else if !headers::is_framing_known(&parts.headers) {
             Some("the upstream's answer has a Transfer-Encoding other than chunked")
+        } else if shared.is_one_of_several
+            && parts.status.is_redirection()
+            && parts.headers.contains_key(header::LOCATION)
+        {
+            // Whoever followed it would go past us.
+            Some("the upstream redirects to another URL: its `url` has to be that one")
         } else {
             None
         };
@@ -379,14 +416,17 @@ impl Client {
         if is_hollow {
             passing.is_hollow();
         }
+        passing.is_open(exchange.open.clone());
         if is_stream && head.method == Method::GET {
-            let mut stops = shared.stops.clone();
-            passing.close_on(async move {
-                // It is gone only with the listener, and then this is, too.
-                let _ = stops.wait_for(|stops| *stops).await;
-            });
+            passing.close_on(shared.stop.clone().reached(Level::Drains));
+        } else if shared.is_one_of_several {
+            passing.close_on(shared.stop.clone().reached(Level::Ends));
         }
-        let is_endless = is_stream && head.method == Method::GET && !parts.headers.contains_key(header::CONTENT_LENGTH);
+        // The old transport has paths of its own, which lead nowhere beside other upstreams.
+        let is_endless = is_stream
+            && head.method == Method::GET
+            && !shared.is_one_of_several
+            && !parts.headers.contains_key(header::CONTENT_LENGTH);
         if let AnswerVerdict::Through(review) = verdict {
             let has_length = parts.headers.contains_key(header::CONTENT_LENGTH);
             let resizes = if is_stream { review.resizes() } else { review.head() == Head::Passes };
@@ -432,7 +472,7 @@ impl Client {
             authority: shared.authority.clone(),
             inject: shared.inject.clone(),
             stopping: shared.stopping.clone(),
-            origin: self.origin.clone(),
+            origin: self.wire.origin.clone(),
             headers: head.headers.clone(),
             uri: origin_form(&head.uri),
             endpoint: Arc::default(),
@@ -517,7 +557,7 @@ impl Drop for Reserved<'_> {
 }
 
 /// The headers of an answer of ours; `page`: the origin of the page that may read it.
-fn headers_of(reply: &OwnReply, page: Option<&HeaderValue>) -> HeaderMap {
+pub(super) fn headers_of(reply: &OwnReply, page: Option<&HeaderValue>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, reply.content_type.clone());
     if reply.status == StatusCode::UNAUTHORIZED {

@@ -1,28 +1,28 @@
 //! The listener: sockets, connections of clients, and how they end.
 
+pub use super::stop::Stop;
+
 use super::{
     access::Access,
     connect::{Connector, UpstreamHttp, is_loopback},
-    forward::{Client, Shared},
-    metered::{Marks, Metered},
+    forward::Wire,
+    metered::{Metered, Out},
     reduce::{self, Reducer},
     review::Reviewer,
+    route::{Desk, Front, Routes, Serves, Target, TargetConfig},
     socket::Socket,
-    upstream::{BUFFER, Lines, MAX_HEADERS, Upstream},
+    stop::Level,
+    upstream::{BUFFER, MAX_HEADERS},
 };
-use crate::{
-    relay::log::{Entry, ExchangeLog, Flow, NoteCode},
-    sys::peer::peer_uid,
-};
+use crate::{relay::log::ExchangeLog, sys::peer::peer_uid};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderName, HeaderValue};
 use hyper::{
     server::conn::{http1, http2},
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::{
-    collections::VecDeque,
     fmt,
     future::poll_fn,
     io,
@@ -33,7 +33,7 @@ use std::{
     str::FromStr,
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -41,7 +41,6 @@ use std::{
 use tokio::{
     io::AsyncReadExt as _,
     net::{TcpListener, UnixListener},
-    sync::watch,
     task::JoinSet,
     time::{Sleep, sleep, timeout},
 };
@@ -106,7 +105,25 @@ impl fmt::Display for ListenAddr {
     }
 }
 
-/// What a listener is.
+/// What a listener is that has several upstreams.
+pub struct Gateway {
+    /// Where clients connect to.
+    pub listen: ListenAddr,
+    /// Whether other machines may connect. Without it, an address that they can reach is refused.
+    pub allow_remote: bool,
+    /// Who may use it.
+    pub access: Access,
+    /// Connections of clients at the same time; more wait.
+    pub max_connections: usize,
+    /// Threads that do the I/O; 1 uses the thread of [`Listener::run`].
+    pub threads: usize,
+    /// How long calls in flight have once it stops.
+    pub patience: Duration,
+    /// Where requests go.
+    pub routes: Arc<dyn Routes>,
+}
+
+/// What a listener is that has one upstream.
 pub struct Config {
     /// Where clients connect to.
     pub listen: ListenAddr,
@@ -140,36 +157,6 @@ pub struct Config {
     pub reviewer: Option<Arc<dyn Reviewer>>,
 }
 
-/// How far a listener is to be stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    Runs,
-    Drains,
-    Ends,
-}
-
-/// Stops a listener, from any thread.
-#[derive(Debug, Clone)]
-pub struct Stop(Arc<watch::Sender<Level>>);
-
-impl Default for Stop {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(Level::Runs)))
-    }
-}
-
-impl Stop {
-    /// No connection is accepted any more, streams are closed, calls in flight are waited for.
-    pub fn drain(&self) {
-        self.0.send_modify(|level| *level = (*level).max(Level::Drains));
-    }
-
-    /// Nothing is waited for.
-    pub fn end(&self) {
-        self.0.send_modify(|level| *level = Level::Ends);
-    }
-}
-
 enum Bound {
     Tcp(StdTcpListener),
     Unix(StdUnixListener, PathBuf),
@@ -178,7 +165,13 @@ enum Bound {
 /// Bound sockets, not yet served.
 pub struct Listener {
     bound: Vec<Bound>,
-    config: Config,
+    listen: ListenAddr,
+    max_connections: usize,
+    threads: usize,
+    patience: Duration,
+    /// The path that URLs for clients have.
+    path: String,
+    front: Front,
 }
 
 impl Listener {
@@ -187,22 +180,34 @@ impl Listener {
     /// # Errors
     /// The address is in use, not of this machine, or may not be used.
     pub fn bind(config: Config) -> io::Result<Self> {
-        if !config.allow_remote && !config.listen.is_local() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "other machines can reach this address"));
-        }
-        raise_file_limit();
-        let bound = match &config.listen {
-            ListenAddr::Tcp(address) => vec![Bound::Tcp(StdTcpListener::bind(address)?)],
-            ListenAddr::Localhost(port) => localhost(*port)?,
-            ListenAddr::Unix(path) => vec![Bound::Unix(unix(path)?, path.clone())],
-        };
-        for socket in &bound {
-            match socket {
-                Bound::Tcp(socket) => socket.set_nonblocking(true)?,
-                Bound::Unix(socket, _) => socket.set_nonblocking(true)?,
-            }
-        }
-        Ok(Self { bound, config })
+        let Config { listen, allow_remote, access, url, max_connections, threads, head_time, patience, .. } = config;
+        let bound = sockets(&listen, allow_remote)?;
+        let path = url.path().to_owned();
+        let target = Target::new(TargetConfig {
+            url,
+            connector: config.connector,
+            http: config.http,
+            inject: config.inject,
+            endpoints: config.endpoints,
+            access: access.clone(),
+            is_one_of_several: false,
+            reducer: config.reducer,
+            log: config.log,
+            reviewer: config.reviewer,
+        })?;
+        let front = Front { serves: Serves::One(target), access, head_time, stop: Stop::default() };
+        Ok(Self { bound, listen, max_connections, threads, patience, path, front })
+    }
+
+    /// As [`bind`](Self::bind), for several upstreams.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn gateway(config: Gateway) -> io::Result<Self> {
+        let Gateway { listen, allow_remote, access, max_connections, threads, patience, routes } = config;
+        let bound = sockets(&listen, allow_remote)?;
+        let front = Front { serves: Serves::Several(routes), access, head_time: HEAD_TIME, stop: Stop::default() };
+        Ok(Self { bound, listen, max_connections, threads, patience, path: "/".to_owned(), front })
     }
 
     /// The addresses that it listens on; none for a Unix socket.
@@ -224,11 +229,11 @@ impl Listener {
     /// The URL of the endpoint for clients, without the query; `unix:PATH` for a Unix socket.
     #[must_use]
     pub fn url(&self) -> String {
-        match (&self.config.listen, self.local_addr()) {
+        match (&self.listen, self.local_addr()) {
             (ListenAddr::Localhost(_), Some(address)) => {
-                format!("http://localhost:{}{}", address.port(), self.config.url.path())
+                format!("http://localhost:{}{}", address.port(), self.path)
             }
-            (_, Some(address)) => format!("http://{address}{}", self.config.url.path()),
+            (_, Some(address)) => format!("http://{address}{}", self.path),
             (listen, None) => listen.to_string(),
         }
     }
@@ -238,7 +243,7 @@ impl Listener {
     /// # Errors
     /// No thread or no I/O driver can be had from the system.
     pub fn run(self, stop: &Stop) -> io::Result<()> {
-        let mut builder = match self.config.threads {
+        let mut builder = match self.threads {
             0 | 1 => tokio::runtime::Builder::new_current_thread(),
             threads => {
                 let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -250,7 +255,7 @@ impl Listener {
     }
 
     async fn serve(self, stop: &Stop) -> io::Result<()> {
-        let Self { bound, config } = self;
+        let Self { bound, max_connections, patience, front, .. } = self;
         let mut sockets = Vec::new();
         let mut paths = Vec::new();
         for socket in bound {
@@ -262,22 +267,20 @@ impl Listener {
                 }
             });
         }
-        let stopping = Arc::new(AtomicBool::new(false));
-        let (stops, stopped) = watch::channel(false);
-        let (max, patience) = (config.max_connections.max(1), config.patience);
-        let shared = Arc::new(share(config, stopping.clone(), stopped)?);
+        let front = Arc::new(front);
+        let max = max_connections.max(1);
         let numbers = AtomicU64::new(0);
-        let mut level = stop.0.subscribe();
+        let mut asked = pin!(stop.clone().reached(Level::Drains));
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 biased;
-                _ = level.wait_for(|level| *level > Level::Runs) => break,
+                () = &mut asked => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = accept(&sockets), if connections.len() < max => match accepted {
                     Ok(accepted) => {
                         let number = numbers.fetch_add(1, Ordering::Relaxed) + 1;
-                        connections.spawn(connection(shared.clone(), accepted, number));
+                        connections.spawn(connection(front.clone(), accepted, number));
                     }
                     // No descriptors are left, or the client has gone: others may do better in a moment.
                     Err(_) => sleep(LOOK).await,
@@ -289,42 +292,39 @@ impl Listener {
             // Clients learn at once that nobody listens.
             let _ = std::fs::remove_file(path);
         }
-        stopping.store(true, Ordering::Relaxed);
-        stops.send_replace(true);
+        if let Serves::One(target) = &front.serves {
+            target.drain();
+        }
+        front.stop.drain();
         let all_over = async { while connections.join_next().await.is_some() {} };
         tokio::select! {
             () = all_over => {}
             () = sleep(patience) => {}
-            _ = level.wait_for(|level| *level == Level::Ends) => {}
+            () = stop.clone().reached(Level::Ends) => {}
         }
         connections.shutdown().await;
         Ok(())
     }
 }
 
-fn share(config: Config, stopping: Arc<AtomicBool>, stops: watch::Receiver<bool>) -> io::Result<Shared> {
-    let bad = |e: &dyn fmt::Display| io::Error::new(io::ErrorKind::InvalidInput, e.to_string());
-    let host = config.url.host_str().unwrap_or_default();
-    let authority = config.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-    let base = Uri::from_str(&format!("{}://{authority}/", config.url.scheme())).map_err(|e| bad(&e))?;
-    let endpoints = [vec![config.url.path().to_owned()], config.endpoints].concat();
-    let upstream = Upstream { connector: config.connector, http: config.http, base, log: config.log.clone() };
-    Ok(Shared {
-        log: config.log,
-        reducer: config.reducer,
-        access: config.access,
-        upstream: Arc::new(upstream),
-        authority: HeaderValue::from_str(&authority).map_err(|e| bad(&e))?,
-        origin: config.url.origin(),
-        inject: config.inject,
-        head_time: config.head_time,
-        endpoints,
-        learned: Mutex::new(VecDeque::new()),
-        reviewer: config.reviewer,
-        held: AtomicUsize::new(0),
-        stopping,
-        stops,
-    })
+/// Bound sockets for an address.
+fn sockets(listen: &ListenAddr, allow_remote: bool) -> io::Result<Vec<Bound>> {
+    if !allow_remote && !listen.is_local() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "other machines can reach this address"));
+    }
+    raise_file_limit();
+    let bound = match listen {
+        ListenAddr::Tcp(address) => vec![Bound::Tcp(StdTcpListener::bind(address)?)],
+        ListenAddr::Localhost(port) => localhost(*port)?,
+        ListenAddr::Unix(path) => vec![Bound::Unix(unix(path)?, path.clone())],
+    };
+    for socket in &bound {
+        match socket {
+            Bound::Tcp(socket) => socket.set_nonblocking(true)?,
+            Bound::Unix(socket, _) => socket.set_nonblocking(true)?,
+        }
+    }
+    Ok(bound)
 }
 
 fn localhost(port: u16) -> io::Result<Vec<Bound>> {
@@ -426,31 +426,24 @@ impl Accepting {
 }
 
 /// Serves one connection to its end.
-async fn connection(shared: Arc<Shared>, accepted: Accepted, number: u64) {
+async fn connection(front: Arc<Front>, accepted: Accepted, number: u64) {
     let Accepted { mut socket, peer, local } = accepted;
-    let mut stops = shared.stops.clone();
+    let stop = front.stop.clone().reached(Level::Drains);
+    let mut stop = Box::pin(stop);
     let begins = tokio::select! {
-        begins = timeout(shared.head_time, begin(&mut socket)) => begins,
-        _ = stops.wait_for(|stops| *stops) => return,
+        begins = timeout(front.head_time, begin(&mut socket)) => begins,
+        () = &mut stop => return,
     };
     let Ok(Ok((ahead, is_h2))) = begins else { return };
     let unwatched = Arc::new(AtomicBool::new(false));
-    let marks = if is_h2 { Marks::handed_over(shared.log.clone()) } else { Marks::flushed(shared.log.clone()) };
-    let io = TokioIo::new(Metered::client(socket.clone(), ahead, marks.clone(), unwatched.clone()));
-    let client = Arc::new(Client {
-        origin: reduce::Origin { route: 0, connection: number, peer },
-        local,
-        marks,
-        lines: Lines::new(shared.upstream.clone(), is_h2),
-        current: Mutex::new(Weak::new()),
-        shared: shared.clone(),
-    });
-    let served = client.clone();
+    let out = Out::new(is_h2);
+    let io = TokioIo::new(Metered::client(socket.clone(), ahead, out.clone(), unwatched.clone()));
+    let origin = reduce::Origin { route: 0, connection: number, peer };
+    let wire = Arc::new(Wire { origin, local, out, is_h2, current: Mutex::new(Weak::new()) });
+    let head_time = front.head_time;
+    let desk = Arc::new(Desk::new(front, wire.clone()));
+    let served = desk.clone();
     let service = service_fn(move |request| served.clone().serve(request));
-    let stop = Box::pin(async move {
-        // It is gone only with the listener.
-        let _ = stops.wait_for(|stops| *stops).await;
-    });
     let result = if is_h2 {
         let served = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -479,10 +472,10 @@ async fn connection(shared: Arc<Shared>, accepted: Accepted, number: u64) {
             .max_buf_size(BUFFER)
             .max_headers(MAX_HEADERS)
             .timer(TokioTimer::new())
-            .header_read_timeout(shared.head_time)
+            .header_read_timeout(head_time)
             .serve_connection(io, service);
         let mut served = pin!(served);
-        let mut watch = Watch { socket, unwatched, client: client.clone(), stop: Some(stop), tick: None };
+        let mut watch = Watch { socket, unwatched, wire, stop: Some(stop), tick: None };
         poll_fn(|cx| {
             if watch.poll_stop(cx).is_ready() {
                 served.as_mut().graceful_shutdown();
@@ -495,8 +488,7 @@ async fn connection(shared: Arc<Shared>, accepted: Accepted, number: u64) {
     if let Err(e) = result
         && e.is_parse()
     {
-        let text = format!("the request cannot be read: {e}");
-        shared.log.put(Flow::request(shared.log.begin()), &Entry::Note { code: NoteCode::BadFraming, text: &text });
+        desk.unreadable(&e);
     }
 }
 
@@ -504,7 +496,7 @@ async fn connection(shared: Arc<Shared>, accepted: Accepted, number: u64) {
 struct Watch<F> {
     socket: Socket,
     unwatched: Arc<AtomicBool>,
-    client: Arc<Client>,
+    wire: Arc<Wire>,
     stop: Option<Pin<Box<F>>>,
     tick: Option<Pin<Box<Sleep>>>,
 }
@@ -522,7 +514,7 @@ impl<F: Future<Output = ()>> Watch<F> {
 
     /// Ready when the client has hung up behind bytes that nobody reads yet: those of a later request.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.unwatched.load(Ordering::Relaxed) && self.client.is_answering() {
+        while self.unwatched.load(Ordering::Relaxed) && self.wire.is_answering() {
             let tick = self.tick.get_or_insert_with(|| Box::pin(sleep(LOOK)));
             if tick.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;

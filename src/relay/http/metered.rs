@@ -19,50 +19,40 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How far the bodies are that go out over one connection.
-pub(super) struct Marks {
-    log: Arc<dyn ExchangeLog>,
+/// What goes out over one connection.
+pub(super) struct Out {
     /// The stack has its own queues: what it has taken counts.
     handed_over: bool,
     state: Mutex<State>,
 }
 
+/// How far the bodies are that go out over one connection, for the log of their exchanges.
+pub(super) struct Marks {
+    log: Arc<dyn ExchangeLog>,
+    out: Arc<Out>,
+}
+
 #[derive(Default)]
 struct State {
     /// Taken by the stack, not flushed: the offsets after it.
-    taken: VecDeque<(Flow, u64)>,
+    taken: VecDeque<(Arc<dyn ExchangeLog>, Flow, u64)>,
     unflushed: bool,
     wakers: Vec<Waker>,
 }
 
-impl Marks {
-    /// Of a connection that speaks HTTP/1: what is flushed counts.
-    pub(super) fn flushed(log: Arc<dyn ExchangeLog>) -> Arc<Self> {
-        Arc::new(Self { log, handed_over: false, state: Mutex::default() })
+impl Out {
+    /// Of a connection that speaks HTTP/2, where what the stack has taken counts, or HTTP/1, where what is flushed does.
+    pub(super) fn new(is_h2: bool) -> Arc<Self> {
+        Arc::new(Self { handed_over: is_h2, state: Mutex::default() })
     }
 
-    /// Of a connection that speaks HTTP/2: what the stack has taken counts.
-    pub(super) fn handed_over(log: Arc<dyn ExchangeLog>) -> Arc<Self> {
-        Arc::new(Self { log, handed_over: true, state: Mutex::default() })
+    /// For exchanges of this log.
+    pub(super) fn of(self: &Arc<Self>, log: Arc<dyn ExchangeLog>) -> Arc<Marks> {
+        Arc::new(Marks { log, out: self.clone() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The stack takes everything of this body before `upto`.
-    pub(super) fn take(&self, flow: Flow, upto: u64) {
-        let mut state = self.state();
-        state.unflushed = true;
-        if self.handed_over {
-            drop(state);
-            self.log.put(flow, &Entry::Wrote { upto });
-            return;
-        }
-        match state.taken.back_mut() {
-            Some((last, offset)) if *last == flow => *offset = upto,
-            _ => state.taken.push_back((flow, upto)),
-        }
     }
 
     /// Nothing is left in the stack.
@@ -71,15 +61,32 @@ impl Marks {
         if !mem::take(&mut state.unflushed) {
             return;
         }
-        while let Some((flow, upto)) = state.taken.pop_front() {
-            self.log.put(flow, &Entry::Wrote { upto });
+        while let Some((log, flow, upto)) = state.taken.pop_front() {
+            log.put(flow, &Entry::Wrote { upto });
         }
         state.wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Marks {
+    /// The stack takes everything of this body before `upto`.
+    pub(super) fn take(&self, flow: Flow, upto: u64) {
+        let mut state = self.out.state();
+        state.unflushed = true;
+        if self.out.handed_over {
+            drop(state);
+            self.log.put(flow, &Entry::Wrote { upto });
+            return;
+        }
+        match state.taken.back_mut() {
+            Some((log, last, offset)) if *last == flow && Arc::ptr_eq(log, &self.log) => *offset = upto,
+            _ => state.taken.push_back((self.log.clone(), flow, upto)),
+        }
     }
 
     /// Ready when all that the stack has taken is out.
     pub(super) fn poll_out(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut state = self.state();
+        let mut state = self.out.state();
         if !state.unflushed {
             return Poll::Ready(());
         }
@@ -90,11 +97,11 @@ impl Marks {
     }
 }
 
-/// A connection with its [`Marks`], and with what was read of it ahead.
+/// A connection with its [`Out`], and with what was read of it ahead.
 pub(super) struct Metered<S> {
     io: S,
     ahead: Bytes,
-    marks: Arc<Marks>,
+    out: Arc<Out>,
     /// A write that fails is not told: what the other side said before it hung up is read first.
     patient: bool,
     mute: bool,
@@ -104,13 +111,13 @@ pub(super) struct Metered<S> {
 
 impl<S> Metered<S> {
     /// The side of a client, of which these bytes were read ahead.
-    pub(super) fn client(io: S, ahead: Bytes, marks: Arc<Marks>, unwatched: Arc<AtomicBool>) -> Self {
-        Self { io, ahead, marks, patient: false, mute: false, unwatched }
+    pub(super) fn client(io: S, ahead: Bytes, out: Arc<Out>, unwatched: Arc<AtomicBool>) -> Self {
+        Self { io, ahead, out, patient: false, mute: false, unwatched }
     }
 
     /// The side of an upstream.
-    pub(super) fn upstream(io: S, marks: Arc<Marks>) -> Self {
-        Self { io, ahead: Bytes::new(), marks, patient: true, mute: false, unwatched: Arc::default() }
+    pub(super) fn upstream(io: S, out: Arc<Out>) -> Self {
+        Self { io, ahead: Bytes::new(), out, patient: true, mute: false, unwatched: Arc::default() }
     }
 
     fn wrote(&mut self, len: usize, result: io::Result<usize>) -> io::Result<usize> {
@@ -173,7 +180,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
             return Poll::Ready(Ok(()));
         }
         match ready!(Pin::new(&mut this.io).poll_flush(cx)) {
-            Ok(()) => this.marks.flush(),
+            Ok(()) => this.out.flush(),
             Err(_) if this.patient => this.mute = true,
             Err(e) => return Poll::Ready(Err(e)),
         }

@@ -3,7 +3,7 @@
 
 use super::{
     connect::{ConnectError, Connector, UpstreamHttp},
-    metered::{Marks, Metered},
+    metered::{Marks, Metered, Out},
     source::Source,
     tap::Upload,
 };
@@ -215,15 +215,16 @@ impl Lines {
     }
 
     async fn start_h1(&self, io: Box<dyn super::connect::Duplex>) -> Result<H1, SendError> {
-        let marks = Marks::flushed(self.upstream.log.clone());
+        let out = Out::new(false);
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
             .max_buf_size(BUFFER)
             .max_headers(MAX_HEADERS)
-            .handshake(TokioIo::new(Metered::upstream(io, marks.clone())))
+            .handshake(TokioIo::new(Metered::upstream(io, out.clone())))
             .await
             .map_err(|_| SendError::Lost)?;
         let task = tokio::spawn(connection).into();
+        let marks = out.of(self.upstream.log.clone());
         Ok(H1 { sender, marks, _task: task, used: false, since: Instant::now() })
     }
 
@@ -243,15 +244,16 @@ impl Lines {
             self.idle().push(line);
             return Ok(None);
         }
-        let marks = Marks::handed_over(self.upstream.log.clone());
+        let out = Out::new(true);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(256 << 10)
             .initial_connection_window_size(16 << 20)
             .max_header_list_size(BUFFER as u32)
-            .handshake(TokioIo::new(Metered::upstream(connected.io, marks.clone())))
+            .handshake(TokioIo::new(Metered::upstream(connected.io, out.clone())))
             .await
             .map_err(|_| SendError::Lost)?;
+        let marks = out.of(self.upstream.log.clone());
         let line = H2 { sender, marks, _task: Arc::new(tokio::spawn(connection).into()) };
         *slot = Some(line.clone());
         Ok(Some(line))
