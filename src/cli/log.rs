@@ -6,7 +6,8 @@ use std::io::IsTerminal as _;
 
 /// Lets a command say what it does, if `ASSAY_LOG` asks for it. The proxy has a log of its own, and a dashboard has the screen.
 pub(super) fn start(command: Option<&Command>) {
-    if matches!(command, Some(Command::McpProxy(_) | Command::DemoServer(_))) {
+    let is_gateway = matches!(command, Some(Command::Gateway(args)) if args.is_run());
+    if is_gateway || matches!(command, Some(Command::McpProxy(_) | Command::DemoServer(_))) {
         return;
     }
     let level = match log_level() {

@@ -16,9 +16,10 @@ use crate::{
     clients::command::is_of_connection,
     error::Failure,
     files,
-    model::{Profile, version},
+    model::{Profile, surface::First, version},
     policy::Policy,
     relay::http::{access, connect, listen::ListenAddr},
+    surface::rules::{MAX_RULES, Rules},
     yaml::{Error, Node, Place, Source},
 };
 use http::HeaderName;
@@ -46,8 +47,23 @@ const RESERVED: [&str; 7] = ["admin", "api", "metrics", "livez", "readyz", "stat
 
 const KEYS: [&str; 8] =
     ["version", "listen", "allow_remote", "allow_hosts", "allow_origins", "token", "defaults", "services"];
-const DEFAULTS: [&str; 2] = ["profile", "policy"];
-const SERVICE: [&str; 7] = ["url", "enabled", "headers", "inject", "cacert", "profile", "policy"];
+const DEFAULTS: [&str; 5] = ["profile", "policy", "check_frequency_minutes", "surface_first", "surface_rules"];
+const SERVICE: [&str; 10] = [
+    "url",
+    "enabled",
+    "headers",
+    "inject",
+    "cacert",
+    "profile",
+    "policy",
+    "check_frequency_minutes",
+    "surface_first",
+    "surface_rules",
+];
+/// Minutes from one check to the next that can be asked for, besides 0.
+const FREQUENCY: std::ops::RangeInclusive<u64> = 5..=43_200;
+/// The same where nobody says how often.
+const USUAL_FREQUENCY: u32 = 60;
 
 /// What a gateway is asked to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +101,12 @@ pub struct Service {
     pub profile: Profile,
     /// The policy.
     pub policy: Option<PathBuf>,
+    /// Minutes from one look at what it offers to the next; 0: it is looked at until it was seen, and then no more.
+    pub check_frequency_minutes: u32,
+    /// What is done while nothing was decided about it.
+    pub first: First,
+    /// What of it is pinned.
+    pub rules: Rules,
 }
 
 impl Service {
@@ -130,6 +152,9 @@ impl Config {
 struct Defaults {
     profile: Option<Profile>,
     policy: Option<PathBuf>,
+    check_frequency_minutes: Option<u32>,
+    first: Option<First>,
+    rules: Option<Rules>,
 }
 
 struct Reader<'a> {
@@ -182,6 +207,11 @@ impl Reader<'_> {
                         match key.text().unwrap_or_default() {
                             "profile" => defaults.profile = Some(self.profile(value)?),
                             "policy" => defaults.policy = Some(self.path(value, "policy")?),
+                            "check_frequency_minutes" => {
+                                defaults.check_frequency_minutes = Some(self.frequency(value)?);
+                            }
+                            "surface_first" => defaults.first = Some(self.first(value)?),
+                            "surface_rules" => defaults.rules = Some(self.rules(value)?),
                             _ => return Err(source.unknown(key, &DEFAULTS)),
                         }
                     }
@@ -243,6 +273,9 @@ impl Reader<'_> {
             cacert: None,
             profile: defaults.profile.unwrap_or(Profile::Audit),
             policy: defaults.policy.clone(),
+            check_frequency_minutes: defaults.check_frequency_minutes.unwrap_or(USUAL_FREQUENCY),
+            first: defaults.first.unwrap_or(First::Tofu),
+            rules: defaults.rules.clone().unwrap_or_default(),
         };
         let mut profile_at = name.place;
         for (key, value) in pairs {
@@ -261,6 +294,9 @@ impl Reader<'_> {
                     service.profile = self.profile(value)?;
                 }
                 "policy" => service.policy = Some(self.path(value, "policy")?),
+                "check_frequency_minutes" => service.check_frequency_minutes = self.frequency(value)?,
+                "surface_first" => service.first = self.first(value)?,
+                "surface_rules" => service.rules = self.rules(value)?,
                 _ => return Err(source.unknown(key, &SERVICE)),
             }
         }
@@ -326,6 +362,30 @@ impl Reader<'_> {
         }
     }
 
+    fn frequency(&self, node: &Node) -> Result<u32, Error> {
+        let minutes = self.source.count(node, "check_frequency_minutes")?;
+        if minutes == 0 || FREQUENCY.contains(&minutes) {
+            return Ok(minutes as u32);
+        }
+        let range = format!("`check_frequency_minutes` is 0, or {} to {}", FREQUENCY.start(), FREQUENCY.end());
+        Err(self.source.error(node.place, range).hint("a day has 1440 minutes, a week 10080"))
+    }
+
+    fn first(&self, node: &Node) -> Result<First, Error> {
+        match self.source.string(node, "surface_first")? {
+            "tofu" => Ok(First::Tofu),
+            "approve" => Ok(First::Approve),
+            _ => Err(self.source.error(node.place, "`surface_first` is tofu or approve")),
+        }
+    }
+
+    fn rules(&self, node: &Node) -> Result<Rules, Error> {
+        let path = self.path(node, "surface_rules")?;
+        let text = files::named(&path).and_then(|file| files::read_all(file, MAX_RULES));
+        let text = text.map_err(|e| self.source.error(node.place, format!("cannot read {}: {e}", path.display())))?;
+        Rules::parse(&text, &path.to_string_lossy())
+    }
+
     fn path(&self, node: &Node, key: &str) -> Result<PathBuf, Error> {
         Ok(self.dir.join(self.source.string(node, key)?))
     }
@@ -364,7 +424,7 @@ mod tests {
              allow_origins: [https://app.example/]\ntoken: { file: token }\ndefaults: { profile: guard, policy: all.yaml }\n\
              services:\n  web:\n    url: https://b.example/mcp?k=1\n    profile: audit\n    enabled: false\n  files.2:\n    \
              url: http://127.0.0.1:9/mcp\n    headers: { Authorization: { env: T, prefix: \"Bearer \" } }\n    inject: true\n    \
-             cacert: /ca.pem\n",
+             cacert: /ca.pem\n    check_frequency_minutes: 10080\n    surface_first: approve\n",
         )
         .unwrap();
         assert_eq!(config.listen, ListenAddr::Tcp("0.0.0.0:8484".parse().unwrap()));
@@ -383,6 +443,8 @@ mod tests {
             ("authorization", "env:T".into(), "Bearer ")
         );
         assert!(files.enabled && files.inject && !web.enabled && !web.inject);
+        assert_eq!((files.check_frequency_minutes, files.first), (10_080, First::Approve));
+        assert_eq!((web.check_frequency_minutes, web.first), (60, First::Tofu));
         assert_eq!((web.profile, web.url.query()), (Profile::Audit, Some("k=1")));
         let least = parse("version: \"1\"").unwrap();
         assert_eq!((least.listen.to_string().as_str(), least.services.len()), ("127.0.0.1:8484", 0));
@@ -408,6 +470,9 @@ mod tests {
             ("version: \"1\"\nservices:\n  a: { url: http://x/?c4n4ry, urls: 1 }\n", "3:31", "unknown key `urls`"),
             ("version: \"1\"\nservices:\n  a: { url: http://x/, profile: guard }\n", "3:33", "has no policy"),
             ("version: \"1\"\nservices:\n  a: { url: http://x/, profile: escrow }\n", "3:33", "is audit or guard"),
+            ("version: \"1\"\ndefaults: { check_frequency_minutes: 4 }\n", "2:38", "is 0, or 5 to 43200"),
+            ("version: \"1\"\ndefaults: { surface_first: ask }\n", "2:28", "is tofu or approve"),
+            ("version: \"1\"\ndefaults: { surface_rules: none.yaml }\n", "2:28", "cannot read /etc/assay/none.yaml"),
             (
                 "version: \"1\"\nservices:\n  a: { url: http://x/, headers: { X: c4n4ry } }\n",
                 "3:38",

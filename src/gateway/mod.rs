@@ -4,8 +4,20 @@
 //! |---|---|
 //! | `config` | its YAML file, strict: what is not understood is an error at its place |
 //! | `credential` | secrets by reference: the file says where one is, never what it is |
+//! | `lane` | a service that runs: its recording, and where its requests go |
+//! | `routes` | the table that every request is looked up in |
+//! | `reach` | where a service is, how it is reached, where its evidence is |
+//! | `look` | a check: what a service offers, compared with what is approved |
+//! | `timing` | when a service is looked at |
+//! | `run` | the process: starts, reloads and ends all of it |
 //! | `registry` | what is known of each service: how it stands, what was seen, what was done |
 
 pub mod config;
 pub mod credential;
+pub mod lane;
+pub mod look;
+pub mod reach;
 pub mod registry;
+pub mod routes;
+pub mod run;
+pub mod timing;

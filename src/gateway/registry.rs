@@ -142,6 +142,22 @@ pub struct ServiceRow {
     pub latest: Option<String>,
 }
 
+/// Checks in a row without an answer after which a service counts as unreachable.
+const UNREACHABLE: u32 = 3;
+
+impl ServiceRow {
+    /// How its checks went, in a word: that disables nothing.
+    #[must_use]
+    pub const fn health(&self) -> &'static str {
+        match self.failures {
+            0 if self.last_check_at.is_none() => "unknown",
+            0 => "ok",
+            n if n < UNREACHABLE => "failing",
+            _ => "unreachable",
+        }
+    }
+}
+
 /// A snapshot to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSnapshot {
@@ -247,6 +263,12 @@ pub trait Registry: Send {
     /// # Errors
     /// [`DbError`].
     fn check_begins(&mut self, name: &str, now: WallTime) -> Result<(), DbError>;
+
+    /// A check that had begun is given up, and is due again: nothing of it is known.
+    ///
+    /// # Errors
+    /// [`DbError`].
+    fn check_dropped(&mut self, name: &str, now: WallTime) -> Result<(), DbError>;
 
     /// A check has ended.
     ///

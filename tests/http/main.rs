@@ -8,6 +8,7 @@ mod cli;
 mod ends;
 mod faults;
 mod front;
+mod gateway;
 mod guard;
 mod h2;
 mod leaks;

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// What a server answers to a POST: its status line and headers, and its body.
-type Replies = Arc<Mutex<dyn Fn(&Value) -> String + Send>>;
+pub type Replies = Arc<Mutex<dyn Fn(&Value) -> String + Send>>;
 
 /// A server over HTTP that answers so, until the test ends.
 fn serve(replies: Replies) -> String {
@@ -43,7 +43,7 @@ fn serve_one(end: &mut End, replies: &Replies) {
 }
 
 /// An MCP server with these tools.
-fn mcp(tools: Arc<Mutex<Value>>) -> Replies {
+pub fn mcp(tools: Arc<Mutex<Value>>) -> Replies {
     Arc::new(Mutex::new(move |asked: &Value| {
         let result = match asked["method"].as_str().unwrap() {
             "initialize" => json!({

@@ -2,7 +2,7 @@
 
 use assay_support::rig::{rig, stderr, stdout};
 use serde_json::Value;
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 #[test]
 fn a_configuration_is_read_and_said() {
@@ -65,4 +65,29 @@ fn a_configuration_that_cannot_be_used_is_refused_with_its_place_and_without_wha
     let out = rig.run(&["gateway", "check-config", "--config", file.to_str().unwrap()]);
     assert_eq!(out.status.code(), Some(3));
     assert!(stderr(&out).contains("name the file with --config"), "{}", stderr(&out));
+}
+
+#[test]
+fn a_registry_that_cannot_be_used_is_left_alone_and_says_what_to_do() {
+    let rig = rig!();
+    fs::write(rig.at("gw.yaml"), "version: \"1\"\n").unwrap();
+    let run = |command: &str| {
+        let config = if command == "run" { &["--config", "gw.yaml"][..] } else { &[] };
+        rig.run(&[&["gateway", command, "--data", "data"][..], config].concat())
+    };
+    let none = run("services");
+    assert!(none.status.code() == Some(3) && stderr(&none).contains("no gateway has run"), "{}", stderr(&none));
+    assert_eq!(run("health").status.code(), Some(2));
+    fs::create_dir(rig.at("data")).unwrap();
+    fs::set_permissions(rig.at("data"), PermissionsExt::from_mode(0o700)).unwrap();
+    let file = rig.at("data/gateway.sqlite3");
+    fs::write(&file, vec![0xa5; 8192]).unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    for command in ["run", "services"] {
+        let out = run(command);
+        let said = stderr(&out);
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(said.contains("is damaged") && said.contains("makes it again"), "{said}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), vec![0xa5; 8192]);
 }

@@ -54,6 +54,10 @@ fn holds(open: &dyn Fn() -> Box<dyn Registry>) {
     // A check that has not ended is known; one that has, with what it saw.
     r.check_begins("a", at(2)).unwrap();
     assert_eq!(open().service("a").unwrap().unwrap().check_started_at, Some(at(2).to_string()));
+    r.check_dropped("a", at(2)).unwrap();
+    let a = r.service("a").unwrap().unwrap();
+    assert_eq!((a.check_started_at, a.next_due_at, a.last_check_at), (None, Some(at(2).to_string()), None));
+    r.check_begins("a", at(2)).unwrap();
     r.check_ends("a", &checked(Found::Identical, Some(("{}", 'a', Approved::ByUser))), at(3)).unwrap();
     assert!(r.turn("a", State::Enabled, None, "system", at(3)).unwrap());
     assert!(!r.turn("a", State::Enabled, None, "system", at(4)).unwrap(), "it stands so already");

@@ -242,6 +242,11 @@ impl Registry for SqliteRegistry {
         .map(|_| ())
     }
 
+    fn check_dropped(&mut self, name: &str, now: WallTime) -> Result<(), DbError> {
+        let sql = "UPDATE mcp_services SET check_started_at = NULL, next_due_at = ?2 WHERE name = ?1";
+        self.whole(|t| t.execute(sql, params![name, now.to_string()])).map(|_| ())
+    }
+
     fn check_ends(&mut self, name: &str, checked: &Checked, now: WallTime) -> Result<(), DbError> {
         let at = now.to_string();
         self.whole(|t| {

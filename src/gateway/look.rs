@@ -1,0 +1,266 @@
+//! A check: the service is asked what it offers, and that is compared with what is approved.
+
+use super::{
+    config::Service,
+    reach::{self, Headers},
+    registry::{Approved, Checked, Found, NewSnapshot, ServiceRow, State},
+};
+use crate::{
+    approvals::{
+        chain::Chain,
+        first::first_use,
+        observed, standing,
+        store::{Draft, hex_of},
+        summary::Summary,
+    },
+    bridge,
+    model::{
+        Profile, WallTime,
+        surface::{ChangeKind, First, Identity, Outcome, Snapshot, State as ItemState},
+    },
+    pack::keys::{KeyStore, Signer},
+    paths::AuditDir,
+    probe::{self, How, Wire},
+    relay::{child::Stderr, http::connect::Destination},
+    surface::rules::Rules,
+    text::counted,
+};
+use std::{path::Path, sync::Arc, time::Instant};
+
+/// What is asked, and where the answer goes.
+pub struct Look {
+    identity: Identity,
+    dir: AuditDir,
+    destination: Destination,
+    headers: Headers,
+    rules: Rules,
+    first: First,
+    guarded: bool,
+    /// The hash of the latest snapshot: the same is not written again.
+    known: Option<String>,
+}
+
+/// What was seen.
+pub struct Seen {
+    /// Name of the service.
+    pub name: String,
+    /// The digest of its URL.
+    pub endpoint: String,
+    /// When it was asked.
+    pub began: WallTime,
+    /// How long that took.
+    pub ms: u64,
+    /// All that it offers, or why that is not known.
+    pub offered: Result<Snapshot, String>,
+    /// How it stands with what is approved.
+    pub standing: Standing,
+    /// That it was seen for the first time.
+    pub first_use: Option<String>,
+    /// What did not work beside that.
+    pub warning: Option<String>,
+}
+
+/// How a snapshot stands with what is approved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// What a check says.
+    pub found: Found,
+    /// Why, in a few words, where it is not what was approved.
+    pub reason: Option<String>,
+    /// Requests may pass.
+    pub clean: bool,
+    /// All that differs is that something is gone.
+    pub only_removed: bool,
+    /// The newest decision about the service: when, and by whom.
+    pub decided: Option<(WallTime, String)>,
+}
+
+impl Standing {
+    /// Nothing was seen.
+    fn unknown(found: Found, why: String) -> Self {
+        Self { found, reason: Some(why), clean: false, only_removed: false, decided: None }
+    }
+
+    /// How a snapshot stands now.
+    #[must_use]
+    pub fn of(dir: &AuditDir, rules: &Rules, guarded: bool, seen: &Snapshot) -> Self {
+        let read = Chain::read(dir).map_err(|e| e.to_string()).and_then(|chain| {
+            let approved = standing::approved(dir, &chain, &seen.identity, None).map_err(|e| e.to_string())?;
+            let last = chain.last_of(&seen.identity.id);
+            Ok((Summary::of(seen, &approved, rules), last.map(|a| (a.at, a.approver.name.clone()))))
+        });
+        let (summary, decided) = match read {
+            Ok(read) => read,
+            Err(e) => return Self::unknown(Found::Incomplete, format!("decisions cannot be read: {e}")),
+        };
+        let differences = summary.outcome.differences();
+        let only_removed = !differences.is_empty() && differences.iter().all(|d| d.kind == ChangeKind::Removed);
+        let (found, reason) = match &summary.outcome {
+            Outcome::Unreachable(why) => (Found::Unreachable, Some(why.clone())),
+            Outcome::Incomplete(why) => (Found::Incomplete, Some(why.clone())),
+            _ if !summary.decided => (Found::Changed, Some("nothing is approved yet".to_owned())),
+            Outcome::Identical => (Found::Identical, None),
+            Outcome::Equivalent(_) => (Found::Equivalent, None),
+            Outcome::Changed(all) => {
+                let worst = summary.severities().first().map(|(severity, n)| format!(", {n} {severity}"));
+                (Found::Changed, Some(format!("{}{}", counted(all.len(), "change"), worst.unwrap_or_default())))
+            }
+        };
+        // Under guard what is blocked is cut out.
+        let blocked = guarded && summary.decided && found == Found::Changed && {
+            summary.items.iter().all(|item| item.state.passes() || item.state == ItemState::Blocked)
+        };
+        let clean = matches!(found, Found::Identical | Found::Equivalent) || blocked;
+        Self { found, reason, clean, only_removed, decided }
+    }
+
+    /// How a route stands after this, and why. A route that was closed by a change is opened by a decision only, and a
+    /// server that does not answer changes nothing.
+    #[must_use]
+    pub fn state(&self, row: &ServiceRow) -> (State, Option<String>) {
+        let stays = (row.state, row.reason.clone());
+        // What the server or the network said is not for clients: it is in the registry.
+        let not_yet = match self.found {
+            Found::Unreachable => Some("the server could not be asked yet"),
+            Found::Incomplete => Some("not all of the server could be seen yet"),
+            Found::Identical | Found::Equivalent | Found::Changed => None,
+        };
+        match (row.state, not_yet) {
+            (State::Pending, Some(why)) => return (State::Pending, Some(why.to_owned())),
+            (State::DisabledAdmin, _) | (_, Some(_)) => return stays,
+            _ => {}
+        }
+        let since = WallTime::parse(&row.since);
+        let is_newer = |at: WallTime| since.is_none_or(|since| at > since);
+        match row.state {
+            _ if !self.clean && self.decided.is_none() => (State::Pending, self.reason.clone()),
+            _ if !self.clean => (State::DisabledDrift, self.reason.clone()),
+            State::DisabledDrift if !self.decided.as_ref().is_some_and(|(at, ..)| is_newer(*at)) => stays,
+            _ => (State::Enabled, None),
+        }
+    }
+}
+
+impl Look {
+    /// What is asked of a service.
+    ///
+    /// # Errors
+    /// A credential that is not there.
+    pub fn new(service: &Service, data: &Path, known: Option<String>) -> Result<Self, String> {
+        let failed = |e: crate::error::Failure| e.what;
+        Ok(Self {
+            identity: Identity { endpoint: reach::endpoint(service), id: service.name.clone() },
+            dir: AuditDir::at(reach::evidence(data, &service.name)).of_user(),
+            destination: reach::destination(service).map_err(failed)?,
+            headers: reach::credentials(service).map_err(failed)?,
+            rules: service.rules.clone(),
+            first: service.first,
+            guarded: service.profile == Profile::Guard,
+            known,
+        })
+    }
+
+    /// Asks. This takes as long as the server does.
+    #[must_use]
+    pub fn look(self) -> Seen {
+        let (began, clock) = (WallTime::now(), Instant::now());
+        let config = bridge::Config {
+            destination: self.destination,
+            headers: self.headers,
+            transport: bridge::Transport::Auto,
+            session_loss: bridge::SessionLoss::Error,
+            timing: bridge::Timing::default(),
+            notice: Arc::new(|text: &str| tracing::debug!("a check: {text}")),
+            book: None,
+        };
+        let how = How {
+            ignored: self.rules.ignored(),
+            left_out: self.rules.left_out(),
+            rules_hash: self.rules.hash(),
+            ..How::default()
+        };
+        let asked = Wire::open(probe::Server::Url(Box::new(config)), Stderr::Piped)
+            .and_then(|mut wire| probe::ask(&mut wire, self.identity.clone(), &how));
+        let (mut first_use, mut warning) = (None, None);
+        let (offered, standing) = match asked {
+            Err(e) => {
+                let why = e.to_string();
+                (Err(why.clone()), Standing::unknown(Found::Unreachable, why))
+            }
+            Ok(snapshot) => {
+                if hash(&snapshot).is_some_and(|hash| Some(hash) != self.known)
+                    && let Err(e) = observed::keep(&self.dir, &snapshot)
+                {
+                    warning = Some(format!("what {} offers cannot be kept: {e}", self.identity.id));
+                }
+                let stands = || Standing::of(&self.dir, &self.rules, self.guarded, &snapshot);
+                let mut standing = stands();
+                if standing.found.is_whole() && standing.decided.is_none() && self.first == First::Tofu {
+                    match first(&self.dir, &self.identity, &snapshot) {
+                        Ok(text) => {
+                            first_use = text;
+                            standing = stands();
+                        }
+                        Err(why) => warning = Some(why),
+                    }
+                }
+                (Ok(snapshot), standing)
+            }
+        };
+        let ms = clock.elapsed().as_millis() as u64;
+        let Identity { endpoint, id: name } = self.identity;
+        Seen { name, endpoint, began, ms, offered, standing, first_use, warning }
+    }
+}
+
+/// Makes what is seen first the baseline; what is said of that.
+fn first(dir: &AuditDir, identity: &Identity, snapshot: &Snapshot) -> Result<Option<String>, String> {
+    let failed = |why: String| format!("what {} offers cannot be kept for comparing it next time: {why}", identity.id);
+    let signer = || -> Result<Signer, crate::pack::keys::KeyError> {
+        let keys = KeyStore::of_user()?;
+        keys.load_or_generate(&keys.active()?)
+    };
+    let signer = signer().map_err(|e| failed(e.to_string()))?;
+    let count = first_use(dir, identity, snapshot, &signer).map_err(|e| failed(e.to_string()))?;
+    Ok(count.map(|count| Draft::first_use_in_words(&identity.id, count)))
+}
+
+/// The 64 hex digits of a snapshot's root; `None` for one that is not whole.
+#[must_use]
+pub fn hash(snapshot: &Snapshot) -> Option<String> {
+    snapshot.root().ok().and_then(|root| hex_of(&root.to_string()).map(ToOwned::to_owned))
+}
+
+impl Seen {
+    /// A service that cannot even be asked.
+    #[must_use]
+    pub fn unreachable(service: &Service, why: String) -> Self {
+        Self {
+            name: service.name.clone(),
+            endpoint: reach::endpoint(service),
+            began: WallTime::now(),
+            ms: 0,
+            offered: Err(why.clone()),
+            standing: Standing::unknown(Found::Unreachable, why),
+            first_use: None,
+            warning: None,
+        }
+    }
+
+    /// What the registry keeps of it.
+    #[must_use]
+    pub fn checked(&self, row: &ServiceRow, next_due: Option<WallTime>) -> Checked {
+        let approved = match (self.standing.clean, &row.approved) {
+            (false, _) => Approved::Not,
+            // The configuration lets what is seen first pass, or somebody approved it.
+            (true, None) => Approved::ByUser,
+            (true, Some(_)) => Approved::BySystem,
+        };
+        let snapshot = self.offered.as_ref().ok().and_then(|snapshot| {
+            let json = String::from_utf8(snapshot.document().ok()?).ok()?;
+            Some(NewSnapshot { json, hash: hash(snapshot)?, approved })
+        });
+        let Standing { found, reason, .. } = self.standing.clone();
+        Checked { found, reason, ms: self.ms, snapshot, next_due }
+    }
+}

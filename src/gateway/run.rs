@@ -1,0 +1,610 @@
+//! `assay gateway run`: one process that serves all services.
+
+use super::{
+    config::{Config, Service},
+    lane::{GRACE, Lane},
+    look::{Look, Seen, Standing, hash},
+    reach::{endpoint, evidence},
+    registry::{Adopted, DATABASE, Declared, Found, Registry, ServiceRow, SqliteRegistry, State},
+    routes::{Ready, Route, Table},
+    timing::{Timing, spread},
+};
+use crate::{
+    db::DbError,
+    error::{Exit, Failure},
+    files::{self, Lock, Tree},
+    model::WallTime,
+    paths::{self, AuditDir},
+    proxy::{self, Status, http::cannot_listen},
+    relay::http::{
+        access::{Access, TOKEN_LENGTH, Token},
+        connect::without_secrets,
+        listen::{Gateway as Front, ListenAddr, Listener, Stop},
+    },
+    sys,
+    text::counted,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read as _, Seek as _, Write as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+/// The file that is locked while a gateway runs: its process id, and where it listens.
+pub const LOCK: &str = "gateway.lock";
+
+/// Bytes of the lock file that are read.
+const MAX_LOCK: u64 = 4096;
+/// How often it is looked whether anything is to be done.
+const TICK: Duration = Duration::from_millis(250);
+/// Checks at the same time.
+const LOOKS: usize = 4;
+/// The same, of services on one host.
+const LOOKS_OF_HOST: usize = 2;
+/// When something is gone, it is looked again after so long: servers that restart have empty lists for a while.
+const CONFIRM_MS: i64 = 60_000;
+/// Connections of clients at the same time; more wait.
+const CONNECTIONS: usize = 4096;
+
+/// What a gateway was asked for on the command line.
+#[derive(Debug)]
+pub struct Settings {
+    /// Its configuration.
+    pub config: PathBuf,
+    /// Where it keeps everything.
+    pub data: PathBuf,
+    /// Where it listens, in place of what the configuration says.
+    pub listen: Option<ListenAddr>,
+    /// Status messages as JSON lines.
+    pub json: bool,
+}
+
+/// Where a gateway keeps everything if nobody says otherwise: below the user directory.
+///
+/// # Errors
+/// There is no home directory; bad input.
+pub fn default_data() -> Result<PathBuf, Failure> {
+    Ok(paths::assay_home()?.join("gateway"))
+}
+
+/// A gateway that runs in a data directory: its process id, and where it listens.
+///
+/// # Errors
+/// The system's error.
+pub fn running(data: &Path) -> io::Result<Option<(String, String)>> {
+    let path = data.join(LOCK);
+    let file = match Tree::at(data).open(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    if files::try_lock_shared(&file)? != Lock::Busy {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    file.take(MAX_LOCK).read_to_string(&mut text)?;
+    let (pid, url) = text.trim_end().split_once('\n').unwrap_or((text.trim_end(), ""));
+    Ok(Some((pid.to_owned(), url.to_owned())))
+}
+
+/// Holds a data directory, which no other gateway may use.
+fn hold(data: &Path) -> Result<File, Failure> {
+    let cannot = |e: io::Error| {
+        Failure::bad_input(format_args!("cannot use {}: {e}", data.display()))
+            .hint("name another directory with --data")
+    };
+    paths::create_private_dir(data)?;
+    let file = Tree::at(data).append(&data.join(LOCK)).map_err(cannot)?;
+    if files::try_lock(&file).map_err(cannot)? == Lock::Busy {
+        let who = running(data).ok().flatten().map_or_else(String::new, |(pid, _)| format!(" (process {pid})"));
+        return Err(Failure::bad_input(format_args!("another gateway{who} uses {}", data.display()))
+            .hint("end that one, or give this one its own directory with --data"));
+    }
+    Ok(file)
+}
+
+/// Tells others in the lock file who and where we are.
+fn tell(file: &mut File, url: &str) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    write!(file, "{}\n{url}\n", std::process::id())
+}
+
+/// What to do about a registry that cannot be used.
+pub fn registry_failure(data: &Path, e: &DbError) -> Failure {
+    let file = data.join(DATABASE);
+    match e {
+        DbError::Newer { .. } => Failure::bad_input(e)
+            .hint("use the later assay, or put the copy that it made in its place (.v and a number)"),
+        DbError::Damaged { .. } => Failure::failed(e).hint(format_args!(
+            "move {} away: the next start makes it again from the configuration and the approvals",
+            file.display()
+        )),
+        DbError::Foreign { .. } | DbError::Io { .. } => {
+            Failure::bad_input(e).hint("name another directory with --data")
+        }
+        DbError::Busy { .. } | DbError::Sql { .. } => Failure::failed(e),
+    }
+}
+
+/// Runs a gateway until a signal ends it.
+///
+/// # Errors
+/// Bad input: a configuration that does not read, a data directory that another gateway uses, a port that is taken.
+pub fn run(settings: &Settings) -> Result<Exit, Failure> {
+    let status = Status::new(settings.json);
+    sys::process::ignore_write_signals();
+    sys::process::hear_signals();
+    let config = Config::load(&settings.config)?;
+    let listen = settings.listen.clone().unwrap_or_else(|| config.listen.clone());
+    let access = access(&config)?;
+    let is_safe = listen.is_local() || (config.allow_remote && access.token.is_some());
+    if !is_safe {
+        return Err(Failure::bad_input(format_args!("other machines could connect to {listen}"))
+            .hint("listen on 127.0.0.1, or write allow_remote: true and a token into the configuration"));
+    }
+    let mut held = hold(&settings.data)?;
+    let _log = proxy::log_to(&AuditDir::at(&settings.data), status);
+    let registry = SqliteRegistry::open(&settings.data).and_then(|registry| registry.check().map(|_| registry));
+    let registry = Box::new(registry.map_err(|e| registry_failure(&settings.data, &e))?);
+    let (hears, inbox) = mpsc::channel();
+    let mut gateway = Gateway {
+        hears: hears.clone(),
+        looking: BTreeMap::new(),
+        settings,
+        status,
+        access: access.clone(),
+        registry,
+        table: Arc::default(),
+        lanes: BTreeMap::new(),
+        closing: Vec::new(),
+        is_current: true,
+        registry_works: true,
+    };
+    watch(&hears).map_err(|e| Failure::failed(format_args!("cannot handle signals: {e}")))?;
+    let routes = gateway.table.clone();
+    let listener = Listener::gateway(Front {
+        listen: listen.clone(),
+        allow_remote: config.allow_remote,
+        access,
+        max_connections: CONNECTIONS,
+        threads: thread::available_parallelism().map_or(1, |n| n.get().min(4)),
+        patience: GRACE,
+        routes,
+    });
+    let listener = listener.map_err(|e| cannot_listen(&listen, &e))?;
+    if let Err(e) = gateway.take(&config) {
+        gateway.finish(None);
+        return Err(e);
+    }
+    gateway.resume(WallTime::now());
+    let url = listener.url();
+    tell(&mut held, &url).map_err(|e| Failure::failed(format_args!("{LOCK}: {e}")))?;
+    if config.allow_remote && !listen.is_local() {
+        status.warn(proxy::http::READABLE);
+    }
+    status.listening(&url, &counted(config.services.len(), "service"));
+    gateway.serve(listener, &inbox)
+}
+
+/// Who may use the gateway.
+fn access(config: &Config) -> Result<Access, Failure> {
+    let token = match &config.token {
+        None => None,
+        Some(reference) => {
+            let text = reference.read().map_err(|why| Failure::bad_input(format_args!("the token: {why}")))?;
+            Some(Token::checked(&text).ok_or_else(|| {
+                Failure::bad_input(format_args!(
+                    "{} is no token of at least {TOKEN_LENGTH} characters",
+                    reference.place
+                ))
+                .hint("openssl rand -hex 32 makes one")
+            })?)
+        }
+    };
+    Ok(Access { hosts: config.hosts.clone(), origins: config.origins.clone(), token })
+}
+
+/// What the main thread hears.
+enum Heard {
+    Signal(i32),
+    Looked(Box<Seen>),
+}
+
+/// Sends every signal that is for us; one that is ignored stays so.
+fn watch(hears: &mpsc::Sender<Heard>) -> io::Result<()> {
+    let wanted = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !sys::process::is_ignored(*signal));
+    let mut coming = signal_hook::iterator::Signals::new(wanted)?;
+    let hears = hears.clone();
+    thread::Builder::new().name("assay-signals".into()).spawn(move || {
+        for signal in coming.forever() {
+            if hears.send(Heard::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+struct Gateway<'a> {
+    settings: &'a Settings,
+    /// Tells the main thread.
+    hears: mpsc::Sender<Heard>,
+    /// The services that are looked at just now, with their hosts.
+    looking: BTreeMap<String, String>,
+    status: Status,
+    access: Access,
+    registry: Box<dyn Registry>,
+    table: Arc<Table>,
+    lanes: BTreeMap<String, Lane>,
+    /// Services that are gone, while they end.
+    closing: Vec<thread::JoinHandle<()>>,
+    /// The configuration that is in force is the one in the file.
+    is_current: bool,
+    registry_works: bool,
+}
+
+impl Gateway<'_> {
+    /// Puts a configuration into force: all of it or nothing.
+    fn take(&mut self, config: &Config) -> Result<Adopted, Failure> {
+        let (data, json) = (&self.settings.data, self.settings.json);
+        let is_same = |lanes: &BTreeMap<String, Lane>, s: &Service| {
+            // Whether it is wanted needs no other recording.
+            lanes.get(&s.name).is_some_and(|lane| Service { enabled: true, ..s.clone() } == lane.service)
+        };
+        // What may fail comes first.
+        let mut begun = Vec::new();
+        for service in config.services.iter().filter(|s| s.enabled && !is_same(&self.lanes, s)) {
+            match Lane::begin(service, data, &self.access, self.status, json) {
+                Ok(lane) => begun.push(lane),
+                Err(e) => {
+                    finish_all(begun, None);
+                    return Err(e);
+                }
+            }
+        }
+        let declared: Vec<Declared> = config.services.iter().map(declared).collect();
+        let adopted = match self.registry.adopt(&declared, WallTime::now()) {
+            Ok(adopted) => adopted,
+            Err(e) => {
+                finish_all(begun, None);
+                return Err(registry_failure(data, &e));
+            }
+        };
+        let mut gone = Vec::new();
+        let names: Vec<String> = self.lanes.keys().cloned().collect();
+        for name in names {
+            let service = config.services.iter().find(|s| s.name == name);
+            if service.is_none() {
+                self.table.remove(&name);
+            }
+            if service.is_none_or(|s| !s.enabled || !is_same(&self.lanes, s)) {
+                gone.extend(self.lanes.remove(&name));
+            }
+        }
+        self.lanes.extend(begun.into_iter().map(|lane| (lane.service.name.clone(), lane)));
+        self.closing.retain(|one| !one.is_finished());
+        // Nobody waits for what is in flight there, until the gateway ends.
+        let close = move || {
+            let _ = finish_all(gone, Some(SIGHUP));
+        };
+        self.closing.extend(thread::Builder::new().name("assay-close".into()).spawn(close));
+        for service in self.registry.services().map_err(|e| registry_failure(data, &e))? {
+            self.route(&service)?;
+        }
+        self.told();
+        Ok(adopted)
+    }
+
+    /// Goes on where the last gateway ended. What its last check saw is not known if it was killed meanwhile, so such a route
+    /// waits for another one; checks that were due while nobody was there are spread over a minute.
+    fn resume(&mut self, now: WallTime) {
+        let rows = self.registry.services();
+        let rows = self.worked(rows).unwrap_or_default();
+        for row in rows.iter().filter(|row| row.check_started_at.is_some() && row.state == State::Enabled) {
+            self.turn(row, State::Pending, Some("the last check was interrupted".to_owned()), "system");
+        }
+        let is_overdue = |row: &&ServiceRow| {
+            let timing = Timing::of(row);
+            self.lanes.contains_key(&row.name) && timing.seen && !timing.interrupted && timing.is_due(now)
+        };
+        let overdue: Vec<String> = rows.iter().filter(is_overdue).map(|row| row.name.clone()).collect();
+        for (n, name) in overdue.iter().enumerate() {
+            let due = self.registry.due(name, Some(spread(now, n, overdue.len())));
+            self.worked(due);
+        }
+    }
+
+    /// Whether a call of the registry worked. If not, routes stay as they are in memory.
+    fn worked<T>(&mut self, result: Result<T, DbError>) -> Option<T> {
+        let works = result.is_ok();
+        if works != self.registry_works {
+            self.registry_works = works;
+            self.told();
+        }
+        result.map_err(|e| self.status.warn(&format!("{e}; routes stay as they are"))).ok()
+    }
+
+    /// Has services looked at that are due, as many as may be at the same time.
+    fn look(&mut self, now: WallTime) {
+        let rows = self.registry.services();
+        let Some(rows) = self.worked(rows) else { return };
+        for row in rows {
+            let Some(lane) = self.lanes.get_mut(&row.name) else { continue };
+            let host = lane.service.url.host_str().unwrap_or_default().to_owned();
+            let of_host = self.looking.values().filter(|other| **other == host).count();
+            let is_due = lane.look_now || Timing::of(&row).is_due(now);
+            let is_full = self.looking.len() >= LOOKS || of_host >= LOOKS_OF_HOST;
+            if !is_due || is_full || self.looking.contains_key(&row.name) {
+                continue;
+            }
+            lane.look_now = false;
+            let service = lane.service.clone();
+            let begins = self.registry.check_begins(&row.name, now);
+            if self.worked(begins).is_none() {
+                return;
+            }
+            match Look::new(&service, &self.settings.data, row.latest.clone()) {
+                Err(why) => self.looked(&Seen::unreachable(&service, why)),
+                Ok(look) => {
+                    let hears = self.hears.clone();
+                    let run = move || {
+                        let _ = hears.send(Heard::Looked(Box::new(look.look())));
+                    };
+                    match thread::Builder::new().name("assay-look".into()).spawn(run) {
+                        Ok(_) => drop(self.looking.insert(row.name, host)),
+                        Err(e) => self.looked(&Seen::unreachable(&service, format!("no thread for a check: {e}"))),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes up what a check saw.
+    fn looked(&mut self, seen: &Seen) {
+        self.looking.remove(&seen.name);
+        let now = WallTime::now();
+        seen.first_use.iter().for_each(|text| self.status.first_use(text));
+        seen.warning.iter().for_each(|text| self.status.warn(text));
+        let Some(lane) = self.lanes.get_mut(&seen.name).filter(|lane| endpoint(&lane.service) == seen.endpoint) else {
+            // Nobody wants to know any more.
+            return;
+        };
+        let standing = &seen.standing;
+        let to_confirm = standing.found == Found::Changed && standing.only_removed && !lane.confirming;
+        lane.confirming = to_confirm;
+        if let Ok(snapshot) = &seen.offered {
+            lane.seen = Some(snapshot.clone());
+        }
+        let row = self.registry.service(&seen.name);
+        let Some(row) = self.worked(row).flatten() else {
+            // What is not approved does not pass, whoever cannot write that down.
+            if standing.found == Found::Changed && !standing.clean {
+                self.close_in_memory(&seen.name, standing.reason.clone());
+            }
+            return;
+        };
+        let is_open = row.state == State::Enabled;
+        let next = if to_confirm && is_open {
+            Some(WallTime::from_millis(now.millis() + CONFIRM_MS))
+        } else {
+            Timing::of(&row).next(seen.began, standing.found.is_whole(), roll())
+        };
+        let (state, reason) = if to_confirm && is_open { (row.state, None) } else { standing.state(&row) };
+        if is_open && state != State::Enabled {
+            self.close_in_memory(&seen.name, reason.clone());
+        }
+        let ends = self.registry.check_ends(&seen.name, &seen.checked(&row, next), now);
+        self.worked(ends);
+        self.turn(&row, state, reason, "system");
+    }
+
+    /// Somebody may have decided something.
+    fn decided(&mut self) {
+        let anew: Vec<(String, Standing)> = self
+            .lanes
+            .iter_mut()
+            .filter_map(|(name, lane)| lane.judged_anew().map(|standing| (name.clone(), standing)))
+            .collect();
+        for (name, standing) in anew {
+            let row = self.registry.service(&name);
+            let Some(row) = self.worked(row).flatten() else { continue };
+            let (state, reason) = standing.state(&row);
+            let Some((_, who)) = standing.decided.filter(|_| state == State::Enabled && row.state != state) else {
+                self.turn(&row, state, reason, "system");
+                continue;
+            };
+            let actor = format!("user:{who}");
+            let seen = self.lanes.get(&name).and_then(|lane| hash(lane.seen.as_ref()?));
+            if let Some(seen) = seen {
+                let approved = self.registry.approve(&name, &seen, &actor, WallTime::now());
+                self.worked(approved);
+            }
+            self.turn(&row, state, reason, &actor);
+        }
+    }
+
+    /// Has a route stand otherwise: one that closes is closed in memory first, one that opens is opened there last.
+    fn turn(&mut self, row: &ServiceRow, state: State, reason: Option<String>, actor: &str) {
+        if row.state == State::Enabled && state != State::Enabled {
+            self.close_in_memory(&row.name, reason.clone());
+        }
+        let turned = self.registry.turn(&row.name, state, reason.as_deref(), actor, WallTime::now());
+        if self.worked(turned) != Some(true) {
+            return;
+        }
+        let service = self.registry.service(&row.name);
+        if let Some(service) = self.worked(service).flatten()
+            && let Err(e) = self.route(&service)
+        {
+            self.status.warn(&e.to_string());
+        }
+        let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        let text = match state {
+            State::Enabled => "the route is open".to_owned(),
+            State::Pending => format!("the route is not open yet{why}; assay gateway services {} says more", row.name),
+            State::DisabledAdmin => format!("the route is closed{why}"),
+            State::DisabledDrift => format!(
+                "the route is closed{why}; assay surface --audit-dir {} diff {} shows it, and approve opens it",
+                evidence(&self.settings.data, &row.name).display(),
+                row.name
+            ),
+        };
+        self.status.route(&row.name, state.as_str(), &text);
+    }
+
+    fn close_in_memory(&mut self, name: &str, reason: Option<String>) {
+        let (state, since) = (State::DisabledDrift, WallTime::now().to_string());
+        self.table.put(name, &Route { state, reason, since, target: None });
+        if let Some(lane) = self.lanes.get_mut(name) {
+            lane.close();
+        }
+    }
+
+    /// Puts a route into the table as the registry has it.
+    fn route(&mut self, service: &ServiceRow) -> Result<(), Failure> {
+        let target = match self.lanes.get_mut(&service.name) {
+            Some(lane) if service.state == State::Enabled => Some(lane.current()?),
+            Some(lane) => {
+                lane.close();
+                None
+            }
+            None => None,
+        };
+        let (state, reason, since) = (service.state, service.reason.clone(), service.since.clone());
+        self.table.put(&service.name, &Route { state, reason, since, target });
+        Ok(())
+    }
+
+    /// Reads the configuration again. One that does not read changes nothing.
+    fn reload(&mut self) {
+        let read = Config::load(&self.settings.config).and_then(|config| {
+            if access(&config)? != self.access {
+                self.status
+                    .warn("the configuration has another token, hosts or origins: they are in force after a restart");
+            }
+            let adopted = self.take(&config)?;
+            self.reread();
+            self.lanes.values_mut().for_each(|lane| lane.look_now = true);
+            Ok(adopted)
+        });
+        self.is_current = read.is_ok();
+        match read {
+            Ok(Adopted { added, changed, removed }) => self.status.configured(&format!(
+                "the configuration was read again: {} new, {} changed, {} gone",
+                added.len(),
+                changed.len(),
+                removed.len()
+            )),
+            Err(e) => self.status.warn(&format!("the configuration was read again and is not used: {e}")),
+        }
+        self.told();
+    }
+
+    /// Policies and credentials that may have changed without the configuration.
+    fn reread(&mut self) {
+        let mut others = Vec::new();
+        for (name, lane) in &mut self.lanes {
+            match lane.reread() {
+                Ok(true) => others.push(name.clone()),
+                Ok(false) => {}
+                Err(e) => self.status.warn(&format!("{e}; what was read before stays in force")),
+            }
+        }
+        for name in others {
+            let service = self.registry.service(&name).ok().flatten();
+            if let Some(Err(e)) = service.map(|service| self.route(&service)) {
+                self.status.warn(&e.to_string());
+            }
+        }
+    }
+
+    /// Says how ready it is.
+    fn told(&self) {
+        let evidence = self.lanes.values().all(Lane::is_usable);
+        self.table.set_ready(Ready { registry: self.registry_works, evidence, config: self.is_current });
+    }
+
+    /// Serves until a signal ends it, or a fault.
+    fn serve(mut self, listener: Listener, inbox: &mpsc::Receiver<Heard>) -> Result<Exit, Failure> {
+        let stop = Stop::default();
+        let stopped = stop.clone();
+        let served = thread::Builder::new().name("assay-http".into()).spawn(move || listener.run(&stopped));
+        let served = served.map_err(|e| Failure::failed(format_args!("cannot start a thread: {e}")))?;
+        let mut ended = None;
+        while !served.is_finished() {
+            if ended.is_none() {
+                self.decided();
+                self.look(WallTime::now());
+            }
+            match inbox.recv_timeout(TICK) {
+                Ok(Heard::Looked(seen)) if ended.is_none() => self.looked(&seen),
+                Ok(Heard::Signal(SIGHUP)) if ended.is_none() => self.reload(),
+                // Somebody cannot wait.
+                Ok(Heard::Signal(SIGINT | SIGTERM)) if ended.is_some() => {
+                    stop.end();
+                    self.lanes.values().for_each(Lane::end);
+                }
+                Ok(Heard::Signal(signal @ (SIGINT | SIGTERM))) => {
+                    ended = Some(signal);
+                    self.lanes.values().for_each(Lane::drain);
+                    stop.drain();
+                }
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let served = match served.join() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(e)) => Err(Failure::failed(format_args!("the listener cannot run: {e}"))),
+            Err(_) => Err(Failure::failed("the listener ended by a fault of its own")),
+        };
+        let exit = self.finish(ended);
+        served.map(|()| if ended == Some(SIGINT) { Exit::Interrupted } else { exit })
+    }
+
+    fn finish(&mut self, ended: Option<i32>) -> Exit {
+        for name in std::mem::take(&mut self.looking).into_keys() {
+            let dropped = self.registry.check_dropped(&name, WallTime::now());
+            self.worked(dropped);
+        }
+        let exit = finish_all(std::mem::take(&mut self.lanes).into_values().collect(), ended);
+        for one in self.closing.drain(..) {
+            let _ = one.join();
+        }
+        exit
+    }
+}
+
+/// Ends services side by side: the worst that one of them ended with.
+fn finish_all(lanes: Vec<Lane>, ended: Option<i32>) -> Exit {
+    let exits = thread::scope(|scope| {
+        let all: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(move || lane.finish(ended))).collect();
+        all.into_iter().map(|one| one.join().unwrap_or(Exit::Failed)).collect::<Vec<_>>()
+    });
+    [Exit::Failed, Exit::Violation].into_iter().find(|bad| exits.contains(bad)).unwrap_or(Exit::Ok)
+}
+
+/// A random number from -1 to 1.
+fn roll() -> f64 {
+    // Without random numbers everything is looked at when it is due.
+    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+    f64::from(random) / f64::from(u32::MAX) * 2.0 - 1.0
+}
+
+fn declared(service: &Service) -> Declared {
+    Declared {
+        name: service.name.clone(),
+        upstream_url: without_secrets(&service.url),
+        endpoint: endpoint(service),
+        enabled: service.enabled,
+        check_frequency_minutes: service.check_frequency_minutes,
+    }
+}
