@@ -158,8 +158,9 @@ fn words(d: &Document, report: Option<&Path>, style: Style) -> String {
     }
     if let Some(gates) = &d.gates {
         heading(&mut out, "Gates", style);
+        let width = gates.results.iter().map(|g| g.gate.len()).max().unwrap_or_default();
         for gate in &gates.results {
-            gate_line(&mut out, gate, style);
+            gate_line(&mut out, gate, width, style);
         }
     }
     if !d.regressions.is_empty() {
@@ -378,13 +379,13 @@ fn change_lines(out: &mut String, change: &CallChange, style: Style) {
     }
 }
 
-fn gate_line(out: &mut String, gate: &GateResult, style: Style) {
+fn gate_line(out: &mut String, gate: &GateResult, width: usize, style: Style) {
     let (mark, tone) = if gate.passed { ("✓", Tone::Good) } else { ("✗", Tone::Bad) };
     let note = gate.note.as_deref().map_or_else(String::new, |n| format!("  {}", short(n)));
     let actual = if gate.actual.is_null() { NONE.to_owned() } else { gate.actual.to_string() };
     let _ = writeln!(
         out,
-        "  {} {:<22} limit {:<8} found {actual}{}",
+        "  {} {:<width$} limit {:<8} found {actual}{}",
         style.paint(tone, mark),
         gate.gate,
         gate.limit.to_string(),

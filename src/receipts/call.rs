@@ -245,13 +245,14 @@ impl Pending {
             trace_id: SessionId::from_bits(0),
             r#type: shared.settings.kind(TOOL_DENIED, DOTTED[1]),
         };
+        let mut said = Said::Lost;
         if recording.settle(facts.call) {
-            recording.say(facts.call, Step::Denied(Box::new(receipt)));
+            said = recording.say(facts.call, Step::Denied(Box::new(receipt)));
             shared.memory().denied(recording.id, facts, id);
             shared.count_settled();
         }
         shared.call_is_over(recording);
-        Some(id)
+        said.is_kept().then_some(id)
     }
 }
 
@@ -271,8 +272,8 @@ impl Running {
         self.cancelled = true;
     }
 
-    /// The handler is done. The receipt that says so; `None` if the call is not recorded, or the recording was closed
-    /// before.
+    /// The handler is done. The receipt that says so; `None` if the call is not recorded, its receipt is counted as missed,
+    /// or the recording was closed before.
     pub fn finish(mut self, outcome: Outcome<'_>) -> Option<ReceiptId> {
         let took = self.took();
         let Recorded { shared, recording, facts } = self.call.take()?;
@@ -299,13 +300,13 @@ impl Running {
                 _ => {}
             }
         }
-        let is_first = recording.settle(facts.call);
-        if is_first {
-            recording.say(facts.call, Step::Executed(Box::new(receipt)));
+        let mut said = Said::Lost;
+        if recording.settle(facts.call) {
+            said = recording.say(facts.call, Step::Executed(Box::new(receipt)));
             shared.count_settled();
         }
         shared.call_is_over(&recording);
-        is_first.then_some(id)
+        said.is_kept().then_some(id)
     }
 
     fn took(&self) -> Duration {

@@ -58,10 +58,19 @@ struct Open {
 pub(super) enum Said {
     /// On disk.
     Written,
-    /// Not on disk: it is in memory, or counted as missed.
+    /// Not on disk yet: it is in memory.
     Waiting,
+    /// Counted as missed.
+    Missed,
     /// Counted as missed; nothing more may be said of the call.
     Lost,
+}
+
+impl Said {
+    /// Whether it is in the evidence, or will be.
+    pub(super) const fn is_kept(self) -> bool {
+        matches!(self, Self::Written | Self::Waiting)
+    }
 }
 
 /// One recording, which becomes one pack.
@@ -233,7 +242,11 @@ impl Recording {
         if library.missed() > 0 || !flushed || library.disk_error().is_some() {
             *lock(&self.lost) = (library.missed(), library.disk_error().map(str::to_owned));
         }
-        if flushed && is_kept { Said::Written } else { Said::Waiting }
+        match (is_kept, flushed) {
+            (false, _) => Said::Missed,
+            (true, true) => Said::Written,
+            (true, false) => Said::Waiting,
+        }
     }
 
     /// Syncs what is on disk, and tries again what is not. If another process damaged the files, they are let go of, for
