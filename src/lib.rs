@@ -22,6 +22,7 @@
 //! | [`live`] | the live socket, how it is found, and the fold that every screen uses |
 //! | [`guard`] | the strict reading, verdicts before anything passes |
 //! | [`policy`] | policy files, and what they say of a call |
+//! | [`redact`] | rules that take something out of contents before they are stored |
 //! | [`verdict`] | what a policy says of calls, in the words of the evidence |
 //! | [`approvals`] | decisions about the surfaces of servers: kept, signed, brought from elsewhere |
 //! | [`pack`] | keys, building, signing, comparing and explaining packs; [`pack::verify`], the verifier |
@@ -70,6 +71,8 @@ pub mod probe;
 pub mod proxy;
 pub mod receipts;
 pub mod record;
+#[cfg(feature = "policy")]
+pub mod redact;
 pub mod relay;
 #[cfg(feature = "cli")]
 pub mod replay;

@@ -7,6 +7,7 @@ use crate::{
     error::{Exit, Failure},
     files,
     paths::{self, IN_REPOSITORY},
+    redact::PRESET,
     text::{fit, visible, width},
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory as _, parser::ValueSource};
@@ -223,7 +224,7 @@ fn values(arg: &Arg, item: &Item, dir: &Path) -> Result<Vec<String>, String> {
 }
 
 fn resolved(text: &str, dir: &Path) -> String {
-    if text.starts_with(IN_REPOSITORY) {
+    if text.starts_with(IN_REPOSITORY) || text.starts_with(PRESET) {
         return text.to_owned();
     }
     let path = match (text.strip_prefix("~/"), paths::home()) {

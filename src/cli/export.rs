@@ -1,9 +1,9 @@
 //! `assay export`.
 
-use super::{named, out, replay};
+use super::{named, out, redact, replay};
 use crate::{
     error::{Exit, Failure},
-    export::{Export, csv, har, html, json, otlp},
+    export::{Export, csv, har, html, json, otlp, redacted},
     filter::{Facts, Filter},
     history::list::Places,
     pack::{
@@ -33,6 +33,10 @@ pub struct ExportArgs {
     /// Only calls that pass, such as 'tool:read !outcome:forwarded ms>250'
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
+    /// Take out of contents what the rules in this file match; preset:secrets has rules for well-known secrets; may be
+    /// repeated
+    #[arg(long, value_name = "FILE|preset:NAME")]
+    redact: Vec<PathBuf>,
     /// Write to a new file instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -61,11 +65,15 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     let text = args.filter.as_deref().unwrap_or_default();
     let filter =
         Filter::parse(text).map_err(|e| Failure::bad_input(format_args!("--filter: {e}\n{}", e.under(text))))?;
+    let rules = redact::rules(&args.redact)?;
     let pack = named::pack(&args.pack, &Places::of_command(args.audit_dir.as_deref()))?;
     if let Some(file) = &args.out {
         check_out("--out", file, &pack.dir)?;
     }
-    let (report, stored) = replay::stored(&pack)?;
+    let (report, mut stored) = replay::stored(&pack)?;
+    if let Some(rules) = &rules {
+        redacted::take_out(&mut stored, rules);
+    }
     let server = stored.session.as_ref().map(|s| s.server_id.clone()).unwrap_or_default();
     let passes = |call: &Call| {
         filter.passes(&Facts {
@@ -79,7 +87,8 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         })
     };
     let given = (!filter.is_empty()).then(|| text.to_owned());
-    let export = Export::new(&stored, &report, pack.shown.display().to_string(), given, passes);
+    let mut export = Export::new(&stored, &report, pack.shown.display().to_string(), given, passes);
+    export.source.redacted = rules.is_some();
     if export.calls.is_empty() && !filter.is_empty() {
         return Err(Failure::bad_input("no call passes the filter").hint("assay export without --filter exports all"));
     }

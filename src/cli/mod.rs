@@ -19,6 +19,7 @@ pub mod packs;
 pub mod policy;
 pub mod proxy;
 pub mod recover;
+mod redact;
 pub mod replay;
 pub mod run;
 mod sarif;

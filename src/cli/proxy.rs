@@ -3,6 +3,7 @@
 pub(super) mod http;
 
 use self::http::HttpArgs;
+use super::redact;
 use crate::{
     error::{Exit, Failure},
     files,
@@ -10,14 +11,17 @@ use crate::{
     pack::keys::SignerId,
     paths::{self, DEFAULT_AUDIT_DIR},
     proxy::{Compared, Options, SurfaceOptions},
-    record::{opening::PackInterval, redact::Cleartext},
+    record::{
+        opening::PackInterval,
+        redact::{Cleartext, Redactor},
+    },
     surface::{
         gate::{First, Quarantine},
         rules::{MAX_RULES, Rules},
     },
 };
 use clap::{ArgAction, Args, ValueEnum};
-use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, sync::Arc, time::Duration};
 
 /// Arguments of `assay mcp-proxy`.
 #[derive(Debug, Args)]
@@ -87,13 +91,18 @@ pub struct ProxyArgs {
     /// Store the results of tool calls in cleartext, on disk and in packs; otherwise only their hashes
     #[arg(long)]
     pub store_results: bool,
+    /// Take out of contents what the rules in this file match, before anything is stored or shown; hashes are those of the
+    /// originals. preset:secrets has rules for well-known secrets; may be repeated
+    #[arg(long, value_name = "FILE|preset:NAME")]
+    pub redact: Vec<PathBuf>,
     /// Store the server's command line in cleartext, on disk and in packs; otherwise only its hash
     #[arg(long)]
     pub store_command: bool,
     /// Show what messages hold in your dashboards while they watch, at most 4 KiB of each; it is written nowhere
     #[arg(long)]
     pub live_content: bool,
-    /// Largest content to store in receipts; larger content stays in the investigation log (bytes, or with K, M, G)
+    /// Largest content to store in receipts; larger content stays in the investigation log, or with --redact nowhere (bytes,
+    /// or with K, M, G)
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size)]
     pub store_limit: u64,
     /// Name of the server in receipts: letters, digits, '.', '_', '-' [default: derived from the command]
@@ -315,6 +324,7 @@ fn options(args: &ProxyArgs) -> Result<Options, Failure> {
         store_args: args.store_args,
         cleartext: cleartext(args),
         store_results: args.store_results,
+        redact: redact::rules(&args.redact)?.map(|rules| Arc::new(rules) as Arc<dyn Redactor>),
         store_command: args.store_command,
         live_content: args.live_content,
         store_limit: usize::try_from(args.store_limit).unwrap_or(usize::MAX),

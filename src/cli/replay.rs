@@ -317,7 +317,7 @@ fn line(c: &Compared, style: Style) -> String {
     if c.verdict == Verdict::Different && c.differences.is_empty() {
         let _ = writeln!(
             text,
-            "           only the hashes differ: the recorded result was not stored, or is too large to compare"
+            "           only the hashes differ: the recorded result was not stored, was redacted, or is too large to compare"
         );
     }
     text

@@ -29,7 +29,7 @@ pub fn is_of_connection(header: &str) -> bool {
 }
 
 /// Options of the proxy that take a value as the next argument; a test of the proxy's options holds them to this list.
-pub const WITH_VALUE: [&str; 36] = [
+pub const WITH_VALUE: [&str; 37] = [
     "--allow-host",
     "--allow-origin",
     "--audit-dir",
@@ -52,6 +52,7 @@ pub const WITH_VALUE: [&str; 36] = [
     "--profile",
     "--proxy",
     "--quarantine",
+    "--redact",
     "--server-id",
     "--session-idle",
     "--session-loss",

@@ -33,6 +33,10 @@ pub fn page(export: &Export<'_>) -> String {
         ("recorded", session.map(|s| format!("{} to {}", s.started_at, s.ended_at)).unwrap_or_default()),
         ("client", session.and_then(|s| s.client_info.as_ref()).map(ToString::to_string).unwrap_or_default()),
         ("filter", text(&source.filter)),
+        (
+            "redacted",
+            if source.redacted { "rules took something out that the pack may have".to_owned() } else { String::new() },
+        ),
         ("exported", format!("{} by {}", source.exported_at, source.exported_by)),
     ] {
         if !value.trim().is_empty() {

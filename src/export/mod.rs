@@ -8,6 +8,7 @@
 //! | [`har`] | the exchanges of a session over HTTP, for the tools of browsers |
 //! | [`html`] | one page, for reading and printing |
 //! | [`json`] | one document with the receipts as they are |
+//! | [`redacted`] | without what rules take out |
 //! | [`otlp`] | spans in the JSON of OpenTelemetry |
 
 pub mod csv;
@@ -15,6 +16,7 @@ pub mod har;
 pub mod html;
 pub mod json;
 pub mod otlp;
+pub mod redacted;
 
 use crate::{
     model::{RECORDER_VERSION, WallTime},
@@ -66,6 +68,9 @@ pub struct Source {
     pub signer_id: Option<String>,
     /// The filter, if only part of the calls was exported.
     pub filter: Option<String>,
+    /// Whether rules have taken something out that the pack has, or would have.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub redacted: bool,
     /// Calls in the pack.
     pub calls_recorded: u64,
     /// Calls in the export.
@@ -101,6 +106,7 @@ impl<'a> Export<'a> {
             signer: report.signer.fingerprint.clone(),
             signer_id: report.signer.signer_id.clone(),
             filter,
+            redacted: false,
             calls_recorded: stored.calls.len() as u64,
             calls_exported: calls.len() as u64,
             exported_at: WallTime::now().to_string(),

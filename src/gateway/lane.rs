@@ -80,6 +80,7 @@ impl Lane {
             store_args: false,
             cleartext: Cleartext::default(),
             store_results: false,
+            redact: None,
             store_command: false,
             live_content: false,
             store_limit: 1 << 20,

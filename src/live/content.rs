@@ -69,7 +69,7 @@ impl Content {
     /// What is told of a message that crossed.
     #[must_use]
     pub fn of(c: &Crossed) -> Self {
-        let cut = (c.beginning.len() as u64) < c.wire_bytes;
+        let cut = c.cut;
         // A character that was cut in two is not there.
         let torn = c.beginning.utf8_chunks().last().filter(|_| cut).map_or(0, |last| last.invalid().len());
         let len = c.beginning.len() - torn;
@@ -186,6 +186,7 @@ mod tests {
             exchange: None,
             offset: 3,
             beginning: text.to_vec(),
+            cut: wire_bytes > text.len() as u64,
             wire_bytes,
         })
     }

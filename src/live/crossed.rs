@@ -90,6 +90,7 @@ mod tests {
                 exchange: None,
                 offset,
                 beginning: vec![b'x'; MAX_CONTENT],
+                cut: true,
                 wire_bytes: 1 << 30,
             };
             assert!(contents.put(crossed));

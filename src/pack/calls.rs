@@ -3,8 +3,9 @@
 use super::verify::source::{HashedLines, Line, OpenProblem, PackDir, ReadStop};
 use crate::model::{
     Execution, Outcome, PolicyVerdict, Vocabulary,
-    line::{micros, text, truth},
+    line::{micros, text, texts, truth},
     receipt::{CallMembers, EndMembers, SESSION_END, TOOL_CALL},
+    redaction::{self, Side},
     server::{TOOL_DENIED, TOOL_EXECUTED, flat},
 };
 use std::{borrow::Cow, io, path::PathBuf};
@@ -38,6 +39,8 @@ pub struct Seen<'a> {
     pub duration_us: Option<u64>,
     /// `result_content`, verbatim; `None` where it is null.
     pub result_content: Option<&'a [u8]>,
+    /// Rules took something out of the result that is stored.
+    pub result_is_redacted: bool,
     /// `end_reason` of a session's end.
     pub end_reason: Cow<'a, str>,
     /// `session_complete` of a session's end.
@@ -46,6 +49,11 @@ pub struct Seen<'a> {
     pub surface: Cow<'a, str>,
     /// It continues a call that has a receipt, which a server wrote of itself.
     pub is_leg: bool,
+}
+
+/// The rules that took something out of a content before it was stored, as `anomalies` name them.
+pub fn redacted(anomalies: Option<&[u8]>, side: Side) -> impl Iterator<Item = String> {
+    texts(anomalies).filter_map(move |word| redaction::rules([word.as_bytes()], side).next().map(str::to_owned))
 }
 
 impl<'a> Seen<'a> {
@@ -79,6 +87,7 @@ impl<'a> Seen<'a> {
             duration_us: micros(m.duration_ms),
             surface: text(m.surface_state).unwrap_or_default(),
             result_content: m.result_content.filter(|raw| *raw != b"null"),
+            result_is_redacted: redacted(m.anomalies, Side::Result).next().is_some(),
             ..Self::default()
         };
         match flat(&seen.kind) {

@@ -15,6 +15,7 @@ use crate::{
     model::{
         InvocationId, SessionDoc, line,
         receipt::{self, CallMembers},
+        redaction::{self, Side},
         server::{TOOL_DENIED, TOOL_EXECUTED, TOOL_REQUESTED, flat},
         surface::{self, State},
     },
@@ -134,6 +135,10 @@ impl Explanation {
         let open = coverage.as_ref().map_or(0, |c| c.coverage.open);
         if open > 0 {
             does_not_prove.push(format!("What became of {}: no receipt says it.", counted(open, "call")));
+        }
+        if redacted(tally.anomalies()).next().is_some() {
+            does_not_prove
+                .push("What rules took out of contents before they were stored: only the hashes cover it.".to_owned());
         }
         let default_policy = crate::model::sha256_hex(DEFAULT_POLICY);
         Self {
@@ -317,6 +322,17 @@ fn states(all: &BTreeMap<String, u64>) -> Vec<String> {
     all.iter().map(|(state, n)| format!("{} {}", grouped(*n), state.replace('_', " "))).collect()
 }
 
+/// The words that say which rules took something out of which contents, and of how many.
+fn redacted(anomalies: &BTreeMap<String, u64>) -> impl Iterator<Item = String> {
+    let of = |side: Side| {
+        anomalies.iter().filter_map(move |(word, n)| {
+            let rule = redaction::rules([word.as_bytes()], side).next()?;
+            Some(format!("{rule} in the {} of {}", side.as_str(), counted(*n, "call")))
+        })
+    };
+    of(Side::Arguments).chain(of(Side::Result))
+}
+
 /// A time of evidence, for people.
 pub type Clock<'a> = &'a dyn Fn(&str) -> String;
 
@@ -376,6 +392,13 @@ fn facts(e: &Explanation, clock: Clock<'_>) -> Vec<(&'static str, String)> {
     if e.redacted_calls > 0 {
         let calls = counted(e.redacted_calls, "call");
         out.push(("Cleartext", format!("arguments that were named, of {calls}; their other arguments are hashes")));
+    }
+    let redacted: Vec<String> = redacted(&e.anomalies).collect();
+    if !redacted.is_empty() {
+        out.push((
+            "Redacted",
+            format!("before it was stored: {}; the hashes are of the originals", redacted.join(", ")),
+        ));
     }
     out.extend(e.coverage.as_ref().map(|covered| ("Coverage", covered.to_string())));
     if !e.surface.is_empty() {

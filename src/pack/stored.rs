@@ -14,6 +14,7 @@ use crate::{
         line::{micros, text, texts},
         pack::{AUDIT_LOG, RECEIPTS, SURFACE},
         receipt::CallMembers,
+        redaction::{self, Side},
         server::{TOOL_REQUESTED, flat},
         sha256_hex,
         surface::Snapshot,
@@ -112,6 +113,12 @@ pub struct Call {
 }
 
 impl Call {
+    /// The rules that took something out of its arguments or of its result before that was stored or exported.
+    #[must_use]
+    pub fn redacted(&self, side: Side) -> Vec<&str> {
+        redaction::rules(self.anomalies.iter().map(String::as_bytes), side).collect()
+    }
+
     /// Whether the result is the body of a JSON-RPC error: the receipt calls both that and `isError` an error.
     #[must_use]
     pub fn is_rpc_error(&self) -> bool {
@@ -181,10 +188,11 @@ impl Stored {
         let mut payloads = Payloads::new(payloads::beside(pack).as_deref());
         for call in &mut stored.calls {
             if call.arguments.is_none() {
-                call.arguments = payloads.get(Payload::Arguments, &call.invocation_id, &call.arguments_hash);
+                call.arguments =
+                    payloads.get(Payload::Arguments, &call.invocation_id, &call.arguments_hash, &call.anomalies);
             }
             if let (None, Some(hash)) = (&call.result, &call.result_hash) {
-                call.result = payloads.get(Payload::Result, &call.invocation_id, hash);
+                call.result = payloads.get(Payload::Result, &call.invocation_id, hash, &call.anomalies);
             }
         }
         stored.problems = payloads.problems;

@@ -16,7 +16,7 @@ use crate::{
         lane::Lane,
         rulings,
     },
-    relay::{self, Capture, Producer, Waker, capture::ring_dirs, http::reduce::Reducer, log},
+    relay::{self, Capture, Producer, Waker, capture::ring_dirs, log},
 };
 use std::{path::PathBuf, sync::Arc};
 
@@ -133,7 +133,7 @@ impl BridgeLog {
             spools: spools(dir, session),
             guarded: options.profile == Profile::Guard,
         });
-        let book = Book { log: Arc::new(writer), reducer: Reducer::new(&key.bytes, options.store_args) };
+        let book = Book { log: Arc::new(writer), reducer: options.reducer(&key.bytes) };
         Ok((Self { source, file: placement.path, key_lasts: key.lasts }, book))
     }
 }

@@ -21,7 +21,7 @@ use crate::{
             source::{HttpSource, Parts},
         },
         opening::Opening,
-        recorder::{Origin, Setup, server_id_of_url},
+        recorder::{Setup, server_id_of_url},
     },
     relay::{
         Waker,
@@ -108,7 +108,7 @@ impl Exchanges {
                 "no directory could hold the log of exchanges: a crash of the proxy would lose what is not on disk yet",
             );
         }
-        let origin = Origin::of_url(served.url, options.store_args);
+        let origin = options.origin_of(served.url);
         let server_id = options.server_id.clone().unwrap_or_else(|| server_id_of_url(served.url));
         let identity = Identity { endpoint: origin.digest().to_owned(), id: server_id.clone() };
         let pins = usable.then(|| pins::begin(dir, identity.clone(), &options.surface, signer, status)).flatten();
@@ -181,6 +181,7 @@ fn open(
         cleartext: options.cleartext.clone(),
         results: options.store_results,
         limit: options.store_limit,
+        redact: options.redact.clone(),
     };
     let dns = options.resolver();
     Box::new(move |new, ns| {

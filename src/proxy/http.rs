@@ -26,7 +26,6 @@ use crate::{
         access::Access,
         connect::{Connected, Connector, Destination, UpstreamHttp, is_loopback, without_secrets},
         listen::{Config, HEAD_TIME, ListenAddr, Listener, Stop},
-        reduce::Reducer,
         review::Reviewer,
         route::TargetConfig,
     },
@@ -167,7 +166,7 @@ impl Ready {
             endpoints: Vec::new(),
             access: Access::default(),
             is_one_of_several: false,
-            reducer: Reducer::new(&key.bytes, options.store_args),
+            reducer: options.reducer(&key.bytes),
             log,
             reviewer: guard.clone().map(|guard| guard as Arc<dyn Reviewer>),
         };

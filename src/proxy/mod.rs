@@ -35,10 +35,16 @@ use crate::{
     pack::keys::{KeyError, KeyStore, Signer},
     paths::{self, AuditDir, DEFAULT_AUDIT_DIR, PathError},
     policy::{Dns, Policy},
-    record::{self, opening::PackInterval, redact::Cleartext},
+    record::{
+        self,
+        opening::PackInterval,
+        recorder::Origin,
+        redact::{Cleartext, Redactor},
+    },
     relay::{
         self, Child, Waker,
         child::{Pipes, SpawnError, Stderr},
+        http::reduce::Reducer,
     },
     sys::{self, clock},
 };
@@ -83,6 +89,8 @@ pub struct Options {
     pub cleartext: Cleartext,
     /// Store tool results in cleartext.
     pub store_results: bool,
+    /// What is taken out of contents before they are stored or shown.
+    pub redact: Option<Arc<dyn Redactor>>,
     /// Store the server's command line in cleartext.
     pub store_command: bool,
     /// Send what messages hold to this user's dashboards, and nowhere else.
@@ -102,6 +110,21 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether what a rule would take out is in a text.
+    fn is_redacted(&self, text: &str) -> bool {
+        self.redact.as_ref().is_some_and(|rules| rules.touches(text))
+    }
+
+    /// Where a server is that has a URL; it is stored with arguments, unless something would have to be taken out of it.
+    fn origin_of(&self, url: &str) -> Origin {
+        Origin::of_url(url, self.store_args && !self.is_redacted(url))
+    }
+
+    /// What keeps of requests over HTTP no more than digests; with rules also of what it would keep with arguments.
+    fn reducer(&self, key: &[u8; 32]) -> Reducer {
+        Reducer::new(key, self.store_args && self.redact.is_none())
+    }
+
     /// How names in arguments are resolved.
     fn resolver(&self) -> Dns {
         match (self.dns, self.profile) {

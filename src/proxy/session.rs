@@ -256,7 +256,8 @@ fn setup(options: &Options, upstream: Option<&bridge::Config>) -> Setup {
     let (transport, origin, automatic_id) = match upstream {
         None => {
             let id = server_id_of_command(&argv);
-            (Transport::Stdio, Origin::of_command(argv, options.store_command), id)
+            let store = options.store_command && !argv.iter().any(|arg| options.is_redacted(arg));
+            (Transport::Stdio, Origin::of_command(argv, store), id)
         }
         Some(upstream) => {
             let transport = match upstream.transport {
@@ -265,7 +266,7 @@ fn setup(options: &Options, upstream: Option<&bridge::Config>) -> Setup {
                 bridge::Transport::Sse => Transport::Sse,
             };
             let url = upstream.destination.url.as_str();
-            (transport, Origin::of_url(url, options.store_args), server_id_of_url(url))
+            (transport, options.origin_of(url), server_id_of_url(url))
         }
     };
     Setup {
@@ -278,6 +279,7 @@ fn setup(options: &Options, upstream: Option<&bridge::Config>) -> Setup {
         cleartext: options.cleartext.clone(),
         store_results: options.store_results,
         store_limit: options.store_limit,
+        redact: options.redact.clone(),
         policy_hash: None,
         surface: None,
     }

@@ -116,7 +116,7 @@ pub(super) fn request(shared: &Arc<Shared>, r: &Request<'_>) -> Pending {
     }
     let rpc_id = content::evidence_id(r.id, &mut flags);
     let arguments_content = s.store_arguments.then(|| store(arguments, s.store_limit, &mut flags)).flatten();
-    let arguments_redacted = s.cleartext.redact(r.tool, arguments, s.store_limit, &mut flags);
+    let arguments_redacted = s.cleartext.redact(r.tool, arguments, None, s.store_limit, &mut flags);
     let transport = r.transport.unwrap_or(s.transport);
     let Some(recording) = shared.recording() else { return pending };
     let call = recording.number();

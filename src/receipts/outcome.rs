@@ -50,7 +50,7 @@ pub(super) fn with_outcome(
             receipt.result_type =
                 Some(kind.map_or_else(|| "complete".to_owned(), |k| content::receipt_text(&k).0.into_owned()));
             if let Some(value) = member(json, "structuredContent") {
-                receipt.result_redacted = s.cleartext_results.redact(&facts.tool, value, s.store_limit, flags);
+                receipt.result_redacted = s.cleartext_results.redact(&facts.tool, value, None, s.store_limit, flags);
             }
             if is_error {
                 receipt.outcome = Execution::Error;

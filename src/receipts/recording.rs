@@ -119,6 +119,7 @@ impl Recording {
             cleartext: crate::record::redact::Cleartext::default(),
             store_results: false,
             store_limit: settings.store_limit,
+            redact: None,
             policy_hash: settings.policy_hash(),
             surface: None,
         });

@@ -78,8 +78,10 @@ pub struct Crossed {
     pub exchange: Option<u64>,
     /// Its offset in its stream.
     pub offset: u64,
-    /// At most [`MAX_CONTENT`] of its bytes.
+    /// At most [`MAX_CONTENT`] of its bytes, without what rules take out of it.
     pub beginning: Vec<u8>,
+    /// Whether that is not all of it.
+    pub cut: bool,
     /// Its length in bytes.
     pub wire_bytes: u64,
 }

@@ -300,6 +300,7 @@ impl Card {
             cleartext: Cleartext::default(),
             store_results: false,
             store_limit: 0,
+            redact: None,
             policy_hash: self.policy_hash.clone(),
             surface: None,
         })

@@ -1,18 +1,52 @@
-//! What of a call's arguments is kept in cleartext, field by field.
+//! What of contents is kept: of a call's arguments field by field, and of all without what rules take out.
 
 use super::content;
 use crate::{
     canon::{self, Digest},
-    model::{CallAnomaly, Word},
+    model::{CallAnomaly, Word, line::member, redaction::Side},
 };
 use serde_json::value::RawValue;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// The longest name of a field that is kept as it is, in bytes.
 const MAX_FIELD: usize = 128;
 
 /// What was unusual about a call.
 pub type Anomalies = BTreeSet<Word<CallAnomaly>>;
+
+/// Rules that take something out of contents before they are stored or shown. Who has them is `redact/`.
+pub trait Redactor: fmt::Debug + Send + Sync {
+    /// What the rules leave of a content; `None` if they take nothing out.
+    ///
+    /// # Errors
+    /// They cannot be applied: nothing of it may be kept.
+    fn apply(&self, side: Side, value: &[u8]) -> Result<Option<Redacted>, NotApplied>;
+
+    /// What they leave of a whole message.
+    ///
+    /// # Errors
+    /// They cannot be applied: nothing of it may be shown.
+    fn message(&self, bytes: &[u8]) -> Result<Option<Vec<u8>>, NotApplied>;
+
+    /// Whether they would take something out of a text.
+    fn touches(&self, text: &str) -> bool;
+}
+
+/// What rules left of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redacted {
+    /// It, in canonical form.
+    pub value: Vec<u8>,
+    /// The names of the rules that took something out.
+    pub rules: BTreeSet<String>,
+}
+
+/// The value has no canonical form, or it takes too long to look through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotApplied;
 
 /// Of which tools which fields are kept in cleartext.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,9 +85,17 @@ impl Cleartext {
     }
 
     /// Of an object: the fields that are kept as they are, and the others as the hash of their RFC 8785 form. `None` for a
-    /// tool of which nothing was named, and for a value that has no fields or no canonical form.
+    /// tool of which nothing was named, and for a value that has no fields or no canonical form. What is kept is taken from
+    /// `left`, if rules have left no more than that; a field that they have renamed is hashed, and so is its name.
     #[must_use]
-    pub fn redact(&self, tool: &str, value: &[u8], limit: usize, flags: &mut Anomalies) -> Option<Box<RawValue>> {
+    pub fn redact(
+        &self,
+        tool: &str,
+        value: &[u8],
+        left: Option<&[u8]>,
+        limit: usize,
+        flags: &mut Anomalies,
+    ) -> Option<Box<RawValue>> {
         let kept = self.0.get(tool)?;
         let Ok(value) = canon::canonicalize(value) else {
             flags.insert(CallAnomaly::CleartextNotKept.into());
@@ -63,8 +105,9 @@ impl Cleartext {
         for member in canon::members(&value).ok()? {
             let member = member.ok()?;
             let (name, field) = (member.key?, &value[member.value]);
-            let fits = field.len() <= limit && content::packable(field);
-            let shown = if kept.contains(&*name) && fits {
+            let left = left.map_or(Some(field), |left| self::member(left, &name));
+            let fits = left.filter(|field| field.len() <= limit && content::packable(field));
+            let shown = if let Some(field) = fits.filter(|_| kept.contains(&*name)) {
                 String::from_utf8_lossy(field).into_owned()
             } else {
                 if kept.contains(&*name) {
@@ -72,7 +115,8 @@ impl Cleartext {
                 }
                 format!("\"sha256:{}\"", canon::sha256_hex(field))
             };
-            let is_plain = name.len() <= MAX_FIELD && name.bytes().all(|b| (b' '..=b'~').contains(&b));
+            let is_plain =
+                left.is_some() && name.len() <= MAX_FIELD && name.bytes().all(|b| (b' '..=b'~').contains(&b));
             let name =
                 if is_plain { name.into_owned() } else { format!("sha256:{}", canon::sha256_hex(name.as_bytes())) };
             fields.insert(name, RawValue::from_string(shown).ok()?);
@@ -106,7 +150,7 @@ mod tests {
         let mut all = Cleartext::default();
         all.keep("t", kept.iter().copied());
         let mut flags = Anomalies::new();
-        let redacted = all.redact("t", value.as_bytes(), 64, &mut flags);
+        let redacted = all.redact("t", value.as_bytes(), None, 64, &mut flags);
         assert!(redacted.as_ref().is_none_or(|raw| canon::is_canonical(raw.get().as_bytes())));
         (redacted.map(|raw| raw.get().to_owned()), flags)
     }
@@ -123,7 +167,10 @@ mod tests {
         let (shown, _) = redacted(&[], r#"{"n":true}"#);
         assert_eq!(shown.unwrap(), format!(r#"{{"n":"{}"}}"#, sha("true")));
         assert_eq!(redacted(&["a"], "{}").0.unwrap(), "{}");
-        assert_eq!(Cleartext::default().redact("t", b"{}", 64, &mut Anomalies::new()).map(|raw| raw.to_string()), None);
+        assert_eq!(
+            Cleartext::default().redact("t", b"{}", None, 64, &mut Anomalies::new()).map(|raw| raw.to_string()),
+            None
+        );
     }
 
     #[test]

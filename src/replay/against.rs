@@ -3,7 +3,7 @@
 use crate::{
     canon,
     model::{
-        Outcome,
+        Outcome, redaction,
         surface::{Facet, List},
     },
     pack::{
@@ -34,6 +34,8 @@ pub enum Skip {
     Destructive,
     /// Its arguments were not stored.
     ArgumentsNotStored,
+    /// Rules took something out of its arguments before they were stored.
+    ArgumentsRedacted,
     /// Receipts hold another name than the one that was sent.
     NameNotKept,
     /// It went on with a call before it, or brought what a task came to.
@@ -52,6 +54,7 @@ impl Skip {
             Self::NotWanted => "left out by --only or --skip",
             Self::Destructive => "its server said that it is destructive; name it with --only",
             Self::ArgumentsNotStored => "its arguments were not stored (mcp-proxy --store-args)",
+            Self::ArgumentsRedacted => "its arguments were redacted before they were stored (mcp-proxy --redact)",
             Self::NameNotKept => "the receipt does not have the name that was sent",
             Self::Continues => "it goes on with a call before it",
             Self::Denied => "it was denied then",
@@ -118,6 +121,8 @@ fn skip(stored: &Stored, call: &Call, wanted: &dyn Wanted) -> Option<Skip> {
         Skip::NameNotKept
     } else if call.arguments.as_ref().is_none_or(no_text) {
         Skip::ArgumentsNotStored
+    } else if !call.redacted(redaction::Side::Arguments).is_empty() {
+        Skip::ArgumentsRedacted
     } else {
         return None;
     })
@@ -239,7 +244,8 @@ fn compare(call: &Call, answered: Result<Answered, String>, took: Duration) -> C
     out.verdict = if same { Verdict::Same } else { Verdict::Different };
     let says_error = crate::model::line::member(body, "isError") == Some(b"true");
     out.now = Side { result_hash: hash, is_error: Some(is_rpc_error || says_error), duration_ms: Some(ms(took)) };
-    if let (false, Some(before)) = (same, &call.result)
+    // What was redacted would differ in any case.
+    if let (false, Some(before), []) = (same, &call.result, &call.redacted(redaction::Side::Result)[..])
         && before.len().max(body.len()) <= MAX_COMPARED
         && let (Ok(before), Ok(now)) = (serde_json::from_slice(before), serde_json::from_slice(body))
     {

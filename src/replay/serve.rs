@@ -8,6 +8,7 @@ use crate::{
     canon,
     model::{
         Outcome,
+        redaction::Side,
         surface::{Facet, List, Reason, Snapshot, Value},
     },
     pack::stored::{Call, EMPTY, Others, Stored},
@@ -107,6 +108,12 @@ impl Player {
             let what =
                 either(without as u64, "has no stored result and is an error", "have no stored result and are errors");
             let _ = write!(said, "; {without} of them {what} (mcp-proxy --store-results stores results)");
+        }
+        let redacted =
+            calls.iter().filter(|call| call.result.is_some() && !call.redacted(Side::Result).is_empty()).count();
+        if redacted > 0 {
+            let what = either(redacted as u64, "answers with a redacted result", "answer with redacted results");
+            let _ = write!(said, "; {redacted} of them {what}: mcp-proxy --redact took something out of it");
         }
         said
     }

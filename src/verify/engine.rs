@@ -114,7 +114,8 @@ fn stages(
     receipts(&mut notes, &parsed.manifest, &evidence);
     let (completeness, reasons) = whole_session(&mut notes, &parsed.manifest, &evidence);
     let results = (!notes.failed() && !cards.is_empty()).then(|| {
-        evaluate::evaluate(cards, &ClaimContext { tally: &tally, walked: evidence.walked.as_ref(), completeness })
+        let (walked, redacted) = (evidence.walked.as_ref(), notes.facts.redacted_contents);
+        evaluate::evaluate(cards, &ClaimContext { tally: &tally, walked, completeness, redacted })
     });
     notes.facts.session = evidence.doc;
     Ok(finish(notes, signer, Some(&parsed.manifest), completeness, reasons, results, Some(&parsed.manifest.signer_id)))
@@ -240,7 +241,10 @@ fn receipts(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence) {
         );
     }
     notes.facts.head_hash = head;
-    notes.detail(stage, &[("receipt_count", count)]);
+    let redacted = evidence.totals.as_ref().map_or(0, |totals| totals.redacted);
+    notes.facts.redacted_contents = redacted;
+    let counts = [("receipt_count", count), ("redacted_contents", redacted)];
+    notes.detail(stage, &counts[..=usize::from(redacted > 0)]);
     if evidence.foreign.as_ref().is_some_and(|f| f.session_receipts > 0) {
         let text = "receipts of a recorded session without its audit_log.jsonl and session.json";
         notes.found(Finding::new("E_PACK_OMISSION_DETECTED", stage, text).file(RECEIPTS));

@@ -20,6 +20,8 @@ pub struct ClaimContext<'a> {
     pub walked: Option<&'a Walked>,
     /// Whether the session is whole.
     pub completeness: Completeness,
+    /// Stored contents that rules redacted.
+    pub redacted: u64,
 }
 
 /// The cards that the caller and its lock ask for, each once.
@@ -228,6 +230,10 @@ fn receipted(c: &ClaimContext<'_>) -> Shown {
         }
         (0, _) => format!("{}, no call without one", counted(receipts.count, "receipt")),
         (n, _) => format!("{}, {} without one", counted(receipts.count, "receipt"), counted(n, "call")),
+    };
+    let actual = match c.redacted {
+        0 => actual,
+        n => format!("{actual}; {} redacted before it was stored", counted(n, "content")),
     };
     let passed = walked.unreceipted == 0 && c.completeness != Completeness::Unterminated;
     Shown { passed, expected, actual, evidence: receipts.first }

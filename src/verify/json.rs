@@ -29,6 +29,8 @@ struct Own<'a> {
     event_count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     coverage: Option<&'a Covered>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redacted_contents: Option<u64>,
     stages: &'a [StageReport],
     session: Option<&'a SessionDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +83,7 @@ impl Serialize for VerifyReport {
                 errors_omitted: self.errors_omitted,
                 event_count: f.event_count,
                 coverage: f.coverage.as_ref(),
+                redacted_contents: Some(f.redacted_contents).filter(|n| *n > 0),
                 stages: &self.stages,
                 session: f.session.as_ref(),
                 claim_verification: self.claim_results.as_ref(),

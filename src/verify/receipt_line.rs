@@ -36,7 +36,7 @@ mod tests {
     use crate::{
         model::{
             DurationMs, InvocationId, Outcome, Phases, PolicyVerdict, ReceiptId, RpcId, SessionId, ToolCall, WallTime,
-            receipt::{INTEGRATION_SOURCE, PLAIN_SCHEMA, ReceiptView, SCHEMA_VERSION, SURFACE_SCHEMA, TOOL_CALL},
+            receipt::{FIELDS_SCHEMA, INTEGRATION_SOURCE, PLAIN_SCHEMA, ReceiptView, SURFACE_SCHEMA, TOOL_CALL},
             said::Said,
             surface::State,
             to_line,
@@ -119,7 +119,7 @@ mod tests {
     fn a_receipt_has_its_redacted_arguments_from_schema_3_2_on() {
         let mut call = sample("a", 1);
         let reads = |call: &ToolCall| ReceiptView::of_line(&to_line(call).unwrap()).is_some();
-        call.schema_version = SCHEMA_VERSION.into();
+        call.schema_version = FIELDS_SCHEMA.into();
         assert!(!reads(&call));
         for value in [None, Some(RawValue::from_string(r#"{"q":"x"}"#.into()).unwrap())] {
             call.arguments_redacted = Said::Said(value);

@@ -17,6 +17,8 @@ use crate::{
         Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime,
         cursor::{hex_of, shown},
         receipt::{Counts, ReceiptView as Receipt},
+        redaction::{self, Side},
+        schema::OfCall,
     },
 };
 use serde_json::value::RawValue;
@@ -128,6 +130,8 @@ pub struct ReceiptTotals {
     pub counts: Counts,
     /// The policies that judged, as receipts name them: each needs its snapshot.
     pub policies: BTreeSet<String>,
+    /// Contents that are not what their hash says, because rules redacted them.
+    pub redacted: u64,
 }
 
 impl ReceiptFile {
@@ -228,8 +232,26 @@ impl ReceiptFile {
                         check.found("E_MANIFEST_TAMPER", what, None);
                     }
                     self.totals.counts.call(call.outcome, call.policy_verdict);
-                    content(&mut check, "arguments_content", call.arguments_content, Some(call.arguments_hash));
-                    content(&mut check, "result_content", call.result_content, call.result_hash);
+                    let may = (call.schema_version == OfCall::Redacted).then_some(call.anomalies);
+                    let arguments = (call.arguments_content, Some(call.arguments_hash));
+                    let redacted = [
+                        content(&mut check, "arguments_content", arguments, may.map(|words| (words, Side::Arguments))),
+                        content(
+                            &mut check,
+                            "result_content",
+                            (call.result_content, call.result_hash),
+                            may.map(|words| (words, Side::Result)),
+                        ),
+                    ];
+                    let redacted: u64 = redacted.into_iter().map(u64::from).sum();
+                    self.totals.redacted += redacted;
+                    if may.is_some() && redacted == 0 {
+                        check.found(
+                            "E_MANIFEST_TAMPER",
+                            "no content of the receipt is redacted, but its schema says so",
+                            None,
+                        );
+                    }
                 }
                 self.totals.server(r, &mut check);
                 tally.ours(r);
@@ -293,12 +315,8 @@ impl ReceiptTotals {
     fn server(&mut self, receipt: &Receipt<'_>, check: &mut Check<'_, '_>) {
         let (policy, wrong) = match receipt {
             Receipt::Requested(r) => {
-                content(
-                    check,
-                    "arguments_content",
-                    raw(r.arguments_content.as_deref()),
-                    Some(r.arguments_hash.as_bytes()),
-                );
+                let arguments = (raw(r.arguments_content.as_deref()), Some(r.arguments_hash.as_bytes()));
+                content(check, "arguments_content", arguments, None);
                 (None, escrow::requested(r))
             }
             Receipt::Denied(r) => {
@@ -310,7 +328,7 @@ impl ReceiptTotals {
                     self.counts.execution(r.outcome, r.policy_verdict);
                 }
                 let hash = r.result_hash.as_ref().map(String::as_bytes);
-                content(check, "result_content", raw(r.result_content.as_deref()), hash);
+                content(check, "result_content", (raw(r.result_content.as_deref()), hash), None);
                 (r.policy_hash.as_ref(), escrow::executed(r))
             }
             Receipt::Call(_) | Receipt::Start(_) | Receipt::End(_) | Receipt::Gap(_) => return,
@@ -357,11 +375,23 @@ pub fn name_policy(policies: &mut BTreeSet<String>, hash: &str) {
     }
 }
 
-fn content(check: &mut Check<'_, '_>, name: &str, content: Option<&[u8]>, hash: Option<&[u8]>) {
-    let Some(content) = content else { return };
+/// Checks that a content has its hash, or that the words of its receipt say what was taken out of it, which is the answer.
+fn content(
+    check: &mut Check<'_, '_>,
+    name: &str,
+    (content, hash): (Option<&[u8]>, Option<&[u8]>),
+    may_be_redacted: Option<(&[u8], Side)>,
+) -> bool {
+    let Some(content) = content else { return false };
     let actual = format!("sha256:{}", canon::sha256_hex(content));
     if hash != Some(actual.as_bytes()) {
+        let stands =
+            |(words, side)| redaction::stands_for(content, hash.unwrap_or_default(), sense::words(words), side);
+        if may_be_redacted.is_some_and(stands) {
+            return true;
+        }
         let stated = hash.map_or("null".to_owned(), shown);
         check.found("E_MANIFEST_TAMPER", &format!("{name} does not match its hash"), Some((stated, actual)));
     }
+    false
 }

@@ -84,6 +84,8 @@ pub struct PackFacts {
     pub ci_binding: Option<serde_json::Value>,
     /// The calls that a server recorded of itself; `None` where a proxy recorded.
     pub coverage: Option<Covered>,
+    /// Stored contents that rules redacted before they were stored.
+    pub redacted_contents: u64,
     /// `session.json`, where the pack has one that reads.
     pub session: Option<SessionDoc>,
 }

@@ -21,6 +21,13 @@ pub fn words(r: &VerifyReport, pack: &Path, program: &str, style: Style) -> Stri
     if let Some(covered) = &r.facts.coverage {
         let _ = writeln!(out, "coverage      {covered}");
     }
+    if r.facts.redacted_contents > 0 {
+        let contents = counted(r.facts.redacted_contents, "content");
+        let _ = writeln!(
+            out,
+            "redacted      {contents}: rules took something out before it was stored; the hashes are of the originals"
+        );
+    }
     for finding in &r.errors {
         out.push('\n');
         finding_lines(&mut out, finding, style);

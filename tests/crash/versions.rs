@@ -133,7 +133,7 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         }
         "receipt" => {
             let path = dead.of("audit/receipts", &dead.one, ".jsonl");
-            let v = v.trim_matches('"').replace("5.1", "3.3");
+            let v = v.trim_matches('"').replace("5.1", "3.4");
             let v = if v.contains('.') { v } else { format!("{v}000.0") };
             replace(&path, "\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
             path
@@ -346,14 +346,14 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
     };
     assert_eq!(calls(run(&dry_run).2), Some(4));
     assert_eq!(calls(run(&["analyze", "--history", "--json"]).2), Some(4));
-    for v in ["3.3", "4.0", "99999.7"] {
+    for v in ["3.4", "4.0", "99999.7"] {
         let receipts = dead.of("audit/receipts", &dead.one, ".jsonl");
         let whole = fs::read(&receipts).unwrap();
         // A decoy within what was stored says nothing.
         replace(&receipts, "\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
         replace(&receipts, "\"arguments_content\":null", "\"arguments_content\":{\"schema_version\":\"3.0\"}");
         let before = fs::read(&receipts).unwrap();
-        let version = format!("this receipt is of version {v}; this assay reads up to 3.2");
+        let version = format!("this receipt is of version {v}; this assay reads up to 3.3");
         let (_, text, doc) = run(&dry_run);
         assert!(text.contains(&version), "{text}");
         assert_eq!(calls(doc), Some(2));

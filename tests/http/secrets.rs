@@ -273,10 +273,31 @@ fn no_secret_of_a_bridge_is_anywhere() {
 
 #[test]
 fn of_arguments_only_those_that_were_named_are_kept() {
+    let kept = format!(r#""arguments_redacted":{{"id":"sha256:{}","n":7}}"#, assay::canon::sha256_hex(b"2"));
+    over_http(&["--cleartext", "last=n"], &[&kept]);
+}
+
+#[test]
+fn what_rules_match_is_redacted() {
+    let rules = "version: \"1\"\nrules: [ { name: number, pointer: /n }, { name: list, regex: content, in: results } ]";
+    let contents =
+        [r#""arguments_content":{"id":2,"n":"[redacted:number]"}"#, r#""result_content":{"[redacted:list]":[]}"#];
+    let flags = ["--store-args", "--store-results", "--redact", "rules.yaml"];
+    let read = |rig: &Rig| drop(rig.file("rules.yaml", rules));
+    over_http_after(read, &flags, &contents);
+}
+
+fn over_http(flags: &[&str], kept: &[&str]) {
+    over_http_after(|_| {}, flags, kept);
+}
+
+/// A call through the listener, and one through the bridge: what receipts then have.
+fn over_http_after(before: impl Fn(&Rig), flags: &[&str], kept: &[&str]) {
     for listens in [true, false] {
         let (rig, crossed) = (rig!(), Crossed::default());
+        before(&rig);
         let url = server(&crossed);
-        let fixed = ["mcp-proxy", "--audit-dir", "audit", "--upstream-url", &url, "--cleartext", "last=n"];
+        let fixed = [&["mcp-proxy", "--audit-dir", "audit", "--upstream-url", &url], flags].concat();
         let listen: &[&str] = if listens { &LISTEN } else { &[] };
         let mut command = rig.program(&[&fixed[..], listen].concat());
         command.env("LISTENER_TOKEN", canary(END_HERE[0]));
@@ -294,8 +315,7 @@ fn of_arguments_only_those_that_were_named_are_kept() {
         assert_eq!(proxy.end().code(), Some(0), "{}", proxy.said());
         let [pack] = &files(&rig.at("audit/packs"), |name| name.starts_with("proof_pack_"))[..] else { panic!("one") };
         let receipts = fs::read_to_string(pack.join("receipt_pack.jsonl")).unwrap();
-        let kept = format!(r#""arguments_redacted":{{"id":"sha256:{}","n":7}}"#, assay::canon::sha256_hex(b"2"));
-        assert!(receipts.contains(&kept), "{receipts}");
+        assert!(kept.iter().all(|kept| receipts.contains(kept)), "{receipts}");
         assert_eq!(rig.json(0, &["verify-pack", pack.to_str().unwrap()])["integrity_verdict"], "PASS");
     }
 }

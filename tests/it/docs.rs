@@ -288,6 +288,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("surface/rules.rs RULES_VERSION", format!("{}.0", assay::surface::rules::RULES_VERSION)),
         ("gateway/config.rs CONFIG_VERSION", format!("{}.0", assay::gateway::config::CONFIG_VERSION)),
         ("approvals/lockfile.rs SURFACE_LOCK_VERSION", number(assay::approvals::lockfile::SURFACE_LOCK_VERSION)),
+        ("redact/load.rs REDACTION_VERSION", format!("{}.0", assay::redact::REDACTION_VERSION)),
         ("approvals/request.rs REQUEST_VERSION", number(assay::approvals::request::REQUEST_VERSION)),
         ("verify/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
         ("evidence/model/pack.rs PACK_VERSION", contract::PACK_VERSION.to_owned()),

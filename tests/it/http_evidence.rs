@@ -201,6 +201,7 @@ fn record_over(transport: Transport, steps: Vec<Step>) -> Ran {
         cleartext: assay::record::redact::Cleartext::default(),
         store_results: false,
         store_limit: 0,
+        redact: None,
         policy_hash: None,
         surface: None,
     };

@@ -36,6 +36,7 @@ mod live;
 mod pack_build;
 mod picture;
 mod planted;
+mod redact;
 mod relay_child;
 mod relay_crash;
 mod relay_flat;

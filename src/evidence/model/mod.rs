@@ -16,6 +16,7 @@ pub mod line;
 pub mod pack;
 pub mod reading;
 pub mod receipt;
+pub mod redaction;
 pub mod said;
 pub mod schema;
 pub mod server;

@@ -15,7 +15,7 @@ use super::{
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
 
-pub use super::schema::{PLAIN_SCHEMA, SCHEMA_VERSION, SURFACE_SCHEMA};
+pub use super::schema::{FIELDS_SCHEMA, PLAIN_SCHEMA, SCHEMA_VERSION, SURFACE_SCHEMA};
 pub use super::words::{Outcome, PolicyVerdict};
 
 /// `integration_source` of every receipt.
@@ -114,8 +114,8 @@ line! {
         result_is_error: Option<bool>,
         /// `complete`, `input_required`, `task`, another value as sent.
         result_type: Option<String>,
-        /// [`SCHEMA_VERSION`] if it has `arguments_redacted`; else [`SURFACE_SCHEMA`] if it says how its definition stood, or
-        /// [`PLAIN_SCHEMA`].
+        /// [`SCHEMA_VERSION`] if a content is redacted; else [`FIELDS_SCHEMA`] if it has `arguments_redacted`,
+        /// [`SURFACE_SCHEMA`] if it says how its definition stood, or [`PLAIN_SCHEMA`].
         #[serde(deserialize_with = "super::schema::known_of_call")]
         schema_version: String as OfCall,
         /// Position among the session's receipts.
@@ -164,12 +164,12 @@ impl CallView<'_> {
         ];
         let silent = unsaid.iter().all(|unsaid| *unsaid);
         let stands = unsaid.iter().all(|unsaid| !unsaid);
-        self.arguments_redacted.is_unsaid() == (self.schema_version != OfCall::Redacted)
-            && match self.schema_version {
-                OfCall::Plain => silent,
-                OfCall::Surface => stands,
-                OfCall::Redacted => silent || stands,
-            }
+        match self.schema_version {
+            OfCall::Plain => silent && self.arguments_redacted.is_unsaid(),
+            OfCall::Surface => stands && self.arguments_redacted.is_unsaid(),
+            OfCall::Fields => (silent || stands) && !self.arguments_redacted.is_unsaid(),
+            OfCall::Redacted => silent || stands,
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub use difference::{ChangeKind, Difference, Outcome, Severity};
 pub use facet::Facet;
 pub use fingerprint::{FINGERPRINT, List, NoRoot, Surface, Value};
 pub use in_force::{InForce, State};
-pub use item::{Ambiguity, Ignored, Item, PointerError, pinned_name};
+pub use item::{Ambiguity, Ignored, Item, PointerError, pinned_name, steps};
 pub use reason::{Bound, Reason};
 pub use snapshot::Snapshot;
 pub use told::{Announced, First, Mode, Standing, Stands, Told};

@@ -305,6 +305,8 @@ vocabulary! {
         Rewritten = "rewritten",
         /// A value that should be kept in cleartext is one that a pack cannot hold: it is hashed.
         CleartextNotKept = "cleartext_not_kept",
+        /// Content that should be stored could not be redacted: nothing of it was kept.
+        RedactionNotPossible = "redaction_not_possible",
         /// The client cancelled the call while its handler ran.
         CancelledByClient = "cancelled_by_client",
     }

@@ -536,6 +536,7 @@ fn contents_go_to_those_who_asked_and_are_taken_for_nobody_else() {
         exchange: None,
         offset,
         beginning: text.as_bytes().to_vec(),
+        cut: false,
         wire_bytes: text.len() as u64,
     };
     let (mut plain, mut curious) = (p.connect(), p.connect());

@@ -260,6 +260,7 @@ fn a_message_is_listed_once_whether_its_content_or_its_event_comes_first() {
             exchange: None,
             offset,
             beginning: br#"{"id":1,"method":"ping"}"#.to_vec(),
+            cut: false,
             wire_bytes: 24,
         })))
     };

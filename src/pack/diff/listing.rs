@@ -36,6 +36,9 @@ pub struct CallSide {
     pub policy_verdict: String,
     /// `result_hash`.
     pub result_hash: Option<String>,
+    /// Rules took something out of the result before it was stored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub result_is_redacted: bool,
     /// Round trip, microseconds.
     pub duration_us: Option<u64>,
 }
@@ -82,7 +85,9 @@ impl CallSide {
         match (&self.result_hash, &later.result_hash) {
             (Some(_), None) => Some("no result now"),
             (None, Some(_)) => Some("a result now"),
-            (old, new) => (old != new).then_some("different result"),
+            (old, new) if old == new => None,
+            _ if self.result_is_redacted || later.result_is_redacted => Some("different result (redacted)"),
+            _ => Some("different result"),
         }
     }
 }
@@ -132,6 +137,7 @@ fn side_of(seen: &Seen<'_>) -> CallSide {
         outcome: cut(&seen.outcome),
         policy_verdict: cut(&seen.verdict),
         result_hash: seen.result_hash.as_deref().map(cut),
+        result_is_redacted: seen.result_is_redacted,
         duration_us: seen.duration_us,
     }
 }

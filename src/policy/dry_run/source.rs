@@ -10,9 +10,11 @@ use crate::{
         pack::RECEIPTS as PACK,
         reading::{self, TooNew},
         receipt::{CallMembers, SCHEMA_VERSION, SESSION_START, StartMembers, TOOL_CALL},
+        redaction::Side,
         version,
     },
     pack::{
+        calls,
         payloads::{self, Payload, Payloads},
         stored::EMPTY,
         verify::{
@@ -129,6 +131,8 @@ struct Receipt<'a> {
     started: Option<WallTime>,
     denied: bool,
     not_verbatim: bool,
+    /// What is stored of the arguments is not what was sent.
+    redacted: bool,
 }
 
 impl<'a> Receipt<'a> {
@@ -151,6 +155,7 @@ impl<'a> Receipt<'a> {
             not_verbatim: m
                 .anomalies
                 .is_some_and(|raw| memchr::memmem::find(raw, b"\"tool_name_not_verbatim\"").is_some()),
+            redacted: calls::redacted(m.anomalies, Side::Arguments).next().is_some(),
             kind,
         })
     }
@@ -283,12 +288,14 @@ fn one(run: &mut dyn Visit, receipt: &Receipt<'_>, session: &mut Option<(String,
         return;
     }
     let payload;
-    let arguments = if let Some(json) = receipt.arguments {
+    let arguments = if receipt.redacted {
+        Arguments::NotStored
+    } else if let Some(json) = receipt.arguments {
         Arguments::Raw(json)
     } else if receipt.arguments_hash == EMPTY {
         Arguments::Raw(b"{}")
     } else {
-        payload = payloads.get(Payload::Arguments, &receipt.invocation_id, &receipt.arguments_hash);
+        payload = payloads.get(Payload::Arguments, &receipt.invocation_id, &receipt.arguments_hash, &[""; 0]);
         payload.as_deref().map_or(Arguments::NotStored, Arguments::Raw)
     };
     run.call(&Recorded {

@@ -162,6 +162,7 @@ fn opening(dir: &Path, bits: u64, interval: PackInterval) -> Step {
         cleartext: crate::record::redact::Cleartext::default(),
         store_results: false,
         store_limit: 0,
+        redact: None,
         policy_hash: None,
         surface: None,
     };

@@ -12,7 +12,7 @@ use crate::{
     record::{
         card::{Captures, LogPlace},
         recorder::{HttpBinding, Origin, Setup},
-        redact::Cleartext,
+        redact::{Cleartext, Redactor},
     },
     sys::process,
 };
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// Format version of the file `live/<process>.run`.
@@ -77,6 +78,8 @@ pub struct Stored {
     pub results: bool,
     /// Content over this many bytes stays out of receipts.
     pub limit: usize,
+    /// What is taken out of them before.
+    pub redact: Option<Arc<dyn Redactor>>,
 }
 
 impl Run {
@@ -127,6 +130,7 @@ impl Run {
             cleartext: stored.cleartext,
             store_results: stored.results,
             store_limit: stored.limit,
+            redact: stored.redact,
             policy_hash,
             surface: None,
         }

@@ -9,8 +9,10 @@ use crate::{
         RpcId, ToolCall, Transport,
         event::detail,
         receipt::{
-            INTEGRATION_SOURCE, PLAIN_SCHEMA, SCHEMA_VERSION, SESSION_START, SURFACE_SCHEMA, SessionStart, TOOL_CALL,
+            FIELDS_SCHEMA, INTEGRATION_SOURCE, PLAIN_SCHEMA, SCHEMA_VERSION, SESSION_START, SURFACE_SCHEMA,
+            SessionStart, TOOL_CALL,
         },
+        redaction::{self, Side},
         said::Said,
     },
     record::{
@@ -102,10 +104,16 @@ impl Recorder {
         let Some(mut receipt) = self.call_receipt(p, id, reason) else { return Binding::default() };
         if !self.setup.cleartext.is_empty() {
             receipt.arguments_redacted = Said::Said(p.call.as_mut().and_then(|c| c.arguments_redacted.take()));
-            SCHEMA_VERSION.clone_into(&mut receipt.schema_version);
+            FIELDS_SCHEMA.clone_into(&mut receipt.schema_version);
         }
         receipt.arguments_content = p.call.as_mut().and_then(|c| c.arguments_content.take());
         receipt.result_content = p.response.as_mut().and_then(|r| r.result_content.take());
+        let contents = [(Side::Arguments, &receipt.arguments_content), (Side::Result, &receipt.result_content)];
+        let is_redacted =
+            |side| redaction::rules(receipt.anomalies.iter().map(|w| w.as_bytes()), side).next().is_some();
+        if contents.into_iter().any(|(side, content)| content.is_some() && is_redacted(side)) {
+            SCHEMA_VERSION.clone_into(&mut receipt.schema_version);
+        }
         self.count_call(&receipt);
         self.receipt_line(id, &receipt)
     }

@@ -31,6 +31,7 @@ use super::{
     correlate::Table,
     envelope::{self, MessageKind},
     judge::Judge,
+    redact::NotApplied,
     rulings::RulingRecord,
     stream::{MessagePlace, Scope, StreamId},
     surface::Observer,
@@ -50,8 +51,13 @@ use crate::{
 use awaiting::{Awaited, Awaiting};
 use exchange::Exchanges;
 use judged::Judged;
-use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
+use std::{borrow::Cow, cell::OnceCell, collections::BTreeSet, ops::Range};
 use step::Steps;
+
+/// Bytes of the longest message that is shown to those who watch, if rules have to look through it.
+const MAX_REDACTED: usize = 1 << 20;
+/// What they see in the place of a message that rules cannot look through.
+const NOT_SHOWN: &[u8] = b"(not shown: the rules of --redact cannot be applied to this message)";
 
 /// One message as it crossed.
 pub struct Message<'a> {
@@ -437,13 +443,23 @@ impl Recorder {
 
     /// The beginning of a message, for those who watch.
     pub fn beginning(&self, m: &Message<'_>) -> Crossed {
+        let left = self.setup.redact.as_ref().map(|rules| {
+            let small = m.page.is_none() && m.bytes.len() <= MAX_REDACTED;
+            let left = if small { rules.message(m.bytes) } else { Err(NotApplied) };
+            match left {
+                Ok(left) => left.map_or(Cow::Borrowed(m.bytes), Cow::Owned),
+                Err(NotApplied) => Cow::Borrowed(NOT_SHOWN),
+            }
+        });
+        let all = left.as_deref().unwrap_or(m.bytes);
         Crossed {
             session: self.session,
             at: self.clock.wall(m.read_ns),
             direction: m.direction(),
             exchange: self.exchange_of(m.place).number(),
             offset: m.place.offset,
-            beginning: m.bytes[..m.bytes.len().min(MAX_CONTENT)].to_vec(),
+            beginning: all[..all.len().min(MAX_CONTENT)].to_vec(),
+            cut: all.len() > MAX_CONTENT,
             wire_bytes: m.bytes.len() as u64,
         }
     }

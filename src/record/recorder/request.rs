@@ -4,13 +4,19 @@ use super::{BigPayload, Message, Recorder, UNFOLLOWED_EVERY, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon::{self, Digest},
-    model::{CallAnomaly, Detail, Direction, InvocationId, Word, event::detail, surface::Facet},
+    model::{
+        CallAnomaly, Detail, Direction, InvocationId, Word,
+        event::detail,
+        redaction::{self, Side},
+        surface::Facet,
+    },
     record::{
         chain::{Entry, Wire},
         content,
         correlate::{Call, Pending},
         envelope::{self, Class, Envelope, IdKey, Params, RequestMeta, Reviewed},
         judge::Subject,
+        redact::NotApplied,
         surface::Part,
     },
 };
@@ -240,11 +246,13 @@ impl Recorder {
         }
         let tool_name = tool_name(params.name, flags);
         let digest = arguments.unwrap_or_else(no_arguments);
+        let kept = self.setup.store_args || self.setup.cleartext.names(&tool_name);
+        let left = params.arguments.filter(|_| kept).map(|arguments| self.left(m, Side::Arguments, arguments, flags));
         let mut stored = None;
         if let Some(arguments) = params.arguments.filter(|_| self.setup.store_args) {
-            stored = self.store(m, "arguments", arguments, &digest, invocation, flags, big);
+            stored = self.store(m, (Side::Arguments, arguments), left.as_ref(), &digest, invocation, flags, big);
         }
-        let arguments_redacted = self.redacted(m, &tool_name, params.arguments, flags);
+        let arguments_redacted = self.redacted(m, &tool_name, params.arguments, left.as_ref(), flags);
         let arguments_hash = digest.to_string();
         let parent = if params.input_responses.is_some() || params.request_state.is_some() {
             let state = params.request_state.map(canon::sha256_hex);
@@ -273,28 +281,64 @@ impl Recorder {
         m: &Message<'_>,
         tool: &str,
         arguments: Option<&[u8]>,
+        left: Option<&Left>,
         flags: &mut BTreeSet<Word<CallAnomaly>>,
     ) -> Option<Box<RawValue>> {
         let (arguments, limit) = (arguments.unwrap_or(b"{}"), self.setup.store_limit);
+        let left = match left {
+            Some(Left::Nothing) => return None,
+            Some(Left::Part(value)) => Some(value.as_slice()),
+            Some(Left::All) | None => None,
+        };
         if self.setup.cleartext.names(tool) && (m.page.is_some() || arguments.len() > limit) {
             flags.insert(CallAnomaly::CleartextNotKept.into());
             return None;
         }
-        self.setup.cleartext.redact(tool, arguments, limit, flags)
+        self.setup.cleartext.redact(tool, arguments, left, limit, flags)
     }
 
-    /// Puts a payload into the investigation log, and returns it in canonical form if a pack can hold it.
+    /// What rules leave of a content that is to be kept; what they took out, or that they could not, goes into `flags`.
+    pub(super) fn left(
+        &self,
+        m: &Message<'_>,
+        side: Side,
+        value: &[u8],
+        flags: &mut BTreeSet<Word<CallAnomaly>>,
+    ) -> Left {
+        let Some(rules) = &self.setup.redact else { return Left::All };
+        // What is larger goes to the investigation log as it crossed.
+        let fits = m.page.is_none() && value.len() <= self.setup.store_limit;
+        match if fits { rules.apply(side, value) } else { Err(NotApplied) } {
+            Ok(None) => Left::All,
+            Ok(Some(redacted)) => {
+                flags.extend(redacted.rules.iter().map(|rule| Word::from(redaction::word(side, rule).as_str())));
+                Left::Part(redacted.value)
+            }
+            Err(NotApplied) => {
+                flags.insert(CallAnomaly::RedactionNotPossible.into());
+                Left::Nothing
+            }
+        }
+    }
+
+    /// Puts what is left of a payload into the investigation log, and returns it in canonical form if a pack can hold it.
     #[expect(clippy::too_many_arguments, reason = "one payload, all of it known here")]
     pub(super) fn store(
         &mut self,
         m: &Message<'_>,
-        kind: &str,
-        value: &[u8],
+        (side, value): (Side, &[u8]),
+        left: Option<&Left>,
         digest: &Digest,
         invocation: InvocationId,
         flags: &mut BTreeSet<Word<CallAnomaly>>,
         big: &mut Vec<BigPayload>,
     ) -> Option<Box<RawValue>> {
+        let value = match left {
+            Some(Left::Nothing) => return None,
+            Some(Left::Part(left)) => left.as_slice(),
+            Some(Left::All) | None => value,
+        };
+        let kind = side.as_str();
         let canonical = matches!(digest, Digest::Jcs(_));
         let at = self.clock.wall(m.read_ns);
         let member = if canonical { "content" } else { "raw_base64" };
@@ -389,6 +433,16 @@ impl Recorder {
             }),
         });
     }
+}
+
+/// What rules leave of a content.
+pub(super) enum Left {
+    /// As it was sent.
+    All,
+    /// This, in canonical form.
+    Part(Vec<u8>),
+    /// They could not be applied.
+    Nothing,
 }
 
 /// What the policy judges of a request: tool calls, and the other methods that are reviewed (docs/guard.md).

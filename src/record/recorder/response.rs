@@ -6,7 +6,7 @@ use crate::{
     canon,
     model::{
         CallAnomaly, Detail, Direction, InvocationId, PolicyReason, ReceiptId, Transport, Word, event::detail,
-        exact_integer,
+        exact_integer, redaction::Side,
     },
     record::{
         chain::Entry,
@@ -70,7 +70,8 @@ impl Recorder {
         };
         let mut stored = None;
         if let (true, Some(body), Some(digest)) = (is_call && self.setup.store_results, body, &digest) {
-            stored = self.store(m, "result", body, digest, invocation, &mut flags, big);
+            let left = self.left(m, Side::Result, body, &mut flags);
+            stored = self.store(m, (Side::Result, body), Some(&left), digest, invocation, &mut flags, big);
         }
         let error_code = e.error.clone().and_then(|r| error_code(&e.bytes[r], &mut flags));
         let response = Response {

@@ -3,7 +3,10 @@
 use crate::{
     canon,
     model::{Profile, SessionId, Transport},
-    record::{chain::Chain, redact::Cleartext},
+    record::{
+        chain::Chain,
+        redact::{Cleartext, Redactor},
+    },
     surface::feed::SurfaceFeed,
 };
 use serde::{Deserialize, Serialize};
@@ -28,8 +31,10 @@ pub struct Setup {
     pub cleartext: Cleartext,
     /// Store tool results in cleartext.
     pub store_results: bool,
-    /// Content over this many bytes stays in the investigation log.
+    /// Content over this many bytes stays in the investigation log; with `redact` it is stored nowhere.
     pub store_limit: usize,
+    /// What is taken out of contents before they are stored or shown.
+    pub redact: Option<Arc<dyn Redactor>>,
     /// `sha256:` of the policy file in force when the proxy began.
     pub policy_hash: Option<String>,
     /// The decisions that the server's surface is compared with; `None` where it is compared with nothing.

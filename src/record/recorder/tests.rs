@@ -23,6 +23,7 @@ fn setup(store: bool) -> Arc<Setup> {
         cleartext: crate::record::redact::Cleartext::default(),
         store_results: store,
         store_limit: 1 << 20,
+        redact: None,
         policy_hash: None,
         surface: None,
     })

@@ -17,7 +17,7 @@ use crate::{
     model::{
         CallAnomaly, Detail, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall, WallTime,
         event::detail,
-        receipt::{GapReceipt, RECORDER_GAP, TOOL_CALL},
+        receipt::{FIELDS_SCHEMA, GapReceipt, RECORDER_GAP, SCHEMA_VERSION, TOOL_CALL},
         said::Said,
         to_line,
     },
@@ -114,11 +114,12 @@ impl Recorder {
         there.anomalies = Vec::new();
         here.anomalies = Vec::new();
         there.arguments_content = None;
-        if !there.arguments_redacted.is_unsaid() {
+        there.result_content = None;
+        // These versions say only what of contents is there.
+        if [FIELDS_SCHEMA, SCHEMA_VERSION].contains(&&*there.schema_version) {
             there.arguments_redacted = Said::Unsaid;
             there.schema_version.clone_from(&here.schema_version);
         }
-        there.result_content = None;
         here.seq = there.seq;
         here.proxy_version.clone_from(&there.proxy_version);
         to_line(&here).ok() == to_line(&there).ok()

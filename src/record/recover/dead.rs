@@ -374,6 +374,7 @@ fn setup_of(
                 cleartext: Cleartext::default(),
                 store_results: false,
                 store_limit: 0,
+                redact: None,
                 policy_hash: start.policy_hash.clone(),
                 surface: first
                     .is_some_and(|e| e.v == SURFACE_EVENTS)
@@ -396,6 +397,7 @@ fn setup_of(
                 cleartext: Cleartext::default(),
                 store_results: false,
                 store_limit: 0,
+                redact: None,
                 policy_hash: None,
                 surface: None,
             }),

@@ -3,7 +3,10 @@
 use super::{CONTENT, Detail, DetailLine, Role, Subject, Tab, timing};
 use crate::{
     live::{row::CallRow, words::CallState},
-    model::{CallAnomaly, RpcId, WallTime},
+    model::{
+        CallAnomaly, RpcId, WallTime,
+        redaction::{self, Side},
+    },
     numbers::duration,
     text::width,
     tui::{paint::clean, theme::Theme},
@@ -42,6 +45,14 @@ impl Detail {
         }
         let hashes = [subject.row.arguments_hash.as_deref(), subject.row.result_hash.as_deref()];
         let mut out = Vec::new();
+        for side in [Side::Arguments, Side::Result] {
+            let words = subject.row.anomalies.iter().map(String::as_bytes);
+            let rules: Vec<&str> = redaction::rules(words, side).collect();
+            if !rules.is_empty() {
+                let text = format!("{}: redacted by {}; its hash is of the original", side.as_str(), rules.join(", "));
+                out.push(said(&text, Role::Warn));
+            }
+        }
         for (n, (name, _)) in CONTENT.into_iter().enumerate().filter(|(n, _)| !stored.unwrap_or_default()[*n]) {
             let running = subject.row.is_running();
             let why = match hashes[n] {
@@ -50,6 +61,9 @@ impl Detail {
                 None => "there was none",
                 Some(_) if subject.row.anomalies.contains(CallAnomaly::ContentInInvestigationLog.as_str()) => {
                     "too big for a receipt: see the investigation log of the audit directory"
+                }
+                Some(_) if subject.row.anomalies.contains(CallAnomaly::RedactionNotPossible.as_str()) => {
+                    "nothing of it was kept: the rules of --redact could not be applied"
                 }
                 Some(_) if running => "shown once the call has ended",
                 Some(_) if n == 0 && redacted => "the named ones are kept, the others are hashes",

@@ -319,6 +319,9 @@ impl Builder {
             return;
         }
         self.line(Vec::new());
+        if [&change.a, &change.b].into_iter().flatten().any(|side| side.result_is_redacted) {
+            self.text("Rules redacted a result before it was stored: what they took out is not compared.", Role::Warn);
+        }
         if change.result_differences.is_empty() {
             let text = "The hashes of the results differ. Where they differ is unknown: not both packs store the results, or they are \
                         longer than 4 MiB, or they are not JSON.";

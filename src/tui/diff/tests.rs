@@ -62,6 +62,7 @@ fn changed_call() -> CallChange {
         outcome: outcome.to_owned(),
         policy_verdict: verdict.to_owned(),
         result_hash: Some(format!("sha256:{}", hash.repeat(32))),
+        result_is_redacted: false,
         duration_us: Some(us),
     };
     let place = |path: &str, kind, old, new| Difference { path: path.to_owned(), kind, old, new, cut: false };

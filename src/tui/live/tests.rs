@@ -175,6 +175,7 @@ impl Told {
             exchange: None,
             offset,
             beginning: text.as_bytes().to_vec(),
+            cut: false,
             wire_bytes: text.len() as u64,
         };
         Update::Line(Box::new(LiveLine::Content(Box::new(Content::of(&crossed)))))

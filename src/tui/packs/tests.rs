@@ -361,7 +361,7 @@ fn a_session_whose_files_are_of_a_later_version_is_too_new_and_the_others_are_sh
         if let Standing::TooNew(why) = &e.standing { why.clone() } else { format!("{:?}", e.standing) }
     };
     assert!(why(0).contains("audit event is of version 4.1; this assay reads up to 4"), "{}", why(0));
-    assert!(why(1).contains("receipt is of version 4.0; this assay reads up to 3.2"), "{}", why(1));
+    assert!(why(1).contains("receipt is of version 4.0; this assay reads up to 3.3"), "{}", why(1));
     assert!(why(2).contains("session mark is of version 4000000000"), "{}", why(2));
     assert_eq!(why(3), "Died");
     let packed = app.packs.entries.iter().find(|e| e.pack == pack).unwrap();

@@ -21,6 +21,7 @@ pub fn setup() -> Arc<Setup> {
         cleartext: assay::record::redact::Cleartext::default(),
         store_results: false,
         store_limit: 1 << 20,
+        redact: None,
         policy_hash: None,
         surface: None,
     })

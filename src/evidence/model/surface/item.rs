@@ -44,8 +44,7 @@ impl std::str::FromStr for Ignored {
     type Err = PointerError;
 
     fn from_str(pointer: &str) -> Result<Self, PointerError> {
-        let steps = pointer.strip_prefix('/').ok_or(PointerError::Start)?.split('/');
-        let steps: Vec<String> = steps.map(unescaped).collect::<Result<_, _>>()?;
+        let steps = steps(pointer)?;
         let facet = Facet::LISTS.into_iter().find(|f| f.word() == steps[0]).ok_or(PointerError::Facet)?;
         let [_, name, path @ ..] = &steps[..] else { return Err(PointerError::Whole) };
         if path.is_empty() {
@@ -53,6 +52,14 @@ impl std::str::FromStr for Ignored {
         }
         Ok(Self { facet, name: name.clone(), path: path.to_vec() })
     }
+}
+
+/// The steps of a JSON pointer (RFC 6901) that leads into a value.
+///
+/// # Errors
+/// [`PointerError::Start`], [`PointerError::Escape`].
+pub fn steps(pointer: &str) -> Result<Vec<String>, PointerError> {
+    pointer.strip_prefix('/').ok_or(PointerError::Start)?.split('/').map(unescaped).collect()
 }
 
 fn unescaped(step: &str) -> Result<String, PointerError> {

@@ -98,6 +98,7 @@ fn demux_of(guarded: bool) -> Demux {
             cleartext: crate::record::redact::Cleartext::default(),
             store_results: false,
             store_limit: 0,
+            redact: None,
             policy_hash: None,
             surface: None,
         };
