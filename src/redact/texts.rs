@@ -38,8 +38,12 @@ fn wrong(unbuilt: Unbuilt) -> String {
 /// # Errors
 /// What is wrong with it, in words.
 pub(super) fn check(pattern: &str) -> Result<(), String> {
+    let hir = regex_syntax::parse(pattern).map_err(|e| match e {
+        regex_syntax::Error::Parse(e) => format!("{} (at character {})", e.kind(), e.span().start.column),
+        regex_syntax::Error::Translate(e) => format!("{} (at character {})", e.kind(), e.span().start.column),
+        e => e.to_string(),
+    })?;
     Patterns::new(&[pattern], false, SIZE_LIMIT).map_err(wrong)?;
-    let hir = regex_syntax::parse(pattern).map_err(|e| wrong(Unbuilt::Wrong(e.to_string())))?;
     if hir.properties().minimum_len().unwrap_or(0) == 0 {
         return Err("it also matches where there is nothing".to_owned());
     }

@@ -244,7 +244,7 @@ fn rules_that_mean_nothing_start_no_server() {
     let server = ["--", "sh", "-c", "touch started"];
     rig.file("bad.yaml", "version: \"1\"\nrules:\n  - { name: x, regex: '(' }\n");
     for (flag, said) in [
-        ("bad.yaml", "bad.yaml:3:23: this is no regular expression"),
+        ("bad.yaml", "bad.yaml:3:23: this is no regular expression for a rule: unclosed group (at character 1)"),
         ("none.yaml", "none.yaml: "),
         ("preset:other", "there is no preset `other`"),
     ] {
