@@ -17,6 +17,7 @@ pub mod open;
 pub mod out;
 pub mod packs;
 pub mod policy;
+pub mod prove;
 pub mod proxy;
 pub mod recover;
 mod redact;
@@ -78,6 +79,10 @@ pub enum Command {
     VerifyPack(verify::VerifyArgs),
     /// Explain what a proof pack contains, what it proves and what it does not prove
     Explain(explain::ExplainArgs),
+    /// Prove one call of a pack to people who may not see the others
+    Prove(prove::ProveArgs),
+    /// Verify a proof of one call
+    VerifyProof(prove::VerifyProofArgs),
     /// Write a session, or part of it, as HTML, JSON, CSV, HAR or spans of OpenTelemetry
     Export(export::ExportArgs),
     /// Count calls, errors, denials and latency in packs, or in everything that you recorded
@@ -128,6 +133,8 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Open(args) => open::run(&args),
         Command::VerifyPack(args) => verify::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Prove(args) => prove::run(&args),
+        Command::VerifyProof(args) => prove::verify(&args),
         Command::Export(args) => export::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Diff(args) => diff::run(&args),

@@ -8,6 +8,7 @@ pub mod diff;
 pub mod explain;
 pub mod keys;
 pub mod payloads;
+pub mod prove;
 pub mod report;
 pub mod sign;
 pub mod staging;

@@ -245,15 +245,13 @@ impl Writer {
     }
 }
 
-/// Opens the file of checkpoints, and makes sure that a power cut leaves the names of the files that it is about.
+/// Opens the file of checkpoints, and makes sure that a power cut leaves its name and that of the segment.
 fn open(paths: &SessionPaths, role: Role) -> io::Result<Sink> {
     let sink = match role {
         Role::Recorder => Sink::create(&paths.files, &paths.checkpoints)?,
         Role::Recovery => Sink::append_to(&paths.files, &paths.checkpoints)?,
     };
-    for dir in [&paths.checkpoints, &paths.receipts].into_iter().filter_map(|path| path.parent()) {
-        files::sync_dir(dir)?;
-    }
+    paths.checkpoints.parent().map_or(Ok(()), files::sync_dir)?;
     Ok(sink)
 }
 

@@ -13,7 +13,7 @@
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
 //! | what is printed | `terminal`, `verdict` |
 //! | the program | `request`, `program`, `main` |
-//! | beside a run | `dir` (a whole audit directory), `later` (what a later version wrote) |
+//! | beside a run | `proof` (of single events), `dir` (a whole audit directory), `later` (what a later version wrote) |
 //!
 //! A file takes from those above its row in this table, never from those below.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -50,6 +50,7 @@ mod options;
 mod oracle;
 mod paths;
 pub mod program;
+pub mod proof;
 mod receipt_line;
 mod receipts;
 mod report;

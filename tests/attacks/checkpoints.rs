@@ -23,11 +23,11 @@ const EVENTS_OF_IT: usize = 82;
 const SIZES: [usize; 3] = [1, 40, EVENTS_OF_IT];
 
 /// The recorder of the session that is attacked: its key is gone.
-fn recorder(session: SessionId) -> Sealer {
+pub(super) fn recorder(session: SessionId) -> Sealer {
     Sealer::of(session, 3, key_k())
 }
 
-fn sealed() -> Pack {
+pub(super) fn sealed() -> Pack {
     static P: LazyLock<Pack> = LazyLock::new(|| {
         let mut pack = Pack::read(&recorded(&Plan::default()).1);
         let lines = pack.sealed_at(&recorder(pack.session()), &SIZES);

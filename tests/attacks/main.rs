@@ -7,6 +7,7 @@ mod demands;
 mod directory;
 mod filesystem;
 mod lies;
+mod proofs;
 mod rows;
 mod surface;
 mod versions;

@@ -83,6 +83,7 @@ fn call(c: &mut Criterion) {
             }
             recorder.lines.receipts.clear();
             recorder.lines.segment.clear();
+            recorder.lines.hashes.clear();
         });
     });
 }

@@ -31,7 +31,7 @@ fn shells_complete_what_there_is() {
         assert!(out.status.success(), "{}", stderr(&out));
         stdout(&out)
     };
-    assert_eq!(complete("assay verify-p"), "verify-pack\n");
+    assert_eq!(complete("assay verify-pa"), "verify-pack\n");
     assert!(complete("assay keys im").contains("import"));
     assert!(complete("assay mcp-proxy --pack-").contains("--pack-interval"));
 }

@@ -205,6 +205,8 @@ fn ledger_session_and_card_are_documented_member_by_member() {
     agree("Line of a key", &sample::<KeyLine>(key));
     let checkpoint = json!({"kind": "checkpoint", "note": "", "v": 1});
     agree("Line of a checkpoint", &sample::<CheckpointLine>(checkpoint));
+    let extra = json!({"event": "", "key": "", "ledger": null, "receipt": "", "reveal": [], "v": 1});
+    agree("Proof of an event", &sample::<verify::proof::Extra>(extra));
     let doc = sample::<SessionDoc>(json!({
         "chain_first": "", "chain_last": "", "clock_steps": [{"at": TIME, "delta_ms": 1}], "command_digest": "",
         "counts": counts(), "coverage": {"denied": 0, "executed": 0, "open": 0, "requested": 0}, "end_reason": "", "ended_at": TIME, "ended_mono_us": 0, "event_count": 0,
@@ -290,6 +292,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("approvals/lockfile.rs SURFACE_LOCK_VERSION", number(assay::approvals::lockfile::SURFACE_LOCK_VERSION)),
         ("redact/load.rs REDACTION_VERSION", format!("{}.0", assay::redact::REDACTION_VERSION)),
         ("approvals/request.rs REQUEST_VERSION", number(assay::approvals::request::REQUEST_VERSION)),
+        ("verify/proof.rs PROOF_VERSION", number(verify::proof::PROOF_VERSION)),
         ("verify/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
         ("evidence/model/pack.rs PACK_VERSION", contract::PACK_VERSION.to_owned()),
         ("evidence/model/pack.rs MANIFEST_VERSION", contract::MANIFEST_VERSION.to_owned()),
@@ -591,7 +594,7 @@ fn tests_that_the_documents_name_exist() {
         assert!(text.contains(&format!("fn {name}(")), "{file} has no test {name}");
         rows += 1;
     }
-    assert_eq!(rows, 38, "rows of the table of attacks");
+    assert_eq!(rows, 39, "rows of the table of attacks");
 }
 
 /// Every variable that a test or a benchmark reads, but for those that a test sets itself, is in the page about tests, and every

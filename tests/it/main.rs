@@ -20,6 +20,7 @@ mod cli_habits;
 mod cli_keys;
 mod cli_packs;
 mod cli_policy;
+mod cli_prove;
 mod cli_replay;
 mod cli_run;
 mod cli_surface;

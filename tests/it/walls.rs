@@ -245,7 +245,7 @@ fn the_verifier_needs_nothing_but_itself_and_the_rooms_of_the_format() {
         for other in needed.iter().filter(|other| !is_verifier(other)) {
             let room = other.first().map(String::as_str);
             assert!(
-                matches!(room, Some("canon" | "lines" | "model" | "numbers" | "plain" | "text")),
+                matches!(room, Some("canon" | "lines" | "model" | "note" | "numbers" | "plain" | "text" | "tree")),
                 "{} needs {}",
                 file.join("::"),
                 other.join("::")
