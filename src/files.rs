@@ -35,7 +35,8 @@ pub use tree::Tree;
 
 use assay_evidence::plain::{LINK, refuse};
 use std::{
-    io,
+    fs::File,
+    io::{self, BufRead as _, BufReader},
     os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
 };
@@ -84,6 +85,29 @@ pub fn reach_from(named: &Path, here: &Path) -> io::Result<PathBuf> {
     Ok(real)
 }
 
+/// Whether two files hold the same bytes.
+///
+/// # Errors
+/// An I/O error.
+pub fn same(one: File, other: File) -> io::Result<bool> {
+    if one.metadata()?.len() != other.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut one, mut other) = (BufReader::with_capacity(1 << 16, one), BufReader::with_capacity(1 << 16, other));
+    loop {
+        let (a, b) = (one.fill_buf()?, other.fill_buf()?);
+        let n = a.len().min(b.len());
+        if a[..n] != b[..n] {
+            return Ok(false);
+        }
+        if n == 0 {
+            return Ok(a.is_empty() && b.is_empty());
+        }
+        one.consume(n);
+        other.consume(n);
+    }
+}
+
 /// A path as text, for documents that hold text alone: bytes that are not UTF-8 are replaced.
 #[must_use]
 pub fn text(path: &Path) -> String {
@@ -95,7 +119,6 @@ mod tests {
     use super::*;
     use rustix::fs::{CWD, FileType, Mode};
     use std::{
-        fs::File,
         io::Write as _,
         os::unix::fs::{PermissionsExt, symlink},
     };
@@ -190,6 +213,23 @@ mod tests {
         assert!(Tree::at(&link).append(&link.join("made")).is_ok());
         std::fs::set_permissions(tmp.path(), PermissionsExt::from_mode(0o777)).unwrap();
         assert!(is_refusal(&tree.append(&at("made")).unwrap_err()));
+    }
+
+    #[test]
+    fn the_same_bytes_are_the_same_and_nothing_else_is() {
+        let tmp = tempfile::tempdir().unwrap();
+        let long = vec![7; 200_000];
+        let (mut other, mut longer) = (long.clone(), long.clone());
+        other[199_999] = 8;
+        longer.push(7);
+        let open = |bytes: &[u8]| {
+            std::fs::write(tmp.path().join("f"), bytes).unwrap();
+            let file = File::open(tmp.path().join("f")).unwrap();
+            std::fs::remove_file(tmp.path().join("f")).unwrap();
+            file
+        };
+        assert!(same(open(&long), open(&long)).unwrap() && same(open(b""), open(b"")).unwrap());
+        assert!(!same(open(&long), open(&other)).unwrap() && !same(open(&long), open(&longer)).unwrap());
     }
 
     #[test]

@@ -18,7 +18,8 @@
 //! | [`receipts`] | receipts that a server writes of itself |
 //! | [`seal`] | from ended evidence to a signed pack; sessions that died |
 //! | [`clients`] | configurations of MCP clients, and how one entry of them is changed |
-//! | [`history`] | the index over all sessions of this user, which is rebuilt from the journals |
+//! | [`history`] | the index over all sessions of this user, which is rebuilt from journals and packs |
+//! | [`prune`] | sessions that are no longer wanted: named in the ledger, then removed |
 //! | [`live`] | the live socket, how it is found, and the fold that every screen uses |
 //! | [`guard`] | the strict reading, verdicts before anything passes |
 //! | [`policy`] | policy files, and what they say of a call |
@@ -69,6 +70,8 @@ pub mod print;
 pub mod probe;
 #[cfg(feature = "proxy")]
 pub mod proxy;
+#[cfg(feature = "proxy")]
+pub mod prune;
 pub mod receipts;
 pub mod record;
 #[cfg(feature = "policy")]

@@ -7,12 +7,17 @@ use crate::{
     model::{SessionId, WallTime, ledger, pack},
 };
 use std::{
+    collections::BTreeMap,
+    fs::File,
     io,
     path::{Path, PathBuf},
 };
 
 /// Default audit directory, relative to the working directory.
 pub const DEFAULT_AUDIT_DIR: &str = ".assay/mcp";
+
+/// What the directory of a pack is called, before the stem of its session.
+pub const PACK_PREFIX: &str = "proof_pack_";
 
 /// The variable that names the audit directory where no option does.
 pub const AUDIT_DIR_VARIABLE: &str = "ASSAY_AUDIT_DIR";
@@ -154,6 +159,32 @@ pub fn write_dated(dir: &Path, extension: &str, bytes: &[u8]) -> io::Result<Path
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// The file of a pack that has the lines of this journal, wherever its session stands; `None` for what is no journal.
+#[must_use]
+pub fn in_pack(journal: &Path) -> Option<PathBuf> {
+    let dir = journal.parent()?;
+    let (kind, rest) = journal.file_name()?.to_str()?.split_once('_')?;
+    let file = match (dir.file_name()?.to_str()?, kind) {
+        ("audit", "segment") => pack::AUDIT_LOG,
+        ("audit", "checkpoints") => pack::CHECKPOINTS,
+        ("receipts", "session") => pack::RECEIPTS,
+        _ => return None,
+    };
+    let stem = rest.strip_suffix(".jsonl")?;
+    Some(dir.parent()?.join("packs").join(format!("{PACK_PREFIX}{stem}")).join(file))
+}
+
+/// Opens a journal to read it; once its session is sealed, what the pack has in its place.
+///
+/// # Errors
+/// A refusal, or an I/O error.
+pub fn open_journal(path: &Path) -> io::Result<File> {
+    match files::plain(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => in_pack(path).map_or(Err(e), |there| files::plain(&there)),
+        opened => opened,
+    }
 }
 
 /// An audit directory: where everything is that docs/formats.md lists under "Directories". Holding one says nothing about what exists.
@@ -315,6 +346,24 @@ impl AuditDir {
         let (stem, id) = ledger::session_of_segment(file_name)?;
         Some(SessionPaths::new(self, stem, id))
     }
+
+    /// The files of the session whose pack has this name; `None` if it is not the name of a pack.
+    #[must_use]
+    pub fn session_of_pack(&self, name: &str) -> Option<SessionPaths> {
+        self.session_of_segment(&format!("segment_{}.jsonl", name.strip_prefix(PACK_PREFIX)?))
+    }
+
+    /// The sessions that have a segment or a pack, by their stems, the oldest first; none where nothing can be read.
+    #[must_use]
+    pub fn sessions(&self) -> BTreeMap<String, SessionPaths> {
+        let names = |dir: &Path| {
+            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            entries.filter_map(|e| e.file_name().into_string().ok())
+        };
+        let packed = names(&self.packs()).filter_map(|name| self.session_of_pack(&name));
+        let all = packed.chain(names(&self.audit()).filter_map(|name| self.session_of_segment(&name)));
+        all.map(|paths| (paths.stem.clone(), paths)).collect()
+    }
 }
 
 /// Where the files of one session are.
@@ -345,6 +394,19 @@ pub struct SessionPaths {
 }
 
 impl SessionPaths {
+    /// What a pack has as well, so that it goes when that stands: the segment last, for a session is found by it.
+    #[must_use]
+    pub const fn journal(&self) -> [&PathBuf; 3] {
+        [&self.receipts, &self.checkpoints, &self.segment]
+    }
+
+    /// Where the chain of the session is: in its segment, or since that went, in its pack.
+    #[must_use]
+    pub fn chain(&self) -> PathBuf {
+        let gone = !self.files.exists(&self.segment);
+        in_pack(&self.segment).filter(|there| gone && self.files.exists(there)).unwrap_or_else(|| self.segment.clone())
+    }
+
     fn new(dir: &AuditDir, stem: &str, id: SessionId) -> Self {
         let live = dir.live();
         Self {
@@ -356,7 +418,7 @@ impl SessionPaths {
             receipts: dir.receipts().join(format!("session_{stem}.jsonl")),
             investigation: dir.investigation().join(format!("session_{stem}.jsonl")),
             surface: dir.surface().join(format!("observed_{stem}.json")),
-            pack: dir.packs().join(format!("proof_pack_{stem}")),
+            pack: dir.packs().join(format!("{PACK_PREFIX}{stem}")),
             card: live.join(format!("{}.json", id.hex())),
             spools: [live.join(format!("{}.c2s.spool", id.hex())), live.join(format!("{}.s2c.spool", id.hex()))],
         }
@@ -413,6 +475,18 @@ mod tests {
         // A worktree has a file of that name.
         std::fs::write(sub.join(".git"), "gitdir: elsewhere").unwrap();
         assert_eq!(from("repo:x", &sub), Ok((sub.join("x"), None)));
+    }
+
+    #[test]
+    fn a_journal_leads_to_the_file_of_its_pack_and_nothing_else_does() {
+        let paths = AuditDir::at("/x").session(WallTime::from_millis(0), SessionId::from_bits(5));
+        assert_eq!(in_pack(&paths.segment), Some(paths.pack.join("audit_log.jsonl")));
+        assert_eq!(in_pack(&paths.receipts), Some(paths.pack.join("receipt_pack.jsonl")));
+        assert_eq!(in_pack(&paths.checkpoints), Some(paths.pack.join("checkpoints.jsonl")));
+        let not = [&*paths.investigation, &paths.surface, &paths.card, Path::new("segment_x.jsonl"), Path::new("/")];
+        assert!(not.iter().all(|path| in_pack(path).is_none()));
+        let name = paths.pack.file_name().unwrap().to_str().unwrap();
+        assert_eq!(AuditDir::at("/x").session_of_pack(name), Some(paths.clone()));
     }
 
     #[test]

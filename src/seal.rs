@@ -15,7 +15,7 @@ use crate::{
         keys::Signer,
         verify,
     },
-    paths::{AuditDir, SessionPaths},
+    paths::{AuditDir, SessionPaths, in_pack},
     record::{
         checkpoint::Certify,
         ledger::Ends,
@@ -25,6 +25,7 @@ use crate::{
     surface::feed::Pinned,
 };
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -80,13 +81,52 @@ pub struct Sealed {
     pub notes: Vec<String>,
 }
 
-/// The session is over: its card goes, and then what the user directory remembers. Without a card a mark is no more
-/// than a leftover; a card without a mark would be named for ever.
+/// The session is over: its card goes, then what the user directory remembers, and then the journal, which is a second copy
+/// of what the pack has. Without a card a mark is no more than a leftover; a card without a mark would be named for ever.
 pub fn forget(dir: &AuditDir, paths: &SessionPaths, sealed: &mut Sealed) {
-    match paths.files.remove(&paths.card) {
-        Err(e) => sealed.problems.push(format!("{}: {e}", paths.card.display())),
-        Ok(()) => dir.marks().iter().for_each(|marks| marks.forget(paths.id)),
+    if let Err(e) = paths.files.remove(&paths.card) {
+        return sealed.problems.push(format!("{}: {e}", paths.card.display()));
     }
+    dir.marks().iter().for_each(|marks| marks.forget(paths.id));
+    if sealed.verified
+        && let Err(e) = drop_journal(paths)
+    {
+        tracing::warn!(session = %paths.id, error = %e, "the journal stays beside the pack");
+    }
+}
+
+/// Removes the journal of a session whose pack has each byte of it; gives how many bytes went. Of one that is not in the
+/// pack nothing goes.
+///
+/// # Errors
+/// As [`journal_is_in_pack`].
+pub fn drop_journal(paths: &SessionPaths) -> io::Result<u64> {
+    let bytes = journal_is_in_pack(paths)?;
+    for path in paths.journal() {
+        paths.files.remove(path)?;
+    }
+    Ok(bytes)
+}
+
+/// Whether the pack has what there is of the journal, byte for byte; gives how many bytes that are.
+///
+/// # Errors
+/// The two are not the same, or an I/O error.
+pub fn journal_is_in_pack(paths: &SessionPaths) -> io::Result<u64> {
+    let mut bytes = 0;
+    for (path, there) in paths.journal().into_iter().filter_map(|path| Some((path, in_pack(path)?))) {
+        let file = match paths.files.open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e),
+        };
+        bytes += file.metadata()?.len();
+        if !files::same(file, paths.files.open(&there)?)? {
+            let what = format!("{} is not what its pack has in {}", path.display(), there.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+    }
+    Ok(bytes)
 }
 
 /// Ends the segment in the ledger, builds the pack and verifies it.
@@ -254,7 +294,8 @@ fn sweep_marks(dir: &AuditDir, ends: &Ends) {
     for mark in marks.of_dir(dir) {
         let paths = dir.session(mark.started_at, mark.session_id);
         let over = ends.get(paths.id).is_some() && recover::is_finished(&paths, ends.get(paths.id)).unwrap_or(false);
-        if over && paths.segment.exists() && !paths.card.exists() {
+        let there = paths.segment.exists() || paths.pack.join(pack::MANIFEST).exists();
+        if over && there && !paths.card.exists() {
             marks.forget(paths.id);
         }
     }

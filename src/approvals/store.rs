@@ -260,6 +260,7 @@ fn to_ledger(dir: &AuditDir, approval: &Approval) -> io::Result<()> {
         event_count: approval.seq + 1,
         complete: None,
         note: None,
+        pruned: None,
     })
 }
 

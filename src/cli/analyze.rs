@@ -44,7 +44,7 @@ const PROBLEMS: usize = 10;
 #[command(after_help = "Example:\n  assay analyze proof_pack_20260315T113000Z_0123456789abcdef\n  \
                   assay analyze --history\n  assay analyze --html calls.html last\n\n\
                   The history is an index over every audit directory that you recorded in. It is not evidence. It is\n\
-                  built from the journals there, and --rebuild builds it again.\n\n\
+                  built from the sessions there, and --rebuild builds it again.\n\n\
                   Exit codes: 0 counted; 2 a pack is TAMPERED and was left out, or the history cannot be read;\n\
                   3 bad input, or a pack is UNSUPPORTED (a later version wrote part of it) and was left out")]
 pub struct AnalyzeArgs {

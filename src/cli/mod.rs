@@ -19,6 +19,7 @@ pub mod packs;
 pub mod policy;
 pub mod prove;
 pub mod proxy;
+pub mod prune;
 pub mod recover;
 mod redact;
 pub mod replay;
@@ -103,6 +104,8 @@ pub enum Command {
     Config(config::ConfigArgs),
     /// Run a command, and verify what was recorded of the servers that it talked to
     Run(run::RunArgs),
+    /// Remove sessions by age, size or number; the ledger says which
+    Prune(prune::PruneArgs),
     /// Finish the packs of sessions whose recorder died
     Recover(recover::RecoverArgs),
     /// Record, pack and verify a session with a built-in server
@@ -147,6 +150,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
         Command::Run(args) => run::run(&args),
+        Command::Prune(args) => prune::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoServer(args) => demo::serve(&args),

@@ -11,6 +11,7 @@ use crate::{
     pack::keys::SignerId,
     paths::{self, DEFAULT_AUDIT_DIR},
     proxy::{Compared, Options, SurfaceOptions},
+    prune::Keep,
     record::{
         opening::PackInterval,
         redact::{Cleartext, Redactor},
@@ -82,6 +83,11 @@ pub struct ProxyArgs {
     /// One pack per session, or one every N minutes (Nm) or N receipts (Nr)
     #[arg(long, value_name = "session|Nm|Nr", default_value = "session", value_parser = interval)]
     pub pack_interval: PackInterval,
+    /// When a session has ended, remove the oldest ones of this directory beyond these limits: an age, a size, a number
+    ///
+    /// As assay prune does: a line in the ledger names each. With several limits, what breaks any of them goes.
+    #[arg(long, value_name = "90d,10G,1000")]
+    pub keep: Option<Keep>,
     /// Store the arguments of tool calls in cleartext, on disk and in packs; otherwise only their hashes
     #[arg(long)]
     pub store_args: bool,
@@ -329,6 +335,7 @@ fn options(args: &ProxyArgs) -> Result<Options, Failure> {
         live_content: args.live_content,
         store_limit: usize::try_from(args.store_limit).unwrap_or(usize::MAX),
         auto_pack: args.auto_pack,
+        keep: args.keep,
         interval: args.pack_interval,
         shutdown_timeout: args.shutdown_timeout,
         json: args.json,
@@ -436,6 +443,12 @@ mod tests {
         for bad in ["-1", "nan", "inf", "x", "1e9"] {
             assert!(parse(&["--shutdown-timeout", bad, "--", "x"]).is_err(), "{bad}");
         }
+        for bad in ["", "x", "1,2", "90", "d", "1d,", "-1d", "1.5d", "1d,2w", "99999999999999999999d", "1P"] {
+            assert_eq!(parse(&["--keep", bad, "--", "x"]).is_ok(), bad == "90", "{bad}");
+        }
+        let keep = parse(&["--keep", "90d,10G,1000", "--", "x"]).unwrap().keep.unwrap();
+        assert_eq!((keep.age, keep.bytes), (Some(Duration::from_hours(90 * 24)), Some(10 << 30)));
+        assert_eq!(keep.sessions, Some(1000));
         for bad in ["../x", ".x", "a b", ""] {
             assert!(parse(&["--server-id", bad, "--", "x"]).is_err(), "{bad}");
         }

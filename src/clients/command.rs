@@ -29,7 +29,7 @@ pub fn is_of_connection(header: &str) -> bool {
 }
 
 /// Options of the proxy that take a value as the next argument; a test of the proxy's options holds them to this list.
-pub const WITH_VALUE: [&str; 37] = [
+pub const WITH_VALUE: [&str; 38] = [
     "--allow-host",
     "--allow-origin",
     "--audit-dir",
@@ -41,6 +41,7 @@ pub const WITH_VALUE: [&str; 37] = [
     "--header-env",
     "--header-file",
     "--io-threads",
+    "--keep",
     "--listen",
     "--max-connections",
     "--max-message",

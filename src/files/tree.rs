@@ -204,6 +204,18 @@ impl Tree {
         }
     }
 
+    /// Removes a directory and what is in it; one that is not there is not an error. No link is followed.
+    ///
+    /// # Errors
+    /// A refusal, or an I/O error.
+    pub fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let gone = self.dir(path).and_then(|_| std::fs::remove_dir_all(path));
+        match gone {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether anything has this name; what cannot be looked at has not.
     #[must_use]
     pub fn exists(&self, path: &Path) -> bool {

@@ -82,6 +82,7 @@ impl Lane {
             store_results: false,
             redact: None,
             store_command: false,
+            keep: None,
             live_content: false,
             store_limit: 1 << 20,
             auto_pack: true,

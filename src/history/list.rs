@@ -14,7 +14,7 @@ use crate::{
         version,
     },
     pack::verify::source::PackDir,
-    paths::{self, AuditDir, DEFAULT_AUDIT_DIR, SessionPaths},
+    paths::{self, AuditDir, DEFAULT_AUDIT_DIR, PACK_PREFIX, SessionPaths},
     record::{card::Card, mark::NotOurs},
     sys::process,
     text::visible,
@@ -94,7 +94,7 @@ impl Entry {
     #[must_use]
     pub fn name(&self) -> String {
         let dir = self.pack.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        dir.strip_prefix("proof_pack_").map(str::to_owned).unwrap_or(dir)
+        dir.strip_prefix(PACK_PREFIX).map(str::to_owned).unwrap_or(dir)
     }
 
     /// The state of the session in one word.
@@ -434,7 +434,7 @@ fn started_of_stem(stem: &str) -> String {
 
 fn started_of_name(pack: &Path) -> String {
     let name = pack.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    started_of_stem(name.strip_prefix("proof_pack_").unwrap_or_default())
+    started_of_stem(name.strip_prefix(PACK_PREFIX).unwrap_or_default())
 }
 
 /// What only the history knows: the receipts of sessions without a pack.
@@ -450,9 +450,8 @@ fn from_history(home: &Path, roots: &[PathBuf], live: &HashSet<String>, tell: &d
             .into_iter()
             .filter(|row| !row.pack.is_dir() && roots.iter().any(|root| Path::new(&row.audit_dir) == root))
             .filter_map(|row| {
-                let stem = row.pack.file_name()?.to_str()?.strip_prefix("proof_pack_")?.to_owned();
                 let dir = AuditDir::at(&row.audit_dir).remembered_in(Some(home.to_owned()));
-                let paths = dir.session_of_segment(&format!("segment_{stem}.jsonl"))?;
+                let paths = dir.session_of_pack(row.pack.file_name()?.to_str()?)?;
                 let mut e = entry(&dir, &row.pack, Some(&paths), live);
                 e.receipts = Some(row.receipts);
                 e.counts = Some(row.counts);

@@ -1,6 +1,6 @@
 //! The history: an embedded SQLite index over every audit directory that this user recorded in (docs/analyze.md).
 //!
-//! It is never evidence. Everything in it comes from the receipt journals of the audit directories, by one function,
+//! It is never evidence. Everything in it comes from the receipts in the audit directories, in journals and packs, by one function,
 //! whether a session is noted when it ends or the whole is rebuilt; so it may be deleted at any time. Which directories
 //! there are is kept in a text file beside it, one JSON string a line, and survives a database that does not.
 
@@ -20,7 +20,7 @@ use crate::{
         calls::{self, CallsError, Seen},
         verify::source::PackDir,
     },
-    paths::{AuditDir, SessionPaths, create_private_dir},
+    paths::{self, AuditDir, SessionPaths, create_private_dir},
 };
 use std::{
     io::{self, Read as _, Write as _},
@@ -85,7 +85,7 @@ pub struct Refreshed {
 /// [`HistoryError`]; the next `assay analyze --history` finds the session then.
 pub fn note(home: &Path, dir: &AuditDir, paths: &SessionPaths) -> Result<(), HistoryError> {
     let root = register(home, dir.root())?;
-    let summary = summarize(&AuditDir::at(&root), &paths.stem).map_err(HistoryError::Journal)?;
+    let summary = summarize(paths).map_err(HistoryError::Journal)?;
     History::open(home, PATIENCE_OF_PROXY)?.put(&root, paths, &summary)
 }
 
@@ -163,12 +163,14 @@ pub fn refresh(history: &mut History, home: &Path) -> Result<Refreshed, HistoryE
         };
         out.directories += 1;
         let known = history.stamps(&root)?;
+        let mut all = dir.sessions();
+        all.retain(|_, paths| receipts_of(paths).symlink_metadata().is_ok());
+        all.extend(names.filter_map(|name| session_of(&dir, &name)).map(|paths| (paths.stem.clone(), paths)));
         let mut seen = std::collections::BTreeSet::new();
-        for name in names {
-            let Some(paths) = session_of(&dir, &name) else { continue };
-            let stamp = std::fs::symlink_metadata(&paths.receipts).map(|m| stamp_of(&m)).ok();
+        for paths in all.into_values() {
+            let stamp = receipts_of(&paths).symlink_metadata().map(|m| stamp_of(&m)).ok();
             if known.get(&paths.stem).copied() != stamp || stamp.is_none() {
-                match summarize(&dir, &paths.stem) {
+                match summarize(&paths) {
                     Ok(summary) => {
                         history.put(&root, &paths, &summary)?;
                         out.indexed += 1;
@@ -190,21 +192,29 @@ fn session_of(dir: &AuditDir, name: &str) -> Option<SessionPaths> {
     dir.session_of_segment(&format!("segment_{}", name.strip_prefix("session_")?))
 }
 
+/// The receipts of a session: its journal, or once that went, those of its pack.
+fn receipts_of(paths: &SessionPaths) -> PathBuf {
+    let sealed = || paths::in_pack(&paths.receipts).filter(|there| there.symlink_metadata().is_ok());
+    let journal = paths.receipts.symlink_metadata().is_ok();
+    if journal { paths.receipts.clone() } else { sealed().unwrap_or_else(|| paths.receipts.clone()) }
+}
+
 fn stamp_of(m: &std::fs::Metadata) -> (u64, i64) {
     (m.len(), m.mtime().wrapping_mul(1_000_000_000).wrapping_add(m.mtime_nsec()))
 }
 
-/// Reads the journal of a session, unless a part of it is of a later version. A torn last line of a session that is
-/// running or was cut is counted, not refused.
-fn summarize(dir: &AuditDir, stem: &str) -> Result<Summary, CallsError> {
-    let receipts = dir.receipts();
-    let name = format!("session_{stem}.jsonl");
-    let failed = |what: String| CallsError::NotOpened { path: receipts.join(&name), what };
-    let opened = PackDir::open(&receipts).map_err(|e| failed(e.to_string()))?;
-    let stamp =
-        std::fs::symlink_metadata(receipts.join(&name)).map(|m| stamp_of(&m)).map_err(|e| failed(e.to_string()))?;
+/// Reads the journal of a session, or what its pack has of it, unless a part of it is of a later version. A torn last line
+/// of a session that is running or was cut is counted, not refused.
+fn summarize(paths: &SessionPaths) -> Result<Summary, CallsError> {
+    let path = receipts_of(paths);
+    let failed = |what: String| CallsError::NotOpened { path: path.clone(), what };
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Err(failed("it has no name".to_owned()));
+    };
+    let opened = PackDir::open(dir).map_err(|e| failed(e.to_string()))?;
+    let stamp = path.symlink_metadata().map(|m| stamp_of(&m)).map_err(|e| failed(e.to_string()))?;
     let (mut out, mut too_new) = (Summary { stamp, ..Summary::default() }, None);
-    calls::lines(&opened, &name, |line| {
+    calls::lines(&opened, name, |line| {
         let Some(seen) = Seen::read(line.bytes) else {
             out.unreadable += u64::from(!line.bytes.is_empty());
             return;
@@ -227,7 +237,7 @@ fn summarize(dir: &AuditDir, stem: &str) -> Result<Summary, CallsError> {
         out.analysis.receipt(&seen);
     })?;
     match too_new {
-        Some(source) => Err(CallsError::TooNew { path: receipts.join(&name), source }),
+        Some(source) => Err(CallsError::TooNew { path, source }),
         None => Ok(out),
     }
 }

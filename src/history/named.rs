@@ -4,7 +4,7 @@ use super::list::Places;
 use crate::{
     model::{SessionId, pack::MANIFEST},
     numbers::counted,
-    paths::{AuditDir, SessionPaths},
+    paths::{self, AuditDir, PACK_PREFIX, SessionPaths},
 };
 use std::{
     cmp::Reverse,
@@ -16,8 +16,6 @@ use std::{
 const MIN_DIGITS: usize = 4;
 /// Candidates that an error lists.
 const LISTED: usize = 8;
-/// What the directory of a pack is called, before its stem.
-const PACK: &str = "proof_pack_";
 /// The newest session that has a pack; `last~1` is the one before it.
 const LAST: &str = "last";
 /// What is typed where a name was expected.
@@ -97,6 +95,11 @@ pub fn find(what: &Path, places: &Places) -> Result<Named, NameError> {
     }
     if what.symlink_metadata().is_ok() {
         return of_file(what);
+    }
+    // A journal that went when its session was sealed is in its pack.
+    let sealed = std::path::absolute(what).ok().and_then(|journal| paths::in_pack(&journal)).filter(|p| p.is_file());
+    if let Some(pack) = sealed.as_deref().and_then(Path::parent) {
+        return Ok(Named::Pack(pack.to_owned()));
     }
     let Some(wanted) = what.to_str().and_then(Wanted::parse) else { return Err(NameError::Missing(what.to_owned())) };
     let looked = places.roots();
@@ -191,7 +194,7 @@ impl Wanted {
         if let Some(back) = text.strip_prefix(LAST).and_then(|rest| rest.strip_prefix('~')) {
             return if back.is_empty() { Some(1) } else { back.parse().ok() }.map(Self::Last);
         }
-        let stem = text.strip_prefix(PACK).unwrap_or(text);
+        let stem = text.strip_prefix(PACK_PREFIX).unwrap_or(text);
         let date = |stem: &str| stem.len() > 8 && stem.bytes().take(8).all(|b| b.is_ascii_digit());
         if date(stem) && stem.as_bytes().get(8) == Some(&b'T') {
             return Some(Self::Stem(stem.to_owned()));
@@ -214,20 +217,9 @@ impl Wanted {
 fn sessions(roots: &[PathBuf]) -> Vec<SessionPaths> {
     let mut all = BTreeMap::new();
     for (nth, root) in roots.iter().enumerate() {
-        let dir = AuditDir::at(root);
-        let of_pack = |name: &str| dir.session_of_segment(&format!("segment_{}.jsonl", name.strip_prefix(PACK)?));
-        let of_segment = |name: &str| dir.session_of_segment(name);
-        let found = names(&dir.packs()).filter_map(|name| of_pack(&name));
-        for paths in found.chain(names(&dir.audit()).filter_map(|name| of_segment(&name))) {
-            all.insert((paths.stem.clone(), nth), paths);
-        }
+        all.extend(AuditDir::at(root).sessions().into_iter().map(|(stem, paths)| ((stem, nth), paths)));
     }
     all.into_values().collect()
-}
-
-fn names(dir: &Path) -> impl Iterator<Item = String> + use<> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|e| e.file_name().into_string().ok())
 }
 
 /// The newest sessions that have packs, at most so many. Names tell the second; within one, `session.json` does.
@@ -331,7 +323,7 @@ mod tests {
         for (stem, started) in all {
             std::fs::write(dir.audit().join(format!("segment_{stem}.jsonl")), "").unwrap();
             if let Some(started) = started {
-                let pack = dir.packs().join(format!("{PACK}{stem}"));
+                let pack = dir.packs().join(format!("{PACK_PREFIX}{stem}"));
                 std::fs::create_dir_all(&pack).unwrap();
                 std::fs::write(pack.join(MANIFEST), "{}").unwrap();
                 std::fs::write(pack.join("session.json"), format!(r#"{{"v":1,"started_at":"{started}"}}"#)).unwrap();
@@ -340,7 +332,7 @@ mod tests {
         let places = Places { audit_dir: Some(audit), only: true, ..Places::of_user() };
         for (name, nth) in [("last", 0), ("last~1", 1), ("last~2", 3)] {
             let Named::Pack(pack) = find(Path::new(name), &places).unwrap() else { panic!("{name}") };
-            assert!(pack.ends_with(format!("{PACK}{}", all[nth].0)), "{name}: {pack:?}");
+            assert!(pack.ends_with(format!("{PACK_PREFIX}{}", all[nth].0)), "{name}: {pack:?}");
         }
         let before = find(Path::new("last~3"), &places).unwrap_err();
         assert!(matches!(before, NameError::Before { packs: 3, .. }), "{before}");

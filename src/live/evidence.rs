@@ -176,7 +176,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(path: &Path, time_of: fn(&[u8]) -> Option<i64>, member: &str, stop: &'a AtomicBool) -> io::Result<Self> {
-        let lines = Lines::of(crate::files::plain(path)?);
+        let lines = Lines::of(crate::paths::open_journal(path)?);
         Ok(Self { lines, time_of, member: Finder::new(member).into_owned(), stop })
     }
 

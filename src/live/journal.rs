@@ -46,7 +46,7 @@ pub fn event(line: &[u8], next: Option<u64>) -> (u64, Reading<AuditEvent>) {
 /// # Errors
 /// The system's error.
 pub fn events(path: &Path, from: u64, to: u64, each: &mut dyn FnMut(u64, Reading<AuditEvent>)) -> io::Result<()> {
-    let mut lines = Lines::of(crate::files::plain(path)?);
+    let mut lines = Lines::of(crate::paths::open_journal(path)?);
     seek_event(&mut lines, from)?;
     let limit = lines.len()?;
     let mut next = None;
@@ -71,7 +71,7 @@ pub fn calls(
     each: &mut dyn FnMut(&ToolCall),
 ) -> io::Result<Option<TooNew>> {
     let mut too_new = None;
-    let mut lines = Lines::of(crate::files::plain(path)?);
+    let mut lines = Lines::of(crate::paths::open_journal(path)?);
     let limit = lines.len()?;
     while let Some(line) = lines.whole(limit)? {
         if wanted.is_none_or(|w| receipt_id(line.bytes).is_none_or(|id| w.contains(&id))) {

@@ -131,8 +131,9 @@ impl Ready {
             .map_err(|e| Failure::bad_input(e).hint("look at --upstream-url, --cacert and --proxy"))?;
         let failed = |why: String| Failure::failed(why);
         let first = signer.clone().filter(|_| usable);
-        let (auto_pack, live_content) = (options.auto_pack, options.live_content);
-        let keeping = Keeping { dir: dir.clone(), usable, signer: signer.clone(), auto_pack, live_content, status };
+        let (auto_pack, keep, live_content) = (options.auto_pack, options.keep, options.live_content);
+        let keeping =
+            Keeping { dir: dir.clone(), usable, signer: signer.clone(), auto_pack, keep, live_content, status };
         let limits = Limits { idle_ns: http.session_idle.as_nanos() as u64, sessions: http.max_sessions };
         let served = Served { url: http.url.as_str(), limits, capacity: http.capture_size };
         let Exchanges { log, key, waker, source, leftovers, reload, policy, process: number, identity } =

@@ -35,6 +35,7 @@ use crate::{
     pack::keys::{KeyError, KeyStore, Signer},
     paths::{self, AuditDir, DEFAULT_AUDIT_DIR, PathError},
     policy::{Dns, Policy},
+    prune::Keep,
     record::{
         self,
         opening::PackInterval,
@@ -99,6 +100,8 @@ pub struct Options {
     pub store_limit: usize,
     /// Whether a pack is built when a session ends.
     pub auto_pack: bool,
+    /// Which sessions of the audit directory stay when one has ended; `None` keeps all.
+    pub keep: Option<Keep>,
     /// When packs are closed.
     pub interval: PackInterval,
     /// How long a shutdown may take before the server is killed.
@@ -212,8 +215,8 @@ fn run_with(options: &Options, upstream: Option<&Upstream>) -> Result<Exit, Fail
     };
     let upstream = upstream.map(|upstream| &upstream.bridge);
     let start = Start { options, upstream, dir: &dir, usable, session, started, status, waker, signer: signer.clone() };
-    let (auto_pack, live_content) = (options.auto_pack, options.live_content);
-    let keeping = Keeping { dir: dir.clone(), usable, signer, auto_pack, live_content, status };
+    let (auto_pack, keep, live_content) = (options.auto_pack, options.keep, options.live_content);
+    let keeping = Keeping { dir: dir.clone(), usable, signer, auto_pack, keep, live_content, status };
     let begun = spawned.and_then(|(child, pipes, log)| {
         let child = Arc::new(child);
         begin(&start, keeping, events, rules, &child, (pipes, log)).inspect_err(|_| {

@@ -3,12 +3,23 @@
 use super::{Sealed, Status, status::Tally};
 use crate::{
     live::{hub::Hub, protocol::PackState},
+    model::WallTime,
     pack::keys::Signer,
     paths::{AuditDir, SessionPaths},
+    prune::{self, Done, Keep, What},
     record::{recover::RecoverError, session::Ended},
     seal::{forget, seal},
 };
-use std::sync::{Arc, mpsc::Receiver};
+use std::{
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+    thread::JoinHandle,
+};
+
+/// Sessions that are pruned when one has ended, at most.
+const MOST: usize = 500;
 
 /// Whose evidence it is, and how it is sealed.
 #[derive(Clone)]
@@ -18,6 +29,8 @@ pub(super) struct Keeping {
     pub(super) usable: bool,
     pub(super) signer: Option<Arc<Signer>>,
     pub(super) auto_pack: bool,
+    /// Which sessions of the directory stay when one has ended.
+    pub(super) keep: Option<Keep>,
     /// Subscribers may have what messages hold.
     pub(super) live_content: bool,
     pub(super) status: Status,
@@ -33,7 +46,7 @@ impl Sealer {
     /// Runs until the recorder is gone; returns what became of the sessions.
     pub(super) fn run(self, ended: &Receiver<Ended>) -> Tally {
         let Keeping { dir, signer, auto_pack, status, .. } = &self.keeping;
-        let (mut tally, mut packs) = (Tally::default(), 0_u64);
+        let (mut tally, mut packs, mut pruner) = (Tally::default(), 0_u64, Pruner::default());
         for Ended { mut store, doc, surface, pinned, .. } in ended {
             self.tell(doc.session_id, PackState::Sealing, None);
             let seen = (surface.as_deref(), pinned.as_deref());
@@ -51,7 +64,9 @@ impl Sealer {
             index(dir, &store.paths);
             tally.add(&sealed);
             packs += 1;
+            pruner.wake(&self.keeping);
         }
+        pruner.end();
         tracing::debug!(dir = %dir.root().display(), packs, "sealing is done");
         tally
     }
@@ -61,6 +76,66 @@ impl Sealer {
             let pack = sealed.and_then(|s| s.pack.clone());
             live.pack(session, state, pack, sealed.map(|s| s.problems.clone()).unwrap_or_default());
         }
+    }
+}
+
+/// Prunes the directory in a thread of its own, so that no session waits for it.
+#[derive(Default)]
+struct Pruner(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
+
+impl Pruner {
+    /// A session has ended.
+    fn wake(&mut self, keeping: &Keeping) {
+        let Some((keep, signer)) = keeping.keep.zip(keeping.signer.clone()) else { return };
+        if self.0.is_none() {
+            let (ended, woken) = mpsc::channel();
+            let dir = keeping.dir.clone();
+            let run = move || {
+                let _ = crate::sys::process::nice_this_thread(15);
+                while woken.recv().is_ok() {
+                    // Once for all that ended meanwhile.
+                    while woken.try_recv().is_ok() {}
+                    prune_now(&dir, keep, &signer);
+                }
+            };
+            match std::thread::Builder::new().name("assay-prune".into()).spawn(run) {
+                Ok(thread) => self.0 = Some((ended, thread)),
+                Err(e) => tracing::warn!(error = %e, "cannot start a thread to prune"),
+            }
+        }
+        if let Some((ended, _)) = &self.0 {
+            let _ = ended.send(());
+        }
+    }
+
+    /// Waits for what was begun.
+    fn end(self) {
+        if let Some((ended, thread)) = self.0 {
+            drop(ended);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Removes what `--keep` does not keep. The evidence of the session is sealed by now: that this fails is no more than a log line.
+fn prune_now(dir: &AuditDir, keep: Keep, signer: &Signer) {
+    let pruned = prune::survey(dir, What::Packs).and_then(|found| {
+        let mut chosen = keep.choose(found.sessions, WallTime::now());
+        // A process that ends is waited for; the next one goes on.
+        chosen.drain(..chosen.len().saturating_sub(MOST));
+        if chosen.is_empty() && found.unfinished.is_empty() {
+            return Ok(Done::default());
+        }
+        prune::prune(dir, What::Packs, &found.unfinished, &chosen, signer)
+    });
+    match pruned {
+        Ok(done) => {
+            tracing::info!(sessions = done.sessions, bytes = done.bytes, "pruned");
+            for left in done.left.iter().filter(|left| left.wrong) {
+                tracing::warn!(session = %left.name, "it was not pruned: {}", left.why);
+            }
+        }
+        Err(e) => tracing::warn!(error = %e, "nothing was pruned"),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     lines::{self, GoodTail, Lines},
     model::{
         GENESIS, LedgerKind, LedgerLine, SessionId, WallTime,
-        ledger::{LedgerMembers, version_of},
+        ledger::{LedgerMembers, Pruned, PrunedWhat, version_of},
         line::{number, text},
         reading::{self, Reading, TooNew},
         to_line,
@@ -51,6 +51,8 @@ pub struct Entry<'a> {
     pub complete: Option<bool>,
     /// More about it, as text for people.
     pub note: Option<String>,
+    /// The tombstone, of the kind `pruned`; its signature is made as it is written.
+    pub pruned: Option<Pruned>,
 }
 
 impl Ledger {
@@ -81,6 +83,7 @@ impl Ledger {
                 event_count: 0,
                 complete: None,
                 note: Some(note),
+                pruned: None,
             })?;
         }
         Ok(ledger)
@@ -97,33 +100,50 @@ impl Ledger {
     /// # Errors
     /// An I/O error; the ledger is then as it was.
     pub fn append(&mut self, entry: &Entry<'_>) -> io::Result<()> {
-        let mut line = LedgerLine {
-            at: WallTime::now(),
-            complete: entry.complete,
-            event_count: entry.event_count,
-            hash: String::new(),
-            kind: entry.kind,
-            ledger_seq: self.seq,
-            note: entry.note.clone(),
-            prev_hash: self.head.clone(),
-            segment: entry.segment.to_owned(),
-            segment_hash: entry.segment_hash.to_owned(),
-            session_id: entry.session,
-            v: version_of(entry.session),
-        };
-        line.seal()?;
-        let mut bytes = to_line(&line)?;
-        bytes.push(b'\n');
+        self.append_all(std::slice::from_ref(entry), &|_| String::new())
+    }
+
+    /// Appends lines and syncs them; `sign` signs tombstones, Base64.
+    ///
+    /// # Errors
+    /// An I/O error; the ledger is then as it was.
+    pub fn append_all(&mut self, entries: &[Entry<'_>], sign: &dyn Fn(&[u8]) -> String) -> io::Result<()> {
+        let (mut bytes, mut last) = (Vec::new(), Head { hash: self.head.clone(), ledger_seq: self.seq });
+        for (seq, entry) in (self.seq..).zip(entries) {
+            let mut line = LedgerLine {
+                at: WallTime::now(),
+                complete: entry.complete,
+                event_count: entry.event_count,
+                hash: String::new(),
+                kind: entry.kind,
+                ledger_seq: seq,
+                note: entry.note.clone(),
+                prev_hash: std::mem::take(&mut last.hash),
+                pruned: entry.pruned.clone(),
+                segment: entry.segment.to_owned(),
+                segment_hash: entry.segment_hash.to_owned(),
+                session_id: entry.session,
+                v: version_of(entry.kind, entry.session),
+            };
+            let signature = sign(&line.signed_bytes()?);
+            line.pruned.iter_mut().for_each(|pruned| pruned.signature.clone_from(&signature));
+            line.seal()?;
+            bytes.extend(to_line(&line)?);
+            bytes.push(b'\n');
+            last = Head { hash: line.hash, ledger_seq: seq };
+        }
+        if entries.is_empty() {
+            return Ok(());
+        }
         if let Err(e) = self.file.write_all(&bytes).and_then(|()| files::sync_data(&self.file)) {
             // A new line must not be appended to half a line, and a whole one would record what did not happen.
             self.file.set_len(self.end)?;
             return Err(e);
         }
         self.end += bytes.len() as u64;
-        self.seq = self.seq.saturating_add(1);
-        self.head = line.hash;
-        let head = Head { hash: self.head.clone(), ledger_seq: line.ledger_seq };
-        if let Err(e) = rollback::remember(&self.dir, &self.file, head) {
+        self.seq = last.ledger_seq.saturating_add(1);
+        self.head.clone_from(&last.hash);
+        if let Err(e) = rollback::remember(&self.dir, &self.file, last) {
             tracing::warn!(error = %e, "the ledger's last line could not be remembered: that it goes missing would not be seen");
         }
         Ok(())
@@ -168,12 +188,24 @@ pub struct SegmentEnd {
     pub hash: String,
     /// Number of events in the segment.
     pub events: u64,
+    /// When the line was written.
+    pub at: WallTime,
+    /// Whether the session was complete.
+    pub complete: Option<bool>,
+}
+
+impl From<LedgerLine> for SegmentEnd {
+    fn from(line: LedgerLine) -> Self {
+        Self { hash: line.segment_hash, events: line.event_count, at: line.at, complete: line.complete }
+    }
 }
 
 /// Every end of a segment that the ledger holds, read in one go.
 #[derive(Debug, Default)]
 pub struct Ends {
     known: HashMap<SessionId, SegmentEnd>,
+    /// Tombstones, by what is removed: not verified here.
+    pruned: HashMap<(SessionId, PrunedWhat), LedgerLine>,
     /// A line that only a later version reads, and the sessions that such lines name.
     too_new: Option<TooNew>,
     unread: HashSet<SessionId>,
@@ -188,8 +220,11 @@ impl Ends {
         let mut all = Self::default();
         walk(dir, &mut |line| match reading::read::<LedgerLine>(line) {
             Reading::Readable(line) if line.kind == LedgerKind::SegmentEnd => {
-                let end = SegmentEnd { hash: line.segment_hash, events: line.event_count };
-                all.known.extend(line.session_id.map(|session| (session, end)));
+                all.known.extend(line.session_id.map(|session| (session, line.into())));
+            }
+            Reading::Readable(line) if line.kind == LedgerKind::Pruned => {
+                let key = line.session_id.zip(line.pruned.as_ref().map(|pruned| pruned.what));
+                all.pruned.extend(key.map(|key| (key, line)));
             }
             Reading::TooNew(e) => {
                 all.too_new = Some(e);
@@ -211,6 +246,12 @@ impl Ends {
     #[must_use]
     pub fn is_unread(&self, session: SessionId) -> bool {
         self.unread.contains(&session)
+    }
+
+    /// The tombstone of something of this session.
+    #[must_use]
+    pub fn pruned(&self, session: SessionId, what: PrunedWhat) -> Option<&LedgerLine> {
+        self.pruned.get(&(session, what))
     }
 
     /// How the segment of this session ended.
@@ -347,6 +388,7 @@ mod tests {
             event_count: 1,
             complete: None,
             note: None,
+            pruned: None,
         }
     }
 

@@ -176,7 +176,7 @@ pub fn recover(
     }
     // It may have ended since.
     let end = ledger::holds(dir, paths.id, LedgerKind::SegmentEnd).map_err(at(&dir.ledger()))?;
-    let end = end.map(|line| ledger::SegmentEnd { hash: line.segment_hash, events: line.event_count });
+    let end = end.map(ledger::SegmentEnd::from);
     if card.is_none() && nothing_left(dir, paths, end.as_ref()).map_err(at(&paths.segment))? {
         return Ok(None);
     }
@@ -346,7 +346,7 @@ fn hand_over(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> io::Resul
 }
 
 fn last_event(paths: &SessionPaths) -> io::Result<Option<AuditEvent>> {
-    let file = match paths.files.open(&paths.segment) {
+    let file = match paths.files.open(&paths.chain()) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),

@@ -215,7 +215,16 @@ mod tests {
     fn append(dir: &AuditDir) {
         let session = Some(SessionId::from_bits(1));
         let (kind, segment) = (LedgerKind::SegmentStart, "segment_x.jsonl");
-        let entry = Entry { kind, session, segment, segment_hash: GENESIS, event_count: 1, complete: None, note: None };
+        let entry = Entry {
+            kind,
+            session,
+            segment,
+            segment_hash: GENESIS,
+            event_count: 1,
+            complete: None,
+            note: None,
+            pruned: None,
+        };
         Ledger::lock(dir, session).unwrap().append(&entry).unwrap();
     }
 

@@ -118,6 +118,7 @@ impl Store {
                 event_count: recorder.chain().len(),
                 complete: None,
                 note: None,
+                pruned: None,
             })
         });
         match started {
@@ -334,6 +335,7 @@ impl Store {
             event_count: doc.event_count,
             complete: Some(doc.session_complete),
             note,
+            pruned: None,
         })
     }
 }

@@ -8,20 +8,23 @@ use super::{
     finding::{Finding, MAX_FINDINGS, VERSION_UNSUPPORTED},
     options::{Progress, VerifyError},
     session,
+    signature::verify_ed25519,
     source::{HashedLines, MAX_DOCUMENT, OpenProblem, PackDir, ReadMeter, ReadStop},
     unread::{Unread, explain_document},
     words::Stage,
 };
-use crate::model::pack::{RECEIPTS, SESSION};
+use crate::model::pack::{AUDIT_LOG, RECEIPTS, SESSION};
 use crate::{
     model::{
         GENESIS, LedgerKind, LedgerLine, SessionId,
         event::hash_of_line,
-        ledger::{session_of_segment, version_of},
+        ledger::{Pruned, PrunedWhat, session_of_segment},
         line::Canonical as _,
+        sha256_hex,
     },
     text::counted,
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, HashSet},
@@ -47,6 +50,8 @@ pub enum SegmentState {
     NotInLedger,
     /// A later version wrote some of its lines: it cannot be judged.
     TooNew,
+    /// It is not there, and a signed tombstone in the ledger says so.
+    Pruned,
 }
 
 /// One segment of an audit directory.
@@ -102,6 +107,24 @@ impl AuditDirReport {
 struct Named {
     start: Option<LedgerLine>,
     end: Option<LedgerLine>,
+    /// A tombstone says that it was removed.
+    pruned: bool,
+}
+
+/// What a tombstone says, if its signer signed it.
+///
+/// # Errors
+/// Why it counts for nothing, in words.
+pub fn tombstone(line: &LedgerLine) -> Result<&Pruned, String> {
+    let pruned = line.pruned.as_ref().filter(|_| line.is_of_its_kind()).ok_or("it is no tombstone")?;
+    let public = STANDARD.decode(&pruned.signer.public_key).unwrap_or_default();
+    if sha256_hex(&public) != pruned.signer.fingerprint {
+        return Err("the signer's fingerprint is not that of the public key".to_owned());
+    }
+    let signature = STANDARD.decode(&pruned.signature).unwrap_or_default();
+    let signed = line.signed_bytes().map_err(|e| e.to_string())?;
+    verify_ed25519(&public, &signed, &signature).map_err(|e| e.to_string())?;
+    Ok(pruned)
 }
 
 /// Verifies the ledger and the segments of an audit directory; reads only.
@@ -138,9 +161,10 @@ pub fn verify_audit_dir(
     let mut all: Vec<&str> = named.keys().map(String::as_str).chain(there.iter().copied()).collect();
     all.sort_unstable();
     all.dedup();
+    let sealed = root.sub("packs");
     for file in all {
         let session = session_of_segment(file).map(|(_, id)| id);
-        segment(&audit, file, session, named.get(file), &hashes, &mut meter, &mut report)?;
+        segment((&audit, sealed.as_ref()), file, session, named.get(file), &hashes, &mut meter, &mut report)?;
     }
     packs(&root, &hashes, &mut meter, &mut report)?;
     Ok(report)
@@ -198,8 +222,7 @@ fn ledger(
         if !line.terminated {
             found("E_CHAIN_BROKEN", "the last line has no newline: it was cut".into());
         }
-        let of_its_version = |l: &LedgerLine| l.v == version_of(l.session_id);
-        let Some(entry) = LedgerLine::of_line(line.bytes).filter(|l| of_its_version(l)) else {
+        let Some(entry) = LedgerLine::of_line(line.bytes).filter(|l| l.is_of_its_kind()) else {
             match explain_document::<LedgerLine>(line.bytes, true) {
                 Unread::TooNew(e) => {
                     found(VERSION_UNSUPPORTED, e.to_string());
@@ -229,6 +252,10 @@ fn ledger(
         let slot = named.entry(entry.segment.clone());
         match entry.kind {
             LedgerKind::TornTail | LedgerKind::SurfaceApproval => {}
+            LedgerKind::Pruned => match tombstone(&entry) {
+                Ok(pruned) => slot.or_default().pruned |= pruned.what == PrunedWhat::Pack,
+                Err(why) => found("E_PACK_SIG_INVALID", format!("a tombstone that counts for nothing: {why}")),
+            },
             LedgerKind::SegmentStart => {
                 if slot.or_default().start.replace(*entry).is_some() {
                     found("E_CHAIN_BROKEN", "the segment starts twice".into());
@@ -248,7 +275,7 @@ fn ledger(
 }
 
 fn segment(
-    audit: &PackDir,
+    (audit, packs): (&PackDir, Option<&PackDir>),
     file: &str,
     session: Option<SessionId>,
     named: Option<&Named>,
@@ -261,8 +288,23 @@ fn segment(
     // Only names of segments are opened, whatever the ledger says.
     let opened =
         if session.is_some() { audit.open_file(file) } else { Err(OpenProblem::Special("not the name of a segment")) };
+    // A journal goes when its session is sealed; the pack has its events.
+    let in_pack = || {
+        let pack = packs?.sub(&format!("proof_pack_{}", session_of_segment(file)?.0))?;
+        pack.open_file(AUDIT_LOG).ok()
+    };
+    let opened = match opened {
+        Err(OpenProblem::Missing) => in_pack().ok_or(OpenProblem::Missing),
+        opened => opened,
+    };
     let opened = match opened {
         Ok((opened, _)) => opened,
+        Err(OpenProblem::Missing) if named.is_some_and(|n| n.pruned && n.end.is_some()) => {
+            out.state = SegmentState::Pruned;
+            out.events = named.and_then(|n| n.end.as_ref()).map_or(0, |end| end.event_count);
+            report.segments.push(out);
+            return Ok(());
+        }
         Err(e) => {
             let what = match e {
                 OpenProblem::Missing => "the ledger names this segment, but it is missing".to_owned(),

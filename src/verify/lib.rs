@@ -73,7 +73,7 @@ mod walk;
 mod words;
 
 pub use checkpoints::Seals;
-pub use dir::{AuditDirReport, SegmentReport, SegmentState, verify_audit_dir};
+pub use dir::{AuditDirReport, SegmentReport, SegmentState, tombstone, verify_audit_dir};
 pub use engine::verify;
 pub use escrow::Covered;
 pub use finding::{Finding, MAX_FINDINGS};

@@ -45,7 +45,11 @@ fn a_directory_that_nobody_touched_is_intact() {
 #[test]
 fn what_is_missing_from_a_directory_is_named() {
     let (tmp, sessions) = directory();
+    // A journal goes when its session is sealed: its pack has the chain.
     fs::remove_file(&sessions[1].paths.segment).unwrap();
+    let report = run(tmp.path());
+    assert!(report.intact() && report.segments[1].state == SegmentState::Ended, "{:#?}", report.findings);
+    fs::remove_file(sessions[1].paths.pack.join("audit_log.jsonl")).unwrap();
     let report = run(tmp.path());
     assert!(says(&report, "the ledger names this segment, but it is missing"), "{:#?}", report.findings);
     assert!(says(&report, "the segment of"), "its pack says so too: {:#?}", report.findings);

@@ -447,8 +447,8 @@ fn killed_after_a_loss(home: &Home, server: &Server, rests: bool) -> Vec<Pack> {
     client.begin();
     client.ask(&call(1, "forget"));
     client.ask(&call(2, "a"));
-    let segments = || files(&home.path().join("d/audit")).len();
-    assay_support::rig::until("the next session", || (!rests || segments() == 3).then_some(()));
+    let sessions = || assay::paths::AuditDir::at(home.path().join("d")).sessions().len();
+    assay_support::rig::until("the next session", || (!rests || sessions() == 2).then_some(()));
     client.say(&call(3, "wait"));
     server.until(|seen| seen.iter().filter(|s| s.what() == "tools/call").count() >= 4);
     client.signal(rustix::process::Signal::KILL);

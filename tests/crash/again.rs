@@ -2,7 +2,7 @@
 
 use assay_support::{
     check,
-    rig::{Client, INITIALIZE, Rig, call, files, rig},
+    rig::{Client, INITIALIZE, Rig, call, files, journal, rig},
 };
 use serde_json::Value;
 use std::{
@@ -47,7 +47,7 @@ fn recovered(rig: &Rig, receipts: &Path) -> Vec<u8> {
     check::settled(rig);
     assert_eq!(check::sessions(rig).len(), 1);
     assert_eq!(files(&rig.audit.join("receipts"), |name| name.ends_with(".new")), Vec::<PathBuf>::new());
-    fs::read(receipts).unwrap()
+    fs::read(journal(receipts)).unwrap()
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_recovery_that_is_killed_while_receipts_are_written_again_loses_none() {
     assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stdout));
     check::settled(&rig);
     let session = check::sessions(&rig).remove(0);
-    let text = fs::read(&receipts).unwrap();
+    let text = fs::read(journal(&receipts)).unwrap();
     let mut ids = calls(&text);
     ids.sort_unstable();
     assert_eq!(ids, [1, 2, 3, 4], "{:?}", session.doc.recovery_notes);

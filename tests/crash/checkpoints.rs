@@ -1,9 +1,12 @@
 //! Checkpoints of real proxies: what they cover, and what recovery makes of a session that has some.
 
-use assay::pack::verify::{self, Claims, Completeness, Integrity, Stage, VerifyOptions, VerifyReport};
+use assay::{
+    pack::verify::{self, Claims, Completeness, Integrity, Stage, VerifyOptions, VerifyReport},
+    paths::AuditDir,
+};
 use assay_support::{
     check,
-    rig::{Client, INITIALIZE, Rig, call, files, rig, until},
+    rig::{Client, INITIALIZE, Rig, call, files, journal, rig, until},
 };
 use serde_json::Value;
 use std::{
@@ -12,8 +15,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Those of all sessions, the sealed ones' in their packs.
 fn checkpoints(rig: &Rig) -> Vec<PathBuf> {
-    files(&rig.audit.join("audit"), |name| name.starts_with("checkpoints_"))
+    let all = AuditDir::at(&rig.audit).sessions().into_values();
+    all.filter(|paths| paths.checkpoints.exists() || paths.pack.exists())
+        .map(|paths| journal(&paths.checkpoints))
+        .collect()
 }
 
 /// Events that the last checkpoint of a file covers.
@@ -79,11 +86,10 @@ fn a_session_that_ends_is_stated_whole_by_the_recorder_that_saw_it() {
     assert_eq!(client.end().code(), Some(0), "{}", client.said());
     let report = verified(&rig);
     assert_eq!((report.completeness, report.claims), (Completeness::Complete, Claims::Pass), "{report:#?}");
-    let kept = fs::read(&checkpoints(&rig)[0]).unwrap();
     let packed = files(&rig.audit.join("packs"), |_| true).remove(0).join("checkpoints.jsonl");
-    assert_eq!(fs::read(packed).unwrap(), kept);
+    assert_eq!(checkpoints(&rig), [packed], "they go with the journal");
     assert_eq!(covered(&checkpoints(&rig)[0]), Some(14));
-    assert!(!String::from_utf8(kept).unwrap().contains("recovery"));
+    assert!(!fs::read_to_string(&checkpoints(&rig)[0]).unwrap().contains("recovery"));
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod lifecycle;
 #[cfg(target_os = "linux")]
 mod limits;
 mod meddled;
+mod prune;
 mod silent;
 mod steps;
 #[cfg(feature = "interop")]

@@ -3,7 +3,7 @@
 use assay::{model::EventKind, pack::verify::Completeness};
 use assay_support::{
     check::{self, Crossed, Session},
-    rig::{Client, INITIALIZE, Rig, call, files, rig},
+    rig::{Client, INITIALIZE, Rig, call, files, journal, rig},
 };
 use std::{
     fs,
@@ -104,7 +104,7 @@ fn tear(dead: &Dead, file: &Path, step: usize) {
         let name = file.file_name().unwrap().to_str().unwrap();
         let said = session.doc.recovery_notes.iter().any(|n| n.contains("set aside") && n.contains(name));
         assert_eq!(said, !(whole && fill.is_empty()), "cut at {cut}: {:?}", session.doc.recovery_notes);
-        let now = fs::read(file).unwrap();
+        let now = fs::read(journal(file)).unwrap();
         let kept = line_start(&text[..cut], 0).max(from);
         let kept = if kept > cut { from } else { kept };
         assert_eq!(now[..kept], text[..kept], "the prefix does not stand");
@@ -183,6 +183,7 @@ fn a_finished_segment_that_was_shortened_since_is_named_and_never_signed() {
         let mut client = Client::start(rig.proxy(&[]));
         client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
         assert_eq!(client.end().code(), Some(0), "{}", client.said());
+        rig.as_once();
         if !with_pack {
             fs::remove_dir_all(&files(&rig.audit.join("packs"), |_| true)[0]).unwrap();
         }

@@ -253,6 +253,7 @@ fn a_memory_of_a_ledger_of_a_later_version_is_named_and_not_replaced() {
 fn what_a_later_version_finished_in_the_same_directory_needs_nothing() {
     let dead = Dead::new(&[]);
     assert_eq!(dead.rig.recover().status.code(), Some(0));
+    dead.rig.as_once();
     // Its events are of a later version, its lines in the ledger are not.
     let segment = dead.segment();
     replace(&segment, "\"v\":1,", "\"v\":\"4.1\",\"w\":0,");
@@ -260,7 +261,7 @@ fn what_a_later_version_finished_in_the_same_directory_needs_nothing() {
     let out = dead.rig.recover();
     assert_eq!((states(&out).len(), out.status.code()), (0, Some(0)), "{out:?}");
     // Its lines in the ledger are, too: that is said once, however many sessions there are.
-    forge(&dead, "ledger", "3");
+    forge(&dead, "ledger", LATER[0]);
     let out = dead.rig.recover();
     assert_eq!((states(&out), out.status.code()), (vec!["too_new".to_owned()], Some(2)), "{out:?}");
     assert_eq!(dead.files(), before);
@@ -331,6 +332,7 @@ fn a_capture_that_nobody_of_this_version_made_is_not_swept() {
 fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() {
     let dead = Dead::new(&[]);
     assert_eq!(dead.rig.recover().status.code(), Some(0));
+    dead.rig.as_once();
     let audit = dead.rig.audit.to_str().unwrap();
     let policy = dead.rig.root.join("p.yaml");
     fs::write(&policy, "version: \"1\"\ndefault: deny\n").unwrap();

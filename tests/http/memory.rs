@@ -3,7 +3,7 @@
 use crate::rig::{End, Server};
 use assay_support::{
     alone::peak_kib,
-    rig::{Client, INITIALIZE, Rig, call, files, rig, until},
+    rig::{Client, INITIALIZE, Rig, call, journal, receipts as receipts_of, rig, until},
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -167,8 +167,8 @@ fn receipts(rig: &Rig, mut proxy: Client) -> BTreeMap<String, Vec<Value>> {
     proxy.signal(Signal::TERM);
     assert_eq!(proxy.end().code(), Some(0), "{}", proxy.said());
     let mut all = BTreeMap::<String, Vec<Value>>::new();
-    for file in files(&rig.at("audit/receipts"), |_| true) {
-        let lines = fs::read_to_string(file).unwrap();
+    for file in receipts_of(&rig.at("audit")) {
+        let lines = fs::read_to_string(journal(&file)).unwrap();
         for receipt in lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
             if receipt["type"] == "mcp_tool_call" {
                 assert_eq!(receipt["outcome"], "forwarded", "{receipt}");

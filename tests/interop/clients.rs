@@ -6,7 +6,7 @@ use crate::{
     http::Upstream,
     install::{self, MACHINE, finish, tail},
 };
-use assay_support::rig::{files, rig};
+use assay_support::rig::{journal, receipts, rig};
 use serde_json::Value;
 use std::{
     fs,
@@ -281,10 +281,9 @@ fn tries(id: &str) {
 
 /// The ids of servers in receipts of calls of `echo`.
 fn called(audit: &Path) -> Vec<String> {
-    let receipts = files(&audit.join("receipts"), |name| name.ends_with(".jsonl"));
-    let lines: Vec<Value> = receipts
+    let lines: Vec<Value> = receipts(audit)
         .iter()
-        .flat_map(|path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+        .flat_map(|path| fs::read_to_string(journal(path)).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
         .map(|line| serde_json::from_str(&line).unwrap())
         .collect();
     let mut ids: Vec<String> = lines

@@ -1,6 +1,6 @@
 //! `assay.toml` and `assay config`: what a user's file and a project's say, and who comes first.
 
-use assay_support::rig::{Client, INITIALIZE, Rig, call, files, rig, stderr, stdout};
+use assay_support::rig::{Client, INITIALIZE, Rig, call, journal, receipts as receipts_of, rig, stderr, stdout};
 use serde_json::Value;
 use std::{
     fs,
@@ -46,8 +46,7 @@ fn session(rig: &Rig, flags: &[&str]) -> String {
 
 /// All receipts in an audit directory.
 fn receipts(rig: &Rig, dir: &str) -> String {
-    let all = files(&rig.at(dir).join("receipts"), |name| name.ends_with(".jsonl"));
-    all.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
+    receipts_of(&rig.at(dir)).iter().map(|file| fs::read_to_string(journal(file)).unwrap()).collect()
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn stored_arguments_are_judged_wherever_they_lie() {
     let odd = json!({"name": "echo", "arguments": {"é": "the secret"}});
     rig.record("audit", &["--store-args"], &[echo("a secret"), echo("plain"), odd, echo("x")]);
     rig.file("p.yaml", NO_SECRETS);
-    let session = fs::read_dir(rig.at("audit/receipts")).unwrap().next().unwrap().unwrap().path();
+    let session = rig.receipts().remove(0);
     let id = session.file_stem().unwrap().to_str().unwrap().rsplit('_').next().unwrap().to_owned();
     let pack = fs::read_dir(rig.at("audit/packs")).unwrap().next().unwrap().unwrap().path();
     for against in ["audit", session.to_str().unwrap(), pack.to_str().unwrap(), &id, &format!("mcp_{id}")] {
@@ -61,6 +61,7 @@ fn stored_arguments_are_judged_wherever_they_lie() {
         assert_eq!(rule["examples"].as_array().unwrap().len(), 2);
         assert_eq!(report["tools"][0]["tool"], "echo");
     }
+    rig.as_once();
     // Away from its log, the pack has no more than the hash of one of them.
     fs::rename(&pack, rig.at("moved")).unwrap();
     let report = rig.json(1, &["policy", "dry-run", "p.yaml", "--against", "moved"]);

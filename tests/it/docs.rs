@@ -196,11 +196,15 @@ fn events_and_their_details_are_documented_member_by_member() {
 
 #[test]
 fn ledger_session_and_card_are_documented_member_by_member() {
-    let line = json!({
-        "at": TIME, "event_count": 0, "hash": "", "kind": "segment_start", "ledger_seq": 0, "prev_hash": "", "segment": "",
-        "segment_hash": "", "session_id": SESSION, "v": 1,
-    });
-    agree("Ledger line", &sample::<LedgerLine>(line));
+    let line = sample::<LedgerLine>(json!({
+        "at": TIME, "event_count": 0, "hash": "", "kind": "pruned", "ledger_seq": 0, "prev_hash": "", "segment": "",
+        "segment_hash": "", "session_id": SESSION, "v": 3, "pruned": {
+            "bytes": 0, "count": 0, "files": 0, "name": "", "sha256": "", "signature": "", "what": "pack",
+            "signer": {"fingerprint": "", "id": "", "public_key": ""},
+        },
+    }));
+    agree("Ledger line", &line);
+    agree("Tombstone `pruned`", &line["pruned"]);
     let key = json!({"kind": "key", "note": "", "signer": "", "v": 1});
     agree("Line of a key", &sample::<KeyLine>(key));
     let checkpoint = json!({"kind": "checkpoint", "note": "", "v": 1});

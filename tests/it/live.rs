@@ -84,7 +84,7 @@ fn to_the_end(inbox: &Receiver<Update>, state: &mut State) -> Vec<Update> {
 /// The calls as the receipts on disk say.
 fn receipts(rig: &Rig) -> Vec<CallRow> {
     let mut state = State::new(usize::MAX);
-    for path in rig::files(&rig.audit.join("receipts"), |n| n.ends_with(".jsonl")) {
+    for path in rig.receipts() {
         journal::calls(&path, None, &mut |r| state.call(CallRow::of_receipt(r))).unwrap();
     }
     state.rows().cloned().collect()

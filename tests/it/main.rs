@@ -21,6 +21,7 @@ mod cli_keys;
 mod cli_packs;
 mod cli_policy;
 mod cli_prove;
+mod cli_prune;
 mod cli_replay;
 mod cli_run;
 mod cli_surface;

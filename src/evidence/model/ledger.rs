@@ -4,6 +4,7 @@ use super::{
     SessionId, WallTime,
     line::line,
     reading::{self, versioned},
+    surface::approval::SignedBy,
     words::vocabulary,
 };
 
@@ -13,12 +14,20 @@ use super::{
 /// |---|---|
 /// | 1 | first |
 /// | 2 | `surface_approval`, and lines that are of no session |
-pub const LEDGER_VERSION: u32 = 2;
+/// | 3 | `pruned`: the kind, and the member that only it has |
+pub const LEDGER_VERSION: u32 = 3;
+
+/// What comes before the hash in the bytes that the signer of a tombstone signs.
+pub const PRUNED_CONTEXT: &str = "assay/pruned/v1\n";
 
 /// The version of a line: what a session leaves could be said from the first version on.
 #[must_use]
-pub const fn version_of(session: Option<SessionId>) -> u32 {
-    if session.is_some() { 1 } else { LEDGER_VERSION }
+pub const fn version_of(kind: LedgerKind, session: Option<SessionId>) -> u32 {
+    match (kind, session) {
+        (LedgerKind::Pruned, _) => LEDGER_VERSION,
+        (_, Some(_)) => 1,
+        (_, None) => 2,
+    }
 }
 
 vocabulary! {
@@ -33,6 +42,44 @@ vocabulary! {
         /// Somebody decided about a surface; `segment` is the file of decisions, `segment_hash` the hash of this one, `event_count`
         /// how many there are with it. It is of no session.
         SurfaceApproval = "surface_approval",
+        /// Somebody removes something of a session whose chain has ended; `pruned` says what. `segment`, `segment_hash`,
+        /// `event_count` and `complete` are those of its end.
+        Pruned = "pruned",
+    }
+}
+
+vocabulary! {
+    /// What is removed.
+    #[derive(PartialOrd, Ord, Hash)]
+    PrunedWhat {
+        /// The pack, the journal if there is one, and the surface that was seen.
+        Pack = "pack",
+        /// The investigation log.
+        Payloads = "payloads",
+    }
+}
+
+line! {
+    /// A tombstone: what is removed, and who says so.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub exact struct Pruned {
+        /// Bytes in the files that are removed.
+        bytes: u64,
+        /// Receipts of the pack, or lines of the investigation log.
+        count: u64,
+        /// Number of files that are removed.
+        files: u64,
+        /// Name of the pack's directory, or of the investigation log.
+        name: String,
+        /// SHA-256 of the pack's manifest, or of the investigation log, 64 hex digits.
+        sha256: String,
+        /// Ed25519 over [`PRUNED_CONTEXT`] and the SHA-256 of the line's RFC 8785 form without `hash` and with an empty `signature`;
+        /// Base64.
+        signature: String,
+        /// Who signed.
+        signer: SignedBy,
+        /// What is removed.
+        what: PrunedWhat,
     }
 }
 
@@ -56,13 +103,16 @@ line! {
         note: Option<String>,
         /// `hash` of the line before.
         prev_hash: String,
+        /// The tombstone, of the kind `pruned`; other lines do not have the member.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pruned: Option<Pruned>,
         /// File name of the segment, without directory.
         segment: String,
         /// Hash of the segment's first (start) or last (end) event.
         segment_hash: String,
         /// Id of the session; `null` for what is of none.
         session_id: Option<SessionId>,
-        /// [`version_of`] the session.
+        /// [`version_of`] the line.
         #[serde(deserialize_with = "reading::known::<LedgerLine, _>")]
         v: u32,
     }
@@ -80,6 +130,26 @@ impl LedgerLine {
         let line = super::to_line(self)?;
         self.hash = super::event::hash_of_line(&line).unwrap_or_default();
         Ok(())
+    }
+
+    /// Whether it has the version and the members of its kind.
+    #[must_use]
+    pub fn is_of_its_kind(&self) -> bool {
+        let tombstone = self.kind == LedgerKind::Pruned;
+        let whole = self.pruned.is_some() == tombstone && (self.session_id.is_some() || !tombstone);
+        whole && self.v == version_of(self.kind, self.session_id)
+    }
+
+    /// The bytes that the signer of a tombstone signs; empty for another line.
+    ///
+    /// # Errors
+    /// As [`super::to_line`].
+    pub fn signed_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut unsigned = self.clone();
+        let Some(pruned) = &mut unsigned.pruned else { return Ok(Vec::new()) };
+        pruned.signature.clear();
+        unsigned.seal()?;
+        Ok([PRUNED_CONTEXT.as_bytes(), unsigned.hash.as_bytes()].concat())
     }
 }
 

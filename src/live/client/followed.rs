@@ -13,7 +13,6 @@ use crate::{
 };
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -189,9 +188,7 @@ impl Followed {
             return None;
         }
         let dir = AuditDir::at(&self.card.audit_dir);
-        let segments: Vec<PathBuf> = std::fs::read_dir(dir.audit()).ok()?.flatten().map(|e| e.path()).collect();
-        segments.into_iter().find_map(|path| {
-            let paths = dir.session_of_segment(path.file_name()?.to_str()?)?;
+        dir.sessions().into_values().find_map(|paths| {
             if self.next.is_some_and(|id| id != paths.id) || paths.id == self.id() {
                 return None;
             }

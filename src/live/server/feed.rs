@@ -51,7 +51,7 @@ pub(super) struct Feed {
 impl Feed {
     /// The feed of a session that has begun, after the one of the session before.
     pub fn open(before: Option<Self>, card: &RunCard) -> io::Result<Self> {
-        let lines = Lines::of(crate::files::plain(&card.segment)?);
+        let lines = Lines::of(crate::paths::open_journal(&card.segment)?);
         let started_ns = card.card.started_mono_ns;
         let mut fold = Fold::default();
         if let Some(before) = before {

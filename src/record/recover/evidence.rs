@@ -149,11 +149,9 @@ pub(super) fn carried_events<'a>(
     Box::new(before.into_iter().rev().flat_map(|events| events.checked(failed)))
 }
 
-/// Where the segment of each session is.
+/// Where the chain of each session is.
 fn segments(dir: &AuditDir) -> HashMap<SessionId, PathBuf> {
-    let names = dir.files().names(&dir.audit()).unwrap_or_default();
-    let names = names.into_iter().filter_map(|name| name.into_string().ok());
-    names.filter_map(|name| dir.session_of_segment(&name)).map(|paths| (paths.id, paths.segment)).collect()
+    dir.sessions().into_values().map(|paths| (paths.id, paths.chain())).collect()
 }
 
 pub(super) fn receipts_on_disk<'a>(

@@ -234,7 +234,7 @@ impl OfSession {
 pub(super) fn owner(dir: &AuditDir, mut id: SessionId) -> io::Result<SessionId> {
     for path in paths_in(dir, &dir.live())? {
         let Some(next) = Card::read(dir.files(), &path).filter(|card| card.continues == Some(id)) else { continue };
-        let Some(before) = segment_of(dir, id)? else { continue };
+        let Some(before) = files_of(dir, id) else { continue };
         if last_event(&before)?.is_some_and(|e| e.event == EventKind::ChainEnd) {
             id = next.session_id;
         }
@@ -242,10 +242,9 @@ pub(super) fn owner(dir: &AuditDir, mut id: SessionId) -> io::Result<SessionId> 
     Ok(id)
 }
 
-/// The files of a session that has a segment.
-fn segment_of(dir: &AuditDir, id: SessionId) -> io::Result<Option<SessionPaths>> {
-    let names = dir.files().names(&dir.audit())?;
-    Ok(names.iter().filter_map(|name| dir.session_of_segment(name.to_str()?)).find(|paths| paths.id == id))
+/// The files of a session that has a segment, or a pack.
+fn files_of(dir: &AuditDir, id: SessionId) -> Option<SessionPaths> {
+    dir.sessions().into_values().find(|paths| paths.id == id)
 }
 
 /// Runs whose process is dead.
@@ -276,7 +275,7 @@ pub fn begin_sessions(dir: &AuditDir) -> io::Result<bool> {
             }
         };
         for InLog { id, started_at, card } in left.sessions() {
-            let begun = segment_of(dir, id)?;
+            let begun = files_of(dir, id);
             let paths = begun.clone().unwrap_or_else(|| dir.session(started_at, id));
             let is_over = ledger::holds(dir, id, LedgerKind::SegmentEnd)?.is_some();
             if is_over || paths.files.exists(&paths.card) {

@@ -14,13 +14,14 @@ use crate::{
         timeline::Timeline,
         verify::source::{OpenProblem, PackDir},
     },
+    paths,
     tui::msg::Teller,
 };
 use std::{
     fs::File,
     io,
     ops::Range,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -56,11 +57,23 @@ impl Source {
     /// Why not, in words.
     pub fn open(&self) -> Result<(File, u64), String> {
         let dir = PackDir::open(&self.dir).map_err(|e| e.to_string())?;
-        dir.open_file(&self.name).map_err(|e| match e {
+        let opened = match dir.open_file(&self.name) {
+            // A journal goes when its session is sealed; its lines are in the pack.
+            Err(OpenProblem::Missing) => match paths::in_pack(&self.path()) {
+                Some(sealed) => Self::beside(&sealed).unwrap_or(Err(OpenProblem::Missing)),
+                None => Err(OpenProblem::Missing),
+            },
+            opened => opened,
+        };
+        opened.map_err(|e| match e {
             OpenProblem::Missing => format!("{} is missing", self.name),
             OpenProblem::Special(what) => format!("{} is {what}, not a plain file", self.name),
             OpenProblem::Io(e) => format!("{}: {e}", self.name),
         })
+    }
+
+    fn beside(path: &Path) -> Option<Result<(File, u64), OpenProblem>> {
+        Some(PackDir::open(path.parent()?).ok()?.open_file(path.file_name()?.to_str()?))
     }
 
     /// The whole path.

@@ -173,6 +173,7 @@ fn events_of_a_later_version_are_said_and_the_others_told() {
     let (mut client, card) = start(&rig, &[]);
     client.converse((1..=5).map(|n| rig::call(n, "echo", n)));
     client.end();
+    rig.as_once();
     let whole = fs::read_to_string(&card.segment).unwrap();
     for v in later(EVENT_VERSION) {
         let lines: Vec<&str> = whole.lines().collect();

@@ -2,7 +2,7 @@
 
 use assay_support::rig::{Rig, rig};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -193,10 +193,17 @@ impl Prepared {
         self.stems().into_iter().find(|stem| !before.contains(stem)).unwrap()
     }
 
-    /// The sessions that have a segment.
+    /// The sessions that have a segment, or had one: those that the ledger names.
     pub fn stems(&self) -> Vec<String> {
         let stem = |name: &str| Some(name.strip_prefix("segment_")?.strip_suffix(".jsonl")?.to_owned());
-        names(&self.audit.join("audit")).iter().filter_map(|name| stem(name)).collect()
+        let mut all: BTreeSet<String> = names(&self.audit.join("audit")).iter().filter_map(|name| stem(name)).collect();
+        let ledger = self.audit.join("audit/ledger.jsonl");
+        // What is planted there may be no file, or never end.
+        if fs::symlink_metadata(&ledger).is_ok_and(|m| m.is_file() && m.len() < 1 << 20) {
+            let text = fs::read_to_string(ledger).unwrap_or_default();
+            all.extend(text.split('"').filter_map(stem));
+        }
+        all.into_iter().collect()
     }
 
     /// The packs that stand.

@@ -1,6 +1,6 @@
 //! What must be true of an audit directory after a recovery.
 
-use crate::rig::{Client, Rig, files};
+use crate::rig::{Client, Rig, files, journal};
 use assay::{
     model::{
         AuditEvent, Detail, EventKind, GENESIS, LedgerKind, LedgerLine, SessionDoc, event::hash_of_line, sha256_hex,
@@ -78,7 +78,7 @@ pub fn tree(dir: &Path) -> BTreeMap<PathBuf, String> {
 /// Sessions whose chain has its end, with what it says of completeness.
 pub fn ended(rig: &Rig) -> HashMap<PathBuf, bool> {
     let end = |path: &PathBuf| {
-        let text = fs::read(path).unwrap();
+        let text = fs::read(journal(path)).unwrap();
         let line = text.strip_suffix(b"\n")?.rsplit(|b| *b == b'\n').next()?;
         let event: AuditEvent = serde_json::from_slice(line).ok()?;
         match event.detail {
@@ -172,7 +172,7 @@ pub fn ledger(rig: &Rig) -> Vec<LedgerLine> {
 
 /// The events of a segment, their chain checked.
 pub fn events(path: &Path) -> Vec<AuditEvent> {
-    let text = fs::read(path).unwrap();
+    let text = fs::read(journal(path)).unwrap();
     assert!(text.ends_with(b"\n"), "{path:?} does not end with a line");
     let mut all: Vec<AuditEvent> = Vec::new();
     for line in text.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {

@@ -2,6 +2,7 @@
 //! down what it gets.
 
 use crate::sessions::{self, Plan};
+use assay::paths::AuditDir;
 use serde_json::{Value, json};
 use std::{
     ffi::OsStr,
@@ -204,17 +205,43 @@ impl Rig {
         until("every process to end", || self.processes().is_empty().then_some(()));
     }
 
-    /// Waits until the only segment has so many events.
+    /// Waits until the only segment of a session that is not sealed has so many events.
     pub fn await_events(&self, n: usize) {
         until(&format!("{n} events on disk"), || {
-            let text = fs::read(self.segments().first()?).ok()?;
-            (text.iter().filter(|b| **b == b'\n').count() >= n).then_some(())
+            let has =
+                |path: &PathBuf| fs::read(path).is_ok_and(|text| text.iter().filter(|b| **b == b'\n').count() >= n);
+            self.segments().iter().any(has).then_some(())
         });
     }
 
+    /// The segments of all sessions, the oldest first. That of a sealed one is in its pack: see [`journal`].
     pub fn segments(&self) -> Vec<PathBuf> {
-        files(&self.audit.join("audit"), |name| name.starts_with("segment_") && name.ends_with(".jsonl"))
+        AuditDir::at(&self.audit).sessions().into_values().map(|paths| paths.segment).collect()
     }
+
+    /// The receipts of all sessions, the oldest first. Those of a sealed one are in its pack: see [`journal`].
+    pub fn receipts(&self) -> Vec<PathBuf> {
+        receipts(&self.audit)
+    }
+
+    /// Puts the journals back beside their packs, where assay left them once.
+    pub fn as_once(&self) {
+        for path in self.segments().into_iter().chain(self.receipts()) {
+            if !path.exists() {
+                fs::copy(journal(&path), path).unwrap();
+            }
+        }
+    }
+}
+
+/// Where the lines of a journal are: once its session is sealed, in its pack.
+pub fn journal(path: &Path) -> PathBuf {
+    if path.exists() { path.to_owned() } else { assay::paths::in_pack(path).unwrap() }
+}
+
+/// The receipts of all sessions of an audit directory; see [`journal`].
+pub fn receipts(audit: &Path) -> Vec<PathBuf> {
+    AuditDir::at(audit).sessions().into_values().map(|paths| paths.receipts).collect()
 }
 
 pub fn stdout(out: &Output) -> String {

@@ -245,10 +245,11 @@ impl Ledger {
             ledger_seq: self.seq,
             note: None,
             prev_hash: self.prev.clone(),
+            pruned: None,
             segment: segment.to_owned(),
             segment_hash: segment_hash.to_owned(),
             session_id: Some(session_id),
-            v: ledger::version_of(Some(session_id)),
+            v: ledger::version_of(kind, Some(session_id)),
         };
         let mut line = to_line(&line)?;
         self.prev = seal(&mut line)?;
