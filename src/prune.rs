@@ -303,9 +303,9 @@ pub fn prune(
     if !unfinished.is_empty() {
         finish(dir, unfinished, signer, &mut done)?;
     }
+    // It may have changed since it was looked at.
+    let ends = if chosen.is_empty() { Ends::default() } else { Ends::read(dir)? };
     for batch in chosen.chunks(BATCH) {
-        // It may have changed since it was looked at.
-        let ends = Ends::read(dir)?;
         let mut graves = Vec::new();
         for one in batch {
             let dug = match sealed(dir, &one.paths, &ends) {
