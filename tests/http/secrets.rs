@@ -180,7 +180,7 @@ fn clean(bytes: &[u8], place: &str) {
 fn live(rig: &Rig) {
     until("the receipt of the call", || {
         let receipts = files(&rig.at("audit/receipts"), |_| true);
-        let is_there = |path: &PathBuf| find(&fs::read(path).unwrap(), b"\"last\"").is_some();
+        let is_there = |path: &PathBuf| fs::read(path).is_ok_and(|text| find(&text, b"\"last\"").is_some());
         receipts.iter().any(is_there).then_some(())
     });
     let mut watch = Client::start(rig.program(&["watch", "--json", "--audit-dir", "audit"]));

@@ -1,6 +1,6 @@
 //! `assay scan`, `wrap` and `unwrap` from outside, in homes that have files as clients write them.
 
-use assay_support::rig::{Client, INITIALIZE, Rig, call, files, rig, stderr, stdout};
+use assay_support::rig::{Client, INITIALIZE, Rig, call, files, journal, receipts, rig, stderr, stdout};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -306,8 +306,7 @@ fn a_project_records_below_its_root_wherever_the_client_was_started() {
     client.send(&call(1, "echo", 1));
     client.await_lines(2);
     assert!(client.end().success(), "{}", client.said());
-    let receipts = files(&rig.at("project/.assay/mcp/receipts"), |name| name.ends_with(".jsonl"));
-    let text = fs::read_to_string(&receipts[0]).unwrap();
+    let text = fs::read_to_string(journal(&receipts(&rig.at("project/.assay/mcp"))[0])).unwrap();
     assert!(text.contains(&format!("\"server_id\":\"{id}\"")), "{text}");
     assert!(!sub.join(".assay").exists());
 }

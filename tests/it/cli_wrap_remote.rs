@@ -1,7 +1,7 @@
 //! `assay wrap --remote` from outside, with a server over HTTP; and names of servers that several files have.
 
 use super::cli_wrap::{document, in_project};
-use assay_support::rig::{Client, INITIALIZE, Rig, call, files, rig, stderr, stdout};
+use assay_support::rig::{Client, INITIALIZE, Rig, call, journal, receipts, rig, stderr, stdout};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -104,8 +104,7 @@ fn a_server_by_url_leaves_receipts_after_wrap_and_its_credential_is_printed_nowh
     client.send(&call(1, "echo", 1));
     client.await_lines(2);
     assert!(client.end().success(), "{}", client.said());
-    let receipts = files(&rig.at(".assay/mcp/receipts"), |name| name.ends_with(".jsonl"));
-    let text = fs::read_to_string(&receipts[0]).unwrap();
+    let text = fs::read_to_string(journal(&receipts(&rig.at(".assay/mcp"))[0])).unwrap();
     assert!(text.contains("\"server_id\":\"far\"") && text.contains("\"echo\""), "{text}");
     // Another flag replaces our part alone, and the URL comes back with every byte.
     let again = document(&rig, 0, &["wrap", "far", "--yes", "--pack-interval", "5m"]);
