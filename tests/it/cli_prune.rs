@@ -104,6 +104,7 @@ fn sessions_that_are_live_or_have_no_pack_are_left_alone() {
     record(&rig, &["--auto-pack=false"]);
     let mut client = Client::start(rig.program(&["mcp-proxy", "--audit-dir", "audit", "--", rig.assay, "demo-server"]));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 1)].into_iter());
+    until("its segment", || (rig.segments().len() == 2).then_some(()));
     let done = rig.json(0, &["prune", "--audit-dir", "audit", "--keep", "0", "--yes"]);
     let why: Vec<&str> = done["left"].as_array().unwrap().iter().map(|left| left["why"].as_str().unwrap()).collect();
     assert_eq!((&done["sessions"], why.len()), (&json!([]), 2), "{done}");
