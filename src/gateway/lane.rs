@@ -28,6 +28,8 @@ use std::{
 
 /// How long what is in flight has when a route closes, or the gateway ends.
 pub const GRACE: Duration = Duration::from_secs(5);
+/// A client that is told something new is a reason to look at a service once in so long.
+const DOUBT: Duration = Duration::from_secs(30);
 /// How long what was cut has to be over.
 const LAST: Duration = Duration::from_secs(1);
 
@@ -47,6 +49,8 @@ pub struct Lane {
     pub look_now: bool,
     /// Something was gone when it was looked at; whether it stays so is not known yet.
     pub confirming: bool,
+    /// Reasons to look at it that were taken up, and when the last one was.
+    doubts: (u64, Option<Instant>),
     /// Its audit directory.
     dir: AuditDir,
     /// By which a new decision about it is noticed.
@@ -116,7 +120,19 @@ impl Lane {
         let (access, decisions) = (access.clone(), stamp(&dir));
         let targets = Vec::new();
         let (seen, look_now, confirming) = (None, false, false);
-        Ok(Self { service, recorded, inject, targets, access, seen, look_now, confirming, dir, decisions })
+        Ok(Self {
+            service,
+            recorded,
+            inject,
+            targets,
+            access,
+            seen,
+            look_now,
+            confirming,
+            doubts: (0, None),
+            dir,
+            decisions,
+        })
     }
 
     /// Where its requests go.
@@ -168,6 +184,17 @@ impl Lane {
             self.other()?;
         }
         Ok(true)
+    }
+
+    /// Whether something crossed that is a reason to look at it now.
+    pub fn is_doubted(&mut self, now: Instant) -> bool {
+        let (taken_up, last) = self.doubts;
+        let doubts = self.recorded.doubts();
+        let is_new = doubts != taken_up && last.is_none_or(|last| now.duration_since(last) >= DOUBT);
+        if is_new {
+            self.doubts = (doubts, Some(now));
+        }
+        is_new
     }
 
     /// How what was seen last stands, if somebody has decided something since this was asked.

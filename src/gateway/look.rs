@@ -264,3 +264,74 @@ impl Seen {
         Checked { found, reason, ms: self.ms, snapshot, next_due }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> WallTime {
+        WallTime::from_millis(1_700_000_000_000 + second * 1000)
+    }
+
+    fn row(state: State) -> ServiceRow {
+        ServiceRow {
+            name: "a".into(),
+            upstream_url: String::new(),
+            endpoint: String::new(),
+            enabled: state == State::Enabled,
+            state,
+            reason: Some("before".into()),
+            since: at(10).to_string(),
+            check_frequency_minutes: 60,
+            created_at: String::new(),
+            updated_at: String::new(),
+            check_started_at: None,
+            last_check_at: None,
+            last_success_at: None,
+            next_due_at: None,
+            failures: 0,
+            last_error: None,
+            approved: None,
+            latest: None,
+        }
+    }
+
+    fn standing(found: Found, clean: bool, decided: Option<i64>) -> Standing {
+        let decided = decided.map(|second| (at(second), "me".to_owned()));
+        Standing { found, reason: Some("why".into()), clean, only_removed: false, decided }
+    }
+
+    #[test]
+    fn a_route_opens_only_for_what_is_approved_and_after_a_change_only_by_a_decision() {
+        use State::{DisabledAdmin, DisabledDrift, Enabled, Pending};
+        let (clean, changed) = (Found::Identical, Found::Changed);
+        for (before, found, is_clean, decided, after) in [
+            // Nothing is decided, and nothing may become the baseline by itself.
+            (Pending, changed, false, None, Pending),
+            (Pending, clean, true, Some(1), Enabled),
+            (Pending, changed, false, Some(1), DisabledDrift),
+            (Enabled, clean, true, Some(1), Enabled),
+            (Enabled, Found::Equivalent, true, Some(1), Enabled),
+            (Enabled, changed, false, Some(1), DisabledDrift),
+            // Whoever took all decisions away has approved nothing.
+            (Enabled, changed, false, None, Pending),
+            // It changed back: the decision is older than the change.
+            (DisabledDrift, clean, true, Some(1), DisabledDrift),
+            (DisabledDrift, clean, true, Some(11), Enabled),
+            (DisabledDrift, changed, false, Some(11), DisabledDrift),
+            // What is blocked is cut out, so the rest may pass.
+            (DisabledDrift, changed, true, Some(11), Enabled),
+            (DisabledAdmin, clean, true, Some(11), DisabledAdmin),
+        ] {
+            let state = standing(found, is_clean, decided).state(&row(before)).0;
+            assert_eq!(state, after, "{before:?} {found:?} {is_clean} {decided:?}");
+        }
+        for found in [Found::Unreachable, Found::Incomplete] {
+            for before in [Pending, Enabled, DisabledDrift, DisabledAdmin] {
+                let (state, reason) = standing(found, false, Some(11)).state(&row(before));
+                assert_eq!(state, before, "{found:?}");
+                assert_ne!(reason.as_deref(), Some("why"), "what the server said is not for clients");
+            }
+        }
+    }
+}

@@ -35,7 +35,7 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The file that is locked while a gateway runs: its process id, and where it listens.
@@ -49,6 +49,8 @@ const TICK: Duration = Duration::from_millis(250);
 const LOOKS: usize = 4;
 /// The same, of services on one host.
 const LOOKS_OF_HOST: usize = 2;
+/// A check that takes longer is given up; what it still says is not heard.
+const LONGEST_LOOK: Duration = Duration::from_secs(120);
 /// When something is gone, it is looked again after so long: servers that restart have empty lists for a while.
 const CONFIRM_MS: i64 = 60_000;
 /// Connections of clients at the same time; more wait.
@@ -158,8 +160,10 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     let mut gateway = Gateway {
         hears: hears.clone(),
         looking: BTreeMap::new(),
+        looks: 0,
         settings,
         status,
+        listen: config.listen.clone(),
         access: access.clone(),
         registry,
         table: Arc::default(),
@@ -215,7 +219,21 @@ fn access(config: &Config) -> Result<Access, Failure> {
 /// What the main thread hears.
 enum Heard {
     Signal(i32),
-    Looked(Box<Seen>),
+    /// The check of this number has ended.
+    Looked(u64, Box<Seen>),
+}
+
+/// A check that runs.
+struct Looking {
+    number: u64,
+    host: String,
+    began: Instant,
+}
+
+/// The checks that have taken too long.
+fn given_up(looking: &BTreeMap<String, Looking>, now: Instant) -> Vec<String> {
+    let is_late = |look: &&Looking| now.duration_since(look.began) >= LONGEST_LOOK;
+    looking.iter().filter(|(_, look)| is_late(look)).map(|(name, _)| name.clone()).collect()
 }
 
 /// Sends every signal that is for us; one that is ignored stays so.
@@ -237,9 +255,13 @@ struct Gateway<'a> {
     settings: &'a Settings,
     /// Tells the main thread.
     hears: mpsc::Sender<Heard>,
-    /// The services that are looked at just now, with their hosts.
-    looking: BTreeMap<String, String>,
+    /// The services that are looked at just now.
+    looking: BTreeMap<String, Looking>,
+    /// How many checks have begun.
+    looks: u64,
     status: Status,
+    /// Where the configuration says that it listens.
+    listen: ListenAddr,
     access: Access,
     registry: Box<dyn Registry>,
     table: Arc<Table>,
@@ -334,13 +356,24 @@ impl Gateway<'_> {
 
     /// Has services looked at that are due, as many as may be at the same time.
     fn look(&mut self, now: WallTime) {
+        for name in given_up(&self.looking, Instant::now()) {
+            if let Some(service) = self.lanes.get(&name).map(|lane| lane.service.clone()) {
+                let why = format!("the check took longer than {} s", LONGEST_LOOK.as_secs());
+                self.looked(&Seen::unreachable(&service, why));
+            }
+            self.looking.remove(&name);
+        }
         let rows = self.registry.services();
         let Some(rows) = self.worked(rows) else { return };
         for row in rows {
             let Some(lane) = self.lanes.get_mut(&row.name) else { continue };
+            lane.look_now |= lane.is_doubted(Instant::now());
             let host = lane.service.url.host_str().unwrap_or_default().to_owned();
-            let of_host = self.looking.values().filter(|other| **other == host).count();
-            let is_due = lane.look_now || Timing::of(&row).is_due(now);
+            let of_host = self.looking.values().filter(|look| look.host == host).count();
+            // What is closed is looked at when the gateway starts: a decision about it cannot be judged otherwise.
+            let is_closed = matches!(row.state, State::Pending | State::DisabledDrift);
+            let is_unknown = is_closed && lane.seen.is_none() && row.failures == 0;
+            let is_due = lane.look_now || is_unknown || Timing::of(&row).is_due(now);
             let is_full = self.looking.len() >= LOOKS || of_host >= LOOKS_OF_HOST;
             if !is_due || is_full || self.looking.contains_key(&row.name) {
                 continue;
@@ -354,12 +387,14 @@ impl Gateway<'_> {
             match Look::new(&service, &self.settings.data, row.latest.clone()) {
                 Err(why) => self.looked(&Seen::unreachable(&service, why)),
                 Ok(look) => {
-                    let hears = self.hears.clone();
+                    self.looks += 1;
+                    let (hears, number) = (self.hears.clone(), self.looks);
                     let run = move || {
-                        let _ = hears.send(Heard::Looked(Box::new(look.look())));
+                        let _ = hears.send(Heard::Looked(number, Box::new(look.look())));
                     };
+                    let looking = Looking { number, host, began: Instant::now() };
                     match thread::Builder::new().name("assay-look".into()).spawn(run) {
-                        Ok(_) => drop(self.looking.insert(row.name, host)),
+                        Ok(_) => drop(self.looking.insert(row.name, looking)),
                         Err(e) => self.looked(&Seen::unreachable(&service, format!("no thread for a check: {e}"))),
                     }
                 }
@@ -486,9 +521,10 @@ impl Gateway<'_> {
     /// Reads the configuration again. One that does not read changes nothing.
     fn reload(&mut self) {
         let read = Config::load(&self.settings.config).and_then(|config| {
-            if access(&config)? != self.access {
-                self.status
-                    .warn("the configuration has another token, hosts or origins: they are in force after a restart");
+            if access(&config)? != self.access || config.listen != self.listen {
+                self.status.warn(
+                    "the configuration has another listen, token, hosts or origins: they are in force after a restart",
+                );
             }
             let adopted = self.take(&config)?;
             self.reread();
@@ -545,7 +581,12 @@ impl Gateway<'_> {
                 self.look(WallTime::now());
             }
             match inbox.recv_timeout(TICK) {
-                Ok(Heard::Looked(seen)) if ended.is_none() => self.looked(&seen),
+                Ok(Heard::Looked(number, seen)) if ended.is_none() => {
+                    // One that was given up has been answered.
+                    if self.looking.get(&seen.name).is_some_and(|look| look.number == number) {
+                        self.looked(&seen);
+                    }
+                }
                 Ok(Heard::Signal(SIGHUP)) if ended.is_none() => self.reload(),
                 // Somebody cannot wait.
                 Ok(Heard::Signal(SIGINT | SIGTERM)) if ended.is_some() => {
@@ -606,5 +647,20 @@ fn declared(service: &Service) -> Declared {
         endpoint: endpoint(service),
         enabled: service.enabled,
         check_frequency_minutes: service.check_frequency_minutes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_that_takes_too_long_is_given_up() {
+        let began = Instant::now();
+        let look = |number| Looking { number, host: String::new(), began: began + Duration::from_secs(number) };
+        let looking = [("a".to_owned(), look(0)), ("b".to_owned(), look(60))].into();
+        let after = |seconds| given_up(&looking, began + Duration::from_secs(seconds));
+        assert_eq!((after(119), after(120)), (vec![], vec!["a".to_owned()]));
+        assert_eq!(after(180), ["a", "b"]);
     }
 }

@@ -56,6 +56,8 @@ pub(super) struct Exchanges {
     pub(super) process: u64,
     /// The server, and where it is.
     pub(super) identity: Identity,
+    /// What its surface is compared with.
+    pub(super) pins: Option<Arc<SurfaceFeed>>,
 }
 
 /// Files of a process that are needed only if it is killed.
@@ -139,13 +141,13 @@ impl Exchanges {
             reader,
             capacity,
             map,
-            open: Some(open(options, dir, run, (in_force.clone(), pins), placement.path)),
+            open: Some(open(options, dir, run, (in_force.clone(), pins.clone()), placement.path)),
             digest: Box::new(move |target| digests.of(target)),
             spools: spools(dir, process),
             guarded: options.profile == Profile::Guard,
         });
         let (log, process) = (Arc::new(writer), process.bits());
-        Ok(Self { log, key, waker, source, leftovers, reload, policy: in_force, process, identity })
+        Ok(Self { log, key, waker, source, leftovers, reload, policy: in_force, process, identity, pins })
     }
 }
 

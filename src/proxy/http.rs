@@ -30,6 +30,7 @@ use crate::{
         route::TargetConfig,
     },
     relay::{Waker, log::Digests},
+    surface::feed::SurfaceFeed,
     sys,
 };
 use http::{HeaderName, HeaderValue};
@@ -110,6 +111,7 @@ struct Parts {
     reload: Option<mpsc::Sender<()>>,
     guard: Option<Arc<HttpGuard>>,
     keeper: Option<Keeper>,
+    pins: Option<Arc<SurfaceFeed>>,
     patience: Duration,
     status: Status,
 }
@@ -136,7 +138,7 @@ impl Ready {
             Keeping { dir: dir.clone(), usable, signer: signer.clone(), auto_pack, keep, live_content, status };
         let limits = Limits { idle_ns: http.session_idle.as_nanos() as u64, sessions: http.max_sessions };
         let served = Served { url: http.url.as_str(), limits, capacity: http.capture_size };
-        let Exchanges { log, key, waker, source, leftovers, reload, policy, process: number, identity } =
+        let Exchanges { log, key, waker, source, leftovers, reload, policy, process: number, identity, pins } =
             Exchanges::begin(options, &served, (&dir, usable), (rules, signer), status).map_err(failed)?;
         let health = Arc::new(Health::default());
         let surface = if options.profile == Profile::Guard && options.surface.enforce {
@@ -172,7 +174,7 @@ impl Ready {
             reviewer: guard.clone().map(|guard| guard as Arc<dyn Reviewer>),
         };
         let patience = options.shutdown_timeout;
-        let parts = Parts { leftovers, reload, guard, keeper, patience, status };
+        let parts = Parts { leftovers, reload, guard, keeper, pins, patience, status };
         Ok(Self { keeping, source, waker, health, target, parts })
     }
 
@@ -211,6 +213,12 @@ impl Recorded {
     #[must_use]
     pub const fn is_usable(&self) -> bool {
         self.usable
+    }
+
+    /// How often something crossed that is a reason to ask the server what it offers.
+    #[must_use]
+    pub fn doubts(&self) -> u64 {
+        self.parts.pins.as_ref().map_or(0, |pins| pins.doubts())
     }
 
     /// Has its policy read again.

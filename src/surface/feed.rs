@@ -109,6 +109,8 @@ pub struct SurfaceFeed {
     now: Mutex<Arc<Pinned>>,
     /// The first whole surface of a server about which nothing is decided.
     seen: Mutex<Option<Snapshot>>,
+    /// Reasons to ask the server what it offers.
+    doubts: AtomicU64,
 }
 
 impl SurfaceFeed {
@@ -116,7 +118,7 @@ impl SurfaceFeed {
     #[must_use]
     pub fn new(mode: Mode, first: First, rules: Rules, now: Pinned) -> Self {
         let now = Mutex::new(Arc::new(now));
-        Self { mode, first, rules, number: AtomicU64::new(0), now, seen: Mutex::default() }
+        Self { mode, first, rules, number: AtomicU64::new(0), now, seen: Mutex::default(), doubts: AtomicU64::new(0) }
     }
 
     /// What is done about what is not approved.
@@ -171,6 +173,17 @@ impl SurfaceFeed {
             first: self.first,
             pinned: self.pinned().into_iter().collect(),
         }
+    }
+
+    /// What crossed is a reason to ask the server: a client was told what is not approved, or that a list has changed.
+    pub fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many such reasons there were.
+    #[must_use]
+    pub fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Relaxed)
     }
 
     /// A whole surface was seen, and nothing is decided about this server: it may become what later ones are compared with.

@@ -218,7 +218,10 @@ impl Recorder {
         };
         if let Some(judged) = &mut self.judged {
             judged.said = hash;
-            judged.drifts += u64::from(!new_context);
+            if !new_context {
+                judged.drifts += 1;
+                judged.feed.doubt();
+            }
         }
         self.surface_event(Detail::SurfaceDrift(detail), None, ns);
     }
@@ -226,7 +229,11 @@ impl Recorder {
     /// The server says that a list has changed.
     pub(super) fn grow_stale(&mut self, method: &str) {
         if let Some(judged) = &mut self.judged {
+            let stale = judged.stale.len();
             judged.stale.extend(Facet::made_stale_by(method));
+            if judged.stale.len() > stale {
+                judged.feed.doubt();
+            }
         }
     }
 

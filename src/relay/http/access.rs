@@ -97,14 +97,20 @@ pub(super) fn admit(access: &Access, head: &request::Parts, local: Option<Socket
     if let (Some(authority), Some(local)) = (&authority, local)
         && !is_host_allowed(access, authority, local)
     {
-        return Err(denied(StatusCode::FORBIDDEN, "Host is not allowed; --allow-host NAME allows it"));
+        return Err(denied(
+            StatusCode::FORBIDDEN,
+            "Host is not allowed; --allow-host NAME allows it, or allow_hosts of a gateway",
+        ));
     }
     let mut origins = head.headers.get_all(header::ORIGIN).iter();
     let origin = origins.next();
     if let Some(origin) = origin
         && (origins.next().is_some() || !origin.to_str().is_ok_and(|origin| is_origin_allowed(access, origin)))
     {
-        return Err(denied(StatusCode::FORBIDDEN, "Origin is not allowed; --allow-origin ORIGIN allows it"));
+        return Err(denied(
+            StatusCode::FORBIDDEN,
+            "Origin is not allowed; --allow-origin ORIGIN allows it, or allow_origins of a gateway",
+        ));
     }
     // A browser asks before it sends anything, and sends no token with that.
     let is_preflight = head.method == Method::OPTIONS
