@@ -4,7 +4,7 @@
 //! The recorder only hands over the hashes of its events. Whoever syncs the files makes the tree and the checkpoints: what was
 //! written is taken first, then synced, then stated, so that no checkpoint is ever beyond the disk.
 
-use super::sink::Sink;
+use super::sink::{Left, Sink};
 use crate::{
     files,
     model::checkpoint::{Role, checkpoint_line, checkpoint_text, key_line, key_text, origin},
@@ -87,7 +87,10 @@ type Secret = (Key, SigningKey);
 struct Writer {
     role: Role,
     key: Option<Secret>,
+    /// Open only while a write has failed: a process may have a thousand sessions.
     sink: Option<Sink>,
+    /// The file as it was left.
+    left: Option<Left>,
     /// Events that the last checkpoint covers.
     size: u64,
     at: Instant,
@@ -109,7 +112,7 @@ impl Checkpoints {
     /// None yet of the session with these files.
     #[must_use]
     pub fn new(paths: &SessionPaths, role: Role) -> Self {
-        let writer = Writer { role, key: None, sink: None, size: 0, at: Instant::now(), is_spoiled: false };
+        let writer = Writer { role, key: None, sink: None, left: None, size: 0, at: Instant::now(), is_spoiled: false };
         Self { paths: paths.clone(), by: OnceLock::new(), grown: Mutex::default(), writer: Mutex::new(writer) }
     }
 
@@ -186,7 +189,11 @@ impl Checkpoints {
     /// What another process has done to the checkpoints since. While one is made that is not known.
     pub(super) fn damage(&self) -> Option<String> {
         let writer = self.writer.try_lock().ok()?;
-        Some(writer.sink.as_ref()?.damage(&self.paths.checkpoints)?.0)
+        let path = &self.paths.checkpoints;
+        match (&writer.sink, &writer.left) {
+            (Some(sink), _) => Some(sink.damage(path)?.0),
+            (None, left) => left.as_ref()?.damage(path),
+        }
     }
 }
 
@@ -213,17 +220,38 @@ impl Writer {
             (self.role, self.key) = (Role::Recovery, None);
         }
         let (lines, made) = self.lines(paths, by, tree).map_err(Failed::Checkpoint)?;
-        let sink = match &mut self.sink {
+        let mut sink = match self.sink.take() {
             Some(sink) => sink,
-            place => place.insert(open(paths, self.role).map_err(Failed::Checkpoint)?),
+            None => self.open(paths).map_err(Failed::Checkpoint)?,
         };
-        sink.append(&lines).map_err(Failed::Checkpoint)?;
+        if let Err(e) = sink.append(&lines) {
+            self.sink = Some(sink);
+            return Err(Failed::Checkpoint(e));
+        }
         self.key = made.or(self.key.take());
         (self.size, self.at) = (tree.size(), Instant::now());
-        files::sync_data(sink.file()).map_err(|e| {
+        let synced = files::sync_data(sink.file());
+        self.left = Some(sink.leave().map_err(Failed::Checkpoint)?);
+        synced.map_err(|e| {
             self.is_spoiled = true;
             Failed::Sync(e)
         })
+    }
+
+    /// Opens the file; the first time, makes sure that a power cut leaves its name and that of the segment.
+    fn open(&self, paths: &SessionPaths) -> io::Result<Sink> {
+        let path = &paths.checkpoints;
+        if let Some(what) = self.left.as_ref().and_then(|left| left.damage(path)) {
+            return Err(io::Error::other(format!("{} {what}", path.display())));
+        }
+        let sink = match (self.role, &self.left) {
+            (Role::Recorder, None) => Sink::create(&paths.files, path)?,
+            _ => Sink::append_to(&paths.files, path)?,
+        };
+        if self.left.is_none() {
+            path.parent().map_or(Ok(()), files::sync_dir)?;
+        }
+        Ok(sink)
     }
 
     /// The lines that state this, and the key if one had to be made.
@@ -243,16 +271,6 @@ impl Writer {
         }
         Ok((lines, made))
     }
-}
-
-/// Opens the file of checkpoints, and makes sure that a power cut leaves its name and that of the segment.
-fn open(paths: &SessionPaths, role: Role) -> io::Result<Sink> {
-    let sink = match role {
-        Role::Recorder => Sink::create(&paths.files, &paths.checkpoints)?,
-        Role::Recovery => Sink::append_to(&paths.files, &paths.checkpoints)?,
-    };
-    paths.checkpoints.parent().map_or(Ok(()), files::sync_dir)?;
-    Ok(sink)
 }
 
 fn new_key(paths: &SessionPaths) -> io::Result<Secret> {

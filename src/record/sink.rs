@@ -4,6 +4,7 @@ use crate::{files::Tree, text::counted};
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
+    os::unix::fs::MetadataExt as _,
     path::Path,
 };
 
@@ -77,7 +78,6 @@ impl Sink {
     /// What another process has done to the file since, and how many bytes of it that costs at most.
     #[must_use]
     pub fn damage(&self, path: &Path) -> Option<(String, u64)> {
-        use std::os::unix::fs::MetadataExt as _;
         if self.dirty {
             return None;
         }
@@ -114,5 +114,37 @@ impl Sink {
     #[must_use]
     pub const fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Closes it; what is remembered of it tells later whether it is as it was left.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn leave(self) -> io::Result<Left> {
+        let ours = self.file.metadata()?;
+        Ok(Left { dev: ours.dev(), ino: ours.ino(), len: self.good })
+    }
+}
+
+/// A file that is not open, as it was left.
+#[derive(Debug, Clone, Copy)]
+pub struct Left {
+    dev: u64,
+    ino: u64,
+    len: u64,
+}
+
+impl Left {
+    /// What another process has done to the file since.
+    #[must_use]
+    pub fn damage(&self, path: &Path) -> Option<String> {
+        match std::fs::symlink_metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Some("was removed".to_owned()),
+            Ok(there) if (there.dev(), there.ino()) != (self.dev, self.ino) => Some("was replaced".to_owned()),
+            Ok(there) if there.len() != self.len => {
+                Some(format!("was {} long and now has {}", counted(self.len, "byte"), there.len()))
+            }
+            _ => None,
+        }
     }
 }

@@ -233,6 +233,7 @@ commands! {
     Sessions = "sessions", "Show or hide the list of sessions";
     OpenFiles = "open files", "Open the evidence of the session: its pack, or its files while it has none";
     FoldAll = "fold all", "Fold or unfold everything";
+    Prove = "prove", "Write a proof of the selected receipt or event, for people who may not see the others";
     Mark = "mark", "Mark a pack as the baseline of a comparison";
     Compare = "compare", "Compare the marked pack with this one";
     Verify = "verify", "Verify the pack again, or compare the packs again";
@@ -321,6 +322,7 @@ pub static TABLE: &[Binding] = &[
     bind(&["t"], Command::Timeline, LIVE.and(PACKS_OWN), 9),
     bind(&["+", "="], Command::ZoomIn, Contexts::TIMELINE, 4),
     bind(&["-"], Command::ZoomOut, Contexts::TIMELINE, 5),
+    bind(&["P"], Command::Prove, Contexts::RECEIPTS.and(Contexts::CHAIN), 0),
     bind(&["m"], Command::Mark, Contexts::PACKS, 5),
     bind(&["d"], Command::Compare, Contexts::PACKS, 6),
     bind(&["v"], Command::Verify, Contexts::PACKS.and(PACK_AND), 7),

@@ -5,6 +5,7 @@ mod bytes;
 mod copy;
 mod draw;
 mod layout;
+mod prove;
 mod read;
 mod row;
 mod rows;
@@ -128,6 +129,8 @@ pub struct PackScreen {
     /// The finding that the bytes are of.
     finding: Option<usize>,
     copying: Option<Ticket<Result<String, String>>>,
+    /// What becomes of a proof, in words.
+    proving: Option<Ticket<Result<String, String>>>,
     /// When the files of a session were last looked at again, milliseconds.
     renewed: i64,
 }
@@ -164,6 +167,7 @@ impl PackScreen {
             bytes: None,
             finding: None,
             copying: None,
+            proving: None,
             renewed: 0,
         }
     }
@@ -207,8 +211,8 @@ impl PackScreen {
         if let Some(check) = self.check.take() {
             check.cancel();
         }
-        if let Some(copying) = self.copying.take() {
-            copying.cancel();
+        for job in [self.copying.take(), self.proving.take()].into_iter().flatten() {
+            job.cancel();
         }
     }
 
@@ -546,6 +550,7 @@ impl Screen for PackScreen {
             Command::Enter => Some(self.enter(at)),
             Command::Right if self.tab == Tab::Receipts => Some(self.enter(at)),
             Command::CopyValue | Command::CopyPath | Command::CopyRaw => self.copy(command, at),
+            Command::Prove => Some(self.prove()),
             Command::Back => self.stop(),
             command if self.inside => cursor::lines(command, 1).map(|_| Vec::new()),
             command => cursor::lines(command, self.panes(at).list.height).map(|by| self.step(by, at)),
@@ -592,6 +597,13 @@ impl Screen for PackScreen {
                     Ok(text) => Effect::Copy { what: "line of evidence".to_owned(), text },
                     Err(why) => Effect::Warn(clean(&why)),
                 }]);
+            }
+            Err(told) => told,
+        };
+        let told = match hear(self.proving.as_ref(), told) {
+            Ok(said) => {
+                self.proving = None;
+                return Ok(vec![said.map_or_else(|why| Effect::Warn(clean(&why)), Effect::Say)]);
             }
             Err(told) => told,
         };

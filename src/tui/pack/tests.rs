@@ -2,14 +2,20 @@ use super::{State as Check, *};
 use crate::{
     live::{fold::Fold, row::CallRow, state::State, words},
     model::{WallTime, event::hash_of_line},
-    pack::verify::Stage,
+    pack::{
+        prove::What,
+        verify::{Stage, proof::Proof},
+    },
     tui::{
         app::{App, Start},
         msg::Msg,
         testkit::{assert_frames, check, frame, press, press_only, settle, text},
     },
 };
-use assay_support::sessions::{self, Ending, Plan};
+use assay_support::{
+    forge,
+    sessions::{self, Ending, Plan},
+};
 use std::{fs, path::PathBuf};
 
 /// A pack whose bytes are always the same.
@@ -639,4 +645,31 @@ fn the_calls_of_a_pack_are_a_picture_of_time() {
     press(&mut app, "t t");
     assert_eq!(app.place(), Contexts::RECEIPTS);
     pictures("pack-timeline", &Target::Pack(dir), "t");
+}
+
+#[test]
+fn a_proof_of_what_is_selected_is_written_and_says_what_it_discloses() {
+    let (_tmp, dir) = packed(&plan());
+    let mut app = opened(&dir);
+    press(&mut app, "] P");
+    assert!(app.toast().unwrap().text.contains("not a call or an event"), "{:?}", app.toast());
+    press(&mut app, "Down P");
+    assert!(app.toast().unwrap().text.contains("the pack has no checkpoints"), "{:?}", app.toast());
+    let mut pack = forge::small();
+    let sealer = forge::Sealer::of(pack.session(), 3, forge::key_k());
+    let all = pack.lines(forge::EVENTS).len();
+    let lines = pack.sealed_at(&sealer, &[all]);
+    pack.set_lines(forge::CHECKPOINTS, &lines);
+    pack.sign(&forge::key_k());
+    let tmp = tempfile::tempdir().unwrap();
+    pack.write(&tmp.path().join("pack"));
+    let receipt: serde_json::Value = serde_json::from_str(&pack.lines(forge::RECEIPTS)[1]).unwrap();
+    let id = crate::model::ReceiptId::parse(receipt["receipt_id"].as_str().unwrap()).unwrap();
+    for (what, discloses) in [(What::Receipt(id), "the receipt, its event"), (What::Event(0), "the event and")] {
+        let said = prove::written(&tmp.path().join("pack"), what, tmp.path()).unwrap();
+        let (path, words) = said.split_once(" discloses ").unwrap();
+        assert!(words.starts_with(discloses), "{said}");
+        let proof = Proof::parse(&fs::read(path).unwrap()).unwrap();
+        assert_eq!(proof.verify(&[]).unwrap().receipt_line.is_some(), what == What::Receipt(id));
+    }
 }
