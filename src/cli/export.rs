@@ -33,8 +33,7 @@ pub struct ExportArgs {
     /// Only calls that pass, such as 'tool:read !outcome:forwarded ms>250'
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
-    /// Take out of contents what the rules in this file match; preset:secrets has rules for well-known secrets; may be
-    /// repeated
+    /// Rules that take secrets out of contents: a file, or preset:secrets; may be repeated
     #[arg(long, value_name = "FILE|preset:NAME")]
     redact: Vec<PathBuf>,
     /// Write to a new file instead of standard output

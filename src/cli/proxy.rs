@@ -97,8 +97,7 @@ pub struct ProxyArgs {
     /// Store the results of tool calls in cleartext, on disk and in packs; otherwise only their hashes
     #[arg(long)]
     pub store_results: bool,
-    /// Take out of contents what the rules in this file match, before anything is stored or shown; hashes are those of the
-    /// originals. preset:secrets has rules for well-known secrets; may be repeated
+    /// Rules that take secrets out of contents before anything is stored or shown: a file, or preset:secrets; may be repeated
     #[arg(long, value_name = "FILE|preset:NAME")]
     pub redact: Vec<PathBuf>,
     /// Store the server's command line in cleartext, on disk and in packs; otherwise only its hash

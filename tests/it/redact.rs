@@ -110,6 +110,9 @@ fn what_rules_match_is_stored_nowhere_and_the_pack_verifies_and_says_so() {
     let judged = rig.json(0, &["policy", "dry-run", &policy, "--against", path]);
     assert_eq!((&judged["denied"], &judged["unknown"]), (&json!(0), &json!(3)), "{judged}");
 
+    let replayed = rig.shell(&format!("\"$0\" replay {path} < /dev/null")).output().unwrap();
+    assert!(stderr(&replayed).contains("1 of them answers with a redacted result"), "{}", stderr(&replayed));
+
     // Only what was sent is sent again.
     let again = rig.run(&["replay", path, "--against", "--yes", "--json", "--", rig.assay, "demo-server"]);
     let again: Value = serde_json::from_slice(&again.stdout).unwrap();

@@ -391,6 +391,31 @@ fn all_messages_are_seen_live_and_in_the_pack() {
 }
 
 #[test]
+fn what_rules_match_is_not_on_the_screen() {
+    let rig = rig!();
+    let rules = rig.file("rules.yaml", "version: \"1\"\nrules: [ { name: c, regex: 'CANARY-[a-z0-9]+' } ]");
+    let mut tty = Tty::start(&rig, &["watch"], 200, 40);
+    let mut client = session(&rig, &["--live-content", "--store-args", "--redact", &rules]);
+    tty.wait("recording");
+    tty.keys("m");
+    // The recorder hears of the dashboard's wish a moment after the dashboard has heard of the session.
+    let mut id = 0;
+    rig::until("what is left on the screen", || {
+        id += 1;
+        client.converse([secret(id, "CANARY-ab12")].into_iter());
+        tty.contents().contains("[redacted:c]").then_some(())
+    });
+    tty.keys("m");
+    tty.keys("]]");
+    tty.wait("arguments: redacted by c; its hash is of the original");
+    client.end();
+    assert_eq!(tty.quit("q").0, 0);
+    assert!(memchr::memmem::find(&tty.bytes(), b"CANARY").is_none());
+    std::fs::remove_file(rig.server_log()).ok();
+    assert_eq!(holding(&rig.at("audit"), "CANARY"), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
 fn what_is_shown_with_live_content_is_written_nowhere() {
     let rig = rig!();
     let mut tty = Tty::start(&rig, &["watch"], 200, 40);

@@ -193,3 +193,21 @@ fn changed(
     }
     Ok(change)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_that_rules_redacted_is_said_to_be() {
+        let line = |hash: &str, words: &str| {
+            format!(r#"{{"anomalies":[{words}],"result_hash":"sha256:{hash}","type":"mcp_tool_call"}}"#).into_bytes()
+        };
+        let of = |line: &[u8]| side_of(&Seen::read(line).unwrap());
+        let plain = [of(&line("a", "")), of(&line("b", r#""redacted:arguments:x""#))];
+        let redacted = [of(&line("a", r#""redacted:result:x""#)), of(&line("b", ""))];
+        assert_eq!(plain[0].results(&plain[1]), Some("different result"));
+        assert_eq!(redacted[0].results(&redacted[1]), Some("different result (redacted)"));
+        assert_eq!(redacted[0].results(&plain[0]), None, "the hashes are of the originals");
+    }
+}

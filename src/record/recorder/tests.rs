@@ -450,6 +450,44 @@ fn a_leg_that_is_sent_before_the_one_before_is_closed_is_linked_too() {
     assert_eq!(calls[1].parent_receipt_id, Some(calls[0].receipt_id));
 }
 
+#[cfg(feature = "policy")]
+#[test]
+fn what_rules_match_is_stored_of_no_message_however_it_comes() {
+    let mut loader = crate::redact::Loader::default();
+    loader.file("r", br#"{ version: "1", rules: [ { name: s, regex: "s3cret" } ] }"#).unwrap();
+    let rules = Arc::new(loader.finish().unwrap());
+    let setup = Setup { redact: Some(rules), ..(*setup(true)).clone() };
+    let mut p = Play::of(Recorder::begin(Arc::new(setup), begin(7)));
+    let ask = |id: &str, arguments: &str| {
+        format!(r#"{{{id}"method":"tools/call","params":{{"name":"x","arguments":{arguments}}}}}"#)
+    };
+    p.c2s(ask(r#""id":1,"#, r#"{"a":"my s3cret"}"#))
+        .s2c(r#"{"id":1,"error":{"code":1,"message":"s3cret?"}}"#)
+        .c2s(ask("", r#"{"b":["s3cret"]}"#))
+        .c2s(format!("[{},{}]", ask(r#""id":2,"#, r#"{"s3cret":1}"#), ask(r#""id":3,"#, r#"{"c":1,"c":"s3cret"}"#)))
+        .s2c(r#"[{"id":3,"result":{"\ud800":"s3cret"}},{"id":2,"result":{"é":"s3cret"}}]"#);
+    p.end(&clean());
+    let lines = &p.recorder.lines;
+    for written in [&lines.receipts, &lines.segment, &lines.investigation] {
+        assert!(memchr::memmem::find(written, b"s3cret").is_none(), "{}", String::from_utf8_lossy(written));
+    }
+    let all = p.calls();
+    let of = |id: u64| all.iter().find(|r| r.mcp_request_id == crate::model::RpcId::Int(id as i64)).unwrap();
+    let text = |raw: &Option<Box<serde_json::value::RawValue>>| raw.as_ref().map(|raw| raw.get().to_owned());
+    assert_eq!(text(&of(1).arguments_content).unwrap(), r#"{"a":"my [redacted:s]"}"#);
+    assert_eq!(text(&of(1).result_content).unwrap(), r#"{"code":1,"message":"[redacted:s]?"}"#);
+    assert_eq!(text(&of(2).arguments_content).unwrap(), r#"{"[redacted:s]":1}"#);
+    assert!(of(2).anomalies.contains(&CallAnomaly::ContentInInvestigationLog.into()), "its result is in the log");
+    for word in [CallAnomaly::DuplicateKey, CallAnomaly::LoneSurrogate, CallAnomaly::RedactionNotPossible] {
+        assert!(of(3).anomalies.contains(&word.into()), "{:?}", of(3).anomalies);
+    }
+    assert_eq!((text(&of(3).arguments_content), text(&of(3).result_content)), (None, None));
+    let notified = all.iter().find(|r| r.anomalies.contains(&CallAnomaly::NotificationCall.into())).unwrap();
+    assert_eq!(text(&notified.arguments_content).unwrap(), r#"{"b":["[redacted:s]"]}"#);
+    let versions: Vec<&str> = [of(1), of(2), of(3), notified].iter().map(|r| r.schema_version.as_str()).collect();
+    assert_eq!(versions, ["3.3", "3.3", "3.0", "3.3"]);
+}
+
 #[test]
 fn stored_content_that_a_pack_cannot_hold_stays_in_the_investigation_log() {
     let mut p = Play::new(true);
