@@ -275,7 +275,7 @@ impl Writer {
 
 fn new_key(paths: &SessionPaths) -> io::Result<Secret> {
     let mut seed = Zeroizing::new([0; 32]);
-    getrandom::fill(&mut *seed)?;
+    getrandom::fill(&mut *seed).map_err(io::Error::other)?;
     let secret = SigningKey::from_bytes(&seed);
     let key = Key::new(&origin(paths.id), secret.verifying_key().to_bytes());
     Ok((key.ok_or_else(|| io::Error::other("a session's name is not one of a key"))?, secret))
