@@ -112,6 +112,9 @@ struct HistoryView {
     indexed: u64,
     /// Sessions whose journal is gone.
     dropped: u64,
+    /// How many of the calls that servers which recorded themselves were asked for have an outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage: Option<Covered>,
     problems: Vec<String>,
 }
 
@@ -272,6 +275,7 @@ fn of_history(args: &AnalyzeArgs, names: &mut BTreeMap<String, String>) -> Resul
         rebuilt: args.rebuild,
         indexed,
         dropped,
+        coverage: history.coverage()?,
         problems,
     };
     Ok((history.analysis()?, view))
@@ -315,6 +319,9 @@ fn words(d: &Document, style: Style) -> String {
             grouped(h.complete),
             counted(h.directories, "audit directory")
         );
+        if let Some(covered) = &h.coverage {
+            let _ = writeln!(out, "  coverage {covered}");
+        }
         for problem in h.problems.iter().take(PROBLEMS) {
             let _ = writeln!(out, "  {} {}", style.paint(Tone::Warn, "not read:"), short(problem));
         }

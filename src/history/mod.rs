@@ -18,6 +18,7 @@ use crate::{
     pack::{
         analysis::Analysis,
         calls::{self, CallsError, Seen},
+        tally::Accounts,
         verify::source::PackDir,
     },
     paths::{self, AuditDir, SessionPaths, create_private_dir},
@@ -64,6 +65,8 @@ pub struct Summary {
     pub stamp: (u64, i64),
     /// Counts and latency of its calls.
     pub analysis: Analysis,
+    /// What a server's own receipts say of its calls.
+    pub accounts: Accounts,
 }
 
 /// What a look at the directories changed.
@@ -235,6 +238,7 @@ fn summarize(paths: &SessionPaths) -> Result<Summary, CallsError> {
             out.complete = seen.session_complete == Some(true);
         }
         out.analysis.receipt(&seen);
+        out.accounts.receipt(&seen);
     })?;
     match too_new {
         Some(source) => Err(CallsError::TooNew { path, source }),

@@ -2,11 +2,13 @@
 
 use super::{DATABASE, LOCK, Summary};
 use crate::{
-    db::{self, Db, DbError, Schema},
+    db::{self, Db, DbError, Schema, Upgrade},
+    model::Coverage,
     pack::{
         analysis::{Analysis, Cell},
         calls::CallsError,
         tally::{Latency, ToolTally},
+        verify::Covered,
     },
     paths::SessionPaths,
 };
@@ -24,7 +26,8 @@ use std::{
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const SCHEMA_VERSION: i64 = 1;
+/// | 2 | how many calls of a server that records itself have an outcome |
+pub const SCHEMA_VERSION: i64 = 2;
 /// `application_id` of the database: `aSay`.
 const APPLICATION_ID: i64 = 0x6153_6179;
 
@@ -43,6 +46,10 @@ CREATE TABLE sessions (
     unreadable INTEGER NOT NULL,
     journal_bytes INTEGER NOT NULL,
     journal_mtime_ns INTEGER NOT NULL,
+    requested INTEGER,
+    executed INTEGER,
+    refused INTEGER,
+    stray INTEGER,
     UNIQUE (dir, stem)
 ) STRICT;
 CREATE TABLE cells (
@@ -61,6 +68,15 @@ CREATE TABLE cells (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// All receipts are read again.
+const TO_2: &str = "
+ALTER TABLE sessions ADD COLUMN requested INTEGER;
+ALTER TABLE sessions ADD COLUMN executed INTEGER;
+ALTER TABLE sessions ADD COLUMN refused INTEGER;
+ALTER TABLE sessions ADD COLUMN stray INTEGER;
+UPDATE sessions SET journal_bytes = -1;
+";
+
 /// What the database is.
 const HISTORY: Schema = Schema {
     what: "history",
@@ -69,7 +85,7 @@ const HISTORY: Schema = Schema {
     application_id: APPLICATION_ID,
     version: SCHEMA_VERSION,
     tables: TABLES,
-    upgrades: &[],
+    upgrades: &[Upgrade { from: 1, to: 2, sql: TO_2 }],
     durable: false,
 };
 
@@ -168,10 +184,12 @@ impl History {
     fn put_all(&mut self, root: &str, paths: &SessionPaths, s: &Summary) -> rusqlite::Result<()> {
         let t = self.0.write().transaction_with_behavior(TransactionBehavior::Immediate)?;
         t.execute("DELETE FROM sessions WHERE dir = ?1 AND stem = ?2", params![root, paths.stem])?;
+        let covered = s.accounts.coverage();
+        let accounted = |of: fn(&Covered) -> u64| covered.as_ref().map(|covered| of(covered) as i64);
         t.execute(
             "INSERT INTO sessions (dir, stem, session_id, server_id, started_at, ended_at, end_reason, complete, receipts,
-                                   unreadable, journal_bytes, journal_mtime_ns)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                                   unreadable, journal_bytes, journal_mtime_ns, requested, executed, refused, stray)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
             params![
                 root,
                 paths.stem,
@@ -184,7 +202,11 @@ impl History {
                 s.receipts as i64,
                 s.unreadable as i64,
                 s.stamp.0 as i64,
-                s.stamp.1
+                s.stamp.1,
+                accounted(|c| c.coverage.requested),
+                accounted(|c| c.coverage.executed),
+                accounted(|c| c.coverage.denied),
+                accounted(|c| c.stray)
             ],
         )?;
         let session = t.last_insert_rowid();
@@ -272,6 +294,23 @@ impl History {
             rows.collect::<rusqlite::Result<_>>()
         };
         read().map_err(|e| self.error(e))
+    }
+
+    /// How many calls of servers that recorded themselves have an outcome; `None` without such a session.
+    ///
+    /// # Errors
+    /// [`HistoryError`].
+    pub fn coverage(&self) -> Result<Option<Covered>, HistoryError> {
+        let sums = "SELECT sum(requested), sum(executed), sum(refused), sum(stray) FROM sessions";
+        let read = |r: &rusqlite::Row<'_>| {
+            let n = |at| r.get::<_, Option<i64>>(at).map(|n| n.map(|n| n as u64));
+            let (Some(requested), Some(executed), Some(denied), Some(stray)) = (n(0)?, n(1)?, n(2)?, n(3)?) else {
+                return Ok(None);
+            };
+            let open = requested.saturating_sub(executed).saturating_sub(denied);
+            Ok(Some(Covered { coverage: Coverage { denied, executed, open, requested }, stray, open: Vec::new() }))
+        };
+        self.0.read().query_row(sums, [], read).map_err(|e| self.error(e))
     }
 
     /// The calls of all sessions.

@@ -173,3 +173,43 @@ fn a_session_is_noted_once_however_often() {
     let row = &h.sessions().unwrap()[0];
     assert_eq!(row.pack.file_name(), paths.pack.file_name());
 }
+
+#[test]
+fn sessions_of_servers_that_record_themselves_have_a_coverage_together() {
+    use crate::model::InvocationId;
+    let f = Fixture::new();
+    f.noted("one", 1, 3);
+    assert_eq!(f.open().coverage().unwrap(), None);
+    for (seed, outcomes) in [(2, 1), (3, 2)] {
+        let (dir, paths) = f.session("two", seed, 1);
+        let mut summary = summarize(&paths).unwrap();
+        for n in 0..3 {
+            summary.accounts.asked(InvocationId::from_bits(n));
+        }
+        for n in 0..outcomes {
+            summary.accounts.settled(Some(InvocationId::from_bits(n)), n == 1);
+        }
+        let root = register(&f.home, dir.root()).unwrap();
+        f.open().put(&root, &paths, &summary).unwrap();
+    }
+    let covered = f.open().coverage().unwrap().unwrap();
+    assert_eq!(covered.to_string(), "3 of 6 (50.0 %), 3 open");
+}
+
+#[test]
+fn a_history_without_coverage_is_read_again() {
+    let f = Fixture::new();
+    f.noted("one", 1, 20);
+    let grown = said(&f.open());
+    let db = rusqlite::Connection::open(f.home.join(DATABASE)).unwrap();
+    for column in ["requested", "executed", "refused", "stray"] {
+        db.execute_batch(&format!("ALTER TABLE sessions DROP COLUMN {column}")).unwrap();
+    }
+    db.pragma_update(None, "user_version", 1).unwrap();
+    drop(db);
+    let mut again = f.open();
+    assert_eq!(said(&again), grown);
+    assert_eq!(refresh(&mut again, &f.home).unwrap().indexed, 1);
+    assert_eq!(said(&again), grown);
+    assert_eq!(refresh(&mut again, &f.home).unwrap().indexed, 0);
+}

@@ -434,19 +434,19 @@ impl ReceiptCheck {
                 (&call.anomalies, call.policy_hash.as_ref())
             }
             Receipt::Denied(r) => {
-                self.tally.settled(Some(r.invocation_id), true);
+                self.tally.accounts.settled(Some(r.invocation_id), true);
                 self.tally.call(&r.tool_name, Some(Outcome::Denied), None);
                 (&r.anomalies, r.policy_hash.as_ref())
             }
             Receipt::Executed(r) => {
                 if !r.is_of_task() {
-                    self.tally.settled(Some(r.invocation_id), false);
+                    self.tally.accounts.settled(Some(r.invocation_id), false);
                     self.tally.call(&r.tool_name, Some(r.outcome.of_call()), r.duration_ms.map(|d| d.0));
                 }
                 (&r.anomalies, r.policy_hash.as_ref())
             }
             Receipt::Requested(r) => {
-                self.tally.asked(r.invocation_id);
+                self.tally.accounts.asked(r.invocation_id);
                 if r.arguments_redacted.is_some() {
                     self.tally.redacted();
                 }

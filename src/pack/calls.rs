@@ -2,7 +2,7 @@
 
 use super::verify::source::{HashedLines, Line, OpenProblem, PackDir, ReadStop};
 use crate::model::{
-    Execution, Outcome, PolicyVerdict, Vocabulary,
+    Execution, InvocationId, Outcome, PolicyVerdict, Vocabulary,
     line::{micros, text, texts, truth},
     receipt::{CallMembers, EndMembers, SESSION_END, TOOL_CALL},
     redaction::{self, Side},
@@ -49,6 +49,8 @@ pub struct Seen<'a> {
     pub surface: Cow<'a, str>,
     /// It continues a call that has a receipt, which a server wrote of itself.
     pub is_leg: bool,
+    /// `invocation_id` of what a server wrote of itself.
+    pub invocation: Option<InvocationId>,
 }
 
 /// The rules that took something out of a content before it was stored, as `anomalies` name them.
@@ -90,7 +92,11 @@ impl<'a> Seen<'a> {
             result_is_redacted: redacted(m.anomalies, Side::Result).next().is_some(),
             ..Self::default()
         };
-        match flat(&seen.kind) {
+        let of_server = flat(&seen.kind);
+        if of_server.is_some() {
+            seen.invocation = text(m.invocation_id).and_then(|id| InvocationId::parse(&id).ok());
+        }
+        match of_server {
             Some(TOOL_DENIED) => {
                 seen.outcome = Outcome::Denied.as_str().into();
                 seen.verdict = PolicyVerdict::Denied.as_str().into();

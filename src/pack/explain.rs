@@ -13,10 +13,10 @@ use crate::text::markdown::escape;
 use crate::{
     lines::{Lines, MAX_LINE, ReadStop},
     model::{
-        InvocationId, SessionDoc, line,
+        SessionDoc, line,
         receipt::{self, CallMembers},
         redaction::{self, Side},
-        server::{TOOL_DENIED, TOOL_EXECUTED, TOOL_REQUESTED, flat},
+        server::flat,
         surface::{self, State},
     },
     numbers::{counted, duration_if, grouped},
@@ -131,7 +131,7 @@ impl Explanation {
             does_not_prove
                 .push(format!("That somebody had approved what was called: {}.", states(tally.surface()).join(", ")));
         }
-        let coverage = tally.coverage();
+        let coverage = tally.accounts.coverage();
         let open = coverage.as_ref().map_or(0, |c| c.coverage.open);
         if open > 0 {
             does_not_prove.push(format!("What became of {}: no receipt says it.", counted(open, "call")));
@@ -232,13 +232,9 @@ fn tally(path: &Path) -> Result<Tally, ExplainError> {
             let tool = if m.tool_name.is_some() { &*seen.tool } else { "unnamed" };
             tally.call(tool, calls::word(&seen.outcome), seen.duration_us);
         }
-        let call = || line::text(m.invocation_id).and_then(|id| InvocationId::parse(&id).ok());
-        match flat(&seen.kind) {
-            Some(TOOL_REQUESTED) => call().into_iter().for_each(|call| tally.asked(call)),
-            Some(TOOL_DENIED) => tally.settled(call(), true),
-            Some(TOOL_EXECUTED) if !seen.is_leg => tally.settled(call(), false),
-            None if seen.kind != receipt::TOOL_CALL => continue,
-            _ => {}
+        tally.accounts.receipt(&seen);
+        if flat(&seen.kind).is_none() && seen.kind != receipt::TOOL_CALL {
+            continue;
         }
         if m.arguments_redacted.is_some_and(|raw| raw != b"null") {
             tally.redacted();

@@ -1,8 +1,11 @@
 //! What a pack's receipts add up to: calls, outcomes and latency by tool, in bounded memory.
 
-use super::verify::Covered;
+use super::{calls::Seen, verify::Covered};
 use crate::{
-    model::{InvocationId, Outcome, limits},
+    model::{
+        InvocationId, Outcome, limits,
+        server::{TOOL_DENIED, TOOL_EXECUTED, TOOL_REQUESTED, flat},
+    },
     numbers::nearest_rank,
 };
 use serde::Serialize;
@@ -195,10 +198,59 @@ pub struct Tally {
     surface: BTreeMap<String, u64>,
     receipts: u64,
     redacted: u64,
-    /// What a server's own receipts say of its calls, without those that are open.
+    /// What a server's own receipts say of its calls.
+    pub accounts: Accounts,
+}
+
+/// What a server's own receipts say of its calls.
+#[derive(Debug, Clone, Default)]
+pub struct Accounts {
+    /// Without the calls that are open.
     covered: Covered,
     /// Calls that have no outcome yet, by when they were asked for.
     open: HashMap<InvocationId, u64>,
+}
+
+impl Accounts {
+    /// A receipt of any type.
+    pub fn receipt(&mut self, seen: &Seen<'_>) {
+        match flat(&seen.kind) {
+            Some(TOOL_REQUESTED) => seen.invocation.into_iter().for_each(|call| self.asked(call)),
+            Some(TOOL_DENIED) => self.settled(seen.invocation, true),
+            Some(TOOL_EXECUTED) if !seen.is_leg => self.settled(seen.invocation, false),
+            _ => {}
+        }
+    }
+
+    /// A server says that this call is asked for.
+    pub fn asked(&mut self, call: InvocationId) {
+        if self.open.len() < limits::VERIFIED {
+            self.open.insert(call, self.covered.coverage.requested);
+        }
+        self.covered.coverage.requested += 1;
+    }
+
+    /// A server says what became of the call, which may be that its policy refused it.
+    pub fn settled(&mut self, call: Option<InvocationId>, denied: bool) {
+        let coverage = &mut self.covered.coverage;
+        match call.and_then(|call| self.open.remove(&call)) {
+            None => self.covered.stray += 1,
+            Some(_) if denied => coverage.denied += 1,
+            Some(_) => coverage.executed += 1,
+        }
+    }
+
+    /// How many of the calls that a server was asked for have an outcome; `None` where no receipt is a server's own.
+    #[must_use]
+    pub fn coverage(&self) -> Option<Covered> {
+        let mut covered = self.covered.clone();
+        let coverage = &mut covered.coverage;
+        coverage.open = coverage.requested - coverage.denied - coverage.executed;
+        let mut open: Vec<(&u64, &InvocationId)> = self.open.iter().map(|(id, at)| (at, id)).collect();
+        open.sort_unstable();
+        covered.open = open.into_iter().take(Covered::NAMED).map(|(_, id)| *id).collect();
+        (covered.coverage.requested + covered.stray > 0).then_some(covered)
+    }
 }
 
 /// A name as it is kept: cut where it is too long.
@@ -239,36 +291,6 @@ impl Tally {
     #[must_use]
     pub fn redacted_calls(&self) -> u64 {
         self.redacted
-    }
-
-    /// A server says that this call is asked for.
-    pub fn asked(&mut self, call: InvocationId) {
-        if self.open.len() < limits::VERIFIED {
-            self.open.insert(call, self.covered.coverage.requested);
-        }
-        self.covered.coverage.requested += 1;
-    }
-
-    /// A server says what became of the call, which may be that its policy refused it.
-    pub fn settled(&mut self, call: Option<InvocationId>, denied: bool) {
-        let coverage = &mut self.covered.coverage;
-        match call.and_then(|call| self.open.remove(&call)) {
-            None => self.covered.stray += 1,
-            Some(_) if denied => coverage.denied += 1,
-            Some(_) => coverage.executed += 1,
-        }
-    }
-
-    /// How many of the calls that a server was asked for have an outcome; `None` where no receipt is a server's own.
-    #[must_use]
-    pub fn coverage(&self) -> Option<Covered> {
-        let mut covered = self.covered.clone();
-        let coverage = &mut covered.coverage;
-        coverage.open = coverage.requested - coverage.denied - coverage.executed;
-        let mut open: Vec<(&u64, &InvocationId)> = self.open.iter().map(|(id, at)| (at, id)).collect();
-        open.sort_unstable();
-        covered.open = open.into_iter().take(Covered::NAMED).map(|(_, id)| *id).collect();
-        (covered.coverage.requested + covered.stray > 0).then_some(covered)
     }
 
     /// How the definition of a call stood, its `surface_state`.

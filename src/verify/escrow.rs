@@ -136,7 +136,7 @@ pub struct Covered {
     pub coverage: Coverage,
     /// Outcomes that belong to no request.
     pub stray: u64,
-    /// The first calls that have none.
+    /// The first calls that have none; empty where they are not named.
     pub open: Vec<InvocationId>,
 }
 
@@ -172,7 +172,10 @@ impl fmt::Display for Covered {
         if open > 0 {
             let first: Vec<String> = self.open.iter().take(3).map(ToString::to_string).collect();
             let more = if open > first.len() as u64 { ", …" } else { "" };
-            write!(f, ", {open} open: {}{more}", first.join(", "))?;
+            write!(f, ", {open} open")?;
+            if !first.is_empty() {
+                write!(f, ": {}{more}", first.join(", "))?;
+            }
         }
         if self.stray > 0 {
             write!(f, ", {} without a request", self.stray)?;
