@@ -30,8 +30,9 @@ const SCHEMA: &str = "assay.proof.v1";
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay prove last mtc_0123456789abcdef --out call.tlog-proof\n  \
                   assay prove PACK_DIR --event 9\n\n\
-                  The proof shows one call to people who may not see the others. Besides the call it tells them hashes\n\
-                  of what was before and beside it: arguments that can be guessed could be found by trying.")]
+                  The proof shows one call to people who may not see the others. Besides the call it tells\n\
+                  them hashes of what was before and beside it: arguments that can be guessed could be\n\
+                  found by trying.")]
 pub struct ProveArgs {
     /// A pack: its directory, an archive of it, last, or a session's id or the beginning of that
     pack: PathBuf,
@@ -52,8 +53,8 @@ pub struct ProveArgs {
 /// Arguments of `assay verify-proof`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay verify-proof --signer 4f1c…e2 call.tlog-proof\n\n\
-                  Exit codes: 0 it holds; 2 it does not hold, or another key signed; 3 not a readable proof, or a later\n\
-                  version wrote it.")]
+                  Exit codes: 0 it holds; 2 it does not hold, or another key signed; 3 not a readable proof,\n\
+                  or a later version wrote it.")]
 pub struct VerifyProofArgs {
     /// The proof
     proof: PathBuf,

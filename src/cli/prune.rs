@@ -35,10 +35,12 @@ const LISTED: usize = 20;
                   assay prune --keep-bytes 10G --yes\n  \
                   assay prune 'server:github' --keep 100\n  \
                   assay prune --what payloads --older-than 30d\n\n\
-                  What breaks any of the limits goes, the oldest first. Before a session is removed, a line in the ledger\n\
-                  names it, with the hash of its manifest, and your key signs that line. Sessions that are live, not\n\
-                  sealed or of a later version are left alone. The filter is that of assay packs.\n\n\
-                  Exit codes: 0 removed, also if there is nothing to remove; 2 something could not be removed; 3 bad input")]
+                  What breaks any of the limits goes, the oldest first. Before a session is removed, a line in\n\
+                  the ledger names it, with the hash of its manifest, and your key signs that line. Sessions\n\
+                  that are live, not sealed or of a later version are left alone. The filter is that of assay\n\
+                  packs.\n\n\
+                  Exit codes: 0 removed, also if there is nothing to remove; 2 something could not be removed;\n\
+                  3 bad input")]
 pub struct PruneArgs {
     /// Only sessions that match
     #[arg(value_name = "FILTER")]

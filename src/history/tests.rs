@@ -109,8 +109,8 @@ fn a_damaged_history_is_said_and_made_anew() {
 #[test]
 fn a_newer_or_foreign_database_is_left_alone() {
     for (change, newer) in [
-        ("PRAGMA user_version = 2", Some("2")),
-        ("PRAGMA user_version = 65537; CREATE TABLE more (x)", Some("1.1")),
+        ("PRAGMA user_version = 3", Some("3")),
+        ("PRAGMA user_version = 65538; CREATE TABLE more (x)", Some("2.1")),
         ("PRAGMA user_version = 99", Some("99")),
         ("PRAGMA user_version = 2147483647", Some("65535.32767")),
         ("PRAGMA application_id = 7", None),

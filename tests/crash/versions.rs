@@ -1,6 +1,7 @@
 //! Formats of a later version: each is named and left alone by whoever meets it, and nothing beside it is lost.
 
 use assay::{
+    history::SCHEMA_VERSION,
     model::{SessionId, sha256_hex, surface::SURFACE_VERSION},
     relay::capture,
 };
@@ -397,7 +398,7 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
 
 #[test]
 fn a_history_of_a_later_version_is_named_and_left_alone() {
-    for version in [2, 1 << 16 | 1, i32::MAX] {
+    for version in [SCHEMA_VERSION + 1, 1 << 16 | SCHEMA_VERSION, i32::MAX.into()] {
         let rig = rig!();
         let session = || {
             let mut client = Client::start(rig.proxy(&[]));
@@ -415,7 +416,8 @@ fn a_history_of_a_later_version_is_named_and_left_alone() {
             let out = rig.run(args);
             let text = String::from_utf8_lossy(&out.stderr).into_owned();
             assert_eq!(out.status.code(), Some(3), "{text}");
-            assert!(text.contains("this history is of version") && text.contains("reads up to 1"), "{text}");
+            let known = format!("reads up to {SCHEMA_VERSION}");
+            assert!(text.contains("this history is of version") && text.contains(&known), "{text}");
         }
         // A session that ends is not noted there, and has its pack all the same.
         session();
