@@ -204,7 +204,11 @@ pub fn survey(dir: &AuditDir, what: What) -> io::Result<Survey> {
                 out.unfinished.push(paths);
             }
             Ok(end) => {
-                let bytes = files_of(&paths, what).iter().map(|(_, bytes)| bytes).sum();
+                let mut files = files_of(&paths, what);
+                if what == What::Packs {
+                    files.extend(files_of(&paths, What::Payloads));
+                }
+                let bytes = files.iter().map(|(_, bytes)| bytes).sum();
                 if bytes > 0 {
                     out.sessions.push(Candidate { end: end.clone(), bytes, paths });
                 }

@@ -7,36 +7,13 @@ mod sqlite;
 
 pub use sqlite::{DATABASE, REGISTRY_VERSION, SqliteRegistry};
 
-use crate::{db::DbError, model::WallTime};
+use crate::{
+    db::DbError,
+    model::{WallTime, words::vocabulary},
+};
 use serde::Serialize;
 
-macro_rules! words {
-    ($(#[$about:meta])* $name:ident { $($(#[$means:meta])* $word:ident = $text:literal,)+ }) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-        pub enum $name {
-            $($(#[$means])* #[serde(rename = $text)] $word,)+
-        }
-
-        impl $name {
-            /// As it is written.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$word => $text,)+
-                }
-            }
-
-            /// The one that is written so.
-            #[must_use]
-            pub fn of(text: &str) -> Option<Self> {
-                [$(Self::$word,)+].into_iter().find(|word| word.as_str() == text)
-            }
-        }
-    };
-}
-
-words! {
+vocabulary! {
     /// How a route stands.
     State {
         /// It is wanted and approved: requests pass.
@@ -50,7 +27,7 @@ words! {
     }
 }
 
-words! {
+vocabulary! {
     /// Who approved a snapshot.
     Approved {
         /// A person, or the first use that the configuration allows.
@@ -62,7 +39,7 @@ words! {
     }
 }
 
-words! {
+vocabulary! {
     /// What a check came to.
     Found {
         /// It is what was approved.

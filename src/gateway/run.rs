@@ -41,6 +41,8 @@ use std::{
 /// The file that is locked while a gateway runs: its process id, and where it listens.
 pub const LOCK: &str = "gateway.lock";
 
+/// Who only asks whether a gateway runs holds the lock for a moment: so long is waited for that.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of the lock file that are read.
 const MAX_LOCK: u64 = 4096;
 /// How often it is looked whether anything is to be done.
@@ -104,7 +106,7 @@ fn hold(data: &Path) -> Result<File, Failure> {
     };
     paths::create_private_dir(data)?;
     let file = Tree::at(data).append(&data.join(LOCK)).map_err(cannot)?;
-    if files::try_lock(&file).map_err(cannot)? == Lock::Busy {
+    if files::patiently(PATIENCE, || files::try_lock(&file)).map_err(cannot)? == Lock::Busy {
         let who = running(data).ok().flatten().map_or_else(String::new, |(pid, _)| format!(" (process {pid})"));
         return Err(Failure::bad_input(format_args!("another gateway{who} uses {}", data.display()))
             .hint("end that one, or give this one its own directory with --data"));

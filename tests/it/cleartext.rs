@@ -1,28 +1,12 @@
 //! `mcp-proxy --cleartext`: of the arguments of a call, those that were named, the others as their hashes, and nothing else.
 
 use assay::canon::sha256_hex;
-use assay_support::rig::{Client, INITIALIZE, Rig, call, files, rig, stderr, stdout, until};
+use assay_support::rig::{Client, INITIALIZE, call, files, rig, stderr, stdout, until};
 use serde_json::{Value, json};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 fn hash(json: &str) -> String {
     format!("sha256:{}", sha256_hex(json.as_bytes()))
-}
-
-fn pack(rig: &Rig, audit: &str) -> PathBuf {
-    let packs = files(&rig.at(audit).join("packs"), |name| name.starts_with("proof_pack_"));
-    let [pack] = &packs[..] else { panic!("{packs:?}") };
-    pack.clone()
-}
-
-/// The receipts of calls in the only pack.
-fn calls(rig: &Rig, audit: &str) -> Vec<Value> {
-    let text = fs::read_to_string(pack(rig, audit).join("receipt_pack.jsonl")).unwrap();
-    let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    all.filter(|receipt| receipt["type"] == "mcp_tool_call").collect()
 }
 
 /// All that is in files below a directory.
@@ -57,7 +41,7 @@ fn fields_that_were_named_are_kept_and_others_are_hashes() {
     ];
     let asked: Vec<Value> = cases.iter().map(|(tool, args, ..)| json!({"name": tool, "arguments": args})).collect();
     rig.record("audit", &flags, &asked);
-    let calls = calls(&rig, "audit");
+    let calls = rig.receipts_of_calls("audit");
     assert_eq!(calls.len(), cases.len());
     for (receipt, (tool, arguments, kept, lost)) in calls.iter().zip(&cases) {
         assert_eq!(receipt["arguments_redacted"], *kept, "{tool} {arguments}");
@@ -66,7 +50,7 @@ fn fields_that_were_named_are_kept_and_others_are_hashes() {
         assert_eq!((&receipt["schema_version"], &receipt["arguments_content"]), (&"3.2".into(), &Value::Null));
     }
     assert!(memchr::memmem::find(&everything(&rig.root), b"s3cret").is_none());
-    let pack = pack(&rig, "audit");
+    let pack = rig.only_pack("audit");
     assert_eq!(rig.json(0, &["verify-pack", pack.to_str().unwrap()])["integrity_verdict"], "PASS");
     assert_eq!(rig.json(0, &["explain", pack.to_str().unwrap()])["redacted_calls"], 8);
     let text = stdout(&rig.run(&["explain", pack.to_str().unwrap()]));
@@ -82,10 +66,10 @@ fn a_call_that_a_guard_refuses_has_them_and_a_session_without_the_option_has_non
         Client::start(rig.program(&[&["mcp-proxy"], &flags[..], &["--", rig.assay, "demo-server"]].concat()));
     client.converse([INITIALIZE.to_owned(), call(1, "echo", 5)].into_iter());
     assert_eq!(client.end().code(), Some(1), "{}", client.said());
-    let refused = &calls(&rig, "guarded")[0];
+    let refused = &rig.receipts_of_calls("guarded")[0];
     assert_eq!((&refused["outcome"], &refused["arguments_redacted"]["n"]), (&"denied".into(), &5.into()));
     rig.record("plain", &[], &[json!({"name": "echo", "arguments": {"text": "shown"}})]);
-    let plain = &calls(&rig, "plain")[0];
+    let plain = &rig.receipts_of_calls("plain")[0];
     assert_eq!((plain.get("arguments_redacted"), &plain["schema_version"]), (None, &"3.0".into()));
 }
 
@@ -96,7 +80,7 @@ fn a_file_may_say_it_but_not_a_projects_and_what_means_nothing_starts_no_server(
     let said = "[mcp-proxy]\ncleartext = [\"echo=text\", \"fail=why\"]\n";
     rig.file("home/assay.toml", said);
     rig.record("audit", &[], &[json!({"name": "echo", "arguments": {"text": "shown"}})]);
-    assert_eq!(calls(&rig, "audit")[0]["arguments_redacted"]["text"], "shown");
+    assert_eq!(rig.receipts_of_calls("audit")[0]["arguments_redacted"]["text"], "shown");
     let options = &rig.json(0, &["config"])["options"];
     let shown = options.as_array().unwrap().iter().find(|one| one["name"] == "cleartext").unwrap();
     assert_eq!(shown["value"], json!(["echo=text", "fail=why"]));
@@ -132,8 +116,8 @@ fn what_was_kept_before_a_crash_is_in_the_pack_of_the_recovery() {
     client.send(&call(2, "echo", 6));
     client.kill();
     assert_eq!(rig.recover().status.code(), Some(0));
-    let receipts = calls(&rig, "audit");
+    let receipts = rig.receipts_of_calls("audit");
     assert_eq!(receipts[0]["arguments_redacted"]["n"], 5);
-    let pack = pack(&rig, "audit");
+    let pack = rig.only_pack("audit");
     assert_eq!(rig.json(1, &["verify-pack", pack.to_str().unwrap()])["integrity_verdict"], "PASS");
 }

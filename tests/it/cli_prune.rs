@@ -84,6 +84,24 @@ fn what_is_pruned_is_named_in_the_ledger_and_nothing_is_wrong_without_it() {
 }
 
 #[test]
+fn what_would_be_freed_is_what_is_freed() {
+    let rig = rig!();
+    // A member name that is not ASCII stays in the investigation log, which goes with its session.
+    rig.record("audit", &["--store-args"], &[json!({"name": "echo", "arguments": {"é": "x".repeat(5000)}})]);
+    rig.as_once();
+    for what in ["packs", "payloads", "journals"].iter().rev() {
+        let args = ["prune", "--what", what, "--audit-dir", "audit", "--keep", "0"];
+        let would = rig.json(0, &[&args[..], &["--dry-run"]].concat());
+        let done = rig.json(0, &[&args[..], &["--yes"]].concat());
+        assert!(would["bytes"].as_u64().unwrap() > 1000, "{would}");
+        assert_eq!(would["bytes"], done["bytes"], "{what}");
+        if *what == "journals" {
+            rig.record("audit", &["--store-args"], &[json!({"name": "echo", "arguments": {"é": "x".repeat(5000)}})]);
+        }
+    }
+}
+
+#[test]
 fn who_sits_at_a_terminal_is_asked() {
     let rig = rig!();
     record(&rig, &[]);

@@ -3,7 +3,7 @@
 use assay::canon::{canonicalize, sha256_hex};
 use assay_support::{
     forge::{Pack, check_pack, key_e, unpinned},
-    rig::{Client, INITIALIZE, Rig, files, rig, stderr, stdout, until},
+    rig::{Client, INITIALIZE, rig, stderr, stdout, until},
 };
 use memchr::memmem::find;
 use serde_json::{Value, json};
@@ -16,19 +16,6 @@ use std::{
 const SECRET: &str = "TCK-483920";
 const RULES: &str = "version: \"1\"\nrules:\n  - { name: ticket, regex: 'TCK-[0-9]{6}' }\n  - { name: who, pointer: /user/name, in: arguments }\n";
 const STORE: [&str; 4] = ["--store-args", "--store-results", "--redact", "r.yaml"];
-
-fn pack(rig: &Rig, audit: &str) -> PathBuf {
-    let packs = files(&rig.at(audit).join("packs"), |name| name.starts_with("proof_pack_"));
-    let [pack] = &packs[..] else { panic!("{packs:?}") };
-    pack.clone()
-}
-
-/// The receipts of calls in the only pack.
-fn calls(rig: &Rig, audit: &str) -> Vec<Value> {
-    let text = fs::read_to_string(pack(rig, audit).join("receipt_pack.jsonl")).unwrap();
-    let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    all.filter(|receipt| receipt["type"] == "mcp_tool_call").collect()
-}
 
 /// Files below a directory that hold a text.
 fn holders(dir: &Path, text: &str) -> Vec<PathBuf> {
@@ -62,7 +49,7 @@ fn what_rules_match_is_stored_nowhere_and_the_pack_verifies_and_says_so() {
     ];
     let calls_asked: Vec<Value> = asked.iter().map(echo).collect();
     rig.record("audit", &[&STORE[..], &["--store-limit", "1K"]].concat(), &calls_asked);
-    let receipts = calls(&rig, "audit");
+    let receipts = rig.receipts_of_calls("audit");
     assert_eq!(receipts.len(), asked.len());
     for (receipt, asked) in receipts.iter().zip(&asked) {
         assert_eq!(receipt["arguments_hash"], hash(asked), "the hash is of the original");
@@ -84,7 +71,7 @@ fn what_rules_match_is_stored_nowhere_and_the_pack_verifies_and_says_so() {
     assert_eq!(holders(&rig.root, SECRET), Vec::<PathBuf>::new());
     assert_eq!(holders(&rig.root, "\"Eve\""), Vec::<PathBuf>::new());
 
-    let pack = pack(&rig, "audit");
+    let pack = rig.only_pack("audit");
     let path = pack.to_str().unwrap();
     let report = rig.json(0, &["verify-pack", path, "--cards", "mcp_session_completeness"]);
     assert_eq!((&report["integrity_verdict"], &report["redacted_contents"]), (&json!("PASS"), &json!(2)));
@@ -128,7 +115,7 @@ fn content_that_nothing_says_is_redacted_is_tampered_with() {
     let rig = rig!();
     rig.file("r.yaml", RULES);
     rig.record("audit", &STORE, &[echo(&json!({"text": format!("see {SECRET}")}))]);
-    let packs = pack(&rig, "audit");
+    let packs = rig.only_pack("audit");
     for (from, to) in [
         ("\"redacted:arguments:ticket\",", ""),
         ("\"schema_version\":\"3.3\"", "\"schema_version\":\"3.0\""),
@@ -155,7 +142,7 @@ fn judges_have_the_original() {
     let asked = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": echo(&json!({"text": SECRET}))});
     client.converse([INITIALIZE.to_owned(), asked.to_string()].into_iter());
     assert_eq!(client.end().code(), Some(1), "{}", client.said());
-    let receipt = &calls(&rig, "audit")[0];
+    let receipt = &rig.receipts_of_calls("audit")[0];
     assert_eq!(
         (&receipt["outcome"], &receipt["policy_reason"]),
         (&json!("denied"), &json!("constraint:deny_patterns"))
@@ -170,12 +157,12 @@ fn single_arguments_in_cleartext_are_redacted_too() {
     rig.file("r.yaml", RULES);
     let asked = json!({"text": SECRET, "key": SECRET, SECRET: 1});
     rig.record("audit", &["--redact", "r.yaml", "--cleartext", "echo=text"], &[echo(&asked)]);
-    let receipt = &calls(&rig, "audit")[0];
+    let receipt = &rig.receipts_of_calls("audit")[0];
     let sha = |text: &str| format!("sha256:{}", sha256_hex(text.as_bytes()));
     let kept = json!({"text": "[redacted:ticket]", "key": sha(&format!("\"{SECRET}\"")), sha(SECRET): sha("1")});
     assert_eq!((&receipt["arguments_redacted"], &receipt["schema_version"]), (&kept, &json!("3.2")));
     assert_eq!(words(receipt), ["redacted:arguments:ticket"]);
-    let path = pack(&rig, "audit");
+    let path = rig.only_pack("audit");
     assert_eq!(rig.json(0, &["verify-pack", path.to_str().unwrap()])["integrity_verdict"], "PASS");
     assert_eq!(holders(&rig.root, SECRET), Vec::<PathBuf>::new());
 }
@@ -201,12 +188,12 @@ fn after_a_kill_recovery_stores_nothing_that_rules_would_have_taken_out() {
     for dir in [&rig.audit, &rig.at("run"), &rig.at("home")] {
         assert_eq!(holders(dir, SECRET), Vec::<PathBuf>::new(), "after it");
     }
-    let receipts = calls(&rig, "audit");
+    let receipts = rig.receipts_of_calls("audit");
     assert_eq!(
         (&receipts[0]["arguments_content"], &receipts[0]["schema_version"]),
         (&json!({"text": "[redacted:ticket]"}), &json!("3.3"))
     );
-    let path = pack(&rig, "audit");
+    let path = rig.only_pack("audit");
     assert_eq!(rig.json(1, &["verify-pack", path.to_str().unwrap()])["integrity_verdict"], "PASS");
 }
 
@@ -236,9 +223,9 @@ fn an_export_is_redacted_where_the_pack_is_not() {
     let document: Value = serde_json::from_str(&export("json", &["--redact", "r.yaml"])).unwrap();
     assert_eq!((&document["source"]["redacted"], &document["source"]["integrity"]), (&json!(true), &json!("PASS")));
     let call = &document["calls"][0];
-    assert_eq!(call["receipt"]["arguments_hash"], calls(&rig, "audit")[0]["arguments_hash"]);
+    assert_eq!(call["receipt"]["arguments_hash"], rig.receipts_of_calls("audit")[0]["arguments_hash"]);
     assert_eq!(words(&call["receipt"]), ["redacted:arguments:ticket", "redacted:result:ticket"]);
-    assert_eq!(holders(&pack(&rig, "audit"), SECRET).len(), 1, "the pack is as it was");
+    assert_eq!(holders(&rig.only_pack("audit"), SECRET).len(), 1, "the pack is as it was");
 }
 
 #[test]
@@ -263,7 +250,7 @@ fn rules_that_mean_nothing_start_no_server() {
     rig.file("home/r.yaml", RULES);
     rig.file("home/assay.toml", "[mcp-proxy]\nstore-args = true\nredact = [\"r.yaml\", \"preset:secrets\"]\n");
     rig.record("audit", &[], &[echo(&json!({"text": SECRET}))]);
-    assert_eq!(calls(&rig, "audit")[0]["arguments_content"], json!({"text": "[redacted:ticket]"}));
+    assert_eq!(rig.receipts_of_calls("audit")[0]["arguments_content"], json!({"text": "[redacted:ticket]"}));
     rig.file("home/r.yaml", "version: \"9\"\n");
     let out = rig.run(&[&["mcp-proxy"][..], &server].concat());
     assert_eq!(out.status.code(), Some(3), "{}", stderr(&out));

@@ -136,6 +136,8 @@ impl<V: Vocabulary> Canonical for Word<V> {
     }
 }
 
+/// A closed list of words, each with its text: an enum, its [`Vocabulary`], and how it is read from canonical lines.
+#[macro_export]
 macro_rules! vocabulary {
     ($(#[$about:meta])* $name:ident { $($(#[$means:meta])* $word:ident = $text:literal,)+ }) => {
         $(#[$about])*
@@ -172,7 +174,7 @@ macro_rules! vocabulary {
         }
     };
 }
-pub(super) use vocabulary;
+pub use vocabulary;
 
 vocabulary! {
     /// What became of a call.

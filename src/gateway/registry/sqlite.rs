@@ -4,7 +4,7 @@ use super::{Adopted, Approved, AuditRow, Checked, Declared, NewSnapshot, Registr
 use crate::{
     canon,
     db::{Db, DbError, Schema},
-    model::WallTime,
+    model::{Vocabulary, WallTime},
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 use serde_json::{Value, json};
@@ -156,7 +156,7 @@ impl Registry for SqliteRegistry {
                             Ok((
                                 r.get::<_, String>(0)?,
                                 r.get::<_, String>(1)?,
-                                word(r, 2, State::of)?,
+                                word(r, 2)?,
                                 r.get::<_, u32>(3)?,
                                 r.get::<_, bool>(4)?,
                             ))
@@ -305,12 +305,7 @@ impl Registry for SqliteRegistry {
                    FROM mcp_snapshots AS s JOIN mcp_services AS m ON m.id = s.service_id
                    WHERE m.name = ?1 ORDER BY s.id DESC LIMIT ?2";
         let row = |r: &Row<'_>| {
-            Ok(SnapshotRow {
-                id: r.get(0)?,
-                hash: r.get(1)?,
-                approved: word(r, 2, Approved::of)?,
-                created_at: r.get(3)?,
-            })
+            Ok(SnapshotRow { id: r.get(0)?, hash: r.get(1)?, approved: word(r, 2)?, created_at: r.get(3)? })
         };
         all(self.0.read(), sql, params![name, most], row).map_err(self.error())
     }
@@ -392,9 +387,9 @@ fn all<T>(
 }
 
 /// Reads a word of a vocabulary.
-fn word<T>(row: &Row<'_>, at: usize, of: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+fn word<T: Vocabulary>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
     let text: String = row.get(at)?;
-    of(&text).ok_or_else(|| {
+    T::of(text.as_bytes()).ok_or_else(|| {
         let why = format!("{text:?} is no word that is written there").into();
         rusqlite::Error::FromSqlConversionFailure(at, rusqlite::types::Type::Text, why)
     })
@@ -406,7 +401,7 @@ fn service(r: &Row<'_>) -> rusqlite::Result<ServiceRow> {
         upstream_url: r.get(1)?,
         endpoint: r.get(2)?,
         enabled: r.get(3)?,
-        state: word(r, 4, State::of)?,
+        state: word(r, 4)?,
         reason: r.get(5)?,
         since: r.get(6)?,
         check_frequency_minutes: r.get(7)?,

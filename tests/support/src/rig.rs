@@ -224,6 +224,20 @@ impl Rig {
         receipts(&self.audit)
     }
 
+    /// The only pack of an audit directory.
+    pub fn only_pack(&self, audit: &str) -> PathBuf {
+        let packs = files(&self.at(audit).join("packs"), |name| name.starts_with("proof_pack_"));
+        let [pack] = &packs[..] else { panic!("{packs:?}") };
+        pack.clone()
+    }
+
+    /// The receipts of calls in the only pack of an audit directory.
+    pub fn receipts_of_calls(&self, audit: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.only_pack(audit).join("receipt_pack.jsonl")).unwrap();
+        let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        all.filter(|receipt| receipt["type"] == "mcp_tool_call").collect()
+    }
+
     /// Puts the journals back beside their packs, where assay left them once.
     pub fn as_once(&self) {
         for path in self.segments().into_iter().chain(self.receipts()) {
