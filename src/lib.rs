@@ -94,4 +94,4 @@ pub mod yaml;
 #[cfg(feature = "tui")]
 pub mod zone;
 
-pub use assay_evidence::{canon, lines, model, note, numbers, text, tree};
+pub use assay_evidence::{canon, lines, model, note, numbers, text, tiles, tree};

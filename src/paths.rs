@@ -286,6 +286,12 @@ impl AuditDir {
         self.audit().join("ledger.jsonl")
     }
 
+    /// `audit/log/`: the ledger as a log, its tiles and its signed checkpoint; made on first use.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.audit().join("log")
+    }
+
     /// `investigation/`; made on first use.
     #[must_use]
     pub fn investigation(&self) -> PathBuf {

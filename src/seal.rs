@@ -4,11 +4,12 @@ use crate::{
     approvals,
     files::{self, Lock},
     model::{
-        SessionId, WallTime, checkpoint,
+        LedgerKind, SessionId, WallTime, checkpoint,
         pack::{self, Manifest},
         reading::{self, Reading},
+        sha256_hex,
     },
-    note::{Key, Verifier},
+    note::Key,
     pack::{
         build::{self, BuildError},
         ci,
@@ -18,14 +19,16 @@ use crate::{
     paths::{AuditDir, SessionPaths, in_pack},
     record::{
         checkpoint::Certify,
-        ledger::Ends,
+        ledger::{self, Ends, Entry, Ledger},
+        log::{self, LogError},
         recover::{self, RecoverError, Sealing},
-        store::Store,
+        store::{Store, segment_name},
     },
     surface::feed::Pinned,
 };
 use std::{
     io,
+    ops::Deref,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -33,13 +36,13 @@ use std::{
 /// Bytes of a document of a pack that are read.
 const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// A signer, as it certifies keys of sessions.
-struct Certifier {
-    signer: Arc<Signer>,
+/// A signer, as it certifies keys of sessions and signs checkpoints of ledgers.
+struct Certifier<S> {
+    signer: S,
     key: Key,
 }
 
-impl Certify for Certifier {
+impl<S: Deref<Target = Signer> + Send + Sync> Certify for Certifier<S> {
     fn key(&self) -> &Key {
         &self.key
     }
@@ -54,6 +57,67 @@ impl Certify for Certifier {
 pub fn certifier(signer: &Arc<Signer>) -> Option<Arc<dyn Certify>> {
     let key = checkpoint::signer(signer.id().as_str(), signer.public())?;
     Some(Arc::new(Certifier { signer: signer.clone(), key }))
+}
+
+/// Whether an Ed25519 signature of a text holds.
+fn holds(key: &[u8], text: &[u8], signature: &[u8]) -> bool {
+    verify::verify_ed25519(key, text, signature).is_ok()
+}
+
+/// Says in the ledger that the pack stands, and signs a checkpoint of the ledger.
+fn to_log(store: &Store, doc: &crate::model::SessionDoc, pack: &Path, signer: &Signer, sealed: &mut Sealed) {
+    let dir = store.dir();
+    let written = || {
+        let manifest = sha256_hex(&store.paths.files.read(&pack.join(pack::MANIFEST), MAX_DOCUMENT)?);
+        let mut ledger = Ledger::lock(dir, Some(doc.session_id))?;
+        let is_there = ledger::holds(dir, doc.session_id, LedgerKind::PackSealed)?
+            .is_some_and(|line| line.pack_manifest_sha256.as_ref() == Some(&manifest));
+        if !is_there {
+            let segment = segment_name(&store.paths);
+            ledger.append(&Entry {
+                event_count: doc.event_count,
+                complete: Some(doc.session_complete),
+                manifest: Some(manifest),
+                ..Entry::new(LedgerKind::PackSealed, Some(doc.session_id), &segment, &doc.chain_last)
+            })?;
+        }
+        Ok::<_, io::Error>(ledger)
+    };
+    let ledger = match written() {
+        Ok(ledger) => ledger,
+        Err(e) => return sealed.problems.push(format!("the ledger could not name the pack: {e}")),
+    };
+    let Some(key) = checkpoint::signer(signer.id().as_str(), signer.public()) else { return };
+    match log::sign(&ledger, &Certifier { signer, key }, &holds) {
+        Ok(signed) if signed.is_mended => {
+            sealed.notes.push(format!("{} did not fit the ledger, and was made again", dir.log().display()));
+        }
+        Ok(_) => {}
+        Err(e @ LogError::RolledBack(_)) => sealed.rolled_back = Some(e.to_string()),
+        // The next session signs it.
+        Err(e) => sealed.notes.push(format!("no checkpoint of the ledger was signed: {e}")),
+    }
+}
+
+/// Signs a checkpoint of the ledger as it is.
+///
+/// # Errors
+/// [`LogError`].
+pub fn sign_ledger(dir: &AuditDir, signer: &Signer) -> Result<log::Signed, LogError> {
+    let key = checkpoint::signer(signer.id().as_str(), signer.public());
+    let key = key.ok_or_else(|| LogError::Name(signer.id().to_string()))?;
+    let ledger = Ledger::lock(dir, None).map_err(|source| LogError::Io { path: dir.ledger(), source })?;
+    log::sign(&ledger, &Certifier { signer, key }, &holds)
+}
+
+/// Begins another log of an audit directory: see [`log::renew`].
+///
+/// # Errors
+/// [`LogError`].
+pub fn renew(dir: &AuditDir, signer: &Signer, reason: &str, origin: Option<&str>) -> Result<log::Signed, LogError> {
+    let key = checkpoint::signer(signer.id().as_str(), signer.public());
+    let key = key.ok_or_else(|| LogError::Name(signer.id().to_string()))?;
+    log::renew(dir, &Certifier { signer, key }, reason, origin, &holds)
 }
 
 /// What became of one session's evidence.
@@ -77,6 +141,8 @@ pub struct Sealed {
     pub calls: u64,
     /// What went wrong, as text for people.
     pub problems: Vec<String>,
+    /// Why no checkpoint of the ledger was signed, if it lacks what it had before, as text for people.
+    pub rolled_back: Option<String>,
     /// What recovery found, as text for people.
     pub notes: Vec<String>,
 }
@@ -148,6 +214,7 @@ pub fn seal(
         policy_denied: doc.counts.policy_denied,
         calls: doc.counts.calls,
         problems: Vec::new(),
+        rolled_back: None,
         notes: doc.recovery_notes.clone(),
     };
     if let Err(e) = store.end(doc, note) {
@@ -188,6 +255,11 @@ pub fn seal(
             sealed.pack = sealed.verified.then_some(dir);
         }
         Err(e) => sealed.problems.push(format!("no pack was built: {e}")),
+    }
+    if sealed.verified
+        && let Some(pack) = sealed.pack.clone()
+    {
+        to_log(store, doc, &pack, signer, &mut sealed);
     }
     sealed
 }
@@ -254,8 +326,7 @@ pub fn recover_dir(
     // Of the few that have a card the ledger is asked one by one.
     let ends = if only_cards { Ends::default() } else { Ends::read(dir)? };
     all.extend(found.unread.into_iter().map(Err));
-    let holds: Verifier<'_> = &|key, text, signature| verify::verify_ed25519(key, text, signature).is_ok();
-    let sealing = Sealing { certify: &|| signer().as_ref().and_then(certifier), holds };
+    let sealing = Sealing { certify: &|| signer().as_ref().and_then(certifier), holds: &holds };
     for paths in found.sessions {
         let recovered = match recover::recover(dir, &paths, &ends, &|server| approvals::pinned(dir, server), &sealing) {
             Ok(None) => continue,

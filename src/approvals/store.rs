@@ -252,16 +252,8 @@ pub fn append(
 }
 
 fn to_ledger(dir: &AuditDir, approval: &Approval) -> io::Result<()> {
-    Ledger::lock(dir, None)?.append(&Entry {
-        kind: LedgerKind::SurfaceApproval,
-        session: None,
-        segment: FILE,
-        segment_hash: &approval.hash,
-        event_count: approval.seq + 1,
-        complete: None,
-        note: None,
-        pruned: None,
-    })
+    let entry = Entry::new(LedgerKind::SurfaceApproval, None, FILE, &approval.hash);
+    Ledger::lock(dir, None)?.append(&Entry { event_count: approval.seq + 1, ..entry })
 }
 
 /// Keeps what is decided about, or will be.

@@ -10,6 +10,7 @@ pub mod export;
 mod findings;
 pub mod gateway;
 pub mod keys;
+pub mod ledger;
 mod log;
 mod meant;
 mod named;
@@ -100,6 +101,8 @@ pub enum Command {
     Gateway(gateway::GatewayArgs),
     /// List, create, import, export and delete signing keys
     Keys(keys::KeysArgs),
+    /// Begin another log of an audit directory, or show the key that verifies it
+    Ledger(ledger::LedgerArgs),
     /// Show the options that your assay.toml and the project's set for the recorder
     Config(config::ConfigArgs),
     /// Run a command, and verify what was recorded of the servers that it talked to
@@ -146,6 +149,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Surface(args) => surface::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Keys(args) => keys::run(&args),
+        Command::Ledger(args) => ledger::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),

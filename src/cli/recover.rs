@@ -57,7 +57,9 @@ pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
     if let Some(e) = key {
         return Err(e.into());
     }
-    let failed = |one: &Result<Sealed, RecoverError>| one.as_ref().map_or(true, |s| !s.problems.is_empty());
+    let failed = |one: &Result<Sealed, RecoverError>| {
+        one.as_ref().map_or(true, |s| !s.problems.is_empty() || s.rolled_back.is_some())
+    };
     Ok(if rolled_back.is_some() || all.iter().any(failed) { Exit::Failed } else { Exit::Ok })
 }
 
@@ -99,7 +101,8 @@ fn document(one: &Result<Sealed, RecoverError>) -> serde_json::Value {
     match one {
         Ok(s) => serde_json::json!({
             "session_id": s.session, "pack": s.pack.as_deref().map(files::text), "verified": s.verified, "session_complete": s.complete,
-            "end_reason": s.end_reason, "calls": s.calls, "notes": s.notes, "problems": s.problems,
+            "end_reason": s.end_reason, "calls": s.calls, "notes": s.notes,
+            "problems": s.problems.iter().chain(&s.rolled_back).collect::<Vec<_>>(),
         }),
         Err(e) => serde_json::json!({ "error": e.to_string(), "state": e.word(), "path": e.path() }),
     }
@@ -123,7 +126,7 @@ fn print(all: &[Result<Sealed, RecoverError>]) -> Result<(), Failure> {
                     s.end_reason,
                     visible(&pack)
                 );
-                for line in s.notes.iter().chain(&s.problems) {
+                for line in s.notes.iter().chain(&s.problems).chain(&s.rolled_back) {
                     let _ = writeln!(text, "  - {}", visible(line));
                 }
             }

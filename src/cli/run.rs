@@ -135,7 +135,11 @@ fn said(before: &Finished, after: Finished) -> Result<Exit, Failure> {
             Err(e) if known.contains(e.path()) => {}
             Err(e) => wrong(&format!("a session could not be finished: {e}")),
             Ok(sealed) => {
-                sealed.problems.iter().for_each(|what| wrong(&format!("{}: {what}", sealed.session)));
+                sealed
+                    .problems
+                    .iter()
+                    .chain(&sealed.rolled_back)
+                    .for_each(|what| wrong(&format!("{}: {what}", sealed.session)));
                 out::stderr(&format!("assay: {} had no end and was finished: {}", sealed.session, sealed.end_reason));
             }
         }

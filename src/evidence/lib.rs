@@ -12,4 +12,5 @@ pub mod plain;
 #[allow(unsafe_code)]
 mod sha256;
 pub mod text;
+pub mod tiles;
 pub mod tree;

@@ -114,6 +114,21 @@ pub fn create_new(path: &Path) -> io::Result<File> {
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)
 }
 
+/// Puts a whole file, 0600, synced, in the place of the one before: a reader sees the one or the other.
+///
+/// # Errors
+/// The system's error; the one before then stays.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(format!(".{}.new", std::process::id()));
+    let staged = Path::new(&staged);
+    let placed = write_new(staged, bytes).and_then(|()| std::fs::rename(staged, path));
+    if placed.is_err() {
+        let _ = std::fs::remove_file(staged);
+    }
+    placed
+}
+
 /// Writes a whole new file, 0600, synced; refuses to replace one.
 ///
 /// # Errors

@@ -76,10 +76,20 @@ impl Frontier {
 
     /// The root of the tree so far.
     pub fn root(&self) -> Hash {
-        let mut peaks = self.peaks.iter().rev();
-        let Some(last) = peaks.next() else { return Sha256::digest([]).into() };
-        peaks.fold(*last, |right, left| node(left, &right))
+        root_of(&self.peaks)
     }
+
+    /// The roots of its perfect subtrees, largest first.
+    pub fn peaks(&self) -> &[Hash] {
+        &self.peaks
+    }
+}
+
+/// The root of the tree with these perfect subtrees, largest first.
+pub fn root_of(peaks: &[Hash]) -> Hash {
+    let mut peaks = peaks.iter().rev();
+    let Some(last) = peaks.next() else { return Sha256::digest([]).into() };
+    peaks.fold(*last, |right, left| node(left, &right))
 }
 
 impl Extend<Hash> for Frontier {

@@ -32,7 +32,7 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn add(&mut self, sealed: &Sealed) {
-        self.has_problems |= !sealed.problems.is_empty();
+        self.has_problems |= !sealed.problems.is_empty() || sealed.rolled_back.is_some();
         self.is_incomplete |= !sealed.complete;
         self.denied |= sealed.policy_denied > 0;
     }
@@ -136,7 +136,7 @@ impl Status {
             (true, false) => "verified, INCOMPLETE",
             (false, _) => "not verified",
         };
-        for problem in &sealed.problems {
+        for problem in sealed.problems.iter().chain(&sealed.rolled_back) {
             self.warn(&format!("session {}: {problem}", sealed.session));
         }
         for note in &sealed.notes {

@@ -332,7 +332,7 @@ impl Recording {
         if sealed.problems.is_empty() {
             seal::forget(&self.dir, &ended.store.paths, &mut sealed);
         }
-        for problem in &sealed.problems {
+        for problem in sealed.problems.iter().chain(&sealed.rolled_back) {
             Settings::warn(problem);
         }
         Some(sealed)

@@ -4,12 +4,19 @@
 //! The recorder only hands over the hashes of its events. Whoever syncs the files makes the tree and the checkpoints: what was
 //! written is taken first, then synced, then stated, so that no checkpoint is ever beyond the disk.
 
-use super::sink::{Left, Sink};
+use super::{
+    ledger::{Entry, Ledger},
+    sink::{Left, Sink},
+};
 use crate::{
     files,
-    model::checkpoint::{Role, checkpoint_line, checkpoint_text, key_line, key_text, origin},
+    model::{
+        LedgerKind,
+        checkpoint::{Role, checkpoint_line, checkpoint_text, key_line, key_text, origin},
+        sha256_hex,
+    },
     note::Key,
-    paths::SessionPaths,
+    paths::{AuditDir, SessionPaths},
     tree::{Frontier, Hash, leaf},
 };
 use ed25519_dalek::{Signer as _, SigningKey};
@@ -28,6 +35,8 @@ use zeroize::Zeroizing;
 const EVERY_EVENTS: u64 = 1024;
 /// or after so long, whichever comes first; both are looked at when files are synced.
 const EVERY: Duration = Duration::from_secs(30);
+/// The ledger names a checkpoint of a session that grew after so long.
+const IN_LEDGER: Duration = Duration::from_mins(10);
 /// Hashes that wait for whoever syncs; beyond this the recorder takes them into the tree itself. 2 MiB.
 const MAX_WAITING: usize = 1 << 16;
 
@@ -61,6 +70,7 @@ impl Failed {
 
 /// The checkpoints of one session.
 pub struct Checkpoints {
+    dir: AuditDir,
     paths: SessionPaths,
     /// Not known yet; nobody; or who certifies.
     by: OnceLock<Option<Arc<dyn Certify>>>,
@@ -74,6 +84,8 @@ struct Grown {
     /// Of all events but those whose hashes wait.
     tree: Frontier,
     hashes: Vec<Hash>,
+    /// The hash of the last event that is in the tree, or that waits.
+    last: Hash,
     /// The tree is being made.
     is_out: bool,
     /// Bytes of the segment, and of the receipts.
@@ -87,6 +99,8 @@ type Secret = (Key, SigningKey);
 struct Writer {
     role: Role,
     key: Option<Secret>,
+    /// The key's certificate is in the file.
+    is_named: bool,
     /// Open only while a write has failed: a process may have a thousand sessions.
     sink: Option<Sink>,
     /// The file as it was left.
@@ -94,6 +108,8 @@ struct Writer {
     /// Events that the last checkpoint covers.
     size: u64,
     at: Instant,
+    /// Events that the ledger names, and since when.
+    in_ledger: (u64, Instant),
     /// A sync failed: this recorder states nothing more while the session runs.
     is_spoiled: bool,
 }
@@ -111,14 +127,43 @@ impl fmt::Debug for Checkpoints {
 impl Checkpoints {
     /// None yet of the session with these files.
     #[must_use]
-    pub fn new(paths: &SessionPaths, role: Role) -> Self {
-        let writer = Writer { role, key: None, sink: None, left: None, size: 0, at: Instant::now(), is_spoiled: false };
-        Self { paths: paths.clone(), by: OnceLock::new(), grown: Mutex::default(), writer: Mutex::new(writer) }
+    pub fn new(dir: &AuditDir, paths: &SessionPaths, role: Role) -> Self {
+        let writer = Writer {
+            role,
+            key: None,
+            is_named: false,
+            sink: None,
+            left: None,
+            size: 0,
+            at: Instant::now(),
+            in_ledger: (0, Instant::now()),
+            is_spoiled: false,
+        };
+        let (dir, paths, writer) = (dir.clone(), paths.clone(), Mutex::new(writer));
+        Self { dir, paths, by: OnceLock::new(), grown: Mutex::default(), writer }
     }
 
     /// Who certifies; without anybody there are no checkpoints.
     pub fn certified_by(&self, by: Option<Arc<dyn Certify>>) {
         let _ = self.by.set(by);
+    }
+
+    /// SHA-256 of the recorder's public key, which is made if need be; `None` without anybody who certifies it, and once somebody else
+    /// states what was found.
+    pub(super) fn recorder_key(&self) -> Option<String> {
+        self.by.get()?.as_ref()?;
+        let mut writer = lock(&self.writer);
+        if writer.role == Role::Recorder && writer.key.is_none() {
+            writer.key = new_key(&self.paths).ok();
+        }
+        writer.recorder_key()
+    }
+
+    /// The root of all events that are written, if there are so many.
+    pub(super) fn root_of(&self, events: u64) -> Option<Hash> {
+        let _writer = lock(&self.writer);
+        let grown = self.grown();
+        (grown.tree.size() == events && matches!(self.by.get(), Some(Some(_)))).then(|| grown.tree.root())
     }
 
     /// The files hold this tree, and these checkpoints cover so many events of it.
@@ -134,6 +179,7 @@ impl Checkpoints {
             return;
         }
         let mut grown = lock(&self.grown);
+        grown.last = hashes.last().copied().unwrap_or(grown.last);
         grown.hashes.append(hashes);
         (grown.segment, grown.receipts) = (segment, receipts);
         if grown.hashes.len() > MAX_WAITING && !grown.is_out {
@@ -183,7 +229,26 @@ impl Checkpoints {
         for ((path, len), (file, _)) in places.into_iter().zip(&*files) {
             is_there(path, len, file).map_err(Failed::Checkpoint)?;
         }
-        writer.state(&self.paths, by.as_ref(), &grown.tree)
+        writer.state(&self.paths, by.as_ref(), &grown.tree)?;
+        let is_due = !is_last && grown.tree.size() > writer.in_ledger.0 && writer.in_ledger.1.elapsed() >= IN_LEDGER;
+        if is_due && self.to_ledger(&grown, writer.recorder_key()).map_err(Failed::Checkpoint)? {
+            writer.in_ledger = (grown.tree.size(), Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Names in the ledger how far the session is; `false` if somebody else writes there, for whom nobody waits here.
+    fn to_ledger(&self, grown: &Grown, session_key: Option<String>) -> io::Result<bool> {
+        let session = Some(self.paths.id);
+        let Some(mut ledger) = Ledger::try_lock(&self.dir, session)? else { return Ok(false) };
+        let (segment, last) = (format!("segment_{}.jsonl", self.paths.stem), hex::encode(grown.last));
+        let entry = Entry {
+            event_count: grown.tree.size(),
+            session_key,
+            tree_root: Some(hex::encode(grown.tree.root())),
+            ..Entry::new(LedgerKind::SegmentCheckpoint, session, &segment, &last)
+        };
+        ledger.append(&entry).map(|()| true)
     }
 
     /// What another process has done to the checkpoints since. While one is made that is not known.
@@ -207,6 +272,12 @@ fn is_there(path: &Path, len: u64, file: &File) -> io::Result<()> {
 }
 
 impl Writer {
+    /// SHA-256 of the recorder's public key.
+    fn recorder_key(&self) -> Option<String> {
+        let key = self.key.as_ref().filter(|_| self.role == Role::Recorder);
+        key.map(|(key, _)| sha256_hex(key.public()))
+    }
+
     fn is_due(&self, size: u64, is_last: bool) -> bool {
         let grew = size.saturating_sub(self.size);
         let early = || self.size == 0 || grew >= EVERY_EVENTS || self.at.elapsed() >= EVERY;
@@ -217,7 +288,7 @@ impl Writer {
     fn state(&mut self, paths: &SessionPaths, by: &dyn Certify, tree: &Frontier) -> Result<(), Failed> {
         if self.is_spoiled && self.role == Role::Recorder {
             // Whoever saw the session cannot know what of it the disk lost.
-            (self.role, self.key) = (Role::Recovery, None);
+            (self.role, self.key, self.is_named) = (Role::Recovery, None, false);
         }
         let (lines, made) = self.lines(paths, by, tree).map_err(Failed::Checkpoint)?;
         let mut sink = match self.sink.take() {
@@ -229,6 +300,7 @@ impl Writer {
             return Err(Failed::Checkpoint(e));
         }
         self.key = made.or(self.key.take());
+        self.is_named = true;
         (self.size, self.at) = (tree.size(), Instant::now());
         let synced = files::sync_data(sink.file());
         self.left = Some(sink.leave().map_err(Failed::Checkpoint)?);
@@ -261,11 +333,12 @@ impl Writer {
             Some(_) => None,
             None => Some(new_key(paths)?),
         };
-        if let Some((key, _)) = &made {
+        let secret = made.as_ref().or(self.key.as_ref());
+        if let Some((key, _)) = secret.filter(|_| !self.is_named) {
             let text = key_text(paths.id, key, self.role);
             lines = key_line(by.key(), by.key().note(&text, &by.sign(text.as_bytes())))?;
         }
-        if let Some((key, secret)) = made.as_ref().or(self.key.as_ref()) {
+        if let Some((key, secret)) = secret {
             let text = checkpoint_text(paths.id, tree.size(), &tree.root());
             lines.extend(checkpoint_line(key.note(&text, &secret.sign(text.as_bytes()).to_bytes()))?);
         }
@@ -312,6 +385,7 @@ mod tests {
 
     struct Place {
         _tmp: tempfile::TempDir,
+        dir: AuditDir,
         paths: SessionPaths,
         all: Checkpoints,
         files: Vec<(File, u64)>,
@@ -325,11 +399,11 @@ mod tests {
             dir.create().unwrap();
             let paths = dir.session(WallTime::from_millis(0), SessionId::from_bits(1));
             let files = [&paths.receipts, &paths.segment].map(|path| (paths.files.append(path).unwrap(), 0));
-            let all = Checkpoints::new(&paths, role);
+            let all = Checkpoints::new(&dir, &paths, role);
             let secret = SigningKey::from_bytes(&[1; 32]);
             let key = signer("owner", secret.verifying_key().to_bytes()).unwrap();
             all.certified_by(Some(Arc::new(Owner(secret, key))));
-            Self { _tmp: tmp, paths, all, files: files.into(), tree: Frontier::default() }
+            Self { _tmp: tmp, dir, paths, all, files: files.into(), tree: Frontier::default() }
         }
 
         /// So many events more are written, a byte each.
@@ -409,6 +483,35 @@ mod tests {
     }
 
     #[test]
+    fn a_long_session_is_named_in_the_ledger() {
+        let mut place = Place::new(Role::Recorder);
+        let lines = |place: &Place| fs::read_to_string(place.dir.ledger()).unwrap_or_default();
+        place.grow(3);
+        place.all.sync(false, &mut place.files).unwrap();
+        assert_eq!(lines(&place), "", "it is not long yet");
+        let long_ago = Instant::now().checked_sub(IN_LEDGER).unwrap();
+        let old = |place: &Place| lock(&place.all.writer).in_ledger.1 = long_ago;
+        for grown in [EVERY_EVENTS, 2 * EVERY_EVENTS] {
+            old(&place);
+            place.grow(EVERY_EVENTS);
+            // Whoever else writes there is not waited for.
+            let busy = Ledger::lock(&place.dir, None).unwrap();
+            place.all.sync(false, &mut place.files).unwrap();
+            drop(busy);
+            place.grow(EVERY_EVENTS);
+            place.all.sync(false, &mut place.files).unwrap();
+            let line = lines(&place).lines().next_back().map(str::to_owned).unwrap();
+            let line: crate::model::LedgerLine = serde_json::from_str(&line).unwrap();
+            assert!(line.is_of_its_kind() && line.kind == LedgerKind::SegmentCheckpoint, "{line:?}");
+            assert_eq!(line.event_count, place.tree.size());
+            assert_eq!(line.tree_root, Some(hex::encode(place.tree.root())));
+            assert_eq!((line.session_key, line.segment_hash), (place.all.recorder_key(), hex::encode([255_u8; 32])));
+            assert!(line.event_count > grown);
+        }
+        assert_eq!(lines(&place).lines().count(), 2);
+    }
+
+    #[test]
     fn after_a_failed_sync_the_end_is_stated_as_by_somebody_who_did_not_see_it() {
         let mut place = Place::new(Role::Recorder);
         place.grow(1);
@@ -424,7 +527,7 @@ mod tests {
     #[test]
     fn without_a_key_nothing_is_stated_and_nothing_is_kept() {
         let mut place = Place::new(Role::Recorder);
-        place.all = Checkpoints::new(&place.paths, Role::Recorder);
+        place.all = Checkpoints::new(&place.dir, &place.paths, Role::Recorder);
         place.all.certified_by(None);
         place.grow(3);
         place.all.sync(true, &mut place.files).unwrap();

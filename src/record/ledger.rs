@@ -2,11 +2,11 @@
 
 use super::rollback::{self, Head, check_length};
 use crate::{
-    files::{self, Tree},
+    files::{self, Lock, Tree},
     lines::{self, GoodTail, Lines},
     model::{
         GENESIS, LedgerKind, LedgerLine, SessionId, WallTime,
-        ledger::{LedgerMembers, Pruned, PrunedWhat, version_of},
+        ledger::{LedgerMembers, MAX_LINE, Pruned, PrunedWhat, Renewed},
         line::{number, text},
         reading::{self, Reading, TooNew},
         to_line,
@@ -19,13 +19,17 @@ use std::{
     collections::{HashMap, HashSet},
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::FileExt as _,
     path::Path,
 };
 
-/// Longest line of a ledger in bytes; a longer last "line" is damage.
-const MAX_LINE: usize = 64 * 1024;
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;
+/// Bytes that are read at a time from the end on.
+const STEP: usize = 16 << 10;
+/// Name of the file, in lines that are about itself.
+pub(super) const LEDGER: &str = "ledger.jsonl";
+
 /// The ledger, locked for this process until dropped.
 pub struct Ledger {
     dir: AuditDir,
@@ -33,9 +37,12 @@ pub struct Ledger {
     end: u64,
     seq: u64,
     head: String,
+    /// A line that this user's recorder wrote here before, and that is not here now.
+    lacks: Option<Head>,
 }
 
 /// What a ledger line is about.
+#[derive(Clone)]
 pub struct Entry<'a> {
     /// What the line records, such as the start or the end of the segment.
     pub kind: LedgerKind,
@@ -53,6 +60,35 @@ pub struct Entry<'a> {
     pub note: Option<String>,
     /// The tombstone, of the kind `pruned`; its signature is made as it is written.
     pub pruned: Option<Pruned>,
+    /// The log that begins, of the kind `log_renewed`.
+    pub renewed: Option<Renewed>,
+    /// SHA-256 of the manifest, of the kind `pack_sealed`.
+    pub manifest: Option<String>,
+    /// SHA-256 of the public key with which the recorder signs checkpoints of the session.
+    pub session_key: Option<String>,
+    /// Root of the tree of so many events.
+    pub tree_root: Option<String>,
+}
+
+impl<'a> Entry<'a> {
+    /// A line about a file and the hash of something in it.
+    #[must_use]
+    pub const fn new(kind: LedgerKind, session: Option<SessionId>, segment: &'a str, segment_hash: &'a str) -> Self {
+        Self {
+            kind,
+            session,
+            segment,
+            segment_hash,
+            event_count: 0,
+            complete: None,
+            note: None,
+            pruned: None,
+            renewed: None,
+            manifest: None,
+            session_key: None,
+            tree_root: None,
+        }
+    }
 }
 
 impl Ledger {
@@ -62,31 +98,71 @@ impl Ledger {
     /// # Errors
     /// An I/O error.
     pub fn lock(dir: &AuditDir, session: Option<SessionId>) -> io::Result<Self> {
-        let path = dir.ledger();
-        let file = dir.files().append(&path)?;
+        let file = dir.files().append(&dir.ledger())?;
         // Without locks the line of two sessions that begin at once may collide; verification says so.
         files::lock(&file)?;
+        Self::locked(dir, file, session)
+    }
+
+    /// The same, if nobody else has it locked.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn try_lock(dir: &AuditDir, session: Option<SessionId>) -> io::Result<Option<Self>> {
+        let file = dir.files().append(&dir.ledger())?;
+        if files::try_lock(&file)? == Lock::Busy {
+            return Ok(None);
+        }
+        Self::locked(dir, file, session).map(Some)
+    }
+
+    fn locked(dir: &AuditDir, file: File, session: Option<SessionId>) -> io::Result<Self> {
+        let path = dir.ledger();
         check_length(&file)?;
         let tail = good_tail(&file)?;
         let (seq, head) = match &tail.last {
             None => (0, GENESIS.to_owned()),
             Some(line) => next_of(line),
         };
-        let mut ledger = Self { dir: dir.clone(), file, end: tail.end, seq, head };
+        let mut ledger = Self { dir: dir.clone(), file, end: tail.end, seq, head, lacks: None };
         if tail.torn > 0 {
             let note = set_aside(dir.files(), &ledger.file, &path, &tail, session)?;
-            ledger.append(&Entry {
-                kind: LedgerKind::TornTail,
-                session,
-                segment: "ledger.jsonl",
-                segment_hash: GENESIS,
-                event_count: 0,
-                complete: None,
-                note: Some(note),
-                pruned: None,
-            })?;
+            let entry = Entry::new(LedgerKind::TornTail, session, LEDGER, GENESIS);
+            ledger.append(&Entry { note: Some(note), ..entry })?;
         }
         Ok(ledger)
+    }
+
+    /// The audit directory.
+    #[must_use]
+    pub const fn dir(&self) -> &AuditDir {
+        &self.dir
+    }
+
+    /// The file, with whole lines alone.
+    pub(super) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Number of the line that comes next.
+    pub(super) const fn next_seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// A line that this user's recorder wrote here before, and that was not here when something was appended.
+    #[must_use]
+    pub const fn lacks(&self) -> Option<&Head> {
+        self.lacks.as_ref()
+    }
+
+    /// What is missing was taken away on purpose.
+    ///
+    /// # Errors
+    /// An I/O error; nothing is forgotten then.
+    pub(super) fn forget_missing(&mut self) -> io::Result<()> {
+        rollback::forget_missing(&self.dir)?;
+        self.lacks = None;
+        Ok(())
     }
 
     /// `hash` of the last line.
@@ -118,13 +194,18 @@ impl Ledger {
                 kind: entry.kind,
                 ledger_seq: seq,
                 note: entry.note.clone(),
+                pack_manifest_sha256: entry.manifest.clone(),
                 prev_hash: std::mem::take(&mut last.hash),
                 pruned: entry.pruned.clone(),
+                renewed: entry.renewed.clone(),
                 segment: entry.segment.to_owned(),
                 segment_hash: entry.segment_hash.to_owned(),
                 session_id: entry.session,
-                v: version_of(entry.kind, entry.session),
+                session_key: entry.session_key.clone(),
+                tree_root: entry.tree_root.clone(),
+                v: 0,
             };
+            line.v = line.version();
             let signature = sign(&line.signed_bytes()?);
             line.pruned.iter_mut().for_each(|pruned| pruned.signature.clone_from(&signature));
             line.seal()?;
@@ -143,8 +224,11 @@ impl Ledger {
         self.end += bytes.len() as u64;
         self.seq = last.ledger_seq.saturating_add(1);
         self.head.clone_from(&last.hash);
-        if let Err(e) = rollback::remember(&self.dir, &self.file, last) {
-            tracing::warn!(error = %e, "the ledger's last line could not be remembered: that it goes missing would not be seen");
+        match rollback::remember(&self.dir, &self.file, last) {
+            Ok(missing) => self.lacks = missing,
+            Err(e) => tracing::warn!(
+                error = %e, "the ledger's last line could not be remembered: that it goes missing would not be seen"
+            ),
         }
         Ok(())
     }
@@ -161,24 +245,83 @@ fn next_of(line: &[u8]) -> (u64, String) {
     }
 }
 
-/// The last line of this kind that the ledger holds for this session. Only lines that name the session are parsed.
+/// The last line of this kind that the ledger holds for this session. It is looked for from the end, no further back than to the
+/// session's start. Only lines that name the session are parsed.
 ///
 /// # Errors
 /// An I/O error; a line of a later version names the session. A ledger that is not there holds nothing.
 pub fn holds(dir: &AuditDir, session: SessionId, kind: LedgerKind) -> io::Result<Option<LedgerLine>> {
-    let (mut found, mut too_new) = (None, None);
+    let file = match dir.files().open(&dir.ledger()) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    check_length(&file)?;
     let name = session.to_string();
     let name = memchr::memmem::Finder::new(name.as_bytes());
-    walk(dir, &mut |line| {
-        if name.find(line).is_some() {
-            match reading::read::<LedgerLine>(line) {
-                Reading::Readable(line) if line.session_id == Some(session) && line.kind == kind => found = Some(line),
-                Reading::TooNew(e) => too_new = Some(e),
-                Reading::Readable(_) | Reading::Damaged(_) => {}
-            }
+    let (mut found, mut back) = (None, Back::of(&file)?);
+    while let Some(line) = back.next()? {
+        if line.len() > MAX_LINE || name.find(line).is_none() {
+            continue;
         }
-    })?;
-    too_new.map_or(Ok(found), |e| Err(e.into()))
+        match reading::read::<LedgerLine>(line) {
+            Reading::Readable(line) if line.session_id == Some(session) => {
+                let is_start = line.kind == LedgerKind::SegmentStart;
+                if line.kind == kind && found.is_none() {
+                    found = Some(line);
+                }
+                if is_start {
+                    break;
+                }
+            }
+            Reading::TooNew(e) => return Err(e.into()),
+            Reading::Readable(_) | Reading::Damaged(_) => {}
+        }
+    }
+    Ok(found)
+}
+
+/// The lines of a file from the last to the first.
+pub(super) struct Back<'f> {
+    file: &'f File,
+    /// Where what is held begins in the file.
+    from: u64,
+    /// What is held: whole lines at its end.
+    held: Vec<u8>,
+    /// Bytes of it that were not handed out yet.
+    left: usize,
+}
+
+impl<'f> Back<'f> {
+    pub(super) fn of(file: &'f File) -> io::Result<Self> {
+        Ok(Self { file, from: file.metadata()?.len(), held: Vec::new(), left: 0 })
+    }
+
+    /// The line before, without its line feed.
+    pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        loop {
+            // The line feed that ends the line is not one that it begins after.
+            let body = self.left.saturating_sub(1);
+            if let Some(at) = memchr::memrchr(b'\n', &self.held[..body]) {
+                let end = self.left - usize::from(self.held[body] == b'\n');
+                self.left = at + 1;
+                return Ok(Some(&self.held[at + 1..end]));
+            }
+            if self.from == 0 {
+                let end = self.left - usize::from(self.left > 0 && self.held[body] == b'\n');
+                let is_over = std::mem::take(&mut self.left) == 0;
+                return Ok((!is_over).then_some(&self.held[..end]));
+            }
+            // Twice as much at a time, so that a long line is not copied for each of its pieces.
+            let more = self.from.min((STEP.max(self.left)) as u64);
+            let mut held = vec![0; usize::try_from(more).map_err(io::Error::other)?];
+            self.file.read_exact_at(&mut held, self.from - more)?;
+            held.extend_from_slice(&self.held[..self.left]);
+            self.from -= more;
+            self.left = held.len();
+            self.held = held;
+        }
+    }
 }
 
 /// How a segment ended, as the ledger has it.
@@ -380,16 +523,7 @@ mod tests {
     }
 
     fn entry(session: SessionId) -> Entry<'static> {
-        Entry {
-            kind: LedgerKind::SegmentStart,
-            session: Some(session),
-            segment: "segment_x.jsonl",
-            segment_hash: GENESIS,
-            event_count: 1,
-            complete: None,
-            note: None,
-            pruned: None,
-        }
+        Entry::new(LedgerKind::SegmentStart, Some(session), "segment_x.jsonl", GENESIS)
     }
 
     fn lines(dir: &AuditDir) -> Vec<LedgerLine> {
@@ -419,6 +553,45 @@ mod tests {
                 assert_eq!(all[2].prev_hash, all[1].hash);
             }
         }
+    }
+
+    #[test]
+    fn lines_are_read_back_whatever_their_length() {
+        let mut file = tempfile::tempfile().unwrap();
+        let lines: Vec<Vec<u8>> = (0..200).map(|n: usize| vec![b'a' + (n % 26) as u8; n * n * 7 % 50_000]).collect();
+        for end in ["\n", ""] {
+            file.set_len(0).unwrap();
+            file.rewind().unwrap();
+            file.write_all(&[&lines.join(&b'\n')[..], end.as_bytes()].concat()).unwrap();
+            let mut back = Back::of(&file).unwrap();
+            for line in lines.iter().rev() {
+                assert_eq!(back.next().unwrap(), Some(&line[..]));
+            }
+            assert_eq!(back.next().unwrap(), None);
+            assert_eq!(back.next().unwrap(), None);
+        }
+        file.set_len(0).unwrap();
+        assert_eq!(Back::of(&file).unwrap().next().unwrap(), None);
+    }
+
+    #[test]
+    fn what_a_session_left_is_found_from_the_end_on() {
+        let (_tmp, dir) = dir();
+        let ids = [1, 2].map(SessionId::from_bits);
+        let append = |kind, id, count| {
+            let entry = Entry { event_count: count, ..Entry::new(kind, Some(id), "segment_x.jsonl", GENESIS) };
+            Ledger::lock(&dir, Some(id)).unwrap().append(&entry).unwrap();
+        };
+        let held = |id, kind| holds(&dir, id, kind).unwrap().map(|line| line.event_count);
+        assert_eq!(held(ids[0], LedgerKind::SegmentStart), None);
+        append(LedgerKind::SegmentStart, ids[0], 1);
+        append(LedgerKind::SegmentStart, ids[1], 2);
+        append(LedgerKind::SegmentEnd, ids[1], 3);
+        assert_eq!(held(ids[0], LedgerKind::SegmentStart), Some(1));
+        assert_eq!((held(ids[0], LedgerKind::SegmentEnd), held(ids[1], LedgerKind::SegmentEnd)), (None, Some(3)));
+        append(LedgerKind::SegmentEnd, ids[0], 4);
+        append(LedgerKind::SegmentEnd, ids[0], 5);
+        assert_eq!(held(ids[0], LedgerKind::SegmentEnd), Some(5));
     }
 
     #[test]

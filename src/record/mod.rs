@@ -24,6 +24,7 @@ pub mod judge;
 pub mod lane;
 pub mod ledger;
 pub mod library;
+pub mod log;
 pub mod mark;
 pub mod opening;
 pub mod recorder;

@@ -211,7 +211,8 @@ pub fn recover(
         store = Store::take_over(dir, paths).map_err(at(&paths.segment))?;
         store
     };
-    let sealed = sealed::read(paths, sealing.holds)?;
+    let named = ledger::holds(dir, paths.id, LedgerKind::SegmentCheckpoint).map_err(at(&dir.ledger()))?;
+    let sealed = sealed::read(paths, named.as_ref(), sealing.holds)?;
     hand_over(dir, paths, &places).map_err(at(&dir.live()))?;
     let mut dead = Dead::read(dir, paths, card.as_ref(), &mark, decisions)?;
     dead.recorder.restore_surface(surface_of(paths, &mark, &mut notes));

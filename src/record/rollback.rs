@@ -123,12 +123,13 @@ fn missing(memory: &Memory, place: &DirectoryPlace, ledger: Option<&File>) -> io
     Ok(None)
 }
 
-/// Remembers the line that was appended last; the ledger is locked. What a later version remembers is not replaced.
+/// Remembers the line that was appended last; the ledger is locked. Gives a line that was there before and is not there now. What a
+/// later version remembers is not replaced.
 ///
 /// # Errors
 /// An I/O error; that the memory is of a later version.
-pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<()> {
-    let Some(home) = dir.home() else { return Ok(()) };
+pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<Option<Head>> {
+    let Some(home) = dir.home() else { return Ok(None) };
     let place = DirectoryPlace::of(dir.root())?;
     let path = memory_path(home, &place);
     let before = match remembered(home, &path) {
@@ -137,8 +138,25 @@ pub(super) fn remember(dir: &AuditDir, ledger: &File, head: Head) -> io::Result<
     };
     let missing = before.map(|memory| missing(&memory, &place, Some(ledger))).transpose()?.flatten();
     let origin = origin(ledger)?.unwrap_or_default();
-    let memory = Memory { audit_dir: place, head, missing, origin, v: MEMORY_VERSION };
-    mark::replace(&Tree::at(home), &path, &memory, false)
+    let memory = Memory { audit_dir: place, head, missing: missing.clone(), origin, v: MEMORY_VERSION };
+    mark::replace(&Tree::at(home), &path, &memory, false)?;
+    Ok(missing)
+}
+
+/// Forgets what is missing, if anything is; the ledger is locked.
+///
+/// # Errors
+/// An I/O error; that the memory is of a later version.
+pub(super) fn forget_missing(dir: &AuditDir) -> io::Result<()> {
+    let Some(home) = dir.home() else { return Ok(()) };
+    let path = memory_path(home, &DirectoryPlace::of(dir.root())?);
+    match remembered(home, &path) {
+        Some(Reading::TooNew(e)) => Err(e.into()),
+        Some(Reading::Readable(memory)) if memory.missing.is_some() => {
+            mark::replace(&Tree::at(home), &path, &Memory { missing: None, ..memory }, true)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Says it if the ledger of an audit directory lacks what this user's recorder wrote there. It reads the end of the
@@ -173,11 +191,10 @@ pub fn look(dir: &AuditDir) -> Option<Said> {
     let head = missing(&memory, &place, ledger.as_ref()).ok()??;
     Some(Said::Damaged(format!(
         "the ledger {} was rolled back: line {} of hash {}, which your recorder wrote, is not in it; lines were removed, or \
-         an older copy was put back. If that was you, remove {}",
+         an older copy was put back. If that was you, say so: assay ledger renew",
         dir.ledger().display(),
         head.ledger_seq,
         head.hash,
-        path.display()
     )))
 }
 
@@ -214,17 +231,7 @@ mod tests {
 
     fn append(dir: &AuditDir) {
         let session = Some(SessionId::from_bits(1));
-        let (kind, segment) = (LedgerKind::SegmentStart, "segment_x.jsonl");
-        let entry = Entry {
-            kind,
-            session,
-            segment,
-            segment_hash: GENESIS,
-            event_count: 1,
-            complete: None,
-            note: None,
-            pruned: None,
-        };
+        let entry = Entry::new(LedgerKind::SegmentStart, session, "segment_x.jsonl", GENESIS);
         Ledger::lock(dir, session).unwrap().append(&entry).unwrap();
     }
 

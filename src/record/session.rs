@@ -11,7 +11,7 @@ use super::{
     checkpoint::{Certify, Checkpoints, Failed},
     health::Health,
     opening::{Opening, PackInterval},
-    recorder::{BigPayload, Clock, Ending, Message, Recorder, Step, UnwrittenLines},
+    recorder::{BigPayload, Ending, Message, Recorder, Step, UnwrittenLines},
     source::{Seen, SessionKey, Source},
     store::Store,
     stream::StreamId,
@@ -483,8 +483,8 @@ impl Session {
             let _ = o.dir.create();
         }
         let Next { session, started_ns, started_at } = self.next;
-        let clock = Clock::of_start(started_ns, started_at);
-        let begun = Store::begin(&o.dir, &o.setup, started_ns, started_at, clock, session, self.rolled.take());
+        let (certify, rolled) = (shared.certify.clone(), self.rolled.take());
+        let begun = Store::begin(&o.dir, &o.setup, started_ns, started_at, session, certify, rolled);
         let (store, mut recorder) = match begun {
             Ok(begun) => begun,
             Err(e) => {
@@ -520,7 +520,6 @@ impl Session {
         // Makes recovery find that the messages in the captures are from now on those of this session alone.
         source.goes_on_as(self.key, session);
         let checkpoints = store.checkpoints().clone();
-        checkpoints.certified_by(shared.certify.clone());
         if let Ok(files) = store.sync_handles() {
             let files = files.into_iter().map(|file| (file, 0)).collect();
             let files = Some(Synced { files, checkpoints, failed: self.sync_failed.clone() });

@@ -2,7 +2,7 @@
 
 use super::{
     card::Card,
-    checkpoint::{Checkpoints, Failed},
+    checkpoint::{Certify, Checkpoints, Failed},
     ledger::{self, Ledger},
     recorder::{Begin, Clock, Recorder, Setup, UnwrittenLines},
     sink::Sink,
@@ -62,8 +62,8 @@ impl Store {
         setup: &Arc<Setup>,
         started_ns: u64,
         started_at: WallTime,
-        clock: Clock,
         session: SessionId,
+        certify: Option<Arc<dyn Certify>>,
         rolled: Option<Recorder>,
     ) -> Result<(Self, Recorder), BeginError> {
         let paths = dir.session(started_at, session);
@@ -94,7 +94,7 @@ impl Store {
             continues: setup.http.as_ref().and_then(|http| http.continues),
             started_ns,
             started_at,
-            clock,
+            clock: Clock::of_start(started_ns, started_at),
             prev_hash: ledger.head().to_owned(),
         };
         let mut recorder = match rolled {
@@ -106,19 +106,15 @@ impl Store {
         {
             tracing::error!(error = %e, "how the session begins could not be remembered: a crash cannot be recovered");
         }
-        let checkpoints = Arc::new(Checkpoints::new(&paths, Role::Recorder));
+        let checkpoints = Arc::new(Checkpoints::new(dir, &paths, Role::Recorder));
+        checkpoints.certified_by(certify);
         let (dir, investigation) = (dir.clone(), None);
         let mut store = Self { paths: paths.clone(), dir, segment, receipts, investigation, checkpoints, locked };
         let started = store.write(&mut recorder.lines).and_then(|()| {
             ledger.append(&ledger::Entry {
-                kind: LedgerKind::SegmentStart,
-                session: Some(session),
-                segment: &name,
-                segment_hash: recorder.chain().first(),
                 event_count: recorder.chain().len(),
-                complete: None,
-                note: None,
-                pruned: None,
+                session_key: store.checkpoints.recorder_key(),
+                ..ledger::Entry::new(LedgerKind::SegmentStart, Some(session), &name, recorder.chain().first())
             })
         });
         match started {
@@ -183,7 +179,7 @@ impl Store {
             segment,
             receipts: Sink::append_to(&paths.files, &paths.receipts)?,
             investigation: None,
-            checkpoints: Arc::new(Checkpoints::new(paths, Role::Recovery)),
+            checkpoints: Arc::new(Checkpoints::new(dir, paths, Role::Recovery)),
             locked,
         })
     }
@@ -327,15 +323,14 @@ impl Store {
         if ledger::holds(&self.dir, doc.session_id, LedgerKind::SegmentEnd)?.is_some() {
             return Ok(());
         }
+        let segment = segment_name(&self.paths);
         ledger.append(&ledger::Entry {
-            kind: LedgerKind::SegmentEnd,
-            session: Some(doc.session_id),
-            segment: &segment_name(&self.paths),
-            segment_hash: &doc.chain_last,
             event_count: doc.event_count,
             complete: Some(doc.session_complete),
             note,
-            pruned: None,
+            session_key: self.checkpoints.recorder_key(),
+            tree_root: self.checkpoints.root_of(doc.event_count).map(hex::encode),
+            ..ledger::Entry::new(LedgerKind::SegmentEnd, Some(doc.session_id), &segment, &doc.chain_last)
         })
     }
 }

@@ -13,12 +13,12 @@
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
 //! | what is printed | `terminal`, `verdict` |
 //! | the program | `request`, `program`, `main` |
-//! | beside a run | `proof` (of single events), `dir` (a whole audit directory), `later` (what a later version wrote) |
+//! | beside a run | `proof` (of single events), `dir`, `dir_log` and `dir_stated` (a whole audit directory, its ledger, its checkpoints), `state` (what a verifier remembers), `later` (what a later version wrote) |
 //!
 //! A file takes from those above its row in this table, never from those below.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-use assay_evidence::{canon, lines, model, numbers, text, tree};
+use assay_evidence::{canon, lines, model, numbers, text, tiles, tree};
 
 pub mod approvals;
 mod builder;
@@ -28,6 +28,8 @@ pub mod claims;
 mod claims_tally;
 mod conclude;
 mod dir;
+pub mod dir_log;
+mod dir_stated;
 #[doc(hidden)]
 pub mod document;
 mod engine;
@@ -62,6 +64,7 @@ mod signature;
 #[doc(hidden)]
 pub mod source;
 mod spoiled;
+pub mod state;
 mod streams;
 mod surface;
 pub mod terminal;
@@ -73,7 +76,9 @@ mod walk;
 mod words;
 
 pub use checkpoints::Seals;
-pub use dir::{AuditDirReport, SegmentReport, SegmentState, tombstone, verify_audit_dir};
+pub use dir::{
+    AuditDirReport, DirOptions, PackRow, SegmentReport, SegmentState, tombstone, verify_audit_dir, verify_dir,
+};
 pub use engine::verify;
 pub use escrow::Covered;
 pub use finding::{Finding, MAX_FINDINGS};

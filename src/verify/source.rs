@@ -183,6 +183,14 @@ fn ordinary(stat: &rustix::fs::Stat) -> Result<(), OpenProblem> {
     }
 }
 
+/// Whether somebody else has the lock of a file, as the recorder of a session has that of its segment.
+#[must_use]
+pub fn is_locked(file: &File) -> bool {
+    let tried = rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockShared);
+    let _ = tried.is_ok().then(|| rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock));
+    tried == Err(rustix::io::Errno::AGAIN)
+}
+
 /// Bytes read so far, and the caller who hears of them.
 pub struct ReadMeter<'p> {
     progress: &'p mut dyn FnMut(Progress) -> ControlFlow<()>,
@@ -199,6 +207,11 @@ impl<'p> ReadMeter<'p> {
     /// Progress with nothing read yet, reported to `progress`.
     pub fn new(progress: &'p mut dyn FnMut(Progress) -> ControlFlow<()>) -> Self {
         Self { progress, stage: Stage::ValidateSchema, done: 0, total: 0, next: 0 }
+    }
+
+    /// The caller who hears of progress.
+    pub fn progress(&mut self) -> &mut dyn FnMut(Progress) -> ControlFlow<()> {
+        self.progress
     }
 
     /// Counts bytes.

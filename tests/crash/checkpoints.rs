@@ -1,8 +1,11 @@
 //! Checkpoints of real proxies: what they cover, and what recovery makes of a session that has some.
 
 use assay::{
+    model::LedgerKind,
     pack::verify::{self, Claims, Completeness, Integrity, Stage, VerifyOptions, VerifyReport},
     paths::AuditDir,
+    record::ledger::{Entry, Ledger},
+    tree::{Frontier, leaf},
 };
 use assay_support::{
     check,
@@ -109,6 +112,31 @@ fn a_killed_session_s_events_after_the_last_checkpoint_are_sealed_by_recovery() 
     assert_eq!(all.matches("\\nrecorder\\n").count(), 1, "{all}");
     assert_eq!(all.matches("\\nrecovery\\n").count(), 1, "{all}");
     check::settled(&rig);
+}
+
+#[test]
+fn a_killed_session_that_was_cut_together_with_its_checkpoints_is_named_by_the_ledger() {
+    let (rig, segment, text, size) = dead();
+    let dir = AuditDir::at(&rig.audit).remembered_in(Some(rig.root.join("home")));
+    let paths = dir.sessions().into_values().next().unwrap();
+    // As the recorder of a session that runs for long says it.
+    let hash = |line: &str| serde_json::from_str::<Value>(line).unwrap()["hash"].as_str().unwrap().to_owned();
+    let hashes: Vec<String> = text.lines().take(size).map(hash).collect();
+    let tree: Frontier = hashes.iter().map(|hash| leaf(&hex::decode(hash).unwrap())).collect();
+    let name = segment.file_name().unwrap().to_str().unwrap();
+    let entry = Entry {
+        event_count: size as u64,
+        tree_root: Some(hex::encode(tree.root())),
+        ..Entry::new(LedgerKind::SegmentCheckpoint, Some(paths.id), name, &hashes[size - 1])
+    };
+    Ledger::lock(&dir, None).unwrap().append(&entry).unwrap();
+    let whole = fs::read_to_string(&paths.checkpoints).unwrap();
+    fs::write(&paths.checkpoints, lines(&whole, 2)).unwrap();
+    let first = covered(&paths.checkpoints).unwrap();
+    assert!(first < size, "{whole}");
+    fs::write(&segment, lines(&text, first)).unwrap();
+    fs::write(&paths.receipts, "").unwrap();
+    damaged(&rig, "the ledger names a checkpoint of");
 }
 
 #[test]

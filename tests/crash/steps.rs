@@ -13,7 +13,7 @@ use assay::{
     },
     paths::AuditDir,
     record::{
-        recorder::{Clock, Ending, Recorder},
+        recorder::{Ending, Recorder},
         store::Store,
     },
 };
@@ -35,7 +35,7 @@ fn a_clock_that_is_set_back_an_hour_is_noted_and_the_pack_verifies() {
     let started_at = WallTime::from_millis(NOW * 1000);
     let id = SessionId::from_bits(7);
     let (mut store, mut recorder) =
-        Store::begin(&dir, &setup, 0, started_at, Clock::new(offset), id, None).map_err(|e| e.source).unwrap();
+        Store::begin(&dir, &setup, 0, started_at, id, None, None).map_err(|e| e.source).unwrap();
     let mut streams = Streams::default();
     let mut say = |recorder: &mut Recorder, direction, text: &str, second: u64| {
         let ns = second * SECOND as u64;

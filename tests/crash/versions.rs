@@ -2,7 +2,7 @@
 
 use assay::{
     history::SCHEMA_VERSION,
-    model::{SessionId, sha256_hex, surface::SURFACE_VERSION},
+    model::{SessionId, ledger::LEDGER_VERSION, sha256_hex, surface::SURFACE_VERSION},
     relay::capture,
 };
 use assay_support::{
@@ -142,7 +142,12 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         "ledger" => {
             let path = dead.rig.audit.join("audit/ledger.jsonl");
             let text = fs::read_to_string(&path).unwrap();
-            let newer = |line: &str| if line.contains(&dead.one) { line.replace(from, &to) } else { line.to_owned() };
+            let ours = format!("\"v\":{LEDGER_VERSION}}}");
+            let newer = |line: &str| {
+                let of_it = line.contains(&dead.one);
+                assert!(!of_it || line.ends_with(&ours), "{line}");
+                if of_it { line.replace(&ours, &format!("{to}}}")) } else { line.to_owned() }
+            };
             fs::write(&path, text.lines().map(|line| newer(line) + "\n").collect::<String>()).unwrap();
             path
         }

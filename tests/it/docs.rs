@@ -198,11 +198,21 @@ fn events_and_their_details_are_documented_member_by_member() {
 fn ledger_session_and_card_are_documented_member_by_member() {
     let line = sample::<LedgerLine>(json!({
         "at": TIME, "event_count": 0, "hash": "", "kind": "pruned", "ledger_seq": 0, "prev_hash": "", "segment": "",
-        "segment_hash": "", "session_id": SESSION, "v": 3, "pruned": {
+        "segment_hash": "", "session_id": SESSION, "v": 4, "pruned": {
             "bytes": 0, "count": 0, "files": 0, "name": "", "sha256": "", "signature": "", "what": "pack",
             "signer": {"fingerprint": "", "id": "", "public_key": ""},
         },
+        "pack_manifest_sha256": "", "renewed": {"checkpoint": "", "origin": ""}, "session_key": "", "tree_root": "",
     }));
+    agree("Object `renewed`", &line["renewed"]);
+    let memory = json!({"note": "", "origin": "", "v": 1});
+    let state = json!({"log": {"dir": "", "edge": [""], "note": "", "origin": "", "signer": ""}, "v": 1,
+        "pack": {"manifest_sha256": "", "session_id": SESSION}});
+    let state = sample::<verify::state::StateLine>(state);
+    agree("Line of a state", &state);
+    agree("Object `log` of a state", &state["log"]);
+    agree("Object `pack` of a state", &state["pack"]);
+    agree("Memory `logs/<64 hex digits>.json`", &sample::<assay::record::log::LogMemory>(memory));
     agree("Ledger line", &line);
     agree("Tombstone `pruned`", &line["pruned"]);
     let key = json!({"kind": "key", "note": "", "signer": "", "v": 1});
@@ -266,7 +276,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         model::{self, pack as contract},
         pack::lock,
         policy,
-        record::{card, http, mark, rollback},
+        record::{card, http, log, mark, rollback},
         relay::capture,
     };
     let number = |n: u32| format!("{n}.0");
@@ -286,6 +296,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("live/protocol.rs PROTOCOL", number(protocol::PROTOCOL)),
         ("record/mark.rs MARK_VERSION", number(mark::MARK_VERSION)),
         ("record/rollback.rs MEMORY_VERSION", number(rollback::MEMORY_VERSION)),
+        ("record/log.rs LOG_MEMORY_VERSION", number(log::LOG_MEMORY_VERSION)),
         ("relay/capture/layout.rs VERSION", format!("{}.0", capture::VERSION)),
         ("history/store.rs SCHEMA_VERSION", format!("{}.0", history::SCHEMA_VERSION)),
         ("history/verdicts.rs VERDICTS_VERSION", format!("{}.0", history::verdicts::VERDICTS_VERSION)),
@@ -297,6 +308,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("redact/load.rs REDACTION_VERSION", format!("{}.0", assay::redact::REDACTION_VERSION)),
         ("approvals/request.rs REQUEST_VERSION", number(assay::approvals::request::REQUEST_VERSION)),
         ("verify/proof.rs PROOF_VERSION", number(verify::proof::PROOF_VERSION)),
+        ("verify/state.rs STATE_VERSION", number(verify::state::STATE_VERSION)),
         ("verify/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
         ("evidence/model/pack.rs PACK_VERSION", contract::PACK_VERSION.to_owned()),
         ("evidence/model/pack.rs MANIFEST_VERSION", contract::MANIFEST_VERSION.to_owned()),
@@ -521,7 +533,7 @@ fn commands_in_the_documents_have_the_flags_that_are_shown() {
                 else {
                     continue;
                 };
-                let sub = matches!(command, "policy" | "surface").then(|| words.next()).flatten();
+                let sub = matches!(command, "ledger" | "policy" | "surface").then(|| words.next()).flatten();
                 let flags: Vec<_> = words.filter(|w| w.starts_with("--") && w.len() > 2).collect();
                 if flags.is_empty() || command == "keys" || call.contains("assay-ai") {
                     continue;

@@ -18,6 +18,7 @@ mod cli_findings;
 mod cli_gateway;
 mod cli_habits;
 mod cli_keys;
+mod cli_ledger;
 mod cli_packs;
 mod cli_policy;
 mod cli_prove;

@@ -103,7 +103,23 @@ pub fn key_text(session: SessionId, key: &Key, role: Role) -> String {
 /// What a session's key signs: of how many events this is the root.
 #[must_use]
 pub fn checkpoint_text(session: SessionId, size: u64, root: &Hash) -> String {
-    format!("{}\n{size}\n{}\n", origin(session), STANDARD.encode(root))
+    text_of(&origin(session), size, root)
+}
+
+/// The text of a checkpoint (c2sp.org/tlog-checkpoint) without further lines: of how many leaves of a log this is the root.
+#[must_use]
+pub fn text_of(origin: &str, size: u64, root: &Hash) -> String {
+    format!("{origin}\n{size}\n{}\n", STANDARD.encode(root))
+}
+
+/// What the text of a checkpoint says: origin, size and root; `None` for what is not the one form of it.
+#[must_use]
+pub fn read_text(text: &str) -> Option<(&str, u64, Hash)> {
+    let mut parts = text.split('\n');
+    let origin = parts.next().filter(|origin| !origin.is_empty())?;
+    let size = parts.next()?.parse().ok()?;
+    let root = Hash::try_from(STANDARD.decode(parts.next()?).ok()?).ok()?;
+    (text_of(origin, size, &root) == text).then_some((origin, size, root))
 }
 
 /// The line of a certified key, with its line feed.
@@ -188,6 +204,12 @@ impl Checkpoints {
         Self { session, key: None, keys: 0, size: 0 }
     }
 
+    /// The session key that signs, and who holds it; `None` before one is named.
+    #[must_use]
+    pub const fn key_in_use(&self) -> Option<&(Key, Role)> {
+        self.key.as_ref()
+    }
+
     /// Events that the last checkpoint covers; 0 without one.
     #[must_use]
     pub const fn size(&self) -> u64 {
@@ -236,12 +258,7 @@ impl Checkpoints {
     fn checkpoint(&mut self, line: &CheckpointLine, holds: Verifier<'_>) -> Result<Said, Wrong> {
         let Some((key, role)) = &self.key else { return Err(Wrong::Says("a checkpoint stands before every key")) };
         let text = note::open(&line.note, key, holds)?;
-        let mut parts = text.split('\n').skip(1);
-        let size = parts.next().and_then(|size| size.parse().ok());
-        let root = parts.next().and_then(|root| Hash::try_from(STANDARD.decode(root).ok()?).ok());
-        let Some((size, root)) =
-            size.zip(root).filter(|(size, root)| checkpoint_text(self.session, *size, root) == text)
-        else {
+        let Some((_, size, root)) = read_text(text).filter(|(of, ..)| *of == origin(self.session)) else {
             return Err(Wrong::Says("the note is not a checkpoint of this session"));
         };
         if size <= self.size {

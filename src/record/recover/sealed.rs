@@ -4,6 +4,7 @@
 use super::{RecoverError, evidence::Lines};
 use crate::{
     model::{
+        LedgerLine,
         checkpoint::{Checkpoints, Said, Wrong},
         event,
     },
@@ -19,12 +20,30 @@ pub(super) struct Sealed {
     pub(super) size: u64,
 }
 
-/// Reads both files and compares them.
+/// Reads both files and compares them, also with the checkpoint that the ledger names.
 ///
 /// # Errors
 /// [`RecoverError`]; `Damaged` also if the segment is not what a checkpoint says it was.
-pub(super) fn read(paths: &SessionPaths, holds: Verifier<'_>) -> Result<Sealed, RecoverError> {
+pub(super) fn read(
+    paths: &SessionPaths,
+    named: Option<&LedgerLine>,
+    holds: Verifier<'_>,
+) -> Result<Sealed, RecoverError> {
     let mut events = Lines::open(&paths.files, &paths.segment)?;
+    let named = named.map(|line| (line.event_count, line.tree_root.as_deref()));
+    let named = named.filter(|(size, _)| *size > 0);
+    if let Some((size, root)) = named {
+        let mut tree = Frontier::default();
+        while tree.size() < size && next(&mut events, &mut tree)? {}
+        if tree.size() < size || root != Some(&hex::encode(tree.root())) {
+            return Err(events.damaged(format_args!(
+                "the ledger names a checkpoint of {} of this segment, and these are not there any more: it was cut or changed \
+                 after that, together with its checkpoints, and nothing is signed over it",
+                counted(size, "event")
+            )));
+        }
+        events = Lines::open(&paths.files, &paths.segment)?;
+    }
     let mut lines = Lines::open(&paths.files, &paths.checkpoints)?;
     let (mut said, mut tree) = (Checkpoints::of(paths.id), Frontier::default());
     while lines.next()? {

@@ -54,7 +54,7 @@ fn verified(boot: u64, offsets: &[i64], pauses: &[u64], packed: i64, looked: i64
     let setup = recording::setup();
     let id = SessionId::from_bits(7);
     let started_at = Clock::new(offsets[0]).wall(boot);
-    let begun = Store::begin(&dir, &setup, boot, started_at, Clock::of_start(boot, started_at), id, None);
+    let begun = Store::begin(&dir, &setup, boot, started_at, id, None, None);
     let (mut store, mut recorder) = begun.map_err(|e| e.source).unwrap();
     let (mut streams, mut ns) = (Streams::default(), boot);
     for (n, pause) in pauses.iter().enumerate() {

@@ -10,7 +10,6 @@ use assay::{
         ToolCall, Transport, WallTime,
         event::{HASH_MEMBER_LEN, detail, hash_member, hash_of_line, version_of},
         http::InExchange,
-        ledger,
         receipt::{self, Counts, PeerInfo},
         said::Said,
         sha256_hex, to_line,
@@ -236,7 +235,7 @@ impl Ledger {
         event_count: u64,
         complete: Option<bool>,
     ) -> io::Result<String> {
-        let line = LedgerLine {
+        let mut line = LedgerLine {
             at: plan.started(),
             complete,
             event_count,
@@ -244,13 +243,18 @@ impl Ledger {
             kind,
             ledger_seq: self.seq,
             note: None,
+            pack_manifest_sha256: None,
             prev_hash: self.prev.clone(),
             pruned: None,
+            renewed: None,
             segment: segment.to_owned(),
             segment_hash: segment_hash.to_owned(),
             session_id: Some(session_id),
-            v: ledger::version_of(kind, Some(session_id)),
+            session_key: None,
+            tree_root: None,
+            v: 1,
         };
+        line.v = line.version();
         let mut line = to_line(&line)?;
         self.prev = seal(&mut line)?;
         self.seq += 1;
