@@ -33,6 +33,7 @@ pub mod surface;
 mod table;
 pub mod verify;
 mod verify_compat;
+pub mod verify_dir;
 pub mod watch;
 pub mod wrap;
 
@@ -79,6 +80,8 @@ pub enum Command {
     /// Verify proof packs
     #[command(visible_alias = "verify")]
     VerifyPack(verify::VerifyArgs),
+    /// Verify an audit directory: its ledger, every session, every pack
+    VerifyDir(verify_dir::VerifyDirArgs),
     /// Explain what a proof pack contains, what it proves and what it does not prove
     Explain(explain::ExplainArgs),
     /// Prove one call of a pack to people who may not see the others
@@ -138,6 +141,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Packs(args) => packs::run(&args),
         Command::Open(args) => open::run(&args),
         Command::VerifyPack(args) => verify::run(&args),
+        Command::VerifyDir(args) => verify_dir::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Prove(args) => prove::run(&args),
         Command::VerifyProof(args) => prove::verify(&args),

@@ -106,6 +106,15 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '+' || c < ' ')
 }
 
+/// What a user writes as a key: [`Key::parse`], with an error for people.
+///
+/// # Errors
+/// What was expected.
+pub fn key_of_user(text: &str) -> Result<Key, String> {
+    Key::parse(text.trim())
+        .map_err(|_| "expected a verifier key, name+id+key, as assay ledger vkey prints it".to_owned())
+}
+
 /// The text of a note that this key has signed. Signatures by other keys are not looked at.
 ///
 /// # Errors

@@ -15,6 +15,7 @@ use super::{
     signature::verify_ed25519,
     source::{HashedLines, MAX_DOCUMENT, OpenProblem, PackDir, ReadMeter, ReadStop, is_locked},
     state::{KnownPack, State},
+    trust,
     unread::{Unread, explain_document},
     words::{Claims, Completeness, Exit, Integrity, SignerVerdict, Stage},
 };
@@ -281,7 +282,9 @@ pub fn verify_dir(
     let mut log = LogWalk::new(&audit, options.state.as_ref(), &mut meter);
     let has_ledger = book.ledger(&mut log, &mut meter, &mut report)?;
     let named = std::mem::take(&mut book.named);
-    let mut all: Vec<&str> = named.keys().map(String::as_str).chain(there.iter().copied()).collect();
+    let of_packs: Vec<String> = packed.iter().filter_map(|entry| segment_of(&entry.name)).collect();
+    let of_packs = of_packs.iter().map(String::as_str).filter(|file| session_of_segment(file).is_some());
+    let mut all: Vec<&str> = named.keys().map(String::as_str).chain(there.iter().copied()).chain(of_packs).collect();
     all.sort_unstable();
     all.dedup();
     for file in all {
@@ -331,6 +334,11 @@ pub fn verify_dir(
 /// The name of the pack of a segment.
 fn pack_of(segment: &str) -> Option<String> {
     Some(format!("proof_pack_{}", session_of_segment(segment)?.0))
+}
+
+/// The segment of a pack.
+fn segment_of(pack: &str) -> Option<String> {
+    Some(format!("segment_{}.jsonl", pack.strip_prefix("proof_pack_")?))
 }
 
 fn sealed_in(packs: Option<&PackDir>, name: &str) -> bool {
@@ -451,6 +459,14 @@ impl Book<'_> {
             | LedgerKind::SegmentCheckpoint
             | LedgerKind::LogRenewed => {}
             LedgerKind::Pruned => match tombstone(&line) {
+                Ok(pruned)
+                    if trust::signer(&self.options.packs, Some(&pruned.signer.fingerprint))
+                        == SignerVerdict::Untrusted =>
+                {
+                    let by = &pruned.signer.fingerprint;
+                    let what = format!("a tombstone by the key {by}, which is none of those that were named");
+                    found("E_PACK_SIG_INVALID", what);
+                }
                 Ok(pruned) => {
                     slot.pruned |= pruned.what == PrunedWhat::Pack;
                     let key = STANDARD.decode(&pruned.signer.public_key).ok();
@@ -597,7 +613,7 @@ impl Book<'_> {
     ) -> Result<(), VerifyError> {
         let pack = self.packs.and_then(|packs| packs.sub(name)).filter(|p| p.open_file(RECEIPTS).is_ok());
         let Some(pack) = pack else { return Ok(()) };
-        let segment = name.strip_prefix("proof_pack_").map(|stem| format!("segment_{stem}.jsonl")).unwrap_or_default();
+        let segment = segment_of(name).unwrap_or_default();
         let at = report.segments.iter().position(|row| row.file == segment);
         report.packs += 1;
         let place = format!("packs/{name}");

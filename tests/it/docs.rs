@@ -610,7 +610,7 @@ fn tests_that_the_documents_name_exist() {
         assert!(text.contains(&format!("fn {name}(")), "{file} has no test {name}");
         rows += 1;
     }
-    assert_eq!(rows, 39, "rows of the table of attacks");
+    assert_eq!(rows, 48, "rows of the table of attacks");
 }
 
 /// Every variable that a test or a benchmark reads, but for those that a test sets itself, is in the page about tests, and every

@@ -27,6 +27,7 @@ mod cli_replay;
 mod cli_run;
 mod cli_surface;
 mod cli_verify;
+mod cli_verify_dir;
 mod cli_wrap;
 mod cli_wrap_hostile;
 mod cli_wrap_left;
