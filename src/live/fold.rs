@@ -148,6 +148,11 @@ impl Fold {
                 told.note.clone_from(&d.reason);
                 LiveLine::Chain
             }
+            Detail::MalformedLines(d) => {
+                let reason = d.reason.as_deref().unwrap_or_default();
+                told.note = Some(format!("{}, the first: {reason}", counted(d.lines, "line")));
+                LiveLine::Chain
+            }
             Detail::RecorderGap(d) => {
                 let (messages, bytes) = (counted(d.messages, "message"), counted(d.bytes, "byte"));
                 told.note = Some(format!("{}: {messages}, {bytes} unrecorded", d.reason));

@@ -72,7 +72,7 @@ impl What {
             EventKind::ResponseReceived if error => Self::Error,
             EventKind::ResponseReceived => Self::Response,
             EventKind::Notification => Self::Notification,
-            EventKind::Malformed => Self::Junk,
+            EventKind::Malformed | EventKind::MalformedLines => Self::Junk,
             // A request that was blocked has an event of its own before.
             EventKind::RequestBlocked if !of_request => Self::Blocked,
             EventKind::Anomaly => match anomaly? {

@@ -222,7 +222,7 @@ pub struct Chained {
     pub method: Option<String>,
     /// Microseconds since the session began, monotonic.
     pub mono_us: u64,
-    /// What is wrong, for `malformed`, `anomaly` and `recorder_gap`.
+    /// What is wrong, for `malformed`, `malformed_lines`, `anomaly` and `recorder_gap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Id of the session.

@@ -14,6 +14,7 @@ pub fn is_problem(row: &CallRow) -> bool {
 pub fn is_odd(kind: &str) -> bool {
     [
         EventKind::Malformed,
+        EventKind::MalformedLines,
         EventKind::Anomaly,
         EventKind::RecorderGap,
         EventKind::RequestBlocked,

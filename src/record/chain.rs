@@ -1,7 +1,7 @@
 //! The hash chain of one segment, as it grows.
 
 use crate::model::{
-    AuditEvent, Detail, Direction, GENESIS, InvocationId, RpcId, SessionId, Transport, WallTime, event,
+    AuditEvent, Detail, Direction, EventKind, GENESIS, InvocationId, RpcId, SessionId, Transport, WallTime, event,
 };
 
 /// The content of a new event; the chain adds sequence number and hashes.
@@ -105,10 +105,11 @@ impl Chain {
     /// # Errors
     /// A detail that JSON cannot hold; the types of [`event::detail`] have none.
     pub fn append(&mut self, entry: Entry<'_>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let kind = entry.detail.kind();
         let mut record = AuditEvent {
             at: entry.at,
             direction: entry.direction,
-            event: entry.detail.kind(),
+            event: kind,
             detail: entry.detail,
             event_seq: self.next_seq,
             hash: String::new(),
@@ -119,7 +120,7 @@ impl Chain {
             rpc_id: entry.rpc_id.cloned(),
             session_id: self.session,
             transport: self.transport.as_str().to_owned(),
-            v: self.version,
+            v: if kind == EventKind::MalformedLines { event::JUNK_EVENTS } else { self.version },
             wire_bytes: entry.wire.map(|w| w.bytes),
             wire_sha256: entry.wire.map(|w| w.sha256.clone()),
         };

@@ -223,8 +223,10 @@ impl Engine {
         self.take_lost();
         let Self { shared, source, sessions, .. } = self;
         let (mut is_safe, now) = (true, clock::mono_ns());
+        // Asked once: what is collected in memory is written before its capture is released.
+        let is_filling = source.is_filling();
         for (key, session) in sessions.iter_mut() {
-            let is_written = session.flush(shared, source.as_mut());
+            let is_written = session.flush(shared, source.as_mut(), is_filling);
             is_safe &= is_written;
             if is_written && !session.needs_captured(now) {
                 source.written(*key);
@@ -233,7 +235,7 @@ impl Engine {
         if !is_safe {
             return;
         }
-        if sessions.values().any(|session| session.needs_captured(now)) && !source.is_filling() {
+        if sessions.values().any(|session| session.needs_captured(now)) && !is_filling {
             source.keep();
         } else {
             source.settled();

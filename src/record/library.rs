@@ -48,7 +48,7 @@ impl Library {
     /// Records what a server says of its nth call at this time (monotonic ns); `false`: there was no room, and it is counted as missed.
     pub fn step(&mut self, call: u64, step: Step, ns: u64) -> bool {
         if !self.session.has_begun() {
-            self.session.flush(&self.shared, &mut Nothing);
+            self.session.flush(&self.shared, &mut Nothing, true);
         }
         if self.session.has_begun() {
             self.take_held();
@@ -91,7 +91,7 @@ impl Library {
     /// Writes what waits; whether all of it is on disk.
     pub fn flush(&mut self) -> bool {
         self.session.look(clock::wall_minus_mono_ns(), clock::mono_ns());
-        let flushed = self.session.flush(&self.shared, &mut Nothing);
+        let flushed = self.session.flush(&self.shared, &mut Nothing, true);
         let held = !self.held.is_empty();
         if held && self.session.has_begun() {
             self.take_held();

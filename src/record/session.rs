@@ -253,8 +253,13 @@ impl Session {
 
     /// When to look again although nothing has come.
     pub(super) fn deepest(&self) -> Duration {
+        let due = self.live.as_ref().and_then(|live| live.recorder.junk_is_due());
         match (self.retry_at, self.opening.interval) {
             (Some(at), _) => at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)),
+            (None, _) if due.is_some() => {
+                let left = due.map(|due| due.saturating_sub(clock::mono_ns())).unwrap_or_default();
+                Duration::from_nanos(left).max(Duration::from_millis(1))
+            }
             (None, PackInterval::Every(_)) => Duration::from_millis(250),
             _ => Duration::from_secs(1),
         }
@@ -376,8 +381,9 @@ impl Session {
         self.live.as_ref().is_some_and(|live| live.recorder.needs_captured(now))
     }
 
-    /// Writes what waits. Whether the captures may release what was taken for it.
-    pub(super) fn flush(&mut self, shared: &Shared, source: &mut dyn Source) -> bool {
+    /// Writes what waits. Whether the captures may release what was taken for it. `releases`: they will, unless something
+    /// of it fails.
+    pub(super) fn flush(&mut self, shared: &Shared, source: &mut dyn Source, releases: bool) -> bool {
         let is_due = self.retry_at.is_none_or(|at| at <= Instant::now());
         if self.live.is_none() {
             if is_due && !self.is_ended {
@@ -390,6 +396,9 @@ impl Session {
             return false;
         }
         let Some(live) = &mut self.live else { return true };
+        if live.recorder.junk_is_due().is_some_and(|due| releases || due <= clock::mono_ns()) {
+            live.recorder.say_junk();
+        }
         if let Some(surface) = live.recorder.new_surface()
             && let Err(e) = live.store.surface(&surface)
         {

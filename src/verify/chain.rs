@@ -4,7 +4,7 @@ use super::{event_line::explain, finding::Finding, source::Line, words::Stage};
 use crate::model::words::AnomalyKind;
 use crate::model::{
     EventKind, SessionId, WallTime,
-    event::{DetailView as Detail, EventView as Event, detail},
+    event::{DetailView as Detail, EventView as Event, JUNK_EVENTS, detail},
 };
 
 /// What a segment amounts to, as far as it was walked.
@@ -38,7 +38,7 @@ pub struct ChainSummary {
     pub end: Option<detail::ChainEnd>,
     /// Number of `request_received` events.
     pub requests: u64,
-    /// Number of `malformed` events.
+    /// Lines that are no messages.
     pub malformed: u64,
     /// Number of `recorder_gap` events.
     pub gaps: u64,
@@ -135,6 +135,8 @@ impl ChainWalk {
             }
         }
         match self.summary.version {
+            // Such lines may come in any session.
+            _ if event.v == JUNK_EVENTS => {}
             None => self.summary.version = Some(event.v),
             Some(v) if v == event.v => {}
             Some(v) => {
@@ -189,6 +191,7 @@ impl ChainWalk {
                 _ => {}
             },
             Detail::Malformed(_) => s.malformed += 1,
+            Detail::MalformedLines(d) => s.malformed = s.malformed.saturating_add(d.lines),
             _ => {}
         }
     }

@@ -23,7 +23,7 @@ mod tests {
     use crate::{
         model::{
             Direction, EventKind, InvocationId, ReceiptId, RpcId, SessionId, WallTime,
-            event::{DetailView, EventView, HTTP_EVENTS, SERVER_EVENTS, detail as d},
+            event::{DetailView, EventView, HTTP_EVENTS, JUNK_EVENTS, SERVER_EVENTS, detail as d},
             http::{HeaderValues, HttpExchange, HttpRequest, HttpResponse, HttpTarget, InExchange},
             receipt::Counts,
             to_line,
@@ -250,6 +250,7 @@ mod tests {
             DetailView::Anomaly(d) => format!("{:?} {:?}", d.kind.known, d.note),
             DetailView::RecorderGap(d) => format!("{} {} {:?}", d.bytes, d.messages, d.reason.text),
             DetailView::Malformed(d) | DetailView::Notification(d) => format!("{:?}", d.reason),
+            DetailView::MalformedLines(d) => format!("{} {} {:?}", d.first_us, d.lines, d.reason),
             DetailView::RequestBlocked(d) => format!("{:?}", d.reason),
             DetailView::PolicyDecision(d) => format!("{} {:?}", d.enforced, d.verdict),
             DetailView::ChainStart(d) => format!("{d:?}"),
@@ -393,11 +394,27 @@ mod tests {
     }
 
     #[test]
+    fn several_lines_that_are_no_messages_are_read_in_their_version_and_over_stdio() {
+        let lines = d::Lines { first_us: 3, lines: 2, offset: 9, reason: Some("x".into()) };
+        let mut e = event(EventKind::MalformedLines, to_raw_value(&lines).unwrap(), "x", 3);
+        for (v, transport) in (1..=JUNK_EVENTS).flat_map(|v| [(v, "stdio"), (v, "streamable-http")]) {
+            (e.v, e.transport) = (v, transport.to_owned());
+            e.seal().unwrap();
+            let line = to_line(&e).unwrap();
+            let reads = v == JUNK_EVENTS && transport == "stdio";
+            let read = EventView::of_line(&line);
+            assert_eq!((read.is_some(), serde_json::from_slice::<AuditEvent>(&line).is_ok()), (reads, reads), "{v}");
+            assert!(read.is_none_or(|read| read.detail.offset() == Some(9)));
+        }
+    }
+
+    #[test]
     fn a_refused_line_is_explained() {
         let (kind, detail) = details("x", 3).remove(2);
         let good = String::from_utf8(to_line(&event(kind, detail, "x", 3)).unwrap()).unwrap();
         for (bad, words) in [
-            (good.replace("\"v\":1", "\"v\":5"), "version 5; this assay reads up to 4"),
+            (good.replace("\"v\":1", "\"v\":6"), "version 6; this assay reads up to 5"),
+            (good.replace("\"v\":1", "\"v\":5"), "does not have the members of its kind"),
             (good.replace("\"v\":1", "\"v\":2"), "does not have the members of its kind"),
             (good.replace("\"offset\":3", "\"exchange\":3,\"offset\":3"), "does not have the members of its kind"),
             (good.replace("\"v\":1", "\"v\":0"), "version 0"),

@@ -7,6 +7,7 @@ use crate::{
         Direction, EventKind, Outcome, PolicyVerdict, cursor,
         event::{DetailView as Detail, EventView as Event},
         http::HttpExchange,
+        limits::JUNK_LINES,
         receipt::CallView as Call,
     },
 };
@@ -71,7 +72,7 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
                 && e.detail.binding().receipt_id.is_some()
         }
         (K::RequestBlocked, _) => e.direction.is_some() && wire && (e.invocation_id.is_none() || e.method.is_some()),
-        (K::Malformed, _) => {
+        (K::Malformed | K::MalformedLines, _) => {
             e.direction.is_some() && wire && e.invocation_id.is_none() && e.method.is_none() && e.rpc_id == b"null"
         }
         (K::Notification, _) => e.direction.is_some() && wire && e.method.is_some(),
@@ -129,6 +130,17 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
         }
         Detail::PolicyReloaded(r) if r.error.is_some() && r.policy_hash != r.previous => {
             Some("a policy that could not be read replaced another")
+        }
+        Detail::MalformedLines(d) => {
+            // Each has a byte at least, and a line feed before the next one.
+            let is_long_enough = e.wire_bytes.is_some_and(|bytes| bytes >= d.lines.saturating_mul(2).saturating_sub(1));
+            if !(2..=JUNK_LINES).contains(&d.lines) || !is_long_enough {
+                Some("lines that are told of together are too few, too many or too short")
+            } else if d.first_us > e.mono_us {
+                Some("the first of several lines was read after the last")
+            } else {
+                None
+            }
         }
         Detail::HttpExchange(d) => exchange(d),
         _ => None,

@@ -44,6 +44,7 @@ impl Streams {
             EventKind::RequestReceived
             | EventKind::ResponseReceived
             | EventKind::Malformed
+            | EventKind::MalformedLines
             | EventKind::Notification => true,
             EventKind::RequestBlocked => e.invocation_id.is_none(),
             EventKind::Anomaly => e.wire_bytes.is_some(),

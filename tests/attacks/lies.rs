@@ -31,6 +31,10 @@ const SAID_ONCE: &[(&str, &str)] = &[
     ("anomaly", "rpc_id"),
     ("malformed", "detail.offset"),
     ("malformed", "detail.reason"),
+    ("malformed_lines", "detail.first_us"),
+    ("malformed_lines", "detail.lines"),
+    ("malformed_lines", "detail.offset"),
+    ("malformed_lines", "detail.reason"),
     ("notification", "detail.offset"),
     ("notification", "detail.reason"),
     ("notification", "rpc_id"),
@@ -105,6 +109,7 @@ const SAID: &[(&str, bool)] = &[
     (r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"fail","arguments":{"why":"x"}}}"#, true),
     (r#"{"jsonrpc":"2.0","id":5,"method":"resources/list","params":{}}"#, true),
     ("no JSON", false),
+    ("nor is this", false),
     (r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"slow","arguments":{"millis":60000}}}"#, false),
     (r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}"#, false),
     (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"slow","arguments":{"millis":60000}}}"#, false),
@@ -198,10 +203,13 @@ fn recount(pack: &mut Pack) {
     let sum = |member: &str| -> u64 {
         events.iter().filter(|e| e["event"] == "recorder_gap").filter_map(|e| e["detail"][member].as_u64()).sum()
     };
+    let several = |member: &str| -> u64 {
+        events.iter().filter(|e| e["event"] == "malformed_lines").filter_map(|e| e["detail"][member].as_u64()).sum()
+    };
     let counts = json!({
         "calls": of(&|_| true), "denied": of(&|r| r["outcome"] == "denied"), "errors": of(&|r| r["outcome"] == "error"),
         "timeouts": of(&|r| r["outcome"] == "timeout"), "policy_denied": of(&|r| r["policy_verdict"] == "denied"),
-        "malformed": kind("malformed"), "requests": kind("request_received"),
+        "malformed": kind("malformed") as u64 + several("lines"), "requests": kind("request_received"),
         "missed": sum("messages"), "missed_bytes": sum("bytes"),
     });
     let end = events.iter().position(|e| e["event"] == "chain_end");

@@ -6,6 +6,7 @@ mod checkpoints;
 mod demands;
 mod directory;
 mod filesystem;
+mod junk;
 mod lies;
 mod proofs;
 mod rows;

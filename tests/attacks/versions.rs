@@ -81,12 +81,12 @@ impl Place {
 
 /// Every versioned document of a pack, and versions that are later than those that are read.
 const LATER: &[(Place, &[&str])] = &[
-    (Line(EVENTS, 0, "v"), &["5", "6", "4294967296", "9007199254740991", r#""4.1""#, r#""4.10""#, r#""5.0""#]),
-    (Line(EVENTS, 5, "v"), &["5", r#""4.1""#]),
-    (Line(EVENTS, -1, "v"), &["5", r#""4.1""#]),
-    (Line(RECEIPTS, 0, "schema_version"), &[r#""3.4""#, r#""3.10""#, r#""4.0""#, r#""9.0""#, r#""4""#, "4"]),
-    (Line(RECEIPTS, 2, "schema_version"), &[r#""3.4""#, r#""9.0""#]),
-    (Line(RECEIPTS, -1, "schema_version"), &[r#""3.4""#, r#""9.0""#]),
+    (Line(EVENTS, 0, "v"), &["6", "7", "4294967296", "9007199254740991", r#""5.1""#, r#""5.10""#, r#""6.0""#]),
+    (Line(EVENTS, 5, "v"), &["6", r#""5.1""#]),
+    (Line(EVENTS, -1, "v"), &["6", r#""5.1""#]),
+    (Line(RECEIPTS, 0, "schema_version"), &[r#""3.5""#, r#""3.10""#, r#""4.0""#, r#""9.0""#, r#""4""#, "4"]),
+    (Line(RECEIPTS, 2, "schema_version"), &[r#""3.5""#, r#""9.0""#]),
+    (Line(RECEIPTS, -1, "schema_version"), &[r#""3.5""#, r#""9.0""#]),
     (Document(SESSION, "v"), &["5", "99", r#""4.1""#]),
     (Document(SURFACE, "v"), &["3", "99", r#""2.1""#]),
     (
@@ -127,8 +127,8 @@ const LIES: &[(Place, &[&str])] = &[
             r#""0.9""#,
             r#""01.1""#,
             r#""v2.0""#,
-            r#"5,"v":5"#,
-            r#"5,"\u0076":5"#,
+            r#"6,"v":6"#,
+            r#"6,"\u0076":6"#,
             r#"1,"V":2"#,
         ],
     ),
@@ -147,12 +147,12 @@ const LIES: &[(Place, &[&str])] = &[
             r#""3.2""#,
             // And that of 3.3 has a content that is redacted.
             r#""3.3""#,
-            r#""03.4""#,
-            r#"" 3.4""#,
-            r#""3.4-rc""#,
+            r#""03.5""#,
+            r#"" 3.5""#,
+            r#""3.5-rc""#,
             r#""v4.0""#,
-            r#""3.4.0.0""#,
-            r#""3.4","schema_version":"3.4""#,
+            r#""3.5.0.0""#,
+            r#""3.5","schema_version":"3.5""#,
         ],
     ),
     (Document(SESSION, "v"), &["2", r#""2""#, "-1", "0", "1.5", "1e3", "18446744073709551616", "null", r#"3,"v":3"#]),
@@ -388,13 +388,13 @@ fn what_this_version_wrote_beside_a_later_document_is_still_held_to_its_rules() 
             assert_eq!(beside(place, "9", change), Integrity::Tampered, "{place:?}");
         }
     }
-    assert_eq!(beside(Line(RECEIPTS, 1, "schema_version"), r#""3.4""#, &event), Integrity::Tampered);
+    assert_eq!(beside(Line(RECEIPTS, 1, "schema_version"), r#""3.5""#, &event), Integrity::Tampered);
     let event_of_later = (EVENT_VERSION + 1).to_string();
     assert_eq!(beside(Line(EVENTS, 1, "v"), &event_of_later, &receipt), Integrity::Tampered);
     // What compares with what a later version wrote says nothing: its rules may be others.
     assert_eq!(beside(Line(EVENTS, 1, "v"), &event_of_later, &event), Integrity::Unsupported);
     assert_eq!(beside(Line(EVENTS, 1, "v"), &event_of_later, &tool), Integrity::Unsupported);
-    assert_eq!(beside(Line(RECEIPTS, 1, "schema_version"), r#""3.4""#, &receipt), Integrity::Unsupported);
+    assert_eq!(beside(Line(RECEIPTS, 1, "schema_version"), r#""3.5""#, &receipt), Integrity::Unsupported);
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn every_document_of_a_later_version_is_named_once() {
     let mut pack = whole();
     for file in [EVENTS, RECEIPTS] {
         let member = if file == EVENTS { "v" } else { "schema_version" };
-        let raw = if file == EVENTS { (EVENT_VERSION + 1).to_string() } else { r#""3.4""#.to_owned() };
+        let raw = if file == EVENTS { (EVENT_VERSION + 1).to_string() } else { r#""3.5""#.to_owned() };
         let lines: Vec<String> =
             pack.lines(file).iter().map(|l| with_member(l, member, &raw, &json!({"new": [1]}))).collect();
         pack.set_lines(file, &lines);

@@ -17,6 +17,7 @@ mod fills;
 mod flood;
 mod foreign;
 mod http;
+mod junk;
 mod kills;
 mod lifecycle;
 #[cfg(target_os = "linux")]

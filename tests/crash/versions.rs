@@ -134,7 +134,7 @@ fn forge(dead: &Dead, what: &str, v: &str) -> PathBuf {
         }
         "receipt" => {
             let path = dead.of("audit/receipts", &dead.one, ".jsonl");
-            let v = v.trim_matches('"').replace("5.1", "3.4");
+            let v = v.trim_matches('"').replace("5.1", "3.5");
             let v = if v.contains('.') { v } else { format!("{v}000.0") };
             replace(&path, "\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
             path

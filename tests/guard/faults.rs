@@ -1,7 +1,7 @@
 //! Servers that die, talk nonsense or ask for too much; disks that are full; messages that are too large.
 
 use crate::session::{Guarded, POLICY, got_by, receipts};
-use assay::model::{Detail, EventKind};
+use assay::model::{AuditEvent, Detail, EventKind};
 use assay_support::{
     check,
     rig::{call, rig, until},
@@ -53,13 +53,15 @@ fn what_is_no_message_does_not_reach_the_client() {
     assert_eq!(got[0]["method"], "notifications/x");
     assert_eq!(got.iter().filter(|m| m["id"].is_null()).count(), 1);
     let (session, ..) = guarded.end(0);
-    let malformed: Vec<_> = session.events.iter().filter(|e| e.event == EventKind::Malformed).collect();
-    assert_eq!(malformed.len(), 3);
-    assert!(
-        malformed
-            .iter()
-            .all(|e| matches!(&e.detail, Detail::Malformed(d) if d.reason.as_ref().unwrap().contains("not forwarded")))
-    );
+    assert_eq!(session.doc.counts.malformed, 3);
+    let junk = |e: &&AuditEvent| matches!(e.event, EventKind::Malformed | EventKind::MalformedLines);
+    let reason = |e: &AuditEvent| match &e.detail {
+        Detail::Malformed(d) => d.reason.clone().unwrap(),
+        Detail::MalformedLines(d) => d.reason.clone().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let reasons: Vec<_> = session.events.iter().filter(junk).map(reason).collect();
+    assert!(!reasons.is_empty() && reasons.iter().all(|r| r.contains("not forwarded")), "{reasons:?}");
 }
 
 #[test]

@@ -163,6 +163,8 @@ fn events_and_their_details_are_documented_member_by_member() {
     );
     let response = json!({"anomalies": [], "exchange": 1, "first_byte_us": 0, "offset": 0});
     agree("Detail of `response_received`", &sample::<detail::ResponseReceived>(response));
+    let lines = json!({"first_us": 0, "lines": 2, "offset": 0});
+    agree("Detail of `malformed_lines`", &sample::<detail::Lines>(lines));
     agree("Detail of `malformed`, `notification`", &sample::<detail::Seen>(json!({"exchange": 1, "offset": 0})));
     let decision =
         json!({"enforced": true, "exchange": 1, "offset": 0, "reason": "", "unseen": [], "verdict": "denied"});

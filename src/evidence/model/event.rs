@@ -22,7 +22,8 @@ use std::sync::LazyLock;
 /// | 2 | sessions over HTTP: `exchange` in the detail of each event of a message, and `http_exchange` |
 /// | 3 | recordings of a server by itself: `tool_requested`, `tool_denied`, `tool_executed`; otherwise as version 1 |
 /// | 4 | sessions that are compared with decisions about the server's surface: `surface_decision`, `surface_observed`, `surface_drift`; otherwise as version 1 over stdio, and as version 2 over HTTP |
-pub const EVENT_VERSION: u32 = 4;
+/// | 5 | `malformed_lines`, which alone has it: other events of the same session have the version that they had |
+pub const EVENT_VERSION: u32 = 5;
 
 /// The version of events of sessions over HTTP.
 pub const HTTP_EVENTS: u32 = 2;
@@ -31,6 +32,9 @@ pub const SERVER_EVENTS: u32 = 3;
 
 /// The version of events of sessions that are compared with decisions about the server's surface.
 pub const SURFACE_EVENTS: u32 = 4;
+
+/// The version of an event that tells of several lines that are no messages. Whatever the version of the others is.
+pub const JUNK_EVENTS: u32 = 5;
 
 /// The version of each event of a session with this transport: over stdio there is nothing that version 1 could not say.
 /// `judged`: the session is compared with decisions about the server's surface.
@@ -133,6 +137,8 @@ kinds! {
     PolicyReloaded = "policy_reloaded" with PolicyReload,
     /// A line that is not a JSON-RPC message.
     Malformed = "malformed" with Seen,
+    /// Lines that follow each other and are no JSON-RPC messages.
+    MalformedLines = "malformed_lines" with Lines,
     /// A notification that matters to the evidence: cancelled, list_changed.
     Notification = "notification" with Seen,
     /// Something out of the ordinary: a late response, an id in use, a call without a response.
@@ -205,6 +211,7 @@ macro_rules! in_common {
                 Self::PolicyDecision(d) => Some(d.offset),
                 Self::RequestBlocked(d) => Some(d.offset),
                 Self::Malformed(d) | Self::Notification(d) => Some(d.offset),
+                Self::MalformedLines(d) => Some(d.offset),
                 Self::Anomaly(d) => d.offset,
                 Self::ChainStart(_)
                 | Self::PolicyReloaded(_)
@@ -231,7 +238,8 @@ macro_rules! in_common {
                 Self::RequestBlocked(d) => Some(d.exchange),
                 Self::Malformed(d) | Self::Notification(d) => Some(d.exchange),
                 Self::Anomaly(d) => Some(d.exchange),
-                Self::ChainStart(_)
+                Self::MalformedLines(_)
+                | Self::ChainStart(_)
                 | Self::PolicyReloaded(_)
                 | Self::RecorderGap(_)
                 | Self::HttpExchange(_)
@@ -257,6 +265,8 @@ macro_rules! in_common {
         /// Whether an event of this version has such a detail; `over_http`: it is of a session over HTTP.
         const fn is_of(&self, v: u32, over_http: bool) -> bool {
             match (self, self.exchange()) {
+                (Self::MalformedLines(_), _) => v == JUNK_EVENTS && !over_http,
+                _ if v == JUNK_EVENTS => false,
                 (Self::SurfaceDecision(_) | Self::SurfaceObserved(_) | Self::SurfaceDrift(_), _) => v == SURFACE_EVENTS,
                 (Self::HttpExchange(_), _) | (_, Some(InExchange::Said(_))) if v == SURFACE_EVENTS => over_http,
                 (_, Some(InExchange::Unsaid)) if v == SURFACE_EVENTS => !over_http,
@@ -284,6 +294,7 @@ macro_rules! in_common {
                 | Self::PolicyDecision(_)
                 | Self::PolicyReloaded(_)
                 | Self::Malformed(_)
+                | Self::MalformedLines(_)
                 | Self::Notification(_)
                 | Self::HttpExchange(_)
                 | Self::SurfaceDecision(_)
@@ -334,7 +345,7 @@ line! {
         session_id: SessionId,
         /// A [`Transport`].
         transport: String,
-        /// [`EVENT_VERSION`], or an older one; one session has one version.
+        /// [`EVENT_VERSION`], or an older one; one session has one version, but for [`JUNK_EVENTS`].
         #[serde(deserialize_with = "reading::known::<AuditEvent, _>")]
         v: u32 as Version,
         /// Length of the whole message as it crossed, without its line terminator.
@@ -622,6 +633,21 @@ pub mod detail {
             /// Stream offset of the message.
             offset: StreamOffset,
             /// What is wrong with it, or what it refers to.
+            reason: Option<String>,
+        }
+    }
+
+    line! {
+        /// `malformed_lines`.
+        #[derive(Debug, Clone)]
+        pub struct Lines, LinesView<'a> {
+            /// Microseconds (session clock) when the first line was read.
+            first_us: u64,
+            /// How many lines, blank ones between them not counted.
+            lines: u64,
+            /// Stream offset of the first line.
+            offset: StreamOffset,
+            /// What is wrong with the first line.
             reason: Option<String>,
         }
     }

@@ -14,6 +14,8 @@ pub const VERIFIED: usize = 1 << 18;
 
 // A message of a guard may be a batch, and one that is kept back is in flight for a moment.
 const _: () = assert!(2 * GUARDED < FOLLOWED && 2 * FOLLOWED <= VERIFIED);
+/// Lines that are no messages and of which one event tells, at most.
+pub const JUNK_LINES: u64 = 1000;
 /// The largest integer that evidence holds, of either sign: beyond it a double has gaps, and two integers are one number to
 /// many readers (RFC 7493 §2.2). What is written and what is accepted follow from this one bound.
 pub const MAX_INTEGER: u64 = (1 << 53) - 1;

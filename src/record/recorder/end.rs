@@ -147,6 +147,7 @@ impl Recorder {
 
     fn end_chain(&mut self, ending: &Ending, complete: bool, carried_out: Vec<crate::model::InvocationId>) {
         self.name_exchanges();
+        self.say_junk();
         self.exchanges.is_lost = ending.reason == EndReason::SessionLost;
         let detail = detail::ChainEnd {
             carried_out,
@@ -244,6 +245,9 @@ impl Recorder {
         let order = next.table.in_order();
         let carried = order.into_iter().filter(|i| next.table.get(*i).is_some_and(|p| p.recorded)).collect();
         next.write_chain_start(carried);
+        // Its files were taken away, and no chain had said this yet.
+        next.junk = self.junk;
+        next.say_junk();
         next
     }
 }

@@ -10,6 +10,7 @@ mod decision;
 mod end;
 mod exchange;
 mod judged;
+mod junk;
 mod request;
 mod response;
 mod restore;
@@ -51,6 +52,7 @@ use crate::{
 use awaiting::{Awaited, Awaiting};
 use exchange::Exchanges;
 use judged::Judged;
+use junk::Junk;
 use std::{borrow::Cow, cell::OnceCell, collections::BTreeSet, ops::Range};
 use step::Steps;
 
@@ -249,6 +251,8 @@ pub struct Recorder {
     unanswered: u64,
     /// Calls that were closed before, because what they were asked in ended without a response.
     failed: u64,
+    /// Lines that are no messages, and that no event tells of yet.
+    junk: Option<Junk>,
     /// The last request that left no event, and when it was read, monotonic ns.
     silent: Option<(InvocationId, u64)>,
     /// What a server recorded of itself.
@@ -306,6 +310,7 @@ impl Recorder {
             unanswered: 0,
             failed: 0,
             silent: None,
+            junk: None,
             setup,
             session: begin.session,
             continues: begin.continues,
@@ -469,6 +474,7 @@ impl Recorder {
         self.last_ns = self.last_ns.max(m.read_ns);
         let bytes = m.bytes;
         if bytes.iter().all(u8::is_ascii_whitespace) {
+            self.blank(m);
             return Vec::new();
         }
         if self.restored.as_mut().is_some_and(|r| r.is_known(m)) {
@@ -490,7 +496,7 @@ impl Recorder {
         } else {
             match envelope::parse(body, page) {
                 Ok(e) => self.one(m, &e, None, flags(), &mut big),
-                Err(e) => self.malformed(m, &e.to_string()),
+                Err(e) => self.junk(m, &e.to_string()),
             }
         }
         big
@@ -505,7 +511,7 @@ impl Recorder {
         big: &mut Vec<BigPayload>,
     ) {
         if let Err(e) = canon::scan_paged(body, page) {
-            self.malformed(m, &e.to_string());
+            self.junk(m, &e.to_string());
             return;
         }
         let Ok(elements) = canon::elements_paged(body, page) else { return };
@@ -520,7 +526,7 @@ impl Recorder {
             }
         }
         if !any {
-            self.malformed(m, "an empty batch");
+            self.junk(m, "an empty batch");
         }
     }
 
@@ -547,37 +553,16 @@ impl Recorder {
         }
     }
 
-    fn malformed(&mut self, m: &Message<'_>, reason: &str) {
-        self.counts.malformed += 1;
-        let wire = wire_of(m);
-        let reason = match m.ruling.filter(|j| j.blocked) {
-            Some(ruling) => {
-                self.violations += u64::from(m.direction() == Direction::ClientToServer);
-                envelope::short(&format!("not forwarded ({}): {reason}", ruling.why()))
-            }
-            None => envelope::short(reason),
-        };
-        self.event(Entry {
-            at: self.clock.wall(m.read_ns),
-            mono_us: self.mono_us(m.read_ns),
-            direction: Some(m.direction()),
-            method: None,
-            rpc_id: None,
-            invocation: None,
-            wire: Some(&wire),
-            detail: Detail::Malformed(detail::Seen {
-                exchange: self.exchange_of(m.place),
-                offset: m.place.offset,
-                reason: Some(reason),
-            }),
-        });
-    }
-
     fn mono_us(&self, ns: u64) -> u64 {
         ns.saturating_sub(self.started_ns) / 1000
     }
 
     fn event(&mut self, entry: Entry<'_>) {
+        self.say_junk();
+        self.append(entry);
+    }
+
+    fn append(&mut self, entry: Entry<'_>) {
         if let Some(exchange) = entry.detail.read_in() {
             self.exchanges.mention(exchange);
         }

@@ -231,6 +231,12 @@ impl Recorder {
                 }
                 self.grow_stale(e.method.as_deref().unwrap_or_default());
             }
+            Detail::MalformedLines(d) => {
+                self.counts.malformed += d.lines;
+                // No line of them begins after their end.
+                let end = d.offset + e.wire_bytes.unwrap_or_default();
+                state.note(&e, InExchange::Unsaid, end);
+            }
             Detail::Anomaly(d) => self.replay_anomaly(&e, d, state, bound),
             Detail::RecorderGap(d) => {
                 if d.reason == GapReason::InFlightLimit {

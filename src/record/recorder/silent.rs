@@ -13,13 +13,13 @@ const KEPT_NS: u64 = 5_000_000_000;
 
 impl Recorder {
     /// Whether what was taken from the captures is still needed after a crash although its evidence is on disk: a
-    /// request that left none may have its answer soon.
+    /// request that left none may have its answer soon; and while lines are collected.
     #[must_use]
     pub fn needs_captured(&self, now_ns: u64) -> bool {
         let waits = |(invocation, read_ns)| {
             now_ns.saturating_sub(read_ns) < KEPT_NS && self.table.get(invocation).is_some_and(|p| p.key.is_some())
         };
-        self.silent.is_some_and(waits)
+        self.junk.is_some() || self.silent.is_some_and(waits)
     }
 
     pub(super) fn followed_silently(&mut self, invocation: InvocationId, read_ns: u64) {

@@ -414,6 +414,79 @@ fn what_is_not_recorded_and_what_is_an_anomaly() {
     assert_eq!(p.recorder.counts().malformed, 1);
 }
 
+/// What an event tells of lines that are no messages: kind, version, lines, offset, bytes, SHA-256.
+fn junk_of(e: &AuditEvent) -> Option<(&str, u32, u64, u64, u64, String)> {
+    let (lines, offset) = match &e.detail {
+        Detail::Malformed(d) => (1, d.offset),
+        Detail::MalformedLines(d) => (d.lines, d.offset),
+        _ => return None,
+    };
+    Some((e.event.as_str(), e.v, lines, offset, e.wire_bytes?, e.wire_sha256.clone()?))
+}
+
+#[test]
+fn lines_that_are_no_messages_and_follow_each_other_are_one_event() {
+    let mut p = Play::new(false);
+    // The same bytes as the server wrote them, from its first line to its last one of each part.
+    let (first, alone) = ("starting\n\n  [INFO] listening\r\n\n{\"level\":30}", "done");
+    for line in first.split('\n') {
+        p.s2c(line);
+    }
+    p.s2c("");
+    assert_eq!(p.kinds(), ["chain_start"], "they are collected");
+    assert_eq!(p.recorder.junk_is_due(), Some(2_000_000 + 1_000_000_000), "a second after the first one");
+    p.c2s(call("1", "a")).s2c(ok("1")).s2c(alone).c2s("what?").c2s("what?").s2c(alone).c2s("so");
+    p.c2s(r#"{"id":7,"method":"ping"}"#).c2s("so").c2s("what?");
+    let doc = p.end(&clean());
+    let sha = |text: &str| canon::sha256_hex(text.as_bytes());
+    let said: Vec<_> = p
+        .events()
+        .iter()
+        .filter_map(junk_of)
+        .map(|(kind, v, lines, _, bytes, sha)| (kind.to_owned(), v, lines, bytes, sha))
+        .collect();
+    let malformed = |text: &str| ("malformed".to_owned(), 1, 1, text.len() as u64, sha(text));
+    let several = |lines, text: &str| ("malformed_lines".to_owned(), 5, lines, text.len() as u64, sha(text));
+    let expected = [
+        several(3, first),
+        malformed(alone),
+        several(2, "what?\nwhat?"),
+        malformed(alone),
+        // A message that leaves no event is between these two.
+        malformed("so"),
+        several(2, "so\nwhat?"),
+    ];
+    assert_eq!(said, expected);
+    let kinds = p.kinds();
+    assert_eq!(kinds[1..3], ["malformed_lines", "request_received"]);
+    assert_eq!((doc.counts.malformed, doc.event_count), (10, kinds.len() as u64));
+    let event = &p.events()[1];
+    let Detail::MalformedLines(d) = &event.detail else { panic!("{event:?}") };
+    assert_eq!((d.first_us, d.offset, event.direction), (1000, 0, Some(S2C)));
+    // Blank lines take time, too: the last line is the fifth that was read.
+    assert!(event.mono_us > 5000 && event.mono_us < 6000, "{}", event.mono_us);
+}
+
+#[test]
+fn one_event_tells_of_a_thousand_lines_at_most() {
+    let mut p = Play::new(false);
+    for n in 0..2001 {
+        p.s2c(format!("line {n}"));
+    }
+    p.end(&clean());
+    let lines: Vec<u64> = p.events().iter().filter_map(junk_of).map(|(_, _, lines, ..)| lines).collect();
+    assert_eq!(lines, [1000, 1000, 1]);
+}
+
+#[test]
+fn lines_over_http_have_an_event_each() {
+    let mut p = Play::new(false);
+    let body = StreamId::Exchange { exchange: 1, direction: S2C };
+    let end = p.read_at(MessagePlace { stream: body, offset: 0 }, b"junk");
+    p.read_at(MessagePlace { stream: body, offset: end }, b"junk");
+    assert_eq!(p.kinds(), ["chain_start", "malformed", "malformed"]);
+}
+
 #[test]
 fn legs_of_one_call_are_linked() {
     let mut p = Play::new(false);
@@ -607,6 +680,7 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize,
     for (d, m) in script {
         whole.both(*d, m);
     }
+    whole.recorder.say_junk();
     let all_events = whole.events();
     let cut = cut.min(all_events.len());
     let receipts: Vec<&[u8]> = whole.recorder.lines.receipts.split(|b| *b == b'\n').filter(|l| !l.is_empty()).collect();
@@ -668,6 +742,7 @@ fn recover_at(script: &[(Direction, String)], cut: usize, extra_receipts: usize,
         EventKind::ResponseReceived,
         EventKind::RequestForwarded,
         EventKind::Malformed,
+        EventKind::MalformedLines,
         EventKind::PolicyDecision,
         EventKind::RequestBlocked,
     ] {
@@ -712,7 +787,11 @@ fn script() -> Vec<(Direction, String)> {
         (C2S, call("1", "a")),
         (C2S, call("2", "b")),
         (S2C, "junk".into()),
+        (S2C, "[WARN] more of it".into()),
+        (S2C, "".into()),
+        (S2C, "and more".into()),
         (S2C, ok("2")),
+        (S2C, "[INFO] alone".into()),
         (C2S, r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#.into()),
         (C2S, call("3", "c")),
         (S2C, ok("3")),

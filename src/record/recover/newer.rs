@@ -23,8 +23,13 @@ use std::{io, path::Path};
 /// Bytes at the end of an event's line that contain its version.
 const EVENT_END: usize = 120;
 /// The texts of the versions that are read, as they are there.
-const KNOWN_EVENTS: [&str; 4] =
-    ["\"v\":1,\"wire_bytes\":", "\"v\":2,\"wire_bytes\":", "\"v\":3,\"wire_bytes\":", "\"v\":4,\"wire_bytes\":"];
+const KNOWN_EVENTS: [&str; 5] = [
+    "\"v\":1,\"wire_bytes\":",
+    "\"v\":2,\"wire_bytes\":",
+    "\"v\":3,\"wire_bytes\":",
+    "\"v\":4,\"wire_bytes\":",
+    "\"v\":5,\"wire_bytes\":",
+];
 
 /// Refuses a session that only a later version reads in full, before anything of it is changed.
 pub(super) fn refuse(dir: &AuditDir, paths: &SessionPaths, places: &Places) -> Result<(), RecoverError> {

@@ -3,6 +3,7 @@
 use crate::{
     live::{
         content::Content,
+        message::What,
         messages::{MessageId, MessageRow},
         state::rpc_text,
     },
@@ -50,6 +51,9 @@ pub(super) fn lines(
     add("session", Some(row.session_id.to_string()));
     match row.id {
         MessageId::Event(_, seq) => add("event", Some(format!("#{seq}"))),
+        MessageId::Crossed(..) if row.what == What::Junk => {
+            out.push(said("One event tells of it and of the lines around it.", Role::Dim));
+        }
         MessageId::Crossed(..) => out.push(said("It leaves no event.", Role::Dim)),
     }
     let mut say = |text: &str| out.extend(wrapped(text, columns).iter().map(|line| said(line, Role::Dim)));

@@ -234,6 +234,10 @@ fn event(line: &[u8], before: Option<&[u8]>) -> EvidenceRow {
         note: ["reason", "kind", "severity", "facet", "last"]
             .into_iter()
             .find_map(of_detail)
+            .map(|note| match number(m.detail.and_then(|detail| member(detail, "lines"))) {
+                Some(lines) => format!("{}, the first: {note}", counted(lines, "line")),
+                None => note,
+            })
             .or_else(|| exchange(m.detail?)),
         what: what(&m),
         wire: number(m.wire_bytes).zip(said(m.wire_sha256)),
