@@ -1,7 +1,7 @@
 //! What the proxy costs: direct connection, bare two-thread relay, this crate's relay alone, and `assay mcp-proxy`
 //! unwatched and with a subscriber on its live socket, one after the other in turns within one run, compared by ratio.
 //!
-//! `cargo bench --bench proxy -- [--only hot,think,big,sustained,burst,giant,argument,start,exit,hostile] [--rounds N] [--calls N]
+//! `cargo bench --bench proxy -- [--only hot,think,big,sustained,burst,giant,argument,start,exit,contents,hostile] [--rounds N] [--calls N]
 //! [--against PATH] [--quick] [--json]`; `--against` takes another build of `assay` as one more way.
 //!
 //! Percentiles are of single calls over all rounds, throughput is the median round. Compare ratios, not numbers, and

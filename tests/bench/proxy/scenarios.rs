@@ -244,6 +244,19 @@ fn company(ways: &[Way]) -> Vec<Way> {
     all
 }
 
+/// The proxy alone, and with three dashboards, with `--live-content` and without it.
+fn dashboards(ways: &[Way]) -> Vec<Way> {
+    let mut all: Vec<Way> = ways.iter().filter(|w| matches!(w.name, "direct" | "assay")).cloned().collect();
+    if let Some(proxy) = ways.iter().find(|w| w.name == "assay") {
+        let mut shows = proxy.command.clone();
+        shows.insert(2, "--live-content".into());
+        all.push(Way { name: "contents", command: shows.clone(), ..proxy.clone() });
+        all.push(Way { name: "3 boards", watcher: Watcher::Dashboards, ..proxy.clone() });
+        all.push(Way { name: "both", watcher: Watcher::Dashboards, command: shows, ..proxy.clone() });
+    }
+    all
+}
+
 /// Runs everything that was asked for.
 pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
     const US: [&str; 2] = ["p50 µs", "p99 µs"];
@@ -292,6 +305,16 @@ pub fn run(options: &Options, ways: &[Way]) -> io::Result<Vec<Scenario>> {
         let count = if quick { 500 } else { 10_000 };
         let rows = ending(ways, rounds.min(3), count)?;
         add(format!("exit: stdin EOF to exit after {count} calls"), &US, false, rows);
+    }
+    if options.wants("contents") {
+        let rows = calls(&dashboards(ways), rounds, options.calls, Duration::ZERO)?;
+        report.push(Scenario {
+            name: "contents: 200-byte calls back to back, three dashboards, --live-content".into(),
+            columns: US.to_vec(),
+            more_is_better: false,
+            against: ["direct", "assay"],
+            rows,
+        });
     }
     if options.wants("hostile") {
         let rows = hostile(&company(ways), rounds, if quick { 500 } else { 10_000 })?;

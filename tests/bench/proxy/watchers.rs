@@ -26,6 +26,8 @@ pub enum Watcher {
     Nobody,
     /// One who follows from the beginning and keeps the state of a dashboard.
     Follows,
+    /// Three who follow as dashboards do, and want to see what messages hold.
+    Dashboards,
     /// Sixteen who asked for everything and never read.
     Deaf,
     /// Sixteen who read one byte a second.
@@ -54,7 +56,12 @@ impl Watching {
                 let socket = card.card.socket.clone().unwrap_or_default();
                 match watcher {
                     Watcher::Nobody => {}
-                    Watcher::Follows => follow(card, &stopped, &greeted),
+                    Watcher::Follows => follow(card, false, &stopped, &greeted),
+                    Watcher::Dashboards => thread::scope(|s| {
+                        for _ in 0..3 {
+                            s.spawn(|| follow(card.clone(), true, &stopped, &greeted));
+                        }
+                    }),
                     Watcher::Deaf => sit(&socket, None, &stopped, &greeted),
                     Watcher::Drip => sit(&socket, Some(Duration::from_secs(1)), &stopped, &greeted),
                     Watcher::Flood => flood(&socket, &stopped, &greeted),
@@ -91,9 +98,9 @@ fn find(run: &Path, stop: &AtomicBool) -> Option<RunCard> {
     None
 }
 
-fn follow(card: RunCard, stop: &Arc<AtomicBool>, greeted: &Sender<()>) {
+fn follow(card: RunCard, contents: bool, stop: &Arc<AtomicBool>, greeted: &Sender<()>) {
     let (updates, inbox) = mpsc::sync_channel(4096);
-    let Ok(thread) = client::follow(card, u64::MAX, updates, Arc::clone(stop)) else { return };
+    let Ok(thread) = client::follow_only(card, None, (u64::MAX, contents), updates, Arc::clone(stop)) else { return };
     let mut state = State::default();
     for update in &inbox {
         let _ = greeted.send(());
