@@ -64,7 +64,7 @@ pub fn man(args: &ManArgs) -> Result<Exit, Failure> {
     let failed = |e: std::io::Error| Failure::bad_input(format_args!("{}: {e}", args.dir.display()));
     if !args.dir.is_dir() {
         return Err(Failure::bad_input(format_args!("{} is not a directory", args.dir.display()))
-            .hint("make it first: mkdir -p"));
+            .hint(format_args!("make it first: mkdir -p {}", args.dir.display())));
     }
     clap_mangen::generate_to(shown(&Cli::command()), &args.dir).map_err(failed)?;
     let pages = fs::read_dir(&args.dir).map_err(failed)?.filter_map(Result::ok);

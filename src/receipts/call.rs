@@ -2,7 +2,7 @@
 
 use super::{
     memory::Leg,
-    outcome::{Outcome, with_outcome},
+    outcome::{Outcome, schema_of, with_outcome},
     recording::{Cut, Facts, Recording, Said, executed, is_http, without_result},
     settings::Judged,
     shared::Shared,
@@ -13,6 +13,7 @@ use crate::{
         SessionId, ToolDenied, ToolRequested, Transport, WallTime, Word,
         line::{member, text},
         receipt::PLAIN_SCHEMA,
+        redaction::Side,
         server::{DOTTED, SERVER_SOURCE, TOOL_DENIED, TOOL_REQUESTED},
         words::{CallAnomaly, OutcomeReason},
     },
@@ -115,8 +116,14 @@ pub(super) fn request(shared: &Arc<Shared>, r: &Request<'_>) -> Pending {
         flags.insert(CallAnomaly::MetaNotKept.into());
     }
     let rpc_id = content::evidence_id(r.id, &mut flags);
-    let arguments_content = s.store_arguments.then(|| store(arguments, s.store_limit, &mut flags)).flatten();
-    let arguments_redacted = s.cleartext.redact(r.tool, arguments, None, s.store_limit, &mut flags);
+    let is_kept = s.store_arguments || s.cleartext.names(r.tool);
+    let left = s.left(is_kept, Side::Arguments, arguments, &mut flags);
+    let to_keep = left.to_keep(arguments);
+    let arguments_content =
+        to_keep.filter(|_| s.store_arguments).and_then(|value| store(value, s.store_limit, &mut flags));
+    let arguments_redacted =
+        to_keep.and_then(|_| s.cleartext.redact(r.tool, arguments, left.part(), s.store_limit, &mut flags));
+    let schema_version = schema_of(arguments_content.is_some(), &flags, Side::Arguments);
     let transport = r.transport.unwrap_or(s.transport);
     let Some(recording) = shared.recording() else { return pending };
     let call = recording.number();
@@ -148,7 +155,7 @@ pub(super) fn request(shared: &Arc<Shared>, r: &Request<'_>) -> Pending {
         protocol_version: r.protocol_version.map(short).or(meta.protocol_version),
         receipt_id: ReceiptId::of(ReceiptPrefix::Requested, invocation.bits()),
         recorder_version: RECORDER_VERSION.to_owned(),
-        schema_version: PLAIN_SCHEMA.to_owned(),
+        schema_version,
         seq: 0,
         server_id: s.server_id.clone(),
         server_transport: transport.as_str().to_owned(),

@@ -2,10 +2,13 @@
 
 use super::Recorder;
 use crate::{
-    model::Transport,
+    model::{Transport, redaction::Side},
     pack::keys::{KeyError, KeyStore, Signer},
     paths::{self, AuditDir},
-    record::{judge::Decision, redact::Cleartext},
+    record::{
+        judge::Decision,
+        redact::{Anomalies, Cleartext, Left, Redactor},
+    },
 };
 #[cfg(feature = "policy")]
 use crate::{
@@ -79,6 +82,10 @@ pub enum OpenError {
     #[cfg(feature = "policy")]
     #[error("the policy cannot be used: {0}")]
     Policy(#[from] crate::policy::PolicyError),
+    /// Rules that take something out of contents cannot be used.
+    #[cfg(feature = "policy")]
+    #[error("contents cannot be redacted: {0}")]
+    Redact(#[from] crate::redact::LoadError),
     /// The directory name means nothing here.
     #[error("{0}")]
     AuditDir(String),
@@ -100,6 +107,7 @@ pub(super) struct Settings {
     pub(super) store_limit: usize,
     pub(super) cleartext: Cleartext,
     pub(super) cleartext_results: Cleartext,
+    redact: Option<Arc<dyn Redactor>>,
     pub(super) auto_pack: bool,
     pub(super) pack_receipts: Option<u64>,
     pub(super) pack_period: Option<Duration>,
@@ -120,6 +128,12 @@ impl Settings {
 
     pub(super) fn kind(&self, flat: &str, dotted: &str) -> String {
         if self.names == Names::Dotted { dotted } else { flat }.to_owned()
+    }
+
+    /// What rules leave of a content, if any of it may be kept.
+    pub(super) fn left(&self, is_kept: bool, side: Side, value: &[u8], flags: &mut Anomalies) -> Left {
+        let rules = self.redact.as_deref().filter(|_| is_kept);
+        Left::of(rules, side, value, value.len() <= self.store_limit, flags)
     }
 
     /// Whether calls that the policy rejects are refused.
@@ -195,6 +209,8 @@ pub struct Builder {
     home: Option<PathBuf>,
     #[cfg(feature = "policy")]
     policy_file: Option<PathBuf>,
+    #[cfg(feature = "policy")]
+    redact: Vec<PathBuf>,
 }
 
 impl Builder {
@@ -211,6 +227,7 @@ impl Builder {
                 store_limit: STORE_LIMIT,
                 cleartext: Cleartext::default(),
                 cleartext_results: Cleartext::default(),
+                redact: None,
                 auto_pack: false,
                 pack_receipts: None,
                 pack_period: None,
@@ -226,6 +243,8 @@ impl Builder {
             home: None,
             #[cfg(feature = "policy")]
             policy_file: None,
+            #[cfg(feature = "policy")]
+            redact: Vec::new(),
         }
     }
 
@@ -280,6 +299,14 @@ impl Builder {
         let fields: Vec<&str> = fields.into_iter().collect();
         self.check(tool, &fields);
         self.settings.cleartext_results.keep(tool, fields);
+        self
+    }
+
+    /// Takes out of all contents what the rules in this file match, or those of `preset:secrets`, before anything of them is
+    /// kept (docs/redaction.md). Hashes are of the originals. Called more than once, all rules count.
+    #[cfg(feature = "policy")]
+    pub fn redact(mut self, rules: impl Into<PathBuf>) -> Self {
+        self.redact.push(rules.into());
         self
     }
 
@@ -363,6 +390,10 @@ impl Builder {
             let policy = Arc::new(Policy::load_whole(path)?);
             let judge = PolicyJudge::new(policy.clone(), Dns::System, clock::mono_ns());
             self.settings.policy = Some((policy, judge));
+        }
+        #[cfg(feature = "policy")]
+        if !self.redact.is_empty() {
+            self.settings.redact = Some(Arc::new(crate::redact::load(&self.redact)?));
         }
         if self.settings.auto_pack && self.settings.signer.get().is_none() {
             let _ = self.settings.signer.set(Self::key()?);

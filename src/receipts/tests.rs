@@ -476,3 +476,88 @@ fn a_pack_whose_links_were_changed_is_tampered() {
     }
     assert!(pack.join(AUDIT_LOG).exists());
 }
+
+/// Whether any file below a directory has a text.
+#[cfg(feature = "policy")]
+fn holds(dir: &Path, text: &str) -> bool {
+    dir.read_dir().unwrap().map(|entry| entry.unwrap().path()).any(|path| match path.is_dir() {
+        true => holds(&path, text),
+        false => memchr::memmem::find(&std::fs::read(&path).unwrap_or_default(), text.as_bytes()).is_some(),
+    })
+}
+
+#[cfg(feature = "policy")]
+#[test]
+fn what_rules_match_is_kept_nowhere_and_the_pack_says_so() {
+    const SECRET: &str = "TCK-483920";
+    let place = Place::new();
+    let rules = place.tmp.path().join("r.yaml");
+    std::fs::write(&rules, "version: \"1\"\nrules:\n  - { name: ticket, regex: 'TCK-[0-9]{6}' }\n  - { name: who, pointer: /user/name, in: arguments }\n").unwrap();
+    let recorder = place.open(|b| {
+        let b = b.auto_pack(true).redact(&rules).redact("preset:secrets");
+        b.store_arguments(true)
+            .store_results(true)
+            .store_errors(true)
+            .cleartext("s", ["q"])
+            .cleartext_results("s", ["found"])
+    });
+    let receipts = recorder.receipts();
+    let arguments = format!(r#"{{"q":"see {SECRET}.","user":{{"name":"Eve"}}}}"#);
+    let result = format!(
+        r#"{{"content":[{{"type":"text","text":"{SECRET}"}}],"structuredContent":{{"found":"{SECRET}!","n":1}}}}"#
+    );
+    call(&receipts, "s", &arguments, Outcome::Result(result.as_bytes())).unwrap();
+    call(&receipts, "plain", r#"{"a":1}"#, OK).unwrap();
+    call(&receipts, "fail", r#"{"a":1,"a":"TCK-483920"}"#, Outcome::Error(br#"{"code":1,"message":"no TCK-483920"}"#))
+        .unwrap();
+    let closed = recorder.close();
+    let sealed = &closed.packs[0];
+    let all = lines(sealed);
+    let of = |n: usize, name: &str| String::from_utf8_lossy(member(&all[n], name).unwrap()).into_owned();
+    let hash = |json: &str| {
+        format!("\"sha256:{}\"", crate::canon::sha256_hex(&crate::canon::canonicalize(json.as_bytes()).unwrap()))
+    };
+    assert_eq!(of(1, "arguments_content"), r#"{"q":"see [redacted:ticket].","user":{"name":"[redacted:who]"}}"#);
+    assert_eq!(of(1, "arguments_hash"), hash(&arguments), "of the original");
+    assert_eq!(of(1, "anomalies"), r#"["redacted:arguments:ticket","redacted:arguments:who"]"#);
+    assert!(of(1, "arguments_redacted").contains(r#""q":"see [redacted:ticket].""#), "{}", of(1, "arguments_redacted"));
+    assert_eq!((of(1, "schema_version"), of(2, "schema_version")), (r#""3.4""#.into(), r#""3.4""#.into()));
+    assert_eq!(of(2, "result_hash"), hash(&result));
+    assert_eq!(of(2, "anomalies"), r#"["redacted:result:ticket"]"#);
+    assert!(of(2, "result_redacted").starts_with(r#"{"found":"[redacted:ticket]!","n":"sha256:"#));
+    assert_eq!((of(3, "schema_version"), of(3, "arguments_content")), (r#""3.0""#.into(), r#"{"a":1}"#.into()));
+    // Nothing can be looked through that means two things.
+    assert!(of(5, "anomalies").contains("redaction_not_possible") && of(5, "arguments_content") == "null");
+    assert_eq!((of(6, "error"), of(6, "schema_version")), (r#""no [redacted:ticket]""#.into(), r#""3.4""#.into()));
+    assert_eq!(checked(sealed).facts.redacted_contents, 3);
+    for secret in [SECRET, "\"Eve\""] {
+        assert!(!holds(&place.dir(), secret), "{secret}");
+    }
+    let file = sealed.pack.as_ref().unwrap().join(RECEIPTS);
+    let sound = std::fs::read_to_string(&file).unwrap();
+    for (from, to) in [
+        ("[\"redacted:arguments:ticket\",\"redacted:arguments:who\"]", "[]"),
+        ("see [redacted:ticket]", "see something else!!!"),
+        ("\"redacted:result:ticket\"", ""),
+    ] {
+        std::fs::write(&file, sound.replacen(from, to, 1)).unwrap();
+        let (pack, options) = (sealed.pack.as_ref().unwrap(), VerifyOptions::default());
+        let report = verify(pack, &options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        assert!(
+            report.errors.iter().any(|e| e.message.contains("does not match its hash")),
+            "{from}: {:?}",
+            report.errors
+        );
+    }
+}
+
+#[cfg(feature = "policy")]
+#[test]
+fn rules_that_cannot_be_used_are_an_error_before_the_server_serves() {
+    let place = Place::new();
+    for (rules, said) in [("preset:x", "there is no preset `x`"), ("/nowhere/r.yaml", "/nowhere/r.yaml: ")] {
+        let opened = Recorder::builder("demo").audit_dir(place.dir()).redact(rules).open();
+        let error = opened.err().unwrap().to_string();
+        assert!(error.starts_with("contents cannot be redacted: ") && error.contains(said), "{error}");
+    }
+}

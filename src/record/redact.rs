@@ -3,7 +3,11 @@
 use super::content;
 use crate::{
     canon::{self, Digest},
-    model::{CallAnomaly, Word, line::member, redaction::Side},
+    model::{
+        CallAnomaly, Word,
+        line::member,
+        redaction::{self, Side},
+    },
 };
 use serde_json::value::RawValue;
 use std::{
@@ -47,6 +51,55 @@ pub struct Redacted {
 /// The value has no canonical form, or it takes too long to look through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotApplied;
+
+/// What rules leave of a content that is to be kept.
+#[derive(Debug)]
+pub enum Left {
+    /// As it was sent.
+    All,
+    /// This, in canonical form.
+    Part(Vec<u8>),
+    /// They could not be applied.
+    Nothing,
+}
+
+impl Left {
+    /// What rules leave of a content; what they took out, or that they could not, goes into `flags`. `fits`: it is not too long
+    /// to be looked through.
+    pub fn of(rules: Option<&dyn Redactor>, side: Side, value: &[u8], fits: bool, flags: &mut Anomalies) -> Self {
+        let Some(rules) = rules else { return Self::All };
+        match if fits { rules.apply(side, value) } else { Err(NotApplied) } {
+            Ok(None) => Self::All,
+            Ok(Some(redacted)) => {
+                flags.extend(redacted.rules.iter().map(|rule| Word::from(redaction::word(side, rule).as_str())));
+                Self::Part(redacted.value)
+            }
+            Err(NotApplied) => {
+                flags.insert(CallAnomaly::RedactionNotPossible.into());
+                Self::Nothing
+            }
+        }
+    }
+
+    /// What may be kept of a value of which this is left.
+    #[must_use]
+    pub fn to_keep<'v>(&'v self, value: &'v [u8]) -> Option<&'v [u8]> {
+        match self {
+            Self::All => Some(value),
+            Self::Part(left) => Some(left),
+            Self::Nothing => None,
+        }
+    }
+
+    /// It, if it is less than there was.
+    #[must_use]
+    pub fn part(&self) -> Option<&[u8]> {
+        match self {
+            Self::Part(left) => Some(left),
+            Self::All | Self::Nothing => None,
+        }
+    }
+}
 
 /// Of which tools which fields are kept in cleartext.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

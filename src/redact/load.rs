@@ -16,9 +16,11 @@ use super::{
     texts::{self, Texts},
 };
 use crate::{
+    files,
     model::{redaction, surface::steps, version},
     yaml::{Error, Node, Place, Source},
 };
+use std::{io, path::PathBuf};
 
 /// Version of a rules file: `N`, or `N.M` for a later minor one.
 ///
@@ -29,12 +31,49 @@ pub const REDACTION_VERSION: &str = "1";
 /// What stands before the name of a preset, in the place of a file's path.
 pub const PRESET: &str = "preset:";
 /// Bytes of the largest rules file that is read.
-pub const MAX_FILE: u64 = 256 << 10;
+const MAX_FILE: u64 = 256 << 10;
 /// Rules in all files and presets.
 const MAX_RULES: usize = 256;
 
 const KEYS: [&str; 3] = ["version", "presets", "rules"];
 const KEYS_OF_RULE: [&str; 5] = ["name", "pointer", "regex", "member", "in"];
+
+/// Why rules cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A preset that is none, or rules that are too big together.
+    #[error("{0}")]
+    Rules(String),
+    /// A file that cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that is not understood, at its place.
+    #[error("{0}")]
+    Text(Error),
+}
+
+/// The rules of all these files, and of presets (`preset:secrets`).
+///
+/// # Errors
+/// [`LoadError`].
+pub fn load(named: &[PathBuf]) -> Result<Rules, LoadError> {
+    let mut loader = Loader::default();
+    for path in named {
+        if let Some(preset) = path.to_str().and_then(|text| text.strip_prefix(PRESET)) {
+            loader.preset(preset).map_err(LoadError::Rules)?;
+            continue;
+        }
+        let read = files::named(path).and_then(|file| files::read_all(file, MAX_FILE));
+        let text = read.map_err(|source| LoadError::File { path: path.clone(), source })?;
+        loader.file(&path.to_string_lossy(), &text).map_err(LoadError::Text)?;
+    }
+    loader.finish().map_err(LoadError::Rules)
+}
 
 /// Takes files and presets, in their order.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ mod load;
 mod preset;
 mod texts;
 
-pub use load::{Loader, MAX_FILE, PRESET, REDACTION_VERSION};
+pub use load::{LoadError, Loader, PRESET, REDACTION_VERSION, load};
 
 use crate::{
     model::redaction::Side,

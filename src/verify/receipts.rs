@@ -14,11 +14,11 @@ use crate::model::pack::RECEIPTS;
 use crate::{
     canon,
     model::{
-        Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime,
+        CallAnomaly, Outcome, PolicyVerdict, ReceiptId, SessionId, WallTime, Word,
         cursor::{hex_of, shown},
         receipt::{Counts, ReceiptView as Receipt},
         redaction::{self, Side},
-        schema::OfCall,
+        schema::{OfCall, SCHEMA_VERSION},
     },
 };
 use serde_json::value::RawValue;
@@ -232,26 +232,23 @@ impl ReceiptFile {
                         check.found("E_MANIFEST_TAMPER", what, None);
                     }
                     self.totals.counts.call(call.outcome, call.policy_verdict);
-                    let may = (call.schema_version == OfCall::Redacted).then_some(call.anomalies);
+                    let may = call.schema_version == OfCall::Redacted;
+                    let stands = |side| {
+                        move |content: &[u8], hash: &[u8]| {
+                            may && redaction::stands_for(content, hash, sense::words(call.anomalies), side)
+                        }
+                    };
                     let arguments = (call.arguments_content, Some(call.arguments_hash));
                     let redacted = [
-                        content(&mut check, "arguments_content", arguments, may.map(|words| (words, Side::Arguments))),
+                        content(&mut check, "arguments_content", arguments, &stands(Side::Arguments)),
                         content(
                             &mut check,
                             "result_content",
                             (call.result_content, call.result_hash),
-                            may.map(|words| (words, Side::Result)),
+                            &stands(Side::Result),
                         ),
                     ];
-                    let redacted: u64 = redacted.into_iter().map(u64::from).sum();
-                    self.totals.redacted += redacted;
-                    if may.is_some() && redacted == 0 {
-                        check.found(
-                            "E_MANIFEST_TAMPER",
-                            "no content of the receipt is redacted, but its schema says so",
-                            None,
-                        );
-                    }
+                    self.totals.redacted(may, redacted.into_iter().map(u64::from).sum(), &mut check);
                 }
                 self.totals.server(r, &mut check);
                 tally.ours(r);
@@ -311,12 +308,25 @@ impl ReceiptFile {
 }
 
 impl ReceiptTotals {
+    /// Counts the contents of a receipt that rules redacted; `may`: its schema says that there are some.
+    fn redacted(&mut self, may: bool, contents: u64, check: &mut Check<'_, '_>) {
+        self.redacted += contents;
+        if may && contents == 0 {
+            let what = "no content of the receipt is redacted, but its schema says so";
+            check.found("E_MANIFEST_TAMPER", what, None);
+        }
+    }
+
     /// What a server recorded itself.
     fn server(&mut self, receipt: &Receipt<'_>, check: &mut Check<'_, '_>) {
         let (policy, wrong) = match receipt {
             Receipt::Requested(r) => {
                 let arguments = (raw(r.arguments_content.as_deref()), Some(r.arguments_hash.as_bytes()));
-                content(check, "arguments_content", arguments, None);
+                let may = r.schema_version == SCHEMA_VERSION;
+                let is_redacted = content(check, "arguments_content", arguments, &|content, hash| {
+                    may && redaction::stands_for(content, hash, as_bytes(&r.anomalies), Side::Arguments)
+                });
+                self.redacted(may, is_redacted.into(), check);
                 (None, escrow::requested(r))
             }
             Receipt::Denied(r) => {
@@ -328,7 +338,12 @@ impl ReceiptTotals {
                     self.counts.execution(r.outcome, r.policy_verdict);
                 }
                 let hash = r.result_hash.as_ref().map(String::as_bytes);
-                content(check, "result_content", (raw(r.result_content.as_deref()), hash), None);
+                let may = r.schema_version == SCHEMA_VERSION;
+                let result = (raw(r.result_content.as_deref()), hash);
+                let is_redacted = content(check, "result_content", result, &|content, hash| {
+                    may && redaction::stands_for(content, hash, as_bytes(&r.anomalies), Side::Result)
+                });
+                self.redacted(may, is_redacted.into(), check);
                 (r.policy_hash.as_ref(), escrow::executed(r))
             }
             Receipt::Call(_) | Receipt::Start(_) | Receipt::End(_) | Receipt::Gap(_) => return,
@@ -340,6 +355,10 @@ impl ReceiptTotals {
             check.found("E_MANIFEST_TAMPER", what, None);
         }
     }
+}
+
+fn as_bytes(words: &[Word<CallAnomaly>]) -> impl Iterator<Item = &[u8]> {
+    words.iter().map(|word| word.as_bytes())
 }
 
 fn raw(content: Option<&RawValue>) -> Option<&[u8]> {
@@ -380,14 +399,12 @@ fn content(
     check: &mut Check<'_, '_>,
     name: &str,
     (content, hash): (Option<&[u8]>, Option<&[u8]>),
-    may_be_redacted: Option<(&[u8], Side)>,
+    stands_for: &dyn Fn(&[u8], &[u8]) -> bool,
 ) -> bool {
     let Some(content) = content else { return false };
     let actual = format!("sha256:{}", canon::sha256_hex(content));
     if hash != Some(actual.as_bytes()) {
-        let stands =
-            |(words, side)| redaction::stands_for(content, hash.unwrap_or_default(), sense::words(words), side);
-        if may_be_redacted.is_some_and(stands) {
+        if stands_for(content, hash.unwrap_or_default()) {
             return true;
         }
         let stated = hash.map_or("null".to_owned(), shown);

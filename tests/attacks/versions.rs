@@ -147,6 +147,8 @@ const LIES: &[(Place, &[&str])] = &[
             r#""3.2""#,
             // And that of 3.3 has a content that is redacted.
             r#""3.3""#,
+            // That of 3.4 is none of a call.
+            r#""3.4""#,
             r#""03.5""#,
             r#"" 3.5""#,
             r#""3.5-rc""#,

@@ -15,7 +15,7 @@ use super::{
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
 
-pub use super::schema::{FIELDS_SCHEMA, PLAIN_SCHEMA, SCHEMA_VERSION, SURFACE_SCHEMA};
+pub use super::schema::{FIELDS_SCHEMA, PLAIN_SCHEMA, REDACTED_SCHEMA, SCHEMA_VERSION, SURFACE_SCHEMA};
 pub use super::words::{Outcome, PolicyVerdict};
 
 /// `integration_source` of every receipt.
@@ -114,7 +114,7 @@ line! {
         result_is_error: Option<bool>,
         /// `complete`, `input_required`, `task`, another value as sent.
         result_type: Option<String>,
-        /// [`SCHEMA_VERSION`] if a content is redacted; else [`FIELDS_SCHEMA`] if it has `arguments_redacted`,
+        /// [`REDACTED_SCHEMA`] if a content is redacted; else [`FIELDS_SCHEMA`] if it has `arguments_redacted`,
         /// [`SURFACE_SCHEMA`] if it says how its definition stood, or [`PLAIN_SCHEMA`].
         #[serde(deserialize_with = "super::schema::known_of_call")]
         schema_version: String as OfCall,

@@ -3,6 +3,8 @@
 //! Where something was, the content has a placeholder with the name of the rule; `anomalies` has a word for each rule, and for which
 //! content it was. The hash is that of the original.
 
+use super::{CallAnomaly, Word};
+
 /// How each word of `anomalies` begins that names a rule.
 const PREFIX: &str = "redacted:";
 /// The longest name of a rule, in bytes.
@@ -53,6 +55,12 @@ pub fn rules<'a>(words: impl IntoIterator<Item = &'a [u8]>, side: Side) -> impl 
         let rest = word.strip_prefix(PREFIX.as_bytes())?.strip_prefix(side.as_str().as_bytes())?;
         std::str::from_utf8(rest.strip_prefix(b":")?).ok().filter(|name| is_name(name))
     })
+}
+
+/// Whether `anomalies` name such a rule.
+#[must_use]
+pub fn is_redacted<'a>(anomalies: impl IntoIterator<Item = &'a Word<CallAnomaly>>, side: Side) -> bool {
+    rules(anomalies.into_iter().map(|word| word.as_bytes()), side).next().is_some()
 }
 
 /// Whether a content that is not what its hash says is what rules left of it: some are named, and it has the placeholder of each.

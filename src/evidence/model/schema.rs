@@ -15,7 +15,11 @@ use serde::{Deserialize as _, Deserializer, de::Error as _};
 /// | 3.1 | in `mcp_tool_call`: how the call's definition stood, `surface_age_ms` to `surface_state` |
 /// | 3.2 | in `mcp_tool_call`: `arguments_redacted`; the members of 3.1 all or none |
 /// | 3.3 | in `mcp_tool_call`: contents that are not what their hash says, where `anomalies` names the rules that redacted them; the members of 3.1, and `arguments_redacted`, or not |
-pub const SCHEMA_VERSION: &str = "3.3";
+/// | 3.4 | the same in `mcp_tool_requested` and `mcp_tool_executed`, which otherwise are of 3.0 |
+pub const SCHEMA_VERSION: &str = "3.4";
+
+/// The schema version of the receipt of a call with contents that rules redacted.
+pub const REDACTED_SCHEMA: &str = "3.3";
 
 /// The schema version of the receipt of a call that has its arguments field by field, and nothing later.
 pub const FIELDS_SCHEMA: &str = "3.2";
@@ -39,7 +43,15 @@ pub fn known<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
 /// # Errors
 /// It is another one.
 pub fn known_of_call<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
-    one_of(d, &[PLAIN_SCHEMA, SURFACE_SCHEMA, FIELDS_SCHEMA, SCHEMA_VERSION])
+    one_of(d, &[PLAIN_SCHEMA, SURFACE_SCHEMA, FIELDS_SCHEMA, REDACTED_SCHEMA])
+}
+
+/// The same of a receipt of a server that may have contents.
+///
+/// # Errors
+/// It is another one.
+pub fn known_of_server<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+    one_of(d, &[PLAIN_SCHEMA, SCHEMA_VERSION])
 }
 
 fn one_of<'de, D: Deserializer<'de>>(d: D, known: &[&str]) -> Result<String, D::Error> {
@@ -72,7 +84,7 @@ impl Canonical for OfCall {
             v if v == PLAIN_SCHEMA.as_bytes() => Some(Self::Plain),
             v if v == SURFACE_SCHEMA.as_bytes() => Some(Self::Surface),
             v if v == FIELDS_SCHEMA.as_bytes() => Some(Self::Fields),
-            v if v == SCHEMA_VERSION.as_bytes() => Some(Self::Redacted),
+            v if v == REDACTED_SCHEMA.as_bytes() => Some(Self::Redacted),
             _ => None,
         }
     }
@@ -85,7 +97,9 @@ pub fn newer_receipt(bytes: &[u8]) -> Option<TooNew> {
     let mut named = memchr::memmem::find_iter(bytes, "\"schema_version\"");
     let here = named.next().map_or(&[][..], |at| &bytes[at..]);
     let is = |known: &str| here.starts_with(format!("\"schema_version\":\"{known}\"").as_bytes());
-    if [PLAIN_SCHEMA, SURFACE_SCHEMA, FIELDS_SCHEMA, SCHEMA_VERSION].into_iter().any(is) && named.next().is_none() {
+    if [PLAIN_SCHEMA, SURFACE_SCHEMA, FIELDS_SCHEMA, REDACTED_SCHEMA, SCHEMA_VERSION].into_iter().any(is)
+        && named.next().is_none()
+    {
         return None;
     }
     later_receipt(bytes)
@@ -104,14 +118,15 @@ mod tests {
     #[test]
     fn a_receipt_is_too_new_by_its_schema() {
         let newer = |v: &str| newer_receipt(format!(r#"{{"schema_version":"{v}"}}"#).as_bytes()).is_some();
-        assert!(newer("3.4") && newer("4.0") && newer("3.10"));
-        let decoy = br#"{"arguments_content":{"schema_version":"3.0"},"schema_version":"3.4"}"#;
+        assert!(newer("3.5") && newer("4.0") && newer("3.10"));
+        let decoy = br#"{"arguments_content":{"schema_version":"3.0"},"schema_version":"3.5"}"#;
         assert!(newer_receipt(decoy).is_some());
         assert!(
             !newer("3.0")
                 && !newer("3.1")
                 && !newer("3.2")
                 && !newer("3.3")
+                && !newer("3.4")
                 && !newer("2.9")
                 && !newer("x")
                 && !newer("3")

@@ -68,8 +68,8 @@ line! {
         receipt_id: ReceiptId,
         /// Version of the recorder.
         recorder_version: String,
-        /// [`PLAIN_SCHEMA`](super::receipt::PLAIN_SCHEMA).
-        #[serde(deserialize_with = "super::schema::known")]
+        /// [`PLAIN_SCHEMA`](super::receipt::PLAIN_SCHEMA), or [`SCHEMA_VERSION`](super::receipt::SCHEMA_VERSION) if its content is redacted.
+        #[serde(deserialize_with = "super::schema::known_of_server")]
         schema_version: String,
         /// Position among the receipts of the recording.
         seq: u64,
@@ -184,8 +184,8 @@ line! {
         result_redacted: Option<Box<RawValue>>,
         /// `complete`, `input_required`, `task`, another value as sent.
         result_type: Option<String>,
-        /// [`PLAIN_SCHEMA`](super::receipt::PLAIN_SCHEMA).
-        #[serde(deserialize_with = "super::schema::known")]
+        /// [`PLAIN_SCHEMA`](super::receipt::PLAIN_SCHEMA), or [`SCHEMA_VERSION`](super::receipt::SCHEMA_VERSION) if its content is redacted.
+        #[serde(deserialize_with = "super::schema::known_of_server")]
         schema_version: String,
         /// Position among the receipts of the recording.
         seq: u64,

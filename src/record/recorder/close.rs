@@ -9,7 +9,7 @@ use crate::{
         RpcId, ToolCall, Transport,
         event::detail,
         receipt::{
-            FIELDS_SCHEMA, INTEGRATION_SOURCE, PLAIN_SCHEMA, SCHEMA_VERSION, SESSION_START, SURFACE_SCHEMA,
+            FIELDS_SCHEMA, INTEGRATION_SOURCE, PLAIN_SCHEMA, REDACTED_SCHEMA, SESSION_START, SURFACE_SCHEMA,
             SessionStart, TOOL_CALL,
         },
         redaction::{self, Side},
@@ -109,10 +109,9 @@ impl Recorder {
         receipt.arguments_content = p.call.as_mut().and_then(|c| c.arguments_content.take());
         receipt.result_content = p.response.as_mut().and_then(|r| r.result_content.take());
         let contents = [(Side::Arguments, &receipt.arguments_content), (Side::Result, &receipt.result_content)];
-        let is_redacted =
-            |side| redaction::rules(receipt.anomalies.iter().map(|w| w.as_bytes()), side).next().is_some();
+        let is_redacted = |side| redaction::is_redacted(&receipt.anomalies, side);
         if contents.into_iter().any(|(side, content)| content.is_some() && is_redacted(side)) {
-            SCHEMA_VERSION.clone_into(&mut receipt.schema_version);
+            REDACTED_SCHEMA.clone_into(&mut receipt.schema_version);
         }
         self.count_call(&receipt);
         self.receipt_line(id, &receipt)

@@ -4,19 +4,14 @@ use super::{BigPayload, Message, Recorder, UNFOLLOWED_EVERY, wire_of};
 use crate::model::words::AnomalyKind;
 use crate::{
     canon::{self, Digest},
-    model::{
-        CallAnomaly, Detail, Direction, InvocationId, Word,
-        event::detail,
-        redaction::{self, Side},
-        surface::Facet,
-    },
+    model::{CallAnomaly, Detail, Direction, InvocationId, Word, event::detail, redaction::Side, surface::Facet},
     record::{
         chain::{Entry, Wire},
         content,
         correlate::{Call, Pending},
         envelope::{self, Class, Envelope, IdKey, Params, RequestMeta, Reviewed},
         judge::Subject,
-        redact::NotApplied,
+        redact::Left,
         surface::Part,
     },
 };
@@ -285,16 +280,14 @@ impl Recorder {
         flags: &mut BTreeSet<Word<CallAnomaly>>,
     ) -> Option<Box<RawValue>> {
         let (arguments, limit) = (arguments.unwrap_or(b"{}"), self.setup.store_limit);
-        let left = match left {
-            Some(Left::Nothing) => return None,
-            Some(Left::Part(value)) => Some(value.as_slice()),
-            Some(Left::All) | None => None,
-        };
+        if matches!(left, Some(Left::Nothing)) {
+            return None;
+        }
         if self.setup.cleartext.names(tool) && (m.page.is_some() || arguments.len() > limit) {
             flags.insert(CallAnomaly::CleartextNotKept.into());
             return None;
         }
-        self.setup.cleartext.redact(tool, arguments, left, limit, flags)
+        self.setup.cleartext.redact(tool, arguments, left.and_then(Left::part), limit, flags)
     }
 
     /// What rules leave of a content that is to be kept; what they took out, or that they could not, goes into `flags`.
@@ -305,20 +298,9 @@ impl Recorder {
         value: &[u8],
         flags: &mut BTreeSet<Word<CallAnomaly>>,
     ) -> Left {
-        let Some(rules) = &self.setup.redact else { return Left::All };
         // What is larger goes to the investigation log as it crossed.
         let fits = m.page.is_none() && value.len() <= self.setup.store_limit;
-        match if fits { rules.apply(side, value) } else { Err(NotApplied) } {
-            Ok(None) => Left::All,
-            Ok(Some(redacted)) => {
-                flags.extend(redacted.rules.iter().map(|rule| Word::from(redaction::word(side, rule).as_str())));
-                Left::Part(redacted.value)
-            }
-            Err(NotApplied) => {
-                flags.insert(CallAnomaly::RedactionNotPossible.into());
-                Left::Nothing
-            }
-        }
+        Left::of(self.setup.redact.as_deref(), side, value, fits, flags)
     }
 
     /// Puts what is left of a payload into the investigation log, and returns it in canonical form if a pack can hold it.
@@ -333,11 +315,7 @@ impl Recorder {
         flags: &mut BTreeSet<Word<CallAnomaly>>,
         big: &mut Vec<BigPayload>,
     ) -> Option<Box<RawValue>> {
-        let value = match left {
-            Some(Left::Nothing) => return None,
-            Some(Left::Part(left)) => left.as_slice(),
-            Some(Left::All) | None => value,
-        };
+        let value = left.map_or(Some(value), |left| left.to_keep(value))?;
         let kind = side.as_str();
         let canonical = matches!(digest, Digest::Jcs(_));
         let at = self.clock.wall(m.read_ns);
@@ -433,16 +411,6 @@ impl Recorder {
             }),
         });
     }
-}
-
-/// What rules leave of a content.
-pub(super) enum Left {
-    /// As it was sent.
-    All,
-    /// This, in canonical form.
-    Part(Vec<u8>),
-    /// They could not be applied.
-    Nothing,
 }
 
 /// What the policy judges of a request: tool calls, and the other methods that are reviewed (docs/guard.md).

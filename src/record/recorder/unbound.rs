@@ -17,7 +17,7 @@ use crate::{
     model::{
         CallAnomaly, Detail, InvocationId, Outcome, PolicyVerdict, ReceiptId, ToolCall, WallTime,
         event::detail,
-        receipt::{FIELDS_SCHEMA, GapReceipt, RECORDER_GAP, SCHEMA_VERSION, TOOL_CALL},
+        receipt::{FIELDS_SCHEMA, GapReceipt, RECORDER_GAP, REDACTED_SCHEMA, TOOL_CALL},
         said::Said,
         to_line,
     },
@@ -116,7 +116,7 @@ impl Recorder {
         there.arguments_content = None;
         there.result_content = None;
         // These versions say only what of contents is there.
-        if [FIELDS_SCHEMA, SCHEMA_VERSION].contains(&&*there.schema_version) {
+        if [FIELDS_SCHEMA, REDACTED_SCHEMA].contains(&&*there.schema_version) {
             there.arguments_redacted = Said::Unsaid;
             there.schema_version.clone_from(&here.schema_version);
         }
