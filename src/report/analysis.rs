@@ -179,19 +179,20 @@ fn more(out: &mut String, rows: usize) {
 }
 
 fn table(out: &mut String, title: &str, rows: &[AnalysisRow]) {
+    const HEADS: [&str; 6] = ["calls", "failed", "denied", "p50", "p95", "longest"];
     if rows.is_empty() {
         return;
     }
-    let _ = writeln!(out, "<h2>{title}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th></th>");
-    for head in ["calls", "failed", "denied", "p50", "p95", "longest"] {
+    let _ = writeln!(out, "<h2>{title}</h2>\n<div class=\"wide\"><table class=\"cards\">\n<thead><tr><th></th>");
+    for head in HEADS {
         let _ = write!(out, "<th class=\"n\">{head}</th>");
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for r in rows.iter().take(SHOWN) {
         let _ = write!(out, "<tr><td class=\"name\">{}</td>", escape(&r.name));
         let cells = [grouped(r.calls), grouped(r.errors + r.timeouts), grouped(r.denied)];
-        for cell in cells.into_iter().chain([r.p50_us, r.p95_us, r.max_us].map(duration_if)) {
-            let _ = write!(out, "<td class=\"n\">{cell}</td>");
+        for (head, cell) in HEADS.iter().zip(cells.into_iter().chain([r.p50_us, r.p95_us, r.max_us].map(duration_if))) {
+            let _ = write!(out, "<td class=\"n\" data-is=\"{head}\">{cell}</td>");
         }
         out.push_str("</tr>\n");
     }
@@ -233,9 +234,14 @@ mod tests {
             timeline: &timeline,
         };
         let page = page(&counted);
-        for part in
-            ["6 calls, 1 failed", "most at once: 2", "class=\"bad\" x=", "style=\"width:100%\"", "<h2>Servers</h2>"]
-        {
+        for part in [
+            "6 calls, 1 failed",
+            "most at once: 2",
+            "class=\"bad\" x=",
+            "style=\"width:100%\"",
+            "<h2>Servers</h2>",
+            "data-is=\"failed\">1<",
+        ] {
             assert!(page.contains(part), "{part}: {page}");
         }
         for evil in ["<script", "<b>", "<i>", "\u{202e}"] {
