@@ -31,6 +31,7 @@ pub mod screen;
 pub mod shell;
 pub mod surface;
 mod table;
+pub mod verifier;
 pub mod verify;
 mod verify_compat;
 pub mod verify_dir;
@@ -88,6 +89,8 @@ pub enum Command {
     Prove(prove::ProveArgs),
     /// Verify a proof of one call
     VerifyProof(prove::VerifyProofArgs),
+    /// Print a second verifier: a page for browsers, or a script for node
+    Verifier(verifier::VerifierArgs),
     /// Write a session, or part of it, as HTML, JSON, CSV, HAR or spans of OpenTelemetry
     Export(export::ExportArgs),
     /// Count calls, errors, denials and latency in packs, or in everything that you recorded
@@ -145,6 +148,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Prove(args) => prove::run(&args),
         Command::VerifyProof(args) => prove::verify(&args),
+        Command::Verifier(args) => verifier::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Diff(args) => diff::run(&args),

@@ -26,6 +26,7 @@ mod cli_prune;
 mod cli_replay;
 mod cli_run;
 mod cli_surface;
+mod cli_verifier;
 mod cli_verify;
 mod cli_verify_dir;
 mod cli_wrap;

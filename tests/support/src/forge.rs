@@ -2,6 +2,7 @@
 
 use crate::{
     rig::scratch,
+    second,
     sessions::{self, Plan, Written},
 };
 use assay::{
@@ -413,6 +414,13 @@ pub fn unpinned() -> VerifyOptions {
 }
 
 pub fn check(dir: &Path, options: &VerifyOptions) -> VerifyReport {
+    let report = check_alone(dir, options);
+    second::agrees(dir, options, &report);
+    report
+}
+
+/// Without the second verifier.
+pub fn check_alone(dir: &Path, options: &VerifyOptions) -> VerifyReport {
     verify(dir, options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 

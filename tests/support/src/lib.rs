@@ -11,6 +11,7 @@ pub mod guard;
 pub mod peer;
 pub mod recording;
 pub mod rig;
+pub mod second;
 pub mod sessions;
 pub mod sized;
 pub mod surface;
