@@ -959,10 +959,11 @@ async function eachLine(pack, stage, name, each) {
     broken = true;
   }
   if (!newer) for (const [message, at] of later) report.find(stage, message, at);
+  if (!report.stages.has(stage)) report.stages.set(stage, { status: "ok" });
   const hash = await lines.drain();
   pack.read += lines.bytes;
   checkListed(pack, name, hash);
-  return { newer, broken: broken || later.length > 0, count: lines.number, hash };
+  return { newer, torn: broken, broken: broken || later.length > 0, count: lines.number, hash };
 }
 
 /** What a line says that it must not say; it counts only if no line of the file is of a later version. */
@@ -1079,13 +1080,16 @@ class Chain {
     integerVersion(e.v, READS.event);
     const fault = wrong(e, SHAPES.event);
     says(!fault, fault);
+    const place = this.seq++, before = this.last;
+    [this.last, this.mono] = [e.hash, e.mono_us];
+    this.tree.add(e.hash);
     this.v ??= e.v;
     says(e.v === this.v, "its version is not that of the events before");
-    says(e.event_seq === this.seq, `event_seq is ${e.event_seq}, not ${this.seq}`);
+    says(e.event_seq === place, `event_seq is ${e.event_seq}, not ${place}`);
     const bare = text.replace(`"hash":"${e.hash}",`, "");
     says(sha256hex(bare) === e.hash, "hash is not that of the event");
-    if (this.seq) {
-      says(e.prev_hash === this.last, "prev_hash is not the hash of the event before");
+    if (place) {
+      says(e.prev_hash === before, "prev_hash is not the hash of the event before");
       says(e.session_id === this.session && e.transport === this.transport, "of another session");
       says(!this.end, "an event behind the end");
       says(e.event !== "chain_start", "a second start");
@@ -1095,15 +1099,12 @@ class Chain {
       says([1, 3].includes(e.v) ? e.transport === "stdio" || e.v === 3 : true, "a version that sessions of this transport do not have");
       Object.assign(this, { session: e.session_id, transport: e.transport, start: e, first: e.hash });
     }
-    if (this.seq === 1 && this.v === 4) says(e.event === "surface_decision", "a session of version 4 says first what it is compared with");
+    if (place === 1 && this.v === 4) says(e.event === "surface_decision", "a session of version 4 says first what it is compared with");
     if (this.v !== 4) says(!e.event.startsWith("surface_"), "only sessions of version 4 are compared");
     if (e.event.startsWith("tool_")) says(this.v === 3, "only a server that records itself says this");
     says(SPECS[e.event] && (OF_MESSAGES.has(e.event) || CHAIN_EVENTS.has(e.event)), `no event ${show(e.event)}`);
     const detail = wrong(e.detail, detailShape(e.event, e.v === 2 || (e.v === 4 && e.transport !== "stdio")));
     says(!detail, `detail: ${detail}`);
-    this.seq++;
-    [this.last, this.mono] = [e.hash, e.mono_us];
-    this.tree.add(e.hash);
   }
 
   /** The id of the request at this place; elements of a batch are numbered. */
@@ -1120,7 +1121,7 @@ class Chain {
   room(e) {
     const { offset } = e.detail;
     if (!["request_received", "response_received", "malformed", "notification", "anomaly"].includes(e.event) || this.transport !== "stdio") return;
-    if (e.direction === null || e.wire_bytes === null || offset === null) return;
+    if (e.direction === null || e.wire_bytes === null || e.wire_sha256 === null || offset === null) return;
     const before = this.offsets[e.direction];
     says(!before || (offset === before.offset && e.wire_sha256 === before.hash && offset + e.wire_bytes === before.end) || offset >= before.end,
       "the message begins before the one before it has ended");
@@ -1715,13 +1716,14 @@ async function checkCheckpoints(pack) {
   const { report, chain, sealed } = pack;
   if (!sealed || sealed.newer) return;
   await report.run("verify_checkpoints", () => {
-    if (pack.events.newer || pack.events.broken) throw new Skip("the chain cannot be compared");
+    if (pack.events.newer || pack.events.torn) throw new Skip("the chain cannot be compared");
     const last = sealed.stated.at(-1)?.size ?? 0;
     must(last, "no checkpoint is there");
     must(sealed.origin === `assay/session/${chain.session}`, "the checkpoints of another session");
     must(!pack.tree.differs, `the root of the first ${pack.tree.differs} events is another`);
     must(last <= chain.seq, `${last} events are stated, and there are ${chain.seq}`);
     must(!chain.end || last === chain.seq, "the last checkpoint does not cover the whole session");
+    sealed.holds = !report.stages.get("verify_checkpoints")?.status.startsWith("f");
     if (sealed.byRecorder < last) sealed.recovery = [sealed.byRecorder, last - 1];
   }, { file: CHECKPOINTS });
 }
@@ -1807,7 +1809,7 @@ function conclude(pack, signers, strict) {
     }
   }
   const fingerprint = pack.fingerprint ?? null, named = signers.map((s) => s.toLowerCase());
-  const by = [fingerprint, ...(pack.sealed?.certifiers.keys() ?? [])];
+  const by = [fingerprint, ...(pack.sealed?.holds ? pack.sealed.certifiers.keys() : [])];
   const signer = !fingerprint || !named.length ? "UNPINNED" : by.every((f) => named.includes(f)) && pack.signed ? "PINNED" : "UNTRUSTED";
   if (!named.length) for (const f of by.slice(1)) if (f !== fingerprint) report.warnings.push(`${f} certified a key of the session, and another key signed the pack`);
   const unmet = [];
@@ -2030,9 +2032,9 @@ function element(tag, of = {}, ...children) {
 
 const mark = (word) => (GOOD.includes(word) ? "good" : BAD.includes(word) ? "bad" : "open");
 
-function channel(name, word, more) {
+function channel(name, word, more, says = PROVES[word] ?? "") {
   return element("section", { class: `channel ${mark(word)}` }, element("h3", {}, name), element("strong", {}, word),
-    element("p", {}, PROVES[word] ?? ""), more ? element("p", { class: "mono" }, more) : null);
+    element("p", {}, says), more ? element("p", { class: "mono" }, more) : null);
 }
 
 function facts(rows) {
@@ -2047,7 +2049,7 @@ function bullets(items) {
 
 function packPage(r) {
   const out = [element("div", { class: "channels" }, channel("Integrity", r.integrity_verdict), channel("Completeness", r.completeness_verdict, r.completeness_reasons.map((t) => show(t)).join("; ")),
-    channel("Claims", r.claim_verdict, "no claim card is evaluated on this page"), channel("Signer", r.signer_verdict, r.signer.fingerprint))];
+    channel("Claims", r.claim_verdict, null, "This page evaluates no claim cards; assay verify-pack does."), channel("Signer", r.signer_verdict, r.signer.fingerprint))];
   if (r.errors.length) {
     const items = r.errors.map((e) => `${e.file ? `${show(e.file)}${e.line ? `, line ${e.line}` : ""}: ` : ""}${show(e.message)}`);
     out.push(element("section", {}, element("h2", {}, "What is wrong"), bullets(items), r.errors_omitted ? element("p", {}, `and ${r.errors_omitted} more`) : null));

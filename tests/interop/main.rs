@@ -12,6 +12,7 @@ mod install;
 mod readings;
 mod receipted;
 mod scenario;
+mod second;
 mod suites;
 mod surface;
 mod verdicts;
