@@ -1,5 +1,8 @@
 //! `assay gateway`: several servers behind one listener.
 
+mod admin;
+mod socket;
+
 use super::out;
 use crate::{
     error::{Exit, Failure},
@@ -44,6 +47,22 @@ enum GatewayCommand {
     CheckConfig(CheckConfigArgs),
     /// List the services of a gateway, and how each stands
     Services(ServicesArgs),
+    /// Have a running gateway serve another server
+    Add(admin::AddArgs),
+    /// Change a service that was added
+    Edit(admin::EditArgs),
+    /// Remove a service that was added
+    Remove(admin::RemoveArgs),
+    /// Show what differs between what a service offers and what is approved
+    Diff(admin::DiffArgs),
+    /// Approve what a service offers, which opens its route
+    Approve(admin::ApproveArgs),
+    /// Block some of what a service offers
+    Block(admin::BlockArgs),
+    /// Have a service looked at now
+    Check(admin::CheckArgs),
+    /// Make, list and revoke tokens for the API
+    Token(admin::TokenArgs),
     /// Ask a running gateway whether it is ready
     Health(HealthArgs),
 }
@@ -140,6 +159,14 @@ pub fn run(args: &GatewayArgs) -> Result<Exit, Failure> {
             json: args.json,
         }),
         GatewayCommand::Services(args) => out::answering(args.json, || services(args)),
+        GatewayCommand::Add(args) => admin::add(args),
+        GatewayCommand::Edit(args) => admin::edit(args),
+        GatewayCommand::Remove(args) => admin::remove(args),
+        GatewayCommand::Diff(args) => admin::diff(args),
+        GatewayCommand::Approve(args) => admin::approve(args),
+        GatewayCommand::Block(args) => admin::block(args),
+        GatewayCommand::Check(args) => admin::check(args),
+        GatewayCommand::Token(args) => admin::token(args),
         GatewayCommand::Health(args) => health(args),
         GatewayCommand::CheckConfig(args) => out::answering(args.json, || check_config(args)),
     }
@@ -235,6 +262,7 @@ fn shown(s: &ServiceRow) -> String {
     for (name, value) in [
         ("path", Some(format!("/{}/mcp", s.name))),
         ("upstream", Some(s.upstream_url.clone())),
+        ("managed by", Some(s.managed_by.as_str().to_owned())),
         ("endpoint", Some(s.endpoint.clone())),
         ("reason", s.reason.clone()),
         ("since", Some(s.since.clone())),

@@ -17,13 +17,17 @@ use crate::{
     error::Failure,
     files,
     model::{Profile, surface::First, version},
+    pack::verify::request,
     policy::Policy,
     relay::http::{access, connect, listen::ListenAddr},
     surface::rules::{MAX_RULES, Rules},
     yaml::{Error, Node, Place, Source},
 };
 use http::HeaderName;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
 use url::Url;
 
 /// Version of a gateway's configuration: `N`, or `N.M` for a later minor one.
@@ -39,14 +43,26 @@ pub const CONFIG_FILE: &str = "assay.gateway.yaml";
 /// Bytes of the largest file that is read.
 const MAX_CONFIG: u64 = 1 << 20;
 /// Services of one gateway: each has threads and files of its own.
-const MAX_SERVICES: usize = 256;
+pub const MAX_SERVICES: usize = 256;
 /// Bytes of the longest name of a service.
 const MAX_NAME: usize = 63;
 /// First parts of paths that are the gateway's own.
 const RESERVED: [&str; 7] = ["admin", "api", "metrics", "livez", "readyz", "static", ".well-known"];
 
-const KEYS: [&str; 8] =
-    ["version", "listen", "allow_remote", "allow_hosts", "allow_origins", "token", "defaults", "services"];
+const KEYS: [&str; 11] = [
+    "version",
+    "listen",
+    "admin_listen",
+    "allow_remote",
+    "allow_hosts",
+    "allow_origins",
+    "token",
+    "admin",
+    "policies",
+    "defaults",
+    "services",
+];
+const ADMIN: [&str; 3] = ["token", "approvers", "credentials"];
 const DEFAULTS: [&str; 5] = ["profile", "policy", "check_frequency_minutes", "surface_first", "surface_rules"];
 const SERVICE: [&str; 10] = [
     "url",
@@ -63,7 +79,7 @@ const SERVICE: [&str; 10] = [
 /// Minutes from one check to the next that can be asked for, besides 0.
 const FREQUENCY: std::ops::RangeInclusive<u64> = 5..=43_200;
 /// The same where nobody says how often.
-const USUAL_FREQUENCY: u32 = 60;
+pub const USUAL_FREQUENCY: u32 = 60;
 
 /// What a gateway is asked to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,8 +94,29 @@ pub struct Config {
     pub origins: Vec<String>,
     /// The token that clients send.
     pub token: Option<Reference>,
+    /// Where the API and the pages are, if not beside the routes.
+    pub admin_listen: Option<ListenAddr>,
+    /// Who may do what there.
+    pub admin: Admin,
+    /// Policies that services made by the API may name.
+    pub policies: BTreeMap<String, PathBuf>,
+    /// What services have that say nothing else.
+    pub defaults: Defaults,
+    /// The directory from which paths count.
+    pub dir: PathBuf,
     /// The services, by name.
     pub services: Vec<Service>,
+}
+
+/// Who may do what by the API and the pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Admin {
+    /// A token for everything, besides those that the registry has.
+    pub token: Option<Reference>,
+    /// Fingerprints of the keys whose approvals count; any does if there are none.
+    pub approvers: BTreeSet<String>,
+    /// Credentials that services made by the API may name. Over the Unix socket they may name any.
+    pub credentials: Vec<SecretPlace>,
 }
 
 /// A server behind the gateway.
@@ -130,10 +167,9 @@ impl Config {
         })?;
         let dir = path.parent().unwrap_or(Path::new(""));
         let config = Self::parse(&text, &path.to_string_lossy(), dir).map_err(Failure::bad_input)?;
-        let policies = config.services.iter().filter_map(|s| Some((s, s.policy.as_ref()?)));
-        for (service, policy) in policies {
-            Policy::load_if_quiet(policy)
-                .map_err(|e| Failure::bad_input(format_args!("the policy of {}: {e}", service.name)))?;
+        let policies = config.services.iter().filter_map(|s| Some((s.name.as_str(), s.policy.as_ref()?)));
+        for (name, policy) in policies.chain(config.policies.iter().map(|(name, policy)| (name.as_str(), policy))) {
+            Policy::load_if_quiet(policy).map_err(|e| Failure::bad_input(format_args!("the policy of {name}: {e}")))?;
         }
         Ok(config)
     }
@@ -148,13 +184,19 @@ impl Config {
     }
 }
 
-#[derive(Clone, Default)]
-struct Defaults {
-    profile: Option<Profile>,
-    policy: Option<PathBuf>,
-    check_frequency_minutes: Option<u32>,
-    first: Option<First>,
-    rules: Option<Rules>,
+/// What services have that say nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Defaults {
+    /// Whether a policy is enforced.
+    pub profile: Option<Profile>,
+    /// The policy.
+    pub policy: Option<PathBuf>,
+    /// Minutes between checks.
+    pub check_frequency_minutes: Option<u32>,
+    /// What is done while nothing was decided.
+    pub first: Option<First>,
+    /// What is pinned.
+    pub rules: Option<Rules>,
 }
 
 struct Reader<'a> {
@@ -173,10 +215,15 @@ impl Reader<'_> {
             hosts: Vec::new(),
             origins: Vec::new(),
             token: None,
+            admin_listen: None,
+            admin: Admin::default(),
+            policies: BTreeMap::new(),
+            defaults: Defaults::default(),
+            dir: self.dir.to_owned(),
             services: Vec::new(),
         };
         let (mut defaults, mut services, mut has_version) = (Defaults::default(), None, false);
-        let mut listen_at = start;
+        let (mut listen_at, mut admin_at) = (start, start);
         for (key, value) in source.mapping(&root, "the file")? {
             match key.text().unwrap_or_default() {
                 "version" => {
@@ -187,6 +234,18 @@ impl Reader<'_> {
                     listen_at = value.place;
                     config.listen =
                         source.string(value, "listen")?.parse().map_err(|e: String| source.error(value.place, e))?;
+                }
+                "admin_listen" => {
+                    admin_at = value.place;
+                    let text = source.string(value, "admin_listen")?;
+                    config.admin_listen = Some(text.parse().map_err(|e: String| source.error(value.place, e))?);
+                }
+                "admin" => config.admin = self.admin(value)?,
+                "policies" => {
+                    for (name, value) in source.mapping(value, "policies")? {
+                        let name = name.text().unwrap_or_default().to_owned();
+                        config.policies.insert(name, self.path(value, "policies")?);
+                    }
                 }
                 "allow_remote" => config.allow_remote = source.flag(value, "allow_remote")?,
                 "allow_hosts" => {
@@ -233,6 +292,12 @@ impl Reader<'_> {
                 return Err(source.error(listen_at, what).hint(hint));
             }
         }
+        if !config.allow_remote && config.admin_listen.as_ref().is_some_and(|listen| !listen.is_local()) {
+            return Err(source
+                .error(admin_at, "other machines could connect there")
+                .hint("write allow_remote: true, and have TLS in front of it"));
+        }
+        config.defaults = defaults.clone();
         if let Some(node) = services {
             let pairs = source.mapping(node, "services")?;
             if pairs.len() > MAX_SERVICES {
@@ -244,6 +309,29 @@ impl Reader<'_> {
         }
         config.services.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(config)
+    }
+
+    fn admin(&self, node: &Node) -> Result<Admin, Error> {
+        let source = &self.source;
+        let mut admin = Admin::default();
+        for (key, value) in source.mapping(node, "admin")? {
+            match key.text().unwrap_or_default() {
+                "token" => admin.token = Some(self.reference(value, "token", false)?),
+                "approvers" => {
+                    for key in source.sequence(value, "approvers")? {
+                        let fingerprint = request::fingerprint(source.string(key, "approvers")?);
+                        admin.approvers.insert(fingerprint.map_err(|why| source.error(key.place, why))?);
+                    }
+                }
+                "credentials" => {
+                    for place in source.sequence(value, "credentials")? {
+                        admin.credentials.push(self.reference(place, "credentials", false)?.place);
+                    }
+                }
+                _ => return Err(source.unknown(key, &ADMIN)),
+            }
+        }
+        Ok(admin)
     }
 
     fn version(&self, value: &Node) -> Result<(), Error> {
@@ -364,11 +452,12 @@ impl Reader<'_> {
 
     fn frequency(&self, node: &Node) -> Result<u32, Error> {
         let minutes = self.source.count(node, "check_frequency_minutes")?;
-        if minutes == 0 || FREQUENCY.contains(&minutes) {
-            return Ok(minutes as u32);
-        }
-        let range = format!("`check_frequency_minutes` is 0, or {} to {}", FREQUENCY.start(), FREQUENCY.end());
-        Err(self.source.error(node.place, range).hint("a day has 1440 minutes, a week 10080"))
+        let bad = |why: String| {
+            self.source
+                .error(node.place, format!("`check_frequency_minutes` {why}"))
+                .hint("a day has 1440 minutes, a week 10080")
+        };
+        is_frequency(minutes).map_err(bad)
     }
 
     fn first(&self, node: &Node) -> Result<First, Error> {
@@ -389,6 +478,17 @@ impl Reader<'_> {
     fn path(&self, node: &Node, key: &str) -> Result<PathBuf, Error> {
         Ok(self.dir.join(self.source.string(node, key)?))
     }
+}
+
+/// How often a service can be looked at.
+///
+/// # Errors
+/// Why not, as a fragment.
+pub fn is_frequency(minutes: u64) -> Result<u32, String> {
+    if minutes == 0 || FREQUENCY.contains(&minutes) {
+        return Ok(minutes as u32);
+    }
+    Err(format!("is 0, or {} to {}", FREQUENCY.start(), FREQUENCY.end()))
 }
 
 /// Whether a service can have this name.

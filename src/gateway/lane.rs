@@ -2,7 +2,7 @@
 
 use super::{
     config::Service,
-    look::Standing,
+    look::{Approvers, Measure, Standing},
     reach::{Headers, credentials, destination, evidence},
 };
 use crate::{
@@ -198,13 +198,12 @@ impl Lane {
     }
 
     /// How what was seen last stands, if somebody has decided something since this was asked.
-    pub fn judged_anew(&mut self) -> Option<Standing> {
+    pub fn judged_anew(&mut self, approvers: &Approvers) -> Option<Standing> {
         let now = stamp(&self.dir);
         if std::mem::replace(&mut self.decisions, now) == now {
             return None;
         }
-        let guarded = self.service.profile == Profile::Guard;
-        Some(Standing::of(&self.dir, &self.service.rules, guarded, self.seen.as_ref()?))
+        Some(Standing::of(&self.dir, &Measure::of(&self.service, approvers), self.seen.as_ref()?))
     }
 
     /// Nothing new begins; streams are closed.

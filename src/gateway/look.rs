@@ -25,7 +25,36 @@ use crate::{
     surface::rules::Rules,
     text::counted,
 };
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Instant};
+
+/// Fingerprints of the keys whose decisions count; any does if there are none.
+pub type Approvers = BTreeSet<String>;
+
+/// By what a surface is judged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measure {
+    /// What of it is pinned.
+    pub rules: Rules,
+    /// What is blocked is cut out.
+    pub guarded: bool,
+    /// Whose decisions count.
+    pub approvers: Approvers,
+}
+
+impl Measure {
+    /// Of a service.
+    #[must_use]
+    pub fn of(service: &Service, approvers: &Approvers) -> Self {
+        let guarded = service.profile == Profile::Guard;
+        Self { rules: service.rules.clone(), guarded, approvers: approvers.clone() }
+    }
+
+    /// As functions take it that know only the decisions.
+    #[must_use]
+    pub fn counting(&self) -> Option<&Approvers> {
+        Some(&self.approvers).filter(|keys| !keys.is_empty())
+    }
+}
 
 /// What is asked, and where the answer goes.
 pub struct Look {
@@ -33,9 +62,8 @@ pub struct Look {
     dir: AuditDir,
     destination: Destination,
     headers: Headers,
-    rules: Rules,
+    measure: Measure,
     first: First,
-    guarded: bool,
     /// The hash of the latest snapshot: the same is not written again.
     known: Option<String>,
 }
@@ -83,11 +111,13 @@ impl Standing {
 
     /// How a snapshot stands now.
     #[must_use]
-    pub fn of(dir: &AuditDir, rules: &Rules, guarded: bool, seen: &Snapshot) -> Self {
+    pub fn of(dir: &AuditDir, measure: &Measure, seen: &Snapshot) -> Self {
         let read = Chain::read(dir).map_err(|e| e.to_string()).and_then(|chain| {
-            let approved = standing::approved(dir, &chain, &seen.identity, None).map_err(|e| e.to_string())?;
-            let last = chain.last_of(&seen.identity.id);
-            Ok((Summary::of(seen, &approved, rules), last.map(|a| (a.at, a.approver.name.clone()))))
+            let counting = measure.counting();
+            let approved = standing::approved(dir, &chain, &seen.identity, counting).map_err(|e| e.to_string())?;
+            let last = chain.counted(counting).rfind(|a| a.server_id == seen.identity.id);
+            let last = last.map(|a| (a.at, a.approver.name.clone()));
+            Ok((Summary::of(seen, &approved, &measure.rules), last))
         });
         let (summary, decided) = match read {
             Ok(read) => read,
@@ -106,11 +136,18 @@ impl Standing {
                 (Found::Changed, Some(format!("{}{}", counted(all.len(), "change"), worst.unwrap_or_default())))
             }
         };
-        // Under guard what is blocked is cut out.
-        let blocked = guarded && summary.decided && found == Found::Changed && {
-            summary.items.iter().all(|item| item.state.passes() || item.state == ItemState::Blocked)
+        // Under guard what is blocked is cut out. Elsewhere clients would get it.
+        let blocked = summary.items.iter().filter(|item| item.state == ItemState::Blocked).count();
+        let may_pass = |state: ItemState| state.passes() || state == ItemState::Blocked;
+        let clean = match found {
+            Found::Identical | Found::Equivalent => measure.guarded || blocked == 0,
+            Found::Changed => {
+                measure.guarded && summary.decided && summary.items.iter().all(|item| may_pass(item.state))
+            }
+            Found::Incomplete | Found::Unreachable => false,
         };
-        let clean = matches!(found, Found::Identical | Found::Equivalent) || blocked;
+        let is_blocked = || format!("it offers {}, and nobody guards", counted(blocked, "blocked item"));
+        let reason = reason.or_else(|| (!clean).then(is_blocked));
         Self { found, reason, clean, only_removed, decided }
     }
 
@@ -146,56 +183,59 @@ impl Look {
     ///
     /// # Errors
     /// A credential that is not there.
-    pub fn new(service: &Service, data: &Path, known: Option<String>) -> Result<Self, String> {
+    pub fn new(service: &Service, data: &Path, approvers: &Approvers, known: Option<String>) -> Result<Self, String> {
         let failed = |e: crate::error::Failure| e.what;
         Ok(Self {
             identity: Identity { endpoint: reach::endpoint(service), id: service.name.clone() },
             dir: AuditDir::at(reach::evidence(data, &service.name)).of_user(),
             destination: reach::destination(service).map_err(failed)?,
             headers: reach::credentials(service).map_err(failed)?,
-            rules: service.rules.clone(),
+            measure: Measure::of(service, approvers),
             first: service.first,
-            guarded: service.profile == Profile::Guard,
             known,
         })
     }
 
-    /// Asks. This takes as long as the server does.
-    #[must_use]
-    pub fn look(self) -> Seen {
-        let (began, clock) = (WallTime::now(), Instant::now());
+    /// Asks, and nothing else. This takes as long as the server does.
+    ///
+    /// # Errors
+    /// It could not be asked.
+    pub fn ask(&self) -> Result<Snapshot, String> {
         let config = bridge::Config {
-            destination: self.destination,
-            headers: self.headers,
+            destination: self.destination.clone(),
+            headers: self.headers.clone(),
             transport: bridge::Transport::Auto,
             session_loss: bridge::SessionLoss::Error,
             timing: bridge::Timing::default(),
             notice: Arc::new(|text: &str| tracing::debug!("a check: {text}")),
             book: None,
         };
-        let how = How {
-            ignored: self.rules.ignored(),
-            left_out: self.rules.left_out(),
-            rules_hash: self.rules.hash(),
-            ..How::default()
-        };
+        let rules = &self.measure.rules;
+        let how =
+            How { ignored: rules.ignored(), left_out: rules.left_out(), rules_hash: rules.hash(), ..How::default() };
         let asked = Wire::open(probe::Server::Url(Box::new(config)), Stderr::Piped)
             .and_then(|mut wire| probe::ask(&mut wire, self.identity.clone(), &how));
+        asked.map_err(|e| e.to_string())
+    }
+
+    /// Asks, and compares the answer with what is approved.
+    #[must_use]
+    pub fn look(self) -> Seen {
+        let (began, clock) = (WallTime::now(), Instant::now());
         let (mut first_use, mut warning) = (None, None);
-        let (offered, standing) = match asked {
-            Err(e) => {
-                let why = e.to_string();
-                (Err(why.clone()), Standing::unknown(Found::Unreachable, why))
-            }
+        let (offered, standing) = match self.ask() {
+            Err(why) => (Err(why.clone()), Standing::unknown(Found::Unreachable, why)),
             Ok(snapshot) => {
                 if hash(&snapshot).is_some_and(|hash| Some(hash) != self.known)
                     && let Err(e) = observed::keep(&self.dir, &snapshot)
                 {
                     warning = Some(format!("what {} offers cannot be kept: {e}", self.identity.id));
                 }
-                let stands = || Standing::of(&self.dir, &self.rules, self.guarded, &snapshot);
+                let stands = || Standing::of(&self.dir, &self.measure, &snapshot);
                 let mut standing = stands();
-                if standing.found.is_whole() && standing.decided.is_none() && self.first == First::Tofu {
+                // Where certain keys have to approve, nobody else does.
+                let is_first = standing.decided.is_none() && self.measure.approvers.is_empty();
+                if standing.found.is_whole() && is_first && self.first == First::Tofu {
                     match first(&self.dir, &self.identity, &snapshot) {
                         Ok(text) => {
                             first_use = text;
@@ -268,6 +308,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::registry::ManagedBy;
 
     fn at(second: i64) -> WallTime {
         WallTime::from_millis(1_700_000_000_000 + second * 1000)
@@ -293,6 +334,9 @@ mod tests {
             last_error: None,
             approved: None,
             latest: None,
+            managed_by: ManagedBy::File,
+            version: 1,
+            made: None,
         }
     }
 

@@ -2,6 +2,9 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `api` | what can be asked of it over HTTP, and by whom |
+//! | `decisions` | what somebody decides through it about a surface |
+//! | `spec` | a service as the API makes it |
 //! | `config` | its YAML file, strict: what is not understood is an error at its place |
 //! | `credential` | secrets by reference: the file says where one is, never what it is |
 //! | `lane` | a service that runs: its recording, and where its requests go |
@@ -12,12 +15,15 @@
 //! | `run` | the process: starts, reloads and ends all of it |
 //! | `registry` | what is known of each service: how it stands, what was seen, what was done |
 
+pub mod api;
 pub mod config;
 pub mod credential;
+pub mod decisions;
 pub mod lane;
 pub mod look;
 pub mod reach;
 pub mod registry;
 pub mod routes;
 pub mod run;
+pub mod spec;
 pub mod timing;

@@ -63,7 +63,17 @@ impl Found {
     }
 }
 
-/// A service as the configuration declares it.
+vocabulary! {
+    /// Who says what a service is.
+    ManagedBy {
+        /// The configuration.
+        File = "file",
+        /// The API.
+        Api = "api",
+    }
+}
+
+/// A service as the configuration or the API declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {
     /// Its name.
@@ -76,6 +86,8 @@ pub struct Declared {
     pub enabled: bool,
     /// How often it is looked at; 0: never.
     pub check_frequency_minutes: u32,
+    /// What the API made it of; nothing for a service of the configuration.
+    pub made: Option<String>,
 }
 
 /// A service.
@@ -117,6 +129,13 @@ pub struct ServiceRow {
     pub approved: Option<String>,
     /// The hash of the latest snapshot.
     pub latest: Option<String>,
+    /// Who says what it is.
+    pub managed_by: ManagedBy,
+    /// Counts what changed of it, and how it stood.
+    pub version: i64,
+    /// What the API made it of.
+    #[serde(skip)]
+    pub made: Option<String>,
 }
 
 /// Checks in a row without an answer after which a service counts as unreachable.
@@ -174,9 +193,24 @@ pub struct Checked {
     pub next_due: Option<WallTime>,
 }
 
+/// A token for the API. What it is, nobody keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenRow {
+    /// Its name: that of who has it.
+    pub name: String,
+    /// What it is good for.
+    pub role: String,
+    /// Its SHA-256.
+    pub digest: [u8; 32],
+    /// When it was made.
+    pub created_at: String,
+}
+
 /// A line of what was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditRow {
+    /// Its number.
+    pub id: i64,
     /// When.
     pub ts: String,
     /// Who: `system`, `config`, or `user:NAME`.
@@ -185,6 +219,8 @@ pub struct AuditRow {
     pub action: String,
     /// More of it.
     pub details: serde_json::Value,
+    /// The hash of the line, which is over the one before it, too.
+    pub hash: String,
 }
 
 /// What the configuration changed about the services.
@@ -220,7 +256,7 @@ pub trait Registry: Send {
     ///
     /// # Errors
     /// [`DbError`].
-    fn adopt(&mut self, declared: &[Declared], now: WallTime) -> Result<Adopted, DbError>;
+    fn adopt(&mut self, declared: &[Declared], actor: &str, now: WallTime) -> Result<Adopted, DbError>;
 
     /// Has a route stand otherwise; whether it did not stand so before.
     ///
@@ -259,11 +295,11 @@ pub trait Registry: Send {
     /// [`DbError`].
     fn due(&mut self, name: &str, next: Option<WallTime>) -> Result<(), DbError>;
 
-    /// The latest snapshots of a service, the newest first.
+    /// The latest snapshots of a service, the newest first; only those below a number, if one is given.
     ///
     /// # Errors
     /// [`DbError`].
-    fn snapshots(&self, name: &str, most: u32) -> Result<Vec<SnapshotRow>, DbError>;
+    fn snapshots(&self, name: &str, below: Option<i64>, most: u32) -> Result<Vec<SnapshotRow>, DbError>;
 
     /// The text of a snapshot.
     ///
@@ -277,11 +313,35 @@ pub trait Registry: Send {
     /// [`DbError`].
     fn approve(&mut self, name: &str, hash: &str, actor: &str, now: WallTime) -> Result<bool, DbError>;
 
-    /// What was done, the newest first.
+    /// What was done, the newest first; only lines below a number, if one is given.
     ///
     /// # Errors
     /// [`DbError`].
-    fn audit(&self, most: u32) -> Result<Vec<AuditRow>, DbError>;
+    fn audit(&self, below: Option<i64>, most: u32) -> Result<Vec<AuditRow>, DbError>;
+
+    /// Says what was done.
+    ///
+    /// # Errors
+    /// [`DbError`].
+    fn note(&mut self, actor: &str, action: &str, details: &serde_json::Value, now: WallTime) -> Result<(), DbError>;
+
+    /// The tokens for the API, by name.
+    ///
+    /// # Errors
+    /// [`DbError`].
+    fn tokens(&self) -> Result<Vec<TokenRow>, DbError>;
+
+    /// Keeps another token; whether its name was free.
+    ///
+    /// # Errors
+    /// [`DbError`].
+    fn add_token(&mut self, token: &TokenRow, actor: &str, now: WallTime) -> Result<bool, DbError>;
+
+    /// Takes a token away; whether there was one of this name.
+    ///
+    /// # Errors
+    /// [`DbError`].
+    fn remove_token(&mut self, name: &str, actor: &str, now: WallTime) -> Result<bool, DbError>;
 
     /// Whether the whole of it reads, and what was done is the chain that was written; the number of its lines.
     ///

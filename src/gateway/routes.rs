@@ -1,7 +1,8 @@
 //! The routes: a table in memory that every request is looked up in. Nothing else is on the way of a request.
 
-use super::registry::State;
+use super::{api::Admin, registry::State};
 use crate::relay::http::{
+    host::Host,
     review::OwnReply,
     route::{Found, Routes, Target},
 };
@@ -9,7 +10,10 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 /// Methods that a route takes. A browser asks with OPTIONS whether a page may.
 const METHODS: [Method; 4] = [Method::GET, Method::POST, Method::DELETE, Method::OPTIONS];
@@ -49,16 +53,49 @@ impl Ready {
 pub struct Table {
     routes: ArcSwap<BTreeMap<String, Route>>,
     ready: ArcSwap<Ready>,
+    /// The API, where it is beside the routes.
+    host: OnceLock<Arc<dyn Host>>,
+}
+
+/// The API alone.
+pub struct AdminRoutes {
+    /// What answers.
+    pub host: Arc<dyn Host>,
+    /// What is known of health.
+    pub table: Arc<Table>,
+}
+
+impl Routes for AdminRoutes {
+    fn find(&self, method: &Method, path: &str) -> Found {
+        if Admin::has(path) {
+            return Found::Host(self.host.clone());
+        }
+        if is_health(path) {
+            return self.table.health(method, path);
+        }
+        let detail = "there is nothing here; the API is at /api/admin";
+        problem(StatusCode::NOT_FOUND, "not-found", detail, &json!({}), Vec::new())
+    }
+}
+
+fn is_health(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz")
 }
 
 impl Default for Table {
     fn default() -> Self {
         let ready = Ready { registry: true, evidence: true, config: true };
-        Self { routes: ArcSwap::default(), ready: ArcSwap::from_pointee(ready) }
+        Self { routes: ArcSwap::default(), ready: ArcSwap::from_pointee(ready), host: OnceLock::new() }
     }
 }
 
 impl Table {
+    /// The API is beside the routes.
+    pub fn set_host(&self, host: Arc<dyn Host>) {
+        // There is one for the life of a process.
+        let _ = self.host.set(host);
+    }
+
     /// Has a route stand otherwise; requests that come from now on find it so.
     pub fn put(&self, name: &str, route: &Route) {
         self.routes.rcu(|routes| {
@@ -102,8 +139,11 @@ impl Table {
 
 impl Routes for Table {
     fn find(&self, method: &Method, path: &str) -> Found {
-        if matches!(path, "/livez" | "/readyz") {
+        if is_health(path) {
             return self.health(method, path);
+        }
+        if let Some(host) = self.host.get().filter(|_| Admin::has(path)) {
+            return Found::Host(host.clone());
         }
         let name = path.strip_prefix('/').and_then(|rest| rest.strip_suffix("/mcp").or(rest.strip_suffix("/mcp/")));
         let Some(name) = name.filter(|name| !name.contains('/')) else {
@@ -164,7 +204,7 @@ fn problem(
             let content_type = HeaderValue::from_static("application/problem+json");
             Found::Answer { reply: OwnReply { content_type, ..reply }, headers, public }
         }
-        found @ Found::Upstream(_) => found,
+        found @ (Found::Upstream(_) | Found::Host(_)) => found,
     }
 }
 
@@ -191,7 +231,7 @@ mod tests {
             Found::Answer { reply, headers, .. } => {
                 (reply.status.as_u16(), serde_json::from_slice(&reply.body).unwrap(), headers)
             }
-            Found::Upstream(_) => panic!("{path} is open"),
+            Found::Upstream(_) | Found::Host(_) => panic!("{path} is open"),
         }
     }
 

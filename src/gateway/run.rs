@@ -1,12 +1,21 @@
 //! `assay gateway run`: one process that serves all services.
 
+mod office;
+
 use super::{
-    config::{Config, Service},
+    api::{
+        Admin,
+        auth::Keys,
+        desk::{Desk, Job, Looked, Refusal},
+    },
+    config::{Config, MAX_SERVICES, Service},
+    credential::Reference,
     lane::{GRACE, Lane},
     look::{Look, Seen, Standing, hash},
     reach::{endpoint, evidence},
     registry::{Adopted, DATABASE, Declared, Found, Registry, ServiceRow, SqliteRegistry, State},
-    routes::{Ready, Route, Table},
+    routes::{AdminRoutes, Ready, Route, Table},
+    spec::Spec,
     timing::{Timing, spread},
 };
 use crate::{
@@ -19,11 +28,13 @@ use crate::{
     relay::http::{
         access::{Access, TOKEN_LENGTH, Token},
         connect::without_secrets,
+        host::Host,
         listen::{Gateway as Front, ListenAddr, Listener, Stop},
     },
     sys,
     text::counted,
 };
+use arc_swap::ArcSwap;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::{
     collections::BTreeMap,
@@ -37,9 +48,14 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use tokio::sync::oneshot;
+use zeroize::Zeroizing;
 
 /// The file that is locked while a gateway runs: its process id, and where it listens.
 pub const LOCK: &str = "gateway.lock";
+
+/// The socket of the API, for this user alone.
+pub const SOCKET: &str = "gateway.sock";
 
 /// Who only asks whether a gateway runs holds the lock for a moment: so long is waited for that.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -159,14 +175,22 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     let registry = SqliteRegistry::open(&settings.data).and_then(|registry| registry.check().map(|_| registry));
     let registry = Box::new(registry.map_err(|e| registry_failure(&settings.data, &e))?);
     let (hears, inbox) = mpsc::channel();
+    let asks = hears.clone();
+    let desk = Desk::new(move |job| asks.send(Heard::Asked(job)).is_ok());
+    let keys: Arc<ArcSwap<Keys>> = Arc::default();
+    let host: Arc<dyn Host> = Arc::new(Admin::new(desk, keys.clone()));
     let mut gateway = Gateway {
         hears: hears.clone(),
         looking: BTreeMap::new(),
         looks: 0,
         settings,
         status,
-        listen: config.listen.clone(),
         access: access.clone(),
+        config: config.clone(),
+        services: BTreeMap::new(),
+        keys,
+        token: None,
+        waiting: BTreeMap::new(),
         registry,
         table: Arc::default(),
         lanes: BTreeMap::new(),
@@ -176,17 +200,31 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     };
     watch(&hears).map_err(|e| Failure::failed(format_args!("cannot handle signals: {e}")))?;
     let routes = gateway.table.clone();
-    let listener = Listener::gateway(Front {
-        listen: listen.clone(),
-        allow_remote: config.allow_remote,
-        access,
-        max_connections: CONNECTIONS,
-        threads: thread::available_parallelism().map_or(1, |n| n.get().min(4)),
-        patience: GRACE,
-        routes,
-    });
-    let listener = listener.map_err(|e| cannot_listen(&listen, &e))?;
-    if let Err(e) = gateway.take(&config) {
+    let bind = |listen: &ListenAddr, threads, routes| {
+        Listener::gateway(Front {
+            listen: listen.clone(),
+            allow_remote: config.allow_remote,
+            access: access.clone(),
+            max_connections: CONNECTIONS,
+            threads,
+            patience: GRACE,
+            routes,
+        })
+    };
+    let threads = thread::available_parallelism().map_or(1, |n| n.get().min(4));
+    let listener = bind(&listen, threads, routes.clone()).map_err(|e| cannot_listen(&listen, &e))?;
+    let mut beside = Vec::new();
+    let admin = || Arc::new(AdminRoutes { host: host.clone(), table: routes.clone() });
+    match &config.admin_listen {
+        None => routes.set_host(host.clone()),
+        Some(listen) => beside.push(bind(listen, 1, admin()).map_err(|e| cannot_listen(listen, &e))?),
+    }
+    let socket = ListenAddr::Unix(settings.data.join(SOCKET));
+    match bind(&socket, 1, admin()) {
+        Ok(listener) => beside.push(listener),
+        Err(e) => status.warn(&format!("{socket} cannot be used, so the API has no socket: {e}")),
+    }
+    if let Err(e) = gateway.read_tokens(&config).and_then(|()| gateway.take(&config)) {
         gateway.finish(None);
         return Err(e);
     }
@@ -196,25 +234,23 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     if config.allow_remote && !listen.is_local() {
         status.warn(proxy::http::READABLE);
     }
-    status.listening(&url, &counted(config.services.len(), "service"));
-    gateway.serve(listener, &inbox)
+    status.listening(&url, &counted(gateway.services.len(), "service"));
+    gateway.serve(listener, beside, &inbox)
+}
+
+/// A token that the configuration names, as text; it is long enough.
+fn token(reference: &Reference) -> Result<Zeroizing<String>, Failure> {
+    let text = reference.read().map_err(|why| Failure::bad_input(format_args!("the token: {why}")))?;
+    if Token::checked(&text).is_some() {
+        return Ok(text);
+    }
+    let what = format!("{} is no token of at least {TOKEN_LENGTH} characters", reference.place);
+    Err(Failure::bad_input(what).hint("openssl rand -hex 32 makes one"))
 }
 
 /// Who may use the gateway.
 fn access(config: &Config) -> Result<Access, Failure> {
-    let token = match &config.token {
-        None => None,
-        Some(reference) => {
-            let text = reference.read().map_err(|why| Failure::bad_input(format_args!("the token: {why}")))?;
-            Some(Token::checked(&text).ok_or_else(|| {
-                Failure::bad_input(format_args!(
-                    "{} is no token of at least {TOKEN_LENGTH} characters",
-                    reference.place
-                ))
-                .hint("openssl rand -hex 32 makes one")
-            })?)
-        }
-    };
+    let token = config.token.as_ref().map(|reference| token(reference).map(|text| Token::new(&text))).transpose()?;
     Ok(Access { hosts: config.hosts.clone(), origins: config.origins.clone(), token })
 }
 
@@ -223,6 +259,8 @@ enum Heard {
     Signal(i32),
     /// The check of this number has ended.
     Looked(u64, Box<Seen>),
+    /// The API asks for something.
+    Asked(Job),
 }
 
 /// A check that runs.
@@ -262,9 +300,17 @@ struct Gateway<'a> {
     /// How many checks have begun.
     looks: u64,
     status: Status,
-    /// Where the configuration says that it listens.
-    listen: ListenAddr,
     access: Access,
+    /// The configuration that is in force.
+    config: Config,
+    /// The services, those of the API among them.
+    services: BTreeMap<String, Service>,
+    /// The tokens for the API.
+    keys: Arc<ArcSwap<Keys>>,
+    /// The one that the configuration has.
+    token: Option<Zeroizing<String>>,
+    /// Who waits for the next check of a service.
+    waiting: BTreeMap<String, Vec<oneshot::Sender<Looked>>>,
     registry: Box<dyn Registry>,
     table: Arc<Table>,
     lanes: BTreeMap<String, Lane>,
@@ -278,34 +324,68 @@ struct Gateway<'a> {
 impl Gateway<'_> {
     /// Puts a configuration into force: all of it or nothing.
     fn take(&mut self, config: &Config) -> Result<Adopted, Failure> {
+        let data = &self.settings.data;
+        let made = self.made().map_err(|e| registry_failure(data, &e))?;
+        self.put(config.clone(), &made, "config").map_err(|refusal| match refusal {
+            Refusal::Registry(e) => registry_failure(data, &e),
+            Refusal::Other(e) => e,
+        })
+    }
+
+    /// What the API made.
+    fn made(&self) -> Result<BTreeMap<String, Spec>, DbError> {
+        let rows = self.registry.services()?;
+        let made = rows.into_iter().filter_map(|row| Some((row.name, serde_json::from_str(&row.made?).ok()?)));
+        Ok(made.collect())
+    }
+
+    /// Puts a configuration and what the API made into force: all of it or nothing. The configuration takes over what it
+    /// names.
+    fn put(&mut self, config: Config, made: &BTreeMap<String, Spec>, actor: &str) -> Result<Adopted, Refusal> {
         let (data, json) = (&self.settings.data, self.settings.json);
+        let mut services = config.services.clone();
+        let mut declared: Vec<Declared> = services.iter().map(|service| declare(service, None)).collect();
+        for (name, spec) in made {
+            if config.services.iter().any(|service| service.name == *name) {
+                continue;
+            }
+            let service = spec.service(name, &config).map_err(|wrong| {
+                let why = wrong.iter().map(|w| format!("{} {}", w.pointer, w.detail)).collect::<Vec<_>>().join(", ");
+                Failure::bad_input(format_args!("{name}, which the API made, cannot be: {why}"))
+                    .hint("name it in the configuration, which takes it over then")
+            })?;
+            declared.push(declare(&service, serde_json::to_string(spec).ok()));
+            services.push(service);
+        }
+        if services.len() > MAX_SERVICES {
+            return Err(Failure::bad_input(format_args!("more than {MAX_SERVICES} services")).into());
+        }
         let is_same = |lanes: &BTreeMap<String, Lane>, s: &Service| {
             // Whether it is wanted needs no other recording.
             lanes.get(&s.name).is_some_and(|lane| Service { enabled: true, ..s.clone() } == lane.service)
         };
         // What may fail comes first.
         let mut begun = Vec::new();
-        for service in config.services.iter().filter(|s| s.enabled && !is_same(&self.lanes, s)) {
+        for service in services.iter().filter(|s| s.enabled && !is_same(&self.lanes, s)) {
             match Lane::begin(service, data, &self.access, self.status, json) {
                 Ok(lane) => begun.push(lane),
                 Err(e) => {
                     finish_all(begun, None);
-                    return Err(e);
+                    return Err(e.into());
                 }
             }
         }
-        let declared: Vec<Declared> = config.services.iter().map(declared).collect();
-        let adopted = match self.registry.adopt(&declared, WallTime::now()) {
+        let adopted = match self.registry.adopt(&declared, actor, WallTime::now()) {
             Ok(adopted) => adopted,
             Err(e) => {
                 finish_all(begun, None);
-                return Err(registry_failure(data, &e));
+                return Err(e.into());
             }
         };
         let mut gone = Vec::new();
         let names: Vec<String> = self.lanes.keys().cloned().collect();
         for name in names {
-            let service = config.services.iter().find(|s| s.name == name);
+            let service = services.iter().find(|s| s.name == name);
             if service.is_none() {
                 self.table.remove(&name);
             }
@@ -320,7 +400,12 @@ impl Gateway<'_> {
             let _ = finish_all(gone, Some(SIGHUP));
         };
         self.closing.extend(thread::Builder::new().name("assay-close".into()).spawn(close));
-        for service in self.registry.services().map_err(|e| registry_failure(data, &e))? {
+        self.config = config;
+        for gone in self.services.keys().filter(|name| services.iter().all(|s| s.name != **name)) {
+            self.table.remove(gone);
+        }
+        self.services = services.into_iter().map(|service| (service.name.clone(), service)).collect();
+        for service in self.registry.services()? {
             self.route(&service)?;
         }
         self.told();
@@ -386,7 +471,8 @@ impl Gateway<'_> {
             if self.worked(begins).is_none() {
                 return;
             }
-            match Look::new(&service, &self.settings.data, row.latest.clone()) {
+            let approvers = &self.config.admin.approvers;
+            match Look::new(&service, &self.settings.data, approvers, row.latest.clone()) {
                 Err(why) => self.looked(&Seen::unreachable(&service, why)),
                 Ok(look) => {
                     self.looks += 1;
@@ -404,8 +490,21 @@ impl Gateway<'_> {
         }
     }
 
-    /// Takes up what a check saw.
+    /// Takes up what a check saw, and tells who waits for it.
     fn looked(&mut self, seen: &Seen) {
+        self.take_up_seen(seen);
+        for done in self.waiting.remove(&seen.name).unwrap_or_default() {
+            // Who does not wait any more need not know.
+            let _ = done.send(Looked {
+                found: seen.standing.found,
+                reason: seen.standing.reason.clone(),
+                ms: seen.ms,
+                snapshot_hash: seen.offered.as_ref().ok().and_then(hash),
+            });
+        }
+    }
+
+    fn take_up_seen(&mut self, seen: &Seen) {
         self.looking.remove(&seen.name);
         let now = WallTime::now();
         seen.first_use.iter().for_each(|text| self.status.first_use(text));
@@ -448,7 +547,9 @@ impl Gateway<'_> {
         let anew: Vec<(String, Standing)> = self
             .lanes
             .iter_mut()
-            .filter_map(|(name, lane)| lane.judged_anew().map(|standing| (name.clone(), standing)))
+            .filter_map(|(name, lane)| {
+                lane.judged_anew(&self.config.admin.approvers).map(|standing| (name.clone(), standing))
+            })
             .collect();
         for (name, standing) in anew {
             let row = self.registry.service(&name);
@@ -523,11 +624,13 @@ impl Gateway<'_> {
     /// Reads the configuration again. One that does not read changes nothing.
     fn reload(&mut self) {
         let read = Config::load(&self.settings.config).and_then(|config| {
-            if access(&config)? != self.access || config.listen != self.listen {
+            let listens = (&config.listen, &config.admin_listen) == (&self.config.listen, &self.config.admin_listen);
+            if access(&config)? != self.access || !listens {
                 self.status.warn(
                     "the configuration has another listen, token, hosts or origins: they are in force after a restart",
                 );
             }
+            self.read_tokens(&config)?;
             let adopted = self.take(&config)?;
             self.reread();
             self.lanes.values_mut().for_each(|lane| lane.look_now = true);
@@ -571,11 +674,20 @@ impl Gateway<'_> {
     }
 
     /// Serves until a signal ends it, or a fault.
-    fn serve(mut self, listener: Listener, inbox: &mpsc::Receiver<Heard>) -> Result<Exit, Failure> {
+    fn serve(
+        mut self,
+        listener: Listener,
+        beside: Vec<Listener>,
+        inbox: &mpsc::Receiver<Heard>,
+    ) -> Result<Exit, Failure> {
         let stop = Stop::default();
-        let stopped = stop.clone();
-        let served = thread::Builder::new().name("assay-http".into()).spawn(move || listener.run(&stopped));
-        let served = served.map_err(|e| Failure::failed(format_args!("cannot start a thread: {e}")))?;
+        let run = |name: &str, listener: Listener| {
+            let stopped = stop.clone();
+            let run = thread::Builder::new().name(name.into()).spawn(move || listener.run(&stopped));
+            run.map_err(|e| Failure::failed(format_args!("cannot start a thread: {e}")))
+        };
+        let served = run("assay-http", listener)?;
+        let beside = beside.into_iter().map(|listener| run("assay-admin", listener)).collect::<Result<Vec<_>, _>>()?;
         let mut ended = None;
         while !served.is_finished() {
             if ended.is_none() {
@@ -590,6 +702,7 @@ impl Gateway<'_> {
                     }
                 }
                 Ok(Heard::Signal(SIGHUP)) if ended.is_none() => self.reload(),
+                Ok(Heard::Asked(job)) if ended.is_none() => job(&mut self),
                 // Somebody cannot wait.
                 Ok(Heard::Signal(SIGINT | SIGTERM)) if ended.is_some() => {
                     stop.end();
@@ -609,6 +722,13 @@ impl Gateway<'_> {
             Ok(Err(e)) => Err(Failure::failed(format_args!("the listener cannot run: {e}"))),
             Err(_) => Err(Failure::failed("the listener ended by a fault of its own")),
         };
+        stop.drain();
+        // What they were asked meanwhile is answered by nobody.
+        while inbox.try_recv().is_ok() {}
+        self.waiting.clear();
+        for one in beside {
+            let _ = one.join();
+        }
         let exit = self.finish(ended);
         served.map(|()| if ended == Some(SIGINT) { Exit::Interrupted } else { exit })
     }
@@ -642,8 +762,9 @@ fn roll() -> f64 {
     f64::from(random) / f64::from(u32::MAX) * 2.0 - 1.0
 }
 
-fn declared(service: &Service) -> Declared {
+fn declare(service: &Service, made: Option<String>) -> Declared {
     Declared {
+        made,
         name: service.name.clone(),
         upstream_url: without_secrets(&service.url),
         endpoint: endpoint(service),

@@ -19,13 +19,13 @@ use std::{
 
 /// Waits as long as anything may take.
 #[track_caller]
-fn until(mut is_so: impl FnMut() -> bool) {
+pub fn until(mut is_so: impl FnMut() -> bool) {
     assay_support::rig::until("a state of the gateway", || is_so().then_some(()));
 }
 
 /// An MCP server, what it was sent, and its open streams.
-struct Upstream {
-    at: SocketAddr,
+pub struct Upstream {
+    pub at: SocketAddr,
     /// Who holds it keeps it from answering.
     replies: Replies,
     tools: Arc<Mutex<Value>>,
@@ -34,7 +34,7 @@ struct Upstream {
 }
 
 impl Upstream {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let server = Server::start();
         let at = server.at;
         let tools = Arc::new(Mutex::new(json!([{"name": "a", "inputSchema": {"type": "object"}}])));
@@ -62,7 +62,7 @@ impl Upstream {
         self.seen.lock().unwrap().iter().map(|m| m.head.clone()).collect()
     }
 
-    fn offers(&self, tools: Value) {
+    pub fn offers(&self, tools: Value) {
         *self.tools.lock().unwrap() = tools;
     }
 
@@ -101,14 +101,14 @@ fn serve(mut end: End, replies: &Replies, heard: &Mutex<Vec<Message>>, open: &Mu
     }
 }
 
-struct Gateway {
-    home: tempfile::TempDir,
-    child: Child,
-    at: SocketAddr,
+pub struct Gateway {
+    pub home: tempfile::TempDir,
+    pub child: Child,
+    pub at: SocketAddr,
     said: Arc<Mutex<Vec<String>>>,
 }
 
-fn command(home: &std::path::Path, args: &[&str]) -> Command {
+pub fn command(home: &std::path::Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_assay"));
     command.args(args).current_dir(home).env("HOME", home).env("ASSAY_HOME", home.join("assay"));
     for name in ["HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"] {
@@ -118,7 +118,7 @@ fn command(home: &std::path::Path, args: &[&str]) -> Command {
 }
 
 impl Gateway {
-    fn start(services: &str) -> Self {
+    pub fn start(services: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("policy.yaml"), ALL).unwrap();
         fs::write(home.path().join("secret"), "c4n4ry-1\n").unwrap();
@@ -126,7 +126,7 @@ impl Gateway {
     }
 
     /// In a home that is there already.
-    fn again(home: tempfile::TempDir, services: &str) -> Self {
+    pub fn again(home: tempfile::TempDir, services: &str) -> Self {
         configure(&home, services);
         let mut run = command(home.path(), &["gateway", "run", "--json", "--config", "gw.yaml", "--data", "data"]);
         run.args(["--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -147,16 +147,16 @@ impl Gateway {
         Self { home, child, at, said }
     }
 
-    fn said(&self) -> String {
+    pub fn said(&self) -> String {
         self.said.lock().unwrap().join("\n")
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Has it read another configuration, and waits until it has.
-    fn reload(&self, services: &str) {
+    pub fn reload(&self, services: &str) {
         configure(&self.home, services);
         let count = || self.said().matches("the configuration was read again").count();
         let before = count();
@@ -164,36 +164,36 @@ impl Gateway {
         until(|| count() > before);
     }
 
-    fn ask(&self, client: &mut End, line: &str, more: &str, body: &str) -> Message {
+    pub fn ask(&self, client: &mut End, line: &str, more: &str, body: &str) -> Message {
         client.send(request(self.at, line, more, body));
         client.message(false)
     }
 
     /// The status of an answer, over a connection of its own.
-    fn status(&self, line: &str) -> u16 {
+    pub fn status(&self, line: &str) -> u16 {
         self.ask(&mut End::connect(self.at), line, "", "").status()
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    pub fn run(&self, args: &[&str]) -> Output {
         command(self.home.path(), &[&["gateway"], args, &["--data", "data"]].concat()).output().unwrap()
     }
 
     /// Waits until requests to a service pass, which they do when it was seen whole.
-    fn opens(&self, service: &str) {
+    pub fn opens(&self, service: &str) {
         until(|| self.status(&format!("DELETE /{service}/mcp")) == 200);
     }
 
-    fn service(&self, name: &str) -> Value {
+    pub fn service(&self, name: &str) -> Value {
         serde_json::from_slice(&self.run(&["services", name, "--json"]).stdout).unwrap()
     }
 
     /// What an answer says of a route that is closed.
-    fn closed(&self, name: &str) -> Option<String> {
+    pub fn closed(&self, name: &str) -> Option<String> {
         let answer = self.ask(&mut End::connect(self.at), &format!("POST /{name}/mcp"), JSON, &call(1, "a"));
         (answer.status() == 503).then(|| json_of(&answer)["state"].as_str().unwrap().to_owned())
     }
 
-    fn stream(&self, name: &str) -> End {
+    pub fn stream(&self, name: &str) -> End {
         let mut stream = End::connect(self.at);
         stream.send(request(
             self.at,
@@ -205,17 +205,17 @@ impl Gateway {
         stream
     }
 
-    fn services(&self) -> Value {
+    pub fn services(&self) -> Value {
         serde_json::from_slice(&self.run(&["services", "--json"]).stdout).unwrap()
     }
 
     /// Asks it to end, and waits for that.
-    fn end(&mut self) -> Option<i32> {
+    pub fn end(&mut self) -> Option<i32> {
         self.signal(Signal::TERM);
         self.child.wait().unwrap().code()
     }
 
-    fn packs(&self, service: &str) -> Vec<PathBuf> {
+    pub fn packs(&self, service: &str) -> Vec<PathBuf> {
         let dir = self.home.path().join("data/evidence").join(service).join("packs");
         fs::read_dir(dir).into_iter().flatten().map(|pack| pack.unwrap().path()).collect()
     }
@@ -228,21 +228,21 @@ impl Drop for Gateway {
     }
 }
 
-fn configure(home: &tempfile::TempDir, services: &str) {
+pub fn configure(home: &tempfile::TempDir, services: &str) {
     let text = format!("version: \"1\"\ndefaults: {{ policy: policy.yaml }}\nservices:\n{services}");
     fs::write(home.path().join("gw.yaml"), text).unwrap();
 }
 
-fn service(name: &str, upstream: &Upstream, more: &str) -> String {
+pub fn service(name: &str, upstream: &Upstream, more: &str) -> String {
     format!("  {name}: {{ url: \"http://{}/mcp\"{more} }}\n", upstream.at)
 }
 
-fn request(at: SocketAddr, line: &str, more: &str, body: &str) -> String {
+pub fn request(at: SocketAddr, line: &str, more: &str, body: &str) -> String {
     let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
     format!("{line} HTTP/1.1\r\nHost: {at}\r\n{more}{length}\r\n{body}")
 }
 
-const JSON: &str = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
+pub const JSON: &str = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
 
 #[test]
 fn two_services_have_paths_of_their_own_and_everything_else_is_told_why() {

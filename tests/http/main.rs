@@ -9,6 +9,7 @@ mod ends;
 mod faults;
 mod front;
 mod gateway;
+mod gateway_api;
 mod guard;
 mod h2;
 mod leaks;

@@ -535,7 +535,8 @@ fn commands_in_the_documents_have_the_flags_that_are_shown() {
                 else {
                     continue;
                 };
-                let sub = matches!(command, "ledger" | "policy" | "surface").then(|| words.next()).flatten();
+                let sub =
+                    matches!(command, "gateway" | "ledger" | "policy" | "surface").then(|| words.next()).flatten();
                 let flags: Vec<_> = words.filter(|w| w.starts_with("--") && w.len() > 2).collect();
                 if flags.is_empty() || command == "keys" || call.contains("assay-ai") {
                     continue;
@@ -651,4 +652,43 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
             _ => Vec::new(),
         })
         .collect()
+}
+
+/// The calls of the gateway's API, as docs/gateway.md lists them.
+fn calls_of_the_api() -> String {
+    use std::fmt::Write as _;
+    let document = serde_json::to_value(assay::gateway::api::document()).unwrap();
+    let common = ["400", "401", "403", "413", "415", "422", "429", "503"];
+    let mut out = "| call | what | done | refused |\n|---|---|---|---|\n".to_owned();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in ["get", "post", "patch", "delete"] {
+            let Some(operation) = item.get(method) else { continue };
+            let statuses: Vec<&String> = operation["responses"].as_object().unwrap().keys().collect();
+            let of = |done: bool| {
+                let own = statuses.iter().filter(|s| s.starts_with('2') == done && !common.contains(&s.as_str()));
+                own.map(|s| s.as_str()).collect::<Vec<_>>().join(", ")
+            };
+            let path = path.trim_start_matches("/api/admin");
+            let summary = operation["summary"].as_str().unwrap().trim_end_matches('.');
+            let method = method.to_uppercase();
+            let _ = writeln!(out, "| `{method} {path}` | {summary} | {} | {} |", of(true), of(false));
+        }
+    }
+    out
+}
+
+#[test]
+fn the_reference_of_the_api_is_the_openapi_document() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/gateway.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("cargo test --test it docs -->\n", "<!-- end -->");
+    let (before, rest) = page.split_once(begin).unwrap();
+    let (there, after) = rest.split_once(end).unwrap();
+    let wanted = calls_of_the_api();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, [before, begin, &wanted, end, after].concat()).unwrap();
+        return;
+    }
+    assert!(wanted.lines().count() > 20);
+    assert_eq!(there, wanted, "UPDATE_DOCS=1 writes it anew");
 }

@@ -1,9 +1,12 @@
 //! The registry as a SQLite database.
 
-use super::{Adopted, Approved, AuditRow, Checked, Declared, NewSnapshot, Registry, ServiceRow, SnapshotRow, State};
+use super::{
+    Adopted, Approved, AuditRow, Checked, Declared, ManagedBy, NewSnapshot, Registry, ServiceRow, SnapshotRow, State,
+    TokenRow,
+};
 use crate::{
     canon,
-    db::{Db, DbError, Schema},
+    db::{Db, DbError, Schema, Upgrade},
     model::{Vocabulary, WallTime},
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
@@ -15,7 +18,8 @@ use std::{path::Path, time::Duration};
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const REGISTRY_VERSION: i64 = 1;
+/// | 2 | services that the API made, their versions, tokens |
+pub const REGISTRY_VERSION: i64 = 2;
 
 /// File name of the registry.
 pub const DATABASE: &str = "gateway.sqlite3";
@@ -48,7 +52,10 @@ CREATE TABLE mcp_services (
     next_due_at TEXT,
     failures INTEGER NOT NULL DEFAULT 0,
     last_error TEXT,
-    deleted_at TEXT
+    deleted_at TEXT,
+    managed_by TEXT NOT NULL DEFAULT 'file',
+    config_json TEXT,
+    version INTEGER NOT NULL DEFAULT 1
 ) STRICT;
 CREATE TABLE mcp_snapshots (
     id INTEGER PRIMARY KEY,
@@ -83,6 +90,26 @@ CREATE TABLE audit_log (
     prev_hash TEXT NOT NULL,
     hash TEXT NOT NULL
 ) STRICT;
+CREATE TABLE api_tokens (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    role TEXT NOT NULL,
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    created_at TEXT NOT NULL
+) STRICT;
+";
+
+const TO_2: &str = "
+ALTER TABLE mcp_services ADD COLUMN managed_by TEXT NOT NULL DEFAULT 'file';
+ALTER TABLE mcp_services ADD COLUMN config_json TEXT;
+ALTER TABLE mcp_services ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+CREATE TABLE api_tokens (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    role TEXT NOT NULL,
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    created_at TEXT NOT NULL
+) STRICT;
 ";
 
 const REGISTRY: Schema = Schema {
@@ -93,7 +120,7 @@ const REGISTRY: Schema = Schema {
     application_id: 0x6147_6174,
     version: REGISTRY_VERSION,
     tables: TABLES,
-    upgrades: &[],
+    upgrades: &[Upgrade { from: 1, to: 2, sql: TO_2 }],
     durable: true,
 };
 
@@ -101,7 +128,7 @@ const COLUMNS: &str =
     "name, upstream_url, endpoint, enabled, state, state_reason, state_since, check_frequency_minutes,
     created_at, updated_at, check_started_at, last_check_at, last_success_at, next_due_at, failures, last_error,
     (SELECT snapshot_hash FROM mcp_snapshots WHERE id = approved_id),
-    (SELECT snapshot_hash FROM mcp_snapshots WHERE id = latest_id)";
+    (SELECT snapshot_hash FROM mcp_snapshots WHERE id = latest_id), managed_by, version, config_json";
 
 /// The registry in a directory of the gateway.
 #[derive(Debug)]
@@ -142,14 +169,14 @@ impl Registry for SqliteRegistry {
         all(self.0.read(), &sql, [], service).map_err(self.error())
     }
 
-    fn adopt(&mut self, declared: &[Declared], now: WallTime) -> Result<Adopted, DbError> {
+    fn adopt(&mut self, declared: &[Declared], actor: &str, now: WallTime) -> Result<Adopted, DbError> {
         let at = now.to_string();
         self.whole(|t| {
             let mut adopted = Adopted::default();
             for d in declared {
                 let known = t
                     .query_row(
-                        "SELECT upstream_url, endpoint, state, check_frequency_minutes, deleted_at IS NOT NULL
+                        "SELECT upstream_url, endpoint, state, check_frequency_minutes, deleted_at IS NOT NULL, config_json
                          FROM mcp_services WHERE name = ?1",
                         [&d.name],
                         |r| {
@@ -159,19 +186,22 @@ impl Registry for SqliteRegistry {
                                 word(r, 2)?,
                                 r.get::<_, u32>(3)?,
                                 r.get::<_, bool>(4)?,
+                                r.get::<_, Option<String>>(5)?,
                             ))
                         },
                     )
                     .optional()?;
                 let state = match &known {
                     _ if !d.enabled => State::DisabledAdmin,
-                    Some((_, endpoint, state, _, false)) if *endpoint == d.endpoint && *state != State::DisabledAdmin => {
+                    Some((_, endpoint, state, _, false, _))
+                        if *endpoint == d.endpoint && *state != State::DisabledAdmin =>
+                    {
                         *state
                     }
                     _ => State::Pending,
                 };
-                let same = known.as_ref().is_some_and(|(url, endpoint, old, minutes, deleted)| {
-                    let place = *url == d.upstream_url && *endpoint == d.endpoint;
+                let same = known.as_ref().is_some_and(|(url, endpoint, old, minutes, deleted, made)| {
+                    let place = *url == d.upstream_url && *endpoint == d.endpoint && *made == d.made;
                     place && *old == state && *minutes == d.check_frequency_minutes && !deleted
                 });
                 if same {
@@ -179,13 +209,14 @@ impl Registry for SqliteRegistry {
                 }
                 t.execute(
                     "INSERT INTO mcp_services (name, upstream_url, enabled, check_frequency_minutes, created_at, updated_at,
-                                               endpoint, state, state_since)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?5)
+                                               endpoint, state, state_since, managed_by, config_json)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?5, ?8, ?9)
                      ON CONFLICT (name) DO UPDATE SET
                          upstream_url = ?2, enabled = ?3, check_frequency_minutes = ?4, updated_at = ?5, endpoint = ?6,
                          state_since = iif(state = ?7, state_since, ?5),
                          state_reason = iif(state = ?7, state_reason, NULL),
-                         next_due_at = iif(endpoint = ?6, next_due_at, NULL), state = ?7, deleted_at = NULL",
+                         next_due_at = iif(endpoint = ?6, next_due_at, NULL), state = ?7, deleted_at = NULL,
+                         managed_by = ?8, config_json = ?9, version = version + 1",
                     params![
                         d.name,
                         d.upstream_url,
@@ -193,20 +224,22 @@ impl Registry for SqliteRegistry {
                         d.check_frequency_minutes,
                         at,
                         d.endpoint,
-                        state.as_str()
+                        state.as_str(),
+                        if d.made.is_some() { ManagedBy::Api } else { ManagedBy::File }.as_str(),
+                        d.made
                     ],
                 )?;
-                let is_new = known.is_none_or(|(.., deleted)| deleted);
+                let is_new = known.is_none_or(|(.., deleted, _)| deleted);
                 let action = if is_new { "service_added" } else { "service_changed" };
                 let details = json!({"name": d.name, "state": state, "upstream_url": d.upstream_url});
-                note(t, &at, "config", action, &details)?;
+                note(t, &at, actor, action, &details)?;
                 if is_new { &mut adopted.added } else { &mut adopted.changed }.push(d.name.clone());
             }
             let names: Vec<String> =
                 all(t, "SELECT name FROM mcp_services WHERE deleted_at IS NULL ORDER BY name", [], |r| r.get(0))?;
             for name in names.into_iter().filter(|name| declared.iter().all(|d| d.name != *name)) {
                 t.execute("UPDATE mcp_services SET deleted_at = ?2, enabled = 0 WHERE name = ?1", params![name, at])?;
-                note(t, &at, "config", "service_removed", &json!({"name": name}))?;
+                note(t, &at, actor, "service_removed", &json!({"name": name}))?;
                 adopted.removed.push(name);
             }
             Ok(adopted)
@@ -224,7 +257,8 @@ impl Registry for SqliteRegistry {
         let at = now.to_string();
         self.whole(|t| {
             let turned = t.execute(
-                "UPDATE mcp_services SET state = ?2, enabled = ?3, state_reason = ?4, state_since = ?5, updated_at = ?5
+                "UPDATE mcp_services SET state = ?2, enabled = ?3, state_reason = ?4, state_since = ?5, updated_at = ?5,
+                     version = version + 1
                  WHERE name = ?1 AND deleted_at IS NULL AND (state <> ?2 OR state_reason IS NOT ?4)",
                 params![name, state.as_str(), state == State::Enabled, reason, at],
             )?;
@@ -300,14 +334,14 @@ impl Registry for SqliteRegistry {
             .map(|_| ())
     }
 
-    fn snapshots(&self, name: &str, most: u32) -> Result<Vec<SnapshotRow>, DbError> {
+    fn snapshots(&self, name: &str, below: Option<i64>, most: u32) -> Result<Vec<SnapshotRow>, DbError> {
         let sql = "SELECT s.id, snapshot_hash, approved_status, s.created_at
                    FROM mcp_snapshots AS s JOIN mcp_services AS m ON m.id = s.service_id
-                   WHERE m.name = ?1 ORDER BY s.id DESC LIMIT ?2";
+                   WHERE m.name = ?1 AND s.id < ?2 ORDER BY s.id DESC LIMIT ?3";
         let row = |r: &Row<'_>| {
             Ok(SnapshotRow { id: r.get(0)?, hash: r.get(1)?, approved: word(r, 2)?, created_at: r.get(3)? })
         };
-        all(self.0.read(), sql, params![name, most], row).map_err(self.error())
+        all(self.0.read(), sql, params![name, below.unwrap_or(i64::MAX), most], row).map_err(self.error())
     }
 
     fn snapshot_json(&self, id: i64) -> Result<Option<String>, DbError> {
@@ -333,7 +367,7 @@ impl Registry for SqliteRegistry {
                 params![id, Approved::ByUser.as_str()],
             )?;
             t.execute(
-                "UPDATE mcp_services SET approved_id = ?2, updated_at = ?3 WHERE name = ?1",
+                "UPDATE mcp_services SET approved_id = ?2, updated_at = ?3, version = version + 1 WHERE name = ?1",
                 params![name, id, at],
             )?;
             note(t, &at, actor, "snapshot_approved", &json!({"name": name, "snapshot_hash": hash}))?;
@@ -341,17 +375,55 @@ impl Registry for SqliteRegistry {
         })
     }
 
-    fn audit(&self, most: u32) -> Result<Vec<AuditRow>, DbError> {
-        let sql = "SELECT ts, actor, action, details_json FROM audit_log ORDER BY id DESC LIMIT ?1";
+    fn audit(&self, below: Option<i64>, most: u32) -> Result<Vec<AuditRow>, DbError> {
+        let sql =
+            "SELECT id, ts, actor, action, details_json, hash FROM audit_log WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
         let row = |r: &Row<'_>| {
             Ok(AuditRow {
-                ts: r.get(0)?,
-                actor: r.get(1)?,
-                action: r.get(2)?,
-                details: serde_json::from_str(&r.get::<_, String>(3)?).unwrap_or_default(),
+                id: r.get(0)?,
+                ts: r.get(1)?,
+                actor: r.get(2)?,
+                action: r.get(3)?,
+                details: serde_json::from_str(&r.get::<_, String>(4)?).unwrap_or_default(),
+                hash: r.get(5)?,
             })
         };
-        all(self.0.read(), sql, [most], row).map_err(self.error())
+        all(self.0.read(), sql, params![below.unwrap_or(i64::MAX), most], row).map_err(self.error())
+    }
+
+    fn note(&mut self, actor: &str, action: &str, details: &Value, now: WallTime) -> Result<(), DbError> {
+        self.whole(|t| note(t, &now.to_string(), actor, action, details))
+    }
+
+    fn tokens(&self) -> Result<Vec<TokenRow>, DbError> {
+        let sql = "SELECT name, role, digest, created_at FROM api_tokens ORDER BY name";
+        let row =
+            |r: &Row<'_>| Ok(TokenRow { name: r.get(0)?, role: r.get(1)?, digest: r.get(2)?, created_at: r.get(3)? });
+        all(self.0.read(), sql, [], row).map_err(self.error())
+    }
+
+    fn add_token(&mut self, token: &TokenRow, actor: &str, now: WallTime) -> Result<bool, DbError> {
+        self.whole(|t| {
+            let added = t.execute(
+                "INSERT INTO api_tokens (name, role, digest, created_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+                params![token.name, token.role, token.digest, token.created_at],
+            )?;
+            if added > 0 {
+                let details = json!({"name": token.name, "role": token.role});
+                note(t, &now.to_string(), actor, "token_created", &details)?;
+            }
+            Ok(added > 0)
+        })
+    }
+
+    fn remove_token(&mut self, name: &str, actor: &str, now: WallTime) -> Result<bool, DbError> {
+        self.whole(|t| {
+            let removed = t.execute("DELETE FROM api_tokens WHERE name = ?1", [name])?;
+            if removed > 0 {
+                note(t, &now.to_string(), actor, "token_revoked", &json!({"name": name}))?;
+            }
+            Ok(removed > 0)
+        })
     }
 
     fn check(&self) -> Result<u64, DbError> {
@@ -415,6 +487,9 @@ fn service(r: &Row<'_>) -> rusqlite::Result<ServiceRow> {
         last_error: r.get(15)?,
         approved: r.get(16)?,
         latest: r.get(17)?,
+        managed_by: word(r, 18)?,
+        version: r.get(19)?,
+        made: r.get(20)?,
     })
 }
 

@@ -1,6 +1,7 @@
 //! The body of an answer on its way to the client.
 
 use super::{
+    host::Hosted,
     metered::Marks,
     review::{Head, Passed, Reviewing},
     source::Source,
@@ -80,6 +81,8 @@ pub(super) enum Answer {
     Own(Tap<Full<Bytes>>),
     /// Ours, to a request that goes to no upstream.
     Unrecorded(Full<Bytes>),
+    /// The same, of a host.
+    Hosted(Hosted),
     /// The upstream's.
     Upstream(Box<Passing>),
 }
@@ -365,6 +368,7 @@ impl Body for Answer {
         match self.get_mut() {
             Self::Own(tap) => Pin::new(tap).poll_frame(cx),
             Self::Unrecorded(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Hosted(body) => Pin::new(body).poll_frame(cx).map_err(|_| Broken::Stopped),
             Self::Upstream(passing) => {
                 let frame = ready!(passing.poll(cx));
                 passing.settle();
@@ -377,6 +381,7 @@ impl Body for Answer {
         match self {
             Self::Own(tap) => tap.is_end_stream(),
             Self::Unrecorded(body) => body.is_end_stream(),
+            Self::Hosted(body) => body.is_end_stream(),
             Self::Upstream(passing) => passing.layer.is_none() && !passing.hollow && passing.tap.is_end_stream(),
         }
     }
@@ -385,6 +390,7 @@ impl Body for Answer {
         match self {
             Self::Own(tap) => tap.size_hint(),
             Self::Unrecorded(body) => body.size_hint(),
+            Self::Hosted(body) => body.size_hint(),
             Self::Upstream(passing) if passing.layer.is_some() || passing.hollow => SizeHint::default(),
             Self::Upstream(passing) => passing.tap.size_hint(),
         }

@@ -9,6 +9,7 @@ pub mod connect;
 mod endpoint;
 mod forward;
 mod headers;
+pub mod host;
 pub mod listen;
 mod metered;
 mod post;

@@ -5,6 +5,7 @@ use super::{
     answer::{Answer, drain_unrecorded},
     connect::{Connector, UpstreamHttp},
     forward::{Client, HangUp, Shared, Wire},
+    host::{Host, Peer},
     reduce::Reducer,
     review::{OwnReply, Reviewer},
     stop::Stop,
@@ -126,6 +127,8 @@ impl Target {
 pub enum Found {
     /// To the endpoint of this one.
     Upstream(Target),
+    /// To us.
+    Host(Arc<dyn Host>),
     /// Nowhere.
     Answer {
         /// The answer to who may use the listener.
@@ -180,6 +183,7 @@ impl Desk {
                     *request.uri_mut() = uri;
                     target
                 }
+                Found::Host(host) => return Ok(self.hosted(request, &*host).await),
                 Found::Answer { reply, headers, public } => return Ok(self.answer(request, reply, headers, public)),
             },
         };
@@ -201,6 +205,19 @@ impl Desk {
         });
         clients.push(client.clone());
         client
+    }
+
+    async fn hosted(&self, request: Request<Incoming>, host: &dyn Host) -> Response<Answer> {
+        let (head, body) = request.into_parts();
+        let access = Access { token: None, ..self.front.access.clone() };
+        let answer = match access::admit(&access, &head, self.wire.local) {
+            Ok(_) => {
+                let from = Peer { address: self.wire.origin.peer.clone(), is_user: self.wire.local.is_none() };
+                host.answer(Request::from_parts(head, body), &from).await
+            }
+            Err(denied) => host.refuse(denied.status, denied.why),
+        };
+        answer.map(Answer::Hosted)
     }
 
     /// An answer of ours, to a request that goes to no upstream: it is in no recording.
