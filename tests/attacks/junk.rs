@@ -4,6 +4,9 @@ use assay::pack::verify::{Exit, Integrity, VerifyReport};
 use assay_support::forge::{EVENTS, RECEIPTS, SESSION, canonical, check_pack, key_k, pinned, valid};
 use serde_json::{Value, json};
 
+/// What is told instead, and how.
+type Lie = (&'static str, fn(&mut Value));
+
 /// A sound session with such an event before its end, and a change to it; whoever holds the key makes everything else agree.
 fn told_with(change: impl FnOnce(&mut Value)) -> VerifyReport {
     let mut pack = valid();
@@ -45,7 +48,7 @@ fn several_lines_are_told_of_as_a_recorder_tells_of_them_or_not_at_all() {
         let report = told_with(change);
         assert_eq!((report.exit(), report.integrity), (Exit::Ok, Integrity::Pass), "{n}: {:#?}", report.errors);
     }
-    let lies: &[(&str, fn(&mut Value))] = &[
+    let lies: &[Lie] = &[
         ("one line", |e| (e["detail"]["lines"], e["wire_bytes"]) = (1.into(), 1.into())),
         ("none", |e| e["detail"]["lines"] = 0.into()),
         ("too many", |e| (e["detail"]["lines"], e["wire_bytes"]) = (1001.into(), 9000.into())),

@@ -262,7 +262,7 @@ fn what_a_later_version_finished_in_the_same_directory_needs_nothing() {
     dead.rig.as_once();
     // Its events are of a later version, its lines in the ledger are not.
     let segment = dead.segment();
-    replace(&segment, "\"v\":1,", "\"v\":\"4.1\",\"w\":0,");
+    replace(&segment, "\"v\":1,", "\"v\":\"5.1\",\"w\":0,");
     let before = dead.files();
     let out = dead.rig.recover();
     assert_eq!((states(&out).len(), out.status.code()), (0, Some(0)), "{out:?}");
@@ -354,7 +354,7 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
     };
     assert_eq!(calls(run(&dry_run).2), Some(4));
     assert_eq!(calls(run(&["analyze", "--history", "--json"]).2), Some(4));
-    for v in ["3.4", "4.0", "99999.7"] {
+    for v in ["3.5", "4.0", "99999.7"] {
         let receipts = dead.of("audit/receipts", &dead.one, ".jsonl");
         let whole = fs::read(&receipts).unwrap();
         // A decoy within what was stored says nothing.
