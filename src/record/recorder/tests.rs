@@ -788,7 +788,7 @@ fn script() -> Vec<(Direction, String)> {
         (C2S, call("2", "b")),
         (S2C, "junk".into()),
         (S2C, "[WARN] more of it".into()),
-        (S2C, "".into()),
+        (S2C, String::new()),
         (S2C, "and more".into()),
         (S2C, ok("2")),
         (S2C, "[INFO] alone".into()),
