@@ -252,7 +252,7 @@ fn dashboards(ways: &[Way]) -> Vec<Way> {
         shows.insert(2, "--live-content".into());
         all.push(Way { name: "contents", command: shows.clone(), ..proxy.clone() });
         all.push(Way { name: "3 boards", watcher: Watcher::Dashboards, ..proxy.clone() });
-        all.push(Way { name: "both", watcher: Watcher::Dashboards, command: shows, ..proxy.clone() });
+        all.push(Way { name: "both", watcher: Watcher::Dashboards, command: shows });
     }
     all
 }
