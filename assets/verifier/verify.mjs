@@ -3,8 +3,8 @@
 
 export const NAME = "assay-second-verifier";
 const READS = {
-  receipt: ["3.0", "3.1", "3.2", "3.3"],
-  event: [1, 4],
+  receipt: ["3.0", "3.1", "3.2", "3.3", "3.4"],
+  event: [1, 5],
   session: [1, 4],
   surface: [1, 2],
   approval: [1, 1],
@@ -644,6 +644,7 @@ const SPECS = {
   request_blocked: `offset:i reason:s receipt_id:mtc? receipt_sha256:x?`,
   policy_reloaded: `error:s? policy_hash:H previous:H`,
   malformed: `offset:i reason:s?`,
+  malformed_lines: `first_us:i lines:i offset:i reason:s?`,
   notification: `offset:i reason:s?`,
   anomaly: `kind:s note:s? offset:i? receipt_id:mtc? receipt_sha256:x?`,
   recorder_gap: `bytes:i messages:i reason:s receipt_id:mtc? receipt_sha256:x?`,
@@ -985,7 +986,16 @@ function receiptShape(receipt) {
     if (redacted) spec += " arguments_redacted:j";
     return (SHAPES[name] ??= shape(spec));
   }
-  return SHAPES[`${OWN_TYPES.test(type) ? type.replace(/^mcp\./, "mcp_") : type} ${version}`];
+  const redacts = version === "3.4" && /requested$|executed$/.test(type);
+  return SHAPES[`${OWN_TYPES.test(type) ? type.replace(/^mcp\./, "mcp_") : type} ${redacts ? "3.0" : version}`];
+}
+
+/** What rules may have left of a content: the receipt names them, and it has the placeholder of each. */
+function isRedacted(receipt, content) {
+  const side = `redacted:${content === "arguments_content" ? "arguments" : "result"}:`;
+  const rules = receipt.anomalies.filter((a) => a.startsWith(side)).map((a) => a.slice(side.length)).filter((name) => /^[a-z0-9-]{1,40}$/.test(name));
+  const text = canonical(receipt[content]);
+  return rules.length > 0 && rules.every((name) => text.includes(`[redacted:${name}]`));
 }
 
 async function checkReceipts(pack) {
@@ -1010,10 +1020,14 @@ async function checkReceipts(pack) {
       says(receipt.seq === place, `seq is ${receipt.seq}, not ${place}`);
       says(receipt.session_id === undefined || receipt.session_id === receipt.trace_id || OWN_TYPES.test(receipt.type), "the receipt is of another session");
       says(["assay.mcp_proxy", "assay.integrations.mcp"].includes(receipt.integration_source), "an integration_source that no receipt has");
+      const redacts = ["3.3", "3.4"].includes(receipt.schema_version);
+      let redacted = 0;
       for (const [content, hash] of [["arguments_content", "arguments_hash"], ["result_content", "result_hash"]]) {
-        if (receipt[content] == null || receipt.anomalies.some((a) => a.startsWith("redacted"))) continue;
-        says(receipt[hash] === `sha256:${sha256hex(canonical(receipt[content]))}`, `${hash} is not that of ${content}`);
+        if (receipt[content] == null || receipt[hash] === `sha256:${sha256hex(canonical(receipt[content]))}`) continue;
+        says(redacts && receipt[hash]?.startsWith("sha256:") && isRedacted(receipt, content), `${hash} is not that of ${content}`);
+        redacted++;
       }
+      says(redacted || !redacts, "no content is redacted, and the schema says that some is");
     }
     const at = Date.parse(timestamp);
     says(!Number.isNaN(at), "timestamp is no time");
@@ -1045,7 +1059,7 @@ async function checkAttestation(pack) {
 // ---- The chain of events, and the receipts that it binds ----
 
 const OF_MESSAGES = new Set(["request_received", "request_forwarded", "response_sent", "response_received", "policy_decision", "request_blocked",
-  "malformed", "notification", "anomaly"]);
+  "malformed", "malformed_lines", "notification", "anomaly"]);
 /** Words of a receipt that its events do not have. */
 const OF_RECEIPTS = new Set(["not_decided", "recovered", "response_not_delivered", "delivery_unknown", "content_in_investigation_log", "surface_stale",
   "cleartext_not_kept", "redaction_not_possible", "task_leg"]);
@@ -1064,6 +1078,8 @@ class Chain {
   counts = { calls: 0, denied: 0, errors: 0, malformed: 0, missed: 0, missed_bytes: 0, policy_denied: 0, requests: 0, timeouts: 0 };
   offsets = { client_to_server: null, server_to_client: null };
   exchanges = new Map();
+  /** Those that were refused, or answered with a status that is not one of success. */
+  failed = new Set();
   policies = new Set();
   gaps = 0;
   steps = [];
@@ -1081,10 +1097,13 @@ class Chain {
     const fault = wrong(e, SHAPES.event);
     says(!fault, fault);
     const place = this.seq++, before = this.last;
-    [this.last, this.mono] = [e.hash, e.mono_us];
+    this.last = e.hash;
     this.tree.add(e.hash);
-    this.v ??= e.v;
-    says(e.v === this.v, "its version is not that of the events before");
+    if (e.event === "malformed_lines") says(e.v === 5 && this.transport === "stdio" && this.v !== 3, "lines of this version are in sessions over stdio");
+    else {
+      this.v ??= e.v;
+      says(e.v === this.v && e.v !== 5, "its version is not that of the events before");
+    }
     says(e.event_seq === place, `event_seq is ${e.event_seq}, not ${place}`);
     const bare = text.replace(`"hash":"${e.hash}",`, "");
     says(sha256hex(bare) === e.hash, "hash is not that of the event");
@@ -1093,7 +1112,6 @@ class Chain {
       says(e.session_id === this.session && e.transport === this.transport, "of another session");
       says(!this.end, "an event behind the end");
       says(e.event !== "chain_start", "a second start");
-      says(e.mono_us >= this.mono || true, "the monotonic clock went back");
     } else {
       says(e.event === "chain_start", "the first event is no start");
       says([1, 3].includes(e.v) ? e.transport === "stdio" || e.v === 3 : true, "a version that sessions of this transport do not have");
@@ -1120,7 +1138,7 @@ class Chain {
   /** Messages of a stream come one after the other: none begins before the one before it has ended. */
   room(e) {
     const { offset } = e.detail;
-    if (!["request_received", "response_received", "malformed", "notification", "anomaly"].includes(e.event) || this.transport !== "stdio") return;
+    if (!["request_received", "response_received", "malformed", "malformed_lines", "notification", "anomaly"].includes(e.event) || this.transport !== "stdio") return;
     if (e.direction === null || e.wire_bytes === null || e.wire_sha256 === null || offset === null) return;
     const before = this.offsets[e.direction];
     says(!before || (offset === before.offset && e.wire_sha256 === before.hash && offset + e.wire_bytes === before.end) || offset >= before.end,
@@ -1137,8 +1155,12 @@ class Chain {
       says((ended !== null) === (phase === "end"), "an exchange says how it ended if it is over, and only then");
       says((by !== null) === (response !== null), "an exchange says who answered if it was answered, and only then");
       this.exchanges.set(exchange, phase);
-    } else if (said === "end") this.behind = true;
-    else if (!said) this.exchanges.set(exchange, null);
+      if (ended === "refused" || (phase === "end" && response && (response.status < 200 || response.status > 299))) this.failed.add(exchange);
+      return;
+    }
+    // A message is read while its exchange goes on. That it was written may be said later.
+    says(said !== "end" || e.event === "request_forwarded" || e.event === "response_sent", "a message crossed in an exchange that had ended");
+    if (!said) this.exchanges.set(exchange, null);
   }
 
   /** What an event says beside the others. `bound` gives the receipt that it names. */
@@ -1241,8 +1263,13 @@ class Chain {
       case "malformed":
         this.counts.malformed++;
         break;
+      case "malformed_lines":
+        says(d.lines >= 2 && d.lines <= 1000, `${d.lines} lines, and 2 to 1000 stand in one event`);
+        says(e.wire_bytes >= 2 * d.lines - 1, `${d.lines} lines do not fit into ${e.wire_bytes} bytes`);
+        says(d.first_us <= e.mono_us, "its first line came after its last");
+        this.counts.malformed += d.lines;
+        break;
       case "policy_reloaded":
-        says(d.error !== null || d.policy_hash !== d.previous || true, "nothing was reloaded");
         this.policies.add(d.policy_hash).add(d.previous);
         break;
       case "recorder_gap":
@@ -1271,7 +1298,6 @@ class Chain {
         says(d.events === this.seq, `${this.seq} events, not ${d.events}`);
         for (const id of d.carried_out) says(this.calls.delete(id), "a call that was not in flight is carried out");
         says(!this.calls.size, "requests that nothing ends");
-        says(!this.behind || d.reason === "crashed", "a message crossed in an exchange that had ended");
         says(![...this.exchanges.values()].includes(null), "an exchange without an event of its own");
         break;
       default:
@@ -1290,7 +1316,7 @@ function placeOf(e) {
   const form = {
     request_received: whole && named && e.method !== null, request_forwarded: whole && named && e.method !== null, response_received: whole && named && e.method !== null,
     response_sent: whole && named && e.method !== null, policy_decision: e.direction !== null && e.wire_bytes === null && e.wire_sha256 === null && e.method !== null,
-    request_blocked: whole, malformed: whole && !named && none_of_request, notification: whole && e.method !== null, anomaly: e.detail.kind === "surface_filtered" || message[1] === message[2] && (message[0] || !message[1]),
+    request_blocked: whole, malformed: whole && !named && none_of_request, malformed_lines: whole && !named && none_of_request, notification: whole && e.method !== null, anomaly: e.detail.kind === "surface_filtered" || message[1] === message[2] && (message[0] || !message[1]),
     surface_observed: none && none_of_request, tool_requested: none && named, tool_denied: none && named, tool_executed: none && named,
   };
   says(form[e.event] ?? (none && !named && none_of_request), "it does not have the members of its kind");
@@ -1342,7 +1368,8 @@ function fits(r, call, e, chain) {
   const outcome = call.blocked ? "denied" : call.silent ? (call.silent.detail.note === "http_error" ? "error" : "timeout") : response?.detail.is_error ? "error" : "forwarded";
   differs("outcome", outcome);
   differs("outcome_reason", !call.silent ? null : call.cancelled ? "cancelled_by_client" : call.silent.detail.note);
-  differs("timestamp", e.at);
+  if (r.outcome_reason === "http_error") says(chain.failed.has(request.detail.exchange), "the exchange of the call did not fail");
+  if (!call.undelivered) differs("timestamp", e.at);
   says((chain.v === 4) === Object.hasOwn(r, "surface_state"), "whether it says how the definition stood is not what its session does");
   if (call.offered) chain.offer.check(e, () => {
     for (const [name, value] of Object.entries(call.offered)) differs(name, value);
@@ -1742,7 +1769,8 @@ async function checkSession(pack) {
     const s = line(text.slice(0, -1)), v = integerVersion(s.v, READS.session);
     const fault = wrong(s, SHAPES.session);
     must(!fault, fault);
-    must(Object.hasOwn(s, "http") === (v === 2 || v === 3 || (v === 4 && s.transport !== "stdio" && s.recorder === undefined)), "http is there for sessions over HTTP, and for no other");
+    must(Object.hasOwn(s, "http") === (v === 2 || v === 3), "http is there for sessions over HTTP, and for no other");
+    must(!s.http || Object.hasOwn(s.http, "key_lasts") === (v === 3), "key_lasts is there in version 3, and in no other");
     must((v === 4) === Object.hasOwn(s, "coverage") && (v === 4) === Object.hasOwn(s, "recorder"), "coverage and recorder are those of version 4");
     pack.session = s;
     if (!chain || pack.events.newer || pack.events.broken || !chain.start) throw new Skip("the chain cannot be compared");

@@ -480,9 +480,8 @@ fn a_pack_whose_links_were_changed_is_tampered() {
 /// Whether any file below a directory has a text.
 #[cfg(feature = "policy")]
 fn holds(dir: &Path, text: &str) -> bool {
-    let holds_it = |path: &Path| {
-        memchr::memmem::find(&std::fs::read(path).unwrap_or_default(), text.as_bytes()).is_some()
-    };
+    let holds_it =
+        |path: &Path| memchr::memmem::find(&std::fs::read(path).unwrap_or_default(), text.as_bytes()).is_some();
     let mut paths = dir.read_dir().unwrap().map(|entry| entry.unwrap().path());
     paths.any(|path| if path.is_dir() { holds(&path, text) } else { holds_it(&path) })
 }

@@ -1,7 +1,7 @@
 use super::{State as Check, *};
 use crate::{
     live::{fold::Fold, row::CallRow, state::State, words},
-    model::{WallTime, event::hash_of_line},
+    model::{WallTime, event::hash_of_line, receipt::SCHEMA_VERSION},
     pack::{
         prove::What,
         verify::{Stage, proof::Proof},
@@ -325,7 +325,7 @@ fn lines_of_a_later_version_are_shown_as_what_cannot_be_read() {
         assert!(why.contains(&format!("audit event is of version {}", v.trim_matches('"'))), "{why}");
         assert!(row::problem(row::Kind::Events, 3, line.as_bytes(), &mut None));
     }
-    for (n, v) in [(0, "3.4"), (1, "4.0"), (2, "3.10")] {
+    for (n, v) in [(0, &*format!("{SCHEMA_VERSION}0")), (1, "4.0"), (2, "3.10")] {
         let line = receipts[n].replace("\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
         let row::EvidenceRow::Bad { why, .. } = row::read(row::Kind::Receipts, line.as_bytes(), None) else {
             panic!("{line}")

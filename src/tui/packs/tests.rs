@@ -6,7 +6,7 @@ use crate::{
         protocol::{PackProgress, SessionHead},
         row::Totals,
     },
-    model::WallTime,
+    model::{WallTime, event::EVENT_VERSION, receipt::SCHEMA_VERSION},
     pack::{
         keys::{Signer, SignerId},
         verify::{Completeness, Integrity, Progress, SignerVerdict, Stage},
@@ -346,9 +346,9 @@ fn a_session_whose_files_are_of_a_later_version_is_too_new_and_the_others_are_sh
         fs::write(path, text.replace(from, to)).unwrap();
     };
     // A session that has ended is too new as well.
-    let end = "{\"event\":\"chain_end\",\"v\":5}\n";
-    fs::write(&all[0].segment, fs::read_to_string(&all[0].segment).unwrap() + end).unwrap();
-    forge(&all[0].segment, "\"v\":1,", "\"v\":\"4.1\",");
+    let end = format!("{{\"event\":\"chain_end\",\"v\":{}}}\n", EVENT_VERSION + 1);
+    fs::write(&all[0].segment, fs::read_to_string(&all[0].segment).unwrap() + &end).unwrap();
+    forge(&all[0].segment, "\"v\":1,", &format!("\"v\":\"{EVENT_VERSION}.1\","));
     // If a later version wrote the documents of a pack, only its name is known.
     let pack = rig.packed(9, Plan { calls: 2, ..Plan::default() });
     forge(&pack.join("session.json"), "\"v\":1}", "\"v\":5}");
@@ -360,8 +360,10 @@ fn a_session_whose_files_are_of_a_later_version_is_too_new_and_the_others_are_sh
         let e = app.packs.entries.iter().find(|e| e.session == all[n].id.to_string()).unwrap();
         if let Standing::TooNew(why) = &e.standing { why.clone() } else { format!("{:?}", e.standing) }
     };
-    assert!(why(0).contains("audit event is of version 4.1; this assay reads up to 4"), "{}", why(0));
-    assert!(why(1).contains("receipt is of version 4.0; this assay reads up to 3.3"), "{}", why(1));
+    let events = format!("audit event is of version {EVENT_VERSION}.1; this assay reads up to {EVENT_VERSION}");
+    assert!(why(0).contains(&events), "{}", why(0));
+    let receipts = format!("receipt is of version 4.0; this assay reads up to {SCHEMA_VERSION}");
+    assert!(why(1).contains(&receipts), "{}", why(1));
     assert!(why(2).contains("session mark is of version 4000000000"), "{}", why(2));
     assert_eq!(why(3), "Died");
     let packed = app.packs.entries.iter().find(|e| e.pack == pack).unwrap();
