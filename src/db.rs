@@ -174,6 +174,24 @@ impl Db {
         self.place.damaged(why)
     }
 
+    /// Copies it to a new file, 0600, while others use it; for another thread, too.
+    ///
+    /// A process must not [open](Self::open) a database twice: what that closes on its way would release the locks that
+    /// SQLite has here, and another process would take itself for the last one.
+    pub fn copier(&self) -> impl FnOnce(&Path) -> Result<(), DbError> + Send + use<> {
+        let place = self.place.clone();
+        move |to| {
+            // SQLite would make it readable for others; it fills an empty file.
+            let file = files::create_new(to).map_err(DbError::io(to))?;
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let copied = Connection::open_with_flags(&place.path, flags)
+                .and_then(|connection| connection.execute("VACUUM INTO ?1", [to.to_string_lossy()]));
+            let copied = copied.map_err(|e| place.error(e));
+            let synced = copied.and_then(|_| files::sync_all(&file).map_err(DbError::io(to)));
+            synced.inspect_err(|_| drop(std::fs::remove_file(to)))
+        }
+    }
+
     /// Whether the whole of it reads.
     ///
     /// # Errors

@@ -7,9 +7,11 @@ use super::out;
 use crate::{
     error::{Exit, Failure},
     gateway::{
+        backup::{self, Replaced},
         config::{CONFIG_FILE, Config, Service},
+        data::{default_data, registry_failure, running},
         registry::{DATABASE, Registry as _, ServiceRow, SqliteRegistry},
-        run::{Settings, default_data, registry_failure, running},
+        run::Settings,
     },
     relay::http::{connect::without_secrets, listen::ListenAddr},
     text::{counted, visible, width},
@@ -65,6 +67,49 @@ enum GatewayCommand {
     Token(admin::TokenArgs),
     /// Ask a running gateway whether it is ready
     Health(HealthArgs),
+    /// Copy the registry, which may be in use
+    Backup(BackupArgs),
+    /// Put a copy of the registry back
+    Restore(RestoreArgs),
+    /// Make the registry again, from the configuration and the approvals
+    Rebuild(RebuildArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay gateway backup --data /var/lib/assay\n\n\
+                        A gateway makes a copy each day by itself, and keeps seven.\n\
+                        Exit codes: 0 copied; 2 the registry is damaged, or it cannot be written; 3 bad input")]
+struct BackupArgs {
+    /// Copy it to this new file [default: a new one in backups/ of the data directory]
+    #[arg(value_name = "FILE")]
+    to: Option<PathBuf>,
+    #[command(flatten)]
+    kept: Kept,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay gateway restore --data /var/lib/assay\n\n\
+                        The gateway must not run. The registry that was there stays beside it. A route that was open waits for\n\
+                        a check: what is approved may have changed since the copy was made.\n\
+                        Exit codes: 0 put back; 2 it cannot be written; 3 bad input, or the copy cannot be used")]
+struct RestoreArgs {
+    /// Put this copy back [default: the newest in backups/ of the data directory]
+    #[arg(value_name = "FILE")]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    kept: Kept,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  assay gateway rebuild --config assay.gateway.yaml --data /var/lib/assay\n\n\
+                        The gateway must not run. The registry that was there stays beside it; what was done and seen is not in\n\
+                        the new one. Each route waits for a check.\n\
+                        Exit codes: 0 made; 2 it cannot be written; 3 bad input")]
+struct RebuildArgs {
+    #[command(flatten)]
+    at: Configured,
+    #[command(flatten)]
+    kept: Kept,
 }
 
 #[derive(Debug, Args)]
@@ -168,8 +213,30 @@ pub fn run(args: &GatewayArgs) -> Result<Exit, Failure> {
         GatewayCommand::Check(args) => admin::check(args),
         GatewayCommand::Token(args) => admin::token(args),
         GatewayCommand::Health(args) => health(args),
+        GatewayCommand::Backup(args) => {
+            let to = backup::backup(&args.kept.data()?, args.to.as_deref())?;
+            say(&format!("the registry was copied to {}", to.display()))
+        }
+        GatewayCommand::Restore(args) => replaced(&backup::restore(&args.kept.data()?, args.from.as_deref())?),
+        GatewayCommand::Rebuild(args) => {
+            replaced(&backup::rebuild(&args.kept.data()?, &Config::load(&args.at.config)?)?)
+        }
         GatewayCommand::CheckConfig(args) => out::answering(args.json, || check_config(args)),
     }
+}
+
+fn say(text: &str) -> Result<Exit, Failure> {
+    out::stdout(format!("{}\n", visible(text)).as_bytes())?;
+    Ok(Exit::Ok)
+}
+
+fn replaced(done: &Replaced) -> Result<Exit, Failure> {
+    let what = match &done.from {
+        Some(from) => format!("{} was put back", from.display()),
+        None => "the registry was made again".to_owned(),
+    };
+    let before = done.before.as_ref().map(|path| format!("; the one before is {}", path.display())).unwrap_or_default();
+    say(&format!("{what}, with {}{before}", counted(done.services, "service")))
 }
 
 /// The credentials of a service that are not where its configuration says.

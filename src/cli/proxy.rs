@@ -332,6 +332,7 @@ fn options(args: &ProxyArgs) -> Result<Options, Failure> {
         redact: redact::rules(&args.redact)?.map(|rules| Arc::new(rules) as Arc<dyn Redactor>),
         store_command: args.store_command,
         live_content: args.live_content,
+        witness: None,
         store_limit: usize::try_from(args.store_limit).unwrap_or(usize::MAX),
         auto_pack: args.auto_pack,
         keep: args.keep,

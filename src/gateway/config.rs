@@ -19,6 +19,7 @@ use crate::{
     model::{Profile, surface::First, version},
     pack::verify::request,
     policy::Policy,
+    prune::{self, Keep},
     relay::http::{access, connect, listen::ListenAddr},
     surface::rules::{MAX_RULES, Rules},
     yaml::{Error, Node, Place, Source},
@@ -27,6 +28,7 @@ use http::HeaderName;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    time::Duration,
 };
 use url::Url;
 
@@ -49,7 +51,7 @@ const MAX_NAME: usize = 63;
 /// First parts of paths that are the gateway's own.
 const RESERVED: [&str; 7] = ["admin", "api", "metrics", "livez", "readyz", "static", ".well-known"];
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "version",
     "listen",
     "admin_listen",
@@ -58,13 +60,14 @@ const KEYS: [&str; 11] = [
     "allow_origins",
     "token",
     "admin",
+    "metrics",
     "policies",
     "defaults",
     "services",
 ];
 const ADMIN: [&str; 3] = ["token", "approvers", "credentials"];
-const DEFAULTS: [&str; 5] = ["profile", "policy", "check_frequency_minutes", "surface_first", "surface_rules"];
-const SERVICE: [&str; 10] = [
+const DEFAULTS: [&str; 6] = ["profile", "policy", "check_frequency_minutes", "surface_first", "surface_rules", "keep"];
+const SERVICE: [&str; 11] = [
     "url",
     "enabled",
     "headers",
@@ -75,6 +78,7 @@ const SERVICE: [&str; 10] = [
     "check_frequency_minutes",
     "surface_first",
     "surface_rules",
+    "keep",
 ];
 /// Minutes from one check to the next that can be asked for, besides 0.
 const FREQUENCY: std::ops::RangeInclusive<u64> = 5..=43_200;
@@ -98,6 +102,8 @@ pub struct Config {
     pub admin_listen: Option<ListenAddr>,
     /// Who may do what there.
     pub admin: Admin,
+    /// Who may read the metrics.
+    pub metrics: MetricsFor,
     /// Policies that services made by the API may name.
     pub policies: BTreeMap<String, PathBuf>,
     /// What services have that say nothing else.
@@ -117,6 +123,18 @@ pub struct Admin {
     pub approvers: BTreeSet<String>,
     /// Credentials that services made by the API may name. Over the Unix socket they may name any.
     pub credentials: Vec<SecretPlace>,
+}
+
+/// Who may read the metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum MetricsFor {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// Who has this token.
+    Token(Reference),
+    /// Everybody who can connect.
+    Everybody,
 }
 
 /// A server behind the gateway.
@@ -144,6 +162,8 @@ pub struct Service {
     pub first: First,
     /// What of it is pinned.
     pub rules: Rules,
+    /// Which of its sessions stay; all of them without it.
+    pub keep: Option<Keep>,
 }
 
 impl Service {
@@ -197,6 +217,8 @@ pub struct Defaults {
     pub first: Option<First>,
     /// What is pinned.
     pub rules: Option<Rules>,
+    /// Which sessions stay.
+    pub keep: Option<Keep>,
 }
 
 struct Reader<'a> {
@@ -217,6 +239,7 @@ impl Reader<'_> {
             token: None,
             admin_listen: None,
             admin: Admin::default(),
+            metrics: MetricsFor::Nobody,
             policies: BTreeMap::new(),
             defaults: Defaults::default(),
             dir: self.dir.to_owned(),
@@ -261,6 +284,7 @@ impl Reader<'_> {
                     }
                 }
                 "token" => config.token = Some(self.reference(value, "token", false)?),
+                "metrics" => config.metrics = self.metrics(value)?,
                 "defaults" => {
                     for (key, value) in source.mapping(value, "defaults")? {
                         match key.text().unwrap_or_default() {
@@ -271,6 +295,7 @@ impl Reader<'_> {
                             }
                             "surface_first" => defaults.first = Some(self.first(value)?),
                             "surface_rules" => defaults.rules = Some(self.rules(value)?),
+                            "keep" => defaults.keep = self.keep(value)?,
                             _ => return Err(source.unknown(key, &DEFAULTS)),
                         }
                     }
@@ -364,6 +389,7 @@ impl Reader<'_> {
             check_frequency_minutes: defaults.check_frequency_minutes.unwrap_or(USUAL_FREQUENCY),
             first: defaults.first.unwrap_or(First::Tofu),
             rules: defaults.rules.clone().unwrap_or_default(),
+            keep: defaults.keep,
         };
         let mut profile_at = name.place;
         for (key, value) in pairs {
@@ -385,6 +411,7 @@ impl Reader<'_> {
                 "check_frequency_minutes" => service.check_frequency_minutes = self.frequency(value)?,
                 "surface_first" => service.first = self.first(value)?,
                 "surface_rules" => service.rules = self.rules(value)?,
+                "keep" => service.keep = self.keep(value)?,
                 _ => return Err(source.unknown(key, &SERVICE)),
             }
         }
@@ -442,6 +469,24 @@ impl Reader<'_> {
         Ok(Reference { place, prefix })
     }
 
+    fn metrics(&self, node: &Node) -> Result<MetricsFor, Error> {
+        let source = &self.source;
+        let (mut token, mut public) = (None, false);
+        for (key, value) in source.mapping(node, "metrics")? {
+            match key.text().unwrap_or_default() {
+                "public" => public = source.flag(value, "public")?,
+                "token" => token = Some(self.reference(value, "token", false)?),
+                _ => return Err(source.unknown(key, &["public", "token"])),
+            }
+        }
+        match token {
+            Some(_) if public => Err(source.error(node.place, "`public` metrics need no `token`")),
+            Some(token) => Ok(MetricsFor::Token(token)),
+            None if public => Ok(MetricsFor::Everybody),
+            None => Ok(MetricsFor::Nobody),
+        }
+    }
+
     fn profile(&self, node: &Node) -> Result<Profile, Error> {
         match self.source.string(node, "profile")? {
             "audit" => Ok(Profile::Audit),
@@ -473,6 +518,29 @@ impl Reader<'_> {
         let text = files::named(&path).and_then(|file| files::read_all(file, MAX_RULES));
         let text = text.map_err(|e| self.source.error(node.place, format!("cannot read {}: {e}", path.display())))?;
         Rules::parse(&text, &path.to_string_lossy())
+    }
+
+    /// Limits on what is kept; `{}` sets none, whatever the defaults say.
+    fn keep(&self, node: &Node) -> Result<Option<Keep>, Error> {
+        let source = &self.source;
+        let mut keep = Keep::default();
+        for (key, value) in source.mapping(node, "keep")? {
+            match key.text().unwrap_or_default() {
+                "days" => {
+                    let days = source.count(value, "days")?;
+                    let limit = days.checked_mul(24 * 60 * 60).filter(|_| days > 0);
+                    let limit = limit.ok_or_else(|| source.error(value.place, "`days` is a number from 1 on"))?;
+                    keep.age = Some(Duration::from_secs(limit));
+                }
+                "bytes" => {
+                    let limit = prune::bytes(source.string(value, "bytes")?);
+                    keep.bytes = Some(limit.map_err(|why| source.error(value.place, why))?);
+                }
+                "sessions" => keep.sessions = Some(source.count(value, "sessions")?),
+                _ => return Err(source.unknown(key, &["days", "bytes", "sessions"])),
+            }
+        }
+        Ok(Some(keep).filter(|keep| !keep.is_everything()))
     }
 
     fn path(&self, node: &Node, key: &str) -> Result<PathBuf, Error> {
@@ -521,14 +589,15 @@ mod tests {
     fn a_whole_file_is_read() {
         let config = parse(
             "version: \"1\"\nlisten: 0.0.0.0:8484\nallow_remote: true\nallow_hosts: [gw.example]\n\
-             allow_origins: [https://app.example/]\ntoken: { file: token }\ndefaults: { profile: guard, policy: all.yaml }\n\
+             allow_origins: [https://app.example/]\ntoken: { file: token }\nmetrics: { public: true }\ndefaults: { profile: guard, policy: all.yaml, keep: { days: 90, bytes: 10G } }\n\
              services:\n  web:\n    url: https://b.example/mcp?k=1\n    profile: audit\n    enabled: false\n  files.2:\n    \
              url: http://127.0.0.1:9/mcp\n    headers: { Authorization: { env: T, prefix: \"Bearer \" } }\n    inject: true\n    \
-             cacert: /ca.pem\n    check_frequency_minutes: 10080\n    surface_first: approve\n",
+             cacert: /ca.pem\n    check_frequency_minutes: 10080\n    surface_first: approve\n    keep: {}\n",
         )
         .unwrap();
         assert_eq!(config.listen, ListenAddr::Tcp("0.0.0.0:8484".parse().unwrap()));
         assert_eq!((&config.hosts[0][..], &config.origins[0][..]), ("gw.example", "https://app.example"));
+        assert_eq!(config.metrics, MetricsFor::Everybody);
         assert_eq!(config.token.unwrap().place.to_string(), "file:/etc/assay/token");
         let [files, web] = &config.services[..] else { panic!("{:?}", config.services) };
         assert_eq!(
@@ -545,6 +614,8 @@ mod tests {
         assert!(files.enabled && files.inject && !web.enabled && !web.inject);
         assert_eq!((files.check_frequency_minutes, files.first), (10_080, First::Approve));
         assert_eq!((web.check_frequency_minutes, web.first), (60, First::Tofu));
+        let keep = Keep { age: Some(Duration::from_hours(90 * 24)), bytes: Some(10 << 30), sessions: None };
+        assert_eq!((web.keep, files.keep), (Some(keep), None));
         assert_eq!((web.profile, web.url.query()), (Profile::Audit, Some("k=1")));
         let least = parse("version: \"1\"").unwrap();
         assert_eq!((least.listen.to_string().as_str(), least.services.len()), ("127.0.0.1:8484", 0));
@@ -560,6 +631,8 @@ mod tests {
             ("version: \"1\"\nlisten: 0.0.0.0:1\n", "2:9", "other machines could connect there"),
             ("version: \"1\"\nallow_remote: true\nlisten: 0.0.0.0:1\n", "3:9", "without a token"),
             ("version: \"1\"\nlisten: 0.0.0.0:1\nallow_remote: true\ntoken: c4n4ry\n", "4:8", "in the file itself"),
+            ("version: \"1\"\nmetrics: { token: c4n4ry }\n", "2:19", "in the file itself"),
+            ("version: \"1\"\nmetrics: { public: true, token: { env: A } }\n", "2:10", "need no `token`"),
             ("version: \"1\"\nallow_origins: [app]\n", "2:17", "expected an origin"),
             ("version: \"1\"\nservice: {}\n", "2:1", "did you mean `services`?"),
             ("version: \"1\"\nservices:\n  Big: { url: http://x/ }\n", "3:3", "small letters"),
@@ -571,6 +644,9 @@ mod tests {
             ("version: \"1\"\nservices:\n  a: { url: http://x/, profile: guard }\n", "3:33", "has no policy"),
             ("version: \"1\"\nservices:\n  a: { url: http://x/, profile: escrow }\n", "3:33", "is audit or guard"),
             ("version: \"1\"\ndefaults: { check_frequency_minutes: 4 }\n", "2:38", "is 0, or 5 to 43200"),
+            ("version: \"1\"\ndefaults: { keep: { days: 0 } }\n", "2:27", "from 1 on"),
+            ("version: \"1\"\ndefaults: { keep: { bytes: 10X } }\n", "2:28", "is no size"),
+            ("version: \"1\"\ndefaults: { keep: { day: 1 } }\n", "2:21", "did you mean `days`?"),
             ("version: \"1\"\ndefaults: { surface_first: ask }\n", "2:28", "is tofu or approve"),
             ("version: \"1\"\ndefaults: { surface_rules: none.yaml }\n", "2:28", "cannot read /etc/assay/none.yaml"),
             (

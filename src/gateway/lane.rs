@@ -2,7 +2,8 @@
 
 use super::{
     config::Service,
-    look::{Approvers, Measure, Standing},
+    look::{Approvers, Counts, Measure, Standing},
+    metrics::ServiceMetrics,
     reach::{Headers, credentials, destination, evidence},
 };
 use crate::{
@@ -23,6 +24,7 @@ use crate::{
 };
 use std::{
     path::Path,
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -37,6 +39,8 @@ const LAST: Duration = Duration::from_secs(1);
 pub struct Lane {
     /// As it is configured.
     pub service: Service,
+    /// What is counted of it.
+    pub metrics: Arc<ServiceMetrics>,
     recorded: Recorded,
     /// What requests get.
     inject: Headers,
@@ -49,6 +53,8 @@ pub struct Lane {
     pub look_now: bool,
     /// Something was gone when it was looked at; whether it stays so is not known yet.
     pub confirming: bool,
+    /// Its last check could not be written down: until then it is not looked at again.
+    pub rests_until: Option<Instant>,
     /// Reasons to look at it that were taken up, and when the last one was.
     doubts: (u64, Option<Instant>),
     /// Its audit directory.
@@ -70,7 +76,13 @@ impl Lane {
     ///
     /// # Errors
     /// Bad input, or what the system does not have.
-    pub fn begin(service: &Service, data: &Path, access: &Access, status: Status, json: bool) -> Result<Self, Failure> {
+    pub fn begin(
+        service: &Service,
+        data: &Path,
+        access: &Access,
+        (status, json): (Status, bool),
+        metrics: Arc<ServiceMetrics>,
+    ) -> Result<Self, Failure> {
         let inject = injected(service)?;
         let options = Options {
             command: Vec::new(),
@@ -86,8 +98,9 @@ impl Lane {
             store_results: false,
             redact: None,
             store_command: false,
-            keep: None,
+            keep: service.keep,
             live_content: false,
+            witness: Some(metrics.clone()),
             store_limit: 1 << 20,
             auto_pack: true,
             interval: PackInterval::Session,
@@ -122,6 +135,7 @@ impl Lane {
         let (seen, look_now, confirming) = (None, false, false);
         Ok(Self {
             service,
+            metrics,
             recorded,
             inject,
             targets,
@@ -129,6 +143,7 @@ impl Lane {
             seen,
             look_now,
             confirming,
+            rests_until: None,
             doubts: (0, None),
             dir,
             decisions,
@@ -168,6 +183,12 @@ impl Lane {
         self.recorded.is_usable()
     }
 
+    /// Removes of its evidence what is not kept; for a thread that may take its time.
+    #[must_use]
+    pub fn pruning(&self) -> Option<impl FnOnce() + Send + use<>> {
+        self.recorded.pruning()
+    }
+
     /// Reads again what may have changed without the configuration: its policy, its credentials. Whether requests must go
     /// elsewhere because of that.
     ///
@@ -203,7 +224,27 @@ impl Lane {
         if std::mem::replace(&mut self.decisions, now) == now {
             return None;
         }
-        Some(Standing::of(&self.dir, &Measure::of(&self.service, approvers), self.seen.as_ref()?))
+        self.judged(approvers)
+    }
+
+    /// How what was seen last stands.
+    #[must_use]
+    pub fn judged(&self, approvers: &Approvers) -> Option<Standing> {
+        let standing = Standing::of(&self.dir, &Measure::of(&self.service, approvers), self.seen.as_ref()?);
+        self.stands(&standing);
+        Some(standing)
+    }
+
+    /// What was decided could not be taken up: it is new once more.
+    pub const fn decide_again(&mut self) {
+        self.decisions = None;
+    }
+
+    /// What it offers stands so with what is approved.
+    pub fn stands(&self, standing: &Standing) {
+        let Counts { items, decisions } = standing.counts.clone();
+        let mut known = self.metrics.known();
+        (known.items, known.decisions) = (items, decisions);
     }
 
     /// Nothing new begins; streams are closed.

@@ -25,7 +25,12 @@ use crate::{
     surface::rules::Rules,
     text::counted,
 };
-use std::{collections::BTreeSet, path::Path, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
 
 /// Fingerprints of the keys whose decisions count; any does if there are none.
 pub type Approvers = BTreeSet<String>;
@@ -88,6 +93,18 @@ pub struct Seen {
     pub warning: Option<String>,
 }
 
+/// Numbers by word.
+type Numbers = BTreeMap<&'static str, u64>;
+
+/// What is counted of items and decisions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Items by how they stand.
+    pub items: Numbers,
+    /// Decisions by kind.
+    pub decisions: Numbers,
+}
+
 /// How a snapshot stands with what is approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
@@ -101,12 +118,14 @@ pub struct Standing {
     pub only_removed: bool,
     /// The newest decision about the service: when, and by whom.
     pub decided: Option<(WallTime, String)>,
+    /// How many of its items stand in each way, and how many decisions of each kind there are.
+    pub counts: Counts,
 }
 
 impl Standing {
     /// Nothing was seen.
     fn unknown(found: Found, why: String) -> Self {
-        Self { found, reason: Some(why), clean: false, only_removed: false, decided: None }
+        Self { found, reason: Some(why), clean: false, only_removed: false, decided: None, counts: Counts::default() }
     }
 
     /// How a snapshot stands now.
@@ -115,11 +134,14 @@ impl Standing {
         let read = Chain::read(dir).map_err(|e| e.to_string()).and_then(|chain| {
             let counting = measure.counting();
             let approved = standing::approved(dir, &chain, &seen.identity, counting).map_err(|e| e.to_string())?;
-            let last = chain.counted(counting).rfind(|a| a.server_id == seen.identity.id);
-            let last = last.map(|a| (a.at, a.approver.name.clone()));
-            Ok((Summary::of(seen, &approved, &measure.rules), last))
+            let (mut decisions, mut last) = (Numbers::new(), None);
+            for approval in chain.counted(counting).filter(|a| a.server_id == seen.identity.id) {
+                *decisions.entry(approval.decision.as_str()).or_default() += 1;
+                last = Some((approval.at, approval.approver.name.clone()));
+            }
+            Ok((Summary::of(seen, &approved, &measure.rules), last, decisions))
         });
-        let (summary, decided) = match read {
+        let (summary, decided, decisions) = match read {
             Ok(read) => read,
             Err(e) => return Self::unknown(Found::Incomplete, format!("decisions cannot be read: {e}")),
         };
@@ -148,7 +170,8 @@ impl Standing {
         };
         let is_blocked = || format!("it offers {}, and nobody guards", counted(blocked, "blocked item"));
         let reason = reason.or_else(|| (!clean).then(is_blocked));
-        Self { found, reason, clean, only_removed, decided }
+        let items = summary.states().into_iter().map(|(state, n)| (state.as_str(), n as u64)).collect();
+        Self { found, reason, clean, only_removed, decided, counts: Counts { items, decisions } }
     }
 
     /// How a route stands after this, and why. A route that was closed by a change is opened by a decision only, and a
@@ -342,7 +365,7 @@ mod tests {
 
     fn standing(found: Found, clean: bool, decided: Option<i64>) -> Standing {
         let decided = decided.map(|second| (at(second), "me".to_owned()));
-        Standing { found, reason: Some("why".into()), clean, only_removed: false, decided }
+        Standing { found, reason: Some("why".into()), clean, only_removed: false, decided, counts: Counts::default() }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Where a service is, how it is reached, and where its evidence is.
 
-use super::config::Service;
+use super::{config::Service, registry::Declared};
 use crate::{
     error::Failure,
     files,
     record::recorder::Origin,
-    relay::http::connect::{Destination, ProxyChoice, certificates},
+    relay::http::connect::{Destination, ProxyChoice, certificates, without_secrets},
 };
 use http::{HeaderName, HeaderValue};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,19 @@ pub fn evidence(data: &Path, name: &str) -> PathBuf {
 #[must_use]
 pub fn endpoint(service: &Service) -> String {
     Origin::of_url(service.url.as_str(), false).digest().to_owned()
+}
+
+/// A service as the registry has it declared; `made` is what the API made it of.
+#[must_use]
+pub fn declared(service: &Service, made: Option<String>) -> Declared {
+    Declared {
+        made,
+        name: service.name.clone(),
+        upstream_url: without_secrets(&service.url),
+        endpoint: endpoint(service),
+        enabled: service.enabled,
+        check_frequency_minutes: service.check_frequency_minutes,
+    }
 }
 
 /// The credentials of a service, read where they are.

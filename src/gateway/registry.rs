@@ -152,6 +152,19 @@ impl ServiceRow {
             _ => "unreachable",
         }
     }
+
+    /// As it was declared last.
+    #[must_use]
+    pub fn declared(&self) -> Declared {
+        Declared {
+            name: self.name.clone(),
+            upstream_url: self.upstream_url.clone(),
+            endpoint: self.endpoint.clone(),
+            enabled: self.state != State::DisabledAdmin,
+            check_frequency_minutes: self.check_frequency_minutes,
+            made: self.made.clone(),
+        }
+    }
 }
 
 /// A snapshot to keep.
@@ -234,6 +247,9 @@ pub struct Adopted {
     pub removed: Vec<String>,
 }
 
+/// Copies a registry to a new file, in whatever thread.
+pub type Copier = Box<dyn FnOnce(&std::path::Path) -> Result<(), DbError> + Send>;
+
 /// Where a gateway keeps what it knows. Every call is done as a whole or not at all.
 pub trait Registry: Send {
     /// The services that there are, by name.
@@ -295,6 +311,9 @@ pub trait Registry: Send {
     /// [`DbError`].
     fn due(&mut self, name: &str, next: Option<WallTime>) -> Result<(), DbError>;
 
+    /// Copies all of it to a new file, while it is used.
+    fn copier(&self) -> Copier;
+
     /// The latest snapshots of a service, the newest first; only those below a number, if one is given.
     ///
     /// # Errors
@@ -306,6 +325,17 @@ pub trait Registry: Send {
     /// # Errors
     /// [`DbError`].
     fn snapshot_json(&self, id: i64) -> Result<Option<String>, DbError>;
+
+    /// The text of the latest snapshot of a service.
+    ///
+    /// # Errors
+    /// [`DbError`].
+    fn latest_json(&self, name: &str) -> Result<Option<String>, DbError> {
+        match self.snapshots(name, None, 1)?.first() {
+            Some(latest) => self.snapshot_json(latest.id),
+            None => Ok(None),
+        }
+    }
 
     /// The latest snapshot of a service is approved by a person, if it is the one with this hash; whether it is.
     ///

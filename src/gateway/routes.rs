@@ -1,10 +1,20 @@
 //! The routes: a table in memory that every request is looked up in. Nothing else is on the way of a request.
 
-use super::{api::Admin, registry::State};
-use crate::relay::http::{
-    host::Host,
-    review::OwnReply,
-    route::{Found, Routes, Target},
+use super::{
+    api::Admin,
+    log::{Log, Request},
+    metrics::{CONTENT_TYPE, Metrics},
+    registry::State,
+};
+use crate::{
+    model::WallTime,
+    relay::http::{
+        access::Token,
+        host::Host,
+        review::OwnReply,
+        route::{Found, Routes, Target},
+        witness::{Asked, Witness},
+    },
 };
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -49,51 +59,121 @@ impl Ready {
     }
 }
 
+/// Who may read the metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Readers {
+    /// Nobody.
+    #[default]
+    None,
+    /// Who has this token.
+    With(Token),
+    /// Everybody.
+    All,
+}
+
 /// All routes.
 pub struct Table {
     routes: ArcSwap<BTreeMap<String, Route>>,
     ready: ArcSwap<Ready>,
+    readers: ArcSwap<Readers>,
     /// The API, where it is beside the routes.
     host: OnceLock<Arc<dyn Host>>,
+    /// What is counted.
+    pub metrics: Metrics,
+    log: Log,
 }
 
 /// The API alone.
 pub struct AdminRoutes {
     /// What answers.
     pub host: Arc<dyn Host>,
-    /// What is known of health.
+    /// What is known of health, and counted.
     pub table: Arc<Table>,
 }
 
 impl Routes for AdminRoutes {
-    fn find(&self, method: &Method, path: &str) -> Found {
-        if Admin::has(path) {
+    fn find(&self, asked: &Asked<'_>) -> Found {
+        if Admin::has(asked.path) {
             return Found::Host(self.host.clone());
         }
-        if is_health(path) {
-            return self.table.health(method, path);
-        }
-        let detail = "there is nothing here; the API is at /api/admin";
-        problem(StatusCode::NOT_FOUND, "not-found", detail, &json!({}), Vec::new())
+        self.table.about(asked).unwrap_or_else(|| {
+            let detail = "there is nothing here; the API is at /api/admin";
+            problem(asked.id, StatusCode::NOT_FOUND, "not-found", detail, &json!({}), Vec::new())
+        })
     }
-}
 
-fn is_health(path: &str) -> bool {
-    matches!(path, "/livez" | "/readyz")
+    fn witness(&self, asked: &Asked<'_>) -> Box<dyn Witness> {
+        Box::new(Request::begins(self.table.log.clone(), asked, None))
+    }
 }
 
 impl Default for Table {
     fn default() -> Self {
-        let ready = Ready { registry: true, evidence: true, config: true };
-        Self { routes: ArcSwap::default(), ready: ArcSwap::from_pointee(ready), host: OnceLock::new() }
+        Self::new(Log::default())
     }
 }
 
 impl Table {
+    /// Without routes; requests are logged there.
+    #[must_use]
+    pub fn new(log: Log) -> Self {
+        let ready = Ready { registry: true, evidence: true, config: true };
+        Self {
+            routes: ArcSwap::default(),
+            ready: ArcSwap::from_pointee(ready),
+            readers: ArcSwap::default(),
+            host: OnceLock::new(),
+            metrics: Metrics::default(),
+            log,
+        }
+    }
+
     /// The API is beside the routes.
     pub fn set_host(&self, host: Arc<dyn Host>) {
         // There is one for the life of a process.
         let _ = self.host.set(host);
+    }
+
+    /// These may read the metrics.
+    pub fn set_readers(&self, readers: Readers) {
+        self.readers.store(Arc::new(readers));
+    }
+
+    /// What is said of the gateway itself.
+    fn about(&self, asked: &Asked<'_>) -> Option<Found> {
+        match asked.path {
+            "/livez" | "/readyz" => Some(self.health(asked)),
+            "/metrics" => Some(self.metrics(asked)),
+            _ => None,
+        }
+    }
+
+    fn metrics(&self, asked: &Asked<'_>) -> Found {
+        if !matches!(*asked.method, Method::GET | Method::HEAD) {
+            return not_allowed(asked.id, "GET, HEAD");
+        }
+        let may = match &**self.readers.load() {
+            Readers::None => return not_found(asked.id),
+            Readers::With(token) => token.is_bearer(asked.headers),
+            Readers::All => true,
+        };
+        if !may {
+            let challenge = (header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            let detail = "the token of the metrics is needed: Authorization: Bearer";
+            return public(problem(
+                asked.id,
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                detail,
+                &json!({}),
+                vec![challenge],
+            ));
+        }
+        let states = self.routes.load().iter().map(|(name, route)| (name.clone(), route.state)).collect();
+        let body = self.metrics.text(states, WallTime::now()).into();
+        let content_type = HeaderValue::from_static(CONTENT_TYPE);
+        let headers = vec![(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+        Found::Answer { reply: OwnReply { status: StatusCode::OK, content_type, body }, headers, public: true }
     }
 
     /// Has a route stand otherwise; requests that come from now on find it so.
@@ -119,11 +199,11 @@ impl Table {
         self.ready.store(ready.into());
     }
 
-    fn health(&self, method: &Method, path: &str) -> Found {
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return not_allowed("GET, HEAD");
+    fn health(&self, asked: &Asked<'_>) -> Found {
+        if !matches!(*asked.method, Method::GET | Method::HEAD) {
+            return not_allowed(asked.id, "GET, HEAD");
         }
-        if path == "/livez" {
+        if asked.path == "/livez" {
             return answer(StatusCode::OK, &json!({"status": "ok"}), Vec::new(), true);
         }
         let ready = **self.ready.load();
@@ -137,26 +217,37 @@ impl Table {
     }
 }
 
+/// The service that a path is for.
+fn service_of(path: &str) -> Option<&str> {
+    let name = path.strip_prefix('/')?;
+    let name = name.strip_suffix("/mcp").or(name.strip_suffix("/mcp/"))?;
+    (!name.contains('/')).then_some(name)
+}
+
 impl Routes for Table {
-    fn find(&self, method: &Method, path: &str) -> Found {
-        if is_health(path) {
-            return self.health(method, path);
+    fn find(&self, asked: &Asked<'_>) -> Found {
+        if let Some(found) = self.about(asked) {
+            return found;
         }
-        if let Some(host) = self.host.get().filter(|_| Admin::has(path)) {
+        if let Some(host) = self.host.get().filter(|_| Admin::has(asked.path)) {
             return Found::Host(host.clone());
         }
-        let name = path.strip_prefix('/').and_then(|rest| rest.strip_suffix("/mcp").or(rest.strip_suffix("/mcp/")));
-        let Some(name) = name.filter(|name| !name.contains('/')) else {
-            let detail = "there is nothing here; the servers are at /SERVICE/mcp";
-            return problem(StatusCode::NOT_FOUND, "not-found", detail, &json!({}), Vec::new());
-        };
+        let id = asked.id;
+        let Some(name) = service_of(asked.path) else { return not_found(id) };
         let routes = self.routes.load();
         let Some(route) = routes.get(name) else {
             let more = json!({"service": name});
-            return problem(StatusCode::NOT_FOUND, "no-such-service", "no service has this name", &more, Vec::new());
+            return problem(
+                id,
+                StatusCode::NOT_FOUND,
+                "no-such-service",
+                "no service has this name",
+                &more,
+                Vec::new(),
+            );
         };
-        if !METHODS.contains(method) {
-            return not_allowed(ALLOWED);
+        if !METHODS.contains(asked.method) {
+            return not_allowed(id, ALLOWED);
         }
         match (route.state, &route.target) {
             (State::Enabled, Some(target)) => Found::Upstream(target.clone()),
@@ -166,27 +257,45 @@ impl Routes for Table {
                     State::Enabled | State::Pending | State::DisabledDrift => "route disabled pending review",
                 };
                 let more = json!({"reason": route.reason, "service": name, "since": route.since, "state": state});
-                problem(StatusCode::SERVICE_UNAVAILABLE, "route-disabled", detail, &more, Vec::new())
+                problem(id, StatusCode::SERVICE_UNAVAILABLE, "route-disabled", detail, &more, Vec::new())
             }
         }
     }
+
+    fn witness(&self, asked: &Asked<'_>) -> Box<dyn Witness> {
+        let service = service_of(asked.path).and_then(|name| Some((name.to_owned(), self.metrics.of(name)?)));
+        Box::new(Request::begins(self.log.clone(), asked, service))
+    }
 }
 
-fn not_allowed(allowed: &'static str) -> Found {
+fn not_found(id: &str) -> Found {
+    let detail = "there is nothing here; the servers are at /SERVICE/mcp";
+    problem(id, StatusCode::NOT_FOUND, "not-found", detail, &json!({}), Vec::new())
+}
+
+/// The same for everybody.
+fn public(found: Found) -> Found {
+    match found {
+        Found::Answer { reply, headers, .. } => Found::Answer { reply, headers, public: true },
+        found @ (Found::Upstream(_) | Found::Host(_)) => found,
+    }
+}
+
+fn not_allowed(id: &str, allowed: &'static str) -> Found {
     let allow = (header::ALLOW, HeaderValue::from_static(allowed));
     let detail = format!("this method is not for a route; there are {allowed}");
-    problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &detail, &json!({}), vec![allow])
+    problem(id, StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &detail, &json!({}), vec![allow])
 }
 
 /// A problem document (RFC 9457). It has an id, by which the log says of it, too.
 fn problem(
+    id: &str,
     status: StatusCode,
     word: &str,
     detail: &str,
     more: &Value,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) -> Found {
-    let id = request_id();
     tracing::info!(status = status.as_u16(), problem = word, request_id = id, service = %more["service"], "refused");
     let mut body = json!({
         "detail": detail, "request_id": id, "status": status.as_u16(), "title": status.canonical_reason(),
@@ -195,10 +304,6 @@ fn problem(
     if let (Some(body), Some(more)) = (body.as_object_mut(), more.as_object()) {
         body.extend(more.clone());
     }
-    let mut headers = headers;
-    if let Ok(id) = HeaderValue::from_str(&id) {
-        headers.push((HeaderName::from_static("x-request-id"), id));
-    }
     match answer(status, &body, headers, false) {
         Found::Answer { reply, headers, public } => {
             let content_type = HeaderValue::from_static("application/problem+json");
@@ -206,13 +311,6 @@ fn problem(
         }
         found @ (Found::Upstream(_) | Found::Host(_)) => found,
     }
-}
-
-fn request_id() -> String {
-    let mut bytes = [0; 8];
-    // Without random numbers it is less of a help, and no less true.
-    let _ = getrandom::fill(&mut bytes);
-    hex::encode(bytes)
 }
 
 fn answer(status: StatusCode, body: &Value, mut headers: Vec<(HeaderName, HeaderValue)>, public: bool) -> Found {
@@ -225,9 +323,11 @@ fn answer(status: StatusCode, body: &Value, mut headers: Vec<(HeaderName, Header
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderMap;
 
     fn ask(table: &Table, method: &Method, path: &str) -> (u16, Value, Vec<(HeaderName, HeaderValue)>) {
-        match table.find(method, path) {
+        let headers = HeaderMap::new();
+        match table.find(&Asked { method, path, headers: &headers, id: "a1" }) {
             Found::Answer { reply, headers, .. } => {
                 (reply.status.as_u16(), serde_json::from_slice(&reply.body).unwrap(), headers)
             }
@@ -260,7 +360,7 @@ mod tests {
             assert_eq!((was, &body["type"]), (status, &json!(format!("urn:assay:problem:{word}"))), "{method} {path}");
             assert!(headers.contains(&(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))));
             assert_eq!(headers.iter().any(|(name, _)| *name == header::ALLOW), status == 405);
-            assert_eq!(body["request_id"].as_str().unwrap().len(), 16);
+            assert_eq!(body["request_id"], "a1");
         }
         let (_, body, _) = ask(&table, &Method::POST, "/a/mcp");
         assert_eq!(body["detail"], "route disabled pending review");
@@ -270,6 +370,29 @@ mod tests {
         );
         table.remove("a");
         assert_eq!(ask(&table, &Method::POST, "/a/mcp").0, 404);
+    }
+
+    #[test]
+    fn metrics_are_for_who_may_read_them() {
+        let table = Table::default();
+        let ask = |given: &str| {
+            let mut headers = HeaderMap::new();
+            if let Ok(given) = HeaderValue::from_str(given) {
+                headers.insert(header::AUTHORIZATION, given);
+            }
+            let asked = Asked { method: &Method::GET, path: "/metrics", headers: &headers, id: "a1" };
+            let Found::Answer { reply, .. } = table.find(&asked) else { panic!() };
+            (reply.status.as_u16(), reply.content_type, reply.body)
+        };
+        assert_eq!(ask("").0, 404);
+        let token = "0123456789abcdef0123456789abcdef";
+        table.set_readers(Readers::With(Token::checked(token).unwrap()));
+        assert_eq!((ask("").0, ask(token).0, ask("Bearer x").0), (401, 401, 401));
+        assert_eq!(ask(&format!("bearer {token}")).0, 200);
+        table.set_readers(Readers::All);
+        let (status, kind, body) = ask("");
+        assert_eq!((status, kind.to_str().unwrap()), (200, "text/plain; version=0.0.4; charset=utf-8"));
+        assert!(body.starts_with(b"# HELP "), "{body:?}");
     }
 
     #[test]

@@ -8,26 +8,27 @@ use super::{
         auth::Keys,
         desk::{Desk, Job, Looked, Refusal},
     },
-    config::{Config, MAX_SERVICES, Service},
+    backup,
+    config::{Config, MAX_SERVICES, MetricsFor, Service},
     credential::Reference,
+    data::{LOCK, hold, registry_failure, tell},
     lane::{GRACE, Lane},
+    log::Log,
     look::{Look, Seen, Standing, hash},
-    reach::{endpoint, evidence},
-    registry::{Adopted, DATABASE, Declared, Found, Registry, ServiceRow, SqliteRegistry, State},
-    routes::{AdminRoutes, Ready, Route, Table},
+    reach::{declared, endpoint, evidence},
+    registry::{Adopted, Declared, Found, Registry, ServiceRow, SqliteRegistry, State},
+    routes::{AdminRoutes, Readers, Ready, Route, Table},
     spec::Spec,
     timing::{Timing, spread},
 };
 use crate::{
     db::DbError,
     error::{Exit, Failure},
-    files::{self, Lock, Tree},
-    model::WallTime,
-    paths::{self, AuditDir},
+    model::{WallTime, surface::Snapshot},
+    paths::AuditDir,
     proxy::{self, Status, http::cannot_listen},
     relay::http::{
         access::{Access, TOKEN_LENGTH, Token},
-        connect::without_secrets,
         host::Host,
         listen::{Gateway as Front, ListenAddr, Listener, Stop},
     },
@@ -35,12 +36,12 @@ use crate::{
     text::counted,
 };
 use arc_swap::ArcSwap;
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io::{self, Read as _, Seek as _, Write as _},
-    path::{Path, PathBuf},
+    io,
+    path::PathBuf,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -51,16 +52,9 @@ use std::{
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
-/// The file that is locked while a gateway runs: its process id, and where it listens.
-pub const LOCK: &str = "gateway.lock";
-
 /// The socket of the API, for this user alone.
 pub const SOCKET: &str = "gateway.sock";
 
-/// Who only asks whether a gateway runs holds the lock for a moment: so long is waited for that.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of the lock file that are read.
-const MAX_LOCK: u64 = 4096;
 /// How often it is looked whether anything is to be done.
 const TICK: Duration = Duration::from_millis(250);
 /// Checks at the same time.
@@ -71,6 +65,10 @@ const LOOKS_OF_HOST: usize = 2;
 const LONGEST_LOOK: Duration = Duration::from_secs(120);
 /// When something is gone, it is looked again after so long: servers that restart have empty lists for a while.
 const CONFIRM_MS: i64 = 60_000;
+/// How often what is kept is put in order, the first time at the start.
+const DAILY: Duration = Duration::from_secs(24 * 60 * 60);
+/// After so long it is tried again to write down what could not be, and to look at a service whose check could not be.
+const AGAIN: Duration = Duration::from_secs(10);
 /// Connections of clients at the same time; more wait.
 const CONNECTIONS: usize = 4096;
 
@@ -85,73 +83,6 @@ pub struct Settings {
     pub listen: Option<ListenAddr>,
     /// Status messages as JSON lines.
     pub json: bool,
-}
-
-/// Where a gateway keeps everything if nobody says otherwise: below the user directory.
-///
-/// # Errors
-/// There is no home directory; bad input.
-pub fn default_data() -> Result<PathBuf, Failure> {
-    Ok(paths::assay_home()?.join("gateway"))
-}
-
-/// A gateway that runs in a data directory: its process id, and where it listens.
-///
-/// # Errors
-/// The system's error.
-pub fn running(data: &Path) -> io::Result<Option<(String, String)>> {
-    let path = data.join(LOCK);
-    let file = match Tree::at(data).open(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    if files::try_lock_shared(&file)? != Lock::Busy {
-        return Ok(None);
-    }
-    let mut text = String::new();
-    file.take(MAX_LOCK).read_to_string(&mut text)?;
-    let (pid, url) = text.trim_end().split_once('\n').unwrap_or((text.trim_end(), ""));
-    Ok(Some((pid.to_owned(), url.to_owned())))
-}
-
-/// Holds a data directory, which no other gateway may use.
-fn hold(data: &Path) -> Result<File, Failure> {
-    let cannot = |e: io::Error| {
-        Failure::bad_input(format_args!("cannot use {}: {e}", data.display()))
-            .hint("name another directory with --data")
-    };
-    paths::create_private_dir(data)?;
-    let file = Tree::at(data).append(&data.join(LOCK)).map_err(cannot)?;
-    if files::patiently(PATIENCE, || files::try_lock(&file)).map_err(cannot)? == Lock::Busy {
-        let who = running(data).ok().flatten().map_or_else(String::new, |(pid, _)| format!(" (process {pid})"));
-        return Err(Failure::bad_input(format_args!("another gateway{who} uses {}", data.display()))
-            .hint("end that one, or give this one its own directory with --data"));
-    }
-    Ok(file)
-}
-
-/// Tells others in the lock file who and where we are.
-fn tell(file: &mut File, url: &str) -> io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    write!(file, "{}\n{url}\n", std::process::id())
-}
-
-/// What to do about a registry that cannot be used.
-pub fn registry_failure(data: &Path, e: &DbError) -> Failure {
-    let file = data.join(DATABASE);
-    match e {
-        DbError::Newer { .. } => Failure::bad_input(e)
-            .hint("use the later assay, or put the copy that it made in its place (.v and a number)"),
-        DbError::Damaged { .. } => Failure::failed(e).hint(format_args!(
-            "move {} away: the next start makes it again from the configuration and the approvals",
-            file.display()
-        )),
-        DbError::Foreign { .. } | DbError::Io { .. } => {
-            Failure::bad_input(e).hint("name another directory with --data")
-        }
-        DbError::Busy { .. } | DbError::Sql { .. } => Failure::failed(e),
-    }
 }
 
 /// Runs a gateway until a signal ends it.
@@ -172,6 +103,8 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     }
     let mut held = hold(&settings.data)?;
     let _log = proxy::log_to(&AuditDir::at(&settings.data), status);
+    let (log, _written) = if settings.json { Some(Log::stderr()).unzip() } else { (None, None) };
+    let log = log.unwrap_or_default();
     let registry = SqliteRegistry::open(&settings.data).and_then(|registry| registry.check().map(|_| registry));
     let registry = Box::new(registry.map_err(|e| registry_failure(&settings.data, &e))?);
     let (hears, inbox) = mpsc::channel();
@@ -192,11 +125,16 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
         token: None,
         waiting: BTreeMap::new(),
         registry,
-        table: Arc::default(),
+        table: Arc::new(Table::new(log.clone())),
+        log,
         lanes: BTreeMap::new(),
         closing: Vec::new(),
+        daily: None,
         is_current: true,
         registry_works: true,
+        rows: Vec::new(),
+        unwritten: BTreeMap::new(),
+        tried: None,
     };
     watch(&hears).map_err(|e| Failure::failed(format_args!("cannot handle signals: {e}")))?;
     let routes = gateway.table.clone();
@@ -238,20 +176,30 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     gateway.serve(listener, beside, &inbox)
 }
 
+/// Who may use the gateway.
+fn access(config: &Config) -> Result<Access, Failure> {
+    let token = config.token.as_ref().map(|reference| token(reference, "the token").map(|text| Token::new(&text)));
+    let token = token.transpose()?;
+    Ok(Access { hosts: config.hosts.clone(), origins: config.origins.clone(), token })
+}
+
+/// Who may read the metrics.
+fn readers(config: &Config) -> Result<Readers, Failure> {
+    Ok(match &config.metrics {
+        MetricsFor::Nobody => Readers::None,
+        MetricsFor::Everybody => Readers::All,
+        MetricsFor::Token(reference) => Readers::With(Token::new(&token(reference, "the token of the metrics")?)),
+    })
+}
+
 /// A token that the configuration names, as text; it is long enough.
-fn token(reference: &Reference) -> Result<Zeroizing<String>, Failure> {
-    let text = reference.read().map_err(|why| Failure::bad_input(format_args!("the token: {why}")))?;
+fn token(reference: &Reference, what: &str) -> Result<Zeroizing<String>, Failure> {
+    let text = reference.read().map_err(|why| Failure::bad_input(format_args!("{what}: {why}")))?;
     if Token::checked(&text).is_some() {
         return Ok(text);
     }
     let what = format!("{} is no token of at least {TOKEN_LENGTH} characters", reference.place);
     Err(Failure::bad_input(what).hint("openssl rand -hex 32 makes one"))
-}
-
-/// Who may use the gateway.
-fn access(config: &Config) -> Result<Access, Failure> {
-    let token = config.token.as_ref().map(|reference| token(reference).map(|text| Token::new(&text))).transpose()?;
-    Ok(Access { hosts: config.hosts.clone(), origins: config.origins.clone(), token })
 }
 
 /// What the main thread hears.
@@ -313,12 +261,37 @@ struct Gateway<'a> {
     waiting: BTreeMap<String, Vec<oneshot::Sender<Looked>>>,
     registry: Box<dyn Registry>,
     table: Arc<Table>,
+    log: Log,
     lanes: BTreeMap<String, Lane>,
     /// Services that are gone, while they end.
     closing: Vec<thread::JoinHandle<()>>,
+    /// When what is kept was put in order last.
+    daily: Option<Instant>,
     /// The configuration that is in force is the one in the file.
     is_current: bool,
     registry_works: bool,
+    /// The services as the registry had them when it worked last.
+    rows: Vec<ServiceRow>,
+    /// How routes stand that the registry does not know of yet.
+    unwritten: BTreeMap<String, Turn>,
+    /// When it was tried last to write that down.
+    tried: Option<Instant>,
+}
+
+/// A route that stands otherwise.
+#[derive(Debug, Clone)]
+struct Turn {
+    state: State,
+    reason: Option<String>,
+    actor: String,
+    since: WallTime,
+}
+
+/// What the API made of a service.
+enum Made {
+    Spec(Spec),
+    /// It does not read, and why.
+    Unread(Box<ServiceRow>, String),
 }
 
 impl Gateway<'_> {
@@ -326,38 +299,62 @@ impl Gateway<'_> {
     fn take(&mut self, config: &Config) -> Result<Adopted, Failure> {
         let data = &self.settings.data;
         let made = self.made().map_err(|e| registry_failure(data, &e))?;
-        self.put(config.clone(), &made, "config").map_err(|refusal| match refusal {
+        let adopted = self.put(config.clone(), &made, "config").map_err(|refusal| match refusal {
             Refusal::Registry(e) => registry_failure(data, &e),
             Refusal::Other(e) => e,
-        })
+        })?;
+        for (name, made) in made {
+            if let Made::Unread(row, why) = made {
+                self.status.warn(&format!(
+                    "{name}, which the API made, does not read: {why}; its route is closed until it is removed and made again"
+                ));
+                if row.state == State::Enabled && !self.services.contains_key(&name) {
+                    self.turn(&row, State::Pending, Some("what it was made of does not read".to_owned()), "system");
+                }
+            }
+        }
+        Ok(adopted)
     }
 
     /// What the API made.
-    fn made(&self) -> Result<BTreeMap<String, Spec>, DbError> {
-        let rows = self.registry.services()?;
-        let made = rows.into_iter().filter_map(|row| Some((row.name, serde_json::from_str(&row.made?).ok()?)));
-        Ok(made.collect())
+    fn made(&self) -> Result<BTreeMap<String, Made>, DbError> {
+        let read = |row: ServiceRow| {
+            let made = match serde_json::from_str(row.made.as_deref()?) {
+                Ok(spec) => Made::Spec(spec),
+                Err(e) => Made::Unread(Box::new(row.clone()), e.to_string()),
+            };
+            Some((row.name, made))
+        };
+        Ok(self.registry.services()?.into_iter().filter_map(read).collect())
     }
 
     /// Puts a configuration and what the API made into force: all of it or nothing. The configuration takes over what it
     /// names.
-    fn put(&mut self, config: Config, made: &BTreeMap<String, Spec>, actor: &str) -> Result<Adopted, Refusal> {
-        let (data, json) = (&self.settings.data, self.settings.json);
+    fn put(&mut self, config: Config, made: &BTreeMap<String, Made>, actor: &str) -> Result<Adopted, Refusal> {
+        let (data, how) = (&self.settings.data, (self.status, self.settings.json));
+        let readers = readers(&config)?;
         let mut services = config.services.clone();
-        let mut declared: Vec<Declared> = services.iter().map(|service| declare(service, None)).collect();
-        for (name, spec) in made {
+        let mut all: Vec<Declared> = services.iter().map(|service| declared(service, None)).collect();
+        for (name, made) in made {
             if config.services.iter().any(|service| service.name == *name) {
                 continue;
             }
+            let spec = match made {
+                Made::Spec(spec) => spec,
+                Made::Unread(row, _) => {
+                    all.push(row.declared());
+                    continue;
+                }
+            };
             let service = spec.service(name, &config).map_err(|wrong| {
                 let why = wrong.iter().map(|w| format!("{} {}", w.pointer, w.detail)).collect::<Vec<_>>().join(", ");
                 Failure::bad_input(format_args!("{name}, which the API made, cannot be: {why}"))
                     .hint("name it in the configuration, which takes it over then")
             })?;
-            declared.push(declare(&service, serde_json::to_string(spec).ok()));
+            all.push(declared(&service, serde_json::to_string(spec).ok()));
             services.push(service);
         }
-        if services.len() > MAX_SERVICES {
+        if all.len() > MAX_SERVICES {
             return Err(Failure::bad_input(format_args!("more than {MAX_SERVICES} services")).into());
         }
         let is_same = |lanes: &BTreeMap<String, Lane>, s: &Service| {
@@ -367,7 +364,8 @@ impl Gateway<'_> {
         // What may fail comes first.
         let mut begun = Vec::new();
         for service in services.iter().filter(|s| s.enabled && !is_same(&self.lanes, s)) {
-            match Lane::begin(service, data, &self.access, self.status, json) {
+            let metrics = self.table.metrics.of(&service.name).unwrap_or_default();
+            match Lane::begin(service, data, &self.access, how, metrics) {
                 Ok(lane) => begun.push(lane),
                 Err(e) => {
                     finish_all(begun, None);
@@ -375,7 +373,7 @@ impl Gateway<'_> {
                 }
             }
         }
-        let adopted = match self.registry.adopt(&declared, actor, WallTime::now()) {
+        let adopted = match self.registry.adopt(&all, actor, WallTime::now()) {
             Ok(adopted) => adopted,
             Err(e) => {
                 finish_all(begun, None);
@@ -394,6 +392,8 @@ impl Gateway<'_> {
             }
         }
         self.lanes.extend(begun.into_iter().map(|lane| (lane.service.name.clone(), lane)));
+        self.table.set_readers(readers);
+        self.table.metrics.set_services(self.lanes.iter().map(|(name, lane)| (name.as_str(), &lane.metrics)));
         self.closing.retain(|one| !one.is_finished());
         // Nobody waits for what is in flight there, until the gateway ends.
         let close = move || {
@@ -417,8 +417,12 @@ impl Gateway<'_> {
     fn resume(&mut self, now: WallTime) {
         let rows = self.registry.services();
         let rows = self.worked(rows).unwrap_or_default();
-        for row in rows.iter().filter(|row| row.check_started_at.is_some() && row.state == State::Enabled) {
-            self.turn(row, State::Pending, Some("the last check was interrupted".to_owned()), "system");
+        for row in &rows {
+            if row.check_started_at.is_some() && row.state == State::Enabled {
+                self.turn(row, State::Pending, Some("the last check was interrupted".to_owned()), "system");
+            } else if matches!(row.state, State::Enabled | State::DisabledDrift) {
+                self.catch_up(row);
+            }
         }
         let is_overdue = |row: &&ServiceRow| {
             let timing = Timing::of(row);
@@ -431,14 +435,44 @@ impl Gateway<'_> {
         }
     }
 
+    /// The last gateway may have been killed when it knew something and had not written it down, and somebody may have
+    /// decided something since: what was seen last is judged anew.
+    fn catch_up(&mut self, row: &ServiceRow) {
+        let latest = self.registry.latest_json(&row.name);
+        let latest = self.worked(latest).flatten();
+        let Some(lane) = self.lanes.get_mut(&row.name) else { return };
+        let of_it = |seen: &Snapshot| seen.identity.endpoint == endpoint(&lane.service);
+        lane.seen = latest.and_then(|json| Snapshot::read(json.as_bytes()).ok()).filter(of_it);
+        let is_open = row.state == State::Enabled;
+        match lane.judged(&self.config.admin.approvers) {
+            Some(standing) if is_open && standing.found == Found::Changed && standing.only_removed => {
+                (lane.confirming, lane.look_now) = (true, true);
+            }
+            Some(standing) if !is_open || standing.found.is_whole() => self.stands(&row.name, standing),
+            _ if is_open => {
+                let why = "what is approved of it is not known: it is looked at again";
+                self.turn(row, State::Pending, Some(why.to_owned()), "system");
+            }
+            _ => {}
+        }
+    }
+
     /// Whether a call of the registry worked. If not, routes stay as they are in memory.
     fn worked<T>(&mut self, result: Result<T, DbError>) -> Option<T> {
         let works = result.is_ok();
+        if let Err(e) = &result {
+            self.table.metrics.registry_error();
+            tracing::warn!("{e}");
+            if self.registry_works {
+                self.status
+                    .warn(&format!("{e}; routes stay as they are, and what is not approved is closed all the same"));
+            }
+        }
         if works != self.registry_works {
             self.registry_works = works;
             self.told();
         }
-        result.map_err(|e| self.status.warn(&format!("{e}; routes stay as they are"))).ok()
+        result.ok()
     }
 
     /// Has services looked at that are due, as many as may be at the same time.
@@ -451,25 +485,34 @@ impl Gateway<'_> {
             self.looking.remove(&name);
         }
         let rows = self.registry.services();
-        let Some(rows) = self.worked(rows) else { return };
-        for row in rows {
+        if let Some(rows) = self.worked(rows) {
+            self.rows = rows;
+        }
+        for row in self.rows.clone() {
             let Some(lane) = self.lanes.get_mut(&row.name) else { continue };
+            let timing = Timing::of(&row);
+            {
+                let mut known = lane.metrics.known();
+                known.last_success = row.last_success_at.as_deref().and_then(WallTime::parse);
+                known.next_due = timing.due;
+            }
             lane.look_now |= lane.is_doubted(Instant::now());
             let host = lane.service.url.host_str().unwrap_or_default().to_owned();
             let of_host = self.looking.values().filter(|look| look.host == host).count();
             // What is closed is looked at when the gateway starts: a decision about it cannot be judged otherwise.
             let is_closed = matches!(row.state, State::Pending | State::DisabledDrift);
             let is_unknown = is_closed && lane.seen.is_none() && row.failures == 0;
-            let is_due = lane.look_now || is_unknown || Timing::of(&row).is_due(now);
+            let is_due = lane.look_now || is_unknown || timing.is_due(now);
+            let rests = lane.rests_until.is_some_and(|until| Instant::now() < until);
             let is_full = self.looking.len() >= LOOKS || of_host >= LOOKS_OF_HOST;
-            if !is_due || is_full || self.looking.contains_key(&row.name) {
+            if !is_due || rests || is_full || self.looking.contains_key(&row.name) {
                 continue;
             }
             lane.look_now = false;
             let service = lane.service.clone();
             let begins = self.registry.check_begins(&row.name, now);
             if self.worked(begins).is_none() {
-                return;
+                self.rest(&row.name);
             }
             let approvers = &self.config.admin.approvers;
             match Look::new(&service, &self.settings.data, approvers, row.latest.clone()) {
@@ -487,6 +530,13 @@ impl Gateway<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Nothing can be written of a service: it is not looked at all the time.
+    fn rest(&mut self, name: &str) {
+        if let Some(lane) = self.lanes.get_mut(name) {
+            lane.rests_until = Some(Instant::now() + AGAIN);
         }
     }
 
@@ -514,18 +564,26 @@ impl Gateway<'_> {
             return;
         };
         let standing = &seen.standing;
+        lane.metrics.checked(standing.found);
+        self.table.metrics.snapshot(Duration::from_millis(seen.ms));
+        self.log.line(
+            "check",
+            json!({"ms": seen.ms, "outcome": standing.found, "reason": standing.reason, "service": seen.name}),
+        );
         let to_confirm = standing.found == Found::Changed && standing.only_removed && !lane.confirming;
         lane.confirming = to_confirm;
         if let Ok(snapshot) = &seen.offered {
             lane.seen = Some(snapshot.clone());
+            lane.stands(standing);
         }
         let row = self.registry.service(&seen.name);
-        let Some(row) = self.worked(row).flatten() else {
+        let row = self.worked(row).flatten().map(|row| self.as_it_stands(row));
+        let Some(row) = row else {
             // What is not approved does not pass, whoever cannot write that down.
-            if standing.found == Found::Changed && !standing.clean {
-                self.close_in_memory(&seen.name, standing.reason.clone());
+            if standing.found.is_whole() && !standing.clean && !to_confirm {
+                self.close_unwritten(&seen.name, standing.reason.clone());
             }
-            return;
+            return self.rest(&seen.name);
         };
         let is_open = row.state == State::Enabled;
         let next = if to_confirm && is_open {
@@ -538,8 +596,44 @@ impl Gateway<'_> {
             self.close_in_memory(&seen.name, reason.clone());
         }
         let ends = self.registry.check_ends(&seen.name, &seen.checked(&row, next), now);
-        self.worked(ends);
+        if self.worked(ends).is_none() {
+            self.rest(&seen.name);
+        }
         self.turn(&row, state, reason, "system");
+    }
+
+    /// A service as the registry has it, but for what could not be written there yet.
+    fn as_it_stands(&self, row: ServiceRow) -> ServiceRow {
+        match self.unwritten.get(&row.name).filter(|turn| turn.state != State::Enabled).cloned() {
+            Some(Turn { state, reason, since, .. }) if row.state == State::Enabled => {
+                ServiceRow { state, reason, since: since.to_string(), ..row }
+            }
+            _ => row,
+        }
+    }
+
+    /// Closes a route of which the registry cannot even be asked.
+    fn close_unwritten(&mut self, name: &str, reason: Option<String>) {
+        self.close_in_memory(name, reason.clone());
+        let (state, actor, since) = (State::DisabledDrift, "system".to_owned(), WallTime::now());
+        let turn = Turn { state, reason, actor, since };
+        self.unwritten.insert(name.to_owned(), turn);
+    }
+
+    /// Writes down how routes stand, once that can be done again.
+    fn write(&mut self, now: Instant) {
+        if self.unwritten.is_empty() || self.tried.is_some_and(|tried| now.duration_since(tried) < AGAIN) {
+            return;
+        }
+        self.tried = Some(now);
+        for (name, Turn { state, reason, actor, .. }) in self.unwritten.clone() {
+            let row = self.registry.service(&name);
+            let Some(row) = self.worked(row) else { return };
+            self.unwritten.remove(&name);
+            if let Some(row) = row.filter(|row| row.state != State::DisabledAdmin) {
+                self.turn(&row, state, reason, &actor);
+            }
+        }
     }
 
     /// Somebody may have decided something.
@@ -552,21 +646,33 @@ impl Gateway<'_> {
             })
             .collect();
         for (name, standing) in anew {
-            let row = self.registry.service(&name);
-            let Some(row) = self.worked(row).flatten() else { continue };
-            let (state, reason) = standing.state(&row);
-            let Some((_, who)) = standing.decided.filter(|_| state == State::Enabled && row.state != state) else {
-                self.turn(&row, state, reason, "system");
-                continue;
-            };
-            let actor = format!("user:{who}");
-            let seen = self.lanes.get(&name).and_then(|lane| hash(lane.seen.as_ref()?));
-            if let Some(seen) = seen {
-                let approved = self.registry.approve(&name, &seen, &actor, WallTime::now());
-                self.worked(approved);
-            }
-            self.turn(&row, state, reason, &actor);
+            self.stands(&name, standing);
         }
+    }
+
+    /// A service stands so with what is decided about it.
+    fn stands(&mut self, name: &str, standing: Standing) {
+        let row = self.registry.service(name);
+        let Some(row) = self.worked(row) else {
+            if standing.found.is_whole() && !standing.clean {
+                self.close_unwritten(name, standing.reason);
+            } else if let Some(lane) = self.lanes.get_mut(name) {
+                lane.decide_again();
+            }
+            return;
+        };
+        let Some(row) = row.map(|row| self.as_it_stands(row)) else { return };
+        let (state, reason) = standing.state(&row);
+        let Some((_, who)) = standing.decided.filter(|_| state == State::Enabled && row.state != state) else {
+            return self.turn(&row, state, reason, "system");
+        };
+        let actor = format!("user:{who}");
+        let seen = self.lanes.get(name).and_then(|lane| hash(lane.seen.as_ref()?));
+        if let Some(seen) = seen {
+            let approved = self.registry.approve(name, &seen, &actor, WallTime::now());
+            self.worked(approved);
+        }
+        self.turn(&row, state, reason, &actor);
     }
 
     /// Has a route stand otherwise: one that closes is closed in memory first, one that opens is opened there last.
@@ -575,9 +681,16 @@ impl Gateway<'_> {
             self.close_in_memory(&row.name, reason.clone());
         }
         let turned = self.registry.turn(&row.name, state, reason.as_deref(), actor, WallTime::now());
-        if self.worked(turned) != Some(true) {
-            return;
+        match self.worked(turned) {
+            // It stands so already, and may not in memory.
+            Some(false) if self.unwritten.remove(&row.name).is_none() => return,
+            Some(_) => {}
+            None => {
+                let turn = Turn { state, reason, actor: actor.to_owned(), since: WallTime::now() };
+                return drop(self.unwritten.insert(row.name.clone(), turn));
+            }
         }
+        self.unwritten.remove(&row.name);
         let service = self.registry.service(&row.name);
         if let Some(service) = self.worked(service).flatten()
             && let Err(e) = self.route(&service)
@@ -608,6 +721,7 @@ impl Gateway<'_> {
 
     /// Puts a route into the table as the registry has it.
     fn route(&mut self, service: &ServiceRow) -> Result<(), Failure> {
+        let service = &self.as_it_stands(service.clone());
         let target = match self.lanes.get_mut(&service.name) {
             Some(lane) if service.state == State::Enabled => Some(lane.current()?),
             Some(lane) => {
@@ -667,6 +781,28 @@ impl Gateway<'_> {
         }
     }
 
+    /// Once a day: copies the registry, and removes what is not to be kept, of services without sessions that end, too.
+    fn daily(&mut self, now: Instant) {
+        if self.daily.is_some_and(|last| now.duration_since(last) < DAILY) {
+            return;
+        }
+        self.daily = Some(now);
+        let prunings: Vec<_> = self.lanes.values().filter_map(Lane::pruning).collect();
+        let (data, status, copier) = (self.settings.data.clone(), self.status, self.registry.copier());
+        let run = move || {
+            let _ = sys::process::nice_this_thread(15);
+            if let Err(e) = backup::daily(&data, copier) {
+                status.warn(&format!("no copy of the registry could be made: {e}"));
+            }
+            for prune in prunings {
+                prune();
+            }
+        };
+        if let Err(e) = thread::Builder::new().name("assay-daily".into()).spawn(run) {
+            tracing::warn!(error = %e, "cannot start a thread for what is done daily");
+        }
+    }
+
     /// Says how ready it is.
     fn told(&self) {
         let evidence = self.lanes.values().all(Lane::is_usable);
@@ -691,8 +827,10 @@ impl Gateway<'_> {
         let mut ended = None;
         while !served.is_finished() {
             if ended.is_none() {
+                self.write(Instant::now());
                 self.decided();
                 self.look(WallTime::now());
+                self.daily(Instant::now());
             }
             match inbox.recv_timeout(TICK) {
                 Ok(Heard::Looked(number, seen)) if ended.is_none() => {
@@ -760,17 +898,6 @@ fn roll() -> f64 {
     // Without random numbers everything is looked at when it is due.
     let random = getrandom::u32().unwrap_or(u32::MAX / 2);
     f64::from(random) / f64::from(u32::MAX) * 2.0 - 1.0
-}
-
-fn declare(service: &Service, made: Option<String>) -> Declared {
-    Declared {
-        made,
-        name: service.name.clone(),
-        upstream_url: without_secrets(&service.url),
-        endpoint: endpoint(service),
-        enabled: service.enabled,
-        check_frequency_minutes: service.check_frequency_minutes,
-    }
 }
 
 #[cfg(test)]

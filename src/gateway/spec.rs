@@ -180,6 +180,7 @@ impl Spec {
             check_frequency_minutes: minutes.or(config.defaults.check_frequency_minutes).unwrap_or(USUAL_FREQUENCY),
             first,
             rules: config.defaults.rules.clone().unwrap_or_default(),
+            keep: config.defaults.keep,
         })
     }
 

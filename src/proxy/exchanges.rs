@@ -177,7 +177,7 @@ fn open(
     log: Option<PathBuf>,
 ) -> Open {
     let dir = dir.clone();
-    let (interval, profile) = (options.interval, options.profile);
+    let (interval, profile, witness) = (options.interval, options.profile, options.witness.clone());
     let stored = Stored {
         args: options.store_args,
         cleartext: options.cleartext.clone(),
@@ -199,7 +199,11 @@ fn open(
         );
         Opening {
             dir: dir.clone(),
-            setup: Arc::new(Setup { surface: pins.clone(), ..run.setup(new, feed.in_force(), stored.clone()) }),
+            setup: Arc::new(Setup {
+                surface: pins.clone(),
+                witness: witness.clone(),
+                ..run.setup(new, feed.in_force(), stored.clone())
+            }),
             session: new.id,
             started_ns: ns,
             started_at,

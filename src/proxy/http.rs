@@ -221,6 +221,12 @@ impl Recorded {
         self.parts.pins.as_ref().map_or(0, |pins| pins.doubts())
     }
 
+    /// Removes of its evidence what is not to be kept, which otherwise happens as sessions end; `None` where everything is kept.
+    #[must_use]
+    pub fn pruning(&self) -> Option<impl FnOnce() + Send + use<>> {
+        self.recording.pruning()
+    }
+
     /// Has its policy read again.
     pub fn reload(&self) {
         if let Some(reload) = &self.parts.reload {

@@ -41,6 +41,7 @@ use crate::{
         opening::PackInterval,
         recorder::Origin,
         redact::{Cleartext, Redactor},
+        witness::Witness,
     },
     relay::{
         self, Child, Waker,
@@ -96,6 +97,8 @@ pub struct Options {
     pub store_command: bool,
     /// Send what messages hold to this user's dashboards, and nowhere else.
     pub live_content: bool,
+    /// Who counts what is recorded.
+    pub witness: Option<Arc<dyn Witness>>,
     /// Content over this many bytes stays out of receipts.
     pub store_limit: usize,
     /// Whether a pack is built when a session ends.

@@ -159,6 +159,11 @@ impl Recording {
         }
     }
 
+    /// Removes what is not to be kept.
+    pub(super) fn pruning(&self) -> Option<impl FnOnce() + Send + use<>> {
+        seal::pruning(&self.keeping)
+    }
+
     /// Ends every session with this ending, and has it sealed. A disk that answers nothing must not keep us: what is
     /// not sealed is finished by `recover`. `lives` says whether the recorder does.
     pub(super) fn finish(self, ending: Ending, patience: Duration, lives: &dyn Fn() -> bool) -> Finished {

@@ -117,6 +117,13 @@ impl Pruner {
     }
 }
 
+/// Removes what is not to be kept, without waiting for a session to end; `None` where everything is.
+pub(super) fn pruning(keeping: &Keeping) -> Option<impl FnOnce() + Send + use<>> {
+    let (keep, signer) = keeping.keep.zip(keeping.signer.clone()).filter(|_| keeping.usable)?;
+    let dir = keeping.dir.clone();
+    Some(move || prune_now(&dir, keep, &signer))
+}
+
 /// Removes what `--keep` does not keep. The evidence of the session is sealed by now: that this fails is no more than a log line.
 fn prune_now(dir: &AuditDir, keep: Keep, signer: &Signer) {
     let pruned = prune::survey(dir, What::Packs).and_then(|found| {

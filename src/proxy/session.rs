@@ -282,6 +282,7 @@ fn setup(options: &Options, upstream: Option<&bridge::Config>) -> Setup {
         redact: options.redact.clone(),
         policy_hash: None,
         surface: None,
+        witness: None,
     }
 }
 

@@ -122,6 +122,7 @@ impl Recording {
             redact: None,
             policy_hash: settings.policy_hash(),
             surface: None,
+            witness: None,
         });
         let opening = Opening {
             dir: dir.clone(),

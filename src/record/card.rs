@@ -303,6 +303,7 @@ impl Card {
             redact: None,
             policy_hash: self.policy_hash.clone(),
             surface: None,
+            witness: None,
         })
     }
 

@@ -39,6 +39,7 @@ pub mod source;
 pub mod store;
 pub mod stream;
 pub mod surface;
+pub mod witness;
 
 use crate::model::SessionId;
 

@@ -626,9 +626,57 @@ fn the_api_can_have_a_listener_of_its_own() {
         stream.write_all(request(gateway.at, line, "Connection: close\r\n", "").as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        answer.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
+        answer
     };
-    assert_eq!((ask("GET /api/admin/services"), ask("GET /readyz"), ask("POST /one/mcp")), (200, 200, 404));
+    let status = |line: &str| ask(line).split(' ').nth(1).unwrap().parse::<u16>().unwrap();
+    assert_eq!((status("GET /api/admin/services"), status("GET /readyz"), status("POST /one/mcp")), (200, 200, 404));
+    assert!(ask("GET /metrics").contains("mcp_guardian_routes_enabled{service=\"one\"} 1.0"));
+    assert!(
+        ask("GET /api/admin/services HTTP/1.1\r\nX-Request-Id: mine-2\r\nX-Rest:").contains("x-request-id: mine-2\r\n")
+    );
     assert_eq!(gateway.end(), Some(0), "{}", gateway.said());
+    let said = gateway.said();
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let asked = lines.iter().find(|line| line["request_id"] == "mine-2").unwrap_or_else(|| panic!("{said}"));
+    assert_eq!((&asked["event"], &asked["method"], &asked["status"]), (&json!("request"), &json!("GET"), &json!(200)));
+    assert!(lines.iter().all(|line| line["status"] != 404 || line["service"].is_null()), "{said}");
     assert!(!at.exists() && !gateway.home.path().join("data/gateway.sock").exists());
+}
+
+#[test]
+fn a_service_that_does_not_read_any_more_is_said_and_closes_nothing_else() {
+    let (one, two) = (Upstream::start(), Upstream::start());
+    let services = service("one", &one, "");
+    let mut gateway = Gateway::start(&services);
+    assert!(gateway.run(&["add", "made", &url(&two)]).status.success());
+    gateway.opens("made");
+    assert_eq!(gateway.end(), Some(0), "{}", gateway.said());
+    let home = std::mem::replace(&mut gateway.home, tempfile::tempdir().unwrap());
+    let file = home.path().join("data/gateway.sqlite3");
+    let registry = rusqlite::Connection::open(file).unwrap();
+    let text = json!({"upstream_url": url(&two), "later": 1}).to_string();
+    let changed = registry.execute("UPDATE mcp_services SET config_json = ?1 WHERE name = 'made'", [&text]).unwrap();
+    assert_eq!(changed, 1);
+    drop(registry);
+
+    let mut gateway = Gateway::again(home, &services);
+    gateway.opens("one");
+    assert_eq!(gateway.closed("made").as_deref(), Some("pending"));
+    assert!(
+        gateway.said().contains("made, which the API made, does not read: unknown field `later`"),
+        "{}",
+        gateway.said()
+    );
+    gateway.reload(&services);
+    assert_eq!(gateway.closed("made").as_deref(), Some("pending"));
+    // Others are made beside it.
+    assert!(gateway.run(&["add", "other", &url(&two)]).status.success());
+    gateway.opens("other");
+    let kept = gateway.service("made");
+    assert_eq!((&kept["managed_by"], &kept["state"]), (&json!("api"), &json!("pending")), "{kept}");
+    assert!(!gateway.run(&["edit", "made", "--disable"]).status.success());
+    assert!(gateway.run(&["remove", "made"]).status.success());
+    assert!(gateway.run(&["add", "made", &url(&two)]).status.success());
+    gateway.opens("made");
+    assert_eq!(gateway.end(), Some(0), "{}", gateway.said());
 }

@@ -204,6 +204,7 @@ fn record_over(transport: Transport, steps: Vec<Step>) -> Ran {
         redact: None,
         policy_hash: None,
         surface: None,
+        witness: None,
     };
     let opening = Opening {
         dir,

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Exit, Failure},
-    gateway::run::{SOCKET, running},
+    gateway::{data::running, run::SOCKET},
     text::visible,
 };
 use serde_json::Value;

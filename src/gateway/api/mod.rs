@@ -29,7 +29,7 @@ use crate::{
     relay::http::host::{Host, Hosted, Hosting, Peer},
 };
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use std::{pin::Pin, sync::Arc, time::Instant};
@@ -45,10 +45,6 @@ use utoipa::{
 
 /// Where the API is.
 pub const BASE: &str = "/api/admin";
-/// The longest id of a request that is taken over from its sender.
-const MAX_ID: usize = 128;
-/// The header with it.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What the handlers of requests share.
 pub struct Api {
@@ -269,8 +265,8 @@ impl Api {
 }
 
 impl Host for Admin {
-    fn answer(&self, request: Request<Incoming>, from: &Peer) -> Hosting {
-        let id = id_of(request.headers());
+    fn answer(&self, request: Request<Incoming>, from: &Peer, id: &str) -> Hosting {
+        let id = id.to_owned();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let who = self.0.admit(&request, from);
         let api = self.0.clone();
@@ -292,25 +288,10 @@ impl Host for Admin {
         })
     }
 
-    fn refuse(&self, status: StatusCode, why: &'static str) -> Response<Hosted> {
+    fn refuse(&self, status: StatusCode, why: &'static str, id: &str) -> Response<Hosted> {
         let word = if status == StatusCode::FORBIDDEN { "forbidden" } else { "bad-request" };
-        finished(Err(Problem::new(status, word, why)), &new_id())
+        finished(Err(Problem::new(status, word, why)), id)
     }
-}
-
-/// The id of a request: the one that it has, if that can be one, or another.
-fn id_of(headers: &HeaderMap) -> String {
-    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let given = given.filter(|id| !id.is_empty() && id.len() <= MAX_ID && id.chars().all(plain));
-    given.map_or_else(new_id, ToOwned::to_owned)
-}
-
-fn new_id() -> String {
-    let mut bytes = [0; 8];
-    // Without random numbers it is less of a help, and no less true.
-    let _ = getrandom::fill(&mut bytes);
-    hex::encode(bytes)
 }
 
 /// Writes what is refused as a problem document, and the headers that every answer has.
@@ -333,9 +314,6 @@ fn finished(answer: Answer, id: &str) -> Response<Hosted> {
         (header::REFERRER_POLICY, "no-referrer"),
     ] {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
-    }
-    if let Ok(id) = HeaderValue::from_str(id) {
-        headers.insert(REQUEST_ID, id);
     }
     response
 }

@@ -208,7 +208,7 @@ fn approve_all(dir: &AuditDir, measure: &Measure, snapshot: &Snapshot, who: &Who
 }
 
 /// Whether a service can be changed by the API, and is the one that was looked at.
-fn mine(office: &mut dyn Office, name: &str, headers: &HeaderMap) -> Result<(ServiceRow, Spec), Problem> {
+fn mine(office: &mut dyn Office, name: &str, headers: &HeaderMap) -> Result<ServiceRow, Problem> {
     let row = row(office, name)?;
     if let Some(wanted) = if_match(headers)?
         && !wanted.holds(&row.version.to_string())
@@ -219,9 +219,7 @@ fn mine(office: &mut dyn Office, name: &str, headers: &HeaderMap) -> Result<(Ser
         let detail = "the configuration says what this service is: change it there, and have it read again (SIGHUP)";
         return Err(Problem::conflict("managed-by-file", detail));
     }
-    let spec = row.made.as_deref().and_then(|made| serde_json::from_str(made).ok());
-    let spec = spec.ok_or_else(|| Problem::failed("what the service was made of does not read"))?;
-    Ok((row, spec))
+    Ok(row)
 }
 
 /// Changes a service: what the patch names is as it says.
@@ -243,7 +241,9 @@ pub async fn change(call: Call) -> Answer {
     who.may(Role::Admin)?;
     let patch = body.merge_patch().await?;
     let changed = api.desk.ask(move |office| -> Result<_, Problem> {
-        let (row, spec) = mine(office, &name, &headers)?;
+        let row = mine(office, &name, &headers)?;
+        let spec: Option<Spec> = row.made.as_deref().and_then(|made| serde_json::from_str(made).ok());
+        let spec = spec.ok_or_else(|| Problem::failed("what the service was made of does not read"))?;
         let mut value = serde_json::to_value(&spec).map_err(|e| Problem::failed(e.to_string()))?;
         if patch.contains_key("name") {
             return Err(Problem::invalid_at("/name", "the name of a service stays"));

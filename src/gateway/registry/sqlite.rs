@@ -1,8 +1,8 @@
 //! The registry as a SQLite database.
 
 use super::{
-    Adopted, Approved, AuditRow, Checked, Declared, ManagedBy, NewSnapshot, Registry, ServiceRow, SnapshotRow, State,
-    TokenRow,
+    Adopted, Approved, AuditRow, Checked, Copier, Declared, ManagedBy, NewSnapshot, Registry, ServiceRow, SnapshotRow,
+    State, TokenRow,
 };
 use crate::{
     canon,
@@ -332,6 +332,10 @@ impl Registry for SqliteRegistry {
         let next = next.map(|t| t.to_string());
         self.whole(|t| t.execute("UPDATE mcp_services SET next_due_at = ?2 WHERE name = ?1", params![name, next]))
             .map(|_| ())
+    }
+
+    fn copier(&self) -> Copier {
+        Box::new(self.0.copier())
     }
 
     fn snapshots(&self, name: &str, below: Option<i64>, most: u32) -> Result<Vec<SnapshotRow>, DbError> {

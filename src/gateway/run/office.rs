@@ -1,6 +1,6 @@
 //! What the API asks of the gateway.
 
-use super::{Gateway, token};
+use super::{Gateway, Made, token};
 use crate::{
     db::DbError,
     error::Failure,
@@ -21,7 +21,8 @@ use tokio::sync::oneshot;
 impl Gateway<'_> {
     /// Reads the tokens for the API.
     pub(super) fn read_tokens(&mut self, config: &Config) -> Result<(), Failure> {
-        self.token = config.admin.token.as_ref().map(token).transpose()?;
+        self.token =
+            config.admin.token.as_ref().map(|reference| token(reference, "the token of the API")).transpose()?;
         self.known_tokens().map_err(|e| super::registry_failure(&self.settings.data, &e))
     }
 
@@ -51,7 +52,7 @@ impl Office for Gateway<'_> {
 
     fn make(&mut self, name: &str, spec: &Spec, actor: &str) -> Result<(), Refusal> {
         let mut made = self.made()?;
-        made.insert(name.to_owned(), spec.clone());
+        made.insert(name.to_owned(), Made::Spec(spec.clone()));
         self.put(self.config.clone(), &made, actor).map(drop)
     }
 

@@ -165,6 +165,7 @@ fn opening(dir: &Path, bits: u64, interval: PackInterval) -> Step {
         redact: None,
         policy_hash: None,
         surface: None,
+        witness: None,
     };
     Step::Begins(Box::new(Opening {
         dir: AuditDir::at(dir),

@@ -133,6 +133,7 @@ impl Run {
             redact: stored.redact,
             policy_hash,
             surface: None,
+            witness: None,
         }
     }
 

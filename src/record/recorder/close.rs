@@ -114,6 +114,7 @@ impl Recorder {
             REDACTED_SCHEMA.clone_into(&mut receipt.schema_version);
         }
         self.count_call(&receipt);
+        self.witness.iter().for_each(|witness| witness.call(&receipt));
         self.receipt_line(id, &receipt)
     }
 

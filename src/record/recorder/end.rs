@@ -61,6 +61,9 @@ impl Recorder {
         }
         self.counts.missed += messages;
         self.counts.missed_bytes += bytes;
+        if let Some(witness) = &self.witness {
+            witness.gap();
+        }
         self.write_session_start(now_ns);
         let id = self.session_receipt("gap");
         let receipt = GapReceipt {

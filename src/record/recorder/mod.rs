@@ -36,6 +36,7 @@ use super::{
     rulings::RulingRecord,
     stream::{MessagePlace, Scope, StreamId},
     surface::Observer,
+    witness::Witnessed,
 };
 use crate::model::words::AnomalyKind;
 use crate::{
@@ -257,6 +258,8 @@ pub struct Recorder {
     silent: Option<(InvocationId, u64)>,
     /// What a server recorded of itself.
     steps: Steps,
+    /// Who counts what is recorded.
+    witness: Option<Witnessed>,
     /// The server's surface against what was decided about it; `None` where that is not compared.
     judged: Option<Judged>,
     /// What the client of the session before was told: facet, definitions, age in ms, root.
@@ -300,6 +303,7 @@ impl Recorder {
             judged: setup.surface.clone().map(Judged::new),
             restate: Vec::new(),
             steps: Steps::default(),
+            witness: setup.witness.as_ref().map(Witnessed::begin),
             exchanges: Exchanges::default(),
             policy: setup.policy_hash.clone(),
             judge: None,

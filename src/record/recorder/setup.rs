@@ -6,6 +6,7 @@ use crate::{
     record::{
         chain::Chain,
         redact::{Cleartext, Redactor},
+        witness::Witness,
     },
     surface::feed::SurfaceFeed,
 };
@@ -39,6 +40,8 @@ pub struct Setup {
     pub policy_hash: Option<String>,
     /// The decisions that the server's surface is compared with; `None` where it is compared with nothing.
     pub surface: Option<Arc<SurfaceFeed>>,
+    /// Who counts what is recorded.
+    pub witness: Option<Arc<dyn Witness>>,
 }
 
 /// Where a server is.

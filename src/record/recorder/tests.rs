@@ -26,6 +26,7 @@ fn setup(store: bool) -> Arc<Setup> {
         redact: None,
         policy_hash: None,
         surface: None,
+        witness: None,
     })
 }
 

@@ -379,6 +379,7 @@ fn setup_of(
                 surface: first
                     .is_some_and(|e| e.v == SURFACE_EVENTS)
                     .then(|| surface_of(start, decided, card, decisions)),
+                witness: None,
             };
             (Arc::new(setup), start.continues)
         }
@@ -400,6 +401,7 @@ fn setup_of(
                 redact: None,
                 policy_hash: None,
                 surface: None,
+                witness: None,
             }),
             None,
         ),

@@ -39,6 +39,13 @@ impl Token {
         let given: [u8; 32] = Sha256::digest(given).into();
         self.digest.iter().zip(given).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
     }
+
+    /// Whether a request has it as its bearer token.
+    #[must_use]
+    pub fn is_bearer(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(header::AUTHORIZATION).and_then(|given| given.as_bytes().split_at_checked(7));
+        given.is_some_and(|(scheme, rest)| scheme.eq_ignore_ascii_case(b"bearer ") && self.is(rest.trim_ascii()))
+    }
 }
 
 impl std::fmt::Debug for Token {
@@ -174,13 +181,7 @@ fn token_in(token: &Token, headers: &HeaderMap) -> Result<HeaderName, Denied> {
     if let Some(given) = headers.get(TOKEN_HEADER) {
         return if token.is(given.as_bytes()) { Ok(TOKEN_HEADER) } else { Err(WRONG) };
     }
-    let given = headers.get(header::AUTHORIZATION).ok_or(WRONG)?.as_bytes();
-    let (scheme, rest) = given.split_at_checked(7).ok_or(WRONG)?;
-    if scheme.eq_ignore_ascii_case(b"bearer ") && token.is(rest.trim_ascii()) {
-        Ok(header::AUTHORIZATION)
-    } else {
-        Err(WRONG)
-    }
+    if token.is_bearer(headers) { Ok(header::AUTHORIZATION) } else { Err(WRONG) }
 }
 
 #[cfg(test)]

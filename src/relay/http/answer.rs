@@ -7,6 +7,7 @@ use super::{
     source::Source,
     tap::{Broken, Tap, Upload},
     upstream::Lease,
+    witness::Witness,
 };
 use crate::relay::log::{Cause, Flow};
 use bytes::Bytes;
@@ -102,6 +103,8 @@ pub(super) struct Passing {
     reviewing: Option<Reviewing>,
     /// Its exchange is not over.
     open: Option<Arc<()>>,
+    /// Who sees when it is.
+    witness: Option<Box<dyn Witness>>,
 }
 
 struct Layered {
@@ -201,6 +204,7 @@ impl Passing {
             hollow: false,
             reviewing: None,
             open: None,
+            witness: None,
         };
         new.settle();
         new
@@ -263,6 +267,10 @@ impl Passing {
     /// Its exchange holds this until it is over.
     pub(super) fn is_open(&mut self, open: Arc<()>) {
         self.open = Some(open);
+    }
+
+    pub(super) fn seen_by(&mut self, witness: Box<dyn Witness>) {
+        self.witness = Some(witness);
     }
 
     pub(super) fn reviewed_by(&mut self, reviewing: Option<Reviewing>) {

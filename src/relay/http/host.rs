@@ -24,9 +24,9 @@ pub struct Peer {
 /// Answers requests by itself: nothing of them goes upstream, and they are in no recording.
 pub trait Host: Send + Sync {
     /// Answers a request whose Host and Origin may use the listener. Whether the client has a right to an answer, the host
-    /// finds out by itself: the listener's token is not asked for.
-    fn answer(&self, request: Request<Incoming>, from: &Peer) -> Hosting;
+    /// finds out by itself: the listener's token is not asked for. The answer will have the id.
+    fn answer(&self, request: Request<Incoming>, from: &Peer, id: &str) -> Hosting;
 
     /// The answer to a request that may not use the listener.
-    fn refuse(&self, status: StatusCode, why: &'static str) -> Response<Hosted>;
+    fn refuse(&self, status: StatusCode, why: &'static str, id: &str) -> Response<Hosted>;
 }

@@ -22,3 +22,4 @@ mod source;
 mod stop;
 mod tap;
 mod upstream;
+pub mod witness;

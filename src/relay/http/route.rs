@@ -10,9 +10,10 @@ use super::{
     review::{OwnReply, Reviewer},
     stop::Stop,
     upstream::{Lines, Upstream},
+    witness::{Asked, REQUEST_ID, Witness, request_id},
 };
 use crate::relay::log::{Entry, ExchangeLog, Flow, NoteCode};
-use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version, header, uri::PathAndQuery};
+use http::{HeaderName, HeaderValue, Request, Response, Uri, Version, header, uri::PathAndQuery};
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -143,7 +144,10 @@ pub enum Found {
 /// The routes of a listener with several upstreams. They are looked up for each request, so that must not wait.
 pub trait Routes: Send + Sync {
     /// Where a request goes.
-    fn find(&self, method: &Method, path: &str) -> Found;
+    fn find(&self, asked: &Asked<'_>) -> Found;
+
+    /// Who sees how it goes.
+    fn witness(&self, asked: &Asked<'_>) -> Box<dyn Witness>;
 }
 
 /// Where the requests of a listener go.
@@ -174,20 +178,40 @@ impl Desk {
     }
 
     /// Answers one request.
-    pub(super) async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Result<Response<Answer>, HangUp> {
-        let target = match &self.front.serves {
-            Serves::One(target) => target.clone(),
-            Serves::Several(routes) => match routes.find(request.method(), request.uri().path()) {
-                Found::Upstream(target) => {
-                    let Ok(uri) = target.at_endpoint(request.uri()) else { return Err(HangUp) };
-                    *request.uri_mut() = uri;
-                    target
-                }
-                Found::Host(host) => return Ok(self.hosted(request, &*host).await),
-                Found::Answer { reply, headers, public } => return Ok(self.answer(request, reply, headers, public)),
-            },
+    pub(super) async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Answer>, HangUp> {
+        match &self.front.serves {
+            Serves::One(target) => self.client(&target.shared).serve(request).await,
+            Serves::Several(routes) => self.serve_one_of_several(&**routes, request).await,
+        }
+    }
+
+    async fn serve_one_of_several(
+        &self,
+        routes: &dyn Routes,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Answer>, HangUp> {
+        let id = request_id(request.headers());
+        let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
+        let asked = Asked { method, path, headers, id: &id };
+        let (found, mut witness) = (routes.find(&asked), routes.witness(&asked));
+        let mut response = match found {
+            Found::Upstream(target) => {
+                let Ok(uri) = target.at_endpoint(request.uri()) else { return Err(HangUp) };
+                *request.uri_mut() = uri;
+                self.client(&target.shared).serve(request).await?
+            }
+            Found::Host(host) => self.hosted(request, &*host, &id).await,
+            Found::Answer { reply, headers, public } => self.answer(request, reply, headers, public),
         };
-        self.client(&target.shared).serve(request).await
+        witness.answered(response.status(), response.headers());
+        if let Answer::Upstream(passing) = response.body_mut() {
+            passing.seen_by(witness);
+        }
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            // One of the upstream's own stays.
+            response.headers_mut().entry(REQUEST_ID).or_insert(id);
+        }
+        Ok(response)
     }
 
     fn client(&self, shared: &Arc<Shared>) -> Arc<Client> {
@@ -207,15 +231,15 @@ impl Desk {
         client
     }
 
-    async fn hosted(&self, request: Request<Incoming>, host: &dyn Host) -> Response<Answer> {
+    async fn hosted(&self, request: Request<Incoming>, host: &dyn Host, id: &str) -> Response<Answer> {
         let (head, body) = request.into_parts();
         let access = Access { token: None, ..self.front.access.clone() };
         let answer = match access::admit(&access, &head, self.wire.local) {
             Ok(_) => {
                 let from = Peer { address: self.wire.origin.peer.clone(), is_user: self.wire.local.is_none() };
-                host.answer(Request::from_parts(head, body), &from).await
+                host.answer(Request::from_parts(head, body), &from, id).await
             }
-            Err(denied) => host.refuse(denied.status, denied.why),
+            Err(denied) => host.refuse(denied.status, denied.why, id),
         };
         answer.map(Answer::Hosted)
     }

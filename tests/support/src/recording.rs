@@ -24,6 +24,7 @@ pub fn setup() -> Arc<Setup> {
         redact: None,
         policy_hash: None,
         surface: None,
+        witness: None,
     })
 }
 

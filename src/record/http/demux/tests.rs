@@ -101,6 +101,7 @@ fn demux_of(guarded: bool) -> Demux {
             redact: None,
             policy_hash: None,
             surface: None,
+            witness: None,
         };
         Opening {
             dir: AuditDir::at("/nowhere"),
