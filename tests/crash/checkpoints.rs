@@ -43,14 +43,17 @@ fn verified(rig: &Rig) -> VerifyReport {
     report
 }
 
-/// A proxy that was killed when it had a checkpoint and events after it, all on disk; nothing is left in its captures. The
-/// segment, what it holds, and how many events the checkpoint covers.
+/// A proxy that was killed when it had two checkpoints and events after them, all on disk; nothing is left in its captures. The
+/// segment, what it holds, and how many events the last checkpoint covers.
 fn dead() -> (Rig, PathBuf, String, usize) {
     let rig = rig!();
     let mut client = Client::start(rig.proxy(&[]));
-    // The first checkpoint may be of the beginning alone; then there is another one after 1 024 events.
-    client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=260).map(|i| call(i, "echo", i))));
-    until("a checkpoint", || checkpoints(&rig).pop().and_then(|path| covered(&path)).filter(|size| *size > 1));
+    client.converse(std::iter::once(INITIALIZE.to_owned()));
+    let covers = || checkpoints(&rig).pop().and_then(|path| covered(&path));
+    // The first checkpoint is of the beginning alone; there is another one after 1 024 events.
+    let first = until("a checkpoint", covers);
+    client.converse((1..=260).map(|i| call(i, "echo", i)));
+    until("another one", || covers().filter(|size| *size > first));
     client.converse((261..=265).map(|i| call(i, "echo", i)));
     rig.await_events(1 + 4 * 265);
     client.kill();
