@@ -75,10 +75,10 @@ fn save(rig: &Rig) -> Vec<(PathBuf, Vec<u8>)> {
     all.filter(|p| p.is_file()).map(|p| (p.clone(), fs::read(&p).unwrap())).collect()
 }
 
-/// Where the user directory remembers sessions and ledgers.
+/// Where the user directory remembers sessions, ledgers and logs.
 fn remembered(rig: &Rig) -> Vec<PathBuf> {
     let home = rig.root.join("home");
-    ["sessions", "ledgers"].map(|dir| home.join(dir)).into_iter().filter(|dir| dir.is_dir()).collect()
+    ["sessions", "ledgers", "logs"].map(|dir| home.join(dir)).into_iter().filter(|dir| dir.is_dir()).collect()
 }
 
 fn only(mut sessions: Vec<Session>) -> Session {

@@ -361,7 +361,8 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
         replace(&receipts, "\"schema_version\":\"3.0\"", &format!("\"schema_version\":\"{v}\""));
         replace(&receipts, "\"arguments_content\":null", "\"arguments_content\":{\"schema_version\":\"3.0\"}");
         let before = fs::read(&receipts).unwrap();
-        let version = format!("this receipt is of version {v}; this assay reads up to 3.3");
+        let version =
+            format!("this receipt is of version {v}; this assay reads up to {}", assay::model::receipt::SCHEMA_VERSION);
         let (_, text, doc) = run(&dry_run);
         assert!(text.contains(&version), "{text}");
         assert_eq!(calls(doc), Some(2));
