@@ -396,7 +396,11 @@ fn readers_of_a_journal_of_a_later_version_say_so_and_count_what_is_beside_it() 
         let whole = fs::read(&segment).unwrap();
         replace(&segment, "\"v\":1,", &format!("\"v\":{v},"));
         let (code, text, _) = run(&["open", "--plain", "--audit-dir", audit, &id]);
-        let version = format!("this audit event is of version {}; this assay reads up to 4", v.trim_matches('"'));
+        let v = v.trim_matches('"');
+        let version = format!(
+            "this audit event is of version {v}; this assay reads up to {}",
+            assay::model::event::EVENT_VERSION
+        );
         assert!(code == Some(3) && text.contains(&version) && !text.contains("assay recover"), "{text}");
         fs::write(&segment, whole).unwrap();
     }
