@@ -89,8 +89,8 @@ struct BackupArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay gateway restore --data /var/lib/assay\n\n\
-                        The gateway must not run. The registry that was there stays beside it. A route that was open waits for\n\
-                        a check: what is approved may have changed since the copy was made.\n\
+                        The gateway must not run. The registry that was there stays beside it. A route that was open\n\
+                        waits for a check: what is approved may have changed since the copy was made.\n\
                         Exit codes: 0 put back; 2 it cannot be written; 3 bad input, or the copy cannot be used")]
 struct RestoreArgs {
     /// Put this copy back [default: the newest in backups/ of the data directory]

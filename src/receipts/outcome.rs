@@ -6,7 +6,7 @@ use crate::{
     model::{
         Execution, ToolExecuted,
         line::{member, text},
-        receipt::{PLAIN_SCHEMA, SCHEMA_VERSION},
+        receipt::{OWN_REDACTED_SCHEMA, PLAIN_SCHEMA},
         redaction::{self, Side},
     },
     record::{
@@ -30,7 +30,7 @@ pub enum Outcome<'a> {
 /// The schema version of a receipt with or without a content of which rules may have taken something out.
 pub(super) fn schema_of(has_content: bool, flags: &Anomalies, side: Side) -> String {
     let is_redacted = has_content && redaction::is_redacted(flags, side);
-    if is_redacted { SCHEMA_VERSION } else { PLAIN_SCHEMA }.to_owned()
+    if is_redacted { OWN_REDACTED_SCHEMA } else { PLAIN_SCHEMA }.to_owned()
 }
 
 /// What a result or an error adds to the receipt.

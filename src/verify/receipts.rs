@@ -18,7 +18,7 @@ use crate::{
         cursor::{hex_of, shown},
         receipt::{Counts, ReceiptView as Receipt},
         redaction::{self, Side},
-        schema::{OfCall, SCHEMA_VERSION},
+        schema::{OWN_REDACTED_SCHEMA, OfCall},
     },
 };
 use serde_json::value::RawValue;
@@ -322,7 +322,7 @@ impl ReceiptTotals {
         let (policy, wrong) = match receipt {
             Receipt::Requested(r) => {
                 let arguments = (raw(r.arguments_content.as_deref()), Some(r.arguments_hash.as_bytes()));
-                let may = r.schema_version == SCHEMA_VERSION;
+                let may = r.schema_version == OWN_REDACTED_SCHEMA;
                 let is_redacted = content(check, "arguments_content", arguments, &|content, hash| {
                     may && redaction::stands_for(content, hash, as_bytes(&r.anomalies), Side::Arguments)
                 });
@@ -338,7 +338,7 @@ impl ReceiptTotals {
                     self.counts.execution(r.outcome, r.policy_verdict);
                 }
                 let hash = r.result_hash.as_ref().map(String::as_bytes);
-                let may = r.schema_version == SCHEMA_VERSION;
+                let may = r.schema_version == OWN_REDACTED_SCHEMA;
                 let result = (raw(r.result_content.as_deref()), hash);
                 let is_redacted = content(check, "result_content", result, &|content, hash| {
                     may && redaction::stands_for(content, hash, as_bytes(&r.anomalies), Side::Result)

@@ -15,7 +15,9 @@ use super::{
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
 
-pub use super::schema::{FIELDS_SCHEMA, PLAIN_SCHEMA, REDACTED_SCHEMA, SCHEMA_VERSION, SURFACE_SCHEMA};
+pub use super::schema::{
+    FIELDS_SCHEMA, OWN_REDACTED_SCHEMA, PLAIN_SCHEMA, REDACTED_SCHEMA, SCHEMA_VERSION, SURFACE_SCHEMA,
+};
 pub use super::words::{Outcome, PolicyVerdict};
 
 /// `integration_source` of every receipt.

@@ -18,6 +18,9 @@ use serde::{Deserialize as _, Deserializer, de::Error as _};
 /// | 3.4 | the same in `mcp_tool_requested` and `mcp_tool_executed`, which otherwise are of 3.0 |
 pub const SCHEMA_VERSION: &str = "3.4";
 
+/// The schema version of a receipt that a server wrote of itself, with a content that rules redacted.
+pub const OWN_REDACTED_SCHEMA: &str = "3.4";
+
 /// The schema version of the receipt of a call with contents that rules redacted.
 pub const REDACTED_SCHEMA: &str = "3.3";
 
@@ -51,7 +54,7 @@ pub fn known_of_call<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error
 /// # Errors
 /// It is another one.
 pub fn known_of_server<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
-    one_of(d, &[PLAIN_SCHEMA, SCHEMA_VERSION])
+    one_of(d, &[PLAIN_SCHEMA, OWN_REDACTED_SCHEMA])
 }
 
 fn one_of<'de, D: Deserializer<'de>>(d: D, known: &[&str]) -> Result<String, D::Error> {
@@ -97,7 +100,7 @@ pub fn newer_receipt(bytes: &[u8]) -> Option<TooNew> {
     let mut named = memchr::memmem::find_iter(bytes, "\"schema_version\"");
     let here = named.next().map_or(&[][..], |at| &bytes[at..]);
     let is = |known: &str| here.starts_with(format!("\"schema_version\":\"{known}\"").as_bytes());
-    if [PLAIN_SCHEMA, SURFACE_SCHEMA, FIELDS_SCHEMA, REDACTED_SCHEMA, SCHEMA_VERSION].into_iter().any(is)
+    if [PLAIN_SCHEMA, SURFACE_SCHEMA, FIELDS_SCHEMA, REDACTED_SCHEMA, OWN_REDACTED_SCHEMA].into_iter().any(is)
         && named.next().is_none()
     {
         return None;

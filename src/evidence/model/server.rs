@@ -68,7 +68,7 @@ line! {
         receipt_id: ReceiptId,
         /// Version of the recorder.
         recorder_version: String,
-        /// [`PLAIN_SCHEMA`](super::receipt::PLAIN_SCHEMA), or [`SCHEMA_VERSION`](super::receipt::SCHEMA_VERSION) if its content is redacted.
+        /// [`PLAIN_SCHEMA`](super::receipt::PLAIN_SCHEMA), or [`OWN_REDACTED_SCHEMA`](super::receipt::OWN_REDACTED_SCHEMA) if its content is redacted.
         #[serde(deserialize_with = "super::schema::known_of_server")]
         schema_version: String,
         /// Position among the receipts of the recording.
@@ -184,7 +184,7 @@ line! {
         result_redacted: Option<Box<RawValue>>,
         /// `complete`, `input_required`, `task`, another value as sent.
         result_type: Option<String>,
-        /// [`PLAIN_SCHEMA`](super::receipt::PLAIN_SCHEMA), or [`SCHEMA_VERSION`](super::receipt::SCHEMA_VERSION) if its content is redacted.
+        /// [`PLAIN_SCHEMA`](super::receipt::PLAIN_SCHEMA), or [`OWN_REDACTED_SCHEMA`](super::receipt::OWN_REDACTED_SCHEMA) if its content is redacted.
         #[serde(deserialize_with = "super::schema::known_of_server")]
         schema_version: String,
         /// Position among the receipts of the recording.

@@ -1,9 +1,11 @@
 //! Who may use the API: tokens, what each is good for, and who tries too many.
 
 use super::problem::Problem;
-use crate::gateway::registry::TokenRow;
+use crate::{
+    gateway::registry::TokenRow,
+    model::{Vocabulary as _, words::vocabulary},
+};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeMap,
@@ -20,33 +22,16 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Addresses whose failures are counted.
 const ADDRESSES: usize = 4096;
 
-/// What a token is good for. Each can do what the one before it can.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Looks.
-    Viewer,
-    /// Approves, blocks, has services checked.
-    Approver,
-    /// Makes, changes and removes services and tokens.
-    Admin,
-}
-
-impl Role {
-    /// As it is written.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Approver => "approver",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// The one that is written so.
-    #[must_use]
-    pub fn of(text: &str) -> Option<Self> {
-        [Self::Viewer, Self::Approver, Self::Admin].into_iter().find(|role| role.as_str() == text)
+vocabulary! {
+    /// What a token is good for. Each can do what the one before it can.
+    #[derive(PartialOrd, Ord, ToSchema)]
+    Role {
+        /// Looks.
+        Viewer = "viewer",
+        /// Approves, blocks, has services checked.
+        Approver = "approver",
+        /// Makes, changes and removes services and tokens.
+        Admin = "admin",
     }
 }
 
@@ -99,8 +84,9 @@ impl Keys {
     /// Those of the registry, and the one of the configuration: the text of it.
     #[must_use]
     pub fn of(rows: &[TokenRow], configured: Option<&str>) -> Self {
-        let known =
-            |row: &TokenRow| Some(Key { name: row.name.clone(), role: Role::of(&row.role)?, digest: row.digest });
+        let known = |row: &TokenRow| {
+            Some(Key { name: row.name.clone(), role: Role::of(row.role.as_bytes())?, digest: row.digest })
+        };
         let configured =
             configured.map(|text| Key { name: CONFIGURED.to_owned(), role: Role::Admin, digest: digest(text) });
         Self(rows.iter().filter_map(known).chain(configured).collect())
