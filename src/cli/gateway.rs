@@ -102,8 +102,8 @@ struct RestoreArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay gateway rebuild --config assay.gateway.yaml --data /var/lib/assay\n\n\
-                        The gateway must not run. The registry that was there stays beside it; what was done and seen is not in\n\
-                        the new one. Each route waits for a check.\n\
+                        The gateway must not run. The registry that was there stays beside it; what was done and seen is\n\
+                        not in the new one. Each route waits for a check.\n\
                         Exit codes: 0 made; 2 it cannot be written; 3 bad input")]
 struct RebuildArgs {
     #[command(flatten)]

@@ -19,7 +19,7 @@ use super::{
     look::Seen,
     reach::declared,
     registry::{Adopted, Declared, Registry, ServiceRow, SqliteRegistry, State},
-    routes::{AdminRoutes, Readers, Ready, Route, Table},
+    routes::{AdminRoutes, Readers, Ready, Table},
     spec::Spec,
 };
 use crate::{
@@ -38,7 +38,6 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use checks::Looking;
-use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::{
     collections::BTreeMap,

@@ -29,7 +29,7 @@ const CONFIRM_MS: i64 = 60_000;
 
 /// A check that runs.
 pub(super) struct Looking {
-    number: u64,
+    pub(super) number: u64,
     host: String,
     began: Instant,
 }
