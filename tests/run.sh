@@ -76,25 +76,32 @@ old_server() {
 }
 
 needs
+installing=
 if [ "$(cat "$there/complete" 2>/dev/null)" != "$(digest)" ]; then
     printf 'tests/run.sh: installing into %s\n' "$there" >&2
-    install
+    install &
+    installing=$!
 fi
-[ "${1-}" = --install-only ] && exit 0
+installed() { [ -z "$installing" ] || wait "$installing"; }
+if [ "${1-}" = --install-only ]; then
+    installed
+    exit
+fi
 
-features=interop
+features=assay/interop
 if [ -d "${ASSAY_VECTORS:-../shared/vectors}" ] || [ -n "${CI-}" ]; then
-    features+=,vectors
+    features+=,assay/vectors
 else
     printf 'tests/run.sh: without the contract vectors of assay: name their folder in ASSAY_VECTORS\n' >&2
 fi
 command -v "${ASSAY_GO:-go}" >/dev/null ||
     printf 'tests/run.sh: without Go: how it reads URLs is not compared (install it, or name it in ASSAY_GO)\n' >&2
-cargo test -p assay-receipted
-# The interop tests start these programs; so built, they share what the line above built.
-cargo build -p mcp-demo-server --profile test
 # Another build, of everything below: for whoever changes how JSON is read or written.
 [ "${ASSAY_JSON-}" != all ] || cargo test --profile quick -p assay-receipted --features arbitrary_precision,preserve_order
 # What the tests verify, the second verifier verifies too, and both must agree.
 export ASSAY_SECOND=1
-cargo test --features "$features"
+# All packages at once, so that nothing is built twice; the interop tests start programs of the others.
+tests=(--workspace --no-fail-fast --features "$features")
+cargo test "${tests[@]}" --no-run
+installed
+cargo test "${tests[@]}"
