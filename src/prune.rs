@@ -69,6 +69,24 @@ impl Keep {
         self.age.is_none() && self.bytes.is_none() && self.sessions.is_none()
     }
 
+    /// With the limits of `other`, too.
+    ///
+    /// # Errors
+    /// Both limit the same.
+    pub fn and(self, other: Self) -> Result<Self, String> {
+        fn one<T>(a: Option<T>, b: Option<T>, kind: &str) -> Result<Option<T>, String> {
+            match (a, b) {
+                (Some(_), Some(_)) => Err(format!("{kind} is limited twice")),
+                (a, b) => Ok(a.or(b)),
+            }
+        }
+        Ok(Self {
+            age: one(self.age, other.age, "the age")?,
+            bytes: one(self.bytes, other.bytes, "the size")?,
+            sessions: one(self.sessions, other.sessions, "the number of sessions")?,
+        })
+    }
+
     /// The sessions that go; `sessions` are the newest first.
     #[must_use]
     pub fn choose(&self, sessions: Vec<Candidate>, now: WallTime) -> Vec<Candidate> {

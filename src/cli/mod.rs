@@ -217,11 +217,20 @@ fn refused(e: &clap::Error, from_files: Option<&[String]>) -> Exit {
     if e.kind() == ErrorKind::UnknownArgument && forgot_dashes(std::env::args_os().skip(1)) {
         out::stderr("  hint: put -- before the server's command: assay mcp-proxy -- python my_server.py");
     }
+    if e.kind() == ErrorKind::MissingRequiredArgument && names_a_pack(e.get(ContextKind::InvalidArg)) {
+        out::stderr("  hint: last is the newest pack, last~1 the one before it; assay packs lists them all");
+    }
     if let Some(names) = from_files.filter(|names| !names.is_empty()) {
         let names: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
         out::stderr(&format!("  hint: these come from assay.toml: {}; see assay config", names.join(", ")));
     }
     Exit::BadInput
+}
+
+/// Whether a pack is among the arguments that are missing.
+fn names_a_pack(missing: Option<&clap::error::ContextValue>) -> bool {
+    let Some(clap::error::ContextValue::Strings(missing)) = missing else { return false };
+    missing.iter().any(|name| ["<PACK>", "<PACK>...", "<A>", "<B>"].contains(&name.as_str()))
 }
 
 /// Whether these are arguments of `mcp-proxy` without the `--` before the server's command.

@@ -51,9 +51,9 @@ pub struct PruneArgs {
     /// Keep so much of the newest sessions (K, M, G or T)
     #[arg(long, value_name = "SIZE", value_parser = prune::bytes)]
     keep_bytes: Option<u64>,
-    /// Keep so many of the newest sessions
-    #[arg(long, value_name = "N")]
-    keep: Option<u64>,
+    /// Keep so many of the newest sessions (1000); also an age or a size, with commas between them (90d,10G,1000)
+    #[arg(long, value_name = "LIMITS")]
+    keep: Option<Keep>,
     /// What is removed: whole sessions (packs), only their cleartext (payloads), or journals that their packs hold as well
     /// (journals)
     #[arg(long, value_enum, value_name = "packs|payloads|journals", default_value_t = WhatArg::Packs, hide_possible_values = true)]
@@ -122,7 +122,8 @@ pub fn run(args: &PruneArgs) -> Result<Exit, Failure> {
 }
 
 fn answer(args: &PruneArgs) -> Result<Exit, Failure> {
-    let keep = Keep { age: args.older_than, bytes: args.keep_bytes, sessions: args.keep };
+    let keep = Keep { age: args.older_than, bytes: args.keep_bytes, sessions: None };
+    let keep = keep.and(args.keep.unwrap_or_default()).map_err(Failure::bad_input)?;
     if keep.is_everything() && args.what != WhatArg::Journals {
         return Err(Failure::bad_input("nothing says what stays")
             .hint("give --older-than 90d, --keep-bytes 10G or --keep 1000"));

@@ -71,6 +71,11 @@ fn commands_that_are_called_otherwise_here_are_named() {
         assert!(said.contains(hint), "{said}");
     }
     assert!(stderr(&rig.run(&["verfy-pack"])).contains("verify-pack"), "letters count, too");
+    for packless in [&["verify"][..], &["open"], &["diff"], &["diff", "last"], &["explain"], &["export"], &["prove"]] {
+        let said = stderr(&rig.run(packless));
+        assert!(said.contains("last is the newest pack") && said.contains("assay packs"), "{packless:?}: {said}");
+    }
+    assert!(!stderr(&rig.run(&["policy", "check"])).contains("last is"), "only where a pack is missing");
     let whole_line = rig.run(&["mcp-proxy", "--", "npx -y @scope/server --flag"]);
     assert_eq!(whole_line.status.code(), Some(3));
     let hint = "without quotes it is: assay mcp-proxy -- npx -y @scope/server --flag";

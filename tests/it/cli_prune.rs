@@ -41,6 +41,7 @@ fn what_is_pruned_is_named_in_the_ledger_and_nothing_is_wrong_without_it() {
     let would = rig.json(0, &["prune", "--audit-dir", "audit", "--keep", "1", "--dry-run"]);
     assert_eq!((&would["schema"], &would["dry_run"]), (&json!("assay.prune.v1"), &json!(true)));
     assert_eq!(would["sessions"].as_array().unwrap().len(), 2, "{would}");
+    assert_eq!(would, rig.json(0, &["prune", "--audit-dir", "audit", "--keep", "90d,1", "--dry-run"]));
     for args in [&["--dry-run"][..], &["--dry-run", "--json"]] {
         assert_eq!(rig.run(&[&["prune", "--audit-dir", "audit", "--keep", "1"], args].concat()).status.code(), Some(0));
     }
@@ -50,6 +51,8 @@ fn what_is_pruned_is_named_in_the_ledger_and_nothing_is_wrong_without_it() {
         (&["--yes"], "nothing says what stays"),
         (&["--older-than", "1", "--yes"], "is no age"),
         (&["--keep-bytes", "x", "--yes"], "is no size"),
+        (&["--keep", "1x", "--yes"], "is no limit: expected an age (90d), a size (10G) or a number"),
+        (&["--keep", "90d", "--older-than", "30d", "--yes"], "the age is limited twice"),
         (&["tool:x", "--keep", "1", "--yes"], "sessions have server:"),
     ] {
         let out = rig.run(&[&["prune", "--audit-dir", "audit"], args].concat());
