@@ -16,6 +16,7 @@
 //! | [`report`] | pages for a browser |
 //! | [`replay`] | recordings that are played again: to a client, or to a server |
 //! | [`receipts`] | receipts that a server writes of itself |
+//! | [`witness`] | witnesses of logs: one that remembers those of others, and the questions to those that remember ours |
 //! | [`seal`] | from ended evidence to a signed pack; sessions that died |
 //! | [`clients`] | configurations of MCP clients, and how one entry of them is changed |
 //! | [`history`] | the index over all sessions of this user, which is rebuilt from journals and packs |
@@ -90,6 +91,8 @@ pub mod sys;
 pub mod tui;
 #[cfg(feature = "policy")]
 pub mod verdict;
+#[cfg(feature = "proxy")]
+pub mod witness;
 pub mod yaml;
 #[cfg(feature = "tui")]
 pub mod zone;

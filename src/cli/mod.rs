@@ -36,6 +36,7 @@ pub mod verify;
 mod verify_compat;
 pub mod verify_dir;
 pub mod watch;
+pub mod witness;
 pub mod wrap;
 
 use crate::error::{Exit, Failure};
@@ -109,6 +110,8 @@ pub enum Command {
     Keys(keys::KeysArgs),
     /// Begin another log of an audit directory, or show the key that verifies it
     Ledger(ledger::LedgerArgs),
+    /// Remember the logs of others: a witness, as ledgers want it
+    Witness(witness::WitnessArgs),
     /// Show the options that your assay.toml and the project's set for the recorder
     Config(config::ConfigArgs),
     /// Run a command, and verify what was recorded of the servers that it talked to
@@ -158,6 +161,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Gateway(args) => gateway::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Ledger(args) => ledger::run(&args),
+        Command::Witness(args) => witness::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),

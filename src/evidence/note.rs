@@ -14,6 +14,8 @@ pub const MAX_SIGNATURES: usize = 100;
 
 /// The algorithm byte of Ed25519.
 const ED25519: u8 = 1;
+/// That of cosignatures with a time, by Ed25519 (c2sp.org/tlog-cosignature).
+const COSIGNATURE: u8 = 4;
 /// What a signature's line begins with.
 const DASH: &str = "\u{2014} ";
 
@@ -56,15 +58,8 @@ impl Key {
     /// # Errors
     /// [`Refused::Key`].
     pub fn parse(text: &str) -> Result<Self, Refused> {
-        let read = || {
-            let (name, rest) = text.split_once('+')?;
-            let (_, raw) = rest.split_once('+')?;
-            let raw = STANDARD.decode(raw).ok()?;
-            let (algorithm, public) = raw.split_first()?;
-            let key = Self::new(name, public.try_into().ok()?)?;
-            (*algorithm == ED25519 && key.to_string() == text).then_some(key)
-        };
-        read().ok_or(Refused::Key)
+        let (name, public) = parse(text, ED25519).ok_or(Refused::Key)?;
+        Self::new(name, public).ok_or(Refused::Key)
     }
 
     /// Its name.
@@ -82,9 +77,15 @@ impl Key {
     /// The first four bytes of the SHA-256 of name, line feed, algorithm and key.
     #[must_use]
     pub fn id(&self) -> [u8; 4] {
-        let hash = Sha256::new().chain_update(&self.name).chain_update([b'\n', ED25519]).chain_update(self.public);
-        let hash: [u8; 32] = hash.finalize().into();
-        [hash[0], hash[1], hash[2], hash[3]]
+        id(&self.name, ED25519, &self.public)
+    }
+
+    /// The lines below a note that name this key, as they stand there; whether they hold is another question.
+    ///
+    /// # Errors
+    /// [`Refused::Form`].
+    pub fn lines_in(&self, note: &str) -> Result<String, Refused> {
+        lines_by(note, &self.name, self.id())
     }
 
     /// The note of a text, which ends in a line feed, and this key's signature of the text.
@@ -97,8 +98,138 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let raw = STANDARD.encode([&[ED25519][..], &self.public].concat());
-        write!(f, "{}+{}+{raw}", self.name, hex::encode(self.id()))
+        f.write_str(&text(&self.name, ED25519, &self.public))
+    }
+}
+
+/// The key of a witness, which signs checkpoints of others together with the time (c2sp.org/tlog-cosignature, Ed25519).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WitnessKey {
+    name: String,
+    public: [u8; 32],
+}
+
+impl WitnessKey {
+    /// The key of this name; `None` for a name that cannot be in a note.
+    #[must_use]
+    pub fn new(name: &str, public: [u8; 32]) -> Option<Self> {
+        is_name(name).then(|| Self { name: name.to_owned(), public })
+    }
+
+    /// Reads the one form of a key's text.
+    ///
+    /// # Errors
+    /// [`Refused::Key`].
+    pub fn parse(text: &str) -> Result<Self, Refused> {
+        let (name, public) = parse(text, COSIGNATURE).ok_or(Refused::Key)?;
+        Self::new(name, public).ok_or(Refused::Key)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The raw public key.
+    #[must_use]
+    pub const fn public(&self) -> &[u8; 32] {
+        &self.public
+    }
+
+    /// The first four bytes of the SHA-256 of name, line feed, algorithm and key.
+    #[must_use]
+    pub fn id(&self) -> [u8; 4] {
+        id(&self.name, COSIGNATURE, &self.public)
+    }
+
+    /// The lines below a note that name this key, as they stand there; whether they hold is another question.
+    ///
+    /// # Errors
+    /// [`Refused::Form`].
+    pub fn lines_in(&self, note: &str) -> Result<String, Refused> {
+        lines_by(note, &self.name, self.id())
+    }
+
+    /// What it signs of the text of a checkpoint, at a time in seconds since 1970.
+    #[must_use]
+    pub fn message(text: &str, time: u64) -> String {
+        format!("cosignature/v1\ntime {time}\n{text}")
+    }
+
+    /// The line of its signature below a note, with its line feed.
+    #[must_use]
+    pub fn line(&self, time: u64, signature: &[u8; 64]) -> String {
+        let raw = STANDARD.encode([&self.id()[..], &time.to_be_bytes(), signature].concat());
+        format!("{DASH}{} {raw}\n", self.name)
+    }
+
+    /// When it signed a note, in seconds since 1970; `None` if it did not.
+    ///
+    /// # Errors
+    /// [`Refused`]: also if it signed twice, or if a signature that names it does not hold.
+    pub fn cosigned(&self, note: &str, holds: Verifier<'_>) -> Result<Option<u64>, Refused> {
+        let (text, lines) = read(note)?;
+        let mut ours = lines.iter().filter(|line| line.is_by(&self.name, self.id()));
+        let Some(line) = ours.next() else { return Ok(None) };
+        let time = || {
+            let (time, signature) = line.raw[4..].split_first_chunk::<8>()?;
+            let time = u64::from_be_bytes(*time);
+            let is_time = time > 0 && i64::try_from(time).is_ok();
+            (is_time && holds(&self.public, Self::message(text, time).as_bytes(), signature)).then_some(time)
+        };
+        match (time(), ours.next()) {
+            (Some(time), None) => Ok(Some(time)),
+            _ => Err(Refused::Signature(self.name.clone())),
+        }
+    }
+}
+
+impl fmt::Display for WitnessKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text(&self.name, COSIGNATURE, &self.public))
+    }
+}
+
+fn id(name: &str, algorithm: u8, public: &[u8]) -> [u8; 4] {
+    let hash = Sha256::new().chain_update(name).chain_update([b'\n', algorithm]).chain_update(public);
+    let hash: [u8; 32] = hash.finalize().into();
+    [hash[0], hash[1], hash[2], hash[3]]
+}
+
+fn text(name: &str, algorithm: u8, public: &[u8]) -> String {
+    let raw = STANDARD.encode([&[algorithm][..], public].concat());
+    format!("{name}+{}+{raw}", hex::encode(id(name, algorithm, public)))
+}
+
+/// Name and key of the one text of a key of this algorithm.
+fn parse(whole: &str, wanted: u8) -> Option<(&str, [u8; 32])> {
+    let AnyKey { name, algorithm, public } = AnyKey::parse(whole)?;
+    let public = <[u8; 32]>::try_from(public).ok()?;
+    (algorithm == wanted && text(name, wanted, &public) == whole).then_some((name, public))
+}
+
+/// A key of any algorithm: of those that are not known here no more than the form is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnyKey<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The byte that names the algorithm.
+    pub algorithm: u8,
+    /// What the text has of the key itself.
+    pub public: Vec<u8>,
+}
+
+impl<'a> AnyKey<'a> {
+    /// Reads a text of the form `<name>+<8 hex digits>+<base64>`.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (name, rest) = text.split_once('+')?;
+        let (id, raw) = rest.split_once('+')?;
+        let is_id = id.len() == 8 && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        let raw = STANDARD.decode(raw).ok()?;
+        let (algorithm, public) = raw.split_first()?;
+        (is_id && is_name(name)).then(|| Self { name, algorithm: *algorithm, public: public.to_vec() })
     }
 }
 
@@ -115,11 +246,22 @@ pub fn key_of_user(text: &str) -> Result<Key, String> {
         .map_err(|_| "expected a verifier key, name+id+key, as assay ledger vkey prints it".to_owned())
 }
 
-/// The text of a note that this key has signed. Signatures by other keys are not looked at.
-///
-/// # Errors
-/// [`Refused`]: also if the key signed twice, or if one of the signatures that name it does not hold.
-pub fn open<'n>(note: &'n str, key: &Key, holds: Verifier<'_>) -> Result<&'n str, Refused> {
+/// A line below the text of a note.
+struct Line<'n> {
+    whole: &'n str,
+    name: &'n str,
+    /// Id of the key, and the signature.
+    raw: Vec<u8>,
+}
+
+impl Line<'_> {
+    fn is_by(&self, name: &str, id: [u8; 4]) -> bool {
+        self.name == name && self.raw[..4] == id
+    }
+}
+
+/// The text of a note, and the lines below it.
+fn read(note: &str) -> Result<(&str, Vec<Line<'_>>), Refused> {
     if note.len() > MAX_NOTE {
         return Err(Refused::Form("it is too long"));
     }
@@ -129,27 +271,38 @@ pub fn open<'n>(note: &'n str, key: &Key, holds: Verifier<'_>) -> Result<&'n str
     let at = note.rfind("\n\n").ok_or(Refused::Form("no blank line stands before its signatures"))?;
     let (text, below) = (&note[..=at], &note[at + 2..]);
     let below = below.strip_suffix('\n').ok_or(Refused::Form("its last line has no end"))?;
-    let mut signatures = 0;
-    let mut ours = 0;
+    let mut lines = Vec::new();
     for line in below.split('\n') {
-        signatures += 1;
-        if signatures > MAX_SIGNATURES {
+        if lines.len() == MAX_SIGNATURES {
             return Err(Refused::Form("it has too many signatures"));
         }
         let signature = line.strip_prefix(DASH).and_then(|line| line.split_once(' '));
         let signature = signature.filter(|(name, _)| is_name(name));
-        let raw = signature.and_then(|(name, raw)| Some((name, STANDARD.decode(raw).ok()?)));
-        let Some((name, raw)) = raw.filter(|(_, raw)| raw.len() > 4) else {
-            return Err(Refused::Form("a line below its text is no signature"));
-        };
-        if name == key.name && raw[..4] == key.id() {
-            if ours > 0 || !holds(&key.public, text.as_bytes(), &raw[4..]) {
-                return Err(Refused::Signature(key.name.clone()));
-            }
-            ours += 1;
-        }
+        let raw = signature.and_then(|(name, raw)| Some(Line { whole: line, name, raw: STANDARD.decode(raw).ok()? }));
+        lines
+            .push(raw.filter(|line| line.raw.len() > 4).ok_or(Refused::Form("a line below its text is no signature"))?);
     }
-    if ours == 0 { Err(Refused::Unsigned(key.name.clone())) } else { Ok(text) }
+    Ok((text, lines))
+}
+
+/// The lines of a note with what this key has signed, as they stand in it.
+fn lines_by(note: &str, name: &str, id: [u8; 4]) -> Result<String, Refused> {
+    let (_, lines) = read(note)?;
+    Ok(lines.iter().filter(|line| line.is_by(name, id)).flat_map(|line| [line.whole, "\n"]).collect())
+}
+
+/// The text of a note that this key has signed. Signatures by other keys are not looked at.
+///
+/// # Errors
+/// [`Refused`]: also if the key signed twice, or if one of the signatures that name it does not hold.
+pub fn open<'n>(note: &'n str, key: &Key, holds: Verifier<'_>) -> Result<&'n str, Refused> {
+    let (text, lines) = read(note)?;
+    let mut ours = lines.iter().filter(|line| line.is_by(&key.name, key.id()));
+    let Some(line) = ours.next() else { return Err(Refused::Unsigned(key.name.clone())) };
+    if ours.next().is_some() || !holds(&key.public, text.as_bytes(), &line.raw[4..]) {
+        return Err(Refused::Signature(key.name.clone()));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -225,6 +378,44 @@ mod tests {
         }
         for name in ["", "a b", "a+b", "a\u{a0}b", "a\nb"] {
             assert_eq!(Key::new(name, [0; 32]), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_cosignature_counts_with_its_time_and_only_as_one() {
+        let witness = WitnessKey::new("w", [7; 32]).unwrap();
+        assert_eq!(WitnessKey::parse(&witness.to_string()), Ok(witness.clone()));
+        let of_log = Key::new("w", [7; 32]).unwrap();
+        assert_eq!(
+            (Key::parse(&witness.to_string()), WitnessKey::parse(&of_log.to_string())),
+            (Err(Refused::Key), Err(Refused::Key))
+        );
+        // Holds if the time that is signed is the one that is stated.
+        let at = |n: u64| {
+            move |_: &[u8], text: &[u8], signature: &[u8]| {
+                signature == [0; 64] && text == format!("cosignature/v1\ntime {n}\ntext\n").as_bytes()
+            }
+        };
+        let line = |time| witness.line(time, &[0; 64]);
+        let read = |below: &str, n| witness.cosigned(&format!("text\n\n{below}"), &at(n));
+        let max = u64::MAX >> 1;
+        assert_eq!((read(&line(9), 9), read(&line(max), max)), (Ok(Some(9)), Ok(Some(max))));
+        let other = WitnessKey::new("w", [8; 32]).unwrap().line(9, &[0; 64]);
+        assert_eq!(read(&other, 9), Ok(None));
+        assert_eq!(read(&format!("{other}{}", line(9)), 9), Ok(Some(9)));
+        // A signature without a time, under the same name, is by another key.
+        assert_eq!(read(&of_log.note("", &[0; 64])[1..], 9), Ok(None));
+        let short = format!("{DASH}w {}\n", STANDARD.encode([&witness.id()[..], &[0; 64]].concat()));
+        for (below, n) in [
+            (line(9), 10),
+            (line(0), 0),
+            (line(max + 1), max + 1),
+            (witness.line(9, &[1; 64]), 9),
+            (line(9).repeat(2), 9),
+            (format!("{}{}", line(9), line(10)), 9),
+            (short, 0),
+        ] {
+            assert_eq!(read(&below, n), Err(Refused::Signature("w".into())), "{below}");
         }
     }
 }

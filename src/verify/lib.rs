@@ -9,6 +9,7 @@
 //! | the notebook that every stage writes into | `notebook` |
 //! | stages | `schema`, `paths`, `signature`, `receipts`, `foreign`, `chain`, `checkpoints`, `walk` (with `flight`, `sense`, `streams`), `surface`, `session`, `builder`, `files`, `trust` |
 //! | decisions about surfaces | `approvals` |
+//! | who may witness logs | `tlog_policy` |
 //! | claims | `claims`, `lock`, `claims_tally`, `evaluate` |
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
 //! | what is printed | `terminal`, `verdict` |
@@ -69,6 +70,7 @@ mod streams;
 mod surface;
 pub mod terminal;
 mod time;
+pub mod tlog_policy;
 mod trust;
 mod unread;
 pub mod verdict;

@@ -16,6 +16,7 @@ use assay::{
         verify::{self, Finding, Stage, VerifyOptions},
     },
     record::{card::Card, mark::Mark},
+    witness::keep::{Followed, WitnessDoc},
 };
 use assay_support::{
     rig::rig,
@@ -258,6 +259,10 @@ fn ledger_session_and_card_are_documented_member_by_member() {
     });
     let mark = sample::<Mark>(mark);
     agree("Mark `sessions/<session>.json`", &mark);
+    let witness = sample::<WitnessDoc>(json!({"logs": [], "name": "", "v": 1}));
+    agree("Document `witness.json`", &witness);
+    let followed = sample::<Followed>(json!({"key": "", "note": null, "v": 1}));
+    agree("Log `logs/<64 hex digits>.json`", &followed);
     agree("Place `audit_dir`", &mark["audit_dir"]);
 }
 
@@ -311,6 +316,7 @@ fn one_table_owns_the_versions_of_all_formats() {
         ("approvals/request.rs REQUEST_VERSION", number(assay::approvals::request::REQUEST_VERSION)),
         ("verify/proof.rs PROOF_VERSION", number(verify::proof::PROOF_VERSION)),
         ("verify/state.rs STATE_VERSION", number(verify::state::STATE_VERSION)),
+        ("witness/keep.rs WITNESS_VERSION", number(assay::witness::keep::WITNESS_VERSION)),
         ("verify/lock.rs LOCK_VERSION", lock::LOCK_VERSION.to_owned()),
         ("evidence/model/pack.rs PACK_VERSION", contract::PACK_VERSION.to_owned()),
         ("evidence/model/pack.rs MANIFEST_VERSION", contract::MANIFEST_VERSION.to_owned()),

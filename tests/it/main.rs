@@ -29,6 +29,7 @@ mod cli_surface;
 mod cli_verifier;
 mod cli_verify;
 mod cli_verify_dir;
+mod cli_witness;
 mod cli_wrap;
 mod cli_wrap_hostile;
 mod cli_wrap_left;

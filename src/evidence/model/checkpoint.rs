@@ -122,6 +122,15 @@ pub fn read_text(text: &str) -> Option<(&str, u64, Hash)> {
     (text_of(origin, size, &root) == text).then_some((origin, size, root))
 }
 
+/// What the text of any log's checkpoint says, which may have further lines (c2sp.org/tlog-checkpoint).
+#[must_use]
+pub fn read_any(text: &str) -> Option<(&str, u64, Hash)> {
+    let (third, _) = text.match_indices('\n').nth(2)?;
+    let (head, more) = text.split_at(third + 1);
+    let is_lines = more.is_empty() || more.ends_with('\n') && !more[..more.len() - 1].split('\n').any(str::is_empty);
+    read_text(head).filter(|_| is_lines)
+}
+
 /// The line of a certified key, with its line feed.
 ///
 /// # Errors

@@ -1,0 +1,11 @@
+//! Witnesses of logs: one that remembers the logs of others, and the questions to those that remember ours (docs/anchors.md).
+//!
+//! | file | has |
+//! |---|---|
+//! | `request` | what is sent to a witness, as text |
+//! | `keep` | what a witness remembers, and its answers |
+//! | `serve` | a witness over HTTP |
+
+pub mod keep;
+pub mod request;
+pub mod serve;
