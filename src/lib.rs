@@ -62,6 +62,8 @@ pub mod guard;
 #[cfg(feature = "history")]
 pub mod history;
 pub mod live;
+#[cfg(feature = "tui")]
+pub mod operate;
 pub mod pack;
 pub mod paths;
 #[cfg(feature = "policy")]

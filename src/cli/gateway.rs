@@ -1,7 +1,6 @@
 //! `assay gateway`: several servers behind one listener.
 
 mod admin;
-mod socket;
 
 use super::out;
 use crate::{
@@ -9,10 +8,11 @@ use crate::{
     gateway::{
         backup::{self, Replaced},
         config::{CONFIG_FILE, Config, Service},
-        data::{default_data, registry_failure, running},
+        data::registry_failure,
         registry::{DATABASE, Registry as _, ServiceRow, SqliteRegistry},
         run::Settings,
     },
+    operate::{default_data, running},
     relay::http::{connect::without_secrets, listen::ListenAddr},
     text::{counted, visible, width},
 };

@@ -76,6 +76,9 @@ pub struct WatchArgs {
     /// Only calls that match this filter
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
+    /// The data directory of a gateway whose services the screen Surface shows [default: gateway, below the user directory]
+    #[arg(long, value_name = "DIR")]
+    pub gateway: Option<PathBuf>,
     /// The policy on the dashboard's screen Policy [default: assay.mcp-policy.yaml]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
@@ -103,6 +106,7 @@ pub fn run(args: &WatchArgs) -> Result<Exit, Failure> {
             servers: std::env::current_dir().ok().map(|project| Place { around: Surroundings::of_process(), project }),
             filter: text.to_owned(),
             audit_dir: args.audit_dir.clone(),
+            gateway: args.gateway.clone(),
             policy: args.policy.clone(),
             ..args.screen.start()
         };

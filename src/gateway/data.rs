@@ -5,50 +5,18 @@ use crate::{
     db::DbError,
     error::Failure,
     files::{self, Lock, Tree},
+    operate::{LOCK, running},
     paths,
 };
 use std::{
     fs::File,
-    io::{self, Read as _, Seek as _, Write as _},
-    path::{Path, PathBuf},
+    io::{self, Seek as _, Write as _},
+    path::Path,
     time::Duration,
 };
 
-/// The file that is locked while a gateway runs: its process id, and where it listens.
-pub const LOCK: &str = "gateway.lock";
-
 /// Who only asks whether a gateway runs holds the lock for a moment: so long is waited for that.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of the lock file that are read.
-const MAX_LOCK: u64 = 4096;
-
-/// Where a gateway keeps everything if nobody says otherwise: below the user directory.
-///
-/// # Errors
-/// There is no home directory; bad input.
-pub fn default_data() -> Result<PathBuf, Failure> {
-    Ok(paths::assay_home()?.join("gateway"))
-}
-
-/// A gateway that runs in a data directory: its process id, and where it listens.
-///
-/// # Errors
-/// The system's error.
-pub fn running(data: &Path) -> io::Result<Option<(String, String)>> {
-    let path = data.join(LOCK);
-    let file = match Tree::at(data).open(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    if files::try_lock_shared(&file)? != Lock::Busy {
-        return Ok(None);
-    }
-    let mut text = String::new();
-    file.take(MAX_LOCK).read_to_string(&mut text)?;
-    let (pid, url) = text.trim_end().split_once('\n').unwrap_or((text.trim_end(), ""));
-    Ok(Some((pid.to_owned(), url.to_owned())))
-}
-
 /// Holds a data directory, which no other gateway may use.
 pub(super) fn hold(data: &Path) -> Result<File, Failure> {
     let cannot = |e: io::Error| {

@@ -4,12 +4,13 @@ use super::{
     config::Service,
     look::{Approvers, Counts, Measure, Standing},
     metrics::ServiceMetrics,
-    reach::{Headers, credentials, destination, evidence},
+    reach::{Headers, credentials, destination},
 };
 use crate::{
     bridge::{SessionLoss, Transport},
     error::{Exit, Failure},
     model::{Profile, surface::Snapshot},
+    operate::evidence,
     paths::AuditDir,
     proxy::{
         Compared, Options, Status, SurfaceOptions,

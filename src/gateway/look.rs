@@ -18,6 +18,7 @@ use crate::{
         Profile, WallTime,
         surface::{ChangeKind, First, Identity, Outcome, Snapshot, State as ItemState},
     },
+    operate::evidence,
     pack::keys::{KeyStore, Signer},
     paths::AuditDir,
     probe::{self, How, Wire},
@@ -210,7 +211,7 @@ impl Look {
         let failed = |e: crate::error::Failure| e.what;
         Ok(Self {
             identity: Identity { endpoint: reach::endpoint(service), id: service.name.clone() },
-            dir: AuditDir::at(reach::evidence(data, &service.name)).of_user(),
+            dir: AuditDir::at(evidence(data, &service.name)).of_user(),
             destination: reach::destination(service).map_err(failed)?,
             headers: reach::credentials(service).map_err(failed)?,
             measure: Measure::of(service, approvers),

@@ -1,4 +1,4 @@
-//! Where a service is, how it is reached, and where its evidence is.
+//! Where a service is, and how it is reached.
 
 use super::{config::Service, registry::Declared};
 use crate::{
@@ -8,19 +8,12 @@ use crate::{
     relay::http::connect::{Destination, ProxyChoice, certificates, without_secrets},
 };
 use http::{HeaderName, HeaderValue};
-use std::path::{Path, PathBuf};
 
 /// Bytes of a file with certificates.
 const MAX_CERTIFICATES: u64 = 8 << 20;
 
 /// Headers of requests; their values are secrets.
 pub type Headers = Vec<(HeaderName, HeaderValue)>;
-
-/// The audit directory of a service.
-#[must_use]
-pub fn evidence(data: &Path, name: &str) -> PathBuf {
-    data.join("evidence").join(name)
-}
 
 /// The digest of a service's URL, which its decisions and receipts name.
 #[must_use]

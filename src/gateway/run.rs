@@ -13,7 +13,7 @@ use super::{
     backup,
     config::{Config, MAX_SERVICES, MetricsFor, Service},
     credential::Reference,
-    data::{LOCK, hold, registry_failure, tell},
+    data::{hold, registry_failure, tell},
     lane::{GRACE, Lane},
     log::Log,
     look::Seen,
@@ -26,6 +26,7 @@ use crate::{
     db::DbError,
     error::{Exit, Failure},
     model::WallTime,
+    operate::{LOCK, SOCKET},
     paths::AuditDir,
     proxy::{self, Status, http::cannot_listen},
     relay::http::{
@@ -53,9 +54,6 @@ use std::{
 use tokio::sync::oneshot;
 use turns::Turn;
 use zeroize::Zeroizing;
-
-/// The socket of the API, for this user alone.
-pub const SOCKET: &str = "gateway.sock";
 
 /// How often it is looked whether anything is to be done.
 const TICK: Duration = Duration::from_millis(250);

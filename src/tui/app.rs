@@ -37,6 +37,8 @@ pub struct Start {
     pub mouse: bool,
     /// Which audit directory the list of packs shows, besides the history.
     pub audit_dir: Option<PathBuf>,
+    /// Where a gateway keeps its files, if not below the user directory.
+    pub gateway: Option<PathBuf>,
     /// The first filter.
     pub filter: String,
     /// Something to open at once.
@@ -101,7 +103,7 @@ impl App {
             before: Vec::new(),
             live: LiveScreen::new(start.servers),
             policy: PolicyScreen::new(start.policy, start.audit_dir.clone(), start.against.unwrap_or_default()),
-            surface: SurfaceScreen::new(start.audit_dir.as_deref(), start.surfaces),
+            surface: SurfaceScreen::new(start.audit_dir.as_deref(), start.gateway, start.surfaces),
             packs: PacksScreen::new(start.audit_dir, start.signers.clone()),
             pack: PackScreen::new(start.signers.clone()),
             diff: DiffScreen::new(start.signers),

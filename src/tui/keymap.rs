@@ -223,7 +223,7 @@ commands! {
     Write = "write", "Write the text into the file";
     Undo = "undo", "Undo the last change";
     Redo = "redo", "Redo the change that was undone";
-    Reread = "read again", "Read the files again; in a policy, drop the changes, and undo brings them back";
+    Reread = "read again", "Read the files again, or have a gateway look at the service; in a policy, drop the changes, and undo brings them back";
     Propose = "propose", "Replace the text with the smallest policy that allows the recorded calls; undo takes it back";
     Everything = "all sessions", "Judge all sessions of the audit directory, or again only the selected one";
     Messages = "messages", "All messages instead of calls, in both directions; or calls again";

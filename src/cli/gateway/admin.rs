@@ -1,9 +1,6 @@
 //! `assay gateway add`, `edit`, `remove`, `approve`, `block`, `check`, `diff`, `token`: what is changed of a gateway that runs.
 
-use super::{
-    Kept,
-    socket::{Gateway, part},
-};
+use super::Kept;
 use crate::{
     cli::out::{self, Style, Tone, short},
     error::{Exit, Failure},
@@ -17,6 +14,7 @@ use crate::{
         registry::{Registry, SqliteRegistry},
     },
     model::WallTime,
+    operate::{Gateway, part},
     paths,
     text::{counted, visible, width},
 };

@@ -15,7 +15,7 @@ use crate::{
         config::{MAX_SERVICES, Service, is_name},
         decisions,
         look::{Approvers, Look, Measure, Seen, Standing, hash},
-        reach::{credentials, endpoint, evidence},
+        reach::{credentials, endpoint},
         registry::{Found, ManagedBy, ServiceRow, State as RouteState},
         spec::Spec,
     },
@@ -23,6 +23,7 @@ use crate::{
         WallTime,
         surface::{Approver, Decision, Snapshot},
     },
+    operate::evidence,
     paths::AuditDir,
 };
 use http::{HeaderMap, StatusCode};

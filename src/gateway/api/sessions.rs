@@ -9,8 +9,8 @@ use super::{
     types::{Page, SessionView},
 };
 use crate::{
-    gateway::reach::evidence,
     history::list::{Entry, Found, Places, Standing, find},
+    operate::evidence,
     pack::verify::{VerifyOptions, VerifyReport, source::PackDir, verify},
 };
 use bytes::Bytes;

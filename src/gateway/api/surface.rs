@@ -22,7 +22,6 @@ use crate::{
     gateway::{
         decisions::{self, Undecided},
         look::Measure,
-        reach::evidence,
         registry::{ManagedBy, ServiceRow, SnapshotRow, State as RouteState},
         spec::Spec,
     },
@@ -30,6 +29,7 @@ use crate::{
         WallTime,
         surface::{Approval, Approver, Decision, Difference, Facet, Outcome, Snapshot},
     },
+    operate::evidence,
     paths::AuditDir,
     surface::diff::{between, groups},
 };

@@ -5,11 +5,11 @@ use crate::{
     error::Failure,
     gateway::{
         look::{Standing, hash},
-        reach::evidence,
         registry::{ServiceRow, State},
         routes::Route,
     },
     model::WallTime,
+    operate::evidence,
 };
 use std::time::Instant;
 

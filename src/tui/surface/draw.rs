@@ -67,6 +67,7 @@ fn glyph(words: &str) -> (&'static str, &'static str, Role) {
         "first use" | "first use, incomplete" | "first_use" => ("○", "o", Role::Warn),
         "blocked" => ("✗", "x", Role::Dim),
         "incomplete" | "unreachable" => ("!", "!", Role::Warn),
+        words if words.starts_with("disabled") || words.starts_with("pending") => ("-", "-", Role::Dim),
         words if words.starts_with("nothing approved") => ("?", "?", Role::Warn),
         _ => ("~", "~", Role::Bad),
     }
@@ -127,7 +128,7 @@ fn nothing(s: &SurfaceScreen, pen: &mut Pen<'_>, area: Rect) {
 
 fn server(s: &SurfaceScreen, pen: &mut Pen<'_>, n: usize, row: Rect) {
     let Some(server) = s.servers.get(n) else { return };
-    let words = server.summary.words();
+    let words = server.words();
     let (mark, ascii, role) = glyph(&words);
     let state = format!("{} {words}", pen.theme.glyph(mark, ascii));
     let state_width = (state.chars().count() as u16).min(row.width.saturating_sub(8));
@@ -207,17 +208,25 @@ pub(super) fn detail(s: &SurfaceScreen, columns: u16) -> Vec<(String, Role)> {
             }
         }
         Some(Row::Facet(_)) | None => {
-            let words = server.summary.words();
+            let words = server.words();
             let (.., role) = glyph(&words);
             told(&mut out, columns, server.id(), Role::Strong);
             out.push((words, role));
+            if let Some(service) = &server.service {
+                let (state, health) = (service.state.replace('_', " "), &service.health);
+                let why = service.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                let role = if service.closed().is_some() { Role::Bad } else { Role::Text };
+                told(&mut out, columns, &format!("service of a gateway: route {state}{why}"), role);
+                told(&mut out, columns, &format!("checks: {health}; R has it looked at now"), Role::Dim);
+            }
             let root = server.summary.root.clone().unwrap_or_else(|why| format!("no root: {why}"));
             told(&mut out, columns, &root, Role::Dim);
             for (state, n) in server.summary.states() {
                 out.push((format!("{n} {}", state.as_str().replace('_', " ")), Role::Text));
             }
             let seen = &server.seen;
-            told(&mut out, columns, &format!("seen {}", seen.at), Role::Dim);
+            let at = if seen.at.is_empty() { "never seen whole".to_owned() } else { format!("seen {}", seen.at) };
+            told(&mut out, columns, &at, Role::Dim);
             told(&mut out, columns, &format!("endpoint {}", seen.snapshot.identity.endpoint), Role::Dim);
         }
     }

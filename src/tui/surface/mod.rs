@@ -89,11 +89,13 @@ pub struct SurfaceScreen {
 }
 
 impl SurfaceScreen {
-    /// A screen of this audit directory. With `watches`, drift is said on every screen.
+    /// A screen of this audit directory, and of the gateway that keeps its files in `gateway` or below the user directory.
+    /// With `watches`, drift is said on every screen.
     #[must_use]
-    pub fn new(dir: Option<&Path>, watches: bool) -> Self {
+    pub fn new(dir: Option<&Path>, gateway: Option<PathBuf>, watches: bool) -> Self {
+        let dir = dir.map_or_else(|| PathBuf::from(DEFAULT_AUDIT_DIR), Path::to_owned);
         Self {
-            place: Place { dir: dir.map_or_else(|| PathBuf::from(DEFAULT_AUDIT_DIR), Path::to_owned), home: None },
+            place: Place { dir, home: None, gateway },
             watches,
             servers: Vec::new(),
             chain: None,
@@ -137,7 +139,7 @@ impl SurfaceScreen {
             return Vec::new();
         }
         self.looked = Some(now);
-        self.look(self.stamp)
+        self.look(self.stamp.clone())
     }
 
     fn look(&mut self, before: Option<Stamp>) -> Vec<Effect> {
@@ -193,7 +195,7 @@ impl SurfaceScreen {
             if !server.drifts() {
                 self.said.remove(server.id());
             } else if self.said.insert(server.id().to_owned(), root.clone()) != Some(root) {
-                let words = server.summary.words();
+                let words = server.words();
                 out.push(Effect::Warn(format!("drift: {} {words}; 6 shows it", clean(server.id()))));
             }
         }
@@ -285,6 +287,20 @@ impl SurfaceScreen {
         }
         self.asked = Some(root);
         vec![Effect::Say(text)]
+    }
+
+    /// Reads the files again; has the selected service looked at first, if it is one.
+    fn again(&mut self) -> Vec<Effect> {
+        let service = self.server().and_then(|s| Some((s.service.clone()?, s.id().to_owned())));
+        let Some((service, name)) = service else { return self.look(None) };
+        if self.job.as_ref().is_some_and(|job| !job.is_over()) {
+            return vec![Effect::Warn("the gateway is busy with what was asked before".to_owned())];
+        }
+        let said = Effect::Say(format!("{} is looked at…", clean(&name)));
+        let ticket = Ticket::new();
+        let job = read::check(&ticket, service, name);
+        self.job = Some(ticket);
+        vec![said, Effect::Start(job)]
     }
 
     fn decided(&mut self, decided: Decided) -> Vec<Effect> {
@@ -398,7 +414,7 @@ impl Screen for SurfaceScreen {
             Command::ApproveAll => return Some(self.approve_all()),
             Command::Block => return Some(self.decide(Decision::Block)),
             Command::Reason => self.typing = Some(TextInput::new(self.reason.as_deref().unwrap_or_default())),
-            Command::Reread => return Some(self.look(None)),
+            Command::Reread => return Some(self.again()),
             Command::Next => return Some(self.next_change(true, at)),
             Command::Previous => return Some(self.next_change(false, at)),
             Command::CopyValue | Command::CopyPath => return self.copy(false),

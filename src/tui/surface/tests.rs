@@ -50,7 +50,7 @@ impl Rig {
         let dir = self.tmp.path().join("audit");
         let start = Start { audit_dir: Some(dir.clone()), ..Start::default() };
         let (mut app, effects) = App::new(start, 140, 40, now());
-        app.surface = SurfaceScreen::new(Some(&dir), true).at_home(self.tmp.path().join("home"));
+        app.surface = SurfaceScreen::new(Some(&dir), None, true).at_home(self.tmp.path().join("home"));
         drop(effects);
         press(&mut app, "6");
         app

@@ -1,30 +1,73 @@
-//! What is asked of a gateway that runs, over the socket in its directory.
+//! A gateway that runs on this machine: where it keeps its files, and what it is asked over the socket there.
 
 use crate::{
     error::{Exit, Failure},
-    gateway::{data::running, run::SOCKET},
+    files::{self, Lock, Tree},
+    paths,
     text::visible,
 };
 use serde_json::Value;
 use std::{
     fmt::Write as _,
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+/// The file that is locked while a gateway runs: its process id, and where it listens.
+pub const LOCK: &str = "gateway.lock";
+/// The socket of its API.
+pub const SOCKET: &str = "gateway.sock";
+
+/// Bytes of the lock file that are read.
+const MAX_LOCK: u64 = 4096;
 /// How long an answer may take: a check asks a server.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Bytes of an answer.
 const MAX_ANSWER: u64 = 64 << 20;
 
+/// Where a gateway keeps everything if nobody says otherwise: below the user directory.
+///
+/// # Errors
+/// There is no home directory; bad input.
+pub fn default_data() -> Result<PathBuf, Failure> {
+    Ok(paths::assay_home()?.join("gateway"))
+}
+
+/// A gateway that runs in a data directory: its process id, and where it listens.
+///
+/// # Errors
+/// The system's error.
+pub fn running(data: &Path) -> io::Result<Option<(String, String)>> {
+    let path = data.join(LOCK);
+    let file = match Tree::at(data).open(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    if files::try_lock_shared(&file)? != Lock::Busy {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    file.take(MAX_LOCK).read_to_string(&mut text)?;
+    let (pid, url) = text.trim_end().split_once('\n').unwrap_or((text.trim_end(), ""));
+    Ok(Some((pid.to_owned(), url.to_owned())))
+}
+
+/// The audit directory of a service.
+#[must_use]
+pub fn evidence(data: &Path, name: &str) -> PathBuf {
+    data.join("evidence").join(name)
+}
+
 /// A gateway that runs.
+#[derive(Debug)]
 pub struct Gateway {
     socket: PathBuf,
 }
 
 /// What it answers.
+#[derive(Debug)]
 pub struct Answer {
     /// The document; null where there is none.
     pub body: Value,
@@ -55,7 +98,7 @@ impl Gateway {
         if_match: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Answer, Failure> {
-        let silent = |e: std::io::Error| {
+        let silent = |e: io::Error| {
             Failure::failed(format_args!("the gateway at {} does not answer: {e}", self.socket.display()))
         };
         let (status, body) = self.exchange(method, path, if_match, body).map_err(silent)?;
@@ -69,7 +112,7 @@ impl Gateway {
         path: &str,
         if_match: Option<&str>,
         body: Option<&Value>,
-    ) -> std::io::Result<(u16, Vec<u8>)> {
+    ) -> io::Result<(u16, Vec<u8>)> {
         let mut stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut head = format!("{method} /api/admin{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
@@ -83,7 +126,7 @@ impl Gateway {
         stream.write_all(format!("{head}\r\n{body}").as_bytes())?;
         let mut answer = Vec::new();
         stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
-        let bad = || std::io::Error::new(std::io::ErrorKind::InvalidData, "its answer is none");
+        let bad = || io::Error::new(io::ErrorKind::InvalidData, "its answer is none");
         let end = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(bad)?;
         let head = String::from_utf8_lossy(&answer[..end]);
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(bad)?;
