@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `api` | what can be asked of it over HTTP, and by whom |
+//! | `pages` | the same for a person with a browser |
 //! | `decisions` | what somebody decides through it about a surface |
 //! | `spec` | a service as the API makes it |
 //! | `config` | its YAML file, strict: what is not understood is an error at its place |
@@ -29,6 +30,7 @@ pub mod lane;
 pub mod log;
 pub mod look;
 pub mod metrics;
+pub mod pages;
 pub mod reach;
 pub mod registry;
 pub mod routes;

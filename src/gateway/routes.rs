@@ -4,6 +4,7 @@ use super::{
     api::Admin,
     log::{Log, Request},
     metrics::{CONTENT_TYPE, Metrics},
+    pages::Pages,
     registry::State,
 };
 use crate::{
@@ -71,33 +72,54 @@ pub enum Readers {
     All,
 }
 
+/// What the gateway answers by itself: the API and the pages.
+#[derive(Clone)]
+pub struct Hosts {
+    /// The API.
+    pub api: Arc<dyn Host>,
+    /// The pages.
+    pub pages: Arc<dyn Host>,
+}
+
+impl Hosts {
+    /// Who answers a path.
+    fn of(&self, path: &str) -> Option<Found> {
+        let host = match path {
+            path if Admin::has(path) => &self.api,
+            path if Pages::has(path) => &self.pages,
+            _ => return None,
+        };
+        Some(Found::Host(host.clone()))
+    }
+}
+
 /// All routes.
 pub struct Table {
     routes: ArcSwap<BTreeMap<String, Route>>,
     ready: ArcSwap<Ready>,
     readers: ArcSwap<Readers>,
-    /// The API, where it is beside the routes.
-    host: OnceLock<Arc<dyn Host>>,
+    /// The API and the pages, where they are beside the routes.
+    hosts: OnceLock<Hosts>,
     /// What is counted.
     pub metrics: Metrics,
     log: Log,
 }
 
-/// The API alone.
+/// The API and the pages alone.
 pub struct AdminRoutes {
     /// What answers.
-    pub host: Arc<dyn Host>,
+    pub hosts: Hosts,
     /// What is known of health, and counted.
     pub table: Arc<Table>,
 }
 
 impl Routes for AdminRoutes {
     fn find(&self, asked: &Asked<'_>) -> Found {
-        if Admin::has(asked.path) {
-            return Found::Host(self.host.clone());
+        if let Some(found) = self.hosts.of(asked.path) {
+            return found;
         }
         self.table.about(asked).unwrap_or_else(|| {
-            let detail = "there is nothing here; the API is at /api/admin";
+            let detail = "there is nothing here; the API is at /api/admin, the pages are at /ADMIN/";
             problem(asked.id, StatusCode::NOT_FOUND, "not-found", detail, &json!({}), Vec::new())
         })
     }
@@ -122,16 +144,16 @@ impl Table {
             routes: ArcSwap::default(),
             ready: ArcSwap::from_pointee(ready),
             readers: ArcSwap::default(),
-            host: OnceLock::new(),
+            hosts: OnceLock::new(),
             metrics: Metrics::default(),
             log,
         }
     }
 
-    /// The API is beside the routes.
-    pub fn set_host(&self, host: Arc<dyn Host>) {
-        // There is one for the life of a process.
-        let _ = self.host.set(host);
+    /// The API and the pages are beside the routes.
+    pub fn set_hosts(&self, hosts: Hosts) {
+        // There are these for the life of a process.
+        let _ = self.hosts.set(hosts);
     }
 
     /// These may read the metrics.
@@ -229,8 +251,8 @@ impl Routes for Table {
         if let Some(found) = self.about(asked) {
             return found;
         }
-        if let Some(host) = self.host.get().filter(|_| Admin::has(asked.path)) {
-            return Found::Host(host.clone());
+        if let Some(found) = self.hosts.get().and_then(|hosts| hosts.of(asked.path)) {
+            return found;
         }
         let id = asked.id;
         let Some(name) = service_of(asked.path) else { return not_found(id) };

@@ -17,9 +17,10 @@ use super::{
     lane::{GRACE, Lane},
     log::Log,
     look::Seen,
+    pages::Pages,
     reach::declared,
     registry::{Adopted, Declared, Registry, ServiceRow, SqliteRegistry, State},
-    routes::{AdminRoutes, Readers, Ready, Table},
+    routes::{AdminRoutes, Hosts, Readers, Ready, Table},
     spec::Spec,
 };
 use crate::{
@@ -31,7 +32,6 @@ use crate::{
     proxy::{self, Status, http::cannot_listen},
     relay::http::{
         access::{Access, TOKEN_LENGTH, Token},
-        host::Host,
         listen::{Gateway as Front, ListenAddr, Listener, Stop},
     },
     sys,
@@ -103,7 +103,8 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     let asks = hears.clone();
     let desk = Desk::new(move |job| asks.send(Heard::Asked(job)).is_ok());
     let keys: Arc<ArcSwap<Keys>> = Arc::default();
-    let host: Arc<dyn Host> = Arc::new(Admin::new(desk, keys.clone()));
+    let admin = Admin::new(desk, keys.clone());
+    let hosts = Hosts { pages: Arc::new(Pages::new(admin.shared())), api: Arc::new(admin) };
     let mut gateway = Gateway {
         hears: hears.clone(),
         looking: BTreeMap::new(),
@@ -144,9 +145,9 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     let threads = thread::available_parallelism().map_or(1, |n| n.get().min(4));
     let listener = bind(&listen, threads, routes.clone()).map_err(|e| cannot_listen(&listen, &e))?;
     let mut beside = Vec::new();
-    let admin = || Arc::new(AdminRoutes { host: host.clone(), table: routes.clone() });
+    let admin = || Arc::new(AdminRoutes { hosts: hosts.clone(), table: routes.clone() });
     match &config.admin_listen {
-        None => routes.set_host(host.clone()),
+        None => routes.set_hosts(hosts.clone()),
         Some(listen) => beside.push(bind(listen, 1, admin()).map_err(|e| cannot_listen(listen, &e))?),
     }
     let socket = ListenAddr::Unix(settings.data.join(SOCKET));

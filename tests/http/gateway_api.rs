@@ -58,7 +58,7 @@ impl Client<'_> {
     }
 }
 
-fn token(gateway: &Gateway, name: &str, role: &str) -> String {
+pub fn token(gateway: &Gateway, name: &str, role: &str) -> String {
     let made = gateway.run(&["token", "create", name, "--role", role]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     String::from_utf8(made.stdout).unwrap().trim().to_owned()
@@ -68,11 +68,11 @@ fn admin(gateway: &Gateway) -> Client<'_> {
     Client { gateway, token: token(gateway, "root", "admin") }
 }
 
-fn tool(text: &str) -> Value {
+pub fn tool(text: &str) -> Value {
     json!([{"name": "a", "description": text, "inputSchema": {"type": "object"}}])
 }
 
-fn url(upstream: &Upstream) -> String {
+pub fn url(upstream: &Upstream) -> String {
     format!("http://{}/mcp", upstream.at)
 }
 

@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 const MAX_BODY: usize = 5 << 20;
 /// Types that a body may have.
 const JSON: &[&str] = &["application/json"];
+/// The same of a form.
+const FORM: &[&str] = &["application/x-www-form-urlencoded"];
 /// The same of what is to be other.
 const MERGE_PATCH: &[&str] = &["application/merge-patch+json", "application/json"];
 
@@ -79,6 +81,15 @@ impl Unread {
     pub async fn json_or_default<T: DeserializeOwned + Default>(self) -> Result<T, Problem> {
         let bytes = self.bytes(JSON, true).await?;
         if bytes.is_empty() { Ok(T::default()) } else { parse(&bytes) }
+    }
+
+    /// The fields of a form, in their order.
+    ///
+    /// # Errors
+    /// It is none.
+    pub async fn form(self) -> Result<Vec<(String, String)>, Problem> {
+        let bytes = self.bytes(FORM, false).await?;
+        Ok(url::form_urlencoded::parse(&bytes).into_owned().collect())
     }
 
     /// A merge patch (RFC 7396).

@@ -9,7 +9,7 @@
 //! | `body`, `reply`, `problem` | how that is read and written |
 
 pub mod auth;
-mod body;
+pub mod body;
 pub mod desk;
 pub mod manage;
 pub mod problem;
@@ -53,7 +53,7 @@ pub struct Api {
     /// The tokens that are known.
     pub keys: Arc<ArcSwap<Keys>>,
     /// Who failed how often.
-    failures: Failures,
+    pub failures: Failures,
 }
 
 /// What a handler comes to.
@@ -158,7 +158,7 @@ const ROUTES: &[(Method, &str, Handler)] = routes! {
 };
 
 /// What of a path a pattern leaves open, if the path is of it.
-fn open_parts<'a>(pattern: &str, path: &'a str) -> Option<Vec<&'a str>> {
+pub fn open_parts<'a>(pattern: &str, path: &'a str) -> Option<Vec<&'a str>> {
     let (mut parts, mut steps) = (Vec::new(), path.split('/'));
     for wanted in pattern.split('/') {
         let step = steps.next()?;
@@ -186,10 +186,16 @@ fn route(method: &Method, path: &str) -> Result<(Handler, Parts), Problem> {
         let allow = HeaderValue::from_str(&allowed).map(|allow| (header::ALLOW, allow));
         return Err(Problem { headers: allow.into_iter().collect(), ..problem });
     };
-    let decoded =
-        parts.into_iter().map(|part| percent_decode_str(part).decode_utf8().map(std::borrow::Cow::into_owned));
-    let decoded = decoded.collect::<Result<_, _>>().map_err(|_| Problem::bad("the path is no text"))?;
-    Ok((*handler, Parts(decoded)))
+    Ok((*handler, Parts(decoded(&parts)?)))
+}
+
+/// Parts of a path as text.
+///
+/// # Errors
+/// They are none.
+pub fn decoded(parts: &[&str]) -> Result<Vec<String>, Problem> {
+    let text = |part: &&str| percent_decode_str(part).decode_utf8().map(std::borrow::Cow::into_owned);
+    parts.iter().map(text).collect::<Result<_, _>>().map_err(|_| Problem::bad("the path is no text"))
 }
 
 /// The OpenAPI document: made from the handlers, and what all of them refuse.
@@ -239,6 +245,12 @@ impl Admin {
     #[must_use]
     pub fn new(desk: Desk, keys: Arc<ArcSwap<Keys>>) -> Self {
         Self(Arc::new(Api { desk, keys, failures: Failures::default() }))
+    }
+
+    /// What its handlers share, for the pages.
+    #[must_use]
+    pub fn shared(&self) -> Arc<Api> {
+        self.0.clone()
     }
 
     /// Whether a path is one of ours.

@@ -6,7 +6,7 @@ use super::{
     body::merge,
     desk::Office,
     problem::{Problem, ProblemDocument},
-    reply::{Reply, asked, if_match},
+    reply::{Reply, Wanted, asked, if_match},
     types::{NewService, OnUnreachable, Page, ServicePatch, ServiceView},
 };
 use crate::{
@@ -26,7 +26,8 @@ use crate::{
     operate::evidence,
     paths::AuditDir,
 };
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use serde_json::{Map, Value};
 use std::{path::PathBuf, time::Instant};
 use tokio::{sync::oneshot, task::spawn_blocking};
 
@@ -209,9 +210,9 @@ fn approve_all(dir: &AuditDir, measure: &Measure, snapshot: &Snapshot, who: &Who
 }
 
 /// Whether a service can be changed by the API, and is the one that was looked at.
-fn mine(office: &mut dyn Office, name: &str, headers: &HeaderMap) -> Result<ServiceRow, Problem> {
+fn mine(office: &mut dyn Office, name: &str, looked_at: Option<&Wanted>) -> Result<ServiceRow, Problem> {
     let row = row(office, name)?;
-    if let Some(wanted) = if_match(headers)?
+    if let Some(wanted) = looked_at
         && !wanted.holds(&row.version.to_string())
     {
         return Err(Problem::changed(format!("the service changed: its version is {} now", row.version)));
@@ -241,10 +242,27 @@ pub async fn change(call: Call) -> Answer {
     let [name] = parts.take()?;
     who.may(Role::Admin)?;
     let patch = body.merge_patch().await?;
+    let view = alter(&api, who, name, if_match(&headers)?, patch).await?;
+    Ok(shown(StatusCode::OK, &view).into())
+}
+
+/// What a service of the API was made of.
+pub fn spec_of(row: &ServiceRow) -> Result<Spec, Problem> {
+    let spec = row.made.as_deref().and_then(|made| serde_json::from_str(made).ok());
+    spec.ok_or_else(|| Problem::failed("what the service was made of does not read"))
+}
+
+/// Changes a service, if it is the one that was looked at, and waits until it was looked at where that is needed.
+pub async fn alter(
+    api: &Api,
+    who: Who,
+    name: String,
+    looked_at: Option<Wanted>,
+    patch: Map<String, Value>,
+) -> Result<ServiceView, Problem> {
     let changed = api.desk.ask(move |office| -> Result<_, Problem> {
-        let row = mine(office, &name, &headers)?;
-        let spec: Option<Spec> = row.made.as_deref().and_then(|made| serde_json::from_str(made).ok());
-        let spec = spec.ok_or_else(|| Problem::failed("what the service was made of does not read"))?;
+        let row = mine(office, &name, looked_at.as_ref())?;
+        let spec = spec_of(&row)?;
         let mut value = serde_json::to_value(&spec).map_err(|e| Problem::failed(e.to_string()))?;
         if patch.contains_key("name") {
             return Err(Problem::invalid_at("/name", "the name of a service stays"));
@@ -255,7 +273,7 @@ pub async fn change(call: Call) -> Answer {
         let is_moved = endpoint(&service) != row.endpoint;
         let was_off = row.state == RouteState::DisabledAdmin;
         let is_approved = row.latest.is_none() || row.latest == row.approved;
-        let asks = patch.get("enabled") == Some(&serde_json::Value::Bool(true));
+        let asks = patch.get("enabled") == Some(&Value::Bool(true));
         let is_closed = matches!(row.state, RouteState::Pending | RouteState::DisabledDrift);
         if asks && !is_moved && (was_off && !is_approved || is_closed && row.latest.is_some()) {
             let detail = "what it offers is not approved: approving opens the route";
@@ -272,8 +290,7 @@ pub async fn change(call: Call) -> Answer {
         // If nobody looked, the service says so.
         let _ = looked.await;
     }
-    let view = api.desk.ask(move |office| view(office, &name)).await??;
-    Ok(shown(StatusCode::OK, &view).into())
+    api.desk.ask(move |office| view(office, &name)).await?
 }
 
 /// Removes a service. What was recorded of it stays.
@@ -291,12 +308,17 @@ pub async fn remove(call: Call) -> Answer {
     let Call { api, who, headers, parts, .. } = call;
     let [name] = parts.take()?;
     who.may(Role::Admin)?;
+    take_away(&api, who, name, if_match(&headers)?).await?;
+    Ok(Reply::none().into())
+}
+
+/// The same, for whoever asks.
+pub async fn take_away(api: &Api, who: Who, name: String, looked_at: Option<Wanted>) -> Result<(), Problem> {
     let removed = api.desk.ask(move |office| -> Result<(), Problem> {
-        mine(office, &name, &headers)?;
+        mine(office, &name, looked_at.as_ref())?;
         Ok(office.remove(&name, &who.actor())?)
     });
-    removed.await??;
-    Ok(Reply::none().into())
+    removed.await?
 }
 
 /// What a check found, and how a check differs from it: used by those who wait for one.

@@ -6,7 +6,7 @@ use super::{
     desk::{NotNow, Office},
     problem::{Problem, ProblemDocument},
     reply::{Reply, asked, bare, if_match, query},
-    services::{row, unknown, view},
+    services::{row, spec_of, unknown, view},
     types::{
         ApproveBody, BlockBody, ChangeView, CheckView, DecisionView, DiffView, ItemView, Page, SnapshotView,
         WholeSnapshot,
@@ -401,8 +401,7 @@ fn stay_closed(office: &mut dyn Office, row: &ServiceRow, actor: &str) -> Result
     if row.state == RouteState::DisabledAdmin {
         return Ok(());
     }
-    let spec: Option<Spec> = row.made.as_deref().and_then(|made| serde_json::from_str(made).ok());
-    let spec = spec.ok_or_else(|| Problem::failed("what the service was made of does not read"))?;
+    let spec = spec_of(row)?;
     Ok(office.make(&row.name, &Spec { enabled: false, ..spec }, actor)?)
 }
 
