@@ -38,6 +38,7 @@ pub struct RecoverArgs {
 /// # Errors
 /// Bad input, or what keeps a session from being finished.
 pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
+    crate::sys::process::keep_memory_private();
     let dir = AuditDir::reach(&args.audit_dir)?.of_user();
     if !dir.audit().is_dir() {
         return Err(Failure::bad_input(format_args!("{} is not an audit directory", args.audit_dir.display()))

@@ -85,6 +85,7 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     let status = Status::new(settings.json);
     sys::process::ignore_write_signals();
     sys::process::hear_signals();
+    sys::process::keep_memory_private();
     let config = Config::load(&settings.config)?;
     let listen = settings.listen.clone().unwrap_or_else(|| config.listen.clone());
     let access = access(&config)?;

@@ -271,6 +271,7 @@ pub fn run(options: &Options, http: &HttpOptions) -> Result<Exit, Failure> {
     let status = Status::new(options.json);
     sys::process::ignore_write_signals();
     sys::process::hear_signals();
+    sys::process::keep_memory_private();
     let ready = Ready::begin(options, http, &listening.pass_paths, status)?;
     let target = ready.target.clone();
     let connector = target.connector.clone();

@@ -179,6 +179,7 @@ fn run_with(options: &Options, upstream: Option<&Upstream>) -> Result<Exit, Fail
     let status = Status::new(options.json);
     sys::process::ignore_write_signals();
     sys::process::hear_signals();
+    sys::process::keep_memory_private();
     let search = (!options.path.is_empty()).then(|| relay::child::search_path(&options.path));
     if upstream.is_none() {
         let program = options.command.first().ok_or_else(no_command)?;

@@ -22,6 +22,40 @@ pub fn hear_signals() {
     unblock_signals();
 }
 
+/// Keeps what is in the memory of this process, keys above all, from other processes of the same user: they can no longer
+/// attach to it or read its `mem`, `maps` and `environ`, and it leaves no core (Linux; elsewhere nothing happens). What
+/// it starts is as usual: `exec` undoes it.
+pub fn keep_memory_private() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        // Afterwards it belongs to root.
+        let _ = io_file();
+        if let Err(e) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+            tracing::warn!(error = %e, "other processes of this user can read the memory of this one");
+        }
+    }
+}
+
+/// What the system says of the bytes that this process has read and written (Linux `/proc/self/io`).
+pub fn io_so_far() -> Option<String> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::FileExt as _;
+        let mut text = [0; 1024];
+        let len = io_file()?.read_at(&mut text, 0).ok()?;
+        String::from_utf8(text[..len].to_vec()).ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn io_file() -> Option<&'static std::fs::File> {
+    static IO: std::sync::OnceLock<Option<std::fs::File>> = std::sync::OnceLock::new();
+    IO.get_or_init(|| std::fs::File::open("/proc/self/io").ok()).as_ref()
+}
+
 /// Whether `signal` is ignored, as `nohup` and shells without job control leave it to those that they start.
 pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: only asks: `action` is written by the call and read only if that succeeded.

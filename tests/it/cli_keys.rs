@@ -1,6 +1,6 @@
 //! `assay keys`, and what every command does with bad input, run as a user runs them.
 
-use assay_support::rig::{Rig, files, rig, stderr, stdout};
+use assay_support::rig::{Rig, files, rig, stderr, stdout, until};
 use serde_json::Value;
 use std::{
     fs,
@@ -154,4 +154,43 @@ fn a_reader_that_goes_away_is_no_error() {
     let out = rig.program(&["keys", "list"]).stdout(full).output().unwrap();
     assert_eq!(out.status.code(), Some(2));
     assert!(stderr(&out).starts_with("assay: error: standard output: "), "{}", stderr(&out));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn another_process_of_the_same_user_reads_nothing_of_a_recorder_s_memory_and_the_server_is_as_usual() {
+    use std::os::unix::{fs::chown, process::CommandExt as _};
+    let rig = rig!();
+    // Root may read everything.
+    let user = Some(65_534).filter(|_| rustix::process::geteuid().is_root());
+    let program = rig.at("assay");
+    fs::hard_link(rig.assay, &program).or_else(|_| fs::copy(rig.assay, &program).map(drop)).unwrap();
+    for path in [rig.root.clone(), rig.at("run")] {
+        chown(path, user, user).unwrap();
+    }
+    let as_user = |mut command: std::process::Command| {
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        command
+    };
+    let mut proxy = rig.command(&program);
+    let audit = rig.audit.to_str().unwrap();
+    proxy.args(["mcp-proxy", "--audit-dir", audit, "--", "sh", "-c", "echo $$ >server; exec cat"]);
+    let mut child = as_user(proxy).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let server = until("the server", || fs::read_to_string(rig.at("server")).ok().filter(|pid| pid.ends_with('\n')));
+    let reads = |pid: &str, file: &str| {
+        let mut cat = rig.command("cat");
+        cat.arg(format!("/proc/{pid}/{file}"));
+        as_user(cat).output().unwrap().status.success()
+    };
+    for file in ["environ", "maps", "io"] {
+        assert!(!reads(&child.id().to_string(), file), "{file}");
+        assert!(reads(server.trim(), file), "{file}");
+    }
+    // What dashboards go by.
+    assert!(reads(&child.id().to_string(), "stat"));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(rig.only_pack("audit").join("checkpoints.jsonl").exists());
 }

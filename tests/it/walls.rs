@@ -271,12 +271,11 @@ fn no_files_need_each_other_in_a_circle() {
 }
 
 /// Files that open, make, lock or rename files and directories by themselves, and why `files` does not do it for them.
-const DOORS: [(&str, &str); 8] = [
+const DOORS: [(&str, &str); 7] = [
     ("cli::archive", "reads an archive that a user named, and fills a new directory that only it knows"),
     ("demo::tamper", "changes a copy of a pack that the demo has just built, in a directory of its own"),
     ("live::server", "a socket has its permissions only once it is bound"),
     ("proxy::client", "reads what /proc says of the client"),
-    ("proxy::patience", "reads what /proc says of this process"),
     ("sys::fd", "changes flags of descriptors that are open, and opens /dev/null and terminals"),
     ("sys::process", "reads what /proc says of processes"),
     (
