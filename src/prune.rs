@@ -447,7 +447,7 @@ fn bury(dir: &AuditDir, graves: &[Grave], signer: &Signer) -> io::Result<()> {
         ..Entry::new(LedgerKind::Pruned, Some(grave.paths.id), &grave.segment, &grave.end.hash)
     });
     let entries: Vec<Entry<'_>> = entries.collect();
-    Ledger::lock(dir, None)?.append_all(&entries, &|bytes| STANDARD.encode(signer.sign(bytes)))
+    Ledger::lock(dir, None)?.append_all(&entries, &|bytes| Ok(STANDARD.encode(signer.sign(bytes)?)))
 }
 
 /// Removes what a tombstone names. The pack goes last, and from one instant to the next: it has another name while its files

@@ -47,7 +47,7 @@ impl<S: Deref<Target = Signer> + Send + Sync> Certify for Certifier<S> {
         &self.key
     }
 
-    fn sign(&self, text: &[u8]) -> [u8; 64] {
+    fn sign(&self, text: &[u8]) -> io::Result<[u8; 64]> {
         self.signer.sign(text)
     }
 }

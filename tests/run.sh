@@ -32,6 +32,7 @@ needs() {
     python3 -c 'import venv, ensurepip' 2>/dev/null || system_packages python3-venv
     command -v node >/dev/null || system_packages nodejs
     command -v npm >/dev/null || system_packages npm
+    command -v ssh-agent >/dev/null || system_packages openssh-client
     # Crash tests inject faults with it where it is there; they do without where it is not.
     command -v strace >/dev/null || (system_packages strace) || true
 }

@@ -160,7 +160,7 @@ impl Request {
     /// The decision, signed: a line of the chain, for [`import`].
     ///
     /// # Errors
-    /// There are no random bytes.
+    /// There are no random bytes, or the key cannot sign.
     pub fn sign(self, signer: &Signer, reason: Option<String>) -> Result<Vec<u8>, RequestError> {
         let draft = Draft {
             approver: Approver { auth: "key".to_owned(), name: signer.id().to_string(), via: "file".to_owned() },
@@ -176,7 +176,7 @@ impl Request {
             server: Identity { endpoint: self.endpoint, id: self.server_id },
         };
         let id = super::store::new_id()?;
-        let approval = draft.signed_at(id, (self.seq, self.prev_hash), self.previous, signer);
+        let approval = draft.signed_at(id, (self.seq, self.prev_hash), self.previous, signer)?;
         let mut line = to_line(&approval).map_err(|e| RequestError::Form(e.to_string()))?;
         line.push(b'\n');
         Ok(line)

@@ -85,6 +85,9 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// The key cannot sign.
+    #[error("the decision cannot be signed, and nothing was decided: {0}")]
+    Unsigned(io::Error),
     /// No random bytes for an id.
     #[error("cannot get random bytes for the id of a decision: {0}")]
     Random(getrandom::Error),
@@ -119,11 +122,11 @@ impl Draft {
     /// The decision, signed, in its place after `chain`.
     ///
     /// # Errors
-    /// There are no random bytes.
+    /// There are no random bytes, or the key cannot sign.
     pub fn signed(self, chain: &Chain, signer: &Signer) -> Result<Approval, StoreError> {
         let previous = chain.last_of(&self.server.id).map(|a| a.approval_id.clone());
         let place = (chain.approvals.len() as u64, chain.head().to_owned());
-        Ok(self.signed_at(new_id()?, place, previous, signer))
+        self.signed_at(new_id()?, place, previous, signer)
     }
 
     /// The decision under this id, signed, with this number and this `prev_hash`.
@@ -133,7 +136,7 @@ impl Draft {
         (seq, prev_hash): (u64, String),
         previous: Option<String>,
         signer: &Signer,
-    ) -> Approval {
+    ) -> Result<Approval, StoreError> {
         let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
         let mut approval = Approval {
             approval_id,
@@ -165,8 +168,9 @@ impl Draft {
         };
         // Texts and integers: there is nothing that JSON cannot hold.
         approval.hash = approval.expected_hash().unwrap_or_default();
-        approval.signature = encode(&signer.sign(&approval.signed_bytes()));
-        approval
+        let signature = signer.sign(&approval.signed_bytes()).map_err(StoreError::Unsigned)?;
+        approval.signature = encode(&signature);
+        Ok(approval)
     }
 }
 

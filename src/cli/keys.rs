@@ -1,10 +1,11 @@
-//! `assay keys`: list, generate, show, export, import, delete.
+//! `assay keys`: list, generate, show, export, import, add-agent, delete.
 
 use super::out;
 use crate::{
     error::{Exit, Failure},
     files,
-    pack::keys::{self, KeyStore, PublicKey, SignerId},
+    model::sha256_hex,
+    pack::keys::{self, Identity, KeyStore, PublicKey, SignerId},
     text::{visible, width},
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -88,6 +89,26 @@ enum KeysCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Sign with an Ed25519 key that ssh-agent keeps: here is only its public key
+    #[command(after_help = "Example:\n  ssh-keygen -t ed25519 -C evidence -f evidence && ssh-add evidence\n  \
+                            assay keys add-agent ci --key evidence --activate\n\n\
+                            Recorders find the agent by SSH_AUTH_SOCK. Servers do not get that variable then.\n\
+                            While the agent is silent or locked, sessions are recorded, without checkpoints and packs;\n\
+                            assay recover makes the packs later.")]
+    AddAgent {
+        /// Name of the signer
+        #[arg(value_parser = signer_id)]
+        signer: SignerId,
+        /// The key: its comment or its fingerprint, if the agent has more than one
+        #[arg(long, value_name = "FPR|COMMENT")]
+        key: Option<String>,
+        /// Sign with this key by default from now on
+        #[arg(long)]
+        activate: bool,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove a secret key for good
     #[command(after_help = "Example:\n  assay keys delete ci-2025\n\n\
                             Packs that were signed with it still verify. Nothing can be signed with it again.")]
@@ -134,6 +155,9 @@ pub fn run(args: &KeysArgs) -> Result<Exit, Failure> {
         KeysCommand::Import { file, signer, activate, json } => {
             out::answering(*json, || import(&store, signer, file, *activate, *json))
         }
+        KeysCommand::AddAgent { signer, key, activate, json } => {
+            out::answering(*json, || add_agent(&store, signer, key.as_deref(), *activate, *json))
+        }
         KeysCommand::Delete { signer, yes } => delete(&store, signer, *yes),
     }
 }
@@ -157,18 +181,54 @@ fn import(store: &KeyStore, signer: &SignerId, file: &Path, activate: bool, as_j
     show(store, Some(signer), as_json)
 }
 
+fn add_agent(
+    store: &KeyStore,
+    signer: &SignerId,
+    key: Option<&str>,
+    activate: bool,
+    as_json: bool,
+) -> Result<Exit, Failure> {
+    let all = keys::identities()
+        .map_err(|e| Failure::bad_input(e).hint("ssh-agent prints the variables, ssh-add KEY gives it a key"))?;
+    let wanted: Vec<&Identity> = all.iter().filter(|one| key.is_none_or(|key| one.is_called(key))).collect();
+    let listed = |all: &[&Identity]| {
+        let line = |one: &&Identity| format!("\n  {}  {}", sha256_hex(&one.public), visible(&one.comment));
+        all.iter().map(line).collect::<String>()
+    };
+    let identity = match (wanted.as_slice(), key) {
+        ([one], _) => one,
+        ([], None) => {
+            return Err(Failure::bad_input("the agent has no Ed25519 key")
+                .hint("make one: ssh-keygen -t ed25519; give it to the agent: ssh-add"));
+        }
+        ([], Some(key)) => {
+            let has = listed(&all.iter().collect::<Vec<_>>());
+            return Err(Failure::bad_input(format_args!("the agent has no Ed25519 key {key:?}; it has:{has}")));
+        }
+        (several, _) => {
+            let what = format!("which key? the agent has{}", listed(several));
+            return Err(Failure::bad_input(what).hint("name one with --key: its fingerprint or its comment"));
+        }
+    };
+    store.add_agent(signer, identity)?;
+    if activate {
+        store.set_active(signer)?;
+    }
+    show(store, Some(signer), as_json)
+}
+
 fn delete(store: &KeyStore, signer: &SignerId, yes: bool) -> Result<Exit, Failure> {
     if !store.has(signer) {
         store.delete(signer)?;
     }
+    let in_agent = store.is_in_agent(signer);
     let key = store.public(signer).map_or_else(|_| "it cannot be used".to_owned(), |key| key.fingerprint());
     if !yes {
         if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
             return Err(Failure::bad_input("nobody can be asked here").hint("--yes deletes without asking"));
         }
-        let question = format!(
-            "{signer}  {key}\npacks that it signed still verify; nothing can be signed with it again\ndelete it? [y/N] "
-        );
+        let then = if in_agent { "the agent keeps the key" } else { "nothing can be signed with it again" };
+        let question = format!("{signer}  {key}\npacks that it signed still verify; {then}\ndelete it? [y/N] ");
         out::stdout(question.as_bytes())?;
         let mut line = String::new();
         let _ = std::io::stdin().lock().read_line(&mut line);
@@ -186,13 +246,20 @@ fn delete(store: &KeyStore, signer: &SignerId, yes: bool) -> Result<Exit, Failur
     Ok(Exit::Ok)
 }
 
+/// The file that a signer is known by.
+fn place(store: &KeyStore, signer: &SignerId) -> PathBuf {
+    if store.is_in_agent(signer) { store.agent_path(signer) } else { store.key_path(signer) }
+}
+
 fn described(store: &KeyStore, key: &PublicKey) -> Value {
+    let in_agent = store.is_in_agent(&key.signer);
     json!({
         "signer_id": key.signer.as_str(),
         "fingerprint": key.fingerprint(),
         "public_key": key.base64(),
-        "key_path": store.key_path(&key.signer).display().to_string(),
-        "pub_path": store.pub_path(&key.signer).display().to_string(),
+        "kept_in": if in_agent { "agent" } else { "file" },
+        "key_path": place(store, &key.signer).display().to_string(),
+        "pub_path": (!in_agent).then(|| store.pub_path(&key.signer).display().to_string()),
     })
 }
 
@@ -219,7 +286,10 @@ fn list(store: &KeyStore, as_json: bool) -> Result<Exit, Failure> {
         for l in &listed {
             let mark = if l.active { '*' } else { ' ' };
             let _ = match &l.public {
-                Ok(key) => writeln!(text, "{mark} {:column$}  {}", l.signer.as_str(), key.fingerprint()),
+                Ok(key) => {
+                    let kept = if store.is_in_agent(&l.signer) { "  in an agent" } else { "" };
+                    writeln!(text, "{mark} {:column$}  {}{kept}", l.signer.as_str(), key.fingerprint())
+                }
                 Err(e) => {
                     writeln!(text, "{mark} {:column$}  cannot be used: {}", l.signer.as_str(), visible(&e.to_string()))
                 }
@@ -265,7 +335,7 @@ fn show(store: &KeyStore, signer: Option<&SignerId>, as_json: bool) -> Result<Ex
             key.signer,
             key.fingerprint(),
             key.base64(),
-            visible(&store.key_path(&key.signer).display().to_string()),
+            visible(&place(store, &key.signer).display().to_string()),
             key.fingerprint(),
         );
         out::stdout(text.as_bytes())?;

@@ -96,14 +96,14 @@ fn directory(named: &Path) -> Result<AuditDir, Failure> {
 fn failed(e: &LogError) -> Failure {
     match e {
         LogError::Name(_) | LogError::TooNew { .. } => Failure::bad_input(e),
-        LogError::RolledBack(_) | LogError::Io { .. } => Failure::failed(e),
+        LogError::RolledBack(_) | LogError::Io { .. } | LogError::Unsigned(_) => Failure::failed(e),
     }
 }
 
 fn renew(named: &Path, reason: &str, origin: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let dir = directory(named)?;
     let keys = KeyStore::of_user()?;
-    let signer = keys.load(&keys.active()?)?;
+    let signer = keys.load(&keys.active()?)?.patiently();
     let signed = seal::renew(&dir, &signer, reason, origin).map_err(|e| failed(&e))?;
     if json {
         out::json(&serde_json::json!({

@@ -162,7 +162,7 @@ fn answer(args: &PruneArgs) -> Result<Exit, Failure> {
             return Ok(Exit::Ok);
         }
         let keys = KeyStore::of_user()?;
-        let signer = keys.load_or_generate(&keys.active()?)?;
+        let signer = keys.load_or_generate(&keys.active()?)?.patiently();
         done = prune::prune(&dir, what, &unfinished, &chosen, &signer).map_err(failed)?;
     }
     if args.json {

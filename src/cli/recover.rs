@@ -84,7 +84,7 @@ pub(super) fn finish(dir: &AuditDir) -> Result<Finished, Failure> {
     // One that must not be used is said at once; one that is not there is made only if there is a pack to sign.
     let key = OnceCell::new();
     if keys.has(&id) {
-        let _ = key.set(Ok(Arc::new(keys.load(&id)?)));
+        let _ = key.set(Ok(Arc::new(keys.load(&id)?.patiently())));
     }
     let signer = || key.get_or_init(|| keys.load_or_generate(&id).map(Arc::new)).as_ref().ok().cloned();
     let mut sessions =

@@ -472,7 +472,7 @@ impl From<StoreError> for Failure {
             StoreError::Chain(e) => e.into(),
             StoreError::Conflict(_) => Self { exit: Exit::Violation, ..Self::failed(e) },
             StoreError::Ledger { .. } => Self::failed(e).hint("the next decision writes it"),
-            StoreError::Io { .. } | StoreError::Random(_) => Self::failed(e),
+            StoreError::Io { .. } | StoreError::Random(_) | StoreError::Unsigned(_) => Self::failed(e),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! dead, whatever its pid says; any process that sees it removes it together with its socket.
 
 use super::protocol::RunCard;
+pub use crate::sys::peer::connect;
 use crate::{
     files::{self, Lock},
     model::{
@@ -14,15 +15,11 @@ use crate::{
     record::card::Card,
     sys,
 };
-use rustix::{
-    io::FdFlags,
-    net::{AddressFamily, SocketAddrUnix, SocketType},
-};
 use std::{
     fmt,
     fs::File,
     io::{self, Read as _},
-    os::unix::{fs::MetadataExt as _, net::UnixStream},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -291,20 +288,6 @@ fn is_hex(stem: &str) -> bool {
     stem.len() == 16 && stem.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// Connects without waiting for a listener that does not answer: `WouldBlock` if its queue is full. The
-/// stream blocks.
-///
-/// # Errors
-/// The system's error.
-pub fn connect(socket: &Path) -> io::Result<UnixStream> {
-    let stream: UnixStream = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?.into();
-    rustix::io::fcntl_setfd(&stream, FdFlags::CLOEXEC)?;
-    stream.set_nonblocking(true)?;
-    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
-    stream.set_nonblocking(false)?;
-    Ok(stream)
-}
-
 /// Removes a dead proxy's card, unless another card has been put in its place since.
 fn sweep(path: &Path, held: &File) {
     let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
@@ -448,6 +431,7 @@ pub(crate) mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn nobody_waits_for_a_listener_that_does_not_answer() {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
         let tmp = tempfile::tempdir().unwrap();
         let path = tmp.path().join("0000000000000001.sock");
         let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();

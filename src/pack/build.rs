@@ -105,6 +105,9 @@ pub enum BuildError {
     /// Something is not as the recorder would have made it; the text names it.
     #[error("{0}")]
     Refused(io::Error),
+    /// The key cannot sign.
+    #[error("it cannot be signed: {0}; assay recover makes it when the key can be used again")]
+    Unsigned(io::Error),
     /// A file of the pack cannot be written.
     #[error("the pack cannot be written: {0}")]
     Write(#[from] StagingError),
@@ -231,7 +234,7 @@ fn build_if(input: &Input<'_>, accept: impl FnOnce(&Path) -> Result<(), BuildErr
     let verify_report = staging.write(pack::REPORT, &report::report(&checked)?)?;
     let transcript = staging.write(pack::TRANSCRIPT, report::transcript(&checked).as_bytes())?;
     let files = [vec![receipts.entry.clone(), verify_report, transcript], more].concat();
-    let (manifest, signature) = sign(attestation, files, input.signer)?;
+    let (manifest, signature) = sign(attestation, files, input.signer).map_err(BuildError::Unsigned)?;
     staging.write(pack::MANIFEST, &pack::pretty(&manifest)?)?;
     staging.write(pack::SIGNATURE, &signature)?;
     let summary = Explanation::new(

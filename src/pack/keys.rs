@@ -1,10 +1,13 @@
 //! The key store: `$ASSAY_HOME/keys`, in the layout of assay-ai (docs/signing-keys.md).
 //!
 //! `<signer>.key` is the raw 32-byte Ed25519 seed, `<signer>.pub` the raw 32-byte public key (RFC 8032 §5.1.5),
-//! `.active_signer` the signer to use when none is named.
+//! `.active_signer` the signer to use when none is named. `<signer>.agent` is the public key of a signer whose secret key
+//! an ssh-agent keeps.
 
+mod agent;
 mod bring;
 
+pub use agent::{Identity, identities};
 pub use bring::{LARGEST, seed};
 
 use crate::{
@@ -30,6 +33,8 @@ pub const DEFAULT_SIGNER: &str = "assay-local";
 const ACTIVE_SIGNER: &str = ".active_signer";
 /// Bytes of it that are read.
 const MAX_ACTIVE: u64 = 4096;
+/// Bytes of the public key of one in an agent that are read.
+const MAX_AGENT: u64 = 4096;
 /// Bytes of a seed and of a public key.
 const KEY_LEN: usize = 32;
 
@@ -83,6 +88,14 @@ pub enum KeyError {
         public: PathBuf,
         /// The `.key` file.
         secret: PathBuf,
+    },
+    /// A signer with a key here and one in an agent.
+    #[error("there are both {key} and {agent}: which of them signs is not known")]
+    Twice {
+        /// The `.key` file.
+        key: PathBuf,
+        /// The `.agent` file.
+        agent: PathBuf,
     },
     /// A `.pub` without its `.key`.
     #[error("there is {0}, but its secret key is missing")]
@@ -150,6 +163,7 @@ impl KeyError {
                 "a key is never replaced; use another name: assay keys generate --signer NAME".to_owned()
             }
             Self::BadActive { path, .. } => format!("correct or remove {}", path.display()),
+            Self::Twice { agent, .. } => format!("if the key here is to sign, remove {}", agent.display()),
             Self::Owner { .. } => "use your own ASSAY_HOME".to_owned(),
             Self::BadId(_) | Self::Unreadable { .. } | Self::Write { .. } | Self::Random(_) | Self::Dir(_) => {
                 return None;
@@ -198,10 +212,15 @@ impl fmt::Display for SignerId {
     }
 }
 
-/// A secret key in memory; wiped when dropped.
+/// Who signs: a secret key in memory, wiped when dropped, or one in an ssh-agent.
 pub struct Signer {
     id: SignerId,
-    key: SigningKey,
+    key: Held,
+}
+
+enum Held {
+    Here(SigningKey),
+    Agent(agent::Agent),
 }
 
 impl fmt::Debug for Signer {
@@ -214,7 +233,28 @@ impl Signer {
     /// A signer from a seed that is not in a key store.
     #[must_use]
     pub fn from_seed(id: SignerId, seed: &[u8; KEY_LEN]) -> Self {
-        Self { id, key: SigningKey::from_bytes(seed) }
+        Self { id, key: Held::Here(SigningKey::from_bytes(seed)) }
+    }
+
+    /// The same, while a person waits, whom an agent may ask.
+    #[must_use]
+    pub fn patiently(self) -> Self {
+        match self.key {
+            Held::Agent(agent) => Self { key: Held::Agent(agent.patiently()), ..self },
+            Held::Here(_) => self,
+        }
+    }
+
+    /// Whether an ssh-agent has the key.
+    #[must_use]
+    pub const fn is_in_agent(&self) -> bool {
+        matches!(self.key, Held::Agent(_))
+    }
+
+    /// Whether an ssh-agent has the key, and this process knows none.
+    #[must_use]
+    pub const fn lacks_agent(&self) -> bool {
+        matches!(&self.key, Held::Agent(agent) if agent.is_missing())
     }
 
     /// The id of the signer.
@@ -226,7 +266,10 @@ impl Signer {
     /// The raw public key.
     #[must_use]
     pub fn public(&self) -> [u8; KEY_LEN] {
-        self.key.verifying_key().to_bytes()
+        match &self.key {
+            Held::Here(key) => key.verifying_key().to_bytes(),
+            Held::Agent(agent) => agent.public(),
+        }
     }
 
     /// SHA-256 of the raw public key, hex.
@@ -236,9 +279,14 @@ impl Signer {
     }
 
     /// Ed25519 signature (RFC 8032) over `message`.
-    #[must_use]
-    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
-        self.key.sign(message).to_bytes()
+    ///
+    /// # Errors
+    /// An agent refuses, does not answer, or gives no signature that holds. A key in memory always signs.
+    pub fn sign(&self, message: &[u8]) -> io::Result<[u8; 64]> {
+        match &self.key {
+            Held::Here(key) => Ok(key.sign(message).to_bytes()),
+            Held::Agent(agent) => agent.sign(message),
+        }
     }
 }
 
@@ -324,6 +372,12 @@ impl KeyStore {
         self.dir.join(format!("{signer}.pub"))
     }
 
+    /// Path of the public key of a signer whose secret key an agent keeps, `<signer>.agent`.
+    #[must_use]
+    pub fn agent_path(&self, signer: &SignerId) -> PathBuf {
+        self.dir.join(format!("{signer}.agent"))
+    }
+
     /// The signer by default: the one in `.active_signer`, else `assay-local`, else (if only others have keys) the
     /// first.
     ///
@@ -349,39 +403,71 @@ impl KeyStore {
         Ok(self.signers()?.into_iter().next().unwrap_or(default))
     }
 
-    /// Whether there is a secret key of `signer`, usable or not.
+    /// Whether there is a secret key of `signer`, here or in an agent, usable or not.
     #[must_use]
     pub fn has(&self, signer: &SignerId) -> bool {
-        fs::symlink_metadata(self.key_path(signer)).is_ok()
+        fs::symlink_metadata(self.key_path(signer)).is_ok() || self.is_in_agent(signer)
     }
 
-    /// Loads a key; writes nothing.
+    /// Whether an agent keeps the secret key of `signer`.
+    #[must_use]
+    pub fn is_in_agent(&self, signer: &SignerId) -> bool {
+        fs::symlink_metadata(self.agent_path(signer)).is_ok()
+    }
+
+    /// Loads a key; writes nothing, and asks no agent.
     ///
     /// # Errors
     /// [`KeyError`]; a key that others could have read is refused.
     pub fn load(&self, signer: &SignerId) -> Result<Signer, KeyError> {
+        if self.is_in_agent(signer) {
+            return self.load_agent(signer);
+        }
         let path = self.key_path(signer);
-        let mut file = match open_key(&path) {
+        let mut file = match open_private(&path) {
             Err(KeyError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(KeyError::NoSuchSigner { signer: signer.clone(), dir: self.dir.clone() });
             }
             other => other?,
         };
-        let meta = file.metadata().map_err(|source| KeyError::Unreadable { path: path.clone(), source })?;
-        let mode = meta.mode() & 0o777;
-        if mode & 0o077 != 0 || mode & 0o400 == 0 {
-            return Err(KeyError::Mode { path, mode });
-        }
-        if meta.uid() != rustix::process::geteuid().as_raw() {
-            return Err(KeyError::Owner { path, owner: meta.uid() });
-        }
-        let loaded = Signer { id: signer.clone(), key: SigningKey::from_bytes(&*read_key(&mut file, &path)?) };
+        let loaded = Signer::from_seed(signer.clone(), &*read_key(&mut file, &path)?);
         match self.stored_public(signer)? {
             Some(stored) if stored != loaded.public() => {
                 Err(KeyError::Mismatch { public: self.pub_path(signer), secret: path })
             }
             _ => Ok(loaded),
         }
+    }
+
+    fn load_agent(&self, signer: &SignerId) -> Result<Signer, KeyError> {
+        let (key, path) = (self.key_path(signer), self.agent_path(signer));
+        if fs::symlink_metadata(&key).is_ok() {
+            return Err(KeyError::Twice { key, agent: path });
+        }
+        let bad = |source| KeyError::Unreadable { path: path.clone(), source };
+        let text = files::read_all(open_private(&path)?, MAX_AGENT).map_err(bad)?;
+        let identity = std::str::from_utf8(&text).ok().and_then(Identity::read);
+        let identity = identity.ok_or_else(|| bad(io::Error::other("it is no Ed25519 key as ssh-add -L prints it")))?;
+        let key = strong(&identity.public).map_err(bad)?;
+        Ok(Signer { id: signer.clone(), key: Held::Agent(agent::Agent::of_user(key)) })
+    }
+
+    /// Keeps the public key of a signer whose secret key an agent has.
+    ///
+    /// # Errors
+    /// [`KeyError::Exists`]: a key is never replaced; [`KeyError::Mismatch`]: there is another public key of this name.
+    pub fn add_agent(&self, signer: &SignerId, identity: &Identity) -> Result<Signer, KeyError> {
+        paths::create_private_dir(&self.dir)?;
+        let path = self.agent_path(signer);
+        if self.has(signer) {
+            return Err(KeyError::Exists(if self.is_in_agent(signer) { path } else { self.key_path(signer) }));
+        }
+        strong(&identity.public).map_err(|source| KeyError::Unreadable { path: path.clone(), source })?;
+        if self.stored_public(signer)?.is_some_and(|stored| stored != identity.public) {
+            return Err(KeyError::Mismatch { public: self.pub_path(signer), secret: path });
+        }
+        self.write(&path, identity.line().as_bytes())?;
+        self.load_agent(signer)
     }
 
     /// Loads the key of `signer`, making the pair on first use. Processes that race for that end with the same key.
@@ -396,6 +482,9 @@ impl KeyStore {
             }
         }
         let loaded = self.load(signer)?;
+        if loaded.is_in_agent() {
+            return Ok(loaded);
+        }
         // Only a convenience for people: the public key follows from the secret one, and the store may be read-only.
         let _ = self.write_public(&loaded);
         Ok(loaded)
@@ -409,7 +498,7 @@ impl KeyStore {
         paths::create_private_dir(&self.dir)?;
         let path = self.key_path(signer);
         if self.has(signer) {
-            return Err(KeyError::Exists(path));
+            return Err(KeyError::Exists(if self.is_in_agent(signer) { self.agent_path(signer) } else { path }));
         }
         // A writer links the secret key before the public one, so a lone public key is not a race but a lost secret.
         if self.stored_public(signer)?.is_some() && !self.has(signer) {
@@ -418,7 +507,7 @@ impl KeyStore {
         let mut seed = Zeroizing::new([0u8; KEY_LEN]);
         getrandom::fill(&mut *seed).map_err(KeyError::Random)?;
         self.write(&path, &*seed)?;
-        let made = Signer { id: signer.clone(), key: SigningKey::from_bytes(&seed) };
+        let made = Signer::from_seed(signer.clone(), &seed);
         self.write_public(&made)?;
         Ok(made)
     }
@@ -474,10 +563,11 @@ impl KeyStore {
         let mut signers = Vec::new();
         for entry in entries {
             let name = entry.map_err(error)?.file_name();
-            let stem = name.to_str().and_then(|n| n.strip_suffix(".key"));
+            let stem = name.to_str().and_then(|n| n.strip_suffix(".key").or_else(|| n.strip_suffix(".agent")));
             signers.extend(stem.and_then(|s| SignerId::parse(s).ok()));
         }
         signers.sort();
+        signers.dedup();
         Ok(signers)
     }
 
@@ -488,11 +578,7 @@ impl KeyStore {
             Err(KeyError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => *read_key(&mut other?, &path)?,
         };
-        let bad = |source| KeyError::Unreadable { path: path.clone(), source };
-        let point = VerifyingKey::from_bytes(&bytes).map_err(|e| bad(io::Error::other(e)))?;
-        if point.is_weak() {
-            return Err(bad(io::Error::other("it is a weak Ed25519 key")));
-        }
+        strong(&bytes).map_err(|source| KeyError::Unreadable { path, source })?;
         Ok(Some(bytes))
     }
 
@@ -519,6 +605,27 @@ impl KeyStore {
         let random = getrandom::u64().map_err(KeyError::Random)?;
         Ok(self.dir.join(format!(".{}.{random:016x}.tmp", visible(name).trim_start_matches('.'))))
     }
+}
+
+/// A public key that only its owner can sign with.
+fn strong(bytes: &[u8; KEY_LEN]) -> io::Result<VerifyingKey> {
+    let key = VerifyingKey::from_bytes(bytes).map_err(io::Error::other)?;
+    if key.is_weak() { Err(io::Error::other("it is a weak Ed25519 key")) } else { Ok(key) }
+}
+
+/// As [`open_key`], if it belongs to this user and only that user can read or change it.
+fn open_private(path: &Path) -> Result<File, KeyError> {
+    let file = open_key(path)?;
+    let path = path.to_owned();
+    let meta = file.metadata().map_err(|source| KeyError::Unreadable { path: path.clone(), source })?;
+    let mode = meta.mode() & 0o777;
+    if mode & 0o077 != 0 || mode & 0o400 == 0 {
+        return Err(KeyError::Mode { path, mode });
+    }
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(KeyError::Owner { path, owner: meta.uid() });
+    }
+    Ok(file)
 }
 
 /// Opens a key file without following a symlink and without waiting for a fifo's writer.

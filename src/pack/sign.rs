@@ -9,16 +9,13 @@ use crate::model::{
     sha256_hex,
 };
 use base64::Engine as _;
+use std::io;
 
 /// The signed manifest over `files`, and the raw signature.
 ///
 /// # Errors
-/// As `serde_json`; the types have no value that JSON cannot hold.
-pub fn sign(
-    attestation: Attestation,
-    files: Vec<FileEntry>,
-    signer: &Signer,
-) -> Result<(Manifest, [u8; 64]), serde_json::Error> {
+/// The key cannot sign; the types have no value that JSON cannot hold.
+pub fn sign(attestation: Attestation, files: Vec<FileEntry>, signer: &Signer) -> io::Result<(Manifest, [u8; 64])> {
     let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
     let attestation_sha256 = sha256_hex(&canonical(&attestation)?);
     // The order of assay-ai: its five kernel files, then what else there is.
@@ -47,7 +44,7 @@ pub fn sign(
         attestation,
         attestation_sha256: attestation_sha256.clone(),
     };
-    let signature = signer.sign(&manifest.signed_bytes()?);
+    let signature = signer.sign(&manifest.signed_bytes()?)?;
     manifest.signature = encode(&signature);
     manifest.pack_root_sha256 = attestation_sha256;
     Ok((manifest, signature))

@@ -45,7 +45,7 @@ use crate::{
     },
     relay::{
         self, Child, Waker,
-        child::{Pipes, SpawnError, Stderr},
+        child::{Around, Pipes, SpawnError, Stderr},
         http::reduce::Reducer,
     },
     sys::{self, clock},
@@ -199,7 +199,8 @@ fn run_with(options: &Options, upstream: Option<&Upstream>) -> Result<Exit, Fail
         record::new_session_id().map_err(|e| Failure::failed(format_args!("cannot get a random session id: {e}")))?;
     let started = (clock::mono_ns(), WallTime::now());
     // The server starts up while we do: nothing that could still be refused as bad input comes after this.
-    let spawn = || Child::spawn_in(&options.command, search.as_deref(), Stderr::Piped, relay::Group::fitting());
+    let around = Around { search: search.as_deref(), without: hidden(signer.as_deref()) };
+    let spawn = || Child::spawn_in(&options.command, around, Stderr::Piped, relay::Group::fitting());
     let waker = Arc::new(Waker::new());
     let spawned = match (watched, upstream) {
         (Err(why), _) => Err(why),
@@ -234,7 +235,7 @@ fn run_with(options: &Options, upstream: Option<&Upstream>) -> Result<Exit, Fail
         Ok(begun) => begun,
         Err(why) if options.profile == Profile::Guard => return Ok(unrecorded::refuse(&why, Some(&inbox), status)),
         Err(why) if upstream.is_some() => return unrecorded::pass_bridged(upstream, &why, &inbox, status),
-        Err(why) => return unrecorded::pass(&options.command, search.as_deref(), &why, Some(&inbox), status),
+        Err(why) => return unrecorded::pass(&options.command, around, &why, Some(&inbox), status),
     };
     session.go();
     recording.recover_others();
@@ -244,6 +245,11 @@ fn run_with(options: &Options, upstream: Option<&Upstream>) -> Result<Exit, Fail
     let finished = recording.finish(ending, patience, &|| health.silence() < patience);
     let end = session.close();
     Ok(status.finish(&finished.report, &finished.sealed, end.interrupted, end.server))
+}
+
+/// What a server does not get of our environment: an agent that signs for us would sign for it, too.
+fn hidden(signer: Option<&Signer>) -> &'static [&'static str] {
+    if signer.is_some_and(Signer::is_in_agent) { &["SSH_AUTH_SOCK", "SSH_AGENT_PID"] } else { &[] }
 }
 
 /// The policy that was asked for.
@@ -325,7 +331,16 @@ fn spawn_failure(e: SpawnError) -> Failure {
 fn signer() -> Result<Option<Signer>, Failure> {
     let of_user = KeyStore::of_user().map_err(KeyError::from);
     match of_user.and_then(|keys| keys.load_or_generate(&keys.active()?)) {
-        Ok(signer) => Ok(Some(signer)),
+        Ok(signer) => {
+            if signer.lacks_agent() {
+                eprintln!(
+                    "assay: warning: the key {} is in an ssh-agent, but SSH_AUTH_SOCK is not set: there are no checkpoints, \
+                     and assay recover has to make the pack",
+                    signer.id()
+                );
+            }
+            Ok(Some(signer))
+        }
         Err(e) if e.is_environment() => {
             eprintln!("assay: warning: no pack can be signed: {e}");
             Ok(None)

@@ -9,7 +9,7 @@ use crate::{
     bridge::{Bridge, Config},
     error::{Exit, Failure},
     guard::DENIED,
-    relay::child::{Alone, SpawnError},
+    relay::child::{Alone, Around, SpawnError},
     sys::fd::{Want, wait_ready},
 };
 use rustix::{
@@ -18,7 +18,7 @@ use rustix::{
     stdio::{stdin, stdout},
 };
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::File,
     io::{Read as _, Write as _},
     sync::{Arc, mpsc::Receiver},
@@ -87,13 +87,13 @@ pub(super) fn pass_bridged(
 /// It cannot be started.
 pub(super) fn pass(
     command: &[OsString],
-    search: Option<&OsStr>,
+    around: Around<'_>,
     why: &str,
     signals: Option<&Receiver<Event>>,
     status: Status,
 ) -> Result<Exit, Failure> {
     status.warn(&format!("nothing of this session will be recorded; it continues without the recorder: {why}"));
-    let mut server = Alone::start(command, search).map_err(spawn_failure)?;
+    let mut server = Alone::start(command, around).map_err(spawn_failure)?;
     let mut interrupted = false;
     while !server.has_ended() {
         std::thread::sleep(LOOK);

@@ -419,7 +419,12 @@ impl Builder {
     fn key() -> Result<Option<Arc<Signer>>, OpenError> {
         let of_user = KeyStore::of_user().map_err(KeyError::from);
         match of_user.and_then(|keys| keys.load_or_generate(&keys.active()?)) {
-            Ok(signer) => Ok(Some(Arc::new(signer))),
+            Ok(signer) => {
+                if signer.lacks_agent() {
+                    Settings::warn("the key is in an ssh-agent, but SSH_AUTH_SOCK is not set: no pack can be signed");
+                }
+                Ok(Some(Arc::new(signer)))
+            }
             Err(e) if e.is_environment() => {
                 Settings::warn(&format!("no pack can be signed: {e}"));
                 Ok(None)

@@ -46,7 +46,10 @@ pub trait Certify: Send + Sync {
     fn key(&self) -> &Key;
 
     /// Its Ed25519 signature (RFC 8032) of a text.
-    fn sign(&self, text: &[u8]) -> [u8; 64];
+    ///
+    /// # Errors
+    /// The key cannot be used now.
+    fn sign(&self, text: &[u8]) -> io::Result<[u8; 64]>;
 }
 
 /// What went wrong.
@@ -96,6 +99,9 @@ struct Grown {
 /// A session's key.
 type Secret = (Key, SigningKey);
 
+/// Lines to append, and the key that had to be made for them.
+type Stated = (Vec<u8>, Option<Secret>);
+
 struct Writer {
     role: Role,
     key: Option<Secret>,
@@ -112,6 +118,8 @@ struct Writer {
     in_ledger: (u64, Instant),
     /// A sync failed: this recorder states nothing more while the session runs.
     is_spoiled: bool,
+    /// The key was not certified when that was asked for, and this is said.
+    is_refused: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -138,6 +146,7 @@ impl Checkpoints {
             at: Instant::now(),
             in_ledger: (0, Instant::now()),
             is_spoiled: false,
+            is_refused: false,
         };
         let (dir, paths, writer) = (dir.clone(), paths.clone(), Mutex::new(writer));
         Self { dir, paths, by: OnceLock::new(), grown: Mutex::default(), writer }
@@ -229,7 +238,9 @@ impl Checkpoints {
         for ((path, len), (file, _)) in places.into_iter().zip(&*files) {
             is_there(path, len, file).map_err(Failed::Checkpoint)?;
         }
-        writer.state(&self.paths, by.as_ref(), &grown.tree)?;
+        if !writer.state(&self.paths, by.as_ref(), &grown.tree)? {
+            return Ok(());
+        }
         let is_due = !is_last && grown.tree.size() > writer.in_ledger.0 && writer.in_ledger.1.elapsed() >= IN_LEDGER;
         if is_due && self.to_ledger(&grown, writer.recorder_key()).map_err(Failed::Checkpoint)? {
             writer.in_ledger = (grown.tree.size(), Instant::now());
@@ -284,13 +295,14 @@ impl Writer {
         grew > 0 && (is_last || !self.is_spoiled && early())
     }
 
-    /// States the tree, which is synced.
-    fn state(&mut self, paths: &SessionPaths, by: &dyn Certify, tree: &Frontier) -> Result<(), Failed> {
+    /// States the tree, which is synced; `false` where nobody certifies the key: the session goes on without checkpoints,
+    /// and asks again.
+    fn state(&mut self, paths: &SessionPaths, by: &dyn Certify, tree: &Frontier) -> Result<bool, Failed> {
         if self.is_spoiled && self.role == Role::Recorder {
             // Whoever saw the session cannot know what of it the disk lost.
             (self.role, self.key, self.is_named) = (Role::Recovery, None, false);
         }
-        let (lines, made) = self.lines(paths, by, tree).map_err(Failed::Checkpoint)?;
+        let Some((lines, made)) = self.lines(paths, by, tree).map_err(Failed::Checkpoint)? else { return Ok(false) };
         let mut sink = match self.sink.take() {
             Some(sink) => sink,
             None => self.open(paths).map_err(Failed::Checkpoint)?,
@@ -304,7 +316,7 @@ impl Writer {
         (self.size, self.at) = (tree.size(), Instant::now());
         let synced = files::sync_data(sink.file());
         self.left = Some(sink.leave().map_err(Failed::Checkpoint)?);
-        synced.map_err(|e| {
+        synced.map(|()| true).map_err(|e| {
             self.is_spoiled = true;
             Failed::Sync(e)
         })
@@ -326,8 +338,8 @@ impl Writer {
         Ok(sink)
     }
 
-    /// The lines that state this, and the key if one had to be made.
-    fn lines(&self, paths: &SessionPaths, by: &dyn Certify, tree: &Frontier) -> io::Result<(Vec<u8>, Option<Secret>)> {
+    /// The lines that state this, and the key if one had to be made; `None`: nobody certifies it.
+    fn lines(&mut self, paths: &SessionPaths, by: &dyn Certify, tree: &Frontier) -> io::Result<Option<Stated>> {
         let mut lines = Vec::new();
         let made = match &self.key {
             Some(_) => None,
@@ -336,13 +348,22 @@ impl Writer {
         let secret = made.as_ref().or(self.key.as_ref());
         if let Some((key, _)) = secret.filter(|_| !self.is_named) {
             let text = key_text(paths.id, key, self.role);
-            lines = key_line(by.key(), by.key().note(&text, &by.sign(text.as_bytes())))?;
+            let signature = match by.sign(text.as_bytes()) {
+                Ok(signature) => signature,
+                Err(e) => {
+                    if !std::mem::replace(&mut self.is_refused, true) {
+                        tracing::warn!(session = %paths.id, error = %e, "there are no checkpoints: the session's key is not certified");
+                    }
+                    return Ok(None);
+                }
+            };
+            lines = key_line(by.key(), by.key().note(&text, &signature))?;
         }
         if let Some((key, secret)) = secret {
             let text = checkpoint_text(paths.id, tree.size(), &tree.root());
             lines.extend(checkpoint_line(key.note(&text, &secret.sign(text.as_bytes()).to_bytes()))?);
         }
-        Ok((lines, made))
+        Ok(Some((lines, made)))
     }
 }
 
@@ -365,16 +386,21 @@ mod tests {
         paths::AuditDir,
     };
     use ed25519_dalek::{Signature, VerifyingKey};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    struct Owner(SigningKey, Key);
+    struct Owner(SigningKey, Key, Arc<AtomicBool>);
 
     impl Certify for Owner {
         fn key(&self) -> &Key {
             &self.1
         }
 
-        fn sign(&self, text: &[u8]) -> [u8; 64] {
-            self.0.sign(text).to_bytes()
+        fn sign(&self, text: &[u8]) -> io::Result<[u8; 64]> {
+            if self.2.load(Ordering::Relaxed) {
+                Err(io::Error::other("locked"))
+            } else {
+                Ok(self.0.sign(text).to_bytes())
+            }
         }
     }
 
@@ -390,6 +416,7 @@ mod tests {
         all: Checkpoints,
         files: Vec<(File, u64)>,
         tree: Frontier,
+        locked: Arc<AtomicBool>,
     }
 
     impl Place {
@@ -402,8 +429,9 @@ mod tests {
             let all = Checkpoints::new(&dir, &paths, role);
             let secret = SigningKey::from_bytes(&[1; 32]);
             let key = signer("owner", secret.verifying_key().to_bytes()).unwrap();
-            all.certified_by(Some(Arc::new(Owner(secret, key))));
-            Self { _tmp: tmp, dir, paths, all, files: files.into(), tree: Frontier::default() }
+            let locked = Arc::new(AtomicBool::new(false));
+            all.certified_by(Some(Arc::new(Owner(secret, key, locked.clone()))));
+            Self { _tmp: tmp, dir, paths, all, files: files.into(), tree: Frontier::default(), locked }
         }
 
         /// So many events more are written, a byte each.
@@ -522,6 +550,23 @@ mod tests {
         assert_eq!(place.stated(), [(1, Role::Recorder)]);
         place.all.sync(true, &mut place.files).unwrap();
         assert_eq!(place.stated(), [(1, Role::Recorder), (EVERY_EVENTS + 1, Role::Recovery)]);
+    }
+
+    #[test]
+    fn who_certifies_later_finds_the_session_as_it_is_and_the_ledger_names_nothing_before() {
+        let mut place = Place::new(Role::Recorder);
+        place.locked.store(true, Ordering::Relaxed);
+        place.grow(EVERY_EVENTS);
+        lock(&place.all.writer).in_ledger.1 = Instant::now().checked_sub(IN_LEDGER).unwrap();
+        for is_last in [false, true] {
+            place.all.sync(is_last, &mut place.files).unwrap();
+            assert!(place.stated().is_empty() && !place.dir.ledger().exists());
+        }
+        place.locked.store(false, Ordering::Relaxed);
+        place.grow(1);
+        place.all.sync(false, &mut place.files).unwrap();
+        assert_eq!(place.stated(), [(EVERY_EVENTS + 1, Role::Recorder)]);
+        assert!(place.dir.ledger().exists());
     }
 
     #[test]

@@ -176,14 +176,14 @@ impl Ledger {
     /// # Errors
     /// An I/O error; the ledger is then as it was.
     pub fn append(&mut self, entry: &Entry<'_>) -> io::Result<()> {
-        self.append_all(std::slice::from_ref(entry), &|_| String::new())
+        self.append_all(std::slice::from_ref(entry), &|_| Ok(String::new()))
     }
 
     /// Appends lines and syncs them; `sign` signs tombstones, Base64.
     ///
     /// # Errors
-    /// An I/O error; the ledger is then as it was.
-    pub fn append_all(&mut self, entries: &[Entry<'_>], sign: &dyn Fn(&[u8]) -> String) -> io::Result<()> {
+    /// An I/O error, or a key that cannot sign; the ledger is then as it was.
+    pub fn append_all(&mut self, entries: &[Entry<'_>], sign: &dyn Fn(&[u8]) -> io::Result<String>) -> io::Result<()> {
         let (mut bytes, mut last) = (Vec::new(), Head { hash: self.head.clone(), ledger_seq: self.seq });
         for (seq, entry) in (self.seq..).zip(entries) {
             let mut line = LedgerLine {
@@ -206,7 +206,7 @@ impl Ledger {
                 v: 0,
             };
             line.v = line.version();
-            let signature = sign(&line.signed_bytes()?);
+            let signature = sign(&line.signed_bytes()?)?;
             line.pruned.iter_mut().for_each(|pruned| pruned.signature.clone_from(&signature));
             line.seal()?;
             bytes.extend(to_line(&line)?);

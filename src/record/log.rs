@@ -89,6 +89,9 @@ pub enum LogError {
         /// What is known of it.
         source: TooNew,
     },
+    /// The key cannot sign.
+    #[error("it cannot be signed: {0}")]
+    Unsigned(io::Error),
     /// The name of a log.
     #[error("{0:?} cannot be the name of a log")]
     Name(String),
@@ -343,7 +346,7 @@ impl<'d> Log<'d> {
         let key = Key::new(origin, *by.key().public()).ok_or_else(|| LogError::Name(origin.to_owned()))?;
         let (size, root) = (built.edge.size(), built.edge.root());
         let text = text_of(origin, size, &root);
-        let note = key.note(&text, &by.sign(text.as_bytes()));
+        let note = key.note(&text, &by.sign(text.as_bytes()).map_err(LogError::Unsigned)?);
         for tile in built.whole.iter().chain(&built.edge.partial()) {
             self.put_tile(tile, built.is_quick)?;
         }

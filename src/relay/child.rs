@@ -152,20 +152,20 @@ impl Child {
     /// mask, no descriptors of ours but the three pipes, and on Linux gets `SIGKILL` when the *thread* that called this
     /// ends: call it from one that lives as long as the session.
     pub fn spawn(command: &[OsString], stderr: Stderr, group: Group) -> Result<(Self, Pipes), SpawnError> {
-        Self::spawn_in(command, None, stderr, group)
+        Self::spawn_in(command, Around::default(), stderr, group)
     }
 
-    /// As [`Child::spawn`]; the child is looked up in this `PATH` and has it.
+    /// As [`Child::spawn`], in other surroundings.
     ///
     /// # Errors
     /// It was not found, or cannot be started.
     pub fn spawn_in(
         command: &[OsString],
-        search: Option<&OsStr>,
+        around: Around<'_>,
         stderr: Stderr,
         group: Group,
     ) -> Result<(Self, Pipes), SpawnError> {
-        let (path, mut builder) = prepared(command, search)?;
+        let (path, mut builder) = prepared(command, around)?;
         if group == Group::Own {
             builder.process_group(0);
         }
@@ -348,14 +348,27 @@ impl Child {
     }
 }
 
-/// The file that a command names, and how it is started; a `PATH` that is given is also the child's.
-fn prepared(command: &[OsString], search: Option<&OsStr>) -> Result<(PathBuf, Command), SpawnError> {
+/// What is different for a child than for us.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Around<'a> {
+    /// The `PATH` that it is looked up in, and has.
+    pub search: Option<&'a OsStr>,
+    /// Variables that it does not have.
+    pub without: &'a [&'a str],
+}
+
+/// The file that a command names, and how it is started.
+fn prepared(command: &[OsString], around: Around<'_>) -> Result<(PathBuf, Command), SpawnError> {
+    let Around { search, without } = around;
     let (program, args) = command.split_first().ok_or(SpawnError::Empty)?;
     let path = search.map_or_else(|| find_command(program), |search| find_in(program, search))?;
     let mut builder = Command::new(&path);
     builder.arg0(program).args(args);
     if let Some(search) = search {
         builder.env("PATH", search);
+    }
+    for name in without {
+        builder.env_remove(name);
     }
     Ok((path, builder))
 }
@@ -365,12 +378,12 @@ fn prepared(command: &[OsString], search: Option<&OsStr>) -> Result<(PathBuf, Co
 pub struct Alone(std::process::Child);
 
 impl Alone {
-    /// Starts `command[0]` (looked up as [`find_command`] says, in `search` if that is given) with the arguments after it.
+    /// Starts `command[0]` (looked up as [`find_command`] says) with the arguments after it.
     ///
     /// # Errors
     /// It was not found, or cannot be started.
-    pub fn start(command: &[OsString], search: Option<&OsStr>) -> Result<Self, SpawnError> {
-        Self::spawn(prepared(command, search)?)
+    pub fn start(command: &[OsString], around: Around<'_>) -> Result<Self, SpawnError> {
+        Self::spawn(prepared(command, around)?)
     }
 
     /// The same with one more variable in its environment.
@@ -378,7 +391,7 @@ impl Alone {
     /// # Errors
     /// As [`Self::start`].
     pub fn start_with(command: &[OsString], (name, value): (&str, &OsStr)) -> Result<Self, SpawnError> {
-        let (path, mut builder) = prepared(command, None)?;
+        let (path, mut builder) = prepared(command, Around::default())?;
         builder.env(name, value);
         Self::spawn((path, builder))
     }

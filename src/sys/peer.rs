@@ -1,7 +1,25 @@
-//! Who is at the other end of a Unix socket.
+//! Unix sockets: connecting to one, and who is at its other end.
 
-use rustix::fd::AsFd;
-use std::io;
+use rustix::{
+    fd::AsFd,
+    io::FdFlags,
+    net::{AddressFamily, SocketAddrUnix, SocketType},
+};
+use std::{io, os::unix::net::UnixStream, path::Path};
+
+/// Connects without waiting for a listener that does not answer: `WouldBlock` if its queue is full. The
+/// stream blocks.
+///
+/// # Errors
+/// The system's error.
+pub fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let stream: UnixStream = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?.into();
+    rustix::io::fcntl_setfd(&stream, FdFlags::CLOEXEC)?;
+    stream.set_nonblocking(true)?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
 
 /// Effective user id of the process that connected, as the kernel noted it at that moment.
 ///

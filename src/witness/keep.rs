@@ -297,7 +297,11 @@ impl Keep {
         if time < *last || time == 0 {
             return Answer::Failed("the clock of this witness went back".to_owned());
         }
-        let line = self.key.line(time, &self.signer.sign(WitnessKey::message(text, time).as_bytes()));
+        let signature = match self.signer.sign(WitnessKey::message(text, time).as_bytes()) {
+            Ok(signature) => signature,
+            Err(e) => return Answer::Failed(e.to_string()),
+        };
+        let line = self.key.line(time, &signature);
         let of_log_key = log.key.lines_in(&request.note).unwrap_or_default();
         let note = Some(format!("{text}\n{of_log_key}{line}"));
         let followed = Followed { key: log.key.to_string(), note, v: WITNESS_VERSION };
@@ -395,7 +399,7 @@ mod tests {
                 consistency(old, size).unwrap().into_iter().map(root).collect()
             };
             let text = text_of(self.key.name(), size, &root(0..size));
-            Request { old, proof, note: self.key.note(&text, &self.signer.sign(text.as_bytes())) }
+            Request { old, proof, note: self.key.note(&text, &self.signer.sign(text.as_bytes()).unwrap()) }
         }
     }
 
@@ -458,7 +462,7 @@ mod tests {
                 .rsplit_once("\n\n")
                 .map(|(t, s)| (format!("{t}\n{more}"), s.to_owned()))
                 .unwrap();
-            Request { note: log.key.note(&text, &log.signer.sign(text.as_bytes())), ..log.asks(9, 9, 0) }
+            Request { note: log.key.note(&text, &log.signer.sign(text.as_bytes()).unwrap()), ..log.asks(9, 9, 0) }
         };
         assert_eq!(code(&with("one\ntwo\n")), 200);
         assert!(keep.latest(&origin).unwrap().contains("\none\ntwo\n\n"));
@@ -520,7 +524,7 @@ mod tests {
         let signer = KeyStore::at(dir.join("keys")).load(&signer_id().unwrap()).unwrap();
         let line = named("w.example/1", &signer)
             .unwrap()
-            .line(time, &signer.sign(WitnessKey::message(&text, time).as_bytes()));
+            .line(time, &signer.sign(WitnessKey::message(&text, time).as_bytes()).unwrap());
         let later = format!("{text}\n{}{line}", log.key.lines_in(&note).unwrap());
         std::fs::write(&path, to_line(&Followed { note: Some(later), ..doc }).unwrap()).unwrap();
         refused("the clock went back");

@@ -168,7 +168,7 @@ const ROWS: &[Row] = &[
         |p| {
             let (session, sealer) = (p.session(), recorder(other().session()));
             let text = assay::model::checkpoint::key_text(session, &sealer.key, Role::Recorder);
-            let note = sealer.signer().note(&text, &key_k().sign(text.as_bytes()));
+            let note = sealer.signer().note(&text, &key_k().sign(text.as_bytes()).unwrap());
             p.edit(CHECKPOINTS, 0, |l| l["note"] = note.into());
         },
         Tampered,
@@ -237,7 +237,7 @@ const ROWS: &[Row] = &[
             let key = Key::new(&assay::model::checkpoint::origin(p.session()), weak).unwrap();
             let signer = recorder(p.session()).signer();
             let text = assay::model::checkpoint::key_text(p.session(), &key, Role::Recorder);
-            let certified = signer.note(&text, &key_k().sign(text.as_bytes()));
+            let certified = signer.note(&text, &key_k().sign(text.as_bytes()).unwrap());
             p.edit(CHECKPOINTS, 0, |l| l["note"] = certified.into());
             for n in 1..=3 {
                 note(p, n, |n| with_signature(&n, &line_of(key.name(), key.id(), &weak_signature())));
@@ -323,7 +323,7 @@ const ROWS: &[Row] = &[
         |p| {
             let signer = recorder(p.session()).signer();
             let text = format!("{}\n", canonical(&serde_json::from_slice::<Value>(&p.0[MANIFEST]).unwrap()));
-            let certified = signer.note(&text, &key_k().sign(text.as_bytes()));
+            let certified = signer.note(&text, &key_k().sign(text.as_bytes()).unwrap());
             p.edit(CHECKPOINTS, 0, |l| l["note"] = certified.into());
         },
         Tampered,
@@ -334,7 +334,7 @@ const ROWS: &[Row] = &[
             let signer = recorder(p.session()).signer();
             note(p, 1, |n| {
                 let text = format!("{}\n", n.split_once("\n\n").unwrap().0);
-                signer.note(&text, &key_k().sign(text.as_bytes()))
+                signer.note(&text, &key_k().sign(text.as_bytes()).unwrap())
             });
         },
         Tampered,

@@ -211,7 +211,7 @@ const ROWS: &[Row] = &[
         "the owner's signature over another document",
         Keep,
         |p| {
-            let signature = key_k().sign(b"another document");
+            let signature = key_k().sign(b"another document").unwrap();
             p.set(SIGNATURE, signature);
             field(p, "signature", STANDARD.encode(signature));
         },

@@ -238,7 +238,7 @@ fn sign_manifest(pack: &mut Pack, text: &str, signer: &Signer) {
     let members = all.as_object_mut().unwrap();
     members.remove("signature");
     members.remove("pack_root_sha256");
-    let signature = signer.sign(canonical(&all).as_bytes());
+    let signature = signer.sign(canonical(&all).as_bytes()).unwrap();
     all["signature"] = STANDARD.encode(signature).into();
     all["pack_root_sha256"] = root.into();
     pack.set(MANIFEST, all.to_string());

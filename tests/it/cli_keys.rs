@@ -194,3 +194,106 @@ fn another_process_of_the_same_user_reads_nothing_of_a_recorder_s_memory_and_the
     assert!(child.wait().unwrap().success());
     assert!(rig.only_pack("audit").join("checkpoints.jsonl").exists());
 }
+
+/// A real ssh-agent with two keys, whose socket is `agent` in the rig's directory.
+struct SshAgent(std::process::Child);
+
+impl Drop for SshAgent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn with_agent(rig: &Rig, args: &[&str]) -> std::process::Command {
+    let mut command = rig.program(args);
+    command.env("SSH_AUTH_SOCK", rig.at("agent"));
+    command
+}
+
+/// Something of OpenSSH's, which needs a password.
+fn ssh(rig: &Rig, script: &str) {
+    let ask = rig.at("ask");
+    fs::write(&ask, "#!/bin/sh\necho pw\n").unwrap();
+    fs::set_permissions(&ask, fs::Permissions::from_mode(0o700)).unwrap();
+    let mut command = rig.shell(script);
+    command.env("SSH_AUTH_SOCK", rig.at("agent")).env("SSH_ASKPASS", ask).env("SSH_ASKPASS_REQUIRE", "force");
+    let out = command.env("DISPLAY", "none").stdin(Stdio::null()).output().unwrap();
+    assert!(out.status.success(), "{script}: {}", stderr(&out));
+}
+
+fn ssh_agent(rig: &Rig) -> SshAgent {
+    let mut command = rig.command("ssh-agent");
+    command.args(["-D", "-a"]).arg(rig.at("agent")).stdout(Stdio::null());
+    let agent = SshAgent(command.spawn().expect("ssh-agent of the package openssh-client"));
+    until("the agent", || rig.at("agent").exists().then_some(()));
+    for name in ["one", "two"] {
+        ssh(rig, &format!("ssh-keygen -q -t ed25519 -N '' -C {name} -f {name} && ssh-add -q {name}"));
+    }
+    agent
+}
+
+/// A session of a server that says which agent it knows, to its end.
+fn session(rig: &Rig) -> Output {
+    let server = "echo \"$SSH_AUTH_SOCK\" >known; exec cat >/dev/null";
+    let mut proxy = with_agent(rig, &["mcp-proxy", "--audit-dir", "audit", "--", "sh", "-c", server]);
+    let mut child = proxy.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), ping.as_bytes()).unwrap();
+    let known = until("the server", || fs::read_to_string(rig.at("known")).ok().filter(|text| text.ends_with('\n')));
+    assert_eq!(known, "\n", "the server knows the agent");
+    fs::remove_file(rig.at("known")).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_key_in_ssh_agent_signs_everything_and_one_that_is_locked_or_gone_costs_a_pack_and_no_session() {
+    let rig = rig!();
+    let agent = ssh_agent(&rig);
+    let add = |args: &[&str]| with_agent(&rig, &[&["keys", "add-agent"], args].concat()).output().unwrap();
+    let which = add(&["ci"]);
+    assert_eq!(which.status.code(), Some(3));
+    assert!(stderr(&which).contains("which key?") && stderr(&which).contains("  two"), "{}", stderr(&which));
+    assert!(stderr(&add(&["ci", "--key", "three"])).contains("it has:"), "{}", stderr(&which));
+    let made = add(&["ci", "--key", "two", "--activate", "--json"]);
+    let made = json(&made);
+    assert_eq!((&made["signer_id"], &made["kept_in"]), (&"ci".into(), &"agent".into()), "{made}");
+    assert_eq!(fs::read(key(&rig, "ci.agent")).unwrap(), fs::read(rig.at("two.pub")).unwrap());
+    assert_eq!(add(&["ci", "--key", "one"]).status.code(), Some(3), "no key is replaced");
+    assert!(stdout(&rig.run(&["keys", "list"])).contains("in an agent"));
+    let fingerprint = made["fingerprint"].as_str().unwrap();
+    let packs = || files(&rig.audit.join("packs"), |_| true);
+    let verified = |pack: &PathBuf| {
+        let said = json(&rig.run(&["verify-pack", "--json", "--signer", fingerprint, pack.to_str().unwrap()]));
+        assert_eq!((&said["integrity_verdict"], &said["signer_verdict"]), (&"PASS".into(), &"PINNED".into()), "{said}");
+        said["completeness_verdict"].as_str().unwrap().to_owned()
+    };
+
+    let ended = session(&rig);
+    assert!(ended.status.success(), "{}", stderr(&ended));
+    assert_eq!(verified(&packs()[0]), "COMPLETE");
+    assert!(packs()[0].join("checkpoints.jsonl").exists() && rig.audit.join("audit/log/checkpoint").exists());
+    rig.json(0, &["verify-dir", "audit"]);
+
+    ssh(&rig, "ssh-add -x");
+    let ended = session(&rig);
+    assert_eq!(packs().len(), 1);
+    assert!(stderr(&ended).contains("it cannot be signed") && stderr(&ended).contains("locked"), "{}", stderr(&ended));
+    assert_ne!(with_agent(&rig, &["recover", "--audit-dir", "audit"]).output().unwrap().status.code(), Some(0));
+    assert_eq!(packs().len(), 1);
+    ssh(&rig, "ssh-add -X");
+    let made = with_agent(&rig, &["recover", "--audit-dir", "audit"]).output().unwrap();
+    assert!(made.status.success(), "{}{}", stdout(&made), stderr(&made));
+    assert_eq!(packs().len(), 2);
+    let mut seen: Vec<String> = packs().iter().map(verified).collect();
+    seen.sort();
+    assert_eq!(seen, ["COMPLETE", "INCOMPLETE"], "recovery has finished the other one");
+    rig.json(1, &["verify-dir", "audit"]);
+
+    drop(agent);
+    let ended = session(&rig);
+    assert_eq!(packs().len(), 2);
+    assert!(stderr(&ended).contains("cannot be asked"), "{}", stderr(&ended));
+    assert!(rig.run(&["keys", "delete", "ci", "--yes"]).status.success());
+    assert!(!key(&rig, "ci.agent").exists());
+}

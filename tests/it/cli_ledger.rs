@@ -151,7 +151,7 @@ fn a_long_ledger_of_an_earlier_version_becomes_a_log_and_goes_on() {
     let dir = assay::paths::AuditDir::at(&rig.audit);
     let mut ledger = Ledger::lock(&dir, None).unwrap();
     let entry = assay::record::ledger::Entry::new(LedgerKind::SurfaceApproval, None, "x", assay::model::GENESIS);
-    ledger.append_all(&vec![entry; 255 * 3], &|_| String::new()).unwrap();
+    ledger.append_all(&vec![entry; 255 * 3], &|_| Ok(String::new())).unwrap();
     drop(ledger);
     // The third line from here on makes a tile whole.
     for _ in 0..2 {

@@ -100,7 +100,9 @@ fn a_directory_that_nobody_touched_is_said_to_be_so() {
     // One pack goes, and the ledger says so.
     rig.json(0, &["prune", "--audit-dir", "audit", "--keep", "3", "--yes"]);
     let said = rig.json(0, &["verify-dir", "--packs", "none", "audit"]);
-    assert_eq!((states(&said)[0], &said["log"]["unsigned"]), ("PRUNED", &json!(0)), "{said}");
+    // Sessions that began in the same second are not in their order.
+    assert_eq!(states(&said).iter().filter(|state| **state == "PRUNED").count(), 1, "{said}");
+    assert_eq!(said["log"]["unsigned"], json!(0), "{said}");
 }
 
 #[test]
@@ -226,17 +228,17 @@ fn a_pack_that_is_replaced_or_removed_is_named() {
         ..Entry::new(LedgerKind::Pruned, before.session_id, &before.segment, &before.segment_hash)
     };
     let dir = AuditDir::at(&rig.audit);
-    let bury = |sign: &dyn Fn(&[u8]) -> String| {
+    let bury = |sign: &dyn Fn(&[u8]) -> std::io::Result<String>| {
         Ledger::lock(&dir, None).unwrap().append_all(std::slice::from_ref(&entry), sign).unwrap();
     };
     let (key, fingerprint) = (stdout(&rig.run(&["ledger", "vkey", "--audit-dir", "audit"])), key.fingerprint());
     let verified =
         |flags: &[&str]| rig.json(2, &[&["verify-dir", "--log-key", key.trim()], flags, &["audit"]].concat());
-    bury(&|_| String::new());
+    bury(&|_| Ok(String::new()));
     let said = verified(&[]);
     assert_eq!((states(&said)[0], &said["log"]["unsigned"]), ("PACK_MISSING", &json!(1)), "{said}");
     assert!(codes(&said).contains(&"E_PACK_SIG_INVALID"), "{said}");
-    bury(&|bytes| encode(&stranger.sign(bytes)));
+    bury(&|bytes| Ok(encode(&stranger.sign(bytes)?)));
     let said = verified(&["--signer", &fingerprint]);
     assert_eq!((states(&said)[0], &said["log"]["unsigned"]), ("PACK_MISSING", &json!(2)), "{said}");
     assert_eq!(codes(&said).iter().filter(|code| **code == "E_PACK_SIG_INVALID").count(), 2, "{said}");

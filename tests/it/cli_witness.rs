@@ -61,7 +61,7 @@ impl Log {
     fn first(&self, size: u64) -> Request {
         let root = (0..size).map(|n| leaf(&n.to_be_bytes())).collect::<Frontier>().root();
         let text = text_of(self.1.name(), size, &root);
-        Request { old: 0, proof: Vec::new(), note: self.1.note(&text, &self.0.sign(text.as_bytes())) }
+        Request { old: 0, proof: Vec::new(), note: self.1.note(&text, &self.0.sign(text.as_bytes()).unwrap()) }
     }
 }
 

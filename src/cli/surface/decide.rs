@@ -35,6 +35,7 @@ fn who(named: Option<&SignerId>) -> Result<(Signer, Approver), Failure> {
         "key" => signer.id().to_string(),
         _ => paths::user_name(),
     };
+    let signer = signer.patiently();
     Ok((signer, Approver { auth: auth.to_owned(), name, via: "cli".to_owned() }))
 }
 

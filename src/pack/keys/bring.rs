@@ -1,6 +1,6 @@
 //! Bringing a secret key into the store, and taking one away.
 
-use super::{ACTIVE_SIGNER, KEY_LEN, KeyError, KeyStore, Signer, SignerId, SigningKey};
+use super::{ACTIVE_SIGNER, KEY_LEN, KeyError, KeyStore, Signer, SignerId};
 use crate::{files, paths};
 use base64::Engine as _;
 use std::{fs, io, path::Path};
@@ -54,7 +54,10 @@ impl KeyStore {
     pub fn import(&self, signer: &SignerId, seed: &[u8; KEY_LEN]) -> Result<Signer, KeyError> {
         paths::create_private_dir(&self.dir)?;
         let path = self.key_path(signer);
-        let made = Signer { id: signer.clone(), key: SigningKey::from_bytes(seed) };
+        if self.is_in_agent(signer) {
+            return Err(KeyError::Exists(self.agent_path(signer)));
+        }
+        let made = Signer::from_seed(signer.clone(), seed);
         if self.stored_public(signer)?.is_some_and(|stored| stored != made.public()) {
             return Err(KeyError::Mismatch { public: self.pub_path(signer), secret: path });
         }
@@ -80,6 +83,7 @@ impl KeyStore {
         }
         gone(&self.pub_path(signer))?;
         gone(&self.key_path(signer))?;
+        gone(&self.agent_path(signer))?;
         files::sync_dir(&self.dir).map_err(|source| KeyError::Write { path: self.dir.clone(), source })
     }
 }

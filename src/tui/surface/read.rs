@@ -240,7 +240,8 @@ pub fn take(
         }
         let taken = || -> Result<String, String> {
             let (dir, keys) = (place.audit_dir()?, place.keys()?);
-            let signer = keys.active().and_then(|id| keys.load_or_generate(&id)).map_err(|e| e.to_string())?;
+            let signer =
+                keys.active().and_then(|id| keys.load_or_generate(&id)).map_err(|e| e.to_string())?.patiently();
             let approver =
                 Approver { auth: "local_user".to_owned(), name: crate::paths::user_name(), via: "tui".to_owned() };
             let expect = server.summary.root.as_ref().ok().cloned().filter(|_| decision == Decision::Approve);

@@ -123,7 +123,7 @@ impl Sealer {
     /// The line of the certified key.
     pub fn certified(&self, role: Role) -> String {
         let (signer, text) = (self.signer(), checkpoint::key_text(self.session, &self.key, role));
-        line(checkpoint::key_line(&signer, signer.note(&text, &self.by.sign(text.as_bytes()))).unwrap())
+        line(checkpoint::key_line(&signer, signer.note(&text, &self.by.sign(text.as_bytes()).unwrap())).unwrap())
     }
 
     /// The line of a checkpoint.
@@ -133,7 +133,7 @@ impl Sealer {
 
     /// The line of a checkpoint with this text.
     pub fn signed(&self, text: &str) -> String {
-        line(checkpoint::checkpoint_line(self.key.note(text, &self.secret.sign(text.as_bytes()))).unwrap())
+        line(checkpoint::checkpoint_line(self.key.note(text, &self.secret.sign(text.as_bytes()).unwrap())).unwrap())
     }
 }
 
@@ -304,7 +304,7 @@ impl Pack {
         m = signed;
         change(&mut m);
         use base64::Engine as _;
-        let signature = signer.sign(&m.signed_bytes().unwrap());
+        let signature = signer.sign(&m.signed_bytes().unwrap()).unwrap();
         m.signature = base64::engine::general_purpose::STANDARD.encode(signature);
         self.set(MANIFEST, pretty(&m).unwrap());
         self.set(SIGNATURE, signature);
