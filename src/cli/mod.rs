@@ -1,6 +1,7 @@
 //! The command line: one file per command, each reads arguments, calls the library and prints.
 
 pub mod analyze;
+pub mod anchor;
 mod archive;
 pub mod config;
 pub mod demo;
@@ -110,6 +111,8 @@ pub enum Command {
     Keys(keys::KeysArgs),
     /// Begin another log of an audit directory, or show the key that verifies it
     Ledger(ledger::LedgerArgs),
+    /// Have witnesses sign the ledger of an audit directory
+    Anchor(anchor::AnchorArgs),
     /// Remember the logs of others: a witness, as ledgers want it
     Witness(witness::WitnessArgs),
     /// Show the options that your assay.toml and the project's set for the recorder
@@ -161,6 +164,7 @@ pub fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Gateway(args) => gateway::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Ledger(args) => ledger::run(&args),
+        Command::Anchor(args) => anchor::run(&args),
         Command::Witness(args) => witness::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Completions(args) => shell::completions(&args),

@@ -6,7 +6,7 @@ use crate::{
     lines::{self, GoodTail, Lines},
     model::{
         GENESIS, LedgerKind, LedgerLine, SessionId, WallTime,
-        ledger::{LedgerMembers, MAX_LINE, Pruned, PrunedWhat, Renewed},
+        ledger::{Anchored, LedgerMembers, MAX_LINE, Pruned, PrunedWhat, Renewed},
         line::{number, text},
         reading::{self, Reading, TooNew},
         to_line,
@@ -28,7 +28,7 @@ const PIECE: usize = 1 << 20;
 /// Bytes that are read at a time from the end on.
 const STEP: usize = 16 << 10;
 /// Name of the file, in lines that are about itself.
-pub(super) const LEDGER: &str = "ledger.jsonl";
+pub const LEDGER: &str = "ledger.jsonl";
 
 /// The ledger, locked for this process until dropped.
 pub struct Ledger {
@@ -62,6 +62,8 @@ pub struct Entry<'a> {
     pub pruned: Option<Pruned>,
     /// The log that begins, of the kind `log_renewed`.
     pub renewed: Option<Renewed>,
+    /// What witnesses have signed, of the kind `anchored`.
+    pub anchored: Option<Anchored>,
     /// SHA-256 of the manifest, of the kind `pack_sealed`.
     pub manifest: Option<String>,
     /// SHA-256 of the public key with which the recorder signs checkpoints of the session.
@@ -84,6 +86,7 @@ impl<'a> Entry<'a> {
             note: None,
             pruned: None,
             renewed: None,
+            anchored: None,
             manifest: None,
             session_key: None,
             tree_root: None,
@@ -187,6 +190,7 @@ impl Ledger {
         let (mut bytes, mut last) = (Vec::new(), Head { hash: self.head.clone(), ledger_seq: self.seq });
         for (seq, entry) in (self.seq..).zip(entries) {
             let mut line = LedgerLine {
+                anchored: entry.anchored.clone(),
                 at: WallTime::now(),
                 complete: entry.complete,
                 event_count: entry.event_count,

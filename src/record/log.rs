@@ -191,6 +191,29 @@ pub fn renew(
     sign(&ledger, by, holds)
 }
 
+/// The hashes of the leaves of the first lines.
+///
+/// # Errors
+/// [`LogError`]: also if there are fewer.
+pub fn leaves(dir: &AuditDir, size: u64) -> Result<Vec<Hash>, LogError> {
+    let file = dir.files().open(&dir.ledger()).map_err(at(&dir.ledger()))?;
+    let mut leaves = Vec::new();
+    lines_of(&file, &mut |n, entry| leaves.extend((n < size).then(|| leaf(&entry)))).map_err(at(&dir.ledger()))?;
+    if leaves.len() as u64 == size { Ok(leaves) } else { Err(at(&dir.ledger())(io::ErrorKind::UnexpectedEof.into())) }
+}
+
+/// Shows a checkpoint with the signatures of witnesses, if what lies there is the same without. Who holds the ledger keeps
+/// others from signing.
+///
+/// # Errors
+/// [`LogError`].
+pub fn show_cosigned(ledger: &Ledger, note: &str) -> Result<(), LogError> {
+    let log = Log::open(ledger.dir())?;
+    let there = log.dir.files().read(&log.path("checkpoint"), note::MAX_NOTE as u64);
+    let is_same = there.is_ok_and(|there| note.as_bytes().starts_with(&there));
+    if is_same { log.write("checkpoint", note.as_bytes()) } else { Ok(()) }
+}
+
 /// The key that a witness, or whoever verifies the log, is given. It reads the ledger, and changes nothing.
 ///
 /// # Errors

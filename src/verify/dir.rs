@@ -4,6 +4,7 @@
 //! it. What still gives a cut away: segments and packs that it does not name, and the hash that each of them took over.
 
 use super::{
+    anchor::{self, AnchorOptions, AnchorReport, MAX_ANCHORS},
     chain::{ChainSummary, ChainWalk},
     dir_log::{FORK, LogReport, LogWalk},
     dir_stated::Stated,
@@ -34,7 +35,7 @@ use assay_evidence::note;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Serialize;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
     ops::ControlFlow,
     path::Path,
 };
@@ -133,6 +134,8 @@ pub struct DirOptions {
     pub log_keys: Vec<note::Key>,
     /// What the caller remembers.
     pub state: Option<State>,
+    /// Whose anchors count, and what is demanded of them.
+    pub anchors: AnchorOptions,
 }
 
 /// What an audit directory amounts to.
@@ -146,6 +149,10 @@ pub struct AuditDirReport {
     pub ledger_too_new: bool,
     /// The ledger as a log; null without a ledger.
     pub log: Option<LogReport>,
+    /// What witnesses have signed of the ledger; null without a ledger.
+    pub anchor: Option<AnchorReport>,
+    /// Demands that are not met.
+    pub unmet: Vec<String>,
     /// Packs that are there.
     pub packs: u64,
     /// What is wrong, at most [`MAX_FINDINGS`].
@@ -171,7 +178,9 @@ impl AuditDirReport {
             let own = u8::from(row.state == SegmentState::Unterminated);
             own.max(row.pack.as_ref().map_or(0, |pack| pack.exit_code))
         };
-        let all: BTreeSet<u8> = self.findings.iter().map(of_finding).chain(self.segments.iter().map(of_row)).collect();
+        let unmet = self.unmet.iter().map(|_| 1);
+        let rows = self.segments.iter().map(of_row);
+        let all: BTreeSet<u8> = self.findings.iter().map(of_finding).chain(rows).chain(unmet).collect();
         [(2, Exit::Failed), (3, Exit::BadInput), (1, Exit::Violation)]
             .into_iter()
             .find_map(|(code, exit)| all.contains(&code).then_some(exit))
@@ -252,6 +261,8 @@ pub fn verify_dir(
         ledger_lines: 0,
         ledger_too_new: false,
         log: None,
+        anchor: None,
+        unmet: Vec::new(),
         packs: 0,
         findings: Vec::new(),
         findings_omitted: 0,
@@ -278,8 +289,14 @@ pub fn verify_dir(
         named: BTreeMap::new(),
         keys: options.log_keys.iter().map(|key| *key.public()).collect(),
         state: options.state.clone().unwrap_or_default(),
+        anchors: 0,
     };
-    let mut log = LogWalk::new(&audit, options.state.as_ref(), &mut meter);
+    let mut notes = match options.anchors.policy {
+        Some(_) => anchored(&audit, &mut meter)?,
+        None => Vec::new(),
+    };
+    notes.extend(options.anchors.notes.iter().cloned());
+    let mut log = LogWalk::new(&audit, options.state.as_ref(), &notes, &mut meter);
     let has_ledger = book.ledger(&mut log, &mut meter, &mut report)?;
     let named = std::mem::take(&mut book.named);
     let of_packs: Vec<String> = packed.iter().filter_map(|entry| segment_of(&entry.name)).collect();
@@ -315,6 +332,15 @@ pub fn verify_dir(
         let place = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let place = String::from_utf8_lossy(place.as_os_str().as_encoded_bytes()).into_owned();
         let (mut said, mut warnings) = (Vec::new(), Vec::new());
+        let mut channel = AnchorReport::default();
+        if let Some(policy) = &options.anchors.policy {
+            notes.extend(log.note().cloned());
+            let now = u64::try_from(options.packs.now.millis() / 1000).unwrap_or(0);
+            channel = anchor::judge(&notes, policy, now, &|origin, size| log.known(origin, size), &mut said);
+        }
+        channel.present = book.anchors + options.anchors.notes.len() as u64;
+        report.unmet = anchor::demands(&options.anchors, &channel);
+        report.anchor = Some(channel);
         let (log, known) = log.finish(&book.keys, &options.packs, &place, &mut said, &mut warnings);
         if said.is_empty()
             && !report.ledger_too_new
@@ -345,6 +371,28 @@ fn sealed_in(packs: Option<&PackDir>, name: &str) -> bool {
     packs.and_then(|packs| packs.sub(name)).is_some_and(|pack| pack.open_file(MANIFEST).is_ok())
 }
 
+/// The last anchors that the ledger holds.
+fn anchored(audit: &PackDir, meter: &mut ReadMeter<'_>) -> Result<Vec<String>, VerifyError> {
+    let Ok((file, _)) = audit.open_file(LEDGER) else { return Ok(Vec::new()) };
+    let (mut lines, mut notes) = (HashedLines::hashed(file), VecDeque::new());
+    let kind = format!("\"kind\":\"{}\"", LedgerKind::Anchored.as_str());
+    loop {
+        match lines.next(meter) {
+            Ok(Some(line)) if memchr::memmem::find(line.bytes, kind.as_bytes()).is_some() => {
+                let line = LedgerLine::of_line(line.bytes).filter(|line| line.is_of_its_kind());
+                notes.extend(line.and_then(|line| line.anchored).map(|anchored| anchored.checkpoint));
+                if notes.len() > MAX_ANCHORS {
+                    notes.pop_front();
+                }
+            }
+            Ok(Some(_)) => {}
+            Err(ReadStop::Cancelled) => return Err(VerifyError::Cancelled),
+            // The walk says what is wrong.
+            Ok(None) | Err(_) => return Ok(notes.into()),
+        }
+    }
+}
+
 /// What is known while a directory is read.
 struct Book<'a> {
     audit: &'a PackDir,
@@ -356,6 +404,8 @@ struct Book<'a> {
     /// Public keys that may have signed the ledger.
     keys: BTreeSet<[u8; 32]>,
     state: State,
+    /// Lines with what witnesses have signed.
+    anchors: u64,
 }
 
 fn wrong(code: &'static str, file: &str, what: impl Into<String>) -> Finding {
@@ -458,6 +508,7 @@ impl Book<'_> {
             | LedgerKind::SurfaceApproval
             | LedgerKind::SegmentCheckpoint
             | LedgerKind::LogRenewed => {}
+            LedgerKind::Anchored => self.anchors += 1,
             LedgerKind::Pruned => match tombstone(&line) {
                 Ok(pruned)
                     if trust::signer(&self.options.packs, Some(&pruned.signer.fingerprint))

@@ -1,7 +1,9 @@
 //! The ledger of an audit directory as a log: its tree against what was signed, against its tiles, and against what the verifier
 //! remembers.
 
+pub use super::finding::{FORK, ROLLBACK};
 use super::{
+    anchor::{self, Known},
     finding::Finding,
     options::VerifyOptions,
     signature::verify_ed25519,
@@ -27,10 +29,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const LOG: &str = "log";
 const CHECKPOINT: &str = "checkpoint";
 
-/// Code of a finding: lines are missing that were signed.
-pub const ROLLBACK: &str = "E_LOG_ROLLBACK";
-/// Code of a finding: there are two ledgers.
-pub const FORK: &str = "E_LOG_FORK";
 /// Code of a finding: the checkpoint is not one.
 const CHECKPOINT_WRONG: &str = "E_LOG_CHECKPOINT";
 
@@ -126,12 +124,14 @@ pub struct LogWalk<'a> {
 
 impl<'a> LogWalk<'a> {
     /// Nothing was read yet.
-    pub fn new(audit: &'a PackDir, state: Option<&'a State>, meter: &mut ReadMeter<'_>) -> Self {
+    pub fn new(audit: &'a PackDir, state: Option<&'a State>, anchors: &[String], meter: &mut ReadMeter<'_>) -> Self {
         let note = audit.sub(LOG).and_then(|log| log.read_whole(CHECKPOINT, note::MAX_NOTE, meter).ok()?.ok());
         let note = note.and_then(|note| String::from_utf8(note.bytes).ok());
         let signed = note.as_deref().and_then(stated).map_or(0, |(_, size)| size);
         let remembered = state.into_iter().flat_map(State::logs).filter_map(KnownLog::remembered);
-        let at = remembered.map(|known| (known.size, None)).chain([(signed, None)]).collect();
+        let anchored = anchors.iter().filter_map(|note| anchor::size_of(note));
+        let sizes = remembered.map(|known| known.size).chain(anchored).chain([signed]);
+        let at = sizes.map(|size| (size, None)).collect();
         Self {
             audit,
             state,
@@ -164,6 +164,20 @@ impl<'a> LogWalk<'a> {
         if let Some(at) = self.at.get_mut(&self.edge.size()) {
             *at = Some(self.edge.clone());
         }
+    }
+
+    /// What lies beside the ledger.
+    pub fn note(&self) -> Option<&String> {
+        self.note.as_ref()
+    }
+
+    /// What is known of a log of this name at a size that was asked for.
+    pub(super) fn known(&self, origin: &str, size: u64) -> Known {
+        if origin != self.name.origin() && !self.names.contains(origin) {
+            return Known::OtherLog;
+        }
+        let there = self.at.get(&size).and_then(Option::as_ref);
+        there.map_or(Known::Fewer, |edge| Known::Root(edge.root()))
     }
 
     /// What it amounts to. `keys` are the public keys that are known from elsewhere in the directory, and from who asks.

@@ -7,6 +7,10 @@ use serde::Serialize;
 /// How many findings a report keeps; the rest is counted in [`errors_omitted`](super::report::VerifyReport::errors_omitted).
 pub const MAX_FINDINGS: usize = 200;
 
+/// Code of a finding: lines are missing that were signed.
+pub const ROLLBACK: &str = "E_LOG_ROLLBACK";
+/// Code of a finding: there are two ledgers.
+pub const FORK: &str = "E_LOG_FORK";
 /// Code of a finding that only says that a later version is needed.
 pub const VERSION_UNSUPPORTED: &str = "E_VERSION_UNSUPPORTED";
 

@@ -14,13 +14,14 @@
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
 //! | what is printed | `terminal`, `verdict` |
 //! | the program | `request`, `program`, `main` |
-//! | beside a run | `proof` (of single events), `dir`, `dir_log` and `dir_stated` (a whole audit directory, its ledger, its checkpoints), `state` (what a verifier remembers), `later` (what a later version wrote) |
+//! | beside a run | `proof` (of single events), `dir`, `dir_log`, `dir_stated` and `anchor` (a whole audit directory, its ledger, its checkpoints, what witnesses signed), `state` (what a verifier remembers), `later` (what a later version wrote) |
 //!
 //! A file takes from those above its row in this table, never from those below.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use assay_evidence::{canon, lines, model, numbers, text, tiles, tree};
 
+mod anchor;
 pub mod approvals;
 mod builder;
 mod chain;
@@ -77,6 +78,7 @@ pub mod verdict;
 mod walk;
 mod words;
 
+pub use anchor::{AnchorOptions, AnchorReport, AnchorVerdict};
 pub use checkpoints::Seals;
 pub use dir::{
     AuditDirReport, DirOptions, PackRow, SegmentReport, SegmentState, tombstone, verify_audit_dir, verify_dir,
@@ -91,4 +93,5 @@ pub use report::{PackFacts, Signer, StageReport, VerifyReport};
 pub use session::rely_after_crash;
 pub use signature::{SignatureProblem, verify_ed25519};
 pub use spoiled::spoiled;
+pub use time::parse_date_time;
 pub use words::{Claims, Completeness, Exit, Integrity, SignerVerdict, Stage, StageStatus};

@@ -1,7 +1,7 @@
 //! Which logs and witnesses somebody trusts, and how many witnesses it takes (c2sp.org/tlog-policy).
 
 use super::signature::verify_ed25519;
-use assay_evidence::note::{self, AnyKey, Key, Refused, WitnessKey};
+use assay_evidence::note::{self, AnyKey, Key, WitnessKey};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 
@@ -76,7 +76,7 @@ pub struct Judged {
     pub is_enough: bool,
     /// The earliest time at which they were, in seconds since 1970; `None` also if nobody is needed.
     pub since: Option<u64>,
-    /// What is wrong with signatures of theirs: those count for nothing.
+    /// What is wrong with signatures of theirs. If one does not hold, none of them counts.
     pub wrong: Vec<String>,
 }
 
@@ -138,8 +138,8 @@ impl Policy {
                     *time = Some(at);
                     judged.cosigned.push(Cosigned { witness: witness.name.clone(), time: at });
                 }
-                Err(e @ Refused::Form(_)) => return Judged { wrong: vec![e.to_string()], ..Judged::default() },
-                Err(e) => judged.wrong.push(e.to_string()),
+                // A note with a signature that does not hold is refused as a whole.
+                Err(e) => return Judged { wrong: vec![e.to_string()], ..Judged::default() },
             }
         }
         let Some(quorum) = self.quorum else { return Judged { is_enough: true, ..judged } };

@@ -5,7 +5,11 @@
 //! | `request` | what is sent to a witness, as text |
 //! | `keep` | what a witness remembers, and its answers |
 //! | `serve` | a witness over HTTP |
+//! | `ask` | questions to witnesses, and what their answers are worth |
+//! | `anchor` | the ledger of an audit directory, signed by witnesses |
 
+pub mod anchor;
+pub mod ask;
 pub mod keep;
 pub mod request;
 pub mod serve;

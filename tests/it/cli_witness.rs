@@ -1,8 +1,9 @@
-//! `assay witness` over HTTP: the specification's answers, and what is left after a kill. Row w4 of the attacks on witnesses; what
-//! needs no process is tested in `src/witness/keep.rs`.
+//! `assay witness` over HTTP: the specification's answers, and what is left after a kill; `assay anchor` with it, and with servers
+//! that answer anything (rows w3 and w4 of the attacks on witnesses). What needs no process is tested in `src/witness/keep.rs`,
+//! `src/verify/anchor.rs` (w1) and `src/verify/tlog_policy.rs` (w2).
 
 use assay::{
-    model::{checkpoint::text_of, sha256_hex},
+    model::{LedgerKind, checkpoint::text_of, sha256_hex},
     note::{self, Key, WitnessKey},
     pack::{
         keys::{Signer, SignerId},
@@ -11,8 +12,12 @@ use assay::{
     tree::{Frontier, leaf},
     witness::request::Request,
 };
-use assay_support::rig::{Client, Rig, rig, stderr, stdout};
+use assay_support::{
+    check,
+    rig::{Client, Rig, rig, stderr, stdout},
+};
 use rustix::process::Signal;
+use serde_json::json;
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
@@ -104,4 +109,140 @@ fn a_witness_answers_over_http_and_forgets_nothing_when_it_is_killed() {
     server.signal(Signal::TERM);
     let mut server = server;
     assert_eq!(server.wait().code(), Some(0));
+}
+
+/// A policy that names witnesses at these addresses, all of which it takes.
+fn policy(rig: &Rig, witnesses: &[(&str, &WitnessKey, SocketAddr)]) -> String {
+    let lines = witnesses.iter().map(|(name, key, at)| format!("witness {name} {key} http://{at}/\n"));
+    let names: Vec<&str> = witnesses.iter().map(|(name, ..)| *name).collect();
+    let text = format!("{}group all all {}\nquorum all\n", lines.collect::<Vec<_>>().concat(), names.join(" "));
+    rig.file("witnesses.policy", &text)
+}
+
+#[test]
+fn a_ledger_that_is_witnessed_cannot_be_rolled_back_or_forked_unseen() {
+    let rig = rig!();
+    let record = || rig.record("audit", &[], &[json!({"name": "echo", "arguments": {"text": "x"}})]);
+    record();
+    let vkey = stdout(&rig.run(&["ledger", "vkey", "--audit-dir", "audit"]));
+    let made = ["one", "two"].map(|name| {
+        let made = rig.run(&["witness", "init", "--name", &format!("{name}.example"), name]);
+        assert!(rig.run(&["witness", "add-log", name, vkey.trim()]).status.success());
+        WitnessKey::parse(stdout(&made).trim()).unwrap()
+    });
+    let (_one, one) = serve(&rig, "one");
+    let (two_served, two) = serve(&rig, "two");
+    let policy = policy(&rig, &[("one", &made[0], one), ("two", &made[1], two)]);
+    let anchor = |code, dir: &str| rig.json(code, &["anchor", "--policy", &policy, dir]);
+    let verify = |code, dir: &str, more: &[&str]| {
+        rig.json(code, &[&["verify-dir", "--packs", "none", "--policy", &policy, dir], more].concat())
+    };
+    // Nothing counts before anybody has signed, and nothing without trust.
+    assert_eq!(verify(1, "audit", &["--require-anchor"])["anchor"]["verdict"], "UNANCHORED");
+    let said = anchor(0, "audit");
+    assert_eq!((&said["size"], &said["is_enough"]), (&json!(3), &json!(true)), "{said}");
+    let ledger = check::ledger(&rig);
+    assert_eq!((ledger[3].kind, ledger[3].v, ledger.len()), (LedgerKind::Anchored, 5, 4));
+    assert_eq!(said["checkpoint"].as_str(), ledger[3].anchored.as_ref().map(|anchored| anchored.checkpoint.as_str()));
+    let shown = std::fs::read_to_string(rig.audit.join("audit/log/checkpoint")).unwrap();
+    assert_eq!(Some(shown.as_str()), said["checkpoint"].as_str());
+    let trusted = rig.json(0, &["verify-dir", "audit"]);
+    assert_eq!((&trusted["anchor"]["verdict"], &trusted["anchor"]["present"]), (&json!("NOT_EVALUATED"), &json!(1)));
+    assert_eq!(anchor(0, "audit")["is_still"], true, "nothing has come since");
+    assert_eq!(check::ledger(&rig).len(), 4);
+    copy(&rig, "audit", "older");
+    record();
+    copy(&rig, "audit", "fork");
+    record();
+    assert_eq!(anchor(0, "audit")["size"], 10, "from the size that both have signed");
+    let said = verify(0, "audit", &["--require-anchor", "--anchored-before", "2999-01-01T00:00:00Z"]);
+    assert_eq!((&said["anchor"]["verdict"], &said["anchor"]["size"]), (&json!("ANCHORED"), &json!(10)), "{said}");
+    assert_eq!(said["anchor"]["witnesses"], json!(["one", "two"]));
+    verify(1, "audit", &["--anchored-before", "2020-01-01T00:00:00Z"]);
+    let kept = rig.file("kept", &std::fs::read_to_string(rig.audit.join("audit/log/checkpoint")).unwrap());
+    // A witness that is gone: too few.
+    two_served.signal(Signal::TERM);
+    let mut two_served = two_served;
+    two_served.wait();
+    record();
+    let said = anchor(1, "audit");
+    assert_eq!(
+        (&said["witnesses"][0]["outcome"], &said["witnesses"][1]["outcome"]),
+        (&json!("signed"), &json!("failed"))
+    );
+    assert_eq!(verify(0, "audit", &["--require-anchor"])["anchor"]["size"], 10, "the one before still counts");
+    // Whoever has the key and all that is remembered here puts an older copy back, or goes on from one.
+    std::fs::remove_dir_all(rig.at("home/logs")).unwrap();
+    std::fs::remove_dir_all(rig.at("home/ledgers")).unwrap();
+    let said = anchor(2, "older");
+    assert_eq!(said["witnesses"][0]["outcome"], "rollback", "{said}");
+    assert!(said["witnesses"][0]["note"].as_str().unwrap().contains("one.example"), "{said}");
+    assert_eq!(verify(2, "older", &["--anchor", &kept])["anchor"]["verdict"], "ROLLBACK");
+    for _ in 0..4 {
+        rig.record("fork", &[], &[json!({"name": "echo", "arguments": {"text": "y"}})]);
+    }
+    let said = anchor(2, "fork");
+    assert_eq!(said["witnesses"][0]["outcome"], "fork", "{said}");
+    assert!(said["witnesses"][0]["note"].is_string(), "{said}");
+    assert_eq!(verify(2, "fork", &["--anchor", &kept])["anchor"]["verdict"], "FORK");
+    let text = stdout(&rig.run(&["anchor", "--policy", &policy, "fork"]));
+    assert!(text.contains("FORK one has seen other lines") && text.contains("it has:"), "{text}");
+}
+
+#[test]
+fn answers_of_witnesses_are_bounded_and_none_is_believed_without_its_key() {
+    let rig = rig!();
+    rig.record("audit", &[], &[json!({"name": "echo", "arguments": {"text": "x"}})]);
+    let stranger = WitnessKey::new("w.example", [7; 32]).unwrap();
+    let other = format!("HTTP/1.1 200 OK\r\n\r\n{}", stranger.line(9, &[0; 64]));
+    let long = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(10 << 20));
+    let key = Signer::from_seed(SignerId::parse("w").unwrap(), &[5; 32]);
+    let key = WitnessKey::new("w.example", key.public()).unwrap();
+    let wrong = format!("HTTP/1.1 200 OK\r\n\r\n{}", key.line(9, &[0; 64]));
+    for (answer, why) in [
+        (other.as_str(), "no signature of the key in the policy"),
+        (wrong.as_str(), "does not hold"),
+        (long.as_str(), "longer than 64 KiB"),
+        ("HTTP/1.1 200 OK\r\n\r\n\u{1b}[2J", "does not read"),
+        ("garbage\r\n\r\n", "ended before its answer"),
+        ("", "ended before its answer"),
+        ("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", "redirects (HTTP 302)"),
+        ("HTTP/1.1 409 Conflict\r\n\r\n1\n", "HTTP 409"),
+        ("HTTP/1.1 409 Conflict\r\n\r\n0\n", "refuses the size"),
+        ("HTTP/1.1 403 Forbidden\r\n\r\nno\u{1b}[2J", "HTTP 403: no"),
+    ] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let policy = policy(&rig, &[("w", &key, at)]);
+        let answer = answer.as_bytes().to_vec();
+        let (over, is_over) = std::sync::mpsc::channel::<()>();
+        let served = std::thread::spawn(move || {
+            listener.set_nonblocking(true).unwrap();
+            while is_over.try_recv().is_err() {
+                let Ok((mut stream, _)) = listener.accept() else {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                };
+                stream.set_nonblocking(false).unwrap();
+                let _ = stream.read(&mut [0; 1 << 16]);
+                let _ = stream.write_all(&answer);
+            }
+        });
+        let out = rig.run(&["anchor", "--policy", &policy, "audit"]);
+        over.send(()).unwrap();
+        served.join().unwrap();
+        let said = stdout(&out);
+        assert!(out.status.code() == Some(1) && said.contains(why), "{why}: {said}{}", stderr(&out));
+        assert!(!said.contains('\u{1b}'), "{said:?}");
+    }
+    assert!(check::ledger(&rig).iter().all(|line| line.kind != LedgerKind::Anchored));
+    let bad = rig.file("bad.policy", "quorum none\nquorum none\n");
+    for (policy, code) in [(bad.as_str(), "line 2"), ("nowhere", "nowhere")] {
+        let out = rig.run(&["anchor", "--policy", policy, "audit"]);
+        assert!(out.status.code() == Some(3) && stderr(&out).contains(code), "{}", stderr(&out));
+    }
+}
+
+fn copy(rig: &Rig, from: &str, to: &str) {
+    assert!(rig.command("cp").args(["-a", from, to]).status().unwrap().success());
 }

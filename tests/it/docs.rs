@@ -200,7 +200,7 @@ fn events_and_their_details_are_documented_member_by_member() {
 #[test]
 fn ledger_session_and_card_are_documented_member_by_member() {
     let line = sample::<LedgerLine>(json!({
-        "at": TIME, "event_count": 0, "hash": "", "kind": "pruned", "ledger_seq": 0, "prev_hash": "", "segment": "",
+        "anchored": {"checkpoint": ""}, "at": TIME, "event_count": 0, "hash": "", "kind": "pruned", "ledger_seq": 0, "prev_hash": "", "segment": "",
         "segment_hash": "", "session_id": SESSION, "v": 4, "pruned": {
             "bytes": 0, "count": 0, "files": 0, "name": "", "sha256": "", "signature": "", "what": "pack",
             "signer": {"fingerprint": "", "id": "", "public_key": ""},
@@ -208,6 +208,7 @@ fn ledger_session_and_card_are_documented_member_by_member() {
         "pack_manifest_sha256": "", "renewed": {"checkpoint": "", "origin": ""}, "session_key": "", "tree_root": "",
     }));
     agree("Object `renewed`", &line["renewed"]);
+    agree("Object `anchored`", &line["anchored"]);
     let memory = json!({"note": "", "origin": "", "v": 1});
     let state = json!({"log": {"dir": "", "edge": [""], "note": "", "origin": "", "signer": ""}, "v": 1,
         "pack": {"manifest_sha256": "", "session_id": SESSION}});

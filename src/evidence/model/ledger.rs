@@ -17,10 +17,14 @@ use crate::tree::Hash;
 /// | 2 | `surface_approval`, and lines that are of no session |
 /// | 3 | `pruned`: the kind, and the member that only it has |
 /// | 4 | `segment_checkpoint`, `pack_sealed`, `log_renewed`; `session_key`, `tree_root`, `pack_manifest_sha256`, `renewed` |
-pub const LEDGER_VERSION: u32 = 4;
+/// | 5 | `anchored`: the kind, and the member that only it has |
+pub const LEDGER_VERSION: u32 = 5;
 
 /// Longest line of a ledger in bytes; what is longer counts as a line without content.
 pub const MAX_LINE: usize = 64 << 10;
+
+/// Bytes of a note with the signatures of witnesses that a line may hold.
+pub const MAX_ANCHOR: usize = 48 << 10;
 
 /// What comes before the hash in the bytes that the signer of a tombstone signs.
 pub const PRUNED_CONTEXT: &str = "assay/pruned/v1\n";
@@ -47,6 +51,8 @@ vocabulary! {
         PackSealed = "pack_sealed",
         /// From here on the ledger is another log: `renewed` says which, `note` why. It is of no session.
         LogRenewed = "log_renewed",
+        /// Witnesses have signed a checkpoint of the lines before; `anchored` has it. It is of no session.
+        Anchored = "anchored",
     }
 }
 
@@ -97,9 +103,21 @@ line! {
 }
 
 line! {
+    /// What witnesses have signed.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub exact struct Anchored {
+        /// A checkpoint of the lines before, with the signatures of the log and of the witnesses.
+        checkpoint: String,
+    }
+}
+
+line! {
     /// One line of `audit/ledger.jsonl`; its line on disk is its RFC 8785 form, `hash` as for audit events.
     #[derive(Debug, Clone)]
     pub exact struct LedgerLine, LedgerMembers<'a> {
+        /// What witnesses have signed, of the kind `anchored`; other lines do not have the member.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        anchored: Option<Anchored>,
         /// Wall clock when the line was written.
         at: WallTime,
         /// Whether the session was complete; `null` at a start.
@@ -163,6 +181,7 @@ impl LedgerLine {
     pub const fn version(&self) -> u32 {
         let of_log = self.session_key.is_some() || self.tree_root.is_some();
         match (self.kind, self.session_id) {
+            (LedgerKind::Anchored, _) => 5,
             (LedgerKind::SegmentCheckpoint | LedgerKind::PackSealed | LedgerKind::LogRenewed, _) => 4,
             _ if of_log => 4,
             (LedgerKind::Pruned, _) => 3,
@@ -174,10 +193,11 @@ impl LedgerLine {
     /// Whether it has the version and the members of its kind.
     #[must_use]
     pub fn is_of_its_kind(&self) -> bool {
-        use LedgerKind::{LogRenewed, PackSealed, Pruned, SegmentCheckpoint, SegmentEnd, SegmentStart};
+        use LedgerKind::{Anchored, LogRenewed, PackSealed, Pruned, SegmentCheckpoint, SegmentEnd, SegmentStart};
         let of = |kinds: &[LedgerKind]| kinds.contains(&self.kind);
         self.pruned.is_some() == of(&[Pruned])
             && self.renewed.is_some() == of(&[LogRenewed])
+            && self.anchored.is_some() == of(&[Anchored])
             && self.pack_manifest_sha256.is_some() == of(&[PackSealed])
             && (self.tree_root.is_some() || !of(&[SegmentCheckpoint]))
             && (self.tree_root.is_none() || of(&[SegmentCheckpoint, SegmentEnd]))

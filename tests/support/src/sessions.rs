@@ -236,6 +236,7 @@ impl Ledger {
         complete: Option<bool>,
     ) -> io::Result<String> {
         let mut line = LedgerLine {
+            anchored: None,
             at: plan.started(),
             complete,
             event_count,
